@@ -4,7 +4,8 @@
 decodes, RandomResizedCrop 224 (or Resize 256, CenterCrop 224), flip, ToTensor, Normalize, float batches. Both sides run in turns, each in a
 `DataLoader` with one worker on one thread. Scaling and normalising, which the network does here on its own device, are measured too. Here:
 decoded from the files, from --image_cache, and from it with --image_cache_side; and the cost of reading and transforming an image in each.
-`--additions`: what --color_jitter, --randaugment, --auto_augment and --random_erasing cost beside crop and flip, in place of all this.
+`--once`: --decode_once in this process, with its crops made on the CPU and without them, against the program's loader with one worker, and against
+copying the cached images whole, one after the other. `--additions`: what --color_jitter, --randaugment, --auto_augment and --random_erasing cost beside crop and flip. Both in place of all this.
 """
 
 import os
@@ -20,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 import datasets
-from training import loading
+from training import loading, memory
 from utilities.errors import OneLineParser
 from utilities.numbers import whole
 
@@ -182,6 +183,48 @@ def additions(root: Path, options) -> None:
         print(f"{name:<32}{medians[0]:>10.0f}{medians[1]:>8.2f}{medians[2]:>12.0f}{medians[3]:>8.2f}")
 
 
+def timed(batches) -> tuple[float, float]:
+    """(Images a second of the clock, images a second of this process's processor time) of an iterable of batches' lengths."""
+    start, processor = time.perf_counter(), time.process_time()
+    count = sum(batches)
+    return count / (time.perf_counter() - start), count / (time.process_time() - processor)
+
+
+def copied(images, batches):
+    """Copy the cached images whole, each into its place in a new batch, and yield the batches' lengths."""
+    for batch in batches:
+        views = [images.view(index).reshape(-1) for index in batch]
+        for place, view in zip(torch.empty(len(batch), max(map(len, views)), dtype=torch.uint8).numpy(), views, strict=True):
+            place[: len(view)] = view
+        yield len(batch)
+
+
+def once(root: Path, options) -> None:
+    """Print images a second of --decode_once, of the program's loader with a worker and of a bare copy, and ratios to the files' and the copy's."""
+    memory.keep_freed()  # as a run does on a CPU
+    of_loader = {"kernels": 1, "iterations_per_epoch": None, "seed": 0}
+    cached, loaders, images = {"image_cache": str(root.parent / "cache"), "image_cache_side": options.side}, {}, None
+    for name, flags in {"one worker, files": {}, "one worker, cache": cached, "decode_once": {**cached, "decode_once": True}}.items():
+        images = datasets.select("folder", dataset_folder_path=str(root), input_size=224, **flags)["training"]
+        batches = torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(images), options.bs, drop_last=True)
+        loaders[name] = loading.training_loader(images, batches, SimpleNamespace(**of_loader, decode_once="decode_once" in flags))
+    cuts, rounds = loaders.pop("decode_once"), []
+    for _ in range(options.repeats + 1):
+        measured = {name: images_per_second(loader, options.bs) for name, loader in loaders.items()}
+        measured["once, with its crops"] = timed(len(batch.images.on(torch.device("cpu"))) for batch in cuts)
+        measured["once, cutting alone"] = timed(len(batch.images) for batch in cuts)
+        measured["copying whole images"] = timed(copied(images, batches))
+        rounds.append(measured)
+    print(f"{'':<24}{'a second':>10}{'/ files':>9}{'/ copy':>9}{'CPU second':>12}{'/ files':>9}{'/ copy':>9}")
+    for name in rounds[0]:
+        columns = ""
+        for clock in (0, 1):
+            columns += f"{statistics.median(measured[name][clock] for measured in rounds[1:]):>{12 if clock else 10},.0f}"
+            for other in ("one worker, files", "copying whole images"):
+                columns += f"{statistics.median(measured[name][clock] / measured[other][clock] for measured in rounds[1:]):>9.2f}"
+        print(f"{name:<24}{columns}")
+
+
 def main():
     parser = OneLineParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=whole(100, 10**6), default=960)
@@ -189,6 +232,7 @@ def main():
     parser.add_argument("--bs", type=whole(1, 10**6), default=32)
     parser.add_argument("--side", type=whole(1, 10**4), default=256)
     parser.add_argument("--additions", action="store_true", help="the further augmentations beside crop and flip, alone")
+    parser.add_argument("--once", action="store_true", help="--decode_once against the loader with a worker and against a bare copy, alone")
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -196,6 +240,8 @@ def main():
         make_files(root, options.images)
         if options.additions:
             return additions(root, options)
+        if options.once:
+            return once(root, options)
         splits = variants(root, Path(folder) / "cache", options.side)
         print(f"{'images of':<24}{'a second':>12}{'ratio':>8}{'CPU second':>12}{'ratio':>8}   one worker; against classic")
         for split in ("training", "testing"):

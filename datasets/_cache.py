@@ -31,7 +31,7 @@ from utilities.files import replacing
 from utilities.locks import Lock
 from utilities.numbers import whole
 from utilities.processes import kernels
-from utilities.roles import DATA, PLACE
+from utilities.roles import DATA, METHOD, PLACE
 
 VERSION = 1  # of the layout: raise it when a change below alters the files
 INDEX, LOCK = "index.jsonl", "lock"
@@ -52,6 +52,12 @@ def add_arguments(group) -> None:
         help="images whose long side is more than N pixels are scaled down to it when they are decoded, in training and test, with or without "
              "--image_cache: a smaller cache, faster crops, other numbers; 0: no limit",
     ).role = DATA  # fmt: skip
+    group.add_argument(
+        "--decode_once", action="store_true",
+        help="with --image_cache: batches of training images are cut out of it by the main process, and cropped, resized, flipped, jittered and erased on the "
+             "device, a whole batch at once. The distribution of the augmentations stays, their draws are others. For --augmentation base, adv and big; "
+             "images of several sizes need --image_cache_side",
+    ).role = METHOD  # fmt: skip
     group.add_argument(
         "--max_image_pixels", type=whole(1, 2**40), default=_images.MOST_PIXELS, metavar="N",
         help="an image of more pixels ends the run: a file of a few bytes can ask for all memory",
@@ -171,6 +177,15 @@ class Cache:
             self._places = {}  # the cache was removed: images are read from their sources
             return None
         return self._pixels.as_strided(*place).clone()  # as the map is read-only
+
+    def holds(self, path: str) -> bool:
+        """Whether the image is in the cache and mapped."""
+        return self._pixels is not None and path in self._places
+
+    def view(self, path: str) -> np.ndarray:
+        """The image on the memory map, uint8 `(H, W, C)`, to be read only. KeyError where it is not there."""
+        shape, strides, offset = self._places[path]
+        return np.ndarray((*shape[1:], shape[0]), np.uint8, self._pixels.numpy(), offset, (*strides[1:], strides[0]))
 
     def __getstate__(self):
         return {**vars(self), "_pixels": None}  # a spawned process maps the file itself

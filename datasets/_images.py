@@ -355,6 +355,15 @@ class ImageSet(torch.utils.data.Dataset):
             return 1.0, 1.0
         return tuple(length / of_file for length, of_file in zip(shape, size(path), strict=True))
 
+    def view(self, index: int) -> np.ndarray:
+        """`original(index)` on the memory map of the image cache, uint8 `(H, W, 3)`, to be read only. KeyError where it is not there."""
+        path, box = self.image_list[index][0], self._box(index)
+        image = self.read.cache.view(path)
+        if box is None:
+            return image
+        top, bottom, left, right = _edges(box, *image.shape[:2], path, self._scale(path, image.shape[:2]))
+        return image[top:bottom, left:right]
+
     def original(self, index: int) -> torch.Tensor:
         """The image before the transform, uint8 `(3, H, W)`, cropped to its box."""
         if self.pixels is None:

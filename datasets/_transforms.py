@@ -41,7 +41,7 @@ PRESETS = {
     "none": Preset("centre", flip=False),
 }
 SHOWN_WHOLE = {"base": "shift", "shift": "shift", "none": "none"}  # presets of images that may be neither cropped nor mirrored
-OF_PHOTOGRAPHS = ("eval_long_side", "resize_size", "resize_mode", "pad_crop", "crop_scale", "crop_ratio", "image_cache_side")  # flags that images shown whole do not take
+OF_PHOTOGRAPHS = ("eval_long_side", "resize_size", "resize_mode", "pad_crop", "crop_scale", "crop_ratio", "image_cache_side", "decode_once")  # flags that images shown whole do not take
 ERASED_AREA, ERASED_RATIO = (0.02, 0.4), (0.3, 1 / 0.3)  # Zhong et al. and BoT; torchvision has .02 to .33 and .3 to 3.3
 NEEDS = {"color_jitter_p": "color_jitter", **dict.fromkeys(("random_erasing_area", "random_erasing_ratio", "random_erasing_value"), "random_erasing")}
 ADDED = ("color_jitter", "randaugment", "auto_augment", "random_erasing")  # to the training transform of any preset but none
@@ -66,6 +66,72 @@ class Steps:
         for step in self.steps:
             image = step(image)
         return image
+
+
+class OnDevice(Steps):
+    """The training transform of --decode_once: here it is drawn, for a whole batch; `training.cropping` applies it on the device.
+
+    The draws have the distribution of those of the steps, but come from a generator of their own, all at once. `steps`: RandomResizedCrop, then
+    whichever of grey, ColorJitter and flip there are.
+
+    Attributes:
+        interpolation: of the crop's resize, "bilinear" or "bicubic".
+        jitter: least and greatest factor of brightness, contrast, saturation and hue, each None where it stays.
+    """
+
+    def __init__(self, steps: list, size, erasing: "Erasing | None" = None):
+        from torchvision.transforms import v2
+
+        super().__init__(steps, size, erasing)
+        self.text = f"on the device, drawn by batch: {self.text}"
+        self.crop, self.interpolation = steps[0], steps[0].interpolation.value
+        self.jitter, self.jitter_p, self.grey_p, self.flip_p = (None,) * 4, 0.0, 0.0, 0.0
+        for step in steps[1:]:
+            share, step = (step.p, step.step) if isinstance(step, Sometimes) else (1.0, step)
+            step = step.policy if isinstance(step, OnPillow) else step
+            if isinstance(step, v2.ColorJitter):
+                self.jitter, self.jitter_p = (step.brightness, step.contrast, step.saturation, step.hue), share
+            elif isinstance(step, v2.RandomGrayscale):
+                self.grey_p = step.p
+            else:
+                self.flip_p = step.p
+
+    def draw(self, sizes: torch.Tensor, generator: torch.Generator) -> dict[str, torch.Tensor]:
+        """The draws of a batch, a row an image.
+
+        Args:
+            sizes: int64 `(B, 2)`, heights and widths.
+
+        Returns:
+            `boxes` int64 `(B, 4)`: top, left, height, width of the crop; `flip` bool `(B,)`; where some images lose their colours `grey` bool
+            `(B,)`; with jitter `order` int64 `(B, 4)`, the places in `jitter` in the order of their turn (-1: none), and `factors` `(B, 4)`.
+        """
+        count = len(sizes)
+        draws = {"boxes": self._boxes(sizes, generator), "flip": torch.rand(count, generator=generator) < self.flip_p}
+        if self.grey_p:
+            draws["grey"] = torch.rand(count, generator=generator) < self.grey_p
+        if self.jitter_p:
+            least, greatest = torch.tensor([bounds or (0.0, 0.0) for bounds in self.jitter]).unbind(1)
+            draws["factors"] = least + (greatest - least) * torch.rand(count, 4, generator=generator)
+            draws["order"] = torch.rand(count, 4, generator=generator).argsort(1)
+            draws["order"][torch.rand(count, generator=generator) >= self.jitter_p] = -1
+        return draws
+
+    def _boxes(self, sizes: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """RandomResizedCrop's rule: of ten draws of area and ratio the first that fits, else the largest centre of an allowed ratio."""
+        (least, greatest), (flat, wide) = self.crop.scale, self.crop.ratio
+        height, width = sizes.double().unbind(1)
+        drawn = torch.rand(2, len(sizes), 10, generator=generator, dtype=torch.float64)
+        areas = (height * width)[:, None] * (least + (greatest - least) * drawn[0])
+        ratios = torch.exp(math.log(flat) + math.log(wide / flat) * drawn[1])
+        heights, widths = (areas / ratios).sqrt().round(), (areas * ratios).sqrt().round()
+        fits = (heights >= 1) & (heights <= height[:, None]) & (widths >= 1) & (widths <= width[:, None])
+        first, found = fits.int().argmax(1, keepdim=True), fits.any(1)
+        rows = torch.where(found, heights.gather(1, first)[:, 0], torch.minimum(height, (width / flat).round()))
+        columns = torch.where(found, widths.gather(1, first)[:, 0], torch.minimum(width, (height * wide).round()))
+        at = torch.where(found, torch.rand(2, len(sizes), generator=generator, dtype=torch.float64), torch.full((), -1.0))
+        top, left = (torch.where(found, share * (room + 1), room / 2).floor() for share, room in zip(at, (height - rows, width - columns), strict=True))
+        return torch.stack([top, left, rows, columns], 1).long()
 
 
 class Limit:
@@ -209,10 +275,25 @@ def check(opt, whole: bool = False) -> None:
     for flag, needed in NEEDS.items():
         if getattr(opt, flag) is not None and not getattr(opt, needed):
             raise UserError(f"--{flag} {shown(getattr(opt, flag))} has no effect without --{needed}: add it")
+    if opt.decode_once:
+        _check_decode_once(opt, preset)
     if opt.color_jitter and opt.color_jitter[3] > MOST_HUE:
         raise UserError(f"--color_jitter {shown(opt.color_jitter)}: the last, the hue, is a share of the circle, at most {MOST_HUE} each way")
     if opt.random_erasing_value is not None and len(opt.random_erasing_value) not in (1, 3):
         raise UserError(f"--random_erasing_value {shown(opt.random_erasing_value)}: expected one number, or three for R, G, B")
+
+
+def _check_decode_once(opt, preset: Preset) -> None:
+    if opt.image_cache is None:
+        raise UserError("--decode_once cuts its batches out of --image_cache DIR: name a folder for the decoded images")
+    if preset.crop != "random_resized" or preset.resize_first or opt.resize_size or opt.resize_mode not in (None, "none"):
+        raise UserError(
+            "--decode_once is for RandomResizedCrop of whole images: take --augmentation base, adv or big, without --resize_size and --resize_mode; "
+            "--image_cache_side makes images smaller"
+        )
+    for flag in ("randaugment", "auto_augment"):
+        if getattr(opt, flag):
+            raise UserError(f"--{flag} works image by image, not on whole batches as --decode_once does: leave one of them out")
 
 
 def build(opt, input_size: int | None = None, image_size: int | None = None, interpolation: str | None = None) -> tuple[Steps, Steps]:
@@ -256,7 +337,7 @@ def build(opt, input_size: int | None = None, image_size: int | None = None, int
     training += _added(opt)
     if preset.flip:
         training.append(v2.RandomHorizontalFlip(p=0.5))
-    return Steps(training, size, _erasing(opt, size)), limited or Steps(test, size)
+    return (OnDevice if opt.decode_once else Steps)(training, size, _erasing(opt, size)), limited or Steps(test, size)
 
 
 def _added(opt) -> list:

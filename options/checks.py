@@ -135,6 +135,8 @@ def _features(opt):
     if opt.feature_cache and opt.augmentation != "none":
         augmented = f"--augmentation {opt.augmentation or 'base'}"
         yield f"--feature_cache: {augmented} makes each image anew whenever it is loaded, and so its features: take --augmentation none"
+    if opt.feature_cache and opt.decode_once:
+        yield "--feature_cache --decode_once: features are kept, and no image is cut again: leave one out"
 
 
 def _evaluation(opt):

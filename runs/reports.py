@@ -141,6 +141,8 @@ def progress(loader, epoch: int, opt, meter):
             yield batch
             if not bar.disable and step % SHOW_EVERY == 0:
                 bar.set_postfix(loss=f"{meter.latest.item():.4f}", img_s=f"{meter.images_per_second:.0f}")
+    if len(paces := getattr(loader, "paces", ())) == 1:  # its first epoch
+        print(pace(*paces[0]), flush=True)
 
 
 def epoch_line(run, epoch: int, means: dict, scores: dict) -> None:
@@ -152,6 +154,12 @@ def epoch_line(run, epoch: int, means: dict, scores: dict) -> None:
     if run.state["selected"]["epoch"] == epoch:
         parts.append("best so far")
     print("  ".join(parts), flush=True)
+
+
+def pace(cut: float, computed: float) -> str:
+    """Images a second of the input of --decode_once and of the network, and which of them is the brake."""
+    brake = "the input is the brake: lower --image_cache_side, or keep --image_cache in memory" if cut < computed else "the network is the brake"
+    return f"images a second a process: the input {cut:,.0f}, the network with the crops on its device {computed:,.0f}: {brake}"
 
 
 def tried(opt, step, training, evaluated: dict) -> None:

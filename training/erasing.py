@@ -22,7 +22,7 @@ class Erased:
     The network normalises, so that images stay in the range from 0 to 1 here and a rectangle gets the pixel that becomes the wanted value.
 
     Args:
-        images: uint8 `(B, 3, H, W)`. boxes: int64 `(B, 4)`, top, left, height, width; of height 0 where nothing is erased.
+        images: uint8 `(B, 3, H, W)`, or a `training.cropping.Cut` of them. boxes: int64 `(B, 4)`, top, left, height, width; of height 0 where nothing is erased.
         pixel: `pixel_of` the network; the step, which has the network, sets it.
     """
 

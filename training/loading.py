@@ -4,6 +4,7 @@ import random
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
 from training import memory
+from training.cropping import Cut
 from training.erasing import Erased
 from utilities.errors import UserError, lost_worker
 from utilities.processes import kernels
@@ -19,12 +21,12 @@ from utilities.processes import kernels
 class Batch(NamedTuple):
     """What a training step takes: labels `(B,)`, images uint8 `(B, 3, H, W)`, their indices in the data set `(B,)`.
 
-    Under --random_erasing the images are `training.erasing.Erased`, with their rectangles. Under torchrun a loader gives each process labels
+    Under --random_erasing the images are `training.erasing.Erased`, with their rectangles, under --decode_once `training.cropping.Cut`. Under torchrun a loader gives each process labels
     and images of its part of the batch, and the indices of the whole batch.
     """
 
     labels: torch.Tensor
-    images: torch.Tensor | Erased
+    images: torch.Tensor | Erased | Cut
     indices: torch.Tensor
 
 
@@ -116,6 +118,19 @@ class BatchesInOrder:
             yield list(range(start, min(start + self.size, self.mine.stop)))
 
 
+def _rectangles(dataset, batch) -> torch.Tensor | None:
+    """Those of --random_erasing in this part of the batch, int64 `(B, 4)`.
+
+    They have a seed of their own, and are drawn for the whole batch: the other draws, and the part, change nothing.
+    """
+    erasing = getattr(getattr(dataset, "transform", None), "erasing", None)
+    if erasing is None:
+        return None
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(getattr(batch, "seed", 0) + 1)
+        return erasing.draw(len(batch))[getattr(batch, "part", None) or slice(None)]
+
+
 class SeededItems(Dataset):
     """A data set whose random augmentations are seeded once a batch, with the seed that the batch carries."""
 
@@ -136,11 +151,8 @@ class SeededItems(Dataset):
                 np.random.seed(torch.initial_seed() % 2**32)  # noqa: NPY002
             part = getattr(batch, "part", None)
             items = Items(self.dataset[index] for index in batch) if part is None else self._part(batch, part)
-            erasing = getattr(getattr(self.dataset, "transform", None), "erasing", None)
-            if erasing is not None:  # from a seed of their own, for the whole batch: the other draws, and the part, change nothing
-                torch.default_generator.manual_seed(getattr(batch, "seed", 0) + 1)
-                items.erased = erasing.draw(len(batch))[part or slice(None)]
-            return items
+        items.erased = _rectangles(self.dataset, batch)
+        return items
 
     def _part(self, batch: SeededBatch, part: slice) -> Items:
         """The items of a part, augmented as in the whole batch: earlier images draw too, unloaded if the data set has `pass_over`."""
@@ -194,13 +206,78 @@ def _start_worker(_) -> None:
     sys.excepthook = lambda kind, *rest: None if issubclass(kind, (OSError, EOFError)) else show(kind, *rest)
 
 
+class CutBatches:
+    """Loader of --decode_once: a thread copies the drawn rows of the next batches from the image cache while the step runs; no workers.
+
+    Draws depend on the seed of the batch and the place in it, as those of `SeededItems`. On a GPU they lie in pinned memory, which torch
+    keeps until its copy to the device is done; two batches are ahead at most.
+
+    `paces`: of each whole epoch, images a second that are drawn and copied, and that everything else takes.
+
+    Raises UserError where images are missing in the cache, or are of several sizes without a limit.
+    """
+
+    def __init__(self, dataset, batches: EpochBatches):
+        self.dataset, self.batches, self.pins, self.paces = dataset, batches, torch.cuda.is_available(), []
+        self.labels = torch.tensor([label for _, label in dataset.image_list])
+        cache = dataset.read.cache
+        if missing := [path for path in dataset.paths if not cache.holds(path)]:
+            dataset.read.fresh(missing[0])  # where it cannot be decoded, this says why
+            raise UserError(f"--decode_once: {len(missing):,} of {len(dataset):,} training images are not in --image_cache {cache.folder}: see the warning above")
+        if not dataset.read.side and len({cache.view(path).shape for path in dataset.paths}) > 1:
+            raise UserError("--decode_once: images of several sizes need --image_cache_side N, the long side that they get: 341 keeps the short side of 4:3 at 256")
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __iter__(self):
+        batches, ahead, images, waited, drawing = [*self.batches, None, None], [], 0, 0.0, 0.0
+        self.copying, began = 0.0, time.perf_counter()
+        with ThreadPoolExecutor(1) as thread:
+            for batch in batches:
+                since = time.perf_counter()
+                if batch is not None:
+                    drawn = self._drawn(batch)
+                    ahead.append((thread.submit(self._copied, *drawn), drawn, batch))
+                drawing += time.perf_counter() - since
+                if len(ahead) > 2 or (batch is None and ahead):
+                    since = time.perf_counter()
+                    cut = self._batch(*ahead.pop(0))
+                    waited += time.perf_counter() - since
+                    images += len(cut.labels)
+                    yield cut
+        if images:
+            self.paces.append((images / (drawing + self.copying), images / (time.perf_counter() - began - waited - drawing)))
+
+    def _drawn(self, batch: SeededBatch) -> tuple[list[np.ndarray], dict]:
+        """The cached images of this part of the batch, and their draws. Not for the thread: torch's arithmetic is a hundred times slower in a second one."""
+        part, views = batch.part or slice(None), [self.dataset.view(index) for index in batch]
+        draws = self.dataset.transform.draw(torch.tensor([view.shape[:2] for view in views]), torch.Generator().manual_seed(batch.seed))
+        return views[part], {name: drawn[part] for name, drawn in draws.items()}
+
+    def _copied(self, views: list[np.ndarray], draws: dict) -> torch.Tensor:
+        """The rows of each crop in their whole width, uint8 `(B, H, W, 3)`: one piece of memory where images are equally wide, faster than parts of rows."""
+        since, (tops, _, heights, _) = time.perf_counter(), draws["boxes"].T.tolist()
+        pixels = torch.empty(len(views), max(heights), max(view.shape[1] for view in views), 3, dtype=torch.uint8, pin_memory=self.pins)
+        for place, view, top, height in zip(pixels.numpy(), views, tops, heights, strict=True):
+            place[:height, : view.shape[1]] = view[top : top + height]
+        self.copying += time.perf_counter() - since
+        return pixels
+
+    def _batch(self, copied, drawn: tuple, batch: SeededBatch) -> Batch:
+        indices, images = torch.tensor(batch), Cut(copied.result(), drawn[1], self.dataset.transform)
+        erased = _rectangles(self.dataset, batch)
+        return Batch(self.labels[indices[batch.part or slice(None)]], images if erased is None else Erased(images, erased), indices)
+
+
 def training_loader(dataset: Dataset, sampler, opt, views: int = 1, ranks=None) -> DataLoader:
     """Loader of the batches that `sampler` puts together, with `views` augmented views of each image; yields `Batch`.
 
     `ranks`: the run's processes, each of which loads its part of every batch.
     """
     ranks = None if getattr(opt, "subset_mining", None) else ranks  # a subset is chosen from the whole batch
-    return _loader(dataset, opt, opt.kernels, True, batch_sampler=EpochBatches(sampler, len(dataset), opt.iterations_per_epoch, views, ranks))
+    batches = EpochBatches(sampler, len(dataset), opt.iterations_per_epoch, views, ranks)
+    return CutBatches(dataset, batches) if getattr(opt, "decode_once", False) else _loader(dataset, opt, opt.kernels, True, batch_sampler=batches)
 
 
 def evaluation_loader(dataset: Dataset, opt, ranks=None) -> DataLoader:

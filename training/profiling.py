@@ -69,6 +69,7 @@ def advice(opt, milliseconds: dict[str, float], device: torch.device) -> str:
         "data": [
             (opt.kernels < cpus, f"--kernels {cpus} loads with every CPU of this machine"),
             (not opt.image_cache, "--image_cache DIR keeps decoded images"),
+            (not opt.decode_once and opt.augmentation in ("base", "adv", "big"), "--decode_once with it crops whole batches on the device"),
             (True, "a simpler --augmentation or a smaller --crop_size makes images faster"),
         ],
         "copy": [(True, "a smaller --crop_size or --bs copies less")],

@@ -7,6 +7,7 @@ import torch
 
 from training import memory
 from training.compiling import Compiler
+from training.cropping import Cut
 from training.erasing import Erased
 from training.random_state import seed_everything
 from training.ranks import Ranks, local_rank
@@ -114,11 +115,12 @@ class Runtime:
                 torch.backends.cuda.matmul.allow_tf32 = True
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor, or `Erased` images, on this runtime's device, without waiting where memory is pinned; images in the network's memory format."""
+        """The tensor, or `Erased` or `Cut` images, on this runtime's device, without waiting where memory is pinned; images in the network's memory format."""
         if isinstance(tensor, Erased):
             return tensor.on(self.to_device)
         layout = torch.channels_last if self.channels_last and tensor.ndim == 4 else torch.preserve_format
         with span("copy"):
+            tensor = tensor.on(self.device) if isinstance(tensor, Cut) else tensor
             return tensor.to(self.device, non_blocking=True, memory_format=layout)
 
     def full(self, output):

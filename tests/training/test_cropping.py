@@ -1,0 +1,288 @@
+"""--decode_once: draws of torchvision's distributions, its pixels, and the same batches for every process, resume and cache."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional
+
+import datasets
+import main
+import parameters
+from datasets import _cache
+from runs import checkpoint
+from runs.reports import pace
+from tests import builders
+from tests.training.test_erasing import Of
+from training import cropping
+from training.loading import CutBatches, training_loader
+from training.runtime import Runtime
+from utilities.errors import UserError
+
+JITTER = ["--color_jitter", ".4", ".3", ".2", ".1", "--color_jitter_p", ".6"]
+SIZES = torch.tensor([[48, 64], [64, 20], [10, 64], [33, 33]])
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Twelve images of several sizes in six classes, one of them turned by its EXIF data."""
+    root = tmp_path_factory.mktemp("photographs")
+    for number, size in enumerate([(50, 40), (40, 50), (61, 32)] * 4):
+        builders.write_image(root / f"class_{number // 2}" / f"{number}.jpg", number, size)
+    turned = builders.picture(0, (50, 40))
+    exif = turned.getexif()
+    exif[0x0112] = 6
+    turned.save(root / "class_0" / "0.jpg", exif=exif)
+    return root
+
+
+def words(root, cache, *more):
+    return ["--dataset", "folder", "--dataset_folder_path", str(root), "--not_pretrained", "--kernels", "0", "--crop_size", "36", "28",
+            "--decode_once", "--image_cache", str(cache), "--image_cache_side", "48", *more]  # fmt: skip
+
+
+def made(argv):
+    opt = parameters.read(argv)
+    return opt, datasets.select("folder", opt)["training"]
+
+
+def transform(tmp_path, root, *more):
+    return made(words(root, tmp_path / "cache", *more))[1].transform
+
+
+def uniform(values, low, high):
+    """Kolmogorov-Smirnov: the values are uniform from low to high."""
+    values = ((values.double() - low) / (high - low)).sort()[0]
+    at = torch.arange(1, len(values) + 1) / len(values)
+    return max((at - values).abs().max(), (values - at + 1 / len(values)).abs().max()) < 1.95 / math.sqrt(len(values))  # one in a thousand
+
+
+def same_distribution(one, other):
+    """The same between two samples of one size."""
+    edges = torch.cat([one, other]).sort()[0].double()
+    shares = [torch.searchsorted(values.double().sort()[0], edges, right=True) / len(values) for values in (one, other)]
+    return (shares[0] - shares[1]).abs().max() < 1.95 * math.sqrt(2 / len(one))
+
+
+@pytest.mark.parametrize("more", [[], ["--crop_scale", ".9", "1", "--crop_ratio", "2", "3"]], ids=["plain", "often none fits"])
+def test_boxes_have_the_distribution_of_torchvisions(root, tmp_path, more):
+    drawing, count = transform(tmp_path, root, *more), 3000
+    for size in SIZES:
+        boxes = drawing.draw(size.expand(count, 2), torch.Generator().manual_seed(1))["boxes"]
+        assert (boxes[:, 2:] >= 1).all() and (boxes[:, :2] >= 0).all() and (boxes[:, :2] + boxes[:, 2:] <= size).all()
+        torch.manual_seed(1)
+        image = torch.empty(3, *size.tolist(), device="meta")
+        theirs = torch.tensor([[found[name] for name in ("top", "left", "height", "width")] for found in (drawing.crop.make_params([image]) for _ in range(count))])
+        for column in range(4):
+            assert same_distribution(boxes[:, column], theirs[:, column]), (size, column)
+        assert same_distribution(boxes[:, 2] * boxes[:, 3], theirs[:, 2] * theirs[:, 3])
+
+
+def test_where_no_draw_fits_the_largest_centre_is_torchvisions(root, tmp_path):
+    drawing = transform(tmp_path, root, "--crop_scale", "1", "1", "--crop_ratio", ".8", ".9")
+    sizes = torch.tensor([[40, 10], [10, 40], [3, 100], [100, 3], [1, 1], [37, 40], [41, 40]])
+    boxes = drawing.draw(sizes, torch.Generator().manual_seed(0))["boxes"].tolist()
+    for box, size in zip(boxes[:4], sizes.tolist(), strict=False):
+        found = drawing.crop.make_params([torch.empty(3, *size, device="meta")])
+        assert box == [found[name] for name in ("top", "left", "height", "width")]
+
+
+def test_flips_grey_and_jitter_are_drawn_as_by_torchvision(root, tmp_path):
+    draws = transform(tmp_path, root, "--augmentation", "adv", *JITTER).draw(SIZES.repeat(1500, 1), torch.Generator().manual_seed(2))
+    jittered = draws["order"][:, 0] >= 0
+    for chosen, share in ((draws["flip"], 0.5), (draws["grey"], 0.2), (jittered, 0.6)):
+        assert abs(chosen.double().mean() - share) < 4 * math.sqrt(share * (1 - share) / 6000)
+    assert (draws["order"][~jittered] == -1).all()
+    orders, counts = draws["order"][jittered].unique(dim=0, return_counts=True)
+    assert len(orders) == 24 and (orders.sort(1)[0] == torch.arange(4)).all() and (counts - jittered.sum() / 24).abs().max() < 4 * math.sqrt(150)
+    for column, (low, high) in enumerate(((0.6, 1.4), (0.7, 1.3), (0.8, 1.2), (-0.1, 0.1))):
+        assert uniform(draws["factors"][:, column], low, high)
+    together = torch.corrcoef(torch.stack([draws["flip"], draws["grey"], jittered, *draws["factors"].unbind(1)]).double()) - torch.eye(7)
+    assert together.abs().max() < 0.06, "each is drawn by itself"
+
+
+def per_image(image, box, flip, size, mode):
+    found = functional.resized_crop(image, *box, size, interpolation=v2.InterpolationMode(mode), antialias=True)
+    return functional.horizontal_flip(found) if flip else found
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("size", [(36, 28), (224, 224), (5, 7)])
+def test_crops_are_torchvisions_image_by_image(mode, size):
+    """To the bit on a CPU; as matrix products to rounding, where exact halves fall, in each of two passes, whatever lies beside the crops."""
+    torch.manual_seed(3)
+    whole = [torch.randint(0, 256, (3, h, w), dtype=torch.uint8) for h, w in ((48, 64), (64, 20), (9, 64), (33, 33), (1, 1), (36, 28))]
+    boxes = torch.tensor([[3, 5, 40, 50], [0, 0, 64, 20], [8, 3, 1, 61], [1, 1, 30, 7], [0, 0, 1, 1], [0, 0, 36, 28]])
+    flips = torch.tensor([True, False, True, True, False, False])
+    pixels = torch.randint(0, 256, (6, 64, 64, 3), dtype=torch.uint8)
+    for place, image, (top, _, height, _) in zip(pixels, whole, boxes.tolist(), strict=True):
+        place[:height, : image.shape[2]] = image[:, top : top + height].permute(1, 2, 0)
+    expected = torch.stack([per_image(image.permute(1, 2, 0).contiguous().permute(2, 0, 1), box, flip, size, mode)
+                            for image, box, flip in zip(whole, boxes.tolist(), flips.tolist(), strict=True)])  # fmt: skip
+    arguments = pixels, boxes, flips, size, mode
+    assert torch.equal(cropping.resized(*arguments), expected)
+    difference = (cropping.resized_at_once(*arguments).int() - expected.int()).abs()
+    assert difference.max() <= 2 and difference.float().mean() < 0.06
+
+
+class Drawing:
+    """A transform with jitter alone."""
+
+    size, interpolation, jitter = (6, 6), "bilinear", ((0.0, 2.0), (0.0, 2.0), (0.0, 2.0), (-0.5, 0.5))
+
+
+def test_colours_are_torchvisions_image_by_image():
+    torch.manual_seed(4)
+    count = 60
+    pixels = torch.randint(0, 256, (count, 6, 6, 3), dtype=torch.uint8)
+    pixels[:5], pixels[5:9, :, :, 1] = torch.arange(5, dtype=torch.uint8)[:, None, None, None] * 60, 255
+    draws = {
+        "boxes": torch.tensor([[0, 0, 6, 6]] * count), "flip": torch.zeros(count, dtype=torch.bool), "grey": torch.rand(count) < 0.3,
+        "order": torch.rand(count, 4).argsort(1), "factors": torch.rand(count, 4) * torch.tensor([2.0, 2, 2, 1]) - torch.tensor([0, 0, 0, 0.5]),
+    }  # fmt: skip
+    draws["order"][::7] = -1
+    draws["factors"][10:13] = torch.tensor([[1.0, 1, 1, 0.5], [0, 0, 0, -0.5], [2, 2, 2, 0]])
+    kernels = (functional.adjust_brightness, functional.adjust_contrast, functional.adjust_saturation, functional.adjust_hue)
+    found = cropping.Cut(pixels, draws, Drawing()).on(torch.device("cpu"))
+    apart = []
+    for i in range(count):
+        image = pixels[i].permute(2, 0, 1)
+        image = functional.rgb_to_grayscale(image, 3) if draws["grey"][i] else image
+        for number in draws["order"][i].tolist():
+            image = kernels[number](image, draws["factors"][i, number].item()) if number >= 0 else image
+        apart.append((found[i].int() - image.int()).abs())
+    assert torch.stack(apart).float().mean() < 0.05 and torch.stack(apart).max() <= 4  # a last bit before a floor, turned by later steps
+    rows = torch.tensor([12, 3, 40])
+    assert torch.equal(cropping.Cut(pixels, draws, Drawing())[rows].on(torch.device("cpu")), found[rows]), "an image does not depend on the others"
+
+
+BATCHES = [[0, 1, 2, 3, 4, 5, 1], [3, 5, 2, 1, 0, 0, 4], [1, 1, 4]]
+ALL = ["--augmentation", "adv", *JITTER, "--random_erasing", ".6"]
+
+
+def loaded(argv, ranks=None):
+    """The batches, their images on the CPU."""
+    opt, dataset = made(argv)
+    torch.manual_seed(4)
+    loader, runtime = training_loader(dataset, BATCHES, opt, 2, ranks), Runtime(opt)
+    batches = []
+    for batch in loader:
+        if opt.random_erasing:
+            batch.images.pixel = torch.zeros(1, 3, 1, 1)
+        batches.append(batch._replace(images=runtime.to_device(batch.images)))
+    return batches
+
+
+def test_batches_are_the_drawn_crops_of_the_decoded_images(root, tmp_path):
+    opt, dataset = made(words(root, tmp_path / "cache"))
+    assert dataset.transforms_as_resolved.startswith("LongSide(48); on the device, drawn by batch: RandomResizedCrop")
+    assert not np.shares_memory(dataset.original(0).numpy(), dataset.view(0))
+    torch.manual_seed(4)
+    loader = training_loader(dataset, BATCHES, opt, 2)
+    torch.manual_seed(4)
+    seeds = torch.randint(2**62, (3,)).tolist()
+    torch.manual_seed(4)
+    assert isinstance(loader, CutBatches) and len(loader) == 3
+    for batch, indices, seed in zip(loader, BATCHES, seeds, strict=True):
+        indices = indices * 2
+        assert batch.indices.tolist() == indices and batch.labels.tolist() == [dataset.image_list[i][1] for i in indices]
+        originals = [dataset.original(i) for i in indices]
+        draws = dataset.transform.draw(torch.tensor([image.shape[1:] for image in originals]), torch.Generator().manual_seed(seed))
+        images = batch.images.on(torch.device("cpu"))
+        assert images.shape == (len(indices), 3, 36, 28) and images.dtype == torch.uint8
+        for image, original, box, flip in zip(images, originals, draws["boxes"].tolist(), draws["flip"].tolist(), strict=True):
+            assert (image.int() - per_image(original, box, flip, (36, 28), "bilinear").int()).abs().max() <= 1  # turned files lie in another order
+    cut, computed = loader.paces[0]
+    assert cut > 0 and computed > 0
+
+
+def test_parts_of_processes_are_the_batch_of_one(root, tmp_path):
+    argv = words(root, tmp_path / "cache", *ALL)
+    whole, parts = loaded(argv), [loaded(argv, Of(rank, 3)) for rank in range(3)]
+    for number, batch in enumerate(whole):
+        assert torch.equal(torch.cat([part[number].images for part in parts]), batch.images)
+        assert torch.equal(torch.cat([part[number].labels for part in parts]), batch.labels)
+        assert all(torch.equal(part[number].indices, batch.indices) for part in parts)
+    assert (whole[0].images == 0).all(1).any(), "erased"
+    plain = loaded(argv[: argv.index("--random_erasing")])
+    kept = (whole[1].images != 0).any(1, keepdim=True)
+    assert torch.equal((whole[1].images * 255).round().byte() * kept, plain[1].images * kept), "erasing changes no other draw"
+
+
+def test_a_cache_cut_by_a_kill_is_completed_and_shards_feed_it(root, tmp_path):
+    import tarfile
+
+    cache, argv = tmp_path / "cache", words(root, tmp_path / "cache")
+    whole = loaded(argv)
+    (folder,) = cache.iterdir()
+    lines = (folder / _cache.INDEX).read_bytes().splitlines(keepends=True)
+    (folder / _cache.INDEX).write_bytes(b"".join(lines[:5]) + lines[5][:-9])
+    again = loaded(argv)
+    assert all(torch.equal(batch.images, other.images) for batch, other in zip(whole, again, strict=True))
+
+    with tarfile.open(tmp_path / "data-0.tar", "w") as shard:
+        for path in sorted(root.glob("*/*.jpg"), key=lambda path: int(path.stem)):
+            label = tmp_path / "label"
+            label.write_text(path.parent.name)
+            shard.add(path, f"{int(path.stem):02d}.jpg")
+            shard.add(label, f"{int(path.stem):02d}.cls")
+    argv[:4] = ["--dataset", "shards", "--dataset_shards", str(tmp_path / "data-{0..0}.tar")]
+    opt = parameters.read(argv)
+    torch.manual_seed(4)
+    loader = training_loader(datasets.select("shards", opt)["training"], BATCHES, opt, 2)
+    for batch, other in zip(whole, loader, strict=True):
+        assert torch.equal(other.images.on(torch.device("cpu")), batch.images)
+
+
+def refused(argv, said, capsys):
+    """The command ends in one line."""
+    with pytest.raises(SystemExit):
+        parameters.read(argv)
+    line = capsys.readouterr().err
+    assert said in line and "--decode_once" in line and line.count("\n") == 1, line
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--augmentation", "red"], "RandomResizedCrop"), (["--resize_size", "40"], "RandomResizedCrop"), (["--randaugment", "2", "9"], "image by image"),
+        (["--auto_augment", ".1"], "image by image"), (["--freeze_backbone", "--augmentation", "none", "--feature_cache"], "decode_once"),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_with_it_is_refused(root, tmp_path, more, said, capsys):
+    refused(words(root, tmp_path / "cache", *more), said, capsys)
+
+
+def test_what_the_images_or_the_disk_forbid_is_refused(root, tmp_path, monkeypatch, capsys):
+    argv = words(root, tmp_path / "cache")
+    refused([word for word in argv if word not in ("--image_cache", str(tmp_path / "cache"))], "--image_cache DIR", capsys)
+    refused(["--dataset", "glyphs", "--decode_once", "--image_cache", str(tmp_path)], "shown whole", capsys)
+    with pytest.raises(UserError, match="several sizes need --image_cache_side"):
+        loaded(words(root, tmp_path / "cache", "--image_cache_side", "0"))
+    with monkeypatch.context() as patch:
+        patch.setattr(_cache.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000}))
+        with pytest.raises(UserError, match="6 of 6 training images are not in --image_cache"):
+            loaded(words(root, tmp_path / "full"))
+    broken = builders.make_folder(tmp_path / "broken", n_classes=2, n_images=3)
+    (broken / "class_0" / "000.jpg").write_bytes(b"no image")
+    with pytest.raises(UserError, match="class_0/000.jpg cannot be decoded"):
+        loaded(words(broken, tmp_path / "cache"))
+
+
+def test_the_brake_is_named():
+    assert pace(100, 20).endswith("the network with the crops on its device 20: the network is the brake")
+    assert "the input 1,000, " in pace(1000, 2000) and "the input is the brake: lower --image_cache_side" in pace(1000, 2000)
+
+
+def test_a_run_resumed_is_the_run_and_says_its_pace(root, tmp_path, capsys):
+    argv = [*words(root, tmp_path / "cache", *ALL), *builders.SHORT_RUN, "--save_path", str(tmp_path / "runs"), "--loss", "triplet", "--batch_mining", "semihard"]
+    del argv[argv.index("--resize_size") : argv.index("--resize_size") + 2]
+    argv += ["--samples_per_class", "2", "--bs", "4", "--chunk_size", "3"]
+    run = main.main(parameters.read([*argv, "--savename", "whole", "--n_epochs", "3"]))
+    assert capsys.readouterr().out.count("images a second a process: the input") == 1
+    main.main(parameters.read([*argv, "--savename", "cut", "--n_epochs", "1"]))
+    cut = main.main(parameters.read([*argv, "--savename", "cut", "--n_epochs", "3", "--resume", "--resume_allow_changes"]))
+    one, other = (checkpoint.read(there.folder / checkpoint.LAST)["state_dict"] for there in (run, cut))
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
