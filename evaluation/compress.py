@@ -19,6 +19,7 @@ from tqdm import tqdm
 import metrics
 from evaluation import from_files
 from pictures import space as charts
+from runs.folder import json_safe
 from utilities import codes
 from utilities.codes import Codes
 from utilities.errors import OneLineParser, UserError
@@ -90,8 +91,8 @@ def recall(space: metrics.EmbeddingSpace, found: np.ndarray, exact: np.ndarray) 
         measured[of, slots] = space.squared_distances(of, columns[of, slots])
         distances.append(measured)
     farthest = np.where(there, distances[1], -np.inf).max(1, keepdims=True)
-    wanted = there.sum(1)
-    return float(((distances[0] <= farthest).sum(1)[wanted > 0] / wanted[wanted > 0]).mean())
+    shares = (distances[0] <= farthest)[there.any(1)].sum(1) / there.sum(1)[there.any(1)]
+    return float(shares.mean()) if len(shares) else float("nan")
 
 
 def built(name: str, reference, calibration) -> tuple[Codes, float]:
@@ -183,8 +184,23 @@ def check(flags, dimensions: int, calibration) -> None:
         Codes(name, width)
         if codes.is_learned(name) and calibration is None:
             raise UserError(f"--codes {name} learns from training embeddings: name their file by --calibration, never that of the queries")
-    if calibration is not None and calibration.shape[1:] != (dimensions,):
+    if flags.out is not None and Path(flags.out).is_file():
+        raise UserError(f"--out {flags.out}: a file, expected a folder")
+    if calibration is None:
+        return
+    if Path(flags.calibration).resolve() == Path(flags.features).resolve():
+        raise UserError(f"--calibration {flags.calibration}: it is measured itself, take embeddings of training images")
+    learned_from = _checked(flags.calibration, lambda: metrics.EmbeddingSpace(calibration, np.zeros(len(calibration))))
+    if learned_from.dimensions != dimensions:
         raise UserError(f"--calibration {flags.calibration}: features are {calibration.shape}, those of {flags.features} have {dimensions} dimensions")
+
+
+def _checked(path: str, make):
+    """What `make` gives; a UserError names the file."""
+    try:
+        return make()
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def main(argv: list[str] | None = None) -> list[dict]:
@@ -196,10 +212,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     arrays = from_files.read_queries(flags.features, False, labels=flags.labels)
     skips = bool(from_files.written_flags(arrays).get("eval_skip_unmatched"))
     space, searched, _ = from_files.space(flags.features, arrays, skips=skips)
-    try:
-        dimensions = metrics.space_of(None, **space.arguments()).dimensions
-    except UserError as error:
-        raise UserError(f"{flags.features}: {error}") from error
+    dimensions = _checked(flags.features, lambda: metrics.space_of(None, **space.arguments())).dimensions
     flags.prefixes = list(dict.fromkeys([*(flags.prefixes or []), dimensions]))
     calibration = None if flags.calibration is None else from_files.read(flags.calibration, (), needs_labels=False)["features"]
     check(flags, dimensions, calibration)
@@ -221,7 +234,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
         folder = Path(flags.out)
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / "compression.json") as file:
-            json.dump({**about, "rows": rows}, file, indent=1)
+            json.dump(json_safe({**about, "rows": rows}), file, indent=1)
         charts.compression(folder / "compression.png", rows, Path(flags.features).stem)
         print("".join(f"\nwritten  {folder / name}" for name in ("compression.json", "compression.png")))
     return rows

@@ -131,10 +131,20 @@ def test_memory_mapped_features(files):
         (["--codes", "int8"], r"--codes int8 learns from training embeddings: name their file by --calibration"),
         (["--prefixes", "13"], r"--prefixes 13: the features of .* have 12 dimensions"),
         (["--calibration", "other.npz", "--codes", "int8"], r"--calibration .*: features are \(4, 3\), those of .* have 12 dimensions"),
+        (["--calibration", "nan.npz", "--codes", "int8"], r"nan.npz: features hold NaN"),
+        (["--calibration", "features.npz", "--codes", "int8"], r"features.npz: it is measured itself"),
+        (["--out", "training.npz"], r"training.npz: a file, expected a folder"),
     ],
 )
 def test_mistakes_end_in_one_line(given, message, files):
     np.savez(files / "other.npz", features=np.eye(4, 3))
+    np.savez(files / "nan.npz", features=np.full((4, 12), np.nan))
     given = [str(files / one) if one.endswith(".npz") else one for one in given]
     with pytest.raises(UserError, match=message):
         command.main(["compress", str(files / "features.npz"), *(["--codes", "float32"] if "--codes" not in given else []), *given])
+
+
+def test_where_nothing_can_be_found_there_is_no_recall(tmp_path):
+    np.savez(tmp_path / "one.npz", features=np.eye(1, 4), labels=[0])
+    (row,) = command.main(["compress", str(tmp_path / "one.npz"), "--codes", "float16", "--out", str(tmp_path / "out")])
+    assert np.isnan(row["recall@10"]) and json.loads((tmp_path / "out" / "compression.json").read_text())["rows"][0]["recall@10"] is None
