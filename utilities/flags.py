@@ -4,7 +4,7 @@ from utilities import roles
 from utilities.numbers import WIDEST, number, whole
 
 # Names in the namespace that are no flags: of the data, the machine, the cross-validation, the data that an evaluation measures.
-DERIVED = {"n_classes", "device", "fold", "other_data"}
+DERIVED = {"n_classes", "class_names", "device", "fold", "other_data"}
 
 
 def has_folds(flags: dict) -> bool:
