@@ -1,6 +1,9 @@
 """--decode_once: draws of torchvision's distributions, its pixels, and the same batches for every process, resume and cache."""
 
 import math
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ import parameters
 from datasets import _cache
 from runs import checkpoint
 from runs.reports import pace
-from tests import builders
+from tests import _processes, builders, test_kill
 from tests.training.test_erasing import Of
 from training import cropping
 from training.loading import CutBatches, training_loader
@@ -276,13 +279,45 @@ def test_the_brake_is_named():
     assert "the input 1,000, " in pace(1000, 2000) and "the input is the brake: lower --image_cache_side" in pace(1000, 2000)
 
 
-def test_a_run_resumed_is_the_run_and_says_its_pace(root, tmp_path, capsys):
-    argv = [*words(root, tmp_path / "cache", *ALL), *builders.SHORT_RUN, "--save_path", str(tmp_path / "runs"), "--loss", "triplet", "--batch_mining", "semihard"]
+def trained(root, tmp_path, name, *more):
+    """The words of a short run in `runs`, with its folder."""
+    argv = [*words(root, tmp_path / "cache", *ALL), *builders.SHORT_RUN, "--save_path", str(tmp_path / "runs"), "--savename", name]
     del argv[argv.index("--resize_size") : argv.index("--resize_size") + 2]
-    argv += ["--samples_per_class", "2", "--bs", "4", "--chunk_size", "3"]
-    run = main.main(parameters.read([*argv, "--savename", "whole", "--n_epochs", "3"]))
+    argv += ["--samples_per_class", "2", "--bs", "4", "--loss", "triplet", "--batch_mining", "semihard", "--arch", "conv4_frozen_normalize", *more]
+    return argv, tmp_path / "runs" / "folder" / name
+
+
+def weights(folder):
+    return checkpoint.read(folder / checkpoint.LAST)["state_dict"]
+
+
+def test_a_run_resumed_is_the_run_and_says_its_pace(root, tmp_path, capsys):
+    argv, whole = trained(root, tmp_path, "whole", "--chunk_size", "3", "--n_epochs", "3")
+    main.main(parameters.read(argv))
     assert capsys.readouterr().out.count("images a second a process: the input") == 1
-    main.main(parameters.read([*argv, "--savename", "cut", "--n_epochs", "1"]))
-    cut = main.main(parameters.read([*argv, "--savename", "cut", "--n_epochs", "3", "--resume", "--resume_allow_changes"]))
-    one, other = (checkpoint.read(there.folder / checkpoint.LAST)["state_dict"] for there in (run, cut))
-    assert all(torch.equal(value, other[name]) for name, value in one.items())
+    argv, cut = trained(root, tmp_path, "cut", "--chunk_size", "3", "--n_epochs")
+    main.main(parameters.read([*argv, "1"]))
+    main.main(parameters.read([*argv, "3", "--resume", "--resume_allow_changes"]))
+    assert all(torch.equal(value, weights(cut)[name]) for name, value in weights(whole).items())
+
+
+@pytest.mark.long
+def test_a_run_of_two_processes_is_that_of_one(root, tmp_path):
+    of_one, one = trained(root, tmp_path, "one", "--n_epochs", "2", "--optim", "sgd")
+    of_two, two = trained(root, tmp_path, "two", "--n_epochs", "2", "--optim", "sgd")
+    _processes.programs(0, [("main.py", of_one)])
+    _processes.spawned(2, _processes.programs, [("main.py", of_two)])
+    for name, value in weights(one).items():
+        torch.testing.assert_close(weights(two)[name], value, rtol=1e-4, atol=1e-5)
+    assert "on the device, drawn by batch" in (two / "environment.yaml").read_text()
+
+
+@pytest.mark.long
+def test_a_killed_run_ends_as_if_it_had_not_been(root, tmp_path):
+    argv, whole = trained(root, tmp_path, "whole", "--n_epochs", "3", "--iterations_per_epoch", "20")
+    subprocess.run([sys.executable, "main.py", *argv], cwd=test_kill.ROOT, check=True, stdout=subprocess.DEVNULL)
+    argv, killed = trained(root, tmp_path, "killed", "--n_epochs", "3", "--iterations_per_epoch", "20")
+    argv = [sys.executable, "main.py", *argv]
+    test_kill.run_and_kill(argv, killed, lambda folder: (folder / checkpoint.LAST).exists() and time.sleep(0.05) is None)
+    subprocess.run([*argv, "--resume"], cwd=test_kill.ROOT, check=True, stdout=subprocess.DEVNULL)
+    assert all(torch.equal(value, weights(killed)[name]) for name, value in weights(whole).items())
