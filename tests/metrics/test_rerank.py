@@ -208,6 +208,13 @@ def test_alpha_query_expansion_on_unit_vectors_is_that_of_inner_products():
         assert found[i].tolist() == np.argsort(-again)[:39].tolist()
 
 
+def test_alpha_query_expansion_of_one_query_by_hand():
+    """(1, 0) + .8^3 (.8, .6) + .6^3 (.6, .8), at unit length."""
+    space = metrics.EmbeddingSpace([[1.0, 0.0]], [0], [[0.8, 0.6], [0.6, 0.8]], [0, 0])
+    found = AlphaExpansion(2, 3.0).search(space).space.features[0]
+    np.testing.assert_allclose(found / np.linalg.norm(found), [0.954656, 0.297710], atol=1e-6)
+
+
 def test_alpha_query_expansion_in_the_ball_expands_tangent_vectors():
     x, labels = points(30, seed=8, copies=False)
     ball = Ball(0.3, 2.3)
