@@ -14,9 +14,11 @@ AS_EVER = {  # SHA-256 of the vectors of 7 classes in 24 dimensions, seed 0, bef
     "center": "e15fc10bc094ba4d",
     "circle_softmax": "1af5a0349cc0849b",
     "cosface": "9ebc11f5ba7e433e",
+    "hist": "178732d873d80bc6",
     "instance": "9ebc11f5ba7e433e",
     "largemargin_softmax": "9ebc11f5ba7e433e",
     "manifold": "9ebc11f5ba7e433e",
+    "meanfield": "e15fc10bc094ba4d",
     "p2sgrad": "9ebc11f5ba7e433e",
     "proxyanchor": "178732d873d80bc6",
     "proxynca": "4859ad3da74929dd",
@@ -31,9 +33,11 @@ PEERS = {
     "center": losses.CosFaceLoss,  # the package has neither of these two; it begins all class vectors so
     "circle_softmax": losses.CosFaceLoss,
     "cosface": losses.CosFaceLoss,
+    "hist": losses.ProxyAnchorLoss,  # begins as this one, here and there
     "instance": losses.NormalizedSoftmaxLoss,  # the package's InstanceLoss has no vectors
     "largemargin_softmax": losses.LargeMarginSoftmaxLoss,
     "manifold": lambda n, d: losses.ManifoldLoss(d, min(n, 50)),
+    "meanfield": losses.CosFaceLoss,
     "p2sgrad": lambda n, d: losses.P2SGradLoss(d, n),
     "proxyanchor": losses.ProxyAnchorLoss,
     "proxynca": losses.ProxyNCALoss,
@@ -68,15 +72,15 @@ def test_the_starts_are_those_of_ever_and_of_the_package():
             assert torch.equal(ours, theirs if theirs.shape == ours.shape else theirs.T), name
 
 
-RATES = {"proxyanchor": 100, "proxynca": 50, "proxynca_pp": 50, "softtriplet": 1}  # times --lr; the others have a rate of their own, 5e-4
-OWN_RATES = {"softmax": 1e-5, "circle_softmax": 3.5e-4}
+RATES = {"proxyanchor": 100, "proxynca": 50, "proxynca_pp": 50, "softtriplet": 1, "meanfield": 2000}  # times --lr; the others have a rate of their own, 5e-4
+OWN_RATES = {"hist": 0.1, "softmax": 1e-5, "circle_softmax": 3.5e-4}
 
 
 def test_rates_by_default():
     for name in AS_EVER:
-        (group,) = criteria.select(name, n_classes=7, embed_dim=24, lr=1e-4).optim_dict_list
+        group, *_ = criteria.select(name, n_classes=7, embed_dim=24, lr=1e-4).optim_dict_list
         assert group["lr"] == pytest.approx(RATES[name] * 1e-4 if name in RATES else OWN_RATES.get(name, 5e-4)), name
-        assert [tuple(p.shape) for p in group["params"]] == [({"softtriplet": 14, "subcenter_arcface": 21}.get(name, 7), 24)], name
+        assert [tuple(p.shape) for p in group["params"]] == [({"softtriplet": 14, "subcenter_arcface": 21}.get(name, 7), 24)] * (1 + (name == "hist")), name
 
 
 def test_the_direction_alone_is_what_the_value_sees():
