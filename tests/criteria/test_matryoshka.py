@@ -20,7 +20,7 @@ from utilities.parameter_groups import criterion_groups
 from utilities.tensors import normalize
 
 PREFIXES, WEIGHTS = [2, 5, DIMENSIONS], [0.5, 2.0, 3.0]
-STATEFUL = {"dynamic_softmargin"}  # keeps statistics of one embedding
+STATEFUL = {"dynamic_softmargin", "hist"}  # keep statistics of one embedding
 
 
 def nested(criterion, name="softmax", heads="prefix", rescales=True, prefixes=PREFIXES, weights=WEIGHTS, make=None):
