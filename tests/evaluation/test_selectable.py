@@ -26,7 +26,7 @@ class Data:
 
 def refused(splits, metric, **flags):
     opt = Namespace(**{
-        "evaluate": False, "evaluate_ensemble": False, "n_epochs": 1, "storage_metrics": [metric], "splits_to_eval": ["val", "test"],
+        "evaluate": False, "evaluate_only": False, "evaluate_ensemble": False, "n_epochs": 1, "storage_metrics": [metric], "splits_to_eval": ["val", "test"],
         "eval_reference_set": "compared_to_self", "tester": "global", "label_hierarchy_level": 0, "split_scheme": "half", "use_tv_split": True,
         "tv_split_by_samples": False, "tv_split_perc": 0.8, "split_partitions": 4, **flags,
     })  # fmt: skip
@@ -80,7 +80,7 @@ def test_reasons_and_ways_out():
 def test_what_chooses_nothing_is_measured():
     constant = {"val": Data("aaaa")}
     assert refused(constant, "e_recall@1")
-    for flags in ({"evaluate": True}, {"evaluate_ensemble": True}, {"n_epochs": 0}):
+    for flags in ({"evaluate": True}, {"evaluate_only": True}, {"evaluate_ensemble": True}, {"n_epochs": 0}):
         assert refused({**constant, "test": Data("aabb")}, "e_recall@1", **flags) is None
     for names, metric, is_refused in (
         ("abcd", "alignment", True), ("aaaa", "fnmr@.1", True), ("abcd", "opis", True), ("aaaa", "alignment", False), ("abcd", "uniformity", False),
