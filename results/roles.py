@@ -58,7 +58,7 @@ def of_data(flags: dict) -> dict:
 
 def of_evaluation(flags: dict, defaults: dict) -> dict:
     """The flags, not at their default, by which a run's values are measured otherwise than by plain distances of all its embeddings."""
-    off = [flag for flag, plain in (("rerank", None), ("eval_space", "euclidean")) if flags.get(flag) in (None, plain)]
+    off = [flag for flag, plain in (("rerank", None), ("eval_space", "euclidean"), ("eval_scales", [1]), ("eval_whiten", None)) if flags.get(flag) in (None, plain)]
     idle = {name for name in flags for flag in off if name.startswith(f"{flag}_")}
     found = {name: value for name, value in compared(flags).items() if _declared[name].name == EVALUATION.name}
     plain = defaults | datasets.REGISTRY.derived(flags.get("dataset"), Namespace(**flags))  # re-identification leaves out queries without a match
