@@ -139,7 +139,7 @@ def test_check_data_lists_all_problems_at_once(tmp_path, capsys):
     with pytest.raises(UserError, match="problems"):
         parameters.answer(parameters.read(words))
     said = capsys.readouterr().out
-    assert "too deep" in said and "empty: a folder without images" in said and "an image beside folders of images" in said
+    assert "which are the classes?" in said and "empty: a folder without images" in said and "an image beside folders of images" in said
 
 
 def test_a_run_that_a_broken_image_stops_at_once_leaves_no_folder(tmp_path):
