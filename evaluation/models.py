@@ -199,7 +199,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read(argv: list[str]) -> tuple[Namespace, dict]:
-    """The command's own flags, and label -> the options of each network. Raises UserError, for unknown names with the nearest."""
+    """The command's own flags, and label -> the flags of each network. Raises UserError, for unknown names with the nearest."""
     commands = parser()
     commands.exits = False
     own, rest = commands.parse_known_args(argv)
@@ -337,15 +337,15 @@ def table_of(rows: list[Row], missing: list[str], opt, devices: set[str]) -> Tab
 
 def main(argv: list[str]) -> Table:
     """Embed what is not there yet, measure, write and print the table. Returns it. Raises UserError."""
-    own, options = read(argv)
-    opt = next(iter(options.values()))
+    own, asked = read(argv)
+    opt = next(iter(asked.values()))
     runtime = Runtime(opt).begin()
     if runtime.ranks.size > 1:
         raise UserError(f"{PROGRAM} runs in one process: leave out torchrun")
     datasets.locate(opt)
     folder = Path(opt.save_path)
     refuse_unwritable(folder)
-    models = [Model(label, one, folder / "features", own.feature_type, Runtime(one)) for label, one in options.items()]
+    models = [Model(label, one, folder / "features", own.feature_type, Runtime(one)) for label, one in asked.items()]
     rows, missing = rows_of(models, own, runtime)
     table = table_of(rows, missing, opt, set().union(*(model.devices for model in models)))
     (folder / opt.dataset).mkdir(parents=True, exist_ok=True)
