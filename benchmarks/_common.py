@@ -27,9 +27,9 @@ class NoMemory:
         pass
 
 
-def built(arch: str, *flags: str) -> tuple[Step, object]:
+def built(arch: str, *flags: str, n_classes: int = CLASSES) -> tuple[Step, object]:
     """A step with a network of random weights in its first epoch, and its options."""
-    opt = parameters.read(["--dataset", "glyphs", "--arch", arch, "--not_pretrained", *flags]).but(n_classes=CLASSES)
+    opt = parameters.read(["--dataset", "glyphs", "--arch", arch, "--not_pretrained", *flags]).but(n_classes=n_classes)
     runtime = Runtime(opt).begin()
     network = architectures.select(arch, opt)
     trainer = main.build_trainer(opt, network, runtime)

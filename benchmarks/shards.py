@@ -2,14 +2,20 @@
 
 Each process gets the embeddings of the whole batch, computes the loss and steps Adam. Its memory is what is resident after the steps, and
 the peak in them, less what was before the vectors. On the CPU, by gloo; run it by itself, with as many idle cores as processes.
+
+`--traffic` counts instead the bytes that a process hands to torch.distributed in a step of the program (conv4, images of 16 x 16), times what a
+ring sends of each, beside the formulas of docs/scale.md for a softmax; what it writes to its sockets is the system's count.
 """
 
 import argparse
+import collections
+import contextlib
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -17,7 +23,9 @@ import torch  # noqa: E402
 
 import criteria  # noqa: E402
 import parameters  # noqa: E402
+from benchmarks._common import built  # noqa: E402
 from benchmarks.metrics import memory  # noqa: E402
+from training.loading import Batch  # noqa: E402
 from training.memory import release_freed  # noqa: E402
 from training.optimisers import build_optimizer  # noqa: E402
 from training.ranks import several_processes  # noqa: E402
@@ -25,7 +33,9 @@ from training.runtime import Runtime  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
 from utilities.numbers import number, whole  # noqa: E402
 
-FLAGS = ("classes", "dimensions", "bs", "share", "steps")
+FLAGS = ("classes", "dimensions", "bs", "steps", "loss")
+PARTS = {"mean_": "averaged gradients", "gather": "outputs, labels", "sum_of": "outputs' gradient", "_reduced": "the loss's sums"}  # callers in training/ranks.py
+SENT = {"all_reduce": lambda n: 2 * (n - 1) / n, "all_gather": lambda n: n - 1}  # bytes that a ring of n sends for each byte handed to it
 
 
 def resident() -> float:
@@ -34,13 +44,13 @@ def resident() -> float:
     return memory("VmRSS")
 
 
-def measure(classes: int, dimensions: int, bs: int, share: float, steps: int) -> str:
+def measure(loss: str, classes: int, dimensions: int, bs: int, share: float, steps: int) -> str:
     """A row of the table, of the first process."""
-    opt = parameters.read(["--dataset", "glyphs", "--loss", "arcface", "--shard_classes", "--sample_classes", str(share)])
+    opt = parameters.read(["--dataset", "glyphs", "--loss", loss, "--shard_classes", "--sample_classes", str(share)])
     runtime, network = Runtime(opt), torch.nn.Linear(dimensions, dimensions)
 
     def stepped(classes: int, steps: int) -> tuple:
-        criterion = criteria.shard(criteria.select("arcface", opt.but(n_classes=classes, embed_dim=dimensions)), opt, runtime.ranks)
+        criterion = criteria.shard(criteria.select(loss, opt.but(n_classes=classes, embed_dim=dimensions)), opt, runtime.ranks)
         optimizer = build_optimizer(network, criterion, opt)
         for step in range(steps + 1):
             if step == 1:  # the first makes the optimiser's state
@@ -58,8 +68,54 @@ def measure(classes: int, dimensions: int, bs: int, share: float, steps: int) ->
     return f"| {runtime.ranks.size} | {share:g} | {criterion.proxies.nbytes / 2**20:.0f} | {after:.0f} | {peak:.0f} | {1000 * seconds:.0f} |"
 
 
+@contextlib.contextmanager
+def counted():
+    """Inside, what `training.ranks` hands to torch.distributed: (caller, collective) -> bytes."""
+    handed = collections.Counter()
+
+    def counting(name, call):
+        def counts(*arguments):
+            handed[sys._getframe(1).f_code.co_name, name] += next(argument for argument in arguments[::-1] if torch.is_tensor(argument)).nbytes
+            return call(*arguments)
+
+        return counts
+
+    calls = {name: counting(name, getattr(torch.distributed, name)) for name in SENT}
+    refused = dict.fromkeys(("broadcast", "broadcast_object_list", "send", "recv"))  # a step that used one would end in an error
+    with mock.patch.multiple(torch.distributed, **calls, **refused):
+        yield handed
+
+
+def written() -> int:
+    """Bytes that this process has written, to sockets too."""
+    return int(Path("/proc/self/io").read_text().partition("wchar:")[2].split()[0])
+
+
+def traffic(loss: str, classes: int, dimensions: int, bs: int, share: float, *sharded: str) -> str:
+    """A row of the table of traffic, bytes / formula = ratio: the second step, of the first process."""
+    flags = ["--loss", loss, "--bs", str(bs), "--embed_dim", str(dimensions), "--crop_size", "16", "--sample_classes", str(share), *sharded]
+    step, _ = built("conv4_frozen_normalize", *flags, n_classes=classes)
+    ranks, network = step.runtime.ranks, step.trainer.network
+    part = ranks.part(bs)
+    for _ in range(2):
+        images = torch.randint(256, (bs, 3, 16, 16), dtype=torch.uint8)
+        batch = Batch(torch.randint(classes, (bs,))[part], images[part], torch.arange(bs))  # as a loader gives it
+        with counted() as handed:
+            before = written()
+            step(batch)
+            sockets = written() - before
+    averaged = sum(p.numel() for p in network.parameters() if p.requires_grad) + (0 if sharded else classes * dimensions)
+    outputs = 2 * dimensions + network.feature_dim
+    formulas = {"mean_": 8 * averaged, "gather": (4 * outputs + 8) * bs, "sum_of": 8 * bs * dimensions, "_reduced": (40 * bs + 8) * bool(sharded)}
+    formulas = [formulas[caller] * (ranks.size - 1) / ranks.size for caller in PARTS]
+    sent = [sum(size * SENT[name](ranks.size) for (of, name), size in handed.items() if of == caller) for caller in PARTS]
+    pairs = zip([*sent, sockets], [*formulas, sum(formulas)], strict=True)
+    cells = [f"{found:,.0f} / {wanted:,.0f} = {found / wanted:.3f}" if wanted else f"{found:,.0f} / 0" for found, wanted in pairs]
+    return f"| {ranks.size} | {'in shards' if sharded else 'whole'} | {share:g} | {' | '.join(cells)} |"
+
+
 def main(argv=None) -> None:
-    """Print the table; under torchrun, which it starts, one row."""
+    """Print the table; under torchrun, which it starts, the rows of some processes."""
     parser = OneLineParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--classes", type=whole(4), default=200_000)
     parser.add_argument("--dimensions", type=whole(1), default=128)
@@ -67,16 +123,27 @@ def main(argv=None) -> None:
     parser.add_argument("--share", type=number(above=0, most=1), nargs="+", default=[1.0, 0.1], help="of --sample_classes")
     parser.add_argument("--processes", type=whole(1), nargs="+", default=[1, 2, 4])
     parser.add_argument("--steps", type=whole(1), default=5)
+    parser.add_argument("--loss", choices=criteria.divisible(), default="arcface")
+    parser.add_argument("--traffic", action="store_true", help="count the bytes of a step, in 2 or more processes")
     parser.add_argument("--row", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
+    sizes = given.loss, given.classes, given.dimensions, given.bs
     if given.row:
         with several_processes():
-            print(measure(given.classes, given.dimensions, given.bs, given.share[0], given.steps))
+            if given.traffic:
+                print(*(traffic(*sizes, share, *flags) for flags in ((), ("--shard_classes",)) for share in given.share), sep="\n")
+            else:
+                print(measure(*sizes, given.share[0], given.steps))
         return
-    print("| processes | drawn | vectors, MiB a process | resident, MiB | peak, MiB | ms a step |\n|-|-|-|-|-|-|", flush=True)
-    for share in given.share:
+    if given.traffic:
+        columns = ["vectors", "drawn", *PARTS.values(), "all, at the sockets"]
+    else:
+        columns = ["drawn", "vectors, MiB a process", "resident, MiB", "peak, MiB", "ms a step"]
+    print(f"| processes | {' | '.join(columns)} |\n|-|{'-|' * len(columns)}", flush=True)
+    for shares in [given.share] if given.traffic else [[share] for share in given.share]:
         for n in given.processes:
-            words = [word for flag in FLAGS for word in (f"--{flag}", str(share if flag == "share" else getattr(given, flag)))]
+            words = [word for flag in FLAGS for word in (f"--{flag}", str(getattr(given, flag)))]
+            words += ["--share", *map(str, shares), *["--traffic"] * given.traffic]
             command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(n), __file__, "--row", *words]
             subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
