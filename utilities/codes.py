@@ -115,7 +115,7 @@ class Codes:
     def decoded(self, rows: np.ndarray) -> np.ndarray:
         """De-quantised vectors `(n, D)` float32 of some rows."""
         if self.name != BINARY:
-            return self.index.reconstruct_batch(rows)
+            return np.asarray(self.index.reconstruct_batch(rows))  # a tensor where pytorch-metric-learning has changed faiss
         import faiss
 
         codes = faiss.rev_swig_ptr(self.index.xb.data(), len(self) * self.bytes_a_vector).reshape(len(self), -1)[rows]
@@ -141,7 +141,7 @@ class Codes:
 
         heap = faiss.ResultHeap(len(queries), width)
         for start in range(0, len(self), BLOCK):
-            block = self.index.reconstruct_n(start, min(BLOCK, len(self) - start))
+            block = np.asarray(self.index.reconstruct_n(start, min(BLOCK, len(self) - start)))
             distances, rows = faiss.knn(queries, block, min(width, len(block)))
             heap.add_result(distances, rows + start)
         return heap.I

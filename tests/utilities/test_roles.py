@@ -33,7 +33,7 @@ def test_a_flag_may_say_otherwise_than_its_group():
 
 def test_what_is_never_saved():
     assert roles.declared(parameters.get_parser()).having(saved=False) == {
-        "wandb_key", "comet_api_key", "config", "print_config", "list", "find", "explain", "dry_run", "check_data", "evaluate_only", "memory_weight", "embed_regularizer_weight", "weight_regularizer_weight", "resume", "resume_from", "resume_allow_changes",
+        "wandb_key", "comet_api_key", "config", "print_config", "list", "find", "explain", "dry_run", "check_data", "profile_steps", "evaluate_only", "memory_weight", "embed_regularizer_weight", "weight_regularizer_weight", "resume", "resume_from", "resume_allow_changes",
         "reproduce_results", "evaluate", "evaluate_ensemble", "aggregate_only", "folds",
     }  # fmt: skip
     assert not {"wandb_key", "config", "resume"} & set(parameters.read(["--dataset", "glyphs", "--wandb_key", "secret"]).saved())
