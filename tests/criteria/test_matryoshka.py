@@ -85,7 +85,7 @@ def test_the_loss_is_the_sum_of_separate_losses(name, labels):
     assert {"loss@d2", "loss@d5"} <= set(whole.stats)
 
 
-@pytest.mark.parametrize("name", ["softmax", "softtriplet", "margin", *STATEFUL])
+@pytest.mark.parametrize("name", ["softmax", "softtriplet", "margin", *sorted(STATEFUL)])
 def test_own_heads_are_criteria_of_their_own(name):
     labels = torch.tensor(LABELS["repeated"])
     batch = normalize(points(len(labels)))
