@@ -94,7 +94,7 @@ def compression(path: Path, rows: list[dict], title: str) -> Path:
         axis.set_xscale("log", base=2)
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, loc="lower right")
+    figure.legend(*axis.get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=6)
     figure.suptitle(f"{title}: quality against size", fontsize=TITLE_SIZE, parse_math=False)
     figure.savefig(path, dpi=110)
     return path
