@@ -186,7 +186,7 @@ class Trainer(Base):
         if self.fixed:
             near &= filled
             logs = torch.where(near, logs, -torch.inf)
-            equal = filled / filled.sum().clamp(min=1)  # of a query that is too far from all keys
+            equal = filled.to(logs) / filled.sum().clamp(min=1)  # of a query that is too far from all keys
             return torch.where(near.any(1, keepdim=True), torch.softmax(logs, 1), equal)
         logs = torch.where(near | ~near.any(0), logs, -torch.inf)
         # a key that is too far from all queries has equal weights, as in the authors' code
