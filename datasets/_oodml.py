@@ -7,11 +7,9 @@ read without running anything that it holds.
 import difflib
 import os
 import pickle
-import re
 from pathlib import Path
 
-import numpy as np
-
+from datasets import _pickles
 from datasets._images import Image
 from utilities.errors import UserError
 from utilities.files import replacing
@@ -61,11 +59,10 @@ def of_file(opt) -> dict:
 def read(path: Path) -> dict:
     """The content of a file of splits. Raises UserError where it is missing, damaged, or holds more than plain data."""
     try:
-        with open(path, "rb") as file:
-            content = _PlainData(file).load()
-    except (OSError, RuntimeError) as error:
-        raise UserError(f"--oodml_file {path}: {getattr(error, 'strerror', None) or error}") from error
-    except Exception as error:  # unpickling damaged bytes raises many kinds
+        content = _pickles.load(path)
+    except OSError as error:
+        raise UserError(f"--oodml_file {path}: {error.strerror or error}") from error
+    except pickle.UnpicklingError as error:
         raise UserError(f"--oodml_file {path}: no pickle of class lists ({error})") from error
     if not isinstance(content, dict) or not content:
         raise UserError(f"--oodml_file {path}: expected a dictionary, split -> train and test classes, found {type(content).__name__}")
@@ -77,45 +74,6 @@ def write(path: Path, splits: dict) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, "wb") as file:
         pickle.dump(splits, file, protocol=2)
-
-
-class _PlainData(pickle.Unpickler):
-    """Loads lists, dictionaries, tuples, strings and numbers, also NumPy's; a pickle that names anything else is refused, not run."""
-
-    def find_class(self, module: str, name: str):
-        known = {
-            ("numpy", "dtype"): _Kind, ("numpy.core.multiarray", "scalar"): _scalar, ("numpy._core.multiarray", "scalar"): _scalar,
-            ("_codecs", "encode"): _encoded,
-        }  # fmt: skip
-        if (module, name) not in known:
-            raise pickle.UnpicklingError(f"it holds {module}.{name}; lists, dictionaries, tuples, strings and numbers are read, no code")
-        return known[module, name]
-
-
-class _Kind:
-    """Stands for a NumPy type of strings or numbers."""
-
-    def __init__(self, text: str, *_):
-        if not re.fullmatch(r"[UfiubS]\d+", str(text)):
-            raise pickle.UnpicklingError(f"it holds values of NumPy's type {text!r}")
-        self.dtype = np.dtype(text)
-
-    def __setstate__(self, state: tuple):
-        order = state[1]
-        self.dtype = self.dtype.newbyteorder(order if order in ("<", ">") else "=")
-
-
-def _scalar(kind: _Kind, data: bytes):
-    """A NumPy string or number as Python's."""
-    value = np.frombuffer(data, dtype=kind.dtype, count=1)[0].item()
-    return value.decode() if isinstance(value, bytes) else value
-
-
-def _encoded(text: str, encoding: str) -> bytes:
-    """Bytes from the text that stands for them in pickles of protocol 2."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"it holds bytes in the encoding {encoding!r}")
-    return text.encode("latin1")
 
 
 def parts(classes: dict[str, list[Image]], opt) -> tuple[dict, None, dict]:

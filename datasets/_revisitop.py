@@ -5,6 +5,7 @@ no rank.
 """
 
 import dataclasses
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +87,10 @@ def lists(file: Path) -> _lists.Lists:
 
 def _content(file: Path) -> tuple[list[str], list[tuple[str, tuple, dict]]]:
     """Names of the gallery; of each query its name, its box, and kind -> indices in the gallery. Raises UserError for another content."""
-    content = _pickles.read(file)
+    try:
+        content = _pickles.load(file, arrays=True)
+    except (OSError, pickle.UnpicklingError) as error:
+        raise UserError(f"{file}: refused, no pickle of plain lists, texts, numbers and arrays alone ({error})") from error
     try:
         gallery, queries = list(content["imlist"]), list(content["qimlist"])
         boxes = [tuple(float(edge) for edge in one["bbx"]) for one in content["gnd"]]

@@ -12,7 +12,7 @@ from scipy import linalg
 import datasets
 import main
 import parameters
-from datasets import _oodml, _shift
+from datasets import _oodml, _pickles, _shift
 from evaluation import oodml
 from tests import builders
 from tests.datasets.layouts import names, refused
@@ -67,7 +67,7 @@ def test_a_pickle_that_names_more_is_refused_and_not_run(tmp_path):
                 _oodml.read(write(tmp_path / "splits.pkl", {1: content}, protocol))
     for kind in ("O", "O8", "V8", "M8[s]", "U5,U5"):
         with pytest.raises(pickle.UnpicklingError, match="NumPy's type"):
-            _oodml._Kind(kind)
+            _pickles._Kind(kind)
 
 
 def test_files_that_do_not_fit_or_cannot_be_read(tmp_path, six):
