@@ -7,6 +7,7 @@ import torch
 
 from criteria import circle_softmax
 from trainers import _heads
+from trainers._trainer import Trainer
 from utilities.errors import UserError
 from utilities.numbers import number
 from utilities.registry import unknown
@@ -105,6 +106,20 @@ class Classifier(_heads.Heads):
     def forward(self, embeddings: dict, features: dict) -> dict:
         """See `trainers.Heads`."""
         return {LOGITS: self.logits({**features, "evaluated": _heads.main_of(embeddings, self.evaltypes)})}
+
+
+class ClassifyingTrainer(Trainer):
+    """Base of trainers whose linear layer classifies what the network gives; the logits are an evaltype, `classifier_logits`."""
+
+    @classmethod
+    def build_heads(cls, opt, network: torch.nn.Module) -> Classifier:
+        """See `trainers._trainer.Trainer.build_heads`."""
+        return Classifier(opt, network)
+
+    def outputs(self, images: torch.Tensor) -> dict:
+        """The base's outputs and `classifier_logits` `(B, C)`."""
+        outputs = super().outputs(images)
+        return {**outputs, LOGITS: self.evaluated_heads.logits(outputs)}
 
 
 def param_group(classifier: Classifier, opt) -> dict:

@@ -1,11 +1,8 @@
 """A linear classifier beside the criterion; with --loss_weights metric_loss=0 plain classification (Zhai & Wu, arXiv 1811.12649, train so)."""
 
-import torch
-
 from trainers import _classifier
 from trainers._classifier import CLASSIFIER_LOSS, LOGITS
 from trainers._trainer import METRIC_LOSS
-from trainers._trainer import Trainer as Base
 
 
 def check(opt) -> None:
@@ -13,7 +10,7 @@ def check(opt) -> None:
     _classifier.check(opt)
 
 
-class Trainer(Base):
+class Trainer(_classifier.ClassifyingTrainer):
     """`metric_loss` = the criterion on the embeddings; `classifier_loss` = `--classifier_loss` of a linear layer's logits and the labels.
 
     The logits are an evaltype, `classifier_logits`.
@@ -24,16 +21,6 @@ class Trainer(Base):
     def __init__(self, opt, network, criterion):
         super().__init__(opt, network, criterion)
         self.classifier_loss = _classifier.loss_of(opt, opt.n_classes)
-
-    @classmethod
-    def build_heads(cls, opt, network: torch.nn.Module) -> _classifier.Classifier:
-        """See `trainers._trainer.Trainer.build_heads`."""
-        return _classifier.Classifier(opt, network)
-
-    def outputs(self, images: torch.Tensor) -> dict:
-        """The base's outputs and `classifier_logits` `(B, C)`."""
-        outputs = super().outputs(images)
-        return {**outputs, LOGITS: self.evaluated_heads.logits(outputs)}
 
     def losses(self, outputs: dict, batch) -> dict:
         """See `trainers._trainer.Trainer.losses`."""

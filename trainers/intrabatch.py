@@ -9,7 +9,6 @@ from torch.nn.functional import cross_entropy
 from trainers import _classifier
 from trainers._classifier import CLASSIFIER_LOSS, LOGITS
 from trainers._trainer import METRIC_LOSS, width
-from trainers._trainer import Trainer as Base
 from utilities.batchnorm import WholeBatchNorm
 from utilities.errors import UserError
 from utilities.numbers import number, whole
@@ -35,7 +34,7 @@ def check(opt) -> None:
         raise UserError("--trainer intrabatch has cross-entropies of linear layers, with --intrabatch_smoothing: leave --classifier_loss, _smoothing and _layer out")
 
 
-class Trainer(Base):
+class Trainer(_classifier.ClassifyingTrainer):
     """`classifier_loss` = CE of a linear layer on the embedding as it is; `graph_loss` = CE of one on what the batch's messages make of it.
 
     Both divide logits by T and smooth labels. `metric_loss` weighs 0 unless `--loss_weights` says otherwise. Evaluation is of the embedding
@@ -53,16 +52,6 @@ class Trainer(Base):
             raise UserError(f"--intrabatch_heads {opt.intrabatch_heads} does not divide the embedding's {dimensions} dimensions")
         self.graph = Graph(dimensions, opt.n_classes, opt.intrabatch_layers, opt.intrabatch_heads, opt.intrabatch_join)
         self.temperature, self.smoothing = opt.intrabatch_temperature, opt.intrabatch_smoothing
-
-    @classmethod
-    def build_heads(cls, opt, network: torch.nn.Module) -> _classifier.Classifier:
-        """See `trainers._trainer.Trainer.build_heads`."""
-        return _classifier.Classifier(opt, network)
-
-    def outputs(self, images: torch.Tensor) -> dict:
-        """The base's outputs and `classifier_logits` `(B, C)`."""
-        outputs = super().outputs(images)
-        return {**outputs, LOGITS: self.evaluated_heads.logits(outputs)}
 
     def losses(self, outputs: dict, batch) -> dict:
         """See `trainers._trainer.Trainer.losses`."""
