@@ -37,9 +37,10 @@ import numpy as np
 
 import evaluation
 import metrics
-from evaluation import compress, from_files, outliers, outputs, pairs, queries, whiten, whitening
-from evaluation.from_files import NAMES, has_lists, read, read_queries, written_flags
+from evaluation import compress, from_files, judgements, outliers, outputs, pairs, queries, whiten, whitening
+from evaluation.from_files import NAMES, read, read_queries, written_flags
 from evaluation.galleries import taken
+from evaluation.judgements import has_lists
 from training.ranks import Ranks, one_run
 from utilities.errors import OneLineParser, UserError
 from utilities.files import replacing
@@ -156,7 +157,7 @@ def main(argv: list[str] | None = None) -> dict | list:
     gallery = flags.gallery and flags.gallery[0]
     space, searched, rows = from_files.space(flags.file, arrays, gallery, other, bool(flags.eval_skip_unmatched), listed=bool(truths))
     if truths:
-        space, searched = from_files.judged_by(flags, space, rows, arrays, other)
+        space, searched = judgements.judged_by(flags, space, rows, arrays, other)
     if flags.eval_whiten is not None:
         space = whiten.of_file(space, flags)
     for line in (*evaluation.unaffected_metrics(flags.evaluation_metrics, flags), *whitening.mark(flags)):

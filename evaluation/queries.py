@@ -116,7 +116,7 @@ def nearest(compared: spaces.Compared, queries: np.ndarray, count: int) -> list[
 
 def judged(compared: spaces.Compared, queries: np.ndarray, found: list[np.ndarray]) -> list[np.ndarray]:
     """For each of `queries` what the indices `found` in the reference are to it: `RIGHT`, `WRONG` or `JUNK`."""
-    labels, lists = compared.space.gallery()[1], compared.space.arguments()["lists"]
+    labels, lists = compared.space.gallery()[1], compared.space.lists_of()
     if lists is None:
         return [np.where(labels[few] == compared.space.labels[query], RIGHT, WRONG) for query, few in zip(queries, found, strict=True)]
     of_query = lists.part(queries)

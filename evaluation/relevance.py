@@ -17,32 +17,34 @@ from utilities.errors import UserError
 ENTRIES = 2**24  # of the function's result at once
 
 
-@functools.cache
-def _function(path: str, changed: int):
-    try:
-        found = runpy.run_path(path).get("relevance")
-    except Exception as error:  # the user's file may raise anything
-        raise UserError(f"--eval_relevance {path}: {type(error).__name__}: {error}") from error
-    if not callable(found):
-        raise UserError(f"--eval_relevance {path}: it defines no function relevance(query_rows, gallery_rows)")
-    return found
-
-
 def lists(path: str, queries: np.ndarray, gallery: np.ndarray, exclude: np.ndarray) -> Lists:
     """The positives of the rows `queries` `(Q,)`, as positions in the rows `gallery` `(M,)`, without the query itself at `exclude` `(Q,)` there.
 
-    Raises UserError where the file defines no such function, or what it gives is no relevance.
+    Found once for the same file and rows. Raises UserError where the file defines no such function, or what it gives is no relevance.
     """
     if not Path(path).is_file():
         raise UserError(f"--eval_relevance {path}: no such file")
-    function, found, block = _function(str(path), Path(path).stat().st_mtime_ns), [], max(1, ENTRIES // len(gallery))
+    return _found(str(path), Path(path).stat().st_mtime_ns, *(rows.astype(np.int64).tobytes() for rows in (queries, gallery, exclude)))
+
+
+@functools.lru_cache(maxsize=8)  # the splits of a run: each evaluation asks for the lists of each several times
+def _found(path: str, changed: int, *rows: bytes) -> Lists:
+    queries, gallery, exclude = (np.frombuffer(one, np.int64) for one in rows)
+    try:
+        function = runpy.run_path(path).get("relevance")
+    except Exception as error:  # the user's file may raise anything
+        raise UserError(f"--eval_relevance {path}: {type(error).__name__}: {error}") from error
+    if not callable(function):
+        raise UserError(f"--eval_relevance {path}: it defines no function relevance(query_rows, gallery_rows)")
+    found, block = [], max(1, ENTRIES // len(gallery))
     for start in range(0, len(queries), block):
-        rows = queries[start : start + block]
+        asked = queries[start : start + block]
         try:
-            values = np.asarray(function(rows, gallery), dtype=np.float64)
+            values = np.asarray(function(asked, gallery), dtype=np.float64)
         except Exception as error:
             raise UserError(f"--eval_relevance {path}: relevance() raised {type(error).__name__}: {error}") from error
-        if values.shape != (len(rows), len(gallery)) or not ((values >= 0) & (values <= 1)).all():
-            raise UserError(f"--eval_relevance {path}: relevance() gave {values.shape} from {values.min():g} to {values.max():g}; expected {(len(rows), len(gallery))} from 0 to 1")
+        if values.shape != (len(asked), len(gallery)) or not ((values >= 0) & (values <= 1)).all():
+            range_of = f" from {values.min():g} to {values.max():g}" if values.size else ""
+            raise UserError(f"--eval_relevance {path}: relevance() gave {values.shape}{range_of}; expected {(len(asked), len(gallery))} from 0 to 1")
         found += [np.setdiff1d(np.flatnonzero(of), own) for of, own in zip(values > 0, exclude[start : start + block], strict=True)]
     return Lists.of(found)

@@ -45,6 +45,10 @@ class Space(NamedTuple):
     reference_parents: np.ndarray | None = None
     pool: "Space | None" = None
 
+    def lists_of(self, protocol: str | None = None) -> metrics.Lists | None:
+        """The lists of a protocol, by default of the first; None where classes say what is found."""
+        return self.lists and (next(iter(self.lists.values())) if protocol is None else self.lists[protocol])
+
     def arguments(self, protocol: str | None = None, levels: bool = False) -> dict:
         """The arguments of `metrics.compute` and `metrics.EmbeddingSpace`; `levels`: labels `(N, L)` where both sides have such.
 
@@ -52,7 +56,7 @@ class Space(NamedTuple):
         """
         apart = ("parents", "reference_parents", "pool", "above", "reference_above")
         found = {name: value for name, value in self._asdict().items() if name not in apart}
-        found["lists"] = self.lists and (next(iter(self.lists.values())) if protocol is None else self.lists[protocol])
+        found["lists"] = self.lists_of(protocol)
         if levels and self.gallery_above() is not None and self.above is not None:
             found["labels"] = np.column_stack([self.labels, self.above])
             if self.reference_labels is not None:
@@ -96,7 +100,7 @@ class Space(NamedTuple):
     def findable(self) -> tuple[np.ndarray, np.ndarray]:
         """How many images each query is to find, and how many take a rank, `(N,)` each; see `metrics.findable`."""
         _, reference_labels, exclude = self.gallery()
-        others = exclude, self.query_sequences, self.gallery_sequences(), self.arguments()["lists"]
+        others = exclude, self.query_sequences, self.gallery_sequences(), self.lists_of()
         if self.parents is None:
             return metrics.findable(self.labels, reference_labels, *others)
         apart = max(self.labels.max(), reference_labels.max()) + 1  # a class in two super-classes counts as two

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 import metrics
-from evaluation.from_files import LISTS
 from evaluation.galleries import ROLES
+from evaluation.judgements import LISTS
 from results import bootstrap, columns, groups, inference, roles
 from results.columns import SELECTED
 from results.formats import Cell, Table

@@ -8,8 +8,9 @@ from tqdm import tqdm
 
 import metrics
 from evaluation import from_files, galleries
-from evaluation.from_files import LISTS, has_lists, protocol_of, read, written_flags
-from evaluation.galleries import ROLES
+from evaluation.from_files import read, written_flags
+from evaluation.galleries import ROLES, taken
+from evaluation.judgements import LISTS, has_lists, protocol_of
 from evaluation.spaces import Space
 from metrics import fnmr
 from pictures import maps
@@ -62,7 +63,7 @@ class Listed(NamedTuple):
 
     def judged(self, neighbours: np.ndarray) -> np.ndarray:
         """What neighbours `(N, k)` are to each image, `(N, k)`: 0 right, 1 wrong, 2 junk, 3 not judged."""
-        places, lists = galleries.places_in(self.gallery, len(neighbours))[neighbours], self.space.arguments()["lists"]
+        places, lists = galleries.places_in(self.gallery, len(neighbours))[neighbours], self.space.lists_of()
         kinds = np.full(neighbours.shape, 3, dtype=np.uint8)
         for row, positives, junk in zip(self.queries, lists.each("positive"), lists.each("junk"), strict=True):
             near = places[row]
@@ -92,11 +93,28 @@ def of_run(flags) -> Shown:
     supers = set(dataset.super_labels.values())
     labels = np.array([label for _, label in dataset.image_list])
     title = f"{getattr(embedder.opt, 'group', '')}: {flags.split} of {dataset.name}"
-    notes = _unheeded(galleries.roles_of(dataset, len(labels)).restrict, vars(embedder.opt))
+    features, roles = _embedded(embedder, dataset), galleries.roles_of(dataset, len(labels))
+    listed = None if roles.lists is None else _of_roles(features, labels, roles)
+    notes = (*_unheeded(roles.restrict and listed is None, vars(embedder.opt)), *_heeded(listed))
     return Shown(
-        title, _embedded(embedder, dataset), labels, dataset.class_names,
-        None if None in supers or len(supers) < 2 else dataset.super_labels, dataset.paths, dataset.original, notes,
+        title, features, labels, dataset.class_names,
+        None if None in supers or len(supers) < 2 else dataset.super_labels, dataset.paths, dataset.original, notes, listed,
     )  # fmt: skip
+
+
+def _of_roles(features: np.ndarray, labels: np.ndarray, roles: galleries.Roles) -> Listed:
+    """The queries of a data set with lists, and its gallery."""
+    queries, gallery = (taken(np.arange(roles.size), rows) for rows in (roles.queries, roles.gallery))
+    exclude = galleries.places_in(gallery, roles.size)[queries]
+    return Listed(queries, gallery, Space(features[queries], labels[queries], features[gallery], labels[gallery], exclude, lists=roles.listed()))
+
+
+def _heeded(listed: Listed | None) -> tuple[str, ...]:
+    """A note on the lists that the page goes by; none without."""
+    if listed is None:
+        return ()
+    protocol = next(iter(listed.space.lists))
+    return (f"Lists{' of ' * bool(protocol)}{protocol} say what queries are to find: ✓; – is junk, and images that no list judges have no mark.",)
 
 
 def _embedded(embedder: Embedder, dataset) -> np.ndarray:
@@ -125,10 +143,7 @@ def of_file(path: str) -> Shown:
     from datasets import decode
 
     picture = None if paths is None else lambda place: decode(paths[place])
-    notes = _unheeded(any(name in apart for name in ROLES) and listed is None, written_flags(apart))
-    if listed is not None:
-        protocol = next(iter(listed.space.lists))
-        notes += (f"Lists{' of ' * bool(protocol)}{protocol} say what queries are to find: ✓; – is junk, and images that no list judges have no mark.",)
+    notes = (*_unheeded(any(name in apart for name in ROLES) and listed is None, written_flags(apart)), *_heeded(listed))
     return Shown(Path(path).name, arrays["features"], labels, class_names, supers, paths, picture, notes, listed)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+from argparse import Namespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from datasets import _pickles, _transforms, gldv2, ilias, roxford5k
 from datasets._layout import Published
 from evaluation import __main__ as command
 from evaluation import queries as queries_of
+from retrieval import explore
 from tests import builders
 from tests.datasets import layouts
 from tests.datasets.layouts import refused
@@ -256,6 +258,13 @@ def test_a_run_whose_test_has_lists(tmp_path, capsys):
     assert "lists: 3 positives, 1 junk" in capsys.readouterr().out
     expected = command.main([str(run.folder / "embeddings_test.npz"), "--evaluation_metrics", "ap", "e_recall@1", "dists@intra"])
     assert run.state["last"]["test"] == pytest.approx(expected)
+    explored = [explore.of_run(Namespace(source=str(run.folder), checkpoint="best", device="cpu", batch_size=4, evaltype=None, split="test")), explore.of_file(str(run.folder / "embeddings_test.npz"))]
+    others = np.array([[other for other in range(5) if other != row] for row in range(5)])
+    for shown in explored:  # of the run, and of its file
+        kinds = shown.listed.judged(others)
+        assert sorted(kinds[kinds < 3].tolist()) == [0, 0, 0, 1, 1, 1, 2], "three positives, one junk image, and of both queries what else lies in the gallery"
+        assert any("Lists say" in note for note in shown.notes) and not any("not heeded" in note for note in shown.notes)
+        np.testing.assert_allclose(shown.listed.precision(5), explored[0].listed.precision(5))
     by_function = ["--eval_relevance", str(tmp_path / "relevance.py")]
     other = main.main(parameters.read([*words.split(), "B", "--dump_embeddings", *by_function]))
     again = command.main([str(other.folder / "embeddings_test.npz"), "--evaluation_metrics", "ap", "e_recall@1", "dists@intra", *by_function])

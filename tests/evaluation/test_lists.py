@@ -5,6 +5,7 @@ import pytest
 
 import metrics
 from evaluation import __main__ as command
+from evaluation import relevance
 from metrics import Lists
 from tests.metrics._plain import random_lists
 from utilities.errors import UserError
@@ -186,3 +187,11 @@ def test_galleries_that_do_not_fit_each_other(tmp_path):
     for name, told in (("b", "differs from .*a.npz in paths"), ("c", "their width must agree")):
         with pytest.raises(UserError, match=told):
             measured(tmp_path, {"features": QUERIES, "labels": np.zeros(12)}, "--gallery", str(tmp_path / "a.npz"), str(tmp_path / f"{name}.npz"))
+
+
+def test_a_function_is_asked_once_for_the_same_rows(tmp_path):
+    (_, path), said = relevant(tmp_path, f"open({str(tmp_path / 'calls')!r}, 'a').write('x'); return np.ones((len(q), len(g)))"), tmp_path / "calls"
+    rows = np.arange(4)
+    first, again = (relevance.lists(path, rows, rows, rows) for _ in range(2))
+    assert said.read_text() == "x" and first is again and first.positive_indices.tolist() == [1, 2, 3, 0, 2, 3, 0, 1, 3, 0, 1, 2]
+    assert len(relevance.lists(path, rows[:2], rows, rows[:2])) == 2 and said.read_text() == "xx"
