@@ -65,7 +65,8 @@ def classifier(name: str, weights: str | None) -> tuple[torch.nn.Module, int, tu
             network, transforms = torchvision.models.get_model(constructor, weights=None if weights else record), record.transforms()
             size, mean, std = transforms.crop_size[0], transforms.mean, transforms.std
         if weights:
-            network.load_state_dict(content_of(weights))
+            state = content_of(weights)
+            network.load_state_dict(_timm.renamed_efficientnet(state, network) if "_conv_stem.weight" in state else state)
     except UNREADABLE as error:
         raise UserError(f"--classifier {name}: its weights cannot be had ({str(error).splitlines()[0][:120]}): --weights FILE names a local state dict") from None
     return network.eval(), size, mean, std

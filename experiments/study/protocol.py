@@ -1,4 +1,6 @@
-"""The methods, stages and lines of Study_Runs.sh, Split_Runs.sh and Baseline_Runs.sh, and what their searches chose (docs/study.md, study_splits.md).
+"""The methods, stages and lines of Study_Runs.sh, Split_Runs.sh, Baseline_Runs.sh and Recent_Runs.sh, and what their searches chose.
+
+Protocols and results: docs/study.md, study_splits.md and study_recent.md.
 
     python -m experiments.study.protocol --choose Training_Results
 
@@ -16,7 +18,7 @@ from utilities.errors import OneLineParser, UserError, one_line_errors
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "experiments/Study_Runs.sh"
-SPLIT_SCRIPT, BASELINE_SCRIPT = "Split_Runs.sh", "Baseline_Runs.sh"  # beside it
+SPLIT_SCRIPT = "Split_Runs.sh"  # beside it
 
 
 class Method(NamedTuple):
@@ -50,10 +52,76 @@ CLASSIFIER = Method(  # as FastRetri trains (configs/fastretri_cub200.yaml), in 
     "--classifier_smoothing 0.1 --classifier_smoothing_over others --loss contrastive --batch_mining distance --loss_weights metric_loss=0",
     class_rate="--classifier_lr",
 )
-BASELINE_METHODS = (CLASSIFIER, *(method for method in METHODS if method.name in ("Margin", "Triplet", "Quadruplet")))  # the study's first three in R@1
-BASELINE_RATES = {method.name: ("0.0001", "0.0003", "0.001") if method is CLASSIFIER else ("0.00003", "0.0001", "0.0003") for method in BASELINE_METHODS}
-ERASING = {"": "", "_Erasing": " --random_erasing 0.5"}  # suffix of a group -> its flag
-BASELINE_EPOCHS = "--n_epochs 16 --save_interval 4 --evaluation_metrics c_recall@1 c_map_r --storage_metrics c_recall@1"
+UNLIKE = "--arch timm:tf_efficientnet_lite0_frozen"  # embeddings without a norm, as these methods' authors have them
+RECENT = (  # methods of 2021 to 2024, with their authors' constants (configs/*_r50_cub200.yaml), in the study's batches, width and rates
+    Method(
+        "IBC",
+        f"{UNLIKE} --trainer intrabatch --intrabatch_layers 1 --intrabatch_heads 2 --intrabatch_temperature 0.2 --intrabatch_smoothing 0.1 --loss contrastive --batch_mining distance",
+    ),
+    Method("HIST", f"{UNLIKE} --neck layernorm --loss hist --loss_hist_tau 32 --loss_hist_alpha 1.1 --loss_hist_hidden 512 --loss_hist_lr 0.1 --loss_hist_network_lrmulti 5"),
+    Method(
+        "Contextual",
+        "--loss contextual --loss_contextual_context_weight 0.95 --loss_contextual_contrastive_weight 0.05 --loss_contextual_mean_weight 0.1 --loss_contextual_mean 0.3 "
+        "--loss_contextual_k 4 --loss_contextual_eps 0.04 --loss_contextual_projection 2048 --loss_contextual_projection_lrmulti 2",
+    ),
+    Method("MeanField", "--loss meanfield --loss_meanfield_alpha 0.01 --loss_meanfield_beta 80 --loss_meanfield_margin 0.8 --loss_meanfield_lrmulti 2000"),
+    Method("AntiCo", "--loss proxyanchor --loss_proxyanchor_alpha 64 --loss_proxyanchor_lrmulti 2000 --weight_regularizer anticollapse --loss_weights metric_loss=0.0035"),
+    Method("Metrix", "--loss multisimilarity --loss_multisimilarity_pos_weight 2 --loss_multisimilarity_neg_weight 40 --loss_multisimilarity_thresh 0.5 --metrix 0.4"),
+    Method(
+        "Language",
+        "--loss multisimilarity --language_vectors $datapath/${emoji}_rows.npz --language_direction backward --language_shift 1 --language_T 1 --loss_weights language_loss=10",
+    ),
+)
+
+
+class Comparison(NamedTuple):
+    """Methods on the first data set under one protocol: three trials each on validation classes, then the seeds.
+
+    `name` begins its groups and, in lower case, its variables; `opening` are the first lines of its script; `variants`: suffix of a group
+    -> its further flags; `common`: the flags of all its runs.
+    """
+
+    name: str
+    opening: str
+    methods: tuple[Method, ...]
+    common: str
+    variants: dict[str, str]
+    data: "Data"
+
+    @property
+    def script(self) -> str:
+        """The file's name."""
+        return f"{self.name}_Runs.sh"
+
+    def rates(self, method: Method) -> tuple[str, str, str]:
+        """The rates that the search tries."""
+        return ("0.0001", "0.0003", "0.001") if method is CLASSIFIER else self.data.rates
+
+    def variable(self, method: Method) -> str:
+        """The name of the choice of a method's rate in the script."""
+        return variable(self.name.lower(), self.data, method)
+
+    def searched(self, method: Method) -> dict[str, str]:
+        """Rate -> the group of its run."""
+        return {rate: f"{self.name}Rate_{method.name}_{rate}" for rate in self.rates(method)}
+
+    def groups(self) -> list[str]:
+        """Of the last stage, variant after variant."""
+        return [f"{self.name}_{method.name}{suffix}" for suffix in self.variants for method in self.methods]
+
+    def text(self, chosen: dict[str, str]) -> str:
+        """The text of its script; seed after seed, so that what has run so far is whole comparisons."""
+        parts = [self.opening, "\n", *(_choice(self.variable(m), self.rates(m), chosen, m) for m in self.methods), "\n"]
+        for method in self.methods:
+            for rate, group in self.searched(method).items():
+                parts.append(line(self.data, method, group, SEARCH_SEED, f"{rate_flags(method, rate)} {self.common} --splits_to_eval val") + "\n")
+        for seed in SEEDS:
+            for suffix, flags in self.variants.items():
+                more = f"{self.common} --no_train_metrics{flags}"
+                parts += [line(self.data, m, f"{self.name}_{m.name}{suffix}", seed, f"${self.variable(m)} {more}") + "\n" for m in self.methods]
+        return "".join(parts)
+
+
 NOT_YET = "  # not chosen yet"
 
 
@@ -122,6 +190,42 @@ BASELINE_OPENING = """\
 datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
 emoji=${emoji:-emoji_1008}
 """
+RECENT_OPENING = """\
+#!/bin/sh
+# 7 methods of 2021 to 2024 beside the 8 best losses of Study_Runs.sh, x 5 seeds, on emoji with the pretrained network
+#
+# Protocol and results: docs/study_recent.md. `make study-data` fetches the data. This file is written by experiments/study/protocol.py. In order,
+# with OMP_NUM_THREADS=1:
+#   python -m evaluation.pseudo_labels --dataset folder --dataset_name emoji --dataset_folder_path Datasets/emoji_1008 --use_tv_split --tv_split_perc 0.6667 --split_shuffle 0 --classifier timm:tf_efficientnet_lite0 --weights Datasets/efficientnet_lite0.pth --out Datasets/emoji_1008_rows.npz
+#   python -m launch experiments/Recent_Runs.sh --jobs 2 --filter "group RecentRate"
+#   python -m experiments.study.protocol --choose Training_Results
+#   python -m launch experiments/Recent_Runs.sh --jobs 2 --filter "group Recent_"
+datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
+emoji=${emoji:-emoji_1008}
+"""
+
+
+def _named(*names: str) -> tuple[Method, ...]:
+    return tuple(method for method in METHODS if method.name in names)
+
+
+BASELINE = Comparison(
+    "Baseline",
+    BASELINE_OPENING,
+    (CLASSIFIER, *_named("Margin", "Triplet", "Quadruplet")),  # the study's first three in R@1
+    "--n_epochs 16 --save_interval 4 --evaluation_metrics c_recall@1 c_map_r --storage_metrics c_recall@1",
+    {"": "", "_Erasing": " --random_erasing 0.5"},
+    DATA[0],
+)
+RECENT_METHODS = Comparison(
+    "Recent",
+    RECENT_OPENING,
+    (*RECENT, *_named(*(method.name for method in METHODS if method.name != "Softmax"))),  # the study's best eight of nine
+    "--n_epochs 8 --save_interval 2 --evaluation_metrics c_recall@1 c_map_r --storage_metrics c_recall@1",
+    {"": ""},
+    DATA[0],
+)
+COMPARISONS = (BASELINE, RECENT_METHODS)
 
 
 def variable(kind: str, data: Data, method: Method) -> str:
@@ -185,19 +289,6 @@ def _choice(name: str, values: tuple[str, ...], chosen: dict[str, str], of: Meth
     return f"{name}={shown}{NOT_YET * (name not in chosen)}\n"
 
 
-def baseline_script(chosen: dict[str, str]) -> str:
-    """The text of Baseline_Runs.sh, of the first data set; seed after seed, so that what has run so far is whole comparisons."""
-    data, parts = DATA[0], [BASELINE_OPENING, "\n"]
-    parts += [_choice(variable("baseline", data, m), BASELINE_RATES[m.name], chosen, m) for m in BASELINE_METHODS]
-    tried = [(m, value, group) for m in BASELINE_METHODS for value, group in searches()[variable("baseline", data, m)].items()]
-    lines = [line(data, m, group, SEARCH_SEED, f"{rate_flags(m, value)} {BASELINE_EPOCHS} --splits_to_eval val") for m, value, group in tried]
-    for seed in SEEDS:
-        for suffix, erasing in ERASING.items():
-            more = f"{BASELINE_EPOCHS} --no_train_metrics{erasing}"
-            lines += [line(data, m, f"Baseline_{m.name}{suffix}", seed, f"${variable('baseline', data, m)} {more}") for m in BASELINE_METHODS]
-    return "".join([*parts, "\n", *(f"{one}\n" for one in lines)])
-
-
 def split_script(chosen: dict[str, str]) -> str:
     """The text of Split_Runs.sh, with the rates `chosen`; one split after the other, so that what has run so far is whole splits."""
     runs = itertools.product(SPLITS, SPLIT_SEEDS, DATA, [method for method in METHODS if method.name in SPLIT_METHODS])
@@ -212,7 +303,7 @@ def split_script(chosen: dict[str, str]) -> str:
 
 def choices(text: str) -> dict[str, str]:
     """Variable -> value of the choices that the text of a file marks as made."""
-    found = re.findall(r'^((?:rate|cp|baseline)_\w+)="?(?:--lr )?([\d.]+).*$', text, re.MULTILINE)
+    found = re.findall(r'^((?:rate|cp|baseline|recent)_\w+)="?(?:--lr )?([\d.]+).*$', text, re.MULTILINE)
     unchosen = set(re.findall(rf"^(\w+)=.*{NOT_YET}$", text, re.MULTILINE))
     return {name: value for name, value in found if name not in unchosen}
 
@@ -224,9 +315,8 @@ def searches() -> dict[str, dict[str, str]]:
         for kind, methods, values in (("rate", METHODS, data.rates), ("cp", MINED, CPS)):
             for method in methods:
                 found[variable(kind, data, method)] = {value: f"{kind.capitalize()}_{data.name}_{method.name}_{value}" for value in values}
-    for method in BASELINE_METHODS:
-        values = BASELINE_RATES[method.name]
-        found[variable("baseline", DATA[0], method)] = {value: f"BaselineRate_{method.name}_{value}" for value in values}
+    for one in COMPARISONS:
+        found |= {one.variable(method): one.searched(method) for method in one.methods}
     return found
 
 
@@ -240,7 +330,7 @@ def choose(runs: list) -> tuple[dict[str, str], list[str]]:
 
     value_of = {}
     for run in (run for run in runs if run.problem is None and run.seed == SEARCH_SEED):
-        metric = "c_recall@1" if run.group.startswith("BaselineRate") else "e_recall@1"
+        metric = "c_recall@1" if run.group.startswith(tuple(one.name for one in COMPARISONS)) else "e_recall@1"
         value_of[run.group] = columns.value(run, columns.column("val", metric), columns.SELECTED)
     chosen, missing = {}, []
     for name, group_of in searches().items():
@@ -257,8 +347,8 @@ def main(argv=None) -> None:
     parser.add_argument("--choose", nargs="+", default=[], metavar="FOLDER", help="folders of runs: write what the search runs chose")
     parser.add_argument("--script", type=Path, default=SCRIPT, help=argparse.SUPPRESS)  # tests write to another
     options = parser.parse_args(argv)
-    baseline = options.script.with_name(BASELINE_SCRIPT)
-    chosen = choices("".join(path.read_text(encoding="utf-8") for path in (options.script, baseline) if path.exists()))
+    paths = [options.script, *(options.script.with_name(one.script) for one in COMPARISONS)]
+    chosen = choices("".join(path.read_text(encoding="utf-8") for path in paths if path.exists()))
     if options.choose:
         from results import collect
 
@@ -270,7 +360,8 @@ def main(argv=None) -> None:
         print("".join(f"{name}: {value}\n" for name, value in found.items()) + f"{len(missing)} runs of the search are not finished")
     options.script.write_text(script(chosen), encoding="utf-8")
     options.script.with_name(SPLIT_SCRIPT).write_text(split_script(chosen), encoding="utf-8")
-    baseline.write_text(baseline_script(chosen), encoding="utf-8")
+    for one in COMPARISONS:
+        options.script.with_name(one.script).write_text(one.text(chosen), encoding="utf-8")
     print(f"{options.script} is written, {len(chosen)} of {len(searches())} values are chosen")
 
 
