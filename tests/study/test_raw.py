@@ -66,22 +66,25 @@ def test_every_split_of_the_script_has_every_loss_and_seed():
     assert protocol.split_script(protocol.choices(protocol.SCRIPT.read_text())) == protocol.SCRIPT.with_name("Split_Runs.sh").read_text()
 
 
-def test_a_classifier_beside_the_best_losses(tmp_path):
+@pytest.mark.parametrize("one", protocol.COMPARISONS, ids=lambda one: one.name)
+def test_a_comparison_is_shown_whole_or_not(one, tmp_path):
     """Nothing is shown of a part of the runs; means and differences are those of the runs."""
     page, level = tmp_path / "page.md", {}
-    for place, method in enumerate(protocol.BASELINE_METHODS):
-        for suffix, seed in itertools.product(protocol.ERASING, protocol.SEEDS):
-            value = level[method.name, suffix, seed] = 0.6 + 0.05 * place + 0.002 * seed * (place + 1) + 0.01 * bool(suffix)
-            found = [(4, split, metric, value) for split in ("val", "test") for metric in ("c_recall@1", "c_map_r")]
-            flags = {"dataset": "emoji", "save_interval": 4, "storage_metrics": ["c_recall@1"], "use_tv_split": True}
-            make_run(tmp_path, f"Baseline_{method.name}{suffix}", seed, found=found, epochs=4, **flags)
-    shown = [marks.format(tables.BASELINE) for marks in tables.MARKS]
-    page.write_text("\n".join(shown))
-    tables.main(["--of", "baseline", "--runs", str(tmp_path), "--write", str(page)])
-    text = page.read_text()
-    for method in protocol.BASELINE_METHODS:
-        means = [100 * np.mean([level[method.name, suffix, seed] for seed in protocol.SEEDS]) for suffix in protocol.ERASING]
-        assert all(f"{mean:.2f}" in text for mean in means) and f"{means[1] - means[0]:+.2f}" in text
-    shutil.rmtree(tmp_path / "emoji" / "Baseline_Margin_s3")
-    tables.main(["--of", "baseline", "--runs", str(tmp_path), "--write", str(page)])
-    assert "39 of 40 runs are finished" in page.read_text() and "Baseline_Margin" not in page.read_text()
+    for place, (name, seed) in enumerate(itertools.product(one.groups(), protocol.SEEDS)):
+        value = level[name, seed] = 0.3 + 0.005 * place + 0.002 * (place * 7 % 5)
+        found = [(epoch, split, metric, value + 0.01 * (epoch == 2) * (1 if split == "test" else -1)) for epoch in (2, 4) for split in ("val", "test") for metric in ("c_recall@1", "c_map_r")]
+        flags = {"dataset": "emoji", "save_interval": 2, "storage_metrics": ["c_recall@1"], "use_tv_split": True}
+        make_run(tmp_path, name, seed, found=found, epochs=4, **flags)
+    page.write_text("\n".join(marks.format(one.name) for marks in tables.MARKS))
+    command = ["--of", one.name.lower(), "--runs", str(tmp_path), "--write", str(page)]
+    tables.main(command)
+    text, means = page.read_text(), {name: 100 * np.mean([level[name, seed] for seed in protocol.SEEDS]) for name in one.groups()}
+    assert all(f"{mean:.2f}" in text for mean in means.values())
+    for suffix in filter(None, one.variants):
+        assert all(f"{means[f'{one.name}_{m.name}{suffix}'] - means[f'{one.name}_{m.name}']:+.2f}" in text for m in one.methods)
+    if len(one.variants) == 1:  # the gain of an epoch chosen on test
+        assert "+1.00" in text
+    shutil.rmtree(tmp_path / "emoji" / f"{one.groups()[1]}_s3")
+    tables.main(command)
+    count = len(one.groups()) * len(protocol.SEEDS)
+    assert f"{count - 1} of {count} runs are finished" in page.read_text() and one.groups()[1] not in page.read_text()
