@@ -11,6 +11,6 @@ formats.py      a table -> .tex, .md, .csv; page.html: its HTML
 ledger.py       docs/published/ledger.csv and the conditions of runs -> which numbers may be compared
 published.py    our groups beside the published figures of their methods and of their conditions
 progression.py  groups -> methods on the splits of an out-of-distribution progression
-plots.py        figures as PDF and PNG; labels.py: names beside their points
+plots.py        what the figures show; pictures/groups.py draws them
 page.py         one self-contained HTML page of it all
 """

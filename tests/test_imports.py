@@ -59,6 +59,14 @@ def test_every_folder_of_code_has_a_floor():
     assert folders <= set(ALLOWED) | {"toy_experiments"}
 
 
+def test_one_room_draws():
+    """`datasets/glyphs.py` reads matplotlib's typefaces, of which its images are made."""
+    drawing = {path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if "matplotlib" in imported(path)}
+    drawing = {name for name in drawing if not name.startswith(("tests/", "."))}
+    assert "pictures/groups.py" in drawing
+    assert {name for name in drawing if not name.startswith("pictures/")} == {"datasets/glyphs.py"}
+
+
 def test_main_is_short():
     source = (ROOT / "main.py").read_text(encoding="utf-8")
     assert len(source.splitlines()) <= 150

@@ -21,6 +21,7 @@ from tqdm import tqdm
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import metrics  # noqa: E402
+from pictures import toys  # noqa: E402
 from utilities.errors import OneLineParser, UserError, one_line_errors  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
 
@@ -256,31 +257,13 @@ def _percent(part: float, whole: float) -> str:
 
 def draw(results: dict[Loss, Result], seeds: list[int], path: Path) -> None:
     """Save data, base and regularised embedding of the first seed, and singular values over all seeds; the suffix is the format."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 4, figsize=(15, 3.9), layout="constrained", width_ratios=[1, 1, 1, 1.15])
     generator = torch.Generator().manual_seed(seeds[0])
-    (training, labels), (test, test_labels) = training_points(generator), test_points(generator)
+    (training, labels), (test, test_labels) = ((points.numpy(), their.numpy()) for points, their in (training_points(generator), test_points(generator)))
     panels = [
-        (axes[0], "Data", training.numpy(), test.numpy()),
-        (axes[1], "Base: pull and push", results[BASE].training[0], results[BASE].test[0]),
-        (axes[2], f"As published: push only, p = {PUBLISHED_FLIP:g}", results[PUBLISHED].training[0], results[PUBLISHED].test[0]),
+        ("Data", training, labels, test, test_labels),
+        ("Base: pull and push", results[BASE].training[0], labels, results[BASE].test[0], test_labels),
+        (f"As published: push only, p = {PUBLISHED_FLIP:g}", results[PUBLISHED].training[0], labels, results[PUBLISHED].test[0], test_labels),
     ]
-    colours = plt.get_cmap("tab10").colors
-    for axis, title, on_training, on_test in panels:
-        if axis is not axes[0]:
-            axis.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8", linewidth=1))
-            axis.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15))
-        for points, their, marker, first, size in ((on_training, labels, "o", 0, 26), (on_test, test_labels, "x", 4, 24)):
-            for label in range(4):
-                shown = points[their.numpy() == label]
-                about = {"label": f"{'test' if first else 'train'} {label + 1}", "linewidths": 1.1 if first else 0}
-                axis.scatter(*shown.T, s=size, marker=marker, color=colours[first + label], **about)
-        axis.set(title=title, aspect="equal", xticks=[], yticks=[])
-    figure.legend(*axes[0].get_legend_handles_labels(), ncols=8, loc="outside lower left", frameon=False, handletextpad=0.2)
     largest_flip = Loss(True, FLIPS[-2])
     bars = {
         "base": BASE,
@@ -288,18 +271,8 @@ def draw(results: dict[Loss, Result], seeds: list[int], path: Path) -> None:
         "push only,\nno flips": NO_FLIPS,
         f"pull kept,\np = {largest_flip.flip:g}": largest_flip,
     }
-    seconds = [results[loss].sigma_2 for loss in bars.values()]
-    places = np.arange(len(bars))
-    firsts = [1 - second for second in seconds]
-    for shift, values, name, colour in ((-0.2, firsts, "first", "#8c9aa8"), (0.2, seconds, "second", "#c44e52")):
-        deviations = [v.std(ddof=1) for v in values] if len(seeds) > 1 else None
-        axes[3].bar(places + shift, [v.mean() for v in values], 0.38, yerr=deviations, color=colour, label=name, capsize=2)
-    axes[3].set(title=f"Singular values, training, {_counted(seeds)}", xticks=places, xticklabels=list(bars), ylim=(0, 1.19))
-    axes[3].tick_params(axis="x", labelsize=8)
-    axes[3].spines[["top", "right"]].set_visible(False)
-    axes[3].legend(frameon=False, fontsize=9, loc="upper center", ncols=2)
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+    title = f"Singular values, training, {_counted(seeds)}"
+    toys.diagonal_lines(path, panels, {name: results[loss].sigma_2 for name, loss in bars.items()}, title)
 
 
 def report(results: dict[Loss, Result], seeds: list[int], figure: str, command: str) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import metrics  # noqa: E402
+from pictures import toys  # noqa: E402
 from utilities.errors import OneLineParser, one_line_errors  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
 
@@ -39,27 +40,11 @@ def measure(per_class: int = 150, seed: int = 1) -> dict[str, dict[str, float]]:
 
 def draw(results: dict, path: Path, per_class: int, seed: int) -> None:
     """Save the spaces side by side, their values below them, as PNG."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(2, len(results), figsize=(12, 6.4), height_ratios=[3, 1.4], layout="constrained")
-    for column, (name, values) in enumerate(results.items()):
-        features, labels = space(SPACES[name], per_class, seed)
-        points, bars = axes[:, column]
-        points.scatter(*features.T, c=plt.get_cmap("tab10")(labels), s=9, linewidths=0)
-        points.set(title=name, aspect="equal", xticks=[], yticks=[])
-        names = [SHOWN[key] for key in values][::-1]
-        numbers = [100 * value for value in values.values()][::-1]
-        bars.barh(names, numbers, color=["#c44e52" if n in ("MAP@R", "R-precision") else "#8c9aa8" for n in names])
-        for row, number in enumerate(numbers):
-            bars.text(number - 1.5, row, f"{number:.1f}", ha="right", va="center", color="white", fontsize=9)
-        bars.set(xlim=(0, 101), xticks=[0, 25, 50, 75, 100])
-        bars.spines[["top", "right"]].set_visible(False)
-    figure.suptitle("The same to R@1, NMI and F1, not to R-precision and MAP@R (%)")
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+    shown = [
+        (name, *space(SPACES[name], per_class, seed), {SHOWN[key]: 100 * value for key, value in values.items()})
+        for name, values in results.items()
+    ]
+    toys.spaces(path, shown, {"MAP@R", "R-precision"}, "The same to R@1, NMI and F1, not to R-precision and MAP@R (%)")
 
 
 def main(argv=None) -> None:

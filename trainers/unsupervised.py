@@ -2,7 +2,6 @@
 
 import inspect
 
-import criteria
 from trainers._trainer import METRIC_LOSS
 from trainers._trainer import Trainer as Base
 from utilities.errors import UserError
@@ -30,7 +29,7 @@ class Trainer(Base):
     def __init__(self, opt, network, criterion):
         super().__init__(opt, network, criterion)
         self.VIEWS = max(self.VIEWS, type(self).VIEWS)  # flags resolved for another method have 1; a user's own 1 is refused in `check`
-        if has_class_vectors(criterion, opt):
+        if learns_classes(criterion):
             hint = ": --loss_margin_beta_shared has one beta for all" if opt.loss == "margin" else ""
             raise UserError(
                 f"--loss {opt.loss} learns something of each class, and --trainer unsupervised looks at no labels: "
@@ -42,10 +41,10 @@ class Trainer(Base):
         return super().losses(outputs, batch._replace(labels=batch.indices.to(batch.labels.device)))
 
 
-def has_class_vectors(criterion, opt) -> bool:
-    """Whether a criterion has parameters per class: it expects labels below a number, or the package's class takes `num_classes`."""
-    compares = getattr(criteria.REGISTRY.module(opt.loss), "COMPARES_SAMPLES", True)
-    if not compares or getattr(criterion, "classes_expected", None) is not None:
-        return True
-    inner = getattr(criterion, "loss", None) if opt.loss == "pml" else None
-    return inner is not None and any("num_classes" in inspect.signature(base.__init__).parameters for base in type(inner).__mro__)
+def learns_classes(criterion) -> bool:
+    """Whether a criterion, or one inside it, learns something of each class: its labels have a bound, or the package's class takes `num_classes`."""
+    return any(
+        getattr(module, "classes_expected", None) is not None
+        or any("num_classes" in inspect.signature(base.__init__).parameters for base in type(module).__mro__)
+        for module in criterion.modules()
+    )

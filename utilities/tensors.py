@@ -73,17 +73,6 @@ def masked_mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return torch.where(mask, values, 0.0).sum() / mask.sum().clamp(min=1)
 
 
-def masked_logsumexp(values: torch.Tensor, mask: torch.Tensor, with_zero: bool = False) -> torch.Tensor:
-    """log sum exp over the last dimension where `mask`; `with_zero` adds exp(0), i.e. gives log(1 + sum exp).
-
-    A row whose mask is empty gives 0 (with zero gradient) rather than -inf: callers leave such rows out.
-    """
-    values = values.masked_fill(~mask, torch.finfo(values.dtype).min)
-    if with_zero:
-        return torch.logsumexp(torch.cat([values, values.new_zeros(*values.shape[:-1], 1)], dim=-1), dim=-1)
-    return torch.where(mask.any(-1), torch.logsumexp(values, dim=-1), 0.0)
-
-
 def chosen_uniformly(mask: torch.Tensor) -> torch.Tensor:
     """One column index `(R,)` drawn uniformly from the True entries of each row of `mask` `(R, C)`.
 

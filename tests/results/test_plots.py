@@ -8,7 +8,8 @@ from matplotlib.text import Text
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-from results import labels, plots  # noqa: E402
+from pictures import labels  # noqa: E402
+from results import plots  # noqa: E402
 from results.columns import column  # noqa: E402
 from results.groups import build  # noqa: E402
 from results.recorded import RecordedRun, Series  # noqa: E402

@@ -63,7 +63,22 @@ def test_losses_that_learn_something_of_a_class_are_refused():
     for name in ("ArcFaceLoss", "SoftTripleLoss", "ProxyAnchorLoss"):
         with tiny.refused("--loss pml learns something of each class"):
             tiny.trainer("unsupervised", "--loss", "pml", "--loss_pml_class", name)
-    tiny.trainer("unsupervised", "--loss", "pml", "--loss_pml_class", "NTXentLoss")
+    with tiny.refused("--loss hier learns something of each class"):  # the loss that it stands beside does
+        tiny.trainer("unsupervised", "--loss", "hier")
+
+
+@pytest.mark.parametrize(
+    "flags", [["vicreg"], ["contextual"], ["hier", "--loss_hier_base", "ntxent"], ["pml", "--loss_pml_class", "NTXentLoss"]], ids=lambda flags: flags[0]
+)
+def test_losses_that_learn_nothing_of_a_class_take_numbers_of_images(flags):
+    """Whether they compare with samples of a memory is another question."""
+    trainer, opt = tiny.trainer("unsupervised", "--loss", *flags)
+    batch, found = tiny.batch(range(8), views=2), []
+    assert batch.indices.max() >= opt.n_classes
+    for labels in (batch.labels, torch.zeros_like(batch.labels)):
+        torch.manual_seed(1)  # of the draws of hier
+        found.append(tiny.losses(trainer, batch._replace(labels=labels))[1]["metric_loss"])
+    assert torch.equal(*found) and found[0].isfinite() and "last_linear.weight" in tiny.gradients(found[0], trainer.network)
 
 
 def test_views_are_a_flag_of_every_trainer(data, tmp_path, capsys):

@@ -83,22 +83,6 @@ def test_means_of_what_a_mask_chooses():
     assert nothing == 0 and (x.grad == 0).all()
 
 
-@pytest.mark.parametrize("with_zero", [False, True])
-def test_log_sum_exp_of_what_a_mask_chooses(with_zero):
-    x, mask = 300 * points(4, 5), torch.rand(4, 5, generator=torch.Generator().manual_seed(2)) < 0.6
-    mask[3] = False
-    zero = [torch.zeros((), dtype=torch.float64)] if with_zero else []
-    rows = [torch.stack([v for v, chosen in zip(r, m, strict=True) if chosen] + zero) for r, m in zip(x[:3], mask[:3], strict=True)]
-    expected = torch.stack([torch.logsumexp(row, 0) for row in rows] + [torch.zeros((), dtype=torch.float64)])
-    torch.testing.assert_close(tensors.masked_logsumexp(x, mask, with_zero), expected)
-
-
-def test_an_empty_row_has_no_gradient():
-    x = points(2, 3).requires_grad_()
-    tensors.masked_logsumexp(x, torch.zeros(2, 3, dtype=torch.bool)).sum().backward()
-    assert (x.grad == 0).all()
-
-
 def test_columns_are_drawn_uniformly_from_a_mask():
     torch.manual_seed(0)
     mask = torch.tensor([[True, False, True, True], [False, True, False, False]]).repeat(3000, 1)
