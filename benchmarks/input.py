@@ -5,7 +5,7 @@ decodes, RandomResizedCrop 224 (or Resize 256, CenterCrop 224), flip, ToTensor, 
 `DataLoader` with one worker on one thread. Scaling and normalising, which the network does here on its own device, are measured too. Here:
 decoded from the files, from --image_cache, and from it with --image_cache_side; and the cost of reading and transforming an image in each.
 `--once`: --decode_once in this process, with its crops made on the CPU and without them, against the program's loader with one worker, and against
-copying the cached images whole, one after the other. `--additions`: what --color_jitter, --randaugment, --auto_augment and --random_erasing cost beside crop and flip. Both in place of all this.
+copying the cached images whole, one after the other; and its copies of rows without the draws. `--additions`: what --color_jitter, --randaugment, --auto_augment and --random_erasing cost beside crop and flip. Both in place of all this.
 """
 
 import os
@@ -208,11 +208,14 @@ def once(root: Path, options) -> None:
         images = datasets.select("folder", dataset_folder_path=str(root), input_size=224, **flags)["training"]
         batches = torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(images), options.bs, drop_last=True)
         loaders[name] = loading.training_loader(images, batches, SimpleNamespace(**of_loader, decode_once="decode_once" in flags))
-    cuts, rounds = loaders.pop("decode_once"), []
+    cuts, rounds, generator = loaders.pop("decode_once"), [], torch.Generator().manual_seed(0)
+    views = [[images.view(index) for index in batch] for batch in batches]
+    boxes = [images.transform.draw(torch.tensor([view.shape[:2] for view in there]), generator)["boxes"] for there in views]
     for _ in range(options.repeats + 1):
         measured = {name: images_per_second(loader, options.bs) for name, loader in loaders.items()}
         measured["once, with its crops"] = timed(len(batch.images.on(torch.device("cpu"))) for batch in cuts)
         measured["once, cutting alone"] = timed(len(batch.images) for batch in cuts)
+        measured["copying drawn rows"] = timed(len(cuts._rows(*drawn)) for drawn in zip(views, boxes, strict=True))
         measured["copying whole images"] = timed(copied(images, batches))
         rounds.append(measured)
     print(f"{'':<24}{'a second':>10}{'/ files':>9}{'/ copy':>9}{'CPU second':>12}{'/ files':>9}{'/ copy':>9}")
@@ -234,6 +237,8 @@ def main():
     parser.add_argument("--additions", action="store_true", help="the further augmentations beside crop and flip, alone")
     parser.add_argument("--once", action="store_true", help="--decode_once against the loader with a worker and against a bare copy, alone")
     options = parser.parse_args()
+    if options.images < 8 * options.bs:
+        parser.error(f"--images {options.images}: at least {8 * options.bs}, four batches of --bs {options.bs} in each of two splits, as two are loaded ahead")
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "photographs"

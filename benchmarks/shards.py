@@ -105,8 +105,7 @@ def traffic(loss: str, classes: int, dimensions: int, bs: int, share: float, *sh
             step(batch)
             sockets = written() - before
     averaged = sum(p.numel() for p in network.parameters() if p.requires_grad) + (0 if sharded else classes * dimensions)
-    outputs = 2 * dimensions + network.feature_dim
-    formulas = {"mean_": 8 * averaged, "gather": (4 * outputs + 8) * bs, "sum_of": 8 * bs * dimensions, "_reduced": (40 * bs + 8) * bool(sharded)}
+    formulas = {"mean_": 8 * averaged, "gather": (4 * dimensions + 8) * bs, "sum_of": 8 * bs * dimensions, "_reduced": (40 * bs + 8) * bool(sharded)}
     formulas = [formulas[caller] * (ranks.size - 1) / ranks.size for caller in PARTS]
     sent = [sum(size * SENT[name](ranks.size) for (of, name), size in handed.items() if of == caller) for caller in PARTS]
     pairs = zip([*sent, sockets], [*formulas, sum(formulas)], strict=True)

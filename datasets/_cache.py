@@ -70,10 +70,11 @@ class Reader:
     Args:
         decode: path -> uint8 `(C, H, W)`.
         side: limit of the long side in pixels; 0: none.
+        decoder: of the images in the cache, as a step before those of the transform; empty for the package's, which all others have.
     """
 
-    def __init__(self, decode, side: int = 0):
-        self.decode, self.side, self.cache = decode, side, None
+    def __init__(self, decode, side: int = 0, decoder: str = ""):
+        self.decode, self.side, self.decoder, self.cache = decode, side, decoder, None
 
     def __call__(self, path: str) -> torch.Tensor:
         image = None if self.cache is None else self.cache.get(path)
@@ -102,8 +103,8 @@ class Reader:
 
     @property
     def text(self) -> str:
-        """The resizing, written as a step before those of the transform; empty without a limit."""
-        return f"LongSide({self.side}); " if self.side else ""
+        """Another decoder and the resizing, written as steps before those of the transform; empty without them."""
+        return self.decoder + (f"LongSide({self.side}); " if self.side else "")
 
 
 def reader(opt, name: str, root, files, grey: bool = False) -> Reader:
@@ -116,19 +117,23 @@ def reader(opt, name: str, root, files, grey: bool = False) -> Reader:
     Raises UserError where `--image_cache` is not a folder.
     """
     decode = functools.partial(_images.grey if grey else _images.decode, most_pixels=opt.max_image_pixels)
-    read = Reader(decode, opt.image_cache_side)
+    fill_on_gpu = opt.decode_once and not grey and torch.cuda.is_available() and _images.jpeg_package() == "torchvision"
+    read = Reader(decode, opt.image_cache_side, f"nvJPEG(CUDA {torch.version.cuda}); " if fill_on_gpu else "")
     if opt.image_cache is None:
         return read
     parent = Path(opt.image_cache).expanduser()
     if parent.exists() and not parent.is_dir():
         raise UserError(f"--image_cache {parent}: a file, expected a folder")
     about = {
-        "version": VERSION, "dataset": name, "root": str(Path(root).resolve()), "grey": grey, "decoders": _images.decoders(),
+        "version": VERSION, "dataset": name, "root": str(Path(root).resolve()), "grey": grey, "decoders": read.decoder + _images.decoders(),
         "side": read.side, **({"torch": torch.__version__.partition("+")[0]} if read.side else {}),
     }  # fmt: skip
     key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
     read.cache = Cache(parent / f"{name}-{key}", about)
-    read.cache.fill(files, read.fresh)
+    if fill_on_gpu:
+        number = getattr(opt, "gpu", [0])[0] or torch.cuda.current_device()  # which torchrun's processes set
+        decode = functools.partial(decode, decode_jpeg=_images.on_gpu(torch.device("cuda", number)))
+    read.cache.fill(files, Reader(decode, read.side).fresh)
     return read
 
 

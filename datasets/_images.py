@@ -58,8 +58,8 @@ class Image(NamedTuple):
     higher_names: tuple[str | None, ...] = ()
 
 
-def decode(path: str, most_pixels: int = MOST_PIXELS) -> torch.Tensor:
-    """The image at `path` as uint8 `(3, H, W)`, RGB.
+def decode(path: str, most_pixels: int = MOST_PIXELS, decode_jpeg=None) -> torch.Tensor:
+    """The image at `path` as uint8 `(3, H, W)`, RGB. `decode_jpeg`: of JPEG files, such as `on_gpu`'s; None: the package's.
 
     Grey images get three equal channels, palettes and CMYK are converted to RGB, 16 bits a channel are scaled to 8, transparent images
     get a white background, and images are rotated by their EXIF data.
@@ -69,7 +69,7 @@ def decode(path: str, most_pixels: int = MOST_PIXELS) -> torch.Tensor:
         data = _content.read(path)
     except OSError as error:
         raise BrokenImage(f"image {path} cannot be read ({error.strerror or error}): restore it") from error
-    decode_jpeg = _jpeg_decoder() if tuple(data[:2]) == JPEG_MAGIC else None
+    decode_jpeg = (decode_jpeg or _jpeg_decoder()) if tuple(data[:2]) == JPEG_MAGIC else None
     if decode_jpeg is not None and _fits(path, *_jpeg_size(data.tobytes()), most_pixels):
         # RuntimeError: an unsupported kind of JPEG, or a broken file. Pillow tries next, and its error says what is wrong
         with contextlib.suppress(RuntimeError):
@@ -139,6 +139,18 @@ def _decoder_of(package: str | None):
 
 
 @functools.cache
+def on_gpu(device: torch.device):
+    """A decoder of JPEG files by nvJPEG, whose rounding is another; it raises RuntimeError for those that it cannot read and those that EXIF data may turn."""
+    from torchvision.io import ImageReadMode, decode_jpeg
+
+    def decoded(data: torch.Tensor) -> torch.Tensor:
+        if b"Exif" in data[:MOST_16].numpy().tobytes():
+            raise RuntimeError("nvJPEG does not look at the orientation")
+        return decode_jpeg(data, ImageReadMode.RGB, device).cpu().permute(1, 2, 0).contiguous().permute(2, 0, 1)  # the layout of the other decoders
+
+    return decoded
+
+
 def jpeg_package() -> str | None:
     """The first package of `JPEG_PACKAGES` that can decode; None where none can."""
     for package in JPEG_PACKAGES:

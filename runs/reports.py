@@ -18,6 +18,7 @@ from utilities import provenance
 from utilities.errors import BrokenImage, UserError, terminable
 from utilities.files import refuse_unwritable
 from utilities.processes import kernels
+from utilities.spans import moment, seconds_between
 
 MOST_LINES = 32  # of a printed table
 MOST_SHOWN = 64  # images of a batch in the picture of a dry run
@@ -135,14 +136,19 @@ def environment(runtime, data: dict, model, language_vectors: str | None = None)
 
 
 def progress(loader, epoch: int, opt, meter):
-    """The loader's batches behind a progress bar with loss and images per second."""
+    """The loader's batches behind a progress bar with loss and images per second; after the first epoch a line on who is the brake."""
+    images, steps = [], []
     with tqdm(loader, desc=f"epoch {epoch}/{opt.n_epochs}", unit="batch", leave=False, disable=None) as bar:
         for step, batch in enumerate(bar):
+            began = moment(meter.latest.device) if epoch == 1 and step else None  # the first step loads what the others use
             yield batch
+            images.append(len(batch.labels))
+            if began is not None:
+                steps.append((began, moment(meter.latest.device)))
             if not bar.disable and step % SHOW_EVERY == 0:
                 bar.set_postfix(loss=f"{meter.latest.item():.4f}", img_s=f"{meter.images_per_second:.0f}")
-    if len(paces := getattr(loader, "paces", ())) == 1:  # its first epoch
-        print(pace(*paces[0]), flush=True)
+    if steps:
+        print(pace(sum(images) / loader.seconds, sum(images[1:]) / seconds_between(steps), opt, meter.latest.device), flush=True)
 
 
 def epoch_line(run, epoch: int, means: dict, scores: dict) -> None:
@@ -156,10 +162,10 @@ def epoch_line(run, epoch: int, means: dict, scores: dict) -> None:
     print("  ".join(parts), flush=True)
 
 
-def pace(cut: float, computed: float) -> str:
-    """Images a second of the input of --decode_once and of the network, and which of them is the brake."""
-    brake = "the input is the brake: lower --image_cache_side, or keep --image_cache in memory" if cut < computed else "the network is the brake"
-    return f"images a second a process: the input {cut:,.0f}, the network with the crops on its device {computed:,.0f}: {brake}"
+def pace(loaded: float, trained: float, opt, device) -> str:
+    """Images a second that the input can load and that the steps take, and which of the two is the brake."""
+    brake = f"the input is the brake: {profiling.remedy(opt, 'data', device)}" if loaded < trained else "the network is the brake"
+    return f"images a second a process: the input {loaded:,.0f}, the network {trained:,.0f}: {brake}"
 
 
 def tried(opt, step, training, evaluated: dict) -> None:

@@ -3,15 +3,24 @@
 A number that is not 0 (criteria, trainers) or 1 (miners) stands below with its reason; it is to be exactly so.
 """
 
+import contextlib
+from unittest import mock
+
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
 import batch_mining
 import criteria
+import parameters
+from datasets import _transforms
+from tests import test_shards
+from tests._processes import spawned
 from tests.criteria.test_registry_wide import ADAPTERS, N_CLASSES, build, points, run
 from tests.pretend_gpu import GPU, pretend_gpu
 from tests.training.test_chunks import WAYS, batches, failures, of_loss, trained
+from training.cropping import Cut
+from training.parts import Parts
 
 OF_MINERS = {
     "angular": 2,  # of the positive pairs, then of the triplets: a row for every pair that could be would take O(B^3) memory
@@ -161,6 +170,43 @@ def test_a_step_asks_for_what_its_trainer_and_its_criterion_mine():
 
     assert not failures([("contrastive",), ("multisimilarity",), ("proxyanchor",)], check_mixed)
     assert not failures(WAYS, check_trainer) + failures(((loss,) for loss in CRITERIA), check_criterion)
+
+
+def asks_in_shards(rank, flags):
+    """A step on crops of the cache, by drawn coordinates of drawn class vectors, of which each process has half.
+
+    Draws of the CPU's generator stay where they were made: the processes' own ones, the rows that change colours, and the seed of the drawn classes.
+    """
+    with mock.patch.object(test_shards, "C", 100):
+        step, _ = test_shards.trained(*flags, "--shard_classes", "--sample_classes", ".5", "--loss_dims", "3", steps=2, dtype=torch.float32)
+    transform, _ = _transforms.build(parameters.read(["--dataset", "cub200", "--image_cache", "x", "--decode_once", "--augmentation", "adv", "--crop_size", "4"]))
+    (batch,) = batches(1, 1)
+    draws = transform.draw(torch.tensor([[9, 7]]).expand(len(batch.images), 2), torch.Generator().manual_seed(0))
+    batch = batch._replace(images=Cut(torch.randint(256, (len(batch.images), 9, 7, 3), dtype=torch.uint8), draws, transform))
+    step.runtime.device, step.runtime._check_every = GPU, 25
+    own, of_optimizer, colours = torch.Generator(), step.optimizer.step, Cut._colours
+    with pretend_gpu() as reads:
+
+        def paused(call):
+            def calls(*arguments):
+                with reads.pause():
+                    return call(*arguments)
+
+            return calls
+
+        step.optimizer.step = paused(of_optimizer)
+        with (
+            mock.patch.object(Cut, "_colours", paused(lambda cut: list(colours(cut)))), mock.patch.object(torch, "Generator", lambda device: own),
+            mock.patch.object(Parts, "_own_draws", contextlib.nullcontext),
+        ):  # fmt: skip
+            done = step(batch)
+    assert torch.isfinite(done.loss) and step.trainer.criterion.shard.size == 50
+    assert [at.split(":")[0] for _, at in reads.found] == ["utilities/shards.py"], reads
+
+
+@pytest.mark.parametrize("flags", [["--loss", "arcface", "--clip_grad_norm", "1"], ["--loss", "cosface", "--ema_decay", ".9"]], ids=lambda flags: flags[1])
+def test_shards_drawn_vectors_and_cut_batches_ask_for_nothing(flags):
+    spawned(2, asks_in_shards, flags)
 
 
 X, MASK = torch.arange(6.0), torch.arange(6) % 2 == 0

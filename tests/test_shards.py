@@ -417,13 +417,16 @@ def test_a_checkpoint_has_all_vectors_and_goes_on_with_another_number_of_process
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("more", [[], ["--sample_classes", ".5", "--loss_dims", "4"]], ids=["all", "drawn"])
+@pytest.mark.parametrize("more", [[], ["--sample_classes", ".5", "--loss_dims", "4", "--decode_once", "--image_cache_side", "18"]], ids=["all", "drawn, cut out"])
 def test_what_was_killed_goes_on_to_the_bit(data, tmp_path, more):
     """kill -9 of both processes in the second epoch; the same with --resume best, whose checkpoint holds everything too."""
-    flags = [*MANY, *more, "--n_epochs", "3"]
-    status, _, err = test_torchrun.torchrun(2, test_torchrun.words(data, tmp_path, "--savename", "Whole", *flags))
+    flags = [*MANY, *more, "--n_epochs", "3", *(["--image_cache", str(tmp_path / "cache")] if more else [])]
+    whole, killed = (test_torchrun.words(data, tmp_path, "--savename", name, *flags) for name in ("Whole", "Killed"))
+    for argv in (whole, killed) if more else ():
+        del argv[argv.index("--resize_size") : argv.index("--resize_size") + 2]
+    status, _, err = test_torchrun.torchrun(2, whole)
     assert status == 0, err
-    status, *_ = test_torchrun.torchrun(2, test_torchrun.words(data, tmp_path, "--savename", "Killed", *flags), fail="*:4:kill")
+    status, *_ = test_torchrun.torchrun(2, killed, fail="*:4:kill")
     folders = [tmp_path / "folder" / name for name in ("Whole", "Killed")]
     assert status and RunFolder(folders[1]).progress.epochs == 1
     status, _, err = test_torchrun.torchrun(2, ["--resume_from", str(folders[1])])

@@ -1,14 +1,18 @@
 """Steps of several processes are those of one, to rounding: every criterion, miner and trainer, with memory, chunks, regularisers, subsets."""
 
+from unittest import mock
+
 import pytest
 import torch
 
 import batch_mining
 import criteria
 import parameters
+import trainers
 from tests import _processes
-from tests._processes import spawned
-from tests.training.test_chunks import PREFIXES, WAYS, of_loss
+from tests._processes import alone, spawned
+from tests.training.test_chunks import PREFIXES, WAYS, WIDTH, Network, of_loss, trained
+from training.ranks import Ranks
 from utilities.errors import UserError
 
 MEMORY = ["--memory_size", "30", "--memory_start", "1"]
@@ -53,6 +57,41 @@ def test_steps_are_those_of_one_process():
     cases += [(5, ["--loss", "proxyanchor", *PREFIXES], {}), (0, ["--loss", "softmax", *PREFIXES, "--matryoshka_heads", "own"], {})]
     cases += [(0, [*OF_MEMORY, *PREFIXES], {"stand_in": False})]
     spawned(2, _processes.steps_and_draws, cases)
+
+
+class OfFeatures(torch.nn.Module):
+    """A criterion that reads the network's pooled features."""
+
+    def forward(self, batch, labels, batch_features, **kwargs):
+        return batch.square().mean() + (batch_features.tanh() * (labels + 1)[:, None]).mean()
+
+
+def travelling(rank):
+    """The widths of what each process gathers in a step; parameters are those of one process."""
+    sent, gather = [], Ranks.gather
+
+    def counted(self, rows, total):
+        sent.append([value.shape[1] for value in rows.values()])
+        return gather(self, rows, total)
+
+    def reading(opt, network, criterion):
+        return trainers.Base(opt, network, OfFeatures())
+
+    for trainer, features in ((None, []), (reading, [[Network.feature_dim]])):
+        for chunk_size in (0, 4):
+            how = {"steps": 1, "trainer": trainer}
+            with alone():
+                one, *_ = trained(0, "--loss", "contrastive", **how)
+            with mock.patch.object(Ranks, "gather", counted):
+                many, *_ = trained(chunk_size, "--loss", "contrastive", **how)
+            assert sent == [[WIDTH], *features], "embeddings, compared and evaluated, in one message; features where they are read"
+            sent.clear()
+            for wanted, found in zip(one.parameters(), many.parameters(), strict=True):
+                torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-11)
+
+
+def test_a_tensor_with_two_names_travels_once_and_features_only_where_they_are_read():
+    spawned(2, travelling)
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """Base of the trainers: the network's outputs, the criterion's call, optimiser groups of further networks."""
 
 import functools
+import inspect
 import re
 
 import torch
@@ -53,6 +54,11 @@ def build_added_losses(opt, network, criterion) -> torch.nn.ModuleList:
 def evaluated_embeddings(outputs: dict) -> torch.Tensor:
     """The evaluated embeddings `(B, D)` among a trainer's outputs; a user's trainer may give "embeddings" alone."""
     return outputs.get("evaluated", outputs["embeddings"])
+
+
+def features_for(criterion, outputs: dict) -> dict:
+    """`batch_features`, the pooled features `(B, F)`, for a criterion whose `forward` names them; under torchrun, reading them gathers them."""
+    return {"batch_features": outputs["pooled"]} if "batch_features" in inspect.signature(criterion.forward).parameters else {}
 
 
 def width(network: torch.nn.Module, opt) -> int:
@@ -182,7 +188,7 @@ class Trainer(torch.nn.Module):
         """The criterion on the embeddings, against another `reference` than the batch where one is given."""
         return self.criterion(
             batch=outputs["embeddings"], labels=batch.labels, f_embed=getattr(self.network, "last_linear", None),
-            batch_features=outputs.get("pooled"), **reference,
+            **features_for(self.criterion, outputs), **reference,
         )  # fmt: skip
 
     def own_parameters(self) -> list[torch.nn.Parameter]:

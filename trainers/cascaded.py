@@ -6,7 +6,7 @@ import torch
 
 import criteria
 from trainers._heads import MAIN_EMBEDDING, Heads
-from trainers._trainer import METRIC_LOSS
+from trainers._trainer import METRIC_LOSS, features_for
 from trainers._trainer import Trainer as Base
 from utilities.criterion import with_tuples
 from utilities.errors import UserError
@@ -99,7 +99,7 @@ class Trainer(Base):
             level = outputs[f"level_{depth}"]
             pairs = hardest(level.detach(), pairs, share)
             with with_tuples(self.criterion, pairs):
-                losses[name] = self.criterion(batch=level, labels=batch.labels, batch_features=outputs["pooled"])
+                losses[name] = self.criterion(batch=level, labels=batch.labels, **features_for(self.criterion, outputs))
         return losses
 
     def param_groups(self, opt) -> list[dict]:

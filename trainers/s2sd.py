@@ -9,7 +9,7 @@ from torch.nn.functional import kl_div
 
 import criteria
 from trainers import _heads
-from trainers._trainer import METRIC_LOSS
+from trainers._trainer import METRIC_LOSS, features_for
 from trainers._trainer import Trainer as Base
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
@@ -113,8 +113,8 @@ class Trainer(Base):
         """See `trainers._trainer.Trainer.losses`."""
         similarities = _similarities(outputs["embeddings"])
         targets = [normalize(outputs[f"{HEAD}{i}"]) for i in range(len(self.heads))]
-        about = {"batch_features": outputs.get("pooled"), "f_embed": getattr(self.network, "last_linear", None)}
-        values = [loss(batch=h, labels=batch.labels, **about) for loss, h in zip(self.targets, targets, strict=True)]
+        layer = getattr(self.network, "last_linear", None)
+        values = [loss(batch=h, labels=batch.labels, f_embed=layer, **features_for(loss, outputs)) for loss, h in zip(self.targets, targets, strict=True)]
         losses = {
             **super().losses(outputs, batch),
             TARGET_LOSS: torch.stack(values).mean(),

@@ -71,8 +71,10 @@ class Chunks:
             with torch.set_grad_enabled(number == 0):  # the first shows which outputs require one; its graph is freed at once
                 part = self._run(number, state, once)
             if number == 0:
-                wanted = [name for name, value in part.items() if torch.is_tensor(value) and value.requires_grad]
-            parts.append({name: value.detach() if torch.is_tensor(value) else value for name, value in part.items()})
+                first = {}  # of the names of a tensor, as embeddings mostly have two
+                names = {name: first.setdefault(id(value), name) for name, value in part.items()}
+                wanted = [name for name in first.values() if torch.is_tensor(part[name]) and part[name].requires_grad]
+            parts.append({name: part[name].detach() if torch.is_tensor(part[name]) else part[name] for name in first.values()})
             state = draw_state(device)
         if not same_state(before, state):
             self.runtime.say_once(
@@ -80,7 +82,7 @@ class Chunks:
             )
         joined = {name: torch.cat([part[name] for part in parts]) if torch.is_tensor(value) else value for name, value in parts[0].items()}
         self.leaves = {name: joined[name].requires_grad_() for name in wanted}
-        return nested(joined)
+        return nested({name: joined[kept] for name, kept in names.items()})
 
     def backward(self) -> None:
         """Run each chunk again and backpropagate the gradient of its leaves; where no leaf has one, nothing runs."""

@@ -111,7 +111,7 @@ def _hue(images: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
     red, green, blue = images.split(1, 1)
     sixths = torch.where(most == red, (green - blue) / spread, torch.where(most == green, 2 + (blue - red) / spread, 4 + (red - green) / spread))
     sixths = torch.where(spread > 0, sixths, 0) + 6 * by
-    away = (sixths + torch.tensor([5.0, 3.0, 1.0], device=images.device).view(3, 1, 1)) % 6  # of each channel from its hue
+    away = (sixths + torch.arange(5.0, 0, -2, device=images.device).view(3, 1, 1)) % 6  # of each channel from its hue; 5, 3, 1
     turned = most - spread * torch.minimum(away, 4 - away).clamp(0, 1)
     return (turned * (255.999 / 255)).floor_()  # torchvision's rounding of floats to bytes
 

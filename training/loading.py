@@ -4,7 +4,6 @@ import random
 import signal
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -132,10 +131,13 @@ def _rectangles(dataset, batch) -> torch.Tensor | None:
 
 
 class SeededItems(Dataset):
-    """A data set whose random augmentations are seeded once a batch, with the seed that the batch carries."""
+    """A data set whose random augmentations are seeded once a batch, with the seed that the batch carries.
 
-    def __init__(self, dataset):
-        self.dataset = dataset
+    `seconds`: `(workers,)`, float64, in memory that the processes share: how long each has loaded so far.
+    """
+
+    def __init__(self, dataset, n_workers: int = 0):
+        self.dataset, self.seconds = dataset, torch.zeros(max(n_workers, 1), dtype=torch.float64).share_memory_()
 
     def __len__(self):
         return len(self.dataset)
@@ -144,14 +146,16 @@ class SeededItems(Dataset):
         return self.dataset[index]
 
     def __getitems__(self, batch):
+        since, worker = time.perf_counter(), get_worker_info()
         with torch.random.fork_rng(devices=[]):  # without workers this is the training process: leave its stream alone
             torch.default_generator.manual_seed(getattr(batch, "seed", 0))  # torch.manual_seed would seed the GPUs too, which stay so
-            if get_worker_info() is not None:
+            if worker is not None:
                 random.seed(torch.initial_seed())
                 np.random.seed(torch.initial_seed() % 2**32)  # noqa: NPY002
             part = getattr(batch, "part", None)
             items = Items(self.dataset[index] for index in batch) if part is None else self._part(batch, part)
         items.erased = _rectangles(self.dataset, batch)
+        self.seconds[0 if worker is None else worker.id] += time.perf_counter() - since
         return items
 
     def _part(self, batch: SeededBatch, part: slice) -> Items:
@@ -170,6 +174,11 @@ class SeededItems(Dataset):
 
 class Loader(DataLoader):
     """A loader that frees memory before it forks its workers, and reports a lost worker in one line."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent on the batches so far, all workers side by side."""
+        return self.dataset.seconds.mean().item()
 
     def __iter__(self):
         if self.num_workers and self._iterator is None:  # there are no persistent workers yet
@@ -207,18 +216,19 @@ def _start_worker(_) -> None:
 
 
 class CutBatches:
-    """Loader of --decode_once: a thread copies the drawn rows of the next batches from the image cache while the step runs; no workers.
+    """Loader of --decode_once: copies the drawn rows of a batch out of the image cache in this process, without workers.
 
-    Draws depend on the seed of the batch and the place in it, as those of `SeededItems`. On a GPU they lie in pinned memory, which torch
-    keeps until its copy to the device is done; two batches are ahead at most.
+    On a GPU they lie in pinned memory, which torch keeps until its copy to the device is done, and the next batch is cut while the device computes
+    the step. A thread for the copies took longer than all of them (docs/speed.md). Draws depend on the seed of the batch and the place in it, as those
+    of `SeededItems`.
 
-    `paces`: of each whole epoch, images a second that are drawn and copied, and that everything else takes.
+    `seconds`: spent on the batches so far.
 
     Raises UserError where images are missing in the cache, or are of several sizes without a limit.
     """
 
     def __init__(self, dataset, batches: EpochBatches):
-        self.dataset, self.batches, self.pins, self.paces = dataset, batches, torch.cuda.is_available(), []
+        self.dataset, self.batches, self.pins, self.seconds = dataset, batches, torch.cuda.is_available(), 0.0
         self.labels = torch.tensor([label for _, label in dataset.image_list])
         cache = dataset.read.cache
         if missing := [path for path in dataset.paths if not cache.holds(path)]:
@@ -231,43 +241,27 @@ class CutBatches:
         return len(self.batches)
 
     def __iter__(self):
-        batches, ahead, images, waited, drawing = [*self.batches, None, None], [], 0, 0.0, 0.0
-        self.copying, began = 0.0, time.perf_counter()
-        with ThreadPoolExecutor(1) as thread:
-            for batch in batches:
-                since = time.perf_counter()
-                if batch is not None:
-                    drawn = self._drawn(batch)
-                    ahead.append((thread.submit(self._copied, *drawn), drawn, batch))
-                drawing += time.perf_counter() - since
-                if len(ahead) > 2 or (batch is None and ahead):
-                    since = time.perf_counter()
-                    cut = self._batch(*ahead.pop(0))
-                    waited += time.perf_counter() - since
-                    images += len(cut.labels)
-                    yield cut
-        if images:
-            self.paces.append((images / (drawing + self.copying), images / (time.perf_counter() - began - waited - drawing)))
+        for batch in self.batches:
+            since = time.perf_counter()
+            cut = self._cut(batch)
+            self.seconds += time.perf_counter() - since
+            yield cut
 
-    def _drawn(self, batch: SeededBatch) -> tuple[list[np.ndarray], dict]:
-        """The cached images of this part of the batch, and their draws. Not for the thread: torch's arithmetic is a hundred times slower in a second one."""
-        part, views = batch.part or slice(None), [self.dataset.view(index) for index in batch]
+    def _cut(self, batch: SeededBatch) -> Batch:
+        """This process's part of a batch, drawn as in the whole one."""
+        part, indices, views = batch.part or slice(None), torch.tensor(batch), [self.dataset.view(index) for index in batch]
         draws = self.dataset.transform.draw(torch.tensor([view.shape[:2] for view in views]), torch.Generator().manual_seed(batch.seed))
-        return views[part], {name: drawn[part] for name, drawn in draws.items()}
+        draws = {name: drawn[part] for name, drawn in draws.items()}
+        images, erased = Cut(self._rows(views[part], draws["boxes"]), draws, self.dataset.transform), _rectangles(self.dataset, batch)
+        return Batch(self.labels[indices[part]], images if erased is None else Erased(images, erased), indices)
 
-    def _copied(self, views: list[np.ndarray], draws: dict) -> torch.Tensor:
+    def _rows(self, views: list[np.ndarray], boxes: torch.Tensor) -> torch.Tensor:
         """The rows of each crop in their whole width, uint8 `(B, H, W, 3)`: one piece of memory where images are equally wide, faster than parts of rows."""
-        since, (tops, _, heights, _) = time.perf_counter(), draws["boxes"].T.tolist()
+        tops, _, heights, _ = boxes.T.tolist()
         pixels = torch.empty(len(views), max(heights), max(view.shape[1] for view in views), 3, dtype=torch.uint8, pin_memory=self.pins)
         for place, view, top, height in zip(pixels.numpy(), views, tops, heights, strict=True):
             place[:height, : view.shape[1]] = view[top : top + height]
-        self.copying += time.perf_counter() - since
         return pixels
-
-    def _batch(self, copied, drawn: tuple, batch: SeededBatch) -> Batch:
-        indices, images = torch.tensor(batch), Cut(copied.result(), drawn[1], self.dataset.transform)
-        erased = _rectangles(self.dataset, batch)
-        return Batch(self.labels[indices[batch.part or slice(None)]], images if erased is None else Erased(images, erased), indices)
 
 
 def training_loader(dataset: Dataset, sampler, opt, views: int = 1, ranks=None) -> DataLoader:
@@ -292,7 +286,7 @@ def evaluation_loader(dataset: Dataset, opt, ranks=None) -> DataLoader:
 def _loader(dataset, opt, n_kernels, trains: bool, **batches) -> DataLoader:
     n_kernels = kernels(n_kernels)
     return Loader(
-        SeededItems(dataset),
+        SeededItems(dataset, n_kernels),
         collate_fn=_collate,
         num_workers=n_kernels,
         pin_memory=torch.cuda.is_available(),

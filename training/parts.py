@@ -8,6 +8,20 @@ from training.chunks import flat, nested
 from training.random_state import draw_state, same_state
 from utilities.errors import UserError
 
+POOLED = "pooled"  # the outputs that few losses read, and the widest
+
+
+class Gathered(dict):
+    """A trainer's outputs of the whole batch. `late(name)` gives those that are gathered when they are first read, which all processes do at the same place."""
+
+    def __init__(self, outputs: dict, late):
+        super().__init__(outputs)
+        self.late = late
+
+    def __missing__(self, name: str) -> torch.Tensor:
+        self[name] = value = self.late(name)
+        return value
+
 
 class Parts:
     """Each process runs a trainer's `outputs` on its part of the batch, gathers the rows of all parts, and backpropagates through its own.
@@ -32,7 +46,6 @@ class Parts:
 
     def outputs(self, images: torch.Tensor, total: int) -> dict:
         """The trainer's outputs of all `total` images, of which `images` are this process's, as leaves of the graph where they require a gradient."""
-        ranks = self.runtime.ranks
         with self._own_draws():
             outputs, self.chunked = self._run(images)
         found = dict(flat(outputs))
@@ -40,9 +53,16 @@ class Parts:
         for name, value in tensors.items():
             if value.ndim == 0 or len(value) != len(images):
                 raise UserError(f"torchrun: the trainer's {name[-1]} is {tuple(value.shape)} of {len(images)} images: expected a row each")
-        whole = ranks.gather(tensors, total)
-        self.pairs = [(value, whole[name].requires_grad_()) for name, value in tensors.items() if value.requires_grad]
-        return nested({**found, **whole})
+        self.pairs, late = [], {name: tensors.pop((name,)) for name in (POOLED,) if (name,) in tensors}
+        early = {name: value for name, value in found.items() if name[0] not in late} | self._gathered(tensors, total)
+        return Gathered(nested(early), lambda name: self._gathered({name: late[name]}, total)[name])
+
+    def _gathered(self, tensors: dict, total: int) -> dict:
+        """The rows of all parts by name; a tensor with several names, as embeddings mostly have, travels once."""
+        once = {id(value): value for value in tensors.values()}
+        whole = self.runtime.ranks.gather(once, total)
+        self.pairs += [(value, whole[key].requires_grad_()) for key, value in once.items() if value.requires_grad]
+        return {name: whole[id(value)] for name, value in tensors.items()}
 
     @contextlib.contextmanager
     def _own_draws(self):

@@ -56,6 +56,14 @@ def table(milliseconds: dict[str, float]) -> str:
 
 def advice(opt, milliseconds: dict[str, float], device: torch.device) -> str:
     """The part that takes longest, of network and backward pass together, and the first flag not yet given that would shorten it."""
+    joined = {part: value for part, value in milliseconds.items() if part != "backward"}
+    joined["network"] += milliseconds["backward"]
+    longest = max(joined, key=joined.get)
+    return f"most time: {'network and backward' if longest == 'network' else longest}. First: {remedy(opt, longest, device)}"
+
+
+def remedy(opt, part: str, device: torch.device) -> str:
+    """The first flag not yet given that would shorten a part."""
     cuda, cpus = device.type == "cuda", kernels(10**6)
     computes = [
         (cuda and opt.precision == "float32", "--precision bfloat16 computes in half precision"),
@@ -67,9 +75,10 @@ def advice(opt, milliseconds: dict[str, float], device: torch.device) -> str:
     ]
     ways = {
         "data": [
+            (opt.decode_once, "a lower --image_cache_side, or --image_cache on a faster disk or in memory"),
             (opt.kernels < cpus, f"--kernels {cpus} loads with every CPU of this machine"),
             (not opt.image_cache, "--image_cache DIR keeps decoded images"),
-            (not opt.decode_once and opt.augmentation in ("base", "adv", "big"), "--decode_once with it crops whole batches on the device"),
+            (opt.augmentation in ("base", "adv", "big"), "--decode_once with it crops whole batches on the device"),
             (True, "a simpler --augmentation or a smaller --crop_size makes images faster"),
         ],
         "copy": [(True, "a smaller --crop_size or --bs copies less")],
@@ -84,8 +93,4 @@ def advice(opt, milliseconds: dict[str, float], device: torch.device) -> str:
         "logging": [(True, "a larger --log_every records less")],
         "other": [(True, "a --data_sampler without a storage, no --ema_decay and no --subset_mining do less beside the step")],
     }  # fmt: skip
-    joined = {part: value for part, value in milliseconds.items() if part != "backward"}
-    joined["network"] += milliseconds["backward"]
-    longest = max(joined, key=joined.get)
-    name = "network and backward" if longest == "network" else longest
-    return f"most time: {name}. First: {next(words for holds, words in ways[longest] if holds)}"
+    return next(words for holds, words in ways[part] if holds)

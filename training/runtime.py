@@ -123,11 +123,14 @@ class Runtime:
             tensor = tensor.on(self.device) if isinstance(tensor, Cut) else tensor
             return tensor.to(self.device, non_blocking=True, memory_format=layout)
 
-    def full(self, output):
-        """Outputs as mining and loss take them: half precision raised to float32, in a dict each entry."""
+    def full(self, output, raised: dict | None = None):
+        """Outputs as mining and loss take them: half precision raised to float32, in a dict each entry; a tensor with several names stays one."""
+        raised = {} if raised is None else raised  # id -> float32
         if isinstance(output, dict):
-            return {name: self.full(value) for name, value in output.items()}
-        return raise_half(output) if torch.is_tensor(output) else output
+            return {name: self.full(value, raised) for name, value in output.items()}
+        if torch.is_tensor(output) and id(output) not in raised:
+            raised[id(output)] = raise_half(output)
+        return raised.get(id(output), output)
 
     def start_epoch(self, epoch: int) -> None:
         """Forget the previous epoch's count of steps."""

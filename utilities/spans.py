@@ -1,8 +1,9 @@
-"""The parts of a step as spans of time, for `--profile_steps`; otherwise a span costs nothing that counts."""
+"""The parts of a step as spans of time, for `--profile_steps`; otherwise a span costs nothing that counts. And the time of whole steps."""
 
 import contextlib
 import time
 
+import torch
 from torch.profiler import record_function
 
 
@@ -50,3 +51,20 @@ def span(part: str):
             clock.note()
     finally:
         clock.open.pop()
+
+
+def moment(device: torch.device):
+    """Now, by the device's own clock, without waiting for it: what `seconds_between` takes."""
+    if device.type != "cuda":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record(torch.cuda.current_stream(device))
+    return event
+
+
+def seconds_between(moments: list[tuple]) -> float:
+    """The sum of the seconds from the first to the second moment of each pair; waits for the last one."""
+    if isinstance(moments[0][0], float):
+        return sum(ended - began for began, ended in moments)
+    moments[-1][1].synchronize()
+    return sum(began.elapsed_time(ended) for began, ended in moments) / 1000

@@ -1,6 +1,8 @@
 """--decode_once: draws of torchvision's distributions, its pixels, and the same batches for every process, resume and cache."""
 
+import itertools
 import math
+import shutil
 import subprocess
 import sys
 import time
@@ -8,6 +10,7 @@ import time
 import numpy as np
 import pytest
 import torch
+import torchvision
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
@@ -15,13 +18,16 @@ import datasets
 import main
 import parameters
 from datasets import _cache
-from runs import checkpoint
+from runs import checkpoint, reports
 from runs.reports import pace
 from tests import _processes, builders, test_kill
 from tests.training.test_erasing import Of
 from training import cropping
 from training.loading import CutBatches, training_loader
+from training.meter import EpochMeter
 from training.runtime import Runtime
+from training.step import StepResult
+from utilities import spans
 from utilities.errors import UserError
 
 JITTER = ["--color_jitter", ".4", ".3", ".2", ".1", "--color_jitter_p", ".6"]
@@ -197,8 +203,7 @@ def test_batches_are_the_drawn_crops_of_the_decoded_images(root, tmp_path):
         assert images.shape == (len(indices), 3, 36, 28) and images.dtype == torch.uint8
         for image, original, box, flip in zip(images, originals, draws["boxes"].tolist(), draws["flip"].tolist(), strict=True):
             assert (image.int() - per_image(original, box, flip, (36, 28), "bilinear").int()).abs().max() <= 1  # turned files lie in another order
-    cut, computed = loader.paces[0]
-    assert cut > 0 and computed > 0
+    assert loader.seconds > 0
 
 
 def test_parts_of_processes_are_the_batch_of_one(root, tmp_path):
@@ -239,6 +244,40 @@ def test_a_cache_cut_by_a_kill_is_completed_and_shards_feed_it(root, tmp_path):
         assert torch.equal(other.images.on(torch.device("cpu")), batch.images)
 
 
+def test_a_gpu_decodes_what_the_cache_is_filled_with(root, tmp_path, monkeypatch):
+    """A stand-in for nvJPEG, whose images are the negatives: they fill another cache under another name; what EXIF data turn, and PNG, it leaves alone."""
+    (tmp_path / "here" / "class_0").mkdir(parents=True)
+    builders.picture(9, (40, 50)).save(tmp_path / "here" / "class_0" / "99.png")
+    shutil.copytree(root, tmp_path / "here", dirs_exist_ok=True)
+    argv, asked = words(tmp_path / "here", tmp_path / "cache", "--image_cache_side", "61", "--gpu", "1"), []
+    plain, decode_jpeg = made(argv)[1], torchvision.io.decode_jpeg
+
+    def negative(data, mode, device):
+        asked.append(str(device))
+        image = decode_jpeg(data, mode)
+        if image.shape[2] == 32:
+            raise RuntimeError("not of a kind that the device reads")
+        return 255 - image.contiguous()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        patch.setattr(torchvision.io, "decode_jpeg", negative)
+        opt = parameters.read(argv)
+        found = datasets.select("folder", opt)["training"]
+        assert datasets.select("folder", opt.but(decode_once=False))["training"].transforms_as_resolved.startswith("LongSide(61); Random")
+    assert set(asked) == {"cuda:1"} and len(list((tmp_path / "cache").iterdir())) == 2
+    assert found.transforms_as_resolved == f"nvJPEG(CUDA {torch.version.cuda}); {plain.transforms_as_resolved}"
+    kinds = set()
+    for index, path in enumerate(plain.paths):
+        turned, image = path.endswith("class_0/0.jpg"), plain.original(index)
+        same = turned or path.endswith(".png") or image.shape[2] == 32
+        kinds.add((turned, same))
+        assert torch.equal(found.original(index), image if same else 255 - image) and found.view(index).shape == plain.view(index).shape
+        assert found.original(index).permute(1, 2, 0).is_contiguous() or turned
+        assert torch.equal(found.read.fresh(path), plain.read.fresh(path)), "what the cache lacks"
+    assert len(kinds) == 3
+
+
 def refused(argv, said, capsys):
     """The command ends in one line."""
     with pytest.raises(SystemExit):
@@ -274,9 +313,73 @@ def test_what_the_images_or_the_disk_forbid_is_refused(root, tmp_path, monkeypat
         loaded(words(broken, tmp_path / "cache"))
 
 
-def test_the_brake_is_named():
-    assert pace(100, 20).endswith("the network with the crops on its device 20: the network is the brake")
-    assert "the input 1,000, " in pace(1000, 2000) and "the input is the brake: lower --image_cache_side" in pace(1000, 2000)
+def test_the_brake_is_named(root, tmp_path):
+    once, plain = parameters.read(words(root, tmp_path / "cache")), parameters.read(["--dataset", "glyphs", "--kernels", "0"])
+    device = torch.device("cpu")
+    assert pace(100, 20, plain, device) == "images a second a process: the input 100, the network 20: the network is the brake"
+    assert "the input 1,000, the network 2,000: the input is the brake: --kernels " in pace(1000, 2000, plain, device)
+    assert "the input is the brake: a lower --image_cache_side" in pace(1000, 2000, once, device)
+
+
+class Slow(torch.utils.data.Dataset):
+    """Each of eight items takes 20 ms by `clock`."""
+
+    image_list = [(str(index), 0) for index in range(8)]
+
+    def __init__(self, clock):
+        self.clock = clock
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        self.clock[0] += 0.02
+        return 0, torch.zeros(3, 4, 4, dtype=torch.uint8), index
+
+
+@pytest.mark.parametrize(("kernels", "seconds", "told"), [
+    (0, 0.005, "the input 50, the network 400: the input is the brake: --kernels"), (1, 0.2, "the input 50, the network 10: the network is the brake"),
+])  # fmt: skip
+def test_the_pace_of_every_loader_is_told_after_the_first_epoch(kernels, seconds, told, capsys, monkeypatch):
+    """Four batches of two images of 20 ms each; the first step, which loads libraries, does not count. A worker has a clock of its own."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    opt = parameters.read(["--dataset", "glyphs", "--kernels", str(kernels)])
+    loader, meter = training_loader(Slow(clock), [[0, 1], [2, 3], [4, 5], [6, 7]], opt), EpochMeter(None)
+    for epoch in (1, 2):
+        for number, batch in enumerate(reports.progress(loader, epoch, opt, meter)):
+            clock[0] += seconds if number else 7
+            meter.add(StepResult(torch.zeros(()), {}, torch.zeros(()), len(batch.labels)))
+    assert capsys.readouterr().out.count(f"images a second a process: {told}") == 1
+
+
+class Event:
+    """A device's: 30 ms pass from one to the next, which may be read once the last has been waited for."""
+
+    waited, clock = False, itertools.count()
+
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self, stream):
+        self.stream, self.at = stream, 30 * next(self.clock)
+
+    def synchronize(self):
+        Event.waited = True
+
+    def elapsed_time(self, other):
+        assert Event.waited
+        return other.at - self.at
+
+
+def test_a_gpus_steps_are_timed_by_its_own_clock_and_waited_for_at_the_end(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    device = torch.device("cuda", 1)
+    moments = [(spans.moment(device), spans.moment(device)) for _ in range(3)]
+    assert not Event.waited and moments[0][0].stream == "stream of cuda:1"
+    assert spans.seconds_between(moments) == pytest.approx(0.09)
+    assert spans.seconds_between([(1.0, 2.5), (4.0, 4.25)]) == 1.75
 
 
 def trained(root, tmp_path, name, *more):
