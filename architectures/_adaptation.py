@@ -110,7 +110,8 @@ def add_prompts(network, opt) -> None:
 
 
 def _with_prompts(block: torch.nn.Module, inputs: tuple) -> torch.Tensor:
-    return torch.cat([block.prompts.expand(len(inputs[0]), -1, -1), inputs[0]], 1)
+    # shape[0], not len: an export would take the number of images for fixed
+    return torch.cat([block.prompts.expand(inputs[0].shape[0], -1, -1), inputs[0]], 1)
 
 
 def _without_prompts(block: torch.nn.Module, inputs: tuple, tokens: torch.Tensor) -> torch.Tensor:
