@@ -283,7 +283,7 @@ class Network(torch.nn.Module):
         self._keep(name, module, (), inputs[0])
 
     def extract(self, images: torch.Tensor) -> dict:
-        """Activations of prepared `images`; at least `pooled`."""
+        """Activations of prepared `images`; at least `pooled`. A network that gives `spatial` has `pool`, which makes `pooled` of it."""
         return {"pooled": self.backbone(images).flatten(1)}
 
     def blocks(self) -> list[torch.nn.Module]:

@@ -231,6 +231,10 @@ class Network(_network.Network):
             features["spatial"] = activations.permute(0, 3, 1, 2) if self.maps_are_channels_last else activations
         return features
 
+    def pool(self, spatial: torch.Tensor) -> torch.Tensor:
+        """The pooled features `(B, feature_dim)` of last maps `(B, C, h, w)`."""
+        return self.backbone.forward_head(spatial.permute(0, 2, 3, 1) if self.maps_are_channels_last else spatial, pre_logits=True)
+
 
 def _side(patch_size) -> int:
     return max(patch_size) if isinstance(patch_size, tuple | list) else patch_size or 1
