@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from architectures import _pretrainedmodels, _timm, _torchvision
+from architectures import _adaptation, _pretrainedmodels, _timm, _torchvision
 from utilities.errors import UnknownName, UserError
 from utilities.registry import Registry, unknown
 
@@ -110,9 +110,9 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
     network = _module_of(parsed.backbone).Network(opt, parsed)
     if opt.freeze_backbone and not getattr(network, "backbone_rests", False):
         raise UserError(f"--freeze_backbone: {name} does not say that its backbone rests (attribute backbone_rests). Leave it out")
-    if (opt.freeze_blocks is not None or opt.lora_rank) and not hasattr(network, "resting"):
-        flag = "--lora_rank" if opt.lora_rank else "--freeze_blocks"
-        raise UserError(f"{flag}: {name} does not say what of its backbone rests (attribute resting). Leave it out")
+    partly = [*_adaptation.tuned(opt), *([f"--freeze_blocks {opt.freeze_blocks}"] if opt.freeze_blocks is not None else [])]
+    if partly and not hasattr(network, "resting"):
+        raise UserError(f"{partly[0]}: {name} does not say what of its backbone rests (attribute resting). Leave it out")
     for flag, plain in (("pool", None), ("last_stride", 2), ("neck", "none")):
         if getattr(opt, flag) != plain and not getattr(network, "pools", False):
             raise UserError(f"--{flag} {getattr(opt, flag)}: {name} is a network of its own, which does not read it: leave it out")

@@ -1,4 +1,4 @@
-"""The trained part of a backbone: all of it, all but its first blocks, or only low-rank updates of its attention (LoRA)."""
+"""The trained part of a backbone: all of it, all but its first blocks, or only what is added: low-rank updates of its attention (LoRA), prompts, biases."""
 
 import math
 from typing import NamedTuple
@@ -14,6 +14,7 @@ ATTENTION = ("attention", "attn")  # parts of the class names of attention layer
 PROJECTIONS = ("qkv", "q", "k", "v", "kv", "q_proj", "k_proj", "v_proj", "proj", "out_proj")
 PACKED = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")  # of torch.nn.MultiheadAttention
 MARK, ORIGINAL = ".parametrizations.", ".original"
+PROMPTS, BIAS = "prompts", "bias"  # the name of a block's prompts; the part of a name that makes a parameter a bias
 
 
 class Resting(NamedTuple):
@@ -46,30 +47,80 @@ def updated(weight, up, down, scale) -> torch.Tensor:
     return weight + (scale * up) @ down
 
 
+def tuned(opt) -> list[str]:
+    """The flags that let the backbone rest but for what they train: LoRA, prompts, biases. They can be combined."""
+    given = {
+        f"--lora_rank {opt.lora_rank} --lora_alpha {opt.lora_alpha:g}": opt.lora_rank, f"--prompts {opt.prompts}": opt.prompts,
+        "--train_biases": opt.train_biases,
+    }  # fmt: skip
+    return [flag for flag, value in given.items() if value]
+
+
 def adapt(network, opt) -> Resting:
     """Add the low-rank updates of --lora_rank to the backbone. Returns the part that this or another flag leaves untrained.
 
-    The other flags are --freeze_blocks and --freeze_backbone.
+    The other flags are --prompts, --train_biases, --freeze_blocks and --freeze_backbone.
 
-    Raises UserError where two of these flags are given, or the backbone has no such parts.
+    Raises UserError where two of these flags exclude each other, or the backbone has no such parts.
     """
-    asked = {
-        "--freeze_backbone": opt.freeze_backbone, f"--freeze_blocks {opt.freeze_blocks}": opt.freeze_blocks is not None,
-        f"--lora_rank {opt.lora_rank}": opt.lora_rank > 0,
-    }  # fmt: skip
-    asked = [flag for flag, given in asked.items() if given]
-    if len(asked) > 1:
-        raise UserError(f"{asked[0]} and {asked[1]} both say what of the backbone rests: leave one out")
+    frozen = {"--freeze_backbone": opt.freeze_backbone, f"--freeze_blocks {opt.freeze_blocks}": opt.freeze_blocks is not None}
+    frozen, trained = [flag for flag, given in frozen.items() if given], tuned(opt)
+    if frozen and len([*frozen, *trained]) > 1:
+        one, other = [*frozen, *trained][:2]
+        raise UserError(f"{one} and {other} both say what of the backbone rests: leave one out")
     if opt.freeze_blocks is not None:
         return first_blocks(network, opt.freeze_blocks)
-    if not asked:
+    if not frozen and not trained:
         return Resting()
     names = frozenset(name for name, _ in network.backbone.named_parameters())
-    if not opt.lora_rank:
+    if opt.freeze_backbone:
         return Resting(names, ("",))
-    add_low_rank(network, opt.lora_rank, opt.lora_alpha)
-    names = frozenset(name for name, _ in network.backbone.named_parameters() if not name.endswith((".down", ".up")) or name in names)
-    return Resting(names, ("",))
+    if opt.lora_rank:
+        add_low_rank(network, opt.lora_rank, opt.lora_alpha)
+    if opt.train_biases and not any(BIAS in name for name in names):
+        raise UserError(f"--train_biases: the backbone of --arch {network.name} has no biases: leave it out")
+
+    def rests(name):
+        added = name.endswith((".down", ".up")) and name not in names
+        return not (added or name.endswith(f".{PROMPTS}") or (opt.train_biases and BIAS in name))
+
+    return Resting(frozenset(name for name, _ in network.backbone.named_parameters() if rests(name)), ("",))
+
+
+def add_prompts(network, opt) -> None:
+    """Put --prompts N learned tokens before the sequence of each of the first --prompt_depth blocks; they leave it after the block.
+
+    VPT-deep (Jia et al., arXiv 2203.12119) in the form of Ren et al., arXiv 2402.02340: block b has N - b step tokens, as parameter `prompts`
+    `(1, n, E)`, without position and dropout, drawn as Xavier's normal of `(1, N, E)`. Raises UserError for other networks than timm's ViTs.
+    """
+    if not opt.prompts:
+        return
+    if not network.takes_prompts:
+        raise UserError(f"--prompts {opt.prompts}: --arch {network.name} takes no prompts; timm's ViTs do, such as timm:vit_small_patch16_224: leave it out")
+    blocks = network.blocks()
+    if (opt.prompt_depth or 0) > len(blocks):
+        raise UserError(f"--prompt_depth {opt.prompt_depth}: --arch {network.name} has {len(blocks)} blocks: give at most as many")
+    for number, block in enumerate(blocks[: opt.prompt_depth]):
+        if (count := opt.prompts - number * opt.prompt_step) <= 0:
+            break
+        start = torch.nn.init.xavier_normal_(torch.empty(1, opt.prompts, network.backbone.embed_dim))
+        block.register_parameter(PROMPTS, torch.nn.Parameter(start[:, :count].clone()))
+        block.register_forward_pre_hook(_with_prompts)
+        block.register_forward_hook(_without_prompts)
+
+
+def _with_prompts(block: torch.nn.Module, inputs: tuple) -> torch.Tensor:
+    # shape[0], not len: an export would take the number of images for fixed
+    return torch.cat([block.prompts.expand(inputs[0].shape[0], -1, -1), inputs[0]], 1)
+
+
+def _without_prompts(block: torch.nn.Module, inputs: tuple, tokens: torch.Tensor) -> torch.Tensor:
+    return tokens[:, block.prompts.shape[1] :]
+
+
+def prompt_counts(backbone: torch.nn.Module) -> list[int]:
+    """The number of prompts of each block that has some, in order."""
+    return [parameter.shape[1] for name, parameter in backbone.named_parameters() if name.endswith(f".{PROMPTS}")]
 
 
 def first_blocks(network, count: int) -> Resting:

@@ -69,6 +69,17 @@ def _partial_training(group) -> None:
         "--lora_alpha", type=number(above=0), default=8.0, metavar="A", help="the updates of --lora_rank are multiplied by A / R"
     )
     group.add_argument(
+        "--prompts", type=whole(0, WIDEST), default=0, metavar="N",
+        help="the backbone rests but for N learned tokens before each block's sequence, which leave it after the block (VPT-deep); timm's ViTs; 0: none",
+    )  # fmt: skip
+    group.add_argument("--prompt_depth", type=whole(1, 1000), default=None, metavar="D", help="--prompts in the first D blocks (unset: in all)")
+    group.add_argument("--prompt_step", type=whole(0, WIDEST), default=0, metavar="S", help="block b, counted from 0, has S b fewer --prompts")
+    group.add_argument(
+        "--train_biases", action="store_true",
+        help="the backbone rests but for its parameters with 'bias' in their name (BitFit), those of norms and patch embedding too; also with --prompts "
+        "and --lora_rank",
+    )  # fmt: skip
+    group.add_argument(
         "--head_init", choices=["default", "orthogonal"], default="default",
         help="start of the embedding layer: torch's uniform one, or an orthogonal weight and no bias; --weights of a whole network stand above it",
     )  # fmt: skip
@@ -107,7 +118,7 @@ class Network(torch.nn.Module):
 
     Args:
         opt: the shared namespace; read are embed_dim, embed_hidden, head_init, neck, neck_feature, pool, last_stride, freeze_backbone,
-            freeze_blocks, lora_rank, lora_alpha, not_pretrained, weights, weights_cache.
+            freeze_blocks, lora_rank, lora_alpha, prompts, prompt_depth, prompt_step, train_biases, not_pretrained, weights, weights_cache.
         name: the parsed `--arch`.
         backbone: prepared images -> pooled features `(B, feature_dim)`.
         feature_dim: number of pooled features.
@@ -128,6 +139,7 @@ class Network(torch.nn.Module):
     STAGES = {}
     STAGES_ARE_INPUTS = False
     pools = True  # --pool acts
+    takes_prompts = False  # its blocks take and give tokens `(B, N, E)`, for --prompts
 
     def __init__(
         self, opt, name, backbone: torch.nn.Module, feature_dim: int, pretrained: "_weights.Pretrained | None", *,
@@ -161,6 +173,7 @@ class Network(torch.nn.Module):
         self.neck = NECKS[opt.neck](self.embed_dim)
         if opt.head_init == "orthogonal":
             self._start_orthogonal()
+        _adaptation.add_prompts(self, opt)
         self.weights_name, self.weights_file = _weights.fill(self, opt, pretrained), opt.weights
         self.resting = _adaptation.adapt(self, opt)
         self._let_rest()
@@ -270,7 +283,7 @@ class Network(torch.nn.Module):
         self._keep(name, module, (), inputs[0])
 
     def extract(self, images: torch.Tensor) -> dict:
-        """Activations of prepared `images`; at least `pooled`."""
+        """Activations of prepared `images`; at least `pooled`. A network that gives `spatial` has `pool`, which makes `pooled` of it."""
         return {"pooled": self.backbone(images).flatten(1)}
 
     def blocks(self) -> list[torch.nn.Module]:

@@ -90,5 +90,9 @@ class Network(_network.Network):
     def extract(self, images: torch.Tensor) -> dict:
         """`pooled`, and `spatial` where the package's `features` gives a map."""
         activations = self.backbone.features(images)
-        features = {"pooled": self.backbone.logits(activations).flatten(1)}
+        features = {"pooled": self.pool(activations)}
         return {**features, "spatial": activations} if activations.ndim == 4 else features
+
+    def pool(self, spatial: torch.Tensor) -> torch.Tensor:
+        """The pooled features `(B, feature_dim)` of last maps `(B, C, h, w)`."""
+        return self.backbone.logits(spatial).flatten(1)

@@ -13,7 +13,7 @@ import urllib.request
 
 import torch
 
-from architectures import _blocks, _network, _pool, _weights
+from architectures import _adaptation, _blocks, _network, _pool, _weights
 from architectures._weights import Pretrained
 from utilities.errors import UnknownName, UserError
 
@@ -173,6 +173,7 @@ class Network(_network.Network):
             key: list(value) if isinstance(value, tuple) else value for key in RECORDED if (value := getattr(config, key)) is not None
         }
         heads = config.classifier if isinstance(config.classifier, tuple) else (config.classifier,)
+        self.takes_prompts = isinstance(backbone, package().models.VisionTransformer)
         width = getattr(backbone, "head_hidden_size", None) or backbone.num_features
         super().__init__(
             opt, name, backbone, width * (1 + self.joins_tokens), published(config), input_size=size, mean=config.mean, std=config.std,
@@ -191,7 +192,7 @@ class Network(_network.Network):
 
     def published_state(self, state: dict) -> dict:
         """See the base: names of other programs and position embeddings of other sizes, converted by timm's own function."""
-        own = self.backbone.state_dict()
+        own = {key: value for key, value in self.backbone.state_dict().items() if not key.endswith(f".{_adaptation.PROMPTS}")}
         if all(key in state and state[key].shape == value.shape for key, value in own.items()):
             return state
         if "_conv_stem.weight" in state:
@@ -229,6 +230,10 @@ class Network(_network.Network):
         if isinstance(activations, torch.Tensor) and activations.ndim == 4:
             features["spatial"] = activations.permute(0, 3, 1, 2) if self.maps_are_channels_last else activations
         return features
+
+    def pool(self, spatial: torch.Tensor) -> torch.Tensor:
+        """The pooled features `(B, feature_dim)` of last maps `(B, C, h, w)`."""
+        return self.backbone.forward_head(spatial.permute(0, 2, 3, 1) if self.maps_are_channels_last else spatial, pre_logits=True)
 
 
 def _side(patch_size) -> int:

@@ -109,12 +109,17 @@ class Network(_network.Network):
             raise self.wrong_size(images)
         if type(self.backbone).__name__ not in STAGED:
             return super().extract(images)
-        spatial, stages = images, self.backbone.named_children()
-        for stage, module in stages:
+        spatial = images
+        for stage, module in self.backbone.named_children():
             if stage == "avgpool":
                 break
             spatial = module(spatial)
-        pooled = module(spatial).flatten(1)
-        for _, module in stages:  # dropout, if any, and the identity in place of the classifier
-            pooled = module(pooled)
-        return {"pooled": pooled, "spatial": spatial}
+        return {"pooled": self.pool(spatial), "spatial": spatial}
+
+    def pool(self, spatial: torch.Tensor) -> torch.Tensor:
+        """The pooled features `(B, feature_dim)` of last maps `(B, C, h, w)`."""
+        children = dict(self.backbone.named_children())
+        pooled = children["avgpool"](spatial).flatten(1)
+        for name in list(children)[list(children).index("avgpool") + 1 :]:  # dropout, if any, and the identity in place of the classifier
+            pooled = children[name](pooled)
+        return pooled

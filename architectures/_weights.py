@@ -20,6 +20,7 @@ WRAPPERS = ("module.", "_orig_mod.", "model.")  # prefixes of all keys by DataPa
 CLASSIFIERS = ("fc", "last_linear", "last_conv", "classifier", "head", "heads", "head_dist", "aux1", "aux2", "AuxLogits", "aux_logits")
 CONTAINERS = ("state_dict", "model_state_dict", "model")  # keys under which checkpoints hold the network's state dict
 SAFE = ".safetensors"
+LEARNED = (f".{_pool.POWER}", f".{_adaptation.PROMPTS}")  # of --pool gem_learned and --prompts: published files lack them
 OTHER_FILES = {  # ending of a file's name -> what it is, and the way out
     ".onnx": "an ONNX graph, without the names of a network's parameters: give the .pth or .safetensors file that it was exported from",
     ".safetensors.index.json": "the index of a model in several files: join them into one .safetensors file",
@@ -147,7 +148,9 @@ def _load(network, content, source: str) -> None:
     except (RuntimeError, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if "size mismatch" in line] or [_first_line(error)]
         raise UserError(f"{source} does not fit {network.name}: {_few(lines, '; ', 2)}") from None
-    missing = [key for key in missing if not key.endswith(f".{_pool.POWER}")]  # of --pool gem_learned, which published files lack
+    missing = [key for key in missing if not key.endswith(LEARNED)]
+    if any(key.endswith(f".{_adaptation.PROMPTS}") for key in unexpected):
+        raise UserError(f"{source} holds prompts: give the --prompts, --prompt_depth and --prompt_step that they were trained with")
     faults = [f"{kind} {_few(keys)}" for kind, keys in (("missing", missing), ("unexpected", unexpected)) if keys]
     if faults:
         raise UserError(f"{source} does not fit {network.name}: {'; '.join(faults)}: give weights of this backbone, or --not_pretrained")

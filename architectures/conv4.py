@@ -42,4 +42,8 @@ class Network(_network.Network):
         spatial = images.contiguous(memory_format=torch.channels_last)  # a third faster on a CPU
         for block in self.blocks() if self.recomputes else [self.backbone]:
             spatial = _blocks.recomputed(block, self.backbone, spatial) if self.recomputes else block(spatial)
-        return {"pooled": torch.nn.functional.adaptive_avg_pool2d(spatial, GRID).flatten(1), "spatial": spatial}
+        return {"pooled": self.pool(spatial), "spatial": spatial}
+
+    def pool(self, spatial: torch.Tensor) -> torch.Tensor:
+        """The pooled features `(B, feature_dim)` of last maps `(B, C, h, w)`."""
+        return torch.nn.functional.adaptive_avg_pool2d(spatial, GRID).flatten(1)

@@ -30,6 +30,7 @@ class NoMemory:
 def built(arch: str, *flags: str, n_classes: int = CLASSES) -> tuple[Step, object]:
     """A step with a network of random weights in its first epoch, and its options."""
     opt = parameters.read(["--dataset", "glyphs", "--arch", arch, "--not_pretrained", *flags]).but(n_classes=n_classes)
+    opt.class_names = {label: f"class {label}" for label in range(n_classes)}
     runtime = Runtime(opt).begin()
     network = architectures.select(arch, opt)
     trainer = main.build_trainer(opt, network, runtime)

@@ -15,17 +15,22 @@ import json
 import re
 import statistics
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import numpy as np  # noqa: E402
 import torch  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import criteria  # noqa: E402
 import main  # noqa: E402
 import parameters  # noqa: E402
+from benchmarks._common import CLASSES, built  # noqa: E402
 from runs.folder import RunFolder, run_folder  # noqa: E402
+from training.loading import Batch  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
 
@@ -160,6 +165,24 @@ BACKBONES = {  # name -> its arch, its own flags, those of its cascade; all with
     ),
 }
 
+R50, VIT = "resnet50_frozen", "timm:vit_small_patch16_224"
+PLAIN = "--loss multisimilarity --embed_dim 512"
+OPERATIONS = {  # name -> arch, flags; the first of an arch is what the others are compared with
+    "multisimilarity": (R50, PLAIN),
+    "intrabatch": (R50, f"{PLAIN} --trainer intrabatch"),
+    "hist": (R50, "--loss hist --embed_dim 512"),
+    "contextual, projection 2048": (R50, "--loss contextual --loss_contextual_projection 2048 --embed_dim 512"),
+    "meanfield": (R50, "--loss meanfield --embed_dim 512"),
+    "proxyanchor + anticollapse": (R50, "--loss proxyanchor --weight_regularizer anticollapse --embed_dim 512"),
+    "language guidance, 5 vectors of 512 a class": (R50, f"{PLAIN} --language_vectors"),
+    "metrix, embed": (R50, f"{PLAIN} --metrix 0.4"),
+    "metrix, feature": (R50, f"{PLAIN} --metrix 0.4 --metrix_level feature"),
+    "multisimilarity, ViT-S/16": (VIT, PLAIN),
+    "10 prompts in 12 blocks, biases": (VIT, f"{PLAIN} --prompts 10 --train_biases"),
+    "90 prompts in 12 blocks, biases": (VIT, f"{PLAIN} --prompts 90 --train_biases"),
+}
+BATCH = 128  # of --operations, images of 224 x 224, four of a class
+
 
 class Peer(torch.nn.Module):
     """pytorch-metric-learning's loss as a criterion. Its class vectors start where ours start, or with `own_start` its own way."""
@@ -232,6 +255,33 @@ def measured(flags: str, seed: int, save_path: str) -> tuple[dict, float]:
 def spread(values: list[float]) -> str:
     deviation = f" ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
     return f"{100 * statistics.mean(values):.2f}{deviation}"
+
+
+def operations(arch: str, flags: list[str]) -> tuple[int, int]:
+    """Operations of a step at BATCH, forward and backward: of the network's part, from two images, as it grows with them; and of the losses."""
+    step, _ = built(arch, "--bs", str(BATCH), "--samples_per_class", "4", *flags)
+    trainer = step.trainer.train()
+    with FlopCounterMode(display=False) as of_network:
+        outputs = trainer.outputs(torch.zeros(2, 3, 224, 224, dtype=torch.uint8))
+        sum(value.sum() for value in outputs.values() if value.requires_grad).backward()
+    given = {name: torch.randn(BATCH, *value.shape[1:]).requires_grad_(value.requires_grad) for name, value in outputs.items()}
+    with FlopCounterMode(display=False) as of_losses:
+        sum(trainer.losses(given, Batch(torch.arange(BATCH) // 4, None, torch.arange(BATCH))).values()).backward()
+    return of_network.get_total_flops() * BATCH // 2, of_losses.get_total_flops()
+
+
+def operations_table(names: list[str]) -> None:
+    print("| method | network, Gflop | losses, Gflop | of the plain step |\n|-|-|-|-|")
+    plain = {}
+    for name, (arch, flags) in OPERATIONS.items():
+        with tempfile.NamedTemporaryFile(suffix=".npz") as vectors:
+            if "--language_vectors" in flags:
+                np.savez(vectors.name, names=[f"class {label}" for label in range(CLASSES)], vectors=np.random.default_rng(0).normal(size=(CLASSES, 5, 512)))
+                flags += f" {vectors.name}"
+            found = operations(arch, flags.split()) if name in names or arch not in plain else None
+        if found:
+            plain.setdefault(arch, sum(found))
+            print(f"| {name} | {found[0] / 1e9:,.0f} | {found[1] / 1e9:.2f} | {sum(found) / plain[arch]:.3f} |", flush=True)
 
 
 def table(names: list[str], seeds: range, save_path: str) -> None:
@@ -319,6 +369,7 @@ if __name__ == "__main__":
         "--memory", nargs="?", const="settled", choices=list(MEMORIES), help="cross-batch memory on small batches instead of the table"
     )
     parser.add_argument("--backbones", action="store_true", help="the backbones, cosine, hyperbolic and cascaded, instead of the table")
+    parser.add_argument("--operations", action="store_true", help="operations of a step of the methods since 2021 instead of the table")
     parser.add_argument("--seeds", type=whole(1, 1000), default=None, help="how many seeds (default: 3; 5 with --peers)")
     parser.add_argument("--save_path", default="Training_Results/Methods", help="where the runs lie")
     arguments = parser.parse_args()
@@ -332,6 +383,8 @@ if __name__ == "__main__":
     if arguments.peers:
         names, peer = (WITH_VECTORS, "pml_own_start") if arguments.own_starts else (list(PEERS), "pml")
         peer_table(arguments.only or names, seeds, where, peer)
+    elif arguments.operations:
+        operations_table(arguments.only or list(OPERATIONS))
     elif arguments.trainers:
         trainer_table(arguments.only or list(TRAINERS), seeds, where)
     elif arguments.miners or arguments.samplers:

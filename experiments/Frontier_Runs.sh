@@ -110,12 +110,19 @@ python main.py --config language_r50_cub200 --source $datapath --project Frontie
 python main.py --config language_r50_cub200 --source $datapath --project Frontier --group CUB_PLG --seed 3
 python main.py --config language_r50_cub200 --source $datapath --project Frontier --group CUB_PLG --seed 4
 
-# CUB_Metrix, Metrix (R50): published R@1 70.2 (ResNet-50, 512 dimensions)
+# CUB_Metrix, Metrix (R50): published R@1 71.4 (ResNet-50, 512 dimensions)
 python main.py --config metrix_r50_cub200 --source $datapath --project Frontier --group CUB_Metrix --seed 0
 python main.py --config metrix_r50_cub200 --source $datapath --project Frontier --group CUB_Metrix --seed 1
 python main.py --config metrix_r50_cub200 --source $datapath --project Frontier --group CUB_Metrix --seed 2
 python main.py --config metrix_r50_cub200 --source $datapath --project Frontier --group CUB_Metrix --seed 3
 python main.py --config metrix_r50_cub200 --source $datapath --project Frontier --group CUB_Metrix --seed 4
+
+# CUB_VPT, VPT-deep and BitFit (ViT-S/16): published R@1 unknown (ImageNet-21k ViT-S/16, 384 dimensions)
+python main.py --config vpt_vits_cub200 --source $datapath --project Frontier --group CUB_VPT --seed 0
+python main.py --config vpt_vits_cub200 --source $datapath --project Frontier --group CUB_VPT --seed 1
+python main.py --config vpt_vits_cub200 --source $datapath --project Frontier --group CUB_VPT --seed 2
+python main.py --config vpt_vits_cub200 --source $datapath --project Frontier --group CUB_VPT --seed 3
+python main.py --config vpt_vits_cub200 --source $datapath --project Frontier --group CUB_VPT --seed 4
 
 # ============================== cars196
 
@@ -217,12 +224,19 @@ python main.py --config language_r50_cars196 --source $datapath --project Fronti
 python main.py --config language_r50_cars196 --source $datapath --project Frontier --group CARS_PLG --seed 3
 python main.py --config language_r50_cars196 --source $datapath --project Frontier --group CARS_PLG --seed 4
 
-# CARS_Metrix, Metrix (R50): published R@1 88.8 (ResNet-50, 512 dimensions)
+# CARS_Metrix, Metrix (R50): published R@1 89.6 (ResNet-50, 512 dimensions)
 python main.py --config metrix_r50_cars196 --source $datapath --project Frontier --group CARS_Metrix --seed 0
 python main.py --config metrix_r50_cars196 --source $datapath --project Frontier --group CARS_Metrix --seed 1
 python main.py --config metrix_r50_cars196 --source $datapath --project Frontier --group CARS_Metrix --seed 2
 python main.py --config metrix_r50_cars196 --source $datapath --project Frontier --group CARS_Metrix --seed 3
 python main.py --config metrix_r50_cars196 --source $datapath --project Frontier --group CARS_Metrix --seed 4
+
+# CARS_VPT, VPT-deep and BitFit (ViT-S/16): published R@1 unknown (ImageNet-21k ViT-S/16, 384 dimensions)
+python main.py --config vpt_vits_cars196 --source $datapath --project Frontier --group CARS_VPT --seed 0
+python main.py --config vpt_vits_cars196 --source $datapath --project Frontier --group CARS_VPT --seed 1
+python main.py --config vpt_vits_cars196 --source $datapath --project Frontier --group CARS_VPT --seed 2
+python main.py --config vpt_vits_cars196 --source $datapath --project Frontier --group CARS_VPT --seed 3
+python main.py --config vpt_vits_cars196 --source $datapath --project Frontier --group CARS_VPT --seed 4
 
 # ============================== online_products
 
@@ -324,12 +338,19 @@ python main.py --config intrabatch_r50_online_products --source $datapath --proj
 python main.py --config intrabatch_r50_online_products --source $datapath --project Frontier --group SOP_IntraBatch --seed 3
 python main.py --config intrabatch_r50_online_products --source $datapath --project Frontier --group SOP_IntraBatch --seed 4
 
-# SOP_Metrix, Metrix (R50): published R@1 78.5 (ResNet-50, 512 dimensions)
+# SOP_Metrix, Metrix (R50): published R@1 81.0 (ResNet-50, 512 dimensions)
 python main.py --config metrix_r50_online_products --source $datapath --project Frontier --group SOP_Metrix --seed 0
 python main.py --config metrix_r50_online_products --source $datapath --project Frontier --group SOP_Metrix --seed 1
 python main.py --config metrix_r50_online_products --source $datapath --project Frontier --group SOP_Metrix --seed 2
 python main.py --config metrix_r50_online_products --source $datapath --project Frontier --group SOP_Metrix --seed 3
 python main.py --config metrix_r50_online_products --source $datapath --project Frontier --group SOP_Metrix --seed 4
+
+# SOP_VPT, VPT-deep and BitFit (ViT-S/16): published R@1 unknown (ImageNet-21k ViT-S/16, 384 dimensions)
+python main.py --config vpt_vits_online_products --source $datapath --project Frontier --group SOP_VPT --seed 0
+python main.py --config vpt_vits_online_products --source $datapath --project Frontier --group SOP_VPT --seed 1
+python main.py --config vpt_vits_online_products --source $datapath --project Frontier --group SOP_VPT --seed 2
+python main.py --config vpt_vits_online_products --source $datapath --project Frontier --group SOP_VPT --seed 3
+python main.py --config vpt_vits_online_products --source $datapath --project Frontier --group SOP_VPT --seed 4
 
 # ============================== inshop
 
@@ -382,12 +403,19 @@ python main.py --config intrabatch_r50_inshop --source $datapath --project Front
 python main.py --config intrabatch_r50_inshop --source $datapath --project Frontier --group INSHOP_IntraBatch --seed 3
 python main.py --config intrabatch_r50_inshop --source $datapath --project Frontier --group INSHOP_IntraBatch --seed 4
 
-# INSHOP_Metrix, Metrix (R50): published R@1 91.9 (ResNet-50, 512 dimensions)
+# INSHOP_Metrix, Metrix (R50): published R@1 92.2 (ResNet-50, 512 dimensions)
 python main.py --config metrix_r50_inshop --source $datapath --project Frontier --group INSHOP_Metrix --seed 0
 python main.py --config metrix_r50_inshop --source $datapath --project Frontier --group INSHOP_Metrix --seed 1
 python main.py --config metrix_r50_inshop --source $datapath --project Frontier --group INSHOP_Metrix --seed 2
 python main.py --config metrix_r50_inshop --source $datapath --project Frontier --group INSHOP_Metrix --seed 3
 python main.py --config metrix_r50_inshop --source $datapath --project Frontier --group INSHOP_Metrix --seed 4
+
+# INSHOP_VPT, VPT-deep and BitFit (ViT-S/16): published R@1 unknown (ImageNet-21k ViT-S/16, 384 dimensions)
+python main.py --config vpt_vits_inshop --source $datapath --project Frontier --group INSHOP_VPT --seed 0
+python main.py --config vpt_vits_inshop --source $datapath --project Frontier --group INSHOP_VPT --seed 1
+python main.py --config vpt_vits_inshop --source $datapath --project Frontier --group INSHOP_VPT --seed 2
+python main.py --config vpt_vits_inshop --source $datapath --project Frontier --group INSHOP_VPT --seed 3
+python main.py --config vpt_vits_inshop --source $datapath --project Frontier --group INSHOP_VPT --seed 4
 
 # ============================== market1501
 

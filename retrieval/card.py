@@ -12,7 +12,7 @@ from utilities.errors import UserError
 FILES = {"onnx": "model.onnx", "torchscript": "model.pt", "torch_export": "model.pt2", "safetensors": plain.FILE}
 SHOWN = (
     "arch", "embed_dim", "loss", "batch_mining", "trainer", "data_sampler", "samples_per_class", "bs", "augmentation", "optim", "lr", "n_epochs",
-    "lora_rank", "lora_alpha", "split_scheme", "use_tv_split", "tv_split_perc", "seed",
+    "lora_rank", "lora_alpha", "prompts", "prompt_depth", "prompt_step", "train_biases", "split_scheme", "use_tv_split", "tv_split_perc", "seed",
 )  # fmt: skip
 LOADING = {
     "onnx": """import onnxruntime
@@ -121,7 +121,10 @@ def _flags(opt) -> list[tuple[str, str]]:
     """The flags of the method that had an effect: those of the miner where the loss takes one."""
     mines = criteria.takes_miner(opt.loss, opt)
     own = (f"loss_{opt.loss}_", *([f"miner_{opt.batch_mining}_"] if mines else []))
-    idle = {*(() if mines else ("batch_mining",)), *(() if opt.lora_rank else ("lora_rank", "lora_alpha"))}
+    idle = {
+        *(() if mines else ("batch_mining",)), *(() if opt.lora_rank else ("lora_rank", "lora_alpha")),
+        *(() if opt.prompts else ("prompts", "prompt_depth", "prompt_step")), *(() if opt.train_biases else ("train_biases",)),
+    }  # fmt: skip
     return [
         (f"`--{name}`", _cell(value))
         for name in dict.fromkeys([*SHOWN, *(name for name in vars(opt) if name.startswith(own))])

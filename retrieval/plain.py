@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from architectures import _pool, _pretrainedmodels, _timm, _torchvision, conv4
+from architectures import _adaptation, _pool, _pretrainedmodels, _timm, _torchvision, conv4
 from trainers._heads import Evaluated
 
 FILE = "model.safetensors"
@@ -45,7 +45,7 @@ def forms(embedder) -> list[Plain]:
     classes = network.last_linear.out_features if isinstance(network.last_linear, torch.nn.Linear) else 0
     for kind, backbone in BACKBONES.items():
         if isinstance(network, kind):
-            named = [_named(network, backbone(network, opt, classes), images)] if bare else []
+            named = [_named(network, backbone(network, opt, classes), images)] if bare and not _adaptation.prompt_counts(network.backbone) else []
             made = backbone(network, opt, 0)
             lines = [f"backbone = {made.made}", *(change.replace("{}", "backbone") for change in made.changes)]
             return [*named, _stacked(network, made.imports, lines, images)]
@@ -174,6 +174,12 @@ def _of_timm(network, opt, classes: int) -> Backbone:
     by_timm = opt.pool not in (None, "gem", "gem_learned", "token_avg")
     changes = [f"{{}}.reset_classifier({classes}, {opt.pool!r})"] if by_timm else []
     changes += _pooled(network)
+    if counts := _adaptation.prompt_counts(network.backbone):
+        numbers = f"range({counts[0]}, {counts[-1] - opt.prompt_step}, -{opt.prompt_step})" if opt.prompt_step else f"[{counts[0]}] * {len(counts)}"
+        prompts = f"torch.nn.Parameter(torch.zeros(1, n, {network.backbone.embed_dim}))"
+        changes.append(f"for b, n in zip({{}}.blocks, {numbers}): b.prompts = {prompts}")
+        with_prompts = "f(torch.cat([p.repeat(len(x), 1, 1), x], 1))[:, p.shape[1]:]"
+        changes.append(f"for b in {{}}.blocks[:{len(counts)}]: b.forward = lambda x, f=b.forward, p=b.prompts: {with_prompts}")
     return Backbone(["import timm"], f"timm.create_model({', '.join(arguments)})", changes)
 
 

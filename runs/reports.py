@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 import datasets
 import trainers
+from architectures import _adaptation
 from runs.folder import RunFolder, run_folder
 from training import profiling
 from utilities import provenance
@@ -47,7 +48,7 @@ def interruptible(run):
         raise
 
 
-NEEDS = {"lora_alpha": "lora_rank", "image_cache_side": "image_cache"}  # flag -> the one without which it has no effect
+NEEDS = {"lora_alpha": "lora_rank", "prompt_depth": "prompts", "prompt_step": "prompts", "image_cache_side": "image_cache"}  # flag -> the one without which it has no effect
 
 
 def idle(opt) -> list[str]:
@@ -92,10 +93,10 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
 
 def partly(opt, model) -> list[str]:
     """How many parameters train where a part of the backbone is frozen, in words."""
-    if opt.freeze_blocks is None and not opt.lora_rank:
+    by = " ".join(_adaptation.tuned(opt)) or (f"--freeze_blocks {opt.freeze_blocks}" if opt.freeze_blocks is not None else "")
+    if not by:
         return []
     total, rests = _size(model.parameters()), _size(model.at_rest())
-    by = f"--lora_rank {opt.lora_rank} --lora_alpha {opt.lora_alpha:g}" if opt.lora_rank else f"--freeze_blocks {opt.freeze_blocks}"
     return [f"{by}: {total - rests:,} of {total:,} parameters train, {(total - rests) / total:.2%}; the others rest"]
 
 

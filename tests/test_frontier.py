@@ -1,5 +1,6 @@
 """The recipes of today: presets in configs/, Frontier_Runs.sh and docs/recipes.md agree, and each preset passes a dry run on tiny data."""
 
+import math
 import re
 from pathlib import Path
 
@@ -40,6 +41,7 @@ SOURCES = {  # beginning of a preset's name -> paper and repository
     "intrabatch": ("2102.07753", "dvl-tum/intra_batch"),
     "language": ("2203.08543", "ExplainableML/LanguageGuidance_for_DML"),
     "metrix": ("2106.04990", "billpsomas/metrix"),
+    "vpt": ("2402.02340", "Noahsark/ParameterEfficient-DML"),
 }
 # What the authors' code says: published R@1; images a batch and a class; rate, decay; epochs, batches an epoch, epochs whose end lowers the rate; width
 FACTS = {
@@ -94,10 +96,14 @@ FACTS = {
     "intrabatch_r50_inshop": ("92.8", 56, 4, 0.00011266, 1.06e-07, 70, None, (30,), 512),
     "language_r50_cub200": ("unknown", 90, 2, 1e-05, 0.0004, 150, None, None, 512),
     "language_r50_cars196": ("unknown", 108, 2, 1e-05, 0.0004, 250, None, None, 512),
-    "metrix_r50_cub200": ("70.2", 100, None, 0.0001, 0.0001, 100, None, range(10, 100, 10), 512),
-    "metrix_r50_cars196": ("88.8", 100, None, 0.0001, 0.0001, 60, None, range(5, 60, 5), 512),
-    "metrix_r50_online_products": ("78.5", 100, 5, 0.0006, 0.0001, 60, None, range(20, 60, 20), 512),
-    "metrix_r50_inshop": ("91.9", 100, 5, 0.0006, 0.0001, 60, None, range(20, 60, 20), 512),
+    "metrix_r50_cub200": ("71.4", 100, None, 0.0001, 0.0001, 100, None, range(10, 100, 10), 512),
+    "metrix_r50_cars196": ("89.6", 100, None, 0.0001, 0.0001, 60, None, range(5, 60, 5), 512),
+    "metrix_r50_online_products": ("81.0", 100, 5, 0.0006, 0.0001, 60, None, range(20, 60, 20), 512),
+    "metrix_r50_inshop": ("92.2", 100, 5, 0.0006, 0.0001, 60, None, range(20, 60, 20), 512),
+    "vpt_vits_cub200": ("unknown", 64, 2, 0.005, 1e-06, 15, None, None, 384),
+    "vpt_vits_cars196": ("unknown", 64, 2, 0.0005, 0.0, 50, None, None, 384),
+    "vpt_vits_online_products": ("unknown", 32, 1, 0.0001, 0.0001, 120, None, None, 384),
+    "vpt_vits_inshop": ("unknown", 32, 1, 0.0001, 1e-07, 80, None, None, 384),
     "xbm_sop": ("80.6", 64, 4, 1e-4, 5e-4, 35, 1000, (25,), 128),
 }
 PICKED = ["hyp_dino_cub200", "xbm_sop"]  # whose dry runs are quick enough for every day
@@ -227,7 +233,15 @@ def test_what_makes_each_method(opts):
             weight = {"cub200": 10, "cars196": 5.5}[opt.dataset]
             assert opt.loss_weights == [f"language_loss={weight:g}"] and (opt.language_direction, opt.language_shift, opt.language_T) == ("backward", 1, 1)
         if family == "metrix":
-            assert (opt.metrix, opt.clip_grad_value, opt.warmup_head_epochs, opt.gamma) == (0.4, 10, 1 if large else 5, 0.25 if large else 0.5)
+            assert (opt.metrix, opt.metrix_level) == (0.4, "feature")
+            assert (opt.clip_grad_value, opt.warmup_head_epochs, opt.gamma) == (10, 1 if large else 5, 0.25 if large else 0.5)
+        if family == "vpt":
+            prompts = {"cub200": (10, 12, 0), "cars196": (80, 11, 2)}.get(opt.dataset, (90, 12, 0))
+            assert (opt.prompts, opt.prompt_depth, opt.prompt_step) == prompts and opt.train_biases and opt.loss_decay == opt.decay
+            rate = {"cub200": 0.1, "cars196": 0.01}.get(opt.dataset, 0.05)
+            assert opt.loss_proxyanchor_lrmulti * opt.lr == pytest.approx(rate) and (opt.scheduler, opt.momentum) == ("cosine", 0.9)
+            period, least = {"cub200": (50, 1e-8), "cars196": (50, 1e-6), "online_products": (120, 5e-5), "inshop": (100, 5e-6)}[opt.dataset]
+            assert opt.min_lr == pytest.approx(least + (opt.lr - least) * (1 + math.cos(math.pi * opt.n_epochs / period)) / 2, rel=3e-3)
         if family == "xbm":
             assert (opt.memory_size, opt.memory_start, opt.loss_gpw_weights, opt.loss_gpw_threshold) == (55000, 1000, "contrastive", 0.5)
 

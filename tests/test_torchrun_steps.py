@@ -2,6 +2,7 @@
 
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,7 +12,7 @@ import parameters
 import trainers
 from tests import _processes
 from tests._processes import alone, spawned
-from tests.training.test_chunks import PREFIXES, WAYS, WIDTH, Network, of_loss, trained
+from tests.training.test_chunks import CLASSES, PREFIXES, WAYS, WIDTH, Network, of_loss, trained
 from training.ranks import Ranks
 from utilities.errors import UserError
 
@@ -42,8 +43,10 @@ def miners():
     return [words for name in batch_mining.REGISTRY.names() if name not in NEEDS_TRIPLETS for words in of_miner(name)]
 
 
-def test_steps_are_those_of_one_process():
-    """One start of two processes walks every criterion, miner and trainer."""
+def test_steps_are_those_of_one_process(tmp_path):
+    """One start of two processes walks every criterion, miner, trainer and added loss."""
+    vectors = np.random.default_rng(0).normal(size=(CLASSES, 2, 5))  # two a class
+    np.savez(tmp_path / "vectors.npz", names=[f"class {label}" for label in range(CLASSES)], vectors=vectors)
     cases = [(0, of_loss(loss), {"steps": 1}) for loss in criteria.REGISTRY.names()]
     cases += [(0, words, {"steps": 1}) for words in miners()]
     cases += [(2 * (number % 2), ["--trainer", name, "--loss", "margin", *more], {"steps": 2}) for number, (name, more) in enumerate(WAYS)]
@@ -56,6 +59,9 @@ def test_steps_are_those_of_one_process():
     cases += [(4, ["--loss", "margin", "--clip_grad_norm", ".05"], {})]
     cases += [(5, ["--loss", "proxyanchor", *PREFIXES], {}), (0, ["--loss", "softmax", *PREFIXES, "--matryoshka_heads", "own"], {})]
     cases += [(0, [*OF_MEMORY, *PREFIXES], {"stand_in": False})]
+    language = ["--language_vectors", str(tmp_path / "vectors.npz"), "--loss_weights", "language_loss=5", "--loss"]
+    cases += [(0, [*language, "multisimilarity"], {}), (5, [*language, "margin", "--language_direction", "forward", "--language_delay", "1"], {})]
+    cases += [(0, ["--loss", "multisimilarity", "--metrix", ".4", "--metrix_level", "feature"], {"steps": 1})]
     spawned(2, _processes.steps_and_draws, cases)
 
 
@@ -126,4 +132,5 @@ def test_every_miner_further_losses_and_optimisers_step_as_in_one_process():
     cases += [["--loss", "multisimilarity", "--optim", optimiser] for optimiser in ("adam", "adamw", "radam", "rmsprop")]
     cases += [["--loss", "proxyanchor", "--arch", "resnet50_frozen", "--embed_regularizer", "lp", "--weight_regularizer", "regular_face"]]
     cases += [["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"], ["--loss", "contrastive", "--metrix", ".4"]]
+    cases += [["--loss", loss, "--metrix", ".4", "--metrix_level", "feature"] for loss in ("multisimilarity", "proxyanchor")]
     spawned(3, _processes.same_steps, [(0, words, {}) for words in cases])

@@ -1,4 +1,4 @@
-"""Metrix, mixing for metric learning, of embeddings (Venkataramanan, Psomas et al., It Takes Two to Tango, ICLR 2022, arXiv 2106.04990).
+"""Metrix, mixing for metric learning, of embeddings or of last maps (Venkataramanan, Psomas et al., It Takes Two to Tango, ICLR 2022, arXiv 2106.04990).
 
 Written from the paper's general form: an anchor's mixed points are all its positives, each with all its negatives, or the anchor itself with
 all its negatives, each choice in half of the steps. The authors' code takes the first positive for all, and the anchor itself only where
@@ -7,7 +7,7 @@ it has no positive; their later file for multisimilarity weighs the clean loss a
 
 import torch
 
-from criteria._pairs import anchors_at_once, as_weights, few_at_a_time, joined, log_sum_exp, softplus
+from criteria._pairs import ENTRIES, anchors_at_once, as_weights, few_at_a_time, joined, log_sum_exp, softplus
 from trainers._added_losses import AddedLoss
 from utilities.errors import UserError
 from utilities.numbers import number
@@ -16,14 +16,19 @@ from utilities.tensors import FLOOR, normalize, safe_sqrt
 from utilities.tuples import same_class
 
 NAME, FLAG = "metrix_loss", "--metrix"
+MAPS = "spatial"  # the last maps among a network's activations
 
 
 def add_arguments(group) -> None:
     """Declare the flag of mixing."""
     group.add_argument(
         FLAG, type=number(0), default=0.0, metavar="WEIGHT",
-        help="metrix_loss: this weight (published: 0.4) times the loss of mixed unit embeddings, which are positives by a share drawn each step and "
+        help="metrix_loss: this weight (published: 0.4) times the loss of mixed points of the batch, which are positives by a share drawn each step and "
         "negatives by the rest; with --loss contrastive, multisimilarity or proxyanchor; 0: none",
+    )  # fmt: skip
+    group.add_argument(
+        "--metrix_level", choices=["embed", "feature"], default="embed",
+        help="what is mixed: unit embeddings, or the network's last maps, which are then pooled and embedded (the published figures of --metrix are of feature)",
     )  # fmt: skip
 
 
@@ -34,6 +39,8 @@ class Metrix(AddedLoss):
     + mean (1 - share) [neg_margin - d]+, by the criterion's reduction; multisimilarity, proxyanchor: the sums inside the logarithms have these
     weights. u' is a negative of the anchor, u one of its positives or, in half of the steps, the anchor. Neither a miner nor multisimilarity's
     comparison chooses; anchors of proxyanchor are the proxies.
+
+    At the level `feature` u and u' are last maps, and v is the unit embedding of the mixed map; proxies, which have none, are never mixed.
     """
 
     NAME, FLAG = NAME, FLAG
@@ -45,19 +52,42 @@ class Metrix(AddedLoss):
             raise UserError(f"{FLAG} mixes for --loss {', '.join(kinds)}, not for {opt.loss}")
         if opt.loss == "contrastive" and criterion.reduction.how not in ("mean", "nonzero"):
             raise UserError(f"{FLAG} --loss_reduction {criterion.reduction.how}: mixed points have the mean or that of what is active: mean or nonzero")
-        self.value, self.weight = kinds[opt.loss], opt.metrix
+        if opt.metrix_level == "feature" and (opt.neck != "none" or hasattr(network, "embed_dims")):
+            what = f"--neck {opt.neck}" if opt.neck != "none" else f"--arch {opt.arch} of several embeddings"
+            raise UserError(f"--metrix_level feature embeds mixed maps as the network does its own, which {what} changes: take embed")
+        self.value, self.weight, self.level = kinds[opt.loss], opt.metrix, opt.metrix_level
 
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor:
         """See `trainers._added_losses.AddedLoss.loss`."""
         embeddings, labels = outputs["embeddings"], batch.labels if trainer.LABELS else batch.indices.to(batch.labels.device)
         draws = torch.rand(4, dtype=torch.float32, device=embeddings.device)
         share = draws[:3].sort().values[1].to(embeddings.dtype)  # the middle one of three is of Beta(2, 2)
-        of_positives, of_anchors = self.value(trainer.criterion, normalize(embeddings), labels, share)
+        mixed = mixed_maps(trainer.network, outputs, share) if self.level == "feature" else None
+        of_positives, of_anchors = self.value(trainer.criterion, normalize(embeddings), labels, share, mixed)
         return self.weight * torch.where(draws[3] < 0.5, of_positives, of_anchors)
 
 
-def of_contrastive(criterion, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor) -> list[torch.Tensor]:
-    """The values with mixed positives and with mixed anchors, of unit embeddings `(B, D)`."""
+def mixed_maps(network: torch.nn.Module, outputs: dict, share: torch.Tensor) -> torch.Tensor:
+    """The unit embeddings `(B, B, D)` of share map_i + (1 - share) map_j, for each i and j, of the last maps `(B, C, h, w)` in `outputs`.
+
+    Only a few of the maps exist at a time. Raises UserError for a network that gives no last map.
+    """
+    maps = outputs.get(MAPS)
+    if maps is None or not hasattr(network, "pool"):
+        raise UserError(f"--metrix_level feature: {getattr(network, 'name', type(network).__name__)} gives no map before its pooling: take embed, or a ResNet")
+
+    def part(few):
+        mixed = share * few[:, None] + (1 - share) * maps[None]
+        return normalize(network.embed(network.pool(mixed.flatten(0, 1)))).unflatten(0, mixed.shape[:2])
+
+    return joined(few_at_a_time(part, zip(maps.split(max(ENTRIES // maps.numel(), 1)), strict=True)))
+
+
+def of_contrastive(criterion, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None = None) -> list[torch.Tensor]:
+    """The values with mixed positives and with mixed anchors, of unit embeddings `(B, D)`.
+
+    mixed: the mixed points `(B, B, D)`; None: those of the unit embeddings.
+    """
 
     def formula(cosines, weights, labels):
         distances = safe_sqrt((2 - 2 * cosines).clamp(min=0))
@@ -71,10 +101,10 @@ def of_contrastive(criterion, unit: torch.Tensor, labels: torch.Tensor, share: t
         counts = [found[f"active_{kind}"] if criterion.reduction.how == "nonzero" else found["count"] for kind in ("far", "near")]
         return sum(found[kind] / count.clamp(min=1) for kind, count in zip(("far", "near"), counts, strict=True))
 
-    return [join(found) for found in of_pairs(formula, unit, labels, share)]
+    return [join(found) for found in of_pairs(formula, unit, labels, share, mixed)]
 
 
-def of_multisimilarity(criterion, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor) -> list[torch.Tensor]:
+def of_multisimilarity(criterion, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None = None) -> list[torch.Tensor]:
     """See `of_contrastive`."""
 
     def formula(cosines, weights, labels):
@@ -85,24 +115,29 @@ def of_multisimilarity(criterion, unit: torch.Tensor, labels: torch.Tensor, shar
             terms = terms + softplus(log_sum_exp(sign * scale * excesses, weights.flatten(1)) + part.log()) / criterion.per_anchor(name, labels)
         return {"loss": terms}
 
-    return [found["loss"].mean() for found in of_pairs(formula, unit, labels, share)]
+    return [found["loss"].mean() for found in of_pairs(formula, unit, labels, share, mixed)]
 
 
-def of_pairs(formula, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor) -> tuple[dict, dict]:
+def of_pairs(formula, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None) -> tuple[dict, dict]:
     """What `formula(cosines (b, F, B), weights (b, F, B), labels (b,))` finds of all anchors: with mixed positives, with mixed anchors."""
     cosines = unit @ unit.T
     positives, negatives = (as_weights(mask, unit) for mask in Reference.build(unit, labels).masks(labels))
 
-    def part(cosines_to, firsts, seconds, labels):
-        return formula(mixed_cosines(cosines_to, cosines_to, cosines, share), firsts[:, :, None] * seconds[:, None, :], labels)
+    def part(anchors, cosines_to, firsts, seconds, labels):
+        return formula(cosines_to_mixed(anchors, cosines_to, cosines, share, mixed), firsts[:, :, None] * seconds[:, None, :], labels)
 
-    own = cosines.diagonal()[:, None]
-    of_anchors = formula(mixed_cosines(own, cosines, cosines[:, None], share), negatives[:, None], labels)
-    return in_parts(part, cosines, positives, negatives, labels), of_anchors
+    if mixed is None:
+        from_anchors = mixed_cosines(cosines.diagonal()[:, None], cosines, cosines[:, None], share)
+    else:
+        from_anchors = torch.einsum("bd,bsd->bs", unit, mixed)[:, None]
+    return in_parts(part, unit, cosines, positives, negatives, labels), formula(from_anchors, negatives[:, None], labels)
 
 
-def of_proxyanchor(criterion, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor) -> list[torch.Tensor]:
-    """See `of_contrastive`; anchors are the proxies. Of a class that is not in the batch no image is a positive."""
+def of_proxyanchor(criterion, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None = None) -> list[torch.Tensor]:
+    """See `of_contrastive`; anchors are the proxies. Of a class that is not in the batch no image is a positive.
+
+    With `mixed` points, which are of images, both values are that of mixed positives.
+    """
     proxies, between = criterion.unit_proxies(unit), unit @ unit.T
     to_images, classes = proxies @ unit.T, torch.arange(len(proxies), device=labels.device)
     is_first = as_weights(torch.tril(same_class(labels), -1).any(1).logical_not(), unit)  # stands for its class
@@ -112,16 +147,17 @@ def of_proxyanchor(criterion, unit: torch.Tensor, labels: torch.Tensor, share: t
         found = [log_sum_exp(sign * criterion.alpha * (cosines.flatten(1) + sign * criterion.delta), chosen) for sign in (-1, 1)]
         return {"positive": softplus(found[0] + share.log()), "negative": softplus(found[1] + (1 - share).log()), "has_any": chosen.amax(1)}
 
-    def part(cosines_to, same, counts):
+    def part(anchors, cosines_to, same, counts):
         weights = (same * counts[:, None])[:, :, None] * (1 - same)[:, None, :]
-        return terms(mixed_cosines(cosines_to, cosines_to, between, share), weights)
+        return terms(cosines_to_mixed(anchors, cosines_to, between, share, mixed), weights)
 
-    of_positives = in_parts(part, to_images.index_select(0, labels), as_weights(same_class(labels), unit), is_first)
+    rows = (rows.index_select(0, labels) for rows in (proxies, to_images))
+    of_positives = in_parts(part, *rows, as_weights(same_class(labels), unit), is_first)
     others = as_weights(classes[:, None] != labels[None, :], unit)[:, None]
     of_anchors = terms(mixed_cosines(torch.ones_like(to_images[:, :1]), to_images, to_images[:, None], share), others)
     return [
         found["positive"].sum() / found["has_any"].sum().clamp(min=1) + found["negative"].sum() / len(proxies)
-        for found in (of_positives, of_anchors)
+        for found in (of_positives, of_anchors if mixed is None else of_positives)
     ]
 
 
@@ -132,6 +168,11 @@ def in_parts(part, *rows: torch.Tensor) -> dict[str, torch.Tensor]:
         return part(*rows)
     parts = few_at_a_time(part, zip(*(one.split(size) for one in rows), strict=True))
     return {name: joined([part[name] for part in parts]) for name in parts[0]}
+
+
+def cosines_to_mixed(anchors: torch.Tensor, cosines_to: torch.Tensor, between: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None) -> torch.Tensor:
+    """Cosines `(b, B, B)` of unit anchors `(b, D)` to the points of each image with each; `cosines_to` `(b, B)` and `between` `(B, B)` are the images'."""
+    return mixed_cosines(cosines_to, cosines_to, between, share) if mixed is None else torch.einsum("bd,fsd->bfs", anchors, mixed)
 
 
 def mixed_cosines(to_first: torch.Tensor, to_second: torch.Tensor, between: torch.Tensor, share: torch.Tensor) -> torch.Tensor:

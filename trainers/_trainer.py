@@ -10,7 +10,7 @@ from trainers import _heads
 from trainers._heads import MAIN_EMBEDDING
 from trainers._language import Language
 from trainers._memory import Memory
-from trainers._metrix import Metrix
+from trainers._metrix import MAPS, Metrix
 from trainers._regularizers import EmbedRegularizer, WeightRegularizer
 from utilities.numbers import whole
 from utilities.registry import Registry
@@ -96,6 +96,7 @@ class Trainer(torch.nn.Module):
         self.network, self.criterion = network, criterion
         self.evaltypes = [*getattr(opt, "evaltypes", []), MAIN_EMBEDDING]
         self.compares_before_neck = getattr(opt, "neck_feature", "after") == "before"
+        self.keeps_maps = bool(getattr(opt, "metrix", 0)) and opt.metrix_level == "feature"
         self.added_losses = build_added_losses(opt, network, criterion)
         self.evaluated_heads = self.build_heads(opt, network)
         self.VIEWS = getattr(opt, "views", None) or self.VIEWS
@@ -153,10 +154,11 @@ class Trainer(torch.nn.Module):
         Returns:
             "embeddings" `(B, D)`, which the losses compare; "evaluated" `(B, D)`, the main embedding of evaluation: the same, but under
             `--neck_feature before`, where losses see what the neck sees; "pooled"
-            `(B, F)` where the network has pooled features. Several embeddings are added by their names; the main one is the first of
+            `(B, F)` where the network has pooled features, under `--metrix_level feature` "spatial" `(B, C, h, w)` where it has maps. Several embeddings are added by their names; the main one is the first of
             `--evaltypes` that is among them, else their first.
         """
-        outputs = {"pooled": features["pooled"]} if "pooled" in features else {}
+        kept = ("pooled", MAPS) if self.keeps_maps else ("pooled",)
+        outputs = {name: features[name] for name in kept if name in features}
         if isinstance(embeddings, dict):
             outputs = embeddings | outputs
             embeddings = _heads.main_of(embeddings, self.evaltypes)

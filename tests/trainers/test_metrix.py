@@ -85,6 +85,61 @@ def test_the_loss_of_mixed_points_is_that_of_loops(name, flags, kind, monkeypatc
             torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
 
 
+class Maps(torch.nn.Module):
+    """Pooling by the mean of mean and maximum, which does not commute with mixing, and a layer with a bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 6).double()
+
+    def pool(self, spatial):
+        return (spatial.mean((2, 3)) + spatial.amax((2, 3))) / 2
+
+    def embed(self, pooled):
+        return self.layer(pooled)
+
+
+@pytest.mark.parametrize("kind", ["pairs", "ragged", "one class", "one sample"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_mixed_maps_are_pooled_and_embedded_one_by_one(name, kind, monkeypatch):
+    monkeypatch.setattr(_metrix, "ENTRIES", 1)  # one image's maps at once
+    labels = batch_of(kind, unit=False)[1]
+    torch.manual_seed(1)
+    maps, network, share = torch.randn(len(labels), 4, 2, 3, dtype=torch.float64, requires_grad=True), Maps(), torch.tensor(0.3, dtype=torch.float64)
+
+    def point(maps):
+        pooled = torch.stack([(plane.mean() + plane.max()) / 2 for plane in maps])
+        embedding = network.layer.weight @ pooled + network.layer.bias
+        return embedding / embedding.norm()
+
+    y, unit, c = labels.tolist(), torch.stack([point(one) for one in maps]), built(name)
+    mixed = _metrix.mixed_maps(network, {"spatial": maps}, share)
+    wanted = torch.stack([torch.stack([point(share * one + (1 - share) * other) for other in maps]) for one in maps])
+    torch.testing.assert_close(mixed, wanted)
+    values = {"contrastive": _metrix.of_contrastive, "multisimilarity": _metrix.of_multisimilarity, "proxyanchor": _metrix.of_proxyanchor}[name]
+
+    def points(anchor, own, x, labels, share, from_anchor):
+        firsts = [anchor] if from_anchor is not None else [p for p, other in enumerate(labels) if other == own and p != anchor]
+        return [wanted[first, n] for first in firsts for n, other in enumerate(labels) if other != own]
+
+    monkeypatch.setattr("tests.trainers.test_metrix.points_of", points)
+    inputs = [maps, *network.parameters(), *c.parameters()]
+    for with_anchors, ours in enumerate(values(c, unit, labels, share, mixed)):
+        expected = torch.as_tensor(slow(name, c, unit, y, share, bool(with_anchors) and name != "proxyanchor"), dtype=torch.float64)
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
+        nothing = sum(0 * one.sum() for one in inputs)
+        for one, other in zip(*(torch.autograd.grad(value + nothing, inputs, retain_graph=True) for value in (ours, expected)), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+
+
+def test_the_share_one_is_the_image_itself():
+    """Whatever it is mixed with."""
+    network = tiny.Network().eval()
+    embeddings, features = network(tiny.batch().images)
+    mixed = _metrix.mixed_maps(network, features, torch.tensor(1.0, dtype=torch.float64))
+    torch.testing.assert_close(mixed, torch.nn.functional.normalize(embeddings)[:, None].expand(6, 6, 4))
+
+
 def test_the_pinned_values():
     point = 0.3 * PINNED[1] + 0.7 * PINNED[2]
     cosines = PINNED @ PINNED.T
@@ -137,9 +192,17 @@ def test_points_without_a_direction_are_finite(name):
 def test_what_it_cannot_mix_is_refused_in_one_line():
     with tiny.refused("--metrix mixes for --loss contrastive, multisimilarity, proxyanchor, not for triplet"):
         tiny.trainer("metric_only", "--loss", "triplet", "--metrix", ".4")
+    feature = ["--loss", "contrastive", "--metrix", ".4", "--metrix_level", "feature"]
+    with tiny.refused("--metrix_level feature embeds mixed maps as the network does its own, which --neck bn changes"):
+        tiny.trainer("metric_only", *feature, "--neck", "bn")
+    trainer, opt = tiny.trainer("metric_only", *feature)
+    trainer.network.forward = lambda images: (torch.zeros(6, 4, dtype=torch.float64, requires_grad=True), {})
+    with tiny.refused("--metrix_level feature: Network gives no map before its pooling: take embed"):
+        tiny.step(opt, trainer).forward(tiny.batch())
     with tiny.refused("--metrix --loss_reduction sum: mixed points have the mean"):
         tiny.trainer("metric_only", "--loss", "contrastive", "--loss_reduction", "sum", "--metrix", ".4")
 
 
-def test_it_resumes_to_the_bit(data, tmp_path):
-    tiny.assert_resumes(data, tmp_path, "--loss", "multisimilarity", "--metrix", ".4", "--chunk_size", "3", "--memory_size", "48", "--memory_start", "1")
+@pytest.mark.parametrize("level", ["embed", "feature"])
+def test_it_resumes_to_the_bit(level, data, tmp_path):
+    tiny.assert_resumes(data, tmp_path, "--loss", "multisimilarity", "--metrix", ".4", "--metrix_level", level, "--chunk_size", "3", "--memory_size", "48", "--memory_start", "1")

@@ -36,9 +36,12 @@ class Network(torch.nn.Module):
         embeddings = self.last_linear(pooled)
         return embeddings / embeddings.norm(dim=1, keepdim=True) if self.normalizes else embeddings
 
+    def pool(self, spatial):
+        return spatial.mean((2, 3))
+
     def forward(self, images):
         spatial = self.backbone(images.to(self.last_linear.weight.dtype) / 255).tanh()
-        pooled = spatial.mean((2, 3))
+        pooled = self.pool(spatial)
         return self.embed(pooled), {"pooled": pooled, "spatial": spatial}
 
 

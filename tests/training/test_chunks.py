@@ -69,6 +69,9 @@ class Network(torch.nn.Module):
     def give_stages(self, names):
         return [{"map": 4, "hidden": 5}[name] for name in names]
 
+    def pool(self, x):
+        return torch.tanh(self.hidden(x.flatten(1)))
+
     def embed(self, pooled):
         return self.last_linear(pooled)
 
@@ -79,7 +82,7 @@ class Network(torch.nn.Module):
             x = self.dropouts(x)
             x = x + 0.1 * torch.randn(len(x), 1, dtype=x.dtype, device=x.device)
             x = x + 0.1 * torch.rand_like(x) + 0.1 * torch.bernoulli(torch.full_like(x, 0.3))
-        pooled = torch.tanh(self.hidden(x.flatten(1)))
+        pooled = self.pool(x)
         return self.embed(pooled), {"pooled": pooled, "spatial": spatial, "stages": [spatial.mean((2, 3)), pooled]}
 
 
@@ -119,7 +122,7 @@ def read(*flags):
 
 def trained(chunk_size, *flags, dtype=torch.float64, network=Network, views=1, trainer=None, steps=3, norm=False, side=4, stand_in=True):
     """A trainer after some steps, its step, and what the steps left behind. `stand_in`: with a memory a criterion of the tests' own."""
-    opt = read("--crop_size", str(side), *flags).but(n_classes=CLASSES)
+    opt = read("--crop_size", str(side), *flags).but(n_classes=CLASSES, class_names={label: f"class {label}" for label in range(CLASSES)})
     torch.manual_seed(0)
     model = network(norm) if network is Network else network()
     miner = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
@@ -197,7 +200,7 @@ def test_every_trainer_in_chunks_of_any_size_and_of_a_network_of_the_project(nam
     ["--loss", "proxyanchor", "--arch", "resnet50_frozen", "--embed_regularizer", "lp", "--weight_regularizer", "regular_face"],
     ["--loss", "triplet", "--batch_mining", "random"], ["--loss", "softmax", "--optim", "adamw"],
     ["--loss", "softmax", *PREFIXES], ["--loss", "margin", *PREFIXES, "--matryoshka_weights", "2", ".5", "1", "--matryoshka_heads", "own"],
-    ["--loss", "multisimilarity", "--metrix", ".4"], ["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"],
+    ["--loss", "multisimilarity", "--metrix", ".4"], ["--loss", "contrastive", "--metrix", ".4", "--metrix_level", "feature"], ["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"],
 ], ids=lambda flags: " ".join(flags[1:4]))  # fmt: skip
 def test_with_clipping_memory_regularisers_and_random_miners(flags):
     assert_equal_steps(5, *flags)
