@@ -23,8 +23,8 @@ import datasets
 import evaluation
 import metrics
 import parameters
-from evaluation import adapters, ensemble, feature_store, knn, scales, spaces, whitening
-from results.formats import Cell, Table, to_markdown
+from evaluation import adapters, ensemble, feature_store, knn, outputs, scales, spaces, whitening
+from results.formats import Cell, Table, file_name, to_markdown
 from training.loading import evaluation_loader
 from training.random_state import seed_everything
 from training.runtime import Runtime
@@ -43,16 +43,16 @@ IMAGENET_HOLDS = {"cub200": "ImageNet, of the pretraining, holds images of CUB20
 
 
 class Part:
-    """The images `rows`, a slice, of a split, as a data set."""
+    """The batches of some images out of a loader that runs on: its workers do not start anew for each part."""
 
-    def __init__(self, dataset, rows: slice):
-        self.dataset, self.rows, self.transform = dataset, range(*rows.indices(len(dataset))), dataset.transform
+    def __init__(self, batches, rows: slice):
+        self.batches, self.dataset = batches, range(rows.start, rows.stop)
 
-    def __len__(self):
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> tuple:
-        return self.dataset[self.rows[index]]
+    def __iter__(self):
+        there = 0
+        while there < len(self.dataset):
+            yield (batch := next(self.batches))
+            there += len(batch.labels)
 
 
 class Unavailable(UserError):
@@ -151,9 +151,10 @@ class Model:
 
     def _fill(self, shards: feature_store.Store, split: str, dataset) -> None:
         how = (True, True, self.opt.eval_scales, scales.power_of(self.network, self.opt, bare=True))
+        batches = iter(evaluation_loader(dataset, self.opt, parts=[part for part in shards.parts if shards.shard(part) is None]))
 
         def embed(part: slice) -> tuple[np.ndarray, float]:
-            made = evaluation.embed(self.network, evaluation_loader(Part(dataset, part), self.opt), self.runtime, f"from image {part.start:,}", *how)
+            made = evaluation.embed(self.network, Part(batches, part), self.runtime, f"from image {part.start:,}", *how)
             return made.features[spaces.BARE], made.seconds
 
         with tqdm(total=len(dataset), desc=f"{self.label}: {split}", unit="img", leave=False, disable=None) as bar:
@@ -256,8 +257,12 @@ def splits_for(opt, facts: Facts, fits: bool) -> dict:
     return chosen
 
 
-def scored(embedded: dict, opt, runtime) -> dict:
-    """Split -> metric -> value; of splits whose classes are all in training with `k-NN@k`."""
+def scored(name: str, embedded: dict, opt, runtime) -> dict:
+    """Split -> metric -> value; of splits whose classes are all in training with `k-NN@k`. With --dump_embeddings a folder of the row's name gets its files."""
+    if opt.dump_embeddings:
+        folder = Path(opt.save_path) / opt.dataset / file_name(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        print("".join(f"written  {path}\n" for path in outputs.dump(folder, embedded, opt)), end="")
     scores = evaluation.score(embedded, opt, runtime)
     if "train" not in embedded:
         return scores
@@ -272,18 +277,18 @@ def scored(embedded: dict, opt, runtime) -> dict:
 def _row(model: Model, embedded: dict, runtime) -> Row:
     facts, size = model.facts, next(iter(embedded.values())).dataset.transform.size
     about = facts.pooling, " x ".join(map(str, size)), facts.width, facts.parameters, model.images / model.seconds, facts.licence
-    return Row(model.label, *about, model.remarks(), scored(embedded, model.opt, runtime))
+    return Row(model.label, *about, model.remarks(), scored(model.label, embedded, model.opt, runtime))
 
 
 def _projected(name: str, row: Row, embedded: dict, dims: int, whitens: bool, opt, runtime) -> Row:
     by = whitening.pca(embedded["train"].features[evaluation.MAIN_EVALTYPE], dims, whitens)
     found = {split: one._replace(features={evaluation.MAIN_EVALTYPE: by(one.features[evaluation.MAIN_EVALTYPE])}) for split, one in embedded.items()}
-    return row._replace(name=name, width=dims, scores=scored(found, opt, runtime))
+    return row._replace(name=name, width=dims, scores=scored(name, found, opt, runtime))
 
 
 def _adapted(name: str, row: Row, kind: str, embedded: dict, model: Model, runtime) -> Row:
     found = adapters.adapted(kind, embedded, model.training, runtime)
-    width, scores = next(iter(found.embedded["train"].features.values())).shape[1], scored(found.embedded, model.opt.but(evaltypes=model.training.evaltypes), runtime)
+    width, scores = next(iter(found.embedded["train"].features.values())).shape[1], scored(name, found.embedded, model.opt.but(evaltypes=model.training.evaltypes), runtime)
     return row._replace(name=name, width=width, parameters=row.parameters + found.parameters, remarks=[*row.remarks, found.remark], scores=scores)
 
 
@@ -292,7 +297,7 @@ def _joined(name: str, rows: list[Row], members: list[dict], opt, runtime) -> Ro
     texts = [", ".join(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("pooling", "size", "licence")]
     numbers = sum(row.width for row in rows), sum(row.parameters for row in rows), 1 / sum(1 / row.speed for row in rows)
     remarks = list(dict.fromkeys(remark for row in rows for remark in row.remarks))
-    return Row(name, *texts[:2], *numbers, texts[2], remarks, scored(embedded, opt, runtime))
+    return Row(name, *texts[:2], *numbers, texts[2], remarks, scored(name, embedded, opt, runtime))
 
 
 def rows_of(models: list[Model], own, runtime) -> tuple[list[Row], list[str]]:

@@ -360,7 +360,7 @@ def test_a_run_that_moved_or_changed_is_noticed(run, images, tmp_path):
         (["index", "{run}", "{images}", "--out", "{new}", "--index", "flat"], "invalid choice"),
         (["index", "{run}", "{images}", "--out", "{new}", "--code", "int9"], "is no code"),
         (["index", "{run}", "{images}", "--out", "{new}", "--code", "int8", "--index", "hnsw"], "leave out one of them"),
-        (["index", "{run}", "{images}", "--out", "{new}", "--prefix", "99999"], "--prefix 99999: the embeddings of"),
+        (["index", "{run}", "{images}", "--out", "{new}", "--prefix", "9999"], "--prefix 9999: the embeddings of"),
         (["index", "{run}", "{images}", "--out", "{index}", "--add", "--prefix", "2"], "--prefix 2: the index in"),
         (["index", "{run}", "{images}", "--out", "{new}", "--code", "pq2"], "39 x 256"),
         (["index", "{run}", "{images}", "--out", "{new}", "--code", "pq3"], "does not divide"),
