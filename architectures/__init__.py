@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from architectures import _adaptation, _pretrainedmodels, _timm, _torchvision
+from architectures import _adaptation, _network, _pretrainedmodels, _timm, _torchvision
 from utilities.errors import UnknownName, UserError
 from utilities.registry import Registry, unknown
 
@@ -119,6 +119,13 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
     if opt.neck_feature == "before" and opt.neck == "none":
         raise UserError("--neck_feature before: there is no neck, add --neck bn or layernorm, or leave it out")
     return network
+
+
+def behind(width: int, opt) -> torch.nn.Module:
+    """What stands behind the backbone of `opt.arch`, as a network that takes its pooled features `(B, width)` in the place of images."""
+    of_backbone = {"weights": None, "not_pretrained": True, "pool": None, "last_stride": 2, "grad_checkpointing": False}
+    opt = argparse.Namespace(**{**vars(REGISTRY.options(opt)), **of_backbone, "freeze_backbone": True})
+    return _network.Network(opt, parse(opt.arch), torch.nn.Identity(), width, None)
 
 
 def _module_of(backbone: str):

@@ -184,6 +184,7 @@ def check(flags, dimensions: int, calibration) -> None:
         Codes(name, width)
         if codes.is_learned(name) and calibration is None:
             raise UserError(f"--codes {name} learns from training embeddings: name their file by --calibration, never that of the queries")
+        codes.refuse_few(name, codes.LEAST if calibration is None else len(calibration))
     if flags.out is not None and Path(flags.out).is_file():
         raise UserError(f"--out {flags.out}: a file, expected a folder")
     if calibration is None:

@@ -13,7 +13,7 @@ import torch
 from utilities.errors import NotFinite, UserError
 from utilities.files import replacing
 
-ROWS = 4096  # images of a shard
+ROWS = 1024  # images of a shard: what a kill costs
 KEY = "key.json"  # beside the shards: what the key was made of, for people
 TYPES = ("float32", "float16")
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)

@@ -11,6 +11,7 @@ import json
 import re
 import shlex
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,8 +23,8 @@ import datasets
 import evaluation
 import metrics
 import parameters
-from evaluation import ensemble, feature_store, knn, scales, spaces
-from results.formats import Cell, Table, to_markdown
+from evaluation import adapters, ensemble, feature_store, knn, outputs, scales, spaces, whitening
+from results.formats import Cell, Table, file_name, to_markdown
 from training.loading import evaluation_loader
 from training.random_state import seed_everything
 from training.runtime import Runtime
@@ -42,16 +43,16 @@ IMAGENET_HOLDS = {"cub200": "ImageNet, of the pretraining, holds images of CUB20
 
 
 class Part:
-    """The images `rows`, a slice, of a split, as a data set."""
+    """The batches of some images out of a loader that runs on: its workers do not start anew for each part."""
 
-    def __init__(self, dataset, rows: slice):
-        self.dataset, self.rows, self.transform = dataset, range(*rows.indices(len(dataset))), dataset.transform
+    def __init__(self, batches, rows: slice):
+        self.batches, self.dataset = batches, range(rows.start, rows.stop)
 
-    def __len__(self):
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> tuple:
-        return self.dataset[self.rows[index]]
+    def __iter__(self):
+        there = 0
+        while there < len(self.dataset):
+            yield (batch := next(self.batches))
+            there += len(batch.labels)
 
 
 class Unavailable(UserError):
@@ -86,10 +87,10 @@ def facts_of(network, opt) -> Facts:
 
 
 class Model:
-    """One network with its flags `opt`; it is built only where features are missing. `store`: the folder of features."""
+    """One network with its flags `opt`; it is built only where features are missing. `store`: the folder of features; `training`: flags of adapters."""
 
-    def __init__(self, label: str, opt, store: Path, dtype: str, runtime):
-        self.label, self.opt, self.store, self.dtype, self.runtime = label, opt, store, dtype, runtime
+    def __init__(self, label: str, opt, store: Path, dtype: str, runtime, training=None):
+        self.label, self.opt, self.store, self.dtype, self.runtime, self.training = label, opt, store, dtype, runtime, training
         self.seconds, self.images, self.devices = 0.0, 0, set()
 
     @functools.cached_property
@@ -150,9 +151,10 @@ class Model:
 
     def _fill(self, shards: feature_store.Store, split: str, dataset) -> None:
         how = (True, True, self.opt.eval_scales, scales.power_of(self.network, self.opt, bare=True))
+        batches = iter(evaluation_loader(dataset, self.opt, parts=[part for part in shards.parts if shards.shard(part) is None]))
 
         def embed(part: slice) -> tuple[np.ndarray, float]:
-            made = evaluation.embed(self.network, evaluation_loader(Part(dataset, part), self.opt), self.runtime, f"from image {part.start:,}", *how)
+            made = evaluation.embed(self.network, Part(batches, part), self.runtime, f"from image {part.start:,}", *how)
             return made.features[spaces.BARE], made.seconds
 
         with tqdm(total=len(dataset), desc=f"{self.label}: {split}", unit="img", leave=False, disable=None) as bar:
@@ -193,7 +195,10 @@ def parser() -> argparse.ArgumentParser:
     add("--archs", nargs="+", default=[], metavar="NAME", help='names of networks, as --arch has them; "NAME --pool token" with flags of this one')
     add("--archs_file", default=None, metavar="FILE", help="a text file with such a name in each line; what follows # is passed over")
     add("--ensembles", action="store_true", help="further rows: the features of each two of the networks side by side")
-    add("--whitened", type=whole(1), default=None, metavar="N", help="further rows: the first N principal components of the training images, whitened")
+    add("--pca", type=whole(1), default=None, metavar="N", help="further rows: the first N principal components of the training images, at unit length")
+    add("--whitened", type=whole(1), default=None, metavar="N", help="further rows: the same, each component divided by its deviation")
+    help_adapters = "further rows: an embedding layer trained on the features of the training images, or that and a hidden layer, by flags of training or ILIAS's recipe"
+    add("--adapters", nargs="+", choices=adapters.KINDS, default=[], help=help_adapters)
     add("--feature_type", choices=feature_store.TYPES, default=feature_store.TYPES[0], help="how features are kept on disk (default: %(default)s)")
     return parser
 
@@ -214,6 +219,7 @@ def read(argv: list[str]) -> tuple[Namespace, dict]:
     entries = {" ".join(words): words for line in lines if (words := shlex.split(line, comments=True))}
     if not entries:
         raise UserError("there is no network: name some by --archs or --archs_file")
+    own.rest = rest
     return own, {label: _options(words, rest) for label, words in entries.items()}
 
 
@@ -225,29 +231,43 @@ def _options(words: list[str], rest: list[str]):
             raise UserError(f"--archs {' '.join(words)!r}: {word} is not a flag of one network: give it once, for all")
     opt = parameters.resolve([*rest, "--evaluate_only", "--no_train_metrics", "--arch", name, *flags])
     if opt.set_by.get("evaluation_metrics") == "derived":
-        opt = opt.but(evaluation_metrics=datasets.evaluation_metrics(opt) or DEFAULT_METRICS)
+        opt = opt.but(evaluation_metrics=metrics.at_prefixes(datasets.evaluation_metrics(opt) or DEFAULT_METRICS, (opt.matryoshka or [])[:-1]))
     if opt.pool is None and re.match(r"timm:vit_\w+_dinov3", name):
         opt = opt.but(pool="token")  # its authors' features; timm takes the mean
     return opt.but(evaltypes=[evaluation.MAIN_EVALTYPE])
 
 
-def splits_for(opt, facts: Facts, whitened: int | None) -> dict:
-    """Split -> data set of the images to embed: those of --splits_to_eval, and training images where these are searched or fitted on."""
+def training_options(rest: list[str], arch: str):
+    """The flags of an adapter of `arch`: those of `rest`, else of the recipe. Raises UserError."""
+    named = any(word.partition("=")[0] == "--config" for word in rest)
+    opt = parameters.resolve([*([] if named else adapters.RECIPE), *adapters.FROZEN, *rest, "--arch", f"{architectures.without_traits(arch)}_normalize"])
+    if opt.scheduler == "plateau":
+        raise UserError("--scheduler plateau: an adapter is not measured before it is trained: choose another one")
+    return opt.but(kernels=0, eval_kernels=0)  # a row of features is there at once
+
+
+def splits_for(opt, facts: Facts, fits: bool) -> dict:
+    """Split -> data set of the images to embed: those of --splits_to_eval, and training images where these are searched or, if it `fits`, learned from."""
     splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(facts))
-    loaders = evaluation.loaders(splits, opt if whitened is None else opt.but(eval_whiten="fit", eval_whiten_dims=whitened))
-    chosen, training = {split: evaluation.without_seeds(loader.dataset) for split, loader in loaders.items()}, splits["evaluation"]
-    if training is not None and any(one.class_names and set(one.class_names.values()) <= set(training.class_names.values()) for one in chosen.values()):
+    chosen, training = {split: evaluation.without_seeds(loader.dataset) for split, loader in evaluation.loaders(splits, opt).items()}, splits["evaluation"]
+    if fits and training is None:
+        raise UserError(f"--pca, --whitened, --adapters: --dataset {opt.dataset} has no training images to learn from: leave them out")
+    if fits or (training and any(one.class_names and set(one.class_names.values()) <= set(training.class_names.values()) for one in chosen.values())):
         chosen["train"] = training  # shared classes: k-NN
     return chosen
 
 
-def scored(embedded: dict, opt, runtime) -> dict:
-    """Split -> metric -> value; of splits whose classes are all in training with `k-NN@k`."""
+def scored(name: str, embedded: dict, opt, runtime) -> dict:
+    """Split -> metric -> value; of splits whose classes are all in training with `k-NN@k`. With --dump_embeddings a folder of the row's name gets its files."""
+    if opt.dump_embeddings:
+        folder = Path(opt.save_path) / opt.dataset / file_name(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        print("".join(f"written  {path}\n" for path in outputs.dump(folder, embedded, opt)), end="")
     scores = evaluation.score(embedded, opt, runtime)
     if "train" not in embedded:
         return scores
     device = str(runtime.device) if opt.evaluate_on_gpu else "cpu"
-    for split, one in spaces.compare(embedded, evaluation.MAIN_EVALTYPE, opt.but(eval_reference_set=spaces.TRAINING)).items():
+    for split, one in spaces.compare(embedded, opt.evaltypes[0], opt.but(eval_reference_set=spaces.TRAINING)).items():
         if split in scores and one.space.lists is None and np.isin(one.space.labels, one.space.gallery()[1]).all():
             found = knn.accuracies(metrics.EmbeddingSpace(**one.space.arguments(), device=device, progress=True))
             scores[split] |= {f"k-NN@{k}": value for k, value in found.items()}
@@ -257,15 +277,27 @@ def scored(embedded: dict, opt, runtime) -> dict:
 def _row(model: Model, embedded: dict, runtime) -> Row:
     facts, size = model.facts, next(iter(embedded.values())).dataset.transform.size
     about = facts.pooling, " x ".join(map(str, size)), facts.width, facts.parameters, model.images / model.seconds, facts.licence
-    return Row(model.label, *about, model.remarks(), scored(embedded, model.opt, runtime))
+    return Row(model.label, *about, model.remarks(), scored(model.label, embedded, model.opt, runtime))
 
 
-def _joined(rows: list[Row], members: list[dict], opt, runtime) -> Row:
+def _projected(name: str, row: Row, embedded: dict, dims: int, whitens: bool, opt, runtime) -> Row:
+    by = whitening.pca(embedded["train"].features[evaluation.MAIN_EVALTYPE], dims, whitens)
+    found = {split: one._replace(features={evaluation.MAIN_EVALTYPE: by(one.features[evaluation.MAIN_EVALTYPE])}) for split, one in embedded.items()}
+    return row._replace(name=name, width=dims, scores=scored(name, found, opt, runtime))
+
+
+def _adapted(name: str, row: Row, kind: str, embedded: dict, model: Model, runtime) -> Row:
+    found = adapters.adapted(kind, embedded, model.training, runtime)
+    width, scores = next(iter(found.embedded["train"].features.values())).shape[1], scored(name, found.embedded, model.opt.but(evaltypes=model.training.evaltypes), runtime)
+    return row._replace(name=name, width=width, parameters=row.parameters + found.parameters, remarks=[*row.remarks, found.remark], scores=scores)
+
+
+def _joined(name: str, rows: list[Row], members: list[dict], opt, runtime) -> Row:
     embedded = {split: ensemble.join([one[split] for one in members])[ensemble.SPLIT] for split in members[0]}
     texts = [", ".join(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("pooling", "size", "licence")]
     numbers = sum(row.width for row in rows), sum(row.parameters for row in rows), 1 / sum(1 / row.speed for row in rows)
     remarks = list(dict.fromkeys(remark for row in rows for remark in row.remarks))
-    return Row(" + ".join(row.name for row in rows), *texts[:2], *numbers, texts[2], remarks, scored(embedded, opt, runtime))
+    return Row(name, *texts[:2], *numbers, texts[2], remarks, scored(name, embedded, opt, runtime))
 
 
 def rows_of(models: list[Model], own, runtime) -> tuple[list[Row], list[str]]:
@@ -275,12 +307,12 @@ def rows_of(models: list[Model], own, runtime) -> tuple[list[Row], list[str]]:
     def images(model: Model) -> dict:
         key = tuple(map(str, (model.facts.input_size, model.facts.interpolation, *(getattr(model.opt, flag) for flag in sorted(OF_ONE)))))
         if key not in known:
-            known[key] = splits_for(model.opt, model.facts, own.whitened)
+            known[key] = splits_for(model.opt, model.facts, bool(own.pca or own.whitened or own.adapters))
         return known[key]
 
-    def further(what: str, make) -> None:
+    def further(what: str, make: Callable) -> None:
         try:
-            rows.append(make())
+            rows.append(make(what))
         except UserError as error:
             missing.append(f"{what}: {error}")
 
@@ -295,14 +327,15 @@ def rows_of(models: list[Model], own, runtime) -> tuple[list[Row], list[str]]:
             model.release()
         rows.append(_row(model, embedded, runtime))
         there.append((model, rows[-1]))
-        if own.whitened is not None:
-            opt = model.opt.but(eval_whiten="fit", eval_whiten_dims=own.whitened)
-            name = f"{model.label}, whitened to {own.whitened}"
-            further(name, lambda: there[-1][1]._replace(name=name, width=own.whitened, scores=scored(embedded, opt, runtime)))  # noqa: B023
+        for said, dims, whitens in (("PCA", own.pca, False), ("whitened", own.whitened, True)):
+            if dims is not None:
+                further(f"{model.label}, {said} to {dims}", lambda name: _projected(name, there[-1][1], embedded, dims, whitens, model.opt, runtime))  # noqa: B023
+        for kind in own.adapters:
+            further(f"{model.label}, {kind} adapter", lambda name: _adapted(name, there[-1][1], kind, embedded, model, runtime))  # noqa: B023
     for place, (second, its_row) in enumerate(there) if own.ensembles else ():
         for first, row in there[:place]:
             members = [model.embedded(images(model)) for model in (first, second)]
-            further(f"{row.name} + {its_row.name}", lambda: _joined([row, its_row], members, first.opt, runtime))  # noqa: B023
+            further(f"{row.name} + {its_row.name}", lambda name: _joined(name, [row, its_row], members, first.opt, runtime))  # noqa: B023
     if not rows:
         raise UserError("no network could be had: " + "; ".join(missing))
     return rows, missing
@@ -345,7 +378,8 @@ def main(argv: list[str]) -> Table:
     datasets.locate(opt)
     folder = Path(opt.save_path)
     refuse_unwritable(folder)
-    models = [Model(label, one, folder / "features", own.feature_type, Runtime(one)) for label, one in asked.items()]
+    trains = {label: training_options(own.rest, one.arch) if own.adapters else None for label, one in asked.items()}
+    models = [Model(label, one, folder / "features", own.feature_type, Runtime(one), trains[label]) for label, one in asked.items()]
     rows, missing = rows_of(models, own, runtime)
     table = table_of(rows, missing, opt, set().union(*(model.devices for model in models)))
     (folder / opt.dataset).mkdir(parents=True, exist_ok=True)

@@ -26,15 +26,16 @@ class Whitening(NamedTuple):
         return (found / (np.linalg.norm(found, axis=1, keepdims=True) + LEAST)).astype(np.float32)
 
 
-def pca(features: np.ndarray, dims: int | None = None) -> Whitening:
-    """The first `dims` principal components of features `(N, D)`, each divided by its deviation (None: all).
+def pca(features: np.ndarray, dims: int | None = None, whitens: bool = True) -> Whitening:
+    """The first `dims` principal components of features `(N, D)` (None: all), each divided by its deviation if it `whitens`.
 
     Raises UserError where there are fewer components of any spread.
     """
     features = features.astype(np.float64)
     mean = features.mean(0)
     values, vectors = np.linalg.eigh((features - mean).T @ (features - mean) / (2 * len(features)))
-    return Whitening(mean, (vectors.T[::-1] / np.sqrt(_spread(values[::-1], dims))[:, None])[:dims])
+    spread = np.sqrt(_spread(values[::-1], dims))[:, None]
+    return Whitening(mean, (vectors.T[::-1] / (spread if whitens else 1))[:dims])
 
 
 def learned(features: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], dims: int | None = None) -> Whitening:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from utilities import codes
 from utilities.errors import OneLineParser, UserError, one_line_errors
-from utilities.numbers import number, whole
+from utilities.numbers import WIDEST, number, whole
 
 PROGRAM = "python -m retrieval"
 NAMED = 5  # images that cannot be decoded and are printed by name; a file names all
@@ -49,6 +49,8 @@ def _index_flags(add) -> None:
         "and printed (default: exact, with --add that of the index)"
     )
     add("--index", choices=["exact", "hnsw", "ivfpq"], default=None, help=help_kind)
+    help_prefix = "search with the first D dimensions, at unit length again where the network normalises, as --matryoshka trains them (default: all; with --add as the index)"
+    add("--prefix", type=whole(1, WIDEST), default=None, metavar="D", help=help_prefix)
     _code_flags(add, "of an exact index (default: float32, with --add that of the index)")
     add("--add", action="store_true", help="add to the index that is there; images that it holds are passed over")
     _embedding_flags(add)
@@ -121,7 +123,7 @@ def index(flags) -> dict:
     paths = sources.listed(flags.images)
     how = {"device": flags.device, "batch_size": flags.batch_size}
     if old is None:
-        embedder = Embedder(flags.run_folder, flags.checkpoint, evaltype=flags.evaltype, **how)
+        embedder = Embedder(flags.run_folder, flags.checkpoint, evaltype=flags.evaltype, prefix=flags.prefix, **how)
     else:
         embedder = old.embedder(flags.run_folder, **how)
     kind, checkpoint = (flags.index or indices.EXACT, flags.checkpoint) if old is None else (old.about["index"], old.about["checkpoint"])

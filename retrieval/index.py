@@ -73,7 +73,7 @@ class Index:
         run = run or self.about["run"]
         if not Path(run).is_dir():
             raise UserError(f"the run of this index is not in {run}: say with --run where it lies")
-        embedder = Embedder(run, which=self.about["checkpoint"], evaltype=self.about["evaltype"], **how)
+        embedder = Embedder(run, which=self.about["checkpoint"], evaltype=self.about["evaltype"], prefix=self.about["dimensions"], **how)
         if embedder.fingerprint != self.about["fingerprint"]:
             raise UserError(
                 f"{run} has other weights, or another transform, than those that {self.folder} was made with: make the index anew"
@@ -170,8 +170,8 @@ def check_place(out, add: bool) -> Index | None:
 
 def check_addition(old: Index, flags) -> None:
     """Raise UserError where flags contradict the index that is added to."""
-    about = {**old.about, "code": old.code}
-    for flag, given in (("index", flags.index), ("code", flags.code), ("evaltype", flags.evaltype), ("checkpoint", flags.checkpoint)):
+    about = {**old.about, "code": old.code, "prefix": old.about["dimensions"]}
+    for flag, given in (("index", flags.index), ("code", flags.code), ("prefix", flags.prefix), ("evaltype", flags.evaltype), ("checkpoint", flags.checkpoint)):
         if given not in (None, "best", about[flag]):
             raise UserError(f"--{flag} {given}: the index in {old.folder} is of {about[flag]}: leave it out, or make another one")
     if flags.calibration is not None:

@@ -15,22 +15,29 @@ from runs.folder import RunFolder
 from utilities.errors import UserError
 from utilities.evaltypes import of_type
 from utilities.processes import kernels
+from utilities.tensors import normalize
 
 BATCHES = {"cpu": 16}  # images a batch, elsewhere 128: on a CPU larger batches are not faster, and take more memory
 THREADS = 16  # threads that decode images, at most one per CPU
 
 
 class Embeddings(torch.nn.Module):
-    """A run's network as one function: images `(B, 3, H, W)` -> float32 embeddings `(B, D)` of one `--evaltypes` name."""
+    """A run's network as one function: images `(B, 3, H, W)` -> float32 embeddings `(B, D)` of one `--evaltypes` name.
 
-    def __init__(self, network: torch.nn.Module, evaltype: str):
+    prefix: how many of their first dimensions, at unit length again where the network normalises; None: all.
+    """
+
+    def __init__(self, network: torch.nn.Module, evaltype: str, prefix: int | None = None):
         super().__init__()
-        self.network, self.evaltype = network, evaltype
+        self.network, self.evaltype, self.prefix = network, evaltype, prefix
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Embeddings `(B, D)`."""
         embeddings = self.network(images)[0]
-        return (of_type(embeddings, self.evaltype) if isinstance(embeddings, dict) else embeddings).float()
+        embeddings = (of_type(embeddings, self.evaltype) if isinstance(embeddings, dict) else embeddings).float()
+        if self.prefix in (None, embeddings.shape[1]):
+            return embeddings
+        return normalize(embeddings[:, : self.prefix]) if getattr(self.network, "normalizes", False) else embeddings[:, : self.prefix]
 
 
 class Batch(NamedTuple):
@@ -53,15 +60,18 @@ class Embedder:
         device: where the network runs; None: the first GPU, else the CPU.
         batch_size: images a batch; None: 16 on a CPU, else 128.
         evaltype: which embedding of a network that has several; None: the first of the run's `--evaltypes`.
+        prefix: give the first so many dimensions alone, at unit length again where the network normalises; None: all.
 
     Attributes:
         module: images uint8 or float in [0, 1] `(B, 3, H, W)` -> embeddings, as `torch.nn.Module`. network: the run's own.
         opt: the run's flags. preparation: `datasets.preparation` of the run. dimensions: D.
 
-    Raises UserError where there is no such checkpoint.
+    Raises UserError where there is no such checkpoint, and for a prefix of more dimensions than there are.
     """
 
-    def __init__(self, folder, which: str = "best", device=None, batch_size: int | None = None, evaltype: str | None = None):
+    def __init__(
+        self, folder, which: str = "best", device=None, batch_size: int | None = None, evaltype: str | None = None, prefix: int | None = None
+    ):
         run = RunFolder(folder)
         if run.is_cross_validation and not run.has_checkpoint:  # a fold has the same flags
             raise UserError(f"{folder} is a cross-validation, a network a fold: name one of them, as {run.fold(0).path}")
@@ -70,10 +80,12 @@ class Embedder:
         self.evaltype, self.device = evaltype or evaltypes[0], _device(device)
         self.batch_size = batch_size or BATCHES.get(self.device.type, 128)
         self.network = run.network(which, None if evaltype is None else [evaltype]).to(self.device)
-        self.module = Embeddings(self.network, self.evaltype).eval()
+        self.module = Embeddings(self.network, self.evaltype, prefix).eval()
         self.preparation = datasets.preparation(self.opt, self.network)
         with torch.no_grad():
             self.dimensions = self.module(torch.zeros(1, 3, *self.preparation.size, dtype=torch.uint8, device=self.device)).shape[1]
+        if prefix is not None and self.dimensions < prefix:
+            raise UserError(f"--prefix {prefix}: the embeddings of {folder} have {self.dimensions} dimensions")
 
     def __call__(self, images, progress: bool = False) -> np.ndarray:
         """float32 `(N, D)` of `images`, in their order. Raises UserError, naming the file, for one that cannot be decoded."""

@@ -274,10 +274,16 @@ def training_loader(dataset: Dataset, sampler, opt, views: int = 1, ranks=None) 
     return CutBatches(dataset, batches) if getattr(opt, "decode_once", False) else _loader(dataset, opt, opt.kernels, True, batch_sampler=batches)
 
 
-def evaluation_loader(dataset: Dataset, opt, ranks=None) -> DataLoader:
-    """Loader of the data set in its order; yields `Batch`. Of several processes (`ranks`) each loads its part of the batches."""
+def evaluation_loader(dataset: Dataset, opt, ranks=None, parts: list[slice] | None = None) -> DataLoader:
+    """Loader of the data set in its order; yields `Batch`. Of several processes (`ranks`) each loads its part of the batches.
+
+    parts: the images to load, in slices, no two of which share a batch; None: all.
+    """
     keep_their_shape = getattr(getattr(dataset, "transform", None), "limit", None) is not None
     size = 1 if keep_their_shape else opt.eval_bs
+    if parts is not None:
+        batches = [list(range(start, min(start + size, part.stop))) for part in parts for start in range(part.start, part.stop, size)]
+        return _loader(dataset, opt, opt.eval_kernels, False, batch_sampler=batches)
     if ranks is None or ranks.size == 1:
         return _loader(dataset, opt, opt.eval_kernels, False, batch_size=size, shuffle=False)
     return _loader(dataset, opt, opt.eval_kernels, False, batch_sampler=BatchesInOrder(len(dataset), size, ranks))

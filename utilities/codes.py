@@ -36,6 +36,12 @@ def is_learned(name: str) -> bool:
     return name == INT8 or "pq" in name
 
 
+def refuse_few(name: str, vectors: int) -> None:
+    """Raise UserError where a code cannot learn from so few training vectors."""
+    if "pq" in name and vectors < LEAST:
+        raise UserError(f"{name} learns from at least {LEAST:,} (39 x 256) training vectors, and there are {vectors:,}: take {INT8}")
+
+
 def ranked(queries: np.ndarray, rows: np.ndarray, vectors_of, k: int) -> tuple[np.ndarray, np.ndarray]:
     """The `k` nearest of candidates: distances and rows, `(Q, k)` each; -1, at infinity, for none.
 
@@ -94,8 +100,7 @@ class Codes:
 
     def calibrate(self, vectors: np.ndarray) -> None:
         """Learn the code from training vectors `(T, D)`; codes that learn nothing are left as they are. Raises UserError for too few."""
-        if "pq" in self.name and len(vectors) < LEAST:
-            raise UserError(f"{self.name} learns from at least {LEAST:,} (39 x 256) training vectors, and there are {len(vectors):,}: take {INT8}")
+        refuse_few(self.name, len(vectors))
         if is_learned(self.name):
             self.index.train(np.ascontiguousarray(vectors, dtype=np.float32))
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import architectures
+import criteria
 import datasets
 import metrics
 import parameters
@@ -140,6 +141,76 @@ def test_the_table_by_hand(shared, tmp_path, capsys):
     values = [float(cells(table, row)["map_r in %"]) for row in range(5)]
     marks = [line[table.head.index("map_r in %")].mark for line in table.rows]
     assert marks[int(np.argmax(values))] == "best" and len(table.rows) == 5
+
+
+# --------------------------------------------------------------------------------------- rows that learn from training images
+def adapter_by_hand(train, labels, opt, hidden):
+    """A function features -> embeddings: Adam by its formulas on all images at once, cross-entropy of scaled cosines, float64."""
+    seed_everything(opt.seed)
+    network = architectures.behind(train.shape[1], opt.but(embed_hidden=hidden))
+    vectors = criteria.select(opt.loss, opt, n_classes=5)
+    parameters_of = [*network.parameters(), *vectors.parameters()]
+    weights = [p.detach().double().requires_grad_() for p in parameters_of]
+    moments = [(torch.zeros_like(w), torch.zeros_like(w)) for w in weights]
+    x, targets = torch.from_numpy(train), torch.from_numpy(labels)
+
+    def embed(rows):
+        for first in range(0, len(weights) - 3, 2):
+            rows = (rows @ weights[first].T + weights[first + 1]).clamp(min=0)
+        rows = rows @ weights[-3].T + weights[-2]
+        return rows / rows.norm(dim=1, keepdim=True)
+
+    for step in range(1, opt.n_epochs + 1):
+        logits = 16 * embed(x) @ (weights[-1] / weights[-1].norm(dim=1, keepdim=True)).T
+        loss = -(logits[torch.arange(len(x)), targets] - logits.exp().sum(1).log()).mean()
+        for place, (weight, gradient) in enumerate(zip(weights, torch.autograd.grad(loss, weights), strict=True)):
+            gradient = gradient + 1e-6 * weight.detach()
+            first, second = moments[place] = (0.9 * moments[place][0] + 0.1 * gradient, 0.999 * moments[place][1] + 0.001 * gradient**2)
+            weight.data -= 1e-3 * (first / (1 - 0.9**step)) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
+    return lambda rows: embed(torch.from_numpy(rows)).detach().numpy()
+
+
+def test_adapters_and_components_by_hand(shared, tmp_path):
+    asked = flags(shared, tmp_path, "--evaluation_metrics", "e_recall@1", "map_r", "--bs", "20", "--n_epochs", "7", "--embed_dim", "6")
+    table = models.main(["--archs", CONV, "--adapters", "linear", "mlp", "--pca", "3", *asked])
+    opt = parameters.read([*asked, "--not_pretrained", "--no_train_metrics", "--evaluate_only", "--arch", "conv4"])
+    (train, train_labels), (test, labels) = (features_by_hand(opt)[split] for split in ("evaluation", "testing"))
+    test, train = unit(test), unit(train)
+    centred = train - train.mean(0)
+    directions = np.linalg.svd(centred, full_matrices=False)[2][:3]
+    recipe = models.training_options(asked, "conv4")
+    assert (recipe.loss, recipe.loss_cosface_scale, recipe.lr, recipe.decay, recipe.arch) == ("cosface", 16, 1e-3, 1e-6, "conv4_normalize")
+    width = train.shape[1]
+    by = [adapter_by_hand(train, train_labels, recipe, hidden) for hidden in ([], [width])]
+    sizes = [6 * width + 6, width * width + width + 6 * width + 6]
+    made = [("PCA to 3", 3, lambda rows: (rows - train.mean(0)) @ directions.T), ("linear adapter", 6, by[0]), ("mlp adapter", 6, by[1])]
+    bare = cells(table, 0)
+    for place, (name, width, project) in enumerate(made, 1):
+        row, rows = cells(table, place), unit(project(test))
+        assert (row["model"], row["width"]) == (f"{CONV}, {name}", str(width))
+        recall, map_r = recall_and_map(rows, labels)
+        assert (float(row["e_recall@1 in %"]), float(row["map_r in %"])) == (pytest.approx(recall, abs=0.006), pytest.approx(map_r, abs=0.006))
+        assert float(row["k-NN@10 in %"]) == pytest.approx(100 * knn_by_loops(rows, labels, unit(project(train)), train_labels, 10), abs=0.006)
+    assert table.remarks[1] == ["random weights"] and "--loss cosface, 7 epochs on 20 training images" in table.remarks[2][1]
+    of_adapters = [float(cells(table, place)["parameters in M"]) - float(bare["parameters in M"]) for place in (2, 3)]
+    assert of_adapters == pytest.approx(np.array(sizes) / 1e6, abs=0.11)
+
+
+def test_an_adapter_takes_any_flags_of_training(shared, tmp_path):
+    """Prefixes, a miner, a sampler of classes; the backbone is not built again, and other networks' data stay images."""
+    more = ["--loss", "margin", "--batch_mining", "semihard", "--data_sampler", "class_random", "--bs", "8", "--samples_per_class", "2"]
+    more += ["--embed_dim", "4", "--matryoshka", "2", "4", "--n_epochs", "1", "--evaluation_metrics", "map_r"]
+    table = models.main(["--archs", CONV, "conv4 --not_pretrained --crop_size 18", "--adapters", "linear", *flags(shared, tmp_path, *more)])
+    assert table.head[7:9] == ["map_r in %", "map_r@d2 in %"] and [cells(table, row)["width"] for row in (1, 3)] == ["4", "4"]
+    assert "--loss margin, 1 epochs" in table.remarks[3][1]
+
+
+def test_what_cannot_learn_is_told_in_a_line(shared, tmp_path):
+    table = models.main(["--archs", CONV, "--pca", "999", "--whitened", "999", *flags(shared, tmp_path)])
+    assert len(table.rows) == 1 and [line.partition(":")[2][:40] for line in table.notes[-2:]] == [f" {CONV}, {what} to 999: whiten"[:40] for what in ("PCA", "whitened")]
+    for words, said in ((["--scheduler", "plateau"], "not measured before it is trained"), (["--augmentation", "base"], "--feature_cache: --augmentation base makes")):
+        with pytest.raises(UserError, match=said):
+            models.main(["--archs", CONV, "--adapters", "linear", *flags(shared, tmp_path, *words)])
 
 
 def test_classes_apart_have_no_knn(folder_data, tmp_path):

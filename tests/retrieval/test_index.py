@@ -203,6 +203,22 @@ def test_the_commands_of_codes_learn_from_training_images(run, images, tmp_path,
     assert other["recall"]["recall"] <= 1 and not np.array_equal(Index(tmp_path / "other").faiss.decoded(np.arange(1)), found.faiss.decoded(np.arange(1)))
 
 
+def test_an_index_of_a_prefix_is_cut_brought_to_length_and_then_coded(run, images, tmp_path):
+    out = tmp_path / "index"
+    whole = retrieval.main(["index", str(run), str(images), "--out", str(tmp_path / "whole")])["dimensions"]
+    about = retrieval.main(["index", str(run), str(images), "--out", str(out), "--prefix", "3"])
+    vectors, found = Embedder(run)(Index(out).paths).astype(np.float64), Index(out)
+    lengths = [sum(x**2 for x in row[:3]) ** 0.5 for row in vectors]
+    cut = np.array([[x / length for x in row[:3]] for row, length in zip(vectors, lengths, strict=True)])
+    assert whole > about["dimensions"] == 3 and np.abs(found.vectors - cut).max() < 1e-6 and np.abs(np.linalg.norm(vectors, axis=1) - 1).max() < 1e-5
+    answers_of = retrieval.main(["query", str(out), str(images / "0.jpg"), "-k", "6"])
+    query = cut[[Path(path).name for path in found.paths].index("0.jpg")]
+    assert [one.distance for one in answers_of] == pytest.approx([distance for distance, _ in by_hand(cut, query, 6)], abs=1e-6)
+    retrieval.main(["index", str(run), str(images), "--out", str(tmp_path / "coded"), "--prefix", "3", "--code", "binary"])
+    assert ((Index(tmp_path / "coded").faiss.decoded(np.arange(6)) > 0) == (cut > 0)).all()
+    assert retrieval.main(["index", str(run), str(images), "--out", str(out), "--prefix", "3", "--add"])["added"] == 0
+
+
 def test_what_is_killed_leaves_the_old_index(tmp_path):
     index.build(Made(np.eye(4)), numbers(3), tmp_path / "index")
     before = {path.name: path.read_bytes() for path in (tmp_path / "index").iterdir()}
@@ -344,6 +360,8 @@ def test_a_run_that_moved_or_changed_is_noticed(run, images, tmp_path):
         (["index", "{run}", "{images}", "--out", "{new}", "--index", "flat"], "invalid choice"),
         (["index", "{run}", "{images}", "--out", "{new}", "--code", "int9"], "is no code"),
         (["index", "{run}", "{images}", "--out", "{new}", "--code", "int8", "--index", "hnsw"], "leave out one of them"),
+        (["index", "{run}", "{images}", "--out", "{new}", "--prefix", "9999"], "--prefix 9999: the embeddings of"),
+        (["index", "{run}", "{images}", "--out", "{index}", "--add", "--prefix", "2"], "--prefix 2: the index in"),
         (["index", "{run}", "{images}", "--out", "{new}", "--code", "pq2"], "39 x 256"),
         (["index", "{run}", "{images}", "--out", "{new}", "--code", "pq3"], "does not divide"),
         (["index", "{run}", "{images}", "--out", "{new}", "--code", "binary", "--calibration", "{images}"], "learns nothing"),

@@ -1,0 +1,74 @@
+"""Adapters: an embedding layer on a frozen network's features, `linear`, or with a hidden layer before it, `mlp`, trained on the features of training images.
+
+The recipe is that of ILIAS's linear adapter (configs/ilias_adapter.yaml: a cosine softmax of scale 16, 512 dimensions), unless flags of training say
+otherwise. Neither the backbone nor an image is needed. The network of the last epoch is measured: none is chosen.
+"""
+
+import copy
+import time
+from typing import NamedTuple
+
+import torch
+
+import architectures
+import batch_mining
+import criteria
+import datasampler
+import evaluation
+import trainers
+from evaluation import features
+from training.loading import evaluation_loader, training_loader
+from training.optimisers import build_optimizer, build_scheduler
+from training.random_state import seed_everything
+from training.step import build_step
+
+KINDS = ("linear", "mlp")
+RECIPE = ["--config", "ilias_adapter"]
+FROZEN = ["--freeze_backbone", "--feature_cache", "--augmentation", "none", "--evaluate_only", "--no_train_metrics"]
+
+
+class Adapted(NamedTuple):
+    """What an adapter gives: split -> `evaluation.Embedded`, the number of its parameters, and how it was trained."""
+
+    embedded: dict
+    parameters: int
+    remark: str
+
+
+def adapted(kind: str, embedded: dict, opt, runtime) -> Adapted:
+    """The embeddings of an adapter of `KINDS`.
+
+    Args:
+        embedded: split -> `evaluation.Embedded` of the backbone's features, with the training images as `train`.
+        opt: with the flags `FROZEN`.
+
+    Raises UserError where network, trainer or loss need more than features.
+    """
+    began, splits = time.monotonic(), {}
+    for split, one in embedded.items():
+        splits[split] = copy.copy(one.dataset)  # other networks have features of their own of these images
+        splits[split].features = torch.from_numpy(one.features[evaluation.MAIN_EVALTYPE])
+    training, width = splits["train"], splits["train"].features.shape[1]
+    opt = opt.but(embed_hidden=(opt.embed_hidden or [width]) if kind == "mlp" else [])
+    opt.n_classes = training.n_classes
+    seed_everything(opt.seed)
+    network = runtime.place(architectures.behind(width, opt))
+    miner = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
+    criterion = criteria.of_run(opt.but(embed_dim=trainers.width(network, opt)), miner, network)
+    trainer = trainers.select(opt.trainer, opt.but(class_names=training.class_names), network, criterion).to(runtime.device)
+    features.check(trainer, opt, runtime)
+    optimizer = build_optimizer(network, criteria.with_levels(trainer, training).criterion, opt, trainer.param_groups(opt))
+    sampler = datasampler.for_training(opt, training, trainer.LABELS)
+    step = build_step(opt, trainer, optimizer, runtime, sampler, trainers.average_of(network, opt))
+    scheduler, loader = build_scheduler(optimizer, opt, None), training_loader(training, sampler, opt, trainer.VIEWS)
+    datasampler.fill_storage(sampler, evaluation_loader(training, opt), trainer, runtime)
+    for epoch in range(1, opt.n_epochs + 1):
+        step.start_epoch(epoch)
+        for batch in loader:
+            step(batch)
+        step.end_epoch()
+        scheduler.step({})
+    how = f"adapter: --loss {opt.loss}, {opt.n_epochs} epochs on {len(training):,} training images, {time.monotonic() - began:.1f} s"
+    evaluated = trainer.evaluated(step.evaluated)
+    found = {split: evaluation.embed(evaluated, evaluation_loader(one, opt), runtime, normalize=not opt.eval_no_normalize) for split, one in splits.items()}
+    return Adapted(found, sum(parameter.numel() for parameter in network.parameters()), how)
