@@ -1,4 +1,4 @@
-"""The methods, stages and lines of Study_Runs.sh, Split_Runs.sh and Baseline_Runs.sh, and what their searches chose (docs/study.md, study_splits.md).
+"""The methods, stages and lines of Study_Runs.sh, Split_Runs.sh, Baseline_Runs.sh and Union_Runs.sh, and what their searches chose (docs/study*.md).
 
     python -m experiments.study.protocol --choose Training_Results
 
@@ -16,7 +16,7 @@ from utilities.errors import OneLineParser, UserError, one_line_errors
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "experiments/Study_Runs.sh"
-SPLIT_SCRIPT, BASELINE_SCRIPT = "Split_Runs.sh", "Baseline_Runs.sh"  # beside it
+SPLIT_SCRIPT, BASELINE_SCRIPT, UNION_SCRIPT = "Split_Runs.sh", "Baseline_Runs.sh", "Union_Runs.sh"  # beside it
 
 
 class Method(NamedTuple):
@@ -54,6 +54,9 @@ BASELINE_METHODS = (CLASSIFIER, *(method for method in METHODS if method.name in
 BASELINE_RATES = {method.name: ("0.0001", "0.0003", "0.001") if method is CLASSIFIER else ("0.00003", "0.0001", "0.0003") for method in BASELINE_METHODS}
 ERASING = {"": "", "_Erasing": " --random_erasing 0.5"}  # suffix of a group -> its flag
 BASELINE_EPOCHS = "--n_epochs 16 --save_interval 4 --evaluation_metrics c_recall@1 c_map_r --storage_metrics c_recall@1"
+DOMAINS, UNION_SEEDS = {"emoji_1008": "Emoji", "glyphs": "Glyphs", "food": "Food", "stamps": "Stamps"}, range(3)  # domain -> its name in groups
+UNIVERSAL = {"Joint": "", "Separate": " --separate_classifiers"}  # a classifier for all classes, or one a domain
+UNION_EPOCHS = 4  # of 60 batches: each domain gets the 60 batches of its specialist
 NOT_YET = "  # not chosen yet"
 
 
@@ -121,6 +124,17 @@ BASELINE_OPENING = """\
 #   python -m launch experiments/Baseline_Runs.sh --jobs 2 --filter "group Baseline_"
 datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
 emoji=${emoji:-emoji_1008}
+"""
+
+
+UNION_OPENING = """\
+#!/bin/sh
+# One embedding for emoji, glyphs, food photographs and stamps: a joint classifier, one a domain, a specialist a domain, the pretrained features; x 3 seeds
+#
+# Protocol and results: docs/study_union.md. `make study-data` and `python -m experiments.study.data --union` fetch the data. This file is
+# written by experiments/study/protocol.py. With OMP_NUM_THREADS=1:
+#   python -m launch experiments/Union_Runs.sh --jobs 2
+datapath=${datapath:-./Datasets}  # what these commands filled, without spaces
 """
 
 
@@ -210,6 +224,18 @@ def split_script(chosen: dict[str, str]) -> str:
     return "\n".join([SPLIT_OPENING, *lines, ""])
 
 
+def union_script() -> str:
+    """The text of Union_Runs.sh; seed after seed, so that what has run so far is whole comparisons."""
+    places = [name if name == "glyphs" else f"folder:$datapath/{name}" for name in DOMAINS]
+    start = f"python main.py --config study_union --union {' '.join(places)} --source_path $datapath --weights $datapath/efficientnet_lite0.safetensors"
+    start += " --project Study --group"
+    lines = [f"{start} Union_Features --seed 0 --arch timm:tf_efficientnet_lite0_normalize --embed_dim 0 --freeze_backbone --n_epochs 1 --iterations_per_epoch 1"]
+    for seed in UNION_SEEDS:
+        lines += [f"{start} Union_{name} --seed {seed} --n_epochs {UNION_EPOCHS} --save_interval {UNION_EPOCHS}{flags}" for name, flags in UNIVERSAL.items()]
+        lines += [f"{start} Union_Specialist_{name} --seed {seed} --n_epochs 1 --separate_classifiers --data_domains {domain}" for domain, name in DOMAINS.items()]
+    return "\n".join([UNION_OPENING, *lines, ""])
+
+
 def choices(text: str) -> dict[str, str]:
     """Variable -> value of the choices that the text of a file marks as made."""
     found = re.findall(r'^((?:rate|cp|baseline)_\w+)="?(?:--lr )?([\d.]+).*$', text, re.MULTILINE)
@@ -271,6 +297,7 @@ def main(argv=None) -> None:
     options.script.write_text(script(chosen), encoding="utf-8")
     options.script.with_name(SPLIT_SCRIPT).write_text(split_script(chosen), encoding="utf-8")
     baseline.write_text(baseline_script(chosen), encoding="utf-8")
+    options.script.with_name(UNION_SCRIPT).write_text(union_script(), encoding="utf-8")
     print(f"{options.script} is written, {len(chosen)} of {len(searches())} values are chosen")
 
 
