@@ -129,10 +129,10 @@ def select(
         UnknownName: no such data set. UserError: it is missing, incomplete or damaged, or a flag or fold is unknown or impossible.
     """
     module = REGISTRY.module(name)
-    opt = REGISTRY.options(opt, **{"dataset": name, **flags})
+    opt = REGISTRY.options(opt, **{"dataset": name, **flags, **({"source_path": source_path} if source_path else {})})
     if fold is None:
         fold = getattr(opt, "fold", None) or 0
-    return _splits.build(name, module, opt, _splits.source_of(module, opt, source_path), input_size, fold, interpolation)
+    return _splits.build(name, module, opt, _splits.source_of(module, opt), input_size, fold, interpolation)
 
 
 def shape_for(network) -> dict:

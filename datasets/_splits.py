@@ -246,9 +246,9 @@ def _notes(reading, files: _files.Files, splits: dict, opt) -> list[str]:
     return [note for note in notes if note is not None]
 
 
-def source_of(module, opt, source_path=None) -> Path:
-    """The parent folder of a data set by `source_path`, else by the flags, else its default."""
-    return Path(source_path or opt.source_path or getattr(module, "default_source_path", lambda: DEFAULT_SOURCE_PATH)()).expanduser()
+def source_of(module, opt) -> Path:
+    """The parent folder of a data set by the flags, else its default."""
+    return Path(opt.source_path or getattr(module, "default_source_path", lambda: DEFAULT_SOURCE_PATH)()).expanduser()
 
 
 def locate(name: str, module, opt, source: Path) -> Path:
