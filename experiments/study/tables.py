@@ -331,10 +331,10 @@ def _union_tables(of: dict, metric: str) -> list[Table]:
 
 
 def _with_interval(values: np.ndarray, sign: bool = False) -> Cell:
-    """The mean of values `(seeds,)` and its 95 % t-interval; of a single one none."""
-    mean, n = float(values.mean()), len(values)
+    """The mean of values `(seeds,)` and its 95 % t-interval; of a single one none. `sign`: of differences."""
+    mean, n, sign = float(values.mean()), len(values), "+" * sign
     half = t_quantile(n - 1) * values.std(ddof=1) / math.sqrt(n) if n > 1 else 0.0
-    return Cell(mean, digits=2, sign=sign, interval=(mean - half, mean + half) if n > 1 else None)
+    return _text(f"{mean:{sign}.2f}" + f" [{mean - half:{sign}.2f}, {mean + half:{sign}.2f}]" * (n > 1))
 
 
 def figure(there: list[Group], data: Data, folder: Path) -> str:
@@ -420,8 +420,7 @@ def main(argv=None) -> None:
     folders = [name for name in options.runs if not name.endswith(".csv")]
     runs = [run for file in files for run in raw.read(file)] + (collect.collect(folders, [])[0] if folders else [])
     runs = [run for run in runs if options.of == next((of for of, begin in OTHERS.items() if run.group.startswith(begin)), "losses")]
-    whole = WHOLE.get(options.of)
-    names = [whole[0]] if whole else [data.name for data in protocol.DATA]
+    names = [WHOLE[options.of][0]] if options.of in WHOLE else [data.name for data in protocol.DATA]
     found = _asked(runs, files, options)
     for name in [name for name in names if name not in found]:
         print(f"{name}: no run of it in {', '.join(options.runs)}" + ("; its results stay as they are" if options.write else ""))
