@@ -171,7 +171,7 @@ def _tables(of, shown, compared, opt, defaults) -> list[formats.Table]:
     """All tables of one data set."""
     quantities, (matches, ledgers) = _structure(of), compared
     made = [tables.single(of, columns.with_both(shown, _counted(of), how), how, opt.ddof) for how in columns.SELECTIONS]
-    made += [tables.reidentification(of, opt.ddof), tables.optimism(of, shown, opt.ddof)]
+    made += [*tables.by_domain(of, opt.ddof), tables.reidentification(of, opt.ddof), tables.optimism(of, shown, opt.ddof)]
     made += [tables.power(of, shown[0], opt.plan), tables.ranks(of, shown[0])] if shown else []
     made += [tables.cross_validation(of, shown)]
     for source, found in matches.items():

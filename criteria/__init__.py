@@ -11,9 +11,11 @@ import torch
 import batch_mining
 from criteria import _matryoshka
 from criteria._learn import make_learnable
+from criteria._proxies import ProxyCriterion
 from criteria._shards import ShardedCriterion, asked
 from utilities import levels
 from utilities.criterion import MetricCriterion, check_inputs
+from utilities.domains import OwnDomain
 from utilities.errors import UserError
 from utilities.registry import Registry
 from utilities.tuples import TupleMiner
@@ -57,6 +59,21 @@ def check(opt) -> None:
         raise UserError(f"{flag}: --matryoshka compares prefixes of all class vectors: leave one out")
     if flag and opt.weight_regularizer and not flag.startswith("--loss_dims"):
         raise UserError(f"{flag}: --weight_regularizer {opt.weight_regularizer} needs all class vectors in each step: leave one out")
+    if opt.separate_classifiers:
+        check_separate(opt)
+
+
+def check_separate(opt) -> None:
+    """Refuse `--separate_classifiers` where nothing obeys it, or what cannot. Raises UserError."""
+    module, classifies = REGISTRY.module(opt.loss), opt.trainer == "classifier"
+    if issubclass(module.Criterion, ProxyCriterion) and opt.loss not in (able := divisible()):
+        raise UserError(f"--separate_classifiers: --loss {opt.loss} compares with the vectors of all classes; these can leave some out: {', '.join(able)}")
+    if not (classifies or issubclass(module.Criterion, ShardedCriterion)):
+        raise UserError(f"--separate_classifiers: neither --loss {opt.loss} nor --trainer {opt.trainer} has class vectors of domains: leave it out")
+    if (flag := asked(opt)) is not None:
+        raise UserError(f"--separate_classifiers {flag}: class vectors that are taken apart are compared with all samples: leave one out")
+    if classifies and (opt.classifier_loss != "CrossEntropyLoss" or opt.classifier_layer != "linear" or opt.classifier_smoothing or "label_smoothing" in " ".join(opt.classifier_kwargs or ())):
+        raise UserError("--separate_classifiers: foreign classes get no probability, as cross-entropy of a linear layer without smoothing allows: leave --classifier_loss, _layer and smoothing out")
 
 
 def shard(module: torch.nn.Module, opt, ranks) -> torch.nn.Module:
@@ -100,8 +117,13 @@ def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
 
 
 def with_levels(trainer: torch.nn.Module, dataset) -> torch.nn.Module:
-    """A trainer whose criteria that compare levels (`set_levels`) know those of the training classes. Raises UserError for data without levels."""
+    """A trainer whose criteria that compare levels (`set_levels`) or domains (`OwnDomain`) know those of the training classes.
+
+    Raises UserError for data without them.
+    """
     for module in trainer.modules():
+        if isinstance(module, OwnDomain) and module.separate:
+            module.set_domains(levels.domains_of(dataset, "--separate_classifiers").to(next(trainer.parameters()).device))
         if hasattr(module, "set_levels"):
             module.set_levels(levels.of_classes(dataset, f"--loss {type(module).__module__.rpartition('.')[2]}"))
     return trainer

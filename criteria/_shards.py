@@ -8,6 +8,7 @@ import torch
 from criteria._pairs import few_at_a_time
 from criteria._proxies import ProxyCriterion
 from utilities import roles
+from utilities.domains import OwnDomain
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
 from utilities.processes import Alone
@@ -32,6 +33,11 @@ def add_arguments(group) -> None:
         "--loss_dims", type=whole(1, WIDEST), default=None, metavar="K",
         help="each step compares embeddings and class vectors in K of their coordinates, drawn at random (unset: in all)",
     )  # fmt: skip
+    group.add_argument(
+        "--separate_classifiers", action="store_true",
+        help="--dataset union, uned: a classifier a domain, in place of a joint one; each sample is compared with the class vectors, and those of --trainer "
+        "classifier, of its own domain's classes alone",
+    )
 
 
 def asked(opt) -> str | None:
@@ -53,7 +59,7 @@ class ShardedCriterion(ProxyCriterion):
 
     def __init__(self, opt, lr: float, start=None, per_class: int = 1, pml_start=None):
         super().__init__(opt, lr, start, per_class, pml_start)
-        self.share, self.dims = opt.sample_classes, opt.loss_dims
+        self.share, self.dims, self.own_domain = opt.sample_classes, opt.loss_dims, OwnDomain(opt.separate_classifiers)
         if self.dims and self.dims > opt.embed_dim:
             raise UserError(f"--loss_dims {self.dims} is more than the {opt.embed_dim} dimensions of the embedding")
         self.shard_over(Alone())
@@ -135,7 +141,7 @@ class SoftmaxCriterion(ShardedCriterion):
 
     def loss(self, similarities: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
         """See `ShardedCriterion`."""
-        return torch.nn.functional.cross_entropy(self.logits(similarities, labels, labels, batch), labels)
+        return torch.nn.functional.cross_entropy(self.own_domain(self.logits(similarities, labels, labels, batch), labels), labels)
 
     def terms(self, similarities, own, labels, batch, n) -> tuple:
         """The highest logit of each sample, the sum of exp(logit - highest), and the logit of its own class or 0; `(B,)` each."""

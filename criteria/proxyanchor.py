@@ -42,9 +42,11 @@ class Criterion(ShardedCriterion):
         sums = torch.exp(-largest).index_add(0, own, torch.exp(positive_logits - largest.index_select(0, own)))
         n_present = nothing.index_fill(0, own, 1)[:n].sum()
         negative_logits = self.alpha * (similarities + self.delta)
+        negative_logits = self.own_domain(negative_logits, labels, torch.finfo(negative_logits.dtype).min)
         negative_logits = negative_logits.scatter(1, own[:, None], torch.finfo(negative_logits.dtype).min)
         negative_terms = -torch.nn.functional.logsigmoid(-torch.logsumexp(negative_logits, 0))
-        return (torch.stack([(largest + sums.log())[:n].sum(), n_present, negative_terms[:n].sum(), nothing[:n].add(1).sum()]),)
+        compared = nothing.add(1) if self.own_domain.domains is None else self.own_domain.compared(labels).to(nothing)
+        return (torch.stack([(largest + sums.log())[:n].sum(), n_present, negative_terms[:n].sum(), compared[:n].sum()]),)
 
     def join(self, sums: torch.Tensor) -> torch.Tensor:
         """The two means; of drawn classes the second is over these."""

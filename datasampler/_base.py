@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from utilities.errors import UserError
+from utilities.tuples import spread
 
 CHUNK = 2**22  # entries of the largest tensor while an epoch is chosen: bounds the memory, and is faster than larger ones
 
@@ -96,6 +97,18 @@ class BatchSampler(torch.utils.data.Sampler):
         rows = classes.flatten()
         places = draw_within(self.class_sizes[rows], self.samples_per_class)  # (rows, m)
         return self.images_of(rows[:, None], places).view(len(classes), -1)
+
+    def cut_into_groups(self, m: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """All images in groups of m of a class, `(G, m)`, and the class of each, `(G,)`, class after class.
+
+        Each class comes in random order; its last group is filled from its first images. A smaller class than m repeats its images.
+        """
+        owners = torch.arange(len(self.classes)).repeat_interleave(self.class_sizes)
+        order = torch.randperm(len(owners))
+        order = order[owners[order].argsort(stable=True)]  # class after class, in random order within each
+        owners, places = spread(-(-self.class_sizes // m) * m)
+        groups = self.images[order[self.class_starts[owners] + places % self.class_sizes[owners]]].view(-1, m)
+        return groups, owners[::m]
 
     def draw_epoch(self) -> torch.Tensor:
         """The indices of one epoch, `(batches, bs)`, drawn from torch's global generator."""

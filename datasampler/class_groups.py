@@ -4,7 +4,6 @@ import torch
 
 from datasampler._base import BatchSampler
 from utilities.errors import UserError
-from utilities.tuples import spread
 
 USES_SAMPLES_PER_CLASS = True
 GUARANTEES_POSITIVES = True
@@ -40,11 +39,7 @@ class Sampler(BatchSampler):
         m = self.samples_per_class
         if self.divisors:
             m = self.batch_size // self.divisors[int(torch.randint(len(self.divisors), ()))]
-        owners = torch.arange(len(self.classes)).repeat_interleave(self.class_sizes)
-        order = torch.randperm(len(owners))
-        order = order[owners[order].argsort(stable=True)]  # class after class, in random order within each
-        owners, places = spread(-(-self.class_sizes // m) * m)
-        groups = self.images[order[self.class_starts[owners] + places % self.class_sizes[owners]]].view(-1, m)
+        groups, _ = self.cut_into_groups(m)
         needed = len(self) * self.batch_size // m
         rows = torch.cat([torch.randperm(len(groups)) for _ in range(-(-needed // len(groups)))])
         return groups[rows[:needed]].view(len(self), -1)

@@ -22,7 +22,6 @@ from utilities import roles
 from utilities.registry import Registry
 
 REGISTRY = Registry("datasets", "dataset", roles.DATA)
-DEFAULT_SOURCE_PATH = "./Datasets"
 
 
 def check(opt) -> None:
@@ -105,11 +104,7 @@ def unfit(opt) -> list[str]:
 
 def locate(opt) -> Path:
     """The folder of the flags' data set, made or downloaded where the flags ask for it. Raises UserError where it is missing."""
-    return _splits.locate(opt.dataset, REGISTRY.module(opt.dataset), opt, _source(REGISTRY.module(opt.dataset), opt))
-
-
-def _source(module, opt, source_path=None) -> Path:
-    return Path(source_path or opt.source_path or getattr(module, "default_source_path", lambda: DEFAULT_SOURCE_PATH)()).expanduser()
+    return _splits.locate(opt.dataset, REGISTRY.module(opt.dataset), opt, _splits.source_of(REGISTRY.module(opt.dataset), opt))
 
 
 def select(
@@ -134,10 +129,10 @@ def select(
         UnknownName: no such data set. UserError: it is missing, incomplete or damaged, or a flag or fold is unknown or impossible.
     """
     module = REGISTRY.module(name)
-    opt = REGISTRY.options(opt, **{"dataset": name, **flags})
+    opt = REGISTRY.options(opt, **{"dataset": name, **flags, **({"source_path": source_path} if source_path else {})})
     if fold is None:
         fold = getattr(opt, "fold", None) or 0
-    return _splits.build(name, module, opt, _source(module, opt, source_path), input_size, fold, interpolation)
+    return _splits.build(name, module, opt, _splits.source_of(module, opt), input_size, fold, interpolation)
 
 
 def shape_for(network) -> dict:

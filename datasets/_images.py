@@ -46,6 +46,7 @@ class Image(NamedTuple):
         sequence: images of one sequence are never each other's neighbours; None: no sequence.
         box: x_1, y_1, x_2, y_2 in pixels of the file, to which the image is cropped; None: the whole image.
         higher_names: its classes of the levels above the super-class, the finest first; the same number for every image.
+        further_names: classes that a query shows beside `class_name`: in searches that come one a domain it is to find their images too.
     """
 
     path: str
@@ -56,6 +57,7 @@ class Image(NamedTuple):
     sequence: str | None = None
     box: tuple[float, float, float, float] | None = None
     higher_names: tuple[str | None, ...] = ()
+    further_names: tuple[str, ...] = ()
 
 
 def decode(path: str, most_pixels: int = MOST_PIXELS, decode_jpeg=None) -> torch.Tensor:
@@ -270,6 +272,8 @@ class ImageSet(torch.utils.data.Dataset):
             `is_query` and `is_gallery` are those of the first. None where the roles are not drawn.
         is_distractor: bool `(N,)`, images of no class; None where every image has a class.
         lists: protocol -> rows of the positives, and of the junk, of each query (`_lists.rows`); None where classes say what is found.
+        by_domain: whether super-classes are domains, and results come one a domain.
+        further_labels: row -> labels of `Image.further_names`, of classes that occur; empty where no image has any.
         boxes: float32 `(N, 4)` of `Image.box`, NaN for a whole image; None where no image has a box.
         fingerprint: `sha256` of all names and sizes of the data set, of names and `times`, number of `files` and `bytes`, `by_content`.
         class_lists: split -> its classes in lines, see `datasets._files.Files.class_lists`.
@@ -296,6 +300,10 @@ class ImageSet(torch.utils.data.Dataset):
         self.n_classes = len(self.avail_classes)
         self.class_names = {label: class_name for class_name, label in labels.items()}
         self.super_labels = {labels[image.class_name]: image.super_name for image in of_class}
+        self.by_domain = False
+        self.further_labels = {
+            row: [labels[name] for name in image.further_names if name in labels] for row, image in enumerate(images) if image.further_names
+        }
         self.lineages = {(image.class_name, image.super_name, *image.higher_names) for image in of_class}
         self.paths = [path for path, _ in self.image_list]
         self.is_query = np.fromiter((image.is_query for image in images), bool, len(images))

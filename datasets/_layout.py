@@ -27,6 +27,7 @@ class Reading:
     notes: list[str] = field(default_factory=list)
     made: bool = False  # made by this program: no check for copies and transparency
     lists: Lists | None = None  # what each query is to find; None: the images of its class
+    by_domain: bool = False  # super-classes are domains: results come one a domain
 
 
 @dataclass(frozen=True)

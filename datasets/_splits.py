@@ -15,6 +15,7 @@ from datasets._schemes import Classes, share
 from utilities.errors import UserError
 from utilities.flags import has_folds
 
+DEFAULT_SOURCE_PATH = "./Datasets"
 KEEP_ROLES = ("half", "predefined")  # schemes whose test set is the data set's own
 
 
@@ -154,15 +155,11 @@ def _has_split(module) -> bool:
     return hasattr(module, "PUBLISHED")
 
 
-def build(
-    name: str, module, opt, source: Path, input_size: int | None, fold: int = 0, interpolation: str | None = None
-) -> dict[str, ImageSet | None]:
-    """The four splits of a data set, in one fold of `--split_scheme`.
+def checked(name: str, module, opt, root: Path) -> tuple[_layout.Reading, Classes, tuple, list, str | None]:
+    """A data set's reading, its classes, its `parts`, its images of no class, and how it differs from the published one (None: it does not).
 
-    Raises UserError where it is missing, or not the published one and `--allow_partial_dataset` is not given.
+    Raises UserError where it differs and `--allow_partial_dataset` is not given.
     """
-    check(opt, module)
-    root = locate(name, module, opt, source)
     reading = module.read(opt, root)
     classes: Classes = {}
     for image in reading.images:
@@ -178,7 +175,19 @@ def build(
             fetch = f"fetch it anew ({module.DOWNLOAD.alternatives})" if hasattr(module, "DOWNLOAD") else "mend the list or the files"
             raise UserError(f"{partial}. It is incomplete or has stray files: {fetch}, or go on with --allow_partial_dataset")
         print(f"WARNING: {partial}. Results do not compare with published ones (--allow_partial_dataset)", file=sys.stderr)
+    return reading, classes, published, of_none, partial
 
+
+def build(
+    name: str, module, opt, source: Path, input_size: int | None, fold: int = 0, interpolation: str | None = None
+) -> dict[str, ImageSet | None]:
+    """The four splits of a data set, in one fold of `--split_scheme`.
+
+    Raises UserError where it is missing, or not the published one and `--allow_partial_dataset` is not given.
+    """
+    check(opt, module)
+    root = locate(name, module, opt, source)
+    reading, classes, published, of_none, partial = checked(name, module, opt, root)
     if opt.evaluate_all or getattr(module, "TEST_ONLY", False):
         training, validation, testing = None, None, _images_of(classes if reading.lists is None else published[2])
     else:
@@ -211,7 +220,7 @@ def build(
         splits[split] = None if images is None else ImageSet(images, transform, pixels, name, split, root, numbers, read, read.text)
         if images is not None:
             splits[split].partial, splits[split].notes, splits[split].fingerprint = partial, notes, fingerprint
-            splits[split].class_lists = class_lists
+            splits[split].class_lists, splits[split].by_domain = class_lists, reading.by_domain
             if split == "testing" and draws is not None:
                 splits[split].draw_roles(np.pad(draws, ((0, 0), (0, len(of_none))), constant_values=True))
             if split == "testing" and reading.lists is not None:
@@ -235,6 +244,11 @@ def _notes(reading, files: _files.Files, splits: dict, opt) -> list[str]:
             notes.append(f"there are images with transparency: white stands behind them, as behind {transparent}")
         notes += [_files.repeated(splits), _files.copies_found(*files.copies(), splits)]
     return [note for note in notes if note is not None]
+
+
+def source_of(module, opt) -> Path:
+    """The parent folder of a data set by the flags, else its default."""
+    return Path(opt.source_path or getattr(module, "default_source_path", lambda: DEFAULT_SOURCE_PATH)()).expanduser()
 
 
 def locate(name: str, module, opt, source: Path) -> Path:

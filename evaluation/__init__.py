@@ -224,11 +224,15 @@ def _score(embedded: dict, opt, runtime) -> dict:
 
 
 def over_draws(draws, names: list[str], about: dict) -> dict:
-    """Metric -> value. `draws`: lists of spaces. Metrics that search are means over all draws; the others are those of the first."""
+    """Metric -> value, the mean over the spaces of a draw; `<domain>/<metric>` -> its value there, where these are of domains.
+
+    `draws`: lists of spaces. Metrics that search are means over all draws; the others are those of the first.
+    """
     found, searching = [], [name for name in names if metrics.searches(name)]
     for parts in draws:
         values = [part.compute(searching if found else names, **about) for part in parts]
         found.append({name: _mean([one[name] for one in values]) for name in values[0]})
+        found[-1] |= {f"{part.domain}/{name}": value for part, own in zip(parts, values, strict=True) if part.domain for name, value in own.items()}
         if not searching:
             break
     return {name: _mean([values[name] for values in found if name in values]) for name in found[0]}

@@ -27,7 +27,8 @@ class Space(NamedTuple):
     compare these. above `(N, L - 1)`, reference_above `(M, L - 1)`: labels of the coarser levels, for metrics that compare levels.
     lists: protocol -> positives and junk of each query in the reference, in place of classes and sequences; a protocol "" has no name.
     parents `(N,)`, reference_parents `(M,)`: super-classes; a query searches only its own. pool: the images of class-wise numbers, where
-    these are not the queries. Features are None before anything is embedded, and for a super-class whose images are all gallery.
+    these are not the queries. domains `(N,)`: names; each domain's queries are measured by themselves. domain: that of all queries.
+    further: query -> labels whose images it is to find beside those of its own. Features are None before anything is embedded, and for a super-class whose images are all gallery.
     """
 
     features: np.ndarray | None
@@ -44,6 +45,9 @@ class Space(NamedTuple):
     parents: np.ndarray | None = None
     reference_parents: np.ndarray | None = None
     pool: "Space | None" = None
+    domains: np.ndarray | None = None
+    domain: str | None = None
+    further: dict[int, list[int]] | None = None
 
     def lists_of(self, protocol: str | None = None) -> metrics.Lists | None:
         """The lists of a protocol, by default of the first; None where classes say what is found."""
@@ -54,7 +58,7 @@ class Space(NamedTuple):
 
         Lists are those of a protocol, by default of the first.
         """
-        apart = ("parents", "reference_parents", "pool", "above", "reference_above")
+        apart = ("parents", "reference_parents", "pool", "above", "reference_above", "domains", "domain", "further")
         found = {name: value for name, value in self._asdict().items() if name not in apart}
         found["lists"] = self.lists_of(protocol)
         if levels and self.gallery_above() is not None and self.above is not None:
@@ -107,12 +111,17 @@ class Space(NamedTuple):
         classes = self.labels + apart * self.parents, reference_labels + apart * self.reference_parents
         return metrics.findable(*classes, *others)[0], metrics.findable(self.parents, self.reference_parents, *others)[0]
 
+    def gallery_parents(self) -> np.ndarray | None:
+        """Super-classes `(M,)` of the reference; None without."""
+        return self.parents if self.reference_labels is None else self.reference_parents
+
     def gallery_above(self) -> np.ndarray | None:
         """Labels `(M, L - 1)` of the coarser levels of the reference; None without."""
         return self.above if self.reference_labels is None else self.reference_above
 
     def part(self, rows: np.ndarray, kept: np.ndarray) -> "Space":
         """The space of the queries `rows` and the part `kept` of their reference, both ascending indices; with lists that is all of it."""
+        whole = len(kept) == len(self.gallery()[1])  # a large reference is not copied
         found = Space(
             self.features[rows], self.labels[rows], query_sequences=taken(self.query_sequences, rows), groups=taken(self.groups, rows),
             lists=self.lists and {protocol: lists.part(rows) for protocol, lists in self.lists.items()},
@@ -122,9 +131,9 @@ class Space(NamedTuple):
             return found
         reference, labels, exclude = self.gallery()
         places = galleries.places_in(kept, len(labels))[exclude[rows]]
-        sequences, above = taken(self.gallery_sequences(), kept), taken(self.gallery_above(), kept)
+        reference, labels, sequences, above = (taken(of, None if whole else kept) for of in (reference, labels, self.gallery_sequences(), self.gallery_above()))
         return found._replace(
-            reference=reference[kept], reference_labels=labels[kept], exclude=places, reference_sequences=sequences, reference_above=above
+            reference=reference, reference_labels=labels, exclude=places, reference_sequences=sequences, reference_above=above
         )
 
 
@@ -164,6 +173,7 @@ def check(datasets: dict, opt) -> None:
             raise UserError(f"{flag}: --dataset {dataset.name} knows no super-classes; {those}")
     galleries.check(datasets, measured)
     _check_lists({split: datasets[split] for split in measured}, opt)
+    _check_domains({split: datasets[split] for split in measured}, opt)
     if opt.tester == INSIDE_PARENTS:
         for split in measured:
             found = set().union(*(_names_of(datasets[source], deepest, "gallery") for source in sources_of(split, measured, opt)))
@@ -193,6 +203,22 @@ def _check_lists(datasets: dict, opt) -> None:
                 raise UserError(f"--{flag} {value}: lists, or --eval_relevance, say what a query of --dataset {dataset.name} finds, in its own gallery: take {needed}")
         if not dataset.n_classes:
             metrics.refuse_class_wise(opt.evaluation_metrics)
+
+
+def _check_domains(datasets: dict, opt) -> None:
+    """Raise UserError for flags that do not go with results one a domain."""
+    for split, dataset in datasets.items():
+        if not getattr(dataset, "by_domain", False):
+            continue
+        of_dataset = f"--dataset {dataset.name} is measured domain by domain"
+        if (name := _grouping(opt)) is not None:
+            raise UserError(f"--evaluation_metrics {name}: {of_dataset}, and one has a single super-class: leave it out")
+        for flag, value, needed in (("eval_relevance", getattr(opt, "eval_relevance", None), None), *(
+            (("eval_reference_set", opt.eval_reference_set, SELF), ("label_hierarchy_level", opt.label_hierarchy_level, 0)) if dataset.further_labels else ()
+        )):  # fmt: skip
+            if value != needed:
+                why = f"queries of {split} show several classes" if needed is not None else "its classes say what is found"
+                raise UserError(f"--{flag} {value}: {of_dataset}, and {why}: leave it out")
 
 
 def _names_of(dataset, level: int, role: str) -> set:
@@ -275,9 +301,9 @@ def reference_sizes(sizes: dict, opt) -> set[int]:
 
 
 def build(embedded: dict, evaltype: str, opt) -> dict[str, list[Space]]:
-    """Split -> its spaces, for the splits `scored`: one, or with `--tester same_parent_label` one for each super-class."""
+    """Split -> its spaces, for the splits `scored`: one, or one for each domain, or with `--tester same_parent_label` for each super-class."""
     compared = compare(embedded, evaltype, opt)
-    return {split: _inside_parents(compared[split].space) for split in scored(embedded, opt)}
+    return {split: _parts(compared[split].space) for split in scored(embedded, opt)}
 
 
 def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
@@ -312,6 +338,7 @@ def plans(images: dict, opt) -> dict[str, Compared]:
     parents = _codes(images, level + 1, opt)[0] if opt.tester == INSIDE_PARENTS else dict.fromkeys(images)
     of_all = galleries.roles_of_all(images)
     above = _above(images, opt) if _comparing_levels(opt) else dict.fromkeys(images)
+    domains = {split: _domains(one) for split, one in images.items()}
     by_images, found = (labels, galleries.numbers(of_all), parents, above), {}
     for split, own in of_all.items():
         sources = sources_of(split, measured, opt)
@@ -319,8 +346,9 @@ def plans(images: dict, opt) -> dict[str, Compared]:
         kept = [of_all[source].gallery for source in sources]
         its_labels, its_sequences, its_parents, its_above = (taken(values[split], own.queries) for values in by_images)
         space = Space(
-            None, its_labels, query_sequences=its_sequences, lists=_lists(own, opt), above=its_above, parents=its_parents, reference_parents=its_parents
-        )
+            None, its_labels, query_sequences=its_sequences, lists=_lists(own, opt), above=its_above, parents=its_parents, reference_parents=its_parents,
+            domains=taken(domains[split], own.queries), further=_further(images[split].dataset, own),
+        )  # fmt: skip
         if opt.eval_reference_set != SELF or own.differ:
             rows = {source: np.arange(own.size) if source == split else np.full(of_all[source].size, -1) for source in sources}
             joined = [
@@ -331,9 +359,24 @@ def plans(images: dict, opt) -> dict[str, Compared]:
             reference = dict(zip(("reference_labels", "reference_sequences", "reference_parents", "reference_above"), joined, strict=True))
             space = space._replace(exclude=exclude, **reference)
         if own.pool is not None:
-            space = space._replace(pool=Space(None, labels[split][own.pool], parents=taken(parents[split], own.pool)))
+            space = space._replace(pool=Space(None, labels[split][own.pool], parents=taken(parents[split], own.pool), domains=taken(domains[split], own.pool)))
         found[split] = Compared(space, names[split], sources, own.queries, kept, own.pool)
     return found
+
+
+def _domains(images) -> np.ndarray | None:
+    """`(N,)` names of the images' domains, "" for a distractor; None where results do not come one a domain."""
+    if not getattr(images.dataset, "by_domain", False):
+        return None
+    names = {**images.dataset.super_labels, -1: ""}
+    return np.array([names[label] for label in images.labels.tolist()])
+
+
+def _further(dataset, own: galleries.Roles) -> dict[int, list[int]]:
+    """Query, numbered among the queries, -> labels of its further classes."""
+    further = getattr(dataset, "further_labels", None) or {}
+    places = galleries.places_in(taken(np.arange(own.size), own.queries), own.size)
+    return {int(places[row]): labels for row, labels in further.items() if places[row] >= 0}
 
 
 def _lists(own: galleries.Roles, opt) -> dict[str, metrics.Lists] | None:
@@ -414,10 +457,43 @@ def _above(images: dict, opt) -> dict[str, np.ndarray]:
     return {split: np.stack([codes[split] for codes in levels], 1) for split in images}
 
 
+def _parts(space: Space) -> list[Space]:
+    """The spaces that are measured by themselves; the space itself where it is one."""
+    return _of_domains(space) if space.domains is not None else [space] if space.parents is None else _inside_parents(space)
+
+
+def _of_domains(space: Space) -> list[Space]:
+    """A space for each domain: its queries, which search in the whole reference, or, where super-classes are given, in that of their own."""
+    whole, parts = space.whole(), []
+    for domain in np.unique(whole.domains).tolist():
+        rows, inside = np.flatnonzero(space.domains == domain), np.flatnonzero(whole.domains == domain)
+        if not len(rows):
+            part = Space(None, None)
+        elif space.parents is None:
+            part = space.part(rows, np.arange(len(space.gallery()[1])))
+        else:
+            part = space.part(rows, np.flatnonzero(space.gallery_parents() == space.parents[rows[0]]))
+        pool = None if space.pool is None else Space(whole.features[inside], whole.labels[inside])
+        parts.append(_with_further(part._replace(domain=domain, pool=pool), space, rows))
+    return parts
+
+
+def _with_further(part: Space, space: Space, rows: np.ndarray) -> Space:
+    """The part of `space` with lists, where a query among its `rows` is to find the images of several classes."""
+    if not any(row in space.further for row in rows.tolist()):
+        return part
+    _, labels, exclude = part.gallery()
+    order = np.argsort(labels, kind="stable")
+    starts, stops = (np.searchsorted(labels[order], range(labels.max() + 2), side) for side in ("left", "right"))
+    positives = []
+    for row, own, label in zip(rows.tolist(), exclude.tolist(), part.labels.tolist(), strict=True):
+        found = np.concatenate([order[starts[one] : stops[one]] for one in {label, *space.further.get(row, ())} if one < len(starts)])
+        positives.append(np.sort(found[found != own]))
+    return part._replace(lists={"": metrics.Lists.of(positives)})
+
+
 def _inside_parents(space: Space) -> list[Space]:
-    """A space for each super-class, with its queries and its reference; the whole space where there are no super-classes."""
-    if space.parents is None:
-        return [space]
+    """A space for each super-class, with its queries and its reference."""
     whole, parts = space.whole(), []
     for parent in np.unique(whole.parents):  # each is a space of its own, searched and clustered by itself
         rows, inside = np.flatnonzero(space.parents == parent), np.flatnonzero(whole.parents == parent)

@@ -90,6 +90,18 @@ def direction(metric: str) -> bool | None:
         return None
 
 
+def domain_of(metric: str) -> str | None:
+    """The domain of a metric that may come one a domain: the part of its name before the metric's own."""
+    return metric.rpartition("/")[0].rpartition("/")[2] or None
+
+
+def of_domain(split: str, metric: str, available) -> bool:
+    """Whether a recorded metric is of one domain: the mean over the domains, without its name, is recorded too."""
+    above, _, plain = metric.rpartition("/")
+    evaltype = above.rpartition("/")[0]
+    return bool(above) and (split, f"{evaltype}/{plain}" if evaltype else plain) in available
+
+
 def is_structure(metric: str) -> bool:
     """Whether a metric describes the space rather than rates it: dists, rho, alignment, uniformity."""
     return metrics.group(metric.rpartition("/")[2]) in ("dists", "rho_spectrum", "alignment", "uniformity")
@@ -113,12 +125,28 @@ def recorded(runs: list[RecordedRun]) -> dict[tuple[str, str], None]:
 
 
 def performance(available) -> list[Column]:
-    """The columns that rate a space: on test, else on validation, else on training data."""
+    """The columns that rate a space: on test, else on validation, else on training data; of several domains their means."""
     for split in ("test", "val", "train"):
-        found = [column(s, metric) for s, metric in available if s == split and not is_structure(metric) and direction(metric) is not None]
+        found = [column(s, metric) for s, metric in _rating(available) if s == split and not of_domain(s, metric, available)]
         if found:
             return sorted(found, key=lambda c: (c.metric.rpartition("/")[0], _order(c.metric)))
     return []
+
+
+def by_domain(available) -> dict[str, list[Column]]:
+    """Domain -> its columns on test, else on validation."""
+    found = {}
+    for split in ("test", "val"):
+        for s, metric in _rating(available):
+            if s == split and of_domain(s, metric, available):
+                found.setdefault(domain_of(metric), []).append(column(s, metric))
+        if found:
+            break
+    return found
+
+
+def _rating(available) -> list[tuple[str, str]]:
+    return [(split, metric) for split, metric in available if not is_structure(metric) and direction(metric) is not None]
 
 
 def _order(metric: str):

@@ -3,6 +3,7 @@
 from trainers import _classifier
 from trainers._classifier import CLASSIFIER_LOSS, LOGITS
 from trainers._trainer import METRIC_LOSS
+from utilities.domains import OwnDomain
 
 
 def check(opt) -> None:
@@ -20,11 +21,12 @@ class Trainer(_classifier.ClassifyingTrainer):
 
     def __init__(self, opt, network, criterion):
         super().__init__(opt, network, criterion)
-        self.classifier_loss = _classifier.loss_of(opt, opt.n_classes)
+        self.classifier_loss, self.own_domain = _classifier.loss_of(opt, opt.n_classes), OwnDomain(getattr(opt, "separate_classifiers", False))
 
     def losses(self, outputs: dict, batch) -> dict:
         """See `trainers._trainer.Trainer.losses`."""
-        return {**super().losses(outputs, batch), CLASSIFIER_LOSS: self.classifier_loss(outputs[LOGITS], batch.labels)}
+        logits = self.own_domain(outputs[LOGITS], batch.labels)
+        return {**super().losses(outputs, batch), CLASSIFIER_LOSS: self.classifier_loss(logits, batch.labels)}
 
     def param_groups(self, opt) -> list[dict]:
         """The classifier at `--classifier_lr` and `--decay`."""

@@ -1,6 +1,7 @@
 """Levels of classes, such as species, genus, family: rows `(N, L)`, column 0 the finest; a class belongs to one class of the next level."""
 
 import numpy as np
+import torch
 
 from utilities.errors import UserError
 
@@ -24,6 +25,14 @@ def of_classes(dataset, of: str) -> np.ndarray:
     codes = np.stack([np.unique(column, return_inverse=True)[1] for column in names.T], 1)
     rows = {name: row for row, name in enumerate(names[:, 0].tolist())}
     return codes[[rows[dataset.class_names[label]] for label in range(dataset.n_classes)]]
+
+
+def domains_of(dataset, of: str) -> torch.Tensor:
+    """The numbers `(C,)` of the domains of a data set's classes, by label. Raises UserError, naming `of`, for a data set without domains."""
+    if not dataset.by_domain:
+        raise UserError(f"{of}: --dataset {dataset.name} has no domains; union and uned have some")
+    names = [dataset.super_labels[label] for label in range(dataset.n_classes)]
+    return torch.from_numpy(np.unique(names, return_inverse=True)[1])
 
 
 def refuse_unnested(levels: np.ndarray, of: str) -> None:

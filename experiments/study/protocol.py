@@ -1,6 +1,4 @@
-"""The methods, stages and lines of Study_Runs.sh, Split_Runs.sh, Baseline_Runs.sh and Recent_Runs.sh, and what their searches chose.
-
-Protocols and results: docs/study.md, study_splits.md and study_recent.md.
+"""The methods, stages and lines of the studies' scripts (<Name>_Runs.sh), and what their searches chose (docs/study*.md).
 
     python -m experiments.study.protocol --choose Training_Results
 
@@ -18,7 +16,7 @@ from utilities.errors import OneLineParser, UserError, one_line_errors
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "experiments/Study_Runs.sh"
-SPLIT_SCRIPT = "Split_Runs.sh"  # beside it
+SPLIT_SCRIPT, UNION_SCRIPT = "Split_Runs.sh", "Union_Runs.sh"  # beside it
 
 
 class Method(NamedTuple):
@@ -52,6 +50,9 @@ CLASSIFIER = Method(  # as FastRetri trains (configs/fastretri_cub200.yaml), in 
     "--classifier_smoothing 0.1 --classifier_smoothing_over others --loss contrastive --batch_mining distance --loss_weights metric_loss=0",
     class_rate="--classifier_lr",
 )
+DOMAINS, UNION_SEEDS = {"emoji_1008": "Emoji", "glyphs": "Glyphs", "food": "Food", "stamps": "Stamps"}, range(3)  # domain -> its name in groups
+UNIVERSAL = {"Joint": "", "Separate": " --separate_classifiers"}  # a classifier for all classes, or one a domain
+UNION_EPOCHS = 4  # of 60 batches: each domain gets the 60 batches of its specialist
 UNLIKE = "--arch timm:tf_efficientnet_lite0_frozen"  # embeddings without a norm, as these methods' authors have them
 RECENT = (  # methods of 2021 to 2024, with their authors' constants (configs/*_r50_cub200.yaml), in the study's batches, width and rates
     Method(
@@ -229,6 +230,17 @@ RECENT_METHODS = Comparison(
 COMPARISONS = (BASELINE, RECENT_METHODS)
 
 
+UNION_OPENING = """\
+#!/bin/sh
+# One embedding for emoji, glyphs, food photographs and stamps: a joint classifier, one a domain, a specialist a domain, the pretrained features; x 3 seeds
+#
+# Protocol and results: docs/study_union.md. `make study-data` and `python -m experiments.study.data --union` fetch the data. This file is
+# written by experiments/study/protocol.py. With OMP_NUM_THREADS=1:
+#   python -m launch experiments/Union_Runs.sh --jobs 2
+datapath=${datapath:-./Datasets}  # what these commands filled, without spaces
+"""
+
+
 def variable(kind: str, data: Data, method: Method) -> str:
     """The name of a choice in the file: `rate_emoji_triplet`, `cp_emoji_triplet`."""
     return f"{kind}_{data.name}_{method.name}".lower()
@@ -302,6 +314,18 @@ def split_script(chosen: dict[str, str]) -> str:
     return "\n".join([SPLIT_OPENING, *lines, ""])
 
 
+def union_script() -> str:
+    """The text of Union_Runs.sh; seed after seed, so that what has run so far is whole comparisons."""
+    places = [name if name == "glyphs" else f"folder:$datapath/{name}" for name in DOMAINS]
+    start = f"python main.py --config study_union --union {' '.join(places)} --source_path $datapath --weights $datapath/efficientnet_lite0.safetensors"
+    start += " --project Study --group"
+    lines = [f"{start} Union_Features --seed 0 --arch timm:tf_efficientnet_lite0_normalize --embed_dim 0 --freeze_backbone --n_epochs 1 --iterations_per_epoch 1"]
+    for seed in UNION_SEEDS:
+        lines += [f"{start} Union_{name} --seed {seed} --n_epochs {UNION_EPOCHS} --save_interval {UNION_EPOCHS}{flags}" for name, flags in UNIVERSAL.items()]
+        lines += [f"{start} Union_Specialist_{name} --seed {seed} --n_epochs 1 --separate_classifiers --data_domains {domain}" for domain, name in DOMAINS.items()]
+    return "\n".join([UNION_OPENING, *lines, ""])
+
+
 def choices(text: str) -> dict[str, str]:
     """Variable -> value of the choices that the text of a file marks as made."""
     found = re.findall(r'^((?:rate|cp|baseline|recent)_\w+)="?(?:--lr )?([\d.]+).*$', text, re.MULTILINE)
@@ -363,6 +387,7 @@ def main(argv=None) -> None:
     options.script.with_name(SPLIT_SCRIPT).write_text(split_script(chosen), encoding="utf-8")
     for one in COMPARISONS:
         options.script.with_name(one.script).write_text(one.text(chosen), encoding="utf-8")
+    options.script.with_name(UNION_SCRIPT).write_text(union_script(), encoding="utf-8")
     print(f"{options.script} is written, {len(chosen)} of {len(searches())} values are chosen")
 
 

@@ -47,7 +47,7 @@ def row(run: RecordedRun, usual: dict) -> dict[str, str]:
     }  # fmt: skip
     for split, metric in series.keys:
         values = series.of(split, metric)[at]
-        if "/" not in metric and np.isfinite(values).all() and (split != "train" or "@" in metric or metric == "map_r"):
+        if ("/" not in metric or split == "test") and np.isfinite(values).all() and (split != "train" or "@" in metric or metric == "map_r"):
             cells[f"{split}/{metric}"] = " ".join(f"{value:.6g}" for value in values)
     if (queries := paired.of_run(run)) is not None:
         _, classes = np.unique(queries.classes, return_inverse=True)

@@ -4,14 +4,17 @@
     python -m experiments.study.tables --of baseline --runs experiments/study/baseline_runs.csv --write docs/study.md
     python -m experiments.study.tables --of splits --runs experiments/study/split_runs.csv --write docs/study_splits.md
     python -m experiments.study.tables --of recent --runs experiments/study/recent_runs.csv --write docs/study_recent.md
+    python -m experiments.study.tables --of union --runs experiments/study/union_runs.csv --write docs/study_union.md
 
-The second is of Baseline_Runs.sh: a classifier beside the study's best losses. The third is of Split_Runs.sh: what another split of the
-classes changes. The fourth is of Recent_Runs.sh: methods of 2021 to 2024 beside the study's best losses. --runs takes folders of runs, whose other runs are left out, and files of `raw.py`.
+--of names the script: Study_Runs.sh without it, else Baseline_Runs.sh (a classifier beside the study's best losses), Split_Runs.sh (what
+another split of the classes changes), Recent_Runs.sh (methods of 2021 to 2024 beside the study's best losses) and Union_Runs.sh (one
+embedding for four domains). --runs takes folders of runs, whose other runs are left out, and files of `raw.py`.
 
 A thin client of results/, which groups runs and tests differences. No number is shown for a data set whose runs are not all finished: the
 finished part was not drawn at random, so it is no smaller study. Without any run of a data set, its part of the page stays as it is.
 """
 
+import functools
 import itertools
 import math
 import shutil
@@ -36,7 +39,8 @@ R_AT_1, MAP_R, RHO = columns.column("test", "e_recall@1"), columns.column("test"
 ON_VALIDATION = columns.column("val", "e_recall@1")
 BY_COSINE = [columns.column("test", "c_recall@1"), columns.column("test", "c_map_r")]  # classifiers are trained and judged so
 COMPARISONS = {one.name.lower(): one for one in protocol.COMPARISONS}
-OTHERS = {"splits": "Split", **{key: one.name for key, one in COMPARISONS.items()}}  # how the groups of the other scripts' runs begin
+UNION = "Union"  # name of the results of Union_Runs.sh on its page
+OTHERS = {"splits": "Split", "union": UNION, **{key: one.name for key, one in COMPARISONS.items()}}  # how the groups of the other scripts' runs begin
 ASKED = (0.5, 1.0, 2.0)  # points: the differences whose number of seeds is stated
 RESTS = {"val": 0.5, "train": 1.0}  # points of R@1: the pilot has converged once the best so far rises by no more on either split
 MARKS = (
@@ -296,6 +300,49 @@ def comparison_part(one: protocol.Comparison, runs: list) -> str:
     return "\n\n".join(map(_markdown, shown))
 
 
+def union_part(runs: list) -> str:
+    """What the runs of Union_Runs.sh say, as Markdown; without all of them, how many there are."""
+    names = {f"{UNION}_{name}" for name in (*protocol.UNIVERSAL, *(f"Specialist_{name}" for name in protocol.DOMAINS.values()))}
+    of = {(run.group, run.seed): run for run in runs if run.problem is None}
+    wanted = [(f"{UNION}_Features", 0), *itertools.product(sorted(names), protocol.UNION_SEEDS)]
+    if (done := sum(key in of for key in wanted)) < len(wanted):
+        return f"**Not run to its end**: {done} of {len(wanted)} runs are finished. Until all are, no number of them is shown."
+    return "\n\n".join(_markdown(table) for metric in ("e_recall@1", "mmp@5") for table in _union_tables(of, metric))
+
+
+def _union_tables(of: dict, metric: str) -> list[Table]:
+    """One metric: each way of training on each domain; differences of these, paired by seed; each specialist on each domain."""
+    of_metric = columns.column("test", metric)
+    heads, domains = [*protocol.DOMAINS.values(), "mean"], protocol.DOMAINS
+
+    def values(group: str, seeds) -> np.ndarray:  # (seeds, domains)
+        return np.array([[columns.value(of[f"{UNION}_{group}", seed], columns.column("test", f"{domain}/{metric}"), LAST) for domain in domains] for seed in seeds])
+
+    specialists = [values(f"Specialist_{name}", protocol.UNION_SEEDS) for name in domains.values()]
+    rows = {"Specialists": np.stack([own[:, place] for place, own in enumerate(specialists)], 1)}
+    rows |= {name: values(name, protocol.UNION_SEEDS) for name in protocol.UNIVERSAL} | {"Features": values("Features", [0])}
+    rows = {name: 100 * np.column_stack([found, found.mean(1)]) for name, found in rows.items()}
+    plain = Table(f"union_{metric}", f"{of_metric.title}: queries of a domain in the index of all", ["training", "seeds", *(f"{head} [%]" for head in heads)])
+    for name, found in rows.items():
+        plain.add([_text(name), _text(str(len(found))), *(_with_interval(column) for column in found.T)])
+    plain.notes = ["In brackets: 95 % t-interval of the seeds' mean. Specialists: each domain by the network of its own. Features: the pretrained network as it is, 1,280 dimensions."]
+    less = Table(f"union_{metric}_differences", f"{of_metric.title}: differences, paired by seed", ["difference", *(f"{head} [points]" for head in heads)])
+    for one, other in (("Separate", "Joint"), ("Joint", "Specialists"), ("Separate", "Specialists"), ("Joint", "Features"), ("Separate", "Features")):
+        less.add([_text(f"{one} less {other}"), *(_with_interval(column, sign=True) for column in (rows[one] - rows[other]).T)])
+    less.notes = [f"In brackets: 95 % t-interval over {len(protocol.UNION_SEEDS)} seeds, of the runs alone: the classes and images are the same in all."]
+    away = Table(f"union_{metric}_specialists", f"{of_metric.title} of each specialist on each domain", ["trained on", *(f"{head} [%]" for head in heads)])
+    for name, found in zip(domains.values(), specialists, strict=True):
+        away.add([_text(name), *(_with_interval(column) for column in 100 * np.column_stack([found, found.mean(1)]).T)])
+    return [plain, less, away]
+
+
+def _with_interval(values: np.ndarray, sign: bool = False) -> Cell:
+    """The mean of values `(seeds,)` and its 95 % t-interval; of a single one none. `sign`: of differences."""
+    mean, n, sign = float(values.mean()), len(values), "+" * sign
+    half = t_quantile(n - 1) * values.std(ddof=1) / math.sqrt(n) if n > 1 else 0.0
+    return _text(f"{mean:{sign}.2f}" + f" [{mean - half:{sign}.2f}, {mean + half:{sign}.2f}]" * (n > 1))
+
+
 def figure(there: list[Group], data: Data, folder: Path) -> str:
     """Write R@1 on test against rho of training, one point per group, to `folder`. Returns the Markdown line that shows it."""
     name = f"study_{data.name.lower()}.png"
@@ -346,6 +393,22 @@ def put(page: Path, name: str, text: str) -> None:
     page.write_text(f"{head}{start}\n\n{text}\n\n{end}{rest.split(end)[1]}", encoding="utf-8")
 
 
+def _asked(runs: list, files: list[Path], options) -> dict[str, str]:
+    """Part of the page -> its results, by `--of`."""
+    folder = options.write and options.write.parent
+    if options.of in WHOLE:
+        name, part_of = WHOLE[options.of]
+        return {name: part_of(runs)} if runs else {}
+    if options.of == "splits":
+        return split_sections(runs, raw.queries(files[0]) if files else paired.of_groups, folder)
+    return sections(runs, protocol.choices(protocol.SCRIPT.read_text(encoding="utf-8")), options.draws, folder)
+
+
+WHOLE = {"union": (UNION, union_part)} | {  # results that are one part of a page, whatever the data
+    key: (one.name, functools.partial(comparison_part, one)) for key, one in COMPARISONS.items()
+}
+
+
 def main(argv=None) -> None:
     """Read the runs, write or print the section."""
     parser = OneLineParser(prog="experiments.study.tables", allow_abbrev=False, description=__doc__.partition("\n")[0])
@@ -365,14 +428,8 @@ def main(argv=None) -> None:
     folders = [name for name in options.runs if not name.endswith(".csv")]
     runs = [run for file in files for run in raw.read(file)] + (collect.collect(folders, [])[0] if folders else [])
     runs = [run for run in runs if options.of == next((of for of, begin in OTHERS.items() if run.group.startswith(begin)), "losses")]
-    folder = options.write and options.write.parent
-    names = [COMPARISONS[options.of].name] if options.of in COMPARISONS else [data.name for data in protocol.DATA]
-    if options.of in COMPARISONS:
-        found = {names[0]: comparison_part(COMPARISONS[options.of], runs)} if runs else {}
-    elif options.of == "splits":
-        found = split_sections(runs, raw.queries(files[0]) if files else paired.of_groups, folder)
-    else:
-        found = sections(runs, protocol.choices(protocol.SCRIPT.read_text(encoding="utf-8")), options.draws, folder)
+    names = [WHOLE[options.of][0]] if options.of in WHOLE else [data.name for data in protocol.DATA]
+    found = _asked(runs, files, options)
     for name in [name for name in names if name not in found]:
         print(f"{name}: no run of it in {', '.join(options.runs)}" + ("; its results stay as they are" if options.write else ""))
     for name, text in found.items():

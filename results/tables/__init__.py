@@ -14,14 +14,14 @@ notes.py      notes below tables, shared by several
 from results.tables.beside import comparison, from_ledger
 from results.tables.folds import cross_validation
 from results.tables.progressions import progressed
+from results.tables.ratings import by_domain, left_out, reidentification, shared, single, values
 from results.tables.ratings import conditions as settings
-from results.tables.ratings import left_out, reidentification, shared, single, values
 from results.tables.seeds import plan, power, ranks
 from results.tables.selection import on_average, optimism
 from results.tables.space import beside_twins, correlation, correlations, regularised, structure
 from results.tables.splits import all_of as of_splits
 
 __all__ = [
-    "beside_twins", "comparison", "correlation", "correlations", "cross_validation", "from_ledger", "left_out", "of_splits", "on_average", "optimism", "plan", "power", "progressed", "ranks",
+    "beside_twins", "by_domain", "comparison", "correlation", "correlations", "cross_validation", "from_ledger", "left_out", "of_splits", "on_average", "optimism", "plan", "power", "progressed", "ranks",
     "regularised", "reidentification", "settings", "shared", "single", "structure", "values",
 ]  # fmt: skip

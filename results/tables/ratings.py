@@ -66,6 +66,16 @@ def reidentification(found: list[Group], ddof: int) -> Table | None:
     return table
 
 
+def by_domain(found: list[Group], ddof: int) -> list[Table]:
+    """A table for each domain of a data set of several; their means are in that of the data set."""
+    made = []
+    for domain, shown in columns.by_domain(columns.recorded([run for group in found for run in group.counted])).items():
+        table = single(found, shown, SELECTED, ddof)
+        table.name, table.title = f"{found[0].dataset}_{domain}", f"{found[0].dataset}, {domain}: values of the selected epoch"
+        made.append(table)
+    return made
+
+
 def shared(found: list[Group], shown: dict[str, list[Column]], how: str, ddof: int) -> Table:
     """The table over all data sets: methods x (data set, metric), each data set ranked by itself.
 

@@ -88,3 +88,39 @@ def test_a_comparison_is_shown_whole_or_not(one, tmp_path):
     tables.main(command)
     count = len(one.groups()) * len(protocol.SEEDS)
     assert f"{count - 1} of {count} runs are finished" in page.read_text() and one.groups()[1] not in page.read_text()
+
+
+def test_one_embedding_for_many_domains(tmp_path):
+    """Nothing is shown of a part of the runs; means, intervals and differences by seed are those of the runs, from folders and from the file."""
+    page, level = tmp_path / "page.md", {}
+    names = ["Joint", "Separate", *(f"Specialist_{name}" for name in protocol.DOMAINS.values())]
+    for place, (name, seed) in enumerate([("Features", 0), *itertools.product(names, protocol.UNION_SEEDS)]):
+        values = (0.2 + 0.15 * np.arange(4) + 0.1 * np.random.default_rng(place).random(4)).tolist()
+        level[name, seed] = values
+        found = [(1, "test", metric, float(np.mean(values))) for metric in ("e_recall@1", "mmp@5")]
+        found += [(1, "test", f"{domain}/{metric}", value) for domain, value in zip(protocol.DOMAINS, values, strict=True) for metric in ("e_recall@1", "mmp@5")]
+        folder = make_run(tmp_path / "runs", f"Union_{name}", seed, found=found, epochs=1, dataset="union")
+        (folder / "summary.json").write_text('{"seconds": 12.34}')
+    page.write_text("\n".join(marks.format(tables.UNION) for marks in tables.MARKS))
+    raw.main(["--runs", str(tmp_path / "runs"), "--filter", "^Union", "--write", str(tmp_path / "runs.csv")])
+    tables.main(["--of", "union", "--runs", str(tmp_path / "runs.csv"), "--write", str(page)])
+    text = page.read_text()
+    tables.main(["--of", "union", "--runs", str(tmp_path / "runs"), "--write", str(page)])
+    assert page.read_text() == text
+    joint = np.array([level["Joint", seed] for seed in protocol.UNION_SEEDS])
+    own = np.array([[level[f"Specialist_{name}", seed][number] for number, name in enumerate(protocol.DOMAINS.values())] for seed in protocol.UNION_SEEDS])
+    for number in range(4):
+        difference = 100 * (joint - own)[:, number]
+        half = 4.302653 * difference.std(ddof=1) / np.sqrt(3)  # Student's t quantile of two degrees of freedom
+        assert f"{difference.mean():+.2f} [{difference.mean() - half:+.2f}, {difference.mean() + half:+.2f}]" in text
+        assert f"| {100 * joint[:, number].mean():.2f} [" in text and f"| {100 * level['Features', 0][number]:.2f} |" in text
+    assert f"| {100 * own.mean():.2f} [" in text
+    shutil.rmtree(tmp_path / "runs/union/Union_Joint_s1")
+    tables.main(["--of", "union", "--runs", str(tmp_path / "runs"), "--write", str(page)])
+    assert "18 of 19 runs are finished" in page.read_text() and "| Joint" not in page.read_text()
+
+
+def test_the_script_of_the_domains_is_what_the_protocol_writes():
+    text = protocol.SCRIPT.with_name(protocol.UNION_SCRIPT).read_text()
+    lines = [line for line in text.splitlines() if line.startswith("python")]
+    assert protocol.union_script() == text and len(lines) == len(set(lines)) == 1 + 3 * (2 + 4)

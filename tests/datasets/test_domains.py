@@ -1,0 +1,365 @@
+"""Data sets of several domains: union of any, and the official layout of UnED in small; samplers of domains; results one a domain."""
+
+import itertools
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import criteria
+import datasampler
+import datasets
+import evaluation
+import main
+import metrics
+import parameters
+import trainers
+from datasets import uned
+from datasets._layout import Published
+from evaluation import spaces
+from results import collect, columns, groups, roles, tables
+from tests import builders
+from tests.datasets import layouts
+from tests.datasets.layouts import refused
+from training.runtime import Runtime
+from utilities.domains import OwnDomain
+
+SIZES = {"food2k": 2, "cars": 3, "sop": 2, "inshop": 2, "inat": 2, "met": 2, "gldv2": 2, "rp2k": 2}  # classes of a split
+
+
+def make_uned(path):
+    """Two images of each class; queries apart from the index where they are; a query of gldv2 shows two landmarks; a file of rp2k in Chinese."""
+    root = path / "uned"
+    for domain, n_classes in SIZES.items():
+        for split in ("train", "val", "test", *uned.INDEXES.get(domain, {}).values()):
+            rows = [
+                {"path": f"{domain}/{split}/{c}_{i}{'商' if domain == 'rp2k' else ''}.jpg", "class_id": c if domain != "met" or "train" not in split else c + 50}
+                for c in range(n_classes) for i in range(2)
+            ]  # fmt: skip
+            if domain == "gldv2" and split == "test":
+                rows = [{"path": "gldv2/test/both.jpg", "class_id": [0, 1, 7]}, {"path": "gldv2/test/one.jpg", "class_id": 1}]
+            for row in rows:
+                name = row["path"].replace("商", "#U5546")
+                builders.write_image(root / "images" / name, sum(map(ord, name)), layouts.SIZE)
+            place = root / "info_files" / domain
+            place.mkdir(parents=True, exist_ok=True)
+            (place / f"{split}.json").write_text(json.dumps(rows))
+    return root
+
+
+@pytest.fixture
+def small_uned(tmp_path, monkeypatch):
+    root = make_uned(tmp_path)
+    monkeypatch.setattr(uned, "PUBLISHED", Published((17, None), (34, 44), (32, None), (34, None)))
+    return root
+
+
+def make_union(path):
+    """Two folders whose classes have the same names, and CUB."""
+    for name in ("birds", "cars"):
+        builders.make_folder(path / name, n_classes=6, n_images=3 if name == "birds" else 4, size=layouts.SIZE)
+    builders.make_cub200(path, n_classes=8, n_images=5, size=layouts.SIZE)
+    return ["cub200", f"folder:{path / 'birds'}", f"folder:{path / 'cars'}/"]
+
+
+def test_uned_is_read_as_its_split_files_say(small_uned, capsys):
+    splits = datasets.select("uned", None, small_uned.parent, 8)
+    testing = splits["testing"]
+    assert not capsys.readouterr().err and splits["training"].n_classes == 17 and len(splits["training"]) == 34 and testing.by_domain
+    by_domain = {}
+    for query, gallery, label in zip(testing.is_query, testing.is_gallery, [label for _, label in testing.image_list], strict=True):
+        by_domain.setdefault(testing.super_labels[label], []).append((bool(query), bool(gallery)))
+    assert by_domain["cars"] == [(True, True)] * 6 and sorted(by_domain["inshop"]) == [(False, True)] * 4 + [(True, False)] * 4
+    assert list(splits["validation"].super_labels.values()) == [name for name, count in SIZES.items() for _ in range(count)]
+    (row,) = testing.further_labels
+    assert testing.paths[row].endswith("both.jpg") and [testing.class_names[label] for label in testing.further_labels[row]] == ["gldv2/1"]
+    assert "domain met: training 4 images of 2 classes, validation 8 images of 2 classes, test 8 images of 2 classes" in datasets.describe(splits)
+    (small_uned / "images/cars/test/0_0.jpg").unlink()
+    with refused("1 listed files are missing", "cars/test/0_0.jpg"):
+        datasets.select("uned", None, small_uned.parent, 8)
+    for content, match in (("[]", "no image in it"), ('[{"path": "a.jpg"}]', "entry 1: expected an object"), ("{", "cannot be read")):
+        (small_uned / "info_files/food2k/test.json").write_text(content)
+        with refused(match, "food2k/test.json"):
+            datasets.select("uned", None, small_uned.parent, 8)
+
+
+def test_published_counts_of_uned_are_the_sums_of_its_domains():
+    queries, index = [9979, 8131, 60502, 14218, 136093, 1003, 1129, 10931], [9979, 8131, 60502, 12612, 136093, 397121, 761757, 10931]
+    apart = [domain in uned.INDEXES for domain in uned.DOMAINS]
+    assert uned.PUBLISHED.query[0] == sum(queries) == 241_986 and uned.PUBLISHED.gallery[0] == sum(index) == 1_397_126
+    assert uned.PUBLISHED.images == (2_831_222, sum(index) + sum(q for q, own in zip(queries, apart, strict=True) if own))
+    assert uned.PUBLISHED.classes[0] == 900 + 78 + 9054 + 3198 + 4552 + 224408 + 73182 + 1074
+
+
+def test_classes_of_the_same_name_are_kept_apart_and_each_domain_is_cut_by_itself(tmp_path):
+    words = make_union(tmp_path)
+    splits = datasets.select("union", None, tmp_path, 8, union=words, use_tv_split=True, tv_split_perc=0.67, allow_partial_dataset=True)
+    assert splits["training"].n_classes == 6 and splits["testing"].n_classes == 10
+    names = layouts.names(splits)
+    assert names["testing"][4:] == [f"{domain}/class_{c}" for domain in ("birds", "cars") for c in (3, 4, 5)]
+    assert [name.partition("/")[0] for name in names["validation"]] == ["cub200", "cub200", "birds", "cars"]
+    assert list(splits["testing"].super_labels.values()) == ["cub200"] * 4 + ["birds"] * 3 + ["cars"] * 3
+    single = datasets.select("folder", None, tmp_path, 8, dataset_folder_path=str(tmp_path / "birds"))["testing"]
+    assert [path for path in splits["testing"].paths if "/birds/" in path] == single.paths
+
+
+def test_what_is_no_union_is_one_line(tmp_path):
+    words = make_union(tmp_path)
+    for union, match in (
+        (None, "needs --union A B"), (words[:1], "needs --union A B"), ([*words, words[1]], "two domains are called birds"), (["cub200:x", "cars196"], "folder:PATH"),
+        (["union", "cars196"], "a data set by its name"),
+    ):  # fmt: skip
+        with refused(match):
+            datasets.select("union", None, tmp_path, 8, union=union, allow_partial_dataset=True)
+    (tmp_path / "table.csv").write_text("label,path,split\na,birds/class_0/000.jpg,train\nb,birds/class_1/000.jpg,validation\n")
+    (tmp_path / "lists.csv").write_text("query,kind,path\n")
+    with refused("--union table: lists say what its queries find"):
+        datasets.select("union", None, tmp_path, 8, union=[f"csv:{tmp_path / 'table.csv'}", words[1]], dataset_csv_lists=str(tmp_path / "lists.csv"))
+    layouts.make_vehicleid(tmp_path)
+    with refused("--union vehicleid: its gallery is drawn at random"):
+        datasets.select("union", None, tmp_path, 8, union=["vehicleid", words[1]], allow_partial_dataset=True)
+
+
+def embedded_of(dataset, dim=3, seed=0):
+    """Embeddings that are often equal."""
+    rng = np.random.default_rng(seed)
+    labels = np.array([label for _, label in dataset.image_list])
+    features = rng.integers(-1, 2, (len(labels), dim)).astype(np.float32)
+    return evaluation.Embedded({"discriminative": features + [1.5, 0, 0]}, labels, 0.0, dataset)
+
+
+def by_loops(one, separate, k=5):
+    """Domain -> R@1, mMP@k, MAP@k of its queries, by a loop over queries and one over the index."""
+    dataset, features = one.dataset, one.features["discriminative"].astype(np.float64)
+    found = {}
+    for query in np.flatnonzero(dataset.is_query).tolist():
+        label = one.labels[query]
+        wanted, domain = {label, *dataset.further_labels.get(query, ())}, dataset.super_labels[label]
+        ranked = []
+        for row in np.flatnonzero(dataset.is_gallery).tolist():
+            if row != query and not (separate and dataset.super_labels[one.labels[row]] != domain):
+                ranked.append((((features[query] - features[row]) ** 2).sum(), row))
+        hits = [dataset.super_labels[one.labels[row]] == domain and one.labels[row] in wanted for _, row in sorted(ranked)]
+        n = min(sum(hits), k)
+        if n:
+            precisions = [sum(hits[: rank + 1]) / (rank + 1) for rank in range(k) if rank < len(hits) and hits[rank]]
+            found.setdefault(domain, []).append((hits[0], sum(hits[:n]) / n, sum(precisions) / n))
+    return {domain: np.mean(values, axis=0) for domain, values in found.items()}
+
+
+@pytest.mark.parametrize("tester", ["global", "same_parent_label"])
+@pytest.mark.parametrize("of", ["union", "uned"])
+def test_merged_search_is_a_double_loop(tmp_path, small_uned, of, tester):
+    flags = {"union": make_union(tmp_path)} if of == "union" else {}
+    testing = datasets.select(of, None, small_uned.parent, 8, allow_partial_dataset=True, **flags)["testing"]
+    names = ["e_recall@1", "mmp@5", "map@5"]
+    opt = parameters.read(["--dataset", of, *(["--union", *flags["union"]] if flags else []), "--evaluation_metrics", *names, "nmi", "--tester", tester])
+    one = embedded_of(testing)
+    spaces.check({"test": testing}, opt)
+    found = evaluation.score({"test": one}, opt, Runtime(opt))["test"]
+    expected = by_loops(one, separate=tester != "global")
+    assert set(expected) == set(testing.super_labels.values())
+    for column, name in enumerate(names):
+        for domain, values in expected.items():
+            assert found[f"{domain}/{name}"] == pytest.approx(values[column]), (domain, name)
+        assert found[name] == pytest.approx(np.mean([values[column] for values in expected.values()]))
+    assert found["nmi"] == pytest.approx(np.mean([found[f"{domain}/nmi"] for domain in expected]))
+
+
+def test_the_pin_of_the_standard():
+    """Hits 1 0 1 1 0: n 3 -> 2/3, n 7 -> 3/5; 0 1 1 1 0, n 2 -> 1/2; mean .588889: three domains, whose mean it is."""
+    hits, n = ([1, 0, 1, 1, 0], [1, 0, 1, 1, 0], [0, 1, 1, 1, 0]), (3, 7, 2)
+    values = []
+    for row, count in zip(hits, n, strict=True):
+        classes = [1 if hit else 2 for hit in row] + [1] * (count - sum(row)) + [2]
+        reference = np.arange(1, len(classes) + 1, dtype=np.float64)[:, None]
+        if count < sum(row):  # the standard's third row counts two positives, the first two hits
+            classes = [1 if hit and sum(row[: place + 1]) <= count else 2 for place, hit in enumerate(row)] + [2]
+        values.append(metrics.compute(["mmp@5"], np.zeros((1, 1)), [1], reference=reference, reference_labels=classes, exclude=[-1])["mmp@5"])
+    assert values == pytest.approx([2 / 3, 3 / 5, 1 / 2]) and np.mean(values) == pytest.approx(0.588889, abs=5e-7)
+
+
+def test_metrics_that_a_domain_does_not_have_are_one_line(small_uned):
+    testing = datasets.select("uned", None, small_uned.parent, 8)["testing"]
+    for words, match in (
+        (["--evaluation_metrics", "e_recall@1", "e_recall@1_group_gap"], "measured domain by domain, and one has a single super-class"),
+        (["--eval_reference_set", "compared_to_sets_combined"], "queries of test show several classes"),
+    ):
+        with refused(match):
+            spaces.check({"test": testing}, parameters.read(["--dataset", "uned", *words]))
+
+
+# ------------------------------------------------------------------------------------------------------------------- samplers
+DOMAIN_SIZES = {"a": [8, 8, 8, 8], "b": [5, 1, 2], "c": [90, 30]}
+
+
+def sampler_of(name, bs=8, m=2, **flags):
+    """The sampler, labels `(N,)` and domain of each label."""
+    domains = [domain for domain, sizes in DOMAIN_SIZES.items() for _ in sizes]
+    labels = np.repeat(range(len(domains)), list(itertools.chain.from_iterable(DOMAIN_SIZES.values())))
+    image_dict = {label: [[f"{row}.jpg", int(row)] for row in np.flatnonzero(labels == label)] for label in range(len(domains))}
+    sampler = datasampler.select(name, None, image_dict, [(f"{row}.jpg", label) for row, label in enumerate(labels)], bs=bs, samples_per_class=m, **flags)
+    sampler.set_super_labels(dict(enumerate(domains)))
+    return sampler, labels, np.array(domains)
+
+
+@pytest.mark.parametrize("name", ["domain_balanced", "domain_size", "domain_round_robin"])
+@pytest.mark.parametrize("m", [1, 2, 4])
+def test_a_batch_is_of_one_domain_and_domains_have_their_shares(name, m):
+    sampler, labels, domains = sampler_of(name, m=m)
+    torch.manual_seed(0)
+    counts, turns = {domain: [] for domain in DOMAIN_SIZES}, []
+    for _ in range(300):
+        batches = np.array(list(sampler))
+        assert batches.shape == (160 // 8, 8)
+        of_batch = domains[labels[batches]]
+        assert (of_batch == of_batch[:, :1]).all() and (labels[batches].reshape(20, -1, m) == labels[batches].reshape(20, -1, m)[:, :, :1]).all()
+        turns.append(of_batch[:, 0])
+        for domain in counts:
+            counts[domain].append((of_batch[:, 0] == domain).sum())
+    shares = {"a": 32 / 160, "b": 8 / 160, "c": 120 / 160} if name == "domain_size" else dict.fromkeys("abc", 1 / 3)
+    for domain, share in shares.items():
+        assert np.mean(counts[domain]) == pytest.approx(20 * share, abs=0.12) and np.ptp(counts[domain]) <= (0 if 20 * share % 1 < 1e-9 else 1)
+    if name == "domain_round_robin":
+        for of in turns:
+            order = ["abc".index(one) for one in of]
+            assert order == [(order[0] + place) % 3 for place in range(20)]
+        assert {of[0] for of in turns} == set("abc")
+    else:
+        assert any((of[1:] == of[:-1]).any() for of in turns)
+
+
+def test_all_images_of_a_domain_come_before_any_again():
+    sampler, labels, domains = sampler_of("domain_round_robin", m=1)
+    torch.manual_seed(0)
+    rows = np.concatenate([batch for batch in sampler if domains[labels[batch[0]]] == "a"])
+    assert len(rows) >= 48 and sorted(rows[:32]) == list(range(32)) and len(set(rows[32:])) == len(rows[32:])
+
+
+def test_specialists_and_what_is_no_domain():
+    sampler, labels, domains = sampler_of("domain_size", data_domains=["b", "a"])
+    assert {domain for batch in sampler for domain in domains[labels[batch]]} == {"a", "b"}
+    with refused("--data_domains d: no domain of the training images; these are a, b, c"):
+        sampler_of("domain_balanced", data_domains=["d"])
+    with refused("6 of 9 classes have none"):
+        sampler.set_super_labels({label: "a" if label < 3 else None for label in range(9)})
+    with refused("9 of 9 classes have none"):
+        list(datasampler.select("domain_size", None, {c: [["a", c]] for c in range(9)}, [("a", c) for c in range(9)], bs=4, samples_per_class=2))
+
+
+# ---------------------------------------------------------------------------------------------------------------- classifiers
+OF_CLASSES = torch.tensor([0, 0, 1, 1, 1, 2])
+
+
+def as_separate(name, batch, labels, vectors, **flags):
+    """The loss of each domain's samples by a criterion of its classes alone, weighted by their number."""
+    total = 0.0
+    for domain in range(3):
+        rows, own = torch.flatten((OF_CLASSES[labels] == domain).nonzero()), torch.flatten((domain == OF_CLASSES).nonzero())
+        if len(rows):
+            criterion = criteria.select(name, n_classes=len(own), embed_dim=batch.shape[1], **flags).double()
+            criterion.proxies.data = vectors.unflatten(0, (6, -1))[own].flatten(0, 1)
+            total = total + criterion(batch[rows], labels[rows] - own[0]) * len(rows) / len(labels)
+    return total
+
+
+@pytest.mark.parametrize("name", criteria.divisible())
+@pytest.mark.parametrize("rows", [[0, 1, 1, 2, 4, 5, 5, 0], [2, 3, 4, 4, 2, 2]])
+def test_a_classifier_a_domain_is_a_criterion_of_its_classes(name, rows):
+    torch.manual_seed(0)
+    labels, batch = torch.tensor(rows), torch.nn.functional.normalize(torch.randn(len(rows), 5, dtype=torch.float64)).requires_grad_()
+    criterion = criteria.select(name, n_classes=6, embed_dim=5, separate_classifiers=True).double()
+    joint = criterion(batch, labels)
+    criterion.own_domain.set_domains(OF_CLASSES)
+    loss = criterion(batch, labels)
+    assert not torch.isclose(loss, joint)
+    if name == "proxyanchor" and len(set(OF_CLASSES[labels].tolist())) > 1:  # not a mean over samples: its own loop
+        expected = proxyanchor_by_loops(criterion, batch, labels)
+    else:
+        expected = as_separate(name, batch, labels, criterion.proxies.detach())
+    assert loss.item() == pytest.approx(float(expected), rel=1e-9)
+    gradients = torch.autograd.grad(loss, [batch, criterion.proxies])
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    absent = [c for c in range(6) if OF_CLASSES[c] not in OF_CLASSES[labels]]
+    assert not gradients[1].unflatten(0, (6, -1))[absent].any()
+    assert criterion.bfloat16()(batch.detach().bfloat16(), labels).isfinite()
+
+
+def proxyanchor_by_loops(criterion, batch, labels):
+    unit, x = torch.nn.functional.normalize(criterion.proxies.detach()), torch.nn.functional.normalize(batch.detach())
+    positives, negatives = [], []
+    for c in range(6):
+        own = [i for i, label in enumerate(labels.tolist()) if label == c]
+        other = [i for i, label in enumerate(labels.tolist()) if label != c and OF_CLASSES[label] == OF_CLASSES[c]]
+        if own:
+            positives.append(torch.log(1 + sum(torch.exp(-criterion.alpha * (x[i] @ unit[c] - criterion.delta)) for i in own)))
+        if own or other:
+            negatives.append(torch.log(1 + sum((torch.exp(criterion.alpha * (x[i] @ unit[c] + criterion.delta)) for i in other), torch.zeros(()))))
+    return sum(positives) / len(positives) + sum(negatives) / len(negatives)
+
+
+def test_flags_of_separate_classifiers_are_checked(tmp_path, capsys):
+    start = ["--dataset", "union", "--union", "cub200", "cars196", "--separate_classifiers"]
+    for words, match in (
+        (["--loss", "margin"], "neither --loss margin nor --trainer metric_only"), (["--loss", "proxynca"], "compares with the vectors of all classes"),
+        (["--loss", "softmax", "--sample_classes", ".5"], "--separate_classifiers --sample_classes 0.5"),
+        (["--loss", "margin", "--trainer", "classifier", "--classifier_smoothing", ".1"], "without smoothing"),
+        (["--loss", "margin", "--trainer", "classifier", "--classifier_layer", "circle_softmax"], "of a linear layer"),
+    ):  # fmt: skip
+        with pytest.raises(SystemExit):
+            parameters.read([*start, *words])
+        assert match in (said := capsys.readouterr().err) and said.count("\n") == 1, said
+    folder = builders.make_folder(tmp_path / "birds", size=layouts.SIZE)
+    training = datasets.select("folder", None, tmp_path, 8, dataset_folder_path=str(folder))["training"]
+    with refused("--separate_classifiers: --dataset folder has no domains"):
+        criteria.with_levels(criteria.select("softmax", n_classes=3, embed_dim=4, separate_classifiers=True), training)
+
+
+# ----------------------------------------------------------------------------------------------------------------------- runs
+@pytest.mark.parametrize("trainer", ["metric_only", "classifier"])
+def test_a_run_records_each_domain_and_its_tables(tmp_path, capsys, trainer):
+    words = make_union(tmp_path)
+    for seed in (0, 1):
+        opt = parameters.read([
+            "--dataset", "union", "--union", *words, "--source_path", str(tmp_path), *builders.SHORT_RUN, "--allow_partial_dataset", "--trainer", trainer, "--loss",
+            "softmax", "--separate_classifiers", "--data_sampler", "domain_round_robin", "--n_epochs", "2", "--seed", str(seed), "--save_path", str(tmp_path / "runs"),
+            "--group", "one", "--no_train_metrics",
+        ])  # fmt: skip
+        main.main(opt)
+    roles.use(parameters.declared_roles())
+    found = groups.build(collect.collect([str(tmp_path / "runs")], [])[0])
+    available = columns.recorded(found[0].counted)
+    assert {("test", name) for name in ("e_recall@1", "cub200/e_recall@1", "birds/map_r")} <= set(available)
+    assert not any("/" in column.metric for column in columns.performance(available))
+    shown = tables.by_domain(found, 1)
+    assert [table.title.partition(":")[0] for table in shown] == ["union, birds", "union, cars", "union, cub200"]
+    assert shown[0].head[-3:-1] == ["R@1 [birds] [%]", "MAP@R [birds] [%]"]
+
+
+def test_what_is_hidden():
+    module = OwnDomain(True)
+    logits, labels = torch.randn(4, 6), torch.tensor([0, 2, 4, 5])
+    assert module(logits, labels) is logits and module.compared(labels) is None
+    module.set_domains(OF_CLASSES)
+    hidden = module(logits, labels)
+    for i, label in enumerate(labels.tolist()):
+        for c in range(6):
+            assert hidden[i, c] == (logits[i, c] if OF_CLASSES[c] == OF_CLASSES[label] else -torch.inf)
+
+
+def test_the_classifier_of_a_trainer_is_one_a_domain():
+    network = torch.nn.Linear(5, 5)
+    network.embed_dim, network.normalizes = 5, False
+    opt = SimpleNamespace(n_classes=6, evaltypes=["discriminative"], separate_classifiers=True, embed_dim=5, lr=0.1, loss_circle_softmax_margin=0, loss_circle_softmax_scale=1)
+    trainer = trainers.select("classifier", opt, network, criteria.select("softmax", n_classes=6, embed_dim=5)).double()
+    labels, logits = torch.tensor([0, 2, 4, 5]), torch.randn(4, 6, dtype=torch.float64)
+    trainer.own_domain.set_domains(OF_CLASSES)
+    batch = torch.nn.functional.normalize(torch.randn(4, 5, dtype=torch.float64))
+    found = trainer.losses({"embeddings": batch, "evaluated": batch, "classifier_logits": logits}, SimpleNamespace(labels=labels, indices=labels))
+    terms = []
+    for i, label in enumerate(labels.tolist()):
+        own = [c for c in range(6) if OF_CLASSES[c] == OF_CLASSES[label]]
+        terms.append(torch.log(sum(torch.exp(logits[i, c]) for c in own)) - logits[i, label])
+    assert found["classifier_loss"].item() == pytest.approx(float(sum(terms) / 4))
