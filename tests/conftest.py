@@ -46,6 +46,16 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def few_glyphs(tmp_path_factory):
+    """`--source_path` of the data set glyphs with 24 of its characters, of all four scripts in its training half."""
+    from datasets import glyphs
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(glyphs, "covered_characters", lambda: sorted("0123ABCDabLqΓΔΛΞΣΦБГДЖЗИ"))
+        return glyphs.prepare(None, tmp_path_factory.mktemp("few_glyphs")).parent
+
+
+@pytest.fixture(scope="session")
 def drawing():
     """What draws a run's pictures and its curves, by owner and name."""
     from evaluation import outputs

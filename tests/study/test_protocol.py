@@ -1,5 +1,6 @@
 """Study_Runs.sh line by line: one protocol, twins differ in the miner alone, equal search, no line before the last stage sees test."""
 
+import functools
 import subprocess
 
 import pytest
@@ -19,14 +20,32 @@ RATES = protocol.DATA[0].rates
 OF_A_METHOD = {"loss", "group", "savename", "seed", "batch_mining", "miner_rho_distance_cp", "lr", "fc_lr", "classifier_lr"}  # two follow lr
 
 
-@pytest.fixture(scope="module")
-def runs():
+@functools.cache
+def flags_of(*words):
+    return parameters.read(list(words)).saved()
+
+
+class Lines(list):
+    """The flags of lines, each read when it is asked for."""
+
+    def __getitem__(self, number):
+        return flags_of(*super().__getitem__(number))
+
+    def __iter__(self):
+        return (self[number] for number in range(len(self)))
+
+
+def lines_of(script):
     """Group -> flags of its runs, in the order of the lines."""
     found = {}
-    for line in launcher.read_lines(protocol.SCRIPT, {}):
-        opt = parameters.read(line.argv)
-        found.setdefault(opt.group, []).append(opt.saved())
+    for line in launcher.read_lines(script, {}):
+        found.setdefault(line.argv[line.argv.index("--group") + 1], Lines()).append(line.argv)
     return found
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return lines_of(protocol.SCRIPT)
 
 
 def differing(a, b):
@@ -82,10 +101,7 @@ def test_the_search_is_equal_and_neither_it_nor_the_pilot_sees_test(runs, data):
 
 
 def test_a_classifier_and_losses_have_one_protocol_and_as_many_trials():
-    runs = {}
-    for line in launcher.read_lines(protocol.SCRIPT.with_name(protocol.BASELINE_SCRIPT), {}):
-        opt = parameters.read(line.argv)
-        runs.setdefault(opt.group, []).append(opt.saved())
+    runs = lines_of(protocol.SCRIPT.with_name(protocol.BASELINE_SCRIPT))
     for method in protocol.BASELINE_METHODS:
         searched = [flags for group, (flags, *_) in runs.items() if group.startswith(f"BaselineRate_{method.name}_")]
         assert len(searched) == 3 and all(flags["splits_to_eval"] == ["val"] and flags["seed"] not in protocol.SEEDS for flags in searched)
