@@ -8,10 +8,13 @@ Finished runs that tests may read and change, each trained once a session and co
 - `cross_validated`: two class-disjoint folds of one epoch on `data`, with final test.
 """
 
+import functools
 import os
+import pkgutil
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -21,6 +24,16 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import pytest  # noqa: E402
 
 from tests import builders  # noqa: E402
+from utilities import registry  # noqa: E402
+
+
+@functools.cache
+def _modules(folder, files):
+    return list(pkgutil.iter_modules([folder]))
+
+
+# Folders of plug-ins are listed ten thousands of times here: anew only where their files are others.
+registry.pkgutil = SimpleNamespace(iter_modules=lambda folders: _modules(folders[0], tuple(os.listdir(folders[0]))))
 
 
 def pytest_collection_modifyitems(items):

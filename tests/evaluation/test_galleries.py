@@ -285,6 +285,8 @@ def test_a_choice_among_equal_epochs_is_refused():
             points = np.random.default_rng(seed).normal(size=(len(names), 3)).astype(np.float32)
             embedded = evaluation.Embedded({"discriminative": points}, images.labels, 0.0, images)
             values.add(round(float(evaluation.score({"val": embedded}, opt, runtime(opt))["val"][metric]), 9))
+            if len(values) > 1:
+                break
         said = None
         try:
             selectable.check({"val": images}, opt)

@@ -21,8 +21,6 @@ from tests import builders
 from tests.evaluation._made import Network, made_splits, options, runtime
 from utilities.errors import UserError
 
-PICTURES = True
-
 command = importlib.import_module("evaluation.__main__")
 ROOT = Path(__file__).resolve().parent.parent.parent
 METRICS = ["e_recall@1", "map_r", "nmi", "rho_spectrum@0"]
@@ -41,8 +39,12 @@ def again(folder, *more):
 
 
 @pytest.fixture(scope="module")
-def trained(folder_data, tmp_path_factory):
-    return main.main(flags(folder_data, tmp_path_factory.mktemp("runs"), "--dump_embeddings", "--eval_size_of_tsne", "12"))
+def trained(folder_data, tmp_path_factory, drawing):
+    """A finished run with its pictures."""
+    with pytest.MonkeyPatch.context() as patch:
+        for (owner, name), draw in drawing.items():
+            patch.setattr(owner, name, draw)
+        return main.main(flags(folder_data, tmp_path_factory.mktemp("runs"), "--dump_embeddings", "--eval_size_of_tsne", "12"))
 
 
 @pytest.fixture
@@ -150,15 +152,15 @@ def test_components_that_are_not_there_are_refused_before_all_is_embedded(run, m
         again(run.folder, "--eval_pca", "17")
 
 
-def test_pictures_are_of_what_is_evaluated(run):
-    """Each of these flags changes what a query finds."""
-    seen = {}
+def test_pictures_are_of_what_is_evaluated(run, with_pictures):
+    """Each of these flags changes what a query finds; the pictures of the training stay."""
+    seen, whole = {}, contents(run.folder)
     for flags in ([], ["--eval_pca", "2"], ["--eval_reference_set", "compared_to_sets_combined"]):
         before = set(run.folder.glob("evaluation_*/sample_recoveries.png"))
         again(run.folder, "--evaluation_metrics", "mrr", "--splits_to_eval", "train", "test", *flags)
         (new,) = set(run.folder.glob("evaluation_*/sample_recoveries.png")) - before
         seen[new.read_bytes()] = flags
-    assert len(seen) == 3
+    assert len(seen) == 3 and contents(run.folder).items() >= whole.items()
 
 
 def test_the_same_flags_have_one_file_others_another(run, folder_data):
