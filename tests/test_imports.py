@@ -29,7 +29,7 @@ def imported(path: Path) -> set[str]:
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             names.add(node.module.partition(".")[0])
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "import_module", "__import__"):
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in ("import_module", "__import__"):
             start = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else node.args[0]
             names.add(start.value.partition(".")[0] if isinstance(start, ast.Constant) else "*")
     return names

@@ -36,10 +36,13 @@ LISTED = {
     "an architecture": "architectures",
 }  # fmt: skip
 LIST = f"""
-import parameters
+import sys
+import main, parameters
 parameters.get_parser().print_help()
 for kind in {list(LISTED.values())}:
     print(parameters.answer(parameters.read(["--list", kind])))
+if len(sys.argv) > 1:
+    main.main(parameters.read(sys.argv[1:]))
 """
 PLAIN = """
 import torch
@@ -89,21 +92,20 @@ def plug_in(house, recipe):
     return file
 
 
-def train(house, folder_data, tmp_path, words):
+def training(folder_data, tmp_path, words):
+    """The words of a short training."""
     common = ["--dataset", "folder", "--dataset_folder_path", folder_data, "--arch", "conv4_normalize", "--n_epochs", "1", "--bs", "8"]
-    return run(house, *common, "--kernels", "0", "--evaluation_metrics", "e_recall@1", "--save_path", tmp_path, "--decay", "0", *words)
+    return [*common, "--kernels", "0", "--evaluation_metrics", "e_recall@1", "--save_path", tmp_path, "--decay", "0", *words]
 
 
-QUICK = ("a formula with a memory",)
-
-
-@pytest.mark.parametrize("recipe", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in RECIPES])
+@pytest.mark.long
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_trains(house, recipe, folder_data, tmp_path):
     words = RECIPES[recipe][-1]
     recorded = recipe in ("a formula", "a fusion")
     file = plug_in(house, recipe)
     try:
-        told = train(house, folder_data, tmp_path, words if recorded else [*words, "--no_records"])
+        told = run(house, *training(folder_data, tmp_path, words if recorded else [*words, "--no_records"]))
         assert told.returncode == 0, told.stderr
         assert "rate 0.25" in told.stdout or recipe != "a fusion", "the inner loss keeps its own learning rate"
         if recorded:
@@ -133,16 +135,21 @@ def test_the_other_recipes_train_together_with_a_plain_module_as_the_loss(house,
             file.unlink()
 
 
-@pytest.mark.parametrize("last", ["a formula", pytest.param("a fusion", marks=pytest.mark.long)])
-def test_recipes_are_listed_with_their_flags(house, last):
+QUICK = "a formula with a memory"
+
+
+@pytest.mark.parametrize("last", [QUICK, pytest.param("a fusion", marks=pytest.mark.long)])
+def test_recipes_are_listed_with_their_flags_and_one_trains(house, last, folder_data, tmp_path):
     files = {plug_in(house, recipe) for recipe in [*LISTED, last]}
+    words = [*training(folder_data, tmp_path, RECIPES[last][-1]), "--no_records"] if last == QUICK else []
     try:
-        said = subprocess.run([sys.executable, "-c", LIST], cwd=house, capture_output=True, text=True).stdout
+        told = subprocess.run([sys.executable, "-c", LIST, *map(str, words)], cwd=house, capture_output=True, text=True)
     finally:
         for file in files:
             file.unlink()
-    assert said.count("\nmine ") == len(LISTED), said[-3000:]
-    assert ("--loss_mine_scale" if last == "a formula" else "--loss_mine_weight") in said
+    assert told.returncode == 0 and told.stdout.count("\nmine ") == len(LISTED), told.stdout[-3000:] + told.stderr
+    assert ("--loss_mine_scale" if last == QUICK else "--loss_mine_weight") in told.stdout
+    assert "epoch 1/1" in told.stdout or not words
 
 
 def test_the_example_on_triplets_computes_its_formula():

@@ -161,11 +161,13 @@ def test_five_steps_of_every_criterion_and_optimiser_are_those_of_one_process(n)
 @pytest.mark.parametrize("loss", ABLE)
 def test_blocks_of_classes_give_the_plain_loss_on_every_batch(loss):
     """Singletons, one class, one sample; zero, equal, opposite and very long embeddings: cosines of 1 and -1. All coordinates drawn: in blocks."""
+    plain, in_blocks = made(loss), made(loss, loss_dims=D)
     for labels, kind in itertools.product(test_registry_wide.LABELS.values(), ("long", "identical", "opposite", "zero", "one zero")):
         batch, labels = test_registry_wide.POINTS[kind](len(labels))[:, :D].double(), torch.tensor(labels)
-        wanted = run(made(loss), batch, labels)
+        plain.zero_grad(), in_blocks.zero_grad()
+        wanted = run(plain, batch, labels)
         with mock.patch.object(_shards, "ENTRIES", 3 * len(labels)):
-            found = run(made(loss, loss_dims=D), batch, labels)
+            found = run(in_blocks, batch, labels)
         assert all(torch.isfinite(value).all() for value in found[:3])
         for mine, theirs in zip(found[:3], wanted[:3], strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10 * max(1, float(theirs.abs().max())))

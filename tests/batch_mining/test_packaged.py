@@ -5,7 +5,7 @@ import torch
 
 import batch_mining
 from tests.batch_mining._reference import as_lists
-from utilities.errors import UserError
+from tests.builders import refused
 
 
 def test_triplets_as_they_lie():
@@ -19,6 +19,5 @@ def test_triplets_as_they_lie():
 
 @pytest.mark.parametrize("labels", [[0, 0], [0, 0, 1, 1], [0, 0, 0], [0, 1, 0], [0, 1, 2], [0, 0, 1, 2, 2, 2]], ids=str)
 def test_another_batch_is_refused_in_one_line(labels):
-    with pytest.raises(UserError, match=f"a batch of {len(labels)} images is not made of triplets.* fixed_triplets") as error:
+    with refused(f"a batch of {len(labels)} images is not made of triplets.* fixed_triplets"):
         batch_mining.select("packaged")(torch.randn(len(labels), 2), torch.tensor(labels))
-    assert "\n" not in str(error.value)

@@ -1,5 +1,6 @@
 """`--loss_learn`: gradients of hyperparameters against finite differences, bounds, one value a class, groups, records, resume, refusals."""
 
+import functools
 import math
 
 import pytest
@@ -65,6 +66,17 @@ def value(criterion, memory=False):
     return criterion(embeddings(), LABELS, reference=others, reference_labels=torch.cat([LABELS, LABELS]), own=torch.arange(len(LABELS)))
 
 
+@functools.cache
+def plain_value(name, memory):
+    """The loss without anything learned."""
+    return value(build(name), memory).detach()
+
+
+@functools.cache
+def start_of(name, held):
+    return getattr(build(name), held)
+
+
 def raw_of(criterion, held):
     """The trained tensor behind an attribute."""
     return criterion.parametrizations[held].original if held in getattr(criterion, "parametrizations", {}) else getattr(criterion, held)
@@ -110,29 +122,30 @@ def test_every_criterion_that_the_field_learns_from_is_there():
 
 
 def check_derivative(name, hyper, memory):
-    start = getattr(build(name), _learn.attribute(criteria.REGISTRY.module(name), hyper))
+    held = _learn.attribute(criteria.REGISTRY.module(name), hyper)
+    start = start_of(name, held)
     if start == 0:
         return  # at its bound: refused
-    learned, held = build(name, loss_learn=[hyper]), _learn.attribute(criteria.REGISTRY.module(name), hyper)
-    torch.testing.assert_close(value(learned, memory), value(build(name), memory), rtol=1e-6, atol=1e-9)
+    learned = build(name, loss_learn=[hyper])
+    torch.testing.assert_close(value(learned, memory), plain_value(name, memory), rtol=1e-6, atol=1e-9)
     step = 1e-5 * max(abs(start), 1)
     outer = [value(build(name, **{f"loss_{name}_{hyper}": start + sign * step}), memory).detach() for sign in (1, -1)]
     assert float(gradient(learned, held, memory)) == pytest.approx(float(outer[0] - outer[1]) / (2 * step), rel=2e-4, abs=1e-6)
 
 
 def check_per_class(name, hyper, memory):
-    if getattr(build(name), hyper) == 0:
+    if start_of(name, hyper) == 0:
         return
     learned = build(name, loss_learn=[hyper], loss_learn_per_class=True)
     assert getattr(learned, hyper).shape == (N_CLASSES,)
-    torch.testing.assert_close(value(learned, memory), value(build(name), memory), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(value(learned, memory), plain_value(name, memory), rtol=1e-6, atol=1e-9)
     ours, whole = gradient(learned, hyper, memory), gradient(build(name, loss_learn=[hyper]), hyper, memory)
     torch.testing.assert_close(ours.sum(), whole, rtol=1e-6, atol=1e-9)
     assert ours[3] == 0 or name in ("arcface", "circle_softmax", "cosface", "softmax"), "class 3 has no anchor"
     with torch.no_grad():
         raw_of(learned, hyper)[0] += 1e-3
-    change = float(getattr(learned, hyper)[0].detach() - getattr(build(name), hyper))
-    assert float((value(learned, memory) - value(build(name), memory)).detach()) == pytest.approx(float(ours[0]) * change, rel=0.1, abs=1e-6)
+    change = float(getattr(learned, hyper)[0].detach() - start_of(name, hyper))
+    assert float((value(learned, memory) - plain_value(name, memory)).detach()) == pytest.approx(float(ours[0]) * change, rel=0.1, abs=1e-6)
 
 
 def compares(name):

@@ -3,17 +3,15 @@
 Each maker writes below `path` and returns the data set's own folder.
 """
 
-import contextlib
 import io
 import json
 import pickle
 import tarfile
 
 import numpy as np
-import pytest
 
 from tests import builders
-from utilities.errors import UserError
+from tests.builders import refused  # noqa: F401  which tests of data sets take from here
 
 SIZE = (12, 10)
 MAKERS = {
@@ -21,14 +19,6 @@ MAKERS = {
     ("cars196", "official"): builders.make_cars196, ("cars196", "icml"): builders.make_cars196, ("cars196", "kaggle"): builders.make_cars196,
     ("online_products", "official"): builders.make_online_products, ("online_products", "icml"): builders.make_online_products,
 }  # fmt: skip
-
-
-@contextlib.contextmanager
-def refused(match, *words):
-    """A UserError of one line that holds all `words`."""
-    with pytest.raises(UserError, match=match) as caught:
-        yield
-    assert "\n" not in str(caught.value) and all(str(word) in str(caught.value) for word in words), caught.value
 
 
 def names(splits):

@@ -17,17 +17,8 @@ from tests.datasets.layouts import refused
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """A folder that two processes render glyphs to at once."""
-    source = tmp_path_factory.mktemp("cache")
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=glyphs.prepare, args=(None, source)) for _ in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-        assert process.exitcode == 0
-    assert os.listdir(source) == ["glyphs"] and glyphs._is_current(source / "glyphs", glyphs._fingerprint())
-    return source
+    """A folder of all glyphs."""
+    return glyphs.prepare(None, tmp_path_factory.mktemp("cache")).parent
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +74,21 @@ def test_training_moves_by_two_pixels_and_never_mirrors(splits):
         assert any(torch.equal(image, candidate) for candidate in moved)
 
 
-def test_sizes_places_and_the_split_of_training(source):
+def test_processes_may_render_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(glyphs, "covered_characters", lambda: list("ABab"))
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(3)
+    processes = [context.Process(target=lambda: (barrier.wait(60), glyphs.prepare(None, tmp_path))) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    assert os.listdir(tmp_path) == ["glyphs"] and glyphs._is_current(tmp_path / "glyphs", glyphs._fingerprint())
+
+
+def test_sizes_places_and_the_split_of_training(few_glyphs):
+    source = few_glyphs
     before = (source / "glyphs" / "manifest.json").stat().st_mtime_ns
     splits = datasets.select("glyphs", None, source / "glyphs", 224)  # the folder itself
     assert splits["training"].root == str(source / "glyphs") and splits["training"][0][1].shape == splits["testing"][0][1].shape == (3, 224, 224)

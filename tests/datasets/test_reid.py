@@ -147,9 +147,9 @@ def test_where_to_get_them_and_what_is_measured(tmp_path, name):
     assert len(partial(name, root)["testing"])
 
 
-def test_glyphs_across_fonts():
-    splits = select("glyphs", None, glyphs_protocol="reid")
-    plain = select("glyphs", None)
+def test_glyphs_across_fonts(few_glyphs):
+    splits = select("glyphs", few_glyphs, glyphs_protocol="reid")
+    plain = select("glyphs", few_glyphs)
     for split in ("training", "testing"):
         found = splits[split]
         assert found.paths == plain[split].paths and found.image_list == plain[split].image_list and plain[split].roles == {}

@@ -162,7 +162,8 @@ def by_loops(splits, split, sources, points, parent=None, level=0):
             continue
         own = sequence_of(splits, split, row)
         may = [found for found in gallery if found != (split, row) and (own is None or sequence_of(splits, *found) != own)]
-        may.sort(key=lambda found: (np.square(points[split][row] - points[found[0]][found[1]]).sum(), sources.index(found[0]), found[1]))
+        distances = {source: np.square(points[source] - points[split][row]).sum(1).tolist() for source in sources}
+        may.sort(key=lambda found, distances=distances: (distances[found[0]][found[1]], sources.index(found[0]), found[1]))
         orders[row] = may
         right = [name_of(*found) == name_of(split, row) for found in may]
         recalls.append(float(bool(right) and right[0]))

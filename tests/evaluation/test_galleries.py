@@ -12,6 +12,7 @@ import metrics
 from evaluation import galleries, outputs, selectable, spaces
 from evaluation.queries import dump as dump_queries
 from pictures import neighbours, space
+from tests.builders import refused
 from tests.evaluation._made import (
     SPLITS,
     Images,
@@ -264,9 +265,8 @@ def test_what_the_command_refuses_of_roles(tmp_path):
         argv = [str(tmp_path / f"{name}.npz"), "--evaluation_metrics", "map_r", "nmi"]
         if gallery is not None:
             argv += ["--gallery", gallery if isinstance(gallery, str) else files(tmp_path, **{f"g_{name}": gallery})[0]]
-        with pytest.raises(UserError, match=words) as error:
+        with refused(words):
             command.main(argv)
-        assert "\n" not in str(error.value), name
     with pytest.raises(UserError, match="leave out --gallery"):
         command.main([argv[0], "--outliers", "--gallery", argv[0]])
 
@@ -285,6 +285,8 @@ def test_a_choice_among_equal_epochs_is_refused():
             points = np.random.default_rng(seed).normal(size=(len(names), 3)).astype(np.float32)
             embedded = evaluation.Embedded({"discriminative": points}, images.labels, 0.0, images)
             values.add(round(float(evaluation.score({"val": embedded}, opt, runtime(opt))["val"][metric]), 9))
+            if len(values) > 1:
+                break
         said = None
         try:
             selectable.check({"val": images}, opt)

@@ -7,6 +7,7 @@ import metrics
 from evaluation import __main__ as command
 from evaluation import relevance
 from metrics import Lists
+from tests.builders import refused
 from tests.metrics._plain import random_lists
 from utilities.errors import UserError
 
@@ -77,14 +78,12 @@ def positions_of(indices, order):
         ({"sequence": np.arange(12)}, "it has lists and sequence"),
         ({"positive_indptr": np.zeros(12, int)}, "positive_indptr must be (13,)"),
         ({"positive_indices": LISTS.positive_indices + 100}, "outside the reference of 30"),
-        ({"junk_indptr": LISTS.positive_indptr, "junk_indices": LISTS.positive_indices}, "among its positives and its junk"),
     ],
 )
 def test_what_cannot_be_lists_is_one_line_with_the_file(tmp_path, changed, told):
     arrays = {"features": QUERIES, "reference_features": GALLERY, **LISTS._asdict(), **changed}
-    with pytest.raises(UserError) as error:
+    with refused(None, told, "queries.npz: "):
         measured(tmp_path, {name: array for name, array in arrays.items() if array is not None})
-    assert told in str(error.value) and "queries.npz: " in str(error.value) and "\n" not in str(error.value)
 
 
 def test_protocols_have_names(tmp_path):
@@ -126,9 +125,8 @@ def test_a_function_of_the_users(tmp_path):
     ],
 )
 def test_what_is_no_relevance(tmp_path, body, told):
-    with pytest.raises(UserError, match=told) as error:
+    with refused(told):
         measured(tmp_path, {"features": QUERIES, "reference_features": GALLERY}, *relevant(tmp_path, body))
-    assert "\n" not in str(error.value)
     (tmp_path / "relevance.py").write_text("relevance = 3\n")
     with pytest.raises(UserError, match="defines no function relevance"):
         measured(tmp_path, {"features": QUERIES}, "--eval_relevance", str(tmp_path / "relevance.py"))

@@ -11,8 +11,10 @@ DISTS = ["dists@intra", "dists@inter", "dists@intra_over_inter"]
 
 
 def ranked(query, reference, left_out):
-    distances = [(sum((float(a) - float(b)) ** 2 for a, b in zip(query, r, strict=True)), j) for j, r in enumerate(reference)]
-    return [j for _, j in sorted(distances) if j != left_out]
+    """The reference's rows, nearest first: squared differences summed one dimension after the other; of equal distances the first row."""
+    columns = np.asarray(reference, dtype=np.float64).T
+    distances = sum((float(a) - column) ** 2 for a, column in zip(query, columns, strict=True))
+    return [j for j in np.argsort(distances, kind="stable").tolist() if j != left_out]
 
 
 def precision_sum(relevance, depth):
@@ -62,7 +64,7 @@ def plain_per_query(
     )
     values = {name: [] for name in names}
     for query, label, left_out, group in zip(features, labels, exclude, query_sequences, strict=True):
-        hidden = {j for j, other in enumerate(reference_sequences) if group not in (-1, None, "") and other == group} - {left_out}
+        hidden = set() if group in (-1, None, "") else {j for j, other in enumerate(reference_sequences) if other == group} - {left_out}
         order = [j for j in ranked(query, reference, left_out) if j not in hidden]
         relevance = [bool(reference_labels[j] == label) for j in order]
         size = sum(bool(other == label) for j, other in enumerate(reference_labels) if j not in hidden)

@@ -5,6 +5,7 @@ import pytest
 
 import metrics
 from metrics import Lists
+from tests.builders import refused
 from tests.metrics._plain import RETRIEVAL, plain_value, random_lists, ranked
 from utilities.errors import UserError
 
@@ -121,9 +122,8 @@ def test_a_large_reference_gives_what_a_small_tile_gives():
 @pytest.mark.parametrize("name", ["nmi", "dists@intra", "e_recall@1_macro", "e_recall@1_worst10"])
 def test_metrics_of_classes_need_labels(name):
     features, lists = np.eye(3), Lists.of([[1], [0], []])
-    with pytest.raises(UserError, match="is of classes, and there are lists without labels") as error:
+    with refused("is of classes, and there are lists without labels"):
         metrics.compute([name, "ap"], features, lists=lists)
-    assert "\n" not in str(error.value)
     assert np.isfinite(metrics.compute(name, features, [0, 0, 1], lists=lists)[name])
 
 
@@ -141,9 +141,8 @@ def test_metrics_of_classes_need_labels(name):
     ],
 )
 def test_what_cannot_be_lists(lists, told):
-    with pytest.raises(UserError) as error:
+    with refused(None, told):
         metrics.compute("ap", np.zeros((2, 1)), reference=np.ones((3, 1)), lists=lists)
-    assert told in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_query_is_not_its_own_positive_and_lists_and_sequences_do_not_mix():

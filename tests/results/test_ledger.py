@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import functools
 import importlib
 import math
 import random
@@ -19,8 +20,16 @@ TRANSFORMS = {"testing": "Resize(size=[256], interpolation=InterpolationMode.BIL
 RECORDED = {**ENVIRONMENT, "weights": "IMAGENET1K_V1", "data": {**ENVIRONMENT["data"], "transforms": TRANSFORMS}}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def loaded_once():
+    """The commands of the published figures are read once, not for each evaluation."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(published, "load", functools.cache(published.load))
+        yield
+
+
 @pytest.fixture(scope="module")
-def configurations():
+def configurations(loaded_once):
     return {p.group: p for source in published.SCRIPTS for p in published.load(source)}
 
 
@@ -183,7 +192,7 @@ def test_which_flags_are_conditions(configurations, defaults):
     """
     rng = random.Random(5)
     actions = {action.dest: action for action in parameters.get_parser()._actions}
-    declared = parameters.declared_roles()
+    declared, program = parameters.declared_roles(), Result_Evaluations.program()
 
     def differs(p, **changes):
         figure, plain = p.figures[0], p.flags(parameters.read)
@@ -191,7 +200,7 @@ def test_which_flags_are_conditions(configurations, defaults):
         run.dataset = recorded.dataset_of({**plain, **changes})
         split = "test" if figure.condition("selection") == ledger.TEST else "val"
         run.series = type("Series", (), {"keys": {(split, run.flags["storage_metrics"][0]): 0}})
-        return ledger.differences(ledger.of_run(run, Result_Evaluations.program(), defaults), figure, ledger.training(plain))
+        return ledger.differences(ledger.of_run(run, program, defaults), figure, ledger.training(plain))
 
     wrong = []
     for name, role in declared.items():

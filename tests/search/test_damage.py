@@ -22,9 +22,8 @@ def finished(tmp_path_factory):
 
 
 @pytest.fixture
-def searched(folder_data, tmp_path, trained, monkeypatch, finished):  # noqa: F811
+def searched(folder_data, tmp_path, trained, finished):  # noqa: F811
     """The command of a search with three trials and a reproduction, its folder, and its runs, emptied."""
-    monkeypatch.setattr(report, "draw", lambda *_: [])  # takes longer than all else
     argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "3", "--reproductions", "1")
     folder = tmp_path / "runs" / "folder" / "Tiny_search"
     if not finished.exists():

@@ -48,7 +48,7 @@ def value_of(folder):
 
 @pytest.fixture
 def trained(monkeypatch):
-    """In place of training: a summary whose value the flags decide, at once. Lists the runs, as (savename, --resume, --lr)."""
+    """In place of training: a summary whose value the flags decide, at once; no plots. Lists the runs, as (savename, --resume, --lr)."""
     runs = []
 
     def train(opt):
@@ -61,15 +61,16 @@ def trained(monkeypatch):
         )
 
     monkeypatch.setattr(main, "main", train)
+    monkeypatch.setattr(report, "draw", lambda *_: [])
     return runs
 
 
 def test_a_search_leaves_everything(folder_data, tmp_path):
-    argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "3", "--reproductions", "2")
+    argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "2", "--reproductions", "2")
     folder = searcher.search(argv)
     assert folder == tmp_path / "runs" / "folder" / "Tiny_search"
     rows = trials_of(folder)
-    assert [row["trial"] for row in rows] == ["trial_0", "trial_1", "trial_2"] and {row["state"] for row in rows} == {"complete"}
+    assert [row["trial"] for row in rows] == ["trial_0", "trial_1"] and {row["state"] for row in rows} == {"complete"}
     for row in rows:
         run = folder / row["trial"]
         assert float(row["value"]) == value_of(run)
@@ -133,40 +134,15 @@ def test_a_trial_fails_with_its_reason_and_the_search_goes_on(folder_data, tmp_p
     def train(opt, real=main.main):
         if opt.savename.endswith("trial_1"):
             raise NonFiniteLoss("the loss is nan at epoch 1, step 2: the run stops, its last checkpoint is from before")
-        return real(opt)
-
-    monkeypatch.setattr(main, "main", train)
-    argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "3", "--reproductions", "0")
-    rows = trials_of(searcher.search(argv))
-    assert [row["state"] for row in rows] == ["complete", "fail", "complete"]
-    assert rows[1]["reason"] == "the loss is nan at epoch 1, step 2" and rows[1]["value"] == ""
-
-
-def test_a_network_that_gives_no_numbers_fails_its_trial(folder_data, tmp_path, monkeypatch, trained):
-    def train(opt, real=main.main):
-        if opt.savename.endswith("trial_0"):
+        if opt.savename.endswith("trial_2"):
             metrics.compute(["e_recall@1"], np.full((3, 2), np.nan), [0, 0, 1])
         return real(opt)
 
     monkeypatch.setattr(main, "main", train)
-    argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "2", "--reproductions", "0")
+    argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "4", "--reproductions", "0")
     rows = trials_of(searcher.search(argv))
-    assert [row["state"] for row in rows] == ["fail", "complete"] and "NaN or infinity" in rows[0]["reason"]
-
-
-@pytest.mark.long
-def test_a_trial_that_always_ends_in_an_error_is_not_tried_for_ever(folder_data, tmp_path, monkeypatch, trained):
-    def train(opt, real=main.main):
-        if opt.savename.endswith("trial_0"):
-            raise RuntimeError("value cannot be converted")
-        return real(opt)
-
-    monkeypatch.setattr(main, "main", train)
-    argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "2", "--reproductions", "0")
-    for _ in range(studies.ATTEMPTS):
-        with pytest.raises(RuntimeError):
-            searcher.search(argv)
-    assert [row["state"] for row in trials_of(searcher.search(argv))] == ["fail", "complete"]
+    assert [row["state"] for row in rows] == ["complete", "fail", "fail", "complete"]
+    assert rows[1]["reason"] == "the loss is nan at epoch 1, step 2" and rows[1]["value"] == "" and "NaN or infinity" in rows[2]["reason"]
 
 
 def test_a_real_non_finite_loss_fails_the_trial(folder_data, tmp_path, monkeypatch):
@@ -200,26 +176,28 @@ def test_a_stopped_trial_is_continued(folder_data, tmp_path, monkeypatch, traine
     assert [(row["trial"], row["state"]) for row in trials_of(folder)] == [(f"trial_{i}", "complete") for i in range(3)]
 
 
-@pytest.mark.parametrize("database", [False, pytest.param(True, marks=pytest.mark.long)], ids=["default", "url"])
-def test_a_trial_that_kills_its_process_is_not_tried_for_ever(folder_data, tmp_path, monkeypatch, trained, database):
-    more = ["--study_storage", f"sqlite:///{tmp_path / 'study.db'}"] if database else []
+@pytest.mark.parametrize("how", ["killed", pytest.param("killed, url", marks=pytest.mark.long), pytest.param("error", marks=pytest.mark.long)])
+def test_a_trial_that_never_ends_well_is_not_tried_for_ever(folder_data, tmp_path, monkeypatch, trained, how):
+    more = ["--study_storage", f"sqlite:///{tmp_path / 'study.db'}"] if how == "killed, url" else []
     argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "2", "--reproductions", "0", *more)
-    real = studies.put_back
+    real, ends = studies.put_back, RuntimeError if how == "error" else KeyboardInterrupt
 
-    def killed(opt):
-        raise KeyboardInterrupt
+    def train(opt, train=main.main):
+        if opt.savename.endswith("_0"):
+            raise ends("value cannot be converted")
+        return train(opt)
 
-    # As if the process had died: nobody puts the trial back, and who asks later finds its process gone.
-    monkeypatch.setattr(main, "main", lambda opt, train=main.main: killed(opt) if opt.savename.endswith("_0") else train(opt))
-    monkeypatch.setattr(studies, "put_back", lambda study, trial, killed=True: real(study, trial, killed=True))
+    monkeypatch.setattr(main, "main", train)
+    if how != "error":  # as if the process had died: nobody puts the trial back, and who asks later finds its process gone
+        monkeypatch.setattr(studies, "put_back", lambda study, trial, killed=True: real(study, trial, killed=True))
     for _ in range(studies.ATTEMPTS):
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(ends):
             searcher.search(argv)
     rows = trials_of(searcher.search(argv))
     assert [(row["trial"], row["state"], row["attempts"]) for row in rows] == [
         ("trial_0", "fail", str(studies.ATTEMPTS)), ("trial_1", "complete", "1"),
     ]  # fmt: skip
-    assert rows[0]["reason"] == "its process was killed"
+    assert how == "error" or rows[0]["reason"] == "its process was killed"
 
 
 def test_choices_and_a_database(folder_data, tmp_path, trained):
@@ -247,18 +225,13 @@ def test_choices_and_a_database(folder_data, tmp_path, trained):
         (["--resume_from", "somewhere"], "somewhere"),
         (["--list", "losses"], "--list"),
         (["--final_test"], "no trial may see the test set"),
+        (None, "validation"),  # without --use_tv_split
     ],
 )
 def test_what_cannot_be_searched(folder_data, tmp_path, more, said):
+    words = command(folder_data, tmp_path, *RANGES)
     with pytest.raises(UserError, match=said):
-        searcher.search(command(folder_data, tmp_path, *RANGES, *more))
-    assert not (tmp_path / "runs").exists()
-
-
-def test_a_search_without_validation_is_refused(folder_data, tmp_path):
-    argv = [word for word in command(folder_data, tmp_path, *RANGES) if word != "--use_tv_split"]
-    with pytest.raises(UserError, match="validation"):
-        searcher.search(argv)
+        searcher.search([*words, *more] if more else [word for word in words if word != "--use_tv_split"])
     assert not (tmp_path / "runs").exists()
 
 
@@ -288,8 +261,7 @@ def test_a_short_search_is_not_reproduced_unless_asked(folder_data, tmp_path, tr
     assert searcher.plan(argv, tmp_path).reproductions == count
 
 
-def test_the_default_of_reproductions_is_said(folder_data, tmp_path, trained, monkeypatch, capsys):
-    monkeypatch.setattr(report, "draw", lambda *_: [])
+def test_the_default_of_reproductions_is_said(folder_data, tmp_path, trained, capsys):
     folder = searcher.search(command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "2"))
     assert len(trained) == 2 and not (folder / "reproductions.yaml").exists()
     assert "0 reproductions, the default for 2 trials: --reproductions N makes more" in capsys.readouterr().out.splitlines()

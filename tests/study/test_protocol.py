@@ -1,5 +1,6 @@
 """Study_Runs.sh line by line: one protocol, twins differ in the miner alone, equal search, no line before the last stage sees test."""
 
+import functools
 import subprocess
 
 import pytest
@@ -19,14 +20,32 @@ RATES = protocol.DATA[0].rates
 OF_A_METHOD = {"loss", "group", "savename", "seed", "batch_mining", "miner_rho_distance_cp", "lr", "fc_lr", "classifier_lr"}  # two follow lr
 
 
-@pytest.fixture(scope="module")
-def runs():
+@functools.cache
+def flags_of(*words):
+    return parameters.read(list(words)).saved()
+
+
+class Lines(list):
+    """The flags of lines, each read when it is asked for."""
+
+    def __getitem__(self, number):
+        return flags_of(*super().__getitem__(number))
+
+    def __iter__(self):
+        return (self[number] for number in range(len(self)))
+
+
+def lines_of(script):
     """Group -> flags of its runs, in the order of the lines."""
     found = {}
-    for line in launcher.read_lines(protocol.SCRIPT, {}):
-        opt = parameters.read(line.argv)
-        found.setdefault(opt.group, []).append(opt.saved())
+    for line in launcher.read_lines(script, {}):
+        found.setdefault(line.argv[line.argv.index("--group") + 1], Lines()).append(line.argv)
     return found
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return lines_of(protocol.SCRIPT)
 
 
 def differing(a, b):
@@ -84,10 +103,7 @@ def test_the_search_is_equal_and_neither_it_nor_the_pilot_sees_test(runs, data):
 
 @pytest.mark.parametrize("one", protocol.COMPARISONS, ids=lambda one: one.name)
 def test_compared_methods_have_one_protocol_and_as_many_trials(one):
-    runs = {}
-    for line in launcher.read_lines(protocol.SCRIPT.with_name(one.script), {"datapath": "Datasets", "emoji": "emoji_1008"}):
-        opt = parameters.read(line.argv)
-        runs.setdefault(opt.group, []).append(opt.saved())
+    runs = lines_of(protocol.SCRIPT.with_name(one.script))
     common = ("n_epochs", "bs", "samples_per_class", "data_sampler", "embed_dim", "optim", "split_shuffle", "crop_size", "storage_metrics")
     shared = {name: runs[one.groups()[0]][0][name] for name in common}
     for method in one.methods:
