@@ -57,8 +57,9 @@ def evaluated_embeddings(outputs: dict) -> torch.Tensor:
 
 
 def features_for(criterion, outputs: dict) -> dict:
-    """`batch_features`, the pooled features `(B, F)`, for a criterion whose `forward` names them; under torchrun, reading them gathers them."""
-    return {"batch_features": outputs["pooled"]} if "batch_features" in inspect.signature(criterion.forward).parameters else {}
+    """`batch_features`, the pooled features `(B, F)`. Under torchrun reading them gathers them: there for a criterion whose `forward` names them."""
+    wanted = "pooled" in outputs or "batch_features" in inspect.signature(criterion.forward).parameters
+    return {"batch_features": outputs["pooled"]} if wanted else {}
 
 
 def width(network: torch.nn.Module, opt) -> int:

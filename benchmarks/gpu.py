@@ -1,0 +1,241 @@
+"""The program on a GPU: steps, loader, metrics, chunks, equal runs. Prints one Markdown table a part.
+
+    python benchmarks/gpu.py                                 # all of it; some minutes
+    python benchmarks/gpu.py --only steps chunks
+    python benchmarks/gpu.py --small --device cpu            # a tiny network, few steps: does it run?
+
+steps: ResNet50 and ViT-S/16 beside a bare loop of the same network, loss and optimiser, in turns (goal: at most 1.05 times its time).
+loader: images a second, beside what the step needs. metrics: the ICML list at SOP's size beside a search and a k-means on the GPU, of faiss
+if it was built for GPUs, else of torch (goals: 3 s, and at most 1.5 times). chunks: see benchmarks/chunks.py. determinism: two equal runs
+in float32.
+"""
+
+import copy
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+import datasampler  # noqa: E402
+import metrics  # noqa: E402
+import parameters  # noqa: E402
+from benchmarks import chunks  # noqa: E402
+from benchmarks._common import CLASSES, built, medians  # noqa: E402
+from benchmarks.input import make_files, variants  # noqa: E402
+from benchmarks.metrics import ICML_LIST, data  # noqa: E402
+from training.loading import Batch, training_loader  # noqa: E402
+from training.optimisers import build_optimizer  # noqa: E402
+from utilities.errors import OneLineParser  # noqa: E402
+from utilities.numbers import WIDEST, whole  # noqa: E402
+
+NETWORKS, SIZES = ("resnet50_frozen_normalize", "timm:vit_small_patch16_224_normalize"), (112, 512)
+SMALL_NETWORKS, SMALL_SIZES = ("conv4_frozen_normalize",), (8, 16)
+PRECISIONS = {"float32": [], "tf32": ["--tf32"], "bfloat16": ["--precision", "bfloat16"]}
+WIDTH = 128
+STEPS_GOAL, SECONDS_GOAL, METRICS_GOAL, CHUNKS_GOAL = 1.05, 3.0, 1.5, 1.3
+
+
+def table(title: str, heads: tuple, rows: list) -> None:
+    """Print a Markdown table, numbers with four significant digits."""
+    cells = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
+    print(f"\n## {title}\n\n| {' | '.join(heads)} |\n|{'-|' * len(heads)}")
+    print("\n".join(f"| {' | '.join(row)} |" for row in cells), flush=True)
+
+
+def with_batch(arch: str, bs: int, *flags):
+    """A step of the project, its trainer, its runtime, its options, and a batch as the loader gives it."""
+    step, opt = built(arch, "--loss", "multisimilarity", "--embed_dim", str(WIDTH), "--bs", str(bs), *flags)
+    side = step.trainer.network.input_size
+    images = torch.randint(0, 256, (bs, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    batch = Batch(torch.arange(bs) // 4 % CLASSES, images, torch.arange(bs))
+    if step.runtime.device.type == "cuda":
+        batch = Batch(*(part.pin_memory() for part in batch))
+    return step, step.trainer, step.runtime, opt, batch
+
+
+def bare(trainer, runtime, opt, batch):
+    """A step of a plain training loop, on copies of network and criterion."""
+    network, criterion = copy.deepcopy(trainer.network), copy.deepcopy(trainer.criterion)
+    optimizer = build_optimizer(network, criterion, opt)
+
+    def step():
+        labels, images = batch.labels.to(runtime.device, non_blocking=True), batch.images.to(runtime.device, non_blocking=True)
+        with runtime.autocast():
+            embeddings, _ = network(images)
+        loss = criterion(embeddings.float(), labels)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def steps(options) -> None:
+    """Seconds a step, ours and bare."""
+    rows = []
+    for arch in SMALL_NETWORKS if options.small else NETWORKS:
+        for bs in SMALL_SIZES if options.small else SIZES:
+            for precision, flags in PRECISIONS.items():
+                try:
+                    step, trainer, runtime, opt, batch = with_batch(arch, bs, *flags)
+                    works = {"ours": lambda step=step, batch=batch: step(batch), "bare": bare(trainer, runtime, opt, batch)}
+                    found = medians(works, options.warm_up, options.repeats)
+                    ratio = found["ours"] / found["bare"]
+                    rows.append(
+                        (arch, bs, precision, 1e3 * found["ours"], 1e3 * found["bare"], bs / found["ours"], ratio, ratio <= STEPS_GOAL)
+                    )
+                except torch.OutOfMemoryError:
+                    rows.append((arch, bs, precision, "out of memory", "", "", "", ""))
+                step = trainer = works = None  # before the next one is built
+                torch.cuda.empty_cache()
+    heads = ("network", "batch", "precision", "ms a step", "ms bare", "images a second", "ratio", f"at most {STEPS_GOAL}")
+    table("Training steps", heads, rows)
+
+
+def loader(options) -> None:
+    """Images a second of the loader, from files and from the cache, and of the quickest step."""
+    arch, bs = (SMALL_NETWORKS[0], SMALL_SIZES[0]) if options.small else (NETWORKS[0], SIZES[0])
+    step, *_, batch = with_batch(arch, bs, *PRECISIONS["bfloat16"])
+    wanted = bs / medians({"step": lambda: step(batch)}, options.warm_up, options.repeats)["step"]
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "photographs"
+        make_files(root, 100 if options.small else 4000)
+        for name, splits in variants(root, Path(folder) / "cache", 256).items():
+            words = ["--dataset", "glyphs", "--data_sampler", "shuffle", "--bs", str(bs), "--kernels", str(options.workers)]
+            opt, dataset = parameters.read(words), splits["training"]
+            batches = training_loader(dataset, datasampler.for_training(opt, dataset), opt)
+            for _ in range(2):  # the first epoch starts the workers and touches the cache's pages
+                iterator, count = iter(batches), 0
+                next(iterator)
+                began = time.perf_counter()
+                for part in iterator:
+                    count += len(part.images)
+                rate = count / (time.perf_counter() - began)
+            rows.append((name, options.workers, rate, wanted, rate / wanted, rate >= wanted))
+    heads = ("images", "workers", "loader, images a second", f"step of {arch} in bfloat16, images a second", "ratio", "enough")
+    table("Loader", heads, rows)
+
+
+def torch_search(features, labels) -> None:
+    """The twelve nearest of each, by products and topk."""
+    points = torch.from_numpy(features).cuda() if torch.cuda.is_available() else torch.from_numpy(features)
+    torch.cat([(part @ points.T).topk(min(13, len(points)), dim=1).indices for part in points.split(4096)]).cpu()
+
+
+def torch_kmeans(features, labels) -> None:
+    """Twenty iterations of Lloyd's algorithm."""
+    points = torch.from_numpy(features).cuda() if torch.cuda.is_available() else torch.from_numpy(features)
+    n_clusters = len(np.unique(labels))
+    centroids = points[torch.randperm(len(points), generator=torch.Generator().manual_seed(0))[:n_clusters].to(points.device)]
+    for _ in range(20):
+        norms = centroids.square().sum(1)
+        assigned = torch.cat([torch.addmm(norms, part, centroids.T, alpha=-2).argmin(1) for part in points.split(4096)])
+        counts = torch.zeros(n_clusters, device=points.device).index_add_(0, assigned, torch.ones(len(points), device=points.device))
+        sums = torch.zeros_like(centroids).index_add_(0, assigned, points)
+        centroids = torch.where(counts[:, None] > 0, sums / counts[:, None].clamp(min=1), centroids)
+    assigned.cpu()
+
+
+def faiss_search(features, labels) -> None:
+    import faiss
+
+    faiss.knn_gpu(faiss.StandardGpuResources(), features, features, 13)
+
+
+def faiss_kmeans(features, labels) -> None:
+    import faiss
+
+    every_sample = {"min_points_per_centroid": 1, "max_points_per_centroid": 2**31 - 1}
+    faiss.Kmeans(features.shape[1], len(np.unique(labels)), niter=20, seed=0, gpu=True, **every_sample).train(features)
+
+
+def has_faiss_gpu() -> bool:
+    """Whether faiss is installed, was built for GPUs and sees one."""
+    try:
+        import faiss
+    except ImportError:
+        return False
+    return hasattr(faiss, "StandardGpuResources") and torch.cuda.is_available() and faiss.get_num_gpus() > 0
+
+
+def metric_list(options) -> None:
+    """The ICML list beside a search and a k-means."""
+    features, labels = data("sop", 600 if options.small else None, options.dimensions)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    package, of_search, of_kmeans = ("faiss", faiss_search, faiss_kmeans) if has_faiss_gpu() else ("torch", torch_search, torch_kmeans)
+    works = {"list": lambda: metrics.compute(ICML_LIST, features, labels, device=device)}
+    works |= {"search": lambda: of_search(features, labels), "k-means": lambda: of_kmeans(features, labels)}
+    found = medians(works, 1, 1 if options.small else 3)
+    ratio = found["list"] / (found["search"] + found["k-means"])
+    row = (len(features), options.dimensions, *found.values(), ratio, found["list"] <= SECONDS_GOAL, ratio <= METRICS_GOAL)
+    heads = ("images", "dimensions", "ICML list, s", f"{package} search, s", f"{package} k-means, s", "ratio")
+    table("Metrics", (*heads, f"at most {SECONDS_GOAL:g} s", f"at most {METRICS_GOAL} times"), [row])
+
+
+def chunked(options) -> None:
+    """Memory and time of a large batch in chunks."""
+    arch, side, bs, chunk = (SMALL_NETWORKS[0], 32, 64, 16) if options.small else (NETWORKS[0], 224, 4000, 200)
+    measure = chunks.measure if options.small else chunks.in_a_process
+    about = arch, "multisimilarity", side
+    small, loss, cut = measure(*about, chunk, 0, 1), measure(*about, bs, 0, 1, False), measure(*about, bs, chunk, 1)
+    allowed = small["mib"] + cut["outputs"]
+    ratio = cut["mib"] / allowed if allowed > 0 else float("nan")
+    rows = [
+        (f"plain, B = {chunk}", small["mib"], small["seconds"], "", ""),
+        (f"loss alone, B = {bs}", loss["mib"], loss["seconds"], "", ""),
+    ]
+    rows.append((f"B = {bs} in chunks of {chunk}", cut["mib"], cut["seconds"], ratio, ratio <= CHUNKS_GOAL))
+    heads = ("step", "MiB above the start", "seconds", "of the small step and the outputs", f"at most {CHUNKS_GOAL}")
+    table(f"Chunks, {arch}", heads, rows)
+
+
+def determinism(options) -> None:
+    """Two equal runs in float32: the largest difference of a parameter, as a share of its tensor's largest value."""
+    rows, n_steps = [], 2 if options.small else 20
+    for arch in SMALL_NETWORKS if options.small else NETWORKS:
+        for loss in ("multisimilarity", "triplet", "proxyanchor"):
+            states = []
+            for _ in range(2):
+                step, trainer, *_, batch = with_batch(arch, SMALL_SIZES[0] if options.small else SIZES[0], "--loss", loss)
+                for _ in range(n_steps):
+                    step(batch)
+                states.append({name: value.detach().cpu() for name, value in trainer.named_parameters()})
+            apart = [float((states[0][name] - value).abs().max() / value.abs().max().clamp(min=1e-12)) for name, value in states[1].items()]
+            rows.append((arch, loss, n_steps, max(apart) == 0, max(apart)))
+    table("Two equal runs, float32", ("network", "loss", "steps", "the same bits", "largest difference"), rows)
+
+
+PARTS = {"steps": steps, "loader": loader, "metrics": metric_list, "chunks": chunked, "determinism": determinism}
+
+
+def main() -> int:
+    parser = OneLineParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="these parts")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: to try the benchmark itself")
+    parser.add_argument("--small", action="store_true", help="a tiny network, few steps, little data")
+    parser.add_argument("--dimensions", type=whole(1, WIDEST), default=128, help="of the embeddings whose metrics are computed")
+    parser.add_argument("--workers", type=whole(0, 1000), default=8, help="worker processes of the loader")
+    parser.add_argument("--warm_up", type=whole(0, 1000), default=5, help="steps before the clock runs")
+    parser.add_argument("--repeats", type=whole(1, 10**5), default=20, help="the median of so many steps counts")
+    options = parser.parse_args()
+    if options.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # also for the processes that are started
+    elif not torch.cuda.is_available():
+        print("benchmarks/gpu.py: there is no CUDA device here: --small --device cpu tries the benchmark itself", file=sys.stderr)
+        return 2
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
+    print(f"# {where}; torch {torch.__version__}")
+    for name in options.only:
+        PARTS[name](options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
