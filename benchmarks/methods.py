@@ -137,6 +137,7 @@ SAMPLERS = {  # name -> its loss and flags
     "full_random": f"{OF_SAMPLERS} full_random",
     "shuffle": f"{OF_SAMPLERS} shuffle",
     "hierarchical": f"{OF_SAMPLERS} hierarchical",
+    **{name: f"{OF_SAMPLERS} {name}" for name in ("domain_balanced", "domain_round_robin", "domain_size")},  # a domain: letters of one kind, or digits
     "d2_coreset": f"{OF_SAMPLERS} d2_coreset",
     "greedy_coreset": f"{OF_SAMPLERS} greedy_coreset",
     "disthist_batchmatch": f"{OF_SAMPLERS} disthist_batchmatch",
