@@ -16,7 +16,8 @@ def test_principal_components_of_the_published_example():
     found = whitening.pca(CROSS)
     covariance = CROSS.T @ CROSS / 8
     np.testing.assert_allclose(found.projection @ covariance @ found.projection.T, np.eye(2), atol=1e-12)
-    np.testing.assert_allclose(np.abs(found(np.array([[1.0, 1.0]]))), [[0.447213, 0.894427]], atol=1e-5)
+    for moved in ([0, 0], [3, 0]):  # another mean
+        np.testing.assert_allclose(np.abs(whitening.pca(CROSS + moved)(np.array([[1.0, 1.0]]) + moved)), [[0.447213, 0.894427]], atol=1e-5)
     assert whitening.pca(CROSS, 1)(CROSS).shape == (4, 1)
 
 
