@@ -146,6 +146,14 @@ def test_other_vits_of_timm(name, size):
     assert before.shape == (1, 8) and not torch.equal(network(made.images(size, 1))[0], before)
 
 
+def test_an_export_takes_any_number_of_images():
+    network = select(prompts=2, prompt_depth=3).eval().requires_grad_(False)
+    dimensions = {"images": {0: torch.export.Dim("batch")}}
+    program = torch.export.export(network, (images(2),), dynamic_shapes=dimensions).module()
+    for count in (1, 3):
+        torch.testing.assert_close(program(images(count))[0], network(images(count))[0])
+
+
 def test_what_cannot_be_is_one_line():
     for name, flags, says in (
         (VIT, {"prompts": 2, "prompt_depth": 7}, "--prompt_depth 7: .* has 6 blocks: give at most as many"),

@@ -138,6 +138,7 @@ NETWORKS = {
     "torchvision": ("resnet18_layernorm", "--embed_hidden", "16"),
     "bare": ("resnet18", "--embed_dim", "0"),
     "timm, low-rank updates": ("timm:vit_tiny_patch16_224.augreg_in21k_normalize", "--lora_rank", "2", "--lr", "0.5", "--crop_size", "32"),
+    "timm, prompts": ("timm:test_vit_normalize", "--prompts", "3", "--prompt_step", "1", "--train_biases", "--lr", "0.5", "--crop_size", "32"),
     "timm, pooled otherwise": ("timm:test_resnet_normalize", "--pool", "avgmax", "--crop_size", "64", "--resize_size", "64"),
 }
 
