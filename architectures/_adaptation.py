@@ -50,7 +50,7 @@ def updated(weight, up, down, scale) -> torch.Tensor:
 def tuned(opt) -> list[str]:
     """The flags that let the backbone rest but for what they train: LoRA, prompts, biases. They can be combined."""
     given = {
-        f"--lora_rank {opt.lora_rank} --lora_alpha {opt.lora_alpha:g}": opt.lora_rank, f"--prompts {opt.prompts}": opt.prompts,
+        f"--lora_rank {opt.lora_rank}": opt.lora_rank, f"--prompts {opt.prompts}": opt.prompts,
         "--train_biases": opt.train_biases,
     }  # fmt: skip
     return [flag for flag, value in given.items() if value]
