@@ -140,7 +140,6 @@ def _decoder_of(package: str | None):
     return None
 
 
-@functools.cache
 def on_gpu(device: torch.device):
     """A decoder of JPEG files by nvJPEG, whose rounding is another; it raises RuntimeError for those that it cannot read and those that EXIF data may turn."""
     from torchvision.io import ImageReadMode, decode_jpeg
@@ -153,6 +152,7 @@ def on_gpu(device: torch.device):
     return decoded
 
 
+@functools.cache
 def jpeg_package() -> str | None:
     """The first package of `JPEG_PACKAGES` that can decode; None where none can."""
     for package in JPEG_PACKAGES:

@@ -162,9 +162,9 @@ def test_a_step_draws_a_share_and_which_points_are_mixed(name):
     seen, unit = [], torch.nn.functional.normalize(outputs["embeddings"])
     value, shares = added.value, []
 
-    def watched(criterion, rows, labels, share):
+    def watched(criterion, rows, labels, share, mixed):
         shares.append(float(share))
-        seen.append(value(criterion, rows, labels, share))
+        seen.append(value(criterion, rows, labels, share, mixed))
         return seen[-1]
 
     added.value, chosen = watched, []
