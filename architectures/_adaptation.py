@@ -96,7 +96,7 @@ def add_prompts(network, opt) -> None:
     if not opt.prompts:
         return
     if not network.takes_prompts:
-        raise UserError(f"--prompts {opt.prompts}: --arch {network.name} takes no prompts; timm's ViTs do, such as timm:vit_small_patch16_224: leave it out")
+        raise UserError(f"--prompts {opt.prompts}: --arch {network.name} takes no prompts; timm's VisionTransformers do (not DINOv3), such as timm:vit_small_patch16_224: leave it out")
     blocks = network.blocks()
     if (opt.prompt_depth or 0) > len(blocks):
         raise UserError(f"--prompt_depth {opt.prompt_depth}: --arch {network.name} has {len(blocks)} blocks: give at most as many")

@@ -148,9 +148,10 @@ def _load(network, content, source: str) -> None:
     except (RuntimeError, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if "size mismatch" in line] or [_first_line(error)]
         raise UserError(f"{source} does not fit {network.name}: {_few(lines, '; ', 2)}") from None
-    missing = [key for key in missing if not key.endswith(LEARNED)]
-    if any(key.endswith(f".{_adaptation.PROMPTS}") for key in unexpected):
+    prompts = f".{_adaptation.PROMPTS}"
+    if any(key.endswith(prompts) for key in unexpected) or (any(key.endswith(prompts) for key in kept) and any(key.endswith(prompts) for key in missing)):
         raise UserError(f"{source} holds prompts: give the --prompts, --prompt_depth and --prompt_step that they were trained with")
+    missing = [key for key in missing if not key.endswith(LEARNED)]
     faults = [f"{kind} {_few(keys)}" for kind, keys in (("missing", missing), ("unexpected", unexpected)) if keys]
     if faults:
         raise UserError(f"{source} does not fit {network.name}: {'; '.join(faults)}: give weights of this backbone, or --not_pretrained")

@@ -117,7 +117,7 @@ def reader(opt, name: str, root, files, grey: bool = False) -> Reader:
     Raises UserError where `--image_cache` is not a folder.
     """
     decode = functools.partial(_images.grey if grey else _images.decode, most_pixels=opt.max_image_pixels)
-    fill_on_gpu = opt.decode_once and not grey and torch.cuda.is_available() and _images.jpeg_package() == "torchvision"
+    fill_on_gpu = opt.decode_once and not grey and torch.version.cuda is not None and torch.cuda.is_available() and _images.jpeg_package() == "torchvision"
     read = Reader(decode, opt.image_cache_side, f"nvJPEG(CUDA {torch.version.cuda}); " if fill_on_gpu else "")
     if opt.image_cache is None:
         return read
@@ -131,7 +131,7 @@ def reader(opt, name: str, root, files, grey: bool = False) -> Reader:
     key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
     read.cache = Cache(parent / f"{name}-{key}", about)
     if fill_on_gpu:
-        number = getattr(opt, "gpu", [0])[0] or torch.cuda.current_device()  # which torchrun's processes set
+        number = torch.cuda.current_device() if torch.distributed.is_initialized() else getattr(opt, "gpu", [0])[0]
         decode = functools.partial(decode, decode_jpeg=_images.on_gpu(torch.device("cuda", number)))
     read.cache.fill(files, Reader(decode, read.side).fresh)
     return read

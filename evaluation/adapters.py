@@ -20,11 +20,12 @@ from evaluation import features
 from training.loading import evaluation_loader, training_loader
 from training.optimisers import build_optimizer, build_scheduler
 from training.random_state import seed_everything
+from training.runtime import Runtime
 from training.step import build_step
 
 KINDS = ("linear", "mlp")
 RECIPE = ["--config", "ilias_adapter"]
-FROZEN = ["--freeze_backbone", "--feature_cache", "--augmentation", "none", "--evaluate_only", "--no_train_metrics"]
+FROZEN = ["--freeze_backbone", "--feature_cache", "--augmentation", "none", "--eval_scales", "1", "--evaluate_only", "--no_train_metrics"]
 
 
 class Adapted(NamedTuple):
@@ -35,7 +36,7 @@ class Adapted(NamedTuple):
     remark: str
 
 
-def adapted(kind: str, embedded: dict, opt, runtime) -> Adapted:
+def adapted(kind: str, embedded: dict, opt) -> Adapted:
     """The embeddings of an adapter of `KINDS`.
 
     Args:
@@ -44,7 +45,7 @@ def adapted(kind: str, embedded: dict, opt, runtime) -> Adapted:
 
     Raises UserError where network, trainer or loss need more than features.
     """
-    began, splits = time.monotonic(), {}
+    began, splits, runtime = time.monotonic(), {}, Runtime(opt)
     for split, one in embedded.items():
         splits[split] = copy.copy(one.dataset)  # other networks have features of their own of these images
         splits[split].features = torch.from_numpy(one.features[evaluation.MAIN_EVALTYPE])

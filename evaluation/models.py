@@ -51,8 +51,10 @@ class Part:
     def __iter__(self):
         there = 0
         while there < len(self.dataset):
-            yield (batch := next(self.batches))
-            there += len(batch.labels)
+            batch = next(self.batches)
+            if batch.indices[0] >= self.dataset.start:  # else of a part that another process has written meanwhile
+                there += len(batch.labels)
+                yield batch
 
 
 class Unavailable(UserError):
@@ -237,10 +239,11 @@ def _options(words: list[str], rest: list[str]):
     return opt.but(evaltypes=[evaluation.MAIN_EVALTYPE])
 
 
-def training_options(rest: list[str], arch: str):
-    """The flags of an adapter of `arch`: those of `rest`, else of the recipe. Raises UserError."""
+def training_options(rest: list[str], one):
+    """The flags of an adapter of a network with the flags `one`: those of `rest`, else of the recipe. Raises UserError."""
     named = any(word.partition("=")[0] == "--config" for word in rest)
-    opt = parameters.resolve([*([] if named else adapters.RECIPE), *adapters.FROZEN, *rest, "--arch", f"{architectures.without_traits(arch)}_normalize"])
+    fixed = ["--arch", f"{architectures.without_traits(one.arch)}_normalize", *adapters.FROZEN]  # no image is read: neither scales nor augmentation
+    opt = parameters.resolve([*([] if named else adapters.RECIPE), "--dataset", one.dataset, *rest, *fixed])
     if opt.scheduler == "plateau":
         raise UserError("--scheduler plateau: an adapter is not measured before it is trained: choose another one")
     return opt.but(kernels=0, eval_kernels=0)  # a row of features is there at once
@@ -287,7 +290,7 @@ def _projected(name: str, row: Row, embedded: dict, dims: int, whitens: bool, op
 
 
 def _adapted(name: str, row: Row, kind: str, embedded: dict, model: Model, runtime) -> Row:
-    found = adapters.adapted(kind, embedded, model.training, runtime)
+    found = adapters.adapted(kind, embedded, model.training)
     width, scores = next(iter(found.embedded["train"].features.values())).shape[1], scored(name, found.embedded, model.opt.but(evaltypes=model.training.evaltypes), runtime)
     return row._replace(name=name, width=width, parameters=row.parameters + found.parameters, remarks=[*row.remarks, found.remark], scores=scores)
 
@@ -378,7 +381,7 @@ def main(argv: list[str]) -> Table:
     datasets.locate(opt)
     folder = Path(opt.save_path)
     refuse_unwritable(folder)
-    trains = {label: training_options(own.rest, one.arch) if own.adapters else None for label, one in asked.items()}
+    trains = {label: training_options(own.rest, one) if own.adapters else None for label, one in asked.items()}
     models = [Model(label, one, folder / "features", own.feature_type, Runtime(one), trains[label]) for label, one in asked.items()]
     rows, missing = rows_of(models, own, runtime)
     table = table_of(rows, missing, opt, set().union(*(model.devices for model in models)))

@@ -67,7 +67,7 @@ def _spread(values: np.ndarray, dims: int | None) -> np.ndarray:
     """Eigenvalues `(D,)`, the largest first. Raises UserError where fewer than `dims` differ from 0."""
     there = int((values > values[0] * np.finfo(np.float64).eps * len(values)).sum())
     if (len(values) if dims is None else dims) > there:
-        raise UserError(f"whitening: the embeddings spread in {there} dimensions of {len(values)}: ask for at most {there} by --eval_whiten_dims, or --dims")
+        raise UserError(f"whitening: the embeddings spread in {there} dimensions of {len(values)}: ask for at most {there}")
     return values if dims is None else np.where(np.arange(len(values)) < dims, values, 1.0)
 
 

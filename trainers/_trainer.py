@@ -58,8 +58,11 @@ def evaluated_embeddings(outputs: dict) -> torch.Tensor:
 
 def features_for(criterion, outputs: dict) -> dict:
     """`batch_features`, the pooled features `(B, F)`. Under torchrun reading them gathers them: there for a criterion whose `forward` names them."""
-    wanted = "pooled" in outputs or "batch_features" in inspect.signature(criterion.forward).parameters
-    return {"batch_features": outputs["pooled"]} if wanted else {}
+    wanted = "pooled" in outputs or any("batch_features" in inspect.signature(part.forward).parameters for part in criterion.modules())
+    try:
+        return {"batch_features": outputs["pooled"] if wanted else None}
+    except KeyError:  # a network that gives none
+        return {"batch_features": None}
 
 
 def width(network: torch.nn.Module, opt) -> int:

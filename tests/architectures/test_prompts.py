@@ -130,6 +130,9 @@ def test_a_file_with_prompts_needs_their_flags(tmp_path):
             select(weights=path, not_pretrained=False, **flags)
     with refused("does not fit .*size mismatch for blocks.0.prompts"):
         select(weights=path, not_pretrained=False, prompts=4)
+    shallow = saved(select(prompts=3, prompt_depth=1).state_dict(), tmp_path / "shallow.pth")
+    with refused("holds prompts"):  # other blocks' prompts would start at random
+        select(weights=shallow, not_pretrained=False, prompts=3)
     plain = select().eval()
     path = saved(plain.backbone.state_dict(), tmp_path / "bare.pth")  # without prompts, as published files
     made.same(plain.backbone.blocks[0].state_dict(), {
@@ -157,7 +160,7 @@ def test_an_export_takes_any_number_of_images():
 def test_what_cannot_be_is_one_line():
     for name, flags, says in (
         (VIT, {"prompts": 2, "prompt_depth": 7}, "--prompt_depth 7: .* has 6 blocks: give at most as many"),
-        ("resnet18", {"prompts": 2, "crop_size": 64}, "--prompts 2: --arch resnet18 takes no prompts; timm's ViTs do"),
+        ("resnet18", {"prompts": 2, "crop_size": 64}, "--prompts 2: --arch resnet18 takes no prompts; timm's VisionTransformers do"),
         ("timm:swin_tiny_patch4_window7_224", {"prompts": 2, "crop_size": 64}, "takes no prompts"),
         ("timm:vit_small_patch16_dinov3", {"prompts": 2}, "takes no prompts"),
         (VIT, {"prompts": 2, "freeze_blocks": 1}, "--freeze_blocks 1 and --prompts 2 both say"),

@@ -10,6 +10,7 @@ import torch
 import architectures
 import criteria
 import datasets
+import evaluation
 import metrics
 import parameters
 from architectures import _weights
@@ -178,7 +179,7 @@ def test_adapters_and_components_by_hand(shared, tmp_path):
     test, train = unit(test), unit(train)
     centred = train - train.mean(0)
     directions = np.linalg.svd(centred, full_matrices=False)[2][:3]
-    recipe = models.training_options(asked, "conv4")
+    recipe = models.training_options(asked, opt)
     assert (recipe.loss, recipe.loss_cosface_scale, recipe.lr, recipe.decay, recipe.arch) == ("cosface", 16, 1e-3, 1e-6, "conv4_normalize")
     width = train.shape[1]
     by = [adapter_by_hand(train, train_labels, recipe, hidden) for hidden in ([], [width])]
@@ -211,9 +212,9 @@ def test_an_adapter_takes_any_flags_of_training(shared, tmp_path):
 def test_what_cannot_learn_is_told_in_a_line(shared, tmp_path):
     table = models.main(["--archs", CONV, "--pca", "999", "--whitened", "999", *flags(shared, tmp_path)])
     assert len(table.rows) == 1 and [line.partition(":")[2][:40] for line in table.notes[-2:]] == [f" {CONV}, {what} to 999: whiten"[:40] for what in ("PCA", "whitened")]
-    for words, said in ((["--scheduler", "plateau"], "not measured before it is trained"), (["--augmentation", "base"], "--feature_cache: --augmentation base makes")):
-        with pytest.raises(UserError, match=said):
-            models.main(["--archs", CONV, "--adapters", "linear", *flags(shared, tmp_path, *words)])
+    with pytest.raises(UserError, match="not measured before it is trained"):
+        models.main(["--archs", CONV, "--adapters", "linear", *flags(shared, tmp_path, "--scheduler", "plateau")])
+    models.main(["--archs", CONV, "--adapters", "linear", *flags(shared, tmp_path, "--eval_scales", "1", "0.7", "--augmentation", "base")])  # no image is read
 
 
 def test_classes_apart_have_no_knn(folder_data, tmp_path):
@@ -242,6 +243,27 @@ def test_a_killed_extraction_is_finished(shared, tmp_path, monkeypatch, damage):
     assert shards(tmp_path) == files and all(np.array_equal(np.load(file)["features"], rows) for file, rows in before.items())
     assert times == {file: file.stat().st_mtime_ns for file in times}, "whole shards are not made again"
     assert [cell.mean_text for cell in first.rows[0][7:]] == [cell.mean_text for cell in second.rows[0][7:]]
+
+
+def test_a_part_that_another_process_writes_meanwhile_is_passed_over(shared, tmp_path, monkeypatch):
+    monkeypatch.setattr(feature_store, "ROWS", 5)
+    asked = ["--archs", CONV, *flags(shared, tmp_path)]
+    models.main(asked)
+    before, embed = {file: np.load(file)["features"] for file in shards(tmp_path)}, evaluation.embed
+    for file in before:
+        file.unlink()
+
+    def beside_another(network, batches, *rest):
+        made = embed(network, batches, *rest)
+        if batches.dataset.start == 0:  # the other one is a part ahead
+            for file, rows in before.items():
+                if file.name.startswith("000000005"):
+                    np.savez(file, features=rows, seconds=1.0, device="cpu")
+        return made
+
+    monkeypatch.setattr(evaluation, "embed", beside_another)
+    models.main(asked)
+    assert all(np.array_equal(np.load(file)["features"], rows) for file, rows in before.items())
 
 
 def test_keys_change_with_what_decides_features(shared, tmp_path):
