@@ -214,7 +214,7 @@ def test_what_cannot_learn_is_told_in_a_line(shared, tmp_path):
     assert len(table.rows) == 1 and [line.partition(":")[2][:40] for line in table.notes[-2:]] == [f" {CONV}, {what} to 999: whiten"[:40] for what in ("PCA", "whitened")]
     with pytest.raises(UserError, match="not measured before it is trained"):
         models.main(["--archs", CONV, "--adapters", "linear", *flags(shared, tmp_path, "--scheduler", "plateau")])
-    models.main(["--archs", CONV, "--adapters", "linear", *flags(shared, tmp_path, "--eval_scales", "1", "0.7", "--augmentation", "base")])  # no image is read
+    models.main(["--archs", CONV, "--adapters", "linear", *flags(shared, tmp_path, "--eval_scales", "1", "1.5", "--augmentation", "base")])  # no image is read
 
 
 def test_classes_apart_have_no_knn(folder_data, tmp_path):
