@@ -19,6 +19,7 @@ from utilities.domains import OwnDomain
 from utilities.errors import UserError
 from utilities.registry import Registry
 from utilities.tuples import TupleMiner
+from utilities.words import parse_weights
 
 REGISTRY = Registry("criteria", "loss")
 
@@ -72,6 +73,12 @@ def check_separate(opt) -> None:
         raise UserError(f"--separate_classifiers: neither --loss {opt.loss} nor --trainer {opt.trainer} has class vectors of domains: leave it out")
     if (flag := asked(opt)) is not None:
         raise UserError(f"--separate_classifiers {flag}: class vectors that are taken apart are compared with all samples: leave one out")
+    if opt.label_level_train:
+        raise UserError(f"--separate_classifiers --label_level_train {opt.label_level_train}: the classes of training are the domains: leave one out")
+    if opt.metrix and issubclass(module.Criterion, ShardedCriterion):
+        raise UserError(f"--separate_classifiers --metrix: mixed points of --loss {opt.loss} are compared with the vectors of all domains: leave one out")
+    if opt.trainer == "intrabatch" or opt.trainer == "adversarial" and parse_weights(opt.loss_weights).get("classifier_loss"):
+        raise UserError(f"--separate_classifiers: --trainer {opt.trainer} has a classifier of all domains: leave one out")
     if classifies and (opt.classifier_loss != "CrossEntropyLoss" or opt.classifier_layer != "linear" or opt.classifier_smoothing or "label_smoothing" in " ".join(opt.classifier_kwargs or ())):
         raise UserError("--separate_classifiers: foreign classes get no probability, as cross-entropy of a linear layer without smoothing allows: leave --classifier_loss, _layer and smoothing out")
 

@@ -105,7 +105,7 @@ class ShardedCriterion(ProxyCriterion):
         shard, vectors = self.shard, self.proxies
         if not shard.divided and shard.share == 1 and self.dims is None:
             similarities = self.similarities(batch, vectors.to(batch))  # (B, C)
-            self.note(similarities, labels)
+            self.note(self.own_domain(similarities, labels), labels)
             return self.loss(similarities, labels, batch)
         classes, own = shard.draw(labels)
         vectors = shard.own(vectors)

@@ -39,7 +39,7 @@ class DomainSampler(BatchSampler):
         wrong = [name for name in self.names or () if name not in numbers]
         if wrong:
             raise UserError(f"--data_domains {wrong[0]}: no domain of the training images; these are {', '.join(map(str, numbers))}")
-        self.chosen = torch.tensor(sorted(numbers[name] for name in self.names or numbers))  # (D,) domains that take turns
+        self.chosen = torch.tensor(sorted({numbers[name] for name in self.names or numbers}))  # (D,) domains that take turns
         self.domain_sizes = torch.bincount(self.domain_of, weights=self.class_sizes.double())[self.chosen]  # (D,) images
 
     def turns(self, n_batches: int) -> torch.Tensor:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets import _cache, _download, _files, _images, _layout, _lists, _oodml, _schemes, _transforms
+from datasets import _cache, _domains, _download, _files, _images, _layout, _lists, _oodml, _schemes, _transforms
 from datasets._images import ImageSet
 from datasets._schemes import Classes, share
 from utilities.errors import UserError
@@ -100,7 +100,7 @@ def _divided(classes: Classes, published: tuple, reading, module, opt, fold: int
     """The training, validation and test images by `--split_scheme`. `published`: the result of `parts`."""
     if has_folds(vars(opt)):
         if reading.split_of is not None and opt.split_scheme != "predefined":
-            return _folds_of_training(published, opt, fold, root)
+            return _folds_of_training(published, reading, opt, fold, root)
         return _schemes.divide(classes, opt, fold, root, keeps_test=_has_split(module))
     training, validation, testing = _oodml.parts(classes, opt) if opt.split_scheme == _oodml.SCHEME else published
     if opt.use_tv_split:
@@ -111,13 +111,18 @@ def _divided(classes: Classes, published: tuple, reading, module, opt, fold: int
     return tuple(map(_images_of, (training, validation, testing)))
 
 
-def _folds_of_training(published: tuple, opt, fold: int, root: Path) -> tuple[list, list, list]:
-    """The folds of `--split_scheme` within the training part of a data set that names its own; its test part is that of all folds."""
+def _folds_of_training(published: tuple, reading, opt, fold: int, root: Path) -> tuple[list, list, list]:
+    """The folds of `--split_scheme` within the training part of a data set that names its own; its test part is that of all folds.
+
+    A scheme that goes by classes cuts those of each domain by themselves.
+    """
     training, validation, testing = published
     if validation is not None:
         raise UserError(f"--split_scheme {opt.split_scheme} cuts validation from training, and {root} has its own: leave it out")
     without_test = Namespace(**{**vars(opt), "split_test_size": 0.0, "split_test_start": 0.0})
-    training, validation, _ = _schemes.divide(training, without_test, fold, root)
+    groups = _domains.validation_groups(list(training)) if reading.by_domain and opt.split_scheme in _schemes.BY_CLASSES else [list(training)]
+    divided = [_schemes.divide({name: training[name] for name in group}, without_test, fold, root) for group in groups]
+    training, validation = ([image for group in divided for image in group[part]] for part in (0, 1))
     return training, validation, _images_of(testing)
 
 

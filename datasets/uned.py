@@ -26,6 +26,12 @@ DOWNLOAD = _download.Source(
 )
 
 
+def check(opt) -> None:
+    """Refuse to measure training and test images together. Raises UserError."""
+    if opt.evaluate_all:
+        raise UserError("--evaluate_all: the training images of met in --dataset uned are its index too, and would find themselves: leave it out")
+
+
 def has_validation(opt) -> bool:
     """Every domain has validation images."""
     return True

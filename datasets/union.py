@@ -34,6 +34,8 @@ def check(opt) -> None:
         raise UserError("--dataset union needs --union A B …, two data sets or more, as in --union cub200 cars196 folder:PATH")
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UserError(f"--union: two domains are called {twice}: rename one of the folders or files")
+    if taken := next((name for name in names if name in _schemes.SPLITS), None):
+        raise UserError(f"--union: a domain is called {taken}, as a split is: rename the folder or file")
     for _, module, flags in _members(opt):
         getattr(module, "check", lambda flags: None)(flags)
 
@@ -75,7 +77,7 @@ def _members(opt) -> list[tuple]:
         if path and name not in PATHS or name == "union":
             raise UserError(f"--union {word}: a data set by its name, or folder:PATH, csv:FILE")
         flags = {"dataset": name} | ({PATHS[name]: path} if path else {})
-        domain = Path(path).name.removesuffix(".csv") if path else name
+        domain = os.path.basename(os.path.abspath(path)).removesuffix(".csv") if path else name
         found.append((domain, registry.module(name), Namespace(**{**vars(opt), **flags})))
     return found
 

@@ -98,7 +98,8 @@ def searches(compared: spaces.Compared, queries: np.ndarray):
     reference_parents = np.zeros(size, int) if space.parents is None else space.reference_parents
     for parent in np.unique(parents[queries]):
         here, kept = np.flatnonzero(parents[queries] == parent), np.flatnonzero(reference_parents == parent)
-        yield here, metrics.space_of(compared.ball, **space.part(queries[here], kept).arguments()), kept
+        part = spaces.with_further(space.part(queries[here], kept), space, queries[here])
+        yield here, metrics.space_of(compared.ball, **part.arguments()), kept
 
 
 def nearest(compared: spaces.Compared, queries: np.ndarray, count: int) -> list[np.ndarray]:
@@ -118,7 +119,9 @@ def judged(compared: spaces.Compared, queries: np.ndarray, found: list[np.ndarra
     """For each of `queries` what the indices `found` in the reference are to it: `RIGHT`, `WRONG` or `JUNK`."""
     labels, lists = compared.space.gallery()[1], compared.space.lists_of()
     if lists is None:
-        return [np.where(labels[few] == compared.space.labels[query], RIGHT, WRONG) for query, few in zip(queries, found, strict=True)]
+        further = compared.space.further or {}
+        wanted = [(compared.space.labels[query], *further.get(query, ())) for query in queries.tolist()]
+        return [np.where(np.isin(labels[few], classes), RIGHT, WRONG) for classes, few in zip(wanted, found, strict=True)]
     of_query = lists.part(queries)
     kinds = zip(of_query.each("positive"), of_query.each("junk"), found, strict=True)
     return [np.where(np.isin(few, positives), RIGHT, np.where(np.isin(few, junk), JUNK, WRONG)) for positives, junk, few in kinds]

@@ -106,10 +106,19 @@ class Space(NamedTuple):
         _, reference_labels, exclude = self.gallery()
         others = exclude, self.query_sequences, self.gallery_sequences(), self.lists_of()
         if self.parents is None:
-            return metrics.findable(self.labels, reference_labels, *others)
+            return self._with_further_counted(*metrics.findable(self.labels, reference_labels, *others))
         apart = max(self.labels.max(), reference_labels.max()) + 1  # a class in two super-classes counts as two
         classes = self.labels + apart * self.parents, reference_labels + apart * self.reference_parents
-        return metrics.findable(*classes, *others)[0], metrics.findable(self.parents, self.reference_parents, *others)[0]
+        return self._with_further_counted(metrics.findable(*classes, *others)[0], metrics.findable(self.parents, self.reference_parents, *others)[0])
+
+    def _with_further_counted(self, to_find: np.ndarray, ranked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`findable` with the images of further classes, from the counts of a query's own."""
+        if self.further:
+            labels = self.gallery()[1]
+            sizes = dict(zip(*np.unique(labels, return_counts=True), strict=True))
+            for row, further in self.further.items():
+                to_find[row] += sum(sizes.get(label, 0) for label in {*further} - {self.labels[row]})
+        return to_find, ranked
 
     def gallery_parents(self) -> np.ndarray | None:
         """Super-classes `(M,)` of the reference; None without."""
@@ -213,6 +222,10 @@ def _check_domains(datasets: dict, opt) -> None:
         of_dataset = f"--dataset {dataset.name} is measured domain by domain"
         if (name := _grouping(opt)) is not None:
             raise UserError(f"--evaluation_metrics {name}: {of_dataset}, and one has a single super-class: leave it out")
+        if dataset.further_labels and (name := _comparing_levels(opt)) is not None:
+            raise UserError(f"--evaluation_metrics {name}: {of_dataset}, and queries of {split} show several classes, whose levels are not compared: leave it out")
+        if opt.tester == INSIDE_PARENTS and "distractors" in dataset.counts:
+            raise UserError(f"--tester {INSIDE_PARENTS}: {of_dataset}, and the distractors of {split} are of no domain, so nobody would search them: take global")
         for flag, value, needed in (("eval_relevance", getattr(opt, "eval_relevance", None), None), *(
             (("eval_reference_set", opt.eval_reference_set, SELF), ("label_hierarchy_level", opt.label_hierarchy_level, 0)) if dataset.further_labels else ()
         )):  # fmt: skip
@@ -474,13 +487,13 @@ def _of_domains(space: Space) -> list[Space]:
         else:
             part = space.part(rows, np.flatnonzero(space.gallery_parents() == space.parents[rows[0]]))
         pool = None if space.pool is None else Space(whole.features[inside], whole.labels[inside])
-        parts.append(_with_further(part._replace(domain=domain, pool=pool), space, rows))
+        parts.append(with_further(part._replace(domain=domain, pool=pool), space, rows))
     return parts
 
 
-def _with_further(part: Space, space: Space, rows: np.ndarray) -> Space:
+def with_further(part: Space, space: Space, rows: np.ndarray) -> Space:
     """The part of `space` with lists, where a query among its `rows` is to find the images of several classes."""
-    if not any(row in space.further for row in rows.tolist()):
+    if not space.further or not any(row in space.further for row in rows.tolist()):
         return part
     _, labels, exclude = part.gallery()
     order = np.argsort(labels, kind="stable")

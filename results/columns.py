@@ -119,15 +119,15 @@ def column(split: str, metric: str) -> Column:
     return Column(split, metric, higher, percent=higher is not None)  # every metric that rates a space lies in [0, 1] (ami: up to 1)
 
 
-def recorded(runs: list[RecordedRun]) -> dict[tuple[str, str], None]:
-    """The (split, metric) pairs that any run recorded, in the order of their recording."""
-    return {key: None for run in runs for key in run.series.keys}
+def recorded(runs: list[RecordedRun]) -> dict[tuple[str, str], bool]:
+    """The (split, metric) pairs that any run recorded, in the order of their recording, and whether each is of one domain."""
+    return {key: of_domain(*key, run.series.keys) for run in runs for key in run.series.keys}
 
 
 def performance(available) -> list[Column]:
     """The columns that rate a space: on test, else on validation, else on training data; of several domains their means."""
     for split in ("test", "val", "train"):
-        found = [column(s, metric) for s, metric in _rating(available) if s == split and not of_domain(s, metric, available)]
+        found = [column(s, metric) for s, metric in _rating(available) if s == split and not available[s, metric]]
         if found:
             return sorted(found, key=lambda c: (c.metric.rpartition("/")[0], _order(c.metric)))
     return []
@@ -138,7 +138,7 @@ def by_domain(available) -> dict[str, list[Column]]:
     found = {}
     for split in ("test", "val"):
         for s, metric in _rating(available):
-            if s == split and of_domain(s, metric, available):
+            if s == split and available[s, metric]:
                 found.setdefault(domain_of(metric), []).append(column(s, metric))
         if found:
             break
@@ -156,9 +156,9 @@ def _order(metric: str):
 
 
 def structure(available) -> list[Column]:
-    """All columns that describe the space, the ICML paper's first: on training data as in that paper, else on test, else on validation."""
+    """All columns that describe the space, the ICML paper's first: on training data as in that paper, else on test, else on validation; without single domains."""
     for split in ("train", "test", "val"):
-        found = [metric for s, metric in available if s == split and is_structure(metric)]
+        found = [metric for (s, metric), of_one in available.items() if s == split and is_structure(metric) and not of_one]
         if found:
             order = {metric: i for i, metric in enumerate(STRUCTURE)}
             return [column(split, m) for m in sorted(found, key=lambda m: order.get(m.rpartition("/")[2], len(order)))]

@@ -308,10 +308,8 @@ class Run:
 
         For the others what evaluation needs is one file of several names.
         """
-        split_names = [(split, *metric.rpartition("/")[::2]) for split, metric in improved]
-        names = [
-            _checkpoint(split, evaltype or self.opt.evaltypes[0], plain) for split, evaltype, plain in split_names if plain in self.opt.storage_metrics
-        ]
+        kept = {named(evaltype, plain, self.opt.evaltypes): (evaltype, plain) for evaltype in self.opt.evaltypes for plain in self.opt.storage_metrics}
+        names = [_checkpoint(split, *kept[metric]) for split, metric in improved if metric in kept]
         whole = self._best_checkpoint().name
         others = [name for name in names if name != whole]
         if whole in names:

@@ -33,7 +33,7 @@ class Row(NamedTuple):
 def metric_group(metric: str, evaltypes: list[str]) -> str:
     """The ICML pipeline's group of curves of an evaluated metric, `discriminative_e_recall`."""
     evaltype, _, plain = metric.rpartition("/")
-    return f"{evaltype or evaltypes[0]}_{plain.partition('@')[0]}"
+    return f"{(evaltype or evaltypes[0]).replace('/', '_')}_{plain.partition('@')[0]}"
 
 
 def training_group(name: str) -> str:

@@ -18,8 +18,9 @@ import parameters
 import trainers
 from datasets import uned
 from datasets._layout import Published
-from evaluation import spaces
+from evaluation import queries, spaces
 from results import collect, columns, groups, roles, tables
+from runs.records import metric_group
 from tests import builders
 from tests.datasets import layouts
 from tests.datasets.layouts import refused
@@ -109,7 +110,7 @@ def test_what_is_no_union_is_one_line(tmp_path):
     words = make_union(tmp_path)
     for union, match in (
         (None, "needs --union A B"), (words[:1], "needs --union A B"), ([*words, words[1]], "two domains are called birds"), (["cub200:x", "cars196"], "folder:PATH"),
-        (["union", "cars196"], "a data set by its name"),
+        (["union", "cars196"], "a data set by its name"), (["cub200", f"folder:{tmp_path}/test"], "a domain is called test, as a split is"),
     ):  # fmt: skip
         with refused(match):
             datasets.select("union", None, tmp_path, 8, union=union, allow_partial_dataset=True)
@@ -120,6 +121,30 @@ def test_what_is_no_union_is_one_line(tmp_path):
     layouts.make_vehicleid(tmp_path)
     with refused("--union vehicleid: its gallery is drawn at random"):
         datasets.select("union", None, tmp_path, 8, union=["vehicleid", words[1]], allow_partial_dataset=True)
+
+
+def test_a_folder_is_called_by_its_own_name(tmp_path, monkeypatch):
+    words = make_union(tmp_path)
+    monkeypatch.chdir(tmp_path / "birds")
+    splits = datasets.select("union", None, tmp_path, 8, union=["folder:.", words[2]], allow_partial_dataset=True)
+    assert set(splits["testing"].super_labels.values()) == {"birds", "cars"}
+
+
+@pytest.mark.parametrize("scheme", ["class_disjoint", "mlrc"])
+def test_folds_cut_each_domain_by_itself(tmp_path, scheme):
+    words, validated = make_union(tmp_path), []
+    for fold in range(3):
+        splits = datasets.select("union", None, tmp_path, 8, fold=fold, union=words[1:], split_scheme=scheme, split_partitions=3, allow_partial_dataset=True)
+        names = layouts.names(splits)
+        assert [name.partition("/")[0] for name in names["validation"]] == ["birds", "cars"] and len(names["training"]) == 4
+        assert names["testing"] == [f"{domain}/class_{c}" for domain in ("birds", "cars") for c in (3, 4, 5)]
+        validated += names["validation"]
+    assert len(set(validated)) == 6
+
+
+def test_uned_does_not_measure_its_training_images(small_uned):
+    with refused("--evaluate_all: the training images of met"):
+        datasets.select("uned", None, small_uned.parent, 8, evaluate_all=True)
 
 
 def embedded_of(dataset, dim=3, seed=0):
@@ -168,6 +193,28 @@ def test_merged_search_is_a_double_loop(tmp_path, small_uned, of, tester):
     assert found["nmi"] == pytest.approx(np.mean([found[f"{domain}/nmi"] for domain in expected]))
 
 
+@pytest.mark.parametrize("tester", ["global", "same_parent_label"])
+def test_a_query_finds_all_its_landmarks_in_dumps_and_pictures(small_uned, tester):
+    testing = datasets.select("uned", None, small_uned.parent, 8)["testing"]
+    opt = parameters.read(["--dataset", "uned", "--tester", tester])
+    one = embedded_of(testing)
+    compared = spaces.compare({"test": one}, "discriminative", opt)["test"]
+    asks, found_by = np.flatnonzero(testing.is_query), np.flatnonzero(testing.is_gallery)
+    (row,) = testing.further_labels
+    (query,) = np.flatnonzero(asks == row)
+    wanted = [place for place, image in enumerate(found_by) if one.labels[image] in (one.labels[row], *testing.further_labels[row])]
+    (single,) = np.flatnonzero([testing.paths[image].endswith("one.jpg") for image in asks])
+    assert len(wanted) == 4 and compared.space.findable()[0][[query, single]].tolist() == [4, 2]
+    (ranked,) = queries.nearest(compared, np.array([query]), len(found_by))
+    (kinds,) = queries.judged(compared, np.array([query]), [ranked])
+    assert sorted(ranked[kinds == queries.RIGHT].tolist()) == wanted and (kinds != queries.RIGHT).any() == (tester == "global")
+    hits = np.isin(ranked, wanted)
+    results = queries.results(compared)
+    assert results["hit"][query] == hits[0] and results["first_hit"][query] == np.argmax(hits) + 1
+    expected = sum(hits[: rank + 1].sum() / (rank + 1) for rank in range(4) if hits[rank]) / 4
+    assert results["ap_at_r"][query] == pytest.approx(expected)
+
+
 def test_the_pin_of_the_standard():
     """Hits 1 0 1 1 0: n 3 -> 2/3, n 7 -> 3/5; 0 1 1 1 0, n 2 -> 1/2; mean .588889: three domains, whose mean it is."""
     hits, n = ([1, 0, 1, 1, 0], [1, 0, 1, 1, 0], [0, 1, 1, 1, 0]), (3, 7, 2)
@@ -186,9 +233,20 @@ def test_metrics_that_a_domain_does_not_have_are_one_line(small_uned):
     for words, match in (
         (["--evaluation_metrics", "e_recall@1", "e_recall@1_group_gap"], "measured domain by domain, and one has a single super-class"),
         (["--eval_reference_set", "compared_to_sets_combined"], "queries of test show several classes"),
+        (["--evaluation_metrics", "e_recall@1", "h_ap"], "whose levels are not compared"),
     ):
         with refused(match):
             spaces.check({"test": testing}, parameters.read(["--dataset", "uned", *words]))
+
+
+def test_distractors_are_of_no_domain(tmp_path):
+    words = make_union(tmp_path)
+    testing = datasets.select("union", None, tmp_path, 8, union=words, allow_partial_dataset=True)["testing"]
+    flags = ["--dataset", "union", "--union", *words, "--tester", "same_parent_label"]
+    spaces.check({"test": testing}, parameters.read(flags))
+    testing.counts["distractors"] = 1
+    with refused("the distractors of test are of no domain"):
+        spaces.check({"test": testing}, parameters.read(flags))
 
 
 # ------------------------------------------------------------------------------------------------------------------- samplers
@@ -241,6 +299,10 @@ def test_all_images_of_a_domain_come_before_any_again():
 def test_specialists_and_what_is_no_domain():
     sampler, labels, domains = sampler_of("domain_size", data_domains=["b", "a"])
     assert {domain for batch in sampler for domain in domains[labels[batch]]} == {"a", "b"}
+    torch.manual_seed(0)
+    twice, *_ = sampler_of("domain_balanced", data_domains=["a", "a", "b"])
+    shares = [(domains[labels[np.array(list(twice))[:, 0]]] == "a").mean() for _ in range(3)]
+    assert shares == [0.5] * 3
     with refused("--data_domains d: no domain of the training images; these are a, b, c"):
         sampler_of("domain_balanced", data_domains=["d"])
     with refused("6 of 9 classes have none"):
@@ -280,6 +342,10 @@ def test_a_classifier_a_domain_is_a_criterion_of_its_classes(name, rows):
     else:
         expected = as_separate(name, batch, labels, criterion.proxies.detach())
     assert loss.item() == pytest.approx(float(expected), rel=1e-9)
+    with torch.no_grad():  # a vector of another domain's class, nearest of all, is not in the accuracy that is noted
+        seen = OF_CLASSES[labels][:, None] == OF_CLASSES
+        shown = criterion.similarities(batch, criterion.proxies).masked_fill(~seen, -torch.inf)
+        assert criterion.stats["accuracy"] == (shown.argmax(1) == labels).double().mean()
     gradients = torch.autograd.grad(loss, [batch, criterion.proxies])
     assert all(gradient.isfinite().all() for gradient in gradients)
     absent = [c for c in range(6) if OF_CLASSES[c] not in OF_CLASSES[labels]]
@@ -307,6 +373,9 @@ def test_flags_of_separate_classifiers_are_checked(tmp_path, capsys):
         (["--loss", "softmax", "--sample_classes", ".5"], "--separate_classifiers --sample_classes 0.5"),
         (["--loss", "margin", "--trainer", "classifier", "--classifier_smoothing", ".1"], "without smoothing"),
         (["--loss", "margin", "--trainer", "classifier", "--classifier_layer", "circle_softmax"], "of a linear layer"),
+        (["--loss", "softmax", "--label_level_train", "1"], "the classes of training are the domains"), (["--loss", "proxyanchor", "--metrix", ".4"], "mixed points of --loss proxyanchor"),
+        (["--loss", "softmax", "--trainer", "intrabatch"], "--trainer intrabatch has a classifier of all domains"),
+        (["--loss", "softmax", "--trainer", "adversarial", "--loss_weights", "classifier_loss=1"], "--trainer adversarial has a classifier of all domains"),
     ):  # fmt: skip
         with pytest.raises(SystemExit):
             parameters.read([*start, *words])
@@ -336,6 +405,25 @@ def test_a_run_records_each_domain_and_its_tables(tmp_path, capsys, trainer):
     shown = tables.by_domain(found, 1)
     assert [table.title.partition(":")[0] for table in shown] == ["union, birds", "union, cars", "union, cub200"]
     assert shown[0].head[-3:-1] == ["R@1 [birds] [%]", "MAP@R [birds] [%]"]
+
+
+def test_two_embeddings_of_a_run_and_its_columns(tmp_path):
+    """A checkpoint for each embedding's mean, none for a domain; tables know means and domains of runs with one embedding and with two."""
+    words = make_union(tmp_path)
+    for group, evaltypes in (("one", ["discriminative"]), ("two", ["discriminative", "Combined_discriminative"])):
+        opt = parameters.read([
+            "--dataset", "union", "--union", *words[1:], "--source_path", str(tmp_path), *builders.SHORT_RUN, "--allow_partial_dataset", "--n_epochs", "1", "--group", group,
+            "--save_path", str(tmp_path / "runs"), "--no_train_metrics", "--evaltypes", *evaltypes, "--evaluation_metrics", "map_r", "dists@intra",
+        ])  # fmt: skip
+        run = main.main(opt)
+        assert sorted(path.name for path in run.folder.glob("checkpoint_Test_*")) == [f"checkpoint_Test_{evaltype}_map_r.pth.tar" for evaltype in sorted(evaltypes)]
+    assert metric_group("discriminative/birds/map_r", ["discriminative", "other"]) == "discriminative_birds_map_r"
+    roles.use(parameters.declared_roles())
+    available = columns.recorded(collect.collect([str(tmp_path / "runs")], [])[0])
+    names = ["map_r", *(f"{evaltype}/map_r" for evaltype in sorted(evaltypes))]
+    assert [column.metric for column in columns.performance(available)] == names
+    assert {column.metric for column in columns.structure(available)} == {name.replace("map_r", "dists@intra") for name in names}
+    assert list(columns.by_domain(available)) == ["birds", "cars"]
 
 
 def test_what_is_hidden():
