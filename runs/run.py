@@ -308,8 +308,11 @@ class Run:
 
         For the others what evaluation needs is one file of several names.
         """
-        kept = {named(evaltype, plain, self.opt.evaltypes): (evaltype, plain) for evaltype in self.opt.evaltypes for plain in self.opt.storage_metrics}
-        names = [_checkpoint(split, *kept[metric]) for split, metric in improved if metric in kept]
+        names = []
+        for split, metric in improved:
+            *above, plain = metric.split("/")  # of an embedding, a protocol; a domain's, whose mean is measured too, is not kept by itself
+            if plain in self.opt.storage_metrics and not (above and "/".join([*above[:-1], plain]) in self.state["best"][split]):
+                names.append(_checkpoint(split, "_".join(above or self.opt.evaltypes[:1]), plain))
         whole = self._best_checkpoint().name
         others = [name for name in names if name != whole]
         if whole in names:
