@@ -58,6 +58,7 @@ RECENT = (  # methods of 2021 to 2024, with their authors' constants (configs/*_
     Method(
         "IBC",
         f"{UNLIKE} --trainer intrabatch --intrabatch_layers 1 --intrabatch_heads 2 --intrabatch_temperature 0.2 --intrabatch_smoothing 0.1 --loss contrastive --batch_mining distance",
+        class_rate="--classifier_lr",
     ),
     Method("HIST", f"{UNLIKE} --neck layernorm --loss hist --loss_hist_tau 32 --loss_hist_alpha 1.1 --loss_hist_hidden 512 --loss_hist_lr 0.1 --loss_hist_network_lrmulti 5"),
     Method(
