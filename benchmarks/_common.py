@@ -28,11 +28,11 @@ class NoMemory:
 
 
 def built(arch: str, *flags: str, n_classes: int = CLASSES) -> tuple[Step, object]:
-    """A step with a network of random weights in its first epoch, and its options."""
+    """A step with a network of random weights in its first epoch, and its options. An --arch among `flags` has the last word."""
     opt = parameters.read(["--dataset", "glyphs", "--arch", arch, "--not_pretrained", *flags]).but(n_classes=n_classes)
     opt.class_names = {label: f"class {label}" for label in range(n_classes)}
     runtime = Runtime(opt).begin()
-    network = architectures.select(arch, opt)
+    network = architectures.select(opt.arch, opt)
     trainer = main.build_trainer(opt, network, runtime)
     optimizer = build_optimizer(network, trainer.criterion, opt, trainer.param_groups(opt))
     step = Step(trainer, optimizer, runtime, NoMemory(), {}, opt.chunk_size)

@@ -6,14 +6,17 @@ and batches, over five seeds, and gives the paired difference; class vectors sta
 vectors are compared each from its own start. `--trainers`: every trainer beside metric_only with the same loss. `--miners`, `--samplers`:
 each of them with a loss that suits it. `--memory`: small batches with and without a cross-batch memory, which starts late in the training
 (`settled`) or after the first of three epochs (`early`). `--backbones`: conv4 and a small vision transformer from random weights, cosine
-and hyperbolic, plain and as a cascade (docs/backbones_on_glyphs.md).
+and hyperbolic, plain and as a cascade (docs/backbones_on_glyphs.md). `--costs FILE`: time and memory of a step of each method of
+experiments/Recent_Runs.sh, for docs/study_recent.md.
 """
 
 import argparse
 import contextlib
+import csv
 import json
 import re
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,10 +31,13 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 import criteria  # noqa: E402
 import main  # noqa: E402
 import parameters  # noqa: E402
-from benchmarks._common import CLASSES, built  # noqa: E402
+from benchmarks._common import CLASSES, built, medians  # noqa: E402
+from benchmarks.criteria import peak  # noqa: E402
+from experiments.study import protocol  # noqa: E402
 from runs.folder import RunFolder, run_folder  # noqa: E402
 from training.loading import Batch  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
+from utilities.files import replacing  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
 
 COMMON = (
@@ -183,6 +189,8 @@ OPERATIONS = {  # name -> arch, flags; the first of an arch is what the others a
     "90 prompts in 12 blocks, biases": (VIT, f"{PLAIN} --prompts 90 --train_biases"),
 }
 BATCH = 128  # of --operations, images of 224 x 224, four of a class
+STUDIED = {method.name: method for method in protocol.RECENT_METHODS.methods}
+STUDY_CLASSES, STUDY_BATCH, STUDY_SIDE = 336, 112, 64  # of the study's training data, batches and images (configs/study_emoji.yaml)
 
 
 class Peer(torch.nn.Module):
@@ -285,6 +293,34 @@ def operations_table(names: list[str]) -> None:
             print(f"| {name} | {found[0] / 1e9:,.0f} | {found[1] / 1e9:.2f} | {sum(found) / plain[arch]:.3f} |", flush=True)
 
 
+def study_step(name: str):
+    """A function that takes one step of a method of Recent_Runs.sh, on random images and from random weights."""
+    shape = f"--embed_dim 128 --bs {STUDY_BATCH} --samples_per_class 4 --crop_size {STUDY_SIDE} --channels_last"
+    line = protocol.line(protocol.DATA[0]._replace(flags=shape), STUDIED[name], "Costs", 0, "")
+    with tempfile.NamedTemporaryFile(suffix="_rows.npz") as vectors:
+        np.savez(vectors.name, names=[f"class {label}" for label in range(STUDY_CLASSES)], vectors=np.random.default_rng(0).normal(size=(STUDY_CLASSES, 5, 1280)))
+        words = re.sub(r"\S+_rows\.npz", vectors.name, line).split()[2:]
+        step, _ = built("timm:tf_efficientnet_lite0_frozen_normalize", *words, n_classes=STUDY_CLASSES)
+    images = torch.randint(0, 256, (STUDY_BATCH, 3, STUDY_SIDE, STUDY_SIDE), dtype=torch.uint8)
+    batch = Batch(torch.arange(STUDY_BATCH) // 4, images, torch.arange(STUDY_BATCH))
+    return lambda: step(batch)
+
+
+def write_costs(path: str, repeats: int) -> None:
+    """Median milliseconds of a step of each method, in turns, and the megabytes that a step takes, in a process of its own each; to a CSV file."""
+    times = medians({name: study_step(name) for name in STUDIED}, 2, repeats)
+    rows = []
+    for name, seconds in times.items():
+        command = [sys.executable, __file__, "--peak", name]
+        megabytes = float(subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()[-1])
+        rows.append({"method": name, "milliseconds": f"{1000 * seconds:.1f}", "megabytes": f"{megabytes:.0f}", "threads": torch.get_num_threads()})
+        print(rows[-1], flush=True)
+    with replacing(Path(path)) as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def table(names: list[str], seeds: range, save_path: str) -> None:
     print("| loss | flags besides the common ones | e_recall@1 | map_r | seconds |\n|-|-|-|-|-|")
     for name in names:
@@ -371,11 +407,17 @@ if __name__ == "__main__":
     )
     parser.add_argument("--backbones", action="store_true", help="the backbones, cosine, hyperbolic and cascaded, instead of the table")
     parser.add_argument("--operations", action="store_true", help="operations of a step of the methods since 2021 instead of the table")
+    parser.add_argument("--costs", default=None, metavar="FILE", help="time and memory of a step of each method of Recent_Runs.sh, written to a CSV file, instead of the table")
+    parser.add_argument("--repeats", type=whole(1), default=15, help="with --costs: steps of each method")
+    parser.add_argument("--peak", default=None, choices=STUDIED, help=argparse.SUPPRESS)  # what the processes of --costs are started with
     parser.add_argument("--seeds", type=whole(1, 1000), default=None, help="how many seeds (default: 3; 5 with --peers)")
     parser.add_argument("--save_path", default="Training_Results/Methods", help="where the runs lie")
     arguments = parser.parse_args()
     if arguments.peers and arguments.seeds == 1:
         parser.error("--seeds 1: a paired difference has an error from two seeds on")
+    if arguments.peak:
+        print(peak(study_step(arguments.peak)))
+        sys.exit()
     missing = set(criteria.REGISTRY.names()) - set(METHODS)
     if missing:
         sys.exit(f"no setting for {', '.join(sorted(missing))}: add them to METHODS")
@@ -384,6 +426,8 @@ if __name__ == "__main__":
     if arguments.peers:
         names, peer = (WITH_VECTORS, "pml_own_start") if arguments.own_starts else (list(PEERS), "pml")
         peer_table(arguments.only or names, seeds, where, peer)
+    elif arguments.costs:
+        write_costs(arguments.costs, arguments.repeats)
     elif arguments.operations:
         operations_table(arguments.only or list(OPERATIONS))
     elif arguments.trainers:

@@ -22,6 +22,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 import parameters
 from experiments.study import protocol, raw
@@ -296,8 +297,21 @@ def comparison_part(one: protocol.Comparison, runs: list) -> str:
         pairs = list(zip(there[: len(one.methods)], there[len(one.methods) :], strict=True))
         shown.append(tables.beside_twins(pairs, BY_COSINE, 1, ("plain", "erasing"), "in --random_erasing 0.5 alone, which no rate was searched for"))
     else:
-        shown += [*(tables.ranks(there, column) for column in BY_COSINE), tables.optimism(there, BY_COSINE, 1)]
+        shown += [*costs(one), *(tables.ranks(there, column) for column in BY_COSINE), tables.optimism(there, BY_COSINE, 1)]
     return "\n\n".join(map(_markdown, shown))
+
+
+def costs(one: protocol.Comparison) -> list[Table]:
+    """A step of each method beside multi-similarity's, as `benchmarks/methods.py --costs` measured it; nothing where no such file lies beside the script's rows."""
+    if not (file := ROOT / f"experiments/study/{one.name.lower()}_costs.csv").exists():
+        return []
+    found = pd.read_csv(file, index_col="method")
+    table = Table(f"{one.name.lower()}_costs", "A step", ["method", "ms", "of MS", "MB"])
+    for method in one.methods:
+        milliseconds, megabytes, _ = found.loc[method.name]
+        table.add([_text(method.name), Cell(milliseconds, digits=0), Cell(milliseconds / found.milliseconds["MS"], digits=2), Cell(megabytes, digits=0)])
+    table.notes = [f"Medians of steps taken in turns, on {found.threads.iloc[0]} threads, without loading; MB: what a step takes beyond weights, in a process of its own."]
+    return [table]
 
 
 def union_part(runs: list) -> str:
