@@ -10,21 +10,21 @@
 datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
 emoji=${emoji:-emoji_1008}
 
-recent_emoji_ibc="--lr 0.0001 --classifier_lr 0.005"  # not chosen yet
-recent_emoji_hist="--lr 0.0001"  # not chosen yet
-recent_emoji_contextual="--lr 0.0001"  # not chosen yet
-recent_emoji_meanfield="--lr 0.0001"  # not chosen yet
-recent_emoji_antico="--lr 0.0001"  # not chosen yet
-recent_emoji_metrix="--lr 0.0001"  # not chosen yet
-recent_emoji_language="--lr 0.0001"  # not chosen yet
-recent_emoji_contrastive="--lr 0.0001"  # not chosen yet
-recent_emoji_triplet="--lr 0.0001"  # not chosen yet
-recent_emoji_margin="--lr 0.0001"  # not chosen yet
-recent_emoji_quadruplet="--lr 0.0001"  # not chosen yet
-recent_emoji_snr="--lr 0.0001"  # not chosen yet
-recent_emoji_ms="--lr 0.0001"  # not chosen yet
-recent_emoji_arcface="--lr 0.0001 --loss_arcface_lr 0.005"  # not chosen yet
-recent_emoji_proxyanchor="--lr 0.0001"  # not chosen yet
+recent_emoji_ibc="--lr 0.00003 --classifier_lr 0.0015"
+recent_emoji_hist="--lr 0.00003"
+recent_emoji_contextual="--lr 0.0003"
+recent_emoji_meanfield="--lr 0.0003"
+recent_emoji_antico="--lr 0.0001"
+recent_emoji_metrix="--lr 0.0003"
+recent_emoji_language="--lr 0.0001"
+recent_emoji_contrastive="--lr 0.0003"
+recent_emoji_triplet="--lr 0.0003"
+recent_emoji_margin="--lr 0.0003"
+recent_emoji_quadruplet="--lr 0.0003"
+recent_emoji_snr="--lr 0.0003"
+recent_emoji_ms="--lr 0.0003"
+recent_emoji_arcface="--lr 0.0001 --loss_arcface_lr 0.005"
+recent_emoji_proxyanchor="--lr 0.0001"
 
 python main.py --config study_emoji --dataset_folder_path $datapath/$emoji --weights $datapath/efficientnet_lite0.safetensors --project Study --group RecentRate_IBC_0.00003 --seed 9 --arch timm:tf_efficientnet_lite0_frozen --trainer intrabatch --intrabatch_layers 1 --intrabatch_heads 2 --intrabatch_temperature 0.2 --intrabatch_smoothing 0.1 --loss contrastive --batch_mining distance --lr 0.00003 --classifier_lr 0.0015 --n_epochs 8 --save_interval 2 --evaluation_metrics c_recall@1 c_map_r --storage_metrics c_recall@1 --splits_to_eval val
 python main.py --config study_emoji --dataset_folder_path $datapath/$emoji --weights $datapath/efficientnet_lite0.safetensors --project Study --group RecentRate_IBC_0.0001 --seed 9 --arch timm:tf_efficientnet_lite0_frozen --trainer intrabatch --intrabatch_layers 1 --intrabatch_heads 2 --intrabatch_temperature 0.2 --intrabatch_smoothing 0.1 --loss contrastive --batch_mining distance --lr 0.0001 --classifier_lr 0.005 --n_epochs 8 --save_interval 2 --evaluation_metrics c_recall@1 c_map_r --storage_metrics c_recall@1 --splits_to_eval val
