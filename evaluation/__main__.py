@@ -4,7 +4,8 @@ The file holds `features` `(N, D)` and `labels` `(N,)`, or `(N, L)` of L levels,
 queries that search the reference; `exclude` `(N,)` may give the row of the reference that is the query itself (-1: none). Instead of a
 reference, `is_query` and `is_gallery` `(N,)` may mark the rows that search and those that are searched. Rows of one `sequence` `(N,)` never
 find each other. `role_draws` `(D, N)` marks the gallery in each of D draws, whose other rows are the queries: metrics that search are means
-over the draws. `groups` or `super_names` `(N,)`: super-classes, for metrics that compare these. `positive_indptr` `(Q + 1,)`, `positive_indices`
+over the draws. `groups` or `super_names` `(N,)`: super-classes, for metrics that compare these. `domains` `(N,)`: names; every metric then
+comes for each domain's queries too, `<domain>/<metric>`, and under its own name as the mean of the domains. `positive_indptr` `(Q + 1,)`, `positive_indices`
 `(P,)`, `junk_indptr`, `junk_indices`: for the q-th query its positives and its junk, which takes no rank, as positions among the gallery's rows
 (`indices[indptr[q]:indptr[q + 1]]`). With them `labels` may be absent, and class-wise metrics are refused. Further lists for the same queries,
 `positive_indptr_hard` …, are those of a protocol, `hard`: each metric then comes once for each protocol.
@@ -37,7 +38,7 @@ import numpy as np
 
 import evaluation
 import metrics
-from evaluation import compress, from_files, judgements, outliers, outputs, pairs, queries, whiten, whitening
+from evaluation import compress, from_files, judgements, outliers, outputs, pairs, queries, spaces, whiten, whitening
 from evaluation.from_files import NAMES, read, read_queries, written_flags
 from evaluation.galleries import taken
 from evaluation.judgements import has_lists
@@ -166,7 +167,7 @@ def main(argv: list[str] | None = None) -> dict | list:
     about = {"seed": seeds, "device": device, "progress": True, "ranks": ranks, **metrics.measured_by(flags)}
     further = from_files.draws(flags.file, arrays) if flags.gallery is None else ()
     further = further if flags.eval_whiten is None else (whiten.of_file(one, flags) for one in further)
-    values = evaluation.over_draws(([one] for one in itertools.chain([space], further)), flags.evaluation_metrics, about)
+    values = evaluation.over_draws((spaces.parts(one) for one in itertools.chain([space], further)), flags.evaluation_metrics, about)
     scores = {Path(flags.file).stem: ranks.share(values)}
     size, dimensions = arrays["features"].shape
     classes = [f"{len(np.unique(from_files.finest(arrays))):,} classes"] if "labels" in arrays else []

@@ -20,6 +20,7 @@ NAMES = ("paths", "class_names")
 REQUIRED = ("features", "labels")
 GROUPS = ("groups", "super_names")  # super-classes: the first of them that the file has; --dump_embeddings writes the second
 HIGHER = "higher_names"  # (N, L - 2) classes of the levels above the super-classes
+DOMAINS = "domains"  # (N,) names, "" for a distractor: each domain's queries are also measured by themselves
 
 
 def opened(path: str, optional: tuple[str, ...]) -> tuple[dict, list[str]] | np.ndarray:
@@ -75,10 +76,12 @@ def read(
 
 def read_queries(path: str, has_gallery: bool, with_names: bool = False, **labels) -> dict:
     """See `read`, also for `labels` and what follows. Raises UserError also where an array needs a reference and there is none."""
-    arrays = read(path, (*OF_REFERENCE, *ROLES, *GROUPS, HIGHER, *LISTS, "flags", *NAMES * (has_gallery or with_names)), **labels)
+    arrays = read(path, (*OF_REFERENCE, *ROLES, *GROUPS, HIGHER, DOMAINS, *LISTS, "flags", *NAMES * (has_gallery or with_names)), **labels)
     extra = next((name for name in arrays if name in OF_REFERENCE and not (has_gallery and name == "exclude")), None)
     if "reference_features" not in arrays and extra is not None:
         raise UserError(f"{path}: {extra} needs reference_features" + ", or --gallery" * (extra == "exclude"))
+    if DOMAINS in arrays and arrays[DOMAINS].shape != arrays["features"].shape[:1]:
+        raise UserError(f"{path}: {DOMAINS} has shape {arrays[DOMAINS].shape}: ({len(arrays['features'])},) is expected, one for each row of features")
     return arrays
 
 
@@ -150,7 +153,7 @@ class Embeddings(NamedTuple):
 def _whole(arrays: dict) -> Space:
     """The space in which all rows of a file search each other."""
     groups = next((arrays[name] for name in GROUPS if name in arrays), None)
-    return Space(arrays["features"], finest(arrays), query_sequences=arrays.get("sequence"), groups=groups, above=_above(arrays, groups))
+    return Space(arrays["features"], finest(arrays), query_sequences=arrays.get("sequence"), groups=groups, above=_above(arrays, groups), domains=arrays.get(DOMAINS))
 
 
 def plain_space(path: str, arrays: dict) -> metrics.EmbeddingSpace:
@@ -258,7 +261,9 @@ def in_itself(file: Embeddings, skips: bool = False) -> tuple[Space, str, np.nda
     rows, kept = _of_role(file, "queries"), _of_role(file, "gallery")
     found, pool = _whole(file.arrays), file.roles.pool
     if pool is not None:
-        found = found.part(rows, kept)._replace(pool=Space(found.features[pool], found.labels[pool]))
+        domains = found.domains
+        pool = Space(found.features[pool], found.labels[pool], domains=taken(domains, pool))
+        found = found.part(rows, kept)._replace(pool=pool, domains=taken(domains, rows))
     return found, _described(found, file.roles, skips), rows
 
 
@@ -290,6 +295,9 @@ def _in_another(queries: Embeddings, gallery: Embeddings, skips: bool) -> tuple[
     )  # fmt: skip
     if asking.query_sequences is not None and found.query_sequences is not None:
         space = space._replace(query_sequences=asking.query_sequences[rows], reference_sequences=found.query_sequences[kept])
+    if asking.domains is not None and found.domains is not None:
+        pool = pool._replace(domains=np.concatenate([asking.domains[apart], found.domains[of_class]]))
+        space = space._replace(domains=asking.domains[rows], pool=pool)
     return space, _described(space, None, skips), rows
 
 

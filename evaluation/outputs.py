@@ -137,8 +137,8 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
     """Write `embeddings_<split>.npz` for each split, with several evaltypes `embeddings_<split>_<evaltype>.npz`. Returns the paths.
 
     `python -m evaluation` reads such a file. It holds `features` `(N, D)` float32 as they were measured, after --eval_pca, `labels` `(N,)`,
-    `flags`, the JSON of the evaluation's flags, and where the data set has them `paths`, `class_names`, `super_names`, `is_query`,
-    `is_gallery`, `sequence` `(N,)`, `higher_names` `(N, L - 2)` of the levels above the super-classes and `role_draws` `(D, N)` (not with
+    `flags`, the JSON of the evaluation's flags, and where the data set has them `paths`, `class_names`, `super_names`, `domains`,
+    `is_query`, `is_gallery`, `sequence` `(N,)`, `higher_names` `(N, L - 2)` of the levels above the super-classes and `role_draws` `(D, N)` (not with
     --eval_pca or --eval_whiten, which may differ from draw to draw). Under `--eval_space
     hyperbolic` features are the tangent vectors, and `points` `(N, D)` float32 are their points of the Poincare ball, which the flags name.
     `instead`: the folder for a file whose name is taken in `folder`.
@@ -156,6 +156,8 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
         if (supers := queries.super_classes(e)) is not None:
             about["super_names"] = supers
             about |= queries.higher_names(e)
+        if (domains := spaces.domains_of(e)) is not None:
+            about["domains"] = domains
         for evaltype in opt.evaltypes:
             name = queries.file_name(split, evaltype, opt.evaltypes, "embeddings")
             if ball is not None:

@@ -316,7 +316,7 @@ def reference_sizes(sizes: dict, opt) -> set[int]:
 def build(embedded: dict, evaltype: str, opt) -> dict[str, list[Space]]:
     """Split -> its spaces, for the splits `scored`: one, or one for each domain, or with `--tester same_parent_label` for each super-class."""
     compared = compare(embedded, evaltype, opt)
-    return {split: _parts(compared[split].space) for split in scored(embedded, opt)}
+    return {split: parts(compared[split].space) for split in scored(embedded, opt)}
 
 
 def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
@@ -351,7 +351,7 @@ def plans(images: dict, opt) -> dict[str, Compared]:
     parents = _codes(images, level + 1, opt)[0] if opt.tester == INSIDE_PARENTS else dict.fromkeys(images)
     of_all = galleries.roles_of_all(images)
     above = _above(images, opt) if _comparing_levels(opt) else dict.fromkeys(images)
-    domains = {split: _domains(one) for split, one in images.items()}
+    domains = {split: domains_of(one) for split, one in images.items()}
     by_images, found = (labels, galleries.numbers(of_all), parents, above), {}
     for split, own in of_all.items():
         sources = sources_of(split, measured, opt)
@@ -377,7 +377,7 @@ def plans(images: dict, opt) -> dict[str, Compared]:
     return found
 
 
-def _domains(images) -> np.ndarray | None:
+def domains_of(images) -> np.ndarray | None:
     """`(N,)` names of the images' domains, "" for a distractor; None where results do not come one a domain."""
     if not getattr(images.dataset, "by_domain", False):
         return None
@@ -470,7 +470,7 @@ def _above(images: dict, opt) -> dict[str, np.ndarray]:
     return {split: np.stack([codes[split] for codes in levels], 1) for split in images}
 
 
-def _parts(space: Space) -> list[Space]:
+def parts(space: Space) -> list[Space]:
     """The spaces that are measured by themselves; the space itself where it is one."""
     return _of_domains(space) if space.domains is not None else [space] if space.parents is None else _inside_parents(space)
 
