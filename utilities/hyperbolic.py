@@ -9,6 +9,7 @@ to: with u = sqrt(c) x,
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from utilities.tensors import normalize
@@ -20,6 +21,11 @@ def _root(x: torch.Tensor) -> torch.Tensor:
     """Square root; numbers below 0 count as 0, where the gradient is 0. NaN stays NaN, so that it reaches the loss."""
     none = x <= 0
     return torch.where(none, 0.0, torch.where(none, 1.0, x).sqrt())
+
+
+def _sinh(x: torch.Tensor) -> torch.Tensor:
+    """NumPy's sinh, which gives equal numbers equal results wherever they stand."""
+    return torch.from_numpy(np.sinh(x.numpy()))
 
 
 class Points(NamedTuple):
@@ -93,13 +99,16 @@ class Ball:
         return squared.sqrt_().asinh_().mul_(2 / self.c**0.5).square_()
 
     def paired(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Distances `(P,)` of the rows of `x` `(P, D)` and `y` `(P, D)`, by differences: equal ones are exactly 0 apart."""
+        """Distances `(P,)` of the rows of `x` `(P, D)` and `y` `(P, D)`, without gradient, by differences: equal ones are exactly 0 apart.
+
+        Equal pairs have equal distances wherever they stand, which torch.sinh does not give: it rounds a tensor's last elements in another way.
+        """
         if self.flat:
             return (normalize(x) - normalize(y)).square().sum(1)
         (scaled, lengths), (others, other_lengths) = self._scaled(x), self._scaled(y)
         chords = (normalize(scaled) - normalize(others)).square().sum(1)
-        angular = torch.sinh(2 * lengths) * torch.sinh(2 * other_lengths) * chords / 4
-        return self._distance(torch.sinh(lengths - other_lengths).square() + angular)
+        angular = _sinh(2 * lengths) * _sinh(2 * other_lengths) * chords / 4
+        return self._distance(_sinh(lengths - other_lengths).square() + angular)
 
     def _distance(self, squared_sinh: torch.Tensor) -> torch.Tensor:
         return 2 / self.c**0.5 * torch.asinh(_root(squared_sinh))

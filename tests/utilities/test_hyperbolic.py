@@ -104,3 +104,9 @@ def test_nan_stays():
     x = vectors(2)
     x[0, 0] = math.nan
     assert Ball(0.1, 2.3).distances(x, x)[0].isnan().all()
+
+
+def test_equal_pairs_are_equally_far_apart_wherever_they_stand():
+    for seed in range(20):
+        x, y = vectors(1, seed).expand(23, 5), vectors(1, seed + 100).expand(23, 5)
+        assert len(Ball(0.1, 2.3).paired(x, y).unique()) == 1, seed
