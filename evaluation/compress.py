@@ -118,7 +118,7 @@ def queries_a_second(index: Codes, queries, batch: int, rescored: int) -> float:
 
 
 def measure(space, calibration, names: list[str], prefixes: list[int], rescored: int = codes.RESCORED, skips: bool = False) -> list[dict]:
-    """One row a code and prefix, with the keys of `HEAD`; `space`: `evaluation.spaces.Space`, `calibration` `(T, D)` or None."""
+    """One row a code and prefix, with the keys of `HEAD`; `space`: `evaluation.space.Space`, `calibration` `(T, D)` or None."""
     rows, whole_space = [], metrics.space_of(None, **space.arguments())
     exact = Searched(built(codes.FLOAT32, space.gallery()[0], None)[0]).neighbours(whole_space)
     bar = tqdm([(name, width) for width in prefixes for name in names], leave=False, disable=None)

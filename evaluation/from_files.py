@@ -12,7 +12,7 @@ import metrics
 from evaluation import galleries, judgements
 from evaluation.galleries import ROLES, taken
 from evaluation.judgements import LISTS, has_lists, protocol_of
-from evaluation.spaces import Space
+from evaluation.space import Space
 from utilities.errors import UserError
 
 OF_REFERENCE = ("reference_features", "reference_labels", "exclude")

@@ -7,7 +7,7 @@ import numpy as np
 import datasets
 import metrics
 from evaluation import galleries, relevance
-from evaluation.spaces import Space
+from evaluation.space import Space
 from utilities.errors import UserError
 
 LISTS = metrics.Lists._fields  # positive_indptr, positive_indices, junk_indptr, junk_indices: positions among the rows of the gallery

@@ -29,6 +29,7 @@ from training.loading import evaluation_loader
 from training.random_state import seed_everything
 from training.runtime import Runtime
 from utilities.errors import NotFinite, OneLineParser, UserError
+from utilities.evaltypes import BARE
 from utilities.files import refuse_unwritable, replacing
 from utilities.numbers import whole
 
@@ -157,7 +158,7 @@ class Model:
 
         def embed(part: slice) -> tuple[np.ndarray, float]:
             made = evaluation.embed(self.network, Part(batches, part), self.runtime, f"from image {part.start:,}", *how)
-            return made.features[spaces.BARE], made.seconds
+            return made.features[BARE], made.seconds
 
         with tqdm(total=len(dataset), desc=f"{self.label}: {split}", unit="img", leave=False, disable=None) as bar:
             shards.fill(embed, self.runtime.device.type, bar.update)

@@ -24,12 +24,14 @@ import metrics
 from datasets._images import Image, ImageSet
 from datasets._layout import SUFFIXES
 from evaluation import from_files, galleries, outputs, spaces
+from evaluation.space import Space
 from pictures.pairs import Shown, draw_pairs
 from runs import reports
 from runs.folder import PARAMETERS, RunFolder
 from training.loading import evaluation_loader
 from training.runtime import Runtime
 from utilities.errors import OneLineParser, UserError, one_line_errors
+from utilities.evaltypes import BARE
 from utilities.files import replacing
 from utilities.numbers import number, whole
 
@@ -236,7 +238,7 @@ def without(names: list[str], features: np.ndarray, dataset, concerned: np.ndarr
     return complete, reduced, draws[0][2]
 
 
-def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray) -> tuple[spaces.Space, spaces.Space, int]:
+def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray) -> tuple[Space, Space, int]:
     """The space of all test images, that without the concerned ones, and how many queries are then alone in their class; see `without`."""
     labels = np.array([label for _, label in dataset.image_list])
     roles = galleries.roles_of(dataset, len(labels))
@@ -253,7 +255,7 @@ def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray
     reduced = complete.part(asking[~alone], kept)
     if complete.pool is not None:
         left = roles.pool[~concerned[roles.pool]]
-        reduced = reduced._replace(pool=spaces.Space(features[left], labels[left]))
+        reduced = reduced._replace(pool=Space(features[left], labels[left]))
     return complete, reduced, int(alone.sum())
 
 
@@ -286,8 +288,8 @@ def measure(place: str, flags) -> dict:
     """Compare the images of one run or folder, write the files, print the numbers. Returns what overlap.json holds."""
     task = Task(Path(place), flags)
     test, others = task.seen["testing"], task.others()
-    features = task.embed(task.backbone, test, "features of test", True)[spaces.BARE]
-    theirs = {split: task.embed(task.backbone, dataset, f"features of {split}", True)[spaces.BARE] for split, dataset in others.items()}
+    features = task.embed(task.backbone, test, "features of test", True)[BARE]
+    theirs = {split: task.embed(task.backbone, dataset, f"features of {split}", True)[BARE] for split, dataset in others.items()}
     if "train" not in theirs:
         raise UserError(f"{place}: there are no training images to compare with")
     found = near_duplicates(features, theirs, flags.threshold)

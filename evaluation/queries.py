@@ -98,8 +98,7 @@ def searches(compared: spaces.Compared, queries: np.ndarray):
     reference_parents = np.zeros(size, int) if space.parents is None else space.reference_parents
     for parent in np.unique(parents[queries]):
         here, kept = np.flatnonzero(parents[queries] == parent), np.flatnonzero(reference_parents == parent)
-        part = spaces.with_further(space.part(queries[here], kept), space, queries[here])
-        yield here, metrics.space_of(compared.ball, **part.arguments()), kept
+        yield here, metrics.space_of(compared.ball, **space.part(queries[here], kept).arguments()), kept
 
 
 def nearest(compared: spaces.Compared, queries: np.ndarray, count: int) -> list[np.ndarray]:

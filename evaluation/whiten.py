@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from evaluation import from_files, whitening
-from evaluation.spaces import Space
+from evaluation.space import Space
 from utilities.errors import OneLineParser, UserError
 from utilities.files import replacing
 from utilities.numbers import whole

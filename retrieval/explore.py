@@ -11,7 +11,7 @@ from evaluation import from_files, galleries
 from evaluation.from_files import read, written_flags
 from evaluation.galleries import ROLES, taken
 from evaluation.judgements import LISTS, has_lists, protocol_of
-from evaluation.spaces import Space
+from evaluation.space import Space
 from metrics import fnmr
 from pictures import maps
 from pictures.thumbnails import Sheets
