@@ -11,6 +11,7 @@ from options import composition
 from results import collect, columns, formats, groups, ledger, page, paired, plots, progression, published, roles, splits, tables
 from results.columns import SELECTED
 from results.recorded import RecordedRun
+from runs.names import plain
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.numbers import number, whole
 
@@ -152,7 +153,7 @@ def _together(*parts) -> list[columns.Column]:
 
 def _two(of, shown, how) -> list[columns.Column]:
     """The columns of the shared table: the first metric, by both selections where available, and NMI as in the paper, else the second."""
-    nmi = [c for c in shown[1:] if c.metric.rpartition("/")[2] == "nmi"]
+    nmi = [c for c in shown[1:] if plain(c.metric) == "nmi"]
     return columns.with_both(shown[:1] + (nmi or shown[1:2])[:1], _counted(of), how)
 
 
@@ -162,7 +163,7 @@ def _counted(of) -> list[RecordedRun]:
 
 def _of_pairs(of, shown, quantities) -> list[columns.Column]:
     """The columns of the table with and without rho_distance: the first metric, by both selections where available, MAP@R and rho."""
-    map_r = [c for c in shown[1:] if c.metric.rpartition("/")[2] == "map_r"]
+    map_r = [c for c in shown[1:] if plain(c.metric) == "map_r"]
     first = [c for c in columns.with_both(shown[:1], _counted(of), SELECTED) if c.higher is not None]
     return _together(first, map_r, [c for c in quantities if c.metric == "rho_spectrum@2"])
 

@@ -18,7 +18,7 @@ from tqdm import tqdm
 import datasets
 import metrics
 from evaluation import checks, galleries, scales, selectable, spaces, whitening
-from runs.run import named
+from runs.names import named
 from training.loading import SeededItems, evaluation_loader
 from utilities.errors import UserError
 from utilities.evaltypes import BARE, of_type

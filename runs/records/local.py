@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from runs.names import plain
 from runs.records import SPLIT_TITLES, BatchRow, Row, Sink
 from runs.records.damaged import as_file, as_folder, set_aside
 from utilities.files import replacing
@@ -154,7 +155,7 @@ class GroupFiles(Sink):
     def write(self, rows: list[Row]) -> None:
         files = {}
         for row in rows:
-            files.setdefault((row.split, row.group, row.epoch), {})[row.metric.rpartition("/")[2]] = _number(row.value)
+            files.setdefault((row.split, row.group, row.epoch), {})[plain(row.metric)] = _number(row.value)
         for (split, group, epoch), values in files.items():
             path = self._path(split, group)
             known = []
