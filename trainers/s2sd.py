@@ -49,8 +49,8 @@ def add_arguments(group) -> None:
 
 
 def derived(opt) -> dict:
-    """The criterion of the target embeddings is that of the embeddings."""
-    return {"s2sd_target": opt.loss}
+    """The criterion of the target embeddings is that of the embeddings; and its flags."""
+    return {"s2sd_target": opt.loss, **criteria.REGISTRY.derived(opt.s2sd_target or opt.loss, opt)}
 
 
 def check(opt) -> None:
