@@ -1,7 +1,7 @@
 """Losses: one file a criterion, the file name is the value of `--loss`.
 
 A module declares `REQUIRES_BATCHMINER`, `REQUIRES_OPTIM`, `ALLOWED_MINING_OPS`, perhaps `MINES_PAIRS` (works on all pairs of
-the batch, takes a miner's under `--mine_pairs`), `COMPARES_SAMPLES = False` (class vectors alone, or two views: takes no reference),
+the batch, takes a miner's under `--mine_pairs`), `COMPARES_SAMPLES = False` (compares each sample with class vectors alone),
 `REDUCES` (a mean over tuples, obeys `--loss_reduction`), `PER_CLASS` (hyperparameters that may be learned one a class), `INNER_LOSS`
 (the flag that names a loss it contains) and `add_arguments(group)`; its class is `Criterion(opt)`, or `Criterion(opt, batchminer)` where it takes a miner.
 """

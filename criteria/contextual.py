@@ -14,7 +14,6 @@ from utilities.tuples import same_class
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True  # the projection
-COMPARES_SAMPLES = False  # its neighbourhoods are of the batch alone
 ALLOWED_MINING_OPS = None
 FIXED = ("eps",)  # in a comparison
 

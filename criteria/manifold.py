@@ -13,7 +13,6 @@ from utilities.tensors import normalize
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 ALLOWED_MINING_OPS = None
-COMPARES_SAMPLES = False  # its graph is the batch and the proxies
 
 TEMPERATURE = 0.5  # of the edges
 

@@ -13,7 +13,6 @@ from utilities.numbers import number
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None
-COMPARES_SAMPLES = False  # its pairs are the two views of an image
 
 
 def add_arguments(group) -> None:

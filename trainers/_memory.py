@@ -4,11 +4,10 @@ import argparse
 
 import torch
 
-import criteria
 from trainers._added_losses import AddedLoss
 from trainers._averaging import MovingAverage
 from utilities import roles
-from utilities.criterion import takes_reference
+from utilities.criterion import check_reference
 from utilities.errors import UserError
 from utilities.numbers import number, whole
 
@@ -67,9 +66,7 @@ class Memory(AddedLoss):
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         super().__init__()
-        if not getattr(criteria.REGISTRY.module(opt.loss), "COMPARES_SAMPLES", True):
-            raise UserError(f"--memory_size {opt.memory_size}: --loss {opt.loss} compares no samples that a memory could hold")
-        takes_reference(type(criterion))
+        check_reference(type(criterion))
         self.start, self.steps, self.queue = opt.memory_start, 0, Queue(opt.memory_size)
         self.average = None if opt.memory_ema is None else MovingAverage(network, opt.memory_ema)
 
