@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from datasets import _cache, _domains, _download, _files, _images, _layout, _lists, _oodml, _schemes, _transforms
-from datasets._images import ImageSet
+from datasets._image_set import ImageSet
 from datasets._schemes import Classes, share
 from utilities.errors import UserError
 from utilities.flags import has_folds

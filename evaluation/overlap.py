@@ -21,7 +21,8 @@ import architectures
 import datasets
 import evaluation
 import metrics
-from datasets._images import Image, ImageSet
+from datasets._image_set import ImageSet
+from datasets._images import Image
 from datasets._layout import SUFFIXES
 from evaluation import from_files, galleries, outputs, spaces
 from evaluation.space import Space
