@@ -27,7 +27,7 @@ import torch
 
 from datasets import _images
 from utilities.errors import UserError
-from utilities.files import replacing
+from utilities.files import write_file
 from utilities.locks import Lock
 from utilities.numbers import whole
 from utilities.processes import kernels
@@ -310,8 +310,7 @@ class Cache:
         with open(self.folder / data, "xb"):
             pass
         header = json.dumps({"data": data, **self.about}) + "\n"
-        with replacing(self.folder / INDEX) as file:
-            file.write(header)
+        write_file(self.folder / INDEX, header)
         for old in self.folder.glob("images-*.bin"):
             if old.name != data:
                 old.unlink()

@@ -29,7 +29,6 @@ FILE` fits a whitening for `--eval_whiten FILE`: `evaluation/whiten.py`. `python
 import argparse
 import functools
 import itertools
-import json
 import sys
 from pathlib import Path
 
@@ -44,7 +43,7 @@ from evaluation.judgements import has_lists
 from evaluation.space import Space
 from training.ranks import Ranks, one_run
 from utilities.errors import OneLineParser, UserError
-from utilities.files import replacing
+from utilities.files import write_json
 from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation"
@@ -110,8 +109,7 @@ def list_outliers(flags) -> list[outliers.Outlier]:
     )
     print(outliers.table(found))
     if flags.out is not None:
-        with replacing(flags.out) as file:
-            json.dump({"angle": flags.outlier_angle, "images": size, "outliers": [one._asdict() for one in found]}, file, indent=1)
+        write_json(flags.out, {"angle": flags.outlier_angle, "images": size, "outliers": [one._asdict() for one in found]})
     return found
 
 
@@ -200,8 +198,7 @@ def main(argv: list[str] | None = None) -> dict | list:
     if flags.dump_query_results is not None:
         dump_query_results(flags, arrays, space, rows, ranks)
     if flags.out is not None and ranks.writes:
-        with replacing(flags.out) as file:
-            json.dump(outputs.jsonable(scores)[Path(flags.file).stem], file, indent=1)
+        write_json(flags.out, outputs.jsonable(scores)[Path(flags.file).stem])
     return scores[Path(flags.file).stem]
 
 

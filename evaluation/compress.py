@@ -6,7 +6,6 @@ map_r, recall@10 against exact float search, seconds to learn and build, queries
 """
 
 import argparse
-import json
 import platform
 import statistics
 import time
@@ -23,7 +22,7 @@ from runs.folder import json_safe
 from utilities import codes
 from utilities.codes import Codes
 from utilities.errors import OneLineParser, UserError
-from utilities.files import replacing
+from utilities.files import write_json
 from utilities.numbers import WIDEST, whole
 from utilities.processes import kernels
 
@@ -234,8 +233,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     if flags.out is not None:
         folder = Path(flags.out)
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / "compression.json") as file:
-            json.dump(json_safe({**about, "rows": rows}), file, indent=1)
+        write_json(folder / "compression.json", json_safe({**about, "rows": rows}))
         charts.compression(folder / "compression.png", rows, Path(flags.features).stem)
         print("".join(f"\nwritten  {folder / name}" for name in ("compression.json", "compression.png")))
     return rows

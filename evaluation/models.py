@@ -30,7 +30,7 @@ from training.random_state import seed_everything
 from training.runtime import Runtime
 from utilities.errors import NotFinite, OneLineParser, UserError
 from utilities.evaltypes import BARE
-from utilities.files import refuse_unwritable, replacing
+from utilities.files import refuse_unwritable, write_json
 from utilities.numbers import whole
 
 PROGRAM = "python -m evaluation models"
@@ -107,8 +107,7 @@ class Model:
         self.facts = facts_of(network, self.opt)
         if self.facts.weights_name != "random":
             self._remembered.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(self._remembered) as file:
-                json.dump(self.facts._asdict(), file, indent=1)
+            write_json(self._remembered, self.facts._asdict())
         return self.runtime.place(network)
 
     @functools.cached_property

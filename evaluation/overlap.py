@@ -8,8 +8,6 @@ the embedding; the run's flags of `UNHEEDED` have no effect.
 """
 
 import argparse
-import csv
-import json
 from argparse import Namespace
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +31,7 @@ from training.loading import evaluation_loader
 from training.runtime import Runtime
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.evaltypes import BARE
-from utilities.files import replacing
+from utilities.files import write_csv, write_json
 from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation.overlap"
@@ -262,11 +260,9 @@ def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray
 
 def write_pairs(path: Path, found: Found, test, others: dict) -> None:
     """The pairs as a table, a line each."""
-    with replacing(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["similarity", "test_image", "test_class", "split", "image", "class"])
-        for similarity, first, second, split in zip(*(column.tolist() for column in found), strict=True):
-            writer.writerow([f"{similarity:.5f}", *_named(test, first), split, *_named(others[split], second)])
+    rows = zip(*(column.tolist() for column in found), strict=True)
+    cells = ([f"{similarity:.5f}", *_named(test, first), split, *_named(others[split], second)] for similarity, first, second, split in rows)
+    write_csv(path, ["similarity", "test_image", "test_class", "split", "image", "class"], cells)
 
 
 def _named(dataset, index: int) -> tuple[str, str]:
@@ -311,8 +307,7 @@ def measure(place: str, flags) -> dict:
         "features": flags.arch or (task.about.arch if task.is_run else "resnet50"), "all": scores, "without": reduced,
         "not_heeded": task.unheeded,
     }  # fmt: skip
-    with replacing(task.out / "overlap.json") as file:
-        json.dump(content | outputs.jsonable({name: content[name] for name in ("all", "without")}), file, indent=1)
+    write_json(task.out / "overlap.json", content | outputs.jsonable({name: content[name] for name in ("all", "without")}))
     _say(place, task.out, content)
     return content
 

@@ -18,7 +18,7 @@ from pictures.thumbnails import Sheets
 from retrieval import data, explore_page, pairs
 from runs import Embedder
 from utilities.errors import UserError
-from utilities.files import replacing
+from utilities.files import write_file
 
 BINS = 100  # of the histogram of distances
 UNHEEDED = {
@@ -80,8 +80,7 @@ def explore(flags) -> Path:
         raise UserError(f"--out {flags.out}: there is no folder {out.absolute().parent}")
     shown = of_file(flags.source) if flags.source.endswith(".npz") else of_run(flags)
     page = explore_page.html(content(shown, flags))
-    with replacing(out) as file:
-        file.write(page)
+    write_file(out, page)
     print(f"{out}: {len(shown.features):,} images of {len(set(shown.labels.tolist())):,} classes, {out.stat().st_size / 1e6:.1f} MB")
     return out
 

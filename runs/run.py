@@ -1,12 +1,9 @@
 """A run on disk: its folder, records, checkpoints, best epoch so far, and how it is resumed."""
 
 import contextlib
-import json
 import math
 import time
 from pathlib import Path
-
-import yaml
 
 from runs import checkpoint, records
 from runs.changes import changes_of_data, record_changes, record_changes_of_data, write_plan
@@ -17,7 +14,7 @@ from runs.records.local import BatchFile, LongFile, read_rows
 from training.meter import BatchLog
 from training.optimisers import fitting, keeping_rates
 from utilities.errors import UserError
-from utilities.files import link, new_folder, replacing
+from utilities.files import link, new_folder, write_json, write_yaml
 from utilities.locks import Lock
 
 BEFORE_ALL = -2  # an epoch before the first, which is -1
@@ -99,8 +96,7 @@ class Run:
         elif self.resumed:
             print(f"resumed {self.folder}: it has no checkpoint yet and starts from epoch 1")
         if not (self.folder / "environment.yaml").exists():
-            with replacing(self.folder / "environment.yaml") as file:
-                yaml.safe_dump(environment, file, sort_keys=False)
+            write_yaml(self.folder / "environment.yaml", environment, sort_keys=False)
         if changes:
             record_changes_of_data(self.folder, changes, self.epoch, data)
         self.sinks = records.open_sinks(self.opt, self.folder)
@@ -332,8 +328,7 @@ class Run:
             "seconds": round(self.state["seconds"], 3),
             **({"roles": self.roles} if self.roles else {}),
         }
-        with replacing(self.folder / SUMMARY) as file:
-            json.dump(json_safe(summary), file, indent=1)
+        write_json(self.folder / SUMMARY, json_safe(summary))
         for sink in self.sinks if self.state["selected"]["epoch"] is not None else ():
             sink.selected(**summary["selected"])
 
