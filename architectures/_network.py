@@ -32,7 +32,7 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--freeze_backbone",
         action="store_true",
-        help="train what stands behind the backbone alone: embedding layer, heads, criterion; the backbone rests, its layers as in evaluation",
+        help="train only the layers after the backbone: embedding layer, heads, criterion; the backbone is frozen, its layers in evaluation mode",
     )
     group.add_argument(
         "--feature_cache",
@@ -81,7 +81,7 @@ def _partial_training(group) -> None:
     )  # fmt: skip
     group.add_argument(
         "--head_init", choices=["default", "orthogonal"], default="default",
-        help="start of the embedding layer: torch's uniform one, or an orthogonal weight and no bias; --weights of a whole network stand above it",
+        help="start of the embedding layer: torch's uniform one, or an orthogonal weight and no bias; --weights of a whole network take precedence",
     )  # fmt: skip
     group.add_argument(
         "--pool", choices=_pool.KINDS, default=None,
@@ -108,7 +108,7 @@ class Pooled(dict):
     """The activations of a network that got pooled features as its input: `{"pooled": (B, F)}` only."""
 
     def __missing__(self, key):
-        raise UserError(f"--feature_cache keeps the pooled features alone, and {key!r} is asked for: leave it out")
+        raise UserError(f"--feature_cache keeps only the pooled features, and {key!r} is needed: leave it out")
 
 
 class Network(torch.nn.Module):

@@ -80,7 +80,7 @@ def check_separate(opt) -> None:
     if opt.trainer == "intrabatch" or opt.trainer == "adversarial" and parse_weights(opt.loss_weights).get("classifier_loss"):
         raise UserError(f"--separate_classifiers: --trainer {opt.trainer} has a classifier of all domains: leave one out")
     if classifies and (opt.classifier_loss != "CrossEntropyLoss" or opt.classifier_layer != "linear" or opt.classifier_smoothing or "label_smoothing" in " ".join(opt.classifier_kwargs or ())):
-        raise UserError("--separate_classifiers: foreign classes get no probability, as cross-entropy of a linear layer without smoothing allows: leave --classifier_loss, _layer and smoothing out")
+        raise UserError("--separate_classifiers: classes of other domains get no probability, which only the cross-entropy of a linear layer without smoothing supports: leave --classifier_loss, --classifier_layer and smoothing out")
 
 
 def shard(module: torch.nn.Module, opt, ranks) -> torch.nn.Module:

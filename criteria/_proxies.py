@@ -13,7 +13,7 @@ def add_arguments(group) -> None:
         "--loss_vectors_start",
         default="icml",
         choices=["icml", "pml"],
-        help="how class weights, proxies and centres begin: icml as each loss here does, most at lengths around 0.6; pml as in "
+        help="initialisation of class weights, proxies and centres: icml as each loss here defines, most at lengths around 0.6; pml as in "
         "pytorch-metric-learning, most from a unit normal, the longer they are the slower a rate turns them",
     )
 

@@ -23,7 +23,7 @@ def add_arguments(group) -> None:
         "--loss_gpw_weights",
         default="multisimilarity",
         choices=list(WEIGHTS),
-        help="whose weights: 1 for positives and for negatives above the threshold (contrastive), the triplets violated (triplet), sigmoids "
+        help="weights of the pairs: 1 for positives and for negatives above the threshold (contrastive), the triplets violated (triplet), sigmoids "
         "(binomial deviance), a softmax over an anchor's positives and one over its negatives (lifted structure), multi-similarity",
     )
     group.add_argument("--loss_gpw_pos_scale", type=number(above=0), default=2, help="of binomial and multisimilarity (alpha)")

@@ -28,7 +28,7 @@ CHUNK = 1 << 18  # entries of a matrix (triplets, proxies) computed at once
 
 def add_arguments(group) -> None:
     """Declare the flags of HIER."""
-    group.add_argument("--loss_hier_base", default="proxyanchor", metavar="LOSS", help="the loss that it stands beside (--list losses)")
+    group.add_argument("--loss_hier_base", default="proxyanchor", metavar="LOSS", help="loss to which the regulariser is added (--list losses)")
     group.add_argument("--loss_hier_weight", type=number(0), default=0.5, help="weight of the regulariser")
     group.add_argument("--loss_hier_n_proxies", type=whole(1, 4096), default=512, help="hierarchical proxies (P)")
     group.add_argument("--loss_hier_lrmulti", type=number(0), default=50, help="learning rate of these proxies, in multiples of --lr")

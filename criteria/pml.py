@@ -18,7 +18,7 @@ _NO_REFERENCE = ("ref_emb is not supported", "indices_tuple is not supported")  
 def add_arguments(group) -> None:
     """Declare the flags of the adapter."""
     group.add_argument(
-        "--loss_pml_class", default=None, help="class of pytorch_metric_learning.losses, e.g. CircleLoss; to be given with --loss pml"
+        "--loss_pml_class", default=None, help="class of pytorch_metric_learning.losses, e.g. CircleLoss; required with --loss pml"
     )
     group.add_argument(
         "--loss_pml_kwargs",

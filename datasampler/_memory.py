@@ -21,7 +21,7 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--data_batchmatch_ncomps", type=whole(1, 10**4), default=10, help="candidate batches a batch of the *_batchmatch samplers"
     )
-    group.add_argument("--data_storage_no_update", action="store_true", help="keep the stored embeddings of the start of the training")
+    group.add_argument("--data_storage_no_update", action="store_true", help="do not update the embeddings stored at the start of training")
     group.add_argument(
         "--data_sampler_lowproj_dim",
         type=whole(1, WIDEST, special=-1),

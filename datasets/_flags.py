@@ -14,17 +14,17 @@ def add_arguments(group) -> None:
         "--dataset_name",
         default=None,
         metavar="NAME",
-        help="what the data are called in tables, such as those of a folder (unset: by --dataset)",
+        help="name of the data in tables, for data such as those of a folder (unset: --dataset)",
     ).role = DATA.but(fixed=None)
     group.add_argument(
         "--download",
         action="store_true",
-        help="fetch cub200, cars196, online_products or inaturalist2018 where it is not there: resumable, MD5-checked",
+        help="download cub200, cars196, online_products or inaturalist2018 if it is missing: resumable, MD5-checked",
     ).role = PLACE
     group.add_argument(
         "--allow_partial_dataset",
         action="store_true",
-        help="go on with a data set whose counts are not the published ones; the run records it",
+        help="accept a data set whose counts are not the published ones; the run records it",
     ).role = DATA.but(fixed=None, compared=False)
     _split(group)
     _images(group)
@@ -34,8 +34,8 @@ def _split(group) -> None:
     """Declare the flags of the division into training, validation and test."""
     group.add_argument(
         "--label_level_train", type=whole(), default=0, choices=[0, 1],
-        help="which labels training goes by: 0 the classes, 1 the super-classes (online_products, inshop, inaturalist2018, glyphs, csv, shards, folder X/<super>/<class>/); "
-             "evaluation goes by --label_hierarchy_level",
+        help="labels used in training: 0 the classes, 1 the super-classes (online_products, inshop, inaturalist2018, glyphs, csv, shards, folder X/<super>/<class>/); "
+             "those of evaluation: --label_hierarchy_level",
     )  # fmt: skip
     group.add_argument("--use_tv_split", action="store_true", help="cut a validation split from the training classes")
     group.add_argument("--tv_split_by_samples", action="store_true", help="cut validation from each class's images, not from the classes")
@@ -47,7 +47,7 @@ def _split(group) -> None:
     )
     group.add_argument(
         "--split_scheme", default="half", choices=["half", "class_disjoint", "mlrc", "closed_set", "index", "predefined", "oodml"],
-        help="how training, validation and test are made. half: the first half of the classes trains, the second tests; class_disjoint: "
+        help="how the data are split into training, validation and test. half: the first half of the classes trains, the second tests; class_disjoint: "
              "folds of whole classes; mlrc: the folds of the Reality Check; closed_set: folds of images, all classes in each; index: folds "
              "of images whatever their class; predefined: --split_file; oodml: the class lists of --oodml_file, one run without folds",
     )  # fmt: skip
@@ -57,23 +57,23 @@ def _split(group) -> None:
              "set that is published, or given by folders, stays (unset: blocks of the order, which in most data sets is that of the names)",
     )  # fmt: skip
     group.add_argument(
-        "--split_test_size", type=number(above=0, below=1), default=0.5, help="share of the classes (or images) that is test, in every fold"
+        "--split_test_size", type=number(above=0, below=1), default=0.5, help="share of the classes (or images) in test, the same in every fold"
     )
     group.add_argument(
         "--split_test_start",
         type=number(0, below=1),
         default=0.5,
-        help="where in the order of the classes test begins, a share; it wraps round the end",
+        help="position in the order of the classes at which test begins, as a share; it wraps around the end",
     )
     group.add_argument(
         "--split_partitions",
         type=whole(2, 1000),
         default=4,
-        help="parts into which what is not test is cut: one validates while the others train",
+        help="parts into which the data outside test are split: one validates while the others train",
     )
     group.add_argument(
         "--split_sets", type=whole(1, 1000), default=None,
-        help="how many of the parts serve once as validation: the number of folds (unset: all of --split_partitions)",
+        help="number of folds: how many of the parts serve as validation, one in each fold (unset: all of --split_partitions)",
     )
     group.add_argument(
         "--split_file", default=None, metavar="FILE",

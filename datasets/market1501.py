@@ -26,7 +26,7 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--market1501_distractors",
         action="store_true",
-        help=f"the images of {DISTRACTORS}/, the 500,000 distractors that are offered beside the data set, lie in the gallery too",
+        help=f"the images of {DISTRACTORS}/, the 500,000 distractors that are offered beside the data set, are added to the gallery",
     )
 
 

@@ -166,7 +166,7 @@ def _parsed(shard: str, name: str, data: bytes) -> dict:
     try:
         found = json.loads(data)
     except ValueError as error:
-        raise UserError(f"shard {shard}: {name} is no JSON ({error}): mend the shard") from error
+        raise UserError(f"shard {shard}: {name} is no JSON ({error}): correct the shard") from error
     return found if isinstance(found, dict) else {"label": found}
 
 

@@ -177,7 +177,7 @@ def without_seeds(dataset):
 def _unnormalised(model: torch.nn.Module):
     """Inside, a network that brings its embeddings to unit length (`_normalize`) leaves them as they are."""
     if not hasattr(model, "normalizes"):
-        raise UserError("--eval_no_normalize: the network does not say whether it normalises (attribute `normalizes`)")
+        raise UserError("--eval_no_normalize: the network does not declare whether it normalises (attribute `normalizes`)")
     before, model.normalizes = model.normalizes, False
     try:
         yield

@@ -18,7 +18,7 @@ def check(datasets: dict, opt) -> None:
     for dataset in datasets.values():
         if deepest and None in names_at(dataset, deepest).values():
             those = "online_products, glyphs and a folder X/<super>/<class>/ do"
-            raise UserError(f"{flag}: --dataset {dataset.name} knows no super-classes; {those}")
+            raise UserError(f"{flag}: --dataset {dataset.name} has no super-classes; {those}")
     galleries.check(datasets, measured)
     _check_lists({split: datasets[split] for split in measured}, opt)
     _check_domains({split: datasets[split] for split in measured}, opt)
@@ -35,7 +35,7 @@ def check(datasets: dict, opt) -> None:
         found = _names_of(datasets["train"], opt.label_hierarchy_level, "gallery")
         for split in measured:
             if found.isdisjoint(_names_of(datasets[split], opt.label_hierarchy_level, "queries")):
-                print(f"--eval_reference_set {TRAINING}: no query of {split} has a counterpart in the reference, it can find nothing")
+                print(f"--eval_reference_set {TRAINING}: no query of {split} has a counterpart in the reference, so no query can find its class")
 
 
 def _check_lists(datasets: dict, opt) -> None:
@@ -64,7 +64,7 @@ def _check_domains(datasets: dict, opt) -> None:
         if dataset.further_labels and (name := comparing_levels(opt)) is not None:
             raise UserError(f"--evaluation_metrics {name}: {of_dataset}, and queries of {split} show several classes, whose levels are not compared: leave it out")
         if opt.tester == INSIDE_PARENTS and "distractors" in dataset.counts:
-            raise UserError(f"--tester {INSIDE_PARENTS}: {of_dataset}, and the distractors of {split} are of no domain, so nobody would search them: take global")
+            raise UserError(f"--tester {INSIDE_PARENTS}: {of_dataset}, and the distractors of {split} are of no domain, so no query would search them: take global")
         several = f"queries of {split} show several classes"
         of_several = (("eval_reference_set", SELF, several), ("label_hierarchy_level", 0, several)) if dataset.further_labels else ()
         for flag, needed, why in (("eval_relevance", None, "its classes say what is found"), *of_several):

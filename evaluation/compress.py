@@ -166,7 +166,7 @@ def parser() -> argparse.ArgumentParser:
     help_calibration = "an .npz file with features (T, D) of training images, or an .npy file: int8, pq and opq learn from them"
     parser.add_argument("--calibration", default=None, metavar="FILE", help=help_calibration)
     parser.add_argument("--codes", type=codes.name, nargs="+", default=None, metavar="CODE", help=f"{codes.NAMES} (default: {' '.join(CODES)})")
-    help_prefixes = "also code the first dimensions, so many each, at unit length again where the features are (default: all dimensions)"
+    help_prefixes = "also code the first N dimensions, for each N, at unit length again where the features are (default: all dimensions)"
     parser.add_argument("--prefixes", type=whole(1, WIDEST), nargs="+", default=None, metavar="D", help=help_prefixes)
     help_rescore = f"of binary: times as many candidates by Hamming distance as are asked for (default: {codes.RESCORED})"
     parser.add_argument("--rescore_multiplier", type=whole(1, 10**4), default=codes.RESCORED, metavar="N", help=help_rescore)

@@ -112,7 +112,7 @@ def _kept(path: str, arrays: dict, keep: str | None) -> dict:
     if keep is None or "is_distractor" not in arrays:
         return arrays
     if "paths" not in arrays:
-        raise UserError(f"--gallery_keep {keep}: it goes by names, and {path} has no paths (N,)")
+        raise UserError(f"--gallery_keep {keep}: images are matched by name, and {path} has no paths (N,)")
     try:
         listed = set(Path(keep).read_text(encoding="utf-8").split())
     except (OSError, ValueError) as error:
@@ -319,7 +319,7 @@ def _own_rows(queries: Embeddings, gallery: Embeddings) -> np.ndarray:
     if (counts[found[there]] > 1).any():
         path = known[found[there]][counts[found[there]] > 1][0]
         raise UserError(
-            f"--gallery {gallery.path}: {path} stands there several times: give exclude, the row of each query there, in {queries.path}"
+            f"--gallery {gallery.path}: it has {path} several times: give exclude, the row of each query there, in {queries.path}"
         )
     return np.where(there, first[found], -1)
 

@@ -44,7 +44,7 @@ def check(datasets: dict, opt) -> None:
         else:
             why += f"a single image of each of its {len(np.unique(space.labels)):,} classes"
         way_out = _way_out(split, split in sources, opt)
-    raise UserError(f"{metric} on {split} chooses the epoch and would be the same in all: {why}. {way_out}")
+    raise UserError(f"{metric} on {split} selects the epoch and would have the same value in all: {why}. {way_out}")
 
 
 def _by_column(space: Space, column: int) -> Space:

@@ -71,7 +71,7 @@ def text(found: list[Found]) -> str:
 def check(out: str) -> None:
     """Raise UserError for a file name without one of the `ENDINGS`."""
     if Path(out).suffix.lower() not in ENDINGS:
-        raise UserError(f"--out {out}: the name ends in {', '.join(ENDINGS)}, which says what is written")
+        raise UserError(f"--out {out}: the name must end in {', '.join(ENDINGS)}, which selects the format")
 
 
 def write(found: list[Found], out: str, preparation) -> None:

@@ -160,7 +160,7 @@ def _unheeded(has_roles: bool, flags: dict) -> tuple[str, ...]:
         notes.append("Roles and sequences of the images are not heeded here: each searches among all others.")
     asked = [f"--{name} {flags[name]}" for name, plain in UNHEEDED.items() if flags.get(name, plain) != plain]
     if asked:
-        notes.append(f"{', '.join(asked)} of the evaluation: not heeded here, distances are Euclidean and of all images.")
+        notes.append(f"{', '.join(asked)} of the evaluation have no effect here: distances are Euclidean and of all images.")
     return tuple(notes)
 
 

@@ -180,7 +180,7 @@ def tried(opt, step, training, evaluated: dict) -> None:
 
 
 def profiled(opt, step, training, evaluated: dict) -> None:
-    """Some steps by the clock and in torch's profiler: the table is printed, the first process writes its trace."""
+    """Some steps, timed and in torch's profiler: the table is printed, the first process writes its trace."""
     refuse_unwritable(run_folder(opt))
     trace = beside(opt, "trace.json")
     milliseconds = profiling.profile(step, training, opt.profile_steps, str(trace) if step.runtime.ranks.writes else None)

@@ -51,7 +51,7 @@ def add_arguments(group) -> None:
     )  # fmt: skip
     group.add_argument(
         "--classifier_start", default="torch", choices=["torch", "normal", "zeros"],
-        help="how the classifier begins: as torch.nn.Linear; from a normal of deviation .01, its bias at 0 (FastReID); at 0 (dml_cross_entropy)",
+        help="initialisation of the classifier: that of torch.nn.Linear; normal with deviation .01 and a bias of 0 (FastReID); 0 (dml_cross_entropy)",
     )  # fmt: skip
     group.add_argument(
         "--classifier_layer", default="linear", choices=["linear", "circle_softmax"],

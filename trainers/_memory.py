@@ -22,7 +22,7 @@ def add_arguments(group) -> None:
         help="cross-batch memory: compare each batch also with the last N embeddings; 0: no memory",
     )  # fmt: skip
     group.add_argument(
-        "--memory_start", type=whole(0), default=1000, help="the step, counted from 0, from which on the memory fills and counts"
+        "--memory_start", type=whole(0), default=1000, help="step, counted from 0, from which the memory is filled and used"
     )
     group.add_argument("--memory_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(NAME)
     group.add_argument(

@@ -61,7 +61,7 @@ def reidentification(found: list[Group], ddof: int) -> Table | None:
     table.head = [renamed.get(name, name) for name in table.head]
     skips = {bool(run.flags.get("eval_skip_unmatched")) for group in found for run in group.counted}
     counted = "are left out" if skips == {True} else "count as 0 in Rank-k" if skips == {False} else "are left out of some groups, see eval_skip_unmatched"
-    table.notes.insert(0, f"Rank-k is e_recall@k, mAP ap, mINP inp. Queries without a match {counted}; how many there are is said under roles.")
+    table.notes.insert(0, f"Rank-k is e_recall@k, mAP ap, mINP inp. Queries without a match {counted}; their number is given under roles.")
     return table
 
 

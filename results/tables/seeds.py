@@ -39,7 +39,7 @@ def power(found: list[Group], c: Column, plan: float | None = None) -> Table | N
     fewest = min(estimate.count for estimate in estimates.values())
     low, high = inference.spread_of_deviation(fewest)
     table.notes = [
-        f"Seeds a group: the fewest with which Welch's two-sided t-test at {inference.ALPHA:.0%} shows a true difference of so many points between two "
+        f"Seeds a group: the fewest with which Welch's two-sided t-test at {inference.ALPHA:.0%} shows a true difference of this many points between two "
         f"groups of that deviation with a chance of {inference.POWER:.0%} (noncentral t). Least difference shown: by the seeds there, likewise. "
         "For one comparison: several at once need more.",
         f"Deviations have ddof 1. One of {fewest} seeds is itself uncertain: the true one lies between {low:.2f} and {high:.2f} times it (95 %). "
