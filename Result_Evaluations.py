@@ -12,7 +12,8 @@ from results import collect, columns, formats, groups, ledger, page, paired, plo
 from results.columns import SELECTED
 from results.recorded import RecordedRun
 from runs.names import plain
-from utilities.errors import OneLineParser, UserError, one_line_errors
+from utilities.errors import OneLineParser, one_line_errors
+from utilities.files import make_folder
 from utilities.numbers import number, whole
 
 PROGRAM = "Result_Evaluations.py"
@@ -68,7 +69,7 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     shown = {dataset: _shown(of[dataset], asked) for dataset in names}
     notes += _without_numbers(of, shown, asked)
     compared = _compared(found, of, opt.compare_to, defaults, notes)
-    out = _folder(opt.out)
+    out = make_folder(opt.out, f"--out {opt.out}")
 
     parts = {ALL: [tables.shared(found, {d: _two(of[d], shown[d], how) for d in names}, how, opt.ddof) for how in columns.SELECTIONS]}
     parts |= {dataset: _tables(of[dataset], shown[dataset], compared, opt, defaults) for dataset in names}
@@ -219,14 +220,6 @@ def _name_methods(found) -> None:
         if flags.get("loss") in criteria.REGISTRY.names() and not flags.get("mine_pairs"):
             mines = getattr(criteria.REGISTRY.module(flags["loss"]), "REQUIRES_BATCHMINER", False)
             group.miner = None if mines else "-"
-
-
-def _folder(name: str) -> Path:
-    try:
-        Path(name).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {name}: cannot be made: {error.strerror}") from error
-    return Path(name)
 
 
 def _report(found, parts, notes, out) -> None:

@@ -22,7 +22,7 @@ from runs.folder import json_safe
 from utilities import codes
 from utilities.codes import Codes
 from utilities.errors import OneLineParser, UserError
-from utilities.files import write_json
+from utilities.files import make_folder, write_json
 from utilities.numbers import WIDEST, whole
 from utilities.processes import kernels
 
@@ -231,8 +231,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     print("{processor}, {threads} threads, faiss {faiss}, {calibration_vectors:,} training vectors".format(**about))
     print(f"\n{table(rows)}")
     if flags.out is not None:
-        folder = Path(flags.out)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = make_folder(flags.out, f"--out {flags.out}")
         write_json(folder / "compression.json", json_safe({**about, "rows": rows}))
         charts.compression(folder / "compression.png", rows, Path(flags.features).stem)
         print("".join(f"\nwritten  {folder / name}" for name in ("compression.json", "compression.png")))

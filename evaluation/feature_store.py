@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from utilities.errors import NotFinite, UserError
-from utilities.files import UNREADABLE, read_npz, write_json, write_npz
+from utilities.errors import NotFinite
+from utilities.files import UNREADABLE, make_folder, read_npz, write_json, write_npz
 
 ROWS = 1024  # images of a shard: what a kill costs
 KEY = "key.json"  # beside the shards: what the key was made of, for people
@@ -86,10 +86,7 @@ class Store:
 
         `embed`: slice of the images -> features `(n, D)` and seconds. `done` is told the number of images of each part. Raises UserError.
         """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"the folder of features {self.folder} cannot be made: {error.strerror}") from error
+        make_folder(self.folder, f"the folder of features {self.folder}")
         write_json(self.folder / KEY, self.about)
         for part in self.parts:
             if self.shard(part) is None:

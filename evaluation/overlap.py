@@ -31,7 +31,7 @@ from training.loading import evaluation_loader
 from training.runtime import Runtime
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.evaltypes import BARE
-from utilities.files import write_csv, write_json
+from utilities.files import make_folder, write_csv, write_json
 from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation.overlap"
@@ -293,10 +293,7 @@ def measure(place: str, flags) -> dict:
     concerned = np.zeros(len(test), dtype=bool)
     concerned[found.test] = True
     scores, reduced, alone = without(flags.evaluation_metrics, task.embeddings(features), test, concerned, **task.measured_by)
-    try:
-        task.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {task.out}: cannot be made: {error.strerror}") from error
+    make_folder(task.out, f"--out {task.out}")
     write_pairs(task.out / "pairs.csv", found, test, others)
     (task.out / "pairs.png").unlink(missing_ok=True)
     if len(found.test) and flags.pictures:

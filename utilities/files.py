@@ -122,6 +122,15 @@ def alternatives(path: Path, ending: str = ""):
     yield from (path.with_name(f"{path.name}{f'_{number}' if number else ''}{ending}") for number in itertools.count())
 
 
+def make_folder(path: Path | str, what: str) -> Path:
+    """Make the folder where it is missing. Raises UserError, which calls it `what`, where that fails. Returns the path."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{what}: cannot be made: {error.strerror}") from error
+    return Path(path)
+
+
 def refuse_unwritable(wanted: Path) -> None:
     """Raise UserError where the folder `wanted` could not be made, or written to. Leaves nothing behind."""
     there = next(path for path in (wanted, *wanted.parents) if path.exists())
