@@ -132,13 +132,13 @@ def first_over_seeds(found: list[Group], c: Column) -> np.ndarray | None:
     return _shares(np.array([[values[seed] for values in each] for seed in sorted(common, key=str)]), c.higher) if common else None
 
 
-def first_in_bootstrap(found: list[Group], c: Column, draws: int = DRAWS) -> np.ndarray:
+def first_in_bootstrap(found: list[Group], c: Column) -> np.ndarray:
     """`(n,)`: the share of the draws of seeds, with replacement, in which each group's mean is the best."""
     rng, means = np.random.default_rng(SEED), []
     for group in found:
         values = group.values(c, SELECTED)
         values = values[np.isfinite(values)]
-        means.append(values[rng.integers(len(values), size=(draws, len(values)))].mean(1))
+        means.append(values[rng.integers(len(values), size=(DRAWS, len(values)))].mean(1))
     return _shares(np.stack(means, axis=1), c.higher)
 
 
