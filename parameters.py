@@ -210,17 +210,14 @@ def logging_parameters(parser) -> None:
     group.add_argument("--log_online", action="store_true", help="also log to --online_backend; without credentials offline")
     group.add_argument("--online_backend", default="wandb", choices=["wandb", "comet_ml", "comet"], help="service of --log_online")
     group.add_argument(
-        "--online_names",
-        default="both",
-        choices=["both", "icml", "plain"],
+        "--online_names", default="both", choices=["both", "icml", "plain"],
         help="names of values at the online service; icml: `Test: discriminative_e_recall: e_recall@1`, as the ICML 2020 pipeline and the "
         "files of groups; plain: `test/e_recall@1`, the names that TensorBoard and metrics.csv always have: W&B and Comet then show one section "
         "a split, and batch/ and pictures/; both: W&B keeps each value under the two, draws panels of the plain names alone; Comet, which hides "
         "nothing, takes icml",
     )
     group.add_argument(
-        "--log_artifacts",
-        action="store_true",
+        "--log_artifacts", action="store_true",
         help="with --log_online: at the end of the run its selected checkpoint goes to the service too, as an artifact of type `model` from "
         "which `load_run` reads (W&B) or as the model `selected` (Comet)",
     )

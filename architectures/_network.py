@@ -30,16 +30,14 @@ def add_arguments(group) -> None:
         "--weights_cache", default=None, metavar="DIR", help="folder for downloaded weights (unset: torch hub's cache)"
     ).role = PLACE
     group.add_argument(
-        "--freeze_backbone",
-        action="store_true",
+        "--freeze_backbone", action="store_true",
         help="train only the layers after the backbone: embedding layer, heads, criterion; the backbone is frozen, its layers in evaluation mode",
-    )
+    )  # fmt: skip
     group.add_argument(
-        "--feature_cache",
-        action="store_true",
+        "--feature_cache", action="store_true",
         help="with --freeze_backbone and --augmentation none: compute the pooled features of every image once a run, and train and evaluate what "
         "stands behind the backbone on them; memory: features x 4 bytes an image",
-    ).role = PLACE
+    ).role = PLACE  # fmt: skip
     _partial_training(group)
     group.add_argument("--embed_hidden", type=whole(1, WIDEST), nargs="*", default=[], help=help_hidden)
     group.add_argument(

@@ -70,32 +70,26 @@ def parser() -> argparse.ArgumentParser:
     add("--threshold", type=number(-1, 1), default=THRESHOLD, help=help_threshold)
     add("--pretraining", default=None, metavar="FOLDER", help="also compare the test images with all images in and below this folder")
     add(
-        "--dataset",
-        default="folder",
+        "--dataset", default="folder",
         help="how a folder of data is read and split, as main.py's --dataset; a run knows its own (default: folder)",
-    )
+    )  # fmt: skip
     add("--source_path", default=None, metavar="FOLDER", help="where a run's data set lies now (default: where it lay)")
     help_arch = "compare by this network's features (default: a run's own network; of a folder of data resnet50)"
     add("--arch", default=None, help=help_arch)
     add("--weights", default=None, metavar="FILE", help="weights of --arch (default: the published ones)")
     add("--not_pretrained", action="store_true", help="--arch with random weights")
     add(
-        "--evaluation_metrics",
-        nargs="+",
-        default=DEFAULT_METRICS,
-        metavar="METRIC",
+        "--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC",
         help=f"what to measure (default: {' '.join(DEFAULT_METRICS)})",
-    )
+    )  # fmt: skip
     add("--pictures", type=whole(0, 1000), default=24, metavar="N", help="draw the N most similar pairs (default: 24)")
     add("--eval_bs", type=whole(1, 10**6), default=64, help="images a batch (default: 64)")
     add("--kernels", type=whole(0), default=4, help="worker processes that load images (default: 4)")
     add("--gpu", type=whole(0), default=0, help="which GPU, where there is one (default: 0)")
     add(
-        "--out",
-        default=None,
-        metavar="FOLDER",
+        "--out", default=None, metavar="FOLDER",
         help="where files go, of several RUN_OR_DATA each in a folder of its own (default: RUN/overlap, DATA_overlap)",
-    )
+    )  # fmt: skip
     parser.exits = False
     return parser
 

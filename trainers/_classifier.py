@@ -25,21 +25,16 @@ TAKES_MORE = {
 def add_arguments(group) -> None:
     """Declare the flags of the classifier."""
     group.add_argument(
-        "--classifier_input",
-        default="embeddings",
-        choices=["embeddings", "pooled"],
+        "--classifier_input", default="embeddings", choices=["embeddings", "pooled"],
         help="what the linear classifier sees: the embedding, or the backbone's pooled features",
-    )
+    )  # fmt: skip
     group.add_argument(
         "--classifier_loss", default="CrossEntropyLoss", metavar="CLASS", help="class of torch.nn that takes logits (B, C) and labels (B,)"
     )
     group.add_argument(
-        "--classifier_kwargs",
-        nargs="*",
-        default=[],
-        metavar="KEY=VALUE",
+        "--classifier_kwargs", nargs="*", default=[], metavar="KEY=VALUE",
         help="arguments of --classifier_loss, e.g. label_smoothing=.1; a list becomes a tensor",
-    )
+    )  # fmt: skip
     group.add_argument(
         "--classifier_smoothing", type=number(0, below=1), default=0.0, metavar="EPS",
         help="label smoothing of --classifier_loss CrossEntropyLoss: this much of the target goes to the classes of --classifier_smoothing_over",
