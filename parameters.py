@@ -104,8 +104,8 @@ def step_parameters(parser) -> None:
         help="images that go through the network at once: memory grows with C, not with --bs, and each step equals that of the whole batch, but "
         "for BatchNorm's batch statistics and dropout; 0, or --bs and more: the whole batch at once")
     group.add_argument("--ema_decay", type=number(0, below=1), metavar="DECAY",
-        help="keep a moving average of the network's weights and of BatchNorm's statistics with this decay a step, such as .999: it is evaluated and "
-        "chosen, and checkpoints hold it as the network, beside the trained one (unset: the trained one is)")
+        help="keep a moving average of the network's weights and of BatchNorm's statistics with this decay a step, such as .999: the average is "
+        "evaluated and selected, and checkpoints hold it as the network, beside the trained one (unset: none)")
     group.add_argument("--warmup_epochs", type=whole(0, 10**5), default=0, metavar="N",
         help="in the first N epochs the rates of --scheduler are multiplied by a factor that rises linearly, step by step, to 1")
     group.add_argument("--warmup_steps", type=whole(0, 10**9), default=0, metavar="N", help="as --warmup_epochs, in the first N steps")
@@ -138,8 +138,8 @@ def evaluation_parameters(parser) -> None:
     group.add_argument("--no_train_metrics", action="store_true", help="do not evaluate the training images").role = roles.EXTENT
     group.add_argument("--evaluate_on_gpu", action="store_true", help="search neighbours and clusters on the GPU").role = roles.PLACE
     group.add_argument("--eval_kmeans_starts", type=whole(1, 1000), metavar="N",
-        help="nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 in every run: their deviation over --seed then holds "
-        "no chance of the clustering (unset: one start, seeded with --seed, as published)")
+        help="nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 in every run: their deviation over --seed then does "
+        "not include the randomness of the clustering (unset: one start, seeded with --seed, as published)")
     group.add_argument("--eval_bs", type=whole(1, 10**6), help="images a batch in evaluation (unset: --bs)").role = roles.EXTENT
     group.add_argument("--eval_kernels", type=whole(0), help="worker processes in evaluation (unset: --kernels)").role = roles.PLACE
     group.add_argument("--save_interval", type=whole(1), default=1,

@@ -20,8 +20,8 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 def add_arguments(group) -> None:
     """Declare the flags that every network reads."""
     help_weights = (
-        "start from this state dict: of the bare backbone (classifier keys are passed over) or of a whole network of this program; "
-        "stands above --not_pretrained (unset: the package's ImageNet weights)"
+        "start from this state dict: of the bare backbone (classifier keys are ignored) or of a whole network of this program; "
+        "takes precedence over --not_pretrained (unset: the package's ImageNet weights)"
     )
     help_hidden = "widths of hidden layers, ReLU after each, between backbone and embedding layer"
     group.add_argument("--not_pretrained", action="store_true", help="start from random weights")

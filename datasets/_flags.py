@@ -47,8 +47,8 @@ def _split(group) -> None:
     )  # fmt: skip
     group.add_argument(
         "--split_shuffle", type=whole(0), default=None, metavar="SEED",
-        help="mix the order of the classes (and of images, where these are cut) before it is cut into training, validation and test; a test "
-             "set that is published, or given by folders, stays (unset: blocks of the order, which in most data sets is that of the names)",
+        help="shuffle the classes (and the images, where these are split) before the split into training, validation and test; a published test "
+             "set, or one given by folders, stays (unset: blocks of the order, which in most data sets is that of the names)",
     )  # fmt: skip
     group.add_argument(
         "--split_test_size", type=number(above=0, below=1), default=0.5, help="share of the classes (or images) in test, the same in every fold"
