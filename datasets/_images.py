@@ -237,7 +237,7 @@ def edges(box, height: int, width: int, path: str, scale: tuple[float, float]) -
         begin, end = max(round(float(first) * by), 0), min(round(float(last) * by), length)
         if not first < last or begin >= length or end <= 0:
             raise BrokenImage(
-                f"image {path}, {width} x {height}: its box {tuple(map(float, box))} lies outside: correct or remove the box"
+                f"image {path}, {width} x {height}: nothing of it lies in its box {tuple(map(float, box))}: correct or remove the box"
             )
         ends += [begin, max(end, begin + 1)]
     return tuple(ends)

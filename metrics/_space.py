@@ -95,7 +95,7 @@ class EmbeddingSpace:
         self.exclude = _hidden.as_exclude(exclude, self.size, self.reference_size)
         sequences = self._sequences(query_sequences, reference_sequences)
         if lists is not None and sequences is not None:
-            raise UserError("lists already give what takes no rank: leave out the sequences.")
+            raise UserError("lists say what takes no rank: leave out the sequences.")
         if (labels.dtype.kind in "USO") != (reference_labels.dtype.kind in "USO"):
             raise UserError(
                 f"labels are of type {labels.dtype}, reference_labels of type {reference_labels.dtype}: give numbers, or names."

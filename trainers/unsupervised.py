@@ -12,7 +12,7 @@ def check(opt) -> None:
     if opt.views < 2:
         raise UserError("--trainer unsupervised --views 1 leaves every image without a positive: 2 or more")
     if opt.data_sampler == "hierarchical":
-        raise UserError("--trainer unsupervised uses no labels, and --data_sampler hierarchical uses super-classes: take shuffle")
+        raise UserError("--trainer unsupervised uses no labels, and --data_sampler hierarchical goes by super-classes: take shuffle")
 
 
 class Trainer(Base):
