@@ -142,7 +142,7 @@ def space_of(flags) -> tuple[dict, Space, str, np.ndarray | None]:
     names = flags.dump_query_results is not None or flags.ground_truth is not None
     arrays = read_queries(flags.file, flags.gallery is not None, names, labels=flags.labels, needs_labels=not truths)
     if len(truths + ["lists"] * has_lists(arrays)) > 1:
-        raise UserError(f"{flags.file}: what queries are to find is given twice, by {' and by '.join([*(f'--{name}' for name in truths), *['lists'] * has_lists(arrays)])}")
+        raise UserError(f"{flags.file}: what queries are to find is said twice, by {' and by '.join([*(f'--{name}' for name in truths), *['lists'] * has_lists(arrays)])}")
     of_gallery = {"labels": flags.gallery_labels, "flag": "--gallery_labels", "needs_labels": not truths and not has_lists(arrays)}
     other = None if flags.gallery is None else from_files.read_gallery(flags.gallery, flags.gallery_keep, **of_gallery)
     take_written(flags, arrays)

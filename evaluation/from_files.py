@@ -319,7 +319,7 @@ def _own_rows(queries: Embeddings, gallery: Embeddings) -> np.ndarray:
     if (counts[found[there]] > 1).any():
         path = known[found[there]][counts[found[there]] > 1][0]
         raise UserError(
-            f"--gallery {gallery.path}: it has {path} several times: give exclude, the row of each query there, in {queries.path}"
+            f"--gallery {gallery.path}: {path} stands there several times: give exclude, the row of each query there, in {queries.path}"
         )
     return np.where(there, first[found], -1)
 

@@ -4,6 +4,7 @@ import argparse
 
 import torch
 
+import criteria
 from trainers._added_losses import AddedLoss
 from trainers._averaging import MovingAverage
 from utilities import roles
@@ -66,6 +67,8 @@ class Memory(AddedLoss):
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         super().__init__()
+        if not getattr(criteria.REGISTRY.module(opt.loss), "COMPARES_SAMPLES", True):
+            raise UserError(f"--memory_size {opt.memory_size}: --loss {opt.loss} compares no samples that a memory could hold")
         check_reference(type(criterion))
         self.start, self.steps, self.queue = opt.memory_start, 0, Queue(opt.memory_size)
         self.average = None if opt.memory_ema is None else MovingAverage(network, opt.memory_ema)

@@ -91,7 +91,7 @@ class OwnLoss(trainers.Base):
 
 def test_a_memory_that_cannot_work_is_refused_in_one_line():
     for loss in ("arcface", "proxyanchor", "softtriplet"):
-        with tiny.refused(f"the criterion {loss} takes no reference, and so no memory"):
+        with tiny.refused(f"--memory_size 10: --loss {loss} compares no samples that a memory could hold"):
             tiny.trainer("metric_only", "--loss", loss, *MEMORY, "0")
     with tiny.refused("BatchAlone takes no reference"):
         against(*MEMORY, "0", criterion=BatchAlone)
