@@ -11,7 +11,9 @@ from options import composition
 from results import collect, columns, formats, groups, ledger, page, paired, plots, progression, published, roles, splits, tables
 from results.columns import SELECTED
 from results.recorded import RecordedRun
-from utilities.errors import OneLineParser, UserError, one_line_errors
+from runs.names import plain
+from utilities.errors import OneLineParser, one_line_errors
+from utilities.files import make_folder
 from utilities.numbers import number, whole
 
 PROGRAM = "Result_Evaluations.py"
@@ -67,7 +69,7 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     shown = {dataset: _shown(of[dataset], asked) for dataset in names}
     notes += _without_numbers(of, shown, asked)
     compared = _compared(found, of, opt.compare_to, defaults, notes)
-    out = _folder(opt.out)
+    out = make_folder(opt.out, f"--out {opt.out}")
 
     parts = {ALL: [tables.shared(found, {d: _two(of[d], shown[d], how) for d in names}, how, opt.ddof) for how in columns.SELECTIONS]}
     parts |= {dataset: _tables(of[dataset], shown[dataset], compared, opt, defaults) for dataset in names}
@@ -152,7 +154,7 @@ def _together(*parts) -> list[columns.Column]:
 
 def _two(of, shown, how) -> list[columns.Column]:
     """The columns of the shared table: the first metric, by both selections where available, and NMI as in the paper, else the second."""
-    nmi = [c for c in shown[1:] if c.metric.rpartition("/")[2] == "nmi"]
+    nmi = [c for c in shown[1:] if plain(c.metric) == "nmi"]
     return columns.with_both(shown[:1] + (nmi or shown[1:2])[:1], _counted(of), how)
 
 
@@ -162,7 +164,7 @@ def _counted(of) -> list[RecordedRun]:
 
 def _of_pairs(of, shown, quantities) -> list[columns.Column]:
     """The columns of the table with and without rho_distance: the first metric, by both selections where available, MAP@R and rho."""
-    map_r = [c for c in shown[1:] if c.metric.rpartition("/")[2] == "map_r"]
+    map_r = [c for c in shown[1:] if plain(c.metric) == "map_r"]
     first = [c for c in columns.with_both(shown[:1], _counted(of), SELECTED) if c.higher is not None]
     return _together(first, map_r, [c for c in quantities if c.metric == "rho_spectrum@2"])
 
@@ -218,14 +220,6 @@ def _name_methods(found) -> None:
         if flags.get("loss") in criteria.REGISTRY.names() and not flags.get("mine_pairs"):
             mines = getattr(criteria.REGISTRY.module(flags["loss"]), "REQUIRES_BATCHMINER", False)
             group.miner = None if mines else "-"
-
-
-def _folder(name: str) -> Path:
-    try:
-        Path(name).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {name}: cannot be made: {error.strerror}") from error
-    return Path(name)
 
 
 def _report(found, parts, notes, out) -> None:

@@ -62,7 +62,7 @@ def basic_training_parameters(parser) -> None:
     group.add_argument("--n_epochs", type=whole(0), default=150,
         help="epochs to train; 0: the untrained network alone, evaluated by --check_untrained_accuracy, or its embeddings by --dump_embeddings, what its queries find by --dump_query_results")
     group.add_argument("--iterations_per_epoch", type=whole(1, 10**5),
-        help="batches an epoch (unset: as many as the sampler says, about images / --bs)")
+        help="batches per epoch (unset: the sampler's number, about images / --bs)")
     group.add_argument("--scheduler", default="step", choices=["step", "cosine", "flat_cosine", "onecycle", "plateau", "none"],
         type=_schedule,
         help="learning-rate schedule: step multiplies by --gamma at the epochs --tau, cosine falls to --min_lr over --n_epochs, flat_cosine does so after --flat_share, "
@@ -73,10 +73,10 @@ def basic_training_parameters(parser) -> None:
     group.add_argument("--onecycle_rise", type=number(0, below=1), default=0.3, help="share of the steps in which onecycle rises")
     group.add_argument("--gamma", type=number(above=0, most=1), default=0.3, help="factor of the learning-rate schedule")
     group.add_argument("--tau", type=whole(1), nargs="+", default=[1000],
-        help="one or more epochs after which `step` multiplies the rate by --gamma")
+        help="epochs after which `step` multiplies the rate by --gamma")
     group.add_argument("--plateau_patience", type=whole(0), default=4,
         help="evaluations without improvement before `plateau` lowers the rate")
-    group.add_argument("--patience", type=whole(1), help="stop when validation has not improved for so many epochs (unset: never)")
+    group.add_argument("--patience", type=whole(1), help="stop when validation has not improved for this many epochs (unset: never)")
     group = roles.group(parser, "optimiser", roles.METHOD)
     group.add_argument("--optim", default="adam", choices=["adam", "adamw", "radam", "sgd", "rmsprop"],
         help="optimiser of the network and of the criterion's own parameters")
@@ -91,7 +91,7 @@ def basic_training_parameters(parser) -> None:
     group.add_argument("--clip_grad_each", type=number(above=0), help="largest norm of the gradient of each parameter by itself (unset: no limit)")
     group.add_argument("--clip_grad_value", type=number(above=0), help="largest absolute value of an entry of the gradient (unset: no limit)")
     group = roles.group(parser, "machine", roles.PLACE)
-    group.add_argument("--gpu", type=whole(0), nargs="+", default=[0], help="which GPU trains; without CUDA the CPU does")
+    group.add_argument("--gpu", type=whole(0), nargs="+", default=[0], help="index of the GPU that trains; without CUDA the CPU is used")
     group.add_argument("--precision", default="float32", choices=["float32", "bfloat16", "float16"],
         help="precision of the forward pass; mining and loss are always float32").role = roles.METHOD
     group.add_argument("--kernels", type=whole(0), default=6, help="worker processes that load training images, at most the CPUs there are")
@@ -104,23 +104,23 @@ def step_parameters(parser) -> None:
         help="images that go through the network at once: memory grows with C, not with --bs, and each step equals that of the whole batch, but "
         "for BatchNorm's batch statistics and dropout; 0, or --bs and more: the whole batch at once")
     group.add_argument("--ema_decay", type=number(0, below=1), metavar="DECAY",
-        help="keep a moving average of the network's weights and of BatchNorm's statistics with this decay a step, such as .999: it is evaluated and "
-        "chosen, and checkpoints hold it as the network, beside the trained one (unset: the trained one is)")
+        help="keep a moving average of the network's weights and of BatchNorm's statistics with this decay a step, such as .999: the average is "
+        "evaluated and selected, and checkpoints hold it as the network, beside the trained one (unset: none)")
     group.add_argument("--warmup_epochs", type=whole(0, 10**5), default=0, metavar="N",
         help="in the first N epochs the rates of --scheduler are multiplied by a factor that rises linearly, step by step, to 1")
     group.add_argument("--warmup_steps", type=whole(0, 10**9), default=0, metavar="N", help="as --warmup_epochs, in the first N steps")
     group.add_argument("--warmup_start", type=number(0, below=1), default=0.0, metavar="F", help="factor from which the warm-up rises")
     group.add_argument("--warmup_head_epochs", type=whole(0, 10**5), default=0, metavar="N",
-        help="in the first N epochs the backbone rests, in evaluation mode (BatchNorm's statistics, dropout): only what lies behind it trains")
+        help="in the first N epochs the backbone rests, in evaluation mode (BatchNorm's statistics, dropout): only the layers after it are trained")
     group.add_argument("--freeze_backbone_steps", type=whole(0, 10**9), default=0, metavar="N", help="as --warmup_head_epochs, in the first N steps")
     group.add_argument("--no_decay_on_bias_and_norm", action="store_true",
-        help="no weight decay on the biases and norm layers of the networks, that is on their parameters of one dimension; the criterion's go by --loss_decay")
+        help="no weight decay on the biases and norm layers of the networks, that is on their parameters of one dimension; for those of the criterion: --loss_decay")
     group.add_argument("--sync_bn", action="store_true",
         help="under torchrun, on GPUs, BatchNorm takes its batch statistics from the whole batch; without it from each process's part")
     group.add_argument("--channels_last", action="store_true",
         help="images and convolutions with the channels last in memory, faster on most GPUs")
     group.add_argument("--compile", action="store_true",
-        help="torch.compile the network; graphs compiled after the first epoch are counted and said")
+        help="torch.compile the network; the number of graphs compiled after the first epoch is reported")
     group.add_argument("--tf32", action="store_true",
         help="on a GPU multiply matrices of float32 with TensorFloat-32, as PyTorch's convolutions do anyway; not in mining and loss")
 
@@ -138,12 +138,12 @@ def evaluation_parameters(parser) -> None:
     group.add_argument("--no_train_metrics", action="store_true", help="do not evaluate the training images").role = roles.EXTENT
     group.add_argument("--evaluate_on_gpu", action="store_true", help="search neighbours and clusters on the GPU").role = roles.PLACE
     group.add_argument("--eval_kmeans_starts", type=whole(1, 1000), metavar="N",
-        help="nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 in every run: their deviation over --seed then holds "
-        "no chance of the clustering (unset: one start, seeded with --seed, as published)")
+        help="nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 in every run: their deviation over --seed then does "
+        "not include the randomness of the clustering (unset: one start, seeded with --seed, as published)")
     group.add_argument("--eval_bs", type=whole(1, 10**6), help="images a batch in evaluation (unset: --bs)").role = roles.EXTENT
     group.add_argument("--eval_kernels", type=whole(0), help="worker processes in evaluation (unset: --kernels)").role = roles.PLACE
     group.add_argument("--save_interval", type=whole(1), default=1,
-        help="evaluate, and keep the best, every so many epochs; the last checkpoint is kept after each").role = roles.SELECTION.but(fixed=None)
+        help="evaluate, and keep the best, every N epochs; the last checkpoint is saved after each epoch").role = roles.SELECTION.but(fixed=None)
     group.add_argument("--check_untrained_accuracy", action="store_true",
         help="first evaluate the bare backbone (epoch -1) and the untrained network (epoch 0)").role = roles.RECORDS
     group.add_argument("--splits_to_eval", nargs="+", choices=["train", "val", "test"],
@@ -154,7 +154,7 @@ def evaluation_parameters(parser) -> None:
     group.add_argument("--tester", default="global", choices=["global", "same_parent_label"],
         help="same_parent_label measures inside each super-class and takes the mean")
     group.add_argument("--label_hierarchy_level", type=whole(), default=0, choices=[0, 1],
-        help="which labels evaluation goes by: 0 the classes, 1 the super-classes")
+        help="labels used in evaluation: 0 the classes, 1 the super-classes")
     group.add_argument("--eval_pca", type=whole(1), metavar="N",
         help="evaluate the first N principal components, fitted on the reference (unset: all dimensions as they are)")
     group.add_argument("--eval_no_normalize", action="store_true",
@@ -210,17 +210,14 @@ def logging_parameters(parser) -> None:
     group.add_argument("--log_online", action="store_true", help="also log to --online_backend; without credentials offline")
     group.add_argument("--online_backend", default="wandb", choices=["wandb", "comet_ml", "comet"], help="service of --log_online")
     group.add_argument(
-        "--online_names",
-        default="both",
-        choices=["both", "icml", "plain"],
+        "--online_names", default="both", choices=["both", "icml", "plain"],
         help="names of values at the online service; icml: `Test: discriminative_e_recall: e_recall@1`, as the ICML 2020 pipeline and the "
         "files of groups; plain: `test/e_recall@1`, the names that TensorBoard and metrics.csv always have: W&B and Comet then show one section "
         "a split, and batch/ and pictures/; both: W&B keeps each value under the two, draws panels of the plain names alone; Comet, which hides "
         "nothing, takes icml",
     )
     group.add_argument(
-        "--log_artifacts",
-        action="store_true",
+        "--log_artifacts", action="store_true",
         help="with --log_online: at the end of the run its selected checkpoint goes to the service too, as an artifact of type `model` from "
         "which `load_run` reads (W&B) or as the model `selected` (Comet)",
     )
@@ -228,9 +225,9 @@ def logging_parameters(parser) -> None:
     group.add_argument("--comet_api_key", help="Comet key, never stored or logged; COMET_API_KEY is better").role = roles.CONTROL
     group.add_argument("--project", default="Sample_Project", help="project of --log_online").role = roles.IDENTITY
     group.add_argument("--group", default="Sample_Group",
-        help="name of the configuration; runs that differ by seed alone share it").role = roles.IDENTITY
+        help="name of the configuration; runs that differ only in the seed share it").role = roles.IDENTITY
     group.add_argument("--plot_every", type=whole(0), default=10,
-        help="draw the curves every so many epochs, and at the end; 0: at the end only")
+        help="draw the curves every N epochs, and at the end; 0: at the end only")
     group.add_argument("--log_every", type=whole(0), default=0,
         help="also record every N-th batch: loss and its parts, gradient norm, mined tuples, rates, throughput, memory (0: epochs only)")
     group.add_argument("--no_records", action="store_true",
@@ -249,19 +246,19 @@ def run_parameters(parser) -> None:
     group.add_argument("--resume_from", metavar="FOLDER", help="continue the run in this folder")
     group.add_argument("--resume_allow_changes", action="store_true", help="continue although flags differ from the saved ones")
     group.add_argument("--reproduce_results", metavar="FOLDER",
-        help="a new run with the flags of the one in FOLDER, changes that were allowed on resume made again at the same epochs")
+        help="start a new run with the flags of the run in FOLDER; changes that were allowed on resume are made again at the same epochs")
     group.add_argument("--folds", type=whole(0), nargs="+", metavar="N",
         help="train only these folds of --split_scheme, from 0 (unset: all)")
-    group.add_argument("--aggregate_only", action="store_true", help="do not train: make the meta results of the folds that are finished")
+    group.add_argument("--aggregate_only", action="store_true", help="do not train: compute the results over the finished folds")
     group.add_argument("--dry_run", action="store_true",
-        help="build everything, take the first batch of each split, one through a step, draw its images as the network sees them (<savename>_batch.png), and stop; what is wrong with later images says --check_data")
+        help="build everything, take the first batch of each split, one through a step, draw its images as the network sees them (<savename>_batch.png), and stop; --check_data examines all images")
     group.add_argument("--profile_steps", type=whole(0, 10**4), default=0, metavar="N",
-        help="train N steps by the clock and N more in torch's profiler, print the time by part with the flag that would help first, write the trace beside "
+        help="time N steps, then run N more in torch's profiler, print the time by part with the flag that would help first, write the trace beside "
         "the run's folder (<savename>_trace.json, for chrome://tracing or ui.perfetto.dev), and stop")
     group.add_argument("--check_data", action="store_true",
-        help="decode every image of --dataset, print all that is wrong with its files, and stop; exit 0: nothing is")
+        help="decode every image of --dataset, print every error in its files, and stop; the exit status is 0 if there is none")
     group.add_argument("-h", "--help", action=help_pages.Help, nargs=argparse.REMAINDER, default=argparse.SUPPRESS, metavar="WORD",
-        help="print the flags of every day and exit; with WORD those of a group, of a plug-in (loss margin), one flag, or all")
+        help="print the most used flags and exit; with WORD those of a group, of a plug-in (loss margin), one flag, or all")
     group.add_argument("--find", metavar="WORD", help="print the flags whose name or text holds WORD and exit")
     group.add_argument("--explain", action="store_true", help="print every flag that differs from its default, with the place where it was set, and exit")
     group.add_argument("--list", choices=LISTS, help="print the plug-ins of one kind with their captions and exit")

@@ -112,7 +112,7 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
         raise UserError(f"--freeze_backbone: {name} does not say that its backbone rests (attribute backbone_rests). Leave it out")
     partly = [*_adaptation.tuned(opt), *([f"--freeze_blocks {opt.freeze_blocks}"] if opt.freeze_blocks is not None else [])]
     if partly and not hasattr(network, "resting"):
-        raise UserError(f"{partly[0]}: {name} does not say what of its backbone rests (attribute resting). Leave it out")
+        raise UserError(f"{partly[0]}: {name} does not declare which parts of its backbone are frozen (attribute resting). Leave it out")
     for flag, plain in (("pool", None), ("last_stride", 2), ("neck", "none")):
         if getattr(opt, flag) != plain and not getattr(network, "pools", False):
             raise UserError(f"--{flag} {getattr(opt, flag)}: {name} is a network of its own, which does not read it: leave it out")

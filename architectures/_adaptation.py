@@ -67,7 +67,7 @@ def adapt(network, opt) -> Resting:
     frozen, trained = [flag for flag, given in frozen.items() if given], tuned(opt)
     if frozen and len([*frozen, *trained]) > 1:
         one, other = [*frozen, *trained][:2]
-        raise UserError(f"{one} and {other} both say what of the backbone rests: leave one out")
+        raise UserError(f"{one} and {other} both determine which parts of the backbone are frozen: leave one out")
     if opt.freeze_blocks is not None:
         return first_blocks(network, opt.freeze_blocks)
     if not frozen and not trained:

@@ -20,8 +20,8 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 def add_arguments(group) -> None:
     """Declare the flags that every network reads."""
     help_weights = (
-        "start from this state dict: of the bare backbone (classifier keys are passed over) or of a whole network of this program; "
-        "stands above --not_pretrained (unset: the package's ImageNet weights)"
+        "start from this state dict: of the bare backbone (classifier keys are ignored) or of a whole network of this program; "
+        "takes precedence over --not_pretrained (unset: the package's ImageNet weights)"
     )
     help_hidden = "widths of hidden layers, ReLU after each, between backbone and embedding layer"
     group.add_argument("--not_pretrained", action="store_true", help="start from random weights")
@@ -30,16 +30,14 @@ def add_arguments(group) -> None:
         "--weights_cache", default=None, metavar="DIR", help="folder for downloaded weights (unset: torch hub's cache)"
     ).role = PLACE
     group.add_argument(
-        "--freeze_backbone",
-        action="store_true",
-        help="train what stands behind the backbone alone: embedding layer, heads, criterion; the backbone rests, its layers as in evaluation",
-    )
+        "--freeze_backbone", action="store_true",
+        help="train only the layers after the backbone: embedding layer, heads, criterion; the backbone is frozen, its layers in evaluation mode",
+    )  # fmt: skip
     group.add_argument(
-        "--feature_cache",
-        action="store_true",
+        "--feature_cache", action="store_true",
         help="with --freeze_backbone and --augmentation none: compute the pooled features of every image once a run, and train and evaluate what "
         "stands behind the backbone on them; memory: features x 4 bytes an image",
-    ).role = PLACE
+    ).role = PLACE  # fmt: skip
     _partial_training(group)
     group.add_argument("--embed_hidden", type=whole(1, WIDEST), nargs="*", default=[], help=help_hidden)
     group.add_argument(
@@ -81,7 +79,7 @@ def _partial_training(group) -> None:
     )  # fmt: skip
     group.add_argument(
         "--head_init", choices=["default", "orthogonal"], default="default",
-        help="start of the embedding layer: torch's uniform one, or an orthogonal weight and no bias; --weights of a whole network stand above it",
+        help="start of the embedding layer: torch's uniform one, or an orthogonal weight and no bias; --weights of a whole network take precedence",
     )  # fmt: skip
     group.add_argument(
         "--pool", choices=_pool.KINDS, default=None,
@@ -108,7 +106,7 @@ class Pooled(dict):
     """The activations of a network that got pooled features as its input: `{"pooled": (B, F)}` only."""
 
     def __missing__(self, key):
-        raise UserError(f"--feature_cache keeps the pooled features alone, and {key!r} is asked for: leave it out")
+        raise UserError(f"--feature_cache keeps only the pooled features, and {key!r} is needed: leave it out")
 
 
 class Network(torch.nn.Module):

@@ -15,7 +15,7 @@ LIMITS = {"uniform": (0.0, float("inf")), "hards": (0.0, 0.5), "semihards": (0.3
 
 def add_arguments(group) -> None:
     """Declare the flags of the parametric miner."""
-    group.add_argument("--miner_parametric_mode", default="uniform", choices=list(LIMITS), help="which negatives are drawn, all alike")
+    group.add_argument("--miner_parametric_mode", default="uniform", choices=list(LIMITS), help="which negatives are drawn, each with the same probability")
     group.add_argument(
         "--miner_parametric_n_support", type=whole(2, 10**5), default=30, help="points that bound the bins, one more than bins"
     )

@@ -13,12 +13,9 @@ def add_arguments(group) -> None:
     """Declare the flags of the pml miner."""
     group.add_argument("--miner_pml_class", default="TripletMarginMiner", help="class of pytorch_metric_learning.miners")
     group.add_argument(
-        "--miner_pml_kwargs",
-        nargs="*",
-        default=[],
-        metavar="KEY=VALUE",
+        "--miner_pml_kwargs", nargs="*", default=[], metavar="KEY=VALUE",
         help="arguments of its constructor, e.g. margin=0.1 type_of_triplets=semihard",
-    )
+    )  # fmt: skip
 
 
 class BatchMiner(Miner):

@@ -14,11 +14,9 @@ YIELDS = "triplets"
 def add_arguments(group) -> None:
     """Declare the flags of the semihard miner."""
     group.add_argument(
-        "--miner_semihard_margin",
-        type=number(),
-        default=None,
+        "--miner_semihard_margin", type=number(), default=None,
         help="width of the band of semihard negatives (unset: --loss_<loss>_margin where the loss has one, else 0.2)",
-    )
+    )  # fmt: skip
 
 
 def derived(opt) -> dict:

@@ -15,11 +15,9 @@ def add_arguments(group) -> None:
     """Declare the flags of the tripletmargin miner."""
     group.add_argument("--miner_tripletmargin_margin", type=number(), default=0.2, help="gap between negative and positive distance")
     group.add_argument(
-        "--miner_tripletmargin_type",
-        default="all",
-        choices=["all", "hard", "semihard", "easy"],
+        "--miner_tripletmargin_type", default="all", choices=["all", "hard", "semihard", "easy"],
         help="d_an - d_ap at most the margin (all), at most 0 (hard), above 0 and at most the margin (semihard), above the margin (easy)",
-    )
+    )  # fmt: skip
 
 
 class BatchMiner(Miner):

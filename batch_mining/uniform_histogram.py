@@ -14,11 +14,9 @@ YIELDS = "pairs"
 def add_arguments(group) -> None:
     """Declare the flags of the uniform_histogram miner."""
     group.add_argument(
-        "--miner_uniform_histogram_bins",
-        type=whole(1, 10**5),
-        default=100,
+        "--miner_uniform_histogram_bins", type=whole(1, 10**5), default=100,
         help="equally wide bins from the smallest distance to the largest",
-    )
+    )  # fmt: skip
     group.add_argument(
         "--miner_uniform_histogram_pos_per_bin", type=whole(1, 1000), default=10, help="positive pairs drawn from each bin that has any"
     )

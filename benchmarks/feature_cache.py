@@ -19,7 +19,8 @@ import evaluation  # noqa: E402
 import main  # noqa: E402
 import parameters  # noqa: E402
 from benchmarks._common import training  # noqa: E402
-from datasets._images import Image, ImageSet  # noqa: E402
+from datasets._image_set import ImageSet  # noqa: E402
+from datasets._images import Image  # noqa: E402
 from training.runtime import Runtime  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
 from utilities.numbers import whole  # noqa: E402

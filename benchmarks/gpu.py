@@ -223,7 +223,7 @@ def main() -> int:
     parser.add_argument("--dimensions", type=whole(1, WIDEST), default=128, help="of the embeddings whose metrics are computed")
     parser.add_argument("--workers", type=whole(0, 1000), default=8, help="worker processes of the loader")
     parser.add_argument("--warm_up", type=whole(0, 1000), default=5, help="steps before the clock runs")
-    parser.add_argument("--repeats", type=whole(1, 10**5), default=20, help="the median of so many steps counts")
+    parser.add_argument("--repeats", type=whole(1, 10**5), default=20, help="number of steps; their median counts")
     options = parser.parse_args()
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # also for the processes that are started

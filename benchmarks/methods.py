@@ -12,7 +12,6 @@ experiments/Recent_Runs.sh, for docs/study_recent.md.
 
 import argparse
 import contextlib
-import csv
 import json
 import re
 import statistics
@@ -37,7 +36,7 @@ from experiments.study import protocol  # noqa: E402
 from runs.folder import RunFolder, run_folder  # noqa: E402
 from training.loading import Batch  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
-from utilities.files import replacing  # noqa: E402
+from utilities.files import write_records  # noqa: E402, write_records
 from utilities.numbers import whole  # noqa: E402
 
 COMMON = (
@@ -315,10 +314,7 @@ def write_costs(path: str, repeats: int) -> None:
         megabytes = float(subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()[-1])
         rows.append({"method": name, "milliseconds": f"{1000 * seconds:.1f}", "megabytes": f"{megabytes:.0f}", "threads": torch.get_num_threads()})
         print(rows[-1], flush=True)
-    with replacing(Path(path)) as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_records(Path(path), list(rows[0]), rows)
 
 
 def table(names: list[str], seeds: range, save_path: str) -> None:

@@ -173,7 +173,7 @@ def main() -> None:
     parser.add_argument("--rows", type=whole(2, 10**8), help="other number of samples, classes in proportion")
     parser.add_argument("--dimensions", type=whole(1, WIDEST), default=128)
     parser.add_argument("--threads", type=whole(1, 1000), default=2)
-    parser.add_argument("--repeats", type=whole(1), default=1, help="the best of so many runs counts")
+    parser.add_argument("--repeats", type=whole(1), default=1, help="number of runs; the best one counts")
     parser.add_argument("--only", choices=list(CONTESTANTS), help="run one contestant here and print JSON")
     options = parser.parse_args()
     if options.only:

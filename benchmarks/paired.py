@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument(
         "--draws", type=whole(100, 10**6), default=None, help="draws of classes (default: 10,000 for --time, 2,000 for --coverage)"
     )
-    parser.add_argument("--repeats", type=whole(1), default=3, help="the best of so many runs counts")
+    parser.add_argument("--repeats", type=whole(1), default=3, help="number of runs; the best one counts")
     options = parser.parse_args()
     if options.time or not options.coverage:
         measure(options.draws or bootstrap.DRAWS, options.repeats)

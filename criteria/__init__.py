@@ -1,7 +1,7 @@
 """Losses: one file a criterion, the file name is the value of `--loss`.
 
 A module declares `REQUIRES_BATCHMINER`, `REQUIRES_OPTIM`, `ALLOWED_MINING_OPS`, perhaps `MINES_PAIRS` (works on all pairs of
-the batch, takes a miner's under `--mine_pairs`), `COMPARES_SAMPLES = False` (class vectors alone, or two views: takes no reference),
+the batch, takes a miner's under `--mine_pairs`), `COMPARES_SAMPLES = False` (compares each sample with class vectors alone),
 `REDUCES` (a mean over tuples, obeys `--loss_reduction`), `PER_CLASS` (hyperparameters that may be learned one a class), `INNER_LOSS`
 (the flag that names a loss it contains) and `add_arguments(group)`; its class is `Criterion(opt)`, or `Criterion(opt, batchminer)` where it takes a miner.
 """
@@ -80,7 +80,7 @@ def check_separate(opt) -> None:
     if opt.trainer == "intrabatch" or opt.trainer == "adversarial" and parse_weights(opt.loss_weights).get("classifier_loss"):
         raise UserError(f"--separate_classifiers: --trainer {opt.trainer} has a classifier of all domains: leave one out")
     if classifies and (opt.classifier_loss != "CrossEntropyLoss" or opt.classifier_layer != "linear" or opt.classifier_smoothing or "label_smoothing" in " ".join(opt.classifier_kwargs or ())):
-        raise UserError("--separate_classifiers: foreign classes get no probability, as cross-entropy of a linear layer without smoothing allows: leave --classifier_loss, _layer and smoothing out")
+        raise UserError("--separate_classifiers: classes of other domains get no probability, which only the cross-entropy of a linear layer without smoothing supports: leave --classifier_loss, --classifier_layer and smoothing out")
 
 
 def shard(module: torch.nn.Module, opt, ranks) -> torch.nn.Module:

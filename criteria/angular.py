@@ -23,11 +23,9 @@ ALLOWED_MINING_OPS = ["npair"]
 def add_arguments(group) -> None:
     """Declare the flags of the angular loss."""
     group.add_argument(
-        "--loss_angular_alpha",
-        type=number(above=0, below=90),
-        default=45.0,
+        "--loss_angular_alpha", type=number(above=0, below=90), default=45.0,
         help="degrees that the angle at the negative should not exceed",
-    )
+    )  # fmt: skip
     group.add_argument(
         "--loss_angular_npair_ang_weight", type=number(0), default=2.0, help="weight of the angular term beside the N-pair term"
     )

@@ -14,7 +14,6 @@ from utilities.tuples import same_class
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True  # the projection
-COMPARES_SAMPLES = False  # its neighbourhoods are of the batch alone
 ALLOWED_MINING_OPS = None
 FIXED = ("eps",)  # in a comparison
 
@@ -33,7 +32,7 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_contextual_mean", type=number(-1, 1), default=0.3, help="mean cosine of the batch that the regulariser asks for")
     group.add_argument(
         "--loss_contextual_projection", type=whole(0, WIDEST), default=0, metavar="D",
-        help="the loss sees a trained linear map of the embedding to D dimensions, which evaluation is without (0: the embedding)",
+        help="compute the loss on a trained linear projection of the embedding to D dimensions, which evaluation does not use (0: on the embedding)",
     )  # fmt: skip
     group.add_argument("--loss_contextual_projection_lrmulti", type=number(0), default=2, help="learning rate of that map, in multiples of --lr")
 

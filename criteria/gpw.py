@@ -20,12 +20,10 @@ MINES_PAIRS = True
 def add_arguments(group) -> None:
     """Declare the flags of general pair weighting."""
     group.add_argument(
-        "--loss_gpw_weights",
-        default="multisimilarity",
-        choices=list(WEIGHTS),
-        help="whose weights: 1 for positives and for negatives above the threshold (contrastive), the triplets violated (triplet), sigmoids "
+        "--loss_gpw_weights", default="multisimilarity", choices=list(WEIGHTS),
+        help="weights of the pairs: 1 for positives and for negatives above the threshold (contrastive), the triplets violated (triplet), sigmoids "
         "(binomial deviance), a softmax over an anchor's positives and one over its negatives (lifted structure), multi-similarity",
-    )
+    )  # fmt: skip
     group.add_argument("--loss_gpw_pos_scale", type=number(above=0), default=2, help="of binomial and multisimilarity (alpha)")
     group.add_argument("--loss_gpw_neg_scale", type=number(above=0), default=50, help="of binomial and multisimilarity (beta)")
     group.add_argument("--loss_gpw_threshold", type=number(), default=0.5, help="of contrastive, binomial and multisimilarity (lambda)")

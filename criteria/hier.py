@@ -20,7 +20,6 @@ REQUIRES_BATCHMINER = False  # the base makes its own where it needs one
 REQUIRES_OPTIM = True
 ALLOWED_MINING_OPS = None
 INNER_LOSS = "loss_hier_base"
-COMPARES_SAMPLES = False  # its terms are distances of samples to its proxies
 FIXED = ("tau", "c", "clip_r")  # they shape the random draws, where the straight-through gradient is not a true derivative
 
 ALIKE = 1e6  # added to the closeness of two samples of one class; larger than any distance
@@ -29,7 +28,7 @@ CHUNK = 1 << 18  # entries of a matrix (triplets, proxies) computed at once
 
 def add_arguments(group) -> None:
     """Declare the flags of HIER."""
-    group.add_argument("--loss_hier_base", default="proxyanchor", metavar="LOSS", help="the loss that it stands beside (--list losses)")
+    group.add_argument("--loss_hier_base", default="proxyanchor", metavar="LOSS", help="loss to which the regulariser is added (--list losses)")
     group.add_argument("--loss_hier_weight", type=number(0), default=0.5, help="weight of the regulariser")
     group.add_argument("--loss_hier_n_proxies", type=whole(1, 4096), default=512, help="hierarchical proxies (P)")
     group.add_argument("--loss_hier_lrmulti", type=number(0), default=50, help="learning rate of these proxies, in multiples of --lr")
@@ -43,6 +42,13 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_hier_clip_r", type=number(above=0), default=2.3, help="length to which embeddings and proxies are clipped")
 
 
+def derived(opt) -> dict:
+    """The flags of the loss that it stands beside. Raises UserError where that is hier itself."""
+    if opt.loss_hier_base == "hier":
+        raise UserError("--loss_hier_base hier: the loss that it stands beside is another one, such as proxyanchor")
+    return criteria.REGISTRY.derived(opt.loss_hier_base, opt)
+
+
 class Criterion(MetricCriterion):
     """base + weight * (R of the embeddings + R of the proxies themselves).
 
@@ -53,8 +59,6 @@ class Criterion(MetricCriterion):
 
     def __init__(self, opt):
         super().__init__()
-        if opt.loss_hier_base == "hier":
-            raise UserError("--loss_hier_base hier: the loss that it stands beside is another one, such as proxyanchor")
         if opt.embed_dim < 1:
             raise UserError(f"embed_dim {opt.embed_dim}: hierarchical proxies need at least 1: select('hier', opt, embed_dim=128)")
         self.base = criteria.select(opt.loss_hier_base, opt, loss_learn=[])

@@ -16,7 +16,6 @@ from utilities.tuples import same_class
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
-COMPARES_SAMPLES = False  # its graph is the batch and the distributions
 ALLOWED_MINING_OPS = None
 
 SLOPE = 0.1  # of the network's leaky ReLU

@@ -17,11 +17,9 @@ REDUCES = True
 def add_arguments(group) -> None:
     """Declare the flags of the original lifted loss."""
     group.add_argument(
-        "--loss_lifted_original_neg_margin",
-        type=number(),
-        default=1.0,
+        "--loss_lifted_original_neg_margin", type=number(), default=1.0,
         help="distance that negatives are pushed beyond (the paper's alpha)",
-    )
+    )  # fmt: skip
 
 
 class Criterion(PairCriterion):

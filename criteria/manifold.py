@@ -13,7 +13,6 @@ from utilities.tensors import normalize
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 ALLOWED_MINING_OPS = None
-COMPARES_SAMPLES = False  # its graph is the batch and the proxies
 
 TEMPERATURE = 0.5  # of the edges
 
@@ -23,7 +22,7 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_manifold_lr", type=number(0), default=0.0005, help="learning rate of the proxies")
     group.add_argument("--loss_manifold_n_proxies", type=whole(1, 10000), default=50, help="groups of classes, at most one a class (K)")
     group.add_argument("--loss_manifold_context_weight", type=number(0), default=1, help="weight of the context part (lambda_C)")
-    group.add_argument("--loss_manifold_alpha", type=number(above=0, below=1), default=0.8, help="what a step of the random walk hands on")
+    group.add_argument("--loss_manifold_alpha", type=number(above=0, below=1), default=0.8, help="share that a step of the random walk passes on")
     group.add_argument("--loss_manifold_margin", type=number(0), default=5e-4, help="by which the own proxy is to be the most similar")
 
 

@@ -20,23 +20,17 @@ MINES_PAIRS = True
 def add_arguments(group) -> None:
     """Declare the flags of the multi-similarity loss."""
     group.add_argument(
-        "--loss_multisimilarity_pos_weight",
-        type=number(1e-6),
-        default=2,
+        "--loss_multisimilarity_pos_weight", type=number(1e-6), default=2,
         help="exponential weight of positive pairs (the paper's alpha)",
-    )
+    )  # fmt: skip
     group.add_argument(
-        "--loss_multisimilarity_neg_weight",
-        type=number(1e-6),
-        default=40,
+        "--loss_multisimilarity_neg_weight", type=number(1e-6), default=40,
         help="exponential weight of negative pairs (the paper's beta)",
-    )
+    )  # fmt: skip
     group.add_argument(
-        "--loss_multisimilarity_margin",
-        type=number(inf=True),
-        default=0.1,
+        "--loss_multisimilarity_margin", type=number(inf=True), default=0.1,
         help="slack in the comparison that keeps pairs (the paper's epsilon); inf compares nothing and keeps all",
-    )
+    )  # fmt: skip
     group.add_argument(
         "--loss_multisimilarity_thresh", type=number(), default=0.5, help="similarity at which a pair weighs one half (the paper's lambda)"
     )

@@ -13,7 +13,7 @@ from utilities.numbers import number
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 ALLOWED_MINING_OPS = None
-COMPARES_SAMPLES = False
+COMPARES_SAMPLES = False  # with class vectors alone
 
 
 def add_arguments(group) -> None:

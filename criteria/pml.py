@@ -18,15 +18,12 @@ _NO_REFERENCE = ("ref_emb is not supported", "indices_tuple is not supported")  
 def add_arguments(group) -> None:
     """Declare the flags of the adapter."""
     group.add_argument(
-        "--loss_pml_class", default=None, help="class of pytorch_metric_learning.losses, e.g. CircleLoss; to be given with --loss pml"
+        "--loss_pml_class", default=None, help="class of pytorch_metric_learning.losses, e.g. CircleLoss; required with --loss pml"
     )
     group.add_argument(
-        "--loss_pml_kwargs",
-        nargs="*",
-        default=None,
-        metavar="KEY=VALUE",
+        "--loss_pml_kwargs", nargs="*", default=None, metavar="KEY=VALUE",
         help="arguments of the class, e.g. m=0.4 gamma=80 (num_classes and embedding_size are filled in)",
-    )
+    )  # fmt: skip
     group.add_argument("--loss_pml_lr", type=number(0), default=0.0005, help="learning rate of the loss's own parameters, if it has any")
 
 

@@ -21,12 +21,10 @@ CHUNK = 1 << 21  # sigmoids computed at once: positive pairs of a chunk times th
 def add_arguments(group) -> None:
     """Declare the flags of PNP."""
     group.add_argument(
-        "--loss_pnp_variant",
-        default="Dq",
-        choices=["O", "Iu", "Ib", "Ds", "Dq"],
+        "--loss_pnp_variant", default="Dq", choices=["O", "Iu", "Ib", "Ds", "Dq"],
         help="what a positive with R negatives before it costs: R (O), (1 + R) log(1 + R) (Iu), (b R - log(1 + b R)) / b^2 (Ib), log(1 + R) "
         "(Ds), 1 - (1 + R)^-alpha (Dq, the authors' choice)",
-    )
+    )  # fmt: skip
     group.add_argument("--loss_pnp_temperature", type=number(1e-6), default=0.01, help="temperature of the sigmoids between similarities")
     group.add_argument("--loss_pnp_alpha", type=number(above=0), default=4, help="exponent of variant Dq (the authors' on SOP)")
     group.add_argument("--loss_pnp_b", type=number(above=0), default=2, help="b of variant Ib")

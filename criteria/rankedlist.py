@@ -21,13 +21,11 @@ def add_arguments(group) -> None:
         "--loss_rankedlist_margin", type=number(0), default=0.4, help="distance between the positives' boundary and alpha (m)"
     )
     group.add_argument(
-        "--loss_rankedlist_alpha",
-        type=number(),
-        default=None,
+        "--loss_rankedlist_alpha", type=number(), default=None,
         help="distance beyond which negatives cost nothing (default: 1 + margin / 2)",
-    )
-    group.add_argument("--loss_rankedlist_neg_temperature", type=number(0), default=10, help="how much nearer negatives weigh more (T_n)")
-    group.add_argument("--loss_rankedlist_pos_temperature", type=number(0), default=0, help="how much farther positives weigh more (T_p)")
+    )  # fmt: skip
+    group.add_argument("--loss_rankedlist_neg_temperature", type=number(0), default=10, help="temperature of the weights of negatives: higher values favour nearer ones (T_n)")
+    group.add_argument("--loss_rankedlist_pos_temperature", type=number(0), default=0, help="temperature of the weights of positives: higher values favour farther ones (T_p)")
     group.add_argument("--loss_rankedlist_imbalance", type=number(0, 1), default=0.5, help="share of the negatives' part (lambda)")
 
 

@@ -25,19 +25,14 @@ def add_arguments(group) -> None:
     )
     group.add_argument("--loss_recallatk_k_temperature", type=number(1e-6), default=1, help="temperature of the sigmoid between rank and k")
     group.add_argument(
-        "--loss_recallatk_ks",
-        type=whole(1),
-        nargs="+",
-        default=[1, 2, 4, 8, 16],
+        "--loss_recallatk_ks", type=whole(1), nargs="+", default=[1, 2, 4, 8, 16],
         help="the k of recall@k, averaged; those above the batch size (of a reference: its size) less one are dropped",
-    )
+    )  # fmt: skip
     group.add_argument(
-        "--loss_recallatk_simix",
-        "--simix",
-        action="store_true",
+        "--loss_recallatk_simix", "--simix", action="store_true",
         help="SiMix: every pair of a class in the batch also gives a virtual image of that class, a convex combination of the two whose weight is "
         "drawn uniformly; it is a query and is found, with the convex combinations of their similarities",
-    )
+    )  # fmt: skip
 
 
 class Criterion(PairCriterion):

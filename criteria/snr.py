@@ -18,13 +18,11 @@ REDUCES = True
 
 def add_arguments(group) -> None:
     """Declare the flags of the snr loss."""
-    group.add_argument("--loss_snr_margin", type=number(), default=0.2, help="by how much a negative is to be noisier than a positive")
+    group.add_argument("--loss_snr_margin", type=number(), default=0.2, help="margin by which a negative is to be noisier than a positive")
     group.add_argument(
-        "--loss_snr_reg_lambda",
-        type=number(0),
-        default=0.005,
+        "--loss_snr_reg_lambda", type=number(0), default=0.005,
         help="weight of the anchors' absolute sums (0 with the miner `distance`, as published)",
-    )
+    )  # fmt: skip
 
 
 class Criterion(MetricCriterion):

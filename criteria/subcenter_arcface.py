@@ -20,11 +20,9 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_subcenter_arcface_lr", type=number(0), default=0.0005, help="learning rate of the centres")
     group.add_argument("--loss_subcenter_arcface_n_centers", type=whole(1, 1000), default=3, help="centres a class")
     group.add_argument(
-        "--loss_subcenter_arcface_angular_margin",
-        type=number(0, 3.1416),
-        default=0.5,
+        "--loss_subcenter_arcface_angular_margin", type=number(0, 3.1416), default=0.5,
         help="radians by which the angle to the own class is widened",
-    )
+    )  # fmt: skip
     group.add_argument("--loss_subcenter_arcface_feature_scale", type=number(above=0), default=64, help="multiplies the cosines")
 
 

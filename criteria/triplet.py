@@ -23,10 +23,9 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_triplet_distance", default="squared", choices=["squared", "euclidean"], help="squared (FaceNet) or plain")
     group.add_argument("--loss_triplet_reduction", default="mean", choices=["mean", "nonzero"], help="over all triplets or the active ones")
     group.add_argument(
-        "--loss_triplet_swap",
-        action="store_true",
+        "--loss_triplet_swap", action="store_true",
         help="take the negative's distance to the positive where it is the smaller one (anchor swap)",
-    )
+    )  # fmt: skip
     group.add_argument("--loss_triplet_smooth", action="store_true", help="log(1 + exp(violation)) in place of the hinge")
     group.add_argument(
         "--loss_triplet_own_positive", action="store_true",

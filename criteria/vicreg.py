@@ -13,13 +13,12 @@ from utilities.numbers import number
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None
-COMPARES_SAMPLES = False  # its pairs are the two views of an image
 
 
 def add_arguments(group) -> None:
     """Declare the flags of VICReg."""
     group.add_argument("--loss_vicreg_invariance", type=number(0), default=25, help="weight of the distance between views (lambda)")
-    group.add_argument("--loss_vicreg_variance", type=number(0), default=25, help="weight of what deviations lack to 1 (mu)")
+    group.add_argument("--loss_vicreg_variance", type=number(0), default=25, help="weight of the shortfall of the deviations from 1 (mu)")
     group.add_argument("--loss_vicreg_covariance", type=number(0), default=1, help="weight of the covariances between dimensions (nu)")
     group.add_argument("--loss_vicreg_eps", type=number(above=0), default=1e-4, help="added to variances before the root")
 

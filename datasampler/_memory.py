@@ -21,19 +21,15 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--data_batchmatch_ncomps", type=whole(1, 10**4), default=10, help="candidate batches a batch of the *_batchmatch samplers"
     )
-    group.add_argument("--data_storage_no_update", action="store_true", help="keep the stored embeddings of the start of the training")
+    group.add_argument("--data_storage_no_update", action="store_true", help="do not update the embeddings stored at the start of training")
     group.add_argument(
-        "--data_sampler_lowproj_dim",
-        type=whole(1, WIDEST, special=-1),
-        default=-1,
+        "--data_sampler_lowproj_dim", type=whole(1, WIDEST, special=-1), default=-1,
         help="dimensions of a random projection to choose in (-1: none)",
-    )
+    )  # fmt: skip
     group.add_argument(
-        "--data_mb_mom",
-        type=number(0, 1, special=-1),
-        default=-1,
+        "--data_mb_mom", type=number(0, 1, special=-1), default=-1,
         help="storage updates give mom * old + (1 - mom) * new (-1: the new)",
-    )
+    )  # fmt: skip
     group.add_argument("--data_mb_lr", type=number(0, 1), default=1, help="step of the storage towards its update")
 
 

@@ -10,11 +10,9 @@ from utilities.numbers import whole
 def add_arguments(group) -> None:
     """Declare the flag of the samplers of triplets."""
     group.add_argument(
-        "--data_fixed_triplets_n",
-        type=whole(1, 10**7),
-        default=10000,
+        "--data_fixed_triplets_n", type=whole(1, 10**7), default=10000,
         help="triplets that fixed_triplets draws once, and hard_triplets anew every epoch to keep the hardest share of them",
-    )
+    )  # fmt: skip
 
 
 class TripletSampler(BatchSampler):

@@ -16,11 +16,9 @@ SOFT_SHARE = 0.03  # share of the pool from which the softened variant draws
 def add_arguments(group) -> None:
     """Declare the flags of the greedy coreset."""
     group.add_argument(
-        "--data_gc_coreset_lim",
-        type=number(0),
-        default=1e-9,
-        help="distances up to this count as none: where all samples left are so near, the next anchor is a random one",
-    )
+        "--data_gc_coreset_lim", type=number(0), default=1e-9,
+        help="distances up to this value count as 0: where all remaining samples are this near, the next anchor is random",
+    )  # fmt: skip
     group.add_argument("--data_gc_softened", action="store_true", help="the next anchor is drawn among the farthest 3 percent of the pool")
 
 

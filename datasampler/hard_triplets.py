@@ -15,11 +15,9 @@ GIVES_TRIPLETS = True
 def add_arguments(group) -> None:
     """Declare the flag of the hard triplets."""
     group.add_argument(
-        "--data_hard_triplets_share",
-        type=number(above=0, most=1),
-        default=0.5,
+        "--data_hard_triplets_share", type=number(above=0, most=1), default=0.5,
         help="share of the drawn triplets that is kept, the hardest",
-    )
+    )  # fmt: skip
 
 
 class Sampler(TripletSampler, StoringSampler):

@@ -121,7 +121,7 @@ def select(
         flags: single flags that override `opt`, e.g. `use_tv_split=True`.
 
     Returns:
-        Split (with `--evaluate_all` testing alone, the others None) -> `datasets._images.ImageSet`, with `image_dict`, `image_list`,
+        Split (with `--evaluate_all` testing alone, the others None) -> `datasets._image_set.ImageSet`, with `image_dict`, `image_list`,
         `avail_classes`, `n_classes`, `class_names`, `super_labels`, `paths`, `counts`, `transforms_as_resolved`; item
         `(label, image uint8 (3, H, W), index)`.
 

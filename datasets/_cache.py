@@ -27,7 +27,7 @@ import torch
 
 from datasets import _images
 from utilities.errors import UserError
-from utilities.files import replacing
+from utilities.files import write_file
 from utilities.locks import Lock
 from utilities.numbers import whole
 from utilities.processes import kernels
@@ -45,7 +45,7 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--image_cache", default=None, metavar="DIR",
         help="folder where decoded images are kept, written once and shared by runs and processes; a source file that has changed is decoded "
-             "anew. It takes width x height x 3 bytes an image. No number depends on it (unset: each image is decoded whenever it is loaded)",
+             "anew. It takes width x height x 3 bytes an image. Results do not depend on it (unset: each image is decoded whenever it is loaded)",
     ).role = PLACE  # fmt: skip
     group.add_argument(
         "--image_cache_side", type=whole(0, 10**4), default=0, metavar="N",
@@ -60,7 +60,7 @@ def add_arguments(group) -> None:
     ).role = METHOD  # fmt: skip
     group.add_argument(
         "--max_image_pixels", type=whole(1, 2**40), default=_images.MOST_PIXELS, metavar="N",
-        help="an image of more pixels ends the run: a file of a few bytes can ask for all memory",
+        help="largest number of pixels of an image: a larger one ends the run, because decoding a small file can take all memory",
     ).role = PLACE  # fmt: skip
 
 
@@ -310,8 +310,7 @@ class Cache:
         with open(self.folder / data, "xb"):
             pass
         header = json.dumps({"data": data, **self.about}) + "\n"
-        with replacing(self.folder / INDEX) as file:
-            file.write(header)
+        write_file(self.folder / INDEX, header)
         for old in self.folder.glob("images-*.bin"):
             if old.name != data:
                 old.unlink()

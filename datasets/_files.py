@@ -12,7 +12,7 @@ from pathlib import Path
 from datasets import _content
 from datasets._images import Image
 from utilities.errors import UserError
-from utilities.files import replacing
+from utilities.files import write_json
 
 PIECE = 4096  # bytes from the middle of a file, enough to tell most files of one size apart
 MOST_FILES = 50_000  # files of equal sizes that are compared
@@ -91,8 +91,7 @@ class Files:
             groups, left = _copies(alike)
         try:
             kept.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(kept) as file:
-                json.dump({"groups": [[self.name(path) for path in group] for group in groups], "left": left}, file)
+            write_json(kept, {"groups": [[self.name(path) for path in group] for group in groups], "left": left}, indent=None)
         except (OSError, UserError, UnicodeEncodeError):
             pass  # the next run compares them again
         return groups, left

@@ -11,21 +11,17 @@ def add_arguments(group) -> None:
         help="parent folder of the data sets, or one data set's own folder (default: ./Datasets; glyphs: the user's cache folder)",
     ).role = PLACE  # fmt: skip
     group.add_argument(
-        "--dataset_name",
-        default=None,
-        metavar="NAME",
-        help="what the data are called in tables, such as those of a folder (unset: by --dataset)",
-    ).role = DATA.but(fixed=None)
+        "--dataset_name", default=None, metavar="NAME",
+        help="name of the data in tables, for data such as those of a folder (unset: --dataset)",
+    ).role = DATA.but(fixed=None)  # fmt: skip
     group.add_argument(
-        "--download",
-        action="store_true",
-        help="fetch cub200, cars196, online_products or inaturalist2018 where it is not there: resumable, MD5-checked",
-    ).role = PLACE
+        "--download", action="store_true",
+        help="download cub200, cars196, online_products or inaturalist2018 if it is missing: resumable, MD5-checked",
+    ).role = PLACE  # fmt: skip
     group.add_argument(
-        "--allow_partial_dataset",
-        action="store_true",
-        help="go on with a data set whose counts are not the published ones; the run records it",
-    ).role = DATA.but(fixed=None, compared=False)
+        "--allow_partial_dataset", action="store_true",
+        help="accept a data set whose counts are not the published ones; the run records it",
+    ).role = DATA.but(fixed=None, compared=False)  # fmt: skip
     _split(group)
     _images(group)
 
@@ -34,46 +30,40 @@ def _split(group) -> None:
     """Declare the flags of the division into training, validation and test."""
     group.add_argument(
         "--label_level_train", type=whole(), default=0, choices=[0, 1],
-        help="which labels training goes by: 0 the classes, 1 the super-classes (online_products, inshop, inaturalist2018, glyphs, csv, shards, folder X/<super>/<class>/); "
-             "evaluation goes by --label_hierarchy_level",
+        help="labels used in training: 0 the classes, 1 the super-classes (online_products, inshop, inaturalist2018, glyphs, csv, shards, folder X/<super>/<class>/); "
+             "those of evaluation: --label_hierarchy_level",
     )  # fmt: skip
     group.add_argument("--use_tv_split", action="store_true", help="cut a validation split from the training classes")
     group.add_argument("--tv_split_by_samples", action="store_true", help="cut validation from each class's images, not from the classes")
     group.add_argument(
-        "--tv_split_perc",
-        type=number(above=0, below=1),
-        default=0.8,
+        "--tv_split_perc", type=number(above=0, below=1), default=0.8,
         help="share of the training classes (or of each class's images) that stays in training",
-    )
+    )  # fmt: skip
     group.add_argument(
         "--split_scheme", default="half", choices=["half", "class_disjoint", "mlrc", "closed_set", "index", "predefined", "oodml"],
-        help="how training, validation and test are made. half: the first half of the classes trains, the second tests; class_disjoint: "
+        help="how the data are split into training, validation and test. half: the first half of the classes trains, the second tests; class_disjoint: "
              "folds of whole classes; mlrc: the folds of the Reality Check; closed_set: folds of images, all classes in each; index: folds "
              "of images whatever their class; predefined: --split_file; oodml: the class lists of --oodml_file, one run without folds",
     )  # fmt: skip
     group.add_argument(
         "--split_shuffle", type=whole(0), default=None, metavar="SEED",
-        help="mix the order of the classes (and of images, where these are cut) before it is cut into training, validation and test; a test "
-             "set that is published, or given by folders, stays (unset: blocks of the order, which in most data sets is that of the names)",
+        help="shuffle the classes (and the images, where these are split) before the split into training, validation and test; a published test "
+             "set, or one given by folders, stays (unset: blocks of the order, which in most data sets is that of the names)",
     )  # fmt: skip
     group.add_argument(
-        "--split_test_size", type=number(above=0, below=1), default=0.5, help="share of the classes (or images) that is test, in every fold"
+        "--split_test_size", type=number(above=0, below=1), default=0.5, help="share of the classes (or images) in test, the same in every fold"
     )
     group.add_argument(
-        "--split_test_start",
-        type=number(0, below=1),
-        default=0.5,
-        help="where in the order of the classes test begins, a share; it wraps round the end",
-    )
+        "--split_test_start", type=number(0, below=1), default=0.5,
+        help="position in the order of the classes at which test begins, as a share; it wraps around the end",
+    )  # fmt: skip
     group.add_argument(
-        "--split_partitions",
-        type=whole(2, 1000),
-        default=4,
-        help="parts into which what is not test is cut: one validates while the others train",
-    )
+        "--split_partitions", type=whole(2, 1000), default=4,
+        help="parts into which the data outside test are split: one validates while the others train",
+    )  # fmt: skip
     group.add_argument(
         "--split_sets", type=whole(1, 1000), default=None,
-        help="how many of the parts serve once as validation: the number of folds (unset: all of --split_partitions)",
+        help="number of folds: how many of the parts serve as validation, one in each fold (unset: all of --split_partitions)",
     )
     group.add_argument(
         "--split_file", default=None, metavar="FILE",
@@ -95,11 +85,9 @@ def _images(group) -> None:
              "Glyphs are never cropped or mirrored: base means shift there",
     ).role = METHOD  # fmt: skip
     group.add_argument(
-        "--resize_size",
-        type=whole(1, 10**4),
-        default=None,
+        "--resize_size", type=whole(1, 10**4), default=None,
         help="short side that images get before the crop, in training and test (default: the preset's)",
-    ).role = METHOD
+    ).role = METHOD  # fmt: skip
     group.add_argument(
         "--resize_mode", choices=["short", "squash", "long", "none"], default=None,
         help="resize before the crop, in training and test. short: the short side gets --resize_size; squash: the whole image gets the crop's ratio, "
@@ -115,19 +103,13 @@ def _images(group) -> None:
              "the scale of its whole image (unset: the test transform; Oxford and Paris: 1024)",
     ).role = EVALUATION  # fmt: skip
     group.add_argument(
-        "--crop_scale",
-        type=number(above=0, most=1),
-        nargs=2,
-        default=None,
+        "--crop_scale", type=number(above=0, most=1), nargs=2, default=None,
         help="least and greatest share of the area in RandomResizedCrop (default: the preset's)",
-    ).role = METHOD
+    ).role = METHOD  # fmt: skip
     group.add_argument(
-        "--crop_ratio",
-        type=number(0.1, 10),
-        nargs=2,
-        default=None,
+        "--crop_ratio", type=number(0.1, 10), nargs=2, default=None,
         help="least and greatest width by height in RandomResizedCrop (default: the preset's)",
-    ).role = METHOD
+    ).role = METHOD  # fmt: skip
     group.add_argument(
         "--pad_crop", type=whole(0, 1000), default=0, metavar="P", help="pixels of black border on each side before the random crop of red and plain"
     ).role = METHOD

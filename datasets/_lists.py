@@ -42,7 +42,7 @@ def rows(lists: Lists, images: list[Image], partial: bool) -> dict[str, tuple[li
     """Protocol -> for each query of `images`, in their order, the rows in `images` of its positives, and of its junk.
 
     Queries that a protocol does not list have neither. Names of images that are not there are left out where `partial`.
-    Raises UserError for other names, and for a listed image that stands there twice.
+    Raises UserError for other names, and for a listed name that two images have.
     """
     queries = Counter(image.path for image in images if image.is_query)
     places, twice = {}, {path for path, count in queries.items() if count > 1}
@@ -57,7 +57,7 @@ def rows(lists: Lists, images: list[Image], partial: bool) -> dict[str, tuple[li
             raise UserError(f"ground truth lists {unknown[0]}, which is no query or no image of the gallery here, as are {len(unknown) - 1:,} others")
         for path, _ in listed:
             if path in twice:
-                raise UserError(f"ground truth lists {path}, which stands there twice: a list cannot say which of the two it means")
+                raise UserError(f"ground truth lists {path}, a name that two images have: it must be unique")
         of_query = [of.get(image.path, ((), ())) for image in images if image.is_query]
         found[protocol] = tuple([[places[path] for path in both[kind] if path in places] for both in of_query] for kind in (0, 1))
     return found

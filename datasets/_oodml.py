@@ -26,7 +26,7 @@ def add_arguments(group) -> None:
         help="pickle of --split_scheme oodml, as published with the paper (2107.09562) or written by `python -m evaluation.oodml`",
     )  # fmt: skip
     file.role = DATA.but(fixed=None)  # it may move
-    group.add_argument("--oodml_id", type=whole(), default=None, metavar="N", help="which split of --oodml_file; a higher one is harder")
+    group.add_argument("--oodml_id", type=whole(), default=None, metavar="N", help="number of the split in --oodml_file; higher ones are harder")
 
 
 def check(opt) -> None:

@@ -24,7 +24,7 @@ def add_arguments(group) -> None:
     """Declare the flag of these data sets."""
     group.add_argument(
         "--revisitop1m", action="store_true",
-        help=f"roxford5k, rparis6k: the 1,001,001 distractors of {DISTRACTORS}/, beside the data set's folder, lie in the gallery too",
+        help=f"roxford5k, rparis6k: the 1,001,001 distractors of {DISTRACTORS}/, beside the data set's folder, are added to the gallery",
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+ROWS = 4096  # rows whose differences from the mean are in memory at once
 KEPT_OUT, KEPT_OUT_EASIER = 5, 30  # number of the last swapped classes that are not swapped back, as in the authors' code
 
 
@@ -16,15 +17,15 @@ def fid(training: np.ndarray, testing: np.ndarray) -> float:
     return max(float(value), 0.0)
 
 
-def _gaussian(features: np.ndarray, chunk: int = 4096) -> tuple[np.ndarray, np.ndarray]:
+def _gaussian(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The mean `(D,)` of features `(N, D)`, and `F` with `F^T F` their covariance, zero for a single row."""
     count, width = features.shape
     mean = features.mean(axis=0, dtype=np.float64)
     if count <= width:
         return mean, (features - mean) / np.sqrt(max(count - 1, 1))
     scatter = np.zeros((width, width))
-    for start in range(0, count, chunk):
-        centred = features[start : start + chunk] - mean
+    for start in range(0, count, ROWS):
+        centred = features[start : start + ROWS] - mean
         scatter += centred.T @ centred
     values, vectors = np.linalg.eigh(scatter / (count - 1))
     return mean, np.sqrt(values.clip(min=0))[:, None] * vectors.T

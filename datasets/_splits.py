@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from datasets import _cache, _domains, _download, _files, _images, _layout, _lists, _oodml, _schemes, _transforms
-from datasets._images import ImageSet
+from datasets._image_set import ImageSet
 from datasets._schemes import Classes, share
 from utilities.errors import UserError
 from utilities.flags import has_folds
@@ -177,7 +177,7 @@ def checked(name: str, module, opt, root: Path) -> tuple[_layout.Reading, Classe
     partial = _layout.difference(name, module, opt, root, reading, _images_of(published[0]), _images_of(published[2]), of_none)
     if partial is not None:
         if not opt.allow_partial_dataset:
-            fetch = f"fetch it anew ({module.DOWNLOAD.alternatives})" if hasattr(module, "DOWNLOAD") else "mend the list or the files"
+            fetch = f"fetch it anew ({module.DOWNLOAD.alternatives})" if hasattr(module, "DOWNLOAD") else "correct the list or the files"
             raise UserError(f"{partial}. It is incomplete or has stray files: {fetch}, or go on with --allow_partial_dataset")
         print(f"WARNING: {partial}. Results do not compare with published ones (--allow_partial_dataset)", file=sys.stderr)
     return reading, classes, published, of_none, partial

@@ -114,7 +114,7 @@ def read(opt, root: Path) -> Reading:
     reading.notes += _notes(splits)
     if listed:
         if any(sequences):
-            raise UserError(f"--dataset_csv_lists {opt.dataset_csv_lists}: the lists say what takes no rank, leave out the column sequence of {path}")
+            raise UserError(f"--dataset_csv_lists {opt.dataset_csv_lists}: lists already give what takes no rank: leave out the column sequence of {path}")
         names = {name: os.path.join(folder, name) for name in paths}
         reading.lists = {"": _lists.of_table(Path(opt.dataset_csv_lists).expanduser(), names.get)}
     return reading

@@ -28,8 +28,8 @@ def add_arguments(group) -> None:
     """Declare the flag of this data set."""
     group.add_argument(
         "--cub_boxes", action="store_true",
-        help="cub200: cut every image, in training and test, to the bird's bounding box (bounding_boxes.txt of the release); results do not "
-             "compare with those of whole images",
+        help="cub200: crop every image, in training and test, to the bird's bounding box (bounding_boxes.txt of the release); results are not "
+             "comparable with those on whole images",
     )  # fmt: skip
 
 

@@ -100,7 +100,7 @@ def _with_role(image: Image, part: str) -> Image:
 
 
 def _classes(folder: Path, opt, levels: int) -> Reading:
-    """The classes in one folder, below folders of so many levels."""
+    """The classes in one folder, below folders of this many levels."""
     above, reading = [folder], Reading([])
     for _ in range(levels):
         above = [lower for upper in above for lower in _content(upper)[1]]

@@ -24,10 +24,9 @@ JUNK, BACKGROUND = -1, 0  # numbers of persons that are none: badly cut boxes, a
 def add_arguments(group) -> None:
     """Declare the flag of this data set."""
     group.add_argument(
-        "--market1501_distractors",
-        action="store_true",
-        help=f"the images of {DISTRACTORS}/, the 500,000 distractors that are offered beside the data set, lie in the gallery too",
-    )
+        "--market1501_distractors", action="store_true",
+        help=f"the images of {DISTRACTORS}/, the 500,000 distractors that are offered beside the data set, are added to the gallery",
+    )  # fmt: skip
 
 
 def published(opt) -> Published:

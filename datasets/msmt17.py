@@ -20,10 +20,9 @@ DOWNLOAD = _download.Source(folder="msmt17", archives=(), alternatives="MSMT17 o
 def add_arguments(group) -> None:
     """Declare the flag of this data set."""
     group.add_argument(
-        "--msmt17_combined",
-        action="store_true",
+        "--msmt17_combined", action="store_true",
         help="the images of list_val train too (combineall of torchreid and FastReID); without it they validate, and list_train alone trains",
-    )
+    )  # fmt: skip
 
 
 def has_validation(opt) -> bool:

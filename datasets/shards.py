@@ -16,7 +16,7 @@ from datasets import _content, _layout
 from datasets._images import Image, uncollected
 from datasets._layout import Reading
 from utilities.errors import UserError
-from utilities.files import replacing
+from utilities.files import write_json
 from utilities.roles import DATA
 
 VERSION = 1  # of the index: raise it when a change below alters it
@@ -127,8 +127,7 @@ def _index(shard: str) -> dict:
         pass  # none yet, or a damaged one
     content = {**about, **_scanned(shard)}
     try:
-        with replacing(path) as file:
-            json.dump(content, file)
+        write_json(path, content, indent=None)
     except (OSError, UserError) as error:
         print(f"WARNING: {error}: the shard is read through again by each run", file=sys.stderr)
     return content
@@ -167,7 +166,7 @@ def _parsed(shard: str, name: str, data: bytes) -> dict:
     try:
         found = json.loads(data)
     except ValueError as error:
-        raise UserError(f"shard {shard}: {name} is no JSON ({error}): mend the shard") from error
+        raise UserError(f"shard {shard}: {name} is no JSON ({error}): correct the shard") from error
     return found if isinstance(found, dict) else {"label": found}
 
 

@@ -57,7 +57,7 @@ def read(opt, root: Path) -> Reading:
         reading, _, parts, of_none, partial = _splits.checked(flags.dataset, module, flags, _root(module, flags))
         if reading.lists is not None or (hasattr(module, "role_draws") and module.role_draws(flags, [image for of in parts[2].values() for image in of]) is not None):
             why = "lists say what its queries find" if reading.lists is not None else "its gallery is drawn at random"
-            raise UserError(f"--union {domain}: {why}, and a union goes by classes: leave it out")
+            raise UserError(f"--union {domain}: {why}, and a union needs classes: leave it out")
         for split, classes in zip(_schemes.SPLITS, parts, strict=True):
             if not classes and split != "val":
                 raise UserError(f"--union {domain}: it has no {_domains.SPLIT_NAMES[split]} images: leave it out")

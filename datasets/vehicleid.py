@@ -33,7 +33,7 @@ def add_arguments(group) -> None:
              "the same in every run; set: the test list is one set that is searched against itself, as retrieval papers do",
     )  # fmt: skip
     group.add_argument(
-        "--vehicleid_list", type=whole(), default=800, choices=sorted(TEST_IMAGES), help="which list tests, by its number of vehicles"
+        "--vehicleid_list", type=whole(), default=800, choices=sorted(TEST_IMAGES), help="the test list, by its number of vehicles"
     )
 
 

@@ -17,11 +17,11 @@ from tqdm import tqdm
 
 import datasets
 import metrics
-from evaluation import galleries, scales, selectable, spaces, whitening
-from evaluation.spaces import of_type
-from runs.run import named
+from evaluation import checks, galleries, scales, selectable, spaces, whitening
+from runs.names import named
 from training.loading import SeededItems, evaluation_loader
 from utilities.errors import UserError
+from utilities.evaltypes import BARE, of_type
 
 __all__ = ["Embedded", "embed", "embed_all", "evaluate", "loaders", "of_type", "roles", "score", "without_seeds"]
 
@@ -51,7 +51,7 @@ def loaders(splits: dict, opt, ranks=None) -> dict:
     if whitening.needs_training(opt) and there["train"] is None:
         raise UserError(f"--eval_whiten {opt.eval_whiten}: there are no training images to fit on: fit on other embeddings by `{whitening.PROGRAM}`")
     chosen = {split: dataset for split, dataset in there.items() if split in wanted}
-    spaces.check(chosen, opt)
+    checks.check(chosen, opt)
     return {split: evaluation_loader(dataset, opt, ranks) for split, dataset in chosen.items()}
 
 
@@ -120,9 +120,9 @@ def _outputs(embeddings, activations: dict, bare: bool) -> dict:
     """Name -> `(B, D)` of a network's output: its embeddings, or if `bare` its backbone's features. Raises UserError without those."""
     if not bare:
         return embeddings if isinstance(embeddings, dict) else {MAIN_EVALTYPE: embeddings}
-    if spaces.BARE not in activations:
-        raise UserError(f"--eval_use_trunk_output: the network gives no {spaces.BARE!r} among its features")
-    return {spaces.BARE: activations[spaces.BARE]}
+    if BARE not in activations:
+        raise UserError(f"--eval_use_trunk_output: the network gives no {BARE!r} among its features")
+    return {BARE: activations[BARE]}
 
 
 def embed(
@@ -177,7 +177,7 @@ def without_seeds(dataset):
 def _unnormalised(model: torch.nn.Module):
     """Inside, a network that brings its embeddings to unit length (`_normalize`) leaves them as they are."""
     if not hasattr(model, "normalizes"):
-        raise UserError("--eval_no_normalize: the network does not say whether it normalises (attribute `normalizes`)")
+        raise UserError("--eval_no_normalize: the network does not declare whether it normalises (attribute `normalizes`)")
     before, model.normalizes = model.normalizes, False
     try:
         yield

@@ -30,7 +30,6 @@ FILE` fits a whitening for `--eval_whiten FILE`: `evaluation/whiten.py`. `python
 import argparse
 import functools
 import itertools
-import json
 import sys
 from pathlib import Path
 
@@ -38,13 +37,14 @@ import numpy as np
 
 import evaluation
 import metrics
-from evaluation import compress, from_files, judgements, outliers, outputs, pairs, queries, spaces, whiten, whitening
+from evaluation import compress, from_files, judgements, outliers, outputs, pairs, queries, whiten, whitening
 from evaluation.from_files import NAMES, read, read_queries, written_flags
 from evaluation.galleries import taken
 from evaluation.judgements import has_lists
+from evaluation.space import Space
 from training.ranks import Ranks, one_run
 from utilities.errors import OneLineParser, UserError
-from utilities.files import replacing
+from utilities.files import write_json
 from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation"
@@ -110,8 +110,7 @@ def list_outliers(flags) -> list[outliers.Outlier]:
     )
     print(outliers.table(found))
     if flags.out is not None:
-        with replacing(flags.out) as file:
-            json.dump({"angle": flags.outlier_angle, "images": size, "outliers": [one._asdict() for one in found]}, file, indent=1)
+        write_json(flags.out, {"angle": flags.outlier_angle, "images": size, "outliers": [one._asdict() for one in found]})
     return found
 
 
@@ -123,28 +122,23 @@ def take_written(flags, arrays: dict) -> None:
             setattr(flags, name, written[name])
 
 
-def main(argv: list[str] | None = None) -> dict | list:
-    """Print the table of one file's metrics, or a run's outliers. Returns name -> value, or the outliers."""
-    argv = sys.argv[1:] if argv is None else argv
-    if argv[:1] == ["models"]:
-        from evaluation import models  # with main.py's flags, which take a second to import
-
-        models.main(argv[1:])
-        return {}
-    if argv[:1] and argv[0] in WITHIN:
-        return WITHIN[argv[0]][0].main(argv[1:])
-    flags, ranks = parser().parse_args(argv), Ranks()
+def check(flags) -> None:
+    """Raise UserError for flags that do not fit each other."""
     for name in ("gallery", "labels", "gallery_labels", "ground_truth", "eval_relevance", "eval_whiten") if flags.outliers else ():
         if getattr(flags, name) is not None:
             raise UserError(f"--outliers searches nowhere: leave out --{name}")
     if flags.gallery_labels is not None and flags.gallery is None:
-        raise UserError(f"--gallery_labels {' '.join(flags.gallery_labels)}: there is no --gallery of which they could be, name it or leave them out")
-    if flags.outliers:
-        return ranks.first(lambda: list_outliers(flags))
+        raise UserError(f"--gallery_labels {' '.join(flags.gallery_labels)}: there is no --gallery that they belong to: name it or leave them out")
     for name in flags.evaluation_metrics:
         metrics.check(name)
-    seeds = range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed
     metrics.check_flags(flags)
+
+
+def space_of(flags) -> tuple[dict, Space, str, np.ndarray | None]:
+    """The arrays of the file, the space to measure, a line on it, and the rows of the file that are queries (None: all).
+
+    Flags that are unset take the values with which the embeddings were written.
+    """
     truths = [name for name in ("ground_truth", "eval_relevance") if getattr(flags, name) is not None]
     names = flags.dump_query_results is not None or flags.ground_truth is not None
     arrays = read_queries(flags.file, flags.gallery is not None, names, labels=flags.labels, needs_labels=not truths)
@@ -159,15 +153,43 @@ def main(argv: list[str] | None = None) -> dict | list:
     space, searched, rows = from_files.space(flags.file, arrays, gallery, other, bool(flags.eval_skip_unmatched), listed=bool(truths))
     if truths:
         space, searched = judgements.judged_by(flags, space, rows, arrays, other)
-    if flags.eval_whiten is not None:
-        space = whiten.of_file(space, flags)
+    return arrays, space if flags.eval_whiten is None else whiten.of_file(space, flags), searched, rows
+
+
+def dump_query_results(flags, arrays: dict, space: Space, rows: np.ndarray | None, ranks: Ranks) -> None:
+    """Write what each query finds to the file of `--dump_query_results`."""
+    searched = metrics.space_of(metrics.ball(flags), **space.arguments(), ranks=ranks)
+    if flags.rerank is not None:
+        searched.search = metrics.reranking(flags).search(searched, False)
+    found = metrics.query_results(searched)
+    about = {name: taken(arrays[name], rows) for name in NAMES if name in arrays}
+    about |= {"flags": arrays["flags"]} if "flags" in arrays else {}
+    if ranks.writes:
+        queries.write(Path(flags.dump_query_results), found, space.labels if "labels" in arrays else None, **about)
+
+
+def main(argv: list[str] | None = None) -> dict | list:
+    """Print the table of one file's metrics, or a run's outliers. Returns name -> value, or the outliers."""
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["models"]:
+        from evaluation import models  # with main.py's flags, which take a second to import
+
+        models.main(argv[1:])
+        return {}
+    if argv[:1] and argv[0] in WITHIN:
+        return WITHIN[argv[0]][0].main(argv[1:])
+    flags, ranks = parser().parse_args(argv), Ranks()
+    check(flags)
+    if flags.outliers:
+        return ranks.first(lambda: list_outliers(flags))
+    arrays, space, searched, rows = space_of(flags)
     for line in (*evaluation.unaffected_metrics(flags.evaluation_metrics, flags), *whitening.mark(flags)):
         print(line)
-    device = ranks.gpu if flags.evaluate_on_gpu else "cpu"
-    about = {"seed": seeds, "device": device, "progress": True, "ranks": ranks, **metrics.measured_by(flags)}
+    seeds = range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed
+    about = {"seed": seeds, "device": ranks.gpu if flags.evaluate_on_gpu else "cpu", "progress": True, "ranks": ranks, **metrics.measured_by(flags)}
     further = from_files.draws(flags.file, arrays) if flags.gallery is None else ()
     further = further if flags.eval_whiten is None else (whiten.of_file(one, flags) for one in further)
-    values = evaluation.over_draws((spaces.parts(one) for one in itertools.chain([space], further)), flags.evaluation_metrics, about)
+    values = evaluation.over_draws((one.parts() for one in itertools.chain([space], further)), flags.evaluation_metrics, about)
     scores = {Path(flags.file).stem: ranks.share(values)}
     size, dimensions = arrays["features"].shape
     classes = [f"{len(np.unique(from_files.finest(arrays))):,} classes"] if "labels" in arrays else []
@@ -175,17 +197,9 @@ def main(argv: list[str] | None = None) -> dict | list:
     evaluation.say_few_samples(flags.file, flags.evaluation_metrics, len((space.pool or space).features), dimensions)
     print(outputs.table(scores))
     if flags.dump_query_results is not None:
-        queries_space = metrics.space_of(metrics.ball(flags), **space.arguments(), ranks=ranks)
-        if flags.rerank is not None:
-            queries_space.search = metrics.reranking(flags).search(queries_space, False)
-        about = {name: taken(arrays[name], rows) for name in NAMES if name in arrays}
-        about |= {"flags": arrays["flags"]} if "flags" in arrays else {}
-        found = metrics.query_results(queries_space)
-        if ranks.writes:
-            queries.write(Path(flags.dump_query_results), found, space.labels if "labels" in arrays else None, **about)
+        dump_query_results(flags, arrays, space, rows, ranks)
     if flags.out is not None and ranks.writes:
-        with replacing(flags.out) as file:
-            json.dump(outputs.jsonable(scores)[Path(flags.file).stem], file, indent=1)
+        write_json(flags.out, outputs.jsonable(scores)[Path(flags.file).stem])
     return scores[Path(flags.file).stem]
 
 

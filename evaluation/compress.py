@@ -6,7 +6,6 @@ map_r, recall@10 against exact float search, seconds to learn and build, queries
 """
 
 import argparse
-import json
 import platform
 import statistics
 import time
@@ -23,7 +22,7 @@ from runs.folder import json_safe
 from utilities import codes
 from utilities.codes import Codes
 from utilities.errors import OneLineParser, UserError
-from utilities.files import replacing
+from utilities.files import make_folder, write_json
 from utilities.numbers import WIDEST, whole
 from utilities.processes import kernels
 
@@ -118,7 +117,7 @@ def queries_a_second(index: Codes, queries, batch: int, rescored: int) -> float:
 
 
 def measure(space, calibration, names: list[str], prefixes: list[int], rescored: int = codes.RESCORED, skips: bool = False) -> list[dict]:
-    """One row a code and prefix, with the keys of `HEAD`; `space`: `evaluation.spaces.Space`, `calibration` `(T, D)` or None."""
+    """One row a code and prefix, with the keys of `HEAD`; `space`: `evaluation.space.Space`, `calibration` `(T, D)` or None."""
     rows, whole_space = [], metrics.space_of(None, **space.arguments())
     exact = Searched(built(codes.FLOAT32, space.gallery()[0], None)[0]).neighbours(whole_space)
     bar = tqdm([(name, width) for width in prefixes for name in names], leave=False, disable=None)
@@ -167,7 +166,7 @@ def parser() -> argparse.ArgumentParser:
     help_calibration = "an .npz file with features (T, D) of training images, or an .npy file: int8, pq and opq learn from them"
     parser.add_argument("--calibration", default=None, metavar="FILE", help=help_calibration)
     parser.add_argument("--codes", type=codes.name, nargs="+", default=None, metavar="CODE", help=f"{codes.NAMES} (default: {' '.join(CODES)})")
-    help_prefixes = "also code the first dimensions, so many each, at unit length again where the features are (default: all dimensions)"
+    help_prefixes = "also code the first N dimensions, for each N, at unit length again where the features are (default: all dimensions)"
     parser.add_argument("--prefixes", type=whole(1, WIDEST), nargs="+", default=None, metavar="D", help=help_prefixes)
     help_rescore = f"of binary: times as many candidates by Hamming distance as are asked for (default: {codes.RESCORED})"
     parser.add_argument("--rescore_multiplier", type=whole(1, 10**4), default=codes.RESCORED, metavar="N", help=help_rescore)
@@ -232,10 +231,8 @@ def main(argv: list[str] | None = None) -> list[dict]:
     print("{processor}, {threads} threads, faiss {faiss}, {calibration_vectors:,} training vectors".format(**about))
     print(f"\n{table(rows)}")
     if flags.out is not None:
-        folder = Path(flags.out)
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / "compression.json") as file:
-            json.dump(json_safe({**about, "rows": rows}), file, indent=1)
+        folder = make_folder(flags.out, f"--out {flags.out}")
+        write_json(folder / "compression.json", json_safe({**about, "rows": rows}))
         charts.compression(folder / "compression.png", rows, Path(flags.features).stem)
         print("".join(f"\nwritten  {folder / name}" for name in ("compression.json", "compression.png")))
     return rows

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -10,13 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from utilities.errors import NotFinite, UserError
-from utilities.files import replacing
+from utilities.errors import NotFinite
+from utilities.files import UNREADABLE, make_folder, read_npz, write_json, write_npz
 
 ROWS = 1024  # images of a shard: what a kill costs
 KEY = "key.json"  # beside the shards: what the key was made of, for people
 TYPES = ("float32", "float16")
-UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 class Shard(NamedTuple):
@@ -67,8 +65,8 @@ class Store:
     def shard(self, part: slice) -> Shard | None:
         """A part of the features; None where the file is missing, or a kill or a full disk has cut it."""
         try:
-            with np.load(self.path(part), allow_pickle=False) as file:
-                found = Shard(file["features"], float(file["seconds"]), str(file["device"]))
+            features, seconds, device = read_npz(self.path(part), Shard._fields)
+            found = Shard(features, float(seconds), str(device))
         except UNREADABLE:
             return None
         return found if len(found.features) == part.stop - part.start else None
@@ -88,12 +86,8 @@ class Store:
 
         `embed`: slice of the images -> features `(n, D)` and seconds. `done` is told the number of images of each part. Raises UserError.
         """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"the folder of features {self.folder} cannot be made: {error.strerror}") from error
-        with replacing(self.folder / KEY) as file:
-            json.dump(self.about, file, indent=1)
+        make_folder(self.folder, f"the folder of features {self.folder}")
+        write_json(self.folder / KEY, self.about)
         for part in self.parts:
             if self.shard(part) is None:
                 features, seconds = embed(part)
@@ -103,6 +97,5 @@ class Store:
                     kept = features.astype(self.dtype)
                 if not np.isfinite(kept).all():
                     raise NotFinite(f"--feature_type {self.dtype}: features of {self.about.get('name')} exceed its range: take float32")
-                with replacing(self.path(part), "wb") as file:
-                    np.savez(file, features=kept, seconds=seconds, device=device)
+                write_npz(self.path(part), dict(features=kept, seconds=seconds, device=device))
             done(part.stop - part.start)

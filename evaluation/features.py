@@ -3,9 +3,9 @@
 import torch
 
 import evaluation
-from evaluation import spaces
 from training.loading import evaluation_loader
 from utilities.errors import UserError
+from utilities.evaltypes import BARE
 
 
 def check(trainer: torch.nn.Module, opt, runtime) -> None:
@@ -39,7 +39,7 @@ def fill(splits: dict, network: torch.nn.Module, opt, runtime) -> None:
         embedded = evaluation.embed(
             network, evaluation_loader(there[split], opt, runtime.ranks), runtime, f"features of {split}", bare=True
         )
-        there[split].features = torch.from_numpy(embedded.features[spaces.BARE])
+        there[split].features = torch.from_numpy(embedded.features[BARE])
         seconds += embedded.seconds
     splits["training"].features = splits["evaluation"].features
     shown = ", ".join(f"{len(dataset):,} of {split}" for split, dataset in there.items() if getattr(dataset, "features", None) is not None)

@@ -12,7 +12,7 @@ import metrics
 from evaluation import galleries, judgements
 from evaluation.galleries import ROLES, taken
 from evaluation.judgements import LISTS, has_lists, protocol_of
-from evaluation.spaces import Space
+from evaluation.space import Space
 from utilities.errors import UserError
 
 OF_REFERENCE = ("reference_features", "reference_labels", "exclude")
@@ -115,7 +115,7 @@ def _kept(path: str, arrays: dict, keep: str | None) -> dict:
     if keep is None or "is_distractor" not in arrays:
         return arrays
     if "paths" not in arrays:
-        raise UserError(f"--gallery_keep {keep}: it goes by names, and {path} has no paths (N,)")
+        raise UserError(f"--gallery_keep {keep}: images are matched by name, and {path} has no paths (N,)")
     try:
         listed = set(Path(keep).read_text(encoding="utf-8").split())
     except (OSError, ValueError) as error:

@@ -7,7 +7,7 @@ import numpy as np
 import datasets
 import metrics
 from evaluation import galleries, relevance
-from evaluation.spaces import Space
+from evaluation.space import Space
 from utilities.errors import UserError
 
 LISTS = metrics.Lists._fields  # positive_indptr, positive_indices, junk_indptr, junk_indices: positions among the rows of the gallery
@@ -25,7 +25,7 @@ def protocol_of(name: str) -> str | None:
 
 
 def in_file(path: str, arrays: dict) -> dict[str, metrics.Lists]:
-    """Protocol -> its lists, of a file. Raises UserError where an array is missing, or the file says otherwise, too, what takes no rank."""
+    """Protocol -> its lists, of a file. Raises UserError where an array is missing, or where the file gives what takes no rank a second time."""
     found = {}
     for protocol in sorted({protocol_of(name) for name in arrays} - {None}):
         end = "_" * bool(protocol) + protocol
@@ -37,7 +37,7 @@ def in_file(path: str, arrays: dict) -> dict[str, metrics.Lists]:
         found[protocol] = metrics.Lists(*(arrays.get(f"{name}{end}") for name in LISTS))
     for name in ("sequence", "role_draws"):
         if name in arrays:
-            raise UserError(f"{path}: it has lists and {name}: the lists say what takes no rank, leave the other out")
+            raise UserError(f"{path}: it has lists and {name}, and lists already give what takes no rank: leave {name} out")
     return found
 
 
@@ -66,7 +66,7 @@ def judged_by(flags, found: Space, rows: np.ndarray | None, arrays: dict, galler
         return judged(flags.eval_relevance, found, {"": relevance.lists(flags.eval_relevance, queries, searched, exclude)})
     for file in (arrays, where):
         if "paths" not in file or "reference_features" in file:
-            raise UserError(f"--ground_truth {flags.ground_truth}: it goes by names, and an .npz file of queries or gallery has no paths (N,)")
+            raise UserError(f"--ground_truth {flags.ground_truth}: images are matched by name, and an .npz file of queries or gallery has no paths (N,)")
     asking, places = (_by_name(file["paths"][of]) for file, of in ((arrays, queries), (where, searched)))
     lists = {}
     for protocol, of in datasets.ground_truth(Path(flags.ground_truth)).items():

@@ -29,7 +29,8 @@ from training.loading import evaluation_loader
 from training.random_state import seed_everything
 from training.runtime import Runtime
 from utilities.errors import NotFinite, OneLineParser, UserError
-from utilities.files import refuse_unwritable, replacing
+from utilities.evaltypes import BARE
+from utilities.files import refuse_unwritable, write_json
 from utilities.numbers import whole
 
 PROGRAM = "python -m evaluation models"
@@ -106,8 +107,7 @@ class Model:
         self.facts = facts_of(network, self.opt)
         if self.facts.weights_name != "random":
             self._remembered.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(self._remembered) as file:
-                json.dump(self.facts._asdict(), file, indent=1)
+            write_json(self._remembered, self.facts._asdict())
         return self.runtime.place(network)
 
     @functools.cached_property
@@ -157,7 +157,7 @@ class Model:
 
         def embed(part: slice) -> tuple[np.ndarray, float]:
             made = evaluation.embed(self.network, Part(batches, part), self.runtime, f"from image {part.start:,}", *how)
-            return made.features[spaces.BARE], made.seconds
+            return made.features[BARE], made.seconds
 
         with tqdm(total=len(dataset), desc=f"{self.label}: {split}", unit="img", leave=False, disable=None) as bar:
             shards.fill(embed, self.runtime.device.type, bar.update)

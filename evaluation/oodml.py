@@ -14,7 +14,7 @@ import architectures
 import datasets
 import evaluation
 from datasets import _oodml, _shift
-from evaluation import outputs, spaces
+from evaluation import outputs
 from runs.folder import run_folder
 from training.loading import evaluation_loader
 from training.random_state import random_states, set_random_states
@@ -22,6 +22,7 @@ from training.ranks import one_run
 from training.runtime import Runtime
 from utilities import flags
 from utilities.errors import OneLineParser, UserError
+from utilities.evaltypes import BARE
 from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation.oodml"
@@ -61,13 +62,13 @@ def _pooled(splits: dict, network, opt, runtime) -> tuple[list[np.ndarray], list
             loader = evaluation_loader(splits[split], opt, runtime.ranks)
             found[split] = evaluation.embed(network, loader, runtime, f"features of {split}", bare=True)
     training, testing = found["evaluation"], found["testing"]
-    features, labels = [training.features[spaces.BARE], testing.features[spaces.BARE]], [training.labels, testing.labels]
+    features, labels = [training.features[BARE], testing.features[BARE]], [training.labels, testing.labels]
     if "validation" in found:
         names = list(splits["evaluation"].class_names.values())
         places = {name: number for number, name in enumerate(dict.fromkeys([*names, *splits["validation"].class_names.values()]))}
         numbers = np.array([places[splits["validation"].class_names[label]] for label in found["validation"].labels])
         own = np.array([places[splits["evaluation"].class_names[label]] for label in training.labels])
-        features[0] = np.concatenate([features[0], found["validation"].features[spaces.BARE]])
+        features[0] = np.concatenate([features[0], found["validation"].features[BARE]])
         labels[0] = np.concatenate([own, numbers])
     return features, labels
 

@@ -20,7 +20,7 @@ from runs.changes import changes_of_data
 from runs.folder import RunFolder, describe, json_safe, measurement, run_folder
 from runs.records.damaged import as_folder
 from training.random_state import random_states, set_random_states
-from utilities.files import new_folder, replacing
+from utilities.files import new_folder, write_json, write_npz
 
 NEIGHBOURS = 7  # images beside a query in a picture
 TITLE_WIDTH = 180  # points that a group's name may take in a title
@@ -163,8 +163,7 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
             if ball is not None:
                 about["points"] = ball.in_ball(torch.from_numpy(features[evaltype][split])).numpy()
             paths.append((instead if instead is not None and (folder / name).exists() else folder) / name)
-            with replacing(paths[-1], "wb") as file:
-                np.savez(file, features=features[evaltype][split], flags=flags, **about)
+            write_npz(paths[-1], dict(features=features[evaltype][split], flags=flags, **about))
     return paths
 
 
@@ -186,8 +185,7 @@ def again(model, splits: dict, opt, runtime) -> dict:
         return scores
     data, about = _data(loaders, opt), {"flags": opt.measured(), "other_data": opt.other_data or None}
     target = measurement(folder / f"evaluation_{name.removeprefix('checkpoint_').removesuffix('.pth.tar')}", about)
-    with replacing(target) as file:
-        json.dump({"checkpoint": name, "epoch": epoch, **about, "data": data, "values": jsonable(scores)}, file, indent=1)
+    write_json(target, {"checkpoint": name, "epoch": epoch, **about, "data": data, "values": jsonable(scores)})
     drawn = as_folder(target.with_suffix(""))
     shown = next(split for split in ("val", "test", "train") if split in scores)
     on = f", on {data['root']}" if about["other_data"] else ""
@@ -213,8 +211,7 @@ def only(model, splits: dict, opt, runtime) -> dict:
         return scores
     folder = new_folder(run_folder(opt))
     describe(folder, opt)
-    with replacing(folder / "evaluation.json") as file:
-        json.dump({"data": _data(loaders, opt), "values": jsonable(scores), "bare_backbone": jsonable(bare or {})}, file, indent=1)
+    write_json(folder / "evaluation.json", {"data": _data(loaders, opt), "values": jsonable(scores), "bare_backbone": jsonable(bare or {})})
     shown = next(split for split in ("val", "test", "train") if split in scores)
     if not opt.no_records:
         draw_pictures(folder, embedded, shown, opt, fitted(opt.arch, TITLE_SIZE, TITLE_WIDTH))

@@ -8,8 +8,6 @@ the embedding; the run's flags of `UNHEEDED` have no effect.
 """
 
 import argparse
-import csv
-import json
 from argparse import Namespace
 from pathlib import Path
 from typing import NamedTuple
@@ -21,16 +19,19 @@ import architectures
 import datasets
 import evaluation
 import metrics
-from datasets._images import Image, ImageSet
+from datasets._image_set import ImageSet
+from datasets._images import Image
 from datasets._layout import SUFFIXES
 from evaluation import from_files, galleries, outputs, spaces
+from evaluation.space import Space
 from pictures.pairs import Shown, draw_pairs
 from runs import reports
 from runs.folder import PARAMETERS, RunFolder
 from training.loading import evaluation_loader
 from training.runtime import Runtime
 from utilities.errors import OneLineParser, UserError, one_line_errors
-from utilities.files import replacing
+from utilities.evaltypes import BARE
+from utilities.files import make_folder, write_csv, write_json
 from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation.overlap"
@@ -57,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     """The command's own flags."""
     about = (
         "Queries search among the test images alone, in their gallery where they have one, by classes and in all dimensions of the embedding: "
-        f"a run's --eval_space and --rerank are heeded, {', '.join(f'--{name}' for name in UNHEEDED)} are not."
+        f"a run's --eval_space and --rerank are applied, {', '.join(f'--{name}' for name in UNHEEDED)} are not."
     )
     parser = OneLineParser(prog=PROGRAM, description=f"{__doc__.partition(':')[0]}. {about}", allow_abbrev=False)
     add = parser.add_argument
@@ -69,32 +70,26 @@ def parser() -> argparse.ArgumentParser:
     add("--threshold", type=number(-1, 1), default=THRESHOLD, help=help_threshold)
     add("--pretraining", default=None, metavar="FOLDER", help="also compare the test images with all images in and below this folder")
     add(
-        "--dataset",
-        default="folder",
+        "--dataset", default="folder",
         help="how a folder of data is read and split, as main.py's --dataset; a run knows its own (default: folder)",
-    )
+    )  # fmt: skip
     add("--source_path", default=None, metavar="FOLDER", help="where a run's data set lies now (default: where it lay)")
     help_arch = "compare by this network's features (default: a run's own network; of a folder of data resnet50)"
     add("--arch", default=None, help=help_arch)
     add("--weights", default=None, metavar="FILE", help="weights of --arch (default: the published ones)")
     add("--not_pretrained", action="store_true", help="--arch with random weights")
     add(
-        "--evaluation_metrics",
-        nargs="+",
-        default=DEFAULT_METRICS,
-        metavar="METRIC",
+        "--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC",
         help=f"what to measure (default: {' '.join(DEFAULT_METRICS)})",
-    )
+    )  # fmt: skip
     add("--pictures", type=whole(0, 1000), default=24, metavar="N", help="draw the N most similar pairs (default: 24)")
     add("--eval_bs", type=whole(1, 10**6), default=64, help="images a batch (default: 64)")
     add("--kernels", type=whole(0), default=4, help="worker processes that load images (default: 4)")
     add("--gpu", type=whole(0), default=0, help="which GPU, where there is one (default: 0)")
     add(
-        "--out",
-        default=None,
-        metavar="FOLDER",
+        "--out", default=None, metavar="FOLDER",
         help="where files go, of several RUN_OR_DATA each in a folder of its own (default: RUN/overlap, DATA_overlap)",
-    )
+    )  # fmt: skip
     parser.exits = False
     return parser
 
@@ -236,7 +231,7 @@ def without(names: list[str], features: np.ndarray, dataset, concerned: np.ndarr
     return complete, reduced, draws[0][2]
 
 
-def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray) -> tuple[spaces.Space, spaces.Space, int]:
+def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray) -> tuple[Space, Space, int]:
     """The space of all test images, that without the concerned ones, and how many queries are then alone in their class; see `without`."""
     labels = np.array([label for _, label in dataset.image_list])
     roles = galleries.roles_of(dataset, len(labels))
@@ -253,17 +248,15 @@ def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray
     reduced = complete.part(asking[~alone], kept)
     if complete.pool is not None:
         left = roles.pool[~concerned[roles.pool]]
-        reduced = reduced._replace(pool=spaces.Space(features[left], labels[left]))
+        reduced = reduced._replace(pool=Space(features[left], labels[left]))
     return complete, reduced, int(alone.sum())
 
 
 def write_pairs(path: Path, found: Found, test, others: dict) -> None:
     """The pairs as a table, a line each."""
-    with replacing(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["similarity", "test_image", "test_class", "split", "image", "class"])
-        for similarity, first, second, split in zip(*(column.tolist() for column in found), strict=True):
-            writer.writerow([f"{similarity:.5f}", *_named(test, first), split, *_named(others[split], second)])
+    rows = zip(*(column.tolist() for column in found), strict=True)
+    cells = ([f"{similarity:.5f}", *_named(test, first), split, *_named(others[split], second)] for similarity, first, second, split in rows)
+    write_csv(path, ["similarity", "test_image", "test_class", "split", "image", "class"], cells)
 
 
 def _named(dataset, index: int) -> tuple[str, str]:
@@ -286,18 +279,15 @@ def measure(place: str, flags) -> dict:
     """Compare the images of one run or folder, write the files, print the numbers. Returns what overlap.json holds."""
     task = Task(Path(place), flags)
     test, others = task.seen["testing"], task.others()
-    features = task.embed(task.backbone, test, "features of test", True)[spaces.BARE]
-    theirs = {split: task.embed(task.backbone, dataset, f"features of {split}", True)[spaces.BARE] for split, dataset in others.items()}
+    features = task.embed(task.backbone, test, "features of test", True)[BARE]
+    theirs = {split: task.embed(task.backbone, dataset, f"features of {split}", True)[BARE] for split, dataset in others.items()}
     if "train" not in theirs:
         raise UserError(f"{place}: there are no training images to compare with")
     found = near_duplicates(features, theirs, flags.threshold)
     concerned = np.zeros(len(test), dtype=bool)
     concerned[found.test] = True
     scores, reduced, alone = without(flags.evaluation_metrics, task.embeddings(features), test, concerned, **task.measured_by)
-    try:
-        task.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {task.out}: cannot be made: {error.strerror}") from error
+    make_folder(task.out, f"--out {task.out}")
     write_pairs(task.out / "pairs.csv", found, test, others)
     (task.out / "pairs.png").unlink(missing_ok=True)
     if len(found.test) and flags.pictures:
@@ -308,8 +298,7 @@ def measure(place: str, flags) -> dict:
         "features": flags.arch or (task.about.arch if task.is_run else "resnet50"), "all": scores, "without": reduced,
         "not_heeded": task.unheeded,
     }  # fmt: skip
-    with replacing(task.out / "overlap.json") as file:
-        json.dump(content | outputs.jsonable({name: content[name] for name in ("all", "without")}), file, indent=1)
+    write_json(task.out / "overlap.json", content | outputs.jsonable({name: content[name] for name in ("all", "without")}))
     _say(place, task.out, content)
     return content
 

@@ -7,7 +7,6 @@ there are and how many pairs of each kind a fold has, and whose other lines are 
 """
 
 import argparse
-import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ import numpy as np
 from evaluation import from_files, outputs
 from pictures import space as charts
 from utilities.errors import OneLineParser, UserError
-from utilities.files import replacing
+from utilities.files import write_json
 from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation pairs"
@@ -159,6 +158,5 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     if flags.roc is not None:
         print(f"written  {charts.roc(Path(flags.roc), *rates, Path(flags.features).stem)}")
     if flags.out is not None:
-        with replacing(flags.out) as file:
-            json.dump(values, file, indent=1)
+        write_json(flags.out, values)
     return values

@@ -7,7 +7,6 @@ stand in: that needs no text model and is not the paper's method. Takes the data
 """
 
 import argparse
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +19,9 @@ from evaluation.oodml import SETTINGS
 from training.loading import evaluation_loader
 from training.ranks import one_run
 from training.runtime import Runtime
-from utilities import flags
+from utilities import files, flags
 from utilities.errors import OneLineParser, UserError
-from utilities.files import replacing
+from utilities.files import read_npz, write_npz
 from utilities.numbers import whole
 
 PROGRAM = "python -m evaluation.pseudo_labels"
@@ -94,9 +93,8 @@ def label_vectors(path: str | None, network: torch.nn.Module, n_labels: int) -> 
             raise UserError("the classifier has no last linear layer whose rows could stand in: give --vectors")
         return layers[-1].weight.detach().cpu().numpy()
     try:
-        with np.load(path, allow_pickle=False) as file:
-            vectors = np.asarray(file["vectors"], dtype=np.float32)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        vectors = read_npz(path, ["vectors"])[0].astype(np.float32)
+    except files.UNREADABLE as error:
         raise UserError(f"--vectors {path}: not an .npz file with vectors (L, E) ({str(error).splitlines()[0][:80]})") from None
     if vectors.ndim != 2 or len(vectors) != n_labels:
         raise UserError(f"--vectors {path}: vectors {vectors.shape}: expected a row for each of the classifier's {n_labels} labels")
@@ -115,8 +113,7 @@ def make(asked, opt) -> Path:
     vectors, (scores, indices) = label_vectors(asked.vectors, network, logits.shape[1]), logits.topk(asked.top)
     path = Path(asked.out).expanduser()
     names = np.array([split.class_names[label] for label in range(split.n_classes)])
-    with replacing(path, "wb") as file:
-        np.savez(file, names=names, indices=indices.numpy(), scores=scores.numpy(), vectors=vectors[indices.numpy()], classifier=asked.classifier)
+    write_npz(path, dict(names=names, indices=indices.numpy(), scores=scores.numpy(), vectors=vectors[indices.numpy()], classifier=asked.classifier))
     of = "the classifier's own rows, which are not the paper's text vectors" if asked.vectors is None else f"vectors of {asked.vectors}"
     print(f"written to {path}: {asked.top} pseudo-labels of {len(names)} training classes, with {of}: --language_vectors {path}")
     return path

@@ -12,7 +12,7 @@ import numpy as np
 import metrics
 from evaluation import spaces
 from evaluation.galleries import taken
-from utilities.files import replacing
+from utilities.files import write_npz
 from utilities.levels import n_levels
 
 RIGHT, WRONG, JUNK = range(3)  # what an image of the reference is to a query
@@ -33,8 +33,7 @@ def results(compared: spaces.Compared, rerank=None) -> dict[str, np.ndarray]:
 
 def write(path: Path, found: dict[str, np.ndarray], labels: np.ndarray | None, **about) -> Path:
     """Write what was found, the labels `(N,)` (None: there are none) and what is known `about` the queries. Compressed, names of 60,000 images take 1 MB."""
-    with replacing(path, "wb") as file:
-        np.savez_compressed(file, **found, **({} if labels is None else {"labels": labels}), **about)
+    write_npz(path, {**found, **({} if labels is None else {"labels": labels}), **about}, np.savez_compressed)
     return path
 
 
@@ -98,8 +97,7 @@ def searches(compared: spaces.Compared, queries: np.ndarray):
     reference_parents = np.zeros(size, int) if space.parents is None else space.reference_parents
     for parent in np.unique(parents[queries]):
         here, kept = np.flatnonzero(parents[queries] == parent), np.flatnonzero(reference_parents == parent)
-        part = spaces.with_further(space.part(queries[here], kept), space, queries[here])
-        yield here, metrics.space_of(compared.ball, **part.arguments()), kept
+        yield here, metrics.space_of(compared.ball, **space.part(queries[here], kept).arguments()), kept
 
 
 def nearest(compared: spaces.Compared, queries: np.ndarray, count: int) -> list[np.ndarray]:

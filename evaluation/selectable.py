@@ -4,6 +4,7 @@ import numpy as np
 
 import metrics
 from evaluation import galleries, spaces
+from evaluation.space import Space
 from utilities.errors import UserError
 from utilities.flags import has_folds
 
@@ -43,19 +44,19 @@ def check(datasets: dict, opt) -> None:
         else:
             why += f"a single image of each of its {len(np.unique(space.labels)):,} classes"
         way_out = _way_out(split, split in sources, opt)
-    raise UserError(f"{metric} on {split} chooses the epoch and would be the same in all: {why}. {way_out}")
+    raise UserError(f"{metric} on {split} selects the epoch and would have the same value in all: {why}. {way_out}")
 
 
-def _by_column(space: spaces.Space, column: int) -> spaces.Space:
+def _by_column(space: Space, column: int) -> Space:
     """The space with the labels of one level."""
     if column == 0:
         return space
     return space._replace(labels=space.above[:, column - 1], reference_labels=None if space.reference_above is None else space.reference_above[:, column - 1])
 
 
-def _in_itself(space: spaces.Space) -> spaces.Space:
+def _in_itself(space: Space) -> Space:
     """The images of a space among themselves, as a clustering sees them."""
-    return spaces.Space(None, space.labels, parents=space.parents, reference_parents=space.parents)
+    return Space(None, space.labels, parents=space.parents, reference_parents=space.parents)
 
 
 def _least_others(metric: str) -> int | None:

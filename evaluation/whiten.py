@@ -5,12 +5,10 @@ FEATURES.npz holds embeddings of other data than it is used on, such as `--dump_
 
 from pathlib import Path
 
-import numpy as np
-
 from evaluation import from_files, whitening
-from evaluation.spaces import Space
+from evaluation.space import Space
 from utilities.errors import OneLineParser, UserError
-from utilities.files import replacing
+from utilities.files import write_npz
 from utilities.numbers import whole
 
 
@@ -39,7 +37,6 @@ def main(argv: list[str] | None = None) -> Path:
     arrays = from_files.read(flags.features, (), needs_labels=flags.learned)
     space = from_files.plain_space(flags.features, arrays)
     found = whitening.learned(space.features, whitening.pairs_of_classes(space.labels), flags.dims) if flags.learned else whitening.pca(space.features, flags.dims)
-    with replacing(flags.out, "wb") as file:
-        np.savez(file, **found._asdict())
+    write_npz(flags.out, found._asdict())
     print(f"{flags.out}: {space.size:,} embeddings, {found.projection.shape[1]} dimensions to {found.projection.shape[0]}")
     return Path(flags.out)

@@ -1,11 +1,11 @@
 """Whitened embeddings (`--eval_whiten`): by principal components, or learned from pairs of images that match."""
 
-import zipfile
 from typing import NamedTuple
 
 import numpy as np
 
 from utilities.errors import UserError
+from utilities.files import UNREADABLE, read_npz
 from utilities.numbers import whole
 from utilities.roles import EVALUATION
 
@@ -114,13 +114,12 @@ def of_flags(opt, training: tuple[np.ndarray, np.ndarray] | None, gallery: np.nd
 def read(path: str, width: int, dims: int | None) -> Whitening:
     """The whitening in a file. Raises UserError where it is none, or of another width."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            found = Whitening(*(file[name].astype(np.float64) for name in Whitening._fields))
-    except (OSError, ValueError, KeyError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        found = Whitening(*(array.astype(np.float64) for array in read_npz(path, Whitening._fields)))
+    except UNREADABLE as error:
         found = f"cannot be read ({str(error).partition(chr(10))[0]})"
     if not isinstance(found, Whitening) or found.mean.ndim != 1 or found.projection.ndim != 2 or found.projection.shape[1] != len(found.mean):
         why = found if isinstance(found, str) else f"holds mean {found.mean.shape} and projection {found.projection.shape}"
         raise UserError(f"--eval_whiten {path}: {why}; expected mean (D,) and projection (D', D), as `{PROGRAM}` writes them, or {', '.join([*ON_TRAINING, ON_GALLERY])}")
     if len(found.mean) != width or (dims or 0) > len(found.projection):
-        raise UserError(f"--eval_whiten {path}: takes {len(found.mean)} dimensions to {len(found.projection)}; there are {width}, and {dims or 'all'} are asked for")
+        raise UserError(f"--eval_whiten {path}: takes {len(found.mean)} dimensions to {len(found.projection)}; the embeddings have {width}, and {dims or 'all'} are requested")
     return found._replace(projection=found.projection[:dims])

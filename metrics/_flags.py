@@ -29,7 +29,7 @@ def add_arguments(group) -> None:
     )  # fmt: skip
     group.add_argument(
         "--eval_skip_unmatched", nargs="?", const=1, type=whole(), choices=[0, 1], default=None,
-        help="leave queries with nothing to find out of every ranking metric, and say how many; 0: they count as 0 for e_recall and mAP, and the "
+        help="leave queries with nothing to find out of every ranking metric, and report their number; 0: they count as 0 for e_recall and mAP, and the "
         "others leave them out (unset: 1 for data sets of re-identification, else 0)",
     )  # fmt: skip
     group.add_argument(
@@ -38,17 +38,13 @@ def add_arguments(group) -> None:
         "(unset: not)",
     )  # fmt: skip
     group.add_argument(
-        "--rerank_k1",
-        type=whole(1, 10**4),
-        default=RERANK["rerank_k1"],
+        "--rerank_k1", type=whole(1, 10**4), default=RERANK["rerank_k1"],
         help="nearest samples among which k_reciprocal looks for reciprocal ones",
-    )
+    )  # fmt: skip
     group.add_argument(
-        "--rerank_k2",
-        type=whole(1, 10**4),
-        default=RERANK["rerank_k2"],
+        "--rerank_k2", type=whole(1, 10**4), default=RERANK["rerank_k2"],
         help="nearest samples, itself counted in, whose encodings k_reciprocal averages",
-    )
+    )  # fmt: skip
     group.add_argument(
         "--rerank_lambda", type=number(0, 1), default=RERANK["rerank_lambda"], help="weight of the original distance in k_reciprocal"
     )
@@ -56,11 +52,9 @@ def add_arguments(group) -> None:
         "--rerank_n", type=whole(1, 10**4), default=RERANK["rerank_n"], help="nearest samples with which alpha_qe expands a query"
     )
     group.add_argument(
-        "--rerank_alpha",
-        type=number(0, 100),
-        default=RERANK["rerank_alpha"],
+        "--rerank_alpha", type=number(0, 100), default=RERANK["rerank_alpha"],
         help="power of the cosine that is a sample's weight in alpha_qe",
-    )
+    )  # fmt: skip
 
 
 def ball(opt) -> Ball | None:

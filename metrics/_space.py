@@ -213,7 +213,7 @@ class EmbeddingSpace:
 
     @cached_property
     def is_self_search(self) -> bool:
-        """Whether the queries search in themselves, each left out of its own neighbours and of nobody else's."""
+        """Whether the queries search in themselves, each left out of its own neighbours only."""
         return self.own_reference and self.truth.is_symmetric and bool((self.exclude == np.arange(self.size)).all())
 
     @cached_property

@@ -5,10 +5,11 @@ import math
 import numpy as np
 
 ANGLES = 20  # directions in which a label is tried
+SIZE = 8.5  # points, of the letters
 NEAR = 12  # points: a label further away than this is joined to its point by a line
 
 
-def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colours: list[str], size: float = 8.5) -> bool:
+def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colours: list[str]) -> bool:
     """Write each text beside its point if no other point is nearer to the text, else at the nearest free place, with a line to the point.
 
     Returns:
@@ -29,7 +30,7 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
     with_line = distances > NEAR * pixel
     complete = True
     for i in np.argsort(-centres[:, 1]):
-        probe = axis.text(0, 0, texts[i], fontsize=size)
+        probe = axis.text(0, 0, texts[i], fontsize=SIZE)
         box = probe.get_window_extent(renderer)
         probe.remove()
         half = np.array([box.width, box.height]) / 2 + pixel
@@ -54,7 +55,7 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
             axis.plot([points[i][0], x], [points[i][1], y], color=colours[i], linewidth=0.7, zorder=3.5, scalex=False, scaley=False)
             taken = np.vstack([taken, np.tile(_along(centres[i], middles[spot : spot + 1])[0], 2)])
         axis.annotate(
-            texts[i], xy=points[i], xytext=(x, y), ha="center", va="center", fontsize=size, color=colours[i], zorder=4,
+            texts[i], xy=points[i], xytext=(x, y), ha="center", va="center", fontsize=SIZE, color=colours[i], zorder=4,
             bbox={"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
         )  # fmt: skip
     return complete

@@ -8,8 +8,9 @@ import numpy as np
 
 import metrics
 from results.recorded import RecordedRun
+from runs.names import apart, domain_of, mean_of, named, plain
 from runs.records import SPLIT_TITLES
-from runs.run import Selection, named
+from runs.run import Selection
 from utilities.errors import UserError
 from utilities.registry import unknown
 
@@ -72,44 +73,32 @@ class Column:
 
 def title(metric: str) -> str:
     """A metric's name in tables: `e_recall@1` -> `R@1`."""
-    evaltype, _, plain = metric.rpartition("/")
-    if evaltype in ("criterion", "miner", "rate"):
+    above, own = apart(metric)
+    if above in ("criterion", "miner", "rate"):
         return metric
-    plain, at, prefix = plain.partition("@d")  # e_recall@1@d64
-    head, _, number = plain.partition("@")
-    shown = OF_NUMBER[head].format(number) if head in OF_NUMBER and number.lstrip("-").isdigit() else plain
-    return TITLES.get(plain, shown) + at + prefix + (f" [{evaltype}]" if evaltype else "")
+    own, at, prefix = own.partition("@d")  # e_recall@1@d64
+    head, _, number = own.partition("@")
+    shown = OF_NUMBER[head].format(number) if head in OF_NUMBER and number.lstrip("-").isdigit() else own
+    return TITLES.get(own, shown) + at + prefix + (f" [{above}]" if above else "")
 
 
 @functools.cache
 def direction(metric: str) -> bool | None:
     """Whether higher is better; None for quantities that are no metric of an embedding space, such as a loss."""
     try:
-        return metrics.higher_is_better(metric.rpartition("/")[2])
+        return metrics.higher_is_better(plain(metric))
     except UserError:
         return None
 
 
-def domain_of(metric: str) -> str | None:
-    """The domain of a metric that may come one a domain: the part of its name before the metric's own."""
-    return metric.rpartition("/")[0].rpartition("/")[2] or None
-
-
-def of_domain(split: str, metric: str, available) -> bool:
-    """Whether a recorded metric is of one domain: the mean over the domains, without its name, is recorded too."""
-    above, _, plain = metric.rpartition("/")
-    evaltype = above.rpartition("/")[0]
-    return bool(above) and (split, f"{evaltype}/{plain}" if evaltype else plain) in available
-
-
 def is_structure(metric: str) -> bool:
     """Whether a metric describes the space rather than rates it: dists, rho, alignment, uniformity."""
-    return metrics.group(metric.rpartition("/")[2]) in ("dists", "rho_spectrum", "alignment", "uniformity")
+    return metrics.group(plain(metric)) in ("dists", "rho_spectrum", "alignment", "uniformity")
 
 
 def is_clustered(metric: str) -> bool:
     """Whether a metric measures a k-means clustering, and so depends on its random start."""
-    return metric.rpartition("/")[2].removeprefix("c_") in ("nmi", "ami", "f1")
+    return plain(metric).removeprefix("c_") in ("nmi", "ami", "f1")
 
 
 def column(split: str, metric: str) -> Column:
@@ -121,7 +110,7 @@ def column(split: str, metric: str) -> Column:
 
 def recorded(runs: list[RecordedRun]) -> dict[tuple[str, str], bool]:
     """The (split, metric) pairs that any run recorded, in the order of their recording, and whether each is of one domain."""
-    return {key: of_domain(*key, run.series.keys) for run in runs for key in run.series.keys}
+    return {(split, metric): (split, mean_of(metric)) in run.series.keys for run in runs for split, metric in run.series.keys}
 
 
 def performance(available) -> list[Column]:
@@ -129,7 +118,7 @@ def performance(available) -> list[Column]:
     for split in ("test", "val", "train"):
         found = [column(s, metric) for s, metric in _rating(available) if s == split and not available[s, metric]]
         if found:
-            return sorted(found, key=lambda c: (c.metric.rpartition("/")[0], _order(c.metric)))
+            return sorted(found, key=lambda c: (apart(c.metric)[0], _order(c.metric)))
     return []
 
 
@@ -151,7 +140,7 @@ def _rating(available) -> list[tuple[str, str]]:
 
 def _order(metric: str):
     """e_recall@1, @2, @4, @10, then the others as they came."""
-    head, _, number = metric.rpartition("/")[2].partition("@")
+    head, _, number = plain(metric).partition("@")
     return (0, int(number)) if head == "e_recall" and number.isdigit() else (1, 0)
 
 
@@ -161,13 +150,13 @@ def structure(available) -> list[Column]:
         found = [metric for (s, metric), of_one in available.items() if s == split and is_structure(metric) and not of_one]
         if found:
             order = {metric: i for i, metric in enumerate(STRUCTURE)}
-            return [column(split, m) for m in sorted(found, key=lambda m: order.get(m.rpartition("/")[2], len(order)))]
+            return [column(split, m) for m in sorted(found, key=lambda m: order.get(plain(m), len(order)))]
     return []
 
 
 def principal(quantities: list[Column]) -> list[Column]:
     """The ICML paper's columns among those that describe the space, else the first few; the others are mostly redundant."""
-    return [c for c in quantities if c.metric.rpartition("/")[2] in STRUCTURE] or quantities[: len(STRUCTURE)]
+    return [c for c in quantities if plain(c.metric) in STRUCTURE] or quantities[: len(STRUCTURE)]
 
 
 def parse(name: str, available) -> Column:

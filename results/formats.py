@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from utilities.files import replacing
+from utilities.files import write_file
 
 LONG_TEXT = r"p{.22\linewidth}"  # LaTeX column of wrapped text
 NOISY = "†"  # after a heading: the column's numbers contain clustering noise
@@ -82,8 +82,7 @@ class Table:
     def write(self, folder: Path) -> None:
         """Write the .tex, .md and .csv files."""
         for ending, text in (("tex", to_tex(self)), ("md", to_markdown(self)), ("csv", to_csv(self))):
-            with replacing(folder / f"{file_name(self.name)}.{ending}") as file:
-                file.write(text)
+            write_file(folder / f"{file_name(self.name)}.{ending}", text)
 
     @property
     def printed(self) -> "Table":

@@ -15,7 +15,7 @@ from results import columns
 from results.columns import Column
 from results.formats import MARKED_NOTE, NOISY, SETTINGS_NOTE, Table, file_name
 from results.groups import Group, of_datasets
-from utilities.files import replacing
+from utilities.files import write_file
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 300, 170, 34, 18  # of the drawing of learning curves, in SVG units
 
@@ -56,8 +56,7 @@ def write(
         parts=parts, notes=notes, address=address,
         **{name: Path(__file__).with_suffix(ending).read_text(encoding="utf-8") for name, ending in (("style", ".css"), ("script", ".js"))},
     )  # fmt: skip
-    with replacing(path) as file:
-        file.write(text + "\n")
+    write_file(path, text + "\n")
 
 
 def template():

@@ -163,7 +163,7 @@ def of_run(run: RecordedRun) -> Queries | None:
         return Queries(classes, files, values, flags)
 
 
-def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False, draws: int = bootstrap.DRAWS) -> Table:
+def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False) -> Table:
     """Differences of pairs of methods with the paired interval and Welch's. `must`: the user asked for these pairs.
 
     Raises UserError for a pair whose queries differ.
@@ -173,7 +173,7 @@ def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False, 
     made = Table(
         f"{dataset}_paired", f"{dataset}: differences, query by query", ["group", "minus", "seeds", *heads, *ends], apart=set(ends)
     )
-    drawn = _drawn([method for pair in pairs for method in pair], draws)
+    drawn = _drawn([method for pair in pairs for method in pair])
     for first, second in pairs:
         if not first.queries.same(second.queries):
             raise UserError(f"--paired {first.group.name} {second.group.name}: their test images differ, they have no queries in common")
@@ -192,7 +192,7 @@ def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False, 
         )
     found = list({method.group.name: method.group for pair in pairs for method in pair}.values())
     made.notes = [
-        f"Paired 95 %: interval of the difference by {draws:,} draws of classes, the same for both methods, and of each method's seeds inside "
+        f"Paired 95 %: interval of the difference by {bootstrap.DRAWS:,} draws of classes, the same for both methods, and of each method's seeds inside "
         "them; what the seeds add is their variance without that of classes and queries, with Student's t for few of them (results/bootstrap.py). "
         "It speaks of further classes like these and of further seeds. Welch 95 %: of further seeds on these very queries, both methods by themselves.",
         "An interval on one side of 0 is a difference at 5 % for one pair alone: of many pairs some are so by chance.",
@@ -204,14 +204,14 @@ def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False, 
     return made
 
 
-def _drawn(methods: list[Method], draws: int) -> dict[tuple[str, str], np.ndarray]:
+def _drawn(methods: list[Method]) -> dict[tuple[str, str], np.ndarray]:
     """(group, value) -> `bootstrap.drawn_means`; methods with the same queries share the draws."""
     drawn, left = {}, list({method.group.name: method for method in methods}.values())
     while left:
         alike = [method for method in left if method.queries.same(left[0].queries)]
         left = [method for method in left if not any(method is one for one in alike)]
         for name in MEASURED:  # values share the draws, too: same random seed, same classes except those of one image
-            found = bootstrap.drawn_means([method.outcomes[name] for method in alike], draws)
+            found = bootstrap.drawn_means([method.outcomes[name] for method in alike])
             drawn |= {(method.group.name, name): means for method, means in zip(alike, found, strict=True)}
     return drawn
 

@@ -91,10 +91,9 @@ def _export_flags(add) -> None:
 
 def _explore_flags(add) -> None:
     add(
-        "source",
-        metavar="RUN|FILE.npz",
+        "source", metavar="RUN|FILE.npz",
         help=f"{HELP_RUN}, or an .npz file with features, labels and where there are some paths, class_names",
-    )
+    )  # fmt: skip
     add("--out", required=True, metavar="PAGE.html", help="the page")
     add("--split", choices=["test", "val", "train"], default="test", help="of a run, which images (default: test)")
     add("--neighbours", type=whole(1, 100), default=12, help="neighbours of each image on the page (default: 12)")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from utilities import codes
 from utilities.errors import UserError
-from utilities.files import replacing
+from utilities.files import write_file
 
 ENDINGS = (".html", ".json", ".csv")
 SIDE = 180  # pixels of a picture on the page
@@ -71,7 +71,7 @@ def text(found: list[Found]) -> str:
 def check(out: str) -> None:
     """Raise UserError for a file name without one of the `ENDINGS`."""
     if Path(out).suffix.lower() not in ENDINGS:
-        raise UserError(f"--out {out}: the name ends in {', '.join(ENDINGS)}, which says what is written")
+        raise UserError(f"--out {out}: the name must end in {', '.join(ENDINGS)}, which selects the format")
 
 
 def write(found: list[Found], out: str, preparation) -> None:
@@ -85,8 +85,7 @@ def write(found: list[Found], out: str, preparation) -> None:
         content = rows.getvalue().encode("utf-8", "surrogateescape")  # a name that is not UTF-8 keeps its bytes
     else:
         content = page(found, preparation).encode("utf-8", "replace")
-    with replacing(out, "wb") as file:
-        file.write(content)
+    write_file(out, content)
 
 
 def page(found: list[Found], preparation) -> str:

@@ -11,14 +11,14 @@ from evaluation import from_files, galleries
 from evaluation.from_files import read, written_flags
 from evaluation.galleries import ROLES, taken
 from evaluation.judgements import LISTS, has_lists, protocol_of
-from evaluation.spaces import Space
+from evaluation.space import Space
 from metrics import fnmr
 from pictures import maps
 from pictures.thumbnails import Sheets
 from retrieval import data, explore_page, pairs
 from runs import Embedder
 from utilities.errors import UserError
-from utilities.files import replacing
+from utilities.files import write_file
 
 BINS = 100  # of the histogram of distances
 UNHEEDED = {
@@ -80,8 +80,7 @@ def explore(flags) -> Path:
         raise UserError(f"--out {flags.out}: there is no folder {out.absolute().parent}")
     shown = of_file(flags.source) if flags.source.endswith(".npz") else of_run(flags)
     page = explore_page.html(content(shown, flags))
-    with replacing(out) as file:
-        file.write(page)
+    write_file(out, page)
     print(f"{out}: {len(shown.features):,} images of {len(set(shown.labels.tolist())):,} classes, {out.stat().st_size / 1e6:.1f} MB")
     return out
 
@@ -161,7 +160,7 @@ def _unheeded(has_roles: bool, flags: dict) -> tuple[str, ...]:
         notes.append("Roles and sequences of the images are not heeded here: each searches among all others.")
     asked = [f"--{name} {flags[name]}" for name, plain in UNHEEDED.items() if flags.get(name, plain) != plain]
     if asked:
-        notes.append(f"{', '.join(asked)} of the evaluation: not heeded here, distances are Euclidean and of all images.")
+        notes.append(f"{', '.join(asked)} of the evaluation have no effect here: distances are Euclidean and of all images.")
     return tuple(notes)
 
 

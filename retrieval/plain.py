@@ -66,16 +66,11 @@ def _named(network, backbone: Backbone, about: str) -> Plain:
         tensors = (f"torch.tensor({list(values)}).view(3, 1, 1)" for values in (network.mean, network.std))
         (mean, std), numbers = ("mean", "std"), [f"{name} = {value}" for name, value in zip(("mean", "std"), tensors, strict=True)]
     found = f"network(({images} - {mean}) / {std})"
-    return Plain("\n".join([
-        *sorted([*backbone.imports, "import torch"]), "from safetensors.torch import load_file", "",
-        f"network = {backbone.made}",
-        *(change.replace("{}", "network") for change in backbone.changes),
-        f'network.eval().load_state_dict(load_file("{FILE}"))',
-        *numbers,
-        "", "",
-        f"def embed(images):{about}",
-        f"    return torch.nn.functional.normalize({found})" if network.normalizes else f"    return {found}",
-    ]), state)  # fmt: skip
+    lines = [
+        f"network = {backbone.made}", *(change.replace("{}", "network") for change in backbone.changes),
+        f'network.eval().load_state_dict(load_file("{FILE}"))', *numbers,
+    ]  # fmt: skip
+    return Plain(_program(network, backbone.imports, lines, found, about), state)
 
 
 def _stacked(network, imports: list[str], lines: list[str], about: str) -> Plain:
@@ -89,15 +84,19 @@ def _stacked(network, imports: list[str], lines: list[str], about: str) -> Plain
         named = [_code(layer) for layer in behind]
     state = _state_of(torch.nn.Sequential(_normalisation(network), network.backbone, *behind))
     found = f"network(images{'.flip(1)' if network.input_space == 'BGR' else ''}.float())"
-    return Plain("\n".join([
-        *sorted([*imports, "import torch"]), "from safetensors.torch import load_file", "",
-        *lines,
-        f"network = torch.nn.Sequential({', '.join(['torch.nn.BatchNorm2d(3)', 'backbone', *named])})",
+    lines = [
+        *lines, f"network = torch.nn.Sequential({', '.join(['torch.nn.BatchNorm2d(3)', 'backbone', *named])})",
         f'network.eval().load_state_dict(load_file("{FILE}"))  # the first layer scales and normalises the images',
-        "", "",
-        f"def embed(images):{about}",
+    ]  # fmt: skip
+    return Plain(_program(network, imports, lines, found, about), state)
+
+
+def _program(network, imports: list[str], lines: list[str], found: str, about: str) -> str:
+    """The program that makes the network by `lines` and embeds images by the expression `found`."""
+    return "\n".join([
+        *sorted([*imports, "import torch"]), "from safetensors.torch import load_file", "", *lines, "", "", f"def embed(images):{about}",
         f"    return torch.nn.functional.normalize({found})" if network.normalizes else f"    return {found}",
-    ]), state)  # fmt: skip
+    ])  # fmt: skip
 
 
 def _state_of(module: torch.nn.Module) -> dict:

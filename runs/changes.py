@@ -10,14 +10,12 @@ import re
 import shutil
 from pathlib import Path
 
-import yaml
-
 import datasets
 from runs.damage import damaged, lacks
 from runs.folder import PARAMETERS, SPLIT_FILE, RunFolder, has_its_split_file, read_parameters, read_yaml, run_folder
 from runs.records.damaged import as_folder
 from utilities.errors import UserError
-from utilities.files import replacing
+from utilities.files import write_yaml
 
 CONFIGS, PLAN, ENVIRONMENT = "configs", "reproduction.yaml", "environment.yaml"
 _CHANGE = re.compile(r"resume_training_config_diffs_([0-9]{1,15}(?:_[0-9]{1,15})*)")
@@ -47,8 +45,7 @@ def record_changes(folder: Path, epochs: list[int], opt) -> None:
         target = _change_folder(folder, epochs)
         _make(target)
         for path, flags in ((folder / CONFIGS / PARAMETERS, original), (target / PARAMETERS, changed)):
-            with replacing(path) as file:
-                yaml.safe_dump(flags, file, sort_keys=True)
+            write_yaml(path, flags)
 
 
 def changes_of_data(folder: Path, now: dict, opt) -> list[str]:
@@ -77,8 +74,7 @@ def record_changes_of_data(folder: Path, changes: list[str], epoch: int, data: d
     content = read_yaml(folder / ENVIRONMENT)
     content["data"] = {**content["data"], **data}
     content.setdefault("data_changes", {})[f"after epoch {epoch}"] = "; ".join(changes)
-    with replacing(folder / ENVIRONMENT) as file:
-        yaml.safe_dump(content, file, sort_keys=False)
+    write_yaml(folder / ENVIRONMENT, content, sort_keys=False)
 
 
 def _make(folder: Path) -> None:
@@ -128,8 +124,7 @@ def write_plan(folder: Path, opt) -> None:
     if not opt.later or path.exists():
         return
     _make(path.parent)
-    with replacing(path) as file:
-        yaml.safe_dump([{"until": stage.until, "flags": stage.saved()} for stage in (opt, *opt.later)], file)
+    write_yaml(path, [{"until": stage.until, "flags": stage.saved()} for stage in (opt, *opt.later)])
 
 
 def stages_left(opt) -> list[tuple[list[int] | None, dict]]:

@@ -9,14 +9,12 @@ from argparse import Namespace
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
 import architectures
 import trainers
 from runs import checkpoint, damage
 from runs.records.local import LongFile, read_metrics
 from utilities.errors import UserError
-from utilities.files import alternatives, load_yaml, replacing
+from utilities.files import alternatives, load_yaml, write_file, write_yaml
 from utilities.flags import has_folds
 
 PARAMETERS, SUMMARY, INFO = "parameters.yaml", "summary.json", "Parameter_Info.txt"
@@ -226,13 +224,10 @@ def describe(folder: Path, opt) -> None:
     copy = folder / SPLIT_FILE
     if opt.split_file is not None and opt.fold is None and not copy.exists():
         content = Path(opt.split_file).expanduser().read_bytes()
-        with replacing(copy, "wb") as file:
-            file.write(content)
+        write_file(copy, content)
     flags = opt.saved()
-    with replacing(folder / PARAMETERS) as file:
-        yaml.safe_dump(flags, file, sort_keys=True)
-    with replacing(folder / INFO) as file:
-        file.writelines(f"{name}: {value}\n" for name, value in flags.items())
+    write_yaml(folder / PARAMETERS, flags)
+    write_file(folder / INFO, "".join(f"{name}: {value}\n" for name, value in flags.items()))
 
 
 def has_its_split_file(folder: Path, split_file: str | None) -> bool:

@@ -1,7 +1,5 @@
 """The results over the folds of a cross-validation: `<savename>/meta/`, separated and concatenated, with mean and 95 % interval."""
 
-import csv
-import json
 import math
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import numpy as np
 from runs.damage import RESULTS, lacks
 from runs.folder import RunFolder, json_safe, measurement, read_json
 from runs.records.damaged import as_folder, set_aside
-from utilities.files import replacing
+from utilities.files import write_csv, write_json
 from utilities.intervals import t_interval
 
 SEPARATED, CONCATENATED = "separated", "concatenated"
@@ -105,19 +103,16 @@ class Meta:
         path = measurement(self.path / apart, about) if apart else self.path / f"{kind}.json"
         if path.exists() and not self._content(path.stem):
             set_aside(path, "no results")
-        with replacing(path) as file:
-            json.dump(json_safe(content), file, indent=1)
+        write_json(path, json_safe(content))
 
     def _write_table(self) -> None:
-        with replacing(self.path / "results.csv") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["embeddings", "split", "metric", "mean", "standard_error", "interval_95_low", "interval_95_high", "folds"])
-            for name, content in self._protocol().items():
-                for split, metrics in content["values"].items():
-                    for metric, found in metrics.items():
-                        low, high = found["interval_95"] or ("", "")
-                        error = "" if found["standard_error"] is None else found["standard_error"]
-                        writer.writerow([name, split, metric, found["mean"], error, low, high, len(content["folds"])])
+        rows = [
+            [name, split, metric, found["mean"], found["standard_error"], *(found["interval_95"] or ("", "")), len(content["folds"])]
+            for name, content in self._protocol().items()
+            for split, metrics in content["values"].items()
+            for metric, found in metrics.items()
+        ]
+        write_csv(self.path / "results.csv", ["embeddings", "split", "metric", "mean", "standard_error", "interval_95_low", "interval_95_high", "folds"], rows)
 
     def _protocol(self) -> dict:
         """Name -> folds and values of the protocol's results: selected epochs, separated and concatenated; untrained ones, separated."""

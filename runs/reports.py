@@ -14,6 +14,7 @@ import datasets
 import trainers
 from architectures import _adaptation
 from runs.folder import RunFolder, run_folder
+from runs.names import plain
 from training import profiling
 from utilities import provenance
 from utilities.errors import BrokenImage, UserError, terminable
@@ -157,7 +158,7 @@ def epoch_line(run, epoch: int, means: dict, scores: dict) -> None:
     parts = [f"epoch {epoch}/{run.opt.n_epochs}", f"loss {means['loss']:.4f}", f"{means['epoch_seconds']:.1f} s"]
     for split, values in scores.items():
         for metric in run.opt.storage_metrics:
-            parts += [f"{split} {name} {value:.4f}" for name, value in values.items() if name.rpartition("/")[2] == metric]
+            parts += [f"{split} {name} {value:.4f}" for name, value in values.items() if plain(name) == metric]
     if run.state["selected"]["epoch"] == epoch:
         parts.append("best so far")
     print("  ".join(parts), flush=True)
@@ -179,7 +180,7 @@ def tried(opt, step, training, evaluated: dict) -> None:
 
 
 def profiled(opt, step, training, evaluated: dict) -> None:
-    """Some steps by the clock and in torch's profiler: the table is printed, the first process writes its trace."""
+    """Some steps, timed and in torch's profiler: the table is printed, the first process writes its trace."""
     refuse_unwritable(run_folder(opt))
     trace = beside(opt, "trace.json")
     milliseconds = profiling.profile(step, training, opt.profile_steps, str(trace) if step.runtime.ranks.writes else None)

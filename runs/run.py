@@ -1,22 +1,20 @@
 """A run on disk: its folder, records, checkpoints, best epoch so far, and how it is resumed."""
 
 import contextlib
-import json
 import math
 import time
 from pathlib import Path
 
-import yaml
-
 from runs import checkpoint, records
 from runs.changes import changes_of_data, record_changes, record_changes_of_data, write_plan
 from runs.folder import INFO, PARAMETERS, SUMMARY, describe, is_finished, json_safe, out_of_patience, run_folder, was_stopped
+from runs.names import apart, mean_of, named, plain
 from runs.records.damaged import as_file
 from runs.records.local import BatchFile, LongFile, read_rows
 from training.meter import BatchLog
 from training.optimisers import fitting, keeping_rates
 from utilities.errors import UserError
-from utilities.files import link, new_folder, replacing
+from utilities.files import link, new_folder, write_json, write_yaml
 from utilities.locks import Lock
 
 BEFORE_ALL = -2  # an epoch before the first, which is -1
@@ -31,7 +29,7 @@ class Selection:
 
     def higher_is_better(self, metric: str) -> bool:
         """Direction of a metric by its name in files."""
-        return self._direction(metric.rpartition("/")[2])
+        return self._direction(plain(metric))
 
     def value(self, scores: dict) -> float:
         """The deciding value of an epoch's scores."""
@@ -98,8 +96,7 @@ class Run:
         elif self.resumed:
             print(f"resumed {self.folder}: it has no checkpoint yet and starts from epoch 1")
         if not (self.folder / "environment.yaml").exists():
-            with replacing(self.folder / "environment.yaml") as file:
-                yaml.safe_dump(environment, file, sort_keys=False)
+            write_yaml(self.folder / "environment.yaml", environment, sort_keys=False)
         if changes:
             record_changes_of_data(self.folder, changes, self.epoch, data)
         self.sinks = records.open_sinks(self.opt, self.folder)
@@ -159,8 +156,8 @@ class Run:
         """Record an untrained state; it is never eligible as best."""
         self._write(self._metric_rows(epoch, scores))
         self._count_seconds()
-        self.state["untrained"][str(epoch)] = _plain(scores)
-        self.state["last"] = _plain(scores)
+        self.state["untrained"][str(epoch)] = _numbers(scores)
+        self.state["last"] = _numbers(scores)
         if epoch == 0:
             self._save(checkpoint.LAST)
         self._summarise()
@@ -182,7 +179,7 @@ class Run:
         improved = self._update_best(epoch, scores)
         self._count_seconds()
         if scores:
-            self.state["last"] = _plain(scores)
+            self.state["last"] = _numbers(scores)
             self._end_without_patience(epoch)
         self._save_best(improved)
         if (self.selection.split, self.selection.metric) in improved:
@@ -219,7 +216,7 @@ class Run:
         later = self.batches.steps + self.epoch - selected["epoch"] + 1  # after all rows so far: W&B drops earlier steps
         self._write([row._replace(step=later) for row in rows])
         self._write_arrays(selected["epoch"], scores)
-        selected["values"] = {**selected["values"], **_plain(scores)}
+        selected["values"] = {**selected["values"], **_numbers(scores)}
         self._count_seconds()
         self._summarise()
         self._save(checkpoint.LAST)
@@ -296,7 +293,7 @@ class Run:
                     best[name] = {"value": float(value), "epoch": epoch}
                     improved.append((split, name))
         if (self.selection.split, self.selection.metric) in improved:
-            self.state["selected"] = {"epoch": epoch, "values": _plain(scores), "checkpoint": self._best_checkpoint().name}
+            self.state["selected"] = {"epoch": epoch, "values": _numbers(scores), "checkpoint": self._best_checkpoint().name}
         return improved
 
     def _save(self, name: str, parts: dict | None = None) -> None:
@@ -310,9 +307,9 @@ class Run:
         """
         names = []
         for split, metric in improved:
-            *above, plain = metric.split("/")  # of an embedding, a protocol; a domain's, whose mean is measured too, is not kept by itself
-            if plain in self.opt.storage_metrics and not (above and "/".join([*above[:-1], plain]) in self.state["best"][split]):
-                names.append(_checkpoint(split, "_".join(above or self.opt.evaltypes[:1]), plain))
+            above, own = apart(metric)  # of an embedding, a protocol; a domain's, whose mean is measured too, is not kept by itself
+            if own in self.opt.storage_metrics and mean_of(metric) not in self.state["best"][split]:
+                names.append(_checkpoint(split, above.replace("/", "_") or self.opt.evaltypes[0], own))
         whole = self._best_checkpoint().name
         others = [name for name in names if name != whole]
         if whole in names:
@@ -331,15 +328,9 @@ class Run:
             "seconds": round(self.state["seconds"], 3),
             **({"roles": self.roles} if self.roles else {}),
         }
-        with replacing(self.folder / SUMMARY) as file:
-            json.dump(json_safe(summary), file, indent=1)
+        write_json(self.folder / SUMMARY, json_safe(summary))
         for sink in self.sinks if self.state["selected"]["epoch"] is not None else ():
             sink.selected(**summary["selected"])
-
-
-def named(evaltype: str, metric: str, evaltypes: list[str]) -> str:
-    """The metric's name in files: plain with one evaltype, `<evaltype>/<metric>` with several."""
-    return metric if len(evaltypes) == 1 else f"{evaltype}/{metric}"
 
 
 def _checkpoint(split: str, evaltype: str, metric: str) -> str:
@@ -350,5 +341,5 @@ def _is_scalar(value) -> bool:
     return getattr(value, "ndim", 0) == 0
 
 
-def _plain(scores: dict) -> dict:
+def _numbers(scores: dict) -> dict:
     return {split: {name: float(value) for name, value in values.items() if _is_scalar(value)} for split, values in scores.items()}

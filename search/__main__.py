@@ -41,12 +41,9 @@ def get_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add = parser.add_argument
     add(
-        "--bayesian_optimization_n_iter",
-        type=whole(1, 10**6),
-        default=50,
-        metavar="N",
+        "--bayesian_optimization_n_iter", type=whole(1, 10**6), default=50, metavar="N",
         help="trials in all, failed ones included (default: 50)",
-    )
+    )  # fmt: skip
     help_text = (
         f"runs of the best trial with seeds seed+1 … seed+N (default: {REPRODUCTIONS} where there are {FULL} trials or more, else 0)"
     )

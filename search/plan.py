@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import NamedTuple
 
-from runs.run import named
+from runs.names import named
 from search.space import Flags, Range
 
 FULL, REPRODUCTIONS = 20, 10  # from FULL trials on, --reproductions is 10 by default

@@ -11,7 +11,7 @@ from search import study as studies
 from search.files import BEST, read_table, undamaged
 from search.tables import best_of
 from search.trials import scores
-from utilities.files import replacing
+from utilities.files import write_yaml
 from utilities.locks import Lock
 
 REPRODUCTIONS = "reproductions.yaml"
@@ -70,8 +70,7 @@ def reproduce(study, plan, train) -> dict | None:
                 train(plan.read(best.params, run, f"--group={plan.opt.group}_best", f"--seed={first + number}", "--final_test", *again))
                 done[run] = {"seed": first + number, "values": scores(plan.folder / run)}
             content = {"trial": name, "results": over_folds([found["values"] for found in done.values()]), "runs": done}
-            with replacing(plan.folder / REPRODUCTIONS) as file:
-                yaml.safe_dump(json.loads(json.dumps(content)), file, sort_keys=False)
+            write_yaml(plan.folder / REPRODUCTIONS, json.loads(json.dumps(content)), sort_keys=False)
         return content
 
 

@@ -4,7 +4,7 @@ import yaml
 
 from search.files import undamaged
 from utilities.errors import UserError
-from utilities.files import replacing
+from utilities.files import write_yaml
 
 FILE = "search.yaml"
 
@@ -18,10 +18,8 @@ def settle(plan, trials: int) -> None:
     if changed:
         diffs = plan.folder / "configs" / f"resume_training_config_diffs_{trials}"
         diffs.mkdir(parents=True, exist_ok=True)
-        with replacing(diffs / FILE) as file:
-            yaml.safe_dump({name: {"before": before, "now": after} for name, (before, after) in changed.items()}, file)
-    with replacing(plan.folder / FILE) as file:
-        yaml.safe_dump({"ranges": _written(plan.ranges), "flags": plan.fixed}, file, sort_keys=True)
+        write_yaml(diffs / FILE, {name: {"before": before, "now": after} for name, (before, after) in changed.items()})
+    write_yaml(plan.folder / FILE, {"ranges": _written(plan.ranges), "flags": plan.fixed})
 
 
 def changes(plan) -> dict:

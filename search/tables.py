@@ -1,12 +1,11 @@
 """The files that a search writes after each trial: trials.csv and best_parameters.yaml."""
 
-import csv
 
 import yaml
 
 from search import study as studies
 from search.files import BEST, TABLE
-from utilities.files import replacing
+from utilities.files import write_csv, write_file
 
 COLUMNS = ("trial", "state", "value", "attempts", "seconds", "host", "reason")
 
@@ -31,16 +30,12 @@ def write_tables(study, plan) -> None:
         row = [studies.folder_name(study, trial), trial.state.name.lower(), "" if trial.value is None else trial.value]
         row += [trial.user_attrs.get("attempt", 1), seconds, trial.user_attrs.get("host", ""), reason]
         rows.append(row + [trial.params.get(flag, "") for flag in plan.ranges])
-    with replacing(plan.folder / TABLE) as file:
-        writer = csv.writer(file)
-        writer.writerow([*COLUMNS, *plan.ranges])
-        writer.writerows(rows)
+    write_csv(plan.folder / TABLE, [*COLUMNS, *plan.ranges], rows)
     best = best_of(study)
     if best is None:
         return
     opt = plan.flags.read(best.params)
     kept = {name for name in plan.given & set(opt.roles) if opt.roles[name].change or name in plan.INPUTS} - plan.SETS
     content = dict(best.params) | {name: getattr(opt, name) for name in sorted(kept)}
-    with replacing(plan.folder / BEST) as file:
-        file.write(f"# {studies.folder_name(study, best)}: {plan.metric} on validation {best.value:.6g}, the best of {len(rows)} trials\n")
-        yaml.safe_dump(content, file, sort_keys=False)
+    first = f"# {studies.folder_name(study, best)}: {plan.metric} on validation {best.value:.6g}, the best of {len(rows)} trials\n"
+    write_file(plan.folder / BEST, first + yaml.safe_dump(content, sort_keys=False))

@@ -23,6 +23,7 @@ from tests.training import test_chunks
 from tests.training.test_chunks import WAYS, failures, of_loss, rounding, trained
 from training.runtime import Runtime
 from utilities import shards
+from utilities.criterion import takes_reference
 from utilities.tuples import Pairs
 
 EXACT = {"rtol": 1e-8, "atol": 1e-10}
@@ -90,9 +91,7 @@ def test_criteria_are_those_of_the_cpu(names, device):
         module = criteria.REGISTRY.module(name)
         for mine_pairs in [False, True] if getattr(module, "MINES_PAIRS", False) else [False]:
             same_loss(name, device, mine_pairs, {})
-        for n_classes in (
-            (N_CLASSES, 60) if getattr(module, "COMPARES_SAMPLES", True) else ()
-        ):  # negatives of few positives are met in blocks
+        for n_classes in (N_CLASSES, 60) if takes_reference(module.Criterion) else ():  # negatives of few positives are met in blocks
             compared = reference(labels_of(module), n_classes)
             same_loss(name, device, False, {**compared, "reference": compared["reference"].double()})
 

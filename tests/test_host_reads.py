@@ -21,6 +21,7 @@ from tests.pretend_gpu import GPU, pretend_gpu
 from tests.training.test_chunks import WAYS, batches, failures, of_loss, trained
 from training.cropping import Cut
 from training.parts import Parts
+from utilities.criterion import takes_reference
 
 OF_MINERS = {
     "angular": 2,  # of the positive pairs, then of the triplets: a row for every pair that could be would take O(B^3) memory
@@ -80,7 +81,7 @@ def check_criterion(name, mine_pairs):
     with pretend_gpu() as reads:
         run(criterion, unit(len(labels)), labels)
     assert len(reads) == OF_CRITERIA.get(name, 0) + mined, reads
-    if not getattr(module, "COMPARES_SAMPLES", True):
+    if not takes_reference(module.Criterion):
         return
     compared = reference(labels, N_CLASSES)
     run(criterion, unit(len(labels)), labels, **compared)

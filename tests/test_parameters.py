@@ -244,6 +244,8 @@ def test_derived_flags_are_resolved_and_follow_their_source(tmp_path):
     saved.write_text(yaml.safe_dump(opt.saved()))
     again = parameters.read(["--config", str(saved), "--loss_rankedlist_margin", "1", "--lr", "0.1"])
     assert (again.loss_rankedlist_alpha, again.classifier_lr, again.s2sd_target) == (1.5, 0.1, "rankedlist")
+    for inner in (["--loss", "hier", "--loss_hier_base", "rankedlist"], ["--trainer", "s2sd", "--s2sd_target", "rankedlist"]):
+        assert parameters.read(inner).loss_rankedlist_alpha == 1.2
     set_by_hand = parameters.read(["--config", str(saved), "--loss_rankedlist_alpha", "2"])
     assert set_by_hand.loss_rankedlist_alpha == 2
     semihard = parameters.read(["--dataset", "glyphs", "--loss", "triplet", "--loss_triplet_margin", ".3", "--batch_mining", "semihard"])

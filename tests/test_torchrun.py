@@ -18,7 +18,7 @@ from PIL import Image
 
 import main
 import parameters
-from datasets import _cache, _images, _transforms
+from datasets import _cache, _image_set, _images, _transforms
 from runs import RunFolder, checkpoint
 from tests import _processes, builders
 from tests._processes import spawned
@@ -107,7 +107,7 @@ def test_parts_of_batches_are_augmented_as_the_whole(photographs, wrap):
         opt = parameters.read(
             ["--dataset", "cub200", "--augmentation", preset, "--resize_size", "36", "--crop_size", "32", "--kernels", "0"]
         )
-        dataset = wrap(_images.ImageSet(images, _transforms.build(opt)[0], read=_cache.Reader(_images.decode, 45)))
+        dataset = wrap(_image_set.ImageSet(images, _transforms.build(opt)[0], read=_cache.Reader(_images.decode, 45)))
 
         def loaded(ranks):
             torch.manual_seed(4)

@@ -14,6 +14,7 @@ from tests import _processes
 from tests._processes import alone, spawned
 from tests.training.test_chunks import CLASSES, PREFIXES, WAYS, WIDTH, Network, of_loss, trained
 from training.ranks import Ranks
+from utilities.criterion import takes_reference
 from utilities.errors import UserError
 
 MEMORY = ["--memory_size", "30", "--memory_start", "1"]
@@ -105,7 +106,7 @@ def test_a_tensor_with_two_names_travels_once_and_features_only_where_they_are_r
 def test_every_criterion_steps_as_in_one_process(n):
     """Three steps, against a memory too where it compares samples; with two processes in float32 also."""
     names = criteria.REGISTRY.names()
-    against = [loss for loss, module in criteria.REGISTRY.modules().items() if getattr(module, "COMPARES_SAMPLES", True)]
+    against = [loss for loss, module in criteria.REGISTRY.modules().items() if takes_reference(module.Criterion)]
     cases = [(0, of_loss(loss), {}) for loss in names] + [(0, [*of_loss(loss), *MEMORY], {"stand_in": False}) for loss in against]
     if n == 2:
         cases += [(0, [*of_loss(loss), *SLOWLY], {"dtype": torch.float32}) for loss in names]

@@ -25,21 +25,16 @@ TAKES_MORE = {
 def add_arguments(group) -> None:
     """Declare the flags of the classifier."""
     group.add_argument(
-        "--classifier_input",
-        default="embeddings",
-        choices=["embeddings", "pooled"],
+        "--classifier_input", default="embeddings", choices=["embeddings", "pooled"],
         help="what the linear classifier sees: the embedding, or the backbone's pooled features",
-    )
+    )  # fmt: skip
     group.add_argument(
         "--classifier_loss", default="CrossEntropyLoss", metavar="CLASS", help="class of torch.nn that takes logits (B, C) and labels (B,)"
     )
     group.add_argument(
-        "--classifier_kwargs",
-        nargs="*",
-        default=[],
-        metavar="KEY=VALUE",
+        "--classifier_kwargs", nargs="*", default=[], metavar="KEY=VALUE",
         help="arguments of --classifier_loss, e.g. label_smoothing=.1; a list becomes a tensor",
-    )
+    )  # fmt: skip
     group.add_argument(
         "--classifier_smoothing", type=number(0, below=1), default=0.0, metavar="EPS",
         help="label smoothing of --classifier_loss CrossEntropyLoss: this much of the target goes to the classes of --classifier_smoothing_over",
@@ -51,7 +46,7 @@ def add_arguments(group) -> None:
     )  # fmt: skip
     group.add_argument(
         "--classifier_start", default="torch", choices=["torch", "normal", "zeros"],
-        help="how the classifier begins: as torch.nn.Linear; from a normal of deviation .01, its bias at 0 (FastReID); at 0 (dml_cross_entropy)",
+        help="initialisation of the classifier: that of torch.nn.Linear; normal with deviation .01 and a bias of 0 (FastReID); 0 (dml_cross_entropy)",
     )  # fmt: skip
     group.add_argument(
         "--classifier_layer", default="linear", choices=["linear", "circle_softmax"],

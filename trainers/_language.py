@@ -1,6 +1,5 @@
 """Language guidance, ELG and PLG (Roth et al., Integrating Language Guidance into Vision-based Deep Metric Learning, CVPR 2022, arXiv 2203.08543)."""
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +7,7 @@ import torch
 
 from trainers._added_losses import AddedLoss
 from utilities.errors import UserError
+from utilities.files import UNREADABLE, read_npz
 from utilities.numbers import number, whole
 from utilities.tensors import normalize
 from utilities.tuples import same_class
@@ -79,9 +79,9 @@ def read(path: str, names: list[str]) -> torch.Tensor:
     Raises UserError for a file that is none of these, for a class without vectors or with a vector that has no direction.
     """
     try:
-        with np.load(Path(path).expanduser(), allow_pickle=False) as file:
-            listed, vectors = [str(name) for name in file["names"]], np.asarray(file["vectors"], dtype=np.float32)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:  # of numpy, zip and a lacking array
+        listed, vectors = read_npz(Path(path).expanduser(), ["names", "vectors"])
+        listed, vectors = [str(name) for name in listed], vectors.astype(np.float32)
+    except UNREADABLE as error:
         raise UserError(f"{FLAG} {path}: not an .npz file with names (N,) and vectors (N, E) or (N, K, E) ({str(error).splitlines()[0][:80]})") from None
     if vectors.ndim not in (2, 3) or len(vectors) != len(listed) or not vectors.size:
         raise UserError(f"{FLAG} {path}: {len(listed)} names and vectors {vectors.shape}: expected (N, E) or (N, K, E) of N names")

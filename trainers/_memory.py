@@ -8,7 +8,7 @@ import criteria
 from trainers._added_losses import AddedLoss
 from trainers._averaging import MovingAverage
 from utilities import roles
-from utilities.criterion import takes_reference
+from utilities.criterion import check_reference
 from utilities.errors import UserError
 from utilities.numbers import number, whole
 
@@ -23,7 +23,7 @@ def add_arguments(group) -> None:
         help="cross-batch memory: compare each batch also with the last N embeddings; 0: no memory",
     )  # fmt: skip
     group.add_argument(
-        "--memory_start", type=whole(0), default=1000, help="the step, counted from 0, from which on the memory fills and counts"
+        "--memory_start", type=whole(0), default=1000, help="step, counted from 0, from which the memory is filled and used"
     )
     group.add_argument("--memory_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(NAME)
     group.add_argument(
@@ -69,7 +69,7 @@ class Memory(AddedLoss):
         super().__init__()
         if not getattr(criteria.REGISTRY.module(opt.loss), "COMPARES_SAMPLES", True):
             raise UserError(f"--memory_size {opt.memory_size}: --loss {opt.loss} compares no samples that a memory could hold")
-        takes_reference(type(criterion))
+        check_reference(type(criterion))
         self.start, self.steps, self.queue = opt.memory_start, 0, Queue(opt.memory_size)
         self.average = None if opt.memory_ema is None else MovingAverage(network, opt.memory_ema)
 

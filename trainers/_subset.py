@@ -12,8 +12,8 @@ def add_arguments(group) -> None:
         "--subset_mining", default=None, choices=["maximum_loss"],
         help="train on a part of each batch: of random subsets the one with the highest loss (unset: on the whole batch)",
     )  # fmt: skip
-    group.add_argument("--subset_size", type=whole(2), default=None, metavar="N", help="images of such a subset, fewer than --bs")
-    group.add_argument("--subset_trials", type=whole(1, 1000), default=5, metavar="N", help="random subsets that are tried for each batch")
+    group.add_argument("--subset_size", type=whole(2), default=None, metavar="N", help="images in such a subset, fewer than --bs")
+    group.add_argument("--subset_trials", type=whole(1, 1000), default=5, metavar="N", help="random subsets compared for each batch")
 
 
 class MaximumLoss:

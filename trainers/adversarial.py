@@ -10,7 +10,7 @@ from trainers import _classifier
 from trainers._classifier import CLASSIFIER_LOSS
 from trainers._trainer import METRIC_LOSS
 from trainers._trainer import Trainer as Base
-from utilities.criterion import with_tuples
+from utilities.criterion import check_reference, with_tuples
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
 from utilities.tensors import normalize, safe_sqrt
@@ -39,18 +39,12 @@ def add_arguments(group) -> None:
 
 def check(opt) -> None:
     """See `trainers.check`."""
-    if not (criteria.takes_tuples(opt.loss) or takes_rows(opt.loss)):
+    if not criteria.takes_tuples(opt.loss) and getattr(criteria.REGISTRY.module(opt.loss), "COMPARES_SAMPLES", True):
         raise UserError(
             f"--trainer adversarial: --loss {opt.loss} takes neither triplets as they are nor class vectors; triplet and margin do"
         )
     if classifies(opt):
         _classifier.check(opt)
-
-
-def takes_rows(loss: str) -> bool:
-    """Whether a criterion compares each embedding with class vectors only."""
-    module = criteria.REGISTRY.module(loss)
-    return module.REQUIRES_OPTIM and not getattr(module, "COMPARES_SAMPLES", True)
 
 
 def classifies(opt) -> bool:
@@ -78,6 +72,8 @@ class Trainer(Base):
         if not (hasattr(network, "embed") and hasattr(network, "feature_dim")):
             raise UserError("--trainer adversarial needs a network with pooled features: an `embed(pooled)` and a `feature_dim`")
         self.takes_tuples = criteria.takes_tuples(opt.loss)
+        if self.takes_tuples:
+            check_reference(type(criterion))  # the synthetic negatives are in one
         features = network.feature_dim
         widths = [3 * features, *opt.adversarial_hidden, features]
         layers = [[torch.nn.Linear(*pair), torch.nn.ReLU()] for pair in zip(widths, widths[1:], strict=False)]

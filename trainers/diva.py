@@ -39,8 +39,8 @@ def add_arguments(group) -> None:
     group.add_argument("--diva_momentum", type=number(0, 1), default=0.9, help="of the moving average of the network that gives keys")
     group.add_argument("--diva_queue", type=whole(1, 10**5), default=50, help="batches whose keys are kept as negatives")
     group.add_argument("--diva_temperature", type=number(1e-6), default=0.1, help="divides the similarities of selfsimilarity_loss")
-    group.add_argument("--diva_lower_cutoff", type=number(0, below=2), default=0.5, help="nearer keys are weighted as if this far")
-    group.add_argument("--diva_upper_cutoff", type=number(0), default=1.4, help="keys that are farther weigh nothing")
+    group.add_argument("--diva_lower_cutoff", type=number(0, below=2), default=0.5, help="nearer keys are weighted as if at this distance")
+    group.add_argument("--diva_upper_cutoff", type=number(0), default=1.4, help="keys that are farther get the weight 0")
     help_fixed = "the keys' weights sum to 1 over the keys of each query, as its authors call right since 2021, not over the queries"
     group.add_argument("--diva_fixed", action="store_true", help=help_fixed)
     help_sharing = "shared_loss on random triplets of three classes, or on those of the miner random_distance, as in the authors' sample runs"

@@ -25,32 +25,25 @@ INNER_LOSS = "s2sd_target"  # flag
 def add_arguments(group) -> None:
     """Declare the flags of the method."""
     group.add_argument(
-        "--s2sd_dims",
-        type=whole(1, WIDEST),
-        nargs="+",
-        default=[512, 1024, 1536, 2048],
-        metavar="D",
+        "--s2sd_dims", type=whole(1, WIDEST), nargs="+", default=[512, 1024, 1536, 2048], metavar="D",
         help="dimensions of the target embeddings",
-    )
+    )  # fmt: skip
     group.add_argument(
-        "--s2sd_pool_both",
-        action="store_true",
+        "--s2sd_pool_both", action="store_true",
         help="target embeddings see average plus maximum of the map before pooling, not the pooled features",
-    )
+    )  # fmt: skip
     group.add_argument(
-        "--s2sd_target",
-        default=None,
-        metavar="LOSS",
+        "--s2sd_target", default=None, metavar="LOSS",
         help="criterion of the target embeddings, each with its own parameters and miner of --batch_mining, or the miner it needs (unset: --loss)",
-    )
+    )  # fmt: skip
     group.add_argument("--s2sd_T", type=number(1e-6), default=1, help="temperature of the similarities that are distilled")
     group.add_argument("--s2sd_features", action="store_true", help="distil the similarities of the pooled features too: feature_loss")
     group.add_argument("--s2sd_features_after", type=whole(0), default=1000, help="steps after which feature_loss begins")
 
 
 def derived(opt) -> dict:
-    """The criterion of the target embeddings is that of the embeddings."""
-    return {"s2sd_target": opt.loss}
+    """The criterion of the target embeddings is that of the embeddings; and its flags."""
+    return {"s2sd_target": opt.loss, **criteria.REGISTRY.derived(opt.s2sd_target or opt.loss, opt)}
 
 
 def check(opt) -> None:

@@ -12,7 +12,7 @@ def check(opt) -> None:
     if opt.views < 2:
         raise UserError("--trainer unsupervised --views 1 leaves every image without a positive: 2 or more")
     if opt.data_sampler == "hierarchical":
-        raise UserError("--trainer unsupervised looks at no labels, and --data_sampler hierarchical goes by super-classes: take shuffle")
+        raise UserError("--trainer unsupervised uses no labels, and --data_sampler hierarchical goes by super-classes: take shuffle")
 
 
 class Trainer(Base):
@@ -32,7 +32,7 @@ class Trainer(Base):
         if learns_classes(criterion):
             hint = ": --loss_margin_beta_shared has one beta for all" if opt.loss == "margin" else ""
             raise UserError(
-                f"--loss {opt.loss} learns something of each class, and --trainer unsupervised looks at no labels: "
+                f"--loss {opt.loss} learns something of each class, and --trainer unsupervised uses no labels: "
                 f"take a loss that compares samples, such as ntxent{hint}"
             )
 

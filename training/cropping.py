@@ -7,7 +7,7 @@ of ten kernels an image, so that there the resize is two matrix products for the
 
 import torch
 
-from datasets._transforms import OnDevice
+from datasets._steps import OnDevice
 
 RED, GREEN, BLUE = 0.2989, 0.587, 0.114  # of grey, as torchvision has them
 

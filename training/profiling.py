@@ -15,7 +15,7 @@ WARM_UP = 3  # steps before the clock starts: libraries load, buffers and the op
 
 
 def profile(step, loader, n: int, trace: str | None) -> dict[str, float]:
-    """Train n steps by the clock, then n in torch's profiler, which writes the file `trace`; None: no file.
+    """Time n steps, then run n in torch's profiler, which writes the file `trace`; None: no file.
 
     Returns milliseconds a step by part; `other` is what is in none, such as moving averages and samplers' storages. The clock waits for a GPU
     at the ends of each part, so that nothing overlaps there but the loader's workers.

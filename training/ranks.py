@@ -267,7 +267,7 @@ def _join() -> None:
 
 
 def _end_when_gone(torchrun: int) -> None:
-    """End this process when torchrun's, of this number, is gone: if torchrun was killed, nobody else would end the run."""
+    """End this process when torchrun's, of this number, is gone: if torchrun was killed, nothing else would end the run."""
 
     def watch():
         while os.getppid() == torchrun:

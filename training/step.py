@@ -37,7 +37,7 @@ class RestingBackbone:
     def __init__(self, network: torch.nn.Module, steps: int = 0, batches: int = 0, flag: str = ""):
         self.backbone, self.steps, self.batches, self.left, self.resting = getattr(network, "backbone", None), steps, batches, 0, []
         if steps and self.backbone is None:
-            raise UserError(f"{flag}: the network does not say what its backbone is (attribute `backbone`)")
+            raise UserError(f"{flag}: the network does not declare its backbone (attribute `backbone`)")
         if steps and not set(network.parameters()) - set(self.backbone.parameters()):
             raise UserError(f"{flag}: --embed_dim 0 leaves no layers behind the backbone that could train")
 

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import inspect
-import sys
 
 import torch
 from torch.nn.utils import parametrize
@@ -21,16 +20,18 @@ def _keywords(kind: type) -> tuple[bool, bool]:
     return "reference" in parameters, any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
-def takes_reference(kind: type) -> None:
-    """Raises UserError where criteria of class `kind` take no reference: they compare no samples, or their `forward` does not name it."""
-    # Learned hyperparameters put a class of torch's parametrize in front.
-    kind = next(base for base in kind.__mro__ if base.__module__ != parametrize.__name__)
-    package, _, name = kind.__module__.rpartition(".")
-    if not getattr(sys.modules.get(kind.__module__), "COMPARES_SAMPLES", True):
-        raise UserError(f"the criterion {name} compares no samples: it takes no reference, nor a memory; choose another loss")
-    if not _keywords(kind)[0]:
+def takes_reference(kind: type) -> bool:
+    """Whether criteria of class `kind` can be compared with a reference: their `forward` names it."""
+    return _keywords(kind)[0]
+
+
+def check_reference(kind: type) -> None:
+    """Raises UserError where criteria of class `kind` take no reference."""
+    if not takes_reference(kind):
+        kind = next(base for base in kind.__mro__ if base.__module__ != parametrize.__name__)  # of learned hyperparameters, which is put in front
+        package, _, name = kind.__module__.rpartition(".")
         name = name if package == "criteria" else kind.__name__
-        raise UserError(f"the criterion {name} takes no reference: its forward does not name it (CONTRIBUTING.md)")
+        raise UserError(f"the criterion {name} takes no reference, and so no memory: its forward does not name one; choose another loss")
 
 
 def check_inputs(criterion: torch.nn.Module, args: tuple, kwargs: dict):
@@ -48,7 +49,7 @@ def check_inputs(criterion: torch.nn.Module, args: tuple, kwargs: dict):
     named["batch"] = raise_half(batch)
     named["labels"] = labels.to(device=batch.device, dtype=torch.long)
     if named.get("reference") is not None and not getattr(named["reference"], "plain", False):
-        takes_reference(type(criterion))
+        check_reference(type(criterion))
     if isinstance(criterion, MetricCriterion):
         form = [named.pop(name, None) for name in ("reference", "reference_labels", "own")]
         if any(_keywords(type(criterion))):

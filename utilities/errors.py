@@ -1,4 +1,4 @@
-"""Errors that the user can mend: one line, no traceback."""
+"""Errors that the user can correct: one line, no traceback."""
 
 import argparse
 import contextlib

@@ -1,16 +1,21 @@
 """Files that are either whole or absent: written under a temporary name, then renamed."""
 
 import contextlib
+import csv
 import itertools
+import json
 import os
 import shutil
 import tempfile
+import zipfile
 from pathlib import Path
 
+import numpy as np
 import yaml
 
 from utilities.errors import UserError
 
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile)  # of `read_npz`
 YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml reads hundreds of files in a second, plain PyYAML in many
 
 
@@ -39,6 +44,45 @@ def replacing(path: Path | str, mode: str = "w"):
         if isinstance(error, OSError):
             raise UserError(f"cannot write {path}: {error.strerror or error}. What was there before is untouched") from error
         raise
+
+
+def write_file(path: Path | str, content: str | bytes) -> None:
+    """Write a text, or bytes."""
+    with replacing(path, "w" if isinstance(content, str) else "wb") as file:
+        file.write(content)
+
+
+def write_json(path: Path | str, content, indent: int | None = 1) -> None:
+    """Write a JSON file."""
+    write_file(path, json.dumps(content, indent=indent))
+
+
+def write_yaml(path: Path | str, content, sort_keys: bool = True) -> None:
+    """Write a YAML file."""
+    write_file(path, yaml.safe_dump(content, sort_keys=sort_keys))
+
+
+def write_npz(path: Path | str, arrays: dict, save=np.savez) -> None:
+    """Write an .npz file of arrays, name -> array. `save`: `np.savez` or `np.savez_compressed`."""
+    with replacing(path, "wb") as file:
+        save(file, **arrays)
+
+
+def read_npz(path: Path | str, names) -> list[np.ndarray]:
+    """The arrays `names` of an .npz file. Raises one of UNREADABLE where it is none, or lacks one."""
+    with np.load(path, allow_pickle=False) as file:
+        return [file[name] for name in names]
+
+
+def write_csv(path: Path | str, head, rows) -> None:
+    """Write a table with a heading."""
+    with replacing(path) as file:
+        csv.writer(file, lineterminator="\n").writerows(itertools.chain([head], rows))
+
+
+def write_records(path: Path | str, names, rows) -> None:
+    """Write a table of rows that are dicts, with the columns `names`; empty where a row lacks one."""
+    write_csv(path, names, ([row.get(name, "") for name in names] for row in rows))
 
 
 def load_yaml(text: str | bytes):
@@ -76,6 +120,15 @@ def link(path: Path, name: Path) -> None:
 def alternatives(path: Path, ending: str = ""):
     """`path`, then `path_1`, `path_2` …, each with `ending`: the caller takes the first that is free."""
     yield from (path.with_name(f"{path.name}{f'_{number}' if number else ''}{ending}") for number in itertools.count())
+
+
+def make_folder(path: Path | str, what: str) -> Path:
+    """Make the folder where it is missing. Raises UserError, which calls it `what`, where that fails. Returns the path."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{what}: cannot be made: {error.strerror}") from error
+    return Path(path)
 
 
 def refuse_unwritable(wanted: Path) -> None:

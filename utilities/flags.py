@@ -28,7 +28,7 @@ def add_arguments(parser) -> None:
     group.add_argument("--mine_pairs", action="store_true",
         help="losses on all pairs of a batch take only those that --batch_mining chooses")
     group.add_argument("--data_sampler", default="class_random",
-        help="how batches are put together, a file of datasampler/ (--list samplers)")
+        help="sampler of batches, a file of datasampler/ (--list samplers)")
     group = roles.group(parser, "batches and rates", roles.METHOD)
     group.add_argument("--bs", type=whole(1, 10**6), default=112, help="images a batch")
     group.add_argument("--samples_per_class", type=whole(1), default=2,

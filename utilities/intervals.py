@@ -46,7 +46,7 @@ def t_shift(power: float, freedom: float, bound: float) -> float:
 
 
 @functools.cache
-def modulus_quantile(number: int, freedom: float, confidence: float = CONFIDENCE) -> float:
+def modulus_quantile(number: int, freedom: float) -> float:
     """Quantile of the studentised maximum modulus: the largest of `number` independent |t| that share one deviation of `freedom` degrees."""
     from scipy import optimize
     from scipy.special import chdtri, gammaln, ndtr
@@ -59,9 +59,9 @@ def modulus_quantile(number: int, freedom: float, confidence: float = CONFIDENCE
 
     def missing(bound: float) -> float:
         within = number * np.log1p(-2 * ndtr(-bound * chi / math.sqrt(freedom)))
-        return float(weights @ np.exp(within)) - confidence
+        return float(weights @ np.exp(within)) - CONFIDENCE
 
-    return optimize.brentq(missing, t_quantile(freedom, confidence) - 0.01, t_quantile(freedom, 1 - (1 - confidence) / number) + 0.01)
+    return optimize.brentq(missing, t_quantile(freedom, CONFIDENCE) - 0.01, t_quantile(freedom, 1 - (1 - CONFIDENCE) / number) + 0.01)
 
 
 def t_interval(values) -> dict:

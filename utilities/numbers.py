@@ -1,4 +1,4 @@
-"""Types of numeric flags that say what the flag allows: `type=whole(1)`, `type=number(above=0, most=1)`.
+"""Types of numeric flags that declare the allowed range: `type=whole(1)`, `type=number(above=0, most=1)`.
 
 The command line, --config files, saved runs, search bounds and `select(…, flag=value)` pass values through these types. The help prints
 the range.

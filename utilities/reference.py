@@ -67,7 +67,7 @@ class Reference:
         return mask.scatter_(1, own, mask.gather(1, own) & (self.own < 0)[:, None])
 
     def with_own_row(self) -> "Reference":
-        """An empty reference with a single row that is every anchor's own image, so that nobody needs a rule for this case."""
+        """An empty reference with a single row that is every anchor's own image, so that this case needs no rule."""
         embeddings = torch.cat([self.embeddings, self.embeddings.new_zeros(1, self.embeddings.shape[1])])
         return Reference(embeddings, self.own.new_zeros(1), torch.zeros_like(self.own), False)
 

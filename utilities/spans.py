@@ -1,4 +1,4 @@
-"""The parts of a step as spans of time, for `--profile_steps`; otherwise a span costs nothing that counts. And the time of whole steps."""
+"""The parts of a step as spans of time, for `--profile_steps`; without it a span has a negligible cost. And the time of whole steps."""
 
 import contextlib
 import time

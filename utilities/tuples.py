@@ -116,10 +116,9 @@ class Sets(NamedTuple):
     negatives: torch.Tensor
 
 
-def spread(counts: torch.Tensor, total: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """`(owners, numbers)`, each `(total,)`: owner i occurs `counts[i]` times, numbered from 0. Without `total` it waits for the device."""
-    total = int(counts.sum()) if total is None else total
-    owners = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts, output_size=total)
+def spread(counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """`(owners, numbers)`, each `(sum of counts,)`: owner i occurs `counts[i]` times, numbered from 0. Waits for the device."""
+    owners = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts, output_size=int(counts.sum()))
     before = torch.cumsum(counts, 0) - counts
     return owners, torch.arange(len(owners), device=counts.device) - before[owners]
 

@@ -19,7 +19,7 @@ from results import bootstrap, collect, paired, roles
 from results.groups import Group
 from results.recorded import RecordedRun, Series
 from utilities.errors import OneLineParser, UserError, one_line_errors
-from utilities.files import replacing
+from utilities.files import write_records
 
 FIXED = ("dataset", "group", "seed", "seconds", "flags", "environment", "epochs")
 QUERIES, HITS = "queries_per_class", "hits_per_class"  # of test
@@ -65,10 +65,7 @@ def write(path: Path, runs: list[RecordedRun]) -> tuple[int, int]:
     new = [run for run in runs if run.problem is None and (run.dataset, run.group, str(run.seed)) not in known]
     every = sorted([*there, *(row(run, usual) for run in new)], key=lambda line: (line["dataset"], line["group"], int(line["seed"])))
     names = [*FIXED, *sorted({name for line in every for name in line if "/" in name}), QUERIES, HITS]
-    with replacing(path) as file:
-        writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(every)
+    write_records(path, names, every)
     return len(new), len(every)
 
 

@@ -429,12 +429,9 @@ def main(argv=None) -> None:
     parser.add_argument("--of", choices=["losses", *OTHERS], default="losses", help="runs of Study_Runs.sh, or of <Name>_Runs.sh")
     parser.add_argument("--runs", nargs="+", default=["Training_Results"], metavar="FOLDER", help="folders with these runs, or .csv files of them")
     parser.add_argument(
-        "--write",
-        type=Path,
-        default=None,
-        metavar="PAGE",
+        "--write", type=Path, default=None, metavar="PAGE",
         help="page that gets the results between its marks, and figures beside it; without it they are printed",
-    )
+    )  # fmt: skip
     parser.add_argument("--draws", type=whole(100, 10**6), default=10_000, help="of permutations and of the bootstrap")
     options = parser.parse_args(argv)
     roles.use(parameters.declared_roles())

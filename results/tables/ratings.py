@@ -1,6 +1,5 @@
 """Groups x metrics of one data set and of all; the runs that are in no mean; every run's values; all settings."""
 
-import csv
 import math
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from results.formats import Cell, Table
 from results.groups import Group
 from results.tables import notes
 from results.tables.notes import head, number, text
-from utilities.files import replacing
+from utilities.files import write_csv
 
 EPOCH_DIGITS = 1
 REIDENTIFICATION = {"e_recall@1": "Rank-1", "e_recall@5": "Rank-5", "ap": "mAP", "inp": "mINP"}
@@ -62,7 +61,7 @@ def reidentification(found: list[Group], ddof: int) -> Table | None:
     table.head = [renamed.get(name, name) for name in table.head]
     skips = {bool(run.flags.get("eval_skip_unmatched")) for group in found for run in group.counted}
     counted = "are left out" if skips == {True} else "count as 0 in Rank-k" if skips == {False} else "are left out of some groups, see eval_skip_unmatched"
-    table.notes.insert(0, f"Rank-k is e_recall@k, mAP ap, mINP inp. Queries without a match {counted}; how many there are is said under roles.")
+    table.notes.insert(0, f"Rank-k is e_recall@k, mAP ap, mINP inp. Queries without a match {counted}; their number is given under roles.")
     return table
 
 
@@ -132,22 +131,20 @@ def left_out(found: list[Group], shown: list[Column]) -> Table | None:
 
 def values(found: list[Group], shown: dict[str, list[Column]], folder: Path) -> None:
     """Write runs.csv: every run, every selection, every column of its data set, as recorded (0 to 1), in full precision."""
-    with replacing(folder / "runs.csv") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([
-            "dataset", "group", "run", "seed", "fold", "counted", "why_not", "selection", "split", "metric", "value", "selected_epoch", "where",
-        ])  # fmt: skip
-        for group in found:
-            reasons = {id(run): reason for run, reason in group.left_out}
-            for run in group.runs:
-                reason = reasons.get(id(run), "")
-                about = [group.dataset, group.name, run.name, run.seed, "" if run.fold is None else run.fold, not reason, reason]
-                for how in SELECTIONS:
-                    epoch = f"{columns.epoch(run, how):g}"
-                    for c in shown[group.dataset]:
-                        value = columns.value(run, c, how)
-                        if not math.isnan(value):
-                            writer.writerow([*about, how, c.split, c.metric, repr(value), epoch, run.where])
+    head = ["dataset", "group", "run", "seed", "fold", "counted", "why_not", "selection", "split", "metric", "value", "selected_epoch", "where"]
+    rows = []
+    for group in found:
+        reasons = {id(run): reason for run, reason in group.left_out}
+        for run in group.runs:
+            reason = reasons.get(id(run), "")
+            about = [group.dataset, group.name, run.name, run.seed, "" if run.fold is None else run.fold, not reason, reason]
+            for how in SELECTIONS:
+                epoch = f"{columns.epoch(run, how):g}"
+                for c in shown[group.dataset]:
+                    value = columns.value(run, c, how)
+                    if not math.isnan(value):
+                        rows.append([*about, how, c.split, c.metric, repr(value), epoch, run.where])
+    write_csv(folder / "runs.csv", head, rows)
 
 
 def conditions(found: list[Group], defaults: dict | None = None) -> Table:

@@ -39,7 +39,7 @@ def power(found: list[Group], c: Column, plan: float | None = None) -> Table | N
     fewest = min(estimate.count for estimate in estimates.values())
     low, high = inference.spread_of_deviation(fewest)
     table.notes = [
-        f"Seeds a group: the fewest with which Welch's two-sided t-test at {inference.ALPHA:.0%} shows a true difference of so many points between two "
+        f"Seeds a group: the fewest with which Welch's two-sided t-test at {inference.ALPHA:.0%} shows a true difference of this many points between two "
         f"groups of that deviation with a chance of {inference.POWER:.0%} (noncentral t). Least difference shown: by the seeds there, likewise. "
         "For one comparison: several at once need more.",
         f"Deviations have ddof 1. One of {fewest} seeds is itself uncertain: the true one lies between {low:.2f} and {high:.2f} times it (95 %). "
@@ -132,13 +132,13 @@ def first_over_seeds(found: list[Group], c: Column) -> np.ndarray | None:
     return _shares(np.array([[values[seed] for values in each] for seed in sorted(common, key=str)]), c.higher) if common else None
 
 
-def first_in_bootstrap(found: list[Group], c: Column, draws: int = DRAWS) -> np.ndarray:
+def first_in_bootstrap(found: list[Group], c: Column) -> np.ndarray:
     """`(n,)`: the share of the draws of seeds, with replacement, in which each group's mean is the best."""
     rng, means = np.random.default_rng(SEED), []
     for group in found:
         values = group.values(c, SELECTED)
         values = values[np.isfinite(values)]
-        means.append(values[rng.integers(len(values), size=(draws, len(values)))].mean(1))
+        means.append(values[rng.integers(len(values), size=(DRAWS, len(values)))].mean(1))
     return _shares(np.stack(means, axis=1), c.higher)
 
 

@@ -6,6 +6,8 @@ them by `--online_names`. Values of one batch: `batch/loss`. Pictures: `pictures
 
 from typing import NamedTuple
 
+from runs.names import apart, plain
+
 SPLIT_TITLES = {"train": "Train", "val": "Val", "test": "Test"}  # the ICML pipeline's names
 
 
@@ -27,13 +29,13 @@ class Row(NamedTuple):
     @property
     def title(self) -> str:
         """The ICML pipeline's name, `Test: discriminative_e_recall: e_recall@1`."""
-        return f"{SPLIT_TITLES[self.split]}: {self.group}: {self.metric.rpartition('/')[2]}"
+        return f"{SPLIT_TITLES[self.split]}: {self.group}: {plain(self.metric)}"
 
 
 def metric_group(metric: str, evaltypes: list[str]) -> str:
     """The ICML pipeline's group of curves of an evaluated metric, `discriminative_e_recall`."""
-    evaltype, _, plain = metric.rpartition("/")
-    return f"{(evaltype or evaltypes[0]).replace('/', '_')}_{plain.partition('@')[0]}"
+    above, own = apart(metric)
+    return f"{(above or evaltypes[0]).replace('/', '_')}_{own.partition('@')[0]}"
 
 
 def training_group(name: str) -> str:

@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from runs.names import plain
 from runs.records import SPLIT_TITLES, BatchRow, Row, Sink
 from runs.records.damaged import as_file, as_folder, set_aside
-from utilities.files import replacing
+from utilities.files import write_npz, write_records
 
 _ARRAYS = re.compile(rf"({'|'.join(SPLIT_TITLES)})_(-?\d+)\.npz")
 
@@ -92,10 +93,7 @@ def _sound_rows(path: Path, fields: tuple[str, ...] | None = None) -> list[dict]
 
 
 def _write(path: Path, fields, rows: list[dict]) -> None:
-    with replacing(path) as file:
-        writer = csv.DictWriter(file, fields, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_records(path, fields, rows)
 
 
 class _LongForm(Sink):
@@ -154,7 +152,7 @@ class GroupFiles(Sink):
     def write(self, rows: list[Row]) -> None:
         files = {}
         for row in rows:
-            files.setdefault((row.split, row.group, row.epoch), {})[row.metric.rpartition("/")[2]] = _number(row.value)
+            files.setdefault((row.split, row.group, row.epoch), {})[plain(row.metric)] = _number(row.value)
         for (split, group, epoch), values in files.items():
             path = self._path(split, group)
             known = []
@@ -192,12 +190,8 @@ class ArrayFiles(Sink):
         self.folder = folder / "Arrays"
 
     def arrays(self, epoch: int, split: str, values: dict) -> None:
-        import numpy as np
-
         if values:
-            path = as_file(as_folder(self.folder) / f"{split}_{epoch:04d}.npz")
-            with replacing(path, "wb") as file:
-                np.savez(file, **values)
+            write_npz(as_file(as_folder(self.folder) / f"{split}_{epoch:04d}.npz"), values)
 
     def cut(self, epoch: int, step: int = 0, tested: bool = True) -> None:
         for path in self.folder.glob("*.npz"):

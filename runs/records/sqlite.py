@@ -59,7 +59,7 @@ class Database(Sink):
         except sqlite3.DatabaseError as error:
             if _code(error) not in LOCKED:
                 self._waiting.clear()  # the run ends: `fill` gives them to the next
-                raise UserError(f"cannot write {self.path} ({error}): free the disk or mend its rights, then --resume") from error
+                raise UserError(f"cannot write {self.path} ({error}): free the disk or correct the permissions, then --resume") from error
             if patience > SHORT_PATIENCE:
                 print(f"{self.path} is locked by another program: its rows wait until it is free, or for a --resume")
 

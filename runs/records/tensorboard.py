@@ -29,7 +29,7 @@ class EventFiles(Sink):
             writer.flush()
         except OSError as error:
             self._writers.pop(subfolder, None)  # its thread has ended
-            raise UserError(f"cannot write {self.folder} ({error.strerror or error}): free the disk or mend its rights, then --resume") from error
+            raise UserError(f"cannot write {self.folder} ({error.strerror or error}): free the disk or correct the permissions, then --resume") from error
 
     def _open(self, subfolder: str):
         if subfolder not in self._writers:

@@ -19,7 +19,7 @@ import parameters
 import trainers
 from datasets import uned
 from datasets._layout import Published
-from evaluation import queries, spaces
+from evaluation import checks, queries, spaces
 from results import collect, columns, groups, roles, tables
 from runs.records import metric_group
 from tests import builders
@@ -183,7 +183,7 @@ def test_merged_search_is_a_double_loop(tmp_path, small_uned, of, tester):
     names = ["e_recall@1", "mmp@5", "map@5"]
     opt = parameters.read(["--dataset", of, *(["--union", *flags["union"]] if flags else []), "--evaluation_metrics", *names, "nmi", "--tester", tester])
     one = embedded_of(testing)
-    spaces.check({"test": testing}, opt)
+    checks.check({"test": testing}, opt)
     found = evaluation.score({"test": one}, opt, Runtime(opt))["test"]
     expected = by_loops(one, separate=tester != "global")
     assert set(expected) == set(testing.super_labels.values())
@@ -237,7 +237,7 @@ def test_metrics_that_a_domain_does_not_have_are_one_line(small_uned):
         (["--evaluation_metrics", "e_recall@1", "h_ap"], "whose levels are not compared"),
     ):
         with refused(match):
-            spaces.check({"test": testing}, parameters.read(["--dataset", "uned", *words]))
+            checks.check({"test": testing}, parameters.read(["--dataset", "uned", *words]))
 
 
 @pytest.mark.parametrize("n_distractors", [0, 2])
@@ -250,7 +250,7 @@ def test_distractors_are_of_no_domain(tmp_path, n_distractors):
     testing = datasets.select("union", None, tmp_path, 8, union=words, allow_partial_dataset=True)["testing"]
     opt = parameters.read(["--dataset", "union", "--union", *words, "--tester", "same_parent_label"])
     with refused("the distractors of test are of no domain") if n_distractors else contextlib.nullcontext():
-        spaces.check({"test": testing}, opt)
+        checks.check({"test": testing}, opt)
 
 
 # ------------------------------------------------------------------------------------------------------------------- samplers

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import datasets
-from datasets import _images
+from datasets import _image_set, _images
 from tests import builders
 from tests.datasets.layouts import refused
 
@@ -144,7 +144,7 @@ def test_batches_of_a_loader(folder_data):
 
 
 def of(*images):
-    return _images.ImageSet(list(images), transform=lambda image: image)
+    return _image_set.ImageSet(list(images), transform=lambda image: image)
 
 
 def test_roles_and_sequences_of_a_set():

@@ -22,17 +22,17 @@ DEADLY = """
 import os, signal, sys
 import torch
 import main, parameters
-from datasets import _images
+from datasets import _image_set
 from utilities import errors
 
-read = _images.ImageSet.__getitem__
+read = _image_set.ImageSet.__getitem__
 
 def deadly(self, index):
     if torch.utils.data.get_worker_info() is not None and os.path.exists(sys.argv[1]):
         os.kill(os.getpid(), signal.SIGKILL)
     return read(self, index)
 
-_images.ImageSet.__getitem__ = deadly
+_image_set.ImageSet.__getitem__ = deadly
 with errors.one_line_errors():
     main.main(parameters.read(sys.argv[2:]))
 """

@@ -1,0 +1,173 @@
+"""A split as a torch `Dataset`: images, labels, counts, roles."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import torch
+
+from datasets._images import Image, crop, decode, edges, size, uncollected
+
+
+class ImageSet(torch.utils.data.Dataset):
+    """One split. Item: `(label, image uint8 (3, H, W), index)`.
+
+    Args:
+        images: the split's images, those of a class together, classes in order: they get the labels 0..C-1, unless `labels` gives others.
+            Those of no class come last, with the label -1.
+        transform: from uint8 `(3, H, W)` to the same.
+        pixels: the decoded images, uint8 `(N, 1 or 3, H, W)`; None: each is decoded whenever it is loaded.
+        labels: class name -> label, of all classes that occur; for splits that share their classes.
+        read: path -> image before the transform, uint8 `(3, H, W)`; `before`: its steps beside decoding, in words.
+
+    Attributes:
+        image_list: list of `(path, class)`, in the order of the indices.
+        image_dict: class -> list of `[path, index]`.
+        avail_classes, n_classes: the labels, 0..C-1 in training and where `labels` is None, and their number C.
+        class_names, super_labels: label -> name of the class, and of its super-class (None where that is not known).
+        lineages: set of the names (class, super-class, further levels …) that images have; a class in two super-classes has two.
+        paths: of all images.
+        counts: numbers of images of a class, classes, and classes with a single image; of `distractors` where there are some.
+        name, split, root: the data set's name, which of its splits this is, the folder where it was found.
+        partial: None, or a text on how the data set differs from the published one. notes: further notes to print at the start.
+        is_query, is_gallery: bool `(N,)`, the images' roles. sequences: int64 `(N,)`, the number of an image's sequence, -1 for none;
+            sequence_names: number -> name. Both None where no image has a sequence.
+        role_draws: bool `(D, N)`, the gallery of each of D random draws; the other images are queries. Metrics are means over the draws;
+            `is_query` and `is_gallery` are those of the first. None where the roles are not drawn.
+        is_distractor: bool `(N,)`, images of no class; None where every image has a class.
+        lists: protocol -> rows of the positives, and of the junk, of each query (`_lists.rows`); None where classes say what is found.
+        by_domain: whether super-classes are domains, and results come one a domain.
+        further_labels: row -> labels of `Image.further_names`, of classes that occur; empty where no image has any.
+        boxes: float32 `(N, 4)` of `Image.box`, NaN for a whole image; None where no image has a box.
+        fingerprint: `sha256` of all names and sizes of the data set, of names and `times`, number of `files` and `bytes`, `by_content`.
+        class_lists: split -> its classes in lines, see `datasets._files.Files.class_lists`.
+        features: None, or `(N, F)`: items then hold an image's row of these in place of the image.
+    """
+
+    @uncollected()
+    def __init__(
+        self, images: list[Image], transform, pixels: torch.Tensor | None = None, name="", split="", root="", labels=None, read=decode,
+        before="",
+    ):  # fmt: skip
+        self.transform, self.pixels, self.read, self.before = transform, pixels, read, before
+        self.name, self.split, self.root = name, split, str(root)
+        self.partial, self.notes, self.fingerprint, self.class_lists, self.features, self.lists = None, [], {}, {}, None, None
+        of_class = [image for image in images if image.class_name is not None]
+        labels = {} if labels is None else {image.class_name: labels[image.class_name] for image in of_class}  # in order of appearance
+        self.image_list = [(image.path, labels.setdefault(image.class_name, len(labels))) for image in of_class]
+        self.image_dict = {label: [] for label in labels.values()}
+        for index, (path, label) in enumerate(self.image_list):
+            self.image_dict[label].append([path, index])
+        sizes, of_none = Counter(label for _, label in self.image_list), images[len(of_class) :]
+        self.image_list += [(image.path, -1) for image in of_none]
+        self.avail_classes = list(self.image_dict)
+        self.n_classes = len(self.avail_classes)
+        self.class_names = {label: class_name for class_name, label in labels.items()}
+        self.super_labels = {labels[image.class_name]: image.super_name for image in of_class}
+        self.by_domain = False
+        self.further_labels = {
+            row: [labels[name] for name in image.further_names if name in labels] for row, image in enumerate(images) if image.further_names
+        }
+        self.lineages = {(image.class_name, image.super_name, *image.higher_names) for image in of_class}
+        self.paths = [path for path, _ in self.image_list]
+        self.is_query = np.fromiter((image.is_query for image in images), bool, len(images))
+        self.is_gallery = np.fromiter((image.is_gallery for image in images), bool, len(images))
+        (self.sequences, self.sequence_names), self.boxes, self.role_draws = _sequences(images), _boxes(images), None
+        self.is_distractor = np.arange(len(images)) >= len(of_class) if of_none else None
+        self.counts = {"images": len(of_class), "classes": self.n_classes, "single_image_classes": sum(n == 1 for n in sizes.values())}
+        self.counts |= {"distractors" if of_class else "images": len(of_none)} if of_none else {}
+
+    def draw_roles(self, draws: np.ndarray) -> None:
+        """Set the roles from random galleries, bool `(D, N)`, one row a draw; the other images are queries."""
+        self.role_draws, self.is_gallery, self.is_query = draws, draws[0], ~draws[0]
+
+    @property
+    def roles(self) -> dict[str, int]:
+        """Numbers of queries and of gallery images; empty where all images are both."""
+        if self.is_query.all() and self.is_gallery.all():
+            return {}
+        drawn = {} if self.role_draws is None else {"draws": len(self.role_draws)}
+        return {"query_images": int(self.is_query.sum()), "gallery_images": int(self.is_gallery.sum()), **drawn}
+
+    @property
+    def transforms_as_resolved(self) -> str:
+        """The transform's steps with their values."""
+        return self.before + ("" if self.boxes is None else "Box; ") + self.transform.text
+
+    def __len__(self):
+        return len(self.image_list)
+
+    def __getitem__(self, index: int) -> tuple[int, torch.Tensor, int]:
+        """`(label, image, index)`; the image uint8 `(3, H, W)`, transformed, or its features `(F,)`."""
+        image = self._transformed(index) if self.features is None else self.features[index]
+        return self.image_list[index][1], image, index
+
+    def _transformed(self, index: int) -> torch.Tensor:
+        cut = self.transform.limit is not None and self._box(index) is not None
+        return self.transform(self.original(index), max(self._whole_size(index)) if cut else None)
+
+    def pass_over(self, index: int) -> None:
+        """Make the random draws of `[index]` without loading it: under torchrun for a batch's images that another process loads.
+
+        The transform runs on an image without pixels, as its draws may depend on the image's size, and on nothing else.
+        """
+        if self.features is None:
+            self.transform(torch.empty(3, *self._size(index), dtype=torch.uint8, device="meta"))
+
+    def _size(self, index: int) -> tuple[int, int]:
+        """(height, width) of `original(index)`."""
+        whole, path, box = self._whole_size(index), self.image_list[index][0], self._box(index)
+        if box is None:
+            return whole
+        top, bottom, left, right = edges(box, *whole, path, self._scale(path, whole))
+        return bottom - top, right - left
+
+    def _whole_size(self, index: int) -> tuple[int, int]:
+        """(height, width) of the image as read, before it is cropped to its box."""
+        if self.pixels is not None:
+            return tuple(self.pixels[index].shape[1:])
+        path, measure = self.image_list[index][0], getattr(self.read, "size", None) or (size if self.read is decode else None)
+        return tuple(self.read(path).shape[1:]) if measure is None else measure(path)
+
+    def _box(self, index: int) -> np.ndarray | None:
+        """The image's box `(4,)`; None where it is shown whole."""
+        return None if self.boxes is None or math.isnan(self.boxes[index, 0]) else self.boxes[index]
+
+    def _scale(self, path: str, shape) -> tuple[float, float]:
+        """Height and width of an image as read, divided by those of its file."""
+        if not getattr(self.read, "side", 0):  # no limit of the long side: not resized
+            return 1.0, 1.0
+        return tuple(length / of_file for length, of_file in zip(shape, size(path), strict=True))
+
+    def view(self, index: int) -> np.ndarray:
+        """`original(index)` on the memory map of the image cache, uint8 `(H, W, 3)`, to be read only. KeyError where it is not there."""
+        path, box = self.image_list[index][0], self._box(index)
+        image = self.read.cache.view(path)
+        if box is None:
+            return image
+        top, bottom, left, right = edges(box, *image.shape[:2], path, self._scale(path, image.shape[:2]))
+        return image[top:bottom, left:right]
+
+    def original(self, index: int) -> torch.Tensor:
+        """The image before the transform, uint8 `(3, H, W)`, cropped to its box."""
+        if self.pixels is None:
+            path, box = self.image_list[index][0], self._box(index)
+            image = self.read(path)
+            return image if box is None else crop(image, box, path, self._scale(path, image.shape[1:]))
+        image = self.pixels[index]
+        return image.repeat(3, 1, 1) if len(image) == 1 else image.clone()
+
+
+def _sequences(images: list[Image]) -> tuple[np.ndarray, dict[int, str]] | tuple[None, None]:
+    """Each image's sequence as a number, int64 `(N,)`, in order of appearance, -1 for none; number -> name. Both None without sequences."""
+    numbers = {None: -1}
+    found = np.fromiter((numbers.setdefault(image.sequence, len(numbers) - 1) for image in images), np.int64, len(images))
+    del numbers[None]
+    return (found, {number: name for name, number in numbers.items()}) if numbers else (None, None)
+
+
+def _boxes(images: list[Image]) -> np.ndarray | None:
+    """The boxes, float32 `(N, 4)`, NaN for a whole image; None where no image has one."""
+    if all(image.box is None for image in images):
+        return None
+    return np.array([(math.nan,) * 4 if image.box is None else image.box for image in images], dtype=np.float32)

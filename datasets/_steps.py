@@ -1,0 +1,209 @@
+"""The steps of a transform.
+
+All work on uint8 tensors `(3, H, W)` with torchvision's v2 kernels, whose antialiased resize is Pillow's to within rounding, and
+draw from torch's global generator in the order of the classic pipeline: same seed, same crop. Only the rectangles of --random_erasing
+are drawn here and erased later, on the normalised images (`training.erasing`).
+"""
+
+import math
+
+import torch
+
+MAX_SHIFT = 2  # pixels
+
+
+class Steps:
+    """Transforms applied in turn; `text` lists them with their values.
+
+    Args:
+        size: of the images that come out, in pixels: their side, or height and width.
+        erasing: `Erasing` of training images; None: nothing is erased.
+        limit: `Limit` of images that keep their shape, before the steps; None: there is none.
+    """
+
+    def __init__(self, steps: list, size, erasing: "Erasing | None" = None, limit: "Limit | None" = None):
+        self.steps, self.size, self.erasing, self.limit = steps, pair(size), erasing, limit
+        self.text = "; ".join(str(step) for step in (limit, *steps, erasing) if step is not None) or "none"
+
+    def __call__(self, image: torch.Tensor, whole: int | None = None) -> torch.Tensor:
+        """`image` `(3, H, W)` uint8 -> `(3, H', W')` uint8; `whole`: the long side of the image that it was cut from (None: its own)."""
+        image = image if self.limit is None else self.limit(image, whole or max(image.shape[1:]))
+        for step in self.steps:
+            image = step(image)
+        return image
+
+
+class OnDevice(Steps):
+    """The training transform of --decode_once: here it is drawn, for a whole batch; `training.cropping` applies it on the device.
+
+    The draws have the distribution of those of the steps, but come from a generator of their own, all at once. `steps`: RandomResizedCrop, then
+    whichever of grey, ColorJitter and flip there are.
+
+    Attributes:
+        interpolation: of the crop's resize, "bilinear" or "bicubic".
+        jitter: least and greatest factor of brightness, contrast, saturation and hue, each None where it stays.
+    """
+
+    def __init__(self, steps: list, size, erasing: "Erasing | None" = None):
+        from torchvision.transforms import v2
+
+        super().__init__(steps, size, erasing)
+        self.text = f"on the device, drawn by batch: {self.text}"
+        self.crop, self.interpolation = steps[0], steps[0].interpolation.value
+        self.jitter, self.jitter_p, self.grey_p, self.flip_p = (None,) * 4, 0.0, 0.0, 0.0
+        for step in steps[1:]:
+            share, step = (step.p, step.step) if isinstance(step, Sometimes) else (1.0, step)
+            step = step.policy if isinstance(step, OnPillow) else step
+            if isinstance(step, v2.ColorJitter):
+                self.jitter, self.jitter_p = (step.brightness, step.contrast, step.saturation, step.hue), share
+            elif isinstance(step, v2.RandomGrayscale):
+                self.grey_p = step.p
+            else:
+                self.flip_p = step.p
+
+    def draw(self, sizes: torch.Tensor, generator: torch.Generator) -> dict[str, torch.Tensor]:
+        """The draws of a batch, a row an image.
+
+        Args:
+            sizes: int64 `(B, 2)`, heights and widths.
+
+        Returns:
+            `boxes` int64 `(B, 4)`: top, left, height, width of the crop; `flip` bool `(B,)`; where some images lose their colours `grey` bool
+            `(B,)`; with jitter `order` int64 `(B, 4)`, the places in `jitter` in the order of their turn (-1: none), and `factors` `(B, 4)`.
+        """
+        count = len(sizes)
+        draws = {"boxes": self._boxes(sizes, generator), "flip": torch.rand(count, generator=generator) < self.flip_p}
+        if self.grey_p:
+            draws["grey"] = torch.rand(count, generator=generator) < self.grey_p
+        if self.jitter_p:
+            least, greatest = torch.tensor([bounds or (0.0, 0.0) for bounds in self.jitter]).unbind(1)
+            draws["factors"] = least + (greatest - least) * torch.rand(count, 4, generator=generator)
+            draws["order"] = torch.rand(count, 4, generator=generator).argsort(1)
+            draws["order"][torch.rand(count, generator=generator) >= self.jitter_p] = -1
+        return draws
+
+    def _boxes(self, sizes: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """RandomResizedCrop's rule: of ten draws of area and ratio the first that fits, else the largest centre of an allowed ratio."""
+        (least, greatest), (flat, wide) = self.crop.scale, self.crop.ratio
+        height, width = sizes.double().unbind(1)
+        drawn = torch.rand(2, len(sizes), 10, generator=generator, dtype=torch.float64)
+        areas = (height * width)[:, None] * (least + (greatest - least) * drawn[0])
+        ratios = torch.exp(math.log(flat) + math.log(wide / flat) * drawn[1])
+        heights, widths = (areas / ratios).sqrt().round(), (areas * ratios).sqrt().round()
+        fits = (heights >= 1) & (heights <= height[:, None]) & (widths >= 1) & (widths <= width[:, None])
+        first, found = fits.int().argmax(1, keepdim=True), fits.any(1)
+        rows = torch.where(found, heights.gather(1, first)[:, 0], torch.minimum(height, (width / flat).round()))
+        columns = torch.where(found, widths.gather(1, first)[:, 0], torch.minimum(width, (height * wide).round()))
+        at = torch.where(found, torch.rand(2, len(sizes), generator=generator, dtype=torch.float64), torch.full((), -1.0))
+        top, left = (torch.where(found, share * (room + 1), room / 2).floor() for share, room in zip(at, (height - rows, width - columns), strict=True))
+        return torch.stack([top, left, rows, columns], 1).long()
+
+
+class Limit:
+    """Images that keep their shape, their long side at most `side`, never enlarged; a part has the scale of its whole image.
+
+    As Oxford and Paris are measured (Radenovic et al., arXiv 1711.02512), by Pillow's `thumbnail` like their code.
+    """
+
+    def __init__(self, side: int):
+        self.side = side
+
+    def __call__(self, image: torch.Tensor, whole: int) -> torch.Tensor:
+        """uint8 `(3, H, W)`; `whole`: the long side of the image that it was cut from."""
+        import PIL.Image
+        from torchvision.transforms.v2 import functional
+
+        picture = functional.to_pil_image(image)
+        picture.thumbnail((self.side * max(picture.size) / whole,) * 2, PIL.Image.Resampling.LANCZOS)
+        return functional.pil_to_tensor(picture)
+
+    def __repr__(self):
+        return f"Limit(side={self.side})"
+
+
+class ShiftedCrop:
+    """The crop of `size` (its side, or height and width) from the image's centre, moved by up to `pixels` each way; black beyond the border."""
+
+    def __init__(self, size, pixels: int = MAX_SHIFT):
+        self.size, self.pixels = size, pixels
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        (height, width), (rows, columns) = image.shape[-2:], pair(self.size)
+        down, right = torch.randint(-self.pixels, self.pixels + 1, (2,)).tolist()
+        top, left = round((height - rows) / 2) + down, round((width - columns) / 2) + right
+        y, x = max(top, 0), max(left, 0)  # where the part that lies within the image begins
+        inside = image[:, y : max(top + rows, 0), x : max(left + columns, 0)]
+        crop = image.new_zeros(len(image), rows, columns)
+        crop[:, y - top : y - top + inside.shape[1], x - left : x - left + inside.shape[2]] = inside
+        return crop
+
+    def __repr__(self):
+        return f"ShiftedCrop(size={self.size}, pixels={self.pixels})"
+
+
+class OnPillow:
+    """A policy, or ColorJitter, of torchvision's v2 on a Pillow image: the published operations, in half the time of those on tensors.
+
+    `python benchmarks/input.py --additions` measures it.
+    """
+
+    def __init__(self, policy):
+        self.policy = policy
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        from torchvision.transforms.v2 import functional
+
+        if image.is_meta:  # only draws: they do not depend on the image
+            self.policy(functional.to_pil_image(torch.zeros(3, 1, 1, dtype=torch.uint8)))
+            return image
+        return functional.pil_to_tensor(self.policy(functional.to_pil_image(image)))
+
+    def __repr__(self):
+        return str(self.policy)
+
+
+class Sometimes:
+    """A step on a share `p` of the images: torchvision's RandomApply, whose text does not tell the share."""
+
+    def __init__(self, step, p: float):
+        self.step, self.p = step, p
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        return self.step(image) if torch.rand(()) < self.p else image
+
+    def __repr__(self):
+        return f"Sometimes({self.step}, p={self.p:g})"
+
+
+class Erasing:
+    """Random Erasing (Zhong et al., arXiv 1708.04896): draws the rectangles; `training.erasing` erases them on the normalised images.
+
+    Args:
+        p: share of the images that get a rectangle.
+        area: least and greatest share of the image. ratio: least and greatest height by width.
+        value: what erased pixels are after normalisation, one number or three (RGB), for `text` alone.
+        size: height and width of the images.
+    """
+
+    def __init__(self, p: float, area, ratio, value, size: tuple[int, int]):
+        from torchvision.transforms import v2
+
+        self.rule, self.image = v2.RandomErasing(p, tuple(area), tuple(ratio), tuple(value)), torch.empty(3, *size, device="meta")
+
+    def draw(self, count: int) -> torch.Tensor:
+        """Top, left, height, width of the rectangle of each of `count` images, int64 `(count, 4)`; without one the height is 0."""
+        return torch.tensor([self._box() for _ in range(count)]).view(count, 4)
+
+    def _box(self) -> tuple[int, int, int, int]:
+        if torch.rand(()) >= self.rule.p:
+            return 0, 0, 0, 0
+        found = self.rule.make_params([self.image])
+        return (0, 0, 0, 0) if found["v"] is None else (found["i"], found["j"], found["h"], found["w"])
+
+    def __repr__(self):
+        return str(self.rule)
+
+
+def pair(size) -> tuple[int, int]:
+    """(height, width) of a side, or of both."""
+    return (size, size) if isinstance(size, int) else (*size,)

@@ -1,0 +1,29 @@
+"""Names of metrics in files: `e_recall@1`; `<evaltype>/e_recall@1` with several evaltypes; after these `<domain>/` or `<protocol>/` where values come one each."""
+
+
+def named(evaltype: str, metric: str, evaltypes: list[str]) -> str:
+    """The metric's name in files: plain with one evaltype, `<evaltype>/<metric>` with several."""
+    return metric if len(evaltypes) == 1 else f"{evaltype}/{metric}"
+
+
+def apart(name: str) -> tuple[str, str]:
+    """What stands before the metric's own name, without its slash, and that name."""
+    above, _, plain = name.rpartition("/")
+    return above, plain
+
+
+def plain(name: str) -> str:
+    """The metric's own name."""
+    return apart(name)[1]
+
+
+def domain_of(name: str) -> str | None:
+    """The domain of a metric that may come one a domain: the part of its name before the metric's own."""
+    return plain(apart(name)[0]) or None
+
+
+def mean_of(name: str) -> str | None:
+    """The name of the mean over domains, where `name` is of one: without the domain; None where it has none."""
+    above, metric = apart(name)
+    evaltype = apart(above)[0]
+    return (f"{evaltype}/{metric}" if evaltype else metric) if above else None
