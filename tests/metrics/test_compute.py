@@ -1,6 +1,5 @@
 """Many metrics in one call: names and variants, types of features and labels, mistakes, ranges; nothing computed twice or for nothing."""
 
-import inspect
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ import torch
 import metrics
 from metrics import _kmeans, _space
 from tests.builders import refused
-from tests.metrics._plain import DISTS, orders, plain, random_space, unit
+from tests.metrics._plain import DISTS, plain, random_space, unit
 from utilities.errors import UnknownName
 
 ILL_FORMED = """
@@ -58,33 +57,6 @@ def test_what_names_say():
     assert metrics.needs_groups("c_recall@1_group_gap") and not metrics.needs_groups("e_recall@1")
     assert not metrics.searches("fnmr@.01") and not metrics.searches("nmi@d3")
     assert metrics.at_prefixes(["nmi", "map_r@d2"], [2, 4]) == ["nmi", "map_r@d2", "nmi@d2", "nmi@d4"]
-
-
-def test_a_new_file_is_a_new_metric(monkeypatch, tmp_path):
-    """One file, nothing else: found, listed, with its variants."""
-    text = """
-        '''Rank of the farthest relevant sample.'''
-        from metrics._metric import RetrievalMetric
-        import numpy as np
-
-        class Metric(RetrievalMetric):
-            '''.'''
-            NAMES = {"last_rank": "rank of the farthest same-class sample"}
-            RANGE = (0, np.inf)
-            HIGHER_IS_BETTER = False
-            def depth(self, relevant, sizes):
-                return np.inf
-            def score(self, hits):
-                return hits.sum(np.where(hits.orders == hits.relevant[hits.queries], hits.ranks, 0))
-    """
-    (tmp_path / "last_rank.py").write_text(inspect.cleandoc(text))
-    monkeypatch.setattr(metrics, "__path__", [*metrics.__path__, str(tmp_path)])
-    monkeypatch.setattr(type(metrics.REGISTRY), "names", lambda self: ["e_recall", "last_rank"])
-    features, labels = random_space(n=30, classes=4)
-    last = [max(rank for rank, j in enumerate(order, 1) if labels[j] == labels[i]) for i, order in orders(features)]
-    assert metrics.compute(["last_rank"], features, labels)["last_rank"] == pytest.approx(np.mean(last))
-    assert [name for name, _ in metrics.listing()] == ["e_recall@k", "last_rank"]
-    metrics.check("c_last_rank_macro")
 
 
 def test_cosine_variants_are_the_plain_ones_on_normalised_features():

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import metrics
-from metrics import _space
 from metrics._search import Limits, Search
 from tests.builders import refused
 from tests.metrics._plain import orders, plain_hierarchical, plain_value, random_levels, unit
@@ -98,19 +97,6 @@ def test_labels_are_names_or_numbers_and_other_metrics_go_by_the_finest():
     both = metrics.compute(["map_r", "nmi", "ndcg", "map_r_macro"], features, labels)
     for finest in (labels[:, 0], labels[:, :1]):
         assert both | metrics.compute(["map_r", "nmi", "map_r_macro"], features, finest) == both
-
-
-def test_without_such_a_metric_levels_cost_nothing_and_with_it_one_pass(monkeypatch):
-    features, labels = random_levels(3, 40)
-    calls = []
-    for owner, name in ((_space, "refuse_unnested"), (_space, "ByLevels"), (Search, "run")):
-        original = getattr(owner, name)
-        monkeypatch.setattr(owner, name, lambda *a, _o=original, _n=name, **k: (calls.append(_n), _o(*a, **k))[1])
-    metrics.compute(["e_recall@1", "map_r"], features, labels)
-    assert calls == ["run"]
-    calls.clear()
-    metrics.compute([*HIERARCHICAL, "e_recall@1", "map_r_level1", "ap_level2"], features, labels)
-    assert calls.count("run") == 1
 
 
 @pytest.mark.parametrize("reranker", [metrics.KReciprocal(6, 3), metrics.AlphaExpansion(5, 1.0)])
