@@ -5,7 +5,9 @@ import torch
 
 import evaluation
 import parameters
-from training.runtime import Runtime
+from evaluation import __main__ as command
+from tests.metrics._plain import plain_value, unit
+from training.runtime import Runtime as runtime
 
 SPLITS = {"train": "evaluation", "val": "validation", "test": "testing"}
 
@@ -64,8 +66,7 @@ class Network(torch.nn.Module):
 
     def expected(self, points, normalize=None):
         x = np.asarray(points, dtype=np.float64) @ self.weight.numpy().T.astype(np.float64)
-        normalize = self.normalizes if normalize is None else normalize
-        return x / np.linalg.norm(x, axis=1, keepdims=True) if normalize else x
+        return unit(x) if (self.normalizes if normalize is None else normalize) else x
 
 
 def options(*more):
@@ -74,15 +75,23 @@ def options(*more):
     )
 
 
-def runtime(opt):
-    return Runtime(opt)
-
-
 def evaluated(splits, *flags, network=None):
     opt = options(*flags)
     network = network or Network()
     scores, embedded = evaluation.evaluate(network, evaluation.loaders(splits, opt), opt, runtime(opt))
     return scores, embedded, network
+
+
+def save(folder, **files):
+    """The paths of .npz files of these arrays, by name."""
+    for name, arrays in files.items():
+        np.savez(folder / f"{name}.npz", **arrays)
+    return [str(folder / f"{name}.npz") for name in files]
+
+
+def measured(folder, *words, names=("e_recall@1", "map_r"), **arrays):
+    """What `python -m evaluation` finds of a file of these arrays."""
+    return command.main([*save(folder, file=arrays), "--evaluation_metrics", *names, *words])
 
 
 def made_splits(seed=0, shared=False, parents=True):
@@ -166,10 +175,8 @@ def by_loops(splits, split, sources, points, parent=None, level=0):
         may.sort(key=lambda found, distances=distances: (distances[found[0]][found[1]], sources.index(found[0]), found[1]))
         orders[row] = may
         right = [name_of(*found) == name_of(split, row) for found in may]
-        recalls.append(float(bool(right) and right[0]))
-        if any(right):
-            count = sum(right)
-            precisions.append(sum(sum(right[: r + 1]) / (r + 1) for r in range(count) if right[r]) / count)
+        recalls.append(plain_value("e_recall@1", right, sum(right), None))
+        precisions += [plain_value("map_r", right, sum(right), None)] if any(right) else []
     return {"e_recall@1": np.mean(recalls), "map_r": np.mean(precisions) if precisions else np.nan}, orders
 
 

@@ -52,22 +52,26 @@ def plain_value(name, relevance, total, size):
     return 1.0 / (relevance.index(True) + 1)
 
 
-def plain_per_query(
-    names, features, labels, reference=None, reference_labels=None, exclude=None, query_sequences=None, reference_sequences=None
-):
-    """Name -> a value for each query, NaN where it is left out."""
+def orders(features, reference=None, exclude=None, query_sequences=None, reference_sequences=None):
+    """Of each query its own row of the reference, -1 for none, and the rows that it may find, nearest first."""
     if reference is None:
-        reference, reference_labels, exclude, reference_sequences = features, labels, range(len(features)), query_sequences
+        reference, exclude, reference_sequences = features, range(len(features)), query_sequences
     exclude = [-1] * len(features) if exclude is None else exclude
     query_sequences, reference_sequences = (
         [-1] * len(x) if g is None else g for x, g in ((features, query_sequences), (reference, reference_sequences))
     )
+    for query, own, group in zip(features, exclude, query_sequences, strict=True):
+        hidden = set() if group in (-1, None, "") else {j for j, other in enumerate(reference_sequences) if other == group}
+        yield own, [j for j in ranked(query, reference, own) if j not in hidden]
+
+
+def plain_per_query(names, features, labels, reference=None, reference_labels=None, **given):
+    """Name -> a value for each query, NaN where it is left out."""
+    reference_labels = labels if reference is None else reference_labels
     values = {name: [] for name in names}
-    for query, label, left_out, group in zip(features, labels, exclude, query_sequences, strict=True):
-        hidden = set() if group in (-1, None, "") else {j for j, other in enumerate(reference_sequences) if other == group} - {left_out}
-        order = [j for j in ranked(query, reference, left_out) if j not in hidden]
+    for label, (own, order) in zip(labels, orders(features, reference, **given), strict=True):
         relevance = [bool(reference_labels[j] == label) for j in order]
-        size = sum(bool(other == label) for j, other in enumerate(reference_labels) if j not in hidden)
+        size = sum(relevance) + bool(own >= 0 and reference_labels[own] == label)
         for name in names:
             values[name].append(plain_value(name, relevance, sum(relevance), size))
     return values
@@ -91,6 +95,12 @@ def assert_retrieval(features, labels, names=tuple(RETRIEVAL), **options):
     assert list(measured) == names
     for name in names:
         assert measured[name] == pytest.approx(expected[name], abs=1e-12), name
+
+
+def unit(features):
+    """Rows at unit length; zeros stay."""
+    lengths = np.linalg.norm(features, axis=1, keepdims=True)
+    return features / np.where(lengths > 0, lengths, 1)
 
 
 def random_space(n=120, d=6, classes=11, seed=0, spread=1.0):

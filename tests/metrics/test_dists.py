@@ -24,20 +24,21 @@ def plain_dists(features, labels):
     return {"dists@intra": intra, "dists@inter": inter, "dists@intra_over_inter": intra / inter}
 
 
-@pytest.mark.parametrize("classes", [1, 3, 40])
-def test_dists(classes):
-    features, labels = random_space(n=60, classes=classes, seed=13)
-    labels[:2] = [classes, classes] if classes > 1 else labels[:2]
-    labels[2] = classes + 1 if classes > 1 else 0  # a singleton
-    for x, y in ((features, labels), (np.eye(3), np.arange(3))):  # the last without a pair
-        assert metrics.compute(DISTS, x, y) == pytest.approx(plain_dists(x, y), abs=1e-12, nan_ok=True)
+def test_dists():
+    cases = [(np.eye(3), np.arange(3))]  # without a pair
+    for classes in (1, 3, 40):
+        features, labels = random_space(n=60, classes=classes, seed=13)
+        labels[2] = classes + 1 if classes > 1 else 0  # a singleton
+        cases.append((features, labels))
+    for features, labels in cases:
+        assert metrics.compute(DISTS, features, labels) == pytest.approx(plain_dists(features, labels), abs=1e-12, nan_ok=True)
 
 
-@pytest.mark.parametrize("size", [2, 60, 1000, 20_000])
-def test_distances_of_identical_points(size):
+@pytest.mark.parametrize("size", [2, 60, 20_000])
+def test_distances_of_identical_and_of_opposite_points(size):
     features = np.repeat(np.random.default_rng(size).standard_normal((1, 33)), size, axis=0)
     measured = metrics.compute(DISTS, features, np.arange(size) % 7 // 4)
     inter = 0.0 if size > 2 else np.nan
     assert measured == pytest.approx({"dists@intra": 0.0, "dists@inter": inter, "dists@intra_over_inter": np.nan}, abs=0, nan_ok=True)
-    opposite = metrics.compute(DISTS, np.random.default_rng(0).standard_normal((1, 5)) * [[1], [1], [-1], [-1]], [0, 0, 1, 1])
+    opposite = metrics.compute(DISTS, features[:1] * [[1], [1], [-1], [-1]], [0, 0, 1, 1])
     assert opposite == {"dists@intra": 0.0, "dists@inter": 2.0, "dists@intra_over_inter": 0.0}

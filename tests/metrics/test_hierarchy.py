@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 import metrics
-from metrics import _space
 from metrics._search import Limits, Search
 from tests.builders import refused
-from tests.metrics._plain import plain_hierarchical, plain_value, random_levels, ranked
-from utilities.errors import UserError
+from tests.metrics._plain import orders, plain_hierarchical, plain_value, random_levels, unit
 
 HIERARCHICAL = ["h_ap", "h_ap_others", "asi", "ndcg"]
 RANKED = ["e_recall@1", "e_recall@4", "ap", "map_r", "map@3", "mAP_c", "mrr", "r_precision"]
@@ -20,44 +18,32 @@ def levels_in_order(levels, n_levels):
     return np.arange(len(levels) + 1.0)[:, None], np.array(labels)
 
 
-def first(names, features, labels, **given):
-    return {name: found[0] for name, found in metrics.per_query(names, metrics.EmbeddingSpace(features, labels, **given)).items()}
-
-
 PIN = {"h_ap": 0.832143, "h_ap_others": 0.758333, "ndcg": 0.785043, "asi": 0.479167, "asi_level0": 0.25, "ap": 0.5, "ap_level0": 0.5, "ap_level1": 0.8875}
 PIN |= {"e_recall@1": 0, "e_recall@1_level1": 1}
 
 
-def test_the_pins_of_the_standard():
-    assert first(list(PIN), *levels_in_order([1, 2, 0, 2, 1], 2)) == pytest.approx(PIN, abs=1e-6)
+@pytest.mark.parametrize(("levels", "pin"), [([1, 2, 0, 2, 1], PIN), ([2, 1, 0], {"h_ap": 1.0, "h_ap_others": 1.0})])
+def test_the_pins_of_the_standard(levels, pin):
+    """Of levels 2 1 0, the query counted, both classes have the relevance 1/2, which counts once. HAPPIER's function gives 2."""
+    found = metrics.per_query(list(pin), metrics.EmbeddingSpace(*levels_in_order(levels, 2)))
+    assert {name: values[0] for name, values in found.items()} == pytest.approx(pin, abs=1e-6)
 
 
-def test_levels_of_the_same_relevance_count_once():
-    """Levels 2 1 0: the query counted, both classes have the relevance 1/2. HAPPIER's function gives 2."""
-    assert first(["h_ap", "h_ap_others"], *levels_in_order([2, 1, 0], 2)) == {"h_ap": 1.0, "h_ap_others": 1.0}
-
-
-def plain_levels(names, features, labels, reference=None, reference_labels=None, exclude=None, query_sequences=None, reference_sequences=None):
+def plain_levels(names, features, labels, reference=None, reference_labels=None, **given):
     """Name -> a value for each query."""
-    if reference is None:
-        reference, reference_labels, exclude, reference_sequences = features, labels, range(len(features)), query_sequences
-    exclude = [-1] * len(features) if exclude is None else exclude
-    query_sequences, reference_sequences = ([-1] * len(x) if g is None else g for x, g in ((features, query_sequences), (reference, reference_sequences)))
+    reference_labels = labels if reference is None else reference_labels
     n_levels, values = labels.shape[1], {name: [] for name in names}
-    for query, label, own, sequence in zip(features, labels, exclude, query_sequences, strict=True):
-        hidden = {j for j, other in enumerate(reference_sequences) if sequence >= 0 and other == sequence}
-        order = [j for j in ranked(query, reference, own) if j not in hidden]
-        levels = [int(sum(a == b for a, b in zip(label, reference_labels[j], strict=True))) for j in order]
-        counts_query = own >= 0
+    for label, (own, order) in zip(labels, orders(features, reference, **given), strict=True):
+        levels = [int((label == reference_labels[j]).sum()) for j in order]
         for name in names:
             base, _, column = name.partition("_level")
-            if base in HIERARCHICAL and not column:
-                value = plain_hierarchical(base, levels, n_levels, counts_query)
+            relevant = [level >= n_levels - int(column or 0) for level in levels]
+            if base not in HIERARCHICAL:
+                value = plain_value(base, relevant, sum(relevant), sum(relevant) + (own >= 0))
+            elif column:
+                value = plain_hierarchical(base, list(map(int, relevant)), 1, own >= 0)
             else:
-                relevant = [level >= n_levels - int(column or 0) for level in levels]
-                size = sum(relevant) + counts_query
-                in_one = base in HIERARCHICAL
-                value = plain_hierarchical(base, list(map(int, relevant)), 1, counts_query) if in_one else plain_value(base, relevant, sum(relevant), size)
+                value = plain_hierarchical(base, levels, n_levels, own >= 0)
             values[name].append(value)
     return values
 
@@ -72,15 +58,11 @@ def assert_as_plain(features, labels, limits=None, **given):
     return found
 
 
-@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("limits", [Limits(), Limits(rows=8, columns=16, sample=9, pairs=2), Limits(rows=4, columns=8, sample=5, kept=40)])
-def test_random_levels_among_themselves(seed, limits):
-    assert_as_plain(*random_levels(seed, 60, n_levels=2 + seed % 3), limits=limits)
-
-
-@pytest.mark.parametrize("limits", [Limits(), Limits(rows=8, columns=16, sample=9)])
-def test_random_levels_in_a_gallery(limits):
-    """Queries without their class, without any relative; some are in the gallery, some have a sequence there."""
+def test_random_levels_by_loops(limits):
+    """In a gallery: queries without their class, without any relative; some are in the gallery, some have a sequence there."""
+    for n_levels in (2, 3, 4):
+        assert_as_plain(*random_levels(n_levels, 60, n_levels), limits=limits)
     features, labels = random_levels(7, 90)
     labels[3] = [90, 91, 92]
     labels[4, 0] = 93
@@ -97,14 +79,11 @@ def test_means_macro_cosine_and_queries_left_out():
     features, labels = random_levels(1, 50)
     labels[0] = [90, 91, 92]
     plain = plain_levels(["ap_level1", "e_recall@1_level1", "h_ap"], features, labels)
-    names = [*plain, "ap_level1_macro", "c_h_ap", "c_recall@1_level1"]
-    found = metrics.compute(names, features, labels)
+    found = metrics.compute([*plain, "ap_level1_macro", "c_h_ap", "c_recall@1_level1"], features, labels)
     by_class = [np.nanmean([plain["ap_level1"][i] for i in np.flatnonzero(labels[:, 1] == name)]) for name in set(labels[1:, 1])]
+    units = metrics.compute(["h_ap", "e_recall@1_level1"], unit(features), labels)
     expected = {**{name: np.nanmean(values) for name, values in plain.items()}, "ap_level1_macro": np.nanmean(by_class)}
-    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12)
-    lengths = np.linalg.norm(features, axis=1, keepdims=True)
-    units = metrics.compute(["h_ap", "e_recall@1_level1"], features / np.where(lengths > 0, lengths, 1), labels)
-    assert [found["c_h_ap"], found["c_recall@1_level1"]] == pytest.approx(list(units.values()), abs=1e-12)
+    assert found == pytest.approx({**expected, "c_h_ap": units["h_ap"], "c_recall@1_level1": units["e_recall@1_level1"]}, abs=1e-12)
     skipping = metrics.compute(["e_recall@1_level1"], features, labels, skip_unmatched=True)
     assert skipping["e_recall@1_level1"] == pytest.approx(np.mean(plain["e_recall@1_level1"][1:]))
 
@@ -113,24 +92,11 @@ def test_labels_are_names_or_numbers_and_other_metrics_go_by_the_finest():
     features, labels = random_levels(2, 40)
     names = np.char.add("c", labels.astype(str))
     expected = metrics.compute(["h_ap", "map_r_level2"], features, labels)
-    assert metrics.compute(["h_ap", "map_r_level2"], features, names) == expected
-    assert metrics.compute(["h_ap", "map_r_level2"], features, names.astype(object)) == expected
+    for other in (names, names.astype(object)):
+        assert metrics.compute(["h_ap", "map_r_level2"], features, other) == expected
     both = metrics.compute(["map_r", "nmi", "ndcg", "map_r_macro"], features, labels)
-    assert both | metrics.compute(["map_r", "nmi", "map_r_macro"], features, labels[:, 0]) == both
-    assert metrics.compute(["map_r", "nmi"], features, labels[:, :1]) == metrics.compute(["map_r", "nmi"], features, labels)
-
-
-def test_without_such_a_metric_levels_cost_nothing_and_with_it_one_pass(monkeypatch):
-    features, labels = random_levels(3, 40)
-    calls = []
-    for owner, name in ((_space, "refuse_unnested"), (_space, "ByLevels"), (Search, "run")):
-        original = getattr(owner, name)
-        monkeypatch.setattr(owner, name, lambda *a, _o=original, _n=name, **k: (calls.append(_n), _o(*a, **k))[1])
-    metrics.compute(["e_recall@1", "map_r"], features, labels)
-    assert calls == ["run"]
-    calls.clear()
-    metrics.compute([*HIERARCHICAL, "e_recall@1", "map_r_level1", "ap_level2"], features, labels)
-    assert calls.count("run") == 1
+    for finest in (labels[:, 0], labels[:, :1]):
+        assert both | metrics.compute(["map_r", "nmi", "map_r_macro"], features, finest) == both
 
 
 @pytest.mark.parametrize("reranker", [metrics.KReciprocal(6, 3), metrics.AlphaExpansion(5, 1.0)])
@@ -139,41 +105,34 @@ def test_lists_that_are_ranked_anew(reranker):
     features += np.random.default_rng(0).standard_normal(features.shape) / 9
     space = metrics.EmbeddingSpace(features, labels)
     space.search = reranker.search(space)
-    lists, found = space.neighbours(59), metrics.per_query(HIERARCHICAL, space)
+    lists, expected = space.neighbours(59), {name: [] for name in HIERARCHICAL}
     assert (lists != metrics.EmbeddingSpace(features, labels).neighbours(59)).any()
     for i, order in enumerate(lists):
-        levels = [int((labels[i] == labels[j]).sum()) for j in order]
         for name in HIERARCHICAL:
-            np.testing.assert_allclose(found[name][i], plain_hierarchical(name, levels, 3, True), atol=1e-12)
-    assert metrics.compute(HIERARCHICAL, features, labels, rerank=reranker) == pytest.approx({name: np.nanmean(values) for name, values in found.items()})
+            expected[name].append(plain_hierarchical(name, [int((labels[i] == labels[j]).sum()) for j in order], 3, True))
+    expected = {name: np.nanmean(values) for name, values in expected.items()}
+    assert metrics.compute(HIERARCHICAL, features, labels, rerank=reranker) == pytest.approx(expected, abs=1e-12)
 
 
 NESTED = np.array([[0, 0], [1, 0], [2, 1], [2, 1]])
-BAD = {
-    "nest": (["h_ap"], np.array([[0, 0], [0, 1], [2, 1], [2, 1]]), "labels: levels do not nest: 0 of level 0 is in 0 and 1 of level 1"),
-    "nan": (["h_ap"], np.where(NESTED == 1, np.nan, NESTED), "labels hold NaN in 3 of 4 rows"),
-    "missing": (["h_ap"], np.where([[False, True]] * 4, -1, NESTED), "labels: 0 has no class of level 1"),
-    "no name": (["asi"], np.where([[False, True]] * 4, "", NESTED.astype(str)), "labels: 0 has no class of level 1"),
-    "one level": (["map_r", "h_ap"], NESTED[:, 0], "metric 'h_ap' compares levels of classes, and labels have a single level"),
-    "one column": (["ndcg"], NESTED[:, :1], "metric 'ndcg' compares levels"),
-    "too high": (["map_r_level2"], NESTED, "metric 'map_r_level2' compares levels of classes, and labels have the levels 0 to 1"),
-    "shape": (["h_ap"], NESTED.T, "labels have shape (2, 4): (4,) is expected, one for each row of features, or (4, L)"),
-    "no level": (["nmi_level1"], NESTED, "metric 'nmi_level1' is not by one level, ask for 'nmi'"),
-    "h_ap of one": (["h_ap_level1"], NESTED, "metric 'h_ap_level1' is not by one level, ask for 'h_ap'"),
-}
+BAD = [
+    ("h_ap", [np.array([[0, 0], [0, 1], [2, 1], [2, 1]])], "labels: levels do not nest: 0 of level 0 is in 0 and 1 of level 1"),
+    ("h_ap", [np.where(NESTED == 1, np.nan, NESTED)], "labels hold NaN in 3 of 4 rows"),
+    ("h_ap", [np.where([[False, True]] * 4, -1, NESTED)], "labels: 0 has no class of level 1"),
+    ("asi", [np.where([[False, True]] * 4, "", NESTED.astype(str))], "labels: 0 has no class of level 1"),
+    ("h_ap", [NESTED[:, 0]], "metric 'h_ap' compares levels of classes, and labels have a single level"),
+    ("ndcg", [NESTED[:, :1]], "metric 'ndcg' compares levels"),
+    ("map_r_level2", [NESTED], "metric 'map_r_level2' compares levels of classes, and labels have the levels 0 to 1"),
+    ("h_ap", [NESTED.T], "labels have shape (2, 4): (4,) is expected, one for each row of features, or (4, L)"),
+    ("h_ap_level1", [NESTED], "metric 'h_ap_level1' is not by one level, ask for 'h_ap'"),
+    ("h_ap", [NESTED, np.eye(4), NESTED[:, 0]], "both need the same levels"),
+    ("h_ap", [NESTED, np.eye(4)[:1], [[0, 5]]], "levels do not nest: 0 of level 0 is in 0 and 5 of level 1"),
+]
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_what_cannot_be_levels_is_one_line(case):
-    names, labels, message = BAD[case]
-    with refused(None, message):
-        metrics.compute(names, np.eye(4), labels)
-
-
-def test_levels_of_both_sides_agree_and_lists_have_none():
-    with pytest.raises(UserError, match="both need the same levels"):
-        metrics.compute(["h_ap"], np.eye(4), NESTED, np.eye(4), NESTED[:, 0])
-    with pytest.raises(UserError, match="levels do not nest: 0 of level 0 is in 0 and 5 of level 1"):
-        metrics.compute(["h_ap"], np.eye(4), NESTED, np.eye(4)[:1], [[0, 5]])
-    with pytest.raises(UserError, match="lists have a single level"):
+def test_what_cannot_be_levels_is_one_line():
+    for name, given, message in BAD:
+        with refused(None, message):
+            metrics.compute(["map_r", name], np.eye(4), *given)
+    with refused("lists have a single level"):
         metrics.compute(["h_ap"], np.eye(4), NESTED, lists=metrics.Lists.of([[1], [0], [3], [2]]))

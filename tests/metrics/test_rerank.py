@@ -6,7 +6,7 @@ import pytest
 import metrics
 from metrics import AlphaExpansion, KReciprocal, _rerank
 from metrics._search import Need
-from tests.metrics._plain import ranked, values_of
+from tests.metrics._plain import ranked, unit, values_of
 from tests.utilities.test_hyperbolic import moebius_distance
 from utilities.hyperbolic import Ball
 
@@ -62,13 +62,9 @@ def dense(distances, k1, k2, weight):
     return final
 
 
-def lists_by(final, left_out, first=0):
-    """Of each query its reference in order; equal final distances by index. `first`: the node of the first of the reference."""
-    found = []
-    for row, own in zip(final, left_out, strict=True):
-        order = sorted((round(value, 12), j) for j, value in enumerate(row[first:]))
-        found.append([j for _, j in order if j != own])
-    return found
+def lists_by(final, hides):
+    """Of each query its reference in order; equal final distances by index. `hides(query, j)`: whether the query does not find j."""
+    return [[j for _, j in sorted((round(value, 11), j) for j, value in enumerate(row)) if not hides(i, j)] for i, row in enumerate(final)]
 
 
 def check(found, queries, of_queries, rerank, **given):
@@ -79,33 +75,19 @@ def check(found, queries, of_queries, rerank, **given):
 
 
 BALLS = pytest.mark.parametrize("ball", [None, Ball(0.3, 2.3)], ids=["euclidean", "hyperbolic"])
-K_RECIPROCAL = [(20, 6, 0.3), (5, 1, 0.3), (6, 3, 0.0), (7, 2, 1.0), (100, 6, 0.3), (1, 1, 0.5), (2, 6, 0.3)]
 
 
-@pytest.mark.parametrize(("k1", "k2", "weight"), K_RECIPROCAL)
 @BALLS
-def test_a_set_in_itself(k1, k2, weight, ball):
+def test_a_set_in_itself(ball):
     x, labels = points(50)
-    found = lists_by(dense(distances_of(x, ball), k1, k2, weight), range(50))
-    rerank = KReciprocal(k1, k2, weight)
-    check(found, x, labels, rerank, ball=ball)
-    measured = metrics.compute(NAMES, x, labels, ball=ball, rerank=rerank)
-    assert measured == pytest.approx(values_of(NAMES, found, labels, labels), abs=1e-12)
-    if weight < 1 and k1 > 1:
-        assert measured != metrics.compute(NAMES, x, labels, ball=ball)
-
-
-def test_a_query_finds_nothing_of_its_own_sequence():
-    """The sequence's samples are nodes all the same."""
-    x, labels = points(30, seed=11, copies=False)
-    sequences = np.arange(30) // 4
-    space = metrics.EmbeddingSpace(x, labels, query_sequences=sequences)
-    found = KReciprocal(6, 3).search(space).run([Need(np.full(30, 20), "every")])
-    final = dense(distances_of(x), 6, 3, 0.3)
-    for block in found:
-        for query, row in zip(block.rows, block.columns, strict=True):
-            order = sorted((round(final[query, j], 12), j) for j in range(30) if sequences[j] != sequences[query])
-            assert row.tolist() == [j for _, j in order][:20]
+    distances, plain = distances_of(x, ball), metrics.compute(NAMES, x, labels, ball=ball)
+    for k1, k2, weight in [(20, 6, 0.3), (5, 1, 0.3), (6, 3, 0.0), (7, 2, 1.0), (100, 6, 0.3), (1, 1, 0.5), (2, 6, 0.3)]:
+        found = lists_by(dense(distances, k1, k2, weight), lambda i, j: i == j)
+        rerank = KReciprocal(k1, k2, weight)
+        check(found, x, labels, rerank, ball=ball)
+        measured = metrics.compute(NAMES, x, labels, ball=ball, rerank=rerank)
+        assert measured == pytest.approx(values_of(NAMES, found, labels, labels), abs=1e-12)
+        assert (measured != plain) == (weight < 1 and k1 > 1)
 
 
 @BALLS
@@ -114,35 +96,36 @@ def test_queries_and_a_gallery_apart(n_queries, ball):
     """Nodes are both; a query finds the gallery alone."""
     x, labels = points(45, seed=2, copies=False)
     x[n_queries] = x[0]  # a sample of the gallery equals a query
-    queries, gallery = x[:n_queries], x[n_queries:]
     order = np.r_[n_queries:45, :n_queries]  # ours has the gallery first: where distances tie, the order of the nodes counts
     final = dense(distances_of(x[order], ball), 8, 4, 0.3)[45 - n_queries :, : 45 - n_queries]
-    found = lists_by(final, [-1] * n_queries)
-    given = {"reference": gallery, "reference_labels": labels[n_queries:]}
-    check(found, queries, labels[:n_queries], KReciprocal(8, 4), ball=ball, **given)
+    given = {"reference": x[n_queries:], "reference_labels": labels[n_queries:]}
+    check(lists_by(final, lambda i, j: False), x[:n_queries], labels[:n_queries], KReciprocal(8, 4), ball=ball, **given)
 
 
-def test_queries_some_of_which_are_in_the_reference():
+def test_queries_that_are_in_the_reference_or_of_a_sequence():
+    """A sequence's samples are nodes all the same."""
     x, labels = points(40, seed=3, copies=False)
-    reference, queries = x[:30], np.concatenate([x[25:30], x[30:]])
     exclude = np.array([25, 26, 27, 28, 29] + [-1] * 10)
-    final = dense(distances_of(x), 6, 3, 0.3)[25:, :30]
-    found = lists_by(final, exclude)
-    given = {"reference": reference, "reference_labels": labels[:30], "exclude": exclude}
-    check(found, queries, labels[25:], KReciprocal(6, 3), **given)
+    final, given = dense(distances_of(x), 6, 3, 0.3), {"reference": x[:30], "reference_labels": labels[:30], "exclude": exclude}
+    check(lists_by(final[25:, :30], lambda i, j: exclude[i] == j), x[25:], labels[25:], KReciprocal(6, 3), **given)
+    sequences = np.arange(40) // 4
+    space = metrics.EmbeddingSpace(x, labels, query_sequences=sequences)
+    expected = lists_by(final, lambda i, j: sequences[i] == sequences[j])
+    for block in KReciprocal(6, 3).search(space).run([Need(np.full(40, 20), "every")]):
+        for query, row in zip(block.rows, block.columns, strict=True):
+            assert row.tolist() == expected[query][:20]
 
 
 def test_metrics_on_unit_vectors_are_re_ranked_by_their_own_distances_and_others_are_untouched():
     x, labels = points(40, seed=4)
-    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
-    near = 1e-4 * points(40, seed=10, copies=False)[0] + 100
     others = ["nmi", "f1", "dists@intra", "rho_spectrum@1"]
     for rerank in (KReciprocal(6, 3), AlphaExpansion(5)):
         both = metrics.compute(["c_map_r", "map_r", "c_recall@1"], x, labels, rerank=rerank)
-        alone = metrics.compute(["map_r", "e_recall@1"], unit, labels, rerank=rerank)
+        alone = metrics.compute(["map_r", "e_recall@1"], unit(x), labels, rerank=rerank)
         assert both["c_map_r"] == pytest.approx(alone["map_r"]) and both["c_recall@1"] == pytest.approx(alone["e_recall@1"])
         assert both["map_r"] == pytest.approx(metrics.compute("map_r", x, labels, rerank=rerank)["map_r"])
         assert metrics.compute(others, x, labels, rerank=rerank) == metrics.compute(others, x, labels)
+    near = 1e-4 * points(40, seed=10, copies=False)[0] + 100
     far, moved = (metrics.compute(NAMES, place, labels, rerank=KReciprocal(6, 3)) for place in (near, near - 100))
     assert far == moved
 
@@ -157,16 +140,14 @@ def test_little_memory_changes_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize("rerank", [KReciprocal(), AlphaExpansion()])
-@pytest.mark.parametrize("ball", [None, Ball(0.1, 2.3), Ball(0, 2.3)])
-def test_degenerate_spaces(rerank, ball):
+def test_degenerate_spaces(rerank):
     line = np.random.default_rng(0).normal(size=(12, 1))
     spaces = [(np.zeros((1, 3)), [0]), (np.zeros((2, 3)), [0, 0]), (np.ones((9, 3)), [0, 0, 0, 1, 1, 1, 2, 3, 4]), (np.eye(3), [0, 1, 2])]
-    for x, labels in [*spaces, (line, [0] * 12)]:
-        values = metrics.compute(["e_recall@1", "map_r", "mAP", "mrr"], x, np.array(labels), ball=ball, rerank=rerank)
-        assert all(0 <= value <= 1 for value in values.values())
-    same = metrics.space_of(ball, np.ones((9, 3)), np.arange(9))
-    same.search = rerank.search(same)
-    assert same.neighbours(8).tolist() == [[j for j in range(9) if j != i] for i in range(9)]
+    for ball in (None, Ball(0.1, 2.3), Ball(0, 2.3)):
+        for x, labels in [*spaces, (line, [0] * 12)]:
+            values = metrics.compute(["e_recall@1", "map_r", "mAP", "mrr"], x, np.array(labels), ball=ball, rerank=rerank)
+            assert all(0 <= value <= 1 for value in values.values())
+        check([[j for j in range(9) if j != i] for i in range(9)], np.ones((9, 3)), np.arange(9), rerank, ball=ball)
 
 
 def expanded(query, reference, found, n, alpha):
@@ -183,57 +164,34 @@ def expanded(query, reference, found, n, alpha):
 def test_alpha_query_expansion(n, alpha, separate):
     x, labels = points(48, seed=6, copies=False)
     queries, reference = (x[:12], x[12:]) if separate else (x, x)
-    of_queries, of_reference = (labels[:12], labels[12:]) if separate else (labels, labels)
-    given = {"reference": reference, "reference_labels": of_reference} if separate else {}
+    given = {"reference": reference, "reference_labels": labels[12:]} if separate else {}
     left_out = [-1] * 12 if separate else range(48)
     new = [expanded(q, reference, ranked(q, reference, own), n, alpha) for q, own in zip(queries, left_out, strict=True)]
     found = [ranked(q, reference, own) for q, own in zip(new, left_out, strict=True)]
-    check(found, queries, of_queries, AlphaExpansion(n, alpha), **given)
-
-
-def test_alpha_query_expansion_on_unit_vectors_is_that_of_inner_products():
-    """With unit vectors the length of an expanded query does not matter: the order is that of inner products, as in the paper."""
-    x, labels = points(40, seed=7, copies=False)
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
-    space = metrics.EmbeddingSpace(x, labels)
-    space.search = AlphaExpansion(5, 3.0).search(space)
-    found = space.neighbours(39)
-    for i in range(40):
-        similarities = x @ x[i]
-        similarities[i] = -np.inf
-        nearest = np.argsort(-similarities)[:5]
-        query = x[i] + (np.maximum(similarities[nearest], 0) ** 3) @ x[nearest]
-        again = x @ (query / np.linalg.norm(query))
-        again[i] = -np.inf
-        assert found[i].tolist() == np.argsort(-again)[:39].tolist()
+    check(found, queries, labels[: len(queries)], AlphaExpansion(n, alpha), **given)
 
 
 def test_alpha_query_expansion_of_one_query_by_hand():
     """(1, 0) + .8^3 (.8, .6) + .6^3 (.6, .8), at unit length."""
     space = metrics.EmbeddingSpace([[1.0, 0.0]], [0], [[0.8, 0.6], [0.6, 0.8]], [0, 0])
-    found = AlphaExpansion(2, 3.0).search(space).space.features[0]
-    np.testing.assert_allclose(found / np.linalg.norm(found), [0.954656, 0.297710], atol=1e-6)
+    np.testing.assert_allclose(unit(AlphaExpansion(2, 3.0).search(space).space.features), [[0.954656, 0.297710]], atol=1e-6)
 
 
 def test_alpha_query_expansion_in_the_ball_expands_tangent_vectors():
     x, labels = points(30, seed=8, copies=False)
     ball = Ball(0.3, 2.3)
-    distances = distances_of(x, ball)
-    new = [expanded(x[i], x, [j for _, j in sorted((distances[i, j], j) for j in range(30)) if j != i], 4, 3.0) for i in range(30)]
-    found = []
-    for i, query in enumerate(new):
-        order = sorted((round(moebius_distance(query.tolist(), x[j].tolist(), ball.c, ball.clip_r), 11), j) for j in range(30))
-        found.append([j for _, j in order if j != i])
-    check(found, x, labels, AlphaExpansion(4), ball=ball)
+    near = lists_by(distances_of(x, ball), lambda i, j: i == j)
+    new = [expanded(x[i], x, near[i], 4, 3.0) for i in range(30)]
+    final = [[moebius_distance(query.tolist(), other, ball.c, ball.clip_r) for other in x.tolist()] for query in new]
+    check(lists_by(final, lambda i, j: i == j), x, labels, AlphaExpansion(4), ball=ball)
 
 
 @pytest.mark.long
 def test_thousands_of_queries_against_matrices():
     """3,000 nodes, against matrix operations on the dense encodings."""
     x, labels = points(3000, seed=9, d=16, copies=False)
-    rerank = KReciprocal()
     space = metrics.EmbeddingSpace(x, labels)
-    reranked = rerank.search(space)
+    reranked = KReciprocal().search(space)
     encodings = reranked.encodings.toarray()
     squared = ((x[:, None, :] - x[None, :50, :]) ** 2).sum(2).T  # of the first 50 queries
     largest = reranked.farthest[:50, None]

@@ -9,16 +9,6 @@ from runs.records import Row
 from runs.records.local import LongFile
 
 
-@pytest.fixture
-def figures(monkeypatch):
-    """Every figure that is saved, by the stem of its file."""
-    from matplotlib.figure import Figure
-
-    saved, original = {}, Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda self, path, **k: (saved.update({path.stem: self}), original(self, path, **k))[1])
-    return saved
-
-
 def made_run(folder, epochs=(-1, 0, 1, 2, 3), metrics=("e_recall@1", "e_recall@2", "e_recall@10")):
     folder.mkdir(parents=True)
     sink = LongFile(folder)
@@ -29,41 +19,33 @@ def made_run(folder, epochs=(-1, 0, 1, 2, 3), metrics=("e_recall@1", "e_recall@2
     return folder
 
 
-def points(line):
-    return list(zip(line.get_xdata(), line.get_ydata(), strict=True))
-
-
 def test_curves_are_those_of_the_file(tmp_path, figures):
     assert curves.draw_curves(made_run(tmp_path / "Group_s1")) == [tmp_path / "Group_s1" / "Progression_Plots" / "e_recall.svg"]
     figure = figures["e_recall"]
     assert figure.get_suptitle() == "Group_s1"
     assert [axis.get_title() for axis in figure.axes] == ["e_recall@1", "e_recall@2", "e_recall@10"], "by number, not by letters"
-    lines = {line.get_label(): line for line in figure.axes[0].lines}
+    drawn = figure.axes[0].lines
+    lines = {line.get_label(): line for line in drawn}
     for number, split in enumerate(("train", "val", "test")):
-        value = [round(0.1 * epoch + 0.03 * number, 9) for epoch in (1, 2, 3)]
-        assert [(x, round(y, 9)) for x, y in points(lines[split])] == list(zip((1, 2, 3), value, strict=True))
+        assert lines[split].get_xdata().tolist() == [1, 2, 3]
+        assert lines[split].get_ydata().tolist() == pytest.approx([0.1 * epoch + 0.03 * number for epoch in (1, 2, 3)])
         assert lines[split].get_color() == text.SPLIT_COLOURS[split]
-    hollow = [line for line in figure.axes[0].lines if line.get_label() in ("untrained", "bare backbone")]
-    assert len(hollow) == 6 and {line.get_markerfacecolor() for line in hollow} == {"none"}
-    assert {line.get_xdata()[0] for line in hollow} == {-1, 0}
+    hollow = [line for line in drawn if line.get_label() in ("untrained", "bare backbone")]
+    assert len(hollow) == 6 and {(line.get_markerfacecolor(), line.get_xdata()[0]) for line in hollow} == {("none", -1), ("none", 0)}
     (legend,) = figure.legends
     assert [name.get_text() for name in legend.get_texts()] == ["train", "val", "test", "bare backbone", "untrained", "selected epoch, 2"]
-    diamonds = [line for line in figure.axes[0].lines if line.get_marker() == "D"]
-    assert [points(line)[0][0] for line in diamonds] == [2] * 3
-
-
-def test_a_fold_bears_the_name_of_its_cross_validation(tmp_path, figures):
+    assert [line.get_xdata()[0] for line in drawn if line.get_marker() == "D"] == [2] * 3
     curves.draw_curves(made_run(tmp_path / "Cross_s1" / "fold_2", epochs=(1,)))
     assert figures["e_recall"].get_suptitle() == "Cross_s1/fold_2"
     assert "untrained" not in [text.get_text() for text in figures["e_recall"].legends[0].get_texts()]
 
 
-@pytest.mark.parametrize("summary", [None, "", "[]", '{"selected": null}', '{"selected": {"epoch": null}}'])
-def test_without_a_selected_epoch_none_is_marked(tmp_path, figures, summary):
+def test_without_a_selected_epoch_none_is_marked(tmp_path, figures):
     folder = made_run(tmp_path / "Run")
-    (folder / "summary.json").unlink() if summary is None else (folder / "summary.json").write_text(summary)
-    curves.draw_curves(folder)
-    assert not any("selected" in line.get_label() for line in figures["e_recall"].axes[0].lines)
+    for summary in ("", "[]", '{"selected": null}', '{"selected": {"epoch": null}}', None):
+        (folder / "summary.json").unlink() if summary is None else (folder / "summary.json").write_text(summary)
+        curves.draw_curves(folder)
+        assert not any("selected" in line.get_label() for line in figures["e_recall"].axes[0].lines), summary
 
 
 def test_names_and_legend_stay_inside_and_apart(tmp_path, figures):
@@ -74,10 +56,8 @@ def test_names_and_legend_stay_inside_and_apart(tmp_path, figures):
     for figure in figures.values():
         renderer = figure._get_renderer()
         width, height = figure.bbox.size
-        boxes = [
-            text.get_window_extent(renderer) for text in [figure._suptitle, *(axis.title for axis in figure.axes if axis.get_visible())]
-        ]
-        boxes.append(figure.legends[0].get_window_extent(renderer))
+        shown = [figure._suptitle, *(axis.title for axis in figure.axes if axis.get_visible()), figure.legends[0]]
+        boxes = [one.get_window_extent(renderer) for one in shown]
         assert all(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height for box in boxes)
         assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
 
