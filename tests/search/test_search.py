@@ -46,8 +46,7 @@ def value_of(folder):
     return json.loads((folder / "summary.json").read_text())["selected"]["values"]["val"]["map_r"]
 
 
-@pytest.fixture
-def trained(monkeypatch):
+def without_training(patch):
     """In place of training: a summary whose value the flags decide, at once; no plots. Lists the runs, as (savename, --resume, --lr)."""
     runs = []
 
@@ -60,9 +59,14 @@ def trained(monkeypatch):
             json.dumps({"selected": {"values": {split: {"map_r": value} for split in opt.splits_to_eval}}})
         )
 
-    monkeypatch.setattr(main, "main", train)
-    monkeypatch.setattr(report, "draw", lambda *_: [])
+    patch.setattr(main, "main", train)
+    patch.setattr(report, "draw", lambda *_: [])
     return runs
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    return without_training(monkeypatch)
 
 
 def test_a_search_leaves_everything(folder_data, tmp_path):
