@@ -130,7 +130,7 @@ class RunFolder:
         except FileNotFoundError:
             rows = [[]] * 4
         except (OSError, ValueError, csv.Error) as error:
-            raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:160]}") from error
+            raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:160]}. --resume sets it aside") from error
         return pd.DataFrame(dict(zip(LongFile.FIELDS, rows, strict=True)))
 
     def network(self, which: str = "best", evaltypes: list[str] | None = None):
@@ -196,7 +196,7 @@ def read_parameters(folder: Path | str, keys: tuple[str, ...] = ("dataset", "los
 
 def read_yaml(path: Path, keys: dict | None = None):
     """The content of a YAML file. Raises UserError where it cannot be read, is no YAML, or lacks one of the `keys`."""
-    return damage.load(path, lambda path: load_yaml(path.read_text(encoding="utf-8")), keys)
+    return damage.load(path, lambda path: load_yaml(path.read_text(encoding="utf-8")), keys, "Put a copy of it back")
 
 
 def _json(path: Path):

@@ -113,18 +113,6 @@ def test_what_is_no_problem_of_a_run(tmp_path):
         assert any("environment.yaml cannot be read (" in note for note in group.runs[0].notes) == (text != "3: 4"), text
 
 
-def test_the_page_shows_and_links_what_was_left_out(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    make_run(tmp_path / "runs", seed=0)
-    make_run(tmp_path / "runs", seed=1, found=curve(0.4))
-    out = evaluated(Path(), out="deep/out").resolve()
-    page = (out / "index.html").read_text()
-    links = [link for link in re.findall(r'href="([^"#]+)"', page) if "_s1" in link]
-    assert len(links) == 2 and all((out / link).is_dir() for link in links)
-    assert "1 of 2" in page and "short: 1 of 6 epochs" in page
-    assert f"| {NAME}_s1 |" in (out / "left_out.md").read_text()
-
-
 def test_differing_flags_and_seeds_that_occur_twice_are_never_averaged(tmp_path):
     for seed in range(3):
         make_run(tmp_path, seed=seed, lr=1e-4 if seed == 2 else 1e-5, kernels=seed, save_path=f"/x/{seed}", gpu=[seed])
@@ -227,22 +215,6 @@ def test_the_command_line_ends_with_one_line_and_needs_no_wandb(tmp_path):
         assert told.returncode == status, told.stderr
         assert status == 0 or (len(told.stderr.strip().splitlines()) == 1 and told.stderr.startswith("Result_Evaluations.py: error: "))
     assert (tmp_path / "out" / "index.html").exists()
-
-
-def test_each_data_set_shows_what_it_recorded(tmp_path):
-    for seed in (0, 1):
-        for group, dataset, k in (("A", "cub200", 2), ("B", "online_products", 10)):
-            found = rows(0.5, 2, seed, metrics=("e_recall@1", f"e_recall@{k}"), training=())
-            make_run(tmp_path / "runs", group, seed, found=found, epochs=2, dataset=dataset)
-    out = evaluated(tmp_path, "--ddof", 0)
-    heads = {name: (out / f"{name}_selected.csv").read_text().splitlines()[0] for name in ("cub200", "online_products", "shared")}
-    assert "R@2 [%]" in heads["cub200"] and "R@10" not in heads["cub200"] and "R@10 [%]" in heads["online_products"]
-    assert "cub200 R@2 [%]" in heads["shared"] and "online_products R@10 [%]" in heads["shared"]
-    assert "(ddof 0)" in (out / "cub200_selected.md").read_text()
-    out = evaluated(tmp_path, "--metrics", "e_recall@10", out="asked")
-    assert "no numbers on cub200: none of the runs there (2) recorded e_recall@10" in (out / "index.html").read_text()
-    assert (out / "cub200_selected.csv").read_text().startswith("group,seeds,epoch,")
-    assert "R@10 [%]" in (out / "online_products_selected.csv").read_text()
 
 
 def test_what_differs_between_groups_is_marked(tmp_path):
@@ -372,82 +344,72 @@ def test_twins_differ_in_the_miner_alone(tmp_path):
     assert tables.regularised(found[:1], [R1], 1) is None
 
 
-@pytest.mark.parametrize(("recorded", "note"), [
-    (None, "recorded a metric that rates an embedding space"), (curve(0.5, split="train", metric="loss"), "recorded a metric that rates an embedding space"),
-    (curve(0.5), "counts"),
-])  # fmt: skip
-def test_a_data_set_without_numbers_is_shown_as_such_beside_the_others(tmp_path, capsys, recorded, note):
-    make_runs(tmp_path / "runs", "A", epochs=4)
-    make_runs(tmp_path / "runs", "B", found=recorded or [], epochs=4, dataset="cars196")
-    if recorded is None:
-        for path in (tmp_path / "runs" / "cars196").rglob("metrics.csv"):
-            path.unlink()
-    out = evaluated(tmp_path)
-    page, note = (out / "index.html").read_text(), f"no numbers on cars196: none of the runs there (2) {note}"
-    assert f"note: {note}" in capsys.readouterr().out and note in page and "part-cars196" in page
+def test_each_data_set_shows_what_it_recorded_or_that_there_is_nothing(tmp_path, capsys):
+    root = tmp_path / "runs"
+    for seed in (0, 1):
+        for group, dataset, k in (("A", "cub200", 2), ("B", "online_products", 10)):
+            make_run(root, group, seed, found=rows(0.5, 2, seed, metrics=("e_recall@1", f"e_recall@{k}"), training=()), epochs=2, dataset=dataset)
+        make_run(root, "C", seed, found=curve(0.5, *[0.5] * (1 - seed), metric="map_r"), epochs=2, dataset="inshop", storage_metrics=["map_r"])
+        make_run(root, "D", seed, found=curve(0.5), epochs=2, dataset="cars196")  # short
+        make_run(root, "E", seed, found=curve(0.5, split="train", metric="loss"), epochs=2, dataset="glyphs")
+    out = evaluated(tmp_path, "--ddof", 0)
+    said, page = capsys.readouterr().out, (out / "index.html").read_text()
+    heads = {name: (out / f"{name}_selected.csv").read_text().splitlines()[0] for name in ("cub200", "online_products", "shared")}
+    assert "R@2 [%]" in heads["cub200"] and "R@10" not in heads["cub200"] and "R@10 [%]" in heads["online_products"]
+    assert "cub200 R@2 [%]" in heads["shared"] and "online_products R@10 [%]" in heads["shared"]
+    assert "(ddof 0)" in (out / "cub200_selected.md").read_text()
+    bare = "no numbers on glyphs: none of the runs there (2) recorded a metric that rates an embedding space (name what to show with --metrics)"
+    for note in (bare, "no numbers on cars196: none of the runs there (2) counts"):
+        assert f"note: {note}" in said and note in page
     (line,) = lines(out / "cars196_selected.csv")
-    assert (line["group"], line["seeds"], line["epoch"]) == ("B", "0 of 2", "") and "left out: B_s0 (" in line["remarks"]
-    assert lines(out / "cub200_selected.csv")[0]["R@1 [%]"]
-    assert (out / "cub200_ranked.png").exists() and not list(out.glob("cars196_*.png"))
-    left_out = lines(out / "left_out.csv")
-    assert [run["run"] for run in left_out] == ["B_s0", "B_s1"] and "R@1 [%]" in left_out[0]
-    if note.endswith("counts"):
-        assert line["R@1 [%]"] == ""
-    else:
-        assert ("--metrics)" in page) == (recorded is not None), "nothing to name where nothing was recorded"
+    assert (line["group"], line["seeds"], line["epoch"], line["R@1 [%]"]) == ("D", "0 of 2", "", "") and "left out: D_s0 (" in line["remarks"]
+    left_out = {(line["data set"], line["run"]): line for line in lines(out / "left_out.csv")}
+    assert set(left_out) == {("cars196", "D_s0"), ("cars196", "D_s1"), ("glyphs", "E_s0"), ("glyphs", "E_s1"), ("inshop", "C_s1")}
+    for key, values in ((("cars196", "D_s0"), ("50.00", "")), (("inshop", "C_s1"), ("", "50.00"))):  # the columns of all data sets
+        assert (left_out[key]["R@1 [%]"], left_out[key]["MAP@R [%]"]) == values
+    assert left_out["inshop", "C_s1"]["run"] in page and "1 of 2" in page and "short: 1 of 2 epochs" in page
+    out = evaluated(tmp_path, "--metrics", "e_recall@10", out="asked")
+    assert "recorded e_recall@10" in (out / "index.html").read_text()
+    assert (out / "cub200_selected.csv").read_text().startswith("group,seeds,epoch,")
+    assert "R@10 [%]" in (out / "online_products_selected.csv").read_text()
 
 
-def test_where_no_run_recorded_anything_the_page_and_what_was_left_out_are_written(tmp_path, capsys):
+def test_where_no_run_recorded_anything_the_page_and_what_was_left_out_are_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     for dataset in ("cub200", "cars196"):
         make_run(tmp_path / "runs", found=[], dataset=dataset)
-    out = evaluated(tmp_path)
+    out = evaluated(Path(), out="deep/out").resolve()
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
     assert told == ["note: no numbers on cub200, cars196: none of the runs there (2) recorded a metric that rates an embedding space"]
-    assert len(lines(out / "left_out.csv")) == 2 and (out / "index.html").exists()
+    links = [link for link in re.findall(r'href="([^"#]+)"', (out / "index.html").read_text()) if "_s0" in link]
+    assert len(lines(out / "left_out.csv")) == 2 and links and all((out / link).is_dir() for link in links)
     with pytest.raises(UserError, match="none of these runs recorded it. Recorded: nothing"):
-        evaluated(tmp_path, "--metrics", "nmi")
-
-
-def test_what_was_left_out_has_the_columns_of_all_data_sets(tmp_path):
-    for dataset, metric in (("cub200", "e_recall@1"), ("cars196", "map_r")):
-        for seed, value in ((0, 0.5), (1, 0.4)):
-            found = curve(value, *[value] * (1 - seed), metric=metric)  # the second is short
-            make_run(tmp_path / "runs", "A", seed, found=found, epochs=2, dataset=dataset, storage_metrics=[metric])
-    cars, cub = lines(evaluated(tmp_path) / "left_out.csv")
-    assert (cub["data set"], cub["R@1 [%]"], cub["MAP@R [%]"]) == ("cub200", "40.00", "")
-    assert (cars["data set"], cars["R@1 [%]"], cars["MAP@R [%]"]) == ("cars196", "", "40.00")
+        evaluated(Path(), "--metrics", "nmi")
 
 
 def test_a_metric_that_some_seeds_lack_is_told_in_every_table(tmp_path):
     """Never recorded, not finite, or measured at other epochs than the selected one: the mean is that of the other seeds."""
-    lacking = {"nmi": {"nmi": None}, "f1": {"f1": float("nan")}, "mAP_c": {"mAP_c": float("inf")}, "rho": {"rho_spectrum@2": None}, "all": {}}
+    lacking = {"nmi": {"nmi": None}, "f1": {"f1": float("nan")}, "rho": {"rho_spectrum@2": None}, "all": {}}
     for group, broken in lacking.items():
-        for miner in ("distance", "rho_distance"):
+        for miner in ("distance", "rho_distance") if group == "rho" else ("distance",):
             for seed in range(3):
-                found = rows(0.5, 4, seed)
-                if not seed:
-                    found = [(e, s, m, broken.get(m, value)) for e, s, m, value in found if broken.get(m, value) is not None]
+                found = [(e, s, m, value) if seed else (e, s, m, broken.get(m, value)) for e, s, m, value in rows(0.5, 4, seed)]
+                found = [row for row in found if row[3] is not None]
                 if group == "all":  # of the last seed alone, and elsewhere than at its selected epoch, the first
                     found = [(*row[:3], 0.9) if row[:3] == (1, "test", "e_recall@1") else row for row in found]
                     found = [row for row in found if seed == 2 or row[:1] + row[2:3] not in ((1, "nmi"), (1, "f1"))]
                 make_run(tmp_path / "runs", f"CUB{'reg' * (miner != 'distance')}_{group}", seed, found=found, epochs=4, batch_mining=miner)
     make_runs(tmp_path / "runs", ["CARS_nmi"], epochs=4, dataset="cars196")
     out = evaluated(tmp_path)
-
-    def remarks(name, group, key="group"):
-        return next(line for line in lines(out / f"{name}.csv") if line[key] == group)["remarks"]
-
+    rho = "rho (train): mean of 2 of 3 seeds"
     for name, group, said in (
         *((name, "CUB_nmi", "NMI: mean of 2 of 3 seeds") for name in ("cub200_selected", "cub200_last", "cub200_best_on_test")),
-        ("cub200_selected", "CUB_f1", "F1: mean of 2 of 3 seeds"), ("cub200_selected", "CUB_mAP_c", "mAP_c: mean of 2 of 3 seeds"),
-        ("cub200_selected", "CUB_all", "NMI, F1: mean of 1 of 3 seeds"), ("cub200_last", "CUB_all", ""),
-        ("cub200_selected", "CUB_rho", ""), ("cub200_structure", "CUB_rho", "rho (train): mean of 2 of 3 seeds"),
+        ("cub200_selected", "CUB_f1", "F1: mean of 2 of 3 seeds"), ("cub200_selected", "CUB_all", "NMI, F1: mean of 1 of 3 seeds"),
+        ("cub200_last", "CUB_all", ""), ("cub200_selected", "CUB_rho", ""), ("cub200_structure", "CUB_rho", rho),
+        ("shared_selected", "nmi", "cub200: NMI: mean of 2 of 3 seeds"), ("cub200_rho_distance", "rho", f"CUB_rho: {rho}; CUBreg_rho: {rho}"),
     ):  # fmt: skip
-        assert remarks(name, group) == said, (name, group)
-    assert remarks("shared_selected", "nmi", "method") == "cub200: NMI: mean of 2 of 3 seeds"
-    told = "CUB_rho: rho (train): mean of 2 of 3 seeds; CUBreg_rho: rho (train): mean of 2 of 3 seeds"
-    assert remarks("cub200_rho_distance", "rho", "method") == told
-    assert "Marked: CUB_rho, CUBreg_rho: rho (train): mean of 2 of 3 seeds." in (out / "cub200_correlations.md").read_text()
+        assert next(line for line in lines(out / f"{name}.csv") if group in (line.get("group"), line.get("method")))["remarks"] == said, (name, group)
+    assert f"Marked: CUB_rho, CUBreg_rho: {rho}." in (out / "cub200_correlations.md").read_text()
     for path in ("cub200_selected.tex", "cub200_selected.md", "index.html"):
         assert "NMI: mean of 2 of 3 seeds" in (out / path).read_text(), path
     (line,) = [line for line in lines(out / "cub200_selected.csv") if line["group"] == "CUB_all"]
@@ -505,33 +467,23 @@ def test_groups_on_other_images_are_not_ranked_together(tmp_path):
     }
 
 
-@pytest.mark.long
 def test_two_folders_are_two_data_sets(tmp_path):
     for name, flags in {
         "birds": {"dataset_folder_path": "/data/birds"}, "cars": {"dataset_folder_path": "/data/cars/"},
         "named": {"dataset_folder_path": "/data/x", "dataset_name": "named"}, "cub200": {"dataset_folder_path": "/mine/cub200"},
     }.items():  # fmt: skip
-        make_runs(tmp_path / "runs" / name, ["Margin"], epochs=2, dataset="folder", **flags)
-    make_run(tmp_path / "runs" / "official", "Margin", epochs=2)
-    make_run(tmp_path / "runs" / "old", "Margin", 0, epochs=2, dataset="folder")
+        make_runs(tmp_path / name, ["Margin"], epochs=2, dataset="folder", **flags)
+    make_run(tmp_path / "official", "Margin", epochs=2)
+    make_run(tmp_path / "old", "Margin", 0, epochs=2, dataset="folder")
     found = groups.build(collect.collect([str(tmp_path)], [])[0])
     assert {group.dataset: len(group.seeds) for group in found} == {"birds": 2, "cars": 2, "named": 2, "folder_cub200": 2, "cub200": 1, "folder": 1}
     assert "data: dataset birds" in settings.printed([group.settings for group in found if group.dataset == "birds"])
-    out = evaluated(tmp_path)
-    assert (out / "birds_selected.csv").exists() and (out / "cars_settings.md").exists()
 
 
-def test_a_data_set_may_have_any_name_and_prints_its_own_flags(tmp_path):
-    make_runs(tmp_path / "runs", "A", epochs=2, dataset="folder", dataset_name="my birds/2: è")
-    out = evaluated(tmp_path)
-    assert (out / "my-birds-2-è_selected.csv").exists() and (out / "my-birds-2-è_ranked.png").exists()
-    page = (out / "index.html").read_text()
-    assert ">my birds/2: è</h2>" in page
-    assert all((out / link).exists() for link in re.findall(r'href="([^"#:]+)"', page))
+def test_a_data_set_prints_its_own_flags(tmp_path):
     for name in ("glyphs", "vehicleid"):
-        make_run(tmp_path / "others", "Margin", epochs=2, dataset=name, vehicleid_protocol="reid", vehicleid_list="800")
-    runs = collect.collect([str(tmp_path / "others")], [])[0]
-    about = {group.dataset: settings.printed([group.settings]) for group in groups.build(runs)}
+        make_run(tmp_path, "Margin", epochs=2, dataset=name, vehicleid_protocol="reid", vehicleid_list="800")
+    about = {group.dataset: settings.printed([group.settings]) for group in groups.build(collect.collect([str(tmp_path)], [])[0])}
     assert "vehicleid_protocol reid" in about["vehicleid"] and "vehicleid_protocol" not in about["glyphs"]
 
 

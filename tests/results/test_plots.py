@@ -1,20 +1,18 @@
 """Labels that never overlap, and figures of few or no groups."""
 
-import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.text import Text
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
+from pictures import labels
+from results import plots
+from results.columns import column
+from results.groups import build
+from results.recorded import RecordedRun, Series
+from tests.results.made import evaluated, make_run
 
-from pictures import labels  # noqa: E402
-from results import plots  # noqa: E402
-from results.columns import column  # noqa: E402
-from results.groups import build  # noqa: E402
-from results.recorded import RecordedRun, Series  # noqa: E402
-from tests.results.made import evaluated, make_run  # noqa: E402
-
+FIGURES = True
 R1, RHO = column("test", "e_recall@1"), column("train", "rho_spectrum@2")
 
 
@@ -22,7 +20,7 @@ R1, RHO = column("test", "e_recall@1"), column("train", "rho_spectrum@2")
 def figures(monkeypatch):
     """What would be saved."""
     made = []
-    monkeypatch.setattr(plots, "save", lambda figure, folder, name: made.append(figure))
+    monkeypatch.setattr(plots, "save", lambda figure, folder, name: made.append(figure) or name)
     return made
 
 
@@ -66,20 +64,26 @@ def groups_of(count):
     return build([run(i, seed) for i in range(count) for seed in (0, 1)])
 
 
-@pytest.mark.parametrize("count", [1, 2, 4, 5])
-def test_figures_of_few_groups(tmp_path, count):
-    found = groups_of(count)
-    assert plots.relations(found, R1, [RHO, column("train", "dists@intra")], tmp_path) == "cub200_relations"
-    assert plots.ranked(found, R1, tmp_path) == "cub200_ranked"
-    assert plots.rho(found, R1, [RHO], tmp_path) == "cub200_recall_against_rho"
-    assert (plots.matrix(found, [R1, RHO], tmp_path) is None) == (count < 5), "chance alone gives values near 1"
-
-
-def test_nothing_to_draw(tmp_path):
-    found = groups_of(2)
-    assert plots.relations(found, R1, [column("train", "dists@intra")], tmp_path) is None
-    assert plots.ranked(found, column("test", "nmi"), tmp_path) is None and plots.rho(found, R1, [], tmp_path) is None
-    assert not list(tmp_path.iterdir())
+def test_figures_of_few_groups_give_no_r_and_no_line(tmp_path, figures):
+    distances = column("train", "dists@intra")  # which nobody recorded
+    for count in (1, 2, 4, 5):
+        found, said = groups_of(count), f"{count} group{'s' * (count > 1)}: too few for r" if count < 5 else "r = -1.00 over 5 groups"
+        assert plots.relations(found, R1, [RHO, distances], tmp_path) == "cub200_relations"
+        assert plots.rho(found, R1, [RHO], tmp_path) == "cub200_recall_against_rho"
+        for figure in figures[-2:]:
+            assert any(said in text.get_text() for text in figure.findobj(Text))
+            assert len([line for axis in figure.axes for line in axis.lines if line.get_linestyle() == "--"]) == (count == 5)
+        assert plots.ranked(found, R1, tmp_path) == "cub200_ranked"
+        assert (plots.matrix(found, [R1, RHO], tmp_path) is None) == (count < 5), "chance alone gives values near 1"
+    drawn = len(figures)
+    nothing = [plots.relations(found, R1, [distances], tmp_path), plots.ranked(found, column("test", "nmi"), tmp_path), plots.rho(found, R1, [], tmp_path)]
+    assert nothing == [None] * 3 and len(figures) == drawn
+    found = groups_of(6)
+    for i, group in enumerate(found):
+        for run in group.runs:
+            run.flags |= {"batch_mining": "rho_distance" if i == 5 else "distance", "loss": str(min(i, 4))}
+    plots.relations(found, R1, [RHO], tmp_path)
+    assert any("r = -1.00 over 5 groups" in text for text in texts_of(figures[-1])), "the last two are twins, and count once"
 
 
 def test_the_colours_of_the_ranked_bars_are_named_beside_the_title(tmp_path, figures):
@@ -168,40 +172,14 @@ def test_the_colours_of_the_relations_are_named_outside_of_all_panels(tmp_path, 
         assert not any(box.overlaps(text.get_window_extent(renderer)) for text in others if text.get_visible())
 
 
-def test_figures_of_few_groups_give_no_r_and_no_line(tmp_path, figures):
-    for count, said in ((3, "3 groups: too few for r"), (5, "r = -1.00 over 5 groups")):
-        found = groups_of(count)
-        plots.relations(found, R1, [RHO], tmp_path)
-        plots.rho(found, R1, [RHO], tmp_path)
-        for figure in figures[-2:]:
-            assert any(said in text.get_text() for text in figure.findobj(Text))
-            dashed = [line for axis in figure.axes for line in axis.lines if line.get_linestyle() == "--"]
-            assert len(dashed) == (count == 5)
-
-
-def test_twins_count_once_in_correlations(tmp_path, figures):
-    found = groups_of(6)
-    for i, group in enumerate(found):
-        for run in group.runs:
-            run.flags |= {"batch_mining": "rho_distance" if i == 5 else "distance", "loss": str(min(i, 4))}
-    plots.relations(found, R1, [RHO], tmp_path)
-    assert any("r = -1.00 over 5 groups" in text.get_text() for text in figures[-1].findobj(Text)), "the last two are twins"
-
-
-def test_groups_are_dots_with_deviations_best_on_top(tmp_path, figures):
-    plots.ranked(groups_of(3), R1, tmp_path)
-    (axis,) = figures[0].axes
-    assert not axis.patches, "no bars: their axis would have to begin at 0"
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["g0", "g1", "g2"] and axis.get_ylim()[0] < axis.get_ylim()[1]
-    assert {"50.05", "51.05", "52.05"} <= {text.get_text() for text in axis.texts}
-
-
-def test_groups_selected_on_validation_and_test_have_parts_of_their_own(tmp_path, figures):
+def test_ranked_groups_are_dots_with_deviations_best_on_top_in_parts(tmp_path, figures):
     found = groups_of(4)
     for group in found[:2]:
         for run in group.runs:
             run.series = Series(run.series.epochs, [*run.series.keys, ("val", "e_recall@1")], np.hstack([run.series.values, [[0.5]]]))
     plots.ranked(found, R1, tmp_path)
     (axis,) = figures[0].axes
+    assert not axis.patches, "no bars: their axis would have to begin at 0"
     assert [label.get_text() for label in axis.get_yticklabels()] == ["g2", "g3", "g0", "g1"], "from below"
-    assert {"selected on val", "selected on test"} <= {text.get_text() for text in axis.texts}
+    assert axis.get_ylim()[0] < axis.get_ylim()[1]
+    assert {"selected on val", "selected on test", "50.05", "51.05", "52.05"} <= {text.get_text() for text in axis.texts}

@@ -40,23 +40,20 @@ def test_an_old_run_says_how_far_it_is(old):
     assert network(torch.zeros(1, 3, 16, 16, dtype=torch.uint8))[0].shape == (1, 2) and opt.bs == 4
 
 
-def test_an_old_run_is_resumed(old):
+def test_an_old_run_is_resumed_measured_reproduced_and_tabulated(old):
     before = recorded(old)
+    values = main.main(parameters.read(["--evaluate", "--resume_from", str(old), "--splits_to_eval", "test"]))
+    assert values["test"]["map_r"] == pytest.approx(RunFolder(old).selected["values"]["test"]["map_r"], abs=0.01)
+    again = main.main(parameters.read(["--reproduce_results", str(old), "--group", "Again"]))
+    other = recorded(again.folder)
+    assert before.keys() == other.keys() and other[1, "train", "loss"] == pytest.approx(before[1, "train", "loss"], rel=1e-3)
+    Result_Evaluations.main(Result_Evaluations.read(["--runs", "runs", "--out", "tables", "--metrics", "map_r"]))
+    tables = "".join(path.read_text() for path in Path("tables").rglob("*.csv"))
+    assert "Old" in tables and "Again" in tables
     run = main.main(parameters.read(["--resume_from", str(old), "--n_epochs", "3"]))
     after = recorded(old)
     assert run.epoch == 3 and {key: after[key] for key in before} == before and {key[0] for key in after} == {1, 2, 3}
     assert RunFolder(old).flags["trainer"] == "metric_only"
-
-
-def test_an_old_run_is_measured_reproduced_and_tabulated(old):
-    values = main.main(parameters.read(["--evaluate", "--resume_from", str(old), "--splits_to_eval", "test"]))
-    assert values["test"]["map_r"] == pytest.approx(RunFolder(old).selected["values"]["test"]["map_r"], abs=0.01)
-    again = main.main(parameters.read(["--reproduce_results", str(old), "--group", "Again"]))
-    one, other = recorded(old), recorded(again.folder)
-    assert one.keys() == other.keys() and other[1, "train", "loss"] == pytest.approx(one[1, "train", "loss"], rel=1e-3)
-    Result_Evaluations.main(Result_Evaluations.read(["--runs", "runs", "--out", "tables", "--metrics", "map_r"]))
-    tables = "".join(path.read_text() for path in Path("tables").rglob("*.csv"))
-    assert "Old" in tables and "Again" in tables
 
 
 def test_a_folder_without_a_run(tmp_path):
@@ -65,22 +62,6 @@ def test_a_folder_without_a_run(tmp_path):
     for ask in (lambda: run.flags, lambda: run.summary, lambda: run.selected, lambda: run.network()):
         with pytest.raises(UserError):
             ask()
-
-
-@pytest.mark.parametrize("content", [b"", b"epoch,split\n1,test\n", b"epoch,split,metric,value\n1,test,map_r,high\n", b'"', b"\xff\xfe"])
-def test_damaged_metrics_are_one_line(old, content):
-    path = old / "CSV_Logs" / "metrics.csv"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match="metrics.csv is damaged: ") as told:
-        _ = RunFolder(old).metrics
-    assert "\n" not in str(told.value)
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"selected": 1}', '{"selected": {"rule": "", "epoch": 1, "values": 3}}', "\x00"])
-def test_a_damaged_summary_is_one_line(tmp_path, content):
-    (tmp_path / "summary.json").write_text(content)
-    with pytest.raises(UserError, match="summary.json is damaged"):
-        _ = RunFolder(tmp_path).summary
 
 
 def test_finished_is_judged_by_the_flags_to_go_on_with(old):
@@ -94,21 +75,9 @@ def test_finished_is_judged_by_the_flags_to_go_on_with(old):
     assert not RunFolder(old).finished
 
 
-def test_the_folds_of_a_cross_validation(data, tmp_path):
-    words = [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(data),
-        "--save_path",
-        str(tmp_path),
-        *builders.SHORT_RUN,
-        "--n_epochs",
-        "1",
-    ]
-    words += ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "2", "--folds", "0", "--loss", "margin"]
-    cross = main.main(parameters.read(words))
-    run = RunFolder(cross.folder)
+def test_the_folds_of_a_cross_validation(cross_validated):
+    shutil.rmtree(cross_validated / "fold_1")
+    run = RunFolder(cross_validated)
     assert run.is_cross_validation and run.fold(0).finished and not run.fold(1).finished and run.fold(1).progress.epochs == 0
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -108,15 +109,32 @@ def test_a_worker_that_is_being_forked_ends_without_a_word(capfd):
     assert os.WTERMSIG(status) == signal.SIGTERM and capfd.readouterr() == ("", "")
 
 
-def test_a_second_sigterm_kills_and_the_handler_goes_with_the_block():
+def test_the_handler_of_sigterm():
+    """It lasts as long as the block and catches one signal; a program's own stays, and other threads leave signals alone."""
     with terminable():
         with terminable(), pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "a second one kills"
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
+    def own(number=None, frame=None):
+        with terminable():
+            seen.append(signal.getsignal(signal.SIGTERM))
 
-def test_an_interrupt_that_python_drops_is_raised_again():
+    seen = []
+    thread = threading.Thread(target=own)
+    thread.start()
+    thread.join(10)
+    assert seen == [signal.SIG_DFL]
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        own()
+        assert seen[1] is own and signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_interrupts_that_python_drops_or_a_worker_tells():
     class Freed:
         def __del__(self):
             signal.raise_signal(signal.SIGTERM)
@@ -125,15 +143,10 @@ def test_an_interrupt_that_python_drops_is_raised_again():
         freed = Freed()
         del freed  # the interrupt is lost here
         time.sleep(30)
-
-
-def test_a_worker_that_ends_with_its_job_is_an_interrupt():
-    with pytest.raises(KeyboardInterrupt), terminable():
-        raise RuntimeError("DataLoader worker (pid 17) is killed by signal: Terminated. ")
-    with pytest.raises(UserError, match="Killed"), terminable():
-        raise RuntimeError("DataLoader worker (pid 17) is killed by signal: Killed. ")
-    with pytest.raises(RuntimeError, match="another"), terminable():
-        raise RuntimeError("another error")
+    killed = "DataLoader worker (pid 17) is killed by signal: "
+    for said, error in ((f"{killed}Terminated. ", KeyboardInterrupt), (f"{killed}Killed. ", UserError), ("another error", RuntimeError)):
+        with pytest.raises(error), terminable():
+            raise RuntimeError(said)
 
 
 LATE = """
@@ -160,32 +173,6 @@ def test_a_worker_that_ends_after_the_interrupt_is_no_news():
     assert (said.returncode, said.stdout, said.stderr) == (0, "", "")
 
 
-def test_a_program_that_handles_sigterm_itself_goes_on_doing_so():
-    def own(number, frame):
-        raise AssertionError("never called")
-
-    before = signal.signal(signal.SIGTERM, own)
-    try:
-        with terminable():
-            assert signal.getsignal(signal.SIGTERM) is own
-        assert signal.getsignal(signal.SIGTERM) is own
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def test_other_threads_leave_signals_alone():
-    seen = []
-
-    def work():
-        with terminable():
-            seen.append(signal.getsignal(signal.SIGTERM))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join(10)
-    assert seen == [signal.SIG_DFL]
-
-
 def test_flags_without_effect_are_told_once():
     words = ["--dataset", "cars196", "--lora_alpha", "4", "--image_cache_side", "64", "--cub_boxes"]
     assert [line.split(" ")[0] for line in reports.idle(parameters.read(words))] == ["--lora_alpha", "--image_cache_side", "--cub_boxes"]
@@ -199,10 +186,15 @@ def test_the_table_begins_with_what_selects_and_is_a_screen_long():
     assert lines[-1] == "and 28 more, in the records"
 
 
-def test_a_run_below_its_untrained_network_says_so(folder_data, tmp_path, capsys):
-    flags = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), *SHORT_RUN, "--n_epochs", "1"]
-    run = main.main(parameters.read([*flags, "--check_untrained_accuracy"]))
-    run.state["untrained"]["0"]["test"]["map_r"], run.state["untrained"]["-1"]["test"]["map_r"] = 0.99991, 0.0
-    assert reports.below_untrained(run) == [
-        f"training did not help: map_r on test is {run.state['selected']['values']['test']['map_r']:.4f}, of the untrained network 0.9999"
-    ]
+def test_a_run_below_an_untrained_network_says_so():
+    selection = SimpleNamespace(split="test", metric="map_r", higher_is_better=lambda metric: higher)
+    run = SimpleNamespace(
+        selection=selection, state={"selected": {"values": {"test": {"map_r": 0.5}}}}, untrained=lambda epoch: {"test": {"map_r": before[epoch]}}
+    )
+    said = "training did not help: map_r on test is 0.5000, of"
+    for higher, before, expected in (  # noqa: B007  the lambdas read them
+        (True, {-1: 0.0, 0: 0.99991}, [f"{said} the untrained network 0.9999"]),
+        (False, {-1: 0.0, 0: 0.5}, [f"{said} the bare backbone 0.0000"]),
+        (True, {-1: 0.5, 0: None}, []),
+    ):
+        assert reports.below_untrained(run) == expected

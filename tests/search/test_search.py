@@ -46,8 +46,7 @@ def value_of(folder):
     return json.loads((folder / "summary.json").read_text())["selected"]["values"]["val"]["map_r"]
 
 
-@pytest.fixture
-def trained(monkeypatch):
+def without_training(patch):
     """In place of training: a summary whose value the flags decide, at once; no plots. Lists the runs, as (savename, --resume, --lr)."""
     runs = []
 
@@ -60,9 +59,14 @@ def trained(monkeypatch):
             json.dumps({"selected": {"values": {split: {"map_r": value} for split in opt.splits_to_eval}}})
         )
 
-    monkeypatch.setattr(main, "main", train)
-    monkeypatch.setattr(report, "draw", lambda *_: [])
+    patch.setattr(main, "main", train)
+    patch.setattr(report, "draw", lambda *_: [])
     return runs
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    return without_training(monkeypatch)
 
 
 def test_a_search_leaves_everything(folder_data, tmp_path):
@@ -81,11 +85,8 @@ def test_a_search_leaves_everything(folder_data, tmp_path):
     best = max(rows, key=lambda row: float(row["value"]))
     saved = yaml.safe_load((folder / "best_parameters.yaml").read_text())
     opt = parameters.read(["--config", str(folder / "best_parameters.yaml")])
-    assert (
-        (opt.lr, opt.loss_triplet_margin)
-        == (saved["lr"], saved["loss_triplet_margin"])
-        == (float(best["lr"]), float(best["loss_triplet_margin"]))
-    )
+    expected = float(best["lr"]), float(best["loss_triplet_margin"])
+    assert (opt.lr, opt.loss_triplet_margin) == (saved["lr"], saved["loss_triplet_margin"]) == expected
     assert (opt.arch, opt.bs, opt.seed, opt.use_tv_split, opt.group) == ("conv4_normalize", 8, 3, True, "Sample_Group")
     assert {path.name for path in (folder / "plots").iterdir()} == {"history.png", "slice.png", "contour.png", "importance.png"}
 
@@ -146,15 +147,11 @@ def test_a_trial_fails_with_its_reason_and_the_search_goes_on(folder_data, tmp_p
 
 
 def test_a_real_non_finite_loss_fails_the_trial(folder_data, tmp_path, monkeypatch):
-    loss = lambda trainer, outputs, batch: outputs["embeddings"].sum() * float("nan")  # noqa: E731
-    monkeypatch.setattr("trainers._trainer.Trainer.metric_loss", loss)
-    argv = command(
-        folder_data, tmp_path, "--iterations_per_epoch", "6", "--lr~BAYESIAN~", "[0.1,0.5]", "--bayesian_optimization_n_iter", "2"
-    )
+    monkeypatch.setattr("trainers._trainer.Trainer.metric_loss", lambda trainer, outputs, batch: outputs["embeddings"].sum() * float("nan"))
     with pytest.raises(UserError, match="no trial .* succeeded"):
-        searcher.search(argv)
-    rows = trials_of(tmp_path / "runs" / "folder" / "Tiny_search")
-    assert [row["state"] for row in rows] == ["fail", "fail"] and all("the loss is" in row["reason"] for row in rows)
+        searcher.search(command(folder_data, tmp_path, "--lr~BAYESIAN~", "[0.1,0.5]", "--bayesian_optimization_n_iter", "1"))
+    (row,) = trials_of(tmp_path / "runs" / "folder" / "Tiny_search")
+    assert row["state"] == "fail" and "the loss is" in row["reason"]
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, pytest.param(SystemExit(130), marks=pytest.mark.long), UserError("the disk is full")], ids=["ctrl-c", "exit", "disk"])
@@ -200,38 +197,42 @@ def test_a_trial_that_never_ends_well_is_not_tried_for_ever(folder_data, tmp_pat
     assert how == "error" or rows[0]["reason"] == "its process was killed"
 
 
+def test_a_folder_that_somebody_else_makes_meanwhile_is_left_alone(folder_data, tmp_path, trained, monkeypatch):
+    def train(opt, real=main.main):
+        real(opt)
+        (tmp_path / "runs" / "folder" / "Tiny_search" / "trial_1").mkdir(exist_ok=True)
+
+    monkeypatch.setattr(main, "main", train)
+    argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "3")
+    folder = searcher.search(argv)
+    found = [(row["state"], "somebody else" in row["reason"]) for row in trials_of(folder)]
+    assert found == [("complete", False), ("fail", True), ("complete", False)]
+    searcher.search(argv)
+    assert not list((folder / "trial_1").iterdir())
+
+
 def test_choices_and_a_database(folder_data, tmp_path, trained):
     url = f"sqlite:///{tmp_path / 'study.db'}"
     ranges = ["--optim~CHOICE~", "[adam,sgd]", "--plateau_patience~INT_BAYESIAN~", "[1,9]"]
     argv = command(folder_data, tmp_path, *ranges, "--bayesian_optimization_n_iter", "3", "--reproductions", "0", "--study_storage", url)
     folder = searcher.search(argv)
     rows = trials_of(folder)
-    assert (
-        len(rows) == 3
-        and {row["optim"] for row in rows} <= {"adam", "sgd"}
-        and {row["plateau_patience"] for row in rows} <= set("123456789")
-    )
+    assert len(rows) == 3 and {row["optim"] for row in rows} <= {"adam", "sgd"}
+    assert {row["plateau_patience"] for row in rows} <= set("123456789")
     assert not (folder / studies.DATABASE).exists()
     with pytest.raises(UserError, match="--study_storage"):
         searcher.search([*argv[:-1], "nosuch://nowhere"])
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["--bayesian_optimization_n_iter", "0"], "at least 1"),
-        (["--n_epochs", "0"], "--n_epochs 0 trains nothing"),
-        (["--splits_to_eval", "test"], "val"),
-        (["--resume_from", "somewhere"], "somewhere"),
-        (["--list", "losses"], "--list"),
-        (["--final_test"], "no trial may see the test set"),
-        (None, "validation"),  # without --use_tv_split
-    ],
-)
-def test_what_cannot_be_searched(folder_data, tmp_path, more, said):
+def test_what_cannot_be_searched(folder_data, tmp_path):
     words = command(folder_data, tmp_path, *RANGES)
-    with pytest.raises(UserError, match=said):
-        searcher.search([*words, *more] if more else [word for word in words if word != "--use_tv_split"])
+    for more, said in (
+        (["--bayesian_optimization_n_iter", "0"], "at least 1"), (["--n_epochs", "0"], "--n_epochs 0 trains nothing"), (["--splits_to_eval", "test"], "val"),
+        (["--resume_from", "somewhere"], "somewhere"), (["--list", "losses"], "--list"), (["--final_test"], "no trial may see the test set"),
+        (None, "validation"),  # without --use_tv_split
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=said):
+            searcher.search([*words, *more] if more else [word for word in words if word != "--use_tv_split"])
     assert not (tmp_path / "runs").exists()
 
 
@@ -253,24 +254,16 @@ def test_folds(folder_data, tmp_path):
     assert sorted(path.name for path in folder.parent.iterdir()) == ["Tiny_search"]
 
 
-@pytest.mark.parametrize(
-    ("trials", "more", "count"), [(19, [], 0), (20, [], 10), (4, ["--reproductions", "1"], 1), (50, ["--reproductions", "0"], 0)]
-)
-def test_a_short_search_is_not_reproduced_unless_asked(folder_data, tmp_path, trials, more, count):
-    argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", str(trials), *more)
-    assert searcher.plan(argv, tmp_path).reproductions == count
-
-
-def test_the_default_of_reproductions_is_said(folder_data, tmp_path, trained, capsys):
+def test_a_short_search_is_not_reproduced_unless_asked(folder_data, tmp_path, trained, capsys):
+    for trials, more, count in ((19, [], 0), (20, [], 10), (4, ["--reproductions", "1"], 1), (50, ["--reproductions", "0"], 0)):
+        argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", str(trials), *more)
+        assert searcher.plan(argv, tmp_path).reproductions == count
     folder = searcher.search(command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "2"))
     assert len(trained) == 2 and not (folder / "reproductions.yaml").exists()
     assert "0 reproductions, the default for 2 trials: --reproductions N makes more" in capsys.readouterr().out.splitlines()
 
 
 def test_pictures_have_whole_trial_numbers_and_ticks_apart(tmp_path, monkeypatch):
-    import matplotlib
-
-    matplotlib.use("Agg")
     import optuna
     from matplotlib.figure import Figure
 
@@ -283,11 +276,8 @@ def test_pictures_have_whole_trial_numbers_and_ticks_apart(tmp_path, monkeypatch
 
     study.optimize(value, n_trials=4)
     first = study.trials[0]  # was killed and continued: an attempt more than there are trials
-    study.add_trial(
-        optuna.trial.create_trial(
-            params=first.params, distributions=first.distributions, value=1.5, user_attrs={"continues": 0, "folder": "trial_0"}
-        )
-    )
+    of_first = {"params": first.params, "distributions": first.distributions}
+    study.add_trial(optuna.trial.create_trial(**of_first, value=1.5, user_attrs={"continues": 0, "folder": "trial_0"}))
     shown, save = {}, Figure.savefig
 
     def kept(figure, path, **more):
@@ -295,9 +285,7 @@ def test_pictures_have_whole_trial_numbers_and_ticks_apart(tmp_path, monkeypatch
         for axes in figure.axes:
             for axis in (axes.xaxis, axes.yaxis):
                 low, high = sorted(axis.get_view_interval())
-                ticks = [
-                    tick for tick in axis.get_ticklabels() if tick.get_text() and low <= tick.get_position()[axis is axes.yaxis] <= high
-                ]
+                ticks = [tick for tick in axis.get_ticklabels() if tick.get_text() and low <= tick.get_position()[axis is axes.yaxis] <= high]
                 boxes = [tick.get_window_extent() for tick in ticks if tick.get_visible()]
                 assert not any(a.overlaps(b) for a, b in zip(boxes, boxes[1:], strict=False)), (path, axis.get_label_text())
                 shown[path.stem, axis.get_label_text().replace("\n", "")] = [tick.get_text() for tick in ticks]
@@ -370,10 +358,8 @@ def test_a_widened_range_stays_in_the_model():
     import optuna
 
     studies.quiet()
-    study = optuna.create_study(
-        sampler=studies.sampler_of({"x": optuna.distributions.FloatDistribution(0, 1)}, seed=0), direction="maximize"
-    )
-    study.optimize(lambda trial: -((trial.suggest_float("x", 0, 1) - 3) ** 2), n_trials=8)
-    study.sampler = studies.sampler_of({"x": optuna.distributions.FloatDistribution(0, 4)}, seed=0)
-    study.optimize(lambda trial: -((trial.suggest_float("x", 0, 4) - 3) ** 2), n_trials=8)
+    study = optuna.create_study(direction="maximize")
+    for most in (1, 4):
+        study.sampler = studies.sampler_of({"x": optuna.distributions.FloatDistribution(0, most)}, seed=0)
+        study.optimize(lambda trial: -((trial.suggest_float("x", 0, most) - 3) ** 2), n_trials=8)  # noqa: B023
     assert study.best_value > -0.01, "the Gaussian process leaves the old bounds and finds the top"

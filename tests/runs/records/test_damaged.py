@@ -1,31 +1,160 @@
-"""What is damaged is renamed, never deleted, and said in one line."""
+"""Damaged records: renamed, never deleted, said in one line, and the run goes on."""
 
+import contextlib
+import io
 import os
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from runs.records.damaged import as_file, as_folder, set_aside
+from runs.records.local import ArrayFiles, BatchFile, GroupFiles, LongFile
+from runs.records.sqlite import Database
+from tests.runs.records._made import BATCHES, batch_rows, read, rows
 from utilities.errors import UserError
 
+FILES = {
+    "CSV_Logs/metrics.csv": LongFile, "CSV_Logs/batches.csv": BatchFile, "CSV_Logs/Train_loss.csv": GroupFiles, "Arrays/train_0002.npz": ArrayFiles,
+    "metrics.db": Database,
+}  # fmt: skip
 
-def test_names_are_numbered_and_nothing_is_lost(tmp_path, capsys):
+
+def write(sink, epoch):
+    sink.write(rows(epoch))
+    sink.write_batches(batch_rows(epoch, BATCHES[epoch]))
+    sink.arrays(epoch, "train", {"rho_spectrum@0": np.arange(3.0)})
+    sink.close()
+
+
+def epochs(path):
+    if path.suffix == ".npz":
+        return {2} if "rho_spectrum@0" in np.load(path) else set()
+    if path.suffix == ".db":
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            return {epoch for table in ("loss", "batches") for (epoch,) in connection.execute(f"select epoch from {table}")}
+    return {int(row["epoch"]) for row in read(path)}
+
+
+def goes_on(folder, name, change):
+    """Epoch 2 is written again after `change(path)`. Returns what is said of it; then the damaged content lies aside, the new file is sound."""
+    path = folder / name
+    for epoch in (1, 2):
+        write(FILES[name](folder), epoch)
+    change(path)
+    changed = next(there for there in (path.parent, path) if there.is_file() or there == path)
+    content = changed.read_bytes() if changed.is_file() else None
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        sink = FILES[name](folder)
+        sink.cut(1, 3)
+        write(sink, 2)
+    aside = changed.with_name(f"{changed.name}.damaged")
+    assert 2 in epochs(path) and said.getvalue().count("\n") == os.path.lexists(aside)
+    if os.path.lexists(aside):
+        assert epochs(path) == {2} and (aside.is_dir() if content is None else aside.read_bytes() == content)
+        assert f"{changed} is damaged (" in said.getvalue() and f"it is now {aside.name}, and the run goes on" in said.getvalue()
+    return said.getvalue()
+
+
+def a_folder(path):
+    path.unlink()
+    (path / "inside").mkdir(parents=True)
+
+
+def a_file_for_its_folder(path):
+    shutil.rmtree(path.parent)
+    path.parent.write_text("no folder")
+
+
+def noise(path):
+    path.write_bytes(b"\xff\xfe\x00 noise\n" * 500)
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(st.sampled_from(sorted(FILES)), st.sampled_from(["cut", "flipped"]), st.floats(0, 0.99))
+def test_a_run_goes_on_after_a_file_that_was_cut_or_has_flipped_bits(name, kind, at):
+    def change(path):
+        whole = path.read_bytes()
+        place = int(len(whole) * at)
+        # SQLite has no checksums: a flipped byte may give another number that is sound
+        keep = kind == "cut" or name == "metrics.db"
+        path.write_bytes(whole[:place] if keep else whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+
+    with tempfile.TemporaryDirectory() as folder:
+        goes_on(Path(folder), name, change)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_no_file_is_set_aside(tmp_path, name):
+    for change in (a_folder, noise, *[a_file_for_its_folder] * ("/" in name)):
+        (tmp_path / change.__name__).mkdir()
+        assert goes_on(tmp_path / change.__name__, name, change) or (name.endswith(".npz") and change is noise)
+
+
+def sql(*statements):
+    def change(path):
+        with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    return change
+
+
+def overwritten(path):
+    content = bytearray(path.read_bytes())
+    content[4096:8192] = b"\x17" * 4096  # the second page
+    path.write_bytes(bytes(content))
+
+
+METRICS = b"epoch,split,metric,value\n1,test,nmi,0.5\n"
+KNOWN = [  # what a check of its own finds
+    *(("CSV_Logs/metrics.csv", content, why) for content, why in (
+        (b"1,test,nmi,0.5\n2,test,nmi,0.5\n", "header"), (b"epoch,split,metric\n1,test,nmi\n", "header"), (b"", "header"),
+        (METRICS + b"2,test,nmi,0.5,0.6\n", "line 3 has too many columns"), (METRICS + b"2,test\n", "line 3 has too few columns"),
+        (METRICS + b"x,test,nmi,0.5\n", "line 3 has 'x' for epoch"), (METRICS + b"2,test,nmi,high\n", "line 3 has 'high' for value"),
+        (METRICS + b"2,te\0st,nmi,0.5\n", "NUL"), (METRICS.decode().encode("utf-16"), "UTF-8"), (METRICS + b'2,"' + b"a" * 200_000 + b'",nmi,0.5\n', "no CSV"),
+    )),
+    *(("CSV_Logs/Train_loss.csv", content, "") for content in (b"1,0.5\n", b"epoch,loss\n1,0.5,0.6\n", b"epoch,loss\n1,\xff\n", b"epoch,loss,loss\n1,2,3\n")),
+    ("metrics.db", overwritten, ""), ("metrics.db", sql("create table notes (text)"), "notes"),
+    ("metrics.db", sql("drop table loss", "create table loss (epoch, value)"), "loss"),
+]  # fmt: skip
+
+
+def test_what_a_file_of_the_right_kind_may_not_hold(tmp_path):
+    for number, (name, change, why) in enumerate(KNOWN):
+        (tmp_path / str(number)).mkdir()
+        said = goes_on(tmp_path / str(number), name, change if callable(change) else lambda path, content=change: path.write_bytes(content))
+        assert said and why in said, (name, why, said)
+
+
+@pytest.mark.parametrize("ending", ["-journal", "-wal"])
+def test_a_database_that_breaks_in_mid_run_and_what_sqlite_wrote_beside_it(tmp_path, capsys, ending):
+    sink = Database(tmp_path)
+    sink.write(rows(1))
+    sink.path.write_bytes(b"no database at all\n" * 100)
+    (tmp_path / f"metrics.db{ending}").write_bytes(b"of the old one" * 100)
+    sink.write(rows(2))
+    with contextlib.closing(sqlite3.connect(sink.path)) as connection:
+        assert connection.execute("select epoch from loss").fetchall() == [(2,)]
+    assert not (tmp_path / f"metrics.db{ending}").exists() and capsys.readouterr().out.count("metrics.db.damaged") == 1
+
+
+def test_names_are_numbered_and_what_is_right_stays(tmp_path, capsys):
     path, expected = tmp_path / "metrics.db", ["metrics.db.damaged", "metrics.db.damaged_1", "metrics.db.damaged_2"]
     for number, name in enumerate(expected):
         path.write_text(str(number))
         assert set_aside(path, "why it is") == tmp_path / name and not path.exists()
-    assert [(tmp_path / name).read_text() for name in expected] == ["0", "1", "2"]
-    said = capsys.readouterr().out.splitlines()
-    assert len(said) == 3 and all("metrics.db is damaged (why it is)" in line for line in said)
-
-
-def test_a_link_to_nothing_counts_as_there(tmp_path):
-    for make in (as_file, as_folder):
-        path = tmp_path / make.__name__
-        path.symlink_to(tmp_path / "nowhere")
-        assert make(path) == path and os.path.lexists(tmp_path / f"{path.name}.damaged") and path.is_dir() == (make is as_folder)
-
-
-def test_what_is_right_stays(tmp_path, capsys):
+    assert [(tmp_path / name).read_text() for name in expected] == ["0", "1", "2"] and capsys.readouterr().out.count("(why it is)") == 3
+    for make in (as_file, as_folder):  # a link to nothing counts as there
+        link = tmp_path / make.__name__
+        link.symlink_to(tmp_path / "nowhere")
+        assert make(link) == link and os.path.lexists(tmp_path / f"{link.name}.damaged") and link.is_dir() == (make is as_folder)
+    capsys.readouterr()
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "content").write_text("kept")
     assert as_folder(tmp_path / "folder") / "content" == as_file(tmp_path / "folder" / "content")
@@ -33,8 +162,6 @@ def test_what_is_right_stays(tmp_path, capsys):
 
 
 def test_what_cannot_be_renamed_is_told(tmp_path, monkeypatch):
-    from pathlib import Path
-
     def refuse(self, target):
         raise PermissionError(13, "Permission denied")
 

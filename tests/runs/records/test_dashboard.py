@@ -26,7 +26,7 @@ RECORDS = [*(word for word in SHORT_RUN if word != "--no_records"), "--eval_size
 
 @pytest.fixture(scope="module", params=["both", pytest.param("plain", marks=pytest.mark.long)])
 def recorded(request, folder_data, tmp_path_factory):
-    """A run of one epoch, resumed for a second: (its folder, the two offline files, their naming)."""
+    """A run of one epoch, resumed for a second with --log_artifacts: (its folder, the two offline files, their naming)."""
     place = tmp_path_factory.mktemp("dashboard")
     words = [
         "--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(place / "runs"), "--log_online", "--group", "G",
@@ -39,11 +39,11 @@ def recorded(request, folder_data, tmp_path_factory):
         patch.setattr("evaluation.outputs.draw_curves", lambda *about: None)  # no page shows the run's own curves
         import wandb
 
-        names = ["--log_artifacts", *(["--online_names", "plain"] if request.param == "plain" else [])]
+        names = ["--online_names", "plain"] if request.param == "plain" else []
         main.main(parameters.read([*words, *names, "--n_epochs", "1"]))
         wandb.teardown()  # waits for W&B's own process
         time.sleep(1.1)  # the names of offline files are seconds
-        folder = main.main(parameters.read([*words, *names, "--n_epochs", "2", "--resume"])).folder
+        folder = main.main(parameters.read([*words, *names, "--n_epochs", "2", "--resume", "--log_artifacts"])).folder
         wandb.teardown()
     return folder, offline_runs(folder), request.param
 
@@ -130,19 +130,7 @@ def test_the_selected_checkpoint_is_an_artifact_from_which_load_run_reads(record
     expected, _ = load_run(folder)
     images = torch.rand(2, 3, 32, 32)
     assert flags.seed == 3 and torch.equal(network(images)[0], expected(images)[0])
-    assert runs[0].artifacts["model"][0].name == model.name, "versions of one artifact"
-
-
-def test_without_the_flag_no_checkpoint_is_sent(folder_data, tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    import wandb
-
-    words = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), "--log_online", *RECORDS]
-    monkeypatch.setattr("evaluation.outputs.draw_pictures", lambda *_: [])
-    run = main.main(parameters.read([*words, "--n_epochs", "1", "--loss", "triplet", "--batch_mining", "semihard"]))
-    wandb.teardown()
-    (offline,) = offline_runs(run.folder)
-    assert "model" not in offline.artifacts and "selected/rule" in offline.summary
+    assert "model" not in runs[0].artifacts, "no checkpoint is sent without the flag"
 
 
 def test_artifacts_without_a_service_are_refused(capsys):

@@ -1,4 +1,4 @@
-"""metrics.db holds the rows, and where it is damaged a new one takes them."""
+"""metrics.db holds the rows; while it is locked they wait."""
 
 import sqlite3
 
@@ -6,7 +6,7 @@ import pytest
 
 from runs.records import Row, sqlite
 from runs.records.sqlite import Database
-from tests.runs.records._made import BATCHES, batch_rows, rows
+from tests.runs.records._made import rows
 from utilities.errors import UserError
 
 
@@ -66,79 +66,3 @@ def test_a_full_disk_is_no_damage(tmp_path):
     with pytest.raises(UserError, match="disk is full.*free the disk"):
         sink._take(full)
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.db"]
-
-
-def truncated(path):
-    path.write_bytes(path.read_bytes()[:5000])
-
-
-def overwritten(path):
-    content = bytearray(path.read_bytes())
-    content[4096:8192] = b"\x17" * 4096  # the second page
-    path.write_bytes(bytes(content))
-
-
-def with_a_table_of_others(path):
-    with sqlite3.connect(path) as connection:
-        connection.execute("create table notes (text)")
-
-
-def with_other_columns(path):
-    with sqlite3.connect(path) as connection:
-        connection.execute("drop table loss")
-        connection.execute("create table loss (epoch, value)")
-
-
-def a_folder(path):
-    path.unlink()
-    (path / "inside").mkdir(parents=True)
-
-
-DAMAGE = [
-    lambda path: path.write_bytes(b"no database at all\n" * 100),
-    truncated,
-    overwritten,
-    with_a_table_of_others,
-    with_other_columns,
-    a_folder,
-]
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_database_is_set_aside_on_resume(tmp_path, capsys, damage):
-    sink = Database(tmp_path)
-    sink.write(rows(1))
-    sink.write_batches(batch_rows(1, BATCHES[1]))
-    damage(tmp_path / "metrics.db")
-    (tmp_path / "metrics.db-journal").write_bytes(b"")
-    sink = Database(tmp_path)
-    sink.cut(1)
-    sink.write(rows(2))
-    sink.write_batches(batch_rows(2, BATCHES[2]))
-    with sqlite3.connect(tmp_path / "metrics.db") as connection:
-        assert connection.execute("select epoch, value from loss").fetchall() == [(2, 0.5)]
-        assert connection.execute("select count(*), min(epoch) from batches").fetchone() == (6, 2)
-    said = capsys.readouterr().out
-    assert said.count("\n") == 1 and "metrics.db is damaged" in said and (tmp_path / "metrics.db.damaged").exists()
-
-
-def test_a_database_that_breaks_while_the_run_goes_on_is_set_aside(tmp_path, capsys):
-    sink = Database(tmp_path)
-    sink.write(rows(1))
-    sink.path.write_bytes(b"no database at all\n" * 100)
-    sink.write(rows(2))
-    with sqlite3.connect(sink.path) as connection:
-        assert connection.execute("select epoch from loss").fetchall() == [(2,)]
-    assert capsys.readouterr().out.count("metrics.db.damaged") == 1
-
-
-@pytest.mark.parametrize("ending", ["-journal", "-wal"])
-def test_what_sqlite_wrote_beside_a_damaged_database_spoils_no_new_one(tmp_path, ending):
-    sink = Database(tmp_path)
-    sink.path.write_bytes(b"no database at all\n" * 100)
-    (tmp_path / f"metrics.db{ending}").write_bytes(b"of the old one" * 100)
-    sink.cut(1)
-    assert not (tmp_path / f"metrics.db{ending}").exists()
-    sink.write(rows(2))
-    with sqlite3.connect(sink.path) as connection:
-        assert connection.execute("select epoch from loss").fetchall() == [(2,)]

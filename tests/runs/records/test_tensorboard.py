@@ -1,21 +1,29 @@
 """Event files read back, go on where a run was resumed, and what stands in their way is set aside."""
 
+import io
 import shutil
 import sqlite3
 
 import numpy as np
 import pytest
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
 
 from runs.records.local import BatchFile, LongFile
 from runs.records.sqlite import Database
 from runs.records.tensorboard import EventFiles
+from tests.builders import write_image
 from tests.runs.records._made import BATCHES, batch_rows, read, rows
 from utilities.errors import UserError
 
 
-def test_event_files_read_back(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+def events(folder):
+    return EventAccumulator(str(folder)).Reload()
 
+
+def test_scalars_histograms_and_pictures_read_back_and_are_cut(tmp_path):
+    picture = write_image(tmp_path / "sample_recoveries.png", seed=1, size=(40, 30))
     sink = EventFiles(tmp_path)
     for epoch in (1, 2, 3):
         sink.write(rows(epoch))
@@ -24,41 +32,21 @@ def test_event_files_read_back(tmp_path):
     again = EventFiles(tmp_path)
     again.cut(2)
     again.write(rows(3))
+    again.picture(3, "sample_recoveries", picture)
     again.close()
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert [(e.step, round(e.value, 6)) for e in events.Scalars("test/e_recall@1")] == [(1, 0.1), (2, 0.2), (3, 0.3)]
-    assert events.Tags()["histograms"] == ["train/rho_spectrum@0"]
-
-
-def test_pictures_lie_in_the_event_files_as_they_are(tmp_path):
-    import io
-
-    from PIL import Image
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    from tests.builders import write_image
-
-    path = write_image(tmp_path / "sample_recoveries.png", seed=1, size=(40, 30))
-    sink = EventFiles(tmp_path)
-    sink.picture(3, "sample_recoveries", path)
-    sink.close()
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    (image,) = events.Images("pictures/sample_recoveries")
+    found = events(tmp_path / "tensorboard")
+    assert [(e.step, round(e.value, 6)) for e in found.Scalars("test/e_recall@1")] == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    assert found.Tags()["histograms"] == ["train/rho_spectrum@0"]
+    (image,) = found.Images("pictures/sample_recoveries")
     assert (image.step, image.width, image.height) == (3, 40, 30)
     read_again = Image.open(io.BytesIO(image.encoded_image_string)).convert("RGB")
-    assert np.array_equal(np.asarray(read_again), np.asarray(Image.open(path).convert("RGB")))
+    assert np.array_equal(np.asarray(read_again), np.asarray(Image.open(picture).convert("RGB"))), "the file's own bytes"
 
 
-@pytest.mark.parametrize("n_files_before", [0, 8, 9])
+@pytest.mark.parametrize("n_files_before", [8, pytest.param(0, marks=pytest.mark.long), pytest.param(9, marks=pytest.mark.long)])
 def test_batches_have_a_file_a_table_and_curves_of_their_own_and_are_cut(tmp_path, monkeypatch, n_files_before):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from tensorboard.summary.writer import event_file_writer
-
     # The names of event files end with a counter of the process, and are read in the order of their names: 10 before 9.
-    counter = type(event_file_writer._global_uid)(n_files_before)
-    monkeypatch.setattr(event_file_writer, "_global_uid", counter)
+    monkeypatch.setattr(event_file_writer, "_global_uid", type(event_file_writer._global_uid)(n_files_before))
     kinds = (LongFile, BatchFile, Database, EventFiles)
     sinks = [kind(tmp_path) for kind in kinds]
     assert not (tmp_path / "CSV_Logs" / "batches.csv").exists(), "without batches there is no file"
@@ -67,26 +55,20 @@ def test_batches_have_a_file_a_table_and_curves_of_their_own_and_are_cut(tmp_pat
             sink.write_batches(batch_rows(epoch, steps))
             sink.write(rows(epoch))
         sink.close()
-    sinks = [kind(tmp_path) for kind in kinds]
-    for sink in sinks:
-        sink.cut(2, 6)
-    kept = batch_rows(1, BATCHES[1]) + batch_rows(2, BATCHES[2])
     again = batch_rows(3, (8,))
-    for sink in sinks:
+    for sink in [kind(tmp_path) for kind in kinds]:
+        sink.cut(2, 6)
         sink.write_batches(again)
         sink.write(rows(3))
         sink.close()
-    expected = [tuple(row) for row in kept + again]
+    expected = [tuple(row) for row in batch_rows(1, BATCHES[1]) + batch_rows(2, BATCHES[2]) + again]
     got = [(int(r["epoch"]), int(r["step"]), r["name"], float(r["value"])) for r in read(tmp_path / "CSV_Logs" / "batches.csv")]
     assert got == expected
     with sqlite3.connect(tmp_path / "metrics.db") as connection:
         assert sorted(connection.execute("select epoch, step, name, value from batches")) == sorted(expected)
         assert connection.execute("select max(epoch) from loss").fetchone() == (3,)
-    events = EventAccumulator(str(tmp_path / "tensorboard" / "batches"))
-    events.Reload()
-    assert [(e.step, e.value) for e in events.Scalars("batch/loss")] == [(s, pytest.approx(1 / s)) for s in (1, 2, 3, 4, 5, 6, 8)]
-    epochs = EventAccumulator(str(tmp_path / "tensorboard"))
-    epochs.Reload()
+    batches, epochs = events(tmp_path / "tensorboard" / "batches"), events(tmp_path / "tensorboard")
+    assert [(e.step, e.value) for e in batches.Scalars("batch/loss")] == [(s, pytest.approx(1 / s)) for s in (1, 2, 3, 4, 5, 6, 8)]
     assert [e.step for e in epochs.Scalars("train/loss")] == [1, 2, 3], "batches beyond epochs' numbers do not cut them"
     assert "batch/loss" not in epochs.Tags()["scalars"]
     assert {r["metric"] for r in read(tmp_path / "CSV_Logs" / "metrics.csv")} == {row.metric for row in rows(1)}
@@ -112,8 +94,6 @@ def noise_in_an_event_file(folder):
 
 @pytest.mark.parametrize("damage", [a_file_for_the_folder, a_file_for_the_batches, a_folder_for_an_event_file, noise_in_an_event_file])
 def test_a_damaged_folder_of_events_takes_what_comes(tmp_path, capsys, damage):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
     sink = EventFiles(tmp_path)
     sink.write(rows(1))
     sink.close()
@@ -123,12 +103,8 @@ def test_a_damaged_folder_of_events_takes_what_comes(tmp_path, capsys, damage):
     sink.write(rows(2))
     sink.write_batches(batch_rows(2, BATCHES[2]))
     sink.close()
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert events.Scalars("test/e_recall@1")[-1].step == 2
-    events = EventAccumulator(str(tmp_path / "tensorboard" / "batches"))
-    events.Reload()
-    assert [event.step for event in events.Scalars("batch/loss")] == list(BATCHES[2])
+    assert events(tmp_path / "tensorboard").Scalars("test/e_recall@1")[-1].step == 2
+    assert [event.step for event in events(tmp_path / "tensorboard" / "batches").Scalars("batch/loss")] == list(BATCHES[2])
     assert capsys.readouterr().out.count("the run goes on") == (damage is not noise_in_an_event_file)
 
 
