@@ -76,7 +76,7 @@ def plans(images: dict, opt) -> dict[str, Compared]:
     parents = _codes(images, level + 1, opt)[0] if opt.tester == INSIDE_PARENTS else dict.fromkeys(images)
     of_all = galleries.roles_of_all(images)
     above = _above(images, opt) if comparing_levels(opt) else dict.fromkeys(images)
-    domains = {split: _domains(one) for split, one in images.items()}
+    domains = {split: domains_of(one) for split, one in images.items()}
     by_images, found = (labels, galleries.numbers(of_all), parents, above), {}
     for split, own in of_all.items():
         sources = sources_of(split, measured, opt)
@@ -205,7 +205,7 @@ def _further(dataset, own: galleries.Roles) -> dict[int, list[int]]:
     return {int(places[row]): labels for row, labels in further.items() if places[row] >= 0}
 
 
-def _domains(images) -> np.ndarray | None:
+def domains_of(images) -> np.ndarray | None:
     """`(N,)` names of the images' domains, "" for a distractor; None where results do not come one a domain."""
     if not getattr(images.dataset, "by_domain", False):
         return None
