@@ -14,13 +14,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import torch  # noqa: E402
+import torch
 
-from benchmarks._common import CLASSES, built  # noqa: E402
-from benchmarks.metrics import memory  # noqa: E402
-from training.loading import Batch  # noqa: E402
-from utilities.errors import OneLineParser  # noqa: E402
-from utilities.numbers import whole  # noqa: E402
+from benchmarks._common import CLASSES, built
+from benchmarks.metrics import memory
+from training.loading import Batch
+from utilities.errors import OneLineParser
+from utilities.numbers import whole
 
 
 def measure(arch: str, loss: str, side: int, bs: int, chunk: int, steps: int, forward: bool = True) -> dict:

@@ -11,11 +11,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-from utilities import codes  # noqa: E402
-from utilities.errors import OneLineParser, one_line_errors  # noqa: E402
-from utilities.numbers import whole  # noqa: E402
+from utilities import codes
+from utilities.errors import OneLineParser, one_line_errors
+from utilities.numbers import whole
 
 CENTRES, SPREAD = 1000, 0.5
 QUERIES = 6000

@@ -17,15 +17,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import torch  # noqa: E402
+import torch
 
-import batch_mining  # noqa: E402
-import criteria  # noqa: E402
-from benchmarks._common import medians  # noqa: E402
-from benchmarks.metrics import memory  # noqa: E402
-from training.memory import keep_freed  # noqa: E402
-from utilities.errors import OneLineParser  # noqa: E402
-from utilities.numbers import whole  # noqa: E402
+import batch_mining
+import criteria
+from benchmarks._common import medians
+from benchmarks.metrics import memory
+from training.memory import keep_freed
+from utilities.errors import OneLineParser
+from utilities.numbers import whole
 
 DIMENSIONS, CLASSES = 128, 256
 OWN = "multisimilarity"  # what ours are compared with where there is no peer

@@ -12,16 +12,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import torch  # noqa: E402
+import torch
 
-import evaluation  # noqa: E402
-from benchmarks._common import seconds  # noqa: E402
-from benchmarks.input import make_files  # noqa: E402
-from evaluation import models  # noqa: E402
-from training.loading import evaluation_loader  # noqa: E402
-from training.runtime import Runtime  # noqa: E402
-from utilities.errors import OneLineParser  # noqa: E402
-from utilities.numbers import whole  # noqa: E402
+import evaluation
+from benchmarks._common import seconds
+from benchmarks.input import make_files
+from evaluation import models
+from training.loading import evaluation_loader
+from training.runtime import Runtime
+from utilities.errors import OneLineParser
+from utilities.numbers import whole
 
 
 class Loaded(list):

@@ -12,18 +12,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import torch  # noqa: E402
+import torch
 
-import architectures  # noqa: E402
-import evaluation  # noqa: E402
-import main  # noqa: E402
-import parameters  # noqa: E402
-from benchmarks._common import training  # noqa: E402
-from datasets._image_set import ImageSet  # noqa: E402
-from datasets._images import Image  # noqa: E402
-from training.runtime import Runtime  # noqa: E402
-from utilities.errors import OneLineParser  # noqa: E402
-from utilities.numbers import whole  # noqa: E402
+import architectures
+import evaluation
+import main
+import parameters
+from benchmarks._common import training
+from datasets._image_set import ImageSet
+from datasets._images import Image
+from training.runtime import Runtime
+from utilities.errors import OneLineParser
+from utilities.numbers import whole
 
 SIZES = {"training": 5864, "testing": 5924}
 FLAGS = "--dataset cub200 --not_pretrained --freeze_backbone --augmentation none --feature_cache"

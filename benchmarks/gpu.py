@@ -19,20 +19,20 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
+import numpy as np
+import torch
 
-import datasampler  # noqa: E402
-import metrics  # noqa: E402
-import parameters  # noqa: E402
-from benchmarks import chunks  # noqa: E402
-from benchmarks._common import CLASSES, built, medians  # noqa: E402
-from benchmarks.input import make_files, variants  # noqa: E402
-from benchmarks.metrics import ICML_LIST, data  # noqa: E402
-from training.loading import Batch, training_loader  # noqa: E402
-from training.optimisers import build_optimizer  # noqa: E402
-from utilities.errors import OneLineParser  # noqa: E402
-from utilities.numbers import WIDEST, whole  # noqa: E402
+import datasampler
+import metrics
+import parameters
+from benchmarks import chunks
+from benchmarks._common import CLASSES, built, medians
+from benchmarks.input import make_files, variants
+from benchmarks.metrics import ICML_LIST, data
+from training.loading import Batch, training_loader
+from training.optimisers import build_optimizer
+from utilities.errors import OneLineParser
+from utilities.numbers import WIDEST, whole
 
 NETWORKS, SIZES = ("resnet50_frozen_normalize", "timm:vit_small_patch16_224_normalize"), (112, 512)
 SMALL_NETWORKS, SMALL_SIZES = ("conv4_frozen_normalize",), (8, 16)

@@ -12,16 +12,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import torch  # noqa: E402
+import torch
 
-import architectures  # noqa: E402
-import datasets  # noqa: E402
-import main  # noqa: E402
-import parameters  # noqa: E402
-from benchmarks._common import training  # noqa: E402
-from training.runtime import Runtime  # noqa: E402
-from utilities.errors import OneLineParser  # noqa: E402
-from utilities.numbers import whole  # noqa: E402
+import architectures
+import datasets
+import main
+import parameters
+from benchmarks._common import training
+from training.runtime import Runtime
+from utilities.errors import OneLineParser
+from utilities.numbers import whole
 
 PARTS = {"plain": {}, "gem": {"pool": "gem"}, "gem_learned": {"pool": "gem_learned"}, "neck bn": {"neck": "bn"}, "both": {"pool": "gem", "neck": "bn"}}
 PARTS_BATCH = (16, 3, 224, 224)

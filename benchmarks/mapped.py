@@ -20,9 +20,9 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.metrics import memory  # noqa: E402
-from utilities.errors import OneLineParser  # noqa: E402
-from utilities.numbers import whole  # noqa: E402
+from benchmarks.metrics import memory
+from utilities.errors import OneLineParser
+from utilities.numbers import whole
 
 MB = 2**20
 BLOCK = 65536

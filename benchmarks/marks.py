@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from results import inference  # noqa: E402
-from utilities.errors import OneLineParser  # noqa: E402
-from utilities.intervals import modulus_quantile, t_quantile  # noqa: E402
-from utilities.numbers import whole  # noqa: E402
+from results import inference
+from utilities.errors import OneLineParser
+from utilities.intervals import modulus_quantile, t_quantile
+from utilities.numbers import whole
 
 GROUPS, SEEDS, KINDS = (2, 5, 9, 14, 25), (3, 5, 10), ("normal", "unequal", "t3")
 SHOWN = 9

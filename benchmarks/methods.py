@@ -23,21 +23,21 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+import numpy as np
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
-import criteria  # noqa: E402
-import main  # noqa: E402
-import parameters  # noqa: E402
-from benchmarks._common import CLASSES, built, medians  # noqa: E402
-from benchmarks.criteria import peak  # noqa: E402
-from experiments.study import protocol  # noqa: E402
-from runs.folder import RunFolder, run_folder  # noqa: E402
-from training.loading import Batch  # noqa: E402
-from utilities.errors import OneLineParser  # noqa: E402
-from utilities.files import write_records  # noqa: E402, write_records
-from utilities.numbers import whole  # noqa: E402
+import criteria
+import main
+import parameters
+from benchmarks._common import CLASSES, built, medians
+from benchmarks.criteria import peak
+from experiments.study import protocol
+from runs.folder import RunFolder, run_folder
+from training.loading import Batch
+from utilities.errors import OneLineParser
+from utilities.files import write_records
+from utilities.numbers import whole
 
 COMMON = (
     "--dataset glyphs --arch conv4_normalize --embed_dim 64 --bs 112 --samples_per_class 4 --data_sampler class_balanced --lr 0.001 --decay 0 "

@@ -25,8 +25,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from utilities.errors import OneLineParser  # noqa: E402
-from utilities.numbers import WIDEST, whole  # noqa: E402
+from utilities.errors import OneLineParser
+from utilities.numbers import WIDEST, whole
 
 ICML_LIST = ["e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c", "dists@intra", "dists@inter"]
 ICML_LIST += ["dists@intra_over_inter", "rho_spectrum@0", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10"]

@@ -17,9 +17,9 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from results import bootstrap  # noqa: E402
-from utilities.errors import OneLineParser  # noqa: E402
-from utilities.numbers import whole  # noqa: E402
+from results import bootstrap
+from utilities.errors import OneLineParser
+from utilities.numbers import whole
 
 KINDS = {
     "5 seeds, 100 classes": {},

@@ -14,11 +14,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import numpy as np  # noqa: E402
-from PIL import Image  # noqa: E402
+import numpy as np
+from PIL import Image
 
-from utilities.errors import OneLineParser, UserError, one_line_errors  # noqa: E402
-from utilities.numbers import whole  # noqa: E402
+from utilities.errors import OneLineParser, UserError, one_line_errors
+from utilities.numbers import whole
 
 DISTINCT = 1000
 

@@ -20,12 +20,12 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import metrics  # noqa: E402
-from benchmarks.metrics import data, memory  # noqa: E402
-from metrics._search import SLACK, Limits, Neighbours, Search, Work  # noqa: E402
-from metrics._ties import Ties  # noqa: E402
-from utilities.errors import OneLineParser  # noqa: E402
-from utilities.numbers import whole  # noqa: E402
+import metrics
+from benchmarks.metrics import data, memory
+from metrics._search import SLACK, Limits, Neighbours, Search, Work
+from metrics._ties import Ties
+from utilities.errors import OneLineParser
+from utilities.numbers import whole
 
 MARGIN = 16  # neighbours beyond those that are needed
 FIRST = 1024  # most needed ones that the first attempt asks for, even if a metric needs more

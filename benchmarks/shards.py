@@ -19,19 +19,19 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import torch  # noqa: E402
+import torch
 
-import criteria  # noqa: E402
-import parameters  # noqa: E402
-from benchmarks._common import built  # noqa: E402
-from benchmarks.metrics import memory  # noqa: E402
-from training.loading import Batch  # noqa: E402
-from training.memory import release_freed  # noqa: E402
-from training.optimisers import build_optimizer  # noqa: E402
-from training.ranks import several_processes  # noqa: E402
-from training.runtime import Runtime  # noqa: E402
-from utilities.errors import OneLineParser  # noqa: E402
-from utilities.numbers import number, whole  # noqa: E402
+import criteria
+import parameters
+from benchmarks._common import built
+from benchmarks.metrics import memory
+from training.loading import Batch
+from training.memory import release_freed
+from training.optimisers import build_optimizer
+from training.ranks import several_processes
+from training.runtime import Runtime
+from utilities.errors import OneLineParser
+from utilities.numbers import number, whole
 
 FLAGS = ("classes", "dimensions", "bs", "steps", "loss")
 PARTS = {"mean_": "averaged gradients", "gather": "outputs, labels", "sum_of": "outputs' gradient", "_reduced": "the loss's sums"}  # callers in training/ranks.py

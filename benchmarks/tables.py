@@ -14,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from utilities.errors import OneLineParser  # noqa: E402
-from utilities.numbers import whole  # noqa: E402
+from utilities.errors import OneLineParser
+from utilities.numbers import whole
 
 SECONDS, MEGABYTES = 20, 1000  # the targets
 DATASETS, SEEDS = ("cub200", "cars196", "online_products"), 5

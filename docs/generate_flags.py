@@ -6,9 +6,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import parameters  # noqa: E402
-from options import help as help_pages  # noqa: E402
-from utilities import numbers  # noqa: E402
+import parameters
+from options import help as help_pages
+from utilities import numbers
 
 TARGET = Path(__file__).with_name("flags.md")
 

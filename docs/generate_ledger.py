@@ -6,8 +6,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from results import ledger  # noqa: E402
-from results.groups import usual_order  # noqa: E402
+from results import ledger
+from results.groups import usual_order
 
 TARGET = Path(__file__).with_name("ledger.md")
 HEAD = """# The ledger of published figures

@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import parameters  # noqa: E402
+import parameters
 
 TARGET = Path(__file__).with_name("methods.md")
 TITLES = {

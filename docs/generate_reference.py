@@ -10,12 +10,12 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
-import generate_flags  # noqa: E402
-import generate_methods  # noqa: E402
+import generate_flags
+import generate_methods
 
-import metrics  # noqa: E402
-import parameters  # noqa: E402
-from benchmarks.methods import METHODS  # noqa: E402
+import metrics
+import parameters
+from benchmarks.methods import METHODS
 
 RESULTS = Path(__file__).with_name("methods_on_glyphs.md")
 CLASSES = {

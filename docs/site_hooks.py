@@ -12,7 +12,7 @@ from mkdocs.structure.files import File
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import generate_reference  # noqa: E402
+import generate_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTSIDE = {

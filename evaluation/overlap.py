@@ -254,9 +254,9 @@ def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray
 
 def write_pairs(path: Path, found: Found, test, others: dict) -> None:
     """The pairs as a table, a line each."""
-    rows = zip(*(column.tolist() for column in found), strict=True)
-    cells = ([f"{similarity:.5f}", *_named(test, first), split, *_named(others[split], second)] for similarity, first, second, split in rows)
-    write_csv(path, ["similarity", "test_image", "test_class", "split", "image", "class"], cells)
+    pairs = zip(*(column.tolist() for column in found), strict=True)
+    rows = ([f"{cosine:.5f}", *_named(test, first), split, *_named(others[split], second)] for cosine, first, second, split in pairs)
+    write_csv(path, ["similarity", "test_image", "test_class", "split", "image", "class"], rows)
 
 
 def _named(dataset, index: int) -> tuple[str, str]:

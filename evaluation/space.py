@@ -18,7 +18,9 @@ class Space(NamedTuple):
     lists: protocol -> positives and junk of each query in the reference, in place of classes and sequences; a protocol "" has no name.
     parents `(N,)`, reference_parents `(M,)`: super-classes; a query searches only its own. pool: the images of class-wise numbers, where
     these are not the queries. domains `(N,)`: names; each domain's queries are measured by themselves. domain: that of all queries.
-    further: query -> labels whose images it is to find beside those of its own. Features are None before anything is embedded, and for a super-class whose images are all gallery.
+    further: query -> labels whose images it is to find beside those of its own.
+
+    Features are None before anything is embedded, and for a super-class whose images are all gallery.
     """
 
     features: np.ndarray | None
@@ -148,7 +150,7 @@ class Space(NamedTuple):
         return metrics.Lists.of(positives)
 
     def parts(self) -> list["Space"]:
-        """The spaces that are measured by themselves: one for each domain or super-class of the queries; the space itself where it has neither.
+        """The spaces that are measured by themselves: one a domain or super-class of the queries; the space itself where it has neither.
 
         The queries of a domain search in the whole reference, or, where super-classes are given, in that of their own.
         """
@@ -159,8 +161,10 @@ class Space(NamedTuple):
         own, pooled = getattr(self, apart), getattr(whole, apart)
         for one in np.unique(pooled).tolist():  # each is a space of its own, searched and clustered by itself
             rows, inside = np.flatnonzero(own == one), np.flatnonzero(pooled == one)
-            kept = np.arange(len(self.gallery()[1])) if self.parents is None or not len(rows) else np.flatnonzero(self.gallery_parents() == self.parents[rows[0]])
-            part = self.part(rows, kept) if len(rows) else Space(None, None)
+            part = Space(None, None)
+            if len(rows):
+                searches_all = self.parents is None
+                part = self.part(rows, np.arange(len(self.gallery()[1])) if searches_all else np.flatnonzero(self.gallery_parents() == self.parents[rows[0]]))
             pool = None if self.pool is None else Space(whole.features[inside], whole.labels[inside])
             found.append(part._replace(domain=None if self.domains is None else one, pool=pool))
         return found

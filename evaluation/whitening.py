@@ -121,5 +121,5 @@ def read(path: str, width: int, dims: int | None) -> Whitening:
         why = found if isinstance(found, str) else f"holds mean {found.mean.shape} and projection {found.projection.shape}"
         raise UserError(f"--eval_whiten {path}: {why}; expected mean (D,) and projection (D', D), as `{PROGRAM}` writes them, or {', '.join([*ON_TRAINING, ON_GALLERY])}")
     if len(found.mean) != width or (dims or 0) > len(found.projection):
-        raise UserError(f"--eval_whiten {path}: takes {len(found.mean)} dimensions to {len(found.projection)}; the embeddings have {width}, and {dims or 'all'} are requested")
+        raise UserError(f"--eval_whiten {path}: takes {len(found.mean)} dimensions to {len(found.projection)}; there are {width}, and {dims or 'all'} are requested")
     return found._replace(projection=found.projection[:dims])

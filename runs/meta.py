@@ -112,7 +112,8 @@ class Meta:
             for split, metrics in content["values"].items()
             for metric, found in metrics.items()
         ]
-        write_csv(self.path / "results.csv", ["embeddings", "split", "metric", "mean", "standard_error", "interval_95_low", "interval_95_high", "folds"], rows)
+        head = ["embeddings", "split", "metric", "mean", "standard_error", "interval_95_low", "interval_95_high", "folds"]
+        write_csv(self.path / "results.csv", head, rows)
 
     def _protocol(self) -> dict:
         """Name -> folds and values of the protocol's results: selected epochs, separated and concatenated; untrained ones, separated."""

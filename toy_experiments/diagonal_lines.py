@@ -20,10 +20,10 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import metrics  # noqa: E402
-from pictures import toys  # noqa: E402
-from utilities.errors import OneLineParser, UserError, one_line_errors  # noqa: E402
-from utilities.numbers import whole  # noqa: E402
+import metrics
+from pictures import toys
+from utilities.errors import OneLineParser, UserError, one_line_errors
+from utilities.numbers import whole
 
 TRAIN_LINES = ((0.1, 0.3), (0.35, 0.55), (0.6, 0.8), (0.85, 1.05))  # x = y from … to …
 TEST_LINES = (  # the fixed coordinate (0: x, 1: y) and the range of the other

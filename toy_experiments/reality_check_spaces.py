@@ -17,10 +17,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import metrics  # noqa: E402
-from pictures import toys  # noqa: E402
-from utilities.errors import OneLineParser, one_line_errors  # noqa: E402
-from utilities.numbers import whole  # noqa: E402
+import metrics
+from pictures import toys
+from utilities.errors import OneLineParser, one_line_errors
+from utilities.numbers import whole
 
 SPACES = {"classes almost touch": 0.04, "a narrow gap": 0.25, "far apart": 1.5}  # gap between squares of side 1
 SHOWN = {"e_recall@1": "R@1", "nmi": "NMI", "f1": "F1", "r_precision": "R-precision", "map_r": "MAP@R"}

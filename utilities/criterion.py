@@ -28,7 +28,8 @@ def takes_reference(kind: type) -> bool:
 def check_reference(kind: type) -> None:
     """Raises UserError where criteria of class `kind` take no reference."""
     if not takes_reference(kind):
-        kind = next(base for base in kind.__mro__ if base.__module__ != parametrize.__name__)  # of learned hyperparameters, which is put in front
+        # Learned hyperparameters put a class of torch's parametrize in front.
+        kind = next(base for base in kind.__mro__ if base.__module__ != parametrize.__name__)
         package, _, name = kind.__module__.rpartition(".")
         name = name if package == "criteria" else kind.__name__
         raise UserError(f"the criterion {name} takes no reference, and so no memory: its forward does not name one; choose another loss")

@@ -112,7 +112,7 @@ def _run(command: list[str], name: str, folder: Path | None = None) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip() or f"status {done.returncode}").splitlines()[-1]
-        raise UserError(f"{name} cannot be downloaded ({said[:200]}): correct this and run the same command again, it continues from there")
+        raise UserError(f"{name} cannot be fetched ({said[:200]}): mend it and run the same command again, it continues from there")
 
 
 def fetch_union(folder: Path) -> None:
