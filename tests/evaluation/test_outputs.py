@@ -84,7 +84,7 @@ def test_evaluate_equals_the_recorded_values_exactly_and_touches_nothing(run, ca
 def test_other_flags_have_files_of_their_own_and_the_same_the_same(run, capsys, with_pictures):
     """Embeddings and pictures of the training stay; what is not defined is null."""
     before = contents(run)
-    argv = ("--dump_embeddings", "--eval_no_normalize", "--evaluation_metrics", "precision@1", "rho_spectrum@999")
+    argv = ("--dump_embeddings", "--eval_no_normalize", "--evaluation_metrics", "precision@1", "rho_spectrum@999", "--eval_size_of_tsne", "0")
     scores = again(run, *argv)
     after = contents(run)
     told, new = capsys.readouterr().out, set(after) - set(before)
