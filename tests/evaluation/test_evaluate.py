@@ -208,17 +208,6 @@ def test_more_components_than_there_are_is_refused_before_anything_is_trained():
         assert network.images == 1 and network.training, flags
 
 
-def test_where_no_query_has_a_counterpart_is_said_in_one_line(capsys):
-    for shared in (False, True):
-        for reference_set in REFERENCES:
-            evaluation.loaders(made_splits(shared=shared), options("--eval_reference_set", reference_set, "--splits_to_eval", "train", "val"))
-            lines = [line for line in capsys.readouterr().out.splitlines() if "counterpart" in line]
-            assert ["no query of val" in line for line in lines] == [True] * (reference_set == "compared_to_training_set" and not shared)
-    level = ("--label_hierarchy_level", "1", "--eval_reference_set", "compared_to_training_set", "--splits_to_eval", "val")
-    evaluation.loaders(made_splits(), options(*level))
-    assert "counterpart" not in capsys.readouterr().out
-
-
 def test_eval_no_normalize_on_a_network_of_the_registry():
     network = architectures.select("conv4_normalize", embed_dim=8, not_pretrained=True).eval()
     opt = options("--eval_no_normalize")

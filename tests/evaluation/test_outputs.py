@@ -194,14 +194,6 @@ def test_a_dump_holds_what_was_measured_after_principal_components(tmp_path, ref
     assert scores["val"] == pytest.approx(metrics.compute(names, val["features"], val["class_names"], **arguments), abs=1e-12)
 
 
-def test_dump_of_several_embeddings(tmp_path):
-    opt = options("--evaltypes", "a", "Combined_a_b", "--splits_to_eval", "val")
-    _, embedded = evaluation.evaluate(Network(heads=("a", "b")), evaluation.loaders(made_splits(), opt), opt, runtime(opt))
-    paths = outputs.dump(tmp_path, embedded, opt)
-    assert [path.name for path in paths] == ["embeddings_val_a.npz", "embeddings_val_Combined_a_b.npz"]
-    assert np.load(paths[1])["features"].shape == (21, 6)
-
-
 @pytest.mark.long
 def test_the_command_as_a_program(tmp_path):
     np.savez(tmp_path / "f.npz", features=np.eye(4)[[0, 0, 1, 1]], labels=[0, 0, 1, 1])

@@ -8,11 +8,9 @@ import torch
 
 import metrics
 from metrics._search import Limits, Search
-from tests.metrics._plain import unit, values_of
+from tests.metrics._plain import unit
 from tests.utilities.test_hyperbolic import moebius_distance
 from utilities.hyperbolic import Ball
-
-RETRIEVAL = ["e_recall@1", "e_recall@4", "precision@1", "map_r", "mrr", "mAP", "mAP_c", "map@3"]
 
 
 def points(n=60, d=5, seed=0, scale=1.2, dtype=np.float32):
@@ -42,18 +40,6 @@ def test_neighbours_are_those_of_loops_whatever_the_limits(c, r, dtype):
     for limits in (Limits(columns=16, rows=4, sample=9), Limits(rows=4, sample=5, kept=40)) if (c, r) == (0.1, 2.3) else ():
         space.search = Search(vars(space.search)["space"], limits)
         assert space.neighbours(59).tolist() == expected, limits
-
-
-@pytest.mark.parametrize("separate", [False, True])
-def test_metrics_are_those_of_the_lists(separate):
-    features, labels = points(seed=2)
-    cut = slice(25) if separate else slice(None)
-    reference, of_reference = (features[25:], labels[25:]) if separate else (features, labels)
-    given = {"reference": reference, "reference_labels": of_reference} if separate else {}
-    values = metrics.compute(RETRIEVAL, features[cut], labels[cut], **given, ball=Ball(0.5, 2.3))
-    found = by_loops(features[cut], reference, [-1] * 25 if separate else range(60), 0.5, 2.3)
-    assert values == pytest.approx(values_of(RETRIEVAL, found, labels[cut], of_reference), abs=1e-12)
-    assert values != metrics.compute(RETRIEVAL, features[cut], labels[cut], **given), "the case must tell the distances apart"
 
 
 def test_what_is_no_search_stays_euclidean_of_the_tangent_vectors():
