@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
 import metrics
 from metrics._search import Limits, Search
@@ -66,19 +65,3 @@ def test_near_the_border_and_collapsed():
     same = metrics.space_of(Ball(1.0, 2.3), np.ones((30, 3), dtype=np.float32), np.zeros(30))
     assert same.neighbours(3).tolist() == [[j for j in range(30) if j != i][:3] for i in range(30)]
     assert math.isfinite(metrics.compute("mAP", 1e5 * features, np.zeros(5), ball=Ball(100.0, 1e6))["mAP"])
-
-
-@pytest.mark.long
-def test_a_large_space_against_all_distances():
-    """6,000 queries: the order of a matrix of float64 distances."""
-    generator = np.random.default_rng(6)
-    labels = generator.integers(300, size=6000)
-    features = (0.6 * generator.normal(size=(300, 32))[labels] / 4 + 0.15 * generator.normal(size=(6000, 32))).astype(np.float32)
-    ball = Ball(0.1, 2.3)
-    found = metrics.space_of(ball, features, labels).neighbours(50)
-    x = torch.from_numpy(features.astype(np.float64))
-    for start in range(0, 6000, 500):
-        distances = ball.distances(x[start : start + 500], x)
-        distances[torch.arange(500), torch.arange(start, start + 500)] = math.inf
-        nearest = distances.gather(1, torch.from_numpy(found[start : start + 500]))
-        torch.testing.assert_close(nearest, distances.topk(50, largest=False).values, rtol=1e-9, atol=1e-9)
