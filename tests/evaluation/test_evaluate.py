@@ -92,22 +92,25 @@ def test_every_flag_against_loops(kind, reference_set):
         assert len({seen[flags] for flags in changing}) == len(changing), "the case must tell the flags apart"
 
 
-def test_every_image_is_embedded_once_and_modes_are_restored():
+def test_every_image_is_embedded_once_and_modes_are_restored(capsys):
     splits, network = made_splits(), Network().train()
-    _, embedded, _ = evaluated(splits, network=network)
+    scores, embedded, _ = evaluated(splits, network=network)
     assert network.images == sum(len(splits[name]) for name in SPLITS.values()) and network.training
     assert embedded["val"].dataset is splits["validation"] and embedded["val"].labels.tolist() == splits["validation"].labels.tolist()
     np.testing.assert_allclose(embedded["val"].features["discriminative"], points_of(splits)["val"], atol=1e-6)
+    assert evaluated(splits, "--evaluate_on_gpu")[0] == scores
+    assert capsys.readouterr().out.count("CUDA") == (not torch.cuda.is_available()), "said once"
     del network.normalizes
     with refused("--eval_no_normalize"):
         evaluated(splits, "--eval_no_normalize", network=network)
 
 
-def test_splits_and_super_classes_that_are_not_there():
+def test_splits_and_super_classes_that_are_not_there(capsys):
     splits = made_splits()
     assert list(evaluated(splits, "--splits_to_eval", "train", "val", "--no_train_metrics")[0]) == ["val"]
     opt = options("--eval_reference_set", "compared_to_training_set", "--splits_to_eval", "val")
     loaders = evaluation.loaders(splits, opt)
+    assert "no query of val has a counterpart" in capsys.readouterr().out
     del loaders["train"]
     with refused("training images were not embedded"):
         evaluation.evaluate(Network(), loaders, opt, runtime(opt))
@@ -128,6 +131,7 @@ def test_flags_that_cannot_work_are_refused_in_one_line(capsys):
         ("--splits_to_eval train", "chosen on val"),
         ("--splits_to_eval train --no_train_metrics", "leaves nothing"),
         ("--tester same_parent_label --label_hierarchy_level 1", "no parents"),
+        ("--rerank_k1 7", "--rerank_k1 7 has no effect: add --rerank k_reciprocal"),
     ):
         with pytest.raises(SystemExit):
             options(*flags.split())
@@ -205,17 +209,6 @@ def test_more_components_than_there_are_is_refused_before_anything_is_trained():
             with refused(words):
                 evaluation.check(network, loaders, opt, runtime(opt))
         assert network.images == 1 and network.training, flags
-
-
-def test_where_no_query_has_a_counterpart_is_said_in_one_line(capsys):
-    for shared in (False, True):
-        for reference_set in REFERENCES:
-            evaluation.loaders(made_splits(shared=shared), options("--eval_reference_set", reference_set, "--splits_to_eval", "train", "val"))
-            lines = [line for line in capsys.readouterr().out.splitlines() if "counterpart" in line]
-            assert ["no query of val" in line for line in lines] == [True] * (reference_set == "compared_to_training_set" and not shared)
-    level = ("--label_hierarchy_level", "1", "--eval_reference_set", "compared_to_training_set", "--splits_to_eval", "val")
-    evaluation.loaders(made_splits(), options(*level))
-    assert "counterpart" not in capsys.readouterr().out
 
 
 def test_eval_no_normalize_on_a_network_of_the_registry():

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import architectures
+import datasets
 import main
 import parameters
 import trainers
@@ -61,7 +62,11 @@ def test_a_resumed_run_is_bit_equal(folder_data, tmp_path):
     assert all(torch.equal(state(resumed)[name], value) for name, value in state(whole).items()) and values(resumed) == values(whole)
 
 
-def test_the_network_takes_features_where_its_backbone_rests():
+def test_the_network_takes_features_where_its_backbone_rests(folder_data):
+    dataset = datasets.select("folder", dataset_folder_path=str(folder_data), augmentation="none")["training"]
+    dataset.features = torch.rand(len(dataset), 5)
+    label, row, index = dataset[3]
+    assert torch.equal(row, dataset.features[3]) and (label, index) == (0, 3) and dataset.original(3).shape == (3, 30, 40)
     images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
     resting, moving = (architectures.select("conv4", not_pretrained=True, embed_dim=8, freeze_backbone=rests).eval() for rests in (True, False))
     expected, features = resting(images)

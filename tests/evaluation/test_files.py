@@ -220,7 +220,7 @@ def test_files_that_do_not_fit_each_other_or_the_flags(tmp_path):
         (["--out", str(tmp_path / "nowhere" / "x.json")], GOOD, "cannot write"),
     ):
         with refused(None, told):
-            command.main([*save(tmp_path, file=arrays), "--evaluation_metrics", "map_r", "nmi", *words])
+            command.main([*save(tmp_path, file=arrays), "--evaluation_metrics", "map_r", *words])
     for words, told in (
         ([mapped], "one array, the features: name the .npy file of their labels by --labels"),
         ([mapped, "--labels", good], f"by --labels, not {good}"),

@@ -21,6 +21,7 @@ from tests.evaluation._made import (
     evaluated,
     measured,
     options,
+    pca,
     points_of,
     pool_of,
     rows_of,
@@ -28,9 +29,6 @@ from tests.evaluation._made import (
     splits_with_roles,
 )
 
-SOURCES = {
-    "compared_to_self": ["test"], "compared_to_sets_combined": ["train", "val", "test"], "compared_to_training_set": ["train"],
-}  # fmt: skip
 BOTH = ("--splits_to_eval", "val", "test")
 
 
@@ -80,13 +78,9 @@ def test_what_is_said_once_and_without_roles_not_at_all(capsys):
     said = capsys.readouterr().out
     queries, gallery, orders = rows_of(test, "is_query"), rows_of(test, "is_gallery"), by_loops(splits, "test", ["test"], points_of(splits))[1]
     lone = sum(not any(test.names[j] == test.names[row] for _, j in order) for row, order in orders.items())
-    assert lone > 0 and said.count("test: ") == 1
-    for words in (
-        f"test: {len(queries)} queries search in {len(gallery)} images, its gallery", f"{len({*queries} & {*gallery})} images are query and gallery",
-        f"together, {len(pool_of(test))} images", f"{lone} of {len(queries)} queries have no image of their class to find", "val: images of one sequence, of ",
-    ):  # fmt: skip
-        assert words in said, words
-    assert evaluation.roles(loaders, opt).keys() == {"val", "test"}
+    assert lone > 0 and said.count("test: ") == 1 and "val: images of one sequence, of " in said
+    assert f"test: {len(queries)} queries search in {len(gallery)} images, its gallery; {len({*queries} & {*gallery})} images are query" in said
+    assert f"together, {len(pool_of(test))} images" in said and f"{lone} of {len(queries)} queries have no image of their class to find" in said
     splits = splits_with_roles(7, sequences=False)
     splits["testing"].is_query = splits["testing"].is_gallery = np.ones(36, bool)
     _, embedded, _ = evaluated(splits)
@@ -96,36 +90,45 @@ def test_what_is_said_once_and_without_roles_not_at_all(capsys):
     assert galleries.dumped(galleries.roles_of(splits["testing"], 36)) == {}
 
 
-@pytest.mark.parametrize(
-    ("reference_set", "tester"),
-    [("compared_to_self", "global"), ("compared_to_sets_combined", "same_parent_label"), ("compared_to_training_set", "global")],
-)
-def test_pictures_show_gallery_neighbours(monkeypatch, tmp_path, reference_set, tester, with_pictures):
-    splits = splits_with_roles(10, everywhere=True)
-    opt = options("--eval_reference_set", reference_set, "--tester", tester, "--eval_size_of_tsne", "30")
+ALL = ["train", "val", "test"]
+SHOWN = {  # flags -> the splits that are searched
+    "": ["test"], "--eval_reference_set compared_to_sets_combined --tester same_parent_label": ALL, "--eval_reference_set compared_to_training_set": ["train"],
+    "--label_hierarchy_level 1": ["test"], "--eval_pca 2 --eval_reference_set compared_to_sets_combined": ALL,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("flags", SHOWN)
+def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pictures):
+    splits, sources = splits_with_roles(10, everywhere=True), SHOWN[flags]
+    opt = options(*flags.split(), "--eval_size_of_tsne", "30")
     embedded = evaluation.embed_all(Network(), evaluation.loaders(splits, opt), opt, runtime(opt))
     points, drawn, charted = points_of(splits), [], {}
     monkeypatch.setattr(outputs, "recoveries", lambda path, *what: drawn.append(what))
     for name in ("spectra", "distances", "tsne"):
         monkeypatch.setattr(space, name, lambda path, *what, _name=name: charted.setdefault(_name, []).append(what) or path)
     outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
-    test, sources, orders = splits["testing"], SOURCES[reference_set], {}
-    for parent in ("first", "second") if tester != "global" else (None,):
-        orders |= by_loops(splits, "test", sources, points, parent)[1]
+    test, orders = splits["testing"], {}
     gallery = [(source, j) for source in sources for j in rows_of(splits[SPLITS[source]], "is_gallery")]
-    for (queries_of, reference_of), _, shown, found_of, *_ in drawn:
-        assert len(reference_of) == len(gallery)
-        for query, found in zip(shown, found_of, strict=True):
+    if opt.eval_pca:
+        fitted = pca(np.array([points[source][j] for source, j in gallery]), 2)
+        points = {split: fitted(rows) for split, rows in points.items()}
+    for parent in ("first", "second") if "tester" in flags else (None,):
+        orders |= by_loops(splits, "test", sources, points, parent)[1]
+    for (queries_of, reference_of), shown, rows, found_of, *_ in drawn:
+        assert shown.sources == sources and len(reference_of) == len(gallery)
+        assert {*shown.names.values()} <= ({"first", "second"} if opt.label_hierarchy_level else {*"abcdef"})
+        for query, found in zip(rows, found_of, strict=True):
             row = rows_of(test, "is_query")[query]
             assert [gallery[index] for index in found] == orders[row][:7]
             for images, index, (source, j) in ((queries_of, query, ("test", row)), *((reference_of, index, gallery[index]) for index in found)):
                 image = np.asarray(splits[SPLITS[source]][j][1]).transpose(1, 2, 0)
                 assert neighbours.whole_image(images, int(index)).tolist() == image.tolist()
-    assert "on test" in drawn[0][5] and (reference_set != "compared_to_self" or "in its gallery" in drawn[0][5])
-    pool = pool_of(test)
+    title, pool = drawn[0][5], pool_of(test)
+    assert ("in its gallery" in title) == (sources == ["test"]) and ("on test in train" in title) == (sources != ["test"])
     for rows in (charted["spectra"][0][0]["test"], charted["distances"][0][0]["test"], charted["tsne"][-1][0]):
-        np.testing.assert_allclose(rows, points["test"][pool], atol=1e-6)
-    assert charted["distances"][0][1]["test"].tolist() == charted["tsne"][-1][1].tolist() and len(charted["tsne"][-1][6]) == len(pool)
+        np.testing.assert_allclose(abs(rows), abs(points["test"][pool]), atol=1e-6)  # components have no sign
+    assert charted["distances"][0][1]["test"].tolist() == charted["tsne"][-1][1].tolist()
+    assert (charted["distances"][0][2]["test"] is None) == ("tester" not in flags)
 
 
 def test_pictures_are_drawn(tmp_path, with_pictures):

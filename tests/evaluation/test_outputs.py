@@ -84,7 +84,7 @@ def test_evaluate_equals_the_recorded_values_exactly_and_touches_nothing(run, ca
 def test_other_flags_have_files_of_their_own_and_the_same_the_same(run, capsys, with_pictures):
     """Embeddings and pictures of the training stay; what is not defined is null."""
     before = contents(run)
-    argv = ("--dump_embeddings", "--eval_no_normalize", "--evaluation_metrics", "precision@1", "rho_spectrum@999")
+    argv = ("--dump_embeddings", "--eval_no_normalize", "--evaluation_metrics", "precision@1", "rho_spectrum@999", "--eval_size_of_tsne", "0")
     scores = again(run, *argv)
     after = contents(run)
     told, new = capsys.readouterr().out, set(after) - set(before)
@@ -121,6 +121,7 @@ def test_what_is_refused_in_one_line(run, tmp_path, capsys, monkeypatch):
         ([*evaluate, *glyphs, "--eval_reference_set", "compared_to_training_set"], "one split, test"),
         ([*evaluate, "--split_shuffle", "3"], "--split_shuffle 3 (saved: None)"),
         ([*evaluate, "--use_tv_split"], "stay those of"),
+        ([*evaluate, "--dataset", "glyphs", "--split_scheme", "class_disjoint"], "--split_scheme class_disjoint (saved: half)"),
         (["--resume_from", run, "--eval_pca", "3"], "--eval_pca 3 (saved: None)"),
         (["--resume_from", run, "--dataset", "glyphs"], "stay those of"),
         (["--evaluate_all"], "measures and does not train"),
@@ -129,6 +130,7 @@ def test_what_is_refused_in_one_line(run, tmp_path, capsys, monkeypatch):
             parameters.read([str(word) for word in argv])
         said = capsys.readouterr().err
         assert words in said and said.count("\n") == 1, argv
+    assert parameters.read(["--resume_from", str(run), "--eval_size_of_tsne", "0"]).eval_size_of_tsne == 0
     old, text = tmp_path / "old", (run / "parameters.yaml").read_text()
     old.mkdir()
     (old / "parameters.yaml").write_text(text.replace("split_shuffle: null\n", ""))  # a run older than the flag is split as it was
@@ -197,19 +199,23 @@ def test_a_dump_holds_what_was_measured_after_principal_components(tmp_path, ref
 def test_dump_of_several_embeddings(tmp_path):
     opt = options("--evaltypes", "a", "Combined_a_b", "--splits_to_eval", "val")
     _, embedded = evaluation.evaluate(Network(heads=("a", "b")), evaluation.loaders(made_splits(), opt), opt, runtime(opt))
-    paths = outputs.dump(tmp_path, embedded, opt)
-    assert [path.name for path in paths] == ["embeddings_val_a.npz", "embeddings_val_Combined_a_b.npz"]
-    assert np.load(paths[1])["features"].shape == (21, 6)
+    found = {path.name: np.load(path)["features"].shape for path in outputs.dump(tmp_path, embedded, opt)}
+    assert found == {"embeddings_val_a.npz": (21, 3), "embeddings_val_Combined_a_b.npz": (21, 6)}
 
 
 @pytest.mark.long
-def test_the_command_as_a_program(tmp_path):
+def test_the_commands_as_programs(tmp_path):
     np.savez(tmp_path / "f.npz", features=np.eye(4)[[0, 0, 1, 1]], labels=[0, 0, 1, 1])
-    run = [sys.executable, "-m", "evaluation", str(tmp_path / "f.npz"), "--evaluation_metrics"]
-    good = subprocess.run([*run, "map_r"], capture_output=True, text=True, cwd=ROOT)
-    assert good.returncode == 0 and "map_r" in good.stdout and "1.0000" in good.stdout
-    bad = subprocess.run([*run, "map_q"], capture_output=True, text=True, cwd=ROOT)
-    assert bad.returncode == 2 and bad.stderr.startswith("python -m evaluation: error: unknown metric") and bad.stderr.count("\n") == 1
+    file = [str(tmp_path / "f.npz"), "--evaluation_metrics"]
+    for words, said in (
+        (["evaluation", *file, "map_r"], None), (["evaluation", *file, "map_q"], "python -m evaluation: error: unknown metric"),
+        (["evaluation.overlap", str(tmp_path / "no")], "no such folder"),
+    ):  # fmt: skip
+        done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, cwd=ROOT)
+        if said is None:
+            assert done.returncode == 0 and "map_r" in done.stdout and "1.0000" in done.stdout
+        else:
+            assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_a_network_is_measured_without_a_run_and_dumped_untrained(folder_data, tmp_path):

@@ -59,6 +59,16 @@ def test_what_names_say():
     assert metrics.at_prefixes(["nmi", "map_r@d2"], [2, 4]) == ["nmi", "map_r@d2", "nmi@d2", "nmi@d4"]
 
 
+def test_a_new_file_is_a_new_metric(monkeypatch, tmp_path):
+    """One file, nothing else: found, listed, with its variants, though metrics were asked for before."""
+    metrics.check("mrr")
+    (tmp_path / "first_hit.py").write_text("from metrics.mrr import Metric as Mrr\nclass Metric(Mrr):\n    NAMES = {'first_hit': 'as mrr'}\n")
+    monkeypatch.setattr(metrics, "__path__", [*metrics.__path__, str(tmp_path)])
+    monkeypatch.setattr(type(metrics.REGISTRY), "names", lambda self: ["first_hit", "mrr"])
+    found = metrics.compute(["mrr", "first_hit", "c_first_hit_macro"], *random_space(n=30, classes=4))
+    assert found["first_hit"] == found["mrr"] and [name for name, _ in metrics.listing()] == ["first_hit", "mrr"]
+
+
 def test_cosine_variants_are_the_plain_ones_on_normalised_features():
     features, labels = random_space(n=80, seed=11)
     features[3] = 0.0

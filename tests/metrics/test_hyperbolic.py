@@ -4,15 +4,12 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
 import metrics
 from metrics._search import Limits, Search
-from tests.metrics._plain import unit, values_of
+from tests.metrics._plain import unit
 from tests.utilities.test_hyperbolic import moebius_distance
 from utilities.hyperbolic import Ball
-
-RETRIEVAL = ["e_recall@1", "e_recall@4", "precision@1", "map_r", "mrr", "mAP", "mAP_c", "map@3"]
 
 
 def points(n=60, d=5, seed=0, scale=1.2, dtype=np.float32):
@@ -44,18 +41,6 @@ def test_neighbours_are_those_of_loops_whatever_the_limits(c, r, dtype):
         assert space.neighbours(59).tolist() == expected, limits
 
 
-@pytest.mark.parametrize("separate", [False, True])
-def test_metrics_are_those_of_the_lists(separate):
-    features, labels = points(seed=2)
-    cut = slice(25) if separate else slice(None)
-    reference, of_reference = (features[25:], labels[25:]) if separate else (features, labels)
-    given = {"reference": reference, "reference_labels": of_reference} if separate else {}
-    values = metrics.compute(RETRIEVAL, features[cut], labels[cut], **given, ball=Ball(0.5, 2.3))
-    found = by_loops(features[cut], reference, [-1] * 25 if separate else range(60), 0.5, 2.3)
-    assert values == pytest.approx(values_of(RETRIEVAL, found, labels[cut], of_reference), abs=1e-12)
-    assert values != metrics.compute(RETRIEVAL, features[cut], labels[cut], **given), "the case must tell the distances apart"
-
-
 def test_what_is_no_search_stays_euclidean_of_the_tangent_vectors():
     features, labels = points(seed=3)
     names = ["nmi", "f1", "c_nmi", "rho_spectrum@1", "dists@intra", "c_recall@1", "c_map_r"]
@@ -80,19 +65,3 @@ def test_near_the_border_and_collapsed():
     same = metrics.space_of(Ball(1.0, 2.3), np.ones((30, 3), dtype=np.float32), np.zeros(30))
     assert same.neighbours(3).tolist() == [[j for j in range(30) if j != i][:3] for i in range(30)]
     assert math.isfinite(metrics.compute("mAP", 1e5 * features, np.zeros(5), ball=Ball(100.0, 1e6))["mAP"])
-
-
-@pytest.mark.long
-def test_a_large_space_against_all_distances():
-    """6,000 queries: the order of a matrix of float64 distances."""
-    generator = np.random.default_rng(6)
-    labels = generator.integers(300, size=6000)
-    features = (0.6 * generator.normal(size=(300, 32))[labels] / 4 + 0.15 * generator.normal(size=(6000, 32))).astype(np.float32)
-    ball = Ball(0.1, 2.3)
-    found = metrics.space_of(ball, features, labels).neighbours(50)
-    x = torch.from_numpy(features.astype(np.float64))
-    for start in range(0, 6000, 500):
-        distances = ball.distances(x[start : start + 500], x)
-        distances[torch.arange(500), torch.arange(start, start + 500)] = math.inf
-        nearest = distances.gather(1, torch.from_numpy(found[start : start + 500]))
-        torch.testing.assert_close(nearest, distances.topk(50, largest=False).values, rtol=1e-9, atol=1e-9)

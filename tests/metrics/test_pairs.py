@@ -147,12 +147,3 @@ def test_drawn_pairs_are_of_all_pairs_alike():
         assert len(kinds) == there == (pairs.same if same else pairs.other)
         assert set(kinds) == {round(d, 6) for d, a, b in squares(features, labels) if (a == b) == same}
         assert chisquare(times).pvalue > 1e-3
-
-
-def test_memory_is_bounded_by_tiles(monkeypatch):
-    tiled(monkeypatch, 32, 64)
-    pairs = _pairs.Pairs(metrics.EmbeddingSpace(*random_space(n=500, classes=30, seed=15)))
-    shapes = {tuple(tile.squares.shape) for tile in pairs.tiles()}
-    assert max(a for a, _ in shapes) == 32 and max(b for _, b in shapes) == 64
-    assert sum(len(tile.values) for tile in pairs.tiles(same=True)) == pairs.same
-    assert sum(len(tile.values) for tile in pairs.tiles(same=False)) == pairs.other == 500 * 499 // 2 - pairs.same

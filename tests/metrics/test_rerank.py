@@ -184,22 +184,3 @@ def test_alpha_query_expansion_in_the_ball_expands_tangent_vectors():
     new = [expanded(x[i], x, near[i], 4, 3.0) for i in range(30)]
     final = [[moebius_distance(query.tolist(), other, ball.c, ball.clip_r) for other in x.tolist()] for query in new]
     check(lists_by(final, lambda i, j: i == j), x, labels, AlphaExpansion(4), ball=ball)
-
-
-@pytest.mark.long
-def test_thousands_of_queries_against_matrices():
-    """3,000 nodes, against matrix operations on the dense encodings."""
-    x, labels = points(3000, seed=9, d=16, copies=False)
-    space = metrics.EmbeddingSpace(x, labels)
-    reranked = KReciprocal().search(space)
-    encodings = reranked.encodings.toarray()
-    squared = ((x[:, None, :] - x[None, :50, :]) ** 2).sum(2).T  # of the first 50 queries
-    largest = reranked.farthest[:50, None]
-    np.testing.assert_allclose(squared.max(1), reranked.farthest[:50], rtol=1e-12)
-    np.testing.assert_allclose(encodings.sum(1), 1, rtol=1e-12)
-    shared = np.array([np.minimum(encodings[i], encodings).sum(1) for i in range(50)])
-    final = 0.7 * (1 - shared / (2 - shared)) + 0.3 * squared / largest
-    final[np.arange(50), np.arange(50)] = np.inf
-    space.search = reranked
-    found = space.neighbours(100)[:50]
-    np.testing.assert_allclose(np.take_along_axis(final, found, 1), np.sort(final, 1)[:, :100], rtol=1e-9)

@@ -41,11 +41,11 @@ def test_curves_are_those_of_the_file(tmp_path, figures):
 
 
 def test_without_a_selected_epoch_none_is_marked(tmp_path, figures):
-    folder = made_run(tmp_path / "Run")
+    folder = made_run(tmp_path / "Run", metrics=("loss",))
     for summary in ("", "[]", '{"selected": null}', '{"selected": {"epoch": null}}', None):
         (folder / "summary.json").unlink() if summary is None else (folder / "summary.json").write_text(summary)
         curves.draw_curves(folder)
-        assert not any("selected" in line.get_label() for line in figures["e_recall"].axes[0].lines), summary
+        assert not any("selected" in line.get_label() for line in figures["loss"].axes[0].lines), summary
 
 
 def test_names_and_legend_stay_inside_and_apart(tmp_path, figures):
@@ -63,7 +63,7 @@ def test_names_and_legend_stay_inside_and_apart(tmp_path, figures):
 
 
 def test_a_file_where_the_folder_should_be_is_set_aside(tmp_path, capsys):
-    folder = made_run(tmp_path / "Run")
+    folder = made_run(tmp_path / "Run", metrics=("loss",))
     (folder / "Progression_Plots").write_text("no folder")
     (path,) = curves.draw_curves(folder)
     assert path.read_text().startswith("<?xml") and (folder / "Progression_Plots.damaged").read_text() == "no folder"

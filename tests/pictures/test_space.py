@@ -8,10 +8,10 @@ from torch.utils.data import ConcatDataset
 
 import datasets
 import metrics
-from evaluation import Embedded, embed_all, loaders, outputs, queries, spaces
+from evaluation import Embedded, outputs, queries, spaces
 from pictures import neighbours, space, text
 from tests.builders import make_folder, picture
-from tests.evaluation._made import Network, made_splits, options, runtime
+from tests.evaluation._made import options
 from tests.metrics._plain import orders, plain_value
 
 PICTURES = True
@@ -88,46 +88,6 @@ def test_queries_search_in_the_reference_and_in_their_super_class(inside_parents
         found = [[j for j in order if parents[1][j] == parents[0][query]] for query, order in enumerate(found)]
     assert [few.tolist() for few in queries.nearest(shown, np.arange(40), 7)] == [order[:7] for order in found]
     assert_worst(shown, [[bool(reference_labels[j] == labels[query]) for j in order] for query, order in enumerate(found)])
-
-
-SHOWN = {
-    "--eval_reference_set compared_to_training_set": ["train"],
-    "--eval_reference_set compared_to_sets_combined": ["train", "val", "test"],
-    "--tester same_parent_label": ["test"],
-    "--label_hierarchy_level 1": ["test"],
-    "--eval_pca 2": ["test"],
-}
-
-
-@pytest.mark.parametrize("flags", SHOWN)
-def test_what_is_evaluated_is_shown(monkeypatch, tmp_path, flags):
-    splits, opt = made_splits(shared=True), options(*flags.split())
-    splits["testing"] = splits["validation"]
-    splits["testing"].super_labels = dict(enumerate(["first", "second", "first", "second"]))
-    embedded = embed_all(Network(), loaders(splits, opt), opt, runtime(opt))
-    drawn, charted = [], {}
-    monkeypatch.setattr(outputs, "recoveries", lambda path, *what: drawn.append(what))
-    for name in ("spectra", "distances"):
-        monkeypatch.setattr(space, name, lambda path, *what, _name=name: charted.update({_name: what}) or path)
-    outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
-    (images, shown, *_, title), (*_, worst_title, _) = drawn
-    assert shown.sources == SHOWN[flags]
-    assert ("on test in train" in title) == ("on test in train" in worst_title) == (shown.sources != ["test"])
-    whole = {"evaluation": "train", "validation": "val", "testing": "test"}
-    source_images = [splits[name][i][1] for name, split in whole.items() if split in shown.sources for i in range(len(splits[name]))]
-    reference, reference_labels, _ = shown.space.gallery()
-    assert len(images[1]) == len(reference) == len(source_images)
-    assert all((images[1][i][1] == image).all() for i, image in enumerate(source_images))
-    assert images[0] is splits["testing"]
-    parts = spaces.build(embedded, "discriminative", opt)["test"]
-    for part in parts:
-        for row, label in zip(part.features, part.labels, strict=True):
-            assert ((shown.space.features == row).all(1) & (shown.space.labels == label)).any()
-    assert len(parts) == (1 if shown.space.parents is None else len(set(shown.space.parents)))
-    shown_names = {shown.names[label] for label in [*shown.space.labels.tolist(), *reference_labels.tolist()]}
-    assert shown_names <= ({"first", "second"} if "level" in flags else set("abcd"))
-    assert charted["spectra"][0]["test"].shape[1] == (2 if "pca" in flags else 3)
-    assert (charted["distances"][2]["test"] is None) == ("tester" not in flags)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
