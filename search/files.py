@@ -16,7 +16,7 @@ def undamaged(path: Path, way_out: str):
     """Context in which a file is read and parsed; any failure becomes a UserError that ends in `way_out`."""
     try:
         yield
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError, csv.Error) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, yaml.YAMLError, csv.Error) as error:
         raise UserError(f"{path} is damaged ({' '.join(str(error).split())[:160]}): {way_out}") from error
 
 

@@ -1,7 +1,7 @@
 """Runs of several processes each: torchrun's command, GPUs, ports, threads, reasons of failures, and jobs of Slurm."""
 
+import contextlib
 import os
-import stat
 import sys
 import types
 
@@ -9,7 +9,7 @@ import pytest
 
 import launch.runner
 from launch import __main__ as launcher
-from launch import slurm, torchrun
+from launch import torchrun
 from tests.launch.test_runner import tasks
 from utilities.errors import UserError
 
@@ -108,8 +108,6 @@ class Submitted:
         self.settings = settings
 
     def batch(self):
-        import contextlib
-
         return contextlib.nullcontext()
 
     def submit(self, command):
@@ -140,43 +138,3 @@ def test_a_job_of_slurm_asks_for_its_processes(tmp_path, monkeypatch):
     assert asked.settings["cpus_per_task"] == 32
     assert launcher.main([str(script), "--slurm"]) == 0
     assert asked.settings["gpus_per_node"] == 1 and "tasks_per_node" not in asked.settings and "--nproc" not in asked.commands[-1]
-
-
-SBATCH = """#!/bin/sh
-# takes the script that it is given, keeps it, and works its tasks off as Slurm would
-for script; do :; done
-cp "$script" {folder}/submitted.sh
-export SLURM_JOB_ID=41 SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 \\
-    SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=here
-(sleep 1; sh "$script"; echo done > {folder}/ended) > {folder}/said 2>&1 < /dev/null &
-echo "Submitted batch job 41"
-"""
-SRUN = """#!/bin/sh
-while [ "${1#-}" != "$1" ]; do case "$1" in --output|--error) shift;; esac; shift; done
-exec "$@"
-"""
-SACCT = """#!/bin/sh
-if [ -e {folder}/ended ]; then state=COMPLETED; else state=RUNNING; fi
-echo "JobID|State|NodeList|"; echo "41|$state|here|"
-"""
-
-
-@pytest.mark.long
-def test_a_run_of_two_processes_as_a_job_of_slurm(folder_data, tmp_path, monkeypatch):
-    """Slurm's programs are stand-ins that run what they are given; submitit is the real one."""
-    for name, text in (("sbatch", SBATCH.format(folder=tmp_path)), ("srun", SRUN), ("sacct", SACCT.format(folder=tmp_path))):
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(stat.S_IRWXU)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(slurm.time, "sleep", lambda seconds, sleep=slurm.time.sleep: sleep(min(seconds, 0.5)))
-    script = tmp_path / "runs.sh"
-    script.write_text(
-        f"python main.py --dataset folder --dataset_folder_path {folder_data} --save_path {tmp_path / 'out'} --arch conv4_frozen_normalize "
-        "--embed_dim 8 --bs 8 --kernels 0 --loss margin --n_epochs 1 --no_records --evaluation_metrics e_recall@1 --plot_every 0 --group Job\n"
-    )
-    assert launcher.main([str(script), "--nproc", "2", "--slurm", f"folder={tmp_path / 'jobs'}", "timeout_min=5"]) == 0
-    submitted = (tmp_path / "submitted.sh").read_text()
-    assert (
-        "#SBATCH --gpus-per-node=2" in submitted and "#SBATCH --ntasks-per-node=1" in submitted and "#SBATCH --cpus-per-task=2" in submitted
-    )
-    assert "processes: 2" in (tmp_path / "out" / "folder" / "Job_s1" / "environment.yaml").read_text()

@@ -1,6 +1,7 @@
-"""Runs as jobs of Slurm."""
+"""Runs as jobs of Slurm, in two processes each."""
 
 import pytest
+import yaml
 
 from launch import __main__ as launcher
 from tests.test_run_script import runs_file
@@ -9,5 +10,6 @@ from tests.test_run_script import runs_file
 @pytest.mark.long
 def test_slurm_by_the_local_executor(folder_data, tmp_path):
     script = runs_file(folder_data, tmp_path)
-    assert launcher.main([str(script), "--slurm", "cluster=local", f"folder={tmp_path / 'jobs'}", "timeout_min=5"]) == 1
-    assert (tmp_path / "out" / "folder" / "Good_s0" / "summary.json").exists()
+    assert launcher.main([str(script), "--nproc", "2", "--slurm", "cluster=local", f"folder={tmp_path / 'jobs'}", "timeout_min=5"]) == 1
+    folder = tmp_path / "out" / "folder" / "Good_s0"
+    assert (folder / "summary.json").exists() and yaml.safe_load((folder / "environment.yaml").read_text())["processes"] == 2

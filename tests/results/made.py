@@ -4,6 +4,7 @@ import csv
 import json
 
 import numpy as np
+import pytest
 import yaml
 
 import Result_Evaluations
@@ -67,9 +68,12 @@ def make_runs(root, groups, seeds=2, **about):
             make_run(root, group, seed, **about | (groups[group] if isinstance(groups, dict) else {}))
 
 
-def evaluated(folder, *words, runs="runs", out="out"):
-    """The folder of what Result_Evaluations.py makes of the runs below `folder`/`runs`."""
-    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(folder / runs), "--out", str(folder / out), *map(str, words)]))
+def evaluated(folder, *words, runs="runs", out="out", figures=False):
+    """The folder of what Result_Evaluations.py makes of the runs below `folder`/`runs`; without the figures of groups, which take longest."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not figures:
+            patch.setattr(Result_Evaluations, "_figures", lambda *about: [])
+        Result_Evaluations.main(Result_Evaluations.read(["--runs", str(folder / runs), "--out", str(folder / out), *map(str, words)]))
     return folder / out
 
 

@@ -106,9 +106,10 @@ def test_a_missing_fold_is_told_and_old_concatenated_results_are_not_used(tmp_pa
 def test_concatenated_results_of_other_epochs_or_another_measurement(tmp_path):
     path = make(tmp_path) / "meta" / "concatenated.json"
     content = json.loads(path.read_text())
-    for text in (json.dumps({**content, "epochs": [2, 2, 2, 3]}), "{ cut short"):
+    other = [{"epochs": [2, 2, 2, 3]}, {"folds": 3}, {"epochs": "x"}, {"flags": 3}, *({"values": value} for value in (3, {"test": None}, {"test": {"map_r": 3}}))]
+    for text in ("{ cut short", *(json.dumps({**content, **one}) for one in other)):
         path.write_text(text)
-        assert np.isnan(built(tmp_path)["Cross"].joined(MAP_R)).all()
+        assert np.isnan(built(tmp_path)["Cross"].joined(MAP_R)).all(), text
     path.write_text(json.dumps({**content, "flags": {"eval_pca": 64}}))
     group = built(tmp_path)["Cross"]
     assert group.joined(MAP_R) == [40]

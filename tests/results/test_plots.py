@@ -12,7 +12,6 @@ from results.groups import build
 from results.recorded import RecordedRun, Series
 from tests.results.made import evaluated, make_run
 
-FIGURES = True
 R1, RHO = column("test", "e_recall@1"), column("train", "rho_spectrum@2")
 
 
@@ -125,7 +124,7 @@ def test_names_with_dollar_signs_are_drawn_as_they_are_and_groups_without_a_run_
         for seed in (0, 1):
             make_run(tmp_path / "runs", group, seed, epochs=2, dataset="$data_$set", name=f"{len(group)}_{seed}")
     make_run(tmp_path / "runs", "Failed", 0, found=[], dataset="$data_$set")
-    out = evaluated(tmp_path, "--relation", "train/loss", "nmi")
+    out = evaluated(tmp_path, "--relation", "train/loss", "nmi", figures=True)
     assert len(list(out.glob("*.png"))) == 4
     caption = "<figcaption>Groups ranked by R@1; without a run that counts, and so not here: Failed ("
     assert caption in (out / "index.html").read_text()

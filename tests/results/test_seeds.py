@@ -14,7 +14,6 @@ from results import collect, columns, groups, inference, progression, tables
 from results.inference import Estimate
 from tests.results.made import built, evaluated, lines, make_run
 
-FIGURES = True
 R1 = columns.column("test", "e_recall@1")
 
 
@@ -82,7 +81,7 @@ def written(tmp_path_factory):
         for seed, value in enumerate(values):
             found = curves([value, value + 0.01 * (seed + 1)], [val + 0.02, val + 0.001 * seed])
             make_run(folder / "runs", group, seed, epochs=2, found=found, loss_margin_beta=1 + i, use_tv_split=True)
-    return folder / "runs", evaluated(folder, "--plan", "0.7")
+    return folder / "runs", evaluated(folder, "--plan", "0.7", figures=True)
 
 
 def test_both_selections_stand_side_by_side(written):

@@ -149,30 +149,6 @@ def test_interrupts_that_python_drops_or_a_worker_tells():
             raise RuntimeError(said)
 
 
-LATE = """
-import multiprocessing, os, signal, subprocess, sys, time
-sys.path.insert(0, {root!r})
-from utilities.errors import terminable
-from training.loading import Loader
-
-batches = iter(Loader(range(8), num_workers=1))
-next(batches)
-try:
-    with terminable():
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(30)
-except KeyboardInterrupt:
-    subprocess.run(["sh", "-c", f"kill {{multiprocessing.active_children()[0].pid}}"])  # sent by its parent, a worker of torch's takes it for its end
-    time.sleep(0.5)
-"""
-
-
-@pytest.mark.long
-def test_a_worker_that_ends_after_the_interrupt_is_no_news():
-    said = subprocess.run([sys.executable, "-c", LATE.format(root=str(ROOT))], capture_output=True, text=True, timeout=60)
-    assert (said.returncode, said.stdout, said.stderr) == (0, "", "")
-
-
 def test_flags_without_effect_are_told_once():
     words = ["--dataset", "cars196", "--lora_alpha", "4", "--image_cache_side", "64", "--cub_boxes"]
     assert [line.split(" ")[0] for line in reports.idle(parameters.read(words))] == ["--lora_alpha", "--image_cache_side", "--cub_boxes"]

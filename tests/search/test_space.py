@@ -51,7 +51,7 @@ def test_a_range_is_taken_out_and_the_rest_is_left(words, kind, values):
         (["--lr~BAYESIAN~", "[1,0]"], "swapped"),
         (["--lr~BAYESIAN~", "[1,1]"], "equal"),
         (["--decay~BAYESIAN~", "[-1,1]"], "-1 must be at least 0"),
-        (["--tv_split_perc~BAYESIAN~", "[0.5,2]"], "2 must be"),
+        (["--miner_rho_distance_cp~BAYESIAN~", "[0,2]"], "2 must be at most 1"),
         (["--lr~BAYESIAN~", "[0,inf]"], "finite"),
         (["--lr~BAYESIAN~", "[nan,1]"], "finite"),
         (["--lr~BAYESIAN~", "[0,1,2]"], "two bounds"),

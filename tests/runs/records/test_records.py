@@ -12,17 +12,10 @@ from runs.records import Row, metric_group, open_sinks
 from tests.runs.records._made import batch_rows, rows
 
 
-def test_titles_are_those_of_the_icml_pipeline():
-    assert rows(1)[1].title == "Test: discriminative_e_recall: e_recall@1"
-    assert Row(1, "val", "fused_nmi", "fused/nmi", 0.0).title == "Val: fused_nmi: nmi"
-
-
-def test_plain_names_are_split_and_metric():
-    assert [row.name for row in rows(1)] == ["train/loss", "test/e_recall@1", "test/e_recall@2", "test/nmi"]
-    assert Row(1, "val", "fused_nmi", "fused/nmi", 0.0).name == "val/fused/nmi"
-
-
-def test_groups_are_those_of_the_icml_pipeline():
+def test_names_and_groups_are_plain_or_those_of_the_icml_pipeline():
+    of_val = Row(1, "val", "fused_nmi", "fused/nmi", 0.0)
+    assert [row.name for row in (*rows(1), of_val)] == ["train/loss", "test/e_recall@1", "test/e_recall@2", "test/nmi", "val/fused/nmi"]
+    assert (rows(1)[1].title, of_val.title) == ("Test: discriminative_e_recall: e_recall@1", "Val: fused_nmi: nmi")
     assert metric_group("e_recall@1", ["discriminative"]) == "discriminative_e_recall"
     assert metric_group("fused/nmi", ["discriminative", "fused"]) == "fused_nmi"
 
