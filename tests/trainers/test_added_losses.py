@@ -7,7 +7,7 @@ import torch
 from pytorch_metric_learning import regularizers
 
 import trainers
-from tests.criteria._oracles import PINNED_LABELS, PINNED_VECTORS
+from tests.criteria._table import PINNED_LABELS, PINNED_VECTORS
 from tests.trainers import tiny
 from trainers import _regularizers
 from trainers._averaging import MovingAverage

@@ -14,22 +14,14 @@ from utilities.errors import UserError
 OWN = {"evaluated_heads.linear.weight", "evaluated_heads.linear.bias"}
 
 
-def cross_entropy(logits, labels, smoothing=0.0):
-    """Of each row minus the target distribution times the log probabilities."""
+def cross_entropy(logits, labels, smoothing=0.0, own=None):
+    """Of each row minus the target distribution times the log probabilities; `own`: the share of the own class, its others get the rest."""
     terms = []
     for row, label in zip(logits, labels, strict=True):
         log_sum = math.log(sum(math.exp(value) for value in row))
         target = [smoothing / len(row) + (1 - smoothing) * (c == label) for c in range(len(row))]
-        terms.append(-sum(share * (value - log_sum) for share, value in zip(target, row, strict=True)))
-    return terms
-
-
-def over_others(logits, labels, eps):
-    """The own class gets 1 - eps, each other eps / (C - 1)."""
-    terms = []
-    for row, label in zip(logits, labels, strict=True):
-        log_sum = math.log(sum(math.exp(value) for value in row))
-        target = [1 - eps if c == label else eps / (len(row) - 1) for c in range(len(row))]
+        if own is not None:
+            target = [own if c == label else (1 - own) / (len(row) - 1) for c in range(len(row))]
         terms.append(-sum(share * (value - log_sum) for share, value in zip(target, row, strict=True)))
     return terms
 
@@ -47,7 +39,7 @@ def multi_margin(logits, labels, margin=1.0):
     ([], cross_entropy, (1, 1, 1)),
     (["--classifier_kwargs", "label_smoothing=.1"], lambda *given: cross_entropy(*given, 0.1), (1, 1, 1)),
     (["--classifier_smoothing", ".1"], lambda *given: cross_entropy(*given, 0.1), (1, 1, 1)),
-    (["--classifier_smoothing", ".3", "--classifier_smoothing_over", "others"], lambda *given: over_others(*given, 0.3), (1, 1, 1)),
+    (["--classifier_smoothing", ".3", "--classifier_smoothing_over", "others"], lambda *given: cross_entropy(*given, own=0.7), (1, 1, 1)),
     (["--classifier_kwargs", "weight=[1,2,0.5,3]"], cross_entropy, (1, 2, 0.5)),
     (["--classifier_loss", "MultiMarginLoss", "--classifier_kwargs", "margin=.5"], lambda *given: multi_margin(*given, 0.5), (1, 1, 1)),
 ])  # fmt: skip

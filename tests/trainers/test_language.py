@@ -13,7 +13,7 @@ import parameters
 import trainers
 from evaluation import pseudo_labels
 from tests import builders
-from tests.criteria._oracles import PINNED, PINNED_LABELS
+from tests.criteria._table import PINNED, PINNED_LABELS
 from tests.trainers import tiny
 from trainers import _language
 
@@ -187,6 +187,7 @@ def test_text_vectors_are_taken_by_the_index_of_the_label(data, weights, tmp_pat
     assert not (tmp_path / "out.npz").exists()
 
 
+@pytest.mark.long
 def test_a_classifier_of_timm(data, tmp_path):
     timm = pytest.importorskip("timm")
     torch.save(timm.create_model("resnet10t", num_classes=1000).state_dict(), tmp_path / "timm.pth")
