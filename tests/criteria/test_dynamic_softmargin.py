@@ -7,7 +7,7 @@ import torch
 from pytorch_metric_learning.losses import DynamicSoftMarginLoss
 
 from tests.batch_mining._reference import as_lists
-from tests.criteria._oracles import DIMENSIONS, MIXED, Fixed, criterion_of, embeddings_of, mined
+from tests.criteria.test_table import DIMENSIONS, MIXED, criterion_of, mined, points
 from utilities.tuples import as_triplets
 
 
@@ -48,11 +48,11 @@ def test_value_and_gradient_of_several_batches():
     y = torch.tensor(MIXED)
     for miner, flags in (("all", {}), ("none", {"nbins": 11, "momentum": 0.3}), ("all", {"nbins": 2, "momentum": 1.0}), ("all", {"nbins": 11, "momentum": 0.1})):
         slow, peer = Slow(**flags), None
-        criterion = criterion_of("dynamic_softmargin", None, **{f"loss_dynamic_softmargin_{name}": value for name, value in flags.items()}).double()
+        criterion = criterion_of("dynamic_softmargin", None, **{f"loss_dynamic_softmargin_{name}": value for name, value in flags.items()})
         for seed in range(3):
             x = torch.randn(len(MIXED), DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
             tuples = mined(miner, x)
-            criterion.batchminer, size = Fixed(tuples), len(tuples[0])
+            criterion.batchminer, size = lambda batch, labels, tuples=tuples: tuples, len(tuples[0])
             value, expected = criterion(x, y), slow(x, as_lists(*as_triplets(tuples)))
             torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-12)
             torch.testing.assert_close(*(torch.autograd.grad(v, x)[0] for v in (value, expected)), rtol=1e-8, atol=1e-10)
@@ -66,7 +66,7 @@ def test_reference():
     x, others = (torch.randn(n, DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(n)).requires_grad_() for n in (4, 7))
     labels, other_labels = [0, 1, 2, 0], [0, 1, 1, 2, 0, 3, 0]
     triplets = [(a, p, n) for a in range(4) for p in range(7) for n in range(7) if labels[a] == other_labels[p] and labels[a] != other_labels[n]]
-    criterion = criterion_of("dynamic_softmargin", None).double()
+    criterion = criterion_of("dynamic_softmargin", None)
     criterion.batchminer = lambda batch, labels, reference=None, reference_labels=None, own=None: triplets
     values = criterion(x, torch.tensor(labels), reference=others, reference_labels=torch.tensor(other_labels)), Slow()(x, triplets, others)
     torch.testing.assert_close(*values)
@@ -78,14 +78,14 @@ def test_differences_at_the_ends():
     """-2 and 2 are the first and the last node."""
     x = torch.tensor([[1.0, 0], [1, 0], [-1, 0], [-1, 0]], dtype=torch.float64, requires_grad=True)
     triplets = [(0, 1, 2), (0, 2, 1)]
-    criterion = criterion_of("dynamic_softmargin", triplets).double()
+    criterion = criterion_of("dynamic_softmargin", triplets)
     loss = criterion(x, torch.tensor([0, 0, 1, 1]))
     assert float(loss.detach()) == pytest.approx((-2 * 0.5 + 2 * 1.0) / 2)
     assert criterion.histogram[0] == criterion.histogram[-1] == 0.5
 
 
 def test_nothing_mined_leaves_the_histogram():
-    criterion, x = criterion_of("dynamic_softmargin", []), embeddings_of(dtype=torch.float32)
+    criterion, x = criterion_of("dynamic_softmargin", []), points(9, 0, False)
     loss = criterion(x, torch.tensor(MIXED))
     loss.backward()
     assert loss == 0 and (x.grad == 0).all() and (criterion.histogram == 0).all()

@@ -8,59 +8,35 @@ import torch
 import criteria
 from criteria import _learn, _pairs
 from runs import RunFolder
+from tests.criteria import test_table as table
+from tests.criteria.test_table import N_CLASSES, points
 from tests.trainers import tiny
 from utilities.errors import UserError
-from utilities.tuples import Pairs, Sets, Triplets
 
-N_CLASSES, DIMENSIONS = 4, 6
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])
 VALUES = {  # where the default leaves a formula flat on this batch, or gives the number no place
     "contrastive": {"loss_contrastive_pos_margin": 0.1, "loss_contrastive_neg_margin": 1.6},
     "margin": {"loss_margin_nu": 0.1},
-    "angular": {"arch": "resnet50"}, "lifted": {"arch": "resnet50"}, "npair": {"arch": "resnet50"},
     "hist": {"loss_hist_hidden": 4}, "snr": {"batch_mining": "all", "loss_snr_margin": 0.5}, "pml": None,
-    "hier": {"loss_hier_n_proxies": 12, "loss_hier_per_anchor": 4, "loss_hier_topk": 3, "arch": "resnet50"}, "rankedlist": {"loss_rankedlist_alpha": 1.25}, "pnp": {"loss_pnp_variant": "Ib"},
+    "hier": {"loss_hier_n_proxies": 12, "loss_hier_per_anchor": 4, "loss_hier_topk": 3},
+    "rankedlist": {"loss_rankedlist_alpha": 1.25}, "pnp": {"loss_pnp_variant": "Ib"},
 }  # fmt: skip
 
 
-def embeddings(dtype=torch.float64):
-    generator = torch.Generator().manual_seed(1)
-    return torch.nn.functional.normalize(torch.randn(len(LABELS), DIMENSIONS, dtype=torch.float64, generator=generator), dim=1).to(dtype)
-
-
-class AllPairs:
-    """Every pair, or every triplet or set, without chance."""
-
-    def __init__(self, kind):
-        self.kind = kind
-
-    def __call__(self, batch, labels, reference=None, reference_labels=None, own=None):
-        same = labels[:, None] == (labels if reference is None else reference_labels)[None]
-        positives, negatives = same.clone().fill_diagonal_(False), ~same  # a batch comes first in a reference that holds it
-        if self.kind == "pairs":
-            return Pairs(*positives.nonzero().unbind(1), *negatives.nonzero().unbind(1))
-        if self.kind == "triplets":
-            return Triplets(*(positives[:, :, None] & negatives[:, None]).nonzero().unbind(1))
-        anchors = torch.arange(len(labels))
-        return Sets(anchors, positives.float().argmax(1) if self.kind == "npair" else positives, negatives)
+X = points(len(LABELS), 1, True).detach()
 
 
 def build(name, **flags):
-    torch.manual_seed(0)
-    miner = AllPairs(name if name in ("npair", "lifted") else "npair" if name == "angular" else "triplets")
-    wanted = {"loss": name, "n_classes": N_CLASSES, "embed_dim": DIMENSIONS, **VALUES.get(name, {}), **flags}
-    criterion = criteria.select(name, batchminer=miner, **wanted).double()
-    criterion.name = name
-    return criterion
+    return table.build(name, **{"loss": name, **VALUES.get(name, {}), **flags})
 
 
 def value(criterion, memory=False):
     """The loss of the batch, beside a memory that holds it too where that is asked for."""
     torch.manual_seed(3)
     if not memory:
-        return criterion(embeddings(), LABELS)
-    others = torch.cat([embeddings(), embeddings().roll(1, 1)])
-    return criterion(embeddings(), LABELS, reference=others, reference_labels=torch.cat([LABELS, LABELS]), own=torch.arange(len(LABELS)))
+        return criterion(X, LABELS)
+    others = torch.cat([X, X.roll(1, 1)])
+    return criterion(X, LABELS, reference=others, reference_labels=torch.cat([LABELS, LABELS]), own=torch.arange(len(LABELS)))
 
 
 @functools.cache

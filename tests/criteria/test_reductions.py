@@ -8,7 +8,7 @@ import criteria
 import parameters
 from criteria._reductions import CHOICES, Reduction
 from tests.builders import refused
-from tests.criteria._oracles import DIMENSIONS, MIXED, criterion_of, embeddings_of, mined
+from tests.criteria.test_table import DIMENSIONS, MIXED, criterion_of, mined, points
 
 WEIGHTS = [0.5, 2.0, 0.0, 1.0, 3.0]
 every_choice = pytest.mark.parametrize("how", CHOICES)
@@ -76,22 +76,22 @@ def test_losses_agree_with_pytorch_metric_learning(how, weights_file):
     for name, peer, flags, miner, lacks in PEERS:
         if how in lacks:
             continue
-        x, y = embeddings_of(), torch.tensor(MIXED)
+        x, y = points(9, 0, False), torch.tensor(MIXED)
         tuples = mined(miner, x)
         given = {**flags, "loss_reduction": how, "loss_class_weights": weights_file if how == "class_weighted" else None}
-        ours, theirs = criterion_of(name, tuples, **given).double()(x, y), peer(REDUCERS[how]())(x, y, tuple(tuples))
+        ours, theirs = criterion_of(name, tuples, **given)(x, y), peer(REDUCERS[how]())(x, y, tuple(tuples))
         torch.testing.assert_close(ours, theirs, msg=lambda text, name=name: f"{name}: {text}")
         torch.testing.assert_close(*(torch.autograd.grad(value, x)[0] for value in (ours, theirs)))
 
 
 def test_each_one_that_says_so_reads_it():
     """Set to mean, it is what the loss does by itself, where that is a mean; a sum is another value. It wins over the loss's own flag."""
-    x, y, tuples = embeddings_of(), torch.tensor(MIXED), mined("all", embeddings_of())
+    x, y, tuples = points(9, 0, False), torch.tensor(MIXED), mined("all", points(9, 0, False))
     for name in [name for name, module in criteria.REGISTRY.modules().items() if getattr(module, "REDUCES", False)]:
         values = []
         for how in (None, "mean", "sum"):
             torch.manual_seed(0)  # quadruplet draws its fourth samples
-            values.append(criterion_of(name, tuples, loss_reduction=how).double()(x, y))
+            values.append(criterion_of(name, tuples, loss_reduction=how)(x, y))
         assert values[0] > 0 and values[2] > values[1], name
         if name not in ("snr", "snr_contrastive", "margin"):  # the mean of their active terms
             torch.testing.assert_close(values[0], values[1])

@@ -10,7 +10,7 @@ import criteria
 import parameters
 from criteria import _pairs
 from criteria._learn import make_learnable
-from criteria._pairs import PairCriterion, easiest, hardest, log_sum_exp, softplus
+from criteria._pairs import PairCriterion, log_sum_exp, softplus
 from tests.criteria import _table
 from tests.criteria._table import PINNED as X
 from tests.criteria._table import PINNED_LABELS as Y
@@ -34,8 +34,8 @@ class Criterion(PairCriterion):
 
 def mine(miner=None, learn=(), per_class=False):
     """The loss as `criteria.select` builds it from a user's file."""
-    opt = types.SimpleNamespace(loss_mine_margin=0.2, loss_mine_scale=5.0, n_classes=5, loss_learn=list(learn), loss_learn_lr=0.1, loss_learn_per_class=per_class)  # fmt: skip
-    module = types.ModuleType("criteria.mine")
+    learning = {"loss_learn": list(learn), "loss_learn_lr": 0.1, "loss_learn_per_class": per_class}
+    opt, module = types.SimpleNamespace(loss_mine_margin=0.2, loss_mine_scale=5.0, n_classes=5, **learning), types.ModuleType("criteria.mine")
     module.PER_CLASS = ("margin", "scale")
 
     def add_arguments(group):
@@ -75,19 +75,6 @@ def test_a_users_loss_works_with_memory_miner_and_learned_numbers(monkeypatch):
         value.backward()
         (parameter,) = learned.parameters()
         assert parameter.shape == ((5,) if per_class else ()) and parameter.grad.abs().sum() > 0
-
-
-def test_helpers_of_the_base():
-    values, weights = torch.tensor([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0]]), torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
-    assert hardest(values, weights)[0] == 2 and easiest(values, weights)[0] == 1
-    assert hardest(values, weights)[1] < -1e30 and easiest(values, weights)[1] > 1e30  # none is chosen: finite, beyond every value
-    for wide in (values, torch.cat([values, values], 1)):
-        chosen = weights[:, torch.arange(wide.shape[1]) % 3]
-        sums = log_sum_exp(wide.double(), chosen.double())
-        torch.testing.assert_close(sums[0], torch.logsumexp(wide[0][chosen[0] > 0].double(), 0))
-        assert (2 * sums[1]).exp() == 0 and (2 * sums[1]).isfinite()
-    many = torch.tensor([-800.0, 0.0, 19.0, 21.0, 800.0], dtype=torch.float64)
-    torch.testing.assert_close(softplus(many), torch.logaddexp(many, torch.zeros(5, dtype=torch.float64)), rtol=1e-14, atol=0)
 
 
 def test_no_matrix_of_a_large_reference_is_kept():

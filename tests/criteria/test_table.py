@@ -70,6 +70,22 @@ def build(name, yields=None, formula=None, **flags):
     return criterion
 
 
+MIXED = [0, 0, 0, 1, 1, 2, 2, 2, 3]
+
+
+def mined(name, x):
+    """The tuples of a real miner, once."""
+    torch.manual_seed(0)
+    return batch_mining.select(name)(x, torch.tensor(MIXED))
+
+
+def criterion_of(name, tuples, **flags):
+    """The criterion on the same tuples whatever the batch."""
+    criterion = build(name, **flags)
+    criterion.batchminer = criterion.batchminer and (lambda batch, labels: tuples)
+    return criterion
+
+
 def points(n, seed, unit, dtype=torch.float64):
     made = torch.randn(n, DIMENSIONS, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return (torch.nn.functional.normalize(made) if unit else 0.6 * made).to(dtype).requires_grad_()
