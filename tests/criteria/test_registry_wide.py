@@ -187,20 +187,6 @@ def test_nan_reaches_the_loss(name):
 
 
 @every_criterion
-def test_order_of_samples_does_not_matter(name):
-    """Where no tuples are drawn at random, the loss is a function of the set of samples."""
-    module = criteria.REGISTRY.module(name)
-    if module.REQUIRES_BATCHMINER or name in ("hier", "vicreg"):
-        return  # draws its tuples
-    labels = torch.tensor(LABELS["with singletons"])
-    batch = torch.nn.functional.normalize(points(len(labels)).double())
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    (loss, gradient, _), (permuted, permuted_gradient, _) = run(build(name), batch, labels), run(build(name), batch[order], labels[order])
-    torch.testing.assert_close(loss, permuted, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(gradient[order], permuted_gradient, rtol=1e-7, atol=1e-10)
-
-
-@every_criterion
 def test_whole_state_survives_a_state_dict(name):
     labels = torch.tensor(LABELS["repeated"])
     batch = torch.nn.functional.normalize(points(len(labels)))

@@ -2,13 +2,10 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
 import architectures
-import main
-import parameters
 from tests.trainers import tiny
 from tests.trainers.tiny import distance
 from trainers.cascaded import hardest
@@ -87,16 +84,6 @@ def test_gradients_and_optimiser_groups():
         assert deepest in range(4 * (number + 1), 4 * (number + 2)), "a level trains the stages before it alone"
     levels = tiny.groups(opt, trainer)["levels"]
     assert (levels["lr"], levels["weight_decay"], len(levels["params"])) == (0.5, 0.25, 6)
-
-
-def test_the_joined_embedding_is_measured_with_and_without_its_length(data, tmp_path):
-    run = tiny.run(data, tmp_path, "--trainer", "cascaded", *SIZES, "--n_epochs", "1")
-    for more in ([], ["--eval_no_normalize"]):
-        main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder), "--dump_embeddings", *more]))
-        (path,) = run.folder.rglob("embeddings_test.npz")
-        features = np.load(path)["features"]
-        assert features.shape[1] == 12 and np.allclose(np.linalg.norm(features, axis=1), 1, atol=1e-2) == (not more)
-        path.unlink()
 
 
 def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path):

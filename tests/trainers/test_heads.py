@@ -61,6 +61,12 @@ def test_heads_may_change_the_main_embedding(data, tmp_path):
     values = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]
     again = evaluated_again(run, "--splits_to_eval", "val", "test")
     assert {split: pytest.approx(scores) for split, scores in again.items()} == values
+    for more in ([], ["--eval_no_normalize"]):
+        evaluated_again(run, "--splits_to_eval", "test", "--dump_embeddings", *more)
+        (path,) = run.folder.rglob("embeddings_test.npz")
+        features = np.load(path)["features"]
+        assert features.shape[1] == 7 and np.allclose(np.linalg.norm(features, axis=1), 1, atol=1e-2) == (not more)
+        path.unlink()
 
 
 class Unit(torch.nn.Module):
