@@ -97,10 +97,13 @@ def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path):
     for flags, said in (
         (["--cascade_stages", "block1", "block2", "layer3"], "conv4_normalize has no stage 'layer3': block1, block2, block3, block4"),
         (["--cascade_sizes", *"44444", "--cascade_percents", *"11111"], "only 4 stages of conv4_normalize are known"),
-        (["--arch", "vgg11", "--not_pretrained", "--resize_size", "36", "--crop_size", "32"], "no stages of vgg11 are known"),
         (["--memory_size", "20"], "--memory_size has no effect with this --trainer, whose losses do not call the base's: leave it out"),
     ):
         with tiny.refused(said):
             tiny.run(data, tmp_path, "--trainer", "cascaded", *flags, "--dry_run")
     with tiny.refused("gives its stages"):
         tiny.trainer("cascaded", "--loss", "triplet")
+    unknown = network()
+    unknown.STAGES = {}
+    with tiny.refused("no stages of conv4_normalize are known"):
+        tiny.trainer("cascaded", "--loss", "triplet", network=unknown)

@@ -161,13 +161,13 @@ def test_a_step_draws_a_share_and_which_points_are_mixed(name):
         return seen[-1]
 
     added.value, chosen = watched, []
-    for _ in range(400 if name == "contrastive" else 30):
+    for _ in range(200 if name == "contrastive" else 30):
         loss = added.loss(trainer, outputs, batch)
         chosen.append(bool(loss == 0.4 * seen[-1][1]))
         assert loss == 0.4 * seen[-1][chosen[-1]]
     assert {True, False} == set(chosen) and unit.isfinite().all()
     if name == "contrastive":
-        assert abs(sum(chosen) / 400 - 0.5) < 0.1 and kstest(shares, "beta", (2, 2)).pvalue > 1e-3
+        assert abs(sum(chosen) / 200 - 0.5) < 0.15 and kstest(shares, "beta", (2, 2)).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -66,8 +66,11 @@ def test_losses_that_learn_something_of_a_class_are_refused():
         tiny.trainer("unsupervised", "--loss", "hier")
 
 
+FEW = ["--loss_hier_n_proxies", "9", "--loss_hier_per_anchor", "3"]
+
+
 @pytest.mark.parametrize(
-    "flags", [["vicreg"], ["contextual"], ["hier", "--loss_hier_base", "ntxent"], ["pml", "--loss_pml_class", "NTXentLoss"]], ids=lambda flags: flags[0]
+    "flags", [["vicreg"], ["contextual"], ["hier", "--loss_hier_base", "ntxent", *FEW], ["pml", "--loss_pml_class", "NTXentLoss"]], ids=lambda flags: flags[0]
 )
 def test_losses_that_learn_nothing_of_a_class_take_numbers_of_images(flags):
     """Whether they compare with samples of a memory is another question."""
