@@ -234,7 +234,7 @@ MINERS = [
     ("batchhard", batchhard, {}, {}),
     ("distance", one_each(inverse_density()), {}, {}),
     ("distance", one_each(inverse_density()), {}, {"dimensions": 1}),
-    ("distance", one_each(inverse_density(0.05, 1.2)), {"miner_distance_lower_cutoff": 0.05, "miner_distance_upper_cutoff": 1.2}, {"dimensions": 16}),
+    ("distance", one_each(inverse_density(0.05, 1.4)), {"miner_distance_lower_cutoff": 0.05, "miner_distance_upper_cutoff": 1.4}, {"dimensions": 16}),
     ("distance", one_each(inverse_density(1.9, 0.0)), {"miner_distance_lower_cutoff": 1.9, "miner_distance_upper_cutoff": 0.0}, {}),
     ("easy_hard", easy_positive_semihard_negative, {}, {}),
     ("hdc", hardest_half, {}, {}),
