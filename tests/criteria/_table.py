@@ -50,6 +50,15 @@ def triplets(found):
     return [(a, p, n) for a, (ps, ns) in enumerate(zip(*found, strict=True)) for p in ps for n in ns]
 
 
+def of_pairs(values, x, r, found):
+    """The values of all positive and of all negative pairs."""
+    return [[values(x[a], r[j]) for a, js in enumerate(kind) for j in js] for kind in found]
+
+
+def noise_ratio(u, v):
+    return (u - v).var() / u.var()
+
+
 def sets(found):
     return [(a, ps, ns) for a, (ps, ns) in enumerate(zip(*found, strict=True)) if ps and ns]
 
@@ -93,9 +102,8 @@ def quadruplet(c, x, r, found, context):
 
 
 def snr(c, x, r, found, context):
-    ratio = lambda a, j: (x[a] - r[j]).var() / x[a].var()  # noqa: E731
     chosen = triplets(found)
-    terms = [torch.relu(ratio(a, p) - ratio(a, n) + c.margin) for a, p, n in chosen]
+    terms = [torch.relu(noise_ratio(x[a], r[p]) - noise_ratio(x[a], r[n]) + c.margin) for a, p, n in chosen]
     return mean_active(terms) + c.reg_lambda * mean([x[a].sum().abs() for a, _, _ in chosen])
 
 
@@ -216,12 +224,9 @@ def circle(c, ps, ns):
 
 
 def snr_contrastive(c, x, r, found, context):
-    terms = [[], []]
-    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
-        ratio = [(x[a] - other).var() / x[a].var() for other in r]
-        terms[0] += [ratio[p] - c.pos_margin for p in ps]
-        terms[1] += [c.neg_margin - ratio[n] for n in ns]
-    return mean_active(terms[0]) + mean_active(terms[1]) + c.regularizer_weight * mean([row.sum().abs() for row in x])
+    near, far = of_pairs(noise_ratio, x, r, found)
+    active = mean_active([d - c.pos_margin for d in near]) + mean_active([c.neg_margin - d for d in far])
+    return active + c.regularizer_weight * mean([row.sum().abs() for row in x])
 
 
 def soft_rank(s, rivals, temperature):
@@ -274,8 +279,8 @@ def hyperbolic(c, x, r, found, context):
 def pml(c, x, r, found, context):
     """Its ContrastiveLoss: unit vectors, margins 0 and 1, means over what is active."""
     u, v = x / x.norm(dim=1, keepdim=True), r / r.norm(dim=1, keepdim=True) if len(r) else r
-    far = [distance(u[a], v[p]) for a, ps in enumerate(found[0]) for p in ps]
-    return mean_active(far) + mean_active([torch.relu(1 - distance(u[a], v[n])) for a, ns in enumerate(found[1]) for n in ns])
+    near, far = of_pairs(distance, u, v, found)
+    return mean_active(near) + mean_active([torch.relu(1 - d) for d in far])
 
 
 @each_anchor(cosine)
@@ -317,7 +322,7 @@ def gpw(kind):
 
 
 def intrapair_variance(c, x, r, found, context):
-    of_positives, of_negatives = ([cosine(x[a], r[j]) for a, js in enumerate(chosen) for j in js] for chosen in found)
+    of_positives, of_negatives = of_pairs(cosine, x, r, found)
     middle, other = mean(of_positives), mean(of_negatives)
     below = mean([((1 - c.pos_eps) * middle - s).clamp(min=0) ** 2 for s in of_positives])
     return below + mean([(s - (1 + c.neg_eps) * other).clamp(min=0) ** 2 for s in of_negatives])
@@ -348,8 +353,8 @@ def rankedlist(c, ps, ns):
 
 
 def threshold_consistent(c, x, r, found, context):
-    below = [c.pos_margin - cosine(x[a], r[p]) for a, ps in enumerate(found[0]) for p in ps if cosine(x[a], r[p]) <= c.pos_margin]
-    above = [cosine(x[a], r[n]) - c.neg_margin for a, ns in enumerate(found[1]) for n in ns if cosine(x[a], r[n]) >= c.neg_margin]
+    near, far = of_pairs(cosine, x, r, found)
+    below, above = [c.pos_margin - s for s in near if s <= c.pos_margin], [s - c.neg_margin for s in far if s >= c.neg_margin]
     return c.pos_weight * mean(below) + c.neg_weight * mean(above)
 
 

@@ -10,40 +10,19 @@ import criteria
 import parameters
 from criteria import _pairs
 from criteria._learn import make_learnable
-from criteria._pairs import PairCriterion, log_sum_exp, softplus
+from tests import builders
 from tests.criteria import _table
 from tests.criteria._table import PINNED as X
 from tests.criteria._table import PINNED_LABELS as Y
 from tests.criteria.test_table import TableMiner, build, pairs_of, points
-from utilities.numbers import number
-
-
-class Criterion(PairCriterion):
-    """The example of criteria/_pairs.py."""
-
-    SPACE = "cosine"
-
-    def __init__(self, opt, batchminer=None):
-        super().__init__(batchminer)
-        self.margin, self.scale = opt.loss_mine_margin, opt.loss_mine_scale
-
-    def formula(self, values, positives, negatives, labels):
-        excesses = self.per_anchor("scale", labels, 2) * (values - self.per_anchor("margin", labels, 2))  # (b, M)
-        return softplus(torch.logaddexp(log_sum_exp(excesses, negatives), log_sum_exp(-excesses, positives)))  # (b,)
 
 
 def mine(miner=None, learn=(), per_class=False):
-    """The loss as `criteria.select` builds it from a user's file."""
+    """The loss of CONTRIBUTING.md as `criteria.select` builds it from a user's file."""
     learning = {"loss_learn": list(learn), "loss_learn_lr": 0.1, "loss_learn_per_class": per_class}
     opt, module = types.SimpleNamespace(loss_mine_margin=0.2, loss_mine_scale=5.0, n_classes=5, **learning), types.ModuleType("criteria.mine")
-    module.PER_CLASS = ("margin", "scale")
-
-    def add_arguments(group):
-        group.add_argument("--loss_mine_margin", type=number(), default=0.2)
-        group.add_argument("--loss_mine_scale", type=number(above=0), default=5.0)
-
-    module.add_arguments = add_arguments
-    criterion = Criterion(opt, miner)
+    exec(builders.documented("class Criterion(PairCriterion):"), vars(module))
+    criterion = module.Criterion(opt, miner)
     if learn:
         make_learnable("mine", module, criterion, opt)
     return criterion.double()
