@@ -5,7 +5,9 @@
 """
 
 import contextlib
+import re
 import tempfile
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +46,12 @@ def dry_run(words, capsys):
     assert "dry run: one batch of" in said and "loss nan" not in said, said
     assert len(written) == 1 and written[0].endswith("_batch.png"), written
     return said
+
+
+def documented(line):
+    """The source of the example in CONTRIBUTING.md that has this line."""
+    text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    return next(textwrap.dedent(block) for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if line in block)
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """The table of the losses: each one's formula as obvious loops in float64, the flags that it is tried under, its peer elsewhere.
 
 A loss that compares samples: `formula(criterion, x, r, (positives, negatives), (labels, others, own))`, anchors `x`, reference `r`, of each anchor
-the rows of its positives and of its negatives. One with class vectors: `formula(criterion, x, labels)`. Numbers such as margins are read from
-the criterion.
+the rows of its positives and of its negatives. One of the batch as a whole, most with class vectors: `formula(criterion, x, labels)`. Numbers such
+as margins are read from the criterion.
 """
 
 import math
@@ -10,6 +10,7 @@ import math
 import torch
 from pytorch_metric_learning import distances, losses
 
+from criteria.contextual import SLOPE
 from utilities.reference import Reference
 from utilities.tuples import Classes
 
@@ -47,6 +48,15 @@ def mean_active(terms):
 def triplets(found):
     """(a, p, n), as the stand-in miner gives them."""
     return [(a, p, n) for a, (ps, ns) in enumerate(zip(*found, strict=True)) for p in ps for n in ns]
+
+
+def of_pairs(values, x, r, found):
+    """The values of all positive and of all negative pairs."""
+    return [[values(x[a], r[j]) for a, js in enumerate(kind) for j in js] for kind in found]
+
+
+def noise_ratio(u, v):
+    return (u - v).var() / u.var()
 
 
 def sets(found):
@@ -92,9 +102,8 @@ def quadruplet(c, x, r, found, context):
 
 
 def snr(c, x, r, found, context):
-    ratio = lambda a, j: (x[a] - r[j]).var() / x[a].var()  # noqa: E731
     chosen = triplets(found)
-    terms = [torch.relu(ratio(a, p) - ratio(a, n) + c.margin) for a, p, n in chosen]
+    terms = [torch.relu(noise_ratio(x[a], r[p]) - noise_ratio(x[a], r[n]) + c.margin) for a, p, n in chosen]
     return mean_active(terms) + c.reg_lambda * mean([x[a].sum().abs() for a, _, _ in chosen])
 
 
@@ -124,19 +133,36 @@ def lifted(c, x, r, found, context):
     return mean(terms) + c.l2 * norms(x)
 
 
-def multisimilarity(c, x, r, found, context):
-    total = 0.0
-    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
-        kept_p, kept_n = [x[a] @ r[p] for p in ps], [x[a] @ r[n] for n in ns]
-        if not kept_p or not kept_n:
-            continue
-        lowest, highest = min(kept_p), max(kept_n)
-        kept_p, kept_n = [s for s in kept_p if s - c.margin < highest], [s for s in kept_n if s + c.margin > lowest]
-        if kept_p:
-            total = total + torch.log(1 + sum(torch.exp(-c.pos_weight * (s - c.thresh)) for s in kept_p)) / c.pos_weight
-        if kept_n:
-            total = total + torch.log(1 + sum(torch.exp(c.neg_weight * (s - c.thresh)) for s in kept_n)) / c.neg_weight
-    return total / len(x)
+def each_anchor(values, reduce=mean):
+    """A loss from the `reduce`d terms of the anchors: `term(criterion, values of positives, of negatives)` is one, a list, or None."""
+
+    def made(term):
+        def loss(c, x, r, found, context):
+            terms = [term(c, *([values(x[a], r[j]) for j in kind] for kind in both)) for a, both in enumerate(zip(*found, strict=True))]
+            return reduce([one for of in terms if of is not None for one in (of if isinstance(of, list) else [of])])
+
+        return loss
+
+    return made
+
+
+def log1p_sum(terms):
+    return torch.log(1 + sum(terms)) if terms else 0.0
+
+
+def soft_multisimilarity(c, ps, ns):
+    near = log1p_sum([torch.exp(-c.pos_weight * (s - c.thresh)) for s in ps]) / c.pos_weight
+    return near + log1p_sum([torch.exp(c.neg_weight * (s - c.thresh)) for s in ns]) / c.neg_weight
+
+
+@each_anchor(torch.dot)
+def multisimilarity(c, ps, ns):
+    """With an infinite margin all pairs count, of an anchor that lacks a kind too."""
+    if c.margin == math.inf:
+        return soft_multisimilarity(c, ps, ns)
+    if not ps or not ns:
+        return 0.0
+    return soft_multisimilarity(c, [s for s in ps if s - c.margin < max(ns)], [s for s in ns if s + c.margin > min(ps)])
 
 
 def histogram(c, x, r, found, context):
@@ -155,93 +181,74 @@ def histogram(c, x, r, found, context):
     return sum(negatives[k] * sum(positives[: k + 1]) for k in range(c.n_nodes))
 
 
-def fastap(c, x, r, found, context):
-    width, precisions = 4 / c.num_bins, []
-    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
-        if not ps:
-            continue
-        of_positives, of_all = [0.0] * (c.num_bins + 1), [0.0] * (c.num_bins + 1)
-        for j in ps + ns:
-            squared = 2 - 2 * cosine(x[a], r[j])
-            for k in range(c.num_bins + 1):
-                share = 1 - abs(squared - k * width) / width
-                if share > 0:
-                    of_all[k] = of_all[k] + share
-                    of_positives[k] = of_positives[k] + share * (j in ps)
-        totals = [sum(of_all[: k + 1]) for k in range(c.num_bins + 1)]
-        value = sum(of_positives[k] * sum(of_positives[: k + 1]) / totals[k] for k in range(c.num_bins + 1) if totals[k] > 0)
-        precisions.append(value / len(ps))
-    return 1 - mean(precisions) if precisions else 0.0
+@each_anchor(cosine, lambda terms: 1 - mean(terms) if terms else 0.0)
+def fastap(c, ps, ns):
+    width, found = 4 / c.num_bins, ([0.0] * (c.num_bins + 1), [0.0] * (c.num_bins + 1))
+    if not ps:
+        return None
+    for place, s in enumerate(ps + ns):
+        for k in range(c.num_bins + 1):
+            share = 1 - abs(2 - 2 * s - k * width) / width
+            for nodes in found[: 1 + (place < len(ps))] if share > 0 else ():  # of all, and of positives
+                nodes[k] = nodes[k] + share
+    totals, hits = ([sum(nodes[: k + 1]) for k in range(c.num_bins + 1)] for nodes in found)
+    return sum(found[1][k] * hits[k] / totals[k] for k in range(c.num_bins + 1) if totals[k] > 0) / len(ps)
 
 
-def nca(c, x, r, found, context):
-    terms = []
-    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
-        mass = [torch.exp(-c.scale * (x[a] - other).square().sum()) for other in r]
-        if ps:
-            terms.append(-torch.log(sum(mass[p] for p in ps) / sum(mass[j] for j in ps + ns)))
-    return mean(terms)
+@each_anchor(lambda u, v: (u - v).square().sum())
+def nca(c, ps, ns):
+    near, far = ([torch.exp(-c.scale * d) for d in kind] for kind in (ps, ns))
+    return -torch.log(sum(near) / sum(near + far)) if ps else None
 
 
-def ntxent(c, x, r, found, context):
-    terms = []
-    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
-        mass = [torch.exp(cosine(x[a], other) / c.temperature) for other in r]
-        terms += [-torch.log(mass[p] / (mass[p] + sum(mass[n] for n in ns))) for p in ps]
-    return mean(terms)
+@each_anchor(cosine)
+def ntxent(c, ps, ns):
+    near, far = ([torch.exp(s / c.temperature) for s in kind] for kind in (ps, ns))
+    return [-torch.log(mass / (mass + sum(far))) for mass in near]
 
 
-def supcon(c, x, r, found, context):
-    terms = []
-    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
-        mass = [torch.exp(cosine(x[a], other) / c.temperature) for other in r]
-        if ps:
-            terms.append(mean([-torch.log(mass[p] / sum(mass[j] for j in ps + ns)) for p in ps]))
-    return mean(terms)
+@each_anchor(cosine)
+def supcon(c, ps, ns):
+    near, far = ([torch.exp(s / c.temperature) for s in kind] for kind in (ps, ns))
+    return mean([-torch.log(mass / sum(near + far)) for mass in near]) if ps else None
 
 
-def circle(c, x, r, found, context):
-    terms = []
-    for a, ps, ns in sets(found):
-        sp, sn = [cosine(x[a], r[p]) for p in ps], [cosine(x[a], r[n]) for n in ns]
-        from_p = [-c.gamma * torch.relu(1 + c.m - s.detach()) * (s - 1 + c.m) for s in sp]
-        from_n = [c.gamma * torch.relu(s.detach() + c.m) * (s - c.m) for s in sn]
-        exponent = torch.logsumexp(torch.stack(from_p), 0) + torch.logsumexp(torch.stack(from_n), 0)
-        terms.append(torch.log1p(torch.exp(-exponent.abs())) + exponent.clamp(min=0))
-    return mean_active(terms)
+@each_anchor(cosine, mean_active)
+def circle(c, ps, ns):
+    if not ps or not ns:
+        return None
+    near = [-c.gamma * torch.relu(1 + c.m - s.detach()) * (s - 1 + c.m) for s in ps]
+    far = [c.gamma * torch.relu(s.detach() + c.m) * (s - c.m) for s in ns]
+    exponent = torch.logsumexp(torch.stack(near), 0) + torch.logsumexp(torch.stack(far), 0)
+    return torch.log1p(torch.exp(-exponent.abs())) + exponent.clamp(min=0)
 
 
 def snr_contrastive(c, x, r, found, context):
-    terms = [[], []]
-    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
-        ratio = [(x[a] - other).var() / x[a].var() for other in r]
-        terms[0] += [ratio[p] - c.pos_margin for p in ps]
-        terms[1] += [c.neg_margin - ratio[n] for n in ns]
-    return mean_active(terms[0]) + mean_active(terms[1]) + c.regularizer_weight * mean([row.sum().abs() for row in x])
+    near, far = of_pairs(noise_ratio, x, r, found)
+    active = mean_active([d - c.pos_margin for d in near]) + mean_active([c.neg_margin - d for d in far])
+    return active + c.regularizer_weight * mean([row.sum().abs() for row in x])
 
 
-def soft_rank(s, p, rivals, temperature):
-    return 1 + sum(torch.sigmoid((s[j] - s[p]) / temperature) for j in rivals if j != p)
+def soft_rank(s, rivals, temperature):
+    """Of a value among rivals, of which it may be one itself."""
+    return 1 + sum(torch.sigmoid((other - s) / temperature) for other in rivals if other is not s)
 
 
-def smoothap(c, x, r, found, context):
-    terms = []
-    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
-        s = [x[a] @ other for other in r]
-        if ps:
-            terms.append(1 - mean([soft_rank(s, p, ps, c.temperature) / soft_rank(s, p, ps + ns, c.temperature) for p in ps]))
-    return mean(terms)
+@each_anchor(torch.dot)
+def smoothap(c, ps, ns):
+    return 1 - mean([soft_rank(s, ps, c.temperature) / soft_rank(s, ps + ns, c.temperature) for s in ps]) if ps else None
 
 
 def recallatk(c, x, r, found, context):
-    terms = []
-    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
-        s = [x[a] @ other for other in r]
-        ranks = [soft_rank(s, p, ps + ns, c.temperature) for p in ps]
+    @each_anchor(torch.dot)
+    def terms(c, ps, ns):
+        ranks, terms = [soft_rank(s, ps + ns, c.temperature) for s in ps], []
         for k in [k for k in c.ks if k < len(r)] if ps else []:
             hits = sum(torch.sigmoid((k - rank) / c.k_temperature) for rank in ranks)
             terms.append(1 - hits.clamp(max=k) / min(k, len(ps)))
-    return mean(terms)
+        return terms
+
+    return terms(c, x, r, found, context)
 
 
 def hyperbolic(c, x, r, found, context):
@@ -272,30 +279,14 @@ def hyperbolic(c, x, r, found, context):
 def pml(c, x, r, found, context):
     """Its ContrastiveLoss: unit vectors, margins 0 and 1, means over what is active."""
     u, v = x / x.norm(dim=1, keepdim=True), r / r.norm(dim=1, keepdim=True) if len(r) else r
-    far = [distance(u[a], v[p]) for a, ps in enumerate(found[0]) for p in ps]
-    return mean_active(far) + mean_active([torch.relu(1 - distance(u[a], v[n])) for a, ns in enumerate(found[1]) for n in ns])
+    near, far = of_pairs(distance, u, v, found)
+    return mean_active(near) + mean_active([torch.relu(1 - d) for d in far])
 
 
-def tupletmargin(c, x, r, found, context):
-    terms = []
-    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
-        for p in ps:
-            narrowed = torch.cos(torch.acos(cosine(x[a], r[p]).clamp(-1 + 1e-7, 1 - 1e-7)) - c.margin)
-            terms.append(torch.log(1 + sum((torch.exp(c.scale * (cosine(x[a], r[n]) - narrowed)) for n in ns), 0 * narrowed)))
-    return mean(terms)
-
-
-def log1p_sum(terms):
-    return torch.log(1 + sum(terms)) if terms else 0.0
-
-
-def multisimilarity_of_all(c, x, r, found, context):
-    """With an infinite margin: an anchor that lacks a kind gives the term of the other."""
-    total = 0.0
-    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
-        total = total + log1p_sum([torch.exp(-c.pos_weight * (x[a] @ r[p] - c.thresh)) for p in ps]) / c.pos_weight
-        total = total + log1p_sum([torch.exp(c.neg_weight * (x[a] @ r[n] - c.thresh)) for n in ns]) / c.neg_weight
-    return total / len(x)
+@each_anchor(cosine)
+def tupletmargin(c, ps, ns):
+    narrowed = [torch.cos(torch.acos(s.clamp(-1 + 1e-7, 1 - 1e-7)) - c.margin) for s in ps]
+    return [torch.log(1 + sum((torch.exp(c.scale * (n - s)) for n in ns), 0 * s)) for s in narrowed]
 
 
 def of_one_anchor(kind, c, of_positives, of_negatives):
@@ -318,22 +309,20 @@ def of_one_anchor(kind, c, of_positives, of_negatives):
 def gpw(kind):
     """The weights are that loss's derivatives by automatic differentiation."""
 
-    def loss(c, x, r, found, context):
-        total = 0.0
-        for a, (ps, ns) in enumerate(zip(*found, strict=True)):
-            cosines = [cosine(x[a], other) for other in r]
-            leaves = [cosines[j].detach().clone().requires_grad_() for j in ps + ns]
-            named = of_one_anchor(kind, c, leaves[: len(ps)], leaves[len(ps) :])
-            if leaves and torch.is_tensor(named) and named.requires_grad:
-                slopes = torch.autograd.grad(named, leaves, allow_unused=True)
-                total = total + sum(slope * cosines[j] for slope, j in zip(slopes, ps + ns, strict=True) if slope is not None)
-        return total / len(x)
+    @each_anchor(cosine)
+    def loss(c, ps, ns):
+        leaves = [s.detach().clone().requires_grad_() for s in ps + ns]
+        named = of_one_anchor(kind, c, leaves[: len(ps)], leaves[len(ps) :])
+        if not torch.is_tensor(named) or not named.requires_grad:
+            return 0.0
+        slopes = torch.autograd.grad(named, leaves, allow_unused=True)
+        return sum(slope * s for slope, s in zip(slopes, ps + ns, strict=True) if slope is not None)
 
     return loss
 
 
 def intrapair_variance(c, x, r, found, context):
-    of_positives, of_negatives = ([cosine(x[a], r[j]) for a, js in enumerate(chosen) for j in js] for chosen in found)
+    of_positives, of_negatives = of_pairs(cosine, x, r, found)
     middle, other = mean(of_positives), mean(of_negatives)
     below = mean([((1 - c.pos_eps) * middle - s).clamp(min=0) ** 2 for s in of_positives])
     return below + mean([(s - (1 + c.neg_eps) * other).clamp(min=0) ** 2 for s in of_negatives])
@@ -357,18 +346,15 @@ def weighted(violations, temperature):
     return sum(w * v for w, v in zip(weights, active, strict=True)) / sum(weights) if active else 0.0
 
 
-def rankedlist(c, x, r, found, context):
-    total = 0.0
-    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
-        far = weighted([distance(x[a], r[p]) - (c.alpha - c.margin) for p in ps], c.pos_temperature)
-        near = weighted([c.alpha - distance(x[a], r[n]) for n in ns], c.neg_temperature)
-        total = total + (1 - c.imbalance) * far + c.imbalance * near
-    return total / len(x)
+@each_anchor(distance)
+def rankedlist(c, ps, ns):
+    far = weighted([d - (c.alpha - c.margin) for d in ps], c.pos_temperature)
+    return (1 - c.imbalance) * far + c.imbalance * weighted([c.alpha - d for d in ns], c.neg_temperature)
 
 
 def threshold_consistent(c, x, r, found, context):
-    below = [c.pos_margin - cosine(x[a], r[p]) for a, ps in enumerate(found[0]) for p in ps if cosine(x[a], r[p]) <= c.pos_margin]
-    above = [cosine(x[a], r[n]) - c.neg_margin for a, ns in enumerate(found[1]) for n in ns if cosine(x[a], r[n]) >= c.neg_margin]
+    near, far = of_pairs(cosine, x, r, found)
+    below, above = [c.pos_margin - s for s in near if s <= c.pos_margin], [s - c.neg_margin for s in far if s >= c.neg_margin]
     return c.pos_weight * mean(below) + c.neg_weight * mean(above)
 
 
@@ -381,17 +367,117 @@ COSTS = {
 }
 
 
-def pnp(c, x, r, found, context):
+@each_anchor(cosine)
+def pnp(c, ps, ns):
+    before = [sum(torch.sigmoid((n - s) / c.temperature) for n in ns) + 0 * s for s in ps]
+    return mean([COSTS[c.variant](c, value) for value in before]) if ps else None
+
+
+LEVELS = torch.tensor([[0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 2, 1], [4, 2, 1], [5, 3, 1]])  # of six classes
+
+
+def soft_h_ap(c, similarities, shared, n_levels):
+    """Of one anchor, by the other samples' similarities and by how many levels they share; None without relatives."""
+    relevance = [level / n_levels / shared.count(level) if level else 0.0 for level in shared]
+    total = 0.0
+    for k in [k for k, level in enumerate(shared) if level]:
+        hits, rank = relevance[k], 1.0
+        for j in [j for j in range(len(shared)) if j != k]:
+            t = similarities[j] - similarities[k]
+            hits += min(relevance[j], relevance[k]) if t >= 0 else 0
+            if shared[j] >= shared[k]:
+                rank = rank + float(t >= 0)
+            elif t > c.delta:
+                rank = rank + c.rho * (t - c.delta) + c.offset
+            else:
+                rank = rank + 1 / (1 + torch.exp(-t / c.temperature)) + (c.start if t > 0 else 0)
+        total = total + hits / rank
+    return total / sum(relevance) if sum(relevance) else None
+
+
+def happier(levels):
+    def loss(c, x, r, found, context):
+        labels, others, _ = context
+        terms = []
+        for a, rows in enumerate(ps + ns for ps, ns in zip(*found, strict=True)):
+            shared = [int((levels[labels[a]] == levels[others[j]]).sum()) for j in rows]
+            terms.append(soft_h_ap(c, [x[a] @ r[j] for j in rows], shared, levels.shape[1]))
+        ranking = mean([1 - term for term in terms if term is not None])
+        logits = lambda c, row, y: [row @ w / w.norm() / c.cluster.temperature for w in c.cluster.proxies]  # noqa: E731
+        return (1 - c.weight) * ranking + c.weight * cross_entropy(logits)(c, x, labels)
+
+    return loss
+
+
+# ------------------------------------------------------------------------------------------------------------- the batch as a whole
+def contextual(c, x, labels):
+    labels, n = labels.tolist(), len(x)
+    rows = [c.projection.weight @ row if c.projection is not None else row for row in x]
+    s = [[cosine(a, b) for b in rows] for a in rows]
+    closeness = [[-(2 - 2 * value).clamp(min=0) for value in row] for row in s]
+
+    def neighbours(size):
+        """0 or 1; with a slope."""
+        bounds = [sorted((value.item() for value in row), reverse=True)[size - 1] for row in closeness]
+        step = lambda value, bound: float(value + c.eps >= bound) + SLOPE * (value - value.detach())  # noqa: E731
+        return [[step(value, bound) for value in row] for row, bound in zip(closeness, bounds, strict=True)]
+
+    near, half = neighbours(min(c.k, n)), neighbours(max(min(c.k, n) // 2, 1))
+    overlap = [[0] * n for _ in range(n)]
+    for members in (near, [[1 - value for value in row] for row in near]):
+        for i in range(n):
+            size = sum(value.item() for value in members[i]) or 1
+            for j in range(n):
+                overlap[i][j] += sum(members[i][m] * members[j][m] for m in range(n)) / size / 2 * near[i][j]
+    alike = []
+    for i in range(n):
+        mutual = [half[i][m] * half[m][i] for m in range(n)]
+        alike.append([sum(mutual[m] * overlap[m][j] for m in range(n)) / sum(mutual) for j in range(n)])
+    context, far, close = 0.0, [], []
+    for i in range(n):
+        for j in range(n):
+            value, same = (alike[i][j] + alike[j][i]) / 2, labels[i] == labels[j]
+            context = context + ((1 - value) ** 2 if same else value**2) / n**2 * (i != j)
+            (far if same else close).append((c.pos_margin - s[i][j] if same else s[i][j] - c.neg_margin).clamp(min=0))
+    average = sum(sum(row) for row in s) / n**2
+    contrastive = mean_active(far) + mean_active(close)
+    return c.context_weight * context + c.contrastive_weight * contrastive + c.mean_weight * (average - c.mean) ** 2
+
+
+def hist(c, x, labels):
+    present, labels, (one, two) = sorted(set(labels.tolist())), labels.tolist(), c.layers
+    apart = lambda u, w, rho: ((u / u.norm() - w / w.norm()) ** 2 / torch.exp(rho.clamp(0, 6))).sum()  # noqa: E731
+    distances = [[apart(row, w, rho) for w, rho in zip(c.proxies, c.log_variances, strict=True)] for row in x]
+    edges = [[torch.ones((), dtype=x.dtype) if k == y else torch.exp(-c.alpha * row[k]) for k in present] for row, y in zip(distances, labels, strict=True)]
+    edges = torch.stack([torch.stack(row) for row in edges])
+    root = torch.diag(edges.sum(1) ** -0.5)
+    graph = root @ edges @ torch.diag(1 / edges.sum(0)) @ edges.T @ root
+    hidden = graph @ (x @ one.weight.T + one.bias)
+    hidden = (hidden - hidden.mean(0)) / (hidden.var(0, correction=0) + 1e-5).sqrt() * c.norm.weight + c.norm.bias
+    out = graph @ (torch.where(hidden > 0, hidden, 0.1 * hidden) @ two.weight.T + two.bias)
     terms = []
-    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
-        s = [cosine(x[a], other) for other in r]
-        before = [sum(torch.sigmoid((s[n] - s[p]) / c.temperature) for n in ns) + 0 * s[p] for p in ps]
-        if before:
-            terms.append(mean([COSTS[c.variant](c, value) for value in before]))
+    for row, logits, y in zip(distances, out, labels, strict=True):
+        of_distributions = torch.stack([-c.tau * d for d in row])
+        terms.append(torch.logsumexp(of_distributions, 0) - of_distributions[y] + c.weight * (torch.logsumexp(logits, 0) - logits[y]))
     return mean(terms)
 
 
-# --------------------------------------------------------------------------------------------------------------------- class vectors
+def vicreg(c, x, labels):
+    places = {label: [i for i, other in enumerate(labels.tolist()) if other == label] for label in labels.tolist()}
+    views = [[i for of in places.values() for i in of[: len(of) // 2 * 2][k::2]] for k in (0, 1)]
+    n, dimensions, total = len(views[0]), x.shape[1], 0.0
+    if n:
+        total = c.invariance * mean([((x[i] - x[j]) ** 2).mean() for i, j in zip(*views, strict=True)])
+    for view in views if n else ():
+        centred = x[view] - x[view].mean(0)
+        for k in range(dimensions):
+            for m in range(dimensions):
+                entry = (centred[:, k] * centred[:, m]).sum() / max(n - 1, 1)
+                of_variance = c.variance * (1 - (entry.clamp(min=0) + c.eps).sqrt()).clamp(min=0) / 2
+                total = total + (of_variance if k == m else c.covariance * entry**2) / dimensions
+    return total
+
+
 def cross_entropy(logits_of):
     """mean over samples of the cross-entropy of `logits_of(criterion, x, y)`, a list of scalars."""
 
@@ -535,6 +621,10 @@ COMPARING = [
     ("fastap", fastap, {"loss_fastap_num_bins": 1}),
     *(("gpw", gpw(kind), {"loss_gpw_weights": kind}) for kind in ("contrastive", "triplet", "binomial", "lifted", "multisimilarity")),
     ("gpw", gpw("multisimilarity"), {"loss_gpw_pos_scale": 5.0, "loss_gpw_neg_scale": 7.0, "loss_gpw_threshold": 0.1}),
+    ("happier", happier(LEVELS), {}),
+    ("happier", happier(LEVELS), {"loss_happier_temperature": 0.2, "loss_happier_weight": 0.4, "loss_happier_cluster_temperature": 0.3}),
+    ("happier", happier(LEVELS[:, :2]), {"loss_happier_offset": 1.0, "loss_happier_start": 0.0, "loss_happier_rho": 3.0, "loss_happier_delta": 0.4}),
+    ("happier", happier(LEVELS[:, :1]), {}),
     ("histogram", histogram, {"loss_histogram_nbins": 9}),
     ("hyperbolic", hyperbolic, {}),
     ("hyperbolic", hyperbolic, {"loss_hyperbolic_c": 1.0, "loss_hyperbolic_T": 0.5}),
@@ -547,7 +637,7 @@ COMPARING = [
     ("margin", margin, {"loss_margin_nu": 0.2}),
     ("multisimilarity", multisimilarity, {}),
     ("multisimilarity", multisimilarity, {"loss_multisimilarity_neg_weight": 7, "loss_multisimilarity_margin": 0.4}),
-    ("multisimilarity", multisimilarity_of_all, {"loss_multisimilarity_margin": math.inf}),
+    ("multisimilarity", multisimilarity, {"loss_multisimilarity_margin": math.inf}),
     ("nca", nca, {}),
     ("nca", nca, {"loss_nca_scale": 3}),
     ("npair", npair, {"loss_npair_l2": 0.1}),
@@ -572,15 +662,19 @@ COMPARING = [
     ("tupletmargin", tupletmargin, {}),
     ("tupletmargin", tupletmargin, {"loss_tupletmargin_margin": 0.3, "loss_tupletmargin_scale": 9}),
 ]  # fmt: skip
-# likewise, of those with class vectors
-OF_CLASSES = [
+# likewise, of the batch as a whole
+WHOLE = [
     ("arcface", cross_entropy(subcenter_arcface), {}),
     ("arcface", cross_entropy(subcenter_arcface), {"loss_arcface_angular_margin": 2.5}),  # passes pi
     ("center", center, {}),
     ("center", center, {"loss_center_weight": 1.0}),
     ("circle_softmax", cross_entropy(circle_softmax), {}),
     ("circle_softmax", cross_entropy(circle_softmax), {"loss_circle_softmax_margin": 0.1, "loss_circle_softmax_scale": 4.0}),
+    ("contextual", contextual, {"loss_contextual_mean": 0.1}),
+    ("contextual", contextual, {"loss_contextual_k": 2, "loss_contextual_eps": 0.5}),
+    ("contextual", contextual, {"loss_contextual_k": 3, "loss_contextual_projection": 7}),
     ("cosface", cross_entropy(cosface), {}),
+    ("hist", hist, {"loss_hist_hidden": 4, "loss_hist_alpha": 1.1, "loss_hist_tau": 3.0, "loss_hist_weight": 0.7}),
     ("instance", cross_entropy(lambda c, x, y: [c.gamma * (x @ w) for w in c.proxies]), {"loss_instance_gamma": 3}),
     ("largemargin_softmax", cross_entropy(multiplicative(True)), {}),
     ("largemargin_softmax", cross_entropy(multiplicative(True)), {"loss_largemargin_softmax_margin": 3, "loss_largemargin_softmax_scale": 3.0}),
@@ -599,6 +693,8 @@ OF_CLASSES = [
     ("sphereface", cross_entropy(multiplicative(False)), {}),
     ("sphereface", cross_entropy(multiplicative(False)), {"loss_sphereface_margin": 3, "loss_sphereface_cosine_weight": 0.7}),
     ("subcenter_arcface", cross_entropy(subcenter_arcface), {}),
+    ("vicreg", vicreg, {}),
+    ("vicreg", vicreg, {"loss_vicreg_invariance": 2.0, "loss_vicreg_variance": 3.0, "loss_vicreg_covariance": 0.7, "loss_vicreg_eps": 0.1}),
 ]  # fmt: skip
 RAW = distances.LpDistance(normalize_embeddings=False)
 # the same loss in pytorch-metric-learning, given unit vectors: ours, flags, peer, its class vectors, and the tuples that both are given
@@ -620,6 +716,7 @@ PEERS = [
      lambda: losses.TripletMarginLoss(0.2, swap=True, distance=RAW), None, "all"),
     ("triplet", {"loss_triplet_smooth": True}, lambda: losses.TripletMarginLoss(0.2, smooth_loss=True, distance=distances.LpDistance(power=2)), None, "all"),
     ("tupletmargin", {}, lambda: losses.TupletMarginLoss(margin=math.degrees(0.1)), None, None),
+    ("vicreg", {}, lambda: lambda x, labels: losses.VICRegLoss()(x[::2], ref_emb=x[1::2]), None, None),
     ("arcface", {}, lambda: losses.ArcFaceLoss(5, 6, margin=math.degrees(0.5), scale=16), "W", None),
     ("cosface", {}, lambda: losses.CosFaceLoss(5, 6), "W", None),
     ("largemargin_softmax", {"loss_largemargin_softmax_scale": 2}, lambda: losses.LargeMarginSoftmaxLoss(5, 6, margin=4, scale=2), "W", None),
@@ -630,4 +727,25 @@ PEERS = [
      lambda: losses.SoftTripleLoss(5, 6, centers_per_class=3, la=8, gamma=0.1, margin=0.01), "fc", None),
     ("sphereface", {"loss_sphereface_scale": 2}, lambda: losses.SphereFaceLoss(5, 6, margin=4, scale=2), "W", None),
     ("subcenter_arcface", {}, lambda: losses.SubCenterArcFaceLoss(num_classes=5, embedding_size=6, margin=math.degrees(0.5), scale=64), "W", None),
+]  # fmt: skip
+# four unit embeddings with their labels and three unit class vectors: the authors' functions gave the pinned values on these
+PINNED = torch.tensor([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0.6, 0.8]], dtype=torch.float64)
+PINNED_LABELS = torch.tensor([0, 0, 1, 1])
+PINNED_VECTORS = torch.nn.functional.normalize(torch.tensor([[1, 0.2, 0], [0, 1, 0.3], [0.1, 0, 1]], dtype=torch.float64))
+K2 = {"loss_contextual_k": 2, "loss_contextual_eps": 0.05}
+LAYERS = {name: value for i in (0, 1) for name, value in ((f"layers.{i}.weight", torch.eye(3)), (f"layers.{i}.bias", torch.zeros(3)))}
+OF_HIST = {"proxies": torch.eye(3), "log_variances": torch.tensor([[-1, 0, 0.5], [0.2, 0.2, 0.2], [7, 0, 0]]), **LAYERS}
+HIST = {"loss_hist_alpha": 1.1, "loss_hist_hidden": 3}
+OF_CIRCLE = {"proxies": torch.tensor([[1, 0.2, 0], [0, 1, 0.3], [0.1, 0, 1]])}
+# loss, flags, its state, the value and statistics that the authors' code, FastReID's or Bag of Tricks' gives
+PINS = [
+    ("contextual", K2, {}, {"loss": 0.01948123, "context": 0.00629340, "contrastive": 0.15, "mean_cosine": 0.545}),
+    ("contextual", {**K2, "loss_contextual_eps": 0.5}, {}, {"context": 0.01350908}),
+    ("contextual", {**K2, "loss_contextual_pos_margin": 0.9}, {}, {"contrastive": 0.2}),
+    ("hist", {**HIST, "loss_hist_tau": 32.0}, OF_HIST, {"distribution_loss": 2.0400198, "hypergraph_loss": 0.8944482}),
+    ("hist", {**HIST, "loss_hist_tau": 1.0}, OF_HIST, {"distribution_loss": 0.6048190}),
+    ("meanfield", {"loss_meanfield_alpha": 2.0, "loss_meanfield_beta": 10.0, "loss_meanfield_margin": 0.5}, {"proxies": PINNED_VECTORS}, {"loss": 0.3394990}),
+    ("circle_softmax", {"loss_circle_softmax_scale": 1}, OF_CIRCLE, {"loss": 1.0436040}),
+    ("circle_softmax", {"loss_circle_softmax_scale": 64}, OF_CIRCLE, {"loss": 8.3478990}),
+    ("center", {"loss_center_weight": 1.0}, {"proxies": torch.eye(3)}, {"loss": 0.3}),
 ]  # fmt: skip

@@ -6,18 +6,8 @@ import pytest
 import torch
 from pytorch_metric_learning.losses import DynamicSoftMarginLoss
 
-from tests.criteria._oracles import (
-    DIMENSIONS,
-    MIXED,
-    Fixed,
-    build,
-    check_empty,
-    criterion_of,
-    embeddings_of,
-    gradients,
-    mined,
-    rows,
-)
+from tests.batch_mining._reference import as_lists
+from tests.criteria.test_table import DIMENSIONS, MIXED, criterion_of, mined, points
 from utilities.tuples import as_triplets
 
 
@@ -50,57 +40,37 @@ class Slow:
         return total / len(differences)
 
 
-@pytest.mark.parametrize("flags", [{}, {"nbins": 11, "momentum": 0.3}, {"nbins": 2, "momentum": 1.0}])
-@pytest.mark.parametrize("miner", ["all", "none"])
-def test_value_and_gradient_of_several_batches(miner, flags):
-    slow, criterion = Slow(**flags), None
-    for seed in range(3):
-        x = torch.randn(len(MIXED), DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
-        tuples = mined(miner, x)
-        criterion = (
-            criterion
-            or criterion_of("dynamic_softmargin", tuples, **{f"loss_dynamic_softmargin_{k}": v for k, v in flags.items()}).double()
-        )
-        criterion.batchminer = Fixed(tuples)
-        value, expected = criterion(x, torch.tensor(MIXED)), slow(x, rows(as_triplets(tuples)))
-        torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-12)
-        torch.testing.assert_close(*(torch.autograd.grad(v, x)[0] for v in (value, expected)), rtol=1e-8, atol=1e-10)
-    torch.testing.assert_close(criterion.histogram, torch.tensor(slow.histogram, dtype=torch.float64))
-
-
-def test_values_of_pytorch_metric_learning_over_several_batches():
-    """Its n bins are n + 1 nodes of ours without the last, at 2, where no difference lies here.
+def test_value_and_gradient_of_several_batches():
+    """By the loops, and by pytorch-metric-learning, whose n bins are n + 1 nodes of ours without the last, at 2, where no difference lies here.
 
     It adds the counts of a batch, not their shares, to the moving histogram: a momentum m there is one of m T / (1 - m + m T) for T triplets.
     """
-    criterion = peer = None
-    for seed in range(3):
-        x = torch.randn(len(MIXED), DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-        tuples = mined("all", x)
-        size = len(tuples.anchors)
-        flags = {"loss_dynamic_softmargin_nbins": 11, "loss_dynamic_softmargin_momentum": 0.1}
-        criterion = criterion or criterion_of("dynamic_softmargin", tuples, **flags).double()
-        peer = peer or DynamicSoftMarginLoss(num_bins=10, momentum=0.1 / (size + 0.1 - 0.1 * size))
-        criterion.batchminer = Fixed(tuples)
-        torch.testing.assert_close(criterion(x, torch.tensor(MIXED)), peer(x, torch.tensor(MIXED), tuple(tuples)))
+    y = torch.tensor(MIXED)
+    for miner, flags in (("all", {}), ("none", {"nbins": 11, "momentum": 0.3}), ("all", {"nbins": 2, "momentum": 1.0}), ("all", {"nbins": 11, "momentum": 0.1})):
+        slow, peer = Slow(**flags), None
+        criterion = criterion_of("dynamic_softmargin", None, **{f"loss_dynamic_softmargin_{name}": value for name, value in flags.items()})
+        for seed in range(3):
+            x = torch.randn(len(MIXED), DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+            tuples = mined(miner, x)
+            criterion.batchminer, size = lambda batch, labels, tuples=tuples: tuples, len(tuples[0])
+            value, expected = criterion(x, y), slow(x, as_lists(*as_triplets(tuples)))
+            torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-12)
+            torch.testing.assert_close(*(torch.autograd.grad(v, x)[0] for v in (value, expected)), rtol=1e-8, atol=1e-10)
+            if flags.get("momentum") == 0.1:
+                peer = peer or DynamicSoftMarginLoss(num_bins=10, momentum=0.1 / (size + 0.1 - 0.1 * size))
+                torch.testing.assert_close(value, peer(x, y, tuple(tuples)))
+        torch.testing.assert_close(criterion.histogram, torch.tensor(slow.histogram, dtype=torch.float64))
 
 
 def test_reference():
-    x, others = (
-        torch.randn(n, DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(n)).requires_grad_() for n in (4, 7)
-    )
-    labels, other_labels = torch.tensor([0, 1, 2, 0]), torch.tensor([0, 1, 1, 2, 0, 3, 0])
-    triplets = [
-        (a, p, n) for a in range(4) for p in range(7) for n in range(7) if labels[a] == other_labels[p] and labels[a] != other_labels[n]
-    ]
-
-    def miner(batch, labels, reference=None, reference_labels=None, own=None):
-        return triplets
-
-    value = build("dynamic_softmargin", miner)(x, labels, reference=others, reference_labels=other_labels)
-    expected = Slow()(x, triplets, others)
-    torch.testing.assert_close(value, expected)
-    for one, other in zip(gradients(value, [x, others]), gradients(expected, [x, others]), strict=True):
+    x, others = (torch.randn(n, DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(n)).requires_grad_() for n in (4, 7))
+    labels, other_labels = [0, 1, 2, 0], [0, 1, 1, 2, 0, 3, 0]
+    triplets = [(a, p, n) for a in range(4) for p in range(7) for n in range(7) if labels[a] == other_labels[p] and labels[a] != other_labels[n]]
+    criterion = criterion_of("dynamic_softmargin", None)
+    criterion.batchminer = lambda batch, labels, reference=None, reference_labels=None, own=None: triplets
+    values = criterion(x, torch.tensor(labels), reference=others, reference_labels=torch.tensor(other_labels)), Slow()(x, triplets, others)
+    torch.testing.assert_close(*values)
+    for one, other in zip(*(torch.autograd.grad(value, [x, others]) for value in values), strict=True):
         torch.testing.assert_close(one, other)
 
 
@@ -108,14 +78,14 @@ def test_differences_at_the_ends():
     """-2 and 2 are the first and the last node."""
     x = torch.tensor([[1.0, 0], [1, 0], [-1, 0], [-1, 0]], dtype=torch.float64, requires_grad=True)
     triplets = [(0, 1, 2), (0, 2, 1)]
-    criterion = criterion_of("dynamic_softmargin", triplets).double()
+    criterion = criterion_of("dynamic_softmargin", triplets)
     loss = criterion(x, torch.tensor([0, 0, 1, 1]))
     assert float(loss.detach()) == pytest.approx((-2 * 0.5 + 2 * 1.0) / 2)
     assert criterion.histogram[0] == criterion.histogram[-1] == 0.5
 
 
 def test_nothing_mined_leaves_the_histogram():
-    check_empty("dynamic_softmargin")
-    criterion = criterion_of("dynamic_softmargin", [])
-    criterion(embeddings_of(), torch.tensor(MIXED))
-    assert (criterion.histogram == 0).all()
+    criterion, x = criterion_of("dynamic_softmargin", []), points(9, 0, False)
+    loss = criterion(x, torch.tensor(MIXED))
+    loss.backward()
+    assert loss == 0 and (x.grad == 0).all() and (criterion.histogram == 0).all()

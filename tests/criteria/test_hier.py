@@ -1,13 +1,10 @@
 """HIER: against a transcription of the authors' straight-through form with torch's autograd, on the same triplets and the same noise."""
 
-import math
-
 import pytest
 import torch
 
 import criteria
 from criteria import hier
-from tests.criteria._oracles import gradients
 from tests.trainers import tiny
 from utilities.errors import UserError
 from utilities.hyperbolic import Ball
@@ -59,8 +56,7 @@ def test_value_and_gradients_are_those_of_the_straight_through_form(chunk, monke
     expected = by_autograd(table, i, j, k, margin, tau, noise)
     torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
     assert expected > 0
-    inputs = [table, margin]
-    for one, other in zip(gradients(ours, inputs), gradients(expected, inputs), strict=True):
+    for one, other in zip(*(torch.autograd.grad(value, [table, margin]) for value in (ours, expected)), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
         assert other.abs().sum() > 0
 
@@ -81,15 +77,8 @@ def test_the_whole_loss():
         expected = expected + 0.5 * by_autograd(table, i, j, k, 0.1, 0.1, noise)
     torch.testing.assert_close(value, expected, rtol=1e-10, atol=1e-10)
     inputs = [batch, *criterion.parameters()]
-    for one, other in zip(gradients(value, inputs), gradients(expected, inputs), strict=True):
+    for one, other in zip(*(torch.autograd.grad(of, inputs) for of in (value, expected)), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
-    assert criterion.stats["hierarchy"] > 0 and criterion.stats["hierarchy_of_proxies"] > 0 and "accuracy" in criterion.stats
-
-
-def reciprocal_by_loops(closeness, topk):
-    n = len(closeness)
-    near = [sorted(range(n), key=lambda j: -closeness[i][j])[:topk] for i in range(n)]  # noqa: B023
-    return [{j for j in near[i] if i in near[j] and j != i} for i in range(n)]
 
 
 @pytest.mark.parametrize(("n", "topk"), [(9, 1), (9, 50), (30, 3), (30, 8)])
@@ -97,7 +86,8 @@ def test_triplets_are_reciprocal_neighbours_and_others(n, topk):
     generator = torch.Generator().manual_seed(n + topk)
     points = torch.randn(n, 3, generator=generator)
     closeness = -torch.cdist(points, points)
-    reciprocal = reciprocal_by_loops(closeness.tolist(), topk)
+    near = [sorted(range(n), key=lambda j: -closeness[i, j])[:topk] for i in range(n)]  # noqa: B023
+    reciprocal = [{j for j in near[i] if i in near[j] and j != i} for i in range(n)]
     i, j, k = (part.tolist() for part in hier.reciprocal_triplets(closeness, topk, 400))
     anchors = [a for a in range(n) if reciprocal[a] and len(reciprocal[a]) < n - 1]
     assert sorted(set(i)) == anchors and len(i) == 400 * len(anchors)
@@ -107,26 +97,25 @@ def test_triplets_are_reciprocal_neighbours_and_others(n, topk):
         assert others == set(range(n)) - reciprocal[a] - {a}
 
 
-def test_start_values_rates_and_defaults():
+def test_start_values_and_rates():
     criterion = criteria.select("hier", n_classes=3, embed_dim=128, lr=1e-5, arch="resnet50")
     assert criterion.ancestors.shape == (512, 128)
     assert float(criterion.ancestors.detach().norm(dim=1).mean()) == pytest.approx(2.3 * 0.9, rel=0.02)
-    (proxies, ancestors) = criterion.optim_dict_list
-    assert ancestors["lr"] == pytest.approx(5e-4) and ancestors["params"] == [criterion.ancestors]
-    assert proxies["params"] == [criterion.base.proxies]
-    defaults = (criterion.weight, criterion.margin, criterion.tau, criterion.topk, criterion.per_anchor, criterion.c, criterion.clip_r)
-    assert defaults == (0.5, 0.1, 0.1, 20, 50, 0.1, 2.3)
+    proxies, ancestors = criterion.optim_dict_list
+    assert ancestors["lr"] == pytest.approx(5e-4) and ancestors["params"] == [criterion.ancestors] and proxies["params"] == [criterion.base.proxies]
 
 
-@pytest.mark.parametrize("base", ["margin", "softtriplet", "multisimilarity"])
+@pytest.mark.parametrize("base", ["margin", "softtriplet"])
 def test_it_stands_beside_other_losses(base):
-    criterion, (batch, labels) = build(loss_hier_base=base, batch_mining="semihard", loss_hier_weight=0), batch_of()
+    flags = {"batch_mining": "semihard", "arch": "resnet50"}
+    criterion, (batch, labels) = build(loss_hier_base=base, loss_hier_weight=0, **flags), batch_of()
     torch.manual_seed(0)
-    alone = criteria.select(base, n_classes=N_CLASSES, embed_dim=DIMENSIONS, arch="resnet50", batch_mining="semihard").double()
-    torch.manual_seed(4)
-    value = criterion(batch, labels)
-    torch.manual_seed(4)
-    torch.testing.assert_close(value, alone(batch, labels))
+    alone = criteria.select(base, n_classes=N_CLASSES, embed_dim=DIMENSIONS, **flags).double()
+    values = []
+    for one in (criterion, alone):
+        torch.manual_seed(4)
+        values.append(one(batch, labels))
+    torch.testing.assert_close(*values)
     covered = [id(p) for group in criterion.optim_dict_list for p in group["params"]]
     assert sorted(covered) == sorted(id(p) for p in criterion.parameters())
 
@@ -141,20 +130,12 @@ def test_the_border_zeros_and_few_samples(c):
         assert value.isfinite() and x.grad.isfinite().all() and criterion.ancestors.grad.isfinite().all()
 
 
-def test_what_cannot_work_is_refused_in_one_line(capsys):
-    with pytest.raises(UserError, match="--loss_hier_base hier: the loss that it stands beside is another one"):
-        build(loss_hier_base="hier")
-    with pytest.raises(UserError, match="unknown loss 'proxyanchr'. Did you mean 'proxyanchor'"):
-        build(loss_hier_base="proxyanchr")
-    with pytest.raises(UserError, match="takes no reference|compares no samples"):
-        build()(
-            torch.randn(2, DIMENSIONS), torch.tensor([0, 1]), reference=torch.randn(2, DIMENSIONS), reference_labels=torch.tensor([0, 1])
-        )
+def test_what_cannot_work_is_refused_in_one_line():
+    for base, said in (("hier", "--loss_hier_base hier: the loss that it stands beside is another one"), ("proxyanchr", "Did you mean 'proxyanchor'")):
+        with pytest.raises(UserError, match=said):
+            build(loss_hier_base=base)
     with pytest.raises(UserError, match="dimensions"):
         build(loss_hier_base="contrastive", batch_mining="random")(torch.randn(4, DIMENSIONS + 1), torch.tensor([0, 0, 1, 1]))
-    build(arch="resnet50_normalize")
-    assert "--loss hier is meant for embeddings of any length" in capsys.readouterr().err
-    assert math.isfinite(build()(*batch_of()).item())
 
 
 @pytest.mark.long

@@ -13,9 +13,9 @@ import criteria
 import metrics
 import parameters
 from criteria import _matryoshka
+from tests.builders import refused
 from tests.criteria.test_registry_wide import ADAPTERS, DIMENSIONS, LABELS, NAMES, build, points, run
 from tests.trainers import tiny
-from utilities.errors import UserError
 from utilities.parameter_groups import criterion_groups
 from utilities.tensors import normalize
 
@@ -47,23 +47,10 @@ def test_mrl_e_by_the_pin():
     assert (criterion.weight.grad[:, :2].abs() > 0).any() and criterion.weight.grad.shape == (3, 4)
 
 
-def test_prefixes_have_cosines_of_their_own():
-    cut = nested(build("softmax"), prefixes=[2, DIMENSIONS], weights=None).cut
-    rows = torch.tensor([[0.6, 0.8, 0, 0], [0.8, 0, 0.6, 0], [0.6, 0, 0, 0.8]])
-    assert (rows @ rows.T)[0, 1:].tolist() == pytest.approx([0.48, 0.36])
-    assert (cut(rows, 2) @ cut(rows, 2).T)[0, 1:].tolist() == pytest.approx([0.6, 0.6])
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ADAPTERS | STATEFUL])
-@pytest.mark.parametrize("labels", ["repeated", "one class"])
-def test_the_loss_is_the_sum_of_separate_losses(name, labels):
-    """Each prefix by a criterion whose matrices were cut by hand; gradients of embeddings and parameters likewise."""
-    labels = torch.tensor(LABELS[labels])
-    batch = normalize(points(len(labels)))
-    whole = build(name)
-    expected, embedding, gradients = torch.zeros(()), torch.zeros_like(batch), [torch.zeros_like(p) for p in whole.parameters()]
+def separately(whole, leaf, labels, rescales):
+    """The sum of the losses of the prefixes, by criteria whose matrices were cut by hand, and its gradients."""
+    expected, embedding, gradients = torch.zeros(()), torch.zeros_like(leaf), [torch.zeros_like(p) for p in whole.parameters()]
     torch.manual_seed(1)
-    leaf = batch.clone().requires_grad_()
     for width, weight in zip(PREFIXES, WEIGHTS, strict=True):
         part = copy.deepcopy(whole)
         for module in part.modules():
@@ -71,18 +58,30 @@ def test_the_loss_is_the_sum_of_separate_losses(name, labels):
                 if p is not None and p.ndim == 2 and p.shape[1] == DIMENSIONS:
                     module._parameters[key] = torch.nn.Parameter(p.detach()[:, :width].clone())
         x = leaf[:, :width]
-        value = part(x / x.norm(dim=1, keepdim=True) if width < DIMENSIONS else x, labels)
+        value = part(x / x.norm(dim=1, keepdim=True) if rescales and width < DIMENSIONS else x, labels)
         given = torch.autograd.grad(weight * value, [leaf, *part.parameters()], allow_unused=True)
         expected, embedding = expected + weight * value.detach(), embedding + given[0]
         for total, gradient in zip(gradients, given[1:], strict=True):
             if gradient is not None:
                 (total[:, : gradient.shape[1]] if gradient.ndim == 2 else total).add_(gradient)
-    value, of_batch, of_parameters = run(nested(whole, name), batch, labels)
-    torch.testing.assert_close(value, expected)
-    torch.testing.assert_close(of_batch, embedding, rtol=1e-4, atol=1e-6)
-    for mine, its in zip(of_parameters, gradients, strict=True):
-        torch.testing.assert_close(torch.zeros_like(its) if mine is None else mine, its, rtol=1e-4, atol=1e-6)
-    assert {"loss@d2", "loss@d5"} <= set(whole.stats)
+    return expected, embedding, gradients
+
+
+def test_the_loss_is_the_sum_of_separate_losses():
+    """Embeddings of any length keep theirs in a prefix."""
+    for name, kind, rescales in [(name, kind, True) for name in NAMES for kind in ("repeated", "one class")] + [("multisimilarity", "repeated", False)]:
+        if name in ADAPTERS | STATEFUL:
+            continue
+        labels, whole = torch.tensor(LABELS[kind]), build(name)
+        batch = normalize(points(len(labels))) if rescales else points(len(labels))
+        expected, embedding, gradients = separately(whole, batch.clone().requires_grad_(), labels, rescales)
+        value, of_batch, of_parameters = run(nested(whole, name, rescales=rescales), batch, labels)
+        say = lambda text, name=name, kind=kind: f"{name}, {kind}: {text}"  # noqa: E731
+        torch.testing.assert_close(value, expected, msg=say)
+        torch.testing.assert_close(of_batch, embedding, rtol=1e-4, atol=1e-6, msg=say)
+        for mine, its in zip(of_parameters, gradients, strict=True):
+            torch.testing.assert_close(torch.zeros_like(its) if mine is None else mine, its, rtol=1e-4, atol=1e-6, msg=say)
+        assert {"loss@d2", "loss@d5"} <= set(whole.stats)
 
 
 @pytest.mark.parametrize("name", ["softmax", "softtriplet", "margin", *sorted(STATEFUL)])
@@ -120,23 +119,14 @@ def test_a_reference_is_cut_too_and_the_class_stays_what_it_was():
     assert half.dtype == torch.float32
 
 
-def test_without_unit_length_prefixes_stay_as_they_are():
-    labels, batch = torch.tensor(LABELS["repeated"]), points(8)
-    plain, expected = build("multisimilarity"), 0.0
-    for width, weight in zip(PREFIXES, WEIGHTS, strict=True):
-        expected += weight * plain(batch[:, :width], labels)
-    torch.testing.assert_close(nested(build("multisimilarity"), rescales=False)(batch, labels), expected)
-
-
 def test_learned_hyperparameters_are_shared_by_prefixes():
     criterion = nested(build("multisimilarity", loss_learn=["margin"]), "multisimilarity")
     run(criterion, normalize(points(8)), torch.tensor(LABELS["repeated"]))
     assert "margin" in criterion.stats and len(list(criterion.parameters())) == 1 and next(criterion.parameters()).grad is not None
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
+def test_mistakes_end_in_one_line():
+    for flags, message in (
         ({"matryoshka": [64, 32, 128]}, "--matryoshka 64 32 128: the prefixes must ascend"),
         ({"matryoshka": [64, 64, 128]}, "must ascend"),
         ({"matryoshka": [64, 128, 256]}, "the embedding has 128 dimensions, 256 are more"),
@@ -145,20 +135,15 @@ def test_learned_hyperparameters_are_shared_by_prefixes():
         ({"matryoshka_weights": [1.0]}, "--matryoshka_weights has no effect: add --matryoshka"),
         ({"matryoshka_heads": "own"}, "--matryoshka_heads has no effect"),
         ({"matryoshka": [64, 128], "trainer": "cascaded"}, "--trainer cascaded"),
-    ],
-)
-def test_mistakes_end_in_one_line(flags, message):
-    opt = {"matryoshka": None, "matryoshka_weights": None, "matryoshka_heads": "prefix", "embed_dim": 128, "trainer": "metric_only"}
-    with pytest.raises(UserError, match=message):
-        criteria.check(SimpleNamespace(**{**opt, **flags}))
-
-
-def test_a_loss_with_a_state_needs_heads_of_its_own():
-    with pytest.raises(UserError, match="--loss dynamic_softmargin keeps statistics .* --matryoshka_heads own"):
+    ):
+        opt = {"matryoshka": None, "matryoshka_weights": None, "matryoshka_heads": "prefix", "embed_dim": 128, "trainer": "metric_only"}
+        with refused(message):
+            criteria.check(SimpleNamespace(**{**opt, **flags}))
+    with refused("--loss dynamic_softmargin keeps statistics .* --matryoshka_heads own"):
         nested(build("dynamic_softmargin"), "dynamic_softmargin")
 
 
-@pytest.mark.parametrize("heads", ["prefix", "own"])
+@pytest.mark.parametrize("heads", [pytest.param("prefix", marks=pytest.mark.long), "own"])
 def test_a_run_resumes_and_records_its_metrics_at_each_prefix(heads, data, tmp_path):
     flags = ["--loss", "softmax", "--matryoshka", "2", "8", "--matryoshka_heads", heads, "--evaluation_metrics", "e_recall@1", "nmi", "--dump_embeddings"]
     run = tiny.assert_resumes(data, tmp_path, *flags, "--storage_metrics", "e_recall@1@d2")
@@ -171,9 +156,5 @@ def test_a_run_resumes_and_records_its_metrics_at_each_prefix(heads, data, tmp_p
     cut = features[:, :2] / np.linalg.norm(features[:, :2], axis=1, keepdims=True)
     assert metrics.compute(["e_recall@1"], cut, labels)["e_recall@1"] == pytest.approx(values["e_recall@1@d2"])
     assert tiny.measured(run)["test"] == pytest.approx(values)
-
-
-def test_the_metrics_of_a_run_are_those_at_each_prefix():
     words = ["--dataset", "glyphs", "--embed_dim", "16", "--matryoshka", "4", "8", "16", "--evaluation_metrics", "e_recall@1", "c_map_r@d4"]
-    expected = ["e_recall@1", "c_map_r@d4", "e_recall@1@d4", "e_recall@1@d8"]
-    assert parameters.resolve(words).evaluation_metrics == expected
+    assert parameters.resolve(words).evaluation_metrics == ["e_recall@1", "c_map_r@d4", "e_recall@1@d4", "e_recall@1@d8"]

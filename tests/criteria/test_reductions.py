@@ -7,8 +7,8 @@ from pytorch_metric_learning import distances, losses, reducers
 import criteria
 import parameters
 from criteria._reductions import CHOICES, Reduction
-from tests.criteria._oracles import DIMENSIONS, MIXED, criterion_of, embeddings_of, mined
-from utilities.errors import UserError
+from tests.builders import refused
+from tests.criteria.test_table import DIMENSIONS, MIXED, criterion_of, mined, points
 
 WEIGHTS = [0.5, 2.0, 0.0, 1.0, 3.0]
 every_choice = pytest.mark.parametrize("how", CHOICES)
@@ -40,20 +40,15 @@ def loops(terms, anchors, labels, how, weights=None):
 
 @every_choice
 def test_against_loops(how, weights_file):
+    labels, generator = [0, 0, 0, 1, 1, 2, 3, 3, 4], torch.Generator().manual_seed(0)
     for size in (0, 1, 40):
-        check_loops(how, size, weights_file)
-
-
-def check_loops(how, size, weights_file):
-    generator = torch.Generator().manual_seed(size)
-    terms = torch.rand(size, dtype=torch.float64, generator=generator).sub(0.3).clamp(min=0).requires_grad_()
-    anchors = torch.randint(7, (size,), generator=generator)  # of nine: two have no term
-    labels = [0, 0, 0, 1, 1, 2, 3, 3, 4]
-    for path, weights in ((None, None), (weights_file, WEIGHTS)):
-        flags = {"loss_reduction": how, "loss_class_weights": path if how == "class_weighted" else None}
-        value = Reduction(criteria.REGISTRY.options(None, **flags))(terms, anchors, torch.tensor(labels))
-        assert float(value.detach()) == pytest.approx(loops(terms, anchors.tolist(), labels, how, weights), abs=1e-12)
-        value.backward()  # of no terms, too
+        terms = torch.rand(size, dtype=torch.float64, generator=generator).sub(0.3).clamp(min=0).requires_grad_()
+        anchors = torch.randint(7, (size,), generator=generator)  # of nine: two have no term
+        for path, weights in ((None, None), (weights_file, WEIGHTS)):
+            flags = {"loss_reduction": how, "loss_class_weights": path if how == "class_weighted" else None}
+            value = Reduction(criteria.REGISTRY.options(None, **flags))(terms, anchors, torch.tensor(labels))
+            assert float(value.detach()) == pytest.approx(loops(terms, anchors.tolist(), labels, how, weights), abs=1e-12)
+            value.backward()  # of no terms, too
 
 
 PLAIN = distances.LpDistance(normalize_embeddings=False)
@@ -81,63 +76,43 @@ def test_losses_agree_with_pytorch_metric_learning(how, weights_file):
     for name, peer, flags, miner, lacks in PEERS:
         if how in lacks:
             continue
-        x, y = embeddings_of(), torch.tensor(MIXED)
+        x, y = points(9, 0, False), torch.tensor(MIXED)
         tuples = mined(miner, x)
         given = {**flags, "loss_reduction": how, "loss_class_weights": weights_file if how == "class_weighted" else None}
-        ours, theirs = criterion_of(name, tuples, **given).double()(x, y), peer(REDUCERS[how]())(x, y, tuple(tuples))
+        ours, theirs = criterion_of(name, tuples, **given)(x, y), peer(REDUCERS[how]())(x, y, tuple(tuples))
         torch.testing.assert_close(ours, theirs, msg=lambda text, name=name: f"{name}: {text}")
         torch.testing.assert_close(*(torch.autograd.grad(value, x)[0] for value in (ours, theirs)))
 
 
-@pytest.mark.parametrize("name", ["triplet", "contrastive"])
-def test_it_wins_over_the_losss_own_flag(name):
-    x, y, tuples = embeddings_of(), torch.tensor(MIXED), mined("all", embeddings_of())
-    flags = {f"loss_{name}_reduction": "nonzero"}
-    own, won = (criterion_of(name, tuples, **flags, **more)(x, y) for more in ({}, {"loss_reduction": "mean"}))
-    assert own > won and won == criterion_of(name, tuples)(x, y)
-
-
 def test_each_one_that_says_so_reads_it():
-    """Set to mean, it is what the loss does by itself, where that is a mean; a sum is another value."""
-    x, y, tuples = embeddings_of(), torch.tensor(MIXED), mined("all", embeddings_of())
+    """Set to mean, it is what the loss does by itself, where that is a mean; a sum is another value. It wins over the loss's own flag."""
+    x, y, tuples = points(9, 0, False), torch.tensor(MIXED), mined("all", points(9, 0, False))
     for name in [name for name, module in criteria.REGISTRY.modules().items() if getattr(module, "REDUCES", False)]:
         values = []
         for how in (None, "mean", "sum"):
             torch.manual_seed(0)  # quadruplet draws its fourth samples
-            values.append(criterion_of(name, tuples, loss_reduction=how).double()(x, y))
+            values.append(criterion_of(name, tuples, loss_reduction=how)(x, y))
         assert values[0] > 0 and values[2] > values[1], name
         if name not in ("snr", "snr_contrastive", "margin"):  # the mean of their active terms
             torch.testing.assert_close(values[0], values[1])
+    for name in ("triplet", "contrastive"):
+        flags = {f"loss_{name}_reduction": "nonzero"}
+        own, won = (criterion_of(name, tuples, **flags, **more)(x, y) for more in ({}, {"loss_reduction": "mean"}))
+        assert own > won and won == criterion_of(name, tuples)(x, y)
 
 
-@pytest.mark.parametrize(
-    "words, told",
-    [
+def test_what_does_not_go_together_is_refused_in_one_line(tmp_path):
+    for words, told in (
         (["arcface", "--loss_reduction", "sum"], "--loss_reduction sum: --loss arcface is no mean over tuples"),
         (["triplet", "--loss_class_weights", "w.txt"], "--loss_class_weights w.txt is read under --loss_reduction class_weighted"),
-    ],
-)
-def test_what_does_not_go_together_is_refused_in_one_line(words, told, capsys):
-    with pytest.raises(SystemExit) as stop:
-        parameters.read(["--dataset", "glyphs", "--loss", *words])
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert stop.value.code == 2 and told in line
-
-
-@pytest.mark.parametrize(
-    "text, told",
-    [
-        ("1 2 x", "not a text file of numbers"),
-        ("1 2 -1", "at least 0"),
-        ("1 nan 1", "at least 0"),
+    ):
+        with refused(told):
+            parameters.resolve(["--dataset", "glyphs", "--loss", *words])
+    path, flags = tmp_path / "weights.txt", {"loss_reduction": "class_weighted", "loss_class_weights": str(tmp_path / "weights.txt")}
+    for text, told in (
+        (None, "not a"), ("1 2 x", "not a text file of numbers"), ("1 2 -1", "at least 0"), ("1 nan 1", "at least 0"),
         ("1 2", "has 2 numbers, .* 3 classes"),
-        (None, "not a"),
-    ],
-)
-def test_weights_that_cannot_be_are_refused_in_one_line(tmp_path, text, told):
-    path = tmp_path / "weights.txt"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(UserError, match=f"--loss_class_weights .*weights.txt.*{told}") as refused:
-        criteria.select("triplet", n_classes=3, embed_dim=DIMENSIONS, loss_reduction="class_weighted", loss_class_weights=str(path))
-    assert "\n" not in str(refused.value)
+    ):  # fmt: skip
+        path.write_text(text) if text is not None else None
+        with refused(f"--loss_class_weights .*weights.txt.*{told}"):
+            criteria.select("triplet", n_classes=3, embed_dim=DIMENSIONS, **flags)

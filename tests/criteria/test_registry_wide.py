@@ -1,6 +1,5 @@
 """What every criterion of the registry keeps, without naming one."""
 
-import ast
 import math
 
 import pytest
@@ -26,7 +25,6 @@ LABELS = {
     "two of a class": [1, 1],
     "two classes": [1, 5],
 }
-
 
 
 def points(n: int) -> torch.Tensor:
@@ -110,6 +108,8 @@ def test_degenerate_batches_give_finite_values_and_gradients(name):
                 where = f"{name}, {kind}, {shape}"
                 assert loss.shape == () and torch.isfinite(loss), where
                 assert all(found is not None and torch.isfinite(found).all() for found in (gradient, *gradients)), where
+                for key, value in criterion.stats.items():
+                    assert value.shape == () and not value.requires_grad and torch.isfinite(value.double()), f"{where}: {key}"
 
 
 @every_criterion
@@ -147,37 +147,14 @@ def test_on_a_gpu_labels_are_looked_at_once():
 
 
 @every_criterion
-def test_fractional_labels_are_refused(name):
+def test_whole_labels_of_any_type_are_the_same_and_others_are_refused(name):
+    expected = run(build(name), points(4), torch.tensor([0, 0, 1, 1]))[0]
+    for dtype in (torch.float32, torch.bool):
+        criterion = build(name)
+        torch.testing.assert_close(run(criterion, points(4), torch.tensor([0, 0, 1, 1]).to(dtype))[0], expected, rtol=0, atol=0)
     for last in (1.5, math.nan, math.inf):
         with pytest.raises(ValueError, match="labels .*: whole numbers are expected"):
-            build(name)(points(4), torch.tensor([0.0, 0.0, 1.0, last]))
-
-
-@every_criterion
-def test_whole_labels_of_any_type_are_the_same(name):
-    expected = run(build(name), points(4), torch.tensor([0, 0, 1, 1]))[0]
-    for dtype in (torch.float32, torch.float64, torch.int32, torch.uint8, torch.bool):
-        torch.testing.assert_close(run(build(name), points(4), torch.tensor([0, 0, 1, 1]).to(dtype))[0], expected, rtol=0, atol=0)
-
-
-@every_criterion
-def test_half_precision_is_raised(name, dtype=torch.float16):
-    criterion = build(name)
-    labels = torch.tensor(LABELS["repeated"])
-    batch = torch.nn.functional.normalize(points(len(labels))).to(dtype)
-    loss, gradient, _ = run(criterion, batch, labels)
-    assert loss.dtype == torch.float32 and gradient.dtype == dtype
-    assert torch.isfinite(loss) and torch.isfinite(gradient).all()
-    torch.testing.assert_close(loss, run(build(name), batch.float(), labels)[0], rtol=0, atol=0)
-
-
-@every_criterion
-def test_float64_stays_float64(name):
-    labels = torch.tensor(LABELS["repeated"])
-    batch = torch.nn.functional.normalize(points(len(labels)).double())
-    loss, gradient, _ = run(build(name), batch, labels)
-    assert loss.dtype == gradient.dtype == torch.float64
-    torch.testing.assert_close(loss.float(), run(build(name), batch.float(), labels)[0], rtol=1e-3, atol=1e-4)
+            criterion(points(4), torch.tensor([0.0, 0.0, 1.0, last]))
 
 
 @every_criterion
@@ -193,31 +170,12 @@ def test_every_parameter_is_in_exactly_one_group_with_a_rate(name):
 
 
 @every_criterion
-def test_same_seed_same_bits(name):
+def test_same_seed_same_bits_whatever_other_keywords(name):
     labels = torch.tensor(LABELS["repeated"])
     batch = torch.nn.functional.normalize(points(len(labels)))
-    first, second = run(build(name), batch, labels), run(build(name), batch, labels)
-    assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1])
-    assert all(torch.equal(a, b) for a, b in zip(first[2], second[2], strict=True))
-
-
-@every_criterion
-def test_unknown_keywords_are_ignored(name):
-    labels = torch.tensor(LABELS["repeated"])
-    batch = torch.nn.functional.normalize(points(len(labels)))
-    plain = run(build(name), batch, labels)
-    extra = run(build(name), batch, labels, f_embed=torch.nn.Linear(2, 2), batch_features=points(8), something_later="x")
-    assert torch.equal(plain[0], extra[0]) and torch.equal(plain[1], extra[1])
-
-
-@every_criterion
-def test_stats_are_detached_scalars(name):
-    criterion = build(name)
-    for labels in LABELS.values():
-        run(criterion, points(len(labels)), torch.tensor(labels))
-        for key, value in criterion.stats.items():
-            assert isinstance(value, torch.Tensor) and value.shape == () and not value.requires_grad, f"{name}: {key}"
-            assert torch.isfinite(value.double()), f"{name}: {key}"
+    first = run(build(name), batch, labels)
+    second = run(build(name), batch, labels, f_embed=torch.nn.Linear(2, 2), batch_features=points(8), something_later="x")
+    assert all(torch.equal(a, b) for a, b in zip((*first[:2], *first[2]), (*second[:2], *second[2]), strict=True))
 
 
 @every_criterion
@@ -230,31 +188,6 @@ def test_nan_reaches_the_loss(name):
 
 
 @every_criterion
-def test_order_of_samples_does_not_matter(name):
-    """Where no tuples are drawn at random, the loss is a function of the set of samples."""
-    module = criteria.REGISTRY.module(name)
-    if module.REQUIRES_BATCHMINER or name in ("hier", "vicreg"):
-        return  # draws its tuples
-    labels = torch.tensor(LABELS["with singletons"])
-    batch = torch.nn.functional.normalize(points(len(labels)).double())
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    (loss, gradient, _), (permuted, permuted_gradient, _) = run(build(name), batch, labels), run(build(name), batch[order], labels[order])
-    torch.testing.assert_close(loss, permuted, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(gradient[order], permuted_gradient, rtol=1e-7, atol=1e-10)
-
-
-@every_criterion
-def test_a_step_down_the_gradient_lowers_the_loss(name):
-    labels = torch.tensor(LABELS["repeated"])
-    batch = torch.nn.functional.normalize(points(len(labels)).double())
-    criterion = build(name)
-    loss, gradient, _ = run(criterion, batch, labels)
-    assert gradient.abs().sum() > 0
-    stepped, _, _ = run(criterion, batch - 1e-6 * gradient / gradient.norm(), labels)
-    assert stepped < loss
-
-
-@every_criterion
 def test_whole_state_survives_a_state_dict(name):
     labels = torch.tensor(LABELS["repeated"])
     batch = torch.nn.functional.normalize(points(len(labels)))
@@ -264,28 +197,3 @@ def test_whole_state_survives_a_state_dict(name):
             parameter.add_(0.1 * torch.randn_like(parameter))
     fresh.load_state_dict(trained.state_dict())
     assert torch.equal(run(trained, batch, labels)[0], run(fresh, batch, labels)[0])
-
-
-@every_criterion
-def test_its_own_flags_bear_its_prefix_and_are_read(name):
-    source = (criteria.REGISTRY.folder / f"{name}.py").read_text(encoding="utf-8")
-    tree = ast.parse(source)
-    declared = {
-        node.args[0].value[2:] for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument"
-    }
-    assert all(flag.startswith(f"loss_{name}_") for flag in declared)
-    read = {
-        node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "opt"
-    }
-    assert declared <= read
-
-
-@every_criterion
-def test_nothing_is_cast_by_hand(name):
-    """Precision is settled at the door; a comparison may become numbers for the statistics."""
-    tree = ast.parse((criteria.REGISTRY.folder / f"{name}.py").read_text(encoding="utf-8"))
-    casts = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in ("float", "double", "half")]
-    casts = [node for node in casts if isinstance(node.value, ast.Name) and node.value.id != "torch"]
-    assert not [f"line {node.lineno}: {node.value.id}.{node.attr}" for node in casts]

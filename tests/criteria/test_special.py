@@ -10,94 +10,50 @@ import criteria
 import parameters
 from criteria import _pairs
 from criteria._learn import make_learnable
-from criteria._pairs import PairCriterion, easiest, hardest, log_sum_exp, softplus
+from tests import builders
+from tests.criteria import _table
+from tests.criteria._table import PINNED as X
+from tests.criteria._table import PINNED_LABELS as Y
 from tests.criteria.test_table import TableMiner, build, pairs_of, points
-from utilities.numbers import number
-
-
-class Criterion(PairCriterion):
-    """The example of criteria/_pairs.py."""
-
-    SPACE = "cosine"
-
-    def __init__(self, opt, batchminer=None):
-        super().__init__(batchminer)
-        self.margin, self.scale = opt.loss_mine_margin, opt.loss_mine_scale
-
-    def formula(self, values, positives, negatives, labels):
-        excesses = self.per_anchor("scale", labels, 2) * (values - self.per_anchor("margin", labels, 2))  # (b, M)
-        return softplus(torch.logaddexp(log_sum_exp(excesses, negatives), log_sum_exp(-excesses, positives)))  # (b,)
 
 
 def mine(miner=None, learn=(), per_class=False):
-    """The loss as `criteria.select` builds it from a user's file."""
-    opt = types.SimpleNamespace(loss_mine_margin=0.2, loss_mine_scale=5.0, n_classes=5, loss_learn=list(learn), loss_learn_lr=0.1, loss_learn_per_class=per_class)  # fmt: skip
-    module = types.ModuleType("criteria.mine")
-    module.PER_CLASS = ("margin", "scale")
-
-    def add_arguments(group):
-        group.add_argument("--loss_mine_margin", type=number(), default=0.2)
-        group.add_argument("--loss_mine_scale", type=number(above=0), default=5.0)
-
-    module.add_arguments = add_arguments
-    criterion = Criterion(opt, miner)
+    """The loss of CONTRIBUTING.md as `criteria.select` builds it from a user's file."""
+    learning = {"loss_learn": list(learn), "loss_learn_lr": 0.1, "loss_learn_per_class": per_class}
+    opt, module = types.SimpleNamespace(loss_mine_margin=0.2, loss_mine_scale=5.0, n_classes=5, **learning), types.ModuleType("criteria.mine")
+    exec(builders.documented("class Criterion(PairCriterion):"), vars(module))
+    criterion = module.Criterion(opt, miner)
     if learn:
         make_learnable("mine", module, criterion, opt)
     return criterion.double()
 
 
-def slowly(x, r, labels, others, few):
-    """The formula in loops."""
-    found = few(labels, others)
-    total = 0.0
-    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
-        s = [x[a] @ other / x[a].norm() / other.norm() for other in r]
-        total = total + torch.log(
-            1 + sum(torch.exp(5 * (s[n] - 0.2)) for n in ns) + sum(torch.exp(5 * (0.2 - s[p])) for p in ps) + 0 * x[a].sum()
-        )
-    return total / len(x)
+@_table.each_anchor(_table.cosine)
+def slowly(c, ps, ns):
+    return torch.log(1 + sum(torch.exp(5 * (s - 0.2)) for s in ns) + sum(torch.exp(5 * (0.2 - s)) for s in ps) + torch.zeros(()))
 
 
 def test_a_users_loss_works_with_memory_miner_and_learned_numbers(monkeypatch):
-    x, r, labels, others = (
-        points(6, 1, False),
-        points(9, 2, False),
-        torch.tensor([0, 0, 1, 1, 2, 3]),
-        torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 4]),
-    )
+    x, r, labels, others = points(6, 1, False), points(9, 2, False), torch.tensor([0, 0, 1, 1, 2, 3]), torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 4])
     monkeypatch.setattr(_pairs, "ENTRIES", 1)
     monkeypatch.setattr(_pairs, "ANCHORS", 2)
-    none, own = torch.full((6,), -1), torch.arange(6)
+    form, own = {"reference": r, "reference_labels": others}, torch.arange(6)
     for few in (False, True):
-        for form, y, compared, rows in (({}, x, labels, own), ({"reference": r, "reference_labels": others}, r, others, none)):
+        for given, y, found in (({}, x, pairs_of(labels, labels, own, few)), (form, r, pairs_of(labels, others, None, few))):
             criterion = mine(TableMiner("few") if few else None)
-            value = criterion(x, labels, **form)
-            expected = slowly(x, y, labels, compared, lambda a, b, rows=rows, few=few: pairs_of(a, b, rows, few))
+            value, expected = criterion(x, labels, **given), slowly(criterion, x, y, found, None)
             torch.testing.assert_close(value, expected)
-            inputs = [x, r] if form else [x]
-            for one, other in zip(torch.autograd.grad(value, inputs), torch.autograd.grad(expected, inputs), strict=True):
+            inputs = [x, r] if given else [x]
+            for one, other in zip(*(torch.autograd.grad(of, inputs) for of in (value, expected)), strict=True):
                 torch.testing.assert_close(one, other)
             assert set(criterion.stats) == {"positive_similarity", "negative_similarity"}
     for per_class in (False, True):
         learned = mine(None, ["scale"], per_class)
-        value = learned(x, labels, reference=r, reference_labels=others)
-        torch.testing.assert_close(value.detach(), slowly(x, r, labels, others, lambda a, b: pairs_of(a, b, none)).detach())
+        value = learned(x, labels, **form)
+        torch.testing.assert_close(value, slowly(learned, x, r, pairs_of(labels, others, None), None))
         value.backward()
         (parameter,) = learned.parameters()
         assert parameter.shape == ((5,) if per_class else ()) and parameter.grad.abs().sum() > 0
-
-
-def test_helpers_of_the_base():
-    values, weights = torch.tensor([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0]]), torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
-    assert hardest(values, weights)[0] == 2 and easiest(values, weights)[0] == 1
-    assert hardest(values, weights)[1] < -1e30 and easiest(values, weights)[1] > 1e30  # none is chosen: finite, beyond every value
-    for wide in (values, torch.cat([values, values], 1)):
-        chosen = weights[:, torch.arange(wide.shape[1]) % 3]
-        sums = log_sum_exp(wide.double(), chosen.double())
-        torch.testing.assert_close(sums[0], torch.logsumexp(wide[0][chosen[0] > 0].double(), 0))
-        assert (2 * sums[1]).exp() == 0 and (2 * sums[1]).isfinite()
-    many = torch.tensor([-800.0, 0.0, 19.0, 21.0, 800.0], dtype=torch.float64)
-    torch.testing.assert_close(softplus(many), torch.logaddexp(many, torch.zeros(5, dtype=torch.float64)), rtol=1e-14, atol=0)
 
 
 def test_no_matrix_of_a_large_reference_is_kept():
@@ -112,16 +68,12 @@ def test_no_matrix_of_a_large_reference_is_kept():
 
 def test_statistics_count_what_they_name():
     x, labels = torch.eye(6)[[0, 0, 1, 1]] + torch.tensor([0, 0.1, 0, 0.2])[:, None] * torch.eye(6)[2], torch.tensor([0, 0, 1, 1])
-    criterion = criteria.select("multisimilarity")
-    criterion(x, labels)
-    assert criterion.stats["kept_positive_share"] == criterion.stats["kept_negative_share"] == 0  # far apart: nothing is hard
-    circle = criteria.select("circle")
-    circle(x, labels)
+    multisimilarity, circle, softmax = (criteria.select(name, n_classes=2, embed_dim=6) for name in ("multisimilarity", "circle", "softmax"))
+    softmax.proxies.data.copy_(x[::2])
+    for criterion in (multisimilarity, circle, softmax):
+        criterion(x, labels)
+    assert multisimilarity.stats["kept_positive_share"] == multisimilarity.stats["kept_negative_share"] == 0  # far apart: nothing is hard
     assert circle.stats["active_anchor_share"] == 1 and circle.stats["negative_similarity"] < circle.stats["positive_similarity"]
-    softmax = criteria.select("softmax", n_classes=2, embed_dim=6)
-    with torch.no_grad():
-        softmax.proxies.copy_(x[::2])
-    softmax(x, labels)
     assert softmax.stats["accuracy"] == 1
 
 
@@ -168,32 +120,34 @@ def test_manifold_groups_are_equally_large_and_part_of_the_state():
     assert torch.equal(one.groups, other.groups)
 
 
-@pytest.mark.parametrize("name", ["npair", "angular", "lifted", "sphereface", "vicreg", "hyperbolic"])
-def test_a_network_that_normalises_is_warned_of(name, capsys):
-    build(name, arch="resnet50_normalize") if name not in ("npair", "angular", "lifted") else criteria.select(
-        name, arch="resnet50_normalize"
-    )
-    assert f"--loss {name} is meant for embeddings of any length" in capsys.readouterr().err
+def test_a_network_that_normalises_is_warned_of(capsys):
+    for name in ("npair", "angular", "lifted", "sphereface", "vicreg", "hyperbolic", "hier"):
+        build(name, arch="resnet50_normalize", loss_hier_n_proxies=12)
+        assert f"--loss {name} is meant for embeddings of any length" in capsys.readouterr().err
+        build(name, loss_hier_n_proxies=12)
+        assert not capsys.readouterr().err
+
+
+def test_large_exponents_of_meanfield_do_not_overflow():
+    """beta times a cosine beyond exp's range in float32: the terms are then linear."""
+    criterion = build("meanfield", loss_meanfield_alpha=300.0, loss_meanfield_beta=500.0, loss_meanfield_margin=0.0).float()
+    x = criterion.proxies.detach()[[0, 1, 1]].neg().requires_grad_()
+    loss = criterion(x, torch.tensor([0, 1, 2]))
+    loss.backward()
+    assert loss.isfinite() and x.grad.isfinite().all() and x.grad.abs().sum() > 0
+
+
+def test_contextual_of_a_whole_batchs_neighbourhood_is_finite():
+    """NaN in the authors' code, as is a collapsed batch."""
+    for flags in ({"loss_contextual_k": 4}, {"loss_contextual_k": 9}, {"loss_contextual_eps": 4.0}):
+        for x in (X, X[:1].repeat(4, 1), torch.zeros_like(X)):
+            x = x.clone().requires_grad_()
+            value = build("contextual", embed_dim=3, **flags)(x, Y)
+            value.backward()
+            assert value.isfinite() and x.grad.isfinite().all(), flags
 
 
 # --------------------------------------------------------------------------------------------- values of re-identification code
-X = torch.tensor([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0.6, 0.8]], dtype=torch.float64)
-Y = torch.tensor([0, 0, 1, 1])
-
-
-def test_known_values_of_circle_softmax_and_center():
-    """Of FastReID's and Bag of Tricks' code on the same vectors."""
-    for scale, expected in ((1, 1.0436040), (64, 8.3478990)):
-        criterion = criteria.select("circle_softmax", n_classes=3, embed_dim=3, loss_circle_softmax_scale=scale).double()
-        with torch.no_grad():
-            criterion.proxies.copy_(torch.tensor([[1, 0.2, 0], [0, 1, 0.3], [0.1, 0, 1]]))
-        assert criterion(X, Y).item() == pytest.approx(expected, abs=1e-7)
-    criterion = criteria.select("center", n_classes=3, embed_dim=3, loss_center_weight=1.0).double()
-    with torch.no_grad():
-        criterion.proxies.copy_(torch.eye(3))
-    assert criterion(X, Y).item() == pytest.approx(0.3)
-
-
 def test_centres_move_as_by_an_optimiser_of_their_own_whatever_the_weight():
     """SGD at .5 with the weight divided out of the centres' gradient."""
     criterion = criteria.select("center", n_classes=3, embed_dim=3, loss_center_weight=5e-4, loss_center_lr=0.5).double()

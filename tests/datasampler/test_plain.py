@@ -47,15 +47,6 @@ def test_draws_are_uniform_below_large_bounds_and_of_every_subset():
 
 
 @few
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(0, 9))
-def test_draw_within_is_distinct_where_the_size_allows(sizes, count):
-    drawn = draw_within(torch.tensor(sizes), count)
-    assert drawn.shape == (len(sizes), count)
-    for size, row in zip(sizes, drawn.tolist(), strict=True):
-        assert all(0 <= position < size for position in row) and len(set(row)) == min(size, count)
-
-
-@few
 @given(st.lists(st.integers(1, 12), min_size=2, max_size=12), st.integers(1, 4), st.data())
 def test_balanced_batches_have_distinct_classes_and_images(sizes, m, data):
     per_batch = data.draw(st.integers(1, len(sizes)))

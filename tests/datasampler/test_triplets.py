@@ -2,18 +2,15 @@
 
 import itertools
 import math
-import re
 
 import pytest
 import torch
 
-import main
 import parameters
-from runs import checkpoint
-from tests import builders
 from tests.batch_mining._reference import assert_drawn_with
 from tests.builders import refused
 from tests.datasampler.made import draw, labels_of, make_sampler
+from tests.trainers import tiny
 
 NAMES = ["fixed_triplets", "hard_triplets"]
 SIZES = [5, 1, 3, 2, 6]
@@ -101,34 +98,18 @@ def test_what_cannot_work_is_one_line(name):
     assert set(triplets_of(draw(sampler))) == {t for t in itertools.permutations(range(3)) if labels[t[2]] == 1}, "the smallest data"
 
 
-def test_the_command_line_refuses_at_once(capsys):
-    packaged = ["--loss", "triplet", "--batch_mining", "packaged"]
-    for words, message in (
-        (["--data_sampler", "fixed_triplets", "--bs", "10"], "--bs 10 is not a multiple of 3"),
-        ([*packaged, "--data_sampler", "class_balanced"], "--batch_mining packaged .* these do: fixed_triplets, hard_triplets"),
-    ):
-        with pytest.raises(SystemExit) as stop:
-            parameters.read(words)
-        said = capsys.readouterr().err
-        assert stop.value.code == 2 and re.search(message, said) and said.strip().count("\n") == 0
-    opt = parameters.read([*packaged, "--data_sampler", "fixed_triplets", "--bs", "111", "--samples_per_class", "2"])
+def test_the_command_line_refuses_at_once():
+    packaged = ["--dataset", "glyphs", "--loss", "triplet", "--batch_mining", "packaged"]
+    with refused("--bs 10 is not a multiple of 3"):
+        parameters.resolve(["--dataset", "glyphs", "--data_sampler", "fixed_triplets", "--bs", "10"])
+    with refused("--batch_mining packaged .* these do: fixed_triplets, hard_triplets"):
+        parameters.resolve([*packaged, "--data_sampler", "class_balanced"])
+    opt = parameters.resolve([*packaged, "--data_sampler", "fixed_triplets", "--bs", "111", "--samples_per_class", "2"])
     assert opt.bs % opt.samples_per_class  # which these samplers do not go by
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_training_resumes_bit_for_bit(name, tmp_path):
-    data = builders.make_folder(tmp_path / "data", n_classes=4, n_images=4)
-    base = [
-        "--dataset", "folder", "--dataset_folder_path", str(data), *builders.SHORT_RUN[: builders.SHORT_RUN.index("--iterations_per_epoch")],
-        "--resize_size", "36", "--crop_size", "32", "--evaluation_metrics", "e_recall@1", "--loss", "triplet", "--batch_mining", "packaged",
-        "--data_sampler", name, "--data_fixed_triplets_n", "9", "--plot_every", "0", "--lr", "0.01", "--bs", "6",
-    ]  # fmt: skip
-    runs = []
-    for folder, epochs in ((tmp_path / "whole", [4]), (tmp_path / "halves", [2, 4])):
-        for number, n_epochs in enumerate(epochs):
-            words = [*base, "--save_path", str(folder), "--savename", "run", "--n_epochs", str(n_epochs)]
-            run = main.main(parameters.read([*words, "--resume", "--resume_allow_changes"] if number else words))
-        runs.append(torch.load(run.folder / checkpoint.LAST, weights_only=True))
-    assert all(torch.equal(value, runs[1]["state_dict"][key]) for key, value in runs[0]["state_dict"].items())
-    assert all(torch.equal(value, runs[1]["sampler"][key]) for key, value in runs[0]["sampler"].items())
-    assert set(runs[0]["sampler"]) == {"triplets" if name == "fixed_triplets" else "storage"}
+@pytest.mark.parametrize("name", [NAMES[0], pytest.param(NAMES[1], marks=pytest.mark.long)])
+def test_training_resumes_bit_for_bit(name, data, tmp_path):
+    flags = ["--batch_mining", "packaged", "--data_sampler", name, "--data_fixed_triplets_n", "9", "--bs", "6"]
+    run = tiny.assert_resumes(data, tmp_path, *flags)
+    assert set(run.parts["sampler"].state_dict()) == {"triplets" if name == "fixed_triplets" else "storage"}

@@ -1,31 +1,17 @@
 """What flags add to the criterion: cross-batch memory and its moving average, regularisers; each against loops and the package."""
 
-import collections
-
 import pytest
 import torch
 from pytorch_metric_learning import regularizers
 
 import trainers
-from tests.criteria._oracles import PINNED_LABELS, PINNED_VECTORS
+from tests.criteria._table import PINNED_LABELS, PINNED_VECTORS
 from tests.trainers import tiny
 from trainers import _regularizers
 from trainers._averaging import MovingAverage
-from trainers._memory import KEYS, Queue
+from trainers._memory import KEYS
 
 MEMORY = ["--memory_size", "10", "--memory_start"]
-
-
-@pytest.mark.parametrize("sizes", [[4, 4, 4, 4], [3, 5, 1, 7, 7], [7]])
-def test_the_queue_holds_the_last_rows(sizes):
-    queue, last, written = Queue(7), collections.deque(maxlen=7), 0
-    for size in sizes:
-        rows = torch.arange(written, written + size, dtype=torch.float64)[:, None].repeat(1, 2)
-        written += size
-        places = queue.put(rows, rows[:, 0].long() * 10)
-        last.extend(rows[:, 0].tolist())
-        assert torch.equal(queue.rows[places], rows) and torch.equal(queue.labels[places], rows[:, 0].long() * 10)
-        assert sorted(queue.rows[:, 0].tolist()) == sorted(last) and torch.equal(queue.labels, queue.rows[:, 0].long() * 10)
 
 
 def against(*flags, criterion=tiny.Against, make=trainers.select):

@@ -26,8 +26,9 @@ def with_queue(trainer, count):
     return trainer.queue[: min(count, len(rows))].tolist()
 
 
-@pytest.mark.parametrize("fixed", [False, True])
-@pytest.mark.parametrize(("normalizes", "upper", "count"), [(False, 1.4, 5), (True, 9, 24), (False, 0.6, 60), (True, 1.4, 0)])
+@pytest.mark.parametrize(
+    ("normalizes", "upper", "count", "fixed"), [(False, 1.4, 5, False), (True, 9, 24, True), (False, 0.6, 60, True), (True, 1.4, 0, False), (False, 0.6, 24, False)]
+)
 def test_selfsimilarity_loss(normalizes, upper, count, fixed):
     flags = [*FLAGS, "--diva_upper_cutoff", str(upper), *["--diva_fixed"] * fixed]
     trainer, _ = tiny.trainer("diva", "--loss", "triplet", *flags, network=tiny.Network(normalizes, 6))
@@ -72,21 +73,10 @@ def test_shared_and_intra_losses_are_the_criterion_on_their_triplets():
         assert trainer.criteria[name].beta is not trainer.criterion.beta
 
 
-def test_shared_triplets_of_the_sample_runs():
-    """As the miner random_distance draws them: under permuted labels."""
-    trainer, _ = tiny.trainer("diva", "--loss", "margin", *FLAGS, "--diva_sharing", "random")
-    torch.manual_seed(0)
-    kinds = set()
-    for _ in range(20):
-        triplets = trainer.miners["shared"](torch.randn(12, 6), torch.tensor(2 * LABELS))
-        kinds |= {len({(2 * LABELS)[i] for i in row}) for row in rows_of(triplets)}
-    assert kinds >= {2, 3}, "of any classes"
-
-
 def test_three_classes_draws_uniformly():
     labels, counts = torch.tensor(LABELS), {}
     torch.manual_seed(0)
-    for _ in range(2000):
+    for _ in range(600):
         drawn = three_classes(labels)
         assert drawn.anchors.tolist() == list(range(6))
         for triplet in rows_of(drawn):
@@ -95,8 +85,10 @@ def test_three_classes_draws_uniformly():
         for p in range(6):
             others = [n for n in range(6) if len({LABELS[a], LABELS[p], LABELS[n]}) == 3]
             for n in others:
-                expected = 2000 / sum(LABELS[i] != LABELS[a] for i in range(6)) / len(others)
+                expected = 600 / sum(LABELS[i] != LABELS[a] for i in range(6)) / len(others)
                 assert abs(counts.pop((a, p, n)) - expected) < 5 * math.sqrt(expected)
+    trainer, _ = tiny.trainer("diva", "--loss", "margin", *FLAGS, "--diva_sharing", "random")  # under permuted labels: of any classes
+    assert {len({LABELS[i] for i in row}) for _ in range(20) for row in rows_of(trainer.miners["shared"](torch.randn(6, 6), labels))} >= {2, 3}
     assert not counts and all(len(part) == 0 for labels in ([0, 0, 1], [0, 0], []) for part in three_classes(torch.tensor(labels).long()))
 
 
@@ -182,7 +174,7 @@ def test_with_three_views_each_serves_the_next():
 def test_what_it_cannot_train_is_refused_in_one_line():
     assert rhos(["2"]) == {(s, t): 2 for s in EMBEDDINGS for t in EMBEDDINGS if s != t}
     assert rhos(["0", "shared-discriminative=1500"]) == {("shared", "discriminative"): 1500}
-    for word in ("x", "shared=1", "shared-shared=1", "shared-other=1", "shared-intra=-1", "shared-intra=", "nan", "a-b-c=1"):
+    for word in ("x", "shared=1", "shared-shared=1", "shared-other=1", "shared-intra=-1", "shared-intra=", "nan"):
         with tiny.refused("^--diva_decorrelation"):
             rhos([word])
     for flags, said in (

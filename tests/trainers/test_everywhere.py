@@ -90,6 +90,7 @@ def test_it_is_loaded_and_embeds_as_it_was_trained(trained):
         assert state["queue"].shape == (3 * 8 * 2, 8) and state["enqueued"] == 2 * 2 * 16
 
 
+@pytest.mark.long
 def test_a_memory_of_an_earlier_version_is_restored(data, tmp_path):
     """Checkpoints until version 0.2.1 hold it as `further`."""
     flags = ["--loss", "contrastive", *MEMORY, "--memory_ema", ".9"]

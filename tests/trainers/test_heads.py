@@ -1,6 +1,7 @@
 """What a trainer puts behind its network is evaluated by name: in training, by --evaluate, load_run, the final test, in dumped embeddings."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -60,6 +61,12 @@ def test_heads_may_change_the_main_embedding(data, tmp_path):
     values = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]
     again = evaluated_again(run, "--splits_to_eval", "val", "test")
     assert {split: pytest.approx(scores) for split, scores in again.items()} == values
+    for more in ([], ["--eval_no_normalize"]):
+        evaluated_again(run, "--splits_to_eval", "test", "--dump_embeddings", *more)
+        (path,) = run.folder.rglob("embeddings_test.npz")
+        features = np.load(path)["features"]
+        assert features.shape[1] == 7 and np.allclose(np.linalg.norm(features, axis=1), 1, atol=1e-2) == (not more)
+        path.unlink()
 
 
 class Unit(torch.nn.Module):
@@ -94,11 +101,11 @@ def test_heads_are_given_unit_vectors_when_the_embedding_is_measured_without_len
     assert trainers.select("metric_only", parameters.read(["--dataset", "glyphs"]), network, torch.nn.Module()).evaluated() is network
 
 
-def test_heads_that_a_checkpoint_does_not_hold_are_one_line(data, tmp_path):
-    run = tiny.run(data, tmp_path, *CLASSIFIER, "--evaltypes", "discriminative", "classifier_logits")
-    for path in run.folder.glob("checkpoint_*"):
+def test_heads_that_a_checkpoint_does_not_hold_are_one_line(run, tmp_path):
+    folder = shutil.copytree(run.folder, tmp_path / "damaged")
+    for path in folder.glob("checkpoint_*"):
         content = torch.load(path, weights_only=True)
         content["trainer"]["evaluated_heads.linear.weight"] = torch.zeros(5, 8)
         torch.save(content, path)
     with pytest.raises(UserError, match="damaged.* the heads of its trainer do not fit"):
-        RunFolder(run.folder).network()
+        RunFolder(folder).network(evaltypes=["discriminative", "classifier_logits"])

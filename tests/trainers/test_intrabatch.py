@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from tests.criteria._oracles import PINNED, PINNED_LABELS
+from tests.criteria._table import PINNED, PINNED_LABELS
 from tests.trainers import tiny
 from trainers.intrabatch import Graph
 

@@ -1,0 +1,266 @@
+"""The table of the miners: what each finds, as loops in float64: a list of outcomes, or groups of outcomes that are drawn.
+
+Outcomes: (a, p, n) of triplets; (0, a, p) and (1, a, n) of pairs; (a, positives, negatives) of sets. The number of an anchor's draws in
+a group is known, and each outcome's probability.
+"""
+
+import dataclasses
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from tests.batch_mining._reference import as_lists, slow_distances
+from utilities.tuples import Pairs, Sets
+
+
+@dataclasses.dataclass
+class Scene:
+    """A batch and what it is compared with; `own`: the row of each anchor's own image among these, -1 where there is none."""
+
+    x: torch.Tensor
+    labels: list
+    r: torch.Tensor
+    others: list
+    own: list
+
+    def __post_init__(self):
+        rows = range(len(self.others))
+        self.all = [(a, [j for j in rows if j != self.own[a]]) for a in range(len(self.labels))]
+        self.positives = [[j for j in kept if self.others[j] == self.labels[a]] for a, kept in self.all]
+        self.negatives = [[j for j in kept if self.others[j] != self.labels[a]] for a, kept in self.all]
+        self.anchors = [a for a, _ in self.all if self.positives[a] and self.negatives[a]]
+
+    @functools.cached_property
+    def d(self):
+        return slow_distances(self.x.numpy(), self.r.numpy())
+
+    @functools.cached_property
+    def unit(self):
+        return slow_distances(*self.units)
+
+    @functools.cached_property
+    def units(self):
+        return [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (self.x.numpy(), self.r.numpy())]
+
+
+class Group(NamedTuple):
+    """Outcomes with their probabilities, of which so many are drawn."""
+
+    table: dict
+    draws: int
+
+
+def outcomes(mined) -> list[tuple]:
+    if isinstance(mined, Sets):
+        return [
+            (a, tuple(p.nonzero().flatten().tolist()) if p.ndim else int(p), tuple(n.nonzero().flatten().tolist()))
+            for a, p, n in zip(mined.anchors.tolist(), mined.positives, mined.negatives, strict=True)
+        ]
+    if isinstance(mined, Pairs):
+        return as_pairs(as_lists(*mined[:2]), as_lists(*mined[2:]))
+    return as_lists(*mined)
+
+
+def as_pairs(positives, negatives):
+    return [(0, *pair) for pair in positives] + [(1, *pair) for pair in negatives]
+
+
+def all_triplets(s):
+    return [(a, p, n) for a in s.anchors for p in s.positives[a] for n in s.negatives[a]]
+
+
+def all_pairs(s):
+    return as_pairs(*([(a, j) for a, _ in s.all for j in of[a]] for of in (s.positives, s.negatives)))
+
+
+def kept_triplets(rule):
+    return lambda s: [triplet for triplet in all_triplets(s) if rule(s, *triplet)]
+
+
+def kept_pairs(positive, negative):
+    return lambda s: [(kind, a, j) for kind, a, j in all_pairs(s) if (negative if kind else positive)(s, a, j)]
+
+
+def gap(s, a, p, n):
+    return s.d[a, n] - s.d[a, p]
+
+
+def wide_angle(s, a, p, n):
+    u, v = s.units
+    return np.linalg.norm(u[a] - v[p]) / (2 * np.linalg.norm(v[n] - (u[a] + v[p]) / 2)) > np.tan(np.radians(20))
+
+
+def product(s, a, j):
+    return float(s.x[a] @ s.r[j])
+
+
+def batchhard(s):
+    return [(a, max(s.positives[a], key=lambda j: s.d[a, j]), min(s.negatives[a], key=lambda j: s.d[a, j])) for a in s.anchors]  # noqa: B023
+
+
+def hardest_half(s):
+    kept = []
+    for kind, sign in ((0, -1), (1, 1)):
+        pairs = sorted((pair for pair in all_pairs(s) if pair[0] == kind), key=lambda pair: sign * s.d[pair[1:]])  # noqa: B023
+        kept += pairs[: math.ceil(len(pairs) / 2)]
+    return kept
+
+
+def easy_positive_semihard_negative(s):
+    positives, negatives = [], []
+    for a in s.anchors:
+        p = min(s.positives[a], key=lambda j: s.d[a, j])  # noqa: B023
+        farther = [n for n in s.negatives[a] if s.d[a, n] > s.d[a, p]]
+        if farther:
+            positives.append((a, p))
+            negatives.append((a, min(farther, key=lambda j: s.d[a, j])))  # noqa: B023
+    return as_pairs(positives, negatives)
+
+
+# ------------------------------------------------------------------------------------------------------------------------------- draws
+def alike(*choices):
+    """Those of the first choice that is not empty."""
+    return dict.fromkeys(next(filter(None, choices)), 1.0)
+
+
+def any_positive(s, a):
+    return alike(s.positives[a])
+
+
+def one_each(of_negatives, of_positives=any_positive):
+    """One triplet an anchor: by the weights of its positives, and of its negatives beside a positive."""
+
+    def rule(s):
+        groups = []
+        for a in s.anchors:
+            near, table = of_positives(s, a), {}
+            for p, weight in near.items():
+                far = of_negatives(s, a, p)
+                table |= {(a, p, n): weight / sum(near.values()) * other / sum(far.values()) for n, other in far.items()}
+            groups.append(Group(table, 1))
+        return groups
+
+    return rule
+
+
+def inverse_density(lower=0.5, upper=None):
+    """By the density of distances on the sphere, its logarithm without the constant."""
+
+    def weights(s, a, p):
+        near = [n for n in s.negatives[a] if upper is not None and s.unit[a, n] <= upper] or s.negatives[a]
+        dimensions, clamped = s.x.shape[1], {n: min(max(s.unit[a, n], lower), 2 - 1e-4) for n in near}
+        logs = {n: (2 - dimensions) * math.log(d) - (dimensions - 3) / 2 * math.log(1 - d * d / 4) for n, d in clamped.items()}
+        return {n: math.exp(value - max(logs.values())) for n, value in logs.items()}
+
+    return weights
+
+
+def switching(probability, lower=0.5):
+    """As `distance`, but at times the own image as positive, and a positive as negative."""
+
+    def rule(s):
+        groups = []
+        for table, draws in one_each(inverse_density(lower))(s):
+            a = next(iter(table))[0]
+            if s.own[a] >= 0:
+                table = {triplet: (1 - probability) * value for triplet, value in table.items()}
+                table |= {(a, s.own[a], p): probability / len(s.positives[a]) for p in s.positives[a]}
+            groups.append(Group(table, draws))
+        return groups
+
+    return rule
+
+
+def band(low, high):
+    return lambda s, a, p: alike([n for n in s.negatives[a] if low <= s.d[a, n] <= high], s.negatives[a])
+
+
+def semihard(margin):
+    return lambda s, a, p: alike([n for n in s.negatives[a] if s.d[a, p] < s.d[a, n] < s.d[a, p] + margin], s.negatives[a])
+
+
+def soft_positive(s, a):
+    return alike([p for p in s.positives[a] if s.d[a, p] > min(s.d[a, n] for n in s.negatives[a])], s.positives[a])
+
+
+def soft_negative(s, a, p):
+    return alike([n for n in s.negatives[a] if s.d[a, n] < max(s.d[a, p] for p in s.positives[a])], s.negatives[a])
+
+
+def random_of_all(s):
+    found = all_triplets(s)
+    return [Group(dict.fromkeys(found, 1.0), len(s.labels))] if found else []
+
+
+def random_per_anchor(count):
+    return lambda s: [Group(dict.fromkeys((t for t in all_triplets(s) if t[0] == a), 1.0), count) for a in s.anchors]  # noqa: B023
+
+
+def within_a_class(s):
+    """A class, then an anchor of the batch, then two samples, which may be the anchor's own image."""
+    members = {label: [a for a, own in enumerate(s.labels) if own == label] for label in set(s.labels) & set(s.others)}
+    there = {label: [j for j, other in enumerate(s.others) if other == label] for label in members}
+    table = {
+        (a, p, n): 1 / len(members[label]) / len(there[label]) ** 2
+        for label in members for a in members[label] for p in there[label] for n in there[label]
+    }  # fmt: skip
+    return [Group(table, len(s.labels))] if table else []
+
+
+def one_positive(s):
+    return [Group({(a, p, tuple(s.negatives[a])): 1.0 for p in s.positives[a]}, 1) for a in s.anchors]
+
+
+def each_bin_alike(n_bins, *per_bin):
+    def rule(s):
+        groups = []
+        for kind, count in enumerate(per_bin):
+            pairs = [pair for pair in all_pairs(s) if pair[0] == kind]
+            far = [s.d[pair[1:]] for pair in pairs]
+            places = [min(int((d - min(far)) / max(max(far) - min(far), 1e-300) * n_bins), n_bins - 1) for d in far]
+            groups += [Group({p: 1.0 for p, at in zip(pairs, places, strict=True) if at == place}, count) for place in sorted(set(places))]
+        return groups
+
+    return rule
+
+
+# miner, rule, flags, the scenes' dimensions and scale where they are not 3 and 1
+MINERS = [
+    ("all", all_triplets, {}, {}),
+    ("angular", kept_triplets(wide_angle), {}, {}),
+    ("batchhard", batchhard, {}, {}),
+    ("distance", one_each(inverse_density()), {}, {}),
+    ("distance", one_each(inverse_density()), {}, {"dimensions": 1}),
+    ("distance", one_each(inverse_density(0.05, 1.4)), {"miner_distance_lower_cutoff": 0.05, "miner_distance_upper_cutoff": 1.4}, {"dimensions": 16}),
+    ("distance", one_each(inverse_density(1.9, 0.0)), {"miner_distance_lower_cutoff": 1.9, "miner_distance_upper_cutoff": 0.0}, {}),
+    ("easy_hard", easy_positive_semihard_negative, {}, {}),
+    ("hdc", hardest_half, {}, {}),
+    ("intra_random", within_a_class, {}, {}),
+    ("lifted", lambda s: [(a, tuple(s.positives[a]), tuple(s.negatives[a])) for a in s.anchors], {}, {}),
+    ("multisimilarity", kept_pairs(
+        lambda s, a, p: a in s.anchors and product(s, a, p) - 0.05 < max(product(s, a, n) for n in s.negatives[a]),
+        lambda s, a, n: a in s.anchors and product(s, a, n) + 0.05 > min(product(s, a, p) for p in s.positives[a])),
+     {"miner_multisimilarity_epsilon": 0.05}, {}),
+    ("none", all_pairs, {}, {}),
+    ("npair", one_positive, {}, {}),
+    ("pairmargin", kept_pairs(lambda s, a, p: s.d[a, p] > 0.2, lambda s, a, n: s.d[a, n] < 0.8), {}, {"scale": 0.3}),
+    *(("parametric", one_each(band(*limits)), {"miner_parametric_mode": mode}, {"scale": 0.3}) for mode, limits in
+      {"uniform": (0.1, 1.4), "hards": (0.1, 0.5), "semihards": (0.3, 0.7), "veryhards": (0.1, 0.3)}.items()),
+    ("pml", kept_triplets(lambda s, a, p, n: s.unit[a, n] - s.unit[a, p] <= 0.5), {"miner_pml_kwargs": ["margin=0.5"]}, {}),
+    ("random", random_of_all, {}, {}),
+    ("random", random_per_anchor(2), {"miner_random_per_anchor": 2}, {}),
+    ("rho_distance", switching(0.2), {}, {}),
+    ("rho_distance", switching(0.0, 0.7), {"miner_rho_distance_cp": 0.0, "miner_rho_distance_lower_cutoff": 0.7}, {}),
+    ("rho_distance", switching(1.0), {"miner_rho_distance_cp": 1.0}, {}),
+    ("semihard", one_each(semihard(0.2)), {"loss": "contrastive"}, {}),  # without a margin of that name: 0.2
+    ("semihard", one_each(semihard(0.7)), {"miner_semihard_margin": 0.7}, {}),
+    ("softhard", one_each(soft_negative, soft_positive), {}, {}),
+    *(("tripletmargin", kept_triplets(rule), {"miner_tripletmargin_type": kind, "miner_tripletmargin_margin": 0.25}, {}) for kind, rule in {
+        "all": lambda *at: gap(*at) <= 0.25, "hard": lambda *at: gap(*at) <= 0,
+        "semihard": lambda *at: 0 < gap(*at) <= 0.25, "easy": lambda *at: gap(*at) > 0.25}.items()),
+    ("uniform_histogram", each_bin_alike(4, 3, 2), {
+        "miner_uniform_histogram_bins": 4, "miner_uniform_histogram_pos_per_bin": 3, "miner_uniform_histogram_neg_per_bin": 2}, {}),
+]  # fmt: skip
