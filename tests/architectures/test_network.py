@@ -9,7 +9,6 @@ import architectures
 from tests.architectures.made import NORMS, images, refused, select
 
 every_family = pytest.mark.parametrize("family", architectures.REGISTRY.names())
-RATES = {"lr": 1e-3, "decay": 1e-4}
 
 
 def statistics(network):
@@ -74,18 +73,17 @@ def test_unit_length_is_exact_in_half_precision_and_other_float_types_stay():
 
 
 @pytest.mark.parametrize("flags", [{}, {"embed_hidden": [7, 5]}, {"embed_dim": 0}])
-@pytest.mark.parametrize("name", ["conv4", "resnet50_frozen"])
-def test_every_parameter_is_in_one_group(name, flags):
-    network = select(name, **flags)
-    groups = network.param_groups(argparse.Namespace(**RATES, fc_lr=0.5, fc_decay=0.25))
-    assert sorted(id(p) for group in groups for p in group["params"]) == sorted(id(p) for p in network.parameters())
-    rates = [(group["lr"], group["weight_decay"]) for group in groups]
-    assert rates == [(1e-3, 1e-4)] + ([] if flags.get("embed_dim") == 0 else [(0.5, 0.25)])
-    assert {id(p) for p in groups[0]["params"]} == {id(p) for p in network.backbone.parameters()}
-    torch.optim.Adam(groups)
-    for given in ({}, {"fc_lr": -1, "fc_decay": None}, {"fc_lr": 0.0}, {"fc_decay": 0.0}):  # by default those of the network
-        groups = network.param_groups(argparse.Namespace(**RATES, **given))[1:]
-        assert all((group["lr"], group["weight_decay"]) == (1e-3, 0.0 if given == {"fc_decay": 0.0} else 1e-4) for group in groups)
+def test_every_parameter_is_in_one_group(flags):
+    network = select("conv4", **flags)
+    behind = [] if flags.get("embed_dim") == 0 else [True]
+    for given, of_layers in (
+        ({"fc_lr": 0.5, "fc_decay": 0.25}, (0.5, 0.25)), ({}, (1e-3, 1e-4)), ({"fc_lr": -1, "fc_decay": None}, (1e-3, 1e-4)),
+        ({"fc_lr": 0.0}, (1e-3, 1e-4)), ({"fc_decay": 0.0}, (1e-3, 0.0)),
+    ):  # fmt: skip
+        groups = network.param_groups(argparse.Namespace(lr=1e-3, decay=1e-4, **given))
+        assert sorted(id(p) for group in groups for p in group["params"]) == sorted(id(p) for p in network.parameters())
+        assert [(group["lr"], group["weight_decay"]) for group in groups] == [(1e-3, 1e-4), *(of_layers for _ in behind)]
+        assert {id(p) for p in groups[0]["params"]} == {id(p) for p in network.backbone.parameters()}
 
 
 def test_widths_of_the_layers_behind_the_backbone():

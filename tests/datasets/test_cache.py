@@ -1,7 +1,6 @@
 """Decoded images on disk: the same pixels and trainings as without, whatever happens while they are written."""
 
 import errno
-import io
 import json
 import os
 import pickle
@@ -18,11 +17,9 @@ from PIL import Image
 from torchvision.transforms.v2 import functional
 
 import datasets
-import main
-import parameters
 from datasets import _cache, _images
-from runs import checkpoint
 from tests import builders
+from tests.trainers import tiny
 from utilities.errors import UserError
 
 ALL = ("training", "testing", "evaluation")
@@ -54,17 +51,19 @@ def whole(tmp_path, root):
     assert sorted(found) == sorted(str(path.relative_to(root)) for path in root.glob("*/*"))
     for name, (size, changed, shape, strides, offset) in found.items():
         stat = os.stat(root / name)
-        assert (size, changed) == (stat.st_size, stat.st_mtime_ns)
         expected = _images.decode(str(root / name)).permute(1, 2, 0).numpy()
-        assert strides == [1, 3 * shape[2], 3]
+        assert (size, changed, strides) == (stat.st_size, stat.st_mtime_ns, [1, 3 * shape[2], 3])
         np.testing.assert_array_equal(pixels[offset : offset + expected.size].reshape(expected.shape), expected)
         ends.append((offset, offset + expected.size))
     ends.sort()
     assert [end for _, end in ends] == [*(start for start, _ in ends[1:]), len(pixels)]
 
 
-def never(path, most_pixels=None):
-    raise AssertionError(f"{path} is decoded")
+def as_decoded(dataset, expected=None):
+    """Assert that the images of a split are those of their files, or those given."""
+    for index, image in enumerate(expected or map(_images.decode, dataset.paths)):
+        found = dataset.original(index)
+        assert torch.equal(found, image) and found.stride() == image.stride(), dataset.paths[index]
 
 
 def write_turned(path, size):
@@ -80,25 +79,30 @@ def test_every_kind_of_image_comes_from_the_cache_as_it_is_decoded(things, tmp_p
     whole(tmp_path, things)
     for suffix, mode in (("jpg", "L"), ("jpg", "CMYK"), ("png", "RGBA"), ("png", "P"), ("gif", "P"), ("webp", "RGB")):
         builders.write_image(things / "class_0" / f"{mode}.{suffix}", (1, ord(mode[0])), (21, 17), mode)
-    turned = write_turned(things / "class_0" / "turned.jpg", (21, 17))
+    write_turned(things / "class_0" / "turned.jpg", (21, 17))
     plain = read(things)
     originals = {split: [plain[split].original(i) for i in range(len(plain[split]))] for split in ALL}
-    first = read(things, tmp_path)
+    broken = things / "class_0" / "zzz.jpg"
+    broken.write_bytes(b"no image")
+    training = read(things, tmp_path)["training"]
     assert "7 images decoded" in capsys.readouterr().out
-    monkeypatch.setattr(_images, "decode", never)
+    with pytest.raises(UserError, match="class_0/zzz.jpg cannot be decoded"):
+        training.original(training.paths.index(str(broken)))
+    broken.unlink()
+    monkeypatch.setattr(_images, "decode", None)
     second = read(things, tmp_path)
     assert capsys.readouterr().out == "", "nothing is done twice"
-    for splits in (first, second, pickle.loads(pickle.dumps(second))):
+    for splits in (second, pickle.loads(pickle.dumps(second))):
         for split in ALL:
+            as_decoded(splits[split], originals[split])
             for i, expected in enumerate(originals[split]):
-                found = splits[split].original(i)
-                assert torch.equal(found, expected) and found.stride() == expected.stride(), splits[split].paths[i]
-                found += 1  # the caller's own
+                splits[split].original(i).add_(1)  # the caller's own
                 torch.manual_seed(i)
                 item = splits[split][i][1]
                 torch.manual_seed(i)
                 assert torch.equal(item, splits[split].transform(expected)), "bit for bit: the strides are the same too"
-    assert second["training"].original(second["training"].paths.index(str(turned))).shape == (3, 21, 17)
+    with pytest.raises(UserError, match="--image_cache .*000.jpg: a file, expected a folder"):
+        read(things, image_cache=str(things / "class_0" / "000.jpg"))
 
 
 def test_a_changed_source_is_decoded_anew_and_said_and_others_go_on(things, tmp_path, capsys):
@@ -113,7 +117,7 @@ def test_a_changed_source_is_decoded_anew_and_said_and_others_go_on(things, tmp_
     said = capsys.readouterr().out
     assert "changed since, decoded anew: 2" in said and "3 images decoded" in said
     expected = [_images.decode(path) for path in training.paths]
-    assert all(torch.equal(training.original(i), image) for i, image in enumerate(expected))
+    as_decoded(training, expected)
     copy = pickle.dumps(training)
     for path in things.glob("*/*"):  # all of them: the file does not grow beyond what is of use
         os.utime(path, ns=(2, 2))
@@ -122,7 +126,7 @@ def test_a_changed_source_is_decoded_anew_and_said_and_others_go_on(things, tmp_
     _, _, data = files_of(tmp_path)
     assert list(data.parent.glob("images-*.bin")) == [data]
     for dataset in (training, pickle.loads(copy)):  # one maps the old file, one finds it gone
-        assert all(torch.equal(dataset.original(i), image) for i, image in enumerate(expected))
+        as_decoded(dataset, expected)
 
 
 SCRIPT = """
@@ -209,8 +213,7 @@ def test_a_full_disk_leaves_what_is_whole(things, tmp_path, after, monkeypatch, 
     said = capsys.readouterr().err
     assert ("1 GiB of its disk is free" if after is None else "No space left on device") in said
     assert f"{96 if after == 70 else 160} of 160 images are not in it" in said
-    for dataset in (splits[split] for split in ALL):
-        assert all(torch.equal(dataset.original(i), _images.decode(path)) for i, path in enumerate(dataset.paths))
+    as_decoded(splits["training"])
     read(things, tmp_path)
     whole(tmp_path, things)
 
@@ -237,16 +240,6 @@ def test_a_damaged_cache_is_mended(things, tmp_path, damage):
         index.write_text(index.read_text().replace(lines[39], json.dumps(entry) + "\n"))
     read(things, tmp_path)
     whole(tmp_path, things)
-
-
-def test_what_cannot_be_decoded_is_told_when_it_is_asked_for_and_what_is_no_folder_at_once(things, tmp_path):
-    (things / "class_0" / "000.jpg").write_bytes(b"no image")
-    training = read(things, tmp_path)["training"]
-    assert torch.equal(training.original(1), _images.decode(training.paths[1]))
-    with pytest.raises(UserError, match="class_0/000.jpg cannot be decoded"):
-        training[0]
-    with pytest.raises(UserError, match="--image_cache .*000.jpg: a file, expected a folder"):
-        read(things, image_cache=str(things / "class_0" / "000.jpg"))
 
 
 def test_the_side_limits_the_long_side_with_and_without_cache(things, tmp_path):
@@ -281,19 +274,13 @@ def test_data_sets_in_memory_are_read_from_it(tmp_path, monkeypatch):
 @pytest.mark.long
 @pytest.mark.parametrize("kernels", ["0", "1"])
 def test_a_training_is_bit_equal(folder_data, tmp_path, kernels):
-    def train(name, *more):
-        return main.main(parameters.read([
-            "--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), "--savename", name,
-            "--n_epochs", "2", "--loss", "triplet", "--batch_mining", "semihard", "--data_sampler", "greedy_coreset", "--data_batchmatch_bigbs", "16",
-            *builders.SMALL, *builders.SHORT_RUN, "--kernels", kernels, *more,
-        ]))  # fmt: skip
-
-    cache = ["--image_cache", str(tmp_path / "cache")]
-    runs = [train("plain"), train("fills", *cache), train("uses", *cache)]
-    weights = [checkpoint.read(run.folder / checkpoint.LAST)["state_dict"] for run in runs]
-    assert all(torch.equal(value, other[name]) for other in weights[1:] for name, value in weights[0].items())
-    metrics = [[row for row in (run.folder / "CSV_Logs" / "metrics.csv").read_text().splitlines() if "seconds" not in row] for run in runs]
-    assert metrics[0] == metrics[1] == metrics[2]
+    flags = ["--data_sampler", "greedy_coreset", "--data_batchmatch_bigbs", "16", "--kernels", kernels, "--n_epochs", "2", *builders.SMALL[:-2]]
+    plain, fills, uses = (
+        tiny.run(folder_data, tmp_path, *flags, "--savename", name, *(["--image_cache", str(tmp_path / "cache")] if name != "plain" else []))
+        for name in ("plain", "fills", "uses")
+    )
+    tiny.assert_equal_runs(plain.folder, fills.folder)
+    tiny.assert_equal_runs(plain.folder, uses.folder)
 
 
 def test_decoders_give_the_same_pixels_and_stand_in_for_each_other(tmp_path, monkeypatch):
@@ -313,14 +300,11 @@ def test_decoders_give_the_same_pixels_and_stand_in_for_each_other(tmp_path, mon
         found[package] = [_images.decode(str(path)) for path in paths]
     assert {"torchvision", None} <= set(found)
     assert all(torch.equal(ours, pillows) for images in found.values() for ours, pillows in zip(images, found[None], strict=True))
-    codec = type(sys)("torchcodec.decoders")
-    codec.decode_jpeg = lambda data, mode: torch.from_numpy(np.array(Image.open(io.BytesIO(data.numpy().tobytes())))).permute(2, 0, 1)
     monkeypatch.undo()
-    without = {"torchvision.io": None, "torchcodec.decoders": None}  # decoding goes on
-    for package, modules in (("torchcodec", {**without, "torchcodec.decoders": codec, "torchcodec": codec}), (None, without), ("torchvision", {})):
+    for package, modules in ((None, ("torchvision.io", "torchcodec.decoders")), ("torchvision", ())):  # decoding goes on without
         with monkeypatch.context() as patch:
-            for name, module in modules.items():
-                patch.setitem(sys.modules, name, module)
+            for name in modules:
+                patch.setitem(sys.modules, name, None)
             _images.jpeg_package.cache_clear()
             _images._jpeg_decoder.cache_clear()
             assert _images.jpeg_package() == package and torch.equal(_images.decode(str(paths[0])), found[None][0])

@@ -5,7 +5,6 @@ import os
 import pickle
 import tarfile
 
-import pytest
 import torch
 
 import datasets
@@ -51,7 +50,7 @@ def test_shards_are_read_as_the_files_in_them_by_workers_and_from_the_cache(tmp_
     assert splits["training"].fingerprint["bytes"] == sum(map(len, content.values()))
 
 
-def test_shards_lie_below_the_working_folder_or_source(tmp_path, monkeypatch):
+def test_shards_lie_below_the_working_folder_or_source(tmp_path, monkeypatch, capsys):
     made(tmp_path)
     names_only = [os.path.basename(path) for path in read("data-{000..002}.tar", source_path=str(tmp_path))["training"].paths]
     monkeypatch.chdir(tmp_path)
@@ -59,6 +58,7 @@ def test_shards_lie_below_the_working_folder_or_source(tmp_path, monkeypatch):
     assert [os.path.basename(path) for path in again.paths] == names_only and again.root == str(tmp_path)
     with refused("there is no more-0.tar, neither in"):
         read("more-{0..1}.tar")
+    builders.dry_run(["--dataset", "shards", "--dataset_shards", made(tmp_path, n_images=12), *builders.SHORT_RUN[:8]], capsys)
 
 
 def test_the_index_is_written_once_and_again_when_a_shard_changes(tmp_path, monkeypatch, capsys):
@@ -95,29 +95,26 @@ def test_braces():
         assert shards.expand(pattern) == [f"{name}.tar" for name in expected.split()]
     for pattern, words in (
         ("d-{3..1}.tar", "counts from 3 to 1"), ("d-{1..2.tar", "a brace without its partner"), ("d-{a,{1..2}}.tar", "a brace"),
-        ("d-{0..1}.tar.gz", "is no .tar"), ("d-{a..c}", "is no .tar"), ("d-{0..99999999}.tar", "counts from"), (None, "--dataset shards needs"),
+        ("d-{0..1}.tar.gz", "is no .tar"), ("d-{0..99999999}.tar", "counts from"), (None, "--dataset shards needs"),
     ):  # fmt: skip
         with refused(words):
             datasets.select("shards", dataset_shards=pattern)
 
 
-@pytest.mark.parametrize("fault", ["empty", "text", "header", "first header", "cut in a header", "cut in an image", "cut at a member", "gone"])
-def test_a_damaged_shard_is_named(tmp_path, fault):
+def test_a_damaged_shard_is_named(tmp_path):
     pattern = made(tmp_path)
     path = tmp_path / "data-001.tar"
     data = path.read_bytes()
     with tarfile.open(path) as archive:
         third = archive.getmembers()[3]
-    path.write_bytes({
-        "empty": b"", "text": b"no tar" * 300, "cut in a header": data[: third.offset + 100], "cut in an image": data[: third.offset_data + 20],
-        "cut at a member": data[: third.offset], "header": data[: third.offset] + b"\x07" * 300 + data[third.offset + 300 :],
-        "first header": b"\x07" * 300 + data[300:], "gone": b"",
-    }[fault])  # fmt: skip
-    if fault == "gone":
-        path.unlink()
-    with refused(f"shard {path} (is damaged|cannot be read)"):
-        read(pattern)
-    assert not (tmp_path / "data-001.tar.index.json").exists()
+    for damaged in (
+        b"", b"no tar" * 300, data[: third.offset + 100], data[: third.offset_data + 20], data[: third.offset],  # cut in a header, an image, between
+        data[: third.offset] + b"\x07" * 300 + data[third.offset + 300 :], b"\x07" * 300 + data[300:], None,  # a header damaged, the first, gone
+    ):  # fmt: skip
+        path.unlink() if damaged is None else path.write_bytes(damaged)
+        with refused(f"shard {path} (is damaged|cannot be read)"):
+            read(pattern)
+        assert not (tmp_path / "data-001.tar.index.json").exists()
 
 
 def test_an_image_that_is_damaged_or_gone_since_is_named(tmp_path):
@@ -136,7 +133,7 @@ def test_an_image_that_is_damaged_or_gone_since_is_named(tmp_path):
         training[1]
 
 
-def test_where_a_class_may_stand_and_images_without_one(tmp_path):
+def test_where_a_class_may_stand_images_without_one_and_keys_that_are_not_unique(tmp_path):
     for label in ({"label": "x"}, {"cls": "x"}, {"class": "x"}, {"label": None, "cls": "x"}, "x"):
         assert names(read(layouts.make_shard(tmp_path / "data.tar", {"a": label, "b": "y"})))["training"] == ["x"]
     for samples, count in (({"a": "0", "b": None, "c": {"text": "x"}}, 2), ({"a": "0", "b": " "}, 1)):
@@ -145,11 +142,6 @@ def test_where_a_class_may_stand_and_images_without_one(tmp_path):
             read(path)
         splits = read(path, allow_partial_dataset=True)
         assert len(splits["training"]) == len(splits["testing"]) == 1
-        assert any("left out: images without a class" in note for note in splits["training"].notes)
-
-
-def test_keys_are_unique_and_json_is_json(tmp_path):
-    path = layouts.make_shard(tmp_path / "data.tar", {"a": "0"})
     layouts.make_shard(tmp_path / "more.tar", {"a": "0", "b": "1"})
     with tarfile.open(path, "a") as archive, tarfile.open(tmp_path / "more.tar") as more:
         for member in more.getmembers():
@@ -160,7 +152,3 @@ def test_keys_are_unique_and_json_is_json(tmp_path):
         archive.add(__file__, "a.json")
     with refused("a.json is no JSON"):
         read(path)
-
-
-def test_a_run_on_shards(tmp_path, capsys):
-    builders.dry_run(["--dataset", "shards", "--dataset_shards", made(tmp_path, n_images=12), *builders.SHORT_RUN[:8]], capsys)

@@ -77,16 +77,11 @@ def test_online_products_are_cut_inside_each_category_and_cars_by_name_as_in_the
     assert (list(first), list(rest)) == (["c0", "c1", "c4", "c7"], ["c2", "c3", "c5", "c6", "c8"])
 
 
-def test_shares_are_not_at_the_mercy_of_floats_and_may_be_impossible(folder_data):
+def test_shares_are_not_at_the_mercy_of_floats():
     assert [_splits.share(100, part / 100) for part in range(101)] == list(range(101))
-    for part in (0.0, 1.0, 1.5, -0.2, 0.1):
-        with refused("at least one" if part == 0.1 else "--tv_split_perc"):
-            datasets.select("folder", dataset_folder_path=str(folder_data), use_tv_split=True, tv_split_perc=part)
 
 
-@pytest.mark.parametrize("flags", [
-    {}, {"use_tv_split": True, "tv_split_perc": 0.5}, {"split_scheme": "class_disjoint"}, {"split_scheme": "mlrc"},
-])  # fmt: skip
+@pytest.mark.parametrize("flags", [{}, {"use_tv_split": True, "tv_split_perc": 0.5}, {"split_scheme": "mlrc"}])
 def test_shuffled_splits_hold_every_category_and_are_repeatable(tmp_path, flags):
     blocks = [f"{category}_{i:02d}" for category in "abcd" for i in range(6)]  # 24 sorted names in four categories
     root = builders.make_folder(tmp_path / "things", names=blocks, n_images=2, size=(8, 8))
@@ -122,7 +117,3 @@ def test_what_is_shuffled_and_what_is_not(tmp_path, folder_data):
             assert len(plain[split]) == len(mixed[split]) and set(plain[split].paths) != set(mixed[split].paths)
             labels = [Counter(label for _, label in splits[split].image_list) for splits in (plain, mixed)]
             assert scheme == "index" or labels[0] == labels[1]
-    file = tmp_path / "splits.json"
-    file.write_text('{"train": ["class_0"], "test": ["class_1"]}')
-    with refused("--split_shuffle 1"):
-        datasets.select("folder", split_scheme="predefined", split_file=str(file), split_shuffle=1, **flags)
