@@ -8,13 +8,9 @@ import pytest
 import torch
 
 import datasets
-import main
-import metrics
 import parameters
-from evaluation import from_files
 from tests import builders
 from tests.datasets.layouts import names, refused
-from utilities.errors import UserError
 
 
 def write(path, rows):
@@ -90,18 +86,13 @@ def test_two_boxes_of_one_image_are_two_images_and_the_same_twice_is_told(tmp_pa
     rows = table(tmp_path, n_images=2, x_1=0, y_1=0, x_2=6, y_2=10)
     for number, row in enumerate(rows):
         row |= {"path": rows[0]["path"], "y_2": 10 - number / 10}
-    rows[-1]["x_1"] = 3
     splits = read(tmp_path / "df.csv", rows)
     assert not any("same images" in note or "copies" in note for note in splits["training"].notes)
     assert len(splits["training"]) == len(splits["testing"]) == 4 and splits["training"].fingerprint["files"] == 1
-    assert splits["testing"].original(3).shape == (3, 9, 3)
-    split = tmp_path / "split.json"
-    split.write_text(json.dumps({"train": ["2", "11"], "test": ["10", "3"]}))
-    divided = read(tmp_path / "df.csv", split_scheme="predefined", split_file=str(split))
-    for part in ("training", "testing"):
-        of = divided[part]
-        found = sorted((of.class_names[label], box[3]) for (_, label), box in zip(of.image_list, of.boxes.tolist(), strict=True))
-        assert found == [(label, pytest.approx(y)) for label, y in sorted((str(row["label"]), row["y_2"]) for row in rows) if label in of.class_names.values()]
+    (tmp_path / "split.json").write_text(json.dumps({"train": ["2", "11"], "test": ["10", "3"]}))
+    divided = read(tmp_path / "df.csv", split_scheme="predefined", split_file=str(tmp_path / "split.json"))
+    found = [(of.class_names[label], box[3]) for of in (divided["training"], divided["testing"]) for (_, label), box in zip(of.image_list, of.boxes, strict=True)]
+    assert sorted(found) == [(label, pytest.approx(y)) for label, y in sorted((str(row["label"]), row["y_2"]) for row in rows)]
     rows = table(tmp_path)
     rows.append({**rows[-1], "is_query": True, "is_gallery": False})
     rows.append({**rows[0], "label": 3, "split": "validation", "is_query": True, "is_gallery": True})
@@ -141,12 +132,10 @@ def test_where_images_lie_and_which_are_missing(tmp_path, capsys):
 
 
 def test_bad_rows_and_what_is_no_such_table(tmp_path):
-    path = tmp_path / "df.csv"
+    path, box = tmp_path / "df.csv", {"x_1": 1, "x_2": 4, "y_1": 0, "y_2": 3}
     for row, change, words in (
-        (13, {"split": "test"}, "split 'test', expected train or validation"), (13, {"label": ""}, "no label"), (13, {"path": " "}, "no path"),
-        (13, {"is_query": "yes"}, "is_query 'yes' of a validation row"), (13, {"is_gallery": ""}, "is_gallery ''"),
-        (13, {"x_1": 5, "x_2": 4, "y_1": 0, "y_2": 3}, "box 5, 0, 4, 3"), (13, {"x_1": -1, "x_2": 4, "y_1": 0, "y_2": 3}, "box -1, 0, 4, 3"),
-        (13, {"x_1": "nan", "x_2": 4, "y_1": 0, "y_2": 3}, "box nan"),
+        (13, {"split": "test"}, "split 'test'"), (13, {"label": ""}, "no label"), (13, {"path": " "}, "no path"), (13, {"is_query": "yes"}, "is_query 'yes'"),
+        *((13, box | change, "box") for change in ({"x_1": 5}, {"x_1": -1}, {"x_1": "nan"}, {"y_1": "a"})),
         *((2, change, "no label. Only a validation row") for change in ({"split": "train"}, {"is_query": True}, {"is_gallery": False})),
     ):  # fmt: skip
         rows = table(tmp_path, distractors=row == 2)
@@ -154,8 +143,8 @@ def test_bad_rows_and_what_is_no_such_table(tmp_path):
         with refused(f"df.csv, row {row}: {words}"):
             read(path, rows)
     for content, words in (
-        ("", "no table"), ("label,path\n1,a.png\n", "no column split among label, path"), ("label,path,split\n1,a,train\n", "1 rows, all of split train"),
-        ("label,path,split\n1,a\n", "row 2: 2 fields"), ("\udc89PNG\udcff\udcfe\n", "no table"), ("label,path,split,x_1,x_2\n1,a,train,1,4\n", "no column y_1, y_2"),
+        ("", "no table"), ("label,path\n1,a.png\n", "no column split"), ("label,path,split\n1,a,train\n", "1 rows, all of split train"),
+        ("label,path,split\n1,a\n", "row 2: 2 fields"), ("\udc89PNG\udcff\n", "no table"), ("label,path,split,x_1,x_2\n1,a,train,1,4\n", "no column y_1, y_2"),
     ):  # fmt: skip
         path.write_text(content, errors="surrogateescape")
         with refused(words, path):
@@ -172,32 +161,3 @@ def test_distractors_are_in_the_gallery_and_in_no_class(tmp_path):
     assert testing.roles == {"query_images": 12, "gallery_images": 9} and "5 distractors, of no class" in datasets.describe(splits)
     everything = read(tmp_path / "df.csv", evaluate_all=True)["testing"]
     assert everything.n_classes == 8 and everything.counts["distractors"] == 5 and not everything.is_query[-5:].any()
-
-
-def test_metrics_with_distractors_by_loops(tmp_path):
-    """Ranked lists hold them; numbers of classes are of the other images alone, by the run, and by its dumped file."""
-    path = write(tmp_path / "df.csv", table(tmp_path, (range(4), range(4, 8)), n_images=4, distractors=5))
-    measured = ["e_recall@1", "mAP", "nmi", "dists@intra", "dists@inter", "rho_spectrum@1"]
-    run = main.main(parameters.read([
-        *builders.SHORT_RUN, "--dataset", "csv", "--dataset_csv", str(path), "--save_path", str(tmp_path), "--dump_embeddings", "--n_epochs", "1",
-        "--evaluation_metrics", *measured, "--storage_metrics", "e_recall@1",
-    ]))  # fmt: skip
-    scores = run.state["selected"]["values"]["test"]
-    with np.load(run.folder / "embeddings_test.npz") as file:
-        found = dict(file)
-    x, labels = found["features"].astype(np.float64), found["labels"]
-    hits, precisions = [], []
-    for query in np.flatnonzero(found["is_query"]):
-        others = np.array([i for i in np.flatnonzero(found["is_gallery"]) if i != query])
-        right = labels[others[np.argsort(((x[others] - x[query]) ** 2).sum(1), kind="stable")]] == labels[query]
-        hits.append(right[0])
-        precisions.append(np.mean([(right[: i + 1]).mean() for i in np.flatnonzero(right)]))
-    assert scores["e_recall@1"] == pytest.approx(np.mean(hits)) and scores["mAP"] == pytest.approx(np.mean(precisions), rel=1e-6)
-    of_class = labels >= 0
-    alone = metrics.compute(measured[2:], x[of_class].astype(np.float32), labels[of_class], seed=run.opt.seed)
-    assert {name: scores[name] for name in measured[2:]} == pytest.approx(alone, rel=1e-5)
-    again = from_files.space("embeddings_test.npz", found)[0].compute(measured, seed=run.opt.seed)
-    assert {name: float(value) for name, value in again.items()} == pytest.approx({name: scores[name] for name in measured}, rel=1e-5)
-    found["is_query"] = np.ones(len(labels), bool)
-    with pytest.raises(UserError, match="row 16 is_distractor and is_query"):
-        from_files.space("embeddings_test.npz", found)

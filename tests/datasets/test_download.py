@@ -23,31 +23,27 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """Serves `server.files`, knows ranges, and breaks off after `server.at_most` bytes as often as `server.breaks` says."""
 
     def do_GET(self):  # noqa: N802
-        server, asked = self.server, self.headers.get("Range")
+        server, asked, start = self.server, self.headers.get("Range"), 0
         server.requests.append((self.path, asked))
-        content, start = server.files.get(self.path), 0
-        if server.redirect:
-            self.send_response(302)
-            self.send_header("Location", server.redirect)
-            self.end_headers()
-            return
+        content = server.files.get(self.path)
         if asked and server.ranges:
             start = int(asked.removeprefix("bytes=").removesuffix("-"))
-        if content is None or start and start >= len(content):
+        if server.redirect:
+            self.answer(302, Location=server.redirect)
+        elif content is None or start and start >= len(content):
             self.send_error(404 if content is None else 416)
-            return
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        self.send_header("Content-Type", server.kind)
-        self.send_header("Content-Length", server.length or str(len(content) - start))
+        else:
+            ranged = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
+            self.answer(206 if start else 200, **ranged, **{"Content-Type": server.kind, "Content-Length": str(len(content) - start)})
+            self.wfile.write(content[start : start + server.at_most if server.breaks else None])
+            self.wfile.flush()
+            server.breaks -= server.breaks > 0
+
+    def answer(self, status, **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.end_headers()
-        end = len(content)
-        if server.breaks:
-            server.breaks -= 1
-            end = min(end, start + server.at_most)
-        self.wfile.write(content[start:end])
-        self.wfile.flush()
 
     def log_message(self, *_):
         pass
@@ -57,7 +53,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def host():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.files, server.requests, server.ranges, server.breaks, server.at_most = {}, [], True, 0, 0
-    server.kind, server.redirect, server.length = "application/octet-stream", None, None
+    server.kind, server.redirect = "application/octet-stream", None
     threading.Thread(target=server.serve_forever, daemon=True).start()
     server.url = f"http://127.0.0.1:{server.server_port}"
     yield server
@@ -70,24 +66,15 @@ def archived(content, kind="tar:gz"):
     if isinstance(content, os.PathLike):
         content = {str(file.relative_to(content.parent)): file.read_bytes() for file in content.rglob("*") if file.is_file()}
     buffer = io.BytesIO()
-    if kind == "zip":
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, data in content.items():
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) if kind == "zip" else tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, data in content.items():
+            if kind == "zip":
                 archive.writestr(name, data)
-    else:
-        with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-            for name, data in content.items():
+            else:
                 entry = tarfile.TarInfo(name)
                 entry.size = len(data)
                 archive.addfile(entry, io.BytesIO(data))
     return buffer.getvalue()
-
-
-def encrypted():
-    content = bytearray(archived({"a": b"b"}, "zip"))
-    content[6] |= 1  # the flag of an encrypted member, in its header and in the directory
-    content[content.index(b"PK\x01\x02") + 8] |= 1
-    return bytes(content)
 
 
 def offer(monkeypatch, host, files, module=cub200, folder="CUB_200_2011", **changed):
@@ -102,7 +89,7 @@ def offer(monkeypatch, host, files, module=cub200, folder="CUB_200_2011", **chan
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return archived(builders.make_cub200(tmp_path_factory.mktemp("made"), layout="official"))
+    return archived(builders.make_cub200(tmp_path_factory.mktemp("made")))
 
 
 @pytest.fixture
@@ -126,6 +113,13 @@ def test_fetched_unpacked_and_found(tmp_path, host, cub, monkeypatch):
     offer(monkeypatch, host, {"CUB_200_2011.tgz": cub}, urls=(f"{host.url}/gone.tgz", f"{host.url}/CUB_200_2011.tgz"))
     select(tmp_path)
     assert [path for path, _ in host.requests[1:]] == ["/gone.tgz", "/CUB_200_2011.tgz"], "the second source is tried"
+    made = builders.make_cars196(tmp_path / "made", layout="official")  # several files, one of which is no archive; zip
+    files = {"car_ims.tgz": archived(made / "car_ims"), "cars_annos.mat": (made / "cars_annos.mat").read_bytes()}
+    offer(monkeypatch, host, files, cars196, "cars196")
+    assert len(select(tmp_path, "cars196")["training"]) == 24 and sorted(os.listdir(tmp_path / "data" / "cars196")) == ["car_ims", "cars_annos.mat"]
+    made = archived(builders.make_online_products(tmp_path / "made", layout="official"), "zip")
+    offer(monkeypatch, host, {"Stanford_Online_Products.zip": made}, online_products, "Stanford_Online_Products")
+    assert len(select(tmp_path, "online_products")["testing"]) == 24
 
 
 @pytest.mark.parametrize(("ranges", "breaks", "asked"), [(True, 2, [None, "bytes=1000-", "bytes=2000-"]), (False, 1, [None, "bytes=1000-"])])
@@ -146,16 +140,14 @@ def test_what_an_earlier_download_left(tmp_path, host, cub):
         assert kept != "a part" or len(host.requests) == 1
 
 
-@pytest.mark.parametrize("fault", ["404", "refused", "web page", "infinite loop", "IPv6", "'many'", "MD5"])
+@pytest.mark.parametrize("fault", ["404", "refused", "web page", "infinite loop", "MD5"])
 def test_a_dead_host_or_a_corrupt_file_names_the_alternatives(tmp_path, host, cub, monkeypatch, fault):
     if fault == "404":
         host.files.clear()
     elif fault == "web page":
         host.kind = "text/html; charset=utf-8"
-    elif fault in ("infinite loop", "IPv6"):
-        host.redirect = {"infinite loop": "/CUB_200_2011.tgz", "IPv6": "http://[::1/x"}[fault]
-    elif fault == "'many'":
-        host.length = "many"
+    elif fault == "infinite loop":
+        host.redirect = "/CUB_200_2011.tgz"
     else:
         port = host.server_port if fault == "MD5" else 9
         offer(monkeypatch, host, {"CUB_200_2011.tgz": cub}, md5="0" * 32, urls=(f"http://127.0.0.1:{port}/CUB_200_2011.tgz",))
@@ -164,20 +156,9 @@ def test_a_dead_host_or_a_corrupt_file_names_the_alternatives(tmp_path, host, cu
     assert os.listdir(tmp_path / "data") == []
 
 
-def test_several_files_of_which_one_is_no_archive_and_zip(tmp_path, host, monkeypatch):
-    made = builders.make_cars196(tmp_path / "made", layout="official")
-    files = {"car_ims.tgz": archived(made / "car_ims"), "cars_annos.mat": (made / "cars_annos.mat").read_bytes()}
-    offer(monkeypatch, host, files, cars196, "cars196")
-    assert len(select(tmp_path, "cars196")["training"]) == 24 and os.listdir(tmp_path / "data") == ["cars196"]
-    assert sorted(os.listdir(tmp_path / "data" / "cars196")) == ["car_ims", "cars_annos.mat"]
-    made = archived(builders.make_online_products(tmp_path / "made", layout="official"), "zip")
-    offer(monkeypatch, host, {"Stanford_Online_Products.zip": made}, online_products, "Stanford_Online_Products")
-    assert len(select(tmp_path, "online_products")["testing"]) == 24
-
-
 CONTENTS = {
-    "empty": b"", "unknown": b"no archive", "encrypted": encrypted(), "zip bomb": archived({"a": bytes(10**6)}, "zip"),
-    "tar bomb": archived({"a": bytes(10**6)}), "reaches out of its folder": archived({"../escaped.txt": b"x"}),
+    "empty": b"", "unknown": b"no archive", "zip bomb": archived({"a": bytes(10**6)}, "zip"), "tar bomb": archived({"a": bytes(10**6)}),
+    "reaches out of its folder": archived({"../escaped.txt": b"x"}),
 }  # fmt: skip
 
 
@@ -205,10 +186,6 @@ def test_what_stands_in_the_way_is_left_alone(tmp_path, host, cub):
     with refused("exists but does not hold"):
         select(tmp_path)
     assert (tmp_path / "data" / "CUB_200_2011" / "mine.txt").exists() and not host.requests
-    (tmp_path / "file").mkdir()
-    (tmp_path / "file" / "data").write_text("a file")  # a place that cannot be written
-    with refused("--download to"):
-        select(tmp_path / "file")
 
 
 def test_sums():
