@@ -1,7 +1,8 @@
 """Study_Runs.sh line by line: one protocol, twins differ in the miner alone, equal search, no line before the last stage sees test."""
 
-import functools
+import re
 import subprocess
+from collections import Counter
 
 import pytest
 import safetensors.torch
@@ -20,36 +21,38 @@ RATES = protocol.DATA[0].rates
 OF_A_METHOD = {"loss", "group", "savename", "seed", "batch_mining", "miner_rho_distance_cp", "lr", "fc_lr", "classifier_lr"}  # two follow lr
 
 
-@functools.cache
-def flags_of(*words):
-    return parameters.read(list(words)).saved()
-
-
-class Lines(list):
-    """The flags of lines, each read when it is asked for."""
-
-    def __getitem__(self, number):
-        return flags_of(*super().__getitem__(number))
-
-    def __iter__(self):
-        return (self[number] for number in range(len(self)))
-
-
 def lines_of(script):
-    """Group -> flags of its runs, in the order of the lines."""
+    """Group -> words of its runs' flags, in the order of the lines."""
     found = {}
     for line in launcher.read_lines(script, {}):
-        found.setdefault(line.argv[line.argv.index("--group") + 1], Lines()).append(line.argv)
+        found.setdefault(line.argv[line.argv.index("--group") + 1], []).append(line.argv)
     return found
 
 
-@pytest.fixture(scope="module")
-def runs():
-    return lines_of(protocol.SCRIPT)
-
-
-def differing(a, b):
-    return {name for name in a if a[name] != b[name]}
+@pytest.mark.parametrize("name", ["Study", *(one.name for one in protocol.COMPARISONS)])
+def test_one_protocol_equal_searches_that_see_no_test_class_and_twins_that_differ_in_the_miner_alone(name):
+    script = protocol.SCRIPT.with_name(f"{name}_Runs.sh")
+    runs = lines_of(script)
+    flags = {group: parameters.read(lines[0]).saved() for group, lines in runs.items()}
+    trials, first = Counter(), {}
+    for group, own in flags.items():
+        seeds = [int(words[words.index("--seed") + 1]) for words in runs[group]]
+        if kind := re.match(r"\w*(Rate|Cp|Pilot)_", group):
+            assert "test" not in own["splits_to_eval"] and not set(seeds) & set(protocol.SEEDS), group
+            trials[group.rpartition("_")[0]] += kind[1] != "Pilot"
+        else:
+            assert seeds == list(protocol.SEEDS) and "test" in own["splits_to_eval"] and own["use_tv_split"] and not own["tv_split_by_samples"], group
+            shared = first.setdefault(group.partition("_")[0].removesuffix("reg"), own)
+            told_apart = {flag for flag in own if own[flag] != shared[flag]}
+            assert name != "Study" or all(flag in OF_A_METHOD or flag.startswith("loss_") for flag in told_apart), (group, told_apart)
+        if "reg_" in group:
+            twin = flags[group.replace("reg_", "_", 1)]
+            assert {flag for flag in own if own[flag] != twin[flag]} <= {"batch_mining", "group", "savename", "miner_rho_distance_cp"}
+            assert (twin["batch_mining"], own["batch_mining"]) == ("distance", "rho_distance")
+        for method in protocol.METHODS if name == "Study" else ():
+            if method.class_rate and method.name in group.split("_"):
+                assert own[method.class_rate[2:]] == pytest.approx(50 * own["lr"]), group
+    assert set(trials.values()) - {0} == {3}, trials
 
 
 def test_the_files_are_what_the_protocol_writes():
@@ -64,57 +67,6 @@ def test_the_files_are_what_the_protocol_writes():
     ):  # fmt: skip
         assert protocol.SCRIPT.with_name(name).read_text() == text
         assert len({line for line in text.splitlines() if line.startswith("python")}) == text.count("\npython") == count
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("data", protocol.DATA, ids=lambda data: data.name)
-def test_eight_losses_and_more_five_seeds_with_and_without_rho(runs, data):
-    plain = [name for name in runs if name.startswith(f"{data.name}_")]
-    regularised = [name for name in runs if name.startswith(f"{data.name}reg_")]
-    assert len({runs[name][0]["loss"] for name in plain}) == len(plain) >= 8 and len(regularised) >= 5
-    for name in plain + regularised:
-        assert [flags["seed"] for flags in runs[name]] == list(protocol.SEEDS)
-        assert all(differing(runs[name][0], flags) <= {"seed", "savename"} for flags in runs[name])
-        told_apart = differing(runs[plain[0]][0], runs[name][0])
-        assert all(flag in OF_A_METHOD or flag.startswith("loss_") for flag in told_apart), told_apart
-        assert runs[name][0]["use_tv_split"] and not runs[name][0]["tv_split_by_samples"], "validation classes are no training classes"
-        assert runs[name][0]["splits_to_eval"] == ["train", "val", "test"], "both selections can be told"
-    for name in regularised:
-        twin = runs[name.replace("reg_", "_", 1)][0]
-        assert differing(twin, runs[name][0]) <= {"batch_mining", "group", "savename", "miner_rho_distance_cp"}
-        assert (twin["batch_mining"], runs[name][0]["batch_mining"]) == ("distance", "rho_distance")
-
-
-@pytest.mark.parametrize("data", protocol.DATA, ids=lambda data: data.name)
-def test_the_search_is_equal_and_neither_it_nor_the_pilot_sees_test(runs, data):
-    for method in protocol.METHODS:
-        searched = {kind: [n for n in runs if n.startswith(f"{kind}_{data.name}_{method.name}_")] for kind in ("Rate", "Cp")}
-        assert len({runs[name][0]["lr"] for name in searched["Rate"]}) == len(searched["Rate"]) == 3 and len(searched["Cp"]) == 3 * method.mined
-        assert {runs[name][0]["miner_rho_distance_cp"] for name in searched["Cp"]} == ({0.1, 0.2, 0.4} if method.mined else set())
-        for name in (name for names in searched.values() for name in names):
-            (flags,) = runs[name]
-            assert flags["splits_to_eval"] == ["val"] and flags["seed"] not in protocol.SEEDS
-            if method.class_rate:
-                assert flags[method.class_rate[2:]] == pytest.approx(50 * flags["lr"])
-            told_apart = {flag for flag in differing(runs[f"{data.name}_{method.name}"][0], flags) if not flag.startswith("loss_")}
-            assert told_apart <= {*OF_A_METHOD, "splits_to_eval"}, told_apart
-    pilots = [flags for name in runs if name.startswith(f"Pilot_{data.name}") for flags in runs[name]]
-    assert pilots and all("test" not in flags["splits_to_eval"] and flags["seed"] not in protocol.SEEDS for flags in pilots)
-
-
-@pytest.mark.parametrize("one", protocol.COMPARISONS, ids=lambda one: one.name)
-def test_compared_methods_have_one_protocol_and_as_many_trials(one):
-    runs = lines_of(protocol.SCRIPT.with_name(one.script))
-    common = ("n_epochs", "bs", "samples_per_class", "data_sampler", "embed_dim", "optim", "split_shuffle", "crop_size", "storage_metrics")
-    shared = {name: runs[one.groups()[0]][0][name] for name in common}
-    for method in one.methods:
-        searched = [flags for group, (flags, *_) in runs.items() if group.startswith(f"{one.name}Rate_{method.name}_")]
-        assert len(searched) == 3 and all(flags["splits_to_eval"] == ["val"] and flags["seed"] not in protocol.SEEDS for flags in searched)
-        plain, *variants = ([flags for flags in runs[f"{one.name}_{method.name}{suffix}"]] for suffix in one.variants)
-        for flags in (plain, *variants):
-            assert [run["seed"] for run in flags] == list(protocol.SEEDS)
-            assert differing(plain[0], flags[0]) <= {"group", "savename", "random_erasing", "random_erasing_area", "random_erasing_ratio", "random_erasing_value"}
-        assert all(shared.items() <= flags.items() for flags in [*searched, *plain])
 
 
 def searched(root, values, data="Emoji"):

@@ -2,7 +2,6 @@
 
 import itertools
 import shutil
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -122,21 +121,6 @@ def test_a_whole_study_has_every_answer_and_of_a_part_no_number_is_shown(tmp_pat
     written = page.read_text(encoding="utf-8")
     assert "**The study on Emoji has not been run to its end**: 69 of 70 runs are finished" in written and "60." not in written
     assert parts["Glyphs"] in written and parts["Emoji"] not in written and "Glyphs: no run of it in" in capsys.readouterr().out
-
-
-def test_the_loss_that_is_furthest_is_left_out_once():
-    rng = np.random.default_rng(3)
-    values = 70 + rng.standard_normal((9, 5))
-    values[6] -= 20
-    names = [m.name for m in protocol.METHODS]
-    found = [SimpleNamespace(name=f"Emoji_{name}", values=lambda *_, v=v: v) for name, v in zip(names, values, strict=True)]
-    told = tables.methods_differ(found, EMOJI, 400).partition(" MAP@R: ")[0]
-    whole, _, rest = told.partition(f" Without {names[6]}: ")
-    assert f"({names[6]})" in whole and whole.endswith("p 0.0025.")
-    others = np.delete(values, 6, axis=0)
-    within = np.sqrt(others.var(axis=1, ddof=1).mean())
-    assert f"deviation of the means {others.mean(axis=1).std(ddof=1):.2f}, of seeds {within:.2f}, p " in rest
-    assert float(rest.rstrip(".").rpartition(" ")[2]) == round(tables.shuffled_f(others, 400, np.random.default_rng(0)), 4) > 0.05
 
 
 @pytest.mark.parametrize(("train", "epoch"), [(0.009, 30), (0.011, 40)])
