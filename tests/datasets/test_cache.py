@@ -2,13 +2,13 @@
 
 import errno
 import json
+import multiprocessing
 import os
 import pickle
 import re
 import signal
-import subprocess
 import sys
-from pathlib import Path
+import time
 
 import numpy as np
 import pytest
@@ -132,59 +132,44 @@ def test_a_changed_source_is_decoded_anew_and_said_and_others_go_on(things, tmp_
         as_decoded(dataset, expected)
 
 
-SCRIPT = """
-import os, signal, sys, time
-sys.path.insert(0, {root!r})
-import torch
-import datasets
-from datasets import _cache, _images
-torch.set_num_threads(1)
-_cache.CHUNK = 8
-{more}
-splits = datasets.select("folder", dataset_folder_path={things!r}, input_size=16, image_cache={cache!r})
-assert all(torch.equal(splits["training"].original(i), _images.decode(p)) for i, p in enumerate(splits["training"].paths))
-print("went on")
-"""
-SLOW = """
-read = _images.decode
-_images.decode = lambda path, most_pixels=0: (time.sleep(.01), read(path))[1]
-"""
-KILLED = """
-written = []
-def write(file, content):
-    written.append(0)
-    stop = len(written) == {stop}
-    file.write(bytes(memoryview(content).cast("B"))[: -7 if stop else None])
-    if stop:
-        os.kill(os.getpid(), signal.SIGKILL)
-_cache._write_all = write
-"""
-
-
-def start(things, tmp_path, more):
-    root = str(Path(_cache.__file__).resolve().parent.parent)
-    script = SCRIPT.format(root=root, things=str(things), cache=str(tmp_path / "cache"), more=more)
-    return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def in_another_process(work):
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    return process
 
 
 @pytest.mark.long
-def test_two_processes_fill_one_cache(things, tmp_path):
-    processes = [start(things, tmp_path, SLOW) for _ in range(2)]
-    said = "".join(process.communicate(timeout=120)[0] for process in processes)
-    assert [process.returncode for process in processes] == [0, 0]
-    assert said.count("160 images decoded") == 1 and said.count("went on") == 2
+def test_two_processes_fill_one_cache(things, tmp_path, monkeypatch, capfd):
+    decode = _images.decode
+    monkeypatch.setattr(_cache, "CHUNK", 8)
+    monkeypatch.setattr(_images, "decode", lambda path, most_pixels=0: (time.sleep(0.01), decode(path))[1])
+    processes = [in_another_process(lambda: as_decoded(read(things, tmp_path)["training"])) for _ in range(2)]
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert capfd.readouterr().out.count("160 images decoded") == 1
     whole(tmp_path, things)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("stop", [30, 36])  # among the pixels of the fourth chunk, or in its lines
 def test_a_kill_in_the_middle_loses_nothing(things, tmp_path, stop, monkeypatch):
-    process = start(things, tmp_path, KILLED.format(stop=stop))
-    process.communicate(timeout=120)
-    assert process.returncode == -signal.SIGKILL
+    written, seen, decode = [], [], _images.decode
+
+    def write(file, content):
+        written.append(0)
+        file.write(bytes(memoryview(content).cast("B"))[: -7 if len(written) == stop else None])
+        if len(written) == stop:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_cache, "CHUNK", 8)
+        patch.setattr(_cache, "_write_all", write)
+        process = in_another_process(lambda: read(things, tmp_path))
+        process.join(120)
+    assert process.exitcode == -signal.SIGKILL
     before = sum(line.endswith("\n") for line in files_of(tmp_path)[1])
     assert 24 <= before < 32
-    seen, decode = [], _images.decode
     monkeypatch.setattr(_images, "decode", lambda path, most_pixels=None: (seen.append(path), decode(path))[1])
     read(things, tmp_path)
     assert len(seen) == 160 - before

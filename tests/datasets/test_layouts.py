@@ -57,7 +57,7 @@ def test_every_data_set_has_folds_and_a_validation_split(made, name, scheme):
     for splits in folds:
         training, validation, testing = parts = [splits[split] for split in ("training", "validation", "testing")]
         assert sum(map(len, parts)) == len({path for part in parts for path in part.paths})
-        assert folded or testing.image_list == whole["testing"].image_list and sorted(training.paths + validation.paths) == whole["training"].paths
+        assert folded or testing.image_list == whole["testing"].image_list and sorted(training.paths + validation.paths) == sorted(whole["training"].paths)
         assert splits["evaluation"].image_list == training.image_list
         assert splits["evaluation"].transforms_as_resolved == validation.transforms_as_resolved != training.transforms_as_resolved
         labels = {}

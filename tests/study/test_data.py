@@ -4,7 +4,6 @@ import csv
 import hashlib
 import io
 import json
-import subprocess
 import tarfile
 import zipfile
 
@@ -134,24 +133,6 @@ def test_the_layout_is_read_by_dataset_folder_and_the_list_by_its_hash(tmp_path)
     chosen = data.subset(emoji, 50)
     assert len(chosen) == 50 and codes(chosen) == sorted(codes(chosen)) and set(codes(data.subset(emoji, 20))) < set(codes(chosen))
     assert len(set(codes(data.subset(emoji[:-1], 50))) ^ set(codes(chosen))) <= 2, "one emoji less moves no other"
-
-
-def test_what_cannot_be_fetched_is_one_line(tmp_path, monkeypatch):
-    commands = []
-
-    def run(command, **_):
-        commands.append(command)
-        return subprocess.CompletedProcess(command, 1, "", "npm error\nnpm error code E404\n")
-
-    monkeypatch.setattr(data.subprocess, "run", run)
-    monkeypatch.setattr(data.shutil, "which", lambda name: "/bin/npm")
-    with pytest.raises(UserError, match=r"emoji-datasource-apple cannot be fetched \(npm error code E404\): mend it"):
-        data.fetch(tmp_path)
-    assert commands[0][1:3] == ["pack", "--silent"] and commands[0][-1] == "emoji-datasource-apple@16.0.0"
-    for name in data.SHA256:
-        (tmp_path / name).touch()
-    data.fetch(tmp_path)  # all is there: nobody is asked
-    assert len(commands) == 1
 
 
 def test_the_weights_in_the_wheel_load(tmp_path):

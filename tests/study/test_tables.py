@@ -11,7 +11,6 @@ import parameters
 from experiments.study import protocol, tables
 from results import collect, groups, roles
 from tests.results.made import make_run
-from utilities.errors import UserError
 
 EMOJI = protocol.DATA[0]
 
@@ -121,31 +120,3 @@ def test_a_whole_study_has_every_answer_and_of_a_part_no_number_is_shown(tmp_pat
     written = page.read_text(encoding="utf-8")
     assert "**The study on Emoji has not been run to its end**: 69 of 70 runs are finished" in written and "60." not in written
     assert parts["Glyphs"] in written and parts["Emoji"] not in written and "Glyphs: no run of it in" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("train", "epoch"), [(0.009, 30), (0.011, 40)])
-def test_the_pilot_names_the_epochs_and_the_power(tmp_path, train, epoch):
-    told = epoch
-    curve = {10: 0.5, 20: 0.6, 30: 0.7, 40: 0.702, 50: 0.698, 60: 0.704}
-    for name in protocol.PILOT:
-        for place, seed in enumerate(protocol.PILOT_SEEDS):
-            found = []
-            for epoch, value in curve.items():
-                found += [(epoch, "val", "e_recall@1", value + 0.01 * (place - 1)), (epoch, "val", "map_r", 0.4)]
-                found += [(epoch, "train", "e_recall@1", 0.9 + train * (epoch >= 40)), (epoch, "train", "rho_spectrum@2", 0.3)]
-            make_run(tmp_path, f"Pilot_Emoji_{name}", seed, found=found, epochs=60, save_interval=10, dataset="Emoji")
-    runs = collect.collect([str(tmp_path)], [])[0]
-    text = "\n\n".join(tables.pilot(runs, EMOJI))
-    assert f"From epoch {told} on" in text and "Margin 1.00, MS 1.00" in text
-    assert [line.split("|")[2].strip() for line in text.splitlines() if " points | " in line] == ["64", "17", "6"]
-    assert tables.pilot(runs[:-1], EMOJI) == ["The pilot has not been run to its end: 5 of 6 runs are finished."]
-
-
-def test_results_stand_between_the_marks(tmp_path):
-    page, (start, end) = tmp_path / "page.md", [mark.format("Emoji") for mark in tables.MARKS]
-    page.write_text(f"before\n{start}\nold\n{end}\nafter\n", encoding="utf-8")
-    tables.put(page, "Emoji", "new")
-    tables.put(page, "Emoji", "newer")
-    assert page.read_text(encoding="utf-8") == f"before\n{start}\n\nnewer\n\n{end}\nafter\n"
-    with pytest.raises(UserError, match="holds no lines <!-- results of Glyphs"):
-        tables.put(page, "Glyphs", "new")

@@ -102,22 +102,17 @@ def test_the_report_says_what_the_numbers_say():
 
 
 def test_what_is_told_from_chance():
-    generator = np.random.default_rng(0)
-    noise = generator.normal(size=(len(toy.RUNS), 20))
+    noise = np.random.default_rng(0).normal(size=(len(toy.RUNS), 20))
     results = {loss: fake(0.1)._replace(sigma_2=0.1 + 0.01 * noise[i], recall=0.7 + 0.1 * noise[i]) for i, loss in enumerate(toy.RUNS)}
     results[toy.PUBLISHED] = results[toy.PUBLISHED]._replace(sigma_2=results[toy.Loss(False, 0.0)].sigma_2 + 0.1 + 0.3 * noise[0])
     flips = results[toy.PUBLISHED].sigma_2 - results[toy.Loss(False, 0.0)].sigma_2
     p = ttest_1samp(flips, 0).pvalue
     assert p > 0.05 and toy.chance(flips) == pytest.approx(p, rel=1e-9)
-    text = toy.contributions(results)
-    assert f"is not told from chance (P = {p:.2g}). No change moves test R@1: the smallest P of\n7 is " in text
+    assert f"is not told from chance (P = {p:.2g}). No change moves test R@1: the smallest P of\n7 is " in toy.contributions(results)
     results[toy.Loss(True, 0.5)] = results[toy.BASE]._replace(recall=results[toy.BASE].recall + 0.1 + 0.001 * noise[1])
     sure = results[toy.Loss(False, 0.0)].sigma_2 + 0.1 + 0.001 * noise[2]
     text = toy.contributions(results | {toy.PUBLISHED: results[toy.PUBLISHED]._replace(sigma_2=sure)})
-    assert (
-        "singular value is told from chance (P < .001). Test R@1 moves: the smallest P of\n7 is < .001 (negatives are flipped, p = 0.5"
-        in text
-    )
+    assert "is told from chance (P < .001). Test R@1 moves: the smallest P of\n7 is < .001 (negatives are flipped, p = 0.5" in text
     assert toy.chance(np.zeros(3)) == 1 and toy.chance(np.ones(3)) == 0 and np.isnan(toy.chance(np.ones(1)))
 
 
