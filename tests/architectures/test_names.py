@@ -11,16 +11,15 @@ from utilities.errors import UnknownName
 
 
 def test_names_are_read():
-    for backbone, traits in (
-        ("resnet50", ""), ("resnet50", "_frozen_normalize"), ("resnet50", "_normalize_frozen"), ("wide_resnet50_2", ""),
-        ("wide_resnet50_2", "_frozen"), ("efficientnet_b0", "_normalize"), ("vit_b_16", ""), ("resnext50_32x4d", "_frozen_normalize"),
-        ("tv:vgg11_bn", "_frozen"), ("ptm:se_resnet50", "_normalize"), ("se_resnet50", ""), ("timm:vit_small_patch16_224.dino", "_frozen_normalize"),
-        ("timm:vit_small_patch16_224.augreg_in21k_ft_in1k", "_layernorm"), ("timm:vit_small_patch14_reg4_dinov2.lvd142m", ""),
-        ("timm:resnet50", "_normalize_frozen"),
+    for name in (
+        "resnet50", "resnet50 frozen normalize", "resnet50 normalize frozen", "wide_resnet50_2", "wide_resnet50_2 frozen", "efficientnet_b0 normalize",
+        "vit_b_16", "resnext50_32x4d frozen normalize", "tv:vgg11_bn frozen", "ptm:se_resnet50 normalize", "timm:vit_small_patch16_224.dino frozen normalize",
+        "timm:vit_small_patch16_224.augreg_in21k_ft_in1k layernorm", "timm:vit_small_patch14_reg4_dinov2.lvd142m", "timm:resnet50 normalize frozen",
     ):  # fmt: skip
-        parsed = architectures.parse(backbone + traits)
-        assert (parsed.full, parsed.backbone, parsed.traits) == (backbone + traits, backbone, set(traits.split("_")[1:]))
-        architectures.check(backbone + traits)
+        full, (backbone, *traits) = name.replace(" ", "_"), name.split()
+        parsed = architectures.parse(full)
+        assert (parsed.full, parsed.backbone, parsed.traits) == (full, backbone, set(traits))
+        architectures.check(full)
 
 
 UNKNOWN = ("deeplabv3_resnet50", "quantized_resnet50", "elsewhere:resnet50", "_network", "_frozen", "")
@@ -42,11 +41,9 @@ def test_wrong_names_are_explained():
 
 
 def test_which_package_a_name_is_of_and_what_is_listed():
-    for name, package in (
-        ("resnet18", architectures._torchvision), ("ptm:resnet18", architectures._pretrainedmodels), ("polynet", architectures._pretrainedmodels),
-    ):  # fmt: skip
-        assert architectures._module_of(name) is package
-    for package, least in ((architectures._torchvision, 80), (architectures._pretrainedmodels, 40)):
+    torchvisions, older = architectures._torchvision, architectures._pretrainedmodels
+    assert [architectures._module_of(name) for name in ("resnet18", "ptm:resnet18", "polynet")] == [torchvisions, older, older]
+    for package, least in ((torchvisions, 80), (older, 40)):
         names = package.names()
         assert len(names) >= least and not any(word in name for name in names for word in ("quant", "deeplab", "rcnn"))
     listed = dict(parameters.listing("architectures"))

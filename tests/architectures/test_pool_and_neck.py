@@ -7,7 +7,7 @@ import torch
 
 import parameters
 import trainers
-from architectures import _pool, select
+from architectures import select
 from criteria import select as criterion_of
 from tests.architectures.made import images, refused, saved
 from training.optimisers import parameter_groups
@@ -31,20 +31,6 @@ def test_poolings_are_their_formulas(arch):
         features = network(arch, pool=kind).eval()(IMAGES)[1]
         maps = features["spatial"].double().flatten(2).transpose(1, 2)  # (B, hw, C)
         torch.testing.assert_close(features["pooled"].double(), formula(maps), rtol=1e-4, atol=1e-5, msg=kind)
-
-
-def test_the_learned_power_trains_and_decays_with_the_network_and_files_without_it_load(tmp_path):
-    opt = parameters.read(["--dataset", "glyphs", "--arch", "resnet18", "--not_pretrained", "--pool", "gem_learned", "--decay", ".01"])
-    made = select(opt.arch, opt)
-    (power,) = [p for name, p in made.named_parameters() if name.endswith(_pool.POWER)]
-    (group,) = [group for group in parameter_groups(made, torch.nn.Identity(), opt) if any(p is power for p in group["params"])]
-    assert power.item() == 3 and (group["name"], group["weight_decay"]) == ("backbone", 0.01)
-    made(IMAGES)[0].sum().backward()
-    assert power.grad.abs() > 0
-    bare = saved(network().backbone.state_dict(), tmp_path / "bare.pth")
-    assert select("resnet18", pool="gem_learned", weights=bare, embed_dim=8).backbone.avgpool.power.item() == 3
-    power.data.fill_(4)
-    assert select("resnet18", opt, weights=saved(made.state_dict(), tmp_path / "whole.pth")).backbone.avgpool.power.item() == 4
 
 
 @pytest.mark.parametrize("arch", ["resnet18", "resnet50", "googlenet", "bninception", "regnet_y_400mf", "ptm:se_resnet50", "timm:test_resnet", "timm:regnetx_002"])
@@ -77,14 +63,24 @@ def test_a_neck_is_its_formula_and_the_features_hold_what_it_saw(neck, traits):
     assert made.embed_dim == 512
 
 
-def test_the_bias_of_the_neck_stays_zero_and_its_weight_trains():
-    opt = parameters.read(["--dataset", "glyphs", "--arch", "conv4", "--neck", "bn", "--decay", ".1", "--optim", "sgd", "--lr", ".1"])
+def test_what_of_poolings_and_necks_trains_and_files_without_them_load(tmp_path):
+    words = ["--dataset", "glyphs", "--arch", "resnet18", "--not_pretrained", "--pool", "gem_learned", "--neck", "bn", "--decay", ".01"]
+    opt = parameters.read(words)
     made = select(opt.arch, opt)
-    trained = {id(p) for group in parameter_groups(made, torch.nn.Identity(), opt) for p in group["params"]}
-    assert id(made.neck.weight) in trained and id(made.neck.bias) not in trained
+    power, groups = made.backbone.avgpool.power, parameter_groups(made, torch.nn.Identity(), opt)
+    (group,) = [group for group in groups if any(p is power for p in group["params"])]
+    assert power.item() == 3 and (group["name"], group["weight_decay"]) == ("backbone", 0.01)
+    trained = {id(p) for group in groups for p in group["params"]}
+    assert id(made.neck.weight) in trained and id(made.neck.bias) not in trained, "the neck's bias stays zero"
     assert made.neck.weight.eq(1).all() and not made.neck.bias.any()
     made.requires_grad_(False).requires_grad_(True)
     assert not made.neck.bias.requires_grad and made.neck.weight.requires_grad, "in any phase of a trainer"
+    made(IMAGES)[0].square().mul(torch.arange(4.0)[:, None]).sum().backward()
+    assert power.grad.abs() > 0
+    bare = saved(network().backbone.state_dict(), tmp_path / "bare.pth")
+    assert select("resnet18", pool="gem_learned", weights=bare, embed_dim=8).backbone.avgpool.power.item() == 3
+    power.data.fill_(4)
+    assert select("resnet18", opt, weights=saved(made.state_dict(), tmp_path / "whole.pth")).backbone.avgpool.power.item() == 4
     frozen = network("conv4_frozen", neck="bn").train()
     assert frozen.neck.training and not frozen.backbone[1].training, "_frozen rests the backbone's BatchNorm"
 

@@ -135,37 +135,6 @@ def test_timms_own_files_and_whole_networks(name, tmp_path):
     same(select(f"timm:{name}", weights=checkpoint).state_dict(), loaded.state_dict())
 
 
-def _foreign_efficientnet(backbone):
-    """The keys of efficientnet-lite-pytorch, spelled out from its layers: key -> ours."""
-    keys, parts = {}, ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
-    norm = lambda theirs, ours: {f"{theirs}.{part}": f"{ours}.{part}" for part in parts}  # noqa: E731
-    keys |= {"_conv_stem.weight": "conv_stem.weight", **norm("_bn0", "bn1"), "_conv_head.weight": "conv_head.weight", **norm("_bn1", "bn2")}
-    number = 0
-    for stage, blocks in enumerate(backbone.blocks):
-        for place in range(len(blocks)):
-            theirs, ours = f"_blocks.{number}", f"blocks.{stage}.{place}"
-            if number == 0:  # no expansion
-                keys |= {f"{theirs}._depthwise_conv.weight": f"{ours}.conv_dw.weight", **norm(f"{theirs}._bn1", f"{ours}.bn1")}
-                keys |= {f"{theirs}._project_conv.weight": f"{ours}.conv_pw.weight", **norm(f"{theirs}._bn2", f"{ours}.bn2")}
-            else:
-                keys |= {f"{theirs}._expand_conv.weight": f"{ours}.conv_pw.weight", **norm(f"{theirs}._bn0", f"{ours}.bn1")}
-                keys |= {f"{theirs}._depthwise_conv.weight": f"{ours}.conv_dw.weight", **norm(f"{theirs}._bn1", f"{ours}.bn2")}
-                keys |= {f"{theirs}._project_conv.weight": f"{ours}.conv_pwl.weight", **norm(f"{theirs}._bn2", f"{ours}.bn3")}
-            number += 1
-    return keys
-
-
-def test_efficientnet_lite_pytorchs_file(tmp_path):
-    own = timm.create_model("efficientnet_lite0", num_classes=0)
-    for number, value in enumerate(own.state_dict().values()):
-        value.fill_(number)
-    keys = _foreign_efficientnet(own)
-    assert sorted(keys.values()) == sorted(own.state_dict())
-    theirs = {key: own.state_dict()[ours] for key, ours in keys.items()}
-    path = saved({**theirs, "_fc.weight": torch.zeros(1000, 1280), "_fc.bias": torch.zeros(1000)}, tmp_path / "lite0.pth")
-    same(select("timm:efficientnet_lite0_frozen_normalize", weights=path).backbone.state_dict(), own.state_dict())
-
-
 def test_the_hubs_cache_is_read_without_network(monkeypatch, tmp_path):
     def silent(*args, **kwargs):
         raise urllib.error.URLError(socket.gaierror(-2, "Name or service not known"))

