@@ -195,20 +195,18 @@ def test_a_run_whose_test_has_lists(tmp_path, capsys):
     (tmp_path / "relevance.py").write_text("import numpy as np\ndef relevance(q, g):\n    return (q[:, None] + g[None]) % 2\n")
     words = f"--dataset csv --dataset_csv {flags['dataset_csv']} --arch conv4_normalize --embed_dim 8 --save_path {tmp_path} --n_epochs 1 --bs 2 --samples_per_class 2"
     measured = ["--evaluation_metrics", "ap", "e_recall@1", "dists@intra"]
-    runs = []
     for group, more, again in (
-        ("A", ["--dataset_csv_lists", flags["dataset_csv_lists"]], []), ("B", *[["--eval_relevance", str(tmp_path / "relevance.py")]] * 2),
+        ("B", *[["--eval_relevance", str(tmp_path / "relevance.py")]] * 2), ("A", ["--dataset_csv_lists", flags["dataset_csv_lists"]], []),
     ):  # fmt: skip
-        runs.append(main.main(parameters.read([*words.split(), *measured, "--storage_metrics", "ap", "--dump_embeddings", "--group", group, *more])))
-        expected = command.main([str(runs[-1].folder / "embeddings_test.npz"), *measured, *again])
-        assert runs[-1].state["last"]["test"] == pytest.approx(expected)
+        run = main.main(parameters.read([*words.split(), *measured, "--storage_metrics", "ap", "--dump_embeddings", "--group", group, *more]))
+        file = str(run.folder / "embeddings_test.npz")
+        assert run.state["last"]["test"] == pytest.approx(command.main([file, *measured, *again]))
     assert "lists: 3 positives, 1 junk" in capsys.readouterr().out
-    folder = str(runs[0].folder)
-    asked = Namespace(source=folder, checkpoint="best", device="cpu", batch_size=4, evaltype=None, split="test")
-    explored = [explore.of_run(asked), explore.of_file(f"{folder}/embeddings_test.npz")]
+    asked = Namespace(source=str(run.folder), checkpoint="best", device="cpu", batch_size=4, evaltype=None, split="test")
     others = np.array([[other for other in range(5) if other != row] for row in range(5)])
-    for shown in explored:
+    of_run, of_file = explore.of_run(asked), explore.of_file(file)
+    for shown in (of_run, of_file):
         kinds = shown.listed.judged(others)
         assert sorted(kinds[kinds < 3].tolist()) == [0, 0, 0, 1, 1, 1, 2], "three positives, one junk image, and of both queries what else lies in the gallery"
         assert any("Lists say" in note for note in shown.notes) and not any("not heeded" in note for note in shown.notes)
-        np.testing.assert_allclose(shown.listed.precision(5), explored[0].listed.precision(5))
+    np.testing.assert_allclose(of_run.listed.precision(5), of_file.listed.precision(5))
