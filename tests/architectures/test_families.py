@@ -5,7 +5,7 @@ import pytest
 import torch
 import torchvision
 
-from architectures import _pretrainedmodels, _torchvision
+from architectures import _torchvision
 from tests.architectures.made import images, refused, saved, select
 
 IMAGENET_MEAN, IMAGENET_STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
@@ -96,7 +96,7 @@ def test_constructors_of_both_packages(name):
 
 
 @torch.no_grad()
-def test_regnet_sizes_and_an_absent_package(monkeypatch):
+def test_input_sizes_and_regnet():
     network = select("regnet_y_400mf").eval()
     features = network(images())[1]
     assert features["pooled"].shape == (2, network.feature_dim) == (2, 440)
@@ -106,10 +106,3 @@ def test_regnet_sizes_and_an_absent_package(monkeypatch):
             assert select(name).input_size == size
         with refused("224 x 224 pixels, not 299 x 299"):
             select("ptm:densenet121")(torch.zeros(1, 3, 299, 299))
-
-    def absent():
-        raise ImportError("No module named 'six'")
-
-    monkeypatch.setattr(_pretrainedmodels, "package", absent)
-    with refused("pip install pretrainedmodels six"):
-        select("bninception")

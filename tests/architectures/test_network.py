@@ -1,6 +1,7 @@
-"""What holds for every network: shapes, traits, embedding layer, optimiser groups, repeatable starts."""
+"""What holds for every network: shapes, traits, embedding layer, optimiser groups, repeatable starts, stages."""
 
 import argparse
+import copy
 
 import pytest
 import torch
@@ -8,8 +9,31 @@ import torch
 import architectures
 from tests.architectures.made import NORMS, images, refused, select
 
-every_family = pytest.mark.parametrize("family", architectures.REGISTRY.names())
-RATES = {"lr": 1e-3, "decay": 1e-4}
+
+@pytest.mark.parametrize("family", architectures.REGISTRY.names())
+def test_shapes_kinds_of_images_frozen_batchnorm_unit_length_and_gradients(family):
+    network, frozen = select(family), select(f"{family}_frozen_normalize")
+    frozen.load_state_dict(network.state_dict())
+    before, layers = statistics(network), [module for module in frozen.modules() if isinstance(module, NORMS)]
+    network(images())
+    assert not all(torch.equal(before[key], value) for key, value in statistics(network).items()), "not frozen"
+    embeddings, features = network.eval()(images())
+    assert embeddings.shape == (2, 8) and embeddings.dtype == torch.float32 and not torch.equal(embeddings[0], embeddings[1])
+    assert features["pooled"].shape == (2, network.feature_dim) and features["spatial"].ndim == 4
+    assert torch.equal(network.last_linear(features["pooled"]), embeddings) and network.weights_name == "random"
+    torch.testing.assert_close(embeddings, network(images().float() / 255)[0], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(network.prepare(images()), network.prepare(images().float() / 255), rtol=1e-5, atol=1e-4)
+    for switch in (frozen.train, frozen.eval, frozen.train, lambda: frozen.train(False), lambda: frozen.train(True)):
+        switch()
+        assert layers and not any(layer.training for layer in layers)
+    embeddings, features = frozen(images(64, 3))
+    assert frozen.training and frozen.last_linear.training
+    assert before and all(torch.equal(before[key], value) for key, value in statistics(frozen).items())
+    bare = frozen.last_linear(features["pooled"])
+    torch.testing.assert_close(embeddings, bare / bare.norm(dim=1, keepdim=True))
+    embeddings.square().mul(torch.arange(24.0).view(3, 8)).sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in frozen.parameters())
+    assert any(parameter.grad.abs().sum() > 0 for parameter in frozen.backbone.parameters())
 
 
 def statistics(network):
@@ -17,75 +41,32 @@ def statistics(network):
     return {f"{path}.{key}": value.clone() for path, module in norms.items() for key, value in module.named_buffers()}
 
 
-@every_family
-def test_shapes_statements_and_kinds_of_images(family):
-    network = select(family)
-    before = statistics(network)
-    network(images())
-    assert not all(torch.equal(before[key], value) for key, value in statistics(network).items()), "not frozen"
-    embeddings, features = network.eval()(images())
-    assert embeddings.shape == (2, 8) and embeddings.dtype == torch.float32
-    assert features["pooled"].shape == (2, network.feature_dim) and features["spatial"].ndim == 4
-    assert isinstance(network.last_linear, torch.nn.Linear) and network.last_linear.in_features == network.feature_dim
-    assert torch.equal(network.last_linear(features["pooled"]), embeddings)
-    assert isinstance(network.input_size, int) and len(network.mean) == len(network.std) == 3
-    assert network.name == family and network.weights_name == "random" and not network.frozen and not network.normalizes
-    assert not torch.equal(embeddings[0], embeddings[1])
-    torch.testing.assert_close(embeddings, network(images().float() / 255)[0], rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(network.prepare(images()), network.prepare(images().float() / 255), rtol=1e-5, atol=1e-4)
-
-
-@every_family
-def test_frozen_batchnorm_through_every_mode_unit_length_and_gradients(family):
-    network = select(f"{family}_frozen_normalize")
-    layers = [module for module in network.modules() if isinstance(module, NORMS)]
-    assert layers and network.frozen and network.normalizes
-    before = statistics(network)
-    for switch in (network.train, network.eval, network.train, lambda: network.train(False), lambda: network.train(True)):
-        switch()
-        assert not any(layer.training for layer in layers)
-    assert network.training and network.last_linear.training
-    embeddings, features = network(images(64, 3))
-    assert before and all(torch.equal(before[key], value) for key, value in statistics(network).items())
-    bare = network.last_linear(features["pooled"])
-    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(3))
-    torch.testing.assert_close(embeddings, bare / bare.norm(dim=1, keepdim=True))
-    embeddings.square().mul(torch.arange(24.0).view(3, 8)).sum().backward()
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in network.parameters())
-    assert network.backbone.state_dict() and any(parameter.grad.abs().sum() > 0 for parameter in network.backbone.parameters())
-
-
-def test_every_kind_of_batchnorm_of_the_backbone_is_frozen():
-    """Not one that stands behind it, whose statistics are those of the training."""
+def test_every_kind_of_batchnorm_is_frozen_and_unit_length_is_exact_in_half_precision():
+    """Not one that stands behind the backbone, whose statistics are those of the training."""
     network = select("conv4_frozen")
     layers = [torch.nn.BatchNorm1d(576), torch.nn.SyncBatchNorm(576), torch.nn.BatchNorm3d(2), torch.nn.LayerNorm(576)]
     network.backbone.added, network.last_linear = torch.nn.Sequential(*layers), torch.nn.BatchNorm1d(576)
     network.train()
     assert [layer.training for layer in network.backbone.added] == [False, False, False, True] and network.last_linear.training
-
-
-def test_unit_length_is_exact_in_half_precision_and_other_float_types_stay():
     network = select("conv4_normalize").eval()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         embeddings, _ = network(images())
-    assert embeddings.dtype == torch.float32
+    assert embeddings.dtype == torch.float32 and network.double()(images())[0].dtype == torch.float64 == network.scale.dtype
     torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(2))
-    assert network.double()(images())[0].dtype == torch.float64 == network.scale.dtype
 
 
 @pytest.mark.parametrize("flags", [{}, {"embed_hidden": [7, 5]}, {"embed_dim": 0}])
-@pytest.mark.parametrize("name", ["conv4", "resnet50_frozen"])
-def test_every_parameter_is_in_one_group(name, flags):
-    network = select(name, **flags)
-    groups = network.param_groups(argparse.Namespace(**RATES, fc_lr=0.5, fc_decay=0.25))
-    assert sorted(id(p) for group in groups for p in group["params"]) == sorted(id(p) for p in network.parameters())
-    rates = [(group["lr"], group["weight_decay"]) for group in groups]
-    assert rates == [(1e-3, 1e-4)] + ([] if flags.get("embed_dim") == 0 else [(0.5, 0.25)])
-    assert {id(p) for p in groups[0]["params"]} == {id(p) for p in network.backbone.parameters()}
-    torch.optim.Adam(groups)
-    for given in ({}, {"fc_lr": -1, "fc_decay": None}, {"fc_lr": 0.0}, {"fc_decay": 0.0}):  # by default those of the network
-        groups = network.param_groups(argparse.Namespace(**RATES, **given))[1:]
-        assert all((group["lr"], group["weight_decay"]) == (1e-3, 0.0 if given == {"fc_decay": 0.0} else 1e-4) for group in groups)
+def test_every_parameter_is_in_one_group(flags):
+    network = select("conv4", **flags)
+    behind = [] if flags.get("embed_dim") == 0 else [True]
+    for given, of_layers in (
+        ({"fc_lr": 0.5, "fc_decay": 0.25}, (0.5, 0.25)), ({}, (1e-3, 1e-4)), ({"fc_lr": -1, "fc_decay": None}, (1e-3, 1e-4)),
+        ({"fc_lr": 0.0}, (1e-3, 1e-4)), ({"fc_decay": 0.0}, (1e-3, 0.0)),
+    ):  # fmt: skip
+        groups = network.param_groups(argparse.Namespace(lr=1e-3, decay=1e-4, **given))
+        assert sorted(id(p) for group in groups for p in group["params"]) == sorted(id(p) for p in network.parameters())
+        assert [(group["lr"], group["weight_decay"]) for group in groups] == [(1e-3, 1e-4), *(of_layers for _ in behind)]
+        assert {id(p) for p in groups[0]["params"]} == {id(p) for p in network.backbone.parameters()}
 
 
 def test_widths_of_the_layers_behind_the_backbone():
@@ -114,12 +95,68 @@ def test_widths_of_the_layers_behind_the_backbone():
 
 @pytest.mark.parametrize("name", ["conv4", "googlenet", "ptm:resnext101_32x4d"])
 def test_a_seed_gives_a_start_and_two_networks_share_no_weights(name):
-    starts, addresses = [], []
+    networks = []
     for seed in (3, 3, 4):
         torch.manual_seed(seed)
-        network = select(name)
-        starts.append({key: value.clone() for key, value in network.state_dict().items()})
-        addresses.append({id(parameter): parameter for parameter in network.parameters()})
-    assert all(torch.equal(value, starts[1][key]) for key, value in starts[0].items())
-    assert not all(torch.equal(value, starts[2][key]) for key, value in starts[0].items())
-    assert not addresses[0].keys() & addresses[1].keys()
+        networks.append(select(name))
+    one, again, other = (network.state_dict() for network in networks)
+    assert all(torch.equal(value, again[key]) for key, value in one.items()) and not all(torch.equal(value, other[key]) for key, value in one.items())
+    assert not {id(p) for p in networks[0].parameters()} & {id(p) for p in networks[1].parameters()}
+
+
+STAGES = {
+    "resnet18": (32, {"layer1": 64, "layer2": 128, "layer3": 256, "layer4": 512}),
+    "googlenet": (64, {"conv3": 192, "inception3b": 480, "inception4e": 832, "inception5b": 1024}),
+    "bninception": (64, {"conv2": 192, "inception_3c": 576, "inception_4e": 1056, "inception_5b": 1024}),
+    "conv4": (48, {"block1": 64, "block2": 64, "block3": 64, "block4": 64}),
+    "regnet_y_400mf": (32, {f"trunk_output.block{number}": width for number, width in enumerate((48, 104, 208, 440), start=1)}),
+}
+
+
+@pytest.mark.parametrize("name", STAGES)
+@torch.no_grad()
+def test_the_stages_of_the_families(name):
+    size, widths = STAGES[name]
+    network = select(name).eval()
+    plain = network(images(size))
+    assert list(network.STAGES) == list(widths) and "stages" not in plain[1]
+    assert network.give_stages(list(widths)) == list(widths.values()) and not network.training
+    embeddings, features = network(images(size))
+    assert [tuple(stage.shape) for stage in features["stages"]] == [(2, width) for width in widths.values()]
+    assert torch.equal(embeddings, plain[0])
+    torch.testing.assert_close(features["stages"][-1], features["spatial"].mean((2, 3)))
+    x, parts = network.prepare(images(size)), dict(network.backbone.named_modules())
+    if name == "resnet18":
+        for step in ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2"):
+            x = parts[step](x)
+        torch.testing.assert_close(features["stages"][1], x.mean((2, 3)))
+    if name == "conv4":
+        x = network.backbone[:8](x.contiguous(memory_format=torch.channels_last))
+        torch.testing.assert_close(features["stages"][1], x.mean((2, 3)))
+
+
+def test_a_copy_and_a_second_asking_keep_their_own_stages():
+    network = select("conv4")
+    network.give_stages(["block2", "block4"])
+    other = copy.deepcopy(network)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(0.1)
+    stages, others = network(images(32))[1]["stages"], other(images(32))[1]["stages"]
+    assert network.training and not torch.equal(stages[0], others[0]) and torch.equal(network(images(32))[1]["stages"][0], stages[0])
+    stages[0].sum().backward()
+    assert network.backbone[4].weight.grad is not None and network.backbone[8].weight.grad is None and other.backbone[4].weight.grad is None
+    assert network.give_stages(["block3"]) == [64] and len(network(images(32))[1]["stages"]) == 1
+
+
+@torch.no_grad()
+def test_any_module_is_a_stage_tokens_too_and_others_are_refused():
+    network, name, kept = select("vit_b_32").eval(), "encoder.layers.encoder_layer_0", []
+    for other, says in ((network, "vit_b_32 .*no stage 'layer5'|it names none"), (select("resnet18"), "resnet18 has no stage 'layer5': layer1, layer2")):
+        with refused(says):
+            other.give_stages(["layer5"])
+    network.backbone.get_submodule(name).register_forward_hook(lambda module, inputs, output: kept.append(output))
+    assert network.give_stages([name]) == [768]
+    torch.testing.assert_close(network(images(224, 1))[1]["stages"][0], kept[-1].mean(1))
+    with refused("224 x 224 pixels, not 64 x 64: --crop_size 224"):
+        network(images())

@@ -12,9 +12,7 @@ import architectures
 import datasets
 import parameters
 from architectures import _timm
-from runs import load_run
 from tests.architectures.made import images, refused, same, saved, select
-from tests.trainers import tiny
 
 VIT, DINOV2, CONVNEXT = "timm:vit_tiny_patch16_224", "timm:vit_small_patch14_reg4_dinov2.lvd142m", "timm:convnext_atto"
 CASES = {  # name -> (crop size, feature dimension, blocks, last stages)
@@ -49,34 +47,28 @@ def test_features_are_those_before_the_logits(name):
 
 
 def test_the_data_config_is_timms_and_the_interpolation_reaches_the_transforms():
-    for name, size, mean, crop_pct in (
-        ("vit_small_patch16_224.dino", 224, (0.485, 0.456, 0.406), 0.9), ("vit_small_patch16_224.augreg_in21k", 224, (0.5, 0.5, 0.5), 0.9),
-        ("vit_base_patch16_clip_224.openai", 224, (0.48145466, 0.4578275, 0.40821073), None),
-        ("vit_small_patch14_reg4_dinov2.lvd142m", 518, (0.485, 0.456, 0.406), None),
+    for name, size, mean in (
+        ("vit_small_patch16_224.dino", 224, (0.485, 0.456, 0.406)), ("vit_small_patch16_224.augreg_in21k", 224, (0.5, 0.5, 0.5)),
+        ("vit_base_patch16_clip_224.openai", 224, (0.48145466, 0.4578275, 0.40821073)),
+        ("vit_small_patch14_reg4_dinov2.lvd142m", 518, (0.485, 0.456, 0.406)),
     ):  # fmt: skip
         with torch.device("meta"):
             network = select(f"timm:{name}")
         assert (network.input_size, network.mean, network.interpolation) == (size, mean, "bicubic")
         assert network.data_config["input_size"] == [3, size, size] and network.data_config["interpolation"] == "bicubic"
-        assert crop_pct is None or network.data_config["crop_pct"] == crop_pct
     opt = parameters.read(["--dataset", "cub200", "--arch", VIT])
     for network, by in ((select(VIT), "bicubic"), (select("conv4"), "bilinear")):
         shape = datasets.shape_for(network)
         texts = [steps.text for steps in datasets._transforms.build(opt, shape["input_size"], None, shape["interpolation"])]
         assert all(f"interpolation=InterpolationMode.{by.upper()}" in text for text in texts)
-    assert [steps.text for steps in datasets._transforms.build(opt, 48)] == texts
 
 
-def test_frozen_is_for_batchnorm_alone():
+def test_frozen_is_for_batchnorm_alone_and_layernorm_is_before_the_embedding_layer():
     network = select("timm:resnet18_frozen").train()
     norms = [module for module in network.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     assert norms and not any(module.training for module in norms) and network.backbone.layer1.training
-    for name in (VIT, CONVNEXT):
-        with refused("_frozen lets BatchNorm rest, and this backbone has none"):
-            select(f"{name}_frozen", crop_size=32)
-
-
-def test_layernorm_is_before_the_embedding_layer():
+    with refused("_frozen lets BatchNorm rest, and this backbone has none"):
+        select(f"{VIT}_frozen", crop_size=32)
     network = select(f"{VIT}_layernorm", crop_size=32).eval()
     embeddings, features = network(images(32))
     pooled = features["pooled"].double()
@@ -86,22 +78,18 @@ def test_layernorm_is_before_the_embedding_layer():
 
 
 @torch.no_grad()
-def test_pooling_and_sizes_that_do_not_go():
+def test_pooling_of_tokens_and_sizes_that_do_not_go():
     tokens = select(VIT, crop_size=32).eval()
-    for pool in ("token", "avg", "avgmax"):
+    out = tokens.backbone.forward_features(tokens.prepare(images(32)))
+    patches = out[:, 1:]
+    for pool, by_hand in {
+        "token": out[:, 0], "avg": patches.mean(1), "avgmax": (patches.mean(1) + patches.amax(1)) / 2,
+        "token_avg": torch.cat([out[:, 0], patches.mean(1)], 1),
+    }.items():  # fmt: skip
         network = select(VIT, crop_size=32, pool=pool).eval()
-        network.load_state_dict(tokens.state_dict())
-        out = network.backbone.forward_features(network.prepare(images(32)))
-        patches = out[:, 1:]
-        by_hand = {"token": out[:, 0], "avg": patches.mean(1), "avgmax": (patches.mean(1) + patches.amax(1)) / 2}[pool]
+        network.backbone.load_state_dict(tokens.backbone.state_dict())
         torch.testing.assert_close(network(images(32))[1]["pooled"], by_hand)
-    maps = select("timm:resnet18", pool="gem").eval()
-    features = maps(images(64))[1]
-    by_hand = torch.zeros(2, 512, dtype=torch.float64)
-    for row in features["spatial"].double().clamp(min=1e-6).flatten(2).unbind(2):
-        by_hand += row**3 / features["spatial"][0, 0].numel()
-    torch.testing.assert_close(features["pooled"].double(), by_hand ** (1 / 3), atol=1e-5, rtol=1e-4)
-    assert select(CONVNEXT, pool="gem").eval()(images(64))[1]["pooled"].shape == (2, 320)
+        assert network.feature_dim == by_hand.shape[1]
     for name, pool in ((VIT, "gem"), ("timm:resnet18", "token"), ("conv4", "avg"), ("resnet18", "token"), ("vgg11", "gem")):
         with refused(f"--pool {pool}: "):
             select(name, pool=pool)
@@ -135,7 +123,7 @@ def test_dinov2s_own_file(tmp_path):
     assert all(torch.allclose(loaded[key], value + 0.5) for key, value in state.items())  # the class token holds its position, here 0
 
 
-@pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "convnext_atto", "efficientnet_b0", "resnet18", "swin_tiny_patch4_window7_224"])
+@pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "convnext_atto", "swin_tiny_patch4_window7_224"])
 def test_timms_own_files_and_whole_networks(name, tmp_path):
     """With the classifier, which is left out; and as this program writes a network."""
     network = timm.create_model(name)
@@ -147,60 +135,13 @@ def test_timms_own_files_and_whole_networks(name, tmp_path):
     same(select(f"timm:{name}", weights=checkpoint).state_dict(), loaded.state_dict())
 
 
-def _foreign_efficientnet(backbone):
-    """The keys of efficientnet-lite-pytorch, spelled out from its layers: key -> ours."""
-    keys, parts = {}, ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
-    norm = lambda theirs, ours: {f"{theirs}.{part}": f"{ours}.{part}" for part in parts}  # noqa: E731
-    keys |= {"_conv_stem.weight": "conv_stem.weight", **norm("_bn0", "bn1"), "_conv_head.weight": "conv_head.weight", **norm("_bn1", "bn2")}
-    number = 0
-    for stage, blocks in enumerate(backbone.blocks):
-        for place in range(len(blocks)):
-            theirs, ours = f"_blocks.{number}", f"blocks.{stage}.{place}"
-            if number == 0:  # no expansion
-                keys |= {f"{theirs}._depthwise_conv.weight": f"{ours}.conv_dw.weight", **norm(f"{theirs}._bn1", f"{ours}.bn1")}
-                keys |= {f"{theirs}._project_conv.weight": f"{ours}.conv_pw.weight", **norm(f"{theirs}._bn2", f"{ours}.bn2")}
-            else:
-                keys |= {f"{theirs}._expand_conv.weight": f"{ours}.conv_pw.weight", **norm(f"{theirs}._bn0", f"{ours}.bn1")}
-                keys |= {f"{theirs}._depthwise_conv.weight": f"{ours}.conv_dw.weight", **norm(f"{theirs}._bn1", f"{ours}.bn2")}
-                keys |= {f"{theirs}._project_conv.weight": f"{ours}.conv_pwl.weight", **norm(f"{theirs}._bn2", f"{ours}.bn3")}
-            number += 1
-    return keys
-
-
-def test_efficientnet_lite_pytorchs_file(tmp_path):
-    own = timm.create_model("efficientnet_lite0", num_classes=0)
-    for number, value in enumerate(own.state_dict().values()):
-        value.fill_(number)
-    keys = _foreign_efficientnet(own)
-    assert sorted(keys.values()) == sorted(own.state_dict())
-    theirs = {key: own.state_dict()[ours] for key, ours in keys.items()}
-    path = saved({**theirs, "_fc.weight": torch.zeros(1000, 1280), "_fc.bias": torch.zeros(1000)}, tmp_path / "lite0.pth")
-    same(select("timm:efficientnet_lite0_frozen_normalize", weights=path).backbone.state_dict(), own.state_dict())
-
-
-def test_what_cannot_be_loaded_is_explained(tmp_path, monkeypatch):
-    torch.save(timm.create_model("resnet18").state_dict(), tmp_path / "weights.pth")
-    (tmp_path / "broken.safetensors").write_bytes(b"\xff" * 64)
-    for name, file, says in (
-        (VIT, "weights.pth", "does not fit timm:vit_tiny_patch16_224"),
-        (CONVNEXT, "weights.pth", "does not fit timm:convnext_atto"),
-        ("timm:efficientnet_b0", "weights.pth", "does not fit timm:efficientnet_b0"),
-        ("conv4", "broken.safetensors", "broken.safetensors cannot be read"),
-        (VIT, "none.safetensors", "no such file"),
-    ):
-        with refused(says):
-            select(name, weights=str(tmp_path / file))
-
+def test_the_hubs_cache_is_read_without_network(monkeypatch, tmp_path):
     def silent(*args, **kwargs):
         raise urllib.error.URLError(socket.gaierror(-2, "Name or service not known"))
 
     monkeypatch.setattr("urllib.request.urlopen", silent)
     with refused(r"timm/vit_tiny_patch16_224.* \(.*not known.*--weights FILE.*--not_pretrained"):
-        architectures.select(f"{VIT}.augreg_in21k", embed_dim=8, crop_size=32, weights_cache=str(tmp_path))
-
-
-def test_the_hubs_cache_is_read_without_network(monkeypatch, tmp_path):
-    monkeypatch.setattr(_timm, "_reach", lambda host: pytest.fail("the file is in the cache"))
+        architectures.select(VIT, embed_dim=8, crop_size=32, weights_cache=str(tmp_path))
     published = timm.create_model("vit_tiny_patch16_224")
     config = _timm.data_config("vit_tiny_patch16_224")
     folder = tmp_path / f"models--{config.hf_hub_id.replace('/', '--')}"
@@ -211,6 +152,9 @@ def test_the_hubs_cache_is_read_without_network(monkeypatch, tmp_path):
     network = architectures.select(VIT, embed_dim=8, weights_cache=str(tmp_path))
     assert torch.equal(network.backbone.blocks[3].attn.qkv.weight, published.blocks[3].attn.qkv.weight)
     assert network.weights_name == f"vit_tiny_patch16_224.{config.tag}"
+    (tmp_path / "broken.safetensors").write_bytes(b"\xff" * 64)
+    with refused("broken.safetensors cannot be read"):
+        select("conv4", weights=str(tmp_path / "broken.safetensors"))
 
 
 @pytest.mark.parametrize("name", [VIT, CONVNEXT, "timm:efficientnet_b0_frozen"])
@@ -236,12 +180,3 @@ def test_checkpointing_and_layer_decay(name):
     stem = next(network.backbone.parameters())
     for depth, layers in ((1, blocks[-1].parameters()), (len(blocks), blocks[0].parameters()), (len(blocks) + 1, [stem])):
         assert {rates[id(p)] for p in layers} == {0.5**depth}
-
-
-def test_a_cascade_on_a_vit_trains_and_comes_back(data, tmp_path):
-    flags = ["--arch", f"{VIT}_normalize", "--resize_size", "36", "--crop_size", "32", "--augmentation", "none", "--not_pretrained", "--n_epochs", "1"]
-    run = tiny.run(data, tmp_path, "--trainer", "cascaded", *flags)
-    environment = (run.folder / "environment.yaml").read_text()
-    assert "data_config" in environment and "BICUBIC" in environment
-    network, _ = load_run(run.folder)
-    assert network(images(32))[0].shape[0] == 2

@@ -10,6 +10,7 @@ import tarfile
 
 import numpy as np
 
+import datasets
 from tests import builders
 from tests.builders import refused  # noqa: F401  which tests of data sets take from here
 
@@ -19,6 +20,11 @@ MAKERS = {
     ("cars196", "official"): builders.make_cars196, ("cars196", "icml"): builders.make_cars196, ("cars196", "kaggle"): builders.make_cars196,
     ("online_products", "official"): builders.make_online_products, ("online_products", "icml"): builders.make_online_products,
 }  # fmt: skip
+
+
+def partial(name, source, **flags):
+    """The splits of a small copy."""
+    return datasets.select(name, None, source, 8, allow_partial_dataset=True, **flags)
 
 
 def names(splits):

@@ -1,15 +1,14 @@
 """Decoded images on disk: the same pixels and trainings as without, whatever happens while they are written."""
 
 import errno
-import io
 import json
+import multiprocessing
 import os
 import pickle
 import re
 import signal
-import subprocess
 import sys
-from pathlib import Path
+import time
 
 import numpy as np
 import pytest
@@ -18,10 +17,7 @@ from PIL import Image
 from torchvision.transforms.v2 import functional
 
 import datasets
-import main
-import parameters
 from datasets import _cache, _images
-from runs import checkpoint
 from tests import builders
 from utilities.errors import UserError
 
@@ -54,13 +50,19 @@ def whole(tmp_path, root):
     assert sorted(found) == sorted(str(path.relative_to(root)) for path in root.glob("*/*"))
     for name, (size, changed, shape, strides, offset) in found.items():
         stat = os.stat(root / name)
-        assert (size, changed) == (stat.st_size, stat.st_mtime_ns)
         expected = _images.decode(str(root / name)).permute(1, 2, 0).numpy()
-        assert strides == [1, 3 * shape[2], 3]
+        assert (size, changed, strides) == (stat.st_size, stat.st_mtime_ns, [1, 3 * shape[2], 3])
         np.testing.assert_array_equal(pixels[offset : offset + expected.size].reshape(expected.shape), expected)
         ends.append((offset, offset + expected.size))
     ends.sort()
     assert [end for _, end in ends] == [*(start for start, _ in ends[1:]), len(pixels)]
+
+
+def as_decoded(dataset, expected=None):
+    """Assert that the images of a split are those of their files, or those given."""
+    for index, image in enumerate(expected or map(_images.decode, dataset.paths)):
+        found = dataset.original(index)
+        assert torch.equal(found, image) and found.stride() == image.stride(), dataset.paths[index]
 
 
 def never(path, most_pixels=None):
@@ -80,25 +82,30 @@ def test_every_kind_of_image_comes_from_the_cache_as_it_is_decoded(things, tmp_p
     whole(tmp_path, things)
     for suffix, mode in (("jpg", "L"), ("jpg", "CMYK"), ("png", "RGBA"), ("png", "P"), ("gif", "P"), ("webp", "RGB")):
         builders.write_image(things / "class_0" / f"{mode}.{suffix}", (1, ord(mode[0])), (21, 17), mode)
-    turned = write_turned(things / "class_0" / "turned.jpg", (21, 17))
+    write_turned(things / "class_0" / "turned.jpg", (21, 17))
     plain = read(things)
     originals = {split: [plain[split].original(i) for i in range(len(plain[split]))] for split in ALL}
-    first = read(things, tmp_path)
+    broken = things / "class_0" / "zzz.jpg"
+    broken.write_bytes(b"no image")
+    training = read(things, tmp_path)["training"]
     assert "7 images decoded" in capsys.readouterr().out
+    with pytest.raises(UserError, match="class_0/zzz.jpg cannot be decoded"):
+        training.original(training.paths.index(str(broken)))
+    broken.unlink()
     monkeypatch.setattr(_images, "decode", never)
     second = read(things, tmp_path)
     assert capsys.readouterr().out == "", "nothing is done twice"
-    for splits in (first, second, pickle.loads(pickle.dumps(second))):
+    for splits in (second, pickle.loads(pickle.dumps(second))):
         for split in ALL:
+            as_decoded(splits[split], originals[split])
             for i, expected in enumerate(originals[split]):
-                found = splits[split].original(i)
-                assert torch.equal(found, expected) and found.stride() == expected.stride(), splits[split].paths[i]
-                found += 1  # the caller's own
+                splits[split].original(i).add_(1)  # the caller's own
                 torch.manual_seed(i)
                 item = splits[split][i][1]
                 torch.manual_seed(i)
                 assert torch.equal(item, splits[split].transform(expected)), "bit for bit: the strides are the same too"
-    assert second["training"].original(second["training"].paths.index(str(turned))).shape == (3, 21, 17)
+    with pytest.raises(UserError, match="--image_cache .*000.jpg: a file, expected a folder"):
+        read(things, image_cache=str(things / "class_0" / "000.jpg"))
 
 
 def test_a_changed_source_is_decoded_anew_and_said_and_others_go_on(things, tmp_path, capsys):
@@ -113,7 +120,7 @@ def test_a_changed_source_is_decoded_anew_and_said_and_others_go_on(things, tmp_
     said = capsys.readouterr().out
     assert "changed since, decoded anew: 2" in said and "3 images decoded" in said
     expected = [_images.decode(path) for path in training.paths]
-    assert all(torch.equal(training.original(i), image) for i, image in enumerate(expected))
+    as_decoded(training, expected)
     copy = pickle.dumps(training)
     for path in things.glob("*/*"):  # all of them: the file does not grow beyond what is of use
         os.utime(path, ns=(2, 2))
@@ -122,66 +129,47 @@ def test_a_changed_source_is_decoded_anew_and_said_and_others_go_on(things, tmp_
     _, _, data = files_of(tmp_path)
     assert list(data.parent.glob("images-*.bin")) == [data]
     for dataset in (training, pickle.loads(copy)):  # one maps the old file, one finds it gone
-        assert all(torch.equal(dataset.original(i), image) for i, image in enumerate(expected))
+        as_decoded(dataset, expected)
 
 
-SCRIPT = """
-import os, signal, sys, time
-sys.path.insert(0, {root!r})
-import torch
-import datasets
-from datasets import _cache, _images
-torch.set_num_threads(1)
-_cache.CHUNK = 8
-{more}
-splits = datasets.select("folder", dataset_folder_path={things!r}, input_size=16, image_cache={cache!r})
-assert all(torch.equal(splits["training"].original(i), _images.decode(p)) for i, p in enumerate(splits["training"].paths))
-print("went on")
-"""
-SLOW = """
-read = _images.decode
-def decode(path, most_pixels=0):
-    time.sleep(.01)
-    return read(path)
-_images.decode = decode
-"""
-KILLED = """
-written = []
-def write(file, content):
-    written.append(0)
-    stop = len(written) == {stop}
-    file.write(bytes(memoryview(content).cast("B"))[: -7 if stop else None])
-    if stop:
-        os.kill(os.getpid(), signal.SIGKILL)
-_cache._write_all = write
-"""
-
-
-def start(things, tmp_path, more):
-    root = str(Path(_cache.__file__).resolve().parent.parent)
-    script = SCRIPT.format(root=root, things=str(things), cache=str(tmp_path / "cache"), more=more)
-    return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def in_another_process(work):
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    return process
 
 
 @pytest.mark.long
-def test_two_processes_fill_one_cache(things, tmp_path):
-    processes = [start(things, tmp_path, SLOW) for _ in range(2)]
-    said = [process.communicate(timeout=120) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
-    outputs = "".join(out for out, _ in said)
-    assert outputs.count("160 images decoded") == 1 and outputs.count("went on") == 2
+def test_two_processes_fill_one_cache(things, tmp_path, monkeypatch, capfd):
+    decode = _images.decode
+    monkeypatch.setattr(_cache, "CHUNK", 8)
+    monkeypatch.setattr(_images, "decode", lambda path, most_pixels=0: (time.sleep(0.01), decode(path))[1])
+    processes = [in_another_process(lambda: as_decoded(read(things, tmp_path)["training"])) for _ in range(2)]
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert capfd.readouterr().out.count("160 images decoded") == 1
     whole(tmp_path, things)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("stop", [30, 36])  # among the pixels of the fourth chunk, or in its lines
 def test_a_kill_in_the_middle_loses_nothing(things, tmp_path, stop, monkeypatch):
-    process = start(things, tmp_path, KILLED.format(stop=stop))
-    process.communicate(timeout=120)
-    assert process.returncode == -signal.SIGKILL
+    written, seen, decode = [], [], _images.decode
+
+    def write(file, content):
+        written.append(0)
+        file.write(bytes(memoryview(content).cast("B"))[: -7 if len(written) == stop else None])
+        if len(written) == stop:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_cache, "CHUNK", 8)
+        patch.setattr(_cache, "_write_all", write)
+        process = in_another_process(lambda: read(things, tmp_path))
+        process.join(120)
+    assert process.exitcode == -signal.SIGKILL
     before = sum(line.endswith("\n") for line in files_of(tmp_path)[1])
     assert 24 <= before < 32
-    seen, decode = [], _images.decode
     monkeypatch.setattr(_images, "decode", lambda path, most_pixels=None: (seen.append(path), decode(path))[1])
     read(things, tmp_path)
     assert len(seen) == 160 - before
@@ -191,13 +179,13 @@ def test_a_kill_in_the_middle_loses_nothing(things, tmp_path, stop, monkeypatch)
 @pytest.mark.parametrize("after", [0, 70, 64, None])
 def test_a_full_disk_leaves_what_is_whole(things, tmp_path, after, monkeypatch, capsys):
     """It fails after so many writes; None: too little of it is free."""
-    written, write = [], _cache._write_all
+    left, write = [None] * (after or 0), _cache._write_all
 
     def write_all(file, content):
-        written.append(0)
-        if len(written) > after:
+        if not left:
             file.write(b"half of it")
             raise OSError(errno.ENOSPC, "No space left on device")
+        left.pop()
         write(file, content)
 
     with monkeypatch.context() as patch:
@@ -209,8 +197,7 @@ def test_a_full_disk_leaves_what_is_whole(things, tmp_path, after, monkeypatch, 
     said = capsys.readouterr().err
     assert ("1 GiB of its disk is free" if after is None else "No space left on device") in said
     assert f"{96 if after == 70 else 160} of 160 images are not in it" in said
-    for dataset in (splits[split] for split in ALL):
-        assert all(torch.equal(dataset.original(i), _images.decode(path)) for i, path in enumerate(dataset.paths))
+    as_decoded(splits["training"])
     read(things, tmp_path)
     whole(tmp_path, things)
 
@@ -239,27 +226,13 @@ def test_a_damaged_cache_is_mended(things, tmp_path, damage):
     whole(tmp_path, things)
 
 
-def test_what_cannot_be_decoded_is_told_when_it_is_asked_for_and_what_is_no_folder_at_once(things, tmp_path):
-    (things / "class_0" / "000.jpg").write_bytes(b"no image")
-    training = read(things, tmp_path)["training"]
-    assert torch.equal(training.original(1), _images.decode(training.paths[1]))
-    with pytest.raises(UserError, match="class_0/000.jpg cannot be decoded"):
-        training[0]
-    with pytest.raises(UserError, match="--image_cache .*000.jpg: a file, expected a folder"):
-        read(things, image_cache=str(things / "class_0" / "000.jpg"))
-
-
 def test_the_side_limits_the_long_side_with_and_without_cache(things, tmp_path):
     builders.write_image(things / "class_0" / "000.jpg", 5, (90, 300))
-    items = []
-    for cache in (None, tmp_path):
-        training = read(things, cache, image_cache_side=30)["training"]
+    plain, cached = (read(things, cache, image_cache_side=30)["training"] for cache in (None, tmp_path))
+    for training in (plain, cached):
         assert training.original(0).shape == (3, 30, 9) and training.original(1).shape == (3, 23, 30)
         assert torch.equal(training.original(0), functional.resize(_images.decode(training.paths[0]), [30, 9]))
         assert training.transforms_as_resolved.startswith("LongSide(30); ")
-        torch.manual_seed(0)
-        items.append(training[0][1])
-    assert torch.equal(*items)
     another = builders.make_folder(tmp_path / "others", n_classes=2, n_images=2, size=(33, 25))
     for root, side in ((things, 0), (things, 20), (another, 0)):
         assert max(read(root, tmp_path, image_cache_side=side)["training"].original(1).shape) == (side or 33)
@@ -272,28 +245,7 @@ def test_data_sets_in_memory_are_read_from_it(tmp_path, monkeypatch):
     plain, cached = datasets.select("glyphs"), datasets.select("glyphs", **cache)
     monkeypatch.setattr(_images, "_with_pillow", None)
     again = datasets.select("glyphs", **cache)
-    for split in ALL:
-        assert torch.equal(plain[split].pixels, cached[split].pixels) and torch.equal(plain[split].pixels, again[split].pixels)
-    with pytest.raises(UserError, match="--image_cache_side.*shown whole"):
-        datasets.select("glyphs", image_cache_side=32)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kernels", ["0", "1"])
-def test_a_training_is_bit_equal(folder_data, tmp_path, kernels):
-    def train(name, *more):
-        return main.main(parameters.read([
-            "--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), "--savename", name,
-            "--n_epochs", "2", "--loss", "triplet", "--batch_mining", "semihard", "--data_sampler", "greedy_coreset", "--data_batchmatch_bigbs", "16",
-            *builders.SMALL, *builders.SHORT_RUN, "--kernels", kernels, *more,
-        ]))  # fmt: skip
-
-    cache = ["--image_cache", str(tmp_path / "cache")]
-    runs = [train("plain"), train("fills", *cache), train("uses", *cache)]
-    weights = [checkpoint.read(run.folder / checkpoint.LAST)["state_dict"] for run in runs]
-    assert all(torch.equal(value, other[name]) for other in weights[1:] for name, value in weights[0].items())
-    metrics = [[row for row in (run.folder / "CSV_Logs" / "metrics.csv").read_text().splitlines() if "seconds" not in row] for run in runs]
-    assert metrics[0] == metrics[1] == metrics[2]
+    assert all(torch.equal(plain[split].pixels, other[split].pixels) for split in ALL for other in (cached, again))
 
 
 def test_decoders_give_the_same_pixels_and_stand_in_for_each_other(tmp_path, monkeypatch):
@@ -304,24 +256,15 @@ def test_decoders_give_the_same_pixels_and_stand_in_for_each_other(tmp_path, mon
         builders.picture(4, (203, 155)).save(paths[-1], quality=85, **more)
     paths.append(write_turned(tmp_path / "turned.jpg", (64, 48)))
     found = {}
-    for package in (*_images.JPEG_PACKAGES, None):
-        try:
-            decoder = _images._decoder_of(package)
-        except ImportError:
-            continue
-        monkeypatch.setattr(_images, "_jpeg_decoder", lambda decoder=decoder: decoder)
-        found[package] = [_images.decode(str(path)) for path in paths]
-    assert {"torchvision", None} <= set(found)
-    assert all(torch.equal(ours, pillows) for images in found.values() for ours, pillows in zip(images, found[None], strict=True))
-    codec = type(sys)("torchcodec.decoders")
-    codec.decode_jpeg = lambda data, mode: torch.from_numpy(np.array(Image.open(io.BytesIO(data.numpy().tobytes())))).permute(2, 0, 1)
-    monkeypatch.undo()
-    without = {"torchvision.io": None, "torchcodec.decoders": None}  # decoding goes on
-    for package, modules in (("torchcodec", {**without, "torchcodec.decoders": codec, "torchcodec": codec}), (None, without), ("torchvision", {})):
+    for package, lacking in (("torchvision", ()), ("torchcodec", ["torchvision.io"]), (None, ["torchvision.io", "torchcodec.decoders"])):
         with monkeypatch.context() as patch:
-            for name, module in modules.items():
-                patch.setitem(sys.modules, name, module)
+            for name in lacking:
+                patch.setitem(sys.modules, name, None)
             _images.jpeg_package.cache_clear()
             _images._jpeg_decoder.cache_clear()
-            assert _images.jpeg_package() == package and torch.equal(_images.decode(str(paths[0])), found[None][0])
-    assert re.fullmatch(r"torchvision [\d.]+, PIL [\d.]+", _images.decoders())
+            if _images.jpeg_package() == package:
+                found[package] = [_images.decode(str(path)) for path in paths]
+    _images.jpeg_package.cache_clear()
+    _images._jpeg_decoder.cache_clear()
+    assert {"torchvision", None} <= set(found) and re.fullmatch(r"torchvision [\d.]+, PIL [\d.]+", _images.decoders())
+    assert all(torch.equal(ours, pillows) for images in found.values() for ours, pillows in zip(images, found[None], strict=True))

@@ -23,33 +23,27 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """Serves `server.files`, knows ranges, and breaks off after `server.at_most` bytes as often as `server.breaks` says."""
 
     def do_GET(self):  # noqa: N802
-        server = self.server
-        server.requests.append((self.path, self.headers.get("Range")))
-        content, start = server.files.get(self.path), 0
+        server, asked, start = self.server, self.headers.get("Range"), 0
+        server.requests.append((self.path, asked))
+        content = server.files.get(self.path)
+        if asked and server.ranges:
+            start = int(asked.removeprefix("bytes=").removesuffix("-"))
         if server.redirect:
-            self.send_response(302)
-            self.send_header("Location", server.redirect)
-            self.end_headers()
-            return
-        if self.headers.get("Range") and server.ranges:
-            start = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
-        if content is None or start and start >= len(content):
+            self.answer(302, Location=server.redirect)
+        elif content is None or start and start >= len(content):
             self.send_error(404 if content is None else 416)
-            return
-        if start:
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         else:
-            self.send_response(200)
-        self.send_header("Content-Type", server.kind)
-        self.send_header("Content-Length", server.length or str(len(content) - start))
+            ranged = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
+            self.answer(206 if start else 200, **ranged, **{"Content-Type": server.kind, "Content-Length": str(len(content) - start)})
+            self.wfile.write(content[start : start + server.at_most if server.breaks else None])
+            self.wfile.flush()
+            server.breaks -= server.breaks > 0
+
+    def answer(self, status, **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.end_headers()
-        end = len(content)
-        if server.breaks:
-            server.breaks -= 1
-            end = min(end, start + server.at_most)
-        self.wfile.write(content[start:end])
-        self.wfile.flush()
 
     def log_message(self, *_):
         pass
@@ -59,7 +53,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def host():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.files, server.requests, server.ranges, server.breaks, server.at_most = {}, [], True, 0, 0
-    server.kind, server.redirect, server.length = "application/octet-stream", None, None
+    server.kind, server.redirect = "application/octet-stream", None
     threading.Thread(target=server.serve_forever, daemon=True).start()
     server.url = f"http://127.0.0.1:{server.server_port}"
     yield server
@@ -72,24 +66,15 @@ def archived(content, kind="tar:gz"):
     if isinstance(content, os.PathLike):
         content = {str(file.relative_to(content.parent)): file.read_bytes() for file in content.rglob("*") if file.is_file()}
     buffer = io.BytesIO()
-    if kind == "zip":
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, data in content.items():
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) if kind == "zip" else tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, data in content.items():
+            if kind == "zip":
                 archive.writestr(name, data)
-    else:
-        with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-            for name, data in content.items():
+            else:
                 entry = tarfile.TarInfo(name)
                 entry.size = len(data)
                 archive.addfile(entry, io.BytesIO(data))
     return buffer.getvalue()
-
-
-def encrypted():
-    content = bytearray(archived({"a": b"b"}, "zip"))
-    content[6] |= 1  # the flag of an encrypted member, in its header and in the directory
-    content[content.index(b"PK\x01\x02") + 8] |= 1
-    return bytes(content)
 
 
 def offer(monkeypatch, host, files, module=cub200, folder="CUB_200_2011", **changed):
@@ -104,7 +89,7 @@ def offer(monkeypatch, host, files, module=cub200, folder="CUB_200_2011", **chan
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return archived(builders.make_cub200(tmp_path_factory.mktemp("made"), layout="official"))
+    return archived(builders.make_cub200(tmp_path_factory.mktemp("made")))
 
 
 @pytest.fixture
@@ -128,6 +113,13 @@ def test_fetched_unpacked_and_found(tmp_path, host, cub, monkeypatch):
     offer(monkeypatch, host, {"CUB_200_2011.tgz": cub}, urls=(f"{host.url}/gone.tgz", f"{host.url}/CUB_200_2011.tgz"))
     select(tmp_path)
     assert [path for path, _ in host.requests[1:]] == ["/gone.tgz", "/CUB_200_2011.tgz"], "the second source is tried"
+    made = builders.make_cars196(tmp_path / "made", layout="official")  # several files, one of which is no archive; zip
+    files = {"car_ims.tgz": archived(made / "car_ims"), "cars_annos.mat": (made / "cars_annos.mat").read_bytes()}
+    offer(monkeypatch, host, files, cars196, "cars196")
+    assert len(select(tmp_path, "cars196")["training"]) == 24 and sorted(os.listdir(tmp_path / "data" / "cars196")) == ["car_ims", "cars_annos.mat"]
+    made = archived(builders.make_online_products(tmp_path / "made", layout="official"), "zip")
+    offer(monkeypatch, host, {"Stanford_Online_Products.zip": made}, online_products, "Stanford_Online_Products")
+    assert len(select(tmp_path, "online_products")["testing"]) == 24
 
 
 @pytest.mark.parametrize(("ranges", "breaks", "asked"), [(True, 2, [None, "bytes=1000-", "bytes=2000-"]), (False, 1, [None, "bytes=1000-"])])
@@ -137,26 +129,25 @@ def test_a_broken_connection_is_taken_up_where_it_ended_or_starts_anew(tmp_path,
     assert [ranged for _, ranged in host.requests] == asked and os.listdir(tmp_path / "data") == ["CUB_200_2011"]
 
 
-@pytest.mark.parametrize("kept", ["a part", "whole", "too long", "of another file"])
-def test_what_an_earlier_download_left(tmp_path, host, cub, kept):
-    (tmp_path / "data").mkdir()
-    left = {"a part": cub[:1000], "whole": cub, "too long": cub + b"x", "of another file": b"x" * 500}[kept]
-    (tmp_path / "data" / "CUB_200_2011.tgz.part").write_bytes(left)
-    select(tmp_path)
-    assert os.listdir(tmp_path / "data") == ["CUB_200_2011"] and host.requests[0][1] == f"bytes={len(left)}-"
-    assert kept != "a part" or len(host.requests) == 1
+def test_what_an_earlier_download_left(tmp_path, host, cub):
+    for kept, left in {"a part": cub[:1000], "whole": cub, "too long": cub + b"x", "of another file": b"x" * 500}.items():
+        place = tmp_path / kept / "data"
+        place.mkdir(parents=True)
+        (place / "CUB_200_2011.tgz.part").write_bytes(left)
+        host.requests.clear()
+        select(tmp_path / kept)
+        assert os.listdir(place) == ["CUB_200_2011"] and host.requests[0][1] == f"bytes={len(left)}-"
+        assert kept != "a part" or len(host.requests) == 1
 
 
-@pytest.mark.parametrize("fault", ["404", "refused", "web page", "infinite loop", "IPv6", "'many'", "MD5"])
+@pytest.mark.parametrize("fault", ["404", "refused", "web page", "infinite loop", "MD5"])
 def test_a_dead_host_or_a_corrupt_file_names_the_alternatives(tmp_path, host, cub, monkeypatch, fault):
     if fault == "404":
         host.files.clear()
     elif fault == "web page":
         host.kind = "text/html; charset=utf-8"
-    elif fault in ("infinite loop", "IPv6"):
-        host.redirect = {"infinite loop": "/CUB_200_2011.tgz", "IPv6": "http://[::1/x"}[fault]
-    elif fault == "'many'":
-        host.length = "many"
+    elif fault == "infinite loop":
+        host.redirect = "/CUB_200_2011.tgz"
     else:
         port = host.server_port if fault == "MD5" else 9
         offer(monkeypatch, host, {"CUB_200_2011.tgz": cub}, md5="0" * 32, urls=(f"http://127.0.0.1:{port}/CUB_200_2011.tgz",))
@@ -165,32 +156,21 @@ def test_a_dead_host_or_a_corrupt_file_names_the_alternatives(tmp_path, host, cu
     assert os.listdir(tmp_path / "data") == []
 
 
-def test_several_files_of_which_one_is_no_archive_and_zip(tmp_path, host, monkeypatch):
-    made = builders.make_cars196(tmp_path / "made", layout="official")
-    files = {"car_ims.tgz": archived(made / "car_ims"), "cars_annos.mat": (made / "cars_annos.mat").read_bytes()}
-    offer(monkeypatch, host, files, cars196, "cars196")
-    assert len(select(tmp_path, "cars196")["training"]) == 24 and os.listdir(tmp_path / "data") == ["cars196"]
-    assert sorted(os.listdir(tmp_path / "data" / "cars196")) == ["car_ims", "cars_annos.mat"]
-    made = archived(builders.make_online_products(tmp_path / "made", layout="official"), "zip")
-    offer(monkeypatch, host, {"Stanford_Online_Products.zip": made}, online_products, "Stanford_Online_Products")
-    assert len(select(tmp_path, "online_products")["testing"]) == 24
-
-
 CONTENTS = {
-    "empty": b"", "unknown": b"no archive", "encrypted": encrypted(), "zip bomb": archived({"a": bytes(10**6)}, "zip"),
-    "tar bomb": archived({"a": bytes(10**6)}), "reaches out of its folder": archived({"../escaped.txt": b"x"}),
+    "empty": b"", "unknown": b"no archive", "zip bomb": archived({"a": bytes(10**6)}, "zip"), "tar bomb": archived({"a": bytes(10**6)}),
+    "reaches out of its folder": archived({"../escaped.txt": b"x"}),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
-def test_archives_that_cannot_be_unpacked(tmp_path, host, monkeypatch, content):
+def test_archives_that_cannot_be_unpacked(tmp_path, host, monkeypatch):
     """None has a checksum."""
-    offer(monkeypatch, host, {"CUB_200_2011.tgz": content}, md5=None)
     monkeypatch.setattr(_download, "ALWAYS", 10**5)
-    (tmp_path / "data" / ".CUB_200_2011-killed").mkdir(parents=True)
-    with refused("cannot be unpacked"):
-        select(tmp_path)
-    assert os.listdir(tmp_path / "data") == ["CUB_200_2011.tgz"]
+    for name, content in CONTENTS.items():
+        offer(monkeypatch, host, {"CUB_200_2011.tgz": content}, md5=None)
+        (tmp_path / name / "data" / ".CUB_200_2011-killed").mkdir(parents=True)
+        with refused("cannot be unpacked"):
+            select(tmp_path / name)
+        assert os.listdir(tmp_path / name / "data") == ["CUB_200_2011.tgz"], name
 
 
 def test_two_downloads_at_once_are_one(tmp_path, host, cub):
@@ -206,17 +186,11 @@ def test_what_stands_in_the_way_is_left_alone(tmp_path, host, cub):
     with refused("exists but does not hold"):
         select(tmp_path)
     assert (tmp_path / "data" / "CUB_200_2011" / "mine.txt").exists() and not host.requests
-    (tmp_path / "file").mkdir()
-    (tmp_path / "file" / "data").write_text("a file")  # a place that cannot be written
-    with refused("--download to"):
-        select(tmp_path / "file")
 
 
-def test_sums_and_links():
+def test_sums():
     sums = {archive.file: archive.md5 for module in (cub200, cars196, online_products) for archive in module.DOWNLOAD.archives}
     assert sums == {
         "CUB_200_2011.tgz": "97eceeb196236b17998738112f37df78", "car_ims.tgz": "d5c8f0aa497503f355e17dc7886c3f14",
         "cars_annos.mat": "b407c6086d669747186bd1d764ff9dbc", "Stanford_Online_Products.zip": "7f73d41a2f44250d4779881525aea32e",
     }  # fmt: skip
-    with refused("--download"):
-        datasets.select("folder", dataset_folder_path=".", download=True)

@@ -1,6 +1,5 @@
 """Where data sets are found, in which layouts, in which order, how each is divided, and what is said when they are not as published."""
 
-import shutil
 from argparse import Namespace
 from collections import Counter
 
@@ -10,11 +9,9 @@ import datasets
 from datasets import _cars196_classes, cars196, cub200, inaturalist2018, inshop, market1501, msmt17, online_products, vehicleid, veri776
 from datasets._layout import Published
 from tests import builders
-from tests.datasets.layouts import MAKERS, check_split, names, refused
-from utilities.errors import UnknownName
+from tests.datasets.layouts import MAKERS, check_split, names
 
 OF = {name: [layout for other, layout in MAKERS if other == name] for name, _ in MAKERS}  # data set -> its layouts
-every_layout = pytest.mark.parametrize(("name", "layout"), MAKERS)
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +24,12 @@ def read(name, source, **flags):
     return datasets.select(name, None, source, 64, allow_partial_dataset=True, **flags)
 
 
-@every_layout
-def test_every_layout_is_read_from_the_parent_and_as_the_folder_itself(made, name, layout, capsys):
-    for root in (made[name, layout], made[name, layout].parent):
+@pytest.mark.parametrize("name", OF)
+def test_every_layout_is_read_from_the_parent_and_as_the_folder_itself_and_they_agree(made, name, capsys):
+    found = []
+    for root in (root for layout in OF[name] for root in (made[name, layout], made[name, layout].parent)):
         splits = read(name, root)
+        found.append(splits)
         assert list(splits) == ["training", "validation", "testing", "evaluation"] and splits["validation"] is None
         for split in ("training", "testing", "evaluation"):
             check_split(splits[split], 6 if name == "online_products" else 4, 24)
@@ -38,73 +37,36 @@ def test_every_layout_is_read_from_the_parent_and_as_the_folder_itself(made, nam
         training, testing = splits["training"], splits["testing"]
         assert not set(training.class_names.values()) & set(testing.class_names.values()) and training.class_names == splits["evaluation"].class_names
         assert training.paths == splits["evaluation"].paths and not set(training.paths) & set(testing.paths)
-        assert "WARNING" in capsys.readouterr().err
+        assert "WARNING" in capsys.readouterr().err and datasets.record(splits)["partial"]
         if name == "online_products":
             assert {(name, name.partition(".")[2]) for name in testing.class_names.values()} == testing.lineages
             assert set(training.super_labels.values()) <= set(builders.PRODUCTS)
-        assert datasets.describe(splits).count("images of") >= 2 and datasets.record(splits)["partial"]
-
-
-@pytest.mark.parametrize("name", OF)
-def test_layouts_agree(made, name):
-    found = [read(name, made[name, layout]) for layout in OF[name]]
     for split in ("training", "testing"):
-        assert len({str(splits[split].class_names) for splits in found}) == len({str(splits[split].super_labels) for splits in found}) == 1
+        assert len({f"{splits[split].class_names} {splits[split].super_labels}" for splits in found}) == 1
         assert len({str(Counter(label for _, label in splits[split].image_list)) for splits in found}) == 1
 
 
-@every_layout
-@pytest.mark.parametrize("by_samples", [False, True])
-def test_tv_split_of_every_data_set(made, name, layout, by_samples):
-    whole = read(name, made[name, layout])
-    splits = read(name, made[name, layout], use_tv_split=True, tv_split_by_samples=by_samples, tv_split_perc=0.5)
-    n, of_class = whole["training"].n_classes, len(whole["training"].image_dict[0])
-    training, validation = splits["training"], splits["validation"]
-    for split in (training, validation):
-        check_split(split, n if by_samples else n // 2, n * of_class // 2)
-    before = list(whole["training"].class_names.values())
-    for part, split in ((0, training), (1, validation)):
-        if by_samples:
-            assert list(split.class_names.values()) == before
-            for label, entries in whole["training"].image_dict.items():
-                half = [path for path, _ in entries][part * of_class // 2 :][: of_class // 2]
-                assert [path for path, _ in split.image_dict[label]] == half
-        else:
-            assert list(split.class_names.values()) == before[part * n // 2 :][: n // 2]
-    assert not set(training.paths) & set(validation.paths)
-    assert sorted(training.paths + validation.paths) == sorted(whole["training"].paths)
-    assert splits["testing"].image_list == whole["testing"].image_list
-    assert splits["evaluation"].image_list == training.image_list
-    assert splits["evaluation"].transforms_as_resolved == validation.transforms_as_resolved != training.transforms_as_resolved
-
-
-@every_layout
-@pytest.mark.parametrize("scheme", ["class_disjoint", "mlrc", "closed_set", "index"])
-def test_every_data_set_has_folds(made, name, layout, scheme):
-    more = {"split_scheme": scheme, "split_partitions": 2, "split_sets": 2}
-    folds = [read(name, made[name, layout], fold=i, **more) for i in range(2)]
-    assert folds[0]["testing"].paths == folds[1]["testing"].paths
-    assert not set(folds[0]["validation"].paths) & set(folds[1]["validation"].paths)
+@pytest.mark.parametrize("scheme", ["class_disjoint", "mlrc", "closed_set", "index", "by classes", "by samples"])
+@pytest.mark.parametrize("name", OF)
+def test_every_data_set_has_folds_and_a_validation_split(made, name, scheme):
+    root, folded = made[name, OF[name][0]], not scheme.startswith("by ")
+    more = {"split_scheme": scheme, "split_partitions": 2, "split_sets": 2} if folded else {"use_tv_split": True, "tv_split_by_samples": scheme == "by samples", "tv_split_perc": 0.5}
+    folds, whole = [read(name, root, fold=i, **more) for i in range(1 + folded)], read(name, root)
+    assert folds[0]["testing"].paths == folds[-1]["testing"].paths
+    assert not folded or not set(folds[0]["validation"].paths) & set(folds[1]["validation"].paths)
     for splits in folds:
-        parts = [splits[split] for split in ("training", "validation", "testing")]
+        training, validation, testing = parts = [splits[split] for split in ("training", "validation", "testing")]
         assert sum(map(len, parts)) == len({path for part in parts for path in part.paths})
-        assert splits["training"].avail_classes == list(range(splits["training"].n_classes))
-        assert splits["evaluation"].image_list == splits["training"].image_list
+        assert folded or testing.image_list == whole["testing"].image_list and sorted(training.paths + validation.paths) == sorted(whole["training"].paths)
+        assert splits["evaluation"].image_list == training.image_list
+        assert splits["evaluation"].transforms_as_resolved == validation.transforms_as_resolved != training.transforms_as_resolved
         labels = {}
-        for part in parts:
-            assert scheme in ("closed_set", "index") or part.avail_classes == list(range(part.n_classes))
-            for label, class_name in part.class_names.items() if scheme in ("closed_set", "index") else ():
-                assert labels.setdefault(class_name, label) == label, "the same class, the same label"
-    as_option = Namespace(**more, fold=1, allow_partial_dataset=True)
-    assert datasets.select(name, as_option, made[name, layout])["validation"].paths == folds[1]["validation"].paths
-
-
-@pytest.mark.parametrize(("name", "folder"), [
-    ("cub200", "cub2011/CUB_200_2011"), ("cub200", "cub200"), ("online_products", "online_products"),
-])  # fmt: skip
-def test_official_releases_under_every_name(tmp_path, made, name, folder):
-    shutil.copytree(made[name, "official"], tmp_path / folder)
-    assert read(name, tmp_path)["training"].root == str(tmp_path / folder)
+        for part in parts[: 3 if folded else 2]:
+            shared = scheme in ("closed_set", "index", "by samples")  # the same class, the same label
+            assert shared or part.avail_classes == list(range(part.n_classes))
+            assert not shared or all(labels.setdefault(class_name, label) == label for label, class_name in part.class_names.items())
+    as_option = Namespace(**more, fold=folded and 1, allow_partial_dataset=True)
+    assert datasets.select(name, as_option, root)["validation"].paths == folds[-1]["validation"].paths
 
 
 def test_classes_come_in_the_order_of_their_ids_not_of_their_names(tmp_path):
@@ -120,14 +82,13 @@ def test_classes_come_in_the_order_of_their_ids_not_of_their_names(tmp_path):
     assert names(read("cars196", tmp_path)) == {"training": ["Acura TSX Sedan 2012", "Acura Integra Type R 2001"], "testing": cars[2:]}  # ids 5, 6
 
 
-@pytest.mark.parametrize(("name", "layout"), [("cub200", "icml"), ("cub200", "official"), ("cars196", "icml"), ("cars196", "kaggle")])
+@pytest.mark.parametrize(("name", "layout"), [("cub200", "icml"), ("cub200", "official"), ("cars196", "kaggle")])
 def test_stray_files_and_folders_do_not_shift_the_split(tmp_path, name, layout):
     root = MAKERS[name, layout](tmp_path, layout=layout)
     before = read(name, tmp_path)
     images = root / "images" if layout != "kaggle" else root / "car_data/car_data/train"
     some_class = next(path for path in sorted(images.iterdir()) if path.is_dir())
     (images / "000_notes").mkdir()
-    (images / ".cache").mkdir()
     for stray in (".DS_Store", "._x", "notes.txt", f"{some_class.name}/._0.jpg", f"{some_class.name}/Thumbs.db", "000_notes/a.txt"):
         (images / stray).write_bytes(b"x")
     builders.write_image(images / "__MACOSX" / "a.jpg", 1)
@@ -136,22 +97,6 @@ def test_stray_files_and_folders_do_not_shift_the_split(tmp_path, name, layout):
     after = read(name, tmp_path)
     for split in ("training", "testing"):
         assert after[split].image_list == before[split].image_list and after[split].class_names == before[split].class_names
-
-
-@pytest.mark.parametrize(("module", "layout"), [(cub200, "official"), (cub200, "icml"), (cars196, "official"), (online_products, "icml")])
-def test_counts_are_held_against_the_published_ones(tmp_path, monkeypatch, capsys, module, layout):
-    name = module.__name__.rpartition(".")[2]
-    root = MAKERS[name, layout](tmp_path, layout=layout)
-    n = 6 if name == "online_products" else 4
-    monkeypatch.setattr(module, "PUBLISHED", Published((n, n), (24, 24)))
-    splits = datasets.select(name, None, tmp_path)
-    assert splits["training"].partial is None and not capsys.readouterr().err
-    (root / splits["testing"].paths[0]).unlink()
-    with refused("47 images", "48 images", "--allow_partial_dataset", root, "http"):
-        datasets.select(name, None, tmp_path)
-    splits = read(name, tmp_path)
-    assert len(splits["testing"]) == 23 and "47 images" in splits["testing"].partial
-    assert "WARNING" in capsys.readouterr().err and "PARTIAL" in datasets.describe(splits)
 
 
 def test_published_counts_are_those_of_the_papers():
@@ -172,26 +117,3 @@ def test_published_counts_are_those_of_the_papers():
     assert Published((2, None), (20, 31), (10, None), (21, 3)).fits(found) and found.fits(found)
     assert not Published((2, None), (20, 30), (10, None), (21, 3)).fits(found)
     assert str(Published((2, None), (20, 31))) == "images of classes (training 20 of 2, test 31 of unknown)"
-
-
-def test_a_missing_data_set_is_one_line_that_says_what_was_expected_where(tmp_path):
-    for name in OF:
-        with refused(str(tmp_path / name), "--download", "http", "--source"):
-            datasets.select(name, None, tmp_path)
-    with pytest.raises(UnknownName, match="cub200"):
-        datasets.select("cub20")
-
-
-@pytest.mark.parametrize(("name", "file", "content", "words"), [
-    ("cub200", "images.txt", b"1 a/b.jpg\n2\n", "row 2"), ("cub200", "images.txt", b"1 001.A/0.jpg 3\n", "expected image, file"),
-    ("cub200", "images.txt", b"x 001.A/0.jpg\n", "row 1: 'x 001.A/0.jpg', expected image, file"),
-    ("cub200", "image_class_labels.txt", b"1 1\n2 x\n", "row 2: '2 x', expected image, label: the file is damaged"),
-    ("cub200", "classes.txt", b"1 001.A\n\xff 002.B\n", "classes.txt: byte 8 is no text in UTF-8"),
-    ("online_products", "Ebay_train.txt", b"image_id class_id super_class_id path\n1 x 1 bicycle_final/1.JPG\n", "row 2: '1 x 1 bicycle_final"),
-    ("online_products", "Ebay_test.txt", None, "Ebay_test.txt"), ("cars196", "cars_annos.mat", b"nothing", "cars_annos.mat"),
-])  # fmt: skip
-def test_a_damaged_list_is_one_line(tmp_path, made, name, file, content, words):
-    root = shutil.copytree(made[name, "official"], tmp_path / "copy")
-    (root / file).unlink() if content is None else (root / file).write_bytes(content)
-    with refused(words):
-        read(name, root)

@@ -1,4 +1,4 @@
-"""inshop, inaturalist2018, vehicleid and the boxes of cub200: official layouts, counts, roles, and what is said of damaged ones."""
+"""inshop, inaturalist2018, vehicleid, boxes of cub200, re-identification: official layouts in small, roles, cameras, distractors; glyphs."""
 
 import json
 
@@ -6,44 +6,29 @@ import numpy as np
 import pytest
 import torch
 
+import architectures
 import datasets
-from datasets import inaturalist2018, inshop, vehicleid
-from datasets._layout import Published
+import evaluation
+import parameters
+from datasets import vehicleid
+from evaluation import galleries, outputs, spaces
 from tests import builders
 from tests.datasets import layouts
-from tests.datasets.layouts import names, refused
-
-
-def select(name, source, **flags):
-    return datasets.select(name, None, source, 8, **flags)
-
-
-def partial(name, source, **flags):
-    return select(name, source, allow_partial_dataset=True, **flags)
-
-
-@pytest.fixture
-def fits(monkeypatch):
-    """The counts of the small sets are the published ones."""
-    monkeypatch.setattr(inshop, "PUBLISHED", Published((3, 3), (6, 9), (6, 3), (3, 3)))
-    monkeypatch.setattr(inaturalist2018, "PUBLISHED", Published((5, 3), (15, 9)))
-    monkeypatch.setattr(vehicleid, "PUBLISHED", {**vehicleid.PUBLISHED, 800: Published((4, 3), (9, 10))})
+from tests.datasets.layouts import names, partial, refused
+from training.runtime import Runtime
 
 
 @pytest.mark.parametrize("layout", ["plain", "eval", "highres"])
-def test_inshop(tmp_path, fits, capsys, layout):
+def test_inshop(tmp_path, layout):
     root = layouts.make_inshop(tmp_path, layout)
-    for source in (root, tmp_path):
-        splits = select("inshop", source)
-        assert not capsys.readouterr().err and splits["training"].partial is None
+    assert partial("inshop", root)["testing"].paths == partial("inshop", tmp_path)["testing"].paths
+    splits = partial("inshop", tmp_path)
     training, testing = splits["training"], splits["testing"]
     assert names(splits) == {"training": ["00000007", "00000014", "00000021"], "testing": ["00000028", "00000035", "00000042"]}
     assert training.is_query.all() and training.is_gallery.all() and training.roles == {}
     assert testing.roles == {"query_images": 6, "gallery_images": 3} and (testing.is_query ^ testing.is_gallery).all()
     assert testing.is_gallery.tolist() == [path.endswith("02_1_front.jpg") for path in testing.paths]
     assert list(training.super_labels.values()) == ["WOMEN/Dresses", "MEN/Dresses", "WOMEN/Dresses"]
-    assert testing[0][1].shape == (3, 8, 8) and testing.sequences is None and testing.role_draws is None
-    assert "9 images of 3 classes; 6 are queries, 3 are in the gallery" in datasets.describe(splits)
     assert datasets.record(splits)["counts"]["testing"]["gallery_images"] == 3
     supers = partial("inshop", tmp_path, label_level_train=1)
     assert names(supers)["training"] == ["WOMEN/Dresses", "MEN/Dresses"] and len(supers["training"]) == 6
@@ -52,153 +37,58 @@ def test_inshop(tmp_path, fits, capsys, layout):
     assert any("here all images ask" in note for note in anew["training"].notes)
 
 
-def edit(path, old, new):
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
-
-
-def test_a_damaged_list_is_named(tmp_path):
-    path = layouts.make_inshop(tmp_path) / "list_eval_partition.txt"
-    whole = path.read_text()
-    for old, new, words in (
-        ("15\n", "16\n", "names 15 images, its first line says 16"), ("15\n", "", "expected the count in the first line"),
-        ("image_name", "name", "expected 'image_name item_id evaluation_status'"), (" id_00000007 train", " id_00000007", "row 16: 2 fields"),
-        (" id_00000007 train", " id_x train", "row 16"), (" id_00000007 train", " id_00000007 test", "row 16"),
-        (" id_00000007 train", " id_00000028 train", "item id_00000028 is in train"),
-    ):  # fmt: skip
-        edit(path, old, new)
-        with refused(words, path):
-            select("inshop", tmp_path)
-        if "first line says" in words:
-            assert any(words in note for note in partial("inshop", tmp_path)["training"].notes)
-        path.write_text(whole)
-    path = layouts.make_vehicleid(tmp_path) / "train_test_split" / "test_list_800.txt"
-    for text, words in (
-        ("0000001 x\n", "expected the numbers of an image and of its vehicle"), ("0000001 9 1\n", "row 1: "),
-        ("0000011 9\n", "vehicle 9 is in train_list.txt too"), (None, "cannot be read"),
-    ):  # fmt: skip
-        path.unlink() if text is None else path.write_text(text)
-        with refused(words, path):
-            select("vehicleid", tmp_path)
-
-
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
 BIRD, PLANT = ("Animalia", "Chordata", "Aves", "Passeriformes"), ("Plantae", "Tracheophyta", "Magnoliopsida", "Lamiales")
 
 
-def taxa(species):
-    """`categories` as in train2018.json. Prunella is a genus of birds and one of plants."""
-    found = []
-    for number in species:
-        ranks = (*BIRD, "Prunellidae", "Prunella") if number < 4 else (*BIRD, "Paridae", "Parus") if number < 8 else (*PLANT, "Lamiaceae", "Prunella")
-        found.append({"id": number, "name": f"species {number}", "supercategory": "Aves" if number < 8 else "Plantae", **dict(zip(RANKS, ranks, strict=True))})
-    return found
-
-
-def test_inaturalist2018_with_all_levels(tmp_path, fits):
-    root = layouts.make_inaturalist2018(tmp_path)
-    with refused("train2018.json cannot be read .*train2018.json.tar.gz"):
-        select("inaturalist2018", root, inaturalist2018_levels="full")
-    path = root / "train2018.json"
-    path.write_text(json.dumps({"images": [], "categories": taxa((2, 3, 4, 5, 7, 9, 10, 11))}))
-    splits, base = select("inaturalist2018", root, inaturalist2018_levels="full"), select("inaturalist2018", root)
-    assert names(splits) == names(base) and [splits[split].paths == base[split].paths for split in ("training", "testing")] == [True, True]
-    lamiales = ["Plantae/Tracheophyta/Magnoliopsida/Lamiales", "Plantae/Tracheophyta/Magnoliopsida", "Plantae/Tracheophyta", "Plantae"]
-    prunella = "Plantae/Tracheophyta/Magnoliopsida/Lamiales/Lamiaceae/Prunella"
-    assert ("Plantae/9", prunella, prunella.rpartition("/")[0], *lamiales) in splits["testing"].lineages
-    assert [len(set(level)) for level in zip(*splits["training"].lineages | splits["testing"].lineages, strict=True)] == [8, 3, 3, 2, 2, 2, 2]
-    training = select("inaturalist2018", root, inaturalist2018_levels="full", label_level_train=1)["training"]
-    assert len(training.lineages) == training.n_classes == 3 and {len(row) for row in training.lineages} == {6}
-    for categories, words in ((taxa((2, 3)), "no id 5, which|no id"), ([{"id": 2}], "expected JSON with categories of id, kingdom"), (None, "restore it")):
-        path.write_text("{" if categories is None else json.dumps({"categories": categories}))
-        with refused(words, path):
-            select("inaturalist2018", root, inaturalist2018_levels="full")
+def taxon(number):
+    """A category of train2018.json. Prunella is a genus of birds and one of plants."""
+    ranks = (*BIRD, "Prunellidae", "Prunella") if number < 4 else (*BIRD, "Paridae", "Parus") if number < 8 else (*PLANT, "Lamiaceae", "Prunella")
+    return {"id": number, "name": f"species {number}", "supercategory": "Aves" if number < 8 else "Plantae", **dict(zip(RANKS, ranks, strict=True))}
 
 
 @pytest.mark.parametrize("layout", ["folder", "plain"])
-def test_inaturalist2018(tmp_path, fits, capsys, layout):
+def test_inaturalist2018_and_all_its_levels(tmp_path, layout):
     root = layouts.make_inaturalist2018(tmp_path, layout)
-    splits = select("inaturalist2018", tmp_path)
-    assert not capsys.readouterr().err
-    species = {"training": ["Aves/2", "Aves/3", "Aves/5", "Aves/7", "Plantae/10"], "testing": ["Aves/4", "Plantae/9", "Plantae/11"]}
-    assert names(splits) == species
-    assert list(splits["testing"].super_labels.values()) == ["Aves", "Plantae", "Plantae"] and splits["testing"].roles == {}
-    path = (root / "Inat_dataset_splits" if layout == "folder" else root) / "Inaturalist_train_set1.txt"
-    edit(path, "train_val2018/Aves/3/030.jpg", "030.jpg")
-    with refused(r"Inaturalist_train_set1.txt, row 1: '030.jpg'"):
-        select("inaturalist2018", root)
-    edit(path, "030.jpg", "Plantae/11/110.jpg")  # the folder may be left out, and this species tests
-    with refused("species Plantae/11 is in train and in test"):
-        select("inaturalist2018", root)
+    base = partial("inaturalist2018", tmp_path)
+    assert names(base) == {"training": ["Aves/2", "Aves/3", "Aves/5", "Aves/7", "Plantae/10"], "testing": ["Aves/4", "Plantae/9", "Plantae/11"]}
+    assert list(base["testing"].super_labels.values()) == ["Aves", "Plantae", "Plantae"] and base["testing"].roles == {}
+    (root / "train2018.json").write_text(json.dumps({"images": [], "categories": list(map(taxon, (2, 3, 4, 5, 7, 9, 10, 11)))}))
+    splits = partial("inaturalist2018", root, inaturalist2018_levels="full")
+    assert names(splits) == names(base) and all(splits[split].paths == base[split].paths for split in ("training", "testing"))
+    lamiales = ["Plantae/Tracheophyta/Magnoliopsida/Lamiales", "Plantae/Tracheophyta/Magnoliopsida", "Plantae/Tracheophyta", "Plantae"]
+    family = f"{lamiales[0]}/Lamiaceae"
+    assert ("Plantae/9", f"{family}/Prunella", family, *lamiales) in splits["testing"].lineages
+    assert [len(set(level)) for level in zip(*splits["training"].lineages | splits["testing"].lineages, strict=True)] == [8, 3, 3, 2, 2, 2, 2]
+    training = partial("inaturalist2018", root, inaturalist2018_levels="full", label_level_train=1)["training"]
+    assert len(training.lineages) == training.n_classes == 3 and {len(row) for row in training.lineages} == {6}
 
 
-def test_vehicleid_draws_one_image_of_each_vehicle_ten_times(tmp_path, fits):
+def test_vehicleid_draws_one_image_of_each_vehicle_ten_times(tmp_path):
     layouts.make_vehicleid(tmp_path)
-    splits = select("vehicleid", tmp_path)
-    testing = splits["testing"]
+    testing = partial("vehicleid", tmp_path)["testing"]
     draws, labels = testing.role_draws, np.array([label for _, label in testing.image_list])
     assert draws.shape == (10, 10) and draws.dtype == bool
     assert all(np.bincount(labels[draw], minlength=3).tolist() == [1, 1, 1] for draw in draws)
     assert (testing.is_gallery == draws[0]).all() and (testing.is_query == ~draws[0]).all()
     assert testing.roles == {"query_images": 7, "gallery_images": 3, "draws": 10}
-    assert (select("vehicleid", tmp_path, seed=7)["testing"].role_draws == draws).all(), "the draws are of the protocol, not of the run"
-    assert "drawn anew 10 times" in datasets.describe(splits)
-    anew = select("vehicleid", tmp_path, split_scheme="class_disjoint", split_partitions=2, split_sets=2, fold=0)
+    assert (partial("vehicleid", tmp_path, seed=7)["testing"].role_draws == draws).all(), "the draws are of the protocol, not of the run"
+    anew = partial("vehicleid", tmp_path, split_scheme="class_disjoint", split_partitions=2, split_sets=2, fold=0)
     assert anew["testing"].role_draws is None and anew["testing"].roles == {}
-    assert any("query and gallery are those of the data set's own test set" in note for note in anew["training"].notes)
     for vehicles, classes in ((800, ["61", "77", "100"]), (1600, ["61", "77", "80", "100"]), (2400, ["61", "75", "77", "80", "100"])):
         splits = partial("vehicleid", tmp_path, vehicleid_list=vehicles, vehicleid_protocol="set")
         assert names(splits) == {"training": ["3", "9", "12", "40"], "testing": classes}
         assert splits["testing"].roles == {} and splits["testing"].role_draws is None
-
-
-def test_galleries_are_drawn_uniformly():
-    labels = ["a"] * 4 + ["b"] + ["a"]
-    draws = vehicleid.draw_galleries(labels, n_draws=4000)
+    draws = vehicleid.draw_galleries(["a"] * 4 + ["b"] + ["a"], n_draws=4000)
     assert draws.sum() == 8000 and draws[:, 4].all()
-    share = draws.mean(axis=0)[[0, 1, 2, 3, 5]]
-    assert np.abs(share - 0.2).max() < 4 * (0.2 * 0.8 / 4000) ** 0.5
-    assert (vehicleid.draw_galleries(labels, seed=1) != vehicleid.draw_galleries(labels)).any()
+    assert np.abs(draws.mean(axis=0)[[0, 1, 2, 3, 5]] - 0.2).max() < 4 * (0.2 * 0.8 / 4000) ** 0.5, "uniformly"
 
 
-@pytest.mark.parametrize(("module", "maker"), [
-    (inshop, layouts.make_inshop), (inaturalist2018, layouts.make_inaturalist2018), (vehicleid, layouts.make_vehicleid),
-])  # fmt: skip
-def test_missing_images_missing_sets_and_undecodable_files(tmp_path, fits, module, maker, capsys):
-    name = module.__name__.rpartition(".")[2]
-    with refused(f"--dataset {name}: not found", "https://"):
-        select(name, tmp_path)
-    if module is inaturalist2018:
-        assert module.DOWNLOAD.archives[0].urls[0].endswith("2018/train_val2018.tar.gz")
-    else:
-        with refused("--download: this data set has no source to fetch from: .*https://"):
-            select(name, tmp_path, download=True)
-    assert module.EVALUATION_METRICS[-1] == {"inshop": "e_recall@40", "inaturalist2018": "e_recall@32", "vehicleid": "e_recall@5"}[name]
-    maker(tmp_path)
-    before = select(name, tmp_path)["testing"]
-    victim, other = before.paths[:2]
-    (tmp_path / victim).unlink()
-    with refused("1 listed files are missing", victim):
-        select(name, tmp_path)
-    (tmp_path / other).write_bytes(b"\xff\xd8no jpeg")
-    testing = partial(name, tmp_path)["testing"]
-    assert len(testing) == len(before) - 1 and testing.partial and "WARNING" in capsys.readouterr().err
-    with refused(f"image {other} cannot be decoded"):
-        testing[testing.paths.index(other)]
-
-
-@pytest.fixture
-def boxed(tmp_path):
-    """CUB200 with boxes."""
+def test_cub_boxes_crop_what_is_read(tmp_path):
     root = builders.make_cub200(tmp_path, n_classes=4, n_images=2)
     (root / "bounding_boxes.txt").write_text("".join(f"{i} {i}.0 2.0 {10 + i}.0 20.0\n" for i in range(1, 9)))
-    return root
-
-
-def test_cub_boxes_crop_what_is_read(boxed, tmp_path):
     cache = {"image_cache": str(tmp_path / "cache")}
-    plain, cut, cached = (partial("cub200", boxed, **flags) for flags in ({}, {"cub_boxes": True}, {"cub_boxes": True, **cache}))
+    plain, cut, cached = (partial("cub200", root, **flags) for flags in ({}, {"cub_boxes": True}, {"cub_boxes": True, **cache}))
     assert plain["testing"].boxes is None and cut["testing"].boxes.tolist()[0] == [5, 2, 20, 22]
     for split in ("training", "testing", "evaluation"):
         for index in range(4):
@@ -207,24 +97,102 @@ def test_cub_boxes_crop_what_is_read(boxed, tmp_path):
             assert torch.equal(image, plain[split].original(index)[:, y:bottom, x:right]) and torch.equal(image, cached[split].original(index))
             assert cut[split]._size(index) == image.shape[1:]
     assert cut["testing"].transforms_as_resolved.startswith("Box; ") and "Box" not in plain["testing"].transforms_as_resolved
-    assert cut["testing"].image_list == plain["testing"].image_list
-    limited = partial("cub200", boxed, cub_boxes=True, image_cache_side=20)["testing"]
-    assert cut["testing"].original(0).shape == (3, 20, 15) and limited.original(0).shape == (3, 10, 8)  # 40 x 30 pixels at half the size
-    assert limited._size(0) == (10, 8)
+    limited = partial("cub200", root, cub_boxes=True, image_cache_side=20)["testing"]
+    assert limited.original(0).shape == (3, 10, 8) and limited._size(0) == (10, 8)  # 40 x 30 pixels at half the size
+    (root / "images.txt").unlink()
+    with refused("--cub_boxes needs the lists"):
+        partial("cub200", root, cub_boxes=True)
 
 
-def test_boxes_that_are_not_there(boxed):
-    path = boxed / "bounding_boxes.txt"
-    edit(path, "8 8.0", "9 8.0")
-    with refused("has no box of image 8, 004"):
-        partial("cub200", boxed, cub_boxes=True)
-    edit(path, "8.0 2.0", "x 2.0")
-    with refused("bounding_boxes.txt, row 8"):
-        partial("cub200", boxed, cub_boxes=True)
-    path.write_text("".join(f"{i} 400.0 2.0 10.0 20.0\n" for i in range(1, 9)))
-    with refused("nothing of it lies in its box"):
-        partial("cub200", boxed, cub_boxes=True)["testing"][0]
-    for file, words in ((path, "bounding_boxes.txt cannot be read"), (boxed / "images.txt", "--cub_boxes needs the lists")):
-        file.unlink()
-        with refused(words):
-            partial("cub200", boxed, cub_boxes=True)
+MAKERS = {"market1501": layouts.make_market1501, "msmt17": layouts.make_msmt17, "veri776": layouts.make_veri776}
+
+
+def files(split, rows):
+    return {path.rpartition("/")[2].removesuffix(".jpg") for path, there in zip(split.paths, rows, strict=True) if there}
+
+
+def camera(split, row):
+    return split.sequence_names[int(split.sequences[row])]
+
+
+def test_market1501(tmp_path):
+    layouts.make_market1501(tmp_path, distractors=5)
+    splits = partial("market1501", tmp_path)
+    training, testing = splits["training"], splits["testing"]
+    assert names(splits) == {"training": ["0002", "0007"], "testing": ["test_0001", "test_0003"]} and len(training) == 4 and training.roles == {}
+    assert files(testing, testing.is_query) == set(layouts.MARKET["query"]) and splits["validation"] is None
+    assert files(testing, testing.is_gallery) == {name for name in layouts.MARKET["bounding_box_test"] if not name.startswith("-1")}
+    assert files(testing, testing.is_distractor) == {"0000_c1s1_000151_01", "0000_c6s3_095000_05"}
+    assert (testing.sequences[testing.is_distractor] == -1).all() and "gallery; 2 distractors, of no class" in datasets.describe(splits)
+    for row in np.flatnonzero(~testing.is_distractor):
+        file = testing.paths[row].rpartition("/")[2]
+        assert camera(testing, row) == f"test_{file[:4]} camera {file[6]}"
+    more = partial("market1501", tmp_path, market1501_distractors=True)["testing"]
+    assert more.counts["distractors"] == 7 and len(more) == len(testing) + 5
+    splits = partial("market1501", tmp_path, split_scheme="class_disjoint", split_partitions=2, split_sets=1)  # of the training identities
+    assert names(splits) == {"training": ["0007"], "validation": ["0002"], "testing": ["test_0001", "test_0003"]}
+    assert splits["testing"].roles == {"query_images": 3, "gallery_images": 6}
+
+
+def test_pictures_of_neighbours_among_which_are_distractors(tmp_path, monkeypatch, with_pictures):
+    drawn = []
+    monkeypatch.setattr("pictures.neighbours._tile", lambda *tile: drawn.append(tile[4]["s"]))
+    layouts.make_market1501(tmp_path, distractors=3)
+    opt = parameters.read([
+        "--dataset", "market1501", "--source", str(tmp_path), "--market1501_distractors", "--allow_partial_dataset", "--arch", "conv4_normalize",
+        "--embed_dim", "4", "--resize_size", "18", "--crop_size", "16", "--splits_to_eval", "test", "--kernels", "0",
+    ])  # fmt: skip
+    runtime, network = Runtime(opt), architectures.select(opt.arch, opt)
+    embedded = evaluation.embed_all(network, evaluation.loaders(datasets.select("market1501", opt), opt), opt, runtime)
+    paths = outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
+    assert {"distractor", "test_0001"} <= set(drawn) and "cmc.png" in {path.name for path in paths}
+    assert 0 <= evaluation.score(embedded, opt, runtime)["test"]["inp"] <= 1
+
+
+def test_a_query_of_veri776_in_the_gallery_is_one_image(tmp_path):
+    layouts.make_veri776(tmp_path)
+    splits = partial("veri776", tmp_path)
+    testing = splits["testing"]
+    assert names(splits) == {"training": ["0001", "0002"], "testing": ["test_0005", "test_0009"]} and len(testing) == 6
+    assert files(testing, testing.is_query & testing.is_gallery) == {"0005_c001_00016450_0", "0005_c003_00013960_0"}
+    assert files(testing, ~testing.is_gallery) == {"0009_c004_00019200_0"}
+    opt = parameters.read(["--dataset", "veri776", "--source", str(tmp_path)])
+    space = spaces.plans(galleries.images_of({"test": testing}), opt.but(splits_to_eval=["test"]))["test"].space
+    assert space.findable()[0].tolist() == [2, 1, 2], "neither the query itself nor those of its camera"
+
+
+@pytest.mark.parametrize("version", ["V1", "V2"])
+def test_msmt17(tmp_path, version):
+    layouts.make_msmt17(tmp_path, version)
+    splits = partial("msmt17", tmp_path)
+    training, validation, testing = (splits[split] for split in ("training", "validation", "testing"))
+    assert names(splits) == {"training": ["0", "1", "2"], "validation": ["0", "2"], "testing": ["test_0", "test_1"]}
+    assert [len(split) for split in (training, validation, testing)] == [6, 4, 6]
+    assert validation.roles == {} and testing.roles == {"query_images": 2, "gallery_images": 4}
+    assert camera(testing, int(np.flatnonzero(testing.is_query)[0])) == "test_0 camera 01"
+    assert any(f"MSMT17 {version}" in note and ("blurred" in note) == (version == "V2") for note in training.notes)
+    combined = partial("msmt17", tmp_path, msmt17_combined=True)
+    assert combined["validation"] is None and len(combined["training"]) == 10 and combined["testing"].paths == testing.paths
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_what_is_measured(tmp_path, name):
+    words = ["--dataset", name, "--source", str(MAKERS[name](tmp_path))]
+    opt = parameters.read(words)
+    assert opt.evaluation_metrics == ["e_recall@1", "e_recall@5", "e_recall@10", "ap", "inp"] and opt.eval_skip_unmatched == 1
+    assert parameters.read([*words, "--eval_skip_unmatched", "0"]).eval_skip_unmatched == 0
+
+
+def test_glyphs_across_fonts(few_glyphs):
+    splits, plain = (datasets.select("glyphs", None, few_glyphs, **flags) for flags in ({"glyphs_protocol": "reid"}, {}))
+    for split in ("training", "testing"):
+        found = splits[split]
+        assert found.image_list == plain[split].image_list and plain[split].roles == {} and (found.is_query ^ found.is_gallery).all()
+        faces = np.array([path.rpartition("/")[2].removesuffix(".png") for path in found.paths])
+        assert set(faces[found.is_query]) == {"DejaVuSans", "DejaVuSansMono", "DejaVuSerif", "STIXGeneral"} and found.is_query.sum() * 4 == len(found)
+        hidden = faces[found.sequences == found.sequences[np.flatnonzero(found.is_query)[1]]]
+        assert hidden.tolist() == ["DejaVuSansMono", "DejaVuSansMono-Bold", "DejaVuSansMono-Oblique", "DejaVuSansMono-BoldOblique"]
+    opt = parameters.read(["--dataset", "glyphs", "--glyphs_protocol", "reid"])
+    assert opt.evaluation_metrics[-2:] == ["ap", "inp"] and opt.eval_skip_unmatched == 1
+    space = spaces.plans(galleries.images_of({"test": splits["testing"]}), opt.but(splits_to_eval=["test"]))["test"].space
+    assert set(space.findable()[0].tolist()) == {9} and set(space.findable()[1].tolist()) == {len(splits["testing"]) * 3 // 4 - 3}

@@ -1,17 +1,14 @@
 """Every split scheme against a slow, obvious one: disjoint, complete, parts equal to within one, wrapping round the end."""
 
 import json
-import time
 from argparse import Namespace
 from fractions import Fraction
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import datasets
-import parameters
 from datasets import _schemes
 from datasets._images import Image
 from tests import builders
@@ -77,11 +74,7 @@ def test_mlrc(n, size, start, partitions, data):
 
 
 def test_folds_of_the_reality_check_and_test_sets_that_wrap_round_the_end():
-    test = list(range(100, 200))
-    assert [as_lists(fold) for fold in _schemes.mlrc(200, flags("mlrc"))] == [
-        [list(range(75)), list(range(75, 100)), test], [list(range(25, 100)), list(range(25)), test],
-        [[*range(25), *range(50, 100)], list(range(25, 50)), test], [[*range(50), *range(75, 100)], list(range(50, 75)), test],
-    ]  # fmt: skip
+    assert [as_lists(fold)[1] for fold in _schemes.mlrc(200, flags("mlrc"))] == [list(range(n, n + 25)) for n in (75, 0, 25, 50)]
     for n, counts, never in ((196, (74, 24, 98), {24, 73}), (22634, (8488, 2829, 11317), {8487})):
         folds = _schemes.mlrc(n, flags("mlrc"))
         assert all(tuple(map(len, fold)) == counts for fold in folds)
@@ -146,60 +139,29 @@ def test_division_is_disjoint_and_complete_or_refused(scheme, sizes, size, start
     assert len(set(validated)) == len(validated)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_scheme_of_a_large_data_set_is_quick(scheme):
-    sizes = np.full(22_634, 5)
-    sizes[: 120_053 - sizes.sum()] += 1
-    classes = made(sizes.tolist())
-    began = time.process_time()
-    training, validation, testing = _schemes.divide(classes, flags(scheme), 3, "/data")
-    assert time.process_time() - began < 2
-    assert len(training) + len(validation) + len(testing) == 120_053
-
-
 def test_predefined_by_classes_and_by_paths(tmp_path):
-    data = builders.make_folder(tmp_path / "data", n_classes=6, n_images=3)
-    file = tmp_path / "splits.json"
+    data, file = builders.make_folder(tmp_path / "data", n_classes=6, n_images=3), tmp_path / "splits.json"
 
     def select(content):
-        file.write_text(content if isinstance(content, str) else json.dumps(content))
+        file.write_text(json.dumps(content))
         return datasets.select("folder", dataset_folder_path=str(data), split_scheme="predefined", split_file=str(file))
 
     splits = select({"train": ["class_5", "class_0"], "val": ["class_2"], "test": ["class_3/000.jpg", str(data / "class_3" / "002.jpg")]})
     assert names(splits) == {"training": ["class_0", "class_5"], "validation": ["class_2"], "testing": ["class_3"]}
-    assert splits["validation"].avail_classes == [0]
     assert [path[len(str(data)) :] for path in splits["testing"].paths] == ["/class_3/000.jpg", "/class_3/002.jpg"]
     assert select({"train": ["class_0"], "test": ["class_1"]})["validation"] is None
-    for content, expected in (
-        ({"train": ["class_0"], "test": ["clas_1"]}, "Did you mean 'class_1'"),
-        ({"train": ["class_0"], "test": ["class_0"]}, "in train and in test"),
-        ({"train": ["class_0", "class_0"], "test": ["class_1"]}, "twice in train"),
-        ({"train": ["class_0"], "test": ["class_0/001.jpg"]}, "in train and in test"),
-        ({"train": ["class_0"], "val": []}, "expected an object with train, test"), ({"train": ["class_0"], "test": []}, "test must be a list"),
-        ({"train": ["class_0"], "test": [1]}, "test must be a list"), (["class_0"], "found list"), ("{", "not JSON"),
-        ({"train": ["class_0"], "test": ["class_1"], "query": ["class_2"]}, "expected an object"),
+    for train, test, expected in (
+        (["class_0"], ["clas_1"], "Did you mean 'class_1'"), (["class_0"], ["class_0/001.jpg"], "in train and in test"),
+        (["class_0", "class_0"], ["class_1"], "twice in train"), (["class_0"], [], "test must be a list"),
     ):  # fmt: skip
         with refused(expected):
-            select(content)
+            select({"train": train, "test": test})
 
 
-def test_impossible_flags_are_one_line(folder_data, capsys):
+def test_impossible_flags_are_one_line(folder_data):
     for more, expected in (
-        ("--split_test_size 1", "--split_test_size 1 must be below 1"), ("--split_test_size 0", "--split_test_size 0 must be above 0"),
-        ("--split_test_size nan", "--split_test_size nan"), ("--split_test_start 1", "--split_test_start 1 must be below 1"),
-        ("--split_test_start -0.1", "--split_test_start -0.1"), ("--split_sets 5", "--split_sets 5"), ("--split_sets 0", "--split_sets 0"),
-        ("--split_partitions 1 --split_sets 1", "--split_partitions 1 must be at least 2"), ("--use_tv_split", "--use_tv_split"),
-        ("--split_file x.json", "--split_file"), ("--split_scheme predefined", "needs --split_file"),
-        ("--split_scheme predefined --split_file /nowhere.json", "No such file"), ("--split_scheme half --split_file x.json", "--split_file"),
-    ):  # fmt: skip
-        with pytest.raises(SystemExit) as stop:
-            parameters.read(["--split_scheme", "class_disjoint", *more.split()])
-        message = capsys.readouterr().err
-        assert stop.value.code == 2 and message.count("\n") == 1 and expected in message, more
-    for more, expected in (
-        ({"split_partitions": 5, "split_sets": 2}, "--split_partitions 5 is too many for the 4 classes"), ({"fold": -1}, "fold -1"),
-        ({"split_partitions": 8, "split_sets": 2, "split_scheme": "mlrc"}, "--split_partitions 8 is too many"),
-        ({"split_test_size": 0.01, "split_test_start": 0}, "leaves 0 for test"), ({"fold": 4}, "fold 4"),
+        ({"split_partitions": 5, "split_sets": 2}, "--split_partitions 5 is too many for the 4 classes"), ({"fold": 4}, "fold 4"),
+        ({"split_test_size": 0.01, "split_test_start": 0}, "leaves 0 for test"), ({"split_sets": 5}, "--split_sets 5"), ({"use_tv_split": True}, "--use_tv_split"),
     ):  # fmt: skip
         with refused(expected):
             datasets.select("folder", dataset_folder_path=str(folder_data), **{"split_scheme": "class_disjoint", **more})

@@ -5,7 +5,6 @@ import os
 import pickle
 import tarfile
 
-import pytest
 import torch
 
 import datasets
@@ -51,7 +50,7 @@ def test_shards_are_read_as_the_files_in_them_by_workers_and_from_the_cache(tmp_
     assert splits["training"].fingerprint["bytes"] == sum(map(len, content.values()))
 
 
-def test_shards_lie_below_the_working_folder_or_source(tmp_path, monkeypatch):
+def test_shards_lie_below_the_working_folder_or_source(tmp_path, monkeypatch, capsys):
     made(tmp_path)
     names_only = [os.path.basename(path) for path in read("data-{000..002}.tar", source_path=str(tmp_path))["training"].paths]
     monkeypatch.chdir(tmp_path)
@@ -59,6 +58,7 @@ def test_shards_lie_below_the_working_folder_or_source(tmp_path, monkeypatch):
     assert [os.path.basename(path) for path in again.paths] == names_only and again.root == str(tmp_path)
     with refused("there is no more-0.tar, neither in"):
         read("more-{0..1}.tar")
+    builders.dry_run(["--dataset", "shards", "--dataset_shards", made(tmp_path, n_images=12), *builders.SHORT_RUN[:8]], capsys)
 
 
 def test_the_index_is_written_once_and_again_when_a_shard_changes(tmp_path, monkeypatch, capsys):
@@ -74,8 +74,7 @@ def test_the_index_is_written_once_and_again_when_a_shard_changes(tmp_path, monk
     monkeypatch.setattr(shards, "_scanned", lambda shard: scanned.append(shard) or plain(shard))
     for _ in range(2):
         assert read(pattern)["training"].image_list == before.image_list and len(scanned) == 3
-    files = sorted(tmp_path.glob("*.index.json"))
-    assert [file.name for file in files] == [f"data-{i:03d}.tar.index.json" for i in range(3)]
+    files = [tmp_path / f"data-{i:03d}.tar.index.json" for i in range(3)]
     layouts.make_shard(tmp_path / "data-001.tar", {"only": "0"})
     files[0].write_text("{damaged")
     content = json.loads(files[2].read_text())
@@ -93,74 +92,46 @@ def test_braces():
         ("d-{98..101}.tar", "d-98 d-99 d-100 d-101"),
     ):  # fmt: skip
         assert shards.expand(pattern) == [f"{name}.tar" for name in expected.split()]
-    for pattern, words in (
-        ("d-{3..1}.tar", "counts from 3 to 1"), ("d-{1..2.tar", "a brace without its partner"), ("d-{a,{1..2}}.tar", "a brace"),
-        ("d-{0..1}.tar.gz", "is no .tar"), ("d-{a..c}", "is no .tar"), ("d-{0..99999999}.tar", "counts from"), (None, "--dataset shards needs"),
-    ):  # fmt: skip
+    for pattern, words in (("d-{3..1}.tar", "counts from 3 to 1"), ("d-{1..2.tar", "a brace without its partner"), ("d-{0..1}.tar.gz", "is no .tar")):
         with refused(words):
             datasets.select("shards", dataset_shards=pattern)
 
 
-@pytest.mark.parametrize("fault", ["empty", "text", "header", "first header", "cut in a header", "cut in an image", "cut at a member", "gone"])
-def test_a_damaged_shard_is_named(tmp_path, fault):
-    pattern = made(tmp_path)
-    path = tmp_path / "data-001.tar"
+def test_a_damaged_shard_and_an_image_that_is_damaged_or_gone_since_are_named(tmp_path):
+    pattern, path = made(tmp_path), tmp_path / "data-001.tar"
     data = path.read_bytes()
     with tarfile.open(path) as archive:
-        third = archive.getmembers()[3]
-    path.write_bytes({
-        "empty": b"", "text": b"no tar" * 300, "cut in a header": data[: third.offset + 100], "cut in an image": data[: third.offset_data + 20],
-        "cut at a member": data[: third.offset], "header": data[: third.offset] + b"\x07" * 300 + data[third.offset + 300 :],
-        "first header": b"\x07" * 300 + data[300:], "gone": b"",
-    }[fault])  # fmt: skip
-    if fault == "gone":
-        path.unlink()
-    with refused(f"shard {path} (is damaged|cannot be read)"):
-        read(pattern)
-    assert not (tmp_path / "data-001.tar.index.json").exists()
-
-
-def test_an_image_that_is_damaged_or_gone_since_is_named(tmp_path):
-    pattern = made(tmp_path)
-    path = tmp_path / "data-000.tar"
-    with tarfile.open(path) as archive:
-        first = next(member for member in archive if member.name.endswith("png"))
-    data = bytearray(path.read_bytes())
-    data[first.offset_data : first.offset_data + 30] = b"\0" * 30
-    path.write_bytes(data)
+        first, third = archive.getmembers()[1], archive.getmembers()[3]
+    path.write_bytes(data[: first.offset_data] + b"\0" * 30 + data[first.offset_data + 30 :])
     training = read(pattern)["training"]
-    with refused(r"image .*data-000.tar#.*0000.png cannot be decoded \(no known image format"):
-        training[0]
+    index = next(index for index, name in enumerate(training.paths) if name.endswith("1000.png"))
+    with refused(r"image .*data-001.tar#.*1000.png cannot be decoded \(no known image format"):
+        training[index]
     path.write_bytes(data[:1000])
     with refused("cannot be read .the tar file ends at byte 1,000"):
-        training[1]
+        training[index]
+    (tmp_path / "data-001.tar.index.json").unlink()
+    for damaged in (
+        b"", b"no tar" * 300, data[: third.offset + 100], data[: third.offset_data + 20], data[: third.offset],  # cut in a header, an image, between
+        data[: third.offset] + b"\x07" * 300 + data[third.offset + 300 :], b"\x07" * 300 + data[300:], None,  # a header damaged, the first, gone
+    ):  # fmt: skip
+        path.unlink() if damaged is None else path.write_bytes(damaged)
+        with refused(f"shard {path} (is damaged|cannot be read)"):
+            read(pattern)
+        assert not (tmp_path / "data-001.tar.index.json").exists()
 
 
-def test_where_a_class_may_stand_and_images_without_one(tmp_path):
+def test_where_a_class_may_stand_images_without_one_and_keys_that_are_not_unique(tmp_path):
     for label in ({"label": "x"}, {"cls": "x"}, {"class": "x"}, {"label": None, "cls": "x"}, "x"):
         assert names(read(layouts.make_shard(tmp_path / "data.tar", {"a": label, "b": "y"})))["training"] == ["x"]
-    for samples, count in (({"a": "0", "b": None, "c": {"text": "x"}}, 2), ({"a": "0", "b": " "}, 1)):
-        path = layouts.make_shard(tmp_path / "data.tar", {**samples, "z": "1"})
-        with refused(f"images without a class.*{count}, the first .*data.tar: b"):
-            read(path)
-        splits = read(path, allow_partial_dataset=True)
-        assert len(splits["training"]) == len(splits["testing"]) == 1
-        assert any("left out: images without a class" in note for note in splits["training"].notes)
-
-
-def test_keys_are_unique_and_json_is_json(tmp_path):
-    path = layouts.make_shard(tmp_path / "data.tar", {"a": "0"})
-    layouts.make_shard(tmp_path / "more.tar", {"a": "0", "b": "1"})
+    path = layouts.make_shard(tmp_path / "data.tar", {"a": "0", "b": None, "c": {"text": "x"}, "d": " ", "z": "1"})
+    with refused("images without a class.*3, the first .*data.tar: b"):
+        read(path)
+    splits = read(path, allow_partial_dataset=True)
+    assert len(splits["training"]) == len(splits["testing"]) == 1
+    layouts.make_shard(tmp_path / "more.tar", {"a": "0"})
     with tarfile.open(path, "a") as archive, tarfile.open(tmp_path / "more.tar") as more:
         for member in more.getmembers():
             archive.addfile(member, more.extractfile(member))
     with refused("a.png is the second image called a"):
         read(path)
-    with tarfile.open(path, "w") as archive:
-        archive.add(__file__, "a.json")
-    with refused("a.json is no JSON"):
-        read(path)
-
-
-def test_a_run_on_shards(tmp_path, capsys):
-    builders.dry_run(["--dataset", "shards", "--dataset_shards", made(tmp_path, n_images=12), *builders.SHORT_RUN[:8]], capsys)

@@ -60,12 +60,6 @@ def test_the_page_of_the_splits(runs, tmp_path, capsys):
     assert "8 runs added, 8 now" in capsys.readouterr().out
 
 
-def test_every_split_of_the_script_has_every_loss_and_seed():
-    lines = [line for line in protocol.split_script({}).splitlines() if line.startswith("python")]
-    assert len(lines) == len(set(lines)) == 2 * 6 * 6 * 3
-    assert protocol.split_script(protocol.choices(protocol.SCRIPT.read_text())) == protocol.SCRIPT.with_name("Split_Runs.sh").read_text()
-
-
 @pytest.mark.parametrize("one", protocol.COMPARISONS, ids=lambda one: one.name)
 def test_a_comparison_is_shown_whole_or_not(one, tmp_path):
     """Nothing is shown of a part of the runs; means and differences are those of the runs."""
@@ -118,9 +112,3 @@ def test_one_embedding_for_many_domains(tmp_path):
     shutil.rmtree(tmp_path / "runs/union/Union_Joint_s1")
     tables.main(["--of", "union", "--runs", str(tmp_path / "runs"), "--write", str(page)])
     assert "18 of 19 runs are finished" in page.read_text() and "| Joint" not in page.read_text()
-
-
-def test_the_script_of_the_domains_is_what_the_protocol_writes():
-    text = protocol.SCRIPT.with_name(protocol.UNION_SCRIPT).read_text()
-    lines = [line for line in text.splitlines() if line.startswith("python")]
-    assert protocol.union_script() == text and len(lines) == len(set(lines)) == 1 + 3 * (2 + 4)

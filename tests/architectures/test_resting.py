@@ -1,0 +1,244 @@
+"""What of a backbone trains: --lora_rank, --prompts, --train_biases, --freeze_blocks, --freeze_backbone; and --head_init."""
+
+import copy
+
+import pytest
+import torch
+
+import architectures
+import parameters
+from architectures import _adaptation
+from runs import checkpoint, load_run
+from tests.architectures import made
+from tests.architectures.made import refused, saved
+from tests.trainers import tiny
+from training.optimisers import build_optimizer
+
+VIT, TINY = "timm:vit_tiny_patch16_224", "timm:test_vit"  # 12 blocks of width 192; 6 of width 64
+ADAPTED = [f"blocks.{number}.attn.{layer}" for number in range(12) for layer in ("qkv", "proj")]
+
+
+def select(name=TINY, **flags):
+    return made.select(name, **{"crop_size": 64 if "resnet" in name else 32, **flags})
+
+
+def images(size=32, count=3):
+    return made.images(size, count)
+
+
+def stirred(network):
+    """The same, its updates no longer 0."""
+    for name, parameter in network.named_parameters():
+        if name.endswith(".up"):
+            torch.nn.init.normal_(parameter, std=0.05)
+    return network
+
+
+def test_updates_start_at_nothing_and_merge_into_equal_weights():
+    torch.manual_seed(0)
+    plain = select(VIT)
+    torch.manual_seed(0)
+    network = select(VIT, lora_rank=4, lora_alpha=6.0).eval()
+    assert torch.equal(plain.eval()(images())[0], network(images())[0])
+    expected = {key: value.double() for key, value in plain.backbone.state_dict().items()}
+    updates = stirred(network).state_dict()
+    for path in ADAPTED:
+        up, down = (updates[f"backbone.{path}.parametrizations.weight.0.{part}"].double() for part in ("up", "down"))
+        for row in range(0, len(up), 61):
+            for column in range(0, down.shape[1], 37):
+                expected[f"{path}.weight"][row, column] += 6 / 4 * sum(up[row, r] * down[r, column] for r in range(4))
+    embeddings = network(images())[0]
+    merged = copy.deepcopy(network).merge()
+    state = merged.backbone.state_dict()
+    assert state.keys() == expected.keys()
+    for key in (f"{path}.weight" for path in ADAPTED):
+        torch.testing.assert_close(state[key][::61, ::37].double(), expected.pop(key)[::61, ::37], atol=1e-6, rtol=1e-6)
+    assert all(torch.equal(state[key].double(), value) for key, value in expected.items())
+    assert torch.equal(merged(images())[0], embeddings) and all(p.requires_grad for p in merged.parameters())
+
+
+def slow_pooled(network, given, counts):
+    """The pooled features of one image at a time, block by block, its prompts before the sequence and cut off behind it."""
+    backbone, found = network.backbone, []
+    for image in network.prepare(given).split(1):
+        tokens = backbone._pos_embed(backbone.patch_embed(image))[0]
+        for block, count in zip(backbone.blocks, counts, strict=True):
+            rows = [*([block.prompts[0, place] for place in range(count)] if count else []), *tokens]
+            tokens = block.forward(torch.stack(rows)[None])[0][count:]  # forward: without the hooks of a call
+        found.append(backbone.norm(tokens)[0])
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize(("flags", "counts"), [
+    ({"prompts": 5}, [5] * 6), ({"prompts": 5, "prompt_depth": 3}, [5] * 3 + [0] * 3), ({"prompts": 5, "prompt_step": 2}, [5, 3, 1] + [0] * 3),
+    ({"prompts": 8, "prompt_step": 2, "prompt_depth": 2}, [8, 6] + [0] * 4),
+])  # fmt: skip
+def test_each_block_sees_its_own_prompts(flags, counts):
+    network = select(**flags).double().eval()
+    assert _adaptation.prompt_counts(network.backbone) == [count for count in counts if count]
+    torch.testing.assert_close(network(images())[1]["pooled"], slow_pooled(network, images(), counts), rtol=1e-10, atol=1e-10)
+
+
+def test_the_start_of_prompts_is_xaviers_normal_of_all_n():
+    """Also of a block that has fewer; the layers behind the backbone start as without prompts."""
+    torch.manual_seed(0)
+    network = select("timm:vit_small_patch16_224", prompts=10, prompt_step=1)
+    rows = torch.cat([block.prompts.flatten() for block in network.backbone.blocks[:10]])
+    assert abs(rows.std().item() - 0.02176) < 0.0002 and abs(rows.mean().item()) < 0.0005
+    torch.manual_seed(0)
+    plain = select("timm:vit_small_patch16_224")
+    made.same(plain.state_dict(), {key: value for key, value in network.state_dict().items() if not key.endswith("prompts")})
+
+
+@pytest.mark.parametrize(("name", "size", "flags"), [
+    ("timm:swin_tiny_patch4_window7_224", 64, {"lora_rank": 2}), ("timm:vit_small_patch16_dinov3", 32, {"lora_rank": 2}),
+    ("timm:deit_tiny_distilled_patch16_224", 32, {"prompts": 2}), ("timm:test_vit3", 32, {"prompts": 2}), (TINY, 32, {"prompts": 3, "lora_rank": 2}),
+    pytest.param("timm:vit_small_patch14_reg4_dinov2", 28, {"lora_rank": 2}, marks=pytest.mark.long),
+    pytest.param("vit_b_32", 224, {"lora_rank": 2}, marks=pytest.mark.long),
+])  # fmt: skip
+def test_other_layers_are_adapted_copies_have_their_own_and_updates_merge(name, size, flags):
+    network = select(name, crop_size=size, **flags).double().eval()  # double: of a small layer scale the difference is little
+    before, other = network(images(size, 1))[0], copy.deepcopy(network)
+    stirred(other)
+    with torch.no_grad():
+        for block in network.blocks()[: 3 * ("prompts" in flags)]:
+            other.backbone.get_parameter(next(key for key, p in network.backbone.named_parameters() if p is block.prompts)).normal_()
+    after = other(images(size, 1))[0]
+    assert before.shape == (1, 8) and not torch.equal(before, after) and torch.equal(network(images(size, 1))[0], before)
+    torch.testing.assert_close(other.merge()(images(size, 1))[0], after)
+
+
+def test_an_orthogonal_head():
+    network = select("conv4", embed_dim=16, head_init="orthogonal")
+    weight = network.last_linear.weight.double()
+    torch.testing.assert_close(weight @ weight.T, torch.eye(16, dtype=torch.float64), atol=1e-5, rtol=0)
+    assert not network.last_linear.bias.any()
+
+
+HEAD = ("last_linear.", "hidden.")
+TRAINS = {  # network, flags, and what of the backbone trains, by its name
+    "updates": (VIT, {"lora_rank": 4}, lambda name: name.endswith((".up", ".down"))),
+    "prompts and all": (
+        TINY, {"prompts": 3, "prompt_depth": 2, "train_biases": True, "lora_rank": 2},
+        lambda name: name.endswith((".up", ".down", "bias")) or name in ("blocks.0.prompts", "blocks.1.prompts"),
+    ),
+    "biases": ("resnet18", {"train_biases": True}, lambda name: name.endswith("bias")),
+    "no block": (TINY, {"freeze_blocks": 0}, lambda name: not name.startswith("patch_embed.")),
+    "two blocks": (TINY, {"freeze_blocks": 2}, lambda name: not name.startswith(("patch_embed.", "blocks.0.", "blocks.1."))),
+    "all blocks": (TINY, {"freeze_blocks": 6}, lambda name: not name.startswith(("patch_embed.", "blocks."))),
+    "blocks": ("resnet18", {"freeze_blocks": 3}, lambda name: not name.startswith(("conv1.", "bn1.", "layer1.", "layer2.0."))),
+    **{family: (family, {"freeze_backbone": True, "embed_hidden": [6]}, lambda name: False) for family in architectures.REGISTRY.names()},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "flags", "trains"), TRAINS.values(), ids=TRAINS)
+def test_what_trains_has_gradients_and_a_group_and_the_rest_rests_with_its_statistics(name, flags, trains):
+    network, given = stirred(select(name, **flags)).train(), images(64 if "vit" not in name else 32)
+    before = {key: value.clone() for key, value in network.backbone.state_dict().items()}
+    network(given)[0].square().sum().backward()
+    for key, parameter in network.named_parameters():
+        expected = key.startswith(HEAD) or trains(key.removeprefix("backbone."))
+        assert parameter.requires_grad == (parameter.grad is not None) == expected, key
+        assert not key.endswith("prompts") or not expected or parameter.grad.any()
+    for path, module in network.backbone.named_modules():
+        own = [f"{path}.{key}" for key, _ in module.named_parameters()]
+        assert module.training == (any(map(trains, own)) and "freeze_blocks" in flags) or not own or path in ("", "blocks"), path
+    for key, value in network.backbone.state_dict().items():
+        if key.endswith("running_mean"):
+            rests = "freeze_blocks" not in flags or not trains(key)
+            assert torch.equal(before[key], value) == rests, key
+    assert network.training and network.last_linear.training
+    free = {key for key, p in network.named_parameters() if p.requires_grad}
+    network.requires_grad_(False).requires_grad_(True)  # a phase of a trainer
+    assert {key for key, p in network.named_parameters() if p.requires_grad} == free
+    opt = parameters.read(["--dataset", "glyphs", "--lr", ".01", "--fc_lr", ".1", "--decay", ".2"])
+    groups = build_optimizer(network, torch.nn.Module(), opt).param_groups
+    grouped = [id(p) for group in groups for p in group["params"]]
+    assert sorted(grouped) == sorted(id(p) for p in network.parameters() if p.requires_grad)
+    assert groups[-1]["lr"] == 0.1 and all((group["lr"], group["weight_decay"]) == (0.01, 0.2) for group in groups if group["name"] == "backbone")
+    if name in (VIT, TINY) and "freeze_blocks" not in flags:  # recomputed, the gradients are the same
+        lean = select(name, **flags, grad_checkpointing=True).train()
+        lean.load_state_dict(network.state_dict())
+        lean(given)[0].square().sum().backward()
+        for (key, one), other in zip(network.named_parameters(), lean.parameters(), strict=True):
+            assert (one.grad is None) == (other.grad is None)
+            if one.grad is not None:
+                torch.testing.assert_close(one.grad, other.grad, msg=key)
+
+
+def test_prompts_and_updates_decay_with_their_block_and_a_resting_backbone_shows_what_it_does_in_evaluation():
+    network = select(prompts=4, prompt_depth=3, lora_rank=2)
+    opt = parameters.read(["--dataset", "glyphs", "--lr", ".01", "--fc_lr", ".1", "--layer_decay", ".5"])
+    groups = {group["name"]: group for group in network.param_groups(opt)}
+    assert set(groups) == {*(f"backbone_{depth}" for depth in range(1, 7)), "last_linear"}
+    assert groups["backbone_5"]["lr"] == 0.01 * 0.5**5 and any(p is network.backbone.blocks[1].prompts for p in groups["backbone_5"]["params"])
+    network, other = select("conv4", freeze_backbone=True), select("conv4")
+    other.load_state_dict(network.state_dict())
+    assert torch.equal(network.train()(images())[0], other.eval()(images())[0])
+
+
+def test_files_with_updates_are_read_merged_and_files_with_prompts_need_their_flags(tmp_path):
+    network = stirred(select(prompts=3, prompt_step=1, lora_rank=2)).eval()
+    path = saved(network.state_dict(), tmp_path / "run.pth")
+    for rank in (0, 3):
+        other = select(weights=path, not_pretrained=False, prompts=3, prompt_step=1, lora_rank=rank).eval()
+        torch.testing.assert_close(other(images())[0], network(images())[0])
+        assert any("parametrizations" in key for key in other.state_dict()) == (rank > 0)
+    shallow = saved(select(prompts=3, prompt_depth=1).state_dict(), tmp_path / "shallow.pth")
+    for flags, says in (
+        ({"weights": path}, "holds prompts: give the --prompts"), ({"weights": path, "prompts": 3, "prompt_depth": 1}, "holds prompts"),
+        ({"weights": path, "prompts": 4}, "does not fit .*size mismatch for blocks.0.prompts"),
+        ({"weights": shallow, "prompts": 3}, "holds prompts"),  # other blocks' prompts would start at random
+    ):  # fmt: skip
+        with refused(says):
+            select(not_pretrained=False, **flags)
+    plain = select().backbone.state_dict()
+    found = select(weights=saved(plain, tmp_path / "bare.pth"), not_pretrained=False, prompts=2).backbone.state_dict()
+    made.same(plain, {key: value for key, value in found.items() if not key.endswith("prompts")})
+
+
+def test_what_cannot_be_is_one_line():
+    for name, flags, says in (
+        (TINY, {"prompts": 2, "prompt_depth": 7}, "--prompt_depth 7: .* has 6 blocks"), ("resnet18", {"prompts": 2}, "takes no prompts; timm's"),
+        ("timm:swin_tiny_patch4_window7_224", {"prompts": 2, "crop_size": 64}, "takes no prompts"),
+        ("timm:vit_small_patch16_dinov3", {"prompts": 2}, "takes no prompts"), (TINY, {"prompts": 2, "freeze_blocks": 1}, "both say"),
+        (TINY, {"train_biases": True, "freeze_backbone": True}, "--freeze_backbone and --train_biases both say"),
+        (TINY, {"freeze_backbone": True, "freeze_blocks": 1}, "both say"), (TINY, {"lora_rank": 2, "freeze_blocks": 1}, "both say"),
+        (TINY, {"freeze_blocks": 7}, "--freeze_blocks 7: .* has 6 blocks"), (TINY, {"lora_rank": 65}, "has the rank 64"),
+        ("conv4", {"lora_rank": 2}, "has no attention layers"), (TINY, {"embed_dim": 0, "head_init": "orthogonal"}, "--embed_dim 0 leaves out"),
+    ):  # fmt: skip
+        with refused(says):
+            select(name, **flags)
+
+
+@pytest.mark.parametrize("flags", [
+    ["--prompts", "3", "--prompt_step", "1", "--train_biases", "--lora_rank", "2", "--ema_decay", ".5", "--chunk_size", "3"],
+    pytest.param(["--freeze_blocks", "5", "--warmup_head_epochs", "1", "--head_init", "orthogonal"], marks=pytest.mark.long),
+    ["--freeze_backbone", "--trainer", "classifier"],
+], ids=lambda flags: flags[0])  # fmt: skip
+def test_a_run_trains_a_part_says_so_and_comes_back(flags, data, tmp_path, capsys):
+    vit = ["--arch", f"{TINY}_layernorm_normalize", "--crop_size", "16", "--augmentation", "none", "--not_pretrained"]
+    run = tiny.assert_resumes(data, tmp_path, *vit, *flags, "--lr", "1e-3", epochs=2)
+    said = capsys.readouterr().out
+    network, opt = load_run(run.folder, "last")
+    state = checkpoint.read(run.folder / checkpoint.LAST)
+    torch.manual_seed(opt.seed)
+    start, end = architectures.select(opt.arch, run.opt).state_dict(), state["state_dict"]
+    moved = {name for name, value in end.items() if not torch.equal(value, start[name])}
+    if "--freeze_backbone" in flags:
+        assert "the backbone rests, at the random weights that it starts from" in said and network.backbone_rests
+        assert moved == {"last_linear.weight", "last_linear.bias"}
+        assert {group["name"] for group in state["optimizer"]["param_groups"]} == {"last_linear", "classifier"}
+    else:
+        total, rests = (sum(p.numel() for p in parameters) for parameters in (network.parameters(), network.at_rest()))
+        assert f"{total - rests:,} of {total:,} parameters train, {(total - rests) / total:.2%}" in said and flags[0] in said
+        assert moved == dict(network.named_parameters()).keys() - {f"backbone.{name}" for name in network.resting.parameters}
+    assert tiny.measured(run)["test"]["map_r"] == pytest.approx(run.state["selected"]["values"]["test"]["map_r"])
+
+
+def test_a_linear_probe_and_what_is_refused(data, tmp_path, capsys):
+    probe = ["--freeze_backbone", "--embed_dim", "0", "--dry_run"]
+    tiny.run(data, tmp_path, "--trainer", "classifier", *probe, "--loss_weights", "metric_loss=0")
+    assert "dry run: one batch of" in capsys.readouterr().out
+    with tiny.refused("there is nothing to train: with --freeze_backbone and --embed_dim 0"):
+        tiny.run(data, tmp_path, "--trainer", "metric_only", *probe)

@@ -1,0 +1,90 @@
+"""What is said of official data sets that are missing, incomplete or damaged: one line, which names the place."""
+
+import json
+
+import pytest
+
+import datasets
+from datasets._layout import Published
+from tests import builders
+from tests.datasets import layouts
+from tests.datasets.layouts import refused
+
+NONE = (None, None)
+SETS = {  # name -> its maker and its counts in small
+    "cub200": (builders.make_cub200, Published((4, 4), (24, 24))),
+    "cars196": (lambda path: builders.make_cars196(path, "official"), Published((4, 4), (24, 24))),
+    "online_products": (builders.make_online_products, Published((6, 6), (24, 24))),
+    "inshop": (layouts.make_inshop, Published((3, 3), (6, 9), (6, 3), (3, 3))),
+    "inaturalist2018": (layouts.make_inaturalist2018, Published((5, 3), (15, 9))),
+    "vehicleid": (layouts.make_vehicleid, {800: Published((4, 3), (9, 10))}),
+    "market1501": (layouts.make_market1501, Published(NONE, (4, None), (3, None), NONE, (6,))),
+    "msmt17": (layouts.make_msmt17, Published(NONE, (10, None), (2, None), (4, None))),
+    "gldv2": (layouts.make_gldv2, Published((2, 0), (3, None), (2, 0), (5, 0))),
+    "veri776": (layouts.make_veri776, Published(NONE, (4, None), (3, None), (5, None))),
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_is_missing_whole_or_partial(tmp_path, monkeypatch, capsys, name):
+    maker, published = SETS[name]
+    monkeypatch.setattr(datasets.REGISTRY.module(name), "PUBLISHED", published)
+    with refused(f"--dataset {name}: not found .*https://"):
+        datasets.select(name, None, tmp_path)
+    maker(tmp_path)
+    splits = datasets.select(name, None, tmp_path)
+    assert splits["training"].partial is None and not capsys.readouterr().err
+    before = splits["testing"]
+    (tmp_path / before.paths[-1]).unlink()
+    with refused("listed files are missing|published are", tmp_path):
+        datasets.select(name, None, tmp_path)
+    splits = datasets.select(name, None, tmp_path, allow_partial_dataset=True)
+    assert len(splits["testing"]) == len(before) - 1 and splits["testing"].partial
+    assert "WARNING" in capsys.readouterr().err and "PARTIAL" in datasets.describe(splits) and datasets.record(splits)["partial"]
+
+
+INSHOP, ITEM = "list_eval_partition.txt", " id_00000007 train"
+FULL, INAT = {"inaturalist2018_levels": "full"}, "Inat_dataset_splits/Inaturalist_train_set1.txt"
+DAMAGES = [  # name, file, what of it is replaced (None: all, "": the file is gone), by what, words; flags
+    ("cub200", "images.txt", None, "1 a/b.jpg\n2\n", "row 2"), ("cub200", "images.txt", None, "x 001.A/0.jpg\n", "row 1: 'x 001.A/0.jpg', expected image, file"),
+    ("cub200", "image_class_labels.txt", None, "1 1\n2 x\n", "row 2: '2 x', expected image, label: the file is damaged"),
+    ("cub200", "classes.txt", None, "1 001.A\n\udcff 002.B\n", "classes.txt: byte 8 is no text in UTF-8"),
+    ("cub200", "bounding_boxes.txt", None, "1 5.0 2.0 8.0 9.0\n", "has no box of image 2", {"cub_boxes": True}),
+    ("cub200", "bounding_boxes.txt", None, "1 x 2.0 8.0 9.0\n", "bounding_boxes.txt, row 1", {"cub_boxes": True}),
+    ("online_products", "Ebay_train.txt", None, "image_id class_id super_class_id path\n1 x 1 bicycle_final/1.JPG\n", "row 2: '1 x 1 bicycle_final"),
+    ("online_products", "Ebay_test.txt", "", "", "Ebay_test.txt"), ("cars196", "cars_annos.mat", None, "nothing", "cars_annos.mat"),
+    ("inshop", INSHOP, "15\n", "16\n", "names 15 images, its first line says 16"), ("inshop", INSHOP, "15\n", "", "expected the count in the first line"),
+    ("inshop", INSHOP, ITEM, " id_00000007", "row 16: 2 fields"), ("inshop", INSHOP, ITEM, " id_x train", "row 16"),
+    ("inshop", INSHOP, ITEM, " id_00000007 test", "row 16"), ("inshop", INSHOP, ITEM, " id_00000028 train", "item id_00000028 is in train"),
+    ("inaturalist2018", INAT, "train_val2018/Aves/3/030.jpg", "030.jpg", "row 1: '030.jpg'"),
+    ("inaturalist2018", INAT, "train_val2018/Aves/3/030.jpg", "Plantae/11/110.jpg", "species Plantae/11 is in train and in test"),  # the folder may be left out
+    ("inaturalist2018", INAT, "Aves", "Aves", "train2018.json cannot be read .*train2018.json.tar.gz", FULL),
+    ("inaturalist2018", "train2018.json", None, json.dumps({"categories": []}), "no id", FULL),
+    ("inaturalist2018", "train2018.json", None, '{"categories": [{"id": 2}]}', "expected JSON with categories of id, kingdom", FULL),
+    ("vehicleid", "train_test_split/test_list_800.txt", None, "0000001 x\n", "expected the numbers of an image and of its vehicle"),
+    ("vehicleid", "train_test_split/test_list_800.txt", None, "0000011 9\n", "vehicle 9 is in train_list.txt too"),
+    ("market1501", "query/0003s1.jpg", None, "", "0003s1.jpg: no identity and camera in its name, expected one like 0002_c1s1"),
+    ("market1501", "bounding_box_test/0003_c5s1_001051_04.jpg", "", "", "1 identities of queries have no image in the gallery, the first is 0003"),
+    ("msmt17", "list_query.txt", "", "", "list_query.txt cannot be read"),
+    ("msmt17", "list_gallery.txt", None, "0000/0000_000.jpg 0\n", "expected a path with its camera"),
+    ("gldv2", "retrieval_solution_v2.1.csv", "b03", "zzz", "ground truth lists .*zzz.jpg, which is no query or no image of the gallery"),
+    ("gldv2", "retrieval_solution_v2.1.csv", None, "id,images\nd10,a01\n", "no Usage in each row; its columns are id, images"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "file", "old", "new", "words", "flags"), [(*row, {})[:6] for row in DAMAGES])
+def test_what_is_damaged_is_named(tmp_path, monkeypatch, name, file, old, new, words, flags):
+    maker, published = SETS[name]
+    monkeypatch.setattr(datasets.REGISTRY.module(name), "PUBLISHED", published)
+    root = maker(tmp_path)
+    path = root / file
+    if old:
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+    elif old is None:
+        path.write_text(new, errors="surrogateescape")
+    else:
+        path.unlink()
+    with refused(words, root):
+        datasets.select(name, None, tmp_path, **flags)
