@@ -68,6 +68,16 @@ def few_glyphs(tmp_path_factory):
         return glyphs.prepare(None, tmp_path_factory.mktemp("few_glyphs")).parent
 
 
+@pytest.fixture(autouse=True)
+def states():
+    """Tests draw as if those before had not been."""
+    from training.random_state import random_states, set_random_states
+
+    before = random_states()
+    yield
+    set_random_states(before)
+
+
 @pytest.fixture(scope="session")
 def drawing():
     """What draws a run's pictures and its curves, by owner and name."""
@@ -93,23 +103,20 @@ def with_pictures(drawing, monkeypatch):
         monkeypatch.setattr(owner, name, draw)
 
 
-FINISHED = [
-    *builders.SHORT_RUN[: builders.SHORT_RUN.index("--no_records")], "--plot_every", "0", "--loss", "margin", "--batch_mining", "distance",
-]  # fmt: skip
+FINISHED = ["--loss", "margin", "--batch_mining", "distance", "--savename", "Run_s1"]
 
 
 def train(data, folder, *words):
     """The folder `Run_s1` that main.py trains in `folder` on a data set of images, a folder a class."""
     import main
     import parameters
+    from evaluation import outputs
 
-    about = ["--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(folder), "--savename", "Run_s1"]
+    argv = [word for word in builders.run_words(data, folder, *FINISHED, *words) if word != "--no_records"]
     with pytest.MonkeyPatch.context() as patch:
-        from evaluation import outputs
-
         patch.setattr(outputs, "draw_pictures", lambda *about: [])
         patch.setattr(outputs, "draw_curves", lambda *about: None)
-        return main.main(parameters.resolve([*about, *FINISHED, *words])).folder
+        return main.main(parameters.resolve(argv)).folder
 
 
 @pytest.fixture(scope="session")

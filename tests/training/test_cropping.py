@@ -3,8 +3,7 @@
 import itertools
 import math
 import shutil
-import subprocess
-import sys
+import tarfile
 import time
 
 import numpy as np
@@ -18,10 +17,9 @@ import datasets
 import main
 import parameters
 from datasets import _cache
-from runs import checkpoint, reports
-from runs.reports import pace
-from tests import _processes, builders, test_kill
-from tests.training.test_erasing import Of
+from runs import reports
+from tests import builders
+from tests._processes import Of
 from training import cropping
 from training.loading import CutBatches, training_loader
 from training.meter import EpochMeter
@@ -77,7 +75,7 @@ def same_distribution(one, other):
 
 @pytest.mark.parametrize("more", [[], ["--crop_scale", ".9", "1", "--crop_ratio", "2", "3"]], ids=["plain", "often none fits"])
 def test_boxes_have_the_distribution_of_torchvisions(root, tmp_path, more):
-    drawing, count = transform(tmp_path, root, *more), 3000
+    drawing, count = transform(tmp_path, root, *more), 1500
     for size in SIZES:
         boxes = drawing.draw(size.expand(count, 2), torch.Generator().manual_seed(1))["boxes"]
         assert (boxes[:, 2:] >= 1).all() and (boxes[:, :2] >= 0).all() and (boxes[:, :2] + boxes[:, 2:] <= size).all()
@@ -220,8 +218,6 @@ def test_parts_of_processes_are_the_batch_of_one(root, tmp_path):
 
 
 def test_a_cache_cut_by_a_kill_is_completed_and_shards_feed_it(root, tmp_path):
-    import tarfile
-
     cache, argv = tmp_path / "cache", words(root, tmp_path / "cache")
     whole = loaded(argv)
     (folder,) = cache.iterdir()
@@ -278,47 +274,28 @@ def test_a_gpu_decodes_what_the_cache_is_filled_with(root, tmp_path, monkeypatch
     assert len(kinds) == 3
 
 
-def refused(argv, said, capsys):
-    """The command ends in one line."""
-    with pytest.raises(SystemExit):
-        parameters.read(argv)
-    line = capsys.readouterr().err
-    assert said in line and "--decode_once" in line and line.count("\n") == 1, line
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["--augmentation", "red"], "RandomResizedCrop"), (["--resize_size", "40"], "RandomResizedCrop"), (["--randaugment", "2", "9"], "image by image"),
-        (["--auto_augment", ".1"], "image by image"), (["--freeze_backbone", "--augmentation", "none", "--feature_cache"], "decode_once"),
-    ],
-)  # fmt: skip
-def test_what_does_not_go_with_it_is_refused(root, tmp_path, more, said, capsys):
-    refused(words(root, tmp_path / "cache", *more), said, capsys)
-
-
-def test_what_the_images_or_the_disk_forbid_is_refused(root, tmp_path, monkeypatch, capsys):
+def test_what_does_not_go_with_it_is_refused(root, tmp_path, monkeypatch, capsys):
     argv = words(root, tmp_path / "cache")
-    refused([word for word in argv if word not in ("--image_cache", str(tmp_path / "cache"))], "--image_cache DIR", capsys)
-    refused(["--dataset", "glyphs", "--decode_once", "--image_cache", str(tmp_path)], "shown whole", capsys)
+    for refused, said in (
+        ([*argv, "--augmentation", "red"], "RandomResizedCrop"), ([*argv, "--resize_size", "40"], "RandomResizedCrop"),
+        ([*argv, "--randaugment", "2", "9"], "image by image"), ([*argv, "--auto_augment", ".1"], "image by image"),
+        ([*argv, "--freeze_backbone", "--augmentation", "none", "--feature_cache"], "decode_once"),
+        ([word for word in argv if word not in ("--image_cache", str(tmp_path / "cache"))], "--image_cache DIR"),
+        (["--dataset", "glyphs", "--decode_once", "--image_cache", str(tmp_path)], "shown whole"),
+    ):  # fmt: skip
+        with pytest.raises(SystemExit):
+            parameters.read(refused)
+        line = capsys.readouterr().err
+        assert said in line and "--decode_once" in line and line.count("\n") == 1, line
     with pytest.raises(UserError, match="several sizes need --image_cache_side"):
         loaded(words(root, tmp_path / "cache", "--image_cache_side", "0"))
-    with monkeypatch.context() as patch:
-        patch.setattr(_cache.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000}))
-        with pytest.raises(UserError, match="6 of 6 training images are not in --image_cache"):
-            loaded(words(root, tmp_path / "full"))
     broken = builders.make_folder(tmp_path / "broken", n_classes=2, n_images=3)
     (broken / "class_0" / "000.jpg").write_bytes(b"no image")
     with pytest.raises(UserError, match="class_0/000.jpg cannot be decoded"):
         loaded(words(broken, tmp_path / "cache"))
-
-
-def test_the_brake_is_named(root, tmp_path):
-    once, plain = parameters.read(words(root, tmp_path / "cache")), parameters.read(["--dataset", "glyphs", "--kernels", "0"])
-    device = torch.device("cpu")
-    assert pace(100, 20, plain, device) == "images a second a process: the input 100, the network 20: the network is the brake"
-    assert "the input 1,000, the network 2,000: the input is the brake: --kernels " in pace(1000, 2000, plain, device)
-    assert "the input is the brake: a lower --image_cache_side" in pace(1000, 2000, once, device)
+    monkeypatch.setattr(_cache.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000}))
+    with pytest.raises(UserError, match="6 of 6 training images are not in --image_cache"):
+        loaded(words(root, tmp_path / "full"))
 
 
 class Slow(torch.utils.data.Dataset):
@@ -382,45 +359,12 @@ def test_a_gpus_steps_are_timed_by_its_own_clock_and_waited_for_at_the_end(monke
     assert spans.seconds_between([(1.0, 2.5), (4.0, 4.25)]) == 1.75
 
 
-def trained(root, tmp_path, name, *more):
-    """The words of a short run in `runs`, with its folder."""
-    argv = [*words(root, tmp_path / "cache", *ALL), *builders.SHORT_RUN, "--save_path", str(tmp_path / "runs"), "--savename", name]
-    del argv[argv.index("--resize_size") : argv.index("--resize_size") + 2]
-    argv += ["--samples_per_class", "2", "--bs", "4", "--loss", "triplet", "--batch_mining", "semihard", "--arch", "conv4_frozen_normalize", *more]
-    return argv, tmp_path / "runs" / "folder" / name
-
-
-def weights(folder):
-    return checkpoint.read(folder / checkpoint.LAST)["state_dict"]
-
-
 def test_a_run_resumed_is_the_run_and_says_its_pace(root, tmp_path, capsys):
-    argv, whole = trained(root, tmp_path, "whole", "--chunk_size", "3", "--n_epochs", "3")
-    main.main(parameters.read(argv))
+    argv = [*builders.run_words(root, tmp_path / "runs"), *words(root, tmp_path / "cache", *ALL)]
+    del argv[argv.index("--resize_size") : argv.index("--resize_size") + 2]
+    argv += ["--bs", "4", "--loss", "triplet", "--batch_mining", "semihard", "--arch", "conv4_frozen_normalize", "--chunk_size", "3", "--n_epochs", "3"]
+    whole = main.main(parameters.read([*argv, "--savename", "whole"])).folder
     assert capsys.readouterr().out.count("images a second a process: the input") == 1
-    argv, cut = trained(root, tmp_path, "cut", "--chunk_size", "3", "--n_epochs")
-    main.main(parameters.read([*argv, "1"]))
-    main.main(parameters.read([*argv, "3", "--resume", "--resume_allow_changes"]))
-    assert all(torch.equal(value, weights(cut)[name]) for name, value in weights(whole).items())
-
-
-@pytest.mark.long
-def test_a_run_of_two_processes_is_that_of_one(root, tmp_path):
-    of_one, one = trained(root, tmp_path, "one", "--n_epochs", "2", "--optim", "sgd")
-    of_two, two = trained(root, tmp_path, "two", "--n_epochs", "2", "--optim", "sgd")
-    _processes.programs(0, [("main.py", of_one)])
-    _processes.spawned(2, _processes.programs, [("main.py", of_two)])
-    for name, value in weights(one).items():
-        torch.testing.assert_close(weights(two)[name], value, rtol=1e-4, atol=1e-5)
-    assert "on the device, drawn by batch" in (two / "environment.yaml").read_text()
-
-
-@pytest.mark.long
-def test_a_killed_run_ends_as_if_it_had_not_been(root, tmp_path):
-    argv, whole = trained(root, tmp_path, "whole", "--n_epochs", "3", "--iterations_per_epoch", "20")
-    subprocess.run([sys.executable, "main.py", *argv], cwd=test_kill.ROOT, check=True, stdout=subprocess.DEVNULL)
-    argv, killed = trained(root, tmp_path, "killed", "--n_epochs", "3", "--iterations_per_epoch", "20")
-    argv = [sys.executable, "main.py", *argv]
-    test_kill.run_and_kill(argv, killed, lambda folder: (folder / checkpoint.LAST).exists() and time.sleep(0.05) is None)
-    subprocess.run([*argv, "--resume"], cwd=test_kill.ROOT, check=True, stdout=subprocess.DEVNULL)
-    assert all(torch.equal(value, weights(killed)[name]) for name, value in weights(whole).items())
+    cut = main.main(parameters.read([*argv, "--savename", "cut", "--n_epochs", "1"])).folder
+    main.main(parameters.read(["--resume_from", str(cut), "--n_epochs", "3"]))
+    builders.assert_same_run(whole, cut)
