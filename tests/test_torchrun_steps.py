@@ -1,5 +1,6 @@
 """Steps of several processes are those of one, to rounding: every criterion, miner and trainer, with memory, chunks, regularisers, subsets."""
 
+import itertools
 from unittest import mock
 
 import numpy as np
@@ -12,7 +13,7 @@ import parameters
 import trainers
 from tests import _processes
 from tests._processes import alone, spawned
-from tests.training.test_chunks import CLASSES, PREFIXES, WAYS, WIDTH, Network, of_loss, trained
+from tests.training.test_chunks import CLASSES, PREFIXES, TOLERANCES, WAYS, WIDTH, Network, assert_same_steps, of_loss, trained
 from training.ranks import Ranks
 from utilities.errors import UserError
 
@@ -83,17 +84,15 @@ def travelling(rank):
     def reading(opt, network, criterion):
         return trainers.Base(opt, network, OfFeatures())
 
-    for trainer, features in ((None, []), (reading, [[Network.feature_dim]])):
-        for chunk_size in (0, 4):
-            how = {"steps": 1, "trainer": trainer}
-            with alone():
-                one, *_ = trained(0, "--loss", "contrastive", **how)
-            with mock.patch.object(Ranks, "gather", counted):
-                many, *_ = trained(chunk_size, "--loss", "contrastive", **how)
-            assert sent == [[WIDTH], *features], "embeddings, compared and evaluated, in one message; features where they are read"
-            sent.clear()
-            for wanted, found in zip(one.parameters(), many.parameters(), strict=True):
-                torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-11)
+    for (trainer, features), chunk_size in itertools.product(((None, []), (reading, [[Network.feature_dim]])), (0, 4)):
+        how = {"steps": 1, "trainer": trainer}
+        with alone():
+            one = trained(0, "--loss", "contrastive", **how)
+        with mock.patch.object(Ranks, "gather", counted):
+            many = trained(chunk_size, "--loss", "contrastive", **how)
+        assert sent == [[WIDTH], *features], "embeddings, compared and evaluated, in one message; features where they are read"
+        sent.clear()
+        assert_same_steps(one, many, *TOLERANCES[torch.float64])
 
 
 def test_a_tensor_with_two_names_travels_once_and_features_only_where_they_are_read():
@@ -101,36 +100,22 @@ def test_a_tensor_with_two_names_travels_once_and_features_only_where_they_are_r
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("n", [2, 3])
-def test_every_criterion_steps_as_in_one_process(n):
-    """Three steps, against a memory too where it compares samples; with two processes in float32 also."""
-    names = criteria.REGISTRY.names()
-    against = [loss for loss, module in criteria.REGISTRY.modules().items() if getattr(module, "COMPARES_SAMPLES", True)]
-    cases = [(0, of_loss(loss), {}) for loss in names] + [(0, [*of_loss(loss), *MEMORY], {"stand_in": False}) for loss in against]
-    if n == 2:
-        cases += [(0, [*of_loss(loss), *SLOWLY], {"dtype": torch.float32}) for loss in names]
-    assert len(against) > 20
-    spawned(n, _processes.same_steps, cases)
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("n", [2, 3, 5])
-def test_every_trainer_steps_as_in_one_process(n):
-    """Five processes do not divide the twelve images."""
-    flags = [["--trainer", name, "--loss", "margin", *more] for name, more in WAYS]
-    cases = [(chunk_size, words, {}) for words in flags for chunk_size in (0, 2)]
-    cases += [(0, [*words, *SLOWLY], {"dtype": torch.float32}) for words in flags if n == 2]
-    spawned(n, _processes.same_steps, cases)
-
-
-@pytest.mark.long
-def test_every_miner_further_losses_and_optimisers_step_as_in_one_process():
-    cases = [
+def test_three_steps_of_everything_are_those_of_one_process(n):
+    """Criteria against a memory too where they compare samples; with two processes in float32 also. Five do not divide the twelve images."""
+    against = [loss for loss, module in criteria.REGISTRY.modules().items() if getattr(module, "COMPARES_SAMPLES", True)]
+    losses = [of_loss(loss) for loss in criteria.REGISTRY.names()]
+    ways = [["--trainer", name, "--loss", "margin", *more] for name, more in WAYS]
+    cases = [(0, words, {}) for words in losses] + [(0, [*of_loss(loss), *MEMORY], {"stand_in": False}) for loss in against]
+    cases += [(chunk_size, words, {}) for words in ways for chunk_size in (0, 2)]
+    if n == 2:
+        cases += [(0, [*words, *SLOWLY], {"dtype": torch.float32}) for words in losses + ways]
+    further = [
         *miners(),
         *(["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", size, "--batch_mining", "random"] for size in "46"),
-    ]
-    cases += [["--loss", "multisimilarity", "--optim", optimiser] for optimiser in ("adam", "adamw", "radam", "rmsprop")]
-    cases += [["--loss", "proxyanchor", "--arch", "resnet50_frozen", "--embed_regularizer", "lp", "--weight_regularizer", "regular_face"]]
-    cases += [["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"], ["--loss", "contrastive", "--metrix", ".4"]]
-    cases += [["--loss", loss, "--metrix", ".4", "--metrix_level", "feature"] for loss in ("multisimilarity", "proxyanchor")]
-    spawned(3, _processes.same_steps, [(0, words, {}) for words in cases])
+        *(["--loss", "multisimilarity", "--optim", optimiser] for optimiser in ("adam", "adamw", "radam", "rmsprop")),
+        ["--loss", "proxyanchor", "--arch", "resnet50_frozen", "--embed_regularizer", "lp", "--weight_regularizer", "regular_face"],
+        ["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"], ["--loss", "contrastive", "--metrix", ".4"],
+        *(["--loss", loss, "--metrix", ".4", "--metrix_level", "feature"] for loss in ("multisimilarity", "proxyanchor")),
+    ]  # fmt: skip
+    spawned(n, _processes.same_steps, cases + [(0, words, {}) for words in further])
