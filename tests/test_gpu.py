@@ -18,9 +18,9 @@ from metrics import _kmeans
 from tests import _processes
 from tests.criteria.test_registry_wide import N_CLASSES, build, run
 from tests.datasampler.made import draw, make_sampler
-from tests.test_host_reads import CRITERIA, MINERS, OF_CRITERIA, OF_MINERS, labels_of, reference, unit
+from tests.test_host_reads import CRITERIA, MINERS, OF_MINERS, asked_by, labels_of, reference, unit
 from tests.training import test_chunks
-from tests.training.test_chunks import WAYS, failures, of_loss, rounding, trained
+from tests.training.test_chunks import WAYS, batches, failures, of_loss, rounding, trained
 from training.runtime import Runtime
 from utilities import shards
 from utilities.tuples import Pairs
@@ -67,6 +67,11 @@ def moved(tensors: dict, device) -> dict:
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
+def exact_reference(labels: torch.Tensor, n_classes: int) -> dict:
+    compared = reference(labels, n_classes)
+    return {**compared, "reference": compared["reference"].double()}
+
+
 def same_loss(name: str, device: str, mine_pairs: bool, compared: dict) -> None:
     """Value, gradient by the embeddings and by each parameter, as on the CPU."""
     labels = labels_of(criteria.REGISTRY.module(name))
@@ -90,11 +95,8 @@ def test_criteria_are_those_of_the_cpu(names, device):
         module = criteria.REGISTRY.module(name)
         for mine_pairs in [False, True] if getattr(module, "MINES_PAIRS", False) else [False]:
             same_loss(name, device, mine_pairs, {})
-        for n_classes in (
-            (N_CLASSES, 60) if getattr(module, "COMPARES_SAMPLES", True) else ()
-        ):  # negatives of few positives are met in blocks
-            compared = reference(labels_of(module), n_classes)
-            same_loss(name, device, False, {**compared, "reference": compared["reference"].double()})
+        for n_classes in (N_CLASSES, 60) if getattr(module, "COMPARES_SAMPLES", True) else ():  # negatives of few positives are met in blocks
+            same_loss(name, device, False, exact_reference(labels_of(module), n_classes))
 
     assert not failures(((name,) for name in names), check)
 
@@ -104,8 +106,7 @@ def test_criteria_are_those_of_the_cpu(names, device):
 def test_miners_find_the_tuples_of_the_cpu(names, device, against):
     def check(name):
         labels = labels_of(batch_mining.REGISTRY.module(name))
-        batch, compared = unit(len(labels)).double(), reference(labels, 6) if against else {}
-        compared = {**compared, "reference": compared["reference"].double()} if against else {}
+        batch, compared = unit(len(labels)).double(), exact_reference(labels, 6) if against else {}
         mined, miners = [], []
         for place in ("cpu", device):
             miners.append(batch_mining.select(name, loss="triplet", embed_dim=batch.shape[1]))
@@ -168,12 +169,11 @@ def test_a_step_waits_for_no_more_than_its_criterion(put, names, device):
     put(device)
 
     def check(name):
-        module = criteria.REGISTRY.module(name)
-        mined = OF_MINERS.get((module.ALLOWED_MINING_OPS or ["distance"])[0], 1) if module.REQUIRES_BATCHMINER else 0
         small = ["--loss_hier_n_proxies", "25"] if name == "hier" else []
         made, step, done, _ = trained(0, *of_loss(name), *small, "--clip_grad_norm", "1", dtype=torch.float32, steps=2)
-        batch = next(iter(_pinned(made)))
-        with at_most(OF_CRITERIA.get(name, 0) + mined):
+        (batch,) = batches(made.VIEWS, 1)  # as the loader gives them
+        batch = type(batch)(*map(_host, batch))
+        with at_most(asked_by(name)):
             done = step(batch)
         assert torch.isfinite(done.loss) and done.loss.device.type == device
 
@@ -195,14 +195,6 @@ def test_a_step_with_drawn_class_vectors_waits_for_nothing(names, device):
         assert 30 <= int((criterion.proxies != before).any(1).sum()) <= 60
 
     assert not failures(((name,) for name in names), check)
-
-
-def _pinned(made):
-    """Batches as the loader gives them."""
-    from tests.training.test_chunks import batches
-
-    for batch in batches(made.VIEWS, 1):
-        yield type(batch)(*(part.pin_memory() if torch.cuda.is_available() else part for part in batch))
 
 
 @everywhere(WAYS, on_cpu=WAYS[-2:-1])
@@ -258,20 +250,19 @@ def test_k_means_are_those_of_the_cpu(names, device):
     assert len(np.unique(clusters)) == len(np.unique(expected))
 
 
-def precise(precision: str) -> tuple[dict, Runtime]:
-    made, step, done, _ = trained(0, "--loss", "softmax", "--precision", precision, dtype=torch.float32, steps=2)
-    assert all(torch.isfinite(one.loss) and one.gradient_norm > 0 for one in done)
-    return {name: value.float().cpu() for name, value in made.state_dict().items()}, step.runtime
-
-
 @everywhere(["bfloat16", "float16"], on_cpu=["bfloat16"])
 def test_half_precision_is_near_float32(put, names, device):
     put(device)
+
+    def precise(precision):
+        made, step, done, _ = trained(0, "--loss", "softmax", "--precision", precision, dtype=torch.float32, steps=2)
+        assert all(torch.isfinite(one.loss) and one.gradient_norm > 0 for one in done)
+        return {name: value.float().cpu() for name, value in made.state_dict().items()}, step.runtime
+
     for name in names:
         (found, runtime), (expected, _) = precise(name), precise("float32")
         assert runtime.device.type == device and runtime.scaler.is_enabled() == (name == "float16")
-        for key, value in expected.items():
-            torch.testing.assert_close(found[key], value, rtol=0.05, atol=0.01)
+        torch.testing.assert_close(found, expected, rtol=0.05, atol=0.01)
 
 
 @pytest.mark.gpu
