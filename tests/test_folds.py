@@ -223,18 +223,6 @@ def test_what_the_folds_cannot_be(short, data, tmp_path, capsys):
         main.main(flags(data, tmp_path, "--dry_run", "--save_path", str(notes)))
 
 
-def test_a_damaged_summary_is_one_line_and_made_anew(short):
-    path = short / "fold_1" / "summary.json"
-    selected = summary(short / "fold_1")["selected"]
-    for content in (b"{", b"[]", b"\xff", b'{"selected": 3}'):
-        path.write_bytes(content)
-        with pytest.raises(UserError, match="delete it, and --resume"):
-            again(short, "--aggregate_only")
-    path.unlink()
-    again(short)
-    assert summary(short / "fold_1")["selected"] == selected
-
-
 def test_a_reference_that_folds_do_not_share_leaves_the_ensemble_out(data, tmp_path):
     reference = ("--eval_reference_set", "compared_to_training_set")
     with pytest.raises(UserError, match="--split_scheme closed_set"):  # classes that do not train have nothing to find there

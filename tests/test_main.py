@@ -85,29 +85,28 @@ def test_parameters_yaml_repeats_the_run_and_recording_batches_changes_nothing(t
         assert values(again.folder)[1, "train", name] == pytest.approx(mean, rel=1e-5), name
 
 
-def test_resume_equals_the_uninterrupted_run(folder_data, tmp_path):
+def test_resume_equals_the_uninterrupted_run(folder_data, tmp_path, capsys):
     """Which had worker processes. What is newer than the checkpoint, of a third epoch that was killed, is cut."""
-    words = ["--log_every", "2", "--n_epochs"]
-    whole = main.main(flags(folder_data, tmp_path / "a", *words, "3", "--kernels", "2", "--eval_kernels", "0")).folder
-    cut = main.main(flags(folder_data, tmp_path / "b", *words, "2")).folder
+
+    def train(name, epochs, *more):
+        words = ["--savename", name, "--n_epochs", str(epochs), "--log_every", "2", "--plot_every", "0", *more]
+        return main.main(flags(folder_data, tmp_path, *words).but(no_records=False)).folder
+
+    whole, cut = train("Whole", 3, "--kernels", "2", "--eval_kernels", "0"), train("Cut", 2, "--resume")
+    assert "this is a new one" in capsys.readouterr().out
     for name, lines in (("metrics", "3,test,e_recall@1,0.5\n3,test,map_"), ("batches", "3,6,loss,0.5\n3,8,lo")):
         with open(cut / "CSV_Logs" / f"{name}.csv", "a") as file:
             file.write(lines)
-    main.main(flags(folder_data, tmp_path / "b", *words, "3", "--resume"))
+    train("Cut", 3, "--resume")
     builders.assert_same_run(whole, cut)
     of_batches, names = batch_values(cut)
     assert of_batches == batch_values(whole)[0] and {key[:2] for key in of_batches} == {(1, 2), (2, 4), (3, 6)}
     assert {"loss", "gradient_norm", "criterion/active_share", "miner/tuples", "rate/backbone", "images_per_second", "memory_mib"} <= names
     before = (cut / "CSV_Logs" / "metrics.csv").read_bytes()
-    main.main(flags(folder_data, tmp_path / "b", *words, "3", "--resume"))
-    assert (cut / "CSV_Logs" / "metrics.csv").read_bytes() == before and [path.name for path in cut.parent.iterdir()] == ["Tiny_s3"]
-
-
-def test_the_empty_folder_of_a_killed_run_is_taken_up(folder_data, tmp_path, capsys):
-    folder = tmp_path / "runs" / "folder" / "Tiny_s3"
-    folder.mkdir(parents=True)
-    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--resume"))
-    assert "this is a new one" in capsys.readouterr().out and run.folder == folder and run.epoch == 1
+    train("Cut", 3, "--resume")
+    assert (cut / "CSV_Logs" / "metrics.csv").read_bytes() == before and {path.name for path in cut.parent.iterdir()} == {"Whole", "Cut"}
+    (tmp_path / "runs" / "folder" / "Killed").mkdir()
+    assert train("Killed", 1, "--resume").name == "Killed", "the empty folder of a killed run is taken up"
 
 
 def test_dry_run_writes_a_picture_alone(folder_data, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """Class vectors in shards, drawn in part, in some coordinates: losses and steps of several processes are those of one; what is not drawn rests."""
 
+import copy
 import itertools
 import re
 from unittest import mock
@@ -28,7 +29,6 @@ from utilities.processes import Alone
 from utilities.shards import Shard
 
 ABLE = ["arcface", "circle_softmax", "cosface", "proxyanchor", "softmax", "sphereface", "subcenter_arcface"]
-LEARNED = {"arcface": ["angular_margin", "feature_scale"], "cosface": ["margin"], "softmax": ["temperature"]}
 C, D, LABELS = 7, 5, torch.tensor([6, 0, 0, 3, 4, 4, 6, 2, 1, 0])
 
 
@@ -52,33 +52,6 @@ def run(criterion, batch=None, labels=LABELS):
 
 def near(found, wanted, tolerance=1e-12):
     torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
-
-
-def as_one_process(rank, block):
-    """Loss and gradients by each criterion; the mean over processes of what is equal on all is its gradient, the vectors' are never averaged."""
-    ranks = Ranks()
-    for loss in ABLE:
-        for learned in ([], *([name] for name in LEARNED.get(loss, []))):
-            flags = {"loss_learn": learned, "loss_learn_per_class": bool(learned)}
-            plain, divided = made(loss, **flags), made(loss, **flags)
-            criteria.shard(divided, parameters.read(["--dataset", "glyphs", "--loss", loss, "--shard_classes"]), ranks)
-            rows, own, wanted = divided.shard.rows, divided.proxies, run(plain)
-            assert len(own) == len(plain.proxies[rows]) < len(plain.proxies) and own.untyped_storage().nbytes() == 8 * own.numel()
-            with mock.patch.object(_shards, "ENTRIES", block):
-                found = run(divided)
-            near(found[0], wanted[0])
-            near(ranks.total(found[1]) / ranks.size, wanted[1])
-            near(found[2], wanted[2][rows])
-            for mine, theirs in zip(found[3], wanted[3], strict=True):
-                near(ranks.total(mine) / ranks.size, theirs)
-            near({name: divided.stats[name] for name in plain.stats}, dict(plain.stats))
-            state = divided.state_dict()
-            if ranks.writes:
-                assert torch.equal(state["proxies"], plain.proxies)
-            again = made(loss, **flags)
-            again.shard_over(ranks)
-            again.load_state_dict(plain.state_dict())
-            assert torch.equal(again.proxies, divided.proxies)
 
 
 # ---------------------------------------------------------------------------------------------------------------- steps
@@ -107,39 +80,46 @@ def flat_state(step):
     return tensors | {f"state {n} {name}": value for n, state in parts["optimizer"]["state"].items() for name, value in state.items() if torch.is_tensor(value)}
 
 
-def same_steps(rank, cases):
+def same_steps(rank, block, cases):
+    """Results of each step, statistics and the whole state are those of one process, whose vectors each process takes its rows of."""
     wrong = []
     for words in cases:
         with alone():
             one, wanted = trained(*words)
-        many, found = trained(*words, "--shard_classes")
-        state, wanted_state = flat_state(many), flat_state(one)
-        assert any(map(shards.divided, many.trainer.criterion.parameters())) and list(state) == list(wanted_state)
+        with mock.patch.object(_shards, "ENTRIES", block):
+            many, found = trained(*words, "--shard_classes")
+        state, wanted_state, criterion = flat_state(many), flat_state(one), many.trainer.criterion
+        assert any(map(shards.divided, criterion.parameters())) and list(state) == list(wanted_state)
         try:
             for a, b in zip(wanted, found, strict=True):
                 near((b.loss, b.gradient_norm), (a.loss, a.gradient_norm))
+            near({name: criterion.stats[name] for name in one.trainer.criterion.stats}, dict(one.trainer.criterion.stats))
             for name, value in wanted_state.items() if rank == 0 else ():
                 near(state[name], value)
+            own, whole = criterion.proxies.detach().clone(), one.trainer.criterion.proxies
+            assert own.untyped_storage().nbytes() < whole.untyped_storage().nbytes()
+            criterion.load_state_dict(one.trainer.criterion.state_dict())
+            near(criterion.proxies.detach(), own)
         except AssertionError as error:
             wrong.append(f"{words}: {error}")
     assert not wrong, "\n".join(wrong)
 
 
-def loss_and_steps(rank, block, cases):
-    as_one_process(rank, block)
-    same_steps(rank, cases)
+def of_every_criterion():
+    learned = [("arcface", "angular_margin"), ("arcface", "feature_scale"), ("cosface", "margin"), ("softmax", "temperature")]
+    cases = [[loss] for loss in ABLE] + [[loss, "--loss_learn", name, "--loss_learn_per_class"] for loss, name in learned]
+    for number, words in enumerate(cases):
+        yield ["--loss", *words, *STEPS, *OPTIMISERS[number % 4], *(["--chunk_size", "4"] if number % 2 else [])]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("n,block", [(2, 1 << 22), (3, 10), (4, 1 << 22)])
 def test_five_steps_of_every_criterion_and_optimiser_are_those_of_one_process(n, block):
     """Four processes do not divide the seven classes. Also limits of each gradient and of its entries, and trainers with further criteria."""
-    cases = [["--loss", loss, *STEPS, *OPTIMISERS[number % 4], *(["--chunk_size", "4"] if number % 2 else [])] for number, loss in enumerate(ABLE)]
-    cases += [["--loss", "cosface", *how] for how in OPTIMISERS]
+    cases = [*of_every_criterion(), *(["--loss", "cosface", *how] for how in OPTIMISERS)]
     cases += [["--loss", "softmax", "--clip_grad_each", ".01"], ["--loss", "softmax", "--clip_grad_value", ".001"]]
     cases += [["--loss", "softmax", "--trainer", "s2sd", "--s2sd_dims", "5"], ["--loss", "proxyanchor", "--subset_mining", "maximum_loss", "--subset_size", "6"]]
-    cases += [["--loss", "arcface", "--loss_learn", "feature_scale", "--loss_learn_per_class"]]
-    spawned(n, loss_and_steps, block, cases)
+    spawned(n, same_steps, block, cases)
 
 
 # ---------------------------------------------------------------------------------------------------------------- blocks
@@ -156,15 +136,6 @@ def test_blocks_of_classes_give_the_plain_loss_on_every_batch(loss):
         assert all(torch.isfinite(value).all() for value in found[:3])
         for mine, theirs in zip(found[:3], wanted[:3], strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10 * max(1, float(theirs.abs().max())))
-
-
-def test_logits_of_half_precision_are_float32():
-    seen, criterion, batch = [], made("cosface", torch.float32, loss_dims=D), points(torch.float32).bfloat16()
-    terms = criterion.terms
-    criterion.terms = lambda similarities, *more: (seen.append(similarities.dtype), terms(similarities, *more))[1]
-    loss, gradient, *_ = run(criterion, batch)
-    assert seen == [torch.float32] and gradient.dtype == torch.bfloat16
-    torch.testing.assert_close(loss, run(made("cosface", torch.float32), batch.float())[0])
 
 
 # --------------------------------------------------------------------------------------------------------------- drawing
@@ -227,56 +198,33 @@ def test_more_classes_in_a_batch_than_are_drawn_are_used_alone_and_said_once(cap
 
 
 # --------------------------------------------------------------------------------------------------------------- at rest
-def by_hand(words, vectors, gradient, state, t, rate=0.02, decay=0.01):
-    """One step of an optimiser on rows `(n, D)`, in place."""
-    name = words[1]
-    if name != "adamw":
-        gradient = gradient + decay * vectors
-    if name == "sgd":
-        state["m"].mul_(0.9).add_(gradient)
-        vectors -= rate * state["m"]
-    elif name == "rmsprop":
-        state["v"].mul_(0.99).add_(0.01 * gradient**2)
-        state["m"].mul_(0.9).add_(gradient / (state["v"].sqrt() + 1e-8))
-        vectors -= rate * state["m"]
-    else:
-        if name == "adamw":
-            vectors *= 1 - rate * decay
-        state["m"].mul_(0.9).add_(0.1 * gradient)
-        state["v"].mul_(0.999).add_(0.001 * gradient**2)
-        vectors -= rate * (state["m"] / (1 - 0.9**t)) / ((state["v"] / (1 - 0.999**t)).sqrt() + 1e-8)
-
-
 @pytest.mark.parametrize("words", OPTIMISERS, ids=lambda words: words[1])
 def test_vectors_that_are_not_drawn_rest_in_every_optimiser(words):
-    """Against row by row arithmetic in which nothing of a row moves unless it was drawn; two draws in one step count together."""
+    """Against torch's step on all rows, after which those that were not drawn, and their state, get what they were; two draws in one step count together."""
     opt = test_chunks.read(*words[:2], "--momentum", ".9", "--lr", ".02", "--loss", "subcenter_arcface", "--loss_decay", ".01", "--sample_classes", ".5")
     torch.manual_seed(0)
     criterion = criteria.select("subcenter_arcface", opt.but(n_classes=40, embed_dim=D, loss_subcenter_arcface_lr=0.02)).double()
-    network = torch.nn.Linear(D, D).double()
+    network, runtime, moved = torch.nn.Linear(D, D).double(), Runtime(opt), set()
     optimizer = build_optimizer(network, criterion, opt)
-    vectors, state = criterion.proxies.detach().clone(), {name: torch.zeros_like(criterion.proxies) for name in "mv"}
-    runtime, moved = Runtime(opt), set()
+    plain = copy.deepcopy(optimizer)
+    (twin,) = (p for group in plain.param_groups for p in group["params"] if p.shape == criterion.proxies.shape)
+
+    def rows_with_state(parameter, optimizer):
+        return {"vectors": parameter.detach(), **{name: value for name, value in optimizer.state[parameter].items() if value.ndim == 2}}
+
     for t in range(1, 7):
-        loss = criterion(network(points()), LABELS)
-        if t == 3:
-            loss = loss + criterion(network(points()), LABELS)
+        loss = sum(criterion(network(points()), LABELS) for _ in range(2 if t == 3 else 1))
         rows = torch.cat(criterion.shard.drawn).unique()
-        before = {name: value.clone() for name, value in optimizer.state[criterion.proxies].items() if value.ndim == 2}
         runtime.step(loss, optimizer)
-        mine, gradient = {name: value[rows] for name, value in state.items()}, criterion.proxies.grad[rows]
-        updated = vectors[rows]
-        by_hand(words, updated, gradient, mine, t)
-        vectors[rows] = updated
-        for name, value in mine.items():
-            state[name][rows] = value
-        near(criterion.proxies.detach(), vectors)
+        twin.grad = criterion.proxies.grad.clone()
+        before = {name: value.clone() for name, value in rows_with_state(twin, plain).items()}
+        plain.step()
         rest = [row for row in range(120) if row not in rows]
-        for name, value in optimizer.state[criterion.proxies].items():
-            if value.ndim == 2:
-                assert value.shape == criterion.proxies.shape and (name not in before or torch.equal(value[rest], before[name][rest]))
+        for name, value in rows_with_state(twin, plain).items():
+            value[rest] = before[name][rest] if name in before else 0
+        near(rows_with_state(criterion.proxies, optimizer), rows_with_state(twin, plain))
         moved |= set(rows.tolist())
-        assert criterion.proxies.shape == (120, D) and not criterion.shard.drawn and len(rows) < 120
+        assert not criterion.shard.drawn and len(rest) > 0
     assert len(moved) > 100, "others in each step"
 
 
@@ -362,7 +310,7 @@ def same_coordinates(rank):
 
 
 def all_of_it(rank):
-    loss_and_steps(rank, 2 * len(LABELS), [["--loss", "arcface", *STEPS, *OPTIMISERS[2], "--chunk_size", "4"]])
+    same_steps(rank, 2 * len(LABELS), of_every_criterion())
     overflow(rank)
     same_coordinates(rank)
 

@@ -198,17 +198,6 @@ def test_recompilations_are_said(monkeypatch, capsys):
     ]  # fmt: skip
 
 
-def test_without_a_compiler_one_line_says_so(monkeypatch):
-    from torch._inductor import cpp_builder
-
-    def missing():
-        raise RuntimeError("no compiler")
-
-    monkeypatch.setattr(cpp_builder, "get_cpp_compiler", missing)
-    with pytest.raises(UserError, match=r"--compile needs a C\+\+ compiler on a CPU"):
-        compiling.Compiler(torch.device("cpu"))
-
-
 def test_tf32_leaves_the_losses_exact(monkeypatch):
     opt = parameters.read(["--dataset", "glyphs", "--tf32"])
     runtime = Runtime(opt)

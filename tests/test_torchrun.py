@@ -3,7 +3,6 @@
 import itertools
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -133,18 +132,12 @@ def test_what_cannot_be_is_refused(monkeypatch):
 THREE = ["--n_epochs", "3"]
 
 
-def started(n, arguments, fail="", how=("--standalone",)):
-    """main.py under torchrun, just started."""
-    command = [sys.executable, "-m", "torch.distributed.run", *how, "--nproc_per_node", str(n), "tests/_torchrun_main.py", *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **({"FAIL": fail} if fail else {})}
-    return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
 def torchrun(n, arguments, fail=""):
     """main.py under torchrun: its status and what it said."""
-    process = started(n, arguments, fail)
-    said = process.communicate(timeout=500)
-    return process.returncode, *said
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(n), "tests/_torchrun_main.py", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **({"FAIL": fail} if fail else {})}
+    done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, timeout=500)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -188,20 +181,6 @@ def test_an_error_is_said_once(data, tmp_path, fail, more, said):
     status, out, err = torchrun(2, words(data, tmp_path, "--savename", "Error", *more), fail=fail)
     assert status and (out + err).count(said) == 1 and "another process" not in out + err, out + err
     assert out.count("criterion  margin") == bool(fail), "one console"
-
-
-@pytest.mark.long
-def test_two_machines_by_torchruns_own_flags(data, tmp_path, whole):
-    """Each torchrun is a machine of one process; the second one starts later."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        place = f"localhost:{free.getsockname()[1]}"
-    how = ["--nnodes", "2", "--rdzv_backend", "c10d", "--rdzv_id", "7", "--rdzv_endpoint", place]
-    machines = [started(1, words(data, tmp_path, "--savename", "Two", *THREE), how=how) for _ in range(2)]
-    said = [machine.communicate(timeout=500) for machine in machines]
-    assert [machine.returncode for machine in machines] == [0, 0], said
-    assert_near_runs(whole, tmp_path / "folder" / "Two")
-    assert "".join(out for out, _ in said).count("criterion  margin") == 1, "one console"
 
 
 @pytest.mark.long

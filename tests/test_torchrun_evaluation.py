@@ -2,9 +2,6 @@
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from unittest import mock
 
@@ -26,7 +23,6 @@ from utilities.errors import NotFinite
 from utilities.hyperbolic import Ball
 from utilities.processes import Alone
 
-ROOT = Path(__file__).resolve().parent.parent
 NAMES = [name.replace("@k", "@2").replace("@m", "@1").replace("@fmr", "@.1") for name, _ in metrics.listing()]
 NAMES += ["c_recall@1", "c_map_r", "map_r_macro", "c_nmi"]
 SEARCHED = ["e_recall@1", "e_recall@4", "map_r", "r_precision", "mrr"]
@@ -181,20 +177,3 @@ def test_what_several_processes_find_is_what_one_finds(n, tmp_path):
     np.savez(tmp_path / "file.npz", **made(200, 9, spread=1.5, seed=4))
     np.save(tmp_path / "features.npy", made(2500, 40, d=4, seed=5)["features"])
     spawned(n, all_of_it, tmp_path)
-
-
-@pytest.mark.long
-def test_the_command_under_torchrun(tmp_path):
-    """One table, of the values of one process; and one error."""
-    np.savez(tmp_path / "file.npz", **made(200, 9, spread=1.5, seed=4))
-    words = [str(tmp_path / "file.npz"), "--evaluation_metrics", "e_recall@1", "map_r", "nmi"]
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    for more in ([], ["--out", "/no/such/folder/values.json"], ["--labels", "none.npy"]):
-        one, many = (
-            subprocess.run(
-                [sys.executable, *how, "-m", "evaluation", *words, *more], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True
-            )
-            for how in ([], torchrun)
-        )
-        assert bool(one.returncode) == bool(many.returncode) == bool(more) and many.stdout == one.stdout, many.stderr
-        assert not more or (many.stdout + many.stderr).count(one.stderr.strip()) == 1

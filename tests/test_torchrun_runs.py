@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import yaml
+from torch.utils._pytree import tree_flatten
 
 from tests import _processes, test_torchrun
 from tests._processes import spawned
@@ -77,19 +78,11 @@ def read(path):
 
 
 def assert_near(found, wanted):
-    """Two pieces of JSON, numbers to rounding."""
-    if isinstance(wanted, dict):
-        assert list(found) == list(wanted)
-        for name in wanted:
-            assert_near(found[name], wanted[name])
-    elif isinstance(wanted, list):
-        assert len(found) == len(wanted)
-        for one, other in zip(found, wanted, strict=True):
-            assert_near(one, other)
-    elif isinstance(wanted, float):
-        assert found == pytest.approx(wanted, rel=1e-4, abs=1e-5)
-    elif not (isinstance(wanted, str) and "/" in wanted):  # a path
-        assert found == wanted
+    """Two pieces of JSON but for paths in them, numbers to rounding."""
+    (leaves, spec), (others, other_spec) = tree_flatten(found), tree_flatten(wanted)
+    assert spec == other_spec
+    for one, other in zip(leaves, others, strict=True):
+        assert "/" in str(other) or one == (pytest.approx(other, rel=1e-4, abs=1e-5) if isinstance(other, float) else other)
 
 
 def names(folder):

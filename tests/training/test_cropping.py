@@ -1,10 +1,10 @@
 """--decode_once: draws of torchvision's distributions, its pixels, and the same batches for every process, resume and cache."""
 
-import itertools
 import math
 import shutil
 import tarfile
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def words(root, cache, *more):
 
 def made(argv):
     opt = parameters.read(argv)
-    return opt, datasets.select("folder", opt)["training"]
+    return opt, datasets.select(opt.dataset, opt)["training"]
 
 
 def transform(tmp_path, root, *more):
@@ -217,27 +217,16 @@ def test_parts_of_processes_are_the_batch_of_one(root, tmp_path):
     assert torch.equal((whole[1].images * 255).round().byte() * kept, plain[1].images * kept), "erasing changes no other draw"
 
 
-def test_a_cache_cut_by_a_kill_is_completed_and_shards_feed_it(root, tmp_path):
-    cache, argv = tmp_path / "cache", words(root, tmp_path / "cache")
-    whole = loaded(argv)
-    (folder,) = cache.iterdir()
-    lines = (folder / _cache.INDEX).read_bytes().splitlines(keepends=True)
-    (folder / _cache.INDEX).write_bytes(b"".join(lines[:5]) + lines[5][:-9])
-    again = loaded(argv)
-    assert all(torch.equal(batch.images, other.images) for batch, other in zip(whole, again, strict=True))
-
+def test_shards_feed_the_cache(root, tmp_path):
+    argv, label = words(root, tmp_path / "cache"), tmp_path / "label"
     with tarfile.open(tmp_path / "data-0.tar", "w") as shard:
         for path in sorted(root.glob("*/*.jpg"), key=lambda path: int(path.stem)):
-            label = tmp_path / "label"
             label.write_text(path.parent.name)
             shard.add(path, f"{int(path.stem):02d}.jpg")
             shard.add(label, f"{int(path.stem):02d}.cls")
-    argv[:4] = ["--dataset", "shards", "--dataset_shards", str(tmp_path / "data-{0..0}.tar")]
-    opt = parameters.read(argv)
-    torch.manual_seed(4)
-    loader = training_loader(datasets.select("shards", opt)["training"], BATCHES, opt, 2)
-    for batch, other in zip(whole, loader, strict=True):
-        assert torch.equal(other.images.on(torch.device("cpu")), batch.images)
+    shards = ["--dataset", "shards", "--dataset_shards", str(tmp_path / "data-{0..0}.tar"), *argv[4:]]
+    for batch, other in zip(loaded(argv), loaded(shards), strict=True):
+        assert torch.equal(other.images, batch.images)
 
 
 def test_a_gpu_decodes_what_the_cache_is_filled_with(root, tmp_path, monkeypatch):
@@ -330,32 +319,15 @@ def test_the_pace_of_every_loader_is_told_after_the_first_epoch(kernels, seconds
     assert capsys.readouterr().out.count(f"images a second a process: {told}") == 1
 
 
-class Event:
-    """A device's: 30 ms pass from one to the next, which may be read once the last has been waited for."""
-
-    waited, clock = False, itertools.count()
-
-    def __init__(self, enable_timing):
-        assert enable_timing
-
-    def record(self, stream):
-        self.stream, self.at = stream, 30 * next(self.clock)
-
-    def synchronize(self):
-        Event.waited = True
-
-    def elapsed_time(self, other):
-        assert Event.waited
-        return other.at - self.at
-
-
 def test_a_gpus_steps_are_timed_by_its_own_clock_and_waited_for_at_the_end(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "Event", Event)
+    event = mock.Mock(**{"elapsed_time.return_value": 30})
+    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
-    device = torch.device("cuda", 1)
-    moments = [(spans.moment(device), spans.moment(device)) for _ in range(3)]
-    assert not Event.waited and moments[0][0].stream == "stream of cuda:1"
-    assert spans.seconds_between(moments) == pytest.approx(0.09)
+    moments = [(spans.moment(torch.device("cuda", 1)), spans.moment(torch.device("cuda", 1))) for _ in range(3)]
+    event.record.assert_called_with("stream of cuda:1")
+    event.synchronize.assert_not_called()
+    assert spans.seconds_between(moments) == pytest.approx(0.09), "milliseconds on a GPU"
+    event.synchronize.assert_called_once()
     assert spans.seconds_between([(1.0, 2.5), (4.0, 4.25)]) == 1.75
 
 
