@@ -42,7 +42,7 @@ def values(folder):
     from runs import RunFolder
 
     rows = RunFolder(folder).metrics
-    return rows[~rows.metric.str.contains("second")].set_index(["epoch", "split", "metric"]).value
+    return rows[~rows.metric.str.contains("second")].set_index(["epoch", "split", "metric"]).value.sort_index()
 
 
 def last(folder):
