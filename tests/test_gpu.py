@@ -18,7 +18,7 @@ from metrics import _kmeans
 from tests import _processes
 from tests.criteria.test_registry_wide import N_CLASSES, build, run
 from tests.datasampler.made import draw, make_sampler
-from tests.test_host_reads import CRITERIA, MINERS, OF_MINERS, asked_by, labels_of, reference, unit
+from tests.test_host_reads import CRITERIA, MINERS, asked_by, labels_of, reference, unit
 from tests.training import test_chunks
 from tests.training.test_chunks import WAYS, batches, failures, of_loss, rounding, trained
 from training.runtime import Runtime
@@ -149,18 +149,6 @@ def test_a_wait_is_an_error_or_counted():
         assert [x.sum().item(), x.max().item()] == [3, 2]
     with at_most(2):
         assert x.tolist() == [0, 1, 2]
-
-
-@everywhere(MINERS, on_cpu=["semihard"])
-def test_miners_wait_for_a_size(names, device):
-    def check(name):
-        labels = labels_of(batch_mining.REGISTRY.module(name)).to(device)
-        batch, miner = unit(len(labels)).to(device), batch_mining.select(name)
-        miner(batch, labels)
-        with at_most(OF_MINERS.get(name, 1)):
-            miner(batch, labels)
-
-    assert not failures(((name,) for name in names), check)
 
 
 @everywhere(CRITERIA, on_cpu=["softmax"])
