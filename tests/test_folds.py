@@ -161,11 +161,11 @@ def test_resume_skips_the_finished_and_continues_the_interrupted(whole, data, tm
 def test_evaluations_and_ensembles_after_a_run_are_kept_beside_its_own_results(short, capsys):
     result = meta(short)
     assert set(result) == {"separated"} and set(result["separated"]["values"]) == {"val"}
-    for words in (["test", "--evaluation_metrics", "map_r"], ["val"], ["test", "--evaluation_metrics", "map_r"], ["test", "--folds", "1"]):
+    for words in (["test"], ["val", "--folds", "0"], ["test"], ["test", "--folds", "1"]):
         again(short, "--evaluate", "--splits_to_eval", *words)
     measured = {name: content for name, content in meta(short).items() if name.startswith("evaluation")}
     assert {name: (list(content["values"]), content["folds"]) for name, content in measured.items()} == {
-        "evaluation_separated": (["test"], [0, 1, 2]), "evaluation_separated_1": (["val"], [0, 1, 2]), "evaluation_separated_2": (["test"], [1]),
+        "evaluation_separated": (["test"], [0, 1, 2]), "evaluation_separated_1": (["val"], [0]), "evaluation_separated_2": (["test"], [1]),
     }  # fmt: skip
     assert measured["evaluation_separated"]["flags"]["splits_to_eval"] == ["test"]
     again(short, "--evaluate_ensemble")

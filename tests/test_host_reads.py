@@ -138,9 +138,10 @@ def watched(step, *others):
 def reads_of_a_step(*flags, **how) -> int:
     """What the third step of a trainer asks of the device."""
     made, step, _, _ = trained(0, *flags, dtype=torch.float32, steps=2, **how)
+    (batch,) = batches(made.VIEWS, 1)
     with watched(step) as reads:
-        (batch,) = batches(made.VIEWS, 1)
-        assert torch.isfinite(step(batch).loss)
+        done = step(batch)
+    assert torch.isfinite(done.loss)
     return len(reads)
 
 
@@ -179,8 +180,8 @@ def asks_in_shards(rank, flags):
         mock.patch.object(Cut, "_colours", lambda cut: list(colours(cut))), mock.patch.object(torch, "Generator", lambda device: own),
         mock.patch.object(Parts, "_own_draws", contextlib.nullcontext), watched(step, (Cut, "_colours")) as reads,
     ):  # fmt: skip
-        assert torch.isfinite(step(batch).loss)
-    assert step.trainer.criterion.shard.size == 50
+        done = step(batch)
+    assert torch.isfinite(done.loss) and step.trainer.criterion.shard.size == 50
     assert [at.split(":")[0] for _, at in reads.found] == ["utilities/shards.py"], reads
 
 

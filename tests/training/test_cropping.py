@@ -8,6 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 import torchvision
 from torchvision.transforms import v2
@@ -59,18 +60,7 @@ def transform(tmp_path, root, *more):
     return made(words(root, tmp_path / "cache", *more))[1].transform
 
 
-def uniform(values, low, high):
-    """Kolmogorov-Smirnov: the values are uniform from low to high."""
-    values = ((values.double() - low) / (high - low)).sort()[0]
-    at = torch.arange(1, len(values) + 1) / len(values)
-    return max((at - values).abs().max(), (values - at + 1 / len(values)).abs().max()) < 1.95 / math.sqrt(len(values))  # one in a thousand
-
-
-def same_distribution(one, other):
-    """The same between two samples of one size."""
-    edges = torch.cat([one, other]).sort()[0].double()
-    shares = [torch.searchsorted(values.double().sort()[0], edges, right=True) / len(values) for values in (one, other)]
-    return (shares[0] - shares[1]).abs().max() < 1.95 * math.sqrt(2 / len(one))
+LIKELY = 1e-3  # of Kolmogorov and Smirnov's test
 
 
 @pytest.mark.parametrize("more", [[], ["--crop_scale", ".9", "1", "--crop_ratio", "2", "3"]], ids=["plain", "often none fits"])
@@ -82,9 +72,8 @@ def test_boxes_have_the_distribution_of_torchvisions(root, tmp_path, more):
         torch.manual_seed(1)
         image = torch.empty(3, *size.tolist(), device="meta")
         theirs = torch.tensor([[found[name] for name in ("top", "left", "height", "width")] for found in (drawing.crop.make_params([image]) for _ in range(count))])
-        for column in range(4):
-            assert same_distribution(boxes[:, column], theirs[:, column]), (size, column)
-        assert same_distribution(boxes[:, 2] * boxes[:, 3], theirs[:, 2] * theirs[:, 3])
+        for one, other in zip([*boxes.T, boxes[:, 2] * boxes[:, 3]], [*theirs.T, theirs[:, 2] * theirs[:, 3]], strict=True):
+            assert scipy.stats.ks_2samp(one, other, method="asymp").pvalue > LIKELY, size
 
 
 def test_where_no_draw_fits_the_largest_centre_is_torchvisions(root, tmp_path):
@@ -105,7 +94,7 @@ def test_flips_grey_and_jitter_are_drawn_as_by_torchvision(root, tmp_path):
     orders, counts = draws["order"][jittered].unique(dim=0, return_counts=True)
     assert len(orders) == 24 and (orders.sort(1)[0] == torch.arange(4)).all() and (counts - jittered.sum() / 24).abs().max() < 4 * math.sqrt(150)
     for column, (low, high) in enumerate(((0.6, 1.4), (0.7, 1.3), (0.8, 1.2), (-0.1, 0.1))):
-        assert uniform(draws["factors"][:, column], low, high)
+        assert scipy.stats.kstest(draws["factors"][:, column], "uniform", (low, high - low)).pvalue > LIKELY
     together = torch.corrcoef(torch.stack([draws["flip"], draws["grey"], jittered, *draws["factors"].unbind(1)]).double()) - torch.eye(7)
     assert together.abs().max() < 0.06, "each is drawn by itself"
 
