@@ -102,6 +102,7 @@ def test_what_a_file_says_of_a_flag_stands_and_what_a_run_derived_follows(tmp_pa
     run = written(tmp_path / "run.yaml", parameters.read(["--lr", "1e-3", "--fc_decay", "0.1"]).saved())
     opt = parameters.read(["--config", run, written(tmp_path / "other.yaml", "lr: 0.5\n"), "--decay", "0.2"])
     assert (opt.lr, opt.fc_lr, opt.decay, opt.fc_decay) == (0.5, 0.5, 0.2, 0.1)
+    assert parameters.read(["--decay", "0.3"]).fc_decay == 0.3
     named = written(tmp_path / "named.yaml", "group: G\nseed: 1\nsavename: G_s1\n")
     assert [parameters.read(["--config", named, *more]).savename for more in ([], ["--seed", "2"])] == ["G_s1", "G_s2"]
     old = written(tmp_path / "old.yaml", "memory_size: 10\nmemory_weight: 0.5\nembed_regularizer_weight: 1.0\nscheduler: multistep\n")

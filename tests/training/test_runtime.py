@@ -65,9 +65,9 @@ def test_a_seed_sets_all_generators_and_their_states_come_back_from_a_file(tmp_p
     assert draws() == expected
 
 
-@pytest.mark.parametrize("flags", [{}, {"clip_grad_norm": 100.0}, {"clip_grad_norm": 0.3}, {"clip_grad_each": 0.5}, {"clip_grad_value": 0.1}], ids=str)
+@pytest.mark.parametrize("flags", [{}, {"clip_grad_norm": 100.0}, {"clip_grad_norm": 0.3}, {"clip_grad_each": 1.0}, {"clip_grad_value": 0.1}], ids=str)
 def test_a_step_by_limited_gradients(flags):
-    """Two steps of SGD by hand; the norm that is recorded is that before the limit."""
+    """Two steps of SGD by hand, some gradients beyond their limit; the norm that is recorded is that before it."""
     torch.manual_seed(0)
     network, twin = (torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)) for _ in range(2))
     twin.load_state_dict(network.state_dict())
