@@ -4,7 +4,6 @@ import csv
 import json
 import math
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -270,18 +269,10 @@ def test_a_dry_run_and_the_configuration_that_repeats_the_folds(short, data, tmp
     assert [parameters.read([*config, *more]).savename for more in (["--resume"], [], ["--seed", "2", "--resume"])] == ["Cross_s1_1", "Cross_s1", "Cross_s2"]
 
 
-NAMES = [f"class_{c}" for c in range(12)]
-
-
-@pytest.fixture
-def predefined(tmp_path):
-    """Flags of a split file of three parts."""
-    file = tmp_path / "splits.json"
-    file.write_text(json.dumps({"train": NAMES[:5], "val": NAMES[5:8], "test": NAMES[8:]}))
-    return ["--split_scheme", "predefined", "--split_file", str(file), "--n_epochs", "1"]
-
-
-def test_a_split_file_is_one_fold_that_says_at_its_start_what_it_lacks(predefined, data, tmp_path, capsys):
+def test_a_split_file_is_one_fold_that_says_at_its_start_what_it_lacks_and_is_kept(data, tmp_path, capsys):
+    names, file = [f"class_{c}" for c in range(12)], tmp_path / "splits.json"
+    file.write_text(json.dumps({"train": names[:5], "val": names[5:8], "test": names[8:]}))
+    predefined = ["--split_scheme", "predefined", "--split_file", str(file), "--n_epochs", "1"]
     for more, untested in (([], True), (["--final_test", "--check_untrained_accuracy"], False)):
         cross = main.main(flags(data, tmp_path, *predefined, *more))
         said = capsys.readouterr().out
@@ -291,17 +282,11 @@ def test_a_split_file_is_one_fold_that_says_at_its_start_what_it_lacks(predefine
     separated, of_val = meta(cross.folder)["separated"], values(cross.folder / "fold_0").xs(("val", "map_r"), level=("split", "metric"))
     assert set(separated["values"]) == {"val", "test"} and separated["values"]["val"]["map_r"]["standard_error"] is None
     assert {e: separated["untrained"][e]["val"]["map_r"]["mean"] for e in ("-1", "0")} == {"-1": of_val[-1], "0": of_val[0]}
-    (tmp_path / "splits.json").write_text(json.dumps({"train": NAMES[:5], "test": NAMES[8:]}))
-    assert flags(data, tmp_path, *predefined).splits_to_eval == ["test"]
-
-
-def test_a_run_keeps_its_split_file(predefined, data, tmp_path, capsys):
-    file = Path(predefined[3])
-    cross = main.main(flags(data, tmp_path, *predefined))
     copy = cross.folder / "split_file.json"
     assert copy.read_bytes() == file.read_bytes()
-    for swap in (lambda: file.write_text(json.dumps({"train": NAMES[:5], "test": NAMES[5:8], "val": NAMES[8:]})), file.unlink):
+    for swap in (lambda: file.write_text(json.dumps({"train": names[:5], "test": names[5:]})), file.unlink):
         swap()
+        assert not file.exists() or flags(data, tmp_path, *predefined).splits_to_eval == ["test"]
         for words in (["--n_epochs", "2"], ["--evaluate"], ["--aggregate_only"]):
             message = refused(capsys, lambda words=words: parameters.read(["--resume_from", str(cross.folder), *words]))
             assert f"--split_file {copy}" in message

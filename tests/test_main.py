@@ -18,7 +18,6 @@ from runs import checkpoint
 from tests import builders
 from tests.builders import values
 from training.runtime import NonFiniteLoss, Runtime
-from utilities import load_run
 from utilities.errors import UserError
 
 
@@ -33,7 +32,7 @@ def resumed(folder, *more):
 
 @pytest.fixture(scope="module")
 def begun_once(folder_data, tmp_path_factory):
-    return main.main(flags(folder_data, tmp_path_factory.mktemp("begun"), "--n_epochs", "1", "--scheduler", "cosine")).folder
+    return main.main(flags(folder_data, tmp_path_factory.mktemp("begun"), "--n_epochs", "1", "--scheduler", "cosine", "--check_untrained_accuracy")).folder
 
 
 @pytest.fixture
@@ -42,26 +41,21 @@ def begun(begun_once, tmp_path):
     return shutil.copytree(begun_once, tmp_path / "runs" / "folder" / begun_once.name)
 
 
-def test_a_run_folder_is_complete(folder_data, tmp_path, with_pictures):
-    run = main.main(flags(folder_data, tmp_path, "--check_untrained_accuracy").but(no_records=False, plot_every=1))
-    assert run.folder == tmp_path / "runs" / "folder" / "Tiny_s3"
+def test_a_run_folder_is_complete(trained_once, begun_once):
     for name in (
-        "parameters.yaml", "environment.yaml", "Parameter_Info.txt", "metrics.db", "tensorboard", "Progression_Plots/e_recall.svg",
-        "sample_recoveries.png", "checkpoint_last.pth.tar", "checkpoint_Test_discriminative_map_r.pth.tar",
-        "checkpoint_Train_discriminative_map_r.pth.tar", "CSV_Logs/Test_discriminative_e_recall.csv", "summary.json",
+        "parameters.yaml", "environment.yaml", "Parameter_Info.txt", "metrics.db", "tensorboard", "checkpoint_last.pth.tar",
+        "checkpoint_Test_discriminative_map_r.pth.tar", "checkpoint_Train_discriminative_map_r.pth.tar", "CSV_Logs/Test_discriminative_e_recall.csv",
     ):  # fmt: skip
-        assert (run.folder / name).exists(), name
-    table = values(run.folder).xs("map_r", level="metric")
-    assert set(table.index) == {(e, s) for e in (-1, 0, 1, 2) for s in ("train", "test")}
-    summary, of_test = json.loads((run.folder / "summary.json").read_text()), table.xs("test", level="split")
-    assert set(summary) == {"parameters", "selected", "best", "last", "seconds"}
-    assert summary["selected"]["epoch"] in (1, 2), "an untrained state is never the best"
-    assert summary["best"]["test"]["map_r"]["value"] == max(of_test[1], of_test[2])
-    assert summary["selected"]["values"]["test"]["map_r"] == of_test[summary["selected"]["epoch"]]
-    assert summary["last"]["test"]["map_r"] == of_test[2] and "sees the test set" in summary["selected"]["rule"]
-    network, opt = load_run(run.folder, "last")
-    images = torch.randint(0, 256, (2, 3, 48, 48), dtype=torch.uint8)
-    assert opt.embed_dim == 8 and not network.training and torch.equal(network(images)[0], run.parts["model"].eval()(images)[0])
+        assert (trained_once / name).exists(), name
+    table, summary = values(trained_once).xs("map_r", level="metric"), json.loads((trained_once / "summary.json").read_text())
+    assert set(table.index) == {(e, s) for e in (1, 2) for s in ("train", "test")}
+    assert set(summary) == {"parameters", "selected", "best", "last", "seconds"} and "sees the test set" in summary["selected"]["rule"]
+    of_test = table.xs("test", level="split")
+    assert summary["best"]["test"]["map_r"]["value"] == max(of_test[1], of_test[2]) == of_test[summary["selected"]["epoch"]]
+    assert summary["selected"]["values"]["test"]["map_r"] == of_test[summary["selected"]["epoch"]] and summary["last"]["test"]["map_r"] == of_test[2]
+    untrained = json.loads((begun_once / "summary.json").read_text())["selected"]
+    assert untrained["epoch"] == 1, "an untrained state is never the best"
+    assert set(values(begun_once).xs(("test", "map_r"), level=("split", "metric")).index) == {-1, 0, 1} and begun_once.parts[-3:] == ("runs", "folder", "Tiny_s3")
 
 
 def batch_values(folder):
