@@ -8,7 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from runs import checkpoint
@@ -101,22 +100,3 @@ def test_a_cross_validation_killed_in_fold_2_of_4_ends_as_if_it_had_not_been(dat
         for name in ("separated", "concatenated"):
             one, other = (json.loads((path / "meta" / f"{name}.json").read_text()) for path in (folder, whole))
             assert one == other, name
-
-
-def test_a_killed_extraction_of_features_goes_on_after_its_last_whole_shard(tmp_path):
-    def arguments(name):
-        flags = ["--splits_to_eval", "test", "--kernels", "0", "--evaluation_metrics", "e_recall@1"]
-        return [sys.executable, "-m", "evaluation", "models", "--dataset", "glyphs", "--archs", "conv4 --not_pretrained", "--save_path", str(tmp_path / name), *flags]
-
-    def shards(folder: Path) -> dict[str, Path]:
-        return {path.name: path for path in sorted(folder.glob("features/*/*.npz"))}
-
-    subprocess.run(arguments("whole"), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    run_and_kill(arguments("killed"), tmp_path / "killed", lambda folder: len(shards(folder)) == 2)
-    kept = {name: path.stat().st_mtime_ns for name, path in shards(tmp_path / "killed").items()}
-    subprocess.run(arguments("killed"), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    whole, killed = shards(tmp_path / "whole"), shards(tmp_path / "killed")
-    assert len(whole) > len(kept) >= 2 and kept == {name: killed[name].stat().st_mtime_ns for name in kept}, "whole shards are not made again"
-    assert whole.keys() == killed.keys()
-    for name in whole:
-        assert (np.load(whole[name])["features"] == np.load(killed[name])["features"]).all()

@@ -163,7 +163,7 @@ def test_channels_last_orders_network_and_images():
 
 
 @pytest.mark.parametrize(("backend", "more"), [
-    ("eager", []), *(pytest.param(backend, more, marks=pytest.mark.long) for backend, more in (
+    ("aot_eager", []), *(pytest.param(backend, more, marks=pytest.mark.long) for backend, more in (
         ("inductor", []), ("aot_eager", ["--chunk_size", "3"]), ("aot_eager", ["--ema_decay", ".5", "--precision", "bfloat16"]),
     )),
 ], ids=str)  # fmt: skip
