@@ -11,8 +11,17 @@ from unittest import mock
 import torch
 
 import batch_mining
+from tests import builders
 from tests.training import test_chunks
+from training.ranks import Ranks
 from utilities.processes import Alone
+
+
+class Of(Ranks):
+    """One of several processes, without the others."""
+
+    def __init__(self, rank, size):
+        self.rank, self.size = rank, size
 
 
 @contextlib.contextmanager
@@ -44,33 +53,26 @@ def _start(rank, n, folder, backend, work, arguments):
     torch.distributed.barrier()
 
 
-class Mined:
-    """Inside, what miners give is kept."""
+@contextlib.contextmanager
+def mining():
+    """Inside, what miners give is kept in the list that this gives."""
+    tuples, plain = [], batch_mining.select
 
-    def __init__(self):
-        self.tuples, self.select = [], batch_mining.select
+    def select(*arguments, **named):
+        miner = plain(*arguments, **named)
 
-    def __enter__(self):
-        def select(*arguments, **named):
-            miner = self.select(*arguments, **named)
-            tuples = self.tuples
+        class Recording(type(miner)):
+            @functools.wraps(type(miner).__call__)  # whether it takes a reference is asked of its signature
+            def __call__(self, *inputs, **more):
+                found = super().__call__(*inputs, **more)
+                tuples.append([part.clone() for part in found if torch.is_tensor(part)])
+                return found
 
-            class Recording(type(miner)):
-                @functools.wraps(type(miner).__call__)  # whether it takes a reference is asked of its signature
-                def __call__(self, *inputs, **more):
-                    found = super().__call__(*inputs, **more)
-                    tuples.append([part.clone() for part in found if torch.is_tensor(part)])
-                    return found
+        miner.__class__ = Recording
+        return miner
 
-            miner.__class__ = Recording
-            return miner
-
-        self.patch = mock.patch("batch_mining.select", select)
-        self.patch.start()
-        return self.tuples
-
-    def __exit__(self, *error):
-        self.patch.stop()
+    with mock.patch("batch_mining.select", select):
+        yield tuples
 
 
 def same_steps(rank, cases):
@@ -82,19 +84,21 @@ def same_steps(rank, cases):
     with alone():
         for number in range(rank, len(cases), torch.distributed.get_world_size()):
             _, flags, how = cases[number]
-            with Mined() as mined:
+            with mining() as mined:
                 wanted[number] = (*test_chunks.trained(0, *flags, **how), mined)
     for number, (chunk_size, flags, how) in enumerate(cases):
-        with Mined() as mined:
-            many, step, done, draw = test_chunks.trained(chunk_size, *flags, **how)
-        assert step.runtime.ranks.rank == rank and step.runtime.ranks.size > 1
-        state = {name: value for name, value in many.state_dict().items() if torch.is_tensor(value)}
-        shared = step.runtime.ranks.share(state)
+        with mining() as mined:
+            found = test_chunks.trained(chunk_size, *flags, **how)
+        ranks = found[1].runtime.ranks
+        assert ranks.rank == rank and ranks.size > 1
+        state = {name: value for name, value in found[0].state_dict().items() if torch.is_tensor(value)}
+        shared = ranks.share(state)
         try:
-            for name, value in shared.items():
-                assert torch.equal(value, state[name]), f"{name}: all processes have the same"
+            assert builders.equal(state, shared), "all processes have the same"
             if number in wanted:
-                assert_same(wanted[number], (state, done, draw, mined), flags, how.get("dtype", torch.float64) == torch.float64)
+                *one, mined_by_one = wanted[number]
+                test_chunks.assert_same_steps(one, found, *test_chunks.TOLERANCES[how.get("dtype", torch.float64)])
+                assert builders.equal(mined, mined_by_one), "the same tuples"
         except AssertionError as error:
             wrong.append(f"{chunk_size} {flags} {how}: {error}")
     assert not wrong, "\n".join(wrong)
@@ -124,27 +128,6 @@ def own_draws(rank):
 def steps_and_draws(rank, cases):
     same_steps(rank, cases)
     own_draws(rank)
-
-
-def assert_same(wanted, found, flags, exact):
-    """What steps of one process and of several leave behind."""
-    one, _, wanted_done, wanted_draw, wanted_mined = wanted
-    state, done, draw, mined = found
-    near = {"rtol": 1e-10, "atol": 1e-11} if exact else {"rtol": 1e-5, "atol": 1e-6}
-    for name, value in one.state_dict().items():
-        if torch.is_tensor(value):
-            floor = {**near, "atol": near["atol"] * test_chunks.rounding(name)}
-            torch.testing.assert_close(state[name], value, **floor, msg=lambda said, at=f"{flags}, {name}": f"{at}: {said}")
-    for a, b in zip(wanted_done, done, strict=True):
-        loose = {name: 10 * value for name, value in near.items()}
-        torch.testing.assert_close(b.loss, a.loss, **loose)
-        torch.testing.assert_close(b.gradient_norm, a.gradient_norm, **loose)
-        assert b.images == a.images
-    assert len(mined) == len(wanted_mined), f"{flags}: mined as often"
-    for a, b in zip(wanted_mined, mined, strict=True):
-        assert len(a) == len(b) and all(map(torch.equal, a, b)), f"{flags}: the same tuples"
-    assert torch.equal(draw, wanted_draw), f"{flags}: the next draw is that of one process"
-    assert all(step.gradient_norm > 0 for step in done), f"{flags}: the steps moved the parameters"
 
 
 def whole_run(rank, words):

@@ -1,7 +1,7 @@
 """Tiny data sets of real images, in the layouts that the pipeline reads. Tests of every folder build theirs here.
 
-`make_…(path, layout=…, n_classes=…, n_images=…)` writes below `path` and returns the data set's own folder. `SMALL`, `SHORT_RUN` and
-`dry_run` are what commands take on them.
+`make_…(path, layout=…, n_classes=…, n_images=…)` writes below `path` and returns the data set's own folder. `SMALL`, `SHORT_RUN`,
+`run_words` and `dry_run` are what commands take on them; `values`, `weights` and `assert_same_run` compare what runs leave behind.
 """
 
 import contextlib
@@ -32,6 +32,45 @@ SHORT_RUN = [
     "--resize_size", "18", "--crop_size", "16",
     "--evaluation_metrics", "e_recall@1", "map_r", "--storage_metrics", "map_r", "--no_records", "--plot_every", "0",
 ]  # fmt: skip
+
+
+def run_words(data, save_path, *more):
+    """The words of `SHORT_RUN` on a data set that is a folder a class."""
+    return ["--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(save_path), *SHORT_RUN, *more]
+
+
+def values(folder):
+    """The recorded values of a run but for times, by epoch, split and metric."""
+    from runs import RunFolder
+
+    rows = RunFolder(folder).metrics
+    return rows[~rows.metric.str.contains("second")].set_index(["epoch", "split", "metric"]).value.sort_index()
+
+
+def last(folder):
+    """The content of a run's last checkpoint."""
+    from runs import checkpoint
+
+    return checkpoint.read(folder / checkpoint.LAST)
+
+
+def equal(one, two):
+    """Of nested dicts, lists and tensors, to the bit."""
+    import torch
+
+    if isinstance(one, dict):
+        return one.keys() == two.keys() and all(equal(one[name], two[name]) for name in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(two) and all(map(equal, one, two))
+    return torch.equal(one, two) if torch.is_tensor(one) else one == two
+
+
+def assert_same_run(one, other):
+    """Two runs' folders hold the same, to the bit: recorded values, and all that the last checkpoints hold but the run's own state."""
+    a, b = values(one), values(other)
+    assert a.equals(b), (a[a != b] if a.index.equals(b.index) else a.index.symmetric_difference(b.index))
+    a, b = last(one), last(other)
+    assert [part for part in sorted(set(a) | set(b)) if part != "run" and not equal(a.get(part), b.get(part))] == []
 
 
 def dry_run(words, capsys):

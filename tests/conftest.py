@@ -6,6 +6,8 @@ Finished runs that tests may read and change, each trained once a session and co
 - `trained_run`: conv4 with margin loss on `folder_data`, 2 epochs, measured on test after each.
 - `resumed_run`: the same flags, 1 epoch, then resumed to 2 with another --lr, so it has configs/ with one change.
 - `cross_validated`: two class-disjoint folds of one epoch on `data`, with final test.
+
+`trained_once`, `resumed_once`, `cross_validated_once` are the originals, for tests that only read.
 """
 
 import functools
@@ -68,6 +70,16 @@ def few_glyphs(tmp_path_factory):
         return glyphs.prepare(None, tmp_path_factory.mktemp("few_glyphs")).parent
 
 
+@pytest.fixture(autouse=True)
+def states():
+    """Tests draw as if those before had not been."""
+    from training.random_state import random_states, set_random_states
+
+    before = random_states()
+    yield
+    set_random_states(before)
+
+
 @pytest.fixture(scope="session")
 def drawing():
     """What draws a run's pictures and its curves, by owner and name."""
@@ -93,34 +105,29 @@ def with_pictures(drawing, monkeypatch):
         monkeypatch.setattr(owner, name, draw)
 
 
-FINISHED = [
-    *builders.SHORT_RUN[: builders.SHORT_RUN.index("--no_records")], "--plot_every", "0", "--loss", "margin", "--batch_mining", "distance",
-]  # fmt: skip
+FINISHED = ["--loss", "margin", "--batch_mining", "distance", "--savename", "Run_s1"]
 
 
 def train(data, folder, *words):
     """The folder `Run_s1` that main.py trains in `folder` on a data set of images, a folder a class."""
     import main
     import parameters
+    from evaluation import outputs
 
-    about = ["--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(folder), "--savename", "Run_s1"]
+    argv = [word for word in builders.run_words(data, folder, *FINISHED, *words) if word != "--no_records"]
     with pytest.MonkeyPatch.context() as patch:
-        from evaluation import outputs
-
         patch.setattr(outputs, "draw_pictures", lambda *about: [])
         patch.setattr(outputs, "draw_curves", lambda *about: None)
-        return main.main(parameters.resolve([*about, *FINISHED, *words])).folder
+        return main.main(parameters.resolve(argv)).folder
 
 
 @pytest.fixture(scope="session")
 def trained_once(folder_data, tmp_path_factory):
-    """The original of `trained_run`: to be read only."""
     return train(folder_data, tmp_path_factory.mktemp("trained"), "--n_epochs", "2")
 
 
 @pytest.fixture(scope="session")
 def resumed_once(folder_data, tmp_path_factory):
-    """The original of `resumed_run`: to be read only."""
     folder = train(folder_data, tmp_path_factory.mktemp("resumed"), "--n_epochs", "1")
     changed = ["--resume", "--resume_allow_changes", "--n_epochs", "2", "--lr", "0.0005"]
     return train(folder_data, folder.parent.parent, *changed)
@@ -128,24 +135,19 @@ def resumed_once(folder_data, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def cross_validated_once(data, tmp_path_factory):
-    """The original of `cross_validated`: to be read only."""
     folds = ["--split_scheme", "class_disjoint", "--split_sets", "2", "--split_partitions", "2", "--final_test"]
     return train(data, tmp_path_factory.mktemp("cross_validated"), *folds, "--n_epochs", "1")
 
 
-@pytest.fixture
-def trained_run(trained_once, tmp_path):
-    """A copy of a finished run's folder."""
-    return shutil.copytree(trained_once, tmp_path / "trained" / trained_once.name)
+def copied(name):
+    """A fixture: a copy of the finished run `<name>_once`, which the test may change."""
+
+    @pytest.fixture
+    def copy(request, tmp_path):
+        original = request.getfixturevalue(f"{name}_once")
+        return shutil.copytree(original, tmp_path / name / original.name)
+
+    return copy
 
 
-@pytest.fixture
-def resumed_run(resumed_once, tmp_path):
-    """A copy of the folder of a run that was resumed with a changed flag."""
-    return shutil.copytree(resumed_once, tmp_path / "resumed" / resumed_once.name)
-
-
-@pytest.fixture
-def cross_validated(cross_validated_once, tmp_path):
-    """A copy of the folder of a cross-validation."""
-    return shutil.copytree(cross_validated_once, tmp_path / "cross_validated" / cross_validated_once.name)
+trained_run, resumed_run, cross_validated = map(copied, ("trained", "resumed", "cross_validated"))

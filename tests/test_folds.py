@@ -4,7 +4,6 @@ import csv
 import json
 import math
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,28 +13,39 @@ import yaml
 import main
 import metrics
 import parameters
-from runs import checkpoint
 from runs.meta import over_folds
 from tests import builders
+from tests.builders import values
 from utilities import load_run
 from utilities.errors import UserError
 
 
 def flags(data, tmp_path, *more):
-    return parameters.read([
-        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), *builders.SHORT_RUN,
-        "--loss", "triplet", "--batch_mining", "semihard", "--n_epochs", "2", "--group", "Cross", "--split_scheme", "class_disjoint",
-        "--split_partitions", "3", "--split_sets", "3", *more,
-    ])  # fmt: skip
+    folds = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3"]
+    about = ["--loss", "triplet", "--batch_mining", "semihard", "--n_epochs", "2", "--group", "Cross", *folds]
+    return parameters.read(builders.run_words(data, tmp_path / "runs", *about, *more))
 
 
-def read(path):
-    return json.loads(path.read_text())
+def again(folder, *words):
+    return main.main(parameters.read(["--resume_from", str(folder), *words]))
 
 
-def rows(folder):
-    with open(folder / "CSV_Logs" / "metrics.csv", newline="") as file:
-        return [row for row in csv.DictReader(file) if "seconds" not in row["metric"] and "per_second" not in row["metric"]]
+def refused(capsys, read):
+    """The line by which `read()` refuses the flags."""
+    with pytest.raises(SystemExit):
+        read()
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1, message
+    return message
+
+
+def meta(folder):
+    """Name -> content of the files of results over the folds."""
+    return {path.stem: json.loads(path.read_text()) for path in (folder / "meta").glob("*.json")}
+
+
+def summary(folder):
+    return json.loads((folder / "summary.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -55,32 +65,23 @@ def short(short_once, tmp_path):
     return shutil.copytree(short_once, tmp_path / "runs" / "folder" / short_once.name)
 
 
-def test_each_fold_is_a_complete_run(whole):
-    assert whole.folder.name == "Cross_s1"
+def test_folds_are_complete_runs_and_meta_results_are_theirs(whole):
     assert sorted(path.name for path in whole.folder.iterdir() if path.is_dir()) == ["fold_0", "fold_1", "fold_2", "meta"]
-    for fold in range(3):
-        folder = whole.folder / f"fold_{fold}"
-        summary = read(folder / "summary.json")
-        assert "on val" in summary["selected"]["rule"]
-        assert set(summary["last"]) == {"val"} and set(summary["best"]) == {"val"}, "test is not looked at while training"
-        assert set(summary["selected"]["values"]) == {"val", "test"}
-        network, opt = load_run(folder)
-        assert opt.split_scheme == "class_disjoint" and not network.training
-        on_test = [row for row in rows(folder) if row["split"] == "test"]
-        assert {row["epoch"] for row in on_test} == {str(summary["selected"]["epoch"])}
-
-
-def test_meta_results_are_those_of_the_folds(whole):
-    summaries = [read(whole.folder / f"fold_{fold}" / "summary.json") for fold in range(3)]
-    separated = read(whole.folder / "meta" / "separated.json")
-    assert separated["folds"] == [0, 1, 2] and separated["epochs"] == [s["selected"]["epoch"] for s in summaries]
+    summaries = [summary(whole.folder / f"fold_{fold}") for fold in range(3)]
+    for fold, one in enumerate(summaries):
+        assert "on val" in one["selected"]["rule"]
+        assert set(one["last"]) == set(one["best"]) == {"val"}, "test is not looked at while training"
+        assert set(one["selected"]["values"]) == {"val", "test"}
+        on_test = values(whole.folder / f"fold_{fold}").xs("test", level="split")
+        assert set(on_test.index.get_level_values("epoch")) == {one["selected"]["epoch"]}
+    separated = meta(whole.folder)["separated"]
+    assert separated["folds"] == [0, 1, 2] and separated["epochs"] == [one["selected"]["epoch"] for one in summaries]
     for split in ("val", "test"):
         for metric in ("map_r", "e_recall@1"):
-            values = [s["selected"]["values"][split][metric] for s in summaries]
-            found = separated["values"][split][metric]
-            mean = sum(values) / 3
-            error = math.sqrt(sum((v - mean) ** 2 for v in values) / 2) / math.sqrt(3)
-            assert found["values"] == values and found["mean"] == pytest.approx(mean) and found["standard_error"] == pytest.approx(error)
+            of_folds = [one["selected"]["values"][split][metric] for one in summaries]
+            found, mean = separated["values"][split][metric], sum(of_folds) / 3
+            error = math.sqrt(sum((v - mean) ** 2 for v in of_folds) / 2) / math.sqrt(3)
+            assert found["values"] == of_folds and found["mean"] == pytest.approx(mean) and found["standard_error"] == pytest.approx(error)
             half = 4.302652729911275 * error  # Student's t, 2 degrees of freedom, 97.5 %
             assert found["interval_95"] == pytest.approx([mean - half, mean + half])
     with open(whole.folder / "meta" / "results.csv", newline="") as file:
@@ -99,6 +100,7 @@ def test_the_ensemble_equals_a_concatenation_by_hand(whole, data):
     embeddings, labels = [], None
     for fold in range(3):
         network, opt = load_run(whole.folder / f"fold_{fold}")
+        assert not network.training
         test = main.datasets.select("folder", opt, input_size=network.input_size, fold=fold)["testing"]
         images = torch.stack([test[i][1] for i in range(len(test))])
         with torch.no_grad():
@@ -112,157 +114,113 @@ def test_the_ensemble_equals_a_concatenation_by_hand(whole, data):
     by_hand = np.array(rows)
     dumped = np.load(whole.folder / "meta" / "embeddings_test.npz")
     assert dumped["features"].shape == (30, 24) and np.abs(dumped["features"] - by_hand).max() < 1e-6
-    concatenated = read(whole.folder / "meta" / "concatenated.json")["values"]
-    expected = metrics.compute(["map_r", "e_recall@1"], by_hand, labels)
-    for name, value in expected.items():
-        assert concatenated["test"][name]["mean"] == pytest.approx(value, abs=1e-6)
+    found = meta(whole.folder)["concatenated"]["values"]["test"]
+    for name, value in metrics.compute(["map_r", "e_recall@1"], by_hand, labels).items():
+        assert found[name]["mean"] == pytest.approx(value, abs=1e-6)
 
 
 def test_folds_apart_then_aggregated_equal_the_whole(whole, data, tmp_path, capsys):
     first = main.main(flags(data, tmp_path, "--folds", "0", "2"))
-    assert not (first.folder / "meta" / "separated.json").exists()
-    assert "not all of 3 folds are finished" in capsys.readouterr().out
+    assert not meta(first.folder) and "not all of 3 folds are finished" in capsys.readouterr().out
     partial = main.main(flags(data, tmp_path, "--aggregate_only"))
     assert partial.results["separated"]["folds"] == [0, 2]
-    second = main.main(flags(data, tmp_path, "--folds", "1"))
-    assert second.folder == first.folder
-    main.main(parameters.read(["--aggregate_only", "--resume_from", str(first.folder)]))
-    ours, theirs = (read(cross.folder / "meta" / "separated.json")["values"]["val"] for cross in (first, whole))
-    assert ours == theirs
-    again = main.main(flags(data, tmp_path, "--folds", "1", "--n_epochs", "1"))
-    assert again.folder.name == "Cross_s1_1", "a fold is never trained over another"
+    assert main.main(flags(data, tmp_path, "--folds", "1")).folder == first.folder
+    again(first.folder, "--aggregate_only")
+    assert meta(first.folder)["separated"]["values"]["val"] == meta(whole.folder)["separated"]["values"]["val"]
+    other = main.main(flags(data, tmp_path, "--folds", "1", "--n_epochs", "1"))
+    assert other.folder.name == "Cross_s1_1", "a fold is never trained over another"
 
 
 def test_resume_skips_the_finished_and_continues_the_interrupted(whole, data, tmp_path, monkeypatch, capsys):
     real, calls = main.train_one_epoch, []
 
-    def stop(*args):
+    def train_one_epoch(*args):
         calls.append(args[0])
         if len(calls) == 4:  # the second epoch of the second fold
             raise KeyboardInterrupt
         return real(*args)
 
-    monkeypatch.setattr(main, "train_one_epoch", stop)
+    monkeypatch.setattr(main, "train_one_epoch", train_one_epoch)
     with pytest.raises(SystemExit):
         main.main(flags(data, tmp_path, "--final_test"))
     folder = tmp_path / "runs" / "folder" / "Cross_s1"
     assert f"--resume_from {folder}\n" in capsys.readouterr().out
     before = (folder / "fold_0" / "CSV_Logs" / "metrics.csv").read_bytes()
-    calls.clear()
-    monkeypatch.setattr(main, "train_one_epoch", lambda *args: calls.append(args[0]) or real(*args))
-    cross = main.main(parameters.read(["--resume_from", str(folder)]))
-    assert calls == [2, 1, 2] and "fold 0 of 3 is finished" in capsys.readouterr().out
+    again(folder)
+    assert calls[4:] == [2, 1, 2] and "fold 0 of 3 is finished" in capsys.readouterr().out
     assert (folder / "fold_0" / "CSV_Logs" / "metrics.csv").read_bytes() == before
     for fold in range(3):
-        one, other = (c.folder / f"fold_{fold}" for c in (cross, whole))
-        assert rows(one) == rows(other)
-        a, b = (checkpoint.read(f / checkpoint.LAST)["state_dict"] for f in (one, other))
-        assert all(torch.equal(a[name], b[name]) for name in a)
-    assert {n: read(cross.folder / "meta" / f"{n}.json")["values"] for n in ("separated", "concatenated")} == {
-        n: read(whole.folder / "meta" / f"{n}.json")["values"] for n in ("separated", "concatenated")
-    }
-    main.main(parameters.read(["--resume_from", str(folder), "--n_epochs", "3"]))
-    assert calls == [2, 1, 2, 3, 3, 3]
+        builders.assert_same_run(*(path / f"fold_{fold}" for path in (folder, whole.folder)))
+    ours, theirs = meta(folder), meta(whole.folder)
+    assert all(ours[name]["values"] == theirs[name]["values"] for name in ("separated", "concatenated"))
+    again(folder, "--n_epochs", "3")
+    assert calls[7:] == [3, 3, 3]
 
 
-def test_evaluate_and_ensemble_after_a_run(data, tmp_path):
-    cross = main.main(flags(data, tmp_path, "--split_scheme", "mlrc"))
-    assert set(cross.results) == {"separated"} and set(cross.results["separated"]["values"]) == {"val"}
-    folder = str(cross.folder)
-    told = main.main(parameters.read(["--evaluate", "--resume_from", folder, "--splits_to_eval", "test", "--evaluation_metrics", "map_r"]))
-    assert set(told.results["evaluation_separated"]["values"]) == {"test"}
-    assert read(cross.folder / "meta" / "evaluation_separated.json")["flags"]["splits_to_eval"] == ["test"]
-    assert set(read(cross.folder / "meta" / "separated.json")["values"]) == {"val"}, "what training chose by stays as it is"
-    main.main(parameters.read(["--evaluate_ensemble", "--resume_from", folder]))
-    assert set(read(cross.folder / "meta" / "concatenated.json")["values"]) == {"test"}
-    one = main.main(parameters.read(["--evaluate", "--resume_from", f"{folder}/fold_1"]))
-    assert one.results["evaluation_separated"]["folds"] == [1]
-
-
-def test_an_ensemble_measured_otherwise_leaves_the_protocols_result_alone(whole):
-    meta, ask = whole.folder / "meta", ["--evaluate_ensemble", "--resume_from", str(whole.folder)]
-    before = {name: (meta / name).read_bytes() for name in ("concatenated.json", "results.csv")}
-    main.main(parameters.read([*ask, "--eval_pca", "1"]))
-    main.main(parameters.read([*ask, "--evaluation_metrics", "nmi"]))
-    main.main(parameters.read([*ask, "--eval_pca", "1"]))
-    assert {name: (meta / name).read_bytes() for name in before} == before
-    measured = {path.name: read(path) for path in meta.glob("evaluation_concatenated*.json")}
-    assert {name: content["flags"]["eval_pca"] for name, content in measured.items()} == {
-        "evaluation_concatenated.json": 1,
-        "evaluation_concatenated_1.json": None,
-    }
-    main.main(parameters.read([*ask, "--eval_bs", "4"]))
-    assert len(list(meta.glob("evaluation_concatenated*.json"))) == 2, "how many at a time is no other measurement"
-    for wrong in (["--splits_to_eval", "val"], ["--folds", "0"]):
-        with pytest.raises(SystemExit):
-            parameters.read([*ask, *wrong])
-
-
-def test_each_evaluation_of_the_folds_is_kept(short):
-    ask = ["--evaluate", "--resume_from", str(short), "--splits_to_eval"]
-    for splits in (["test"], ["val"], ["test"], ["test", "--folds", "1"]):
-        main.main(parameters.read([*ask, *splits]))
-    measured = {path.name: read(path) for path in (short / "meta").glob("evaluation_separated*.json")}
+def test_evaluations_and_ensembles_after_a_run_are_kept_beside_its_own_results(short, capsys):
+    result = meta(short)
+    assert set(result) == {"separated"} and set(result["separated"]["values"]) == {"val"}
+    for words in (["test"], ["val", "--folds", "0"], ["test"], ["test", "--folds", "1"]):
+        again(short, "--evaluate", "--splits_to_eval", *words)
+    measured = {name: content for name, content in meta(short).items() if name.startswith("evaluation")}
     assert {name: (list(content["values"]), content["folds"]) for name, content in measured.items()} == {
-        "evaluation_separated.json": (["test"], [0, 1, 2]),
-        "evaluation_separated_1.json": (["val"], [0, 1, 2]),
-        "evaluation_separated_2.json": (["test"], [1]),
-    }
+        "evaluation_separated": (["test"], [0, 1, 2]), "evaluation_separated_1": (["val"], [0]), "evaluation_separated_2": (["test"], [1]),
+    }  # fmt: skip
+    assert measured["evaluation_separated"]["flags"]["splits_to_eval"] == ["test"]
+    again(short, "--evaluate_ensemble")
+    kept = {name: (short / "meta" / name).read_bytes() for name in ("separated.json", "concatenated.json", "results.csv")}
+    for words in (["--eval_pca", "1"], ["--evaluation_metrics", "nmi"], ["--eval_pca", "1"]):
+        again(short, "--evaluate_ensemble", *words)
+        assert {name: (short / "meta" / name).read_bytes() for name in kept} == kept, "the protocol's results stay"
+    again(short, "--evaluate_ensemble", "--eval_bs", "4")
+    measured = meta(short)
+    assert measured["separated"] == result["separated"] and set(measured["concatenated"]["values"]) == {"test"}
+    joined = {name: content["flags"]["eval_pca"] for name, content in measured.items() if name.startswith("evaluation_concatenated")}
+    assert joined == {"evaluation_concatenated": 1, "evaluation_concatenated_1": None}, "how many images at a time is no other measurement"
+    for wrong in (["--splits_to_eval", "val"], ["--folds", "0"]):
+        refused(capsys, lambda wrong=wrong: parameters.read(["--resume_from", str(short), "--evaluate_ensemble", *wrong]))
+    assert again(f"{short}/fold_1", "--evaluate").results["evaluation_separated"]["folds"] == [1]
 
 
 def test_an_ensemble_is_of_finished_and_trained_networks(short, data, tmp_path):
-    main.main(parameters.read(["--resume_from", str(short), "--n_epochs", "2", "--folds", "0", "2"]))
+    again(short, "--n_epochs", "2", "--folds", "0", "2")
     with pytest.raises(UserError, match="not finished: fold_1"):
-        main.main(parameters.read(["--evaluate_ensemble", "--resume_from", str(short)]))
-    shutil.rmtree(short / "fold_1")
-    with pytest.raises(UserError, match="not finished: fold_1"):
-        main.main(parameters.read(["--evaluate_ensemble", "--resume_from", str(short)]))
+        again(short, "--evaluate_ensemble")
     untrained = main.main(flags(data, tmp_path, "--n_epochs", "0", "--check_untrained_accuracy", "--final_test", "--group", "Untrained"))
-    assert not (untrained.folder / "meta" / "concatenated.json").exists()
+    assert "concatenated" not in meta(untrained.folder)
     with open(untrained.folder / "meta" / "results.csv", newline="") as file:
-        found = list(csv.DictReader(file))
-    assert {row["embeddings"] for row in found} == {"separated, epoch -1", "separated, epoch 0"}
-    values = read(untrained.folder / "meta" / "separated.json")["untrained"]["0"]["val"]["map_r"]
-    (row,) = [row for row in found if (row["embeddings"], row["metric"]) == ("separated, epoch 0", "map_r")]
-    assert float(row["mean"]) == values["mean"] and "separated, epoch 0" in untrained.meta.columns()
+        table = {(row["embeddings"], row["metric"]): float(row["mean"]) for row in csv.DictReader(file)}
+    assert {name for name, _ in table} == {"separated, epoch -1", "separated, epoch 0"}
+    expected = meta(untrained.folder)["separated"]["untrained"]["0"]["val"]["map_r"]["mean"]
+    assert table["separated, epoch 0", "map_r"] == expected and "separated, epoch 0" in untrained.meta.columns()
     with pytest.raises(UserError, match="no epoch was selected"):
-        main.main(parameters.read(["--evaluate_ensemble", "--resume_from", str(untrained.folder)]))
+        again(untrained.folder, "--evaluate_ensemble")
 
 
-def test_the_split_stays_what_it_was(short, capsys):
+def test_what_the_folds_cannot_be(short, data, tmp_path, capsys):
     for change in (["--split_test_start", "0"], ["--split_partitions", "4"], ["--split_sets", "2"], ["--split_scheme", "mlrc"]):
-        with pytest.raises(SystemExit):
-            parameters.read(["--resume_from", str(short), "--resume_allow_changes", *change])
-        assert change[0] in (message := capsys.readouterr().err) and message.count("\n") == 1
-
-
-def test_flags_that_no_first_fold_takes_leave_no_folder(data, tmp_path):
+        words = ["--resume_from", str(short), "--resume_allow_changes", *change]
+        assert change[0] in refused(capsys, lambda words=words: parameters.read(words)), "the split stays what it was"
+    for wrong in (["--folds", "3"], ["--folds", "-1"], ["--folds", "0", "0"]):
+        refused(capsys, lambda wrong=wrong: flags(data, tmp_path, *wrong))
+    for wrong in (["--folds", "0"], ["--aggregate_only"], ["--evaluate_ensemble"], ["--savename", ""], ["--savename", "../elsewhere"]):
+        assert wrong[0] in refused(capsys, lambda wrong=wrong: flags(data, tmp_path, "--split_scheme", "half", *wrong))
     for more in (["--split_partitions", "30"], ["--bs", "400"]):
         with pytest.raises(UserError):
-            main.main(flags(data, tmp_path, *more))
-    assert main.main(flags(data, tmp_path, "--n_epochs", "1")).folder.name == "Cross_s1"
-
-
-def test_a_folder_of_somebody_elses_is_never_removed(data, tmp_path):
+            main.main(flags(data, tmp_path, "--group", "Refused", *more))
+    for more in ([], ["--dry_run"]):
+        with pytest.raises(UserError, match=r"^fold 2, counted from 0: map_r on val .* validation has 1 class, "):  # of six classes
+            main.main(flags(data, tmp_path, "--group", "Refused", "--split_partitions", "4", "--split_sets", "4", *more))
+    assert [path.name for path in (tmp_path / "runs" / "folder").iterdir()] == ["Cross_s1"], "no folder is left"
     for name, more in (("mine", ["--resume"]), ("shared", ["--folds", "0"])):
         notes = tmp_path / "runs" / "folder" / name / ".notes.txt"
         notes.parent.mkdir(parents=True)
         notes.write_text("keep")
         with pytest.raises(UserError):
             main.main(flags(data, tmp_path, "--savename", name, "--bs", "400", *more))
-        assert notes.read_text() == "keep"
-
-
-def test_a_damaged_summary_is_one_line_and_made_anew(short):
-    path = short / "fold_1" / "summary.json"
-    whole = read(path)
-    for content in (b"{", b"{}", b"[]", b"\xff", b'{"selected": 3}'):
-        path.write_bytes(content)
-        with pytest.raises(UserError, match="delete it, and --resume"):
-            main.main(parameters.read(["--aggregate_only", "--resume_from", str(short)]))
-    path.unlink()
-    main.main(parameters.read(["--resume_from", str(short)]))
-    assert read(path)["selected"] == whole["selected"]
+        assert notes.read_text() == "keep", "somebody else's"
+    with pytest.raises(UserError, match="cannot make the run folder"):
+        main.main(flags(data, tmp_path, "--dry_run", "--save_path", str(notes)))
 
 
 def test_a_reference_that_folds_do_not_share_leaves_the_ensemble_out(data, tmp_path):
@@ -272,133 +230,65 @@ def test_a_reference_that_folds_do_not_share_leaves_the_ensemble_out(data, tmp_p
     cross = main.main(flags(data, tmp_path, "--split_scheme", "closed_set", "--final_test", *reference, "--n_epochs", "1"))
     assert set(cross.results) == {"separated"} and set(cross.results["separated"]["values"]) == {"val", "test"} and cross.settled
     with pytest.raises(UserError, match="an ensemble has no such set"):
-        main.main(parameters.read(["--evaluate_ensemble", "--resume_from", str(cross.folder)]))
+        again(cross.folder, "--evaluate_ensemble")
 
 
-HALF = ["--split_scheme", "half", "--use_tv_split", "--tv_split_perc", "0.5", "--splits_to_eval", "val", "--final_test"]
-
-
-def test_half_has_no_folds_and_a_final_test(data, tmp_path, capsys):
-    run = main.main(flags(data, tmp_path, *HALF, "--n_epochs", "1"))
-    assert set(read(run.folder / "summary.json")["selected"]["values"]) == {"val", "test"}
-    assert set(read(run.folder / "summary.json")["last"]) == {"val"}
-    for wrong in (["--savename", ""], ["--savename", "../elsewhere"]):
-        with pytest.raises(SystemExit):
-            flags(data, tmp_path, "--split_scheme", "half", *wrong)
-        assert "--savename" in capsys.readouterr().err
-    for wrong in (["--folds", "0"], ["--aggregate_only"], ["--evaluate_ensemble"]):
-        with pytest.raises(SystemExit):
-            flags(data, tmp_path, "--split_scheme", "half", *wrong)
-        assert wrong[0] in capsys.readouterr().err
-    for wrong in (["3"], ["-1"], ["0", "0"]):
-        with pytest.raises(SystemExit):
-            flags(data, tmp_path, "--folds", *wrong)
-        assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_resume_measures_the_final_test_once(data, tmp_path):
-    recorded = flags(data, tmp_path, *HALF).but(no_records=False, evaluation_metrics=["map_r", "e_recall@1", "rho_spectrum@0"], savename="Once")
+def test_half_has_one_run_whose_final_test_is_measured_once(data, tmp_path):
+    half = ["--split_scheme", "half", "--use_tv_split", "--tv_split_perc", "0.5", "--splits_to_eval", "val", "--final_test"]
+    recorded = flags(data, tmp_path, *half).but(no_records=False, evaluation_metrics=["map_r", "e_recall@1", "rho_spectrum@0"], savename="Once")
 
     def tests_of(folder):
         assert (folder / "Arrays/test_0001.npz").exists() or (folder / "Arrays/test_0002.npz").exists()
-        tables = sorted(path.name for path in (folder / "CSV_Logs").glob("Test_*.csv"))
-        return [
-            line
-            for name in ["metrics.csv", *tables]
-            for line in (folder / "CSV_Logs" / name).read_text().splitlines()
-            if "train" not in line and "val" not in line
-        ]
-
-    def resumed(*words):
-        return tests_of(main.main(parameters.read(["--resume_from", str(run.folder), *words])).folder)
+        tables = [folder / "CSV_Logs" / "metrics.csv", *sorted((folder / "CSV_Logs").glob("Test_*.csv"))]
+        return [line for table in tables for line in table.read_text().splitlines() if "train" not in line and "val" not in line]
 
     run = main.main(recorded.but(n_epochs=1))
+    assert set(summary(run.folder)["selected"]["values"]) == {"val", "test"} and set(summary(run.folder)["last"]) == {"val"}
     tested = tests_of(run.folder)
     assert sum(",test,e_recall@1," in line for line in tested) == 1
-    assert resumed() == tested
+    assert tests_of(again(run.folder).folder) == tested
     content = torch.load(run.folder / "checkpoint_last.pth.tar", weights_only=False)
     del content["run"]["selected"]["values"]["test"]
     torch.save(content, run.folder / "checkpoint_last.pth.tar")  # as after a kill between the rows and the checkpoint
-    assert resumed() == tested
+    assert tests_of(again(run.folder).folder) == tested
     whole = main.main(recorded.but(group="Whole", savename="Whole_s1"))
-    assert resumed("--n_epochs", "2") == tests_of(whole.folder)
-    assert rows(run.folder) == rows(whole.folder)
-    again = main.main(parameters.read(["--config", str(whole.folder / "parameters.yaml")]))
-    assert again.folder.name == "Whole_s1_1" and read(again.folder / "summary.json")["parameters"]["savename"] == "Whole_s1_1"
-    config = ["--config", str(again.folder / "parameters.yaml")]
-    assert parameters.read([*config, "--resume"]).savename == "Whole_s1_1"
-    assert parameters.read(config).savename == "Whole_s1" and parameters.read([*config, "--seed", "2", "--resume"]).savename == "Whole_s2"
+    assert tests_of(again(run.folder, "--n_epochs", "2").folder) == tests_of(whole.folder)
+    builders.assert_same_run(run.folder, whole.folder)
 
 
-def test_a_dry_run_says_that_the_folder_cannot_be_made(data, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot make the run folder"):
-        main.main(flags(data, tmp_path, "--dry_run", "--save_path", str(tmp_path / "file")))
-
-
-def test_dry_run_and_configuration(data, tmp_path):
-    main.main(flags(data, tmp_path, "--dry_run"))
-    assert [path.name for path in (tmp_path / "runs").rglob("*") if path.is_file()] == ["Cross_s1_batch.png"]
-    cross = main.main(flags(data, tmp_path, "--n_epochs", "1"))
-    saved = yaml.safe_load((cross.folder / "parameters.yaml").read_text())
+def test_a_dry_run_and_the_configuration_that_repeats_the_folds(short, data, tmp_path):
+    main.main(flags(data, tmp_path / "dry", "--dry_run"))
+    assert [path.name for path in (tmp_path / "dry" / "runs").rglob("*") if path.is_file()] == ["Cross_s1_batch.png"]
+    config = ["--config", str(short / "parameters.yaml"), "--save_path", str(tmp_path / "runs")]
+    saved = yaml.safe_load((short / "parameters.yaml").read_text())
     assert saved["splits_to_eval"] == ["val"] and not {"folds", "fold", "aggregate_only", "evaluate_ensemble"} & set(saved)
-    again = main.main(parameters.read(["--config", str(cross.folder / "parameters.yaml")]))
-    assert again.folder.name == "Cross_s1_1"
-    assert again.results["separated"]["values"] == cross.results["separated"]["values"]
+    cross = main.main(parameters.read(config))
+    assert cross.folder.name == "Cross_s1_1" == yaml.safe_load((cross.folder / "parameters.yaml").read_text())["savename"]
+    assert meta(cross.folder)["separated"]["values"] == meta(short)["separated"]["values"]
+    config = ["--config", str(cross.folder / "parameters.yaml")]
+    assert [parameters.read([*config, *more]).savename for more in (["--resume"], [], ["--seed", "2", "--resume"])] == ["Cross_s1_1", "Cross_s1", "Cross_s2"]
 
 
-NAMES = [f"class_{c}" for c in range(12)]
-
-
-@pytest.fixture
-def predefined(tmp_path):
-    """Flags of a split file of three parts."""
-    file = tmp_path / "splits.json"
-    file.write_text(json.dumps({"train": NAMES[:5], "val": NAMES[5:8], "test": NAMES[8:]}))
-    return ["--split_scheme", "predefined", "--split_file", str(file)]
-
-
-def test_a_split_file_is_one_fold_and_untrained_networks_are_told_apart(predefined, data, tmp_path):
-    more = [*predefined, "--final_test", "--check_untrained_accuracy", "--n_epochs", "1"]
-    cross = main.main(flags(data, tmp_path, *more))
-    assert [path.name for path in sorted(cross.folder.glob("fold_*"))] == ["fold_0"]
-    separated = read(cross.folder / "meta" / "separated.json")
-    assert set(separated["values"]) == {"val", "test"} and separated["values"]["val"]["map_r"]["standard_error"] is None
-    of_epoch = {
-        int(row["epoch"]): float(row["value"]) for row in rows(cross.folder / "fold_0") if (row["split"], row["metric"]) == ("val", "map_r")
-    }
-    assert {e: separated["untrained"][e]["val"]["map_r"]["mean"] for e in ("-1", "0")} == {"-1": of_epoch[-1], "0": of_epoch[0]}
-    Path(predefined[-1]).write_text(json.dumps({"train": NAMES[:5], "test": NAMES[8:]}))
-    assert flags(data, tmp_path, *more).splits_to_eval == ["test"]
-
-
-def test_one_fold_says_at_its_start_what_it_lacks(predefined, data, tmp_path, capsys):
-    for more, untested in (([], True), (["--final_test"], False), (["--splits_to_eval", "val", "test"], False)):
-        main.main(flags(data, tmp_path, *predefined, "--n_epochs", "1", *more))
+def test_a_split_file_is_one_fold_that_says_at_its_start_what_it_lacks_and_is_kept(data, tmp_path, capsys):
+    names, file = [f"class_{c}" for c in range(12)], tmp_path / "splits.json"
+    file.write_text(json.dumps({"train": names[:5], "val": names[5:8], "test": names[8:]}))
+    predefined = ["--split_scheme", "predefined", "--split_file", str(file), "--n_epochs", "1"]
+    for more, untested in (([], True), (["--final_test", "--check_untrained_accuracy"], False)):
+        cross = main.main(flags(data, tmp_path, *predefined, *more))
         said = capsys.readouterr().out
         line = next(line for line in said.splitlines() if "makes one fold" in line)
         assert said.index(line) < said.index("epoch 1/1") and ("nothing is measured on test: --final_test" in line) == untested
-
-
-def test_a_run_keeps_its_split_file(predefined, data, tmp_path, capsys):
-    file = Path(predefined[-1])
-    cross = main.main(flags(data, tmp_path, *predefined, "--n_epochs", "1"))
+    assert [path.name for path in sorted(cross.folder.glob("fold_*"))] == ["fold_0"]
+    separated, of_val = meta(cross.folder)["separated"], values(cross.folder / "fold_0").xs(("val", "map_r"), level=("split", "metric"))
+    assert set(separated["values"]) == {"val", "test"} and separated["values"]["val"]["map_r"]["standard_error"] is None
+    assert {e: separated["untrained"][e]["val"]["map_r"]["mean"] for e in ("-1", "0")} == {"-1": of_val[-1], "0": of_val[0]}
     copy = cross.folder / "split_file.json"
     assert copy.read_bytes() == file.read_bytes()
-    for swap in (lambda: file.write_text(json.dumps({"train": NAMES[:5], "test": NAMES[5:8], "val": NAMES[8:]})), file.unlink):
+    for swap in (lambda: file.write_text(json.dumps({"train": names[:5], "test": names[5:]})), file.unlink):
         swap()
+        assert not file.exists() or flags(data, tmp_path, *predefined).splits_to_eval == ["test"]
         for words in (["--n_epochs", "2"], ["--evaluate"], ["--aggregate_only"]):
-            with pytest.raises(SystemExit):
-                parameters.read(["--resume_from", str(cross.folder), *words])
-            message = capsys.readouterr().err
-            assert message.count("\n") == 1 and f"--split_file {copy}" in message
-    main.main(parameters.read(["--resume_from", str(cross.folder), "--n_epochs", "2", "--split_file", str(copy)]))
+            message = refused(capsys, lambda words=words: parameters.read(["--resume_from", str(cross.folder), *words]))
+            assert f"--split_file {copy}" in message
+    again(cross.folder, "--n_epochs", "2", "--split_file", str(copy))
     assert cross.fold(0).progress.epochs == 2
-
-
-@pytest.mark.parametrize("more", [[], ["--dry_run"]])
-def test_data_of_a_later_fold_that_cannot_choose_an_epoch_are_refused_before_the_first_trains(data, tmp_path, more):
-    opt = flags(data, tmp_path, "--split_partitions", "4", "--split_sets", "4", *more)  # of six classes: the third fold validates on one
-    with pytest.raises(UserError, match=r"^fold 2, counted from 0: map_r on val .* validation has 1 class, "):
-        main.main(opt)
-    assert not (tmp_path / "runs").exists()

@@ -5,7 +5,9 @@ What is compared draws its random numbers on the CPU, in float64. Some cases run
 
 import contextlib
 import copy
+import itertools
 import warnings
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,9 +20,9 @@ from metrics import _kmeans
 from tests import _processes
 from tests.criteria.test_registry_wide import N_CLASSES, build, run
 from tests.datasampler.made import draw, make_sampler
-from tests.test_host_reads import CRITERIA, MINERS, OF_CRITERIA, OF_MINERS, labels_of, reference, unit
+from tests.test_host_reads import CRITERIA, MINERS, asked_by, labels_of, reference, unit
 from tests.training import test_chunks
-from tests.training.test_chunks import WAYS, failures, of_loss, rounding, trained
+from tests.training.test_chunks import WAYS, batches, failures, of_loss, rounding, trained
 from training.runtime import Runtime
 from utilities import shards
 from utilities.criterion import takes_reference
@@ -29,23 +31,26 @@ from utilities.tuples import Pairs
 EXACT = {"rtol": 1e-8, "atol": 1e-10}
 
 
-def everywhere(names, on_cpu=()):
-    """All names on a GPU in one case, some also on the CPU."""
-    return pytest.mark.parametrize(
-        ("names", "device"), [pytest.param(names, "cuda", marks=pytest.mark.gpu, id="gpu"), pytest.param(on_cpu, "cpu", id="cpu")]
-    )
+@contextlib.contextmanager
+def runs_on(device: str):
+    """Inside runs are there, whatever the machine has."""
+    place = torch.device(device, 0) if device == "cuda" else torch.device(device)
+    with mock.patch.object(Runtime, "_device", staticmethod(lambda gpus: place)):
+        yield
 
 
-@pytest.fixture
-def put(monkeypatch):
-    """`put("cpu")`: from now on runs are there, whatever the machine has."""
+def everywhere(names, on_cpu):
+    """The check, of a device and a name, for all names on a GPU, for some also on the CPU; all that fail are said."""
 
-    def there(device: str) -> torch.device:
-        place = torch.device(device, 0) if device == "cuda" else torch.device(device)
-        monkeypatch.setattr(Runtime, "_device", staticmethod(lambda gpus: place))
-        return place
+    def decorate(check):
+        @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+        def test(device):
+            with runs_on(device):
+                assert not failures(((device, name) for name in (names if device == "cuda" else on_cpu)), check)
 
-    return there
+        return test
+
+    return decorate
 
 
 class DrawnOnCpu(TorchFunctionMode):
@@ -68,6 +73,11 @@ def moved(tensors: dict, device) -> dict:
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
+def exact_reference(labels: torch.Tensor, n_classes: int) -> dict:
+    compared = reference(labels, n_classes)
+    return {**compared, "reference": compared["reference"].double()}
+
+
 def same_loss(name: str, device: str, mine_pairs: bool, compared: dict) -> None:
     """Value, gradient by the embeddings and by each parameter, as on the CPU."""
     labels = labels_of(criteria.REGISTRY.module(name))
@@ -84,41 +94,32 @@ def same_loss(name: str, device: str, mine_pairs: bool, compared: dict) -> None:
 
 
 @everywhere(CRITERIA, on_cpu=["hier", "triplet", "vicreg"])
-def test_criteria_are_those_of_the_cpu(names, device):
+def test_criteria_are_those_of_the_cpu(device, name):
     """Also of mined pairs, and against a reference."""
-
-    def check(name):
-        module = criteria.REGISTRY.module(name)
-        for mine_pairs in [False, True] if getattr(module, "MINES_PAIRS", False) else [False]:
-            same_loss(name, device, mine_pairs, {})
-        for n_classes in (N_CLASSES, 60) if takes_reference(module.Criterion) else ():  # negatives of few positives are met in blocks
-            compared = reference(labels_of(module), n_classes)
-            same_loss(name, device, False, {**compared, "reference": compared["reference"].double()})
-
-    assert not failures(((name,) for name in names), check)
+    module = criteria.REGISTRY.module(name)
+    for mine_pairs in [False, True] if getattr(module, "MINES_PAIRS", False) else [False]:
+        same_loss(name, device, mine_pairs, {})
+    for n_classes in (N_CLASSES, 60) if takes_reference(module.Criterion) else ():  # negatives of few positives are met in blocks
+        same_loss(name, device, False, exact_reference(labels_of(module), n_classes))
 
 
-@pytest.mark.parametrize("against", [False, True])
-@everywhere(MINERS, on_cpu=["distance", "uniform_histogram"])
-def test_miners_find_the_tuples_of_the_cpu(names, device, against):
-    def check(name):
-        labels = labels_of(batch_mining.REGISTRY.module(name))
-        batch, compared = unit(len(labels)).double(), reference(labels, 6) if against else {}
-        compared = {**compared, "reference": compared["reference"].double()} if against else {}
-        mined, miners = [], []
-        for place in ("cpu", device):
-            miners.append(batch_mining.select(name, loss="triplet", embed_dim=batch.shape[1]))
-            torch.manual_seed(3)
-            with DrawnOnCpu():
-                mined.append(miners[-1](batch.to(place), labels.to(place), **moved(compared, place)))
-        assert type(mined[0]) is type(mined[1]) and sum(map(len, mined[0])) > 0
-        for one, other in zip(*mined, strict=True):
-            assert other.device.type == device and torch.equal(one, other.cpu())
-        assert isinstance(mined[0], Pairs) or len(mined[0][0]) == miners[1].stats["tuples"]
-        for statistic, value in miners[0].stats.items():
-            torch.testing.assert_close(miners[1].stats[statistic].cpu(), value, **EXACT)
-
-    assert not failures(((name,) for name in names), check)
+@everywhere(itertools.product(MINERS, [False, True]), on_cpu=[("distance", False), ("uniform_histogram", True)])
+def test_miners_find_the_tuples_of_the_cpu(device, case):
+    name, against = case
+    labels = labels_of(batch_mining.REGISTRY.module(name))
+    batch, compared = unit(len(labels)).double(), exact_reference(labels, 6) if against else {}
+    mined, miners = [], []
+    for place in ("cpu", device):
+        miners.append(batch_mining.select(name, loss="triplet", embed_dim=batch.shape[1]))
+        torch.manual_seed(3)
+        with DrawnOnCpu():
+            mined.append(miners[-1](batch.to(place), labels.to(place), **moved(compared, place)))
+    assert type(mined[0]) is type(mined[1]) and sum(map(len, mined[0])) > 0
+    for one, other in zip(*mined, strict=True):
+        assert other.device.type == device and torch.equal(one, other.cpu())
+    assert isinstance(mined[0], Pairs) or len(mined[0][0]) == miners[1].stats["tuples"]
+    for statistic, value in miners[0].stats.items():
+        torch.testing.assert_close(miners[1].stats[statistic].cpu(), value, **EXACT)
 
 
 @contextlib.contextmanager
@@ -149,98 +150,63 @@ def test_a_wait_is_an_error_or_counted():
         assert x.tolist() == [0, 1, 2]
 
 
-@everywhere(MINERS, on_cpu=["semihard"])
-def test_miners_wait_for_a_size(names, device):
-    def check(name):
-        labels = labels_of(batch_mining.REGISTRY.module(name)).to(device)
-        batch, miner = unit(len(labels)).to(device), batch_mining.select(name)
-        miner(batch, labels)
-        with at_most(OF_MINERS.get(name, 1)):
-            miner(batch, labels)
-
-    assert not failures(((name,) for name in names), check)
-
-
 @everywhere(CRITERIA, on_cpu=["softmax"])
-def test_a_step_waits_for_no_more_than_its_criterion(put, names, device):
+def test_a_step_waits_for_no_more_than_its_criterion(device, name):
     """From images to the moved parameters, clipping included; the labels are looked at once, in the first step."""
-    put(device)
-
-    def check(name):
-        module = criteria.REGISTRY.module(name)
-        mined = OF_MINERS.get((module.ALLOWED_MINING_OPS or ["distance"])[0], 1) if module.REQUIRES_BATCHMINER else 0
-        small = ["--loss_hier_n_proxies", "25"] if name == "hier" else []
-        made, step, done, _ = trained(0, *of_loss(name), *small, "--clip_grad_norm", "1", dtype=torch.float32, steps=2)
-        batch = next(iter(_pinned(made)))
-        with at_most(OF_CRITERIA.get(name, 0) + mined):
-            done = step(batch)
-        assert torch.isfinite(done.loss) and done.loss.device.type == device
-
-    assert not failures(((name,) for name in names), check)
+    small = ["--loss_hier_n_proxies", "25"] if name == "hier" else []
+    made, step, done, _ = trained(0, *of_loss(name), *small, "--clip_grad_norm", "1", dtype=torch.float32, steps=2)
+    (batch,) = batches(made.VIEWS, 1)  # as the loader gives them
+    batch = type(batch)(*map(_host, batch))
+    with at_most(asked_by(name)):
+        done = step(batch)
+    assert torch.isfinite(done.loss) and done.loss.device.type == device
 
 
 @everywhere(["arcface", "proxyanchor"], on_cpu=["arcface"])
-def test_a_step_with_drawn_class_vectors_waits_for_nothing(names, device):
-    def check(name):
-        criterion = build(name, n_classes=100, sample_classes=0.3).to(device)
-        optimizer = torch.optim.SGD(criterion.parameters(), lr=0.1, momentum=0.9, foreach=True)
-        labels = labels_of(criteria.REGISTRY.module(name)).to(device)
-        batch, before = unit(len(labels)).to(device), criterion.proxies.detach().clone()
-        for waits in (2, 0):  # in the first step the labels are looked at
-            with at_most(waits):
-                run(criterion, batch, labels)
-                with shards.undrawn_at_rest(optimizer):
-                    optimizer.step()
-        assert 30 <= int((criterion.proxies != before).any(1).sum()) <= 60
-
-    assert not failures(((name,) for name in names), check)
+def test_a_step_with_drawn_class_vectors_waits_for_nothing(device, name):
+    criterion = build(name, n_classes=100, sample_classes=0.3).to(device)
+    optimizer = torch.optim.SGD(criterion.parameters(), lr=0.1, momentum=0.9, foreach=True)
+    labels = labels_of(criteria.REGISTRY.module(name)).to(device)
+    batch, before = unit(len(labels)).to(device), criterion.proxies.detach().clone()
+    for waits in (2, 0):  # in the first step the labels are looked at
+        with at_most(waits):
+            run(criterion, batch, labels)
+            with shards.undrawn_at_rest(optimizer):
+                optimizer.step()
+    assert 30 <= int((criterion.proxies != before).any(1).sum()) <= 60
 
 
-def _pinned(made):
-    """Batches as the loader gives them."""
-    from tests.training.test_chunks import batches
-
-    for batch in batches(made.VIEWS, 1):
-        yield type(batch)(*(part.pin_memory() if torch.cuda.is_available() else part for part in batch))
-
-
-@everywhere(WAYS, on_cpu=WAYS[-2:-1])
-def test_trainers_steps_are_those_of_the_cpu(put, names, device):
-    def check(name, flags, chunk_size):
-        loss = [] if "--loss" in flags else ["--loss", "contrastive" if "--memory_size" in flags else "margin"]
-        states = []
-        for where in ("cpu", device):
-            place = put(where)
-            with DrawnOnCpu():
-                made, _, done, _ = trained(chunk_size, "--trainer", name, *loss, *flags, stand_in=False)
-            assert all(step.loss.device.type == place.type for step in done)
-            states.append({key: value.cpu() for key, value in made.state_dict().items() if torch.is_tensor(value)})
-        for key, value in states[0].items():
-            torch.testing.assert_close(states[1][key], value, rtol=1e-7, atol=1e-9 * rounding(key), msg=lambda said: f"{key}: {said}")  # noqa: B023
-
-    assert not failures(((*way, chunk_size) for way in names for chunk_size in (0, 5)), check)
+@everywhere([(*way, chunk_size) for way in WAYS for chunk_size in (0, 5)], on_cpu=[(*WAYS[-2], 5)])
+def test_trainers_steps_are_those_of_the_cpu(device, way):
+    name, flags, chunk_size = way
+    loss = [] if "--loss" in flags else ["--loss", "contrastive" if "--memory_size" in flags else "margin"]
+    states = []
+    for where in ("cpu", device):
+        with runs_on(where), DrawnOnCpu():
+            made, _, done, _ = trained(chunk_size, "--trainer", name, *loss, *flags, stand_in=False)
+        assert all(step.loss.device.type == where for step in done)
+        states.append({key: value.cpu() for key, value in made.state_dict().items() if torch.is_tensor(value)})
+    for key, value in states[0].items():
+        torch.testing.assert_close(states[1][key], value, rtol=1e-7, atol=1e-9 * rounding(key), msg=lambda said, key=key: f"{key}: {said}")
 
 
 SAMPLERS = ["d2_coreset", "greedy_coreset", "disthist_batchmatch", "fid_batchmatch"]
 
 
 @everywhere(SAMPLERS, on_cpu=["d2_coreset"])
-def test_a_samplers_storage_stays_where_the_embeddings_are(names, device):
-    def check(name):
-        epochs, storages = [], []
-        for place in ("cpu", device):
-            sampler = make_sampler(name, [8] * 6, dtype=torch.float64, bs=8, samples_per_class=2, data_batchmatch_bigbs=24)
-            new = torch.randn(8, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(7)).to(place)
-            sampler.replace_storage_entries(new, torch.arange(8))  # brings the storage there
-            with at_most(0):
-                sampler.replace_storage_entries(new, _host(torch.arange(8, 16)))
-            assert sampler.storage.device.type == place
-            storages.append(sampler.storage.cpu())
-            with DrawnOnCpu():
-                epochs.append(draw(sampler, seed=2))
-        assert torch.equal(*storages) and epochs[0].shape == epochs[1].shape
-
-    assert not failures(((name,) for name in names), check)
+def test_a_samplers_storage_stays_where_the_embeddings_are(device, name):
+    epochs, storages = [], []
+    for place in ("cpu", device):
+        sampler = make_sampler(name, [8] * 6, dtype=torch.float64, bs=8, samples_per_class=2, data_batchmatch_bigbs=24)
+        new = torch.randn(8, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(7)).to(place)
+        sampler.replace_storage_entries(new, torch.arange(8))  # brings the storage there
+        with at_most(0):
+            sampler.replace_storage_entries(new, _host(torch.arange(8, 16)))
+        assert sampler.storage.device.type == place
+        storages.append(sampler.storage.cpu())
+        with DrawnOnCpu():
+            epochs.append(draw(sampler, seed=2))
+    assert torch.equal(*storages) and epochs[0].shape == epochs[1].shape
 
 
 def _host(tensor: torch.Tensor) -> torch.Tensor:
@@ -248,7 +214,7 @@ def _host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @everywhere(["torch"], on_cpu=["torch"])
-def test_k_means_are_those_of_the_cpu(names, device):
+def test_k_means_are_those_of_the_cpu(device, name):
     rng = np.random.default_rng(0)
     features = (rng.integers(0, 40, (600, 1)) * 10 + rng.standard_normal((600, 5))).astype(np.float32)
     expected = _kmeans.kmeans(features, 40)
@@ -257,20 +223,15 @@ def test_k_means_are_those_of_the_cpu(names, device):
     assert len(np.unique(clusters)) == len(np.unique(expected))
 
 
-def precise(precision: str) -> tuple[dict, Runtime]:
-    made, step, done, _ = trained(0, "--loss", "softmax", "--precision", precision, dtype=torch.float32, steps=2)
-    assert all(torch.isfinite(one.loss) and one.gradient_norm > 0 for one in done)
-    return {name: value.float().cpu() for name, value in made.state_dict().items()}, step.runtime
-
-
 @everywhere(["bfloat16", "float16"], on_cpu=["bfloat16"])
-def test_half_precision_is_near_float32(put, names, device):
-    put(device)
-    for name in names:
-        (found, runtime), (expected, _) = precise(name), precise("float32")
-        assert runtime.device.type == device and runtime.scaler.is_enabled() == (name == "float16")
-        for key, value in expected.items():
-            torch.testing.assert_close(found[key], value, rtol=0.05, atol=0.01)
+def test_half_precision_is_near_float32(device, name):
+    states = []
+    for precision in (name, "float32"):
+        made, step, done, _ = trained(0, "--loss", "softmax", "--precision", precision, dtype=torch.float32, steps=2)
+        assert all(torch.isfinite(one.loss) and one.gradient_norm > 0 for one in done)
+        assert step.runtime.device.type == device and step.runtime.scaler.is_enabled() == (precision == "float16")
+        states.append({key: value.float().cpu() for key, value in made.state_dict().items()})
+    torch.testing.assert_close(*states, rtol=0.05, atol=0.01)
 
 
 @pytest.mark.gpu

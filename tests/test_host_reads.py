@@ -4,6 +4,7 @@ A number that is not 0 (criteria, trainers) or 1 (miners) stands below with its 
 """
 
 import contextlib
+import functools
 from unittest import mock
 
 import pytest
@@ -57,120 +58,111 @@ def labels_of(module) -> torch.Tensor:
     return TRIPLETS if getattr(module, "NEEDS_TRIPLETS", False) else LABELS
 
 
+def asked_by(name: str, mines=None) -> int:
+    """How often a criterion and the miner with which it is tested ask; `mines`: whether it has one, if not only where it has to."""
+    module = criteria.REGISTRY.module(name)
+    mined = OF_MINERS.get((module.ALLOWED_MINING_OPS or ["distance"])[0], 1)
+    return OF_CRITERIA.get(name, 0) + mined * (module.REQUIRES_BATCHMINER if mines is None else bool(mines))
+
+
+def reads_of(call, *arguments, **named) -> int:
+    """How often a second call asks: what is looked at once a run does not count."""
+    for _ in range(2):
+        with pretend_gpu() as reads:
+            call(*arguments, **named)
+    return len(reads)
+
+
 def test_miners_ask_for_a_size():
     def check(name):
         miner, labels = batch_mining.select(name), labels_of(batch_mining.REGISTRY.module(name))
-        compared = reference(labels, 6)
-        miner(unit(len(labels)), labels)  # what is looked at once a run
-        with pretend_gpu() as reads:
-            miner(unit(len(labels)), labels)
-        assert len(reads) == OF_MINERS.get(name, 1), reads
-        with pretend_gpu() as reads:
-            miner(unit(len(labels)), labels, **compared)
-        assert len(reads) == {**OF_MINERS, **WITH_A_REFERENCE}.get(name, 1), reads
+        assert reads_of(miner, unit(len(labels)), labels) == OF_MINERS.get(name, 1)
+        assert reads_of(miner, unit(len(labels)), labels, **reference(labels, 6)) == {**OF_MINERS, **WITH_A_REFERENCE}.get(name, 1)
 
     assert not failures(((name,) for name in MINERS), check)
 
 
-def check_criterion(name, mine_pairs):
-    module = criteria.REGISTRY.module(name)
-    criterion, labels = build(name, mine_pairs=mine_pairs), labels_of(module)
-    mined = OF_MINERS.get((module.ALLOWED_MINING_OPS or ["distance"])[0], 1) if criterion.batchminer else 0
-    with pretend_gpu():
-        run(criterion, unit(len(labels)), labels)  # labels are looked at once a run
-    with pretend_gpu() as reads:
-        run(criterion, unit(len(labels)), labels)
-    assert len(reads) == OF_CRITERIA.get(name, 0) + mined, reads
-    if not takes_reference(module.Criterion):
-        return
-    compared = reference(labels, N_CLASSES)
-    run(criterion, unit(len(labels)), labels, **compared)
-    with pretend_gpu() as reads:
-        run(criterion, unit(len(labels)), labels, **compared)
-    assert len(reads) == OF_CRITERIA.get(name, 0) + mined, reads
+def test_criteria_ask_for_nothing(monkeypatch):
+    def check(name, flags):
+        module = criteria.REGISTRY.module(name)
+        criterion, labels = build(name, **flags), labels_of(module)
+        expected = asked_by(name, getattr(criterion, "batchminer", None))
+        assert reads_of(run, criterion, unit(len(labels)), labels) == expected
+        if takes_reference(module.Criterion):
+            assert reads_of(run, criterion, unit(len(labels)), labels, **reference(labels, N_CLASSES)) == expected
 
-
-def test_criteria_ask_for_nothing():
-    cases = [(name, False) for name in CRITERIA]
-    cases += [(name, True) for name in CRITERIA if getattr(criteria.REGISTRY.module(name), "MINES_PAIRS", False)]
-    assert not failures(cases, check_criterion)
-
-
-def test_class_vectors_in_some_coordinates_and_in_blocks_ask_for_nothing(monkeypatch):
-    monkeypatch.setattr("criteria._shards.ENTRIES", 2 * len(LABELS))
-    for name in ("arcface", "proxyanchor", "subcenter_arcface"):
-        criterion = build(name, loss_dims=3)
-        with pretend_gpu():
-            run(criterion, unit(len(LABELS)), LABELS)
-        with pretend_gpu() as reads:
-            run(criterion, unit(len(LABELS)), LABELS)
-        assert len(reads) == 0, reads
-
-
-def asks_nothing(name: str) -> bool:
-    return not criteria.REGISTRY.module(name).REQUIRES_BATCHMINER and name not in OF_CRITERIA
+    cases = [(name, {"mine_pairs": False}) for name in CRITERIA]
+    cases += [(name, {"mine_pairs": True}) for name in CRITERIA if getattr(criteria.REGISTRY.module(name), "MINES_PAIRS", False)]
+    found = failures(cases, check)
+    monkeypatch.setattr("criteria._shards.ENTRIES", 2 * len(LABELS))  # some coordinates, in blocks
+    assert not found + failures([(name, {"loss_dims": 3}) for name in ("arcface", "proxyanchor", "subcenter_arcface")], check)
 
 
 @pytest.mark.skipif(torch.version.cuda is None, reason="a torch that knows no CUDA tensors")
 def test_criteria_mix_no_tensors_of_the_cpu_in():
-    assert not failures(((name,) for name in filter(asks_nothing, CRITERIA)), check_no_tensors_of_the_cpu)
-
-
-def check_no_tensors_of_the_cpu(name):
     """Torch's own tensors without data, which refuse two devices in one operation, and every question for a value."""
-    n = len(labels_of(criteria.REGISTRY.module(name)))
-    with FakeTensorMode():
-        criterion = build(name)
-        for module in criterion.modules():  # what has been looked at in the first step; `cuda()` itself would ask the driver
-            module.looked = module.looked_at_labels = True
-            for kind, made in ((module._parameters, torch.nn.Parameter), (module._buffers, torch.Tensor.detach)):
-                kind.update({key: made(value.detach().to("cuda")) for key, value in kind.items() if value is not None})
-        loss = criterion(torch.empty(n, points(1).shape[1]).to("cuda"), torch.empty(n, dtype=torch.long).to("cuda"))
-        assert loss.shape == () and loss.device.type == "cuda"
-        assert all(value.device.type == "cuda" for value in criterion.stats.values())
+
+    def check(name):
+        n = len(labels_of(criteria.REGISTRY.module(name)))
+        with FakeTensorMode():
+            criterion = build(name)
+            for module in criterion.modules():  # what has been looked at in the first step; `cuda()` itself would ask the driver
+                module.looked = module.looked_at_labels = True
+                for kind, made in ((module._parameters, torch.nn.Parameter), (module._buffers, torch.Tensor.detach)):
+                    kind.update({key: made(value.detach().to("cuda")) for key, value in kind.items() if value is not None})
+            loss = criterion(torch.empty(n, points(1).shape[1]).to("cuda"), torch.empty(n, dtype=torch.long).to("cuda"))
+            assert loss.shape == () and loss.device.type == "cuda"
+            assert all(value.device.type == "cuda" for value in criterion.stats.values())
+
+    asking_nothing = [name for name in CRITERIA if not criteria.REGISTRY.module(name).REQUIRES_BATCHMINER and name not in OF_CRITERIA]
+    assert not failures(((name,) for name in asking_nothing), check)
 
 
-def reads_of_a_step(*flags, **how):
-    """What the third step of a trainer asks of the device, but for the optimiser, whose counters of steps lie on the CPU."""
-    made, step, _, _ = trained(0, *flags, dtype=torch.float32, steps=2, **how)
+@contextlib.contextmanager
+def watched(step, *others):
+    """The step on the stand-in for a GPU; inside, `others`, (owner, name of a call), ask unseen, and the optimiser, whose counters lie on the CPU."""
     step.runtime.device, step.runtime._check_every = GPU, 25
-    of_optimizer = step.optimizer.step
-    with pretend_gpu() as reads:
+    with pretend_gpu() as reads, contextlib.ExitStack() as stack:
 
-        def paused():
-            with reads.pause():
-                return of_optimizer()
+        def unseen(call):
+            def calls(*arguments):
+                with reads.pause():
+                    return call(*arguments)
 
-        step.optimizer.step = paused
-        (batch,) = batches(made.VIEWS, 1)
+            return calls
+
+        for owner, name in ((step.optimizer, "step"), *others):
+            stack.enter_context(mock.patch.object(owner, name, unseen(getattr(owner, name))))
+        yield reads
+
+
+def reads_of_a_step(*flags, **how) -> int:
+    """What the third step of a trainer asks of the device."""
+    made, step, _, _ = trained(0, *flags, dtype=torch.float32, steps=2, **how)
+    (batch,) = batches(made.VIEWS, 1)
+    with watched(step) as reads:
         done = step(batch)
     assert torch.isfinite(done.loss)
-    return reads
+    return len(reads)
 
 
 def test_a_step_asks_for_what_its_trainer_and_its_criterion_mine():
-    def check_trainer(name, flags):
+    def check(flags, asked, **how):
+        assert (found := reads_of_a_step(*flags, **how)) == asked, found
+
+    def of_trainer(name, flags):
         against = "--memory_size" in flags
         loss = [] if "--loss" in flags else ["--loss", "contrastive" if against else "margin"]
-        reads = reads_of_a_step("--trainer", name, *loss, *flags, stand_in=False)
         alone = "--adversarial_generator_epochs" in flags  # its first epoch trains the generator alone
         mined = 0 if "softmax" in flags or alone or name == "cascaded" else 1 + against
         second_head = name == "s2sd" and "8" in flags
-        assert len(reads) == OF_TRAINERS.get(name, 0) + mined + second_head, reads
+        return ["--trainer", name, *loss, *flags], OF_TRAINERS.get(name, 0) + mined + second_head
 
-    def check_mixed(loss):
-        mined = loss == "contrastive"
-        assert len(reads_of_a_step(*of_loss(loss), "--metrix", ".4")) == mined
-
-    def check_criterion(loss):
-        module = criteria.REGISTRY.module(loss)
-        mined = OF_MINERS.get((module.ALLOWED_MINING_OPS or ["distance"])[0], 1) if module.REQUIRES_BATCHMINER else 0
-        small = ["--loss_hier_n_proxies", "25"] if loss == "hier" else []
-        reads = reads_of_a_step(*of_loss(loss), *small, "--clip_grad_norm", "1")
-        assert len(reads) == OF_CRITERIA.get(loss, 0) + mined, reads
-
-    assert not failures([("contrastive",), ("multisimilarity",), ("proxyanchor",)], check_mixed)
-    assert not failures(WAYS, check_trainer) + failures(((loss,) for loss in CRITERIA), check_criterion)
+    found = failures((of_trainer(*way) for way in WAYS), functools.partial(check, stand_in=False))
+    cases = [([*of_loss(loss), "--metrix", ".4"], loss == "contrastive") for loss in ("contrastive", "multisimilarity", "proxyanchor")]
+    small = {"hier": ["--loss_hier_n_proxies", "25"]}
+    cases += [([*of_loss(loss), *small.get(loss, []), "--clip_grad_norm", "1"], asked_by(loss)) for loss in CRITERIA]
+    assert not found + failures(cases, check)
 
 
 def asks_in_shards(rank, flags):
@@ -184,23 +176,12 @@ def asks_in_shards(rank, flags):
     (batch,) = batches(1, 1)
     draws = transform.draw(torch.tensor([[9, 7]]).expand(len(batch.images), 2), torch.Generator().manual_seed(0))
     batch = batch._replace(images=Cut(torch.randint(256, (len(batch.images), 9, 7, 3), dtype=torch.uint8), draws, transform))
-    step.runtime.device, step.runtime._check_every = GPU, 25
-    own, of_optimizer, colours = torch.Generator(), step.optimizer.step, Cut._colours
-    with pretend_gpu() as reads:
-
-        def paused(call):
-            def calls(*arguments):
-                with reads.pause():
-                    return call(*arguments)
-
-            return calls
-
-        step.optimizer.step = paused(of_optimizer)
-        with (
-            mock.patch.object(Cut, "_colours", paused(lambda cut: list(colours(cut)))), mock.patch.object(torch, "Generator", lambda device: own),
-            mock.patch.object(Parts, "_own_draws", contextlib.nullcontext),
-        ):  # fmt: skip
-            done = step(batch)
+    own, colours = torch.Generator(), Cut._colours
+    with (
+        mock.patch.object(Cut, "_colours", lambda cut: list(colours(cut))), mock.patch.object(torch, "Generator", lambda device: own),
+        mock.patch.object(Parts, "_own_draws", contextlib.nullcontext), watched(step, (Cut, "_colours")) as reads,
+    ):  # fmt: skip
+        done = step(batch)
     assert torch.isfinite(done.loss) and step.trainer.criterion.shard.size == 50
     assert [at.split(":")[0] for _, at in reads.found] == ["utilities/shards.py"], reads
 
@@ -208,46 +189,6 @@ def asks_in_shards(rank, flags):
 @pytest.mark.parametrize("flags", [["--loss", "arcface", "--clip_grad_norm", "1"], ["--loss", "cosface", "--ema_decay", ".9"]], ids=lambda flags: flags[1])
 def test_shards_drawn_vectors_and_cut_batches_ask_for_nothing(flags):
     spawned(2, asks_in_shards, flags)
-
-
-X, MASK = torch.arange(6.0), torch.arange(6) % 2 == 0
-WAITS = {
-    "item": lambda: X[0].item(),
-    "float": lambda: float(X.sum()),
-    "if": lambda: bool((X > 0).all()),
-    "as an index": lambda: X[torch.tensor(2)],
-    "tolist": lambda: X.tolist(),
-    "cpu": lambda: X.cpu(),
-    "to the cpu": lambda: X.to("cpu"),
-    "numpy": lambda: X.numpy(),
-    "nonzero": lambda: MASK.nonzero(),
-    "mask": lambda: X[MASK],
-    "values at a mask": lambda: X.clone().__setitem__(MASK, X[:3]),
-    "masked_select": lambda: X.masked_select(MASK),
-    "unique": lambda: X.unique(),
-    "bincount": lambda: X.long().bincount(),
-    "repeat_interleave": lambda: X.repeat_interleave(X.long()),
-    "equal": lambda: torch.equal(X, X),
-    "inverse": lambda: torch.linalg.inv(torch.eye(2)),
-    "a list": lambda: torch.tensor([1.0, 2.0], device=X.device),
-    "a number": lambda: torch.as_tensor(1.0, device=X.device),
-    "new_tensor": lambda: X.new_tensor([1.0]),
-    "an index of a list": lambda: X[[0, 1]],
-    "in the backward pass": lambda: _Reading.apply(X.clone().requires_grad_()).backward(),
-}
-WAITS_NOT = {
-    "sum": lambda: X.sum(),
-    "index": lambda: X[MASK.long()],
-    "one value at a mask": lambda: X.clone().__setitem__(MASK, 0.0),
-    "where": lambda: torch.where(MASK, X, 0.0),
-    "nonzero_static": lambda: torch.nonzero_static(MASK, size=3),
-    "sized repeat": lambda: X.repeat_interleave(X.long(), output_size=15),
-    "unchecked inverse": lambda: torch.linalg.inv_ex(torch.eye(2)).inverse,
-    "filled": lambda: torch.full((), 2.0, device=X.device) + X.new_full((), 1.0),
-    "arange": lambda: torch.arange(3, device=X.device),
-    "to the device": lambda: X.to(X.device).to(X),
-    "sort": lambda: X.sort().values,
-}
 
 
 class _Reading(torch.autograd.Function):
@@ -260,22 +201,32 @@ class _Reading(torch.autograd.Function):
         return gradient.new_full((6,), gradient.item())
 
 
+X, MASK = torch.arange(6.0), torch.arange(6) % 2 == 0
+WAITS = [
+    lambda: X[0].item(), lambda: bool((X > 0).all()), lambda: X[torch.tensor(2)], lambda: X.tolist(), lambda: X.to("cpu"), lambda: X.numpy(),
+    lambda: MASK.nonzero(), lambda: X[MASK], lambda: X.clone().__setitem__(MASK, X[:3]), lambda: X.masked_select(MASK), lambda: X.unique(),
+    lambda: X.long().bincount(), lambda: X.repeat_interleave(X.long()), lambda: torch.equal(X, X), lambda: torch.linalg.inv(torch.eye(2)),
+    lambda: torch.tensor([1.0, 2.0], device=X.device), lambda: X.new_tensor([1.0]), lambda: X[[0, 1]],
+    lambda: _Reading.apply(X.clone().requires_grad_()).backward(),
+]  # fmt: skip
+WAITS_NOT = [
+    lambda: X.sum(), lambda: X[MASK.long()], lambda: X.clone().__setitem__(MASK, 0.0), lambda: torch.where(MASK, X, 0.0), lambda: X.sort().values,
+    lambda: torch.nonzero_static(MASK, size=3), lambda: X.repeat_interleave(X.long(), output_size=15), lambda: torch.linalg.inv_ex(torch.eye(2)).inverse,
+    lambda: torch.full((), 2.0, device=X.device) + X.new_full((), 1.0), lambda: torch.arange(3, device=X.device), lambda: X.to(X.device).to(X),
+]  # fmt: skip
+
+
 def test_the_stand_in_counts_what_waits_and_nothing_else():
-    def check(kind, call, waits):
+    def check(number, call, waits):
         with pretend_gpu() as reads:
             call()
         assert (len(reads) >= 1) == waits, reads
+        assert not waits or "tests/test_host_reads.py" in str(reads)
         with pretend_gpu() as reads, reads.pause():
             call()
         assert len(reads) == 0
 
-    cases = [(kind, call, calls is WAITS) for calls in (WAITS, WAITS_NOT) for kind, call in calls.items()]
-    assert not failures(cases, check)
-
-
-def test_the_stand_in_says_where_and_looks_like_a_gpu():
-    with pretend_gpu() as reads:
+    assert not failures([(number, call, calls is WAITS) for calls in (WAITS, WAITS_NOT) for number, call in enumerate(calls)], check)
+    with pretend_gpu():
         assert X.device == GPU and X.is_cuda and torch.zeros(2, device=X.device).device.type == "cuda"
-        X[0].item()
-    assert "tests/test_host_reads.py" in str(reads)
     assert X.device.type == "cpu"

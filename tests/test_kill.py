@@ -8,11 +8,11 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
 from runs import checkpoint
+from tests import builders
+from tests.builders import assert_same_run
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.long
@@ -26,13 +26,13 @@ def command(data, save_path, *more):
     ]  # fmt: skip
 
 
-def timeless(folder: Path):
-    rows = [line for line in (folder / "CSV_Logs" / "metrics.csv").read_text().splitlines() if "seconds" not in line]
-    summary = json.loads((folder / "summary.json").read_text())
-    del summary["seconds"]
-    for name in ("save_path",):
-        del summary["parameters"][name]
-    return rows, summary
+def assert_same(one: Path, other: Path) -> None:
+    """The values, the summary and the last checkpoint of two runs."""
+    assert_same_run(one, other)
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in (one, other)]
+    for summary in summaries:
+        del summary["seconds"], summary["parameters"]["save_path"]
+    assert summaries[0] == summaries[1]
 
 
 def run_and_kill(arguments, folder: Path, moment) -> None:
@@ -58,78 +58,45 @@ MOMENTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    from tests import builders
-
-    return builders.make_folder(tmp_path_factory.mktemp("kill") / "things", n_classes=16, n_images=12)
-
-
-@pytest.mark.parametrize(
-    "more", [["--batch_mining", "distance"], ["--batch_mining", "all", "--embed_dim", "512"]], ids=["distance", "all-512"]
-)
-def test_a_killed_run_ends_as_if_it_had_not_been(data, tmp_path, more):
-    subprocess.run(command(data, tmp_path / "whole", *more), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    whole = tmp_path / "whole" / "folder" / "Kill_s1"
-    expected, weights = timeless(whole), checkpoint.read(whole / checkpoint.LAST)
-    for number, (title, moment) in enumerate(MOMENTS.items()):
-        arguments = command(data, tmp_path / f"killed_{number}", *more)
-        folder = tmp_path / f"killed_{number}" / "folder" / "Kill_s1"
-        run_and_kill(arguments, folder, moment)
-        subprocess.run([*arguments, "--resume"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-        assert timeless(folder) == expected, title
-        resumed = checkpoint.read(folder / checkpoint.LAST)
-        for part in ("state_dict", "criterion"):
-            assert all(torch.equal(value, resumed[part][name]) for name, value in weights[part].items()), (title, part)
-        assert not list(folder.glob(".*.tmp")) or "checkpoint" in title
-        assert [p.name for p in folder.parent.iterdir()] == ["Kill_s1"]
-
-
 FOLD_MOMENTS = {
     "inside fold 2": lambda folder: (folder / "fold_2" / checkpoint.LAST).exists() and epochs_logged(folder / "fold_2") == 1,
     "before fold 2 has anything": lambda folder: (folder / "fold_2").exists(),
 }
 
 
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return builders.make_folder(tmp_path_factory.mktemp("kill") / "things", n_classes=16, n_images=12)
+
+
+def killed_and_resumed(data, tmp_path, moments, *more):
+    """The folder of a run that nobody stopped; then, for each moment, that of one killed there, what its resumption says, and when it was killed."""
+    subprocess.run(command(data, tmp_path / "whole", *more), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    for number, moment in enumerate(moments.values()):
+        arguments, folder = command(data, tmp_path / str(number), *more), tmp_path / str(number) / "folder" / "Kill_s1"
+        run_and_kill(arguments, folder, moment)
+        killed = time.time()
+        told = subprocess.run([*arguments, "--resume"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        assert [path.name for path in folder.parent.iterdir()] == ["Kill_s1"]
+        yield tmp_path / "whole" / "folder" / "Kill_s1", folder, told, killed
+
+
+@pytest.mark.parametrize(
+    "more", [["--batch_mining", "distance"], ["--batch_mining", "all", "--embed_dim", "512"]], ids=["distance", "all-512"]
+)
+def test_a_killed_run_ends_as_if_it_had_not_been(data, tmp_path, more):
+    for whole, folder, _, _ in killed_and_resumed(data, tmp_path, MOMENTS, *more):
+        assert_same(whole, folder)
+
+
 def test_a_cross_validation_killed_in_fold_2_of_4_ends_as_if_it_had_not_been(data, tmp_path):
     more = ["--batch_mining", "distance", "--split_scheme", "class_disjoint", "--split_partitions", "4", "--final_test", "--n_epochs", "3"]
-    subprocess.run(command(data, tmp_path / "whole", *more), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    whole = tmp_path / "whole" / "folder" / "Kill_s1"
-    assert sorted(path.name for path in whole.glob("fold_*")) == ["fold_0", "fold_1", "fold_2", "fold_3"]
-    for number, (title, moment) in enumerate(FOLD_MOMENTS.items()):
-        arguments = command(data, tmp_path / f"killed_{number}", *more)
-        folder = tmp_path / f"killed_{number}" / "folder" / "Kill_s1"
-        run_and_kill(arguments, folder, moment)
-        assert not (folder / "fold_3").exists() and not (folder / "meta").exists()
-        done = (folder / "fold_1" / checkpoint.LAST).stat().st_mtime_ns
-        told = subprocess.run([*arguments, "--resume"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for whole, folder, told, killed in killed_and_resumed(data, tmp_path, FOLD_MOMENTS, *more):
         assert "fold 0 of 4 is finished" in told and "fold 1 of 4 is finished" in told
-        assert (folder / "fold_1" / checkpoint.LAST).stat().st_mtime_ns == done
+        assert (folder / "fold_1" / checkpoint.LAST).stat().st_mtime < killed < (folder / "fold_3" / checkpoint.LAST).stat().st_mtime
+        assert sorted(path.name for path in whole.glob("fold_*")) == ["fold_0", "fold_1", "fold_2", "fold_3"]
         for fold in range(4):
-            assert timeless(folder / f"fold_{fold}") == timeless(whole / f"fold_{fold}"), (title, fold)
-            one, other = (checkpoint.read(path / f"fold_{fold}" / checkpoint.LAST) for path in (folder, whole))
-            for part in ("state_dict", "criterion"):
-                assert all(torch.equal(value, other[part][name]) for name, value in one[part].items()), (title, fold, part)
+            assert_same(whole / f"fold_{fold}", folder / f"fold_{fold}")
         for name in ("separated", "concatenated"):
             one, other = (json.loads((path / "meta" / f"{name}.json").read_text()) for path in (folder, whole))
-            assert one == other, (title, name)
-        assert [path.name for path in folder.parent.iterdir()] == ["Kill_s1"]
-
-
-def test_a_killed_extraction_of_features_goes_on_after_its_last_whole_shard(tmp_path):
-    def arguments(name):
-        flags = ["--splits_to_eval", "test", "--kernels", "0", "--evaluation_metrics", "e_recall@1"]
-        return [sys.executable, "-m", "evaluation", "models", "--dataset", "glyphs", "--archs", "conv4 --not_pretrained", "--save_path", str(tmp_path / name), *flags]
-
-    def shards(folder: Path) -> dict[str, Path]:
-        return {path.name: path for path in sorted(folder.glob("features/*/*.npz"))}
-
-    subprocess.run(arguments("whole"), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    run_and_kill(arguments("killed"), tmp_path / "killed", lambda folder: len(shards(folder)) == 2)
-    kept = {name: path.stat().st_mtime_ns for name, path in shards(tmp_path / "killed").items()}
-    subprocess.run(arguments("killed"), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    whole, killed = shards(tmp_path / "whole"), shards(tmp_path / "killed")
-    assert len(whole) > len(kept) >= 2 and kept == {name: killed[name].stat().st_mtime_ns for name in kept}, "whole shards are not made again"
-    assert whole.keys() == killed.keys()
-    for name in whole:
-        assert (np.load(whole[name])["features"] == np.load(killed[name])["features"]).all()
+            assert one == other, name

@@ -11,10 +11,8 @@ import main
 import parameters
 import Result_Evaluations
 from launch import __main__ as launcher
-from options import composition
 from search import __main__ as searcher
 from tests import builders
-from utilities import load_run
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
@@ -29,6 +27,11 @@ def commands(program):
     """The words behind `python <program>` of every such line, in the page's order."""
     lines = [line for info, content in BLOCKS if info == "sh" for line in content.replace("\\\n", " ").splitlines()]
     return [shlex.split(line)[1 + len(program.split()) :] for line in lines if line.startswith(f"python {program} ")]
+
+
+def train(words):
+    """Do what a line of main.py says. Returns what its main does."""
+    return main.main(parameters.read(words))
 
 
 def name_of(words):
@@ -56,25 +59,13 @@ def test_every_old_command_has_one_here():
     assert len(MAIN) >= counted - len(SEARCHES)
 
 
-def test_every_flag_of_the_tables_exists():
-    known = {
-        option
-        for parser in (parameters, searcher)
-        for action in parser.get_parser()._actions
-        for option in action.option_strings
-    }
-    rows = [line.strip("|").split("|")[-1] for line in TEXT.splitlines() if line.startswith("| ")]
-    flags = [flag for here in rows for flag in re.findall(r"--[a-z_]+", here)]
-    assert len(rows) > 60 and len(set(flags)) > 80
-    assert not [flag for flag in flags if flag not in known]
-
-
-def test_the_values_of_the_tables_are_accepted():
+def test_the_flags_of_the_tables_exist_and_their_values_are_accepted():
     """What stands in one pair of backticks with a value is a command that parses."""
+    known = {option for parser in (parameters, searcher) for action in parser.get_parser()._actions for option in action.option_strings}
     rows = [line.strip("|").split("|")[-1] for line in TEXT.splitlines() if line.startswith("| ")]
-    given = {
-        found for here in rows for found in re.findall(r"`(--[^`]*\s[^`]*)`", here) if not found.endswith(("_path", "_file", "--decay"))
-    }
+    flags = {flag for here in rows for flag in re.findall(r"--[a-z_]+", here)}
+    assert len(rows) > 60 and len(flags) > 80 and flags <= known, flags - known
+    given = {found for here in rows for found in re.findall(r"`(--[^`]*\s[^`]*)`", here) if not found.endswith(("_path", "_file", "--decay"))}
     assert len(given) > 25
     for text in given:
         opt = parameters.read(text.split())
@@ -83,14 +74,14 @@ def test_the_values_of_the_tables_are_accepted():
 
 def test_lines_for_other_programs_are_read():
     """The Reality Check's lines are those of its script, and the other scripts read theirs."""
-    script = (ROOT / "experiments/MLRC_Runs.sh").read_text(encoding="utf-8")
-    lines = [line for line in script.splitlines() if "_Contrastive " in line and line.startswith("python")]
-    of_script, of_page = ([parameters.read(words) for words in found] for found in (
-        [shlex.split(line)[2:] for line in lines], [words for words in NEW if "contrastive" in words]))
-    names = {"savename", "group", "project", "seed", "source_path", "flags"}
-    assert len(of_page) == len(of_script) == 4
-    for ours, theirs in zip(of_page, of_script, strict=True):
-        assert {k: v for k, v in vars(ours).items() if k not in names} == {k: v for k, v in vars(theirs).items() if k not in names}
+    script = (ROOT / "experiments/MLRC_Runs.sh").read_text(encoding="utf-8").splitlines()
+    of_script = [shlex.split(line)[2:] for line in script if "_Contrastive " in line and line.startswith("python")]
+    apart = {"savename", "group", "project", "seed", "source_path", "flags"}
+    ours, theirs = (
+        [{name: value for name, value in vars(parameters.read(words)).items() if name not in apart} for words in lines]
+        for lines in ([words for words in NEW if "contrastive" in words], of_script)
+    )
+    assert ours == theirs and len(ours) == 4
     (tables,), (script,) = commands("Result_Evaluations.py"), commands("-m launch")
     assert Result_Evaluations.read(tables).compare_to == ["mlrc"]
     assert launcher.read_options(script).seeds == list(range(10))
@@ -115,11 +106,6 @@ def here(place, monkeypatch):
     monkeypatch.chdir(place)
 
 
-def run(words):
-    """Do what a line says, on the small data. Returns what main.py's main does."""
-    return main.main(parameters.read(words))
-
-
 @pytest.fixture(scope="module")
 def started():
     """Starts the run of a name, once, by the first line of the page that does: an epoch of one batch in each of few folds."""
@@ -129,7 +115,7 @@ def started():
         if name not in there:
             words = next(words for words in NEW if name_of(words) == name)
             folds = [] if "--folds" in words else ["--split_sets", str(FOLDS)]
-            there[name] = run([*words, *SMALL, *folds, "--n_epochs", "1", "--iterations_per_epoch", "1"])
+            there[name] = train([*words, *SMALL, *folds, "--n_epochs", "1", "--iterations_per_epoch", "1"])
         return there[name].folder
 
     return start

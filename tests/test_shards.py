@@ -1,5 +1,6 @@
 """Class vectors in shards, drawn in part, in some coordinates: losses and steps of several processes are those of one; what is not drawn rests."""
 
+import copy
 import itertools
 import re
 from unittest import mock
@@ -12,9 +13,9 @@ import criteria
 import main
 import parameters
 from criteria import _shards
-from runs import RunFolder, checkpoint
-from tests import test_torchrun
-from tests._processes import alone, spawned, whole_run
+from runs import RunFolder
+from tests import builders, test_torchrun
+from tests._processes import Of, alone, spawned, whole_run
 from tests.criteria import test_registry_wide
 from tests.training import test_chunks
 from trainers import average_of
@@ -28,7 +29,6 @@ from utilities.processes import Alone
 from utilities.shards import Shard
 
 ABLE = ["arcface", "circle_softmax", "cosface", "proxyanchor", "softmax", "sphereface", "subcenter_arcface"]
-LEARNED = {"arcface": ["angular_margin", "feature_scale"], "cosface": ["margin"], "softmax": ["temperature"]}
 C, D, LABELS = 7, 5, torch.tensor([6, 0, 0, 3, 4, 4, 6, 2, 1, 0])
 
 
@@ -52,49 +52,6 @@ def run(criterion, batch=None, labels=LABELS):
 
 def near(found, wanted, tolerance=1e-12):
     torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
-
-
-def joined(ranks, tensor, shard):
-    return ranks.share(shard.whole(tensor) if ranks.writes else [shard.whole(tensor), None][1])
-
-
-def as_one_process(rank, block):
-    """Loss and gradients by each criterion; the mean over processes of what is equal on all is its gradient, the vectors' are never averaged."""
-    ranks = Ranks()
-    for loss in ABLE:
-        for learned in ([], *([name] for name in LEARNED.get(loss, []))):
-            flags = {"loss_learn": learned, "loss_learn_per_class": bool(learned)}
-            plain, divided = made(loss, **flags), made(loss, **flags)
-            criteria.shard(divided, parameters.read(["--dataset", "glyphs", "--loss", loss, "--shard_classes"]), ranks)
-            rows = divided.shard.rows
-            assert len(divided.proxies) == len(plain.proxies[rows]) < len(plain.proxies) and divided.proxies.untyped_storage().nbytes() == 8 * divided.proxies.numel()
-            wanted = run(plain)
-            with mock.patch.object(_shards, "ENTRIES", block):
-                found = run(divided)
-            near(found[0], wanted[0])
-            near(ranks.total(found[1]) / ranks.size, wanted[1])
-            near(found[2], wanted[2][rows])
-            for mine, theirs in zip(found[3], wanted[3], strict=True):
-                near(ranks.total(mine) / ranks.size, theirs)
-            for name, value in plain.stats.items():
-                near(divided.stats[name], value)
-            state = divided.state_dict()
-            if ranks.writes:
-                assert torch.equal(state["proxies"], plain.proxies)
-            again = made(loss, **flags)
-            again.shard_over(ranks)
-            again.load_state_dict(plain.state_dict())
-            assert torch.equal(again.proxies, divided.proxies)
-
-
-def test_two_processes_give_the_loss_and_gradients_of_one():
-    spawned(2, as_one_process, 2 * len(LABELS))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("n,block", [(2, 1 << 22), (3, 10), (4, 1 << 22)])
-def test_any_number_of_processes_and_blocks_gives_the_loss_and_gradients_of_one(n, block):
-    spawned(n, as_one_process, block)
 
 
 # ---------------------------------------------------------------------------------------------------------------- steps
@@ -123,38 +80,46 @@ def flat_state(step):
     return tensors | {f"state {n} {name}": value for n, state in parts["optimizer"]["state"].items() for name, value in state.items() if torch.is_tensor(value)}
 
 
-def same_steps(rank, cases):
+def same_steps(rank, block, cases):
+    """Results of each step, statistics and the whole state are those of one process, whose vectors each process takes its rows of."""
     wrong = []
     for words in cases:
         with alone():
             one, wanted = trained(*words)
-        many, found = trained(*words, "--shard_classes")
-        state, wanted_state = flat_state(many), flat_state(one)
-        assert any(map(shards.divided, many.trainer.criterion.parameters())) and list(state) == list(wanted_state)
+        with mock.patch.object(_shards, "ENTRIES", block):
+            many, found = trained(*words, "--shard_classes")
+        state, wanted_state, criterion = flat_state(many), flat_state(one), many.trainer.criterion
+        assert any(map(shards.divided, criterion.parameters())) and list(state) == list(wanted_state)
         try:
             for a, b in zip(wanted, found, strict=True):
                 near((b.loss, b.gradient_norm), (a.loss, a.gradient_norm))
+            near({name: criterion.stats[name] for name in one.trainer.criterion.stats}, dict(one.trainer.criterion.stats))
             for name, value in wanted_state.items() if rank == 0 else ():
                 near(state[name], value)
+            own, whole = criterion.proxies.detach().clone(), one.trainer.criterion.proxies
+            assert own.untyped_storage().nbytes() < whole.untyped_storage().nbytes()
+            criterion.load_state_dict(one.trainer.criterion.state_dict())
+            near(criterion.proxies.detach(), own)
         except AssertionError as error:
             wrong.append(f"{words}: {error}")
     assert not wrong, "\n".join(wrong)
 
 
-def test_two_processes_step_as_one():
-    spawned(2, same_steps, [["--loss", "arcface", *STEPS, *OPTIMISERS[2], "--chunk_size", "4"]])
+def of_every_criterion():
+    learned = [("arcface", "angular_margin"), ("arcface", "feature_scale"), ("cosface", "margin"), ("softmax", "temperature")]
+    cases = [[loss] for loss in ABLE] + [[loss, "--loss_learn", name, "--loss_learn_per_class"] for loss, name in learned]
+    for number, words in enumerate(cases):
+        yield ["--loss", *words, *STEPS, *OPTIMISERS[number % 4], *(["--chunk_size", "4"] if number % 2 else [])]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("n", [2, 4])
-def test_five_steps_of_every_criterion_and_optimiser_are_those_of_one_process(n):
+@pytest.mark.parametrize("n,block", [(2, 1 << 22), (3, 10), (4, 1 << 22)])
+def test_five_steps_of_every_criterion_and_optimiser_are_those_of_one_process(n, block):
     """Four processes do not divide the seven classes. Also limits of each gradient and of its entries, and trainers with further criteria."""
-    cases = [["--loss", loss, *STEPS, *OPTIMISERS[number % 4], *(["--chunk_size", "4"] if number % 2 else [])] for number, loss in enumerate(ABLE)]
-    cases += [["--loss", "cosface", *how] for how in OPTIMISERS]
+    cases = [*of_every_criterion(), *(["--loss", "cosface", *how] for how in OPTIMISERS)]
     cases += [["--loss", "softmax", "--clip_grad_each", ".01"], ["--loss", "softmax", "--clip_grad_value", ".001"]]
     cases += [["--loss", "softmax", "--trainer", "s2sd", "--s2sd_dims", "5"], ["--loss", "proxyanchor", "--subset_mining", "maximum_loss", "--subset_size", "6"]]
-    cases += [["--loss", "arcface", "--loss_learn", "feature_scale", "--loss_learn_per_class"]]
-    spawned(n, same_steps, cases)
+    spawned(n, same_steps, block, cases)
 
 
 # ---------------------------------------------------------------------------------------------------------------- blocks
@@ -173,24 +138,7 @@ def test_blocks_of_classes_give_the_plain_loss_on_every_batch(loss):
             torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10 * max(1, float(theirs.abs().max())))
 
 
-def test_logits_of_half_precision_are_float32():
-    seen, criterion, batch = [], made("cosface", torch.float32, loss_dims=D), points(torch.float32).bfloat16()
-    terms = criterion.terms
-    with mock.patch.object(criterion, "terms", lambda similarities, *more: (seen.append(similarities.dtype), terms(similarities, *more))[1]):
-        loss, gradient, *_ = run(criterion, batch)
-    assert seen == [torch.float32] and gradient.dtype == torch.bfloat16
-    torch.testing.assert_close(loss, run(made("cosface", torch.float32), batch.float())[0])
-
-
 # --------------------------------------------------------------------------------------------------------------- drawing
-def plain_loss(loss, criterion, batch, classes):
-    """The unsharded loss of the drawn classes alone, in their order, by the criterion's own plain form, which test_table.py compares with loops."""
-    plain = made(loss)
-    plain.n_classes = len(classes)
-    plain.proxies = torch.nn.Parameter(criterion.proxies.detach()[rows_of(classes, criterion.per_class)].clone())
-    return plain, run(plain, batch, torch.tensor([classes.index(int(label)) for label in LABELS]))
-
-
 def rows_of(classes, per_class):
     return [c * per_class + k for c in classes for k in range(per_class)]
 
@@ -198,43 +146,39 @@ def rows_of(classes, per_class):
 @pytest.mark.parametrize("loss", ABLE)
 def test_a_drawn_loss_is_the_plain_one_of_the_drawn_classes(loss):
     """Classes 0 to 4 and 6 are in the batch: of 7 classes and a share of .86 these alone are drawn, whatever the seed."""
+    classes = [0, 1, 2, 3, 4, 6]
+    criterion, plain = made(loss, sample_classes=0.86), made(loss)  # the plain form is compared with loops in test_table.py
     torch.manual_seed(2)
-    criterion = made(loss, sample_classes=0.86)
-    found = run(criterion)
-    plain, wanted = plain_loss(loss, criterion, points(), classes := [0, 1, 2, 3, 4, 6])
-    rows = rows_of(classes, criterion.per_class)
+    found, rows = run(criterion), rows_of(classes, criterion.per_class)
+    plain.n_classes, plain.proxies = len(classes), torch.nn.Parameter(criterion.proxies.detach()[rows].clone())
+    wanted = run(plain, points(), torch.tensor([classes.index(int(label)) for label in LABELS]))
     assert criterion.shard.drawn[0].tolist() == rows
     near(found[:2], wanted[:2])
     near(found[2][rows], wanted[2])
     assert not found[2][rows_of([5], criterion.per_class)].any()
-    for name, value in plain.stats.items():
-        near(criterion.stats[name], value)
+    near({name: criterion.stats[name] for name in plain.stats}, dict(plain.stats))
 
 
-@pytest.mark.parametrize("start,n_classes,share", [(0, 40, 0.3), (0, 40, 0.5)])
-def test_the_drawn_classes_hold_the_batchs_and_are_uniform_beside_them(start, n_classes, share):
+def test_the_drawn_classes_hold_the_batchs_and_are_uniform_beside_them():
     """Chi-square of how often each other class is drawn, seeded."""
     torch.manual_seed(5)
-    shard, counts, n, draws = Shard(Alone(), n_classes, share=share), torch.zeros(n_classes), int(share * n_classes), 4000
-    labels = torch.tensor([3, 3, 17, 39, 0])
+    n_classes, n, draws, labels = 40, 12, 4000, torch.tensor([3, 3, 17, 39, 0])
+    shard, counts = Shard(Alone(), n_classes, share=0.3), torch.zeros(n_classes)
     for _ in range(draws):
         classes, own = shard.draw(labels)
         assert len(classes) == n and torch.equal(classes, classes.unique()) and torch.equal(classes[own], labels)
         counts[classes] += 1
     others = [c for c in range(n_classes) if c not in labels]
     assert (counts[labels] == draws).all()
-    expected, own = draws * (n - 4) / len(others), 4
+    expected = draws * (n - 4) / len(others)
     # without replacement: the counts of a class vary less than with it, by the share of the others that is not drawn
-    statistic = ((counts[others] - expected) ** 2 / expected).sum().item() / (1 - (n - own) / len(others)) * (len(others) - 1) / len(others)
+    statistic = ((counts[others] - expected) ** 2 / expected).sum().item() / (1 - (n - 4) / len(others)) * (len(others) - 1) / len(others)
     assert 0.01 < scipy.stats.chi2.sf(statistic, len(others) - 1) < 0.99
 
 
 def test_of_foreign_classes_none_is_forced_in():
-    class Second(Alone):
-        rank, size = 1, 2
-
     torch.manual_seed(0)
-    shard = Shard(Second(), 9, share=0.5)  # holds 4 to 8
+    shard = Shard(Of(1, 2), 9, share=0.5)  # holds 4 to 8
     assert (shard.start, shard.size) == (4, 5)
     drawn = [shard.draw(torch.tensor([0, 3, 7])) for _ in range(200)]
     assert all(len(classes) == 2 and 3 in classes and own.tolist() == [2, 2, classes.tolist().index(3)] for classes, own in drawn)
@@ -249,62 +193,38 @@ def test_more_classes_in_a_batch_than_are_drawn_are_used_alone_and_said_once(cap
     assert capsys.readouterr().out.count("--sample_classes 0.2: 2 of 10 classes are fewer than the 3 of a batch: these alone are used") == 1
     assert shard.draw(torch.tensor([7, 7, 7]))[0].shape == (2,), "classes count, not samples"
     with torch.no_grad():
-        before = len(shard.drawn)
         shard.draw(torch.tensor([1]))
-    assert len(shard.drawn) == before, "what is only looked at is not trained"
+    assert len(shard.drawn) == 3, "what is only looked at is not trained"
 
 
 # --------------------------------------------------------------------------------------------------------------- at rest
-def by_hand(words, vectors, gradient, state, t, rate=0.02, decay=0.01):
-    """One step of an optimiser on rows `(n, D)`, in place."""
-    name = words[1]
-    if name != "adamw":
-        gradient = gradient + decay * vectors
-    if name == "sgd":
-        state["m"].mul_(0.9).add_(gradient)
-        vectors -= rate * state["m"]
-    elif name == "rmsprop":
-        state["v"].mul_(0.99).add_(0.01 * gradient**2)
-        state["m"].mul_(0.9).add_(gradient / (state["v"].sqrt() + 1e-8))
-        vectors -= rate * state["m"]
-    else:
-        if name == "adamw":
-            vectors *= 1 - rate * decay
-        state["m"].mul_(0.9).add_(0.1 * gradient)
-        state["v"].mul_(0.999).add_(0.001 * gradient**2)
-        vectors -= rate * (state["m"] / (1 - 0.9**t)) / ((state["v"] / (1 - 0.999**t)).sqrt() + 1e-8)
-
-
 @pytest.mark.parametrize("words", OPTIMISERS, ids=lambda words: words[1])
 def test_vectors_that_are_not_drawn_rest_in_every_optimiser(words):
-    """Against row by row arithmetic in which nothing of a row moves unless it was drawn; two draws in one step count together."""
+    """Against torch's step on all rows, after which those that were not drawn, and their state, get what they were; two draws in one step count together."""
     opt = test_chunks.read(*words[:2], "--momentum", ".9", "--lr", ".02", "--loss", "subcenter_arcface", "--loss_decay", ".01", "--sample_classes", ".5")
     torch.manual_seed(0)
     criterion = criteria.select("subcenter_arcface", opt.but(n_classes=40, embed_dim=D, loss_subcenter_arcface_lr=0.02)).double()
-    network = torch.nn.Linear(D, D).double()
+    network, runtime, moved = torch.nn.Linear(D, D).double(), Runtime(opt), set()
     optimizer = build_optimizer(network, criterion, opt)
-    vectors, state = criterion.proxies.detach().clone(), {name: torch.zeros_like(criterion.proxies) for name in "mv"}
-    runtime, moved = Runtime(opt), set()
+    plain = copy.deepcopy(optimizer)
+    (twin,) = (p for group in plain.param_groups for p in group["params"] if p.shape == criterion.proxies.shape)
+
+    def rows_with_state(parameter, optimizer):
+        return {"vectors": parameter.detach(), **{name: value for name, value in optimizer.state[parameter].items() if value.ndim == 2}}
+
     for t in range(1, 7):
-        loss = criterion(network(points()), LABELS)
-        if t == 3:
-            loss = loss + criterion(network(points()), LABELS)
+        loss = sum(criterion(network(points()), LABELS) for _ in range(2 if t == 3 else 1))
         rows = torch.cat(criterion.shard.drawn).unique()
-        before = {name: value.clone() for name, value in optimizer.state[criterion.proxies].items() if value.ndim == 2}
         runtime.step(loss, optimizer)
-        mine, gradient = {name: value[rows] for name, value in state.items()}, criterion.proxies.grad[rows]
-        updated = vectors[rows]
-        by_hand(words, updated, gradient, mine, t)
-        vectors[rows] = updated
-        for name, value in mine.items():
-            state[name][rows] = value
-        near(criterion.proxies.detach(), vectors)
+        twin.grad = criterion.proxies.grad.clone()
+        before = {name: value.clone() for name, value in rows_with_state(twin, plain).items()}
+        plain.step()
         rest = [row for row in range(120) if row not in rows]
-        for name, value in optimizer.state[criterion.proxies].items():
-            if value.ndim == 2:
-                assert value.shape == criterion.proxies.shape and (name not in before or torch.equal(value[rest], before[name][rest]))
+        for name, value in rows_with_state(twin, plain).items():
+            value[rest] = before[name][rest] if name in before else 0
+        near(rows_with_state(criterion.proxies, optimizer), rows_with_state(twin, plain))
         moved |= set(rows.tolist())
-        assert criterion.proxies.shape == (120, D) and not criterion.shard.drawn and len(rows) < 120
+        assert not criterion.shard.drawn and len(rest) > 0
     assert len(moved) > 100, "others in each step"
 
 
@@ -326,10 +246,6 @@ def overflow(rank):
     vectors.grad = torch.full_like(vectors, float("inf") if rank else 1.0)
     shards.share_overflow([vectors])
     assert not vectors.grad.isfinite().any()
-
-
-def test_a_gradient_that_is_not_finite_in_one_process_is_so_in_all():
-    spawned(2, overflow)
 
 
 # ------------------------------------------------------------------------------------------------------------------ pins
@@ -381,28 +297,35 @@ def test_a_loss_in_some_coordinates_is_that_of_cut_embeddings_and_vectors():
 
 
 def same_coordinates(rank):
-    ranks, criterion = Ranks(), made("cosface", loss_dims=2, sample_classes=0.5)
+    ranks, criterion = Ranks(), made("cosface", loss_dims=2)
     criterion.shard_over(ranks)
     torch.manual_seed(8)
-    batch = run(criterion)[1]
-    drawn = criterion.shard.drawn[0] + criterion.shard.start
-    both = ranks.gather({"used": (batch != 0).any(0)[None], "drawn": torch.nn.functional.pad(drawn, (0, 4 - len(drawn)))[None]}, ranks.size)
-    assert torch.equal(*both["used"]) and both["used"][0].sum() == 2, "the same coordinates"
-    assert not torch.equal(*both["drawn"]), "each its own classes"
+    used = (run(criterion)[1] != 0).any(0)
+    drawn = Shard(ranks, 400, share=0.1).draw(torch.tensor([0, 399]))[0]
+    both = ranks.gather({"used": used[None], "drawn": drawn[None]}, ranks.size)
+    assert torch.equal(*both["used"]) and used.sum() == 2, "the same coordinates"
+    assert torch.isin(*both["drawn"]).sum() < 10, "of 20 each, counted from the first of its own"
     draw = torch.rand(3)
     assert torch.equal(ranks.share(draw), draw), "the generators stay equal"
 
 
-def test_processes_draw_the_same_coordinates_and_other_classes():
-    spawned(2, same_coordinates)
+def all_of_it(rank):
+    same_steps(rank, 2 * len(LABELS), of_every_criterion())
+    overflow(rank)
+    same_coordinates(rank)
+
+
+def test_two_processes_are_one():
+    """Loss and gradients, steps, an overflow in one of them, the same coordinates of other classes."""
+    spawned(2, all_of_it)
 
 
 # --------------------------------------------------------------------------------------------------------- runs on the disk
 MANY = ["--loss", "arcface", "--optim", "adam", "--shard_classes", "--seed", "2"]
 
 
-def states(folder):
-    content = checkpoint.read(folder / checkpoint.LAST)
+def vectors_and_moments(folder):
+    content = builders.last(folder)
     return content["criterion"]["proxies"], [value for state in content["optimizer"]["state"].values() for value in state.values()]
 
 
@@ -411,20 +334,19 @@ def test_a_checkpoint_has_all_vectors_and_goes_on_with_another_number_of_process
     one = main.main(parameters.read(test_torchrun.words(data, tmp_path, "--savename", "One", *MANY, "--n_epochs", "2"))).folder
     spawned(2, whole_run, test_torchrun.words(data, tmp_path, "--savename", "Parted", *MANY, "--n_epochs", "1"))
     parted = one.with_name("Parted")
-    vectors, moments = states(parted)
-    assert vectors.shape == states(one)[0].shape and sum(value.shape == vectors.shape for value in moments) == 2
+    vectors, moments = vectors_and_moments(parted)
+    assert vectors.shape == vectors_and_moments(one)[0].shape and sum(value.shape == vectors.shape for value in moments) == 2
     main.main(parameters.read(["--resume_from", str(parted), "--n_epochs", "2", "--resume_allow_changes"]))
-    test_torchrun.assert_same_run(test_torchrun.values(one), test_torchrun.values(parted))
-    torch.testing.assert_close(states(parted), states(one), rtol=1e-3, atol=1e-5)
+    test_torchrun.assert_near_runs(one, parted)
+    torch.testing.assert_close(vectors_and_moments(parted), vectors_and_moments(one), rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("more", [[], ["--sample_classes", ".5", "--loss_dims", "4", "--decode_once", "--image_cache_side", "18"]], ids=["all", "drawn, cut out"])
-def test_what_was_killed_goes_on_to_the_bit(data, tmp_path, more):
+def test_what_was_killed_goes_on_to_the_bit(data, tmp_path):
     """kill -9 of both processes in the second epoch; the same with --resume best, whose checkpoint holds everything too."""
-    flags = [*MANY, *more, "--n_epochs", "3", *(["--image_cache", str(tmp_path / "cache")] if more else [])]
-    whole, killed = (test_torchrun.words(data, tmp_path, "--savename", name, *flags) for name in ("Whole", "Killed"))
-    for argv in (whole, killed) if more else ():
+    flags = [*MANY, "--sample_classes", ".5", "--loss_dims", "4", "--decode_once", "--image_cache_side", "18", "--image_cache", str(tmp_path / "cache")]
+    whole, killed = (test_torchrun.words(data, tmp_path, "--savename", name, *flags, "--n_epochs", "3") for name in ("Whole", "Killed"))
+    for argv in (whole, killed):
         del argv[argv.index("--resize_size") : argv.index("--resize_size") + 2]
     status, _, err = test_torchrun.torchrun(2, whole)
     assert status == 0, err
@@ -433,18 +355,15 @@ def test_what_was_killed_goes_on_to_the_bit(data, tmp_path, more):
     assert status and RunFolder(folders[1]).progress.epochs == 1
     status, _, err = test_torchrun.torchrun(2, ["--resume_from", str(folders[1])])
     assert status == 0, err
-    for a, b in zip(*(torch.utils._pytree.tree_leaves(states(folder)) for folder in folders), strict=True):
-        assert torch.equal(a, b)
-    assert test_torchrun.values(folders[0]).equals(test_torchrun.values(folders[1]))
+    builders.assert_same_run(*folders)
     status, _, err = test_torchrun.torchrun(2, ["--resume_from", str(folders[1]), "--resume", "best", "--n_epochs", "4", "--resume_allow_changes"])
     assert status == 0 and RunFolder(folders[1]).progress.epochs == 4, err
 
 
 # ------------------------------------------------------------------------------------------------------------------ refused
 def test_what_cannot_be_is_refused():
-    able = ", ".join(ABLE)
     for words, said in (
-        (["--loss", "margin", "--shard_classes"], f"--shard_classes: --loss margin cannot take its class vectors apart; these can: {able}"),
+        (["--loss", "margin", "--shard_classes"], f"margin cannot take its class vectors apart; these can: {', '.join(ABLE)}"),
         (["--loss", "proxynca", "--sample_classes", ".1"], "--sample_classes 0.1: --loss proxynca cannot"),
         (["--loss", "hier", "--loss_dims", "8"], "--loss_dims 8: --loss hier cannot"),
         (["--loss", "softmax", "--sample_classes", ".1", "--weight_regularizer", "regular_face"], "regular_face needs all class vectors"),
@@ -454,4 +373,4 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(UserError, match="--loss_dims 9 is more than the 5 dimensions"):
         made("softmax", loss_dims=9)
     with pytest.raises(UserError, match="2 classes are fewer than the 3 processes"):
-        Shard(test_torchrun.Of(0, 3), 2)
+        Shard(Of(0, 3), 2)

@@ -2,9 +2,6 @@
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from unittest import mock
 
@@ -17,7 +14,7 @@ import metrics
 from evaluation import __main__ as command
 from metrics import _kmeans, _rerank, _search, _space
 from metrics._search import Limits
-from tests._processes import alone, spawned
+from tests._processes import Of, alone, spawned
 from tests.evaluation._made import Network, made_splits, options
 from tests.metrics._plain import random_lists, random_space
 from training.ranks import Ranks
@@ -26,7 +23,6 @@ from utilities.errors import NotFinite
 from utilities.hyperbolic import Ball
 from utilities.processes import Alone
 
-ROOT = Path(__file__).resolve().parent.parent
 NAMES = [name.replace("@k", "@2").replace("@m", "@1").replace("@fmr", "@.1") for name, _ in metrics.listing()]
 NAMES += ["c_recall@1", "c_map_r", "map_r_macro", "c_nmi"]
 SEARCHED = ["e_recall@1", "e_recall@4", "map_r", "r_precision", "mrr"]
@@ -34,17 +30,9 @@ LEVELS = ["h_ap", "asi", "ndcg", "e_recall@1_level1", "map_r_level2_macro", "map
 SMALL = Limits(rows=8, columns=32, sample=9)  # several tiles: one process computes each score of a pair once
 
 
-class Of(Ranks):
-    """One of several processes, without the others."""
-
-    def __init__(self, rank, size):
-        self.rank, self.size = rank, size
-
-
 def test_portions_are_all_rows_cut_between_units():
-    for size, (total, unit) in itertools.product(
-        (1, 2, 3, 5), ((0, 1), (1, 1), (4, 1), (17, 1), (17, 4), (3, 4), (4096 * 3 + 7, 4096), (8, 4))
-    ):
+    totals = ((0, 1), (1, 1), (4, 1), (17, 1), (17, 4), (3, 4), (4096 * 3 + 7, 4096), (8, 4))
+    for size, (total, unit) in itertools.product((1, 2, 3, 5), totals):
         parts = Of(0, size).portions(total, unit)
         assert len(parts) == size and [i for part in parts for i in range(total)[part]] == list(range(total))
         assert all(part.start % unit == 0 for part in parts if part.stop > part.start)
@@ -65,10 +53,10 @@ def cases(folder):
     groups, levels = plain["labels"] % 3, np.stack([plain["labels"], plain["labels"] % 4, plain["labels"] % 2], 1)
     gallery = {"reference": plain["features"][60:], "reference_labels": plain["labels"][60:]}
     queries = {"features": plain["features"][:90], "labels": plain["labels"][:90]}
-    there = np.where(np.arange(90) < 60, -1, np.arange(90) - 60)
+    there, rerank = np.where(np.arange(90) < 60, -1, np.arange(90) - 60), metrics.KReciprocal(k1=8, k2=3)
     mapped = {"features": np.load(folder / "features.npy", mmap_mode="r"), "labels": np.arange(2500) % 40}
-    one_class, lone = np.zeros(30, dtype=int), np.arange(30)
-    few = {number: {"features": plain["features"][:number], "labels": np.zeros(number, dtype=int)} for number in (1, 2)}
+    few = {number: {"features": plain["features"][:number], "labels": np.zeros(number, dtype=int)} for number in (1, 2, 30)}
+    sequences = {"query_sequences": np.arange(90) % 9, "reference_sequences": np.arange(90) % 9}
     return {
         "all metrics": (NAMES, {**plain, "labels": np.stack([plain["labels"], groups], 1), "groups": groups, "seed": [0, 1]}, None),
         "several tiles": (SEARCHED, plain, SMALL),
@@ -77,28 +65,24 @@ def cases(folder):
         "all samples equal": (SEARCHED, {"features": np.ones((40, 3)), "labels": np.arange(40) % 4}, SMALL),
         "queries and gallery": (SEARCHED, {**queries, **gallery, "exclude": there}, SMALL),
         "levels": (LEVELS, {**plain, "labels": levels}, SMALL),
-        "levels of a gallery": (
-            LEVELS, {**queries, **gallery, "labels": levels[:90], "reference_labels": levels[60:], "rerank": metrics.KReciprocal(k1=8, k2=3)}, None,
-        ),
+        "levels of a gallery": (LEVELS, {**queries, **gallery, "labels": levels[:90], "reference_labels": levels[60:], "rerank": rerank}, None),
         "nothing excluded": (SEARCHED, {**queries, **gallery}, None),
         "sequences": (SEARCHED, {**plain, "query_sequences": np.arange(150) % 40 - 1}, SMALL),
-        "sequences of a gallery": (
-            SEARCHED, {**queries, **gallery, "query_sequences": np.arange(90) % 9, "reference_sequences": np.arange(90) % 9}, None,
-        ),
+        "sequences of a gallery": (SEARCHED, {**queries, **gallery, **sequences}, None),
         "lists": (SEARCHED, {**queries, **gallery, "lists": metrics.Lists.of(*random_lists(0, 90, 90))}, SMALL),
         "lists of a set in itself": (SEARCHED, {**plain, "lists": metrics.Lists.of(*random_lists(0, 150, 150, range(150)))}, SMALL),
         "one query": (SEARCHED, few[1], None),
         "two queries": (SEARCHED, few[2], None),
-        "one query in a gallery": (SEARCHED, {"features": plain["features"][:1], "labels": plain["labels"][:1], **gallery}, None),
-        "one class": ([*SEARCHED, "nmi"], {**plain, "features": plain["features"][:30], "labels": one_class}, None),
-        "each alone": ([*SEARCHED, "nmi"], {**plain, "features": plain["features"][:30], "labels": lone}, None),
+        "one query in a gallery": (SEARCHED, {**few[1], **gallery}, None),
+        "one class": ([*SEARCHED, "nmi"], few[30], None),
+        "each alone": ([*SEARCHED, "nmi"], {**few[30], "labels": np.arange(30)}, None),
         "half precision": (SEARCHED, {"features": torch.from_numpy(plain["features"]).bfloat16(), "labels": plain["labels"]}, None),
         "a file": (["e_recall@1", "map_r", "nmi", "rho_spectrum@1"], mapped, Limits(rows=512, columns=1024)),
         "hyperbolic": ([*SEARCHED, "nmi"], {**plain, "ball": Ball(0.1, 2.3)}, None),
-        "k-reciprocal": (SEARCHED, {**plain, "rerank": metrics.KReciprocal(k1=8, k2=3)}, None),
-        "k-reciprocal, queries and gallery": (SEARCHED, {**queries, **gallery, "exclude": there, "rerank": metrics.KReciprocal(k1=8, k2=3)}, None),
+        "k-reciprocal": (SEARCHED, {**plain, "rerank": rerank}, None),
+        "k-reciprocal, queries and gallery": (SEARCHED, {**queries, **gallery, "exclude": there, "rerank": rerank}, None),
         "expansion": (SEARCHED, {**plain, "rerank": metrics.AlphaExpansion(n=5)}, SMALL),
-    }  # fmt: skip
+    }
 
 
 def same(one, other) -> bool:
@@ -188,32 +172,8 @@ def all_of_it(rank, folder):
         work(rank, folder)
 
 
-def file_of(folder):
-    np.savez(folder / "file.npz", **made(200, 9, spread=1.5, seed=4))
-    np.save(folder / "features.npy", made(2500, 40, d=4, seed=5)["features"])
-    return folder / "file.npz"
-
-
 @pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_what_several_processes_find_is_what_one_finds(n, tmp_path):
-    file_of(tmp_path)
+    np.savez(tmp_path / "file.npz", **made(200, 9, spread=1.5, seed=4))
+    np.save(tmp_path / "features.npy", made(2500, 40, d=4, seed=5)["features"])
     spawned(n, all_of_it, tmp_path)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "more,said", [([], ""), (["--out", "/no/such/folder/values.json"], "error"), (["--labels", "none.npy"], "leave it out")]
-)
-def test_the_command_under_torchrun(tmp_path, more, said):
-    """One table, of the values of one process; and one error."""
-    words = [str(file_of(tmp_path)), "--evaluation_metrics", "e_recall@1", "map_r", "nmi", *more]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    one, many = (
-        subprocess.run([sys.executable, *how, "-m", "evaluation", *words], cwd=ROOT, env=environment, capture_output=True, text=True)
-        for how in ([], torchrun)
-    )
-    assert bool(one.returncode) == bool(many.returncode) == bool(said)
-    assert many.stdout == one.stdout
-    if said:
-        assert one.stderr.count(said) and (many.stdout + many.stderr).count(one.stderr.strip()) == 1

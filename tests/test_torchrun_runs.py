@@ -5,13 +5,13 @@ import json
 
 import numpy as np
 import pytest
-import torch
 import yaml
+from torch.utils._pytree import tree_flatten
 
-from runs import checkpoint
-from tests import _processes, builders
+from tests import _processes, test_torchrun
 from tests._processes import spawned
-from tests.test_torchrun import assert_same_run, one_thread, values  # noqa: F401  a fixture
+from tests.builders import last, values
+from tests.test_torchrun import assert_near_runs, one_thread  # noqa: F401  a fixture
 
 FOLDS = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3"]
 TESTED = [*FOLDS, "--savename", "Folds", "--final_test", "--dump_embeddings"]
@@ -22,8 +22,8 @@ AT_WORK = [
 RESTS = ["--freeze_backbone", "--feature_cache", "--augmentation", "none", "--arch", "conv4_normalize"]
 SEARCH = [
     "--use_tv_split", "--tv_split_perc", "0.5", "--group", "Found", "--lr~CHOICE~", "[1e6,1e-3]", "--loss_margin_margin~BAYESIAN~", "[0,1]",
+    "--bayesian_optimization_n_iter", "6", "--reproductions", "1",
 ]  # fmt: skip
-RUNS = {"Chunks": AT_WORK}
 FURTHER_RUNS = {
     "Rests": RESTS,
     "Triplets": ["--loss", "triplet", "--batch_mining", "packaged", "--data_sampler", "fixed_triplets", "--bs", "15"],
@@ -33,38 +33,31 @@ FURTHER_RUNS = {
 }
 
 
-def common(data, folder):
-    return [
-        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(folder), *builders.SHORT_RUN, "--loss", "margin",
-        "--arch", "conv4_frozen_normalize", "--bs", "14", "--n_epochs", "1", "--optim", "sgd", "--storage_metrics", "e_recall@1", "--seed", "3",
-    ]  # fmt: skip
+def common(data, folder, *more):
+    return test_torchrun.words(data, folder, "--n_epochs", "1", "--seed", "3", *more)
 
 
 def runs(data, folder, named):
     cache = ["--image_cache", str(folder / "cache")]
-    return [("main.py", [*common(data, folder), *more, "--savename", name, *cache]) for name, more in named.items()]
+    return [("main.py", common(data, folder, *more, "--savename", name, *cache)) for name, more in named.items()]
 
 
-def searched(data, folder, trials, reproductions):
-    words = common(data, folder)
+def searched(data, folder):
+    words = common(data, folder, *SEARCH)
     del words[words.index("--lr") : words.index("--lr") + 2]
-    counts = ["--bayesian_optimization_n_iter", trials, "--reproductions", reproductions]
-    return ("search", [*words, *SEARCH, *counts])
+    return ("search", words)
 
 
 def further_commands(data, folder):
     """Program and words of what is run, under `folder`."""
     again = ["--evaluate", "--resume_from", str(folder / "folder" / "Folds"), "--splits_to_eval", "val", "--eval_kernels", "0"]
-    plain = [
-        [*TESTED],
-        [*APART, "--folds", "2", "0"],
-        [*APART, "--n_epochs", "2", "--resume", "--resume_allow_changes", "--check_untrained_accuracy"],
-    ]
-    jobs = [[*common(data, folder), *words] for words in plain]
+    jobs = [common(data, folder, *words) for words in (
+        TESTED, [*APART, "--folds", "2", "0"], [*APART, "--n_epochs", "2", "--resume", "--resume_allow_changes", "--check_untrained_accuracy"],
+    )]  # fmt: skip
     jobs += [again, ["--reproduce_results", str(folder / "folder" / "Apart"), "--savename", "Again"]]
     jobs += [["--evaluate_ensemble", "--resume_from", str(folder / "folder" / "Again")]]
     half = {"Half": [*AT_WORK, "--precision", "bfloat16"]}
-    return [*(("main.py", words) for words in jobs), *runs(data, folder, {**FURTHER_RUNS, **half}), searched(data, folder, "6", "1")]
+    return [*(("main.py", words) for words in jobs), *runs(data, folder, {**FURTHER_RUNS, **half}), searched(data, folder)]
 
 
 def run_both(data, factory, jobs):
@@ -75,14 +68,8 @@ def run_both(data, factory, jobs):
 
 
 @pytest.fixture(scope="module")
-def both(data, tmp_path_factory):
-    """The folders of a run, of one process and of two."""
-    return run_both(data, tmp_path_factory, lambda data, folder: runs(data, folder, RUNS))
-
-
-@pytest.fixture(scope="module")
 def further(data, tmp_path_factory):
-    """The same, of all that takes longer."""
+    """The folders of what takes longer, of one process and of two."""
     return run_both(data, tmp_path_factory, further_commands)
 
 
@@ -91,57 +78,30 @@ def read(path):
 
 
 def assert_near(found, wanted):
-    """Two pieces of JSON, numbers to rounding."""
-    if isinstance(wanted, dict):
-        assert list(found) == list(wanted)
-        for name in wanted:
-            assert_near(found[name], wanted[name])
-    elif isinstance(wanted, list):
-        assert len(found) == len(wanted)
-        for one, other in zip(found, wanted, strict=True):
-            assert_near(one, other)
-    elif isinstance(wanted, float):
-        assert found == pytest.approx(wanted, rel=1e-4, abs=1e-5)
-    elif not (isinstance(wanted, str) and "/" in wanted):  # a path
-        assert found == wanted
+    """Two pieces of JSON but for paths in them, numbers to rounding."""
+    (leaves, spec), (others, other_spec) = tree_flatten(found), tree_flatten(wanted)
+    assert spec == other_spec
+    for one, other in zip(leaves, others, strict=True):
+        assert "/" in str(other) or one == (pytest.approx(other, rel=1e-4, abs=1e-5) if isinstance(other, float) else other)
 
 
 def names(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-def assert_same_folds(one, many, n_folds=3):
-    for fold in range(n_folds):
-        assert_same_run(values(one / f"fold_{fold}"), values(many / f"fold_{fold}"))
+def assert_same_folds(one, many):
+    for fold in range(3):
+        assert_near_runs(one / f"fold_{fold}", many / f"fold_{fold}")
         assert "processes: 2" in (many / f"fold_{fold}" / "environment.yaml").read_text()
     for file in (path.relative_to(one) for path in (one / "meta").glob("*.json")):
         assert_near(read(many / file), read(one / file))
-    rows = [list(csv.reader((folder / "meta" / "results.csv").read_text().splitlines())) for folder in (one, many)]
-    assert [row[:3] for row in rows[0]] == [row[:3] for row in rows[1]]
 
 
-@pytest.mark.long
-def test_folds_are_those_of_one_process(further):
-    one, many = (folder / "Folds" for folder in further)
-    assert_same_folds(one, many)
-    features = [np.load(folder / "meta" / "embeddings_test.npz")["features"] for folder in (one, many)]
-    assert features[0].shape == features[1].shape and np.abs(features[0] - features[1]).max() < 1e-5
-    assert read(many / "meta" / "concatenated.json")["folds"] == [0, 1, 2] and (many / "meta" / "evaluation_separated.json").exists()
-
-
-def assert_same_runs(one, many):
-    assert_same_run(values(one), values(many))
-    parts = [checkpoint.read(folder / checkpoint.LAST) for folder in (one, many)]
-    for part in ("state_dict", "trained"):
-        for key, value in parts[0].get(part, {}).items():
-            torch.testing.assert_close(parts[1][part][key], value, rtol=1e-4, atol=1e-5)
-    return parts[0]
-
-
-def test_a_run_is_that_of_one_process(both):
+def test_a_run_is_that_of_one_process(data, tmp_path_factory):
     """With chunks, memory, averages; one set of folders and files, one image cache in which each image is once."""
-    assert "trained" in assert_same_runs(*(folder / "Chunks" for folder in both)), "the average and what it is of"
-    assert names(both[0]) == names(both[1])
+    both = run_both(data, tmp_path_factory, lambda data, folder: runs(data, folder, {"Chunks": AT_WORK}))
+    assert_near_runs(*(folder / "Chunks" for folder in both))
+    assert "trained" in last(both[0] / "Chunks") and names(both[0]) == names(both[1])
     for folder in both:
         (index,) = (folder.parent / "cache").glob("*/index.jsonl")
         images = [json.loads(line)[0] for line in index.read_text().splitlines()[1:]]
@@ -149,45 +109,39 @@ def test_a_run_is_that_of_one_process(both):
 
 
 @pytest.mark.long
-def test_in_half_precision_the_run_is_that_of_one_process_to_its_rounding(further):
-    one, many = (values(folder / "Half") for folder in further)
+def test_folds_are_those_of_one_process(further):
+    """Whole ones, and folds that were trained apart, changed and reproduced."""
+    assert names(further[0]) == names(further[1]) >= {"Apart/configs", "Again/configs"}
+    for name in ("Folds", "Apart", "Again"):
+        assert_same_folds(*(folder / name for folder in further))
+    features = [np.load(folder / "Folds" / "meta" / "embeddings_test.npz")["features"] for folder in further]
+    assert features[0].shape == features[1].shape and np.abs(features[0] - features[1]).max() < 1e-5
+    for name in ("Folds", "Again"):
+        assert read(further[1] / name / "meta" / "concatenated.json")["folds"] == [0, 1, 2]
+
+
+@pytest.mark.long
+def test_further_runs_are_those_of_one_process(further):
+    for name in FURTHER_RUNS:
+        assert_near_runs(*(folder / name for folder in further))
+    one, many = (values(folder / "Half") for folder in further)  # to its rounding
     assert one.index.equals(many.index)
     losses = one.index.get_level_values("metric").str.endswith("loss")
     assert losses.sum() > 1 and np.allclose(one[losses], many[losses], rtol=0.02)
 
 
-def trials(folder):
-    with open(folder / "Found_search" / "trials.csv", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def assert_same_search(one, many, count):
+@pytest.mark.long
+def test_a_search_is_that_of_one_process_with_its_reproduction(further):
     """Trials that give no finite loss have failed in all processes alike, and the search went on."""
-    tables = [trials(folder) for folder in (one, many)]
-    assert [row["trial"] for row in tables[1]] == [f"trial_{i}" for i in range(count)]
+    folders, tables = [folder / "Found_search" for folder in further], []
+    for folder in folders:
+        with open(folder / "trials.csv", newline="") as file:
+            tables.append(list(csv.DictReader(file)))
+    assert [row["trial"] for row in tables[1]] == [f"trial_{i}" for i in range(6)]
     assert {row["state"] for row in tables[1]} == {"complete", "fail"}
     for a, b in zip(*tables, strict=True):
         assert all(a[name] == b[name] for name in ("state", "attempts", "reason", "lr", "loss_margin_margin"))
         assert not a["value"] or float(a["value"]) == pytest.approx(float(b["value"]), abs=1e-5)
         if a["value"]:
-            assert_same_run(*(values(folder / "Found_search" / a["trial"]) for folder in (one, many)))
-
-
-@pytest.mark.long
-def test_folds_apart_changed_and_reproduced_are_those_of_one_process(further):
-    assert names(further[0]) == names(further[1]) >= {"Apart/configs", "Again/configs"}
-    for name in ("Apart", "Again"):
-        assert_same_folds(*(folder / name for folder in further))
-    assert read(further[1] / "Again" / "meta" / "concatenated.json")["folds"] == [0, 1, 2]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", FURTHER_RUNS)
-def test_further_runs_are_those_of_one_process(further, name):
-    assert_same_runs(*(folder / name for folder in further))
-
-
-@pytest.mark.long
-def test_a_longer_search_is_that_of_one_process_with_its_reproduction(further):
-    assert_same_search(*further, 6)
-    assert_near(*(yaml.safe_load((folder / "Found_search" / "reproductions.yaml").read_text())["results"] for folder in further))
+            assert_near_runs(*(folder / a["trial"] for folder in folders))
+    assert_near(*(yaml.safe_load((folder / "reproductions.yaml").read_text())["results"] for folder in folders))

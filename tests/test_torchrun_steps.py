@@ -1,5 +1,6 @@
 """Steps of several processes are those of one, to rounding: every criterion, miner and trainer, with memory, chunks, regularisers, subsets."""
 
+import itertools
 from unittest import mock
 
 import numpy as np
@@ -12,7 +13,7 @@ import parameters
 import trainers
 from tests import _processes
 from tests._processes import alone, spawned
-from tests.training.test_chunks import CLASSES, PREFIXES, WAYS, WIDTH, Network, of_loss, trained
+from tests.training.test_chunks import CLASSES, PREFIXES, TOLERANCES, WAYS, WIDTH, Network, assert_same_steps, of_loss, trained
 from training.ranks import Ranks
 from utilities.criterion import takes_reference
 from utilities.errors import UserError
@@ -44,26 +45,43 @@ def miners():
     return [words for name in batch_mining.REGISTRY.names() if name not in NEEDS_TRIPLETS for words in of_miner(name)]
 
 
-def test_steps_are_those_of_one_process(tmp_path):
-    """One start of two processes walks every criterion, miner, trainer and added loss."""
+def everything(folder, n, full):
+    """Cases of `_processes.same_steps`: every criterion, miner, trainer and added loss.
+
+    `full`: three steps, each criterion against a memory too, further flags; with two processes in float32 also.
+    """
+    steps = {} if full else {"steps": 1}
     vectors = np.random.default_rng(0).normal(size=(CLASSES, 2, 5))  # two a class
-    np.savez(tmp_path / "vectors.npz", names=[f"class {label}" for label in range(CLASSES)], vectors=vectors)
-    cases = [(0, of_loss(loss), {"steps": 1}) for loss in criteria.REGISTRY.names()]
-    cases += [(0, words, {"steps": 1}) for words in miners()]
-    cases += [(2 * (number % 2), ["--trainer", name, "--loss", "margin", *more], {"steps": 2}) for number, (name, more) in enumerate(WAYS)]
-    cases += [
-        (0, OF_MEMORY, {}),
-        (0, [*OF_MEMORY, "--memory_ema", ".5"], {"stand_in": False}),
-        (0, ["--loss", "margin"], {"dtype": torch.float32}),
-    ]
+    np.savez(folder / "vectors.npz", names=[f"class {label}" for label in range(CLASSES)], vectors=vectors)
+    language = ["--language_vectors", str(folder / "vectors.npz"), "--loss_weights", "language_loss=5", "--loss"]
+    losses, ways = [of_loss(loss) for loss in criteria.REGISTRY.names()], [["--trainer", name, "--loss", "margin", *more] for name, more in WAYS]
+    cases = [(0, words, steps) for words in [*losses, *miners()]]
+    cases += [(2 * (number % 2), words, {"steps": 2}) for number, words in enumerate(ways)]
+    cases += [(0, [*OF_MEMORY, *more], {"stand_in": False}) for more in (["--memory_ema", ".5"], PREFIXES)]
+    cases += [(0, OF_MEMORY, {}), (4, ["--loss", "margin", "--clip_grad_norm", ".05"], {})]
+    cases += [(0, ["--loss", "margin"], {"dtype": torch.float32})] if n == 2 else []
     cases += [(0, ["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", "6"], {"steps": 2})]
-    cases += [(4, ["--loss", "margin", "--clip_grad_norm", ".05"], {})]
     cases += [(5, ["--loss", "proxyanchor", *PREFIXES], {}), (0, ["--loss", "softmax", *PREFIXES, "--matryoshka_heads", "own"], {})]
-    cases += [(0, [*OF_MEMORY, *PREFIXES], {"stand_in": False})]
-    language = ["--language_vectors", str(tmp_path / "vectors.npz"), "--loss_weights", "language_loss=5", "--loss"]
     cases += [(0, [*language, "multisimilarity"], {}), (5, [*language, "margin", "--language_direction", "forward", "--language_delay", "1"], {})]
-    cases += [(0, ["--loss", "multisimilarity", "--metrix", ".4", "--metrix_level", "feature"], {"steps": 1})]
-    spawned(2, _processes.steps_and_draws, cases)
+    cases += [(0, ["--loss", "multisimilarity", "--metrix", ".4", "--metrix_level", "feature"], steps)]
+    if not full:
+        return cases
+    further = [
+        ["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", "4", "--batch_mining", "random"],
+        *(["--loss", "multisimilarity", "--optim", optimiser] for optimiser in ("adam", "adamw", "radam", "rmsprop")),
+        ["--loss", "proxyanchor", "--arch", "resnet50_frozen", "--embed_regularizer", "lp", "--weight_regularizer", "regular_face"],
+        ["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"], ["--loss", "contrastive", "--metrix", ".4"],
+    ]  # fmt: skip
+    against = [loss for loss, module in criteria.REGISTRY.modules().items() if takes_reference(module.Criterion)]
+    cases += [(0, [*of_loss(loss), *MEMORY], {"stand_in": False}) for loss in against]
+    cases += [(0, [*words, *SLOWLY], {"dtype": torch.float32}) for words in losses + ways if n == 2]
+    return cases + [(2, words, {}) for words in ways] + [(0, words, {}) for words in further]
+
+
+@pytest.mark.parametrize("n,full", [(2, False), *(pytest.param(n, True, marks=pytest.mark.long) for n in (2, 3, 5))])
+def test_steps_are_those_of_one_process(n, full, tmp_path):
+    """One start of the processes walks them all. Five do not divide the twelve images."""
+    spawned(n, _processes.steps_and_draws if n == 2 else _processes.same_steps, everything(tmp_path, n, full))
 
 
 class OfFeatures(torch.nn.Module):
@@ -84,54 +102,16 @@ def travelling(rank):
     def reading(opt, network, criterion):
         return trainers.Base(opt, network, OfFeatures())
 
-    for trainer, features in ((None, []), (reading, [[Network.feature_dim]])):
-        for chunk_size in (0, 4):
-            how = {"steps": 1, "trainer": trainer}
-            with alone():
-                one, *_ = trained(0, "--loss", "contrastive", **how)
-            with mock.patch.object(Ranks, "gather", counted):
-                many, *_ = trained(chunk_size, "--loss", "contrastive", **how)
-            assert sent == [[WIDTH], *features], "embeddings, compared and evaluated, in one message; features where they are read"
-            sent.clear()
-            for wanted, found in zip(one.parameters(), many.parameters(), strict=True):
-                torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-11)
+    for (trainer, features), chunk_size in itertools.product(((None, []), (reading, [[Network.feature_dim]])), (0, 4)):
+        how = {"steps": 1, "trainer": trainer}
+        with alone():
+            one = trained(0, "--loss", "contrastive", **how)
+        with mock.patch.object(Ranks, "gather", counted):
+            many = trained(chunk_size, "--loss", "contrastive", **how)
+        assert sent == [[WIDTH], *features], "embeddings, compared and evaluated, in one message; features where they are read"
+        sent.clear()
+        assert_same_steps(one, many, *TOLERANCES[torch.float64])
 
 
 def test_a_tensor_with_two_names_travels_once_and_features_only_where_they_are_read():
     spawned(2, travelling)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("n", [2, 3])
-def test_every_criterion_steps_as_in_one_process(n):
-    """Three steps, against a memory too where it compares samples; with two processes in float32 also."""
-    names = criteria.REGISTRY.names()
-    against = [loss for loss, module in criteria.REGISTRY.modules().items() if takes_reference(module.Criterion)]
-    cases = [(0, of_loss(loss), {}) for loss in names] + [(0, [*of_loss(loss), *MEMORY], {"stand_in": False}) for loss in against]
-    if n == 2:
-        cases += [(0, [*of_loss(loss), *SLOWLY], {"dtype": torch.float32}) for loss in names]
-    assert len(against) > 20
-    spawned(n, _processes.same_steps, cases)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("n", [2, 3, 5])
-def test_every_trainer_steps_as_in_one_process(n):
-    """Five processes do not divide the twelve images."""
-    flags = [["--trainer", name, "--loss", "margin", *more] for name, more in WAYS]
-    cases = [(chunk_size, words, {}) for words in flags for chunk_size in (0, 2)]
-    cases += [(0, [*words, *SLOWLY], {"dtype": torch.float32}) for words in flags if n == 2]
-    spawned(n, _processes.same_steps, cases)
-
-
-@pytest.mark.long
-def test_every_miner_further_losses_and_optimisers_step_as_in_one_process():
-    cases = [
-        *miners(),
-        *(["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", size, "--batch_mining", "random"] for size in "46"),
-    ]
-    cases += [["--loss", "multisimilarity", "--optim", optimiser] for optimiser in ("adam", "adamw", "radam", "rmsprop")]
-    cases += [["--loss", "proxyanchor", "--arch", "resnet50_frozen", "--embed_regularizer", "lp", "--weight_regularizer", "regular_face"]]
-    cases += [["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"], ["--loss", "contrastive", "--metrix", ".4"]]
-    cases += [["--loss", loss, "--metrix", ".4", "--metrix_level", "feature"] for loss in ("multisimilarity", "proxyanchor")]
-    spawned(3, _processes.same_steps, [(0, words, {}) for words in cases])

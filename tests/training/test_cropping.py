@@ -1,14 +1,14 @@
 """--decode_once: draws of torchvision's distributions, its pixels, and the same batches for every process, resume and cache."""
 
-import itertools
 import math
 import shutil
-import subprocess
-import sys
+import tarfile
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 import torchvision
 from torchvision.transforms import v2
@@ -18,10 +18,9 @@ import datasets
 import main
 import parameters
 from datasets import _cache
-from runs import checkpoint, reports
-from runs.reports import pace
-from tests import _processes, builders, test_kill
-from tests.training.test_erasing import Of
+from runs import reports
+from tests import builders
+from tests._processes import Of
 from training import cropping
 from training.loading import CutBatches, training_loader
 from training.meter import EpochMeter
@@ -54,39 +53,27 @@ def words(root, cache, *more):
 
 def made(argv):
     opt = parameters.read(argv)
-    return opt, datasets.select("folder", opt)["training"]
+    return opt, datasets.select(opt.dataset, opt)["training"]
 
 
 def transform(tmp_path, root, *more):
     return made(words(root, tmp_path / "cache", *more))[1].transform
 
 
-def uniform(values, low, high):
-    """Kolmogorov-Smirnov: the values are uniform from low to high."""
-    values = ((values.double() - low) / (high - low)).sort()[0]
-    at = torch.arange(1, len(values) + 1) / len(values)
-    return max((at - values).abs().max(), (values - at + 1 / len(values)).abs().max()) < 1.95 / math.sqrt(len(values))  # one in a thousand
-
-
-def same_distribution(one, other):
-    """The same between two samples of one size."""
-    edges = torch.cat([one, other]).sort()[0].double()
-    shares = [torch.searchsorted(values.double().sort()[0], edges, right=True) / len(values) for values in (one, other)]
-    return (shares[0] - shares[1]).abs().max() < 1.95 * math.sqrt(2 / len(one))
+LIKELY = 1e-3  # of Kolmogorov and Smirnov's test
 
 
 @pytest.mark.parametrize("more", [[], ["--crop_scale", ".9", "1", "--crop_ratio", "2", "3"]], ids=["plain", "often none fits"])
 def test_boxes_have_the_distribution_of_torchvisions(root, tmp_path, more):
-    drawing, count = transform(tmp_path, root, *more), 3000
+    drawing, count = transform(tmp_path, root, *more), 1500
     for size in SIZES:
         boxes = drawing.draw(size.expand(count, 2), torch.Generator().manual_seed(1))["boxes"]
         assert (boxes[:, 2:] >= 1).all() and (boxes[:, :2] >= 0).all() and (boxes[:, :2] + boxes[:, 2:] <= size).all()
         torch.manual_seed(1)
         image = torch.empty(3, *size.tolist(), device="meta")
         theirs = torch.tensor([[found[name] for name in ("top", "left", "height", "width")] for found in (drawing.crop.make_params([image]) for _ in range(count))])
-        for column in range(4):
-            assert same_distribution(boxes[:, column], theirs[:, column]), (size, column)
-        assert same_distribution(boxes[:, 2] * boxes[:, 3], theirs[:, 2] * theirs[:, 3])
+        for one, other in zip([*boxes.T, boxes[:, 2] * boxes[:, 3]], [*theirs.T, theirs[:, 2] * theirs[:, 3]], strict=True):
+            assert scipy.stats.ks_2samp(one, other, method="asymp").pvalue > LIKELY, size
 
 
 def test_where_no_draw_fits_the_largest_centre_is_torchvisions(root, tmp_path):
@@ -107,7 +94,7 @@ def test_flips_grey_and_jitter_are_drawn_as_by_torchvision(root, tmp_path):
     orders, counts = draws["order"][jittered].unique(dim=0, return_counts=True)
     assert len(orders) == 24 and (orders.sort(1)[0] == torch.arange(4)).all() and (counts - jittered.sum() / 24).abs().max() < 4 * math.sqrt(150)
     for column, (low, high) in enumerate(((0.6, 1.4), (0.7, 1.3), (0.8, 1.2), (-0.1, 0.1))):
-        assert uniform(draws["factors"][:, column], low, high)
+        assert scipy.stats.kstest(draws["factors"][:, column], "uniform", (low, high - low)).pvalue > LIKELY
     together = torch.corrcoef(torch.stack([draws["flip"], draws["grey"], jittered, *draws["factors"].unbind(1)]).double()) - torch.eye(7)
     assert together.abs().max() < 0.06, "each is drawn by itself"
 
@@ -219,29 +206,16 @@ def test_parts_of_processes_are_the_batch_of_one(root, tmp_path):
     assert torch.equal((whole[1].images * 255).round().byte() * kept, plain[1].images * kept), "erasing changes no other draw"
 
 
-def test_a_cache_cut_by_a_kill_is_completed_and_shards_feed_it(root, tmp_path):
-    import tarfile
-
-    cache, argv = tmp_path / "cache", words(root, tmp_path / "cache")
-    whole = loaded(argv)
-    (folder,) = cache.iterdir()
-    lines = (folder / _cache.INDEX).read_bytes().splitlines(keepends=True)
-    (folder / _cache.INDEX).write_bytes(b"".join(lines[:5]) + lines[5][:-9])
-    again = loaded(argv)
-    assert all(torch.equal(batch.images, other.images) for batch, other in zip(whole, again, strict=True))
-
+def test_shards_feed_the_cache(root, tmp_path):
+    argv, label = words(root, tmp_path / "cache"), tmp_path / "label"
     with tarfile.open(tmp_path / "data-0.tar", "w") as shard:
         for path in sorted(root.glob("*/*.jpg"), key=lambda path: int(path.stem)):
-            label = tmp_path / "label"
             label.write_text(path.parent.name)
             shard.add(path, f"{int(path.stem):02d}.jpg")
             shard.add(label, f"{int(path.stem):02d}.cls")
-    argv[:4] = ["--dataset", "shards", "--dataset_shards", str(tmp_path / "data-{0..0}.tar")]
-    opt = parameters.read(argv)
-    torch.manual_seed(4)
-    loader = training_loader(datasets.select("shards", opt)["training"], BATCHES, opt, 2)
-    for batch, other in zip(whole, loader, strict=True):
-        assert torch.equal(other.images.on(torch.device("cpu")), batch.images)
+    shards = ["--dataset", "shards", "--dataset_shards", str(tmp_path / "data-{0..0}.tar"), *argv[4:]]
+    for batch, other in zip(loaded(argv), loaded(shards), strict=True):
+        assert torch.equal(other.images, batch.images)
 
 
 def test_a_gpu_decodes_what_the_cache_is_filled_with(root, tmp_path, monkeypatch):
@@ -278,47 +252,28 @@ def test_a_gpu_decodes_what_the_cache_is_filled_with(root, tmp_path, monkeypatch
     assert len(kinds) == 3
 
 
-def refused(argv, said, capsys):
-    """The command ends in one line."""
-    with pytest.raises(SystemExit):
-        parameters.read(argv)
-    line = capsys.readouterr().err
-    assert said in line and "--decode_once" in line and line.count("\n") == 1, line
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["--augmentation", "red"], "RandomResizedCrop"), (["--resize_size", "40"], "RandomResizedCrop"), (["--randaugment", "2", "9"], "image by image"),
-        (["--auto_augment", ".1"], "image by image"), (["--freeze_backbone", "--augmentation", "none", "--feature_cache"], "decode_once"),
-    ],
-)  # fmt: skip
-def test_what_does_not_go_with_it_is_refused(root, tmp_path, more, said, capsys):
-    refused(words(root, tmp_path / "cache", *more), said, capsys)
-
-
-def test_what_the_images_or_the_disk_forbid_is_refused(root, tmp_path, monkeypatch, capsys):
+def test_what_does_not_go_with_it_is_refused(root, tmp_path, monkeypatch, capsys):
     argv = words(root, tmp_path / "cache")
-    refused([word for word in argv if word not in ("--image_cache", str(tmp_path / "cache"))], "--image_cache DIR", capsys)
-    refused(["--dataset", "glyphs", "--decode_once", "--image_cache", str(tmp_path)], "shown whole", capsys)
+    for refused, said in (
+        ([*argv, "--augmentation", "red"], "RandomResizedCrop"), ([*argv, "--resize_size", "40"], "RandomResizedCrop"),
+        ([*argv, "--randaugment", "2", "9"], "image by image"), ([*argv, "--auto_augment", ".1"], "image by image"),
+        ([*argv, "--freeze_backbone", "--augmentation", "none", "--feature_cache"], "decode_once"),
+        ([word for word in argv if word not in ("--image_cache", str(tmp_path / "cache"))], "--image_cache DIR"),
+        (["--dataset", "glyphs", "--decode_once", "--image_cache", str(tmp_path)], "shown whole"),
+    ):  # fmt: skip
+        with pytest.raises(SystemExit):
+            parameters.read(refused)
+        line = capsys.readouterr().err
+        assert said in line and "--decode_once" in line and line.count("\n") == 1, line
     with pytest.raises(UserError, match="several sizes need --image_cache_side"):
         loaded(words(root, tmp_path / "cache", "--image_cache_side", "0"))
-    with monkeypatch.context() as patch:
-        patch.setattr(_cache.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000}))
-        with pytest.raises(UserError, match="6 of 6 training images are not in --image_cache"):
-            loaded(words(root, tmp_path / "full"))
     broken = builders.make_folder(tmp_path / "broken", n_classes=2, n_images=3)
     (broken / "class_0" / "000.jpg").write_bytes(b"no image")
     with pytest.raises(UserError, match="class_0/000.jpg cannot be decoded"):
         loaded(words(broken, tmp_path / "cache"))
-
-
-def test_the_brake_is_named(root, tmp_path):
-    once, plain = parameters.read(words(root, tmp_path / "cache")), parameters.read(["--dataset", "glyphs", "--kernels", "0"])
-    device = torch.device("cpu")
-    assert pace(100, 20, plain, device) == "images a second a process: the input 100, the network 20: the network is the brake"
-    assert "the input 1,000, the network 2,000: the input is the brake: --kernels " in pace(1000, 2000, plain, device)
-    assert "the input is the brake: a lower --image_cache_side" in pace(1000, 2000, once, device)
+    monkeypatch.setattr(_cache.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000}))
+    with pytest.raises(UserError, match="6 of 6 training images are not in --image_cache"):
+        loaded(words(root, tmp_path / "full"))
 
 
 class Slow(torch.utils.data.Dataset):
@@ -353,74 +308,24 @@ def test_the_pace_of_every_loader_is_told_after_the_first_epoch(kernels, seconds
     assert capsys.readouterr().out.count(f"images a second a process: {told}") == 1
 
 
-class Event:
-    """A device's: 30 ms pass from one to the next, which may be read once the last has been waited for."""
-
-    waited, clock = False, itertools.count()
-
-    def __init__(self, enable_timing):
-        assert enable_timing
-
-    def record(self, stream):
-        self.stream, self.at = stream, 30 * next(self.clock)
-
-    def synchronize(self):
-        Event.waited = True
-
-    def elapsed_time(self, other):
-        assert Event.waited
-        return other.at - self.at
-
-
 def test_a_gpus_steps_are_timed_by_its_own_clock_and_waited_for_at_the_end(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "Event", Event)
+    event = mock.Mock(**{"elapsed_time.return_value": 30})
+    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
-    device = torch.device("cuda", 1)
-    moments = [(spans.moment(device), spans.moment(device)) for _ in range(3)]
-    assert not Event.waited and moments[0][0].stream == "stream of cuda:1"
-    assert spans.seconds_between(moments) == pytest.approx(0.09)
+    moments = [(spans.moment(torch.device("cuda", 1)), spans.moment(torch.device("cuda", 1))) for _ in range(3)]
+    event.record.assert_called_with("stream of cuda:1")
+    event.synchronize.assert_not_called()
+    assert spans.seconds_between(moments) == pytest.approx(0.09), "milliseconds on a GPU"
+    event.synchronize.assert_called_once()
     assert spans.seconds_between([(1.0, 2.5), (4.0, 4.25)]) == 1.75
 
 
-def trained(root, tmp_path, name, *more):
-    """The words of a short run in `runs`, with its folder."""
-    argv = [*words(root, tmp_path / "cache", *ALL), *builders.SHORT_RUN, "--save_path", str(tmp_path / "runs"), "--savename", name]
-    del argv[argv.index("--resize_size") : argv.index("--resize_size") + 2]
-    argv += ["--samples_per_class", "2", "--bs", "4", "--loss", "triplet", "--batch_mining", "semihard", "--arch", "conv4_frozen_normalize", *more]
-    return argv, tmp_path / "runs" / "folder" / name
-
-
-def weights(folder):
-    return checkpoint.read(folder / checkpoint.LAST)["state_dict"]
-
-
 def test_a_run_resumed_is_the_run_and_says_its_pace(root, tmp_path, capsys):
-    argv, whole = trained(root, tmp_path, "whole", "--chunk_size", "3", "--n_epochs", "3")
-    main.main(parameters.read(argv))
+    argv = [*builders.run_words(root, tmp_path / "runs"), *words(root, tmp_path / "cache", *ALL)]
+    del argv[argv.index("--resize_size") : argv.index("--resize_size") + 2]
+    argv += ["--bs", "4", "--loss", "triplet", "--batch_mining", "semihard", "--arch", "conv4_frozen_normalize", "--chunk_size", "3", "--n_epochs", "3"]
+    whole = main.main(parameters.read([*argv, "--savename", "whole"])).folder
     assert capsys.readouterr().out.count("images a second a process: the input") == 1
-    argv, cut = trained(root, tmp_path, "cut", "--chunk_size", "3", "--n_epochs")
-    main.main(parameters.read([*argv, "1"]))
-    main.main(parameters.read([*argv, "3", "--resume", "--resume_allow_changes"]))
-    assert all(torch.equal(value, weights(cut)[name]) for name, value in weights(whole).items())
-
-
-@pytest.mark.long
-def test_a_run_of_two_processes_is_that_of_one(root, tmp_path):
-    of_one, one = trained(root, tmp_path, "one", "--n_epochs", "2", "--optim", "sgd")
-    of_two, two = trained(root, tmp_path, "two", "--n_epochs", "2", "--optim", "sgd")
-    _processes.programs(0, [("main.py", of_one)])
-    _processes.spawned(2, _processes.programs, [("main.py", of_two)])
-    for name, value in weights(one).items():
-        torch.testing.assert_close(weights(two)[name], value, rtol=1e-4, atol=1e-5)
-    assert "on the device, drawn by batch" in (two / "environment.yaml").read_text()
-
-
-@pytest.mark.long
-def test_a_killed_run_ends_as_if_it_had_not_been(root, tmp_path):
-    argv, whole = trained(root, tmp_path, "whole", "--n_epochs", "3", "--iterations_per_epoch", "20")
-    subprocess.run([sys.executable, "main.py", *argv], cwd=test_kill.ROOT, check=True, stdout=subprocess.DEVNULL)
-    argv, killed = trained(root, tmp_path, "killed", "--n_epochs", "3", "--iterations_per_epoch", "20")
-    argv = [sys.executable, "main.py", *argv]
-    test_kill.run_and_kill(argv, killed, lambda folder: (folder / checkpoint.LAST).exists() and time.sleep(0.05) is None)
-    subprocess.run([*argv, "--resume"], cwd=test_kill.ROOT, check=True, stdout=subprocess.DEVNULL)
-    assert all(torch.equal(value, weights(killed)[name]) for name, value in weights(whole).items())
+    cut = main.main(parameters.read([*argv, "--savename", "cut", "--n_epochs", "1"])).folder
+    main.main(parameters.read(["--resume_from", str(cut), "--n_epochs", "3"]))
+    builders.assert_same_run(whole, cut)

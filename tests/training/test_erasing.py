@@ -7,36 +7,14 @@ import torch
 from torchvision.transforms.v2 import functional
 
 import architectures
-import criteria
 import datasets
 import parameters
-import trainers
 from datasets import _transforms
-from tests import builders
+from tests._processes import Of
+from tests.training.test_chunks import batches, trained
 from training.erasing import Erased, pixel_of
 from training.loading import training_loader
-from training.optimisers import build_optimizer
-from training.ranks import Ranks
 from training.runtime import Runtime
-from training.step import build_step
-
-SMALL = ["--not_pretrained", "--resize_size", "40", "--crop_size", "36", "--kernels", "0"]
-
-
-class Of(Ranks):
-    """One of several processes, without the others."""
-
-    def __init__(self, rank, size):
-        self.rank, self.size = rank, size
-
-
-@pytest.fixture(scope="module")
-def photographs(tmp_path_factory):
-    """The flags of eight pictures in four classes, two of them for training."""
-    root = tmp_path_factory.mktemp("photographs")
-    for number in range(8):
-        builders.write_image(root / f"class_{number // 2}" / f"{number}.jpg", number, (50, 40))
-    return ["--dataset", "folder", "--dataset_folder_path", str(root), *SMALL]
 
 
 def test_rectangles_are_within_their_bounds():
@@ -65,15 +43,16 @@ def test_erased_pixels_have_the_value_after_normalisation(name, value):
         assert torch.allclose(found, expected, atol=1e-4)
 
 
-def test_parts_and_workers_get_the_same_rectangles(photographs):
+def test_parts_and_workers_get_the_same_rectangles(folder_data):
     more = ["--random_erasing", "0.7", "--color_jitter", ".3", ".3", ".3", ".1", "--color_jitter_p", ".5", "--randaugment", "2", "9", "--auto_augment", ".5"]
-    batches = [[0, 1, 2, 3, 1], [3, 2, 1, 0, 0]]
+    folder = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--not_pretrained", "--resize_size", "40", "--crop_size", "36"]
+    chosen = [[0, 1, 2, 3, 1], [3, 2, 1, 0, 0]]
 
     def loaded(words, ranks=None, kernels=0):
-        opt = parameters.read([*photographs, *words, "--kernels", str(kernels)])
+        opt = parameters.read([*folder, *words, "--kernels", str(kernels)])
         dataset = datasets.select("folder", opt, input_size=36)["training"]
         torch.manual_seed(4)
-        return list(training_loader(dataset, batches, opt, 2, ranks))
+        return list(training_loader(dataset, chosen, opt, 2, ranks))
 
     whole = loaded(more)
     assert sum(int(batch.images.boxes[:, 2].bool().sum()) for batch in whole) >= 8
@@ -88,45 +67,18 @@ def test_parts_and_workers_get_the_same_rectangles(photographs):
     assert all(torch.equal(batch.images.images, other.images) for batch, other in zip(whole, plain, strict=True)), "erasing changes no other draw"
 
 
-class Sampler:
-    """Two batches, without a memory."""
-
-    def __len__(self):
-        return 2
-
-    def __iter__(self):
-        return iter([[0, 1, 2, 3, 1], [3, 2, 1, 0, 0]])
-
-    def precompute_indices(self):
-        """Nothing."""
-
-    def replace_storage_entries(self, embeddings, indices):
-        """Nothing."""
-
-
-@pytest.mark.parametrize("more", [["--chunk_size", "2"], ["--chunk_size", "3", "--precision", "bfloat16"]])
-def test_steps_in_chunks_are_the_plain_steps(photographs, more):
-    shared = ["--arch", "resnet18_frozen_normalize", "--loss", "softmax", "--optim", "sgd", "--lr", ".02", "--embed_dim", "8", "--random_erasing", ".7"]
-
-    def trained(words):
-        opt = parameters.read([*photographs, *shared, "--bs", "5", "--data_sampler", "shuffle", *words]).but(n_classes=2)
-        torch.manual_seed(0)
-        network = architectures.select(opt.arch, opt)
-        criterion = criteria.select(opt.loss, opt)
-        runtime = Runtime(opt)
-        trainer = trainers.select(opt.trainer, opt, network, criterion)
-        step = build_step(opt, trainer, build_optimizer(network, criterion, opt, trainer.param_groups(opt)), runtime, Sampler())
-        step.start_epoch(1)
-        torch.manual_seed(4)
-        loader = training_loader(datasets.select("folder", opt, input_size=36)["training"], Sampler(), opt)
-        return [step(batch).loss for batch in loader], network.last_linear.weight
-
-    losses, weight = trained(more[2:])
-    others, cut = trained(more)
-    close = {"atol": 2e-3, "rtol": 2e-2} if "bfloat16" in more else {"atol": 1e-5, "rtol": 1e-4}
-    torch.testing.assert_close(torch.stack(others), torch.stack(losses), **close)
-    torch.testing.assert_close(cut, weight, **close)
-    assert not torch.equal(torch.stack(trained([*more, "--random_erasing", "0"])[0]), torch.stack(losses)), "erasing acts"
+@pytest.mark.parametrize(("precision", "close"), [("float32", {"rtol": 1e-5, "atol": 1e-6}), ("bfloat16", {"rtol": 2e-2, "atol": 2e-3})])
+def test_steps_in_chunks_are_the_plain_steps(precision, close):
+    boxes = torch.tensor([[0, 1, 3, 2], [0, 0, 0, 0], [2, 0, 2, 4]] * 4)
+    states = []
+    for chunk_size, erased in ((0, boxes), (5, boxes), (0, 0 * boxes)):
+        made, step, _, _ = trained(chunk_size, "--loss", "margin", "--precision", precision, dtype=torch.float32, steps=0)
+        step.pixel = torch.full((1, 3, 1, 1), 200.0)
+        for batch in batches():
+            step(batch._replace(images=Erased(batch.images, erased)))
+        states.append(torch.cat([value.flatten() for value in made.parameters()]))
+    torch.testing.assert_close(states[1], states[0], **close)
+    assert not torch.allclose(states[2], states[0], **close), "erasing acts"
 
 
 def test_slices_and_memory_format():

@@ -10,57 +10,37 @@ from training.step import StepResult
 
 LABELS = torch.arange(4).repeat_interleave(4)
 MINED = {"angular": "npair", "npair": "npair", "lifted": "lifted"}
+NOT_HERE = {"pml", "packaged"}  # an adapter, which needs a class; one that takes batches of triplets alone
 
 
-def batches(number=3):
-    generator = torch.Generator().manual_seed(5)
-    return [torch.nn.functional.normalize(torch.randn(16, 8, generator=generator), dim=1) for _ in range(number)]
+def result(loss, losses=None, norm=1.0, images=4):
+    return StepResult(loss, losses or {}, torch.tensor(norm), images)
 
 
-def criterion_of(loss, mining="distance", **flags):
-    options = {"n_classes": 4, "embed_dim": 8, "bs": 16, "samples_per_class": 4, "batch_mining": mining, **flags}
+def means_are_those_of_each_batch(loss, mining):
+    options = {"n_classes": 4, "embed_dim": 8, "bs": 16, "samples_per_class": 4, "batch_mining": mining}
     miner = batch_mining.select(mining, **options) if criteria.REGISTRY.module(loss).REQUIRES_BATCHMINER else None
-    return criteria.select(loss, batchminer=miner, **options)
-
-
-def means_are_those_of_each_batch(criterion):
-    meter, seen = EpochMeter(criterion), []
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.25)
-    for number, embeddings in enumerate(batches()):
-        loss = criterion(embeddings.requires_grad_(), LABELS)
-        meter.add(StepResult(loss.detach(), {"metric_loss": loss.detach()}, torch.tensor(float(number)), len(LABELS)))
-        seen.append({"loss": loss.item(), **{name: float(value) for name, value in statistics(criterion).items()}})
-    means = meter.means(optimizer)
+    criterion = criteria.select(loss, batchminer=miner, **options)
+    meter, seen, generator = EpochMeter(criterion), [], torch.Generator().manual_seed(5)
+    for number in range(3):
+        embeddings = torch.nn.functional.normalize(torch.randn(16, 8, generator=generator), dim=1)
+        value = criterion(embeddings.requires_grad_(), LABELS).detach()
+        meter.add(result(value, {"metric_loss": value}, float(number)))
+        seen.append({"loss": value.item(), **{name: float(number) for name, number in statistics(criterion).items()}})
+    means = meter.means(torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.25))
     assert means["gradient_norm"] == 1.0 and means["rate/0"] == 0.25
     for name in seen[0]:
-        assert means[name] == pytest.approx(sum(values[name] for values in seen) / 3, rel=1e-5, abs=1e-7), name
+        assert means[name] == pytest.approx(sum(values[name] for values in seen) / 3, rel=1e-5, abs=1e-7), (loss, mining, name)
     return means
 
 
-NOT_OF_THESE_LABELS = {"pml"}  # a class is to be named
-
-
-NOT_HERE = {"pml", "packaged"}  # an adapter; one that takes batches of triplets alone
-TUPLE_MINERS = [name for name, module in batch_mining.REGISTRY.modules().items() if module.YIELDS != "sets" and name not in NOT_HERE]
-
-
 def test_every_criterion_and_miner_has_statistics_and_their_epoch_means():
-    for loss in [name for name in criteria.REGISTRY.names() if name not in NOT_OF_THESE_LABELS]:
-        means = means_are_those_of_each_batch(criterion_of(loss, MINED.get(loss, "distance")))
+    for loss in set(criteria.REGISTRY.names()) - NOT_HERE:
+        means = means_are_those_of_each_batch(loss, MINED.get(loss, "distance"))
         assert any(name.startswith("criterion/") for name in means), loss
-    for mining in TUPLE_MINERS:
-        assert means_are_those_of_each_batch(criterion_of("contrastive", mining))["miner/tuples"] > 0, mining
-
-
-@pytest.fixture
-def no_waiting(monkeypatch):
-    """Whatever would wait for a device fails."""
-
-    def waits(*args, **kwargs):
-        raise AssertionError("this waits for the device")
-
-    for name in ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "nonzero"):
-        monkeypatch.setattr(torch.Tensor, name, waits)
+    for mining, module in batch_mining.REGISTRY.modules().items():
+        if module.YIELDS != "sets" and mining not in NOT_HERE:
+            assert means_are_those_of_each_batch("contrastive", mining)["miner/tuples"] > 0, mining
 
 
 class Counting:
@@ -70,12 +50,15 @@ class Counting:
         self.stats = {"share": torch.zeros(()), "plain": 0.5}
 
 
-@pytest.mark.parametrize("every", [0, 1])
-def test_a_step_never_waits_for_the_device(no_waiting, every):
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
-    meter = EpochMeter(Counting(), BatchLog(every, optimizer, write=None))
+def test_a_step_never_waits_for_the_device(monkeypatch):
+    def waits(*args, **kwargs):
+        raise AssertionError("this waits for the device")
+
+    for name in ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "nonzero"):
+        monkeypatch.setattr(torch.Tensor, name, waits)
+    meter = EpochMeter(Counting(), BatchLog(1, torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1), write=None))
     for _ in range(BLOCK - 1):
-        meter.add(StepResult(torch.ones(()), {}, torch.ones(()), 4))
+        meter.add(result(torch.ones(())))
 
 
 def test_every_nth_batch_is_kept_with_all_that_is_asked_for(monkeypatch):
@@ -87,17 +70,16 @@ def test_every_nth_batch_is_kept_with_all_that_is_asked_for(monkeypatch):
     meter = EpochMeter(criterion, log)
     for step in range(1, 8):
         criterion.stats["share"].fill_(step / 10)
-        meter.add(StepResult(torch.tensor(1 / step, dtype=torch.float64), {}, torch.tensor(2.0 * step), 10))
+        meter.add(result(torch.tensor(1 / step, dtype=torch.float64), norm=2.0 * step, images=10))
     assert written == []
-    log.flush()
+    for _ in range(2):
+        log.flush()
     assert [step for step, _ in written] == [3, 6] and log.steps == 7
     first, second = written[0][1], written[1][1]
     assert first["loss"] == 1 / 3 and second["loss"] == 1 / 6, "float64 stays whole"
     assert second["gradient_norm"] == 12.0 and second["rate/network"] == 0.125 and second["criterion/plain"] == 0.5
     assert first["criterion/share"] == pytest.approx(0.3) and second["criterion/share"] == pytest.approx(0.6), "each step's own value"
     assert second["images_per_second"] == 30.0 and 1 < second["memory_mib"] < 1e6, "30 images between two ticks of the clock"
-    log.flush()
-    assert len(written) == 2
 
 
 def test_blocks_are_handed_over_while_the_epoch_runs():
@@ -106,5 +88,4 @@ def test_blocks_are_handed_over_while_the_epoch_runs():
     for _ in range(2 * BLOCK + 1):
         for log in logs:
             log.take({"loss": torch.ones(())}, 4)
-    logs[1].flush()
     assert [len(block) for block in written] == [BLOCK, BLOCK] and logs[1].steps == 2 * BLOCK + 1

@@ -1,12 +1,14 @@
-"""Every parameter in exactly one group, with its own rate and decay; schedules."""
+"""Every parameter in exactly one group, with its own rate and decay; the rate of each step, by schedule and warm-up, also after a resume."""
 
 from argparse import Namespace
 
 import pytest
 import torch
 
+import architectures
 import parameters
-from training.optimisers import build_optimizer, build_scheduler, build_step_factor, parameter_groups
+from training.meter import learning_rates
+from training.optimisers import build_optimizer, build_scheduler, build_step_factor, fitting, keeping_rates, parameter_groups
 from utilities.errors import UserError
 
 
@@ -14,6 +16,10 @@ def options(**flags):
     defaults = {"lr": 0.1, "decay": 0.01, "loss_decay": 0.0, "momentum": 0.9, "optim": "sgd", "scheduler": "step", "tau": [2], "gamma": 0.5,
                 "n_epochs": 4, "plateau_patience": 0}  # fmt: skip
     return Namespace(**{**defaults, **flags})
+
+
+def read(*flags):
+    return parameters.read(["--dataset", "glyphs", "--optim", "sgd", "--lr", "0.2", *flags])
 
 
 class WithGroups(torch.nn.Module):
@@ -24,33 +30,57 @@ class WithGroups(torch.nn.Module):
 
 
 def test_a_criterions_parameters_are_all_covered_once():
-    groups = parameter_groups(torch.nn.Linear(2, 2), WithGroups(), options(loss_decay=0.3))
-    assert [len(group["params"]) for group in groups] == [2, 1, 1]
-    assert groups[1]["lr"] == 0.5 and groups[1]["weight_decay"] == 0
-    assert groups[2]["lr"] == 0.1 and groups[2]["weight_decay"] == 0.3
-
-
-def test_lr_serves_where_there_is_no_list():
-    criterion = torch.nn.Linear(2, 2)
-    criterion.lr = 7.0
-    assert parameter_groups(torch.nn.Linear(2, 2), criterion, options())[1]["lr"] == 7.0
-
-
-def test_a_parameter_in_two_groups_is_refused():
-    criterion = WithGroups()
+    criterion, plain = WithGroups(), torch.nn.Linear(2, 2)
+    groups = parameter_groups(torch.nn.Linear(2, 2), criterion, options(loss_decay=0.3))
+    assert [(len(g["params"]), g.get("lr"), g.get("weight_decay")) for g in groups[1:]] == [(1, 0.5, 0), (1, 0.1, 0.3)]
+    plain.lr = 7.0
+    assert parameter_groups(torch.nn.Linear(2, 2), plain, options())[1]["lr"] == 7.0
     criterion.optim_dict_list *= 2
     with pytest.raises(UserError, match="optim_dict_list"):
         parameter_groups(torch.nn.Linear(2, 2), criterion, options())
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw", "radam", "sgd", "rmsprop"])
-def test_optimisers_step(name):
-    model = torch.nn.Linear(2, 1)
-    optimizer = build_optimizer(model, torch.nn.Identity(), options(optim=name))
-    before = model.weight.detach().clone()
-    model(torch.ones(1, 2)).sum().backward()
-    optimizer.step()
-    assert not torch.equal(before, model.weight)
+def chosen(*flags):
+    opt = parameters.read(["--dataset", "glyphs", "--not_pretrained", "--lr", ".1", "--decay", ".01", "--embed_dim", "8", *flags])
+    with torch.device("meta"):
+        return opt, architectures.select(opt.arch, opt)
+
+
+@pytest.mark.parametrize(("arch", "depth", "places"), [
+    ("resnet18", 8, {"conv1.weight": 9, "bn1.bias": 9, "layer1.0.conv1.weight": 8, "layer2.0.downsample.0.weight": 6, "layer4.1.bn2.weight": 1}),
+    ("vit_b_32", 12, {"class_token": 13, "conv_proj.weight": 13, "encoder.pos_embedding": 13, "encoder.layers.encoder_layer_0.mlp.0.weight": 12,
+                      "encoder.layers.encoder_layer_11.ln_1.weight": 1, "encoder.ln.weight": 0}),
+    ("conv4", 4, {"0.weight": 4, "1.bias": 4, "12.weight": 1}),
+])  # fmt: skip
+def test_rates_fall_with_depth(arch, depth, places):
+    opt, network = chosen("--arch", arch, "--layer_decay", ".5")
+    assert len(network.blocks()) == depth
+    groups = parameter_groups(network, torch.nn.Identity(), opt)
+    rate = {id(p): (group["lr"], group["name"]) for group in groups for p in group["params"]}
+    assert sum(len(group["params"]) for group in groups) == len(rate) == len(list(network.parameters()))
+    for name, expected in places.items():
+        assert rate[id(network.backbone.get_parameter(name))] == (pytest.approx(0.1 * 0.5**expected), f"backbone_{expected}")
+    assert rate[id(network.last_linear.weight)] == (0.1, "last_linear")
+
+
+def test_no_decay_on_biases_and_norms():
+    opt, network = chosen("--arch", "resnet18", "--no_decay_on_bias_and_norm", "--fc_decay", ".3")
+    groups = parameter_groups(network, torch.nn.Identity(), opt, [{"params": [torch.nn.Parameter(torch.zeros(2, 2))], "name": "trainer"}])
+    decay = {id(p): group["weight_decay"] for group in groups for p in group["params"] if group["name"] != "trainer"}
+    expected = {id(p): 0 if p.ndim == 1 else 0.3 if p is network.last_linear.weight else 0.01 for p in network.parameters()}
+    assert decay == expected and [g["name"] for g in groups].count("trainer") == 1
+    plain = parameter_groups(network, torch.nn.Identity(), opt.but(no_decay_on_bias_and_norm=False))
+    assert [group["name"] for group in plain] == ["backbone", "last_linear"]
+
+
+@pytest.mark.parametrize(("words", "kind", "expected"), [
+    ("adam", "Adam", {}), ("adamw", "AdamW", {}), ("radam", "RAdam", {"decoupled_weight_decay": True}), ("rmsprop --momentum .5", "RMSprop", {"momentum": 0.5}),
+    ("sgd --nesterov --momentum .99", "SGD", {"nesterov": True, "momentum": 0.99}), ("sgd --momentum 0", "SGD", {"nesterov": False, "momentum": 0}),
+])  # fmt: skip
+def test_optimisers_have_the_hyperparameters_of_the_flags(words, kind, expected):
+    optimizer = build_optimizer(torch.nn.Linear(2, 1), torch.nn.Identity(), read("--decay", ".3", "--optim", *words.split()))
+    expected = {"lr": 0.2, "weight_decay": 0.3, **expected}
+    assert type(optimizer).__name__ == kind and {name: optimizer.param_groups[0][name] for name in expected} == expected
 
 
 class Watching:
@@ -83,9 +113,34 @@ def test_schedules(name, expected):
     assert rates == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize("scheduler", ["step", "cosine", "plateau"])
+def test_another_optimiser_goes_on_at_the_rate_of_now(scheduler):
+    """Restored with twice the rate and, of a cosine, twice the epochs: as if these flags had been there from the start."""
+
+    def built(optim, **more):
+        opt = options(optim=optim, scheduler=scheduler, tau=[1], **more)
+        optimizer = build_optimizer(torch.nn.Linear(2, 1), torch.nn.Identity(), opt)
+        return optimizer, build_scheduler(optimizer, opt, Watching())
+
+    def rate_after(optimizer, schedule, scores):
+        for nmi in scores:
+            optimizer.step()
+            schedule.step({"val": {"nmi": nmi}})
+        return optimizer.param_groups[0]["lr"]
+
+    before, after = {"lr": 0.1, "n_epochs": 2}, {"lr": 0.2, "n_epochs": 4}
+    (optimizer, schedule), (other, again) = built("adam", **before), built("rmsprop", **after)
+    rate_after(optimizer, schedule, [0.5, 0.4])
+    with keeping_rates(other, again):
+        other.load_state_dict(fitting(optimizer.state_dict(), other))
+        again.load_state_dict(schedule.state_dict())
+    expected = rate_after(*built("rmsprop", **after), [0.5, 0.4])
+    assert other.param_groups[0]["lr"] == pytest.approx(expected) == 0.1 and other.param_groups[0]["alpha"] == 0.99 and not other.state
+
+
 def rates_of(*flags, epochs, batches):
-    """The rate of each step; and the optimiser."""
-    opt = parameters.read(["--dataset", "glyphs", "--optim", "sgd", "--lr", "0.2", "--n_epochs", str(epochs), *flags])
+    """The rate of each step, which is what is recorded."""
+    opt = read("--n_epochs", str(epochs), *flags)
     optimizer = build_optimizer(torch.nn.Linear(2, 1), torch.nn.Identity(), opt)
     schedule, factor, found = build_scheduler(optimizer, opt, None), build_step_factor(opt, batches), []
     for epoch in range(1, epochs + 1):
@@ -94,47 +149,47 @@ def rates_of(*flags, epochs, batches):
             with factor.step(optimizer):
                 found.append(optimizer.param_groups[0]["lr"])
                 optimizer.step()
+            assert learning_rates(optimizer) == {"rate/network": found[-1]}
         schedule.step({})
-    return found, optimizer
+    return found
 
 
-@pytest.mark.parametrize(("epochs", "batches", "rise"), [(4, 5, 0.3), (1, 30, 0.1), (3, 3, 0.0)])
+@pytest.mark.parametrize(("epochs", "batches", "rise"), [(4, 5, 0.3), (1, 30, 0.1)])
 def test_onecycle_is_that_of_torch(epochs, batches, rise):
-    found, optimizer = rates_of("--scheduler", "onecycle", "--onecycle_rise", str(rise), "--min_lr", "0.002", epochs=epochs, batches=batches)
+    found = rates_of("--scheduler", "onecycle", "--onecycle_rise", str(rise), "--min_lr", "0.002", epochs=epochs, batches=batches)
     twin = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     theirs = torch.optim.lr_scheduler.OneCycleLR(
         twin, max_lr=0.2, total_steps=epochs * batches, pct_start=rise, div_factor=25, final_div_factor=0.2 / 25 / 0.002, cycle_momentum=False
-    ) if rise else None  # fmt: skip
+    )
     for number, rate in enumerate(found):
-        if theirs:
-            assert rate == pytest.approx(twin.param_groups[0]["lr"], rel=1e-9), number
-            twin.step()
-            theirs.step() if number + 1 < len(found) else None
-    assert found[-1] == pytest.approx(0.002) and max(found) <= 0.2
+        assert rate == pytest.approx(twin.param_groups[0]["lr"], rel=1e-9), number
+        twin.step()
+        theirs.step() if number + 1 < len(found) else None
 
 
-def test_cosines_end_at_a_rate_and_begin_late():
-    found, _ = rates_of("--scheduler", "cosine", "--min_lr", "0.02", epochs=4, batches=1)
+def test_cosines_end_at_a_rate_and_begin_late_and_onecycle_may_only_fall():
+    found = rates_of("--scheduler", "cosine", "--min_lr", "0.02", epochs=4, batches=1)
     twin = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.2)
     theirs = torch.optim.lr_scheduler.CosineAnnealingLR(twin, T_max=4, eta_min=0.02)
     for rate in found:
         assert rate == pytest.approx(twin.param_groups[0]["lr"])
         twin.step()
         theirs.step()
-    late, _ = rates_of("--scheduler", "flat_cosine", "--flat_share", "0.5", "--min_lr", "0.02", epochs=8, batches=1)
+    late = rates_of("--scheduler", "flat_cosine", "--flat_share", "0.5", "--min_lr", "0.02", epochs=8, batches=1)
     assert late[:4] == [0.2] * 4 and late[4:] == pytest.approx(found), "FastReID: full rate for DELAY_EPOCHS, then the cosine over the others"
+    falling = rates_of("--scheduler", "onecycle", "--onecycle_rise", "0", "--min_lr", "0.002", epochs=3, batches=3)
+    assert falling == sorted(falling, reverse=True) and max(falling) <= 0.2 and falling[-1] == pytest.approx(0.002)
 
 
-def test_the_warm_up_by_steps_and_its_start():
-    found, _ = rates_of("--scheduler", "none", "--warmup_steps", "5", "--warmup_start", "0.1", epochs=2, batches=4)
-    assert found == pytest.approx([0.2 * (0.1 + 0.9 * min(step / 5, 1)) for step in range(1, 9)])
-
-
-def test_nesterov_and_no_momentum():
-    (group,) = rates_of("--nesterov", "--momentum", "0.99", epochs=1, batches=1)[1].param_groups
-    assert group["nesterov"] and group["momentum"] == 0.99
-    (group,) = rates_of("--momentum", "0", epochs=1, batches=1)[1].param_groups
-    assert not group["nesterov"] and group["momentum"] == 0
+@pytest.mark.parametrize("scheduler", ["none", "step", "cosine"])
+def test_the_warm_up_multiplies_the_schedule(scheduler):
+    schedule = ["--scheduler", scheduler, "--tau", "1", "--gamma", ".5"]
+    plain, by_steps, by_epochs = (
+        rates_of(*schedule, *more, epochs=3, batches=4) for more in ([], ["--warmup_steps", "5", "--warmup_start", "0.1"], ["--warmup_epochs", "2"])
+    )
+    assert by_steps == pytest.approx([rate * (0.1 + 0.9 * min(step / 5, 1)) for step, rate in enumerate(plain, 1)])
+    assert by_epochs == pytest.approx([rate * min(step / 8, 1) for step, rate in enumerate(plain, 1)])
+    assert by_epochs[8:] == plain[8:], "to the bit"
 
 
 @pytest.mark.parametrize(("flags", "told"), [

@@ -51,14 +51,6 @@ def draws():
     return random.random(), np.random.rand(), torch.rand(()).item(), np.random.randn()  # noqa: NPY002
 
 
-@pytest.fixture(autouse=True)
-def states():
-    """Tests after these draw as if these had not been."""
-    before = random_states()
-    yield
-    set_random_states(before)
-
-
 def test_a_seed_sets_all_generators_and_their_states_come_back_from_a_file(tmp_path):
     drawn = []
     for seed in (3, 3, 4, 2**32 + 3):
@@ -73,33 +65,31 @@ def test_a_seed_sets_all_generators_and_their_states_come_back_from_a_file(tmp_p
     assert draws() == expected
 
 
-@pytest.mark.parametrize(("clip", "factor"), [(None, 1.0), (100.0, 1.0), (2.0, 2.0 / 5.0)])
-def test_a_step_with_and_without_clipping(clip, factor):
-    one, two = (torch.nn.Parameter(torch.zeros(1, device=runtime().device)) for _ in range(2))
-    unused, steps = torch.nn.Parameter(torch.zeros(1)), runtime(clip_grad_norm=clip)
-    optimizer = torch.optim.SGD([{"params": [one, unused]}, {"params": [two], "lr": 0.5}], lr=1.0)
-    for number in (1, 2):  # gradients do not add up
-        assert steps.step((3 * one + 4 * two).sum(), optimizer).item() == pytest.approx(5.0)
-        assert (one.item(), two.item()) == pytest.approx((-3 * factor * number, -0.5 * 4 * factor * number), rel=1e-5)
-    assert unused.grad is None
-
-
-@pytest.mark.parametrize("flags", [{"clip_grad_each": 0.5}, {"clip_grad_value": 0.1}])
-def test_each_gradient_or_each_entry_is_limited(flags):
+@pytest.mark.parametrize("flags", [{}, {"clip_grad_norm": 100.0}, {"clip_grad_norm": 0.3}, {"clip_grad_each": 1.0}, {"clip_grad_value": 0.1}], ids=str)
+def test_a_step_by_limited_gradients(flags):
+    """Two steps of SGD by hand, some gradients beyond their limit; the norm that is recorded is that before it."""
     torch.manual_seed(0)
     network, twin = (torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)) for _ in range(2))
     twin.load_state_dict(network.state_dict())
-    images = torch.randn(5, 3)
-    norm = runtime(**flags).step(network(images).square().sum(), torch.optim.SGD(network.parameters(), lr=1.0))
-    twin(images).square().sum().backward()
-    assert norm == pytest.approx(math.sqrt(sum(p.grad.square().sum().item() for p in twin.parameters()))), "recorded before it is limited"
-    limited = 0
-    for p, other in zip(network.parameters(), twin.parameters(), strict=True):
-        size = other.grad.norm().item()
-        limited += size > 0.5
-        expected = other.grad * min(1, 0.5 / size) if "clip_grad_each" in flags else other.grad.clamp(-0.1, 0.1)
-        torch.testing.assert_close(p.data, other.data - expected, rtol=1e-4, atol=1e-5)
-    assert limited > 0
+    unused, images = torch.nn.Parameter(torch.zeros(1)), torch.randn(5, 3)
+    steps, optimizer = runtime(**flags), torch.optim.SGD([{"params": [*network.parameters(), unused]}], lr=0.01)
+    network.to(steps.device)
+    for _ in range(2):
+        norm = steps.step(network(images.to(steps.device)).square().sum(), optimizer)
+        twin.zero_grad()
+        twin(images).square().sum().backward()
+        gradients = [p.grad for p in twin.parameters()]
+        total = math.sqrt(sum(g.square().sum().item() for g in gradients))
+        assert norm.item() == pytest.approx(total, rel=1e-5) and total > 0.5
+        if "clip_grad_value" in flags:
+            gradients = [g.clamp(-0.1, 0.1) for g in gradients]
+        else:
+            sizes = [g.norm().item() if "clip_grad_each" in flags else total for g in gradients]
+            gradients = [g * min(1, min(flags.values(), default=math.inf) / size) for g, size in zip(gradients, sizes, strict=True)]
+        for p, other, gradient in zip(network.parameters(), twin.parameters(), gradients, strict=True):
+            other.data -= 0.01 * gradient
+            torch.testing.assert_close(p.data.cpu(), other.data, rtol=1e-4, atol=1e-6)
+    assert unused.grad is None
 
 
 def test_precision_of_the_forward_pass():
@@ -112,7 +102,7 @@ def test_precision_of_the_forward_pass():
     assert runtime().full(torch.ones(1, dtype=torch.float64)).dtype == torch.float64
 
 
-@pytest.mark.parametrize(("every", "value"), [(1, float("nan")), (1, float("-inf")), (25, float("nan"))])
+@pytest.mark.parametrize(("every", "value"), [(1, float("-inf")), (25, float("nan"))])
 def test_a_loss_that_is_not_finite_names_epoch_step_and_value(every, value):
     """The first bad step is named, though a GPU looks every 25 steps."""
     steps, weight = runtime(), torch.nn.Parameter(torch.ones(1, device=runtime().device))
@@ -124,8 +114,6 @@ def test_a_loss_that_is_not_finite_names_epoch_step_and_value(every, value):
             steps.step(factor * weight.sum(), optimizer)
         steps.check_finite()
     assert issubclass(NonFiniteLoss, NotFinite)
-    with pytest.raises(NonFiniteLoss, match="step 2"):
-        steps.check_finite()
     steps.start_epoch(5)
     steps.check_finite()
 
@@ -140,13 +128,13 @@ def test_pages_are_made_once_and_can_be_given_back():
     assert given_back * resource.getpagesize() > 80e6  # of 96 MB
 
 
-@pytest.mark.parametrize(("device", "calls"), [("cpu", [1]), ("meta", [])])
-def test_a_run_keeps_freed_memory_on_a_cpu_alone(monkeypatch, device, calls):
-    kept = []
-    monkeypatch.setattr(memory, "keep_freed", lambda: kept.append(1))
-    monkeypatch.setattr(Runtime, "_device", staticmethod(lambda gpus: torch.device(device)))
-    runtime().begin()
-    assert kept == calls
+def test_a_run_keeps_freed_memory_on_a_cpu_alone(monkeypatch):
+    for device, calls in (("cpu", [1]), ("meta", [])):
+        kept = []
+        monkeypatch.setattr(memory, "keep_freed", lambda kept=kept: kept.append(1))
+        monkeypatch.setattr(Runtime, "_device", staticmethod(lambda gpus, device=device: torch.device(device)))
+        runtime().begin()
+        assert kept == calls
 
 
 def test_statistics_rest_and_normalise_all_the_same():
