@@ -31,6 +31,11 @@ def commands(program):
     return [shlex.split(line)[1 + len(program.split()) :] for line in lines if line.startswith(f"python {program} ")]
 
 
+def train(words):
+    """Do what a line of main.py says. Returns what its main does."""
+    return main.main(parameters.read(words))
+
+
 def name_of(words):
     return words[words.index("--savename") + 1] if "--savename" in words else None
 
@@ -56,25 +61,13 @@ def test_every_old_command_has_one_here():
     assert len(MAIN) >= counted - len(SEARCHES)
 
 
-def test_every_flag_of_the_tables_exists():
-    known = {
-        option
-        for parser in (parameters, searcher)
-        for action in parser.get_parser()._actions
-        for option in action.option_strings
-    }
-    rows = [line.strip("|").split("|")[-1] for line in TEXT.splitlines() if line.startswith("| ")]
-    flags = [flag for here in rows for flag in re.findall(r"--[a-z_]+", here)]
-    assert len(rows) > 60 and len(set(flags)) > 80
-    assert not [flag for flag in flags if flag not in known]
-
-
-def test_the_values_of_the_tables_are_accepted():
+def test_the_flags_of_the_tables_exist_and_their_values_are_accepted():
     """What stands in one pair of backticks with a value is a command that parses."""
+    known = {option for parser in (parameters, searcher) for action in parser.get_parser()._actions for option in action.option_strings}
     rows = [line.strip("|").split("|")[-1] for line in TEXT.splitlines() if line.startswith("| ")]
-    given = {
-        found for here in rows for found in re.findall(r"`(--[^`]*\s[^`]*)`", here) if not found.endswith(("_path", "_file", "--decay"))
-    }
+    flags = {flag for here in rows for flag in re.findall(r"--[a-z_]+", here)}
+    assert len(rows) > 60 and len(flags) > 80 and flags <= known, flags - known
+    given = {found for here in rows for found in re.findall(r"`(--[^`]*\s[^`]*)`", here) if not found.endswith(("_path", "_file", "--decay"))}
     assert len(given) > 25
     for text in given:
         opt = parameters.read(text.split())
@@ -115,11 +108,6 @@ def here(place, monkeypatch):
     monkeypatch.chdir(place)
 
 
-def run(words):
-    """Do what a line says, on the small data. Returns what main.py's main does."""
-    return main.main(parameters.read(words))
-
-
 @pytest.fixture(scope="module")
 def started():
     """Starts the run of a name, once, by the first line of the page that does: an epoch of one batch in each of few folds."""
@@ -129,7 +117,7 @@ def started():
         if name not in there:
             words = next(words for words in NEW if name_of(words) == name)
             folds = [] if "--folds" in words else ["--split_sets", str(FOLDS)]
-            there[name] = run([*words, *SMALL, *folds, "--n_epochs", "1", "--iterations_per_epoch", "1"])
+            there[name] = train([*words, *SMALL, *folds, "--n_epochs", "1", "--iterations_per_epoch", "1"])
         return there[name].folder
 
     return start
@@ -195,7 +183,7 @@ def work_on(words, started):
         assert int(words[words.index("--n_epochs") + 1]) > saved["n_epochs"]
         words = [*words, "--n_epochs", str(saved["n_epochs"] + 1)]
     before = set(Path("Training_Results").glob("*/*"))
-    cross = run(words)
+    cross = train(words)
     new = {path.name for path in set(Path("Training_Results").glob("*/*")) - before}
     if "--reproduce_results" in words:
         again = yaml.safe_load((folder.parent / name_of(words) / "parameters.yaml").read_text())
@@ -221,15 +209,6 @@ def work_on(words, started):
         place = words.index("--splits_to_eval") + 1
         splits = {word for word in words[place : place + 3] if word in ("train", "val", "test")}
         assert set(cross.results["evaluation_separated"]["values"]) == splits
-
-
-@pytest.mark.long
-def test_what_works_on_a_run_does(started):
-    """Each of --resume, --evaluate, --evaluate_ensemble and --aggregate_only once."""
-    kinds = {next(flag for flag in words if flag in ON_A_RUN): words for words in reversed(WORK_ON_A_RUN)}
-    del kinds["--reproduce_results"]
-    assert len(kinds) >= 4
-    tried(kinds.values(), lambda words: work_on(words, started))
 
 
 @pytest.mark.long

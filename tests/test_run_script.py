@@ -39,21 +39,29 @@ def test_two_lines_for_one_folder_are_refused_and_bad_flags_do_not_stop_the_othe
 
 # -------------------------------------------------------------------------------------------------- how far a run has come
 def test_how_a_run_stands(folder_data, tmp_path):
+    split = ["--use_tv_split", "--tv_split_perc", "0.5", "--splits_to_eval", "val"]
+
     def task(*more):
-        return small(folder_data, tmp_path, *more)
+        return small(folder_data, tmp_path, *split, *more)
 
     assert task().standing() == launcher.NEW
     run = main.main(task("--n_epochs", "1").opt)
     assert run.folder == task().folder and task().name == "folder/Tiny_s0"
-    assert task("--n_epochs", "1").standing() == launcher.FINISHED
-    more = task("--n_epochs", "2")
+    assert standing(task("--n_epochs", "1")) == (launcher.FINISHED, "1 epochs")
+    more, tested = task("--n_epochs", "2"), task("--n_epochs", "1", "--final_test")
     assert standing(more) == (launcher.INTERRUPTED, "after epoch 1")
+    assert standing(tested) == (launcher.INTERRUPTED, "1 epochs"), "trained, but killed before its test"
+    main.main(parameters.read(["--resume_from", str(run.folder), "--final_test"]))
+    assert standing(tested) == (launcher.FINISHED, "1 epochs")
     with pytest.raises(UserError, match=r"--lr 0.5 \(saved"):
         task("--n_epochs", "1", "--lr", "0.5").standing()
     content = checkpoint.read(run.folder / checkpoint.LAST)
     content["run"]["stopped"] = True  # as --patience leaves it
     torch.save(content, run.folder / checkpoint.LAST)
     assert more.standing() == launcher.FINISHED
+    (run.folder / "summary.json").write_text("{")
+    with pytest.raises(UserError, match="summary.json is damaged"):
+        tested.standing()
     (run.folder / checkpoint.LAST).write_bytes(b"broken")
     with pytest.raises(UserError, match="damaged"):
         more.standing()
@@ -65,20 +73,6 @@ def test_how_a_run_stands(folder_data, tmp_path):
 
 
 FOLDS = ["--split_scheme", "class_disjoint", "--split_partitions", "2", "--split_sets", "2", "--final_test", "--n_epochs", "1"]
-
-
-def test_how_a_run_with_a_final_test_stands(folder_data, tmp_path):
-    def task(*more):
-        return small(folder_data, tmp_path, "--use_tv_split", "--tv_split_perc", "0.5", "--splits_to_eval", "val", "--n_epochs", "1", *more)
-
-    run = main.main(task().opt)
-    assert standing(task()) == (launcher.FINISHED, "1 epochs")
-    assert standing(task("--final_test")) == (launcher.INTERRUPTED, "1 epochs"), "trained, but killed before its test"
-    main.main(parameters.read(["--resume_from", str(run.folder), "--final_test"]))
-    assert standing(task("--final_test")) == (launcher.FINISHED, "1 epochs")
-    (run.folder / "summary.json").write_text("{")
-    with pytest.raises(UserError, match="summary.json is damaged"):
-        task("--final_test").standing()
 
 
 def test_how_a_cross_validation_stands(folder_data, tmp_path):
@@ -172,13 +166,10 @@ def test_how_a_search_stands(folder_data, tmp_path, monkeypatch):
         task(6, 0, "--bs", "8").standing()
 
 
-def test_options_that_cannot_be():
+def test_lines_of_searches_and_options_that_cannot_be(folder_data, tmp_path):
     for argv in (["--jobs", "0"], ["--gpus", "-1"], ["--filter", "("], ["--slurm", "partition"]):
         with pytest.raises(UserError, match=argv[0]):
             launcher.read_options(["runs.sh", *argv])
-
-
-def test_lines_of_searches(folder_data, tmp_path):
     lines = launcher.read_lines(ROOT / "experiments/MLRC_Searches.sh", {"datapath": "/data"})
     assert (
         len(lines) == 56 and {line.program for line in lines} == {("-m", "search")} and lines[0].command.startswith("python -m search")
@@ -235,31 +226,19 @@ def test_mistakes_are_one_line(monkeypatch, capsys):
 
 
 @pytest.mark.long
-def test_an_interrupted_cross_validation_is_finished(folder_data, tmp_path, capsys):
-    task = small(folder_data, tmp_path, *FOLDS)
+def test_an_interrupted_cross_validation_and_a_search_are_finished_and_then_left_alone(folder_data, tmp_path):
+    task, search = small(folder_data, tmp_path, *FOLDS), search_task(folder_data, tmp_path, 2, 1)
     main.main(parameters.read([*task.line.argv, "--folds", "0"]))
     script = tmp_path / "runs.sh"
-    script.write_text(f"{task.line.command}\n")
+    script.write_text(f"{task.line.command}\n{search.line.command}\n")
     told = run_script(script)
-    assert told.returncode == 0 and "started   folder/Tiny_s0, after 1 of 2 folds" in told.stdout, told.stdout + told.stderr
-    assert "fold 0 of 2 is finished" in task.log.read_text()
+    assert told.returncode == 0 and "2 finished" in told.stdout, told.stdout + told.stderr
+    assert "started   folder/Tiny_s0, after 1 of 2 folds" in told.stdout and "fold 0 of 2 is finished" in task.log.read_text()
     assert (task.folder / "meta" / "separated.json").exists() and (task.folder / "meta" / "concatenated.json").exists()
-    launcher.main([str(script), "--list"])
-    assert "finished          folder/Tiny_s0" in capsys.readouterr().out
-
-
-@pytest.mark.long
-def test_a_search_is_run_and_then_left_alone(folder_data, tmp_path):
-    task = search_task(folder_data, tmp_path, 2, 1)
-    script = tmp_path / "runs.sh"
-    script.write_text(f"{task.line.command}\n")
-    told = run_script(script)
-    assert told.returncode == 0 and "1 finished" in told.stdout, told.stdout + told.stderr
-    assert sorted(path.name for path in task.folder.glob("trial_*/")) in (
-        ["trial_0", "trial_0_reproduction_1", "trial_1"],
-        ["trial_0", "trial_1", "trial_1_reproduction_1"],
-    )
-    assert "before, 2 trials and 1 of 1 reproductions" in run_script(script).stdout
+    trials = {path.name for path in search.folder.glob("trial_*/")}
+    assert len(trials) == 3 and {"trial_0", "trial_1"} < trials and trials & {"trial_0_reproduction_1", "trial_1_reproduction_1"}
+    again = run_script(script).stdout
+    assert "before, 2 trials and 1 of 1 reproductions" in again and "before, 2 folds" in again
 
 
 @pytest.mark.long

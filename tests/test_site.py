@@ -50,24 +50,17 @@ def test_every_page_has_one_place_in_the_navigation(reference, hooks):
     assert set(listed) <= pages | made and len(listed) == len(set(listed))
     first = [entry for entry in CONFIG["nav"] if "Installation" not in entry]
     *_, more = hooks.on_config({"nav": first})["nav"]
+    assert CONFIG["strict"] is True and set(CONFIG["validation"]["links"].values()) == {"warn"}
+    assert f"{CONFIG['site_dir'].split('/')[0]}/" in (ROOT / ".gitignore").read_text().split(), "built outside the repository"
     assert set(more["More"]) == pages - set(listed) | {"installation.md"}, "a page that is not named yet"
 
 
-def test_the_site_is_strict_and_built_outside_the_repository():
-    assert CONFIG["strict"] is True and set(CONFIG["validation"]["links"].values()) == {"warn"}
-    assert f"{CONFIG['site_dir'].split('/')[0]}/" in (ROOT / ".gitignore").read_text().split()
-
-
 # --------------------------------------------------------------------------------------------------------- methods, Python
-def sections_of(text):
-    """Method -> its section of a page."""
-    return dict(re.findall(r"^## `(\w+)` .*\n([\s\S]*?)(?=^## |\Z)", text, re.MULTILINE))
-
-
 @pytest.fixture(scope="module")
 def sections(reference):
-    """Kind -> method -> its section."""
-    return {kind: sections_of(reference.text(kind)) for kind in reference.KINDS}
+    """Kind -> method -> its section of the kind's page."""
+    section = re.compile(r"^## `(\w+)` .*\n([\s\S]*?)(?=^## |\Z)", re.MULTILINE)
+    return {kind: dict(section.findall(reference.text(kind))) for kind in reference.KINDS}
 
 
 def test_every_method_has_a_section_with_caption_formula_and_flags(reference, sections):
@@ -115,11 +108,6 @@ def test_results_of_trainers_miners_and_the_memory_are_on_their_pages(reference,
     assert len(distance) >= 5 and sections["miners"]["distance"].count("| `--loss ") == len(distance) + 1, "and the row among the miners"
 
 
-def test_a_docstring_is_shown_as_it_is(reference):
-    shown = reference.plain("sum_p *x* [d - m]+ <a> `b_c` |x|^2, arXiv 2002.08473.")
-    assert shown == r"sum\_p \*x\* \[d - m\]+ &lt;a> `b_c` \|x\|\^2, [arXiv 2002.08473](https://arxiv.org/abs/2002.08473)."
-
-
 def test_the_python_page_names_what_there_is():
     names = re.findall(r"^::: ([\w.]+)$", (DOCS / "python.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(names) > 20 and "runs.load_run" in names
@@ -143,10 +131,12 @@ def test_links_of_the_repository_become_those_of_the_site(hooks):
     assert hooks.relinked('[a](docs/data.md#b) <img src="docs/pictures/p.png">', "README.md") == '[a](data.md#b) <img src="pictures/p.png">'
 
 
-def test_lists_are_lists_for_both_readers(hooks):
+def test_lists_are_lists_for_both_readers_and_docstrings_are_shown_as_they_are(hooks, reference):
     assert hooks.lists("**Not equal**\n- a\n- b\n  more\n") == "**Not equal**\n\n- a\n- b\n  more\n"
     assert hooks.indented("1. a\n\n   ```python\n   x\n   ```\n\ntext\n   y") == "1. a\n\n    ```python\n    x\n    ```\n\ntext\n   y"
     assert hooks.unreferenced("`a[b][c]` d[e][f]") == r"`a[b][c]` d[e]\[f]"
+    shown = reference.plain("sum_p *x* [d - m]+ <a> `b_c` |x|^2, arXiv 2002.08473.")
+    assert shown == r"sum\_p \*x\* \[d - m\]+ &lt;a> `b_c` \|x\|\^2, [arXiv 2002.08473](https://arxiv.org/abs/2002.08473)."
 
 
 # --------------------------------------------------------------------------------------------------------------- the build

@@ -57,16 +57,16 @@ LISTS = [
 
 
 def test_a_users_miner_may_return_lists_or_pairs_and_nothing_else():
-    for given in LISTS:
-        mined = tuples.from_user(given, "cpu")
-        assert isinstance(mined, Triplets) and rows(mined) == TWO and all(column.dtype == torch.long for column in mined), given
+    for found in LISTS:
+        mined = tuples.from_user(found, "cpu")
+        assert isinstance(mined, Triplets) and rows(mined) == TWO and all(column.dtype == torch.long for column in mined), found
     assert [len(column) for column in tuples.from_user([], "cpu")] == [0, 0, 0]
     four = tuple(torch.arange(2) for _ in range(4))
     pairs = tuples.from_user(four, "cpu")
     assert isinstance(pairs, Pairs) and tuples.from_user(pairs, "cpu") is pairs
-    for given in (None, [(0, 1)], {"a": 1}, torch.zeros(3), [(0, 1, 2.5)]):
+    for found in (None, [(0, 1)], {"a": 1}, torch.zeros(3), [(0, 1, 2.5)]):
         with pytest.raises(TypeError):
-            tuples.from_user(given, "cpu")
+            tuples.from_user(found, "cpu")
 
 
 def test_a_plain_module_gets_the_list_of_a_users_miner_as_triplets(monkeypatch):
