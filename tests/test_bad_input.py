@@ -6,11 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from torch._utils import ExceptionWrapper
 
 import main
 import parameters
-from datasets import _images
 from tests import builders
 from utilities.errors import UserError, one_line_errors
 
@@ -58,39 +56,18 @@ def empty_class(data):
     return "class_9"
 
 
-def blocked(data):
-    (data.parent / "file").write_text("a file where a folder is wanted")
-    return "--save_path"
-
-
 @pytest.mark.parametrize(("damage", "words", "said"), [
     (truncated, ["--loss", "triplet", "--data_sampler", "shuffle"], "cannot be decoded"),
     pytest.param(truncated, ["--kernels", "1", "--loss", "triplet", "--data_sampler", "shuffle"], "cannot be decoded", marks=pytest.mark.long),
     (empty_class, [], "class_9"),
-    (lambda data: "--bs 112", ["--bs", "112"], "16 training images"),
-    (blocked, ["--save_path", "{}/file/runs"], "file/runs"),
 ])  # fmt: skip
 def test_wrong_data_and_folders_are_one_line_and_leave_no_folder(data, damage, words, said, capsys):
     named = damage(data)
     with pytest.raises(SystemExit) as stop, one_line_errors():
-        main.main(parameters.read(of_data(data, *(word.format(data.parent) for word in words))))
+        main.main(parameters.read(of_data(data, *words)))
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("main.py: error: ")]
     assert stop.value.code == 2 and named in line and said in line
     assert not list(data.parent.glob("runs/*/*"))
-
-
-def test_an_error_of_a_worker_is_one_line_too(data, capsys):
-    """As torch hands it over, with the worker's traceback in its text."""
-    truncated(data)
-    victim = data / "class_0" / "000.jpg"
-    try:
-        _images.decode(str(victim))
-    except UserError:
-        handed_over = ExceptionWrapper(where="in DataLoader worker process 0")
-    with pytest.raises(SystemExit) as stop, one_line_errors():
-        handed_over.reraise()
-    line = capsys.readouterr().err
-    assert stop.value.code == 2 and line.startswith("main.py: error: ") and line.count("\n") == 1 and str(victim) in line
 
 
 def test_a_class_with_one_image_trains(data, capsys):

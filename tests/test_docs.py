@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 import evaluation.__main__
-import main
 import parameters
 import Result_Evaluations
 import retrieval.__main__
@@ -147,14 +146,3 @@ def test_quoted_commands_parse(run_folder, tmp_path, monkeypatch, capsys):
             found = f"{error} {capsys.readouterr().err}"
         wrong |= {f"{page}: {command}": found} if found else {}
     assert not wrong
-
-
-@pytest.mark.long
-def test_a_training_method_takes_a_batch(monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(tmp_path)
-    chosen = [command for page, command in COMMANDS if page == "docs/training_methods.md" and "--config" in command]
-    assert chosen
-    for command in chosen:
-        main.main(parameters.read([*shlex.split(command)[2:], "--kernels", "0", "--dry_run"]))
-        said = capsys.readouterr().out
-        assert "dry run: one batch of" in said and "loss nan" not in said, (command, said)

@@ -60,20 +60,8 @@ def test_the_list_without_gpu_libraries_is_the_other_one_but_for_faiss():
     assert not [package for package in packages("requirements/cpu.txt") if package.name.split("-")[0] in ("triton", "nvidia") or package.name == "faiss-gpu"]
 
 
-def test_uv_leaves_the_environment_to_requirements_txt():
-    assert tomllib.loads(text("pyproject.toml"))["tool"]["uv"] == {"managed": False}  # uv sync would empty .venv otherwise
-    assert "uv pip install -r requirements.txt -c requirements/constraints.txt" in INSTALLATION
-
-
-@pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not installed")
-def test_uv_reads_the_requirements():
-    words = ["uv", "pip", "install", "--dry-run", "--offline", "--python", sys.executable]
-    words += ["-r", "requirements.txt", "-c", "requirements/constraints.txt"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 def test_installation_md_names_every_file_and_package():
+    assert tomllib.loads(text("pyproject.toml"))["tool"]["uv"] == {"managed": False}, "uv sync would empty .venv otherwise"
     names = [*FILES, "requirements/constraints.txt", *(package.name for package in packages(*FILES))]
     assert not [name for name in names if name not in INSTALLATION]
 
@@ -112,10 +100,3 @@ def test_the_demo_says_the_sizes_before_it_downloads_and_installs_by_choice(torc
     of_choice = {"gpu": "-r requirements.txt -r requirements/dev.txt -c", "cpu": "-r requirements/cpu.txt -r requirements/dev.txt --extra-index-url https://mirror.example/cpu -c"}
     assert f"{of_choice[torch]} requirements/constraints.txt" in install
     assert ("index" not in install) if torch == "gpu" else ("requirements.txt" not in install), "which asks for faiss-gpu"
-
-
-def test_another_choice_than_the_two_is_refused():
-    if shutil.which("make") is None:
-        pytest.skip("make is not installed")
-    done = subprocess.run(["make", "--always-make", "environment", "TORCH=tpu", "PYTHON=false"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2 and "TORCH=tpu: gpu or cpu" in done.stderr

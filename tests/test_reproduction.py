@@ -167,35 +167,22 @@ def test_a_run_without_changes_has_no_record_of_any(trained_run, tmp_path):
 
 
 @pytest.mark.long
-def test_a_changed_cross_validation_is_reproduced_fold_by_fold(data, tmp_path, monkeypatch):
-    scheme = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3", "--n_epochs", "2", "--final_test"]
-    scheme += ["--check_untrained_accuracy"]
+def test_a_changed_cross_validation_is_reproduced_fold_by_fold_with_the_test_asked_for_later(data, tmp_path, monkeypatch):
+    scheme = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3", "--n_epochs", "2", "--check_untrained_accuracy"]
     stop_after(monkeypatch, 3)  # in the second epoch of fold 1
     with pytest.raises(SystemExit):
         main.main(flags(data, tmp_path, *scheme))
     folder = tmp_path / "runs" / "folder" / "First_s1"
-    whole = go_on(folder, "--lr", "0.02", "--n_epochs", "3")
+    whole = go_on(folder, "--lr", "0.02", "--n_epochs", "3", "--final_test")
     assert changes(folder) == {"2_1_0": {"lr": 0.02, "fc_lr": 0.02, "classifier_lr": 0.02, "n_epochs": 3}}
     again = main.main(parameters.read(["--reproduce_results", str(folder)]))
-    assert again.folder.name == "First_s1_1"
+    assert again.folder.name == "First_s1_1" and yaml.safe_load((again.folder / "parameters.yaml").read_text())["final_test"]
     for fold in range(3):
         assert_same(again.folder / f"fold_{fold}", folder / f"fold_{fold}")
-    assert {kind: content["values"] for kind, content in again.results.items()} == {
-        kind: content["values"] for kind, content in whole.results.items()
-    }
+    assert {kind: content["values"] for kind, content in again.results.items()} == {kind: content["values"] for kind, content in whole.results.items()}
     one = main.main(parameters.read(["--reproduce_results", str(folder / "fold_1")]))
     assert [path.name for path in one.folder.glob("fold_*")] == ["fold_1"]
     assert_same(one.folder / "fold_1", folder / "fold_1")
-
-
-@pytest.mark.long
-def test_a_test_asked_for_later_is_reproduced(data, tmp_path):
-    scheme = ["--split_scheme", "class_disjoint", "--split_partitions", "2", "--split_sets", "2", "--n_epochs", "1"]
-    folder = main.main(flags(data, tmp_path, *scheme)).folder
-    whole = go_on(folder, "--lr", "0.02", "--n_epochs", "2", "--final_test")
-    again = main.main(parameters.read(["--reproduce_results", str(folder)]))
-    assert again.results["concatenated"]["values"] == whole.results["concatenated"]["values"]
-    assert yaml.safe_load((again.folder / "parameters.yaml").read_text())["final_test"]
 
 
 def test_a_reproduction_takes_the_split_of_its_source(data, tmp_path, capsys):

@@ -107,23 +107,6 @@ def test_own_photographs(place, capsys):
     assert 0 <= again["test"]["e_recall@1"] <= 1
 
 
-@pytest.mark.long
-def test_compare_two_methods(place, capsys):
-    (content,) = [content for kind, name, content in blocks("compare_two_methods") if (kind, name) == ("sh", "compare.sh")]
-    lines = [shlex.split(line) for line in content.splitlines()]
-    differ = {flag for words in lines for flag in words if flag.startswith("--")} - set.intersection(*({*words} for words in lines))
-    assert differ <= {"--batch_mining"}, "the two lines are one protocol"
-    seeds = commands("compare_two_methods")[2]
-    assert seeds[:4] == ["python", "-m", "launch", "compare.sh"]
-    for words in lines:
-        for seed in seeds[5:7]:
-            main.main(parameters.read([*smaller(words[2:], place), "--seed", seed]))
-    (tables,) = [words[2:] for words in commands("compare_two_methods") if words[1] == "Result_Evaluations.py"]
-    out = Result_Evaluations.main(Result_Evaluations.read(tables))
-    page = out.read_text(encoding="utf-8")
-    assert "Triplet" in page and "MultiSimilarity" in page
-
-
 def test_the_searches_of_a_comparison_have_one_budget(place):
     searches = [smaller(words[3:], place) for words in commands("compare_two_methods") if words[1:3] == ["-m", "search"]]
     assert len(searches) == 2 and all(searcher.plan(words, place) for words in searches)
@@ -206,9 +189,16 @@ def test_several_gpus(place):
 
 
 @pytest.mark.long
-def test_the_runs_of_a_comparison_are_started_by_its_script(place):
+def test_compare_two_methods(place, monkeypatch):
+    (content,) = [content for kind, name, content in blocks("compare_two_methods") if (kind, name) == ("sh", "compare.sh")]
+    lines = [shlex.split(line) for line in content.splitlines()]
+    differ = {flag for words in lines for flag in words if flag.startswith("--")} - set.intersection(*({*words} for words in lines))
+    assert differ <= {"--batch_mining"}, "the two lines are one protocol"
     clone = clone_of("compare_two_methods", place)
-    (words,) = [words for words in commands("compare_two_methods") if words[1:3] == ["-m", "launch"]]
-    shell([*words[: words.index("--seeds") + 2]], clone)
-    runs = {path.parent.name for path in (clone / "Training_Results" / "folder").glob("*/summary.json")}
-    assert runs == {"Triplet_s0", "MultiSimilarity_s0"}
+    (launched,) = [words for words in commands("compare_two_methods") if words[1:3] == ["-m", "launch"]]
+    (tables,) = [smaller(words[2:], place) for words in commands("compare_two_methods") if words[1] == "Result_Evaluations.py"]
+    shell([*launched[: launched.index("--seeds") + 2]], clone)
+    monkeypatch.chdir(clone)
+    page = Result_Evaluations.main(Result_Evaluations.read(tables)).read_text(encoding="utf-8")
+    assert "Triplet" in page and "MultiSimilarity" in page
+    assert {path.parent.name for path in Path("Training_Results/folder").glob("*/summary.json")} == {"Triplet_s0", "MultiSimilarity_s0"}

@@ -202,7 +202,8 @@ def test_weights_have_the_names_of_their_package_or_where_no_lines_load_them_the
 )
 def test_a_trained_network_is_loaded_by_its_card(arch, more, folder_data, tmp_path):
     run, out = train(folder_data, tmp_path, "--n_epochs", "1", "--arch", arch, "--not_pretrained", *more), tmp_path / "out"
-    assert min(exporting(run, out, "safetensors", "onnx").values()) >= export.COSINE
+    formats = ["safetensors", *(["onnx"] if arch in ("googlenet_normalize", f"{VIT}.augreg_in21k_normalize") else [])]
+    assert min(exporting(run, out, *formats).values()) >= export.COSINE
     assert_card_loads(run, out)
     inside = json.loads((out / "preprocessing.json").read_text())["inside"]
     assert (inside["colours"], inside["white"]) == (("BGR", 255) if "bninception" in arch else ("RGB", 1))

@@ -22,18 +22,19 @@ EDGE = np.eye(4, dtype=np.float32)
 
 
 class Made:
-    """An embedder whose images are numbers, and embeddings rows of `vectors`; those in `bad` cannot be decoded."""
+    """An embedder of images by their place in `names`: embeddings are rows of `vectors`. Of `killed_after` it is killed."""
 
-    def __init__(self, vectors, bad=(), fingerprint="made"):
-        self.vectors, self.bad, self.fingerprint = np.asarray(vectors, dtype=np.float32), bad, fingerprint
-        self.dimensions, self.folder, self.evaltype = self.vectors.shape[1], Path("."), "discriminative"
+    def __init__(self, vectors, names=None, killed_after=None):
+        self.vectors, self.killed_after = np.asarray(vectors, dtype=np.float32), killed_after
+        self.place = {name: place for place, name in enumerate(names or numbers(len(vectors)))}
+        self.dimensions, self.folder, self.evaltype, self.fingerprint = self.vectors.shape[1], Path("."), "discriminative", "made"
 
     def stream(self, paths, total=None):
         for start in range(0, len(paths), 1000):
-            places = range(start, min(start + 1000, len(paths)))
-            good = [place for place in places if paths[place] not in self.bad]
-            rows = self.vectors[[int(paths[place]) for place in good]] if good else np.empty((0, self.dimensions), np.float32)
-            yield Batch(good, rows, [(place, f"image {paths[place]} cannot be decoded") for place in places if paths[place] in self.bad])
+            places = list(range(start, min(start + 1000, len(paths))))
+            yield Batch(places, self.vectors[[self.place[paths[place]] for place in places]], [])
+            if paths[start] == self.killed_after:
+                raise KeyboardInterrupt
 
 
 def by_hand(vectors, query, k):
@@ -174,29 +175,15 @@ def test_an_index_of_a_prefix_is_cut_brought_to_length_and_then_coded(run, image
     assert retrieval.main([*words, str(out), "--add"])["added"] == 0
 
 
-def test_what_is_killed_leaves_the_old_index(tmp_path):
-    index.build(Made(np.eye(4)), numbers(3), tmp_path / "index")
-    before = {path.name: path.read_bytes() for path in (tmp_path / "index").iterdir()}
-
-    class Broken(Made):
-        def stream(self, paths, total=None):
-            yield from super().stream(paths[:1])
-            raise KeyboardInterrupt
-
+def test_what_is_killed_leaves_the_old_index_and_odd_paths_survive(tmp_path):
+    place, odd = tmp_path / "index", ["a,b.jpg", 'quote".png', "line\nbreak.jpg", "é ü.jpg", "half\udcff.jpg", "<b>.jpg"]
+    index.build(Made(np.eye(6), odd), odd[:5], place)
+    before = {path.name: path.read_bytes() for path in place.iterdir()}
     with pytest.raises(KeyboardInterrupt):
-        index.build(Broken(np.eye(4)), ["3"], tmp_path / "index", add=True)
-    assert {path.name: path.read_bytes() for path in (tmp_path / "index").iterdir()} == before
-    assert [path.name for path in tmp_path.iterdir()] == ["index"]
-
-
-def test_odd_paths_survive(tmp_path):
-    class Named(Made):
-        def stream(self, paths, total=None):
-                yield Batch(list(range(len(paths))), self.vectors[: len(paths)], [])
-
-    odd = ["a,b.jpg", 'quote".png', "line\nbreak.jpg", "é ü.jpg", "half\udcff.jpg", "<b>.jpg"]
-    index.build(Named(np.eye(6)), odd, tmp_path / "index")
-    assert Index(tmp_path / "index").paths == odd
+        index.build(Made(np.eye(6), odd, killed_after=odd[5]), odd[5:], place, add=True)
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == before and [path.name for path in tmp_path.iterdir()] == ["index"]
+    index.build(Made(np.eye(6), odd), odd[5:], place, add=True)
+    assert Index(place).paths == odd
 
 
 DAMAGES = {
