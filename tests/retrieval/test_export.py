@@ -6,8 +6,8 @@ import re
 import subprocess
 import sys
 from argparse import Namespace
-from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -234,33 +234,21 @@ def test_an_export_that_gives_something_else_is_not_said_to_be_done(run, tmp_pat
 
 
 def test_the_whole_folder_is_pushed_once_it_is_checked(run, tmp_path, monkeypatch, capsys):
-    calls, errors = [], []
-
-    class Hub:
-        """Stands in for the client of the hub."""
-
-        def create_repo(self, repository, exist_ok):
-            calls.append((repository, exist_ok))
-            if errors:
-                raise errors[0]
-
-        def upload_folder(self, repo_id, folder_path):
-            calls.append((repo_id, sorted(path.name for path in Path(folder_path).iterdir())))
-
-    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
-    words = ["safetensors", "--push_to_hub", "me/model"]
+    hub, words = mock.Mock(), ["safetensors", "--push_to_hub", "me/model"]
+    monkeypatch.setattr("huggingface_hub.HfApi", lambda: hub)
     exporting(run, tmp_path / "a", *words)
-    assert calls == [("me/model", True), ("me/model", ["README.md", "model.safetensors", "preprocessing.json"])]
+    hub.create_repo.assert_called_once_with("me/model", exist_ok=True)
+    hub.upload_folder.assert_called_once_with(repo_id="me/model", folder_path=str(tmp_path / "a"))
     assert "uploaded to me/model" in capsys.readouterr().out
-    errors.append(ConnectionError("no\nroute"))
+    hub.create_repo.side_effect = ConnectionError("no\nroute")
     with builders.refused("me/model: not uploaded .no route"):
         exporting(run, tmp_path / "b", *words)
-    assert (tmp_path / "b" / "model.safetensors").exists()
+    assert {path.name for path in (tmp_path / "b").iterdir()} == {"README.md", "model.safetensors", "preprocessing.json"}
     monkeypatch.setitem(export.FORMATS, "safetensors", lambda *_: (None, lambda images: images * 0.0))
-    calls.clear()
+    hub.reset_mock()
     with pytest.raises(UserError):
         exporting(run, tmp_path / "c", *words)
-    assert not calls
+    assert not hub.mock_calls
 
 
 def test_mistakes_are_one_line_and_status_2(run, trained_run, tmp_path, capsys):
