@@ -74,14 +74,14 @@ def test_the_flags_of_the_tables_exist_and_their_values_are_accepted():
 
 def test_lines_for_other_programs_are_read():
     """The Reality Check's lines are those of its script, and the other scripts read theirs."""
-    script = (ROOT / "experiments/MLRC_Runs.sh").read_text(encoding="utf-8")
-    lines = [line for line in script.splitlines() if "_Contrastive " in line and line.startswith("python")]
-    of_script, of_page = ([parameters.read(words) for words in found] for found in (
-        [shlex.split(line)[2:] for line in lines], [words for words in NEW if "contrastive" in words]))
-    names = {"savename", "group", "project", "seed", "source_path", "flags"}
-    assert len(of_page) == len(of_script) == 4
-    for ours, theirs in zip(of_page, of_script, strict=True):
-        assert {k: v for k, v in vars(ours).items() if k not in names} == {k: v for k, v in vars(theirs).items() if k not in names}
+    script = (ROOT / "experiments/MLRC_Runs.sh").read_text(encoding="utf-8").splitlines()
+    of_script = [shlex.split(line)[2:] for line in script if "_Contrastive " in line and line.startswith("python")]
+    apart = {"savename", "group", "project", "seed", "source_path", "flags"}
+    ours, theirs = (
+        [{name: value for name, value in vars(parameters.read(words)).items() if name not in apart} for words in lines]
+        for lines in ([words for words in NEW if "contrastive" in words], of_script)
+    )
+    assert ours == theirs and len(ours) == 4
     (tables,), (script,) = commands("Result_Evaluations.py"), commands("-m launch")
     assert Result_Evaluations.read(tables).compare_to == ["mlrc"]
     assert launcher.read_options(script).seeds == list(range(10))

@@ -182,9 +182,8 @@ def test_several_gpus(place):
         shell([word.replace("Training_Results/glyphs", "Training_Results/folder") for word in words], clone)
     one, two = (RunFolder(clone / "Training_Results" / "folder" / name).metrics for name in ("One_s1", "Two_s1"))
     assert two.epoch.max() == 3, "the last line went on"
-    keys = ["epoch", "split", "metric"]
-    one, two = (of[~of.metric.str.contains("seconds") & (of.epoch <= 2)].set_index(keys).value.sort_index() for of in (one, two))
-    assert one.index.equals(two.index) and len(one) > 6
+    one, two = (of[(of.metric == "map_r") & (of.epoch <= 2)].value for of in (one, two))
+    assert len(one) == len(two) >= 2
     torch.testing.assert_close(torch.tensor(two.to_numpy()), torch.tensor(one.to_numpy()), rtol=1e-4, atol=1e-4)
 
 
