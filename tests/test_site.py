@@ -105,7 +105,7 @@ def test_the_python_page_names_what_there_is():
 
 # --------------------------------------------------------------------------------------------------------------- the hooks
 def test_links_of_the_repository_become_those_of_the_site(hooks):
-    text = '[a](../README.md#x) [b](../experiments/Rho_Sweep.sh) `[c](../README.md)`\n\n```\n[d](../README.md)\n```\n[e](https://x.y/z) [f](#g)'
+    text = '[a](../README.md#x) [b](../experiments/Rho_Sweep.sh)\n\n```\n[d](../README.md)\n```\n[e](https://x.y/z) [f](#g)'
     turned = text.replace("[a](../README.md#x) [b](../experiments", "[a](readme.md#x) [b](files/experiments")
     for page, before, after in (
         ("docs/t.md", text, turned),
