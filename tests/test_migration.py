@@ -176,16 +176,13 @@ def test_the_flags_of_a_run_are_read_again(started, capsys):
 def work_on(words, started):
     """Do what a line says with its run: only a reproduction makes another folder."""
     folder, before = started(run_of(words)), set(Path("Training_Results").glob("*/*"))
-    saved = yaml.safe_load((folder / "parameters.yaml").read_text())
     if "--n_epochs" in words:  # more than before, but not so many
-        assert int(words[words.index("--n_epochs") + 1]) > saved["n_epochs"]
-        words = [*words, "--n_epochs", str(saved["n_epochs"] + 1)]
-    cross = train(words)
+        trained = yaml.safe_load((folder / "parameters.yaml").read_text())["n_epochs"]
+        assert int(words[words.index("--n_epochs") + 1]) > trained
+        words = [*words, "--n_epochs", str(trained + 1)]
+    train(words)
     new = {path.name for path in set(Path("Training_Results").glob("*/*")) - before}
     assert new == ({name_of(words)} if "--reproduce_results" in words else set())
-    if "--resume" in words or "--resume_from" in words:
-        now = yaml.safe_load((folder / "parameters.yaml").read_text())
-        assert cross.complete and all(str(now[name]) in words for name in ("n_epochs", "bs") if f"--{name}" in words)
 
 
 @pytest.mark.long
