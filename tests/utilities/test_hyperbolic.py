@@ -47,12 +47,6 @@ def test_distances_are_those_of_moebius_addition(c, r, scale):
     torch.testing.assert_close(single.double(), expected, rtol=1e-3, atol=2e-2)
 
 
-def test_clipping_is_at_the_radius():
-    direction = torch.nn.functional.normalize(vectors(1))
-    distances = Ball(0.1, 2.3).distances(torch.zeros_like(direction), torch.cat([2.2 * direction, 2.3 * direction, 50 * direction]))
-    torch.testing.assert_close(distances, torch.tensor([[4.4, 4.6, 4.6]], dtype=torch.float64))  # from the origin twice the length
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("c", [1.0, 4.0, 100.0])
 def test_on_a_ray_distances_are_right_up_to_the_border(dtype, c):

@@ -99,21 +99,6 @@ def test_a_plain_module_gets_the_list_of_a_users_miner_as_triplets(monkeypatch):
     assert criterion.batchminer.stats == {"mine": 1} and copy.deepcopy(criterion).batchminer.stats == {"mine": 1}
 
 
-def test_masks_of_classes():
-    labels = torch.tensor([2, 7, 2, 9])
-    expected = [[1, 0, 1, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1]]
-    assert tuples.same_class(labels).long().tolist() == expected
-    assert tuples.same_class(labels[:1], labels).long().tolist() == expected[:1]
-    assert tuples.positive_mask(labels).nonzero().tolist() == [[0, 2], [2, 0]]
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=8))
-def test_spread(counts):
-    owners, numbers = tuples.spread(torch.tensor(counts))
-    assert rows((owners, numbers)) == [(i, k) for i, count in enumerate(counts) for k in range(count)]
-
-
 def test_a_draw_never_reaches_the_count(monkeypatch):
     counts = torch.tensor([1, 2, 3, 5, 4095, 4096, 2**24 - 1])
     monkeypatch.setattr(torch, "rand", lambda shape, dtype, device=None: torch.full(shape, 1 - 2**-24, dtype=dtype))
