@@ -60,6 +60,7 @@ def empty_class(data):
     (truncated, ["--loss", "triplet", "--data_sampler", "shuffle"], "cannot be decoded"),
     pytest.param(truncated, ["--kernels", "1", "--loss", "triplet", "--data_sampler", "shuffle"], "cannot be decoded", marks=pytest.mark.long),
     (empty_class, [], "class_9"),
+    (lambda data: "--bs 112", ["--bs", "112"], "16 training images"),
 ])  # fmt: skip
 def test_wrong_data_and_folders_are_one_line_and_leave_no_folder(data, damage, words, said, capsys):
     named = damage(data)

@@ -87,10 +87,6 @@ def said_by_make(*words):
     return done.stdout.splitlines()
 
 
-def first(said, word):
-    return next(number for number, line in enumerate(said) if word in line)
-
-
 @pytest.mark.parametrize(("torch", "size"), [("gpu", "4.1 GB"), ("cpu", "0.4 GB")])
 def test_the_demo_says_the_sizes_before_it_downloads_and_installs_by_choice(torch, size):
     said = said_by_make("demo", f"TORCH={torch}", "TORCH_INDEX=https://mirror.example/cpu")
@@ -100,3 +96,5 @@ def test_the_demo_says_the_sizes_before_it_downloads_and_installs_by_choice(torc
     of_choice = {"gpu": "-r requirements.txt -r requirements/dev.txt -c", "cpu": "-r requirements/cpu.txt -r requirements/dev.txt --extra-index-url https://mirror.example/cpu -c"}
     assert f"{of_choice[torch]} requirements/constraints.txt" in install
     assert ("index" not in install) if torch == "gpu" else ("requirements.txt" not in install), "which asks for faiss-gpu"
+    done = subprocess.run(["make", "--always-make", "environment", "TORCH=tpu", "PYTHON=false"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and "TORCH=tpu: gpu or cpu" in done.stderr
