@@ -56,7 +56,7 @@ class Index:
             with open(self.folder / PATHS, newline="", encoding="utf-8", errors="surrogateescape") as file:
                 self.paths = [row[0] for row in itertools.islice(csv.reader(file), 1, None)]
             self.code = codes.name(self.about.get("code", codes.FLOAT32))  # an index of an earlier version names none
-            self.vectors = np.load(self.folder / VECTORS, mmap_mode="r") if self.code == codes.FLOAT32 else None  # (N, D)
+            self.vectors = _mapped(self.folder / VECTORS) if self.code == codes.FLOAT32 else None  # (N, D)
             shape = (len(self.paths), self.about["dimensions"]) if self.vectors is None else self.vectors.shape
             whole = shape == (self.about["images"], self.about["dimensions"]) and len(self.paths) == shape[0] and self.about["index"] in KINDS
         except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, csv.Error, argparse.ArgumentTypeError):
@@ -98,6 +98,14 @@ class Index:
             return self.faiss.search(queries, k, rescored)
         k = min(k, len(self))
         return codes.ranked(queries, _candidates(self.faiss, queries, self.about["index"], k), lambda rows: self.vectors[rows], k)
+
+
+def _mapped(path: Path) -> np.ndarray:
+    """The vectors `(N, D)` of a file, in a memory map."""
+    try:
+        return np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as error:  # EOFError: the file is empty
+        raise UserError(f"{path} cannot be read: delete the folder and make the index anew") from error
 
 
 def _read(path: Path, images: int, code: str, dimensions: int):

@@ -111,7 +111,7 @@ def test_criteria(dtype):
     assert not failures(((name,) for name in criteria.REGISTRY.names() if name not in ADAPTERS), check)
 
 
-def test_samplers():
+def test_samplers_and_networks():
     def check(name):
         def batches():
             sampler = make_sampler(name, SIZES, bs=12, samples_per_class=3, data_batchmatch_bigbs=40)
@@ -122,8 +122,6 @@ def test_samplers():
 
     assert not failures(((name,) for name in datasampler.REGISTRY.names()), check)
 
-
-def test_networks():
     def embedded():
         network = deterministic(architectures.select("conv4_normalize", embed_dim=8))
         images = torch.randint(256, (2, 3, network.input_size, network.input_size), dtype=torch.uint8)

@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 import evaluation.__main__
-import main
 import parameters
 import Result_Evaluations
 import retrieval.__main__
@@ -55,28 +54,18 @@ def targets(page):
     return [target for target in found if not re.match(r"\w+:", target)]
 
 
-def test_links_and_anchors_lead_somewhere():
-    wrong = []
+def test_links_lead_somewhere_every_page_is_in_the_index_and_every_picture_is_shown():
+    wrong, linked = [], {}
     for page in PAGES:
         for target in targets(page):
             path, _, anchor = target.partition("#")
             there = (page.parent / path).resolve() if path else page
+            linked.setdefault(page, set()).add(there)
             if not (there.exists() and ROOT in there.parents and (not anchor or anchor in anchors(there))):
                 wrong.append(f"{named(page)}: {target}")
-    assert not wrong
-
-
-def test_the_index_names_every_page():
-    linked = {(DOCS / target.partition("#")[0]).resolve() for target in targets(DOCS / "index.md")}
-    assert not [named(page) for page in DOCS.rglob("*.md") if page.name != "index.md" and page not in linked]
-
-
-def test_every_picture_is_shown():
-    shown = {(page.parent / target).resolve() for page in PAGES for target in targets(page)}
-    assert not [named(picture) for picture in DOCS.rglob("*.png") if picture not in shown]
-
-
-def test_the_readme_is_short():
+    index = DOCS / "index.md"
+    wrong += [named(page) for page in DOCS.rglob("*.md") if page not in linked[index] | {index}]
+    assert not wrong + [named(picture) for picture in DOCS.rglob("*.png") if picture not in set().union(*linked.values())]
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
 
 
@@ -157,14 +146,3 @@ def test_quoted_commands_parse(run_folder, tmp_path, monkeypatch, capsys):
             found = f"{error} {capsys.readouterr().err}"
         wrong |= {f"{page}: {command}": found} if found else {}
     assert not wrong
-
-
-@pytest.mark.long
-def test_a_training_method_takes_a_batch(monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(tmp_path)
-    chosen = [command for page, command in COMMANDS if page == "docs/training_methods.md" and "--config" in command]
-    assert chosen
-    for command in chosen:
-        main.main(parameters.read([*shlex.split(command)[2:], "--kernels", "0", "--dry_run"]))
-        said = capsys.readouterr().out
-        assert "dry run: one batch of" in said and "loss nan" not in said, (command, said)

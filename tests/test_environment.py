@@ -34,83 +34,47 @@ def lines(name):
     return [line for line in text(name).splitlines() if line and not line.startswith(("#", "-"))]
 
 
-def packages(name):
-    return [Requirement(line) for line in lines(name)]
+def packages(*names):
+    return [Requirement(line) for name in names for line in lines(name)]
 
 
 PINS = {canonical(pin.name): next(iter(pin.specifier)).version for pin in packages("requirements/constraints.txt")}
+LISTED = {canonical(package.name): package for package in packages(*FILES)}
 
 
-def test_the_constraints_are_exact_one_a_package():
-    assert len(PINS) == len(packages("requirements/constraints.txt")) > 100
-    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines("requirements/constraints.txt"))
-
-
-def test_every_package_has_a_lower_bound_that_its_pin_meets():
+def test_a_package_has_one_exact_pin_and_one_lower_bound_that_it_meets():
+    pins = lines("requirements/constraints.txt")
+    assert len(PINS) == len(pins) > 100 and all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in pins)
     assert all(map(packages, FILES))
-    for package in (package for name in FILES for package in packages(name)):
-        assert any(bound.operator == ">=" for bound in package.specifier), package
-        assert canonical(package.name) in NOT_TRIED or package.specifier.contains(PINS[canonical(package.name)]), package
-
-
-def test_one_package_has_one_bound():
-    bounds = {}
-    for name in FILES:
-        for package in packages(name):
-            bounds.setdefault(canonical(package.name), set()).add(str(package.specifier))
-    assert not {name: known for name, known in bounds.items() if len(known) > 1}
+    for package in packages(*FILES):
+        name = canonical(package.name)
+        assert package.specifier == LISTED[name].specifier and any(bound.operator == ">=" for bound in package.specifier), package
+        assert name in NOT_TRIED or package.specifier.contains(PINS[name]), package
 
 
 def test_the_list_without_gpu_libraries_is_the_other_one_but_for_faiss():
-    of_gpu, of_cpu = (
-        [line for line in lines(name) if not line.startswith("faiss")] for name in ("requirements.txt", "requirements/cpu.txt")
-    )
+    of_gpu, of_cpu = ([line for line in lines(name) if not line.startswith("faiss")] for name in ("requirements.txt", "requirements/cpu.txt"))
     assert of_gpu == of_cpu
-    cpu_faiss = [str(package) for package in packages("requirements.txt") if package.name == "faiss-cpu"][0].partition(";")[0].strip()
-    assert [line for line in lines("requirements/cpu.txt") if line.startswith("faiss")] == [cpu_faiss]
-
-
-def test_uv_leaves_the_environment_to_requirements_txt():
-    assert tomllib.loads(text("pyproject.toml"))["tool"]["uv"] == {"managed": False}  # uv sync would empty .venv otherwise
-    assert "uv pip install -r requirements.txt -c requirements/constraints.txt" in INSTALLATION
-
-
-@pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not installed")
-def test_uv_reads_the_requirements():
-    words = ["uv", "pip", "install", "--dry-run", "--offline", "--python", sys.executable]
-    words += ["-r", "requirements.txt", "-c", "requirements/constraints.txt"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    (faiss,) = [line for line in lines("requirements.txt") if line.startswith("faiss-cpu")]
+    assert [line for line in lines("requirements/cpu.txt") if line.startswith("faiss")] == [faiss.partition(";")[0].strip()]
+    assert not [package for package in packages("requirements/cpu.txt") if package.name.split("-")[0] in ("triton", "nvidia") or package.name == "faiss-gpu"]
 
 
 def test_installation_md_names_every_file_and_package():
-    assert not [name for name in [*FILES, "requirements/constraints.txt"] if name not in INSTALLATION]
-    assert not [str(package) for name in FILES for package in packages(name) if package.name not in INSTALLATION]
+    assert tomllib.loads(text("pyproject.toml"))["tool"]["uv"] == {"managed": False}, "uv sync would empty .venv otherwise"
+    names = [*FILES, "requirements/constraints.txt", *(package.name for package in packages(*FILES))]
+    assert not [name for name in names if name not in INSTALLATION]
 
 
 def test_what_is_imported_is_in_a_file():
     """By its own name, or as what a listed package needs itself: SQLAlchemy for optuna's databases, packaging for pytest's marks."""
-    listed = {canonical(package.name) for name in FILES for package in packages(name)}
-    brought = {
-        canonical(Requirement(line).name) for name in ("optuna", "pytest") for line in metadata.requires(name) if "extra" not in line
-    }
+    brought = {canonical(Requirement(line).name) for name in ("optuna", "pytest") for line in metadata.requires(name) if "extra" not in line}
     distributions = metadata.packages_distributions()
     sources = [ROOT / name for name in subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True).stdout.split()]
     own = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in sources} | {path.stem for path in (ROOT / "docs").glob("*.py")}
     foreign = {name for path in sources for name in imported(path)} - own - set(sys.stdlib_module_names) - {"*", "torchcodec"}
     assert {"torch", "faiss", "sklearn", "yaml", "PIL", "pytest"} <= foreign
-    assert not {name for name in foreign if not {canonical(one) for one in distributions.get(name, [name])} & (listed | brought)}
-
-
-def test_what_messages_ask_for_is_in_a_file():
-    listed = {canonical(package.name) for name in FILES for package in packages(name)}
-    sources = [path for path in ROOT.rglob("*.py") if not {".venv", "tests", "build"} & set(path.relative_to(ROOT).parts)]
-    asked = {
-        name for path in sources for line in re.findall(r"pip install ([\w -]+)", path.read_text(encoding="utf-8")) for name in line.split()
-    }
-    packages_asked = {name for name in asked if canonical(name) in listed | {"comet-ml"}}
-    assert "comet_ml" in packages_asked
-    assert not [name for name in packages_asked if canonical(name) not in listed]
+    assert not {name for name in foreign if not {canonical(one) for one in distributions.get(name, [name])} & ({*LISTED} | brought)}
 
 
 # ------------------------------------------------------------------------------------------------------------------- make
@@ -123,34 +87,14 @@ def said_by_make(*words):
     return done.stdout.splitlines()
 
 
-def first(said, word):
-    return next(number for number, line in enumerate(said) if word in line)
-
-
 @pytest.mark.parametrize(("torch", "size"), [("gpu", "4.1 GB"), ("cpu", "0.4 GB")])
-def test_the_demo_says_the_sizes_before_it_downloads(torch, size):
-    said = said_by_make("demo", f"TORCH={torch}")
-    told, installs = first(said, f"downloads {size}"), first(said, "pip install")
-    assert told < installs < first(said, "main.py --config demo_glyphs")
-
-
-def test_the_demo_without_gpu_libraries_installs_none():
-    (plain,) = [line for line in said_by_make("demo") if "pip install" in line]
-    (cpu,) = [line for line in said_by_make("demo", "TORCH=cpu", "TORCH_INDEX=https://mirror.example/cpu") if "pip install" in line]
-    assert "-r requirements.txt -r requirements/dev.txt -c requirements/constraints.txt" in plain and "index" not in plain
-    assert (
-        "-r requirements/cpu.txt -r requirements/dev.txt --extra-index-url https://mirror.example/cpu -c requirements/constraints.txt"
-        in cpu
-    )
-    assert "requirements.txt" not in cpu, "which asks for faiss-gpu"
-    gpu_alone = {"faiss-gpu", "triton", "nvidia"}
-    assert not [
-        package for package in packages("requirements/cpu.txt") if package.name.split("-")[0] in gpu_alone or package.name in gpu_alone
-    ]
-
-
-def test_another_choice_than_the_two_is_refused():
-    if shutil.which("make") is None:
-        pytest.skip("make is not installed")
+def test_the_demo_says_the_sizes_before_it_downloads_and_installs_by_choice(torch, size):
+    said = said_by_make("demo", f"TORCH={torch}", "TORCH_INDEX=https://mirror.example/cpu")
+    places = [next(number for number, line in enumerate(said) if word in line) for word in (f"downloads {size}", "pip install", "main.py --config demo_glyphs")]
+    assert places == sorted(places)
+    (install,) = [line for line in said if "pip install" in line]
+    of_choice = {"gpu": "-r requirements.txt -r requirements/dev.txt -c", "cpu": "-r requirements/cpu.txt -r requirements/dev.txt --extra-index-url https://mirror.example/cpu -c"}
+    assert f"{of_choice[torch]} requirements/constraints.txt" in install
+    assert ("index" not in install) if torch == "gpu" else ("requirements.txt" not in install), "which asks for faiss-gpu"
     done = subprocess.run(["make", "--always-make", "environment", "TORCH=tpu", "PYTHON=false"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and "TORCH=tpu: gpu or cpu" in done.stderr

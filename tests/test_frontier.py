@@ -11,7 +11,6 @@ import yaml
 import datasets
 import parameters
 from launch import __main__ as launcher
-from launch.lines import read_lines
 from tests import builders
 from tests.datasets import layouts
 
@@ -125,12 +124,8 @@ def opts():
     return {name: parameters.read(["--config", name]) for name in FACTS}
 
 
-def test_there_are_no_other_presets_of_these_methods():
-    found = {path.stem for path in (ROOT / "configs").glob("*.yaml") if path.stem.startswith(tuple(SOURCES))}
-    assert found == set(FACTS)
-
-
 def test_a_preset_says_where_it_comes_from():
+    assert {path.stem for path in (ROOT / "configs").glob("*.yaml") if path.stem.startswith(tuple(SOURCES))} == set(FACTS)
     for name, (published, *_) in FACTS.items():
         remarks = remarks_of(name)
         paper, repository = next(source for start, source in SOURCES.items() if name.startswith(start))
@@ -247,16 +242,7 @@ def test_what_makes_each_method(opts):
 
 
 # ------------------------------------------------------------------------------------------- the script and the page
-def test_every_preset_is_run_with_five_seeds(capsys, tmp_path):
-    lines = read_lines(SCRIPT, {"datapath": "DATA"})
-    presets = [line.argv[line.argv.index("--config") + 1] for line in lines]
-    assert {name: presets.count(name) for name in presets} == dict.fromkeys(FACTS, 5)
-    status = launcher.main([str(SCRIPT), "--list", "--filter", r"seed 4\b", "--", "--save_path", str(tmp_path)])  # the others differ in the seed alone
-    told = capsys.readouterr().out
-    assert status == 0 and "failed" not in told and told.count("python main.py --config") == len(FACTS)
-
-
-def test_the_script_says_what_each_preset_says(opts):
+def test_every_preset_is_run_with_five_seeds_and_the_script_and_the_page_say_what_it_says(capsys, tmp_path):
     comment, seeds = "", {}
     for line in SCRIPT.read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
@@ -266,13 +252,12 @@ def test_the_script_says_what_each_preset_says(opts):
             name, group, seed = (words[words.index(flag) + 1] for flag in ("--config", "--group", "--seed"))
             assert re.search(r"published R@1 (\S+) \(", comment)[1] == FACTS[name][0] and comment.startswith(f"# {group}, ")
             seeds.setdefault((name, group), []).append(int(seed))
-    assert list(seeds.values()) == [list(range(5))] * len(FACTS)
+    assert list(seeds.values()) == [list(range(5))] * len(FACTS) and {name for name, _ in seeds} == set(FACTS)
     assert len({group for _, group in seeds}) == len(FACTS), "a group is one configuration"
-
-
-def test_the_page_lists_every_preset():
-    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
-    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    status = launcher.main([str(SCRIPT), "--list", "--filter", r"seed 4\b", "--", "--save_path", str(tmp_path)])  # the others differ in the seed alone
+    told = capsys.readouterr().out
+    assert status == 0 and "failed" not in told and told.count("python main.py --config") == len(FACTS)
+    rows = [line for line in (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     for name, (published, *_) in FACTS.items():
         assert any(f"`{name}`" in row and f"| {'not found' if published == 'unknown' else published} |" in row for row in rows), name
 
@@ -307,12 +292,6 @@ def dry_run(name, tiny, capsys):
     )
 
 
-@pytest.mark.parametrize("name", PICKED)
+@pytest.mark.parametrize("name", [name if name in PICKED else pytest.param(name, marks=pytest.mark.long) for name in FACTS])
 def test_a_preset_passes_a_dry_run(name, tiny, capsys):
-    dry_run(name, tiny, capsys)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in FACTS if name not in PICKED])
-def test_every_preset_passes_a_dry_run(name, tiny, capsys):
     dry_run(name, tiny, capsys)

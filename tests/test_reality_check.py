@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from scipy.stats import t
 
 import datasets
 from launch import __main__ as launcher
@@ -26,9 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GROUP, METRICS = "MLRC_CUB_Contrastive", ["precision@1", "r_precision", "map_r"]
 TRAINED_ON = [(0, 1, 2, 3, 4, 5, 6, 7), (2, 3, 4, 5, 6, 7, 8, 9), (0, 1, 2, 5, 6, 7, 8, 9), (0, 1, 2, 3, 4, 7, 8, 9)]  # of 20 classes
 VALIDATED_ON = [(8, 9), (0, 1), (3, 4), (5, 6)]
-FEW = "--iterations_per_epoch 2 --n_epochs 30"  # in place of 100 and 1000
-SHORT = f"{FEW} --patience 2 --resize_size 36 --crop_size 32 --no_records"
-WHOLE = f"{FEW} --patience 2"  # images, crops and records as the preset has them
+SHORT = "--iterations_per_epoch 2 --n_epochs 30 --patience 2 --resize_size 36 --crop_size 32"  # in place of 100, 1000 and the preset's
 
 
 def command(group):
@@ -48,11 +45,11 @@ def python(words, folder):
 class Protocol:
     """A finished run of the protocol: its folder, and what was printed."""
 
-    def __init__(self, path, more):
+    def __init__(self, path):
         builders.make_cub200(path / "data", n_classes=20, n_images=4)
         words = shlex.split(command(GROUP).replace("$datapath", str(path / "data")))
         words += ["--not_pretrained", "--allow_partial_dataset", "--kernels", "0", "--dump_embeddings", "--plot_every", "0"]
-        self.words = [*words, *more.split(), "--save_path", str(path / "runs")]
+        self.words = [*words, *SHORT.split(), "--save_path", str(path / "runs")]
         self.said = python(self.words, ROOT)
         self.patience = int(self.words[self.words.index("--patience") + 1])
         self.line = launcher.Task(launcher.Line(1, self.words[2:]))
@@ -64,10 +61,10 @@ class Protocol:
         return json.loads((self.folder / "meta" / f"{name}.json").read_text())
 
 
-@pytest.fixture(scope="module", params=[pytest.param(SHORT, marks=pytest.mark.long), pytest.param(WHOLE, marks=pytest.mark.long)], ids=["short", "whole"])
+@pytest.fixture(scope="module", params=[pytest.param(None, marks=pytest.mark.long)], ids=["protocol"])
 def protocol(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("reality_check")
-    yield Protocol(path, request.param)
+    yield Protocol(path)
     shutil.rmtree(path)  # a gigabyte of checkpoints
 
 
@@ -111,83 +108,30 @@ def test_each_fold_stops_by_patience(protocol):
         trained = {epoch: value for epoch, value in by_epoch.items() if epoch > 0}
         assert chosen == max(trained, key=lambda epoch: (trained[epoch], -epoch)), "the first epoch of the best value on validation"
         assert summary["selected"]["rule"] == "epoch with the highest map_r on val"
+        on_test = [row for row in rows_of(folder / "CSV_Logs" / "metrics.csv") if row["split"] == "test"]
+        assert {row["metric"]: float(row["value"]) for row in on_test} == summary["selected"]["values"]["test"]
+        assert {row["epoch"] for row in on_test} == {str(chosen)} and set(summary["best"]) == {"val"}, "test is looked at once"
     assert protocol.said.count(f"--patience {protocol.patience}: no better map_r on val") == 4
 
 
-def test_test_is_looked_at_once(protocol):
-    for folder, summary in zip(protocol.folds, protocol.summaries, strict=True):
-        on_test = [row for row in rows_of(folder / "CSV_Logs" / "metrics.csv") if row["split"] == "test"]
-        assert {row["metric"]: float(row["value"]) for row in on_test} == summary["selected"]["values"]["test"]
-        assert {row["epoch"] for row in on_test} == {str(summary["selected"]["epoch"])} and set(summary["best"]) == {"val"}
-
-
-def test_separated_results_are_those_of_the_folds(protocol):
-    separated = protocol.meta("separated")
-    assert (separated["folds"], separated["epochs"]) == ([0, 1, 2, 3], [summary["selected"]["epoch"] for summary in protocol.summaries])
-    assert set(separated["values"]) == {"val", "test"}
-    for split in ("val", "test"):
-        for metric in METRICS:
-            values = np.array([summary["selected"]["values"][split][metric] for summary in protocol.summaries])
-            found = separated["values"][split][metric]
-            error = np.std(values, ddof=1) / np.sqrt(4)
-            assert found["values"] == values.tolist()
-            assert found["mean"] == pytest.approx(np.mean(values)) and found["standard_error"] == pytest.approx(error, abs=1e-12)
-            if error > 0:
-                assert found["interval_95"] == pytest.approx(t.interval(0.95, 3, np.mean(values), error))
-    for epoch in ("-1", "0"):  # the pretrained baselines: bare backbone, untrained embedding
-        rows = [row for folder in protocol.folds for row in rows_of(folder / "CSV_Logs" / "metrics.csv") if row["epoch"] == epoch]
-        of_metric = [float(row["value"]) for row in rows if (row["split"], row["metric"]) == ("val", "map_r")]
-        assert separated["untrained"][epoch]["val"]["map_r"]["mean"] == pytest.approx(np.mean(of_metric))
-
-
-def by_definition(features, labels):
-    """The three metrics of a set searched against itself, in float64 and loops; a query is not its own neighbour."""
-    features = features.astype(np.float64)
-    similarity = features @ features.T / np.outer(np.linalg.norm(features, axis=1), np.linalg.norm(features, axis=1))
-    scores = []
-    for i in range(len(labels)):
-        ranked = sorted((j for j in range(len(labels)) if j != i), key=lambda j: -similarity[i, j])
-        hits = [labels[j] == labels[i] for j in ranked]
-        r = sum(hits)
-        precision = [sum(hits[:k]) / k for k in range(1, r + 1)]
-        scores.append((hits[0], precision[-1], sum(p for p, hit in zip(precision, hits, strict=False) if hit) / r))
-    return dict(zip(METRICS, np.mean(scores, axis=0), strict=True))
-
-
-def test_concatenated_results_are_those_of_512_dimensions(protocol):
-    concatenated, dumped = protocol.meta("concatenated"), np.load(protocol.folder / "meta" / "embeddings_test.npz")
-    assert dumped["features"].shape == (40, 4 * 128) and len(set(dumped["labels"].tolist())) == 10
-    for fold in range(4):  # each network's embedding has the same weight
-        part = dumped["features"][:, 128 * fold : 128 * (fold + 1)]
-        assert np.linalg.norm(part, axis=1) == pytest.approx(np.full(40, 0.5), abs=1e-5)
-    assert set(concatenated["values"]) == {"test"} and concatenated["epochs"] == protocol.meta("separated")["epochs"]
-    for metric, value in by_definition(dumped["features"], dumped["labels"]).items():
-        assert concatenated["values"]["test"][metric]["mean"] == pytest.approx(value), metric
-
-
-def test_the_report_says_what_meta_says(protocol):
+def test_folds_are_joined_and_reported_and_the_line_is_finished(protocol):
+    """How the numbers are joined: tests/test_folds.py, tests/results/test_cross_validation.py."""
+    separated, concatenated = protocol.meta("separated"), protocol.meta("concatenated")
+    assert separated["epochs"] == concatenated["epochs"] == [summary["selected"]["epoch"] for summary in protocol.summaries]
+    assert set(separated["values"]) == {"val", "test"} and set(concatenated["values"]) == {"test"} and set(separated["untrained"]) == {"-1", "0"}
+    assert all(set(values) == set(METRICS) for values in (*separated["values"].values(), *concatenated["values"].values()))
+    assert np.load(protocol.folder / "meta" / "embeddings_test.npz")["features"].shape == (40, 4 * 128)
     out = protocol.path / "tables"
     said = python(["python", "Result_Evaluations.py", "--runs", str(protocol.path / "runs"), "--out", str(out)], ROOT)
-    assert "4 runs in 1 groups; 0 runs are in no mean" in said
-    columns = {"precision@1": "P@1 [%]", "r_precision": "RP [%]", "map_r": "MAP@R [%]"}
-    separated, concatenated = (protocol.meta(name)["values"]["test"] for name in ("separated", "concatenated"))
+    assert "4 runs in 1 groups; 0 runs are in no mean" in said and (out / "index.html").exists()
     (selected,) = rows_of(out / "cub200_selected.csv")
     alone, joined = rows_of(out / "cub200_cross_validation.csv")
     assert selected["group"] == GROUP and selected["seeds"] == "1 x 4 folds"
     assert (alone["embeddings"], joined["embeddings"]) == ("separated, 128 dimensions", "concatenated, 512 dimensions")
-    for metric, column in columns.items():
-        assert selected[column] == alone[column] == f"{100 * separated[metric]['mean']:.2f}"
-        assert joined[column] == f"{100 * concatenated[metric]['mean']:.2f}"
-        low, high = separated[metric]["interval_95"]
-        assert float(alone[f"{column} 95 % interval"]) == pytest.approx(100 * (high - low) / 2, abs=0.006)
-    validated = protocol.meta("separated")["values"]["val"]["map_r"]["mean"]
-    assert float(alone["MAP@R (val) [%]"]) == pytest.approx(100 * validated, abs=0.006)
-    assert (out / "index.html").exists()
-
-
-def test_the_line_is_finished_and_not_run_again(protocol):
-    assert protocol.line.folder == protocol.folder
-    assert (protocol.line.standing(), protocol.line.progress) == (launcher.FINISHED, "4 folds")
+    for metric, column in {"precision@1": "P@1 [%]", "r_precision": "RP [%]", "map_r": "MAP@R [%]"}.items():
+        assert selected[column] == alone[column] == f"{100 * separated['values']['test'][metric]['mean']:.2f}"
+        assert joined[column] == f"{100 * concatenated['values']['test'][metric]['mean']:.2f}"
+    assert protocol.line.folder == protocol.folder and (protocol.line.standing(), protocol.line.progress) == (launcher.FINISHED, "4 folds")
 
 
 # ---------------------------------------------------------------------------------------------------- the other settings

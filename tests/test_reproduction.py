@@ -90,62 +90,60 @@ def test_changes_are_recorded_with_their_epochs(changed, data):
     assert parameters.read(["--config", str(changed / "configs" / f"{DIFFS}_4" / "parameters.yaml")]).loss_margin_margin == 0.4
 
 
-def test_a_reproduction_equals_the_changed_run(changed, tmp_path):
-    again = main.main(parameters.read(["--reproduce_results", str(changed), "--save_path", str(tmp_path)]))
-    assert again.folder == tmp_path / "folder" / "First_s1"
+def test_a_reproduction_equals_the_changed_run_and_overwrites_nothing(changed):
+    before = (changed / "CSV_Logs" / "metrics.csv").read_bytes()
+    again = main.main(parameters.read(["--reproduce_results", str(changed)]))
+    assert again.folder == changed.with_name("First_s1_1") and (changed / "CSV_Logs" / "metrics.csv").read_bytes() == before
     assert_same(again.folder, changed)
     assert changes(again.folder) == changes(changed)
     assert "reproduce_results" not in yaml.safe_load((again.folder / "parameters.yaml").read_text())
 
 
-def test_the_command_line_wins_in_every_stage_and_nothing_is_overwritten(changed, capsys):
-    before = (changed / "CSV_Logs" / "metrics.csv").read_bytes()
-    again = main.main(parameters.read(["--reproduce_results", str(changed), "--lr", "0.002"]))
-    assert again.folder == changed.with_name("First_s1_1") and (changed / "CSV_Logs" / "metrics.csv").read_bytes() == before
-    assert changes(again.folder) == {"1": {"decay": 0.1, "fc_decay": 0.1}, "4": {"n_epochs": 6, "loss_margin_margin": 0.4}}
-    other = parameters.read(["--reproduce_results", str(changed), "--seed", "7"])
-    assert other.savename == "First_s7" and [stage.seed for stage in other.later] == [7, 7]
-    capsys.readouterr()
-    main.main(parameters.read(["--reproduce_results", str(changed), "--dry_run"]))
-    assert "dry run" in capsys.readouterr().out and not changed.with_name("First_s1_2").exists()
+def test_the_command_line_wins_in_every_stage(changed, capsys):
+    opt = parameters.read(["--reproduce_results", str(changed), "--lr", "0.002", "--seed", "7"])
+    stages = [opt, *opt.later]
+    assert [(stage.lr, stage.seed) for stage in stages] == [(0.002, 7)] * 3 and opt.savename == "First_s7"
+    assert [stage.decay for stage in stages[1:]] == [0.1, 0.1] and [stage.n_epochs for stage in stages] == [4, 4, 6]
+    main.main(parameters.read(["--reproduce_results", str(changed), "--group", "Dry", "--dry_run"]))
+    assert "dry run" in capsys.readouterr().out and not changed.with_name("Dry_s1").exists()
 
 
-@pytest.mark.parametrize("epochs", [1, 3, 5])
+@pytest.mark.parametrize("epochs", [1, pytest.param(3, marks=pytest.mark.long), 5])
 def test_an_interrupted_reproduction_goes_on(changed, tmp_path, monkeypatch, capsys, epochs):
     words = ["--reproduce_results", str(changed), "--save_path", str(tmp_path)]
     stop_after(monkeypatch, epochs)
     with pytest.raises(SystemExit):
         main.main(parameters.read(words))
     folder = tmp_path / "folder" / "First_s1"
+    resume = ["--resume_from", str(folder)]
     assert f"continue with: python main.py --resume_from {folder}\n" in capsys.readouterr().out
-    for wrong in (
-        [*words, "--resume", "--loss", "contrastive"],
-        ["--resume_from", str(folder), "--resume_allow_changes", "--gamma", "0.7"],
-    ):
-        if epochs < 4 or "--loss" in wrong:
-            with pytest.raises(SystemExit):
-                parameters.read(wrong)
-    again = [
-        ["--resume_from", str(folder)],
-        [*words, "--resume"],
-        ["--group", "First", "--dataset", "folder", "--save_path", str(tmp_path), "--resume"],
-    ]
+    for wrong in ([*words, "--resume", "--loss", "contrastive"], *([[*resume, "--resume_allow_changes", "--gamma", "0.7"]] if epochs < 4 else [])):
+        with pytest.raises(SystemExit):
+            parameters.read(wrong)
+    again = [resume, [*words, "--resume"], ["--group", "First", "--dataset", "folder", "--save_path", str(tmp_path), "--resume"]]
     finished = main.main(parameters.read(again[epochs % 3]))
     assert_same(finished.folder, changed)
     assert changes(finished.folder) == changes(changed)
-    main.main(parameters.read(["--resume_from", str(folder), "--resume_allow_changes", "--n_epochs", "7", "--gamma", "0.7"]))
-    assert changes(folder)["6"] == {"n_epochs": 7, "gamma": 0.7}, "after its end a run like any other"
+    if epochs == 5:
+        go_on(folder, "--n_epochs", "7", "--gamma", "0.7")
+        assert changes(folder)["6"] == {"n_epochs": 7, "gamma": 0.7}, "after its end a run like any other"
 
 
-def test_a_reproduction_is_not_mistaken_for_its_source(changed, capsys):
-    with pytest.raises(SystemExit):
-        parameters.read(["--reproduce_results", str(changed), "--resume"])
-    assert "is what is to be reproduced" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        parameters.read(
-            ["--reproduce_results", str(changed), "--split_scheme", "class_disjoint", "--savename", "Folds", "--splits_to_eval", "val"]
-        )
-    assert "leave the flags of the split as they were" in capsys.readouterr().err
+def test_what_cannot_be_reproduced_is_one_line(changed, tmp_path, capsys):
+    elsewhere = ["--split_scheme", "class_disjoint", "--savename", "Folds", "--splits_to_eval", "val"]
+    for source, more, said in (
+        (changed, ["--resume"], "is what is to be reproduced"),
+        (changed, elsewhere, "leave the flags of the split as they were"),
+        (changed, ["--evaluate"], "makes a new run"),
+        (changed, ["--resume_from", str(changed)], "makes a new run"),
+        (tmp_path / "nowhere", [], "no run in"),
+    ):
+        with pytest.raises(SystemExit):
+            parameters.read(["--reproduce_results", str(source), *more])
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1 and said in told, told
+    with pytest.raises(UserError):
+        recorded.history(tmp_path)
 
 
 def test_a_change_that_was_overtaken_leaves_no_trace(changed, tmp_path):
@@ -160,82 +158,55 @@ def test_a_change_that_was_overtaken_leaves_no_trace(changed, tmp_path):
     assert changes(folder) == {}, "the flags are again those that it began with"
 
 
-def test_a_run_without_changes_has_no_record_of_any(data, tmp_path):
-    run = main.main(flags(data, tmp_path, "--n_epochs", "1"))
-    main.main(parameters.read(["--resume_from", str(run.folder), "--kernels", "1"]))
-    assert not (run.folder / "configs").exists()
-    again = main.main(parameters.read(["--reproduce_results", str(run.folder), "--savename", "Again"]))
+def test_a_run_without_changes_has_no_record_of_any(trained_run, tmp_path):
+    main.main(parameters.read(["--resume_from", str(trained_run), "--kernels", "1"]))
+    assert not (trained_run / "configs").exists()
+    again = main.main(parameters.read(["--reproduce_results", str(trained_run), "--savename", "Again", "--save_path", str(tmp_path)]))
     assert again.folder.name == "Again"
-    assert_same(again.folder, run.folder)
+    assert_same(again.folder, trained_run)
 
 
 @pytest.mark.long
-def test_a_changed_cross_validation_is_reproduced_fold_by_fold(data, tmp_path, monkeypatch):
-    scheme = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3", "--n_epochs", "2", "--final_test"]
-    scheme += ["--check_untrained_accuracy"]
+def test_a_changed_cross_validation_is_reproduced_fold_by_fold_with_the_test_asked_for_later(data, tmp_path, monkeypatch):
+    scheme = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3", "--n_epochs", "2", "--check_untrained_accuracy"]
     stop_after(monkeypatch, 3)  # in the second epoch of fold 1
     with pytest.raises(SystemExit):
         main.main(flags(data, tmp_path, *scheme))
     folder = tmp_path / "runs" / "folder" / "First_s1"
-    whole = go_on(folder, "--lr", "0.02", "--n_epochs", "3")
+    whole = go_on(folder, "--lr", "0.02", "--n_epochs", "3", "--final_test")
     assert changes(folder) == {"2_1_0": {"lr": 0.02, "fc_lr": 0.02, "classifier_lr": 0.02, "n_epochs": 3}}
     again = main.main(parameters.read(["--reproduce_results", str(folder)]))
-    assert again.folder.name == "First_s1_1"
+    assert again.folder.name == "First_s1_1" and yaml.safe_load((again.folder / "parameters.yaml").read_text())["final_test"]
     for fold in range(3):
         assert_same(again.folder / f"fold_{fold}", folder / f"fold_{fold}")
-    assert {kind: content["values"] for kind, content in again.results.items()} == {
-        kind: content["values"] for kind, content in whole.results.items()
-    }
+    assert {kind: content["values"] for kind, content in again.results.items()} == {kind: content["values"] for kind, content in whole.results.items()}
     one = main.main(parameters.read(["--reproduce_results", str(folder / "fold_1")]))
     assert [path.name for path in one.folder.glob("fold_*")] == ["fold_1"]
     assert_same(one.folder / "fold_1", folder / "fold_1")
 
 
-@pytest.mark.long
-def test_a_test_asked_for_later_is_reproduced(data, tmp_path):
-    scheme = ["--split_scheme", "class_disjoint", "--split_partitions", "2", "--split_sets", "2", "--n_epochs", "1"]
-    folder = main.main(flags(data, tmp_path, *scheme)).folder
-    whole = go_on(folder, "--lr", "0.02", "--n_epochs", "2", "--final_test")
-    again = main.main(parameters.read(["--reproduce_results", str(folder)]))
-    assert again.results["concatenated"]["values"] == whole.results["concatenated"]["values"]
-    assert yaml.safe_load((again.folder / "parameters.yaml").read_text())["final_test"]
-
-
-def test_a_reproduction_takes_the_split_of_its_source(data, tmp_path):
+def test_a_reproduction_takes_the_split_of_its_source(data, tmp_path, capsys):
     file, names = tmp_path / "splits.json", [f"class_{c}" for c in range(12)]
     file.write_text(json.dumps({"train": names[:5], "val": names[5:8], "test": names[8:]}))
     run = main.main(flags(data, tmp_path, "--split_scheme", "predefined", "--split_file", str(file), "--n_epochs", "1"))
     main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "2", "--split_file", str(run.folder / "split_file.json")]))
     assert changes(run.folder) == {"1": {"n_epochs": 2}}, "where the file lies is no change"
-    for swap in (lambda: file.write_text(json.dumps({"train": names[5:], "val": names[2:5], "test": names[:2]})), file.unlink):
-        swap()
-        again = main.main(parameters.read(["--reproduce_results", str(run.folder), "--group", "Again"]))
-        assert (again.folder / "split_file.json").read_bytes() == (run.folder / "split_file.json").read_bytes()
-        assert_same(again.folder / "fold_0", run.folder / "fold_0")
+    file.write_text(json.dumps({"train": names[5:], "val": names[2:5], "test": names[:2]}))
+    words = ["--reproduce_results", str(run.folder), "--group", "Again"]
+    again = main.main(parameters.read(words))
+    assert (again.folder / "split_file.json").read_bytes() == (run.folder / "split_file.json").read_bytes()
+    assert_same(again.folder / "fold_0", run.folder / "fold_0")
+    file.unlink()
+    main.main(parameters.read([*words, "--dry_run"]))
+    assert "training: 25 images of 5 classes" in capsys.readouterr().out
 
 
-def test_flags_that_no_fold_takes_leave_a_cross_validation_as_it_was(data, tmp_path):
-    scheme = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3", "--n_epochs", "1"]
-    folder = main.main(flags(data, tmp_path, *scheme)).folder
-    go_on(folder, "--n_epochs", "2", "--gamma", "0.7")
-    before = {path: path.read_bytes() for path in folder.rglob("*.yaml")}
+def test_flags_that_no_fold_takes_leave_a_cross_validation_as_it_was(cross_validated):
+    go_on(cross_validated, "--n_epochs", "2", "--gamma", "0.7")
+    before = {path: path.read_bytes() for path in cross_validated.rglob("*.yaml")}
     with pytest.raises(UserError, match="does not fit"):
-        go_on(folder, "--n_epochs", "3", "--embed_dim", "5")
-    assert {path: path.read_bytes() for path in folder.rglob("*.yaml")} == before
-    best = main.main(parameters.read(["--resume", "best", "--resume_from", str(folder), "--resume_allow_changes", "--decay", "0.01"]))
-    epochs = [rows(best.folder / f"fold_{fold}") and recorded.history(folder / f"fold_{fold}")[1][-1][0][0] for fold in range(3)]
-    assert changes(folder)["_".join(map(str, epochs))]["decay"] == 0.01, "at the epochs to which the folds went back"
-
-
-def test_what_cannot_be_reproduced_is_one_line(changed, tmp_path, capsys):
-    for words in (
-        ["--reproduce_results", str(tmp_path / "nowhere")],
-        ["--reproduce_results", str(changed), "--evaluate"],
-        ["--reproduce_results", str(changed), "--resume_from", str(changed)],
-    ):
-        with pytest.raises(SystemExit):
-            parameters.read(words)
-        message = capsys.readouterr().err
-        assert message.count("\n") == 1 and ("no run in" in message or "makes a new run" in message)
-    with pytest.raises(UserError):
-        recorded.history(tmp_path)
+        go_on(cross_validated, "--n_epochs", "3", "--embed_dim", "5")
+    assert {path: path.read_bytes() for path in cross_validated.rglob("*.yaml")} == before
+    go_on(cross_validated, "--resume", "best", "--decay", "0.01")
+    epochs = [recorded.history(cross_validated / f"fold_{fold}")[1][-1][0][0] for fold in range(2)]
+    assert changes(cross_validated)["_".join(map(str, epochs))]["decay"] == 0.01, "at the epochs to which the folds went back"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import runpy
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from launch import __main__ as launcher
 from runs import checkpoint
 from runs.folder import run_folder
 from search import __main__ as searcher
+from tests import builders
 from tests.launch.stand_ins import search_task, small, standing
 from utilities.errors import UserError
 from utilities.locks import Lock
@@ -39,21 +39,29 @@ def test_two_lines_for_one_folder_are_refused_and_bad_flags_do_not_stop_the_othe
 
 # -------------------------------------------------------------------------------------------------- how far a run has come
 def test_how_a_run_stands(folder_data, tmp_path):
+    split = ["--use_tv_split", "--tv_split_perc", "0.5", "--splits_to_eval", "val"]
+
     def task(*more):
-        return small(folder_data, tmp_path, *more)
+        return small(folder_data, tmp_path, *split, *more)
 
     assert task().standing() == launcher.NEW
     run = main.main(task("--n_epochs", "1").opt)
     assert run.folder == task().folder and task().name == "folder/Tiny_s0"
-    assert task("--n_epochs", "1").standing() == launcher.FINISHED
-    more = task("--n_epochs", "2")
+    assert standing(task("--n_epochs", "1")) == (launcher.FINISHED, "1 epochs")
+    more, tested = task("--n_epochs", "2"), task("--n_epochs", "1", "--final_test")
     assert standing(more) == (launcher.INTERRUPTED, "after epoch 1")
+    assert standing(tested) == (launcher.INTERRUPTED, "1 epochs"), "trained, but killed before its test"
+    main.main(parameters.read(["--resume_from", str(run.folder), "--final_test"]))
+    assert standing(tested) == (launcher.FINISHED, "1 epochs")
     with pytest.raises(UserError, match=r"--lr 0.5 \(saved"):
         task("--n_epochs", "1", "--lr", "0.5").standing()
     content = checkpoint.read(run.folder / checkpoint.LAST)
     content["run"]["stopped"] = True  # as --patience leaves it
     torch.save(content, run.folder / checkpoint.LAST)
     assert more.standing() == launcher.FINISHED
+    (run.folder / "summary.json").write_text("{")
+    with pytest.raises(UserError, match="summary.json is damaged"):
+        tested.standing()
     (run.folder / checkpoint.LAST).write_bytes(b"broken")
     with pytest.raises(UserError, match="damaged"):
         more.standing()
@@ -65,20 +73,6 @@ def test_how_a_run_stands(folder_data, tmp_path):
 
 
 FOLDS = ["--split_scheme", "class_disjoint", "--split_partitions", "2", "--split_sets", "2", "--final_test", "--n_epochs", "1"]
-
-
-def test_how_a_run_with_a_final_test_stands(folder_data, tmp_path):
-    def task(*more):
-        return small(folder_data, tmp_path, "--use_tv_split", "--tv_split_perc", "0.5", "--splits_to_eval", "val", "--n_epochs", "1", *more)
-
-    run = main.main(task().opt)
-    assert standing(task()) == (launcher.FINISHED, "1 epochs")
-    assert standing(task("--final_test")) == (launcher.INTERRUPTED, "1 epochs"), "trained, but killed before its test"
-    main.main(parameters.read(["--resume_from", str(run.folder), "--final_test"]))
-    assert standing(task("--final_test")) == (launcher.FINISHED, "1 epochs")
-    (run.folder / "summary.json").write_text("{")
-    with pytest.raises(UserError, match="summary.json is damaged"):
-        task("--final_test").standing()
 
 
 def test_how_a_cross_validation_stands(folder_data, tmp_path):
@@ -96,26 +90,25 @@ def test_how_a_cross_validation_stands(folder_data, tmp_path):
     with pytest.raises(UserError, match=r"--lr 0.5 \(saved"):
         task("--lr", "0.5").standing()
 
-    def without(path, change):
-        """How the line stands while a file is changed."""
+    def replacing(old, new):
+        return lambda path: path.write_text(path.read_text().replace(old, new))
+
+    separated, concatenated = (cross.folder / "meta" / f"{name}.json" for name in ("separated", "concatenated"))
+    summary, of_validation = cross.folder / "fold_1" / "summary.json", replacing('"test": {', '"tests": {')
+    for path, change, folds in (
+        (separated, Path.unlink, 2),
+        (separated, of_validation, 2),
+        (concatenated, Path.unlink, 2),
+        (concatenated, replacing('"epochs": [\n  1,', '"epochs": [\n  7,'), 2),
+        (summary, Path.unlink, 1),
+        (summary, of_validation, 1),  # a fold that was not measured on test
+        (cross.folder / "fold_0" / checkpoint.LAST, Path.unlink, 1),
+    ):
         whole = path.read_bytes()
         change(path)
-        found = standing(task())
+        assert standing(task()) == (launcher.INTERRUPTED, f"after {folds} of 2 folds"), path
         path.write_bytes(whole)
         assert standing(task()) == (launcher.FINISHED, "2 folds")
-        return found
-
-    meta, summary = cross.folder / "meta", cross.folder / "fold_1" / "summary.json"
-    for name in ("separated", "concatenated"):
-        assert without(meta / f"{name}.json", Path.unlink) == (launcher.INTERRUPTED, "after 2 of 2 folds")
-    of_other_epochs = lambda path: path.write_text(path.read_text().replace('"epochs": [\n  1,', '"epochs": [\n  7,'))  # noqa: E731
-    assert without(meta / "concatenated.json", of_other_epochs)[0] == launcher.INTERRUPTED
-    of_validation = lambda path: path.write_text(path.read_text().replace('"test": {', '"tests": {'))  # noqa: E731
-    assert without(meta / "separated.json", of_validation)[0] == launcher.INTERRUPTED
-    assert without(summary, of_validation) == (launcher.INTERRUPTED, "after 1 of 2 folds"), "a fold that was not measured on test"
-    assert without(summary, Path.unlink) == (launcher.INTERRUPTED, "after 1 of 2 folds")
-    assert without(cross.folder / "fold_0" / checkpoint.LAST, Path.unlink) == (launcher.INTERRUPTED, "after 1 of 2 folds")
-
     (cross.folder / "parameters.yaml").unlink()
     with pytest.raises(UserError, match="holds no run"):
         task().standing()
@@ -159,10 +152,7 @@ def test_how_a_search_stands(folder_data, tmp_path, monkeypatch):
     task(6, 2).standing()
     assert sorted(folder.rglob("*")) == before, "looking changes nothing"
     searcher.search(task(6, 2).line.argv)
-    assert standing(task(6, 2)) == (launcher.FINISHED, "6 trials and 2 of 2 reproductions") and task(6, 2).outcome() == (
-        "finished",
-        "now",
-    )
+    assert standing(task(6, 2)) == (launcher.FINISHED, "6 trials and 2 of 2 reproductions") and task(6, 2).outcome() == ("finished", "now")
     again = yaml.safe_load((folder / "reproductions.yaml").read_text())
     (folder / "reproductions.yaml").write_text(yaml.safe_dump({**again, "trial": "trial_77"}))
     assert task(6, 2).standing() == launcher.INTERRUPTED, "reproductions of what is no longer the best"
@@ -172,17 +162,14 @@ def test_how_a_search_stands(folder_data, tmp_path, monkeypatch):
         task(6, 0, "--bs", "8").standing()
 
 
-def test_options_that_cannot_be():
+def test_lines_of_searches_and_options_that_cannot_be(folder_data, tmp_path):
     for argv in (["--jobs", "0"], ["--gpus", "-1"], ["--filter", "("], ["--slurm", "partition"]):
         with pytest.raises(UserError, match=argv[0]):
             launcher.read_options(["runs.sh", *argv])
-
-
-def test_lines_of_searches(folder_data, tmp_path):
+    with builders.refused("no file of runs"):
+        launcher.main(["/absent.sh"])
     lines = launcher.read_lines(ROOT / "experiments/MLRC_Searches.sh", {"datapath": "/data"})
-    assert (
-        len(lines) == 56 and {line.program for line in lines} == {("-m", "search")} and lines[0].command.startswith("python -m search")
-    )
+    assert len(lines) == 56 and {line.program for line in lines} == {("-m", "search")} and lines[0].command.startswith("python -m search")
     task = launcher.make_tasks(lines[:1])[0][0]
     assert task.name == "cub200/MLRC_CUB_Contrastive_search" and task.program == ["-m", "search"]
     argv = search_task(folder_data, tmp_path, 1, 0).line.argv
@@ -225,45 +212,24 @@ def test_the_whole_way(folder_data, tmp_path, capsys):
     assert {"Bad_s0.log", "Good_s0.log"} <= {path.name for path in (tmp_path / "out" / "folder" / "run_script").iterdir()}
 
 
-def test_mistakes_are_one_line(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["launch", "/absent.sh"])
-    monkeypatch.setattr(signal, "signal", lambda *given: None)  # the handlers of this process stay
-    with pytest.raises(SystemExit) as stop:
-        runpy.run_path(str(ROOT / "launch" / "__main__.py"), run_name="__main__")
-    said = capsys.readouterr().err
-    assert stop.value.code == 2 and said.count("\n") == 1 and "no file of runs" in said
-
-
 @pytest.mark.long
-def test_an_interrupted_cross_validation_is_finished(folder_data, tmp_path, capsys):
-    task = small(folder_data, tmp_path, *FOLDS)
+def test_an_interrupted_cross_validation_and_a_search_are_finished_and_then_left_alone(folder_data, tmp_path):
+    task, search = small(folder_data, tmp_path, *FOLDS), search_task(folder_data, tmp_path, 2, 1)
     main.main(parameters.read([*task.line.argv, "--folds", "0"]))
     script = tmp_path / "runs.sh"
-    script.write_text(f"{task.line.command}\n")
+    script.write_text(f"{task.line.command}\n{search.line.command}\n")
     told = run_script(script)
-    assert told.returncode == 0 and "started   folder/Tiny_s0, after 1 of 2 folds" in told.stdout, told.stdout + told.stderr
-    assert "fold 0 of 2 is finished" in task.log.read_text()
+    assert told.returncode == 0 and "2 finished" in told.stdout, told.stdout + told.stderr
+    assert "started   folder/Tiny_s0, after 1 of 2 folds" in told.stdout and "fold 0 of 2 is finished" in task.log.read_text()
     assert (task.folder / "meta" / "separated.json").exists() and (task.folder / "meta" / "concatenated.json").exists()
-    launcher.main([str(script), "--list"])
-    assert "finished          folder/Tiny_s0" in capsys.readouterr().out
+    trials = {path.name for path in search.folder.glob("trial_*/")}
+    assert len(trials) == 3 and {"trial_0", "trial_1"} < trials and trials & {"trial_0_reproduction_1", "trial_1_reproduction_1"}
+    again = run_script(script).stdout
+    assert "before, 2 trials and 1 of 1 reproductions" in again and "before, 2 folds" in again
 
 
 @pytest.mark.long
-def test_a_search_is_run_and_then_left_alone(folder_data, tmp_path):
-    task = search_task(folder_data, tmp_path, 2, 1)
-    script = tmp_path / "runs.sh"
-    script.write_text(f"{task.line.command}\n")
-    told = run_script(script)
-    assert told.returncode == 0 and "1 finished" in told.stdout, told.stdout + told.stderr
-    assert sorted(path.name for path in task.folder.glob("trial_*/")) in (
-        ["trial_0", "trial_0_reproduction_1", "trial_1"],
-        ["trial_0", "trial_1", "trial_1_reproduction_1"],
-    )
-    assert "before, 2 trials and 1 of 1 reproductions" in run_script(script).stdout
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_runner_goes_on_where_it_was(folder_data, tmp_path, sign):
     script = runs_file(folder_data, tmp_path, epochs=60)
     command = [sys.executable, "-m", "launch", str(script), "--filter", "Good"]

@@ -184,12 +184,8 @@ def test_every_line_of_the_reality_check_means_its_column(defaults):
     assert temperature == 0.000240119, "the table prints 0.0002, a fifth less"
 
 
-def test_the_protocol():
-    for config, schedule in {"cub200": (2, 9), "cars196": (5, 14), "sop": (20, 39), "cub200_bs256": (2, 9)}.items():
-        follows_the_protocol(config, schedule)
-
-
-def follows_the_protocol(config, schedule):
+@pytest.mark.parametrize(("config", "schedule"), [("cub200", (2, 9)), ("cars196", (5, 14)), ("sop", (20, 39)), ("cub200_bs256", (2, 9))])
+def test_the_protocol(config, schedule):
     opt = parameters.read(["--config", f"mlrc_{config}"])
     assert (opt.save_interval, opt.patience) == schedule
     assert (opt.arch, opt.embed_dim, opt.augmentation) == ("bninception_frozen_normalize", 128, "mlrc")
@@ -276,14 +272,11 @@ ADVANCED = "--loss margin --batch_mining distance --loss_margin_beta 0.6 --miner
 SPECTRAL = "--loss margin --batch_mining rho_distance --miner_rho_distance_cp 0.2 --source $datapath --use_tv_split --tv_split_perc 0.8 --no_train_metrics"
 
 
-@pytest.mark.parametrize(
-    ("line", "layout"),
-    [(SPECTRAL, "icml"), pytest.param(BASIC, "official", marks=pytest.mark.long), pytest.param(ADVANCED, "icml", marks=pytest.mark.long)],
-)
-def test_published_commands_pass_a_dry_run(tmp_path, line, layout, capsys):
-    builders.make_cub200(tmp_path, layout=layout, n_classes=20, n_images=14)
-    words = line.replace("$datapath", str(tmp_path)).split()
-    assert "dry run: one batch of 112 images" in builders.dry_run(words, capsys)
+def test_published_commands_are_read_and_one_passes_a_dry_run(tmp_path, capsys):
+    builders.make_cub200(tmp_path, layout="icml", n_classes=20, n_images=14)
+    basic, advanced, spectral = (line.replace("$datapath", str(tmp_path)).split() for line in (BASIC, ADVANCED, SPECTRAL))
+    assert parameters.read(basic).evaluate_on_gpu and parameters.read(advanced).miner_distance_lower_cutoff == 0.5
+    assert "dry run: one batch of 112 images" in builders.dry_run(spectral, capsys)
 
 
 # ---------------------------------------------------------------------------------------------------------------- Rho_Sweep.sh

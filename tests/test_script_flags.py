@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from utilities.errors import one_line_errors
 from utilities.numbers import LARGEST, MOST_64, Range
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -88,11 +87,3 @@ def test_numbers_and_texts_of_every_script_are_taken_or_refused_in_one_line(pars
             assert refused >= 6, (script, flag)  # all but -1, 0 and for a number without a bound 1e308
             for value in action.default if isinstance(action.default, list) else [action.default]:
                 assert value is None or action.type.check(value) is None
-
-
-def test_a_gpu_without_memory_is_one_line(capsys):
-    told = "CUDA out of memory. Tried to allocate 20.00 GiB.\nGPU 0 has a total capacity of 79.11 GiB of which 3.00 GiB is free."
-    with pytest.raises(SystemExit) as stop, one_line_errors():
-        raise torch.OutOfMemoryError(told)
-    line = capsys.readouterr().err
-    assert stop.value.code == 2 and line.count("\n") == 1 and line.startswith("main.py: error: ") and "--bs" in line and "20.00 GiB" in line

@@ -1,12 +1,12 @@
 """docs/tutorials/ does what it says: the commands and programs of its pages run, in their order, on small data."""
 
-import importlib.util
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,9 @@ import yaml
 import main
 import parameters
 import Result_Evaluations
+import retrieval.__main__
 from runs import RunFolder
+from search import __main__ as searcher
 from tests import builders
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,10 +28,10 @@ TINY = {
     "dataset": "folder", "arch": "conv4_normalize", "embed_dim": 8, "bs": 8, "kernels": 0, "lr": 0.001, "iterations_per_epoch": 2, "n_epochs": 2,
     "resize_size": 36, "crop_size": 32, "evaluation_metrics": ["e_recall@1", "map_r"], "seed": 1, "tv_split_perc": 0.5,
 }  # fmt: skip
-OF_PHOTOGRAPHS = ["--arch", "conv4_normalize", "--bs", "8", "--iterations_per_epoch", "2", "--embed_dim", "8", "--n_epochs", "2"]
-SMALL = ["--resize_size", "36", "--crop_size", "32", "--kernels", "0"]
-HAS_RETRIEVAL = importlib.util.find_spec("retrieval") is not None
-without_retrieval = pytest.mark.skipif(not HAS_RETRIEVAL, reason="there is no retrieval/")
+OF_PHOTOGRAPHS = [
+    "--arch", "conv4_normalize", "--bs", "8", "--iterations_per_epoch", "2", "--embed_dim", "8", "--n_epochs", "2", "--resize_size", "36",
+    "--crop_size", "32", "--kernels", "0",
+]  # fmt: skip
 
 
 def blocks(page):
@@ -70,13 +72,7 @@ def smaller(words, place):
     """A command on the small data: the demo's configuration is ours, its runs lie under `folder`; ResNets and many epochs are not trained."""
     words = [word.replace("Training_Results/glyphs", "Training_Results/folder") for word in words]
     words = [str(place / "configs" / "demo_glyphs.yaml") if word == "demo_glyphs" else word for word in words]
-    on_photographs = "--dataset_folder_path" in words and "--evaluate" not in words
-    epochs = ["--n_epochs"] if "--n_epochs" in words and on_photographs else []
-    for flag in epochs:
-        del words[words.index(flag) : words.index(flag) + 2]
-    if on_photographs:
-        del words[words.index("--bs") : words.index("--bs") + 2]
-    return words + (OF_PHOTOGRAPHS + SMALL if on_photographs else [])
+    return [*words, *OF_PHOTOGRAPHS] if "--dataset_folder_path" in words and "--evaluate" not in words else words
 
 
 def follow(page, place):
@@ -111,35 +107,13 @@ def test_own_photographs(place, capsys):
     assert 0 <= again["test"]["e_recall@1"] <= 1
 
 
-@pytest.mark.long
-def test_compare_two_methods(place, capsys):
-    (content,) = [content for kind, name, content in blocks("compare_two_methods") if (kind, name) == ("sh", "compare.sh")]
-    lines = [shlex.split(line) for line in content.splitlines()]
-    differ = {flag for words in lines for flag in words if flag.startswith("--")} - set.intersection(*({*words} for words in lines))
-    assert differ <= {"--batch_mining"}, "the two lines are one protocol"
-    seeds = commands("compare_two_methods")[2]
-    assert seeds[:4] == ["python", "-m", "launch", "compare.sh"]
-    for words in lines:
-        for seed in seeds[5:7]:
-            main.main(parameters.read([*smaller(words[2:], place), "--seed", seed]))
-    (tables,) = [words[2:] for words in commands("compare_two_methods") if words[1] == "Result_Evaluations.py"]
-    out = Result_Evaluations.main(Result_Evaluations.read(tables))
-    page = out.read_text(encoding="utf-8")
-    assert "Triplet" in page and "MultiSimilarity" in page
-
-
 def test_the_searches_of_a_comparison_have_one_budget(place):
-    from search import __main__ as searcher
-
     searches = [smaller(words[3:], place) for words in commands("compare_two_methods") if words[1:3] == ["-m", "search"]]
     assert len(searches) == 2 and all(searcher.plan(words, place) for words in searches)
     assert len({words[words.index("--bayesian_optimization_n_iter") + 1] for words in searches}) == 1
 
 
-@without_retrieval
 def test_run_to_search(place, capsys):
-    import retrieval.__main__
-
     (run,) = follow("run_to_search", place)
     asked = [words[3:] for words in commands("run_to_search") if words[:3] == ["python", "-m", "retrieval"]]
     for words in asked:
@@ -179,22 +153,11 @@ def shell(words, clone, **more):
     return done.stdout
 
 
-@pytest.fixture
-def mine(place, monkeypatch):
-    """The module of the page that adds a loss, as if it lay in criteria/."""
-    (place / "mine.py").write_text(program("add_a_loss", "criteria/mine.py"), encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("criteria.mine", place / "mine.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_loss_of_the_tutorial_is_its_formula(mine):
-    from argparse import Namespace
-
+def test_the_loss_of_the_tutorial_is_its_formula():
+    mine = {}
+    exec(compile(program("add_a_loss", "criteria/mine.py"), "mine", "exec"), mine)  # noqa: S102
     x, labels = torch.randn(6, 4, dtype=torch.float64, requires_grad=True), torch.tensor([0, 0, 1, 1, 2, 3])
-    criterion = mine.Criterion(Namespace(loss_mine_margin=0.3, loss_mine_scale=4.0))
-    loss = criterion(x, labels)
+    loss = mine["Criterion"](Namespace(loss_mine_margin=0.3, loss_mine_scale=4.0))(x, labels)
     loss.backward()
     unit = torch.nn.functional.normalize(x.detach())
     excesses = 4 * (unit @ unit.T - 0.3) * torch.where(labels[:, None] == labels, -1.0, 1.0)
@@ -219,16 +182,22 @@ def test_several_gpus(place):
         shell([word.replace("Training_Results/glyphs", "Training_Results/folder") for word in words], clone)
     one, two = (RunFolder(clone / "Training_Results" / "folder" / name).metrics for name in ("One_s1", "Two_s1"))
     assert two.epoch.max() == 3, "the last line went on"
-    keys = ["epoch", "split", "metric"]
-    one, two = (of[~of.metric.str.contains("seconds") & (of.epoch <= 2)].set_index(keys).value.sort_index() for of in (one, two))
-    assert one.index.equals(two.index) and len(one) > 6
+    one, two = (of[(of.metric == "map_r") & (of.epoch <= 2)].value for of in (one, two))
+    assert len(one) == len(two) >= 2
     torch.testing.assert_close(torch.tensor(two.to_numpy()), torch.tensor(one.to_numpy()), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.long
-def test_the_runs_of_a_comparison_are_started_by_its_script(place):
+def test_compare_two_methods(place, monkeypatch):
+    (content,) = [content for kind, name, content in blocks("compare_two_methods") if (kind, name) == ("sh", "compare.sh")]
+    lines = [shlex.split(line) for line in content.splitlines()]
+    differ = {flag for words in lines for flag in words if flag.startswith("--")} - set.intersection(*({*words} for words in lines))
+    assert differ <= {"--batch_mining"}, "the two lines are one protocol"
     clone = clone_of("compare_two_methods", place)
-    (words,) = [words for words in commands("compare_two_methods") if words[1:3] == ["-m", "launch"]]
-    shell([*words[: words.index("--seeds") + 2]], clone)
-    runs = {path.parent.name for path in (clone / "Training_Results" / "folder").glob("*/summary.json")}
-    assert runs == {"Triplet_s0", "MultiSimilarity_s0"}
+    (launched,) = [words for words in commands("compare_two_methods") if words[1:3] == ["-m", "launch"]]
+    (tables,) = [smaller(words[2:], place) for words in commands("compare_two_methods") if words[1] == "Result_Evaluations.py"]
+    shell([*launched[: launched.index("--seeds") + 2]], clone)
+    monkeypatch.chdir(clone)
+    page = Result_Evaluations.main(Result_Evaluations.read(tables)).read_text(encoding="utf-8")
+    assert "Triplet" in page and "MultiSimilarity" in page
+    assert {path.parent.name for path in Path("Training_Results/folder").glob("*/summary.json")} == {"Triplet_s0", "MultiSimilarity_s0"}

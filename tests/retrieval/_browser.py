@@ -1,6 +1,5 @@
 """A headless Chromium that tests drive: it is spoken to over two pipes in the DevTools protocol, without any package."""
 
-import base64
 import contextlib
 import itertools
 import json
@@ -50,12 +49,6 @@ class Page:
     def hover(self, x, y):
         self.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    def picture(self, path, whole=True):
-        """A screenshot, for the eye."""
-        shot = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        with open(path, "wb") as file:
-            file.write(base64.b64decode(shot["data"]))
-
 
 @contextlib.contextmanager
 def opened(address, width=1280, height=900):
@@ -69,17 +62,11 @@ def opened(address, width=1280, height=900):
         os.dup2(writes, 4)
 
     flags = [
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--remote-debugging-pipe",
-        f"--user-data-dir={profile}",
-        "--hide-scrollbars",
-    ]
-    quiet = ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "about:blank"]
-    process = subprocess.Popen(
-        [program(), *flags, *quiet], preexec_fn=pipes, pass_fds=(3, 4), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )  # noqa: PLW1509
+        "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={profile}", "--hide-scrollbars",
+        "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "about:blank",
+    ]  # fmt: skip
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen([program(), *flags], preexec_fn=pipes, pass_fds=(3, 4), **quiet)  # noqa: PLW1509
     os.close(to_browser[0])
     os.close(from_browser[1])
     numbers, rest, complaints = itertools.count(1), bytearray(), []

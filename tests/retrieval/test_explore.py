@@ -23,23 +23,24 @@ from retrieval import explore, pairs
 from runs import Embedder
 from tests import builders
 from tests.retrieval import _browser
-from utilities.errors import UserError, one_line_errors
+from utilities.errors import one_line_errors
 
 NASTY = '</script><b id="injected">&"\u2028'
 
 
-def flags_of(**more):
-    return SimpleNamespace(**{"neighbours": 4, "map": "pca", "map_size": 5000, "seed": 1, "fmr": [0.1], "no_thumbnails": False, **more})
+def explored(source, page, *words):
+    """What the page of a file or a run holds."""
+    retrieval.main(["explore", str(source), "--out", str(page), *words])
+    return written(page)
 
 
-def written(path):
-    """What a page holds."""
-    text = path.read_text(encoding="utf-8")
-    return json.loads(re.search(r'<script id="content" type="application/json">(.*?)</script>', text, re.DOTALL)[1]), text
+def written(page):
+    return json.loads(re.search(r'<script id="content" type="application/json">(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL)[1])
 
 
-def unpacked(text, kind):
-    return np.frombuffer(base64.b64decode(text), dtype=kind)
+def unpacked(text, kind, rows=None):
+    values = np.frombuffer(base64.b64decode(text), dtype=kind)
+    return values if rows is None else values.reshape(rows, -1)
 
 
 @pytest.fixture(scope="module")
@@ -59,17 +60,21 @@ def file(tmp_path_factory):
 def page(file):
     """The page of that file."""
     out = file.with_suffix(".html")
-    retrieval.main(["explore", str(file), "--out", str(out), "--neighbours", "6", "--fmr", ".2", ".05"])
+    explored(file, out, "--neighbours", "6", "--fmr", ".2", ".05")
     return out
 
 
-def test_numbers_are_those_of_loops(file, page):
-    content, _ = written(page)
+@pytest.fixture
+def content(page):
+    return written(page)
+
+
+def test_numbers_are_those_of_loops(file, content):
     arrays = np.load(file)
     x, labels = arrays["features"].astype(np.float64), (arrays["labels"] - 2) // 3
     measured = pairwise_distances(x)
     np.fill_diagonal(measured, np.inf)
-    neighbours, away = (unpacked(content[key], kind).reshape(30, 6) for key, kind in (("neighbours", "<u4"), ("distances", "<f4")))
+    neighbours, away = unpacked(content["neighbours"], "<u4", 30), unpacked(content["distances"], "<f4", 30)
     wrong = {}
     for i in range(30):
         order = sorted(range(30), key=lambda j: (measured[i, j], j))[:29]
@@ -82,7 +87,8 @@ def test_numbers_are_those_of_loops(file, page):
             wrong[labels[i], labels[order[0]]] = wrong.get((labels[i], labels[order[0]]), 0) + 1
     assert {(a, b): count for a, b, count, _ in content["confusions"]} == wrong and wrong
     assert [row[2] for row in content["confusions"]] == sorted(wrong.values(), reverse=True)
-    assert all(share == count / 5 for *_, count, share in content["confusions"])
+    of_sizes = explore.confusions(np.array([0, 0, 0, 1, 2, 2]), np.array([3, 3, 4, 0, 3, -1]))  # the last has no other image
+    assert of_sizes == [[0, 1, 2, 2 / 3], [1, 0, 1, 1.0], [2, 1, 1, 1 / 2], [0, 2, 1, 1 / 3]]
     assert content["classes"] == [f"class {label} {NASTY}" for label in range(6)] and content["superOf"] == [0, 1] * 3
     upper = [(measured[i, j], labels[i] == labels[j]) for i in range(30) for j in range(i)]
     same, different = ([d for d, alike in upper if alike is np.bool_(kind)] for kind in (True, False))
@@ -98,79 +104,59 @@ def test_numbers_are_those_of_loops(file, page):
 
 
 @pytest.mark.parametrize(
-    ("different", "rate", "at"),
-    [
-        ([3, 5, 9, 17], 0.5, 8),
-        ([2, 2, 2, 2], 0.5, 1),
-        ([3, 5, 9], 0.1, 2),
-        ([2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13], 0.29, 3),
-        ([0.5], 0.99, 0.5),
-    ],
+    ("different", "rate", "at"), [([3, 5, 9, 17], 0.5, 8), ([2, 2, 2, 2], 0.5, 1), ([2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13], 0.29, 3), ([0.5], 0.99, 0.5)]
 )
 def test_no_more_than_the_rate_match_at_the_threshold(different, rate, at):
     x = np.array([0, 1, *different], dtype=np.float64)[:, None]  # a class of two, each of the others a class of its own
     labels = np.array([0, 0, *range(1, len(different) + 1)])
     found, missed = fnmr.operating_point(metrics.EmbeddingSpace(x, labels), rate)
     apart = sorted(float(abs(x[i, 0] - x[j, 0])) for i in range(len(x)) for j in range(i) if labels[i] != labels[j])
-    assert found == pytest.approx(at) == pytest.approx(apart[math.floor(rate * len(apart) + 1e-9)])
-    assert sum(d < found - 1e-6 for d in apart) <= rate * len(apart) + 1e-9 and missed == float(found - 1e-6 <= 1)
+    assert found == pytest.approx(at) == pytest.approx(apart[math.floor(rate * len(apart) + 1e-9)]) and missed == float(found - 1e-6 <= 1)
     assert all(math.isnan(value) for value in fnmr.operating_point(metrics.EmbeddingSpace(x, np.zeros(len(x), int)), rate))
 
 
-def test_what_the_page_does_not_heed_is_said(file, page, tmp_path):
+def test_what_the_page_does_not_heed_is_said(file, content, tmp_path):
     flags = np.array(json.dumps({"eval_space": "hyperbolic", "rerank": "alpha_qe", "eval_reference_set": "compared_to_self"}))
     np.savez(tmp_path / "e.npz", **np.load(file), is_query=np.arange(30) < 9, is_gallery=np.arange(30) > 5, role_draws=np.ones((2, 30), bool), flags=flags)  # fmt: skip
-    retrieval.main(["explore", str(tmp_path / "e.npz"), "--out", str(tmp_path / "p.html"), "--no_thumbnails"])
-    notes = " ".join(written(tmp_path / "p.html")[0]["notes"])
+    notes = " ".join(explored(tmp_path / "e.npz", tmp_path / "p.html", "--no_thumbnails")["notes"])
     assert "Roles and sequences of the images are not heeded" in notes and "--eval_space hyperbolic, --rerank alpha_qe" in notes
-    assert "heeded" not in " ".join(written(page)[0]["notes"])
+    assert "heeded" not in " ".join(content["notes"])
 
 
 def test_sampled_pairs_are_of_the_kinds_that_they_are_said_to_be(monkeypatch):
     monkeypatch.setattr(pairs, "ALL_UP_TO", 5)
-    monkeypatch.setattr(pairs, "SAMPLED", 20_000)
     labels = np.array([0, 1, 1, 2, 2, 2, 3, 0])
-    features = (labels * 100 + np.arange(8)).astype(np.float32)[:, None]
-    same, different, which = pairs.distances(features, labels, 0)
-    expected = sorted(abs(float(features[i, 0] - features[j, 0])) for i in range(8) for j in range(i) if labels[i] == labels[j])
-    assert (
-        sorted(set(same.tolist())) == sorted(set(expected)) and len(same) == 20_000 and (different > 90).all() and "random pairs" in which
-    )
-    shares = [np.mean(same == distance) for distance in sorted(set(expected))]
-    wanted = [expected.count(distance) / len(expected) for distance in sorted(set(expected))]
-    np.testing.assert_allclose(shares, wanted, atol=0.02)
+    same, different, which = pairs.distances((labels * 100 + np.arange(8)).astype(np.float32)[:, None], labels, 0)
+    assert {*same.tolist()} == {1, 2, 7} and (different > 90).all() and "random pairs" in which
     assert len(pairs.distances(np.zeros((6, 1), np.float32), np.arange(6), 0)[0]) == 0
 
 
 def test_maps_keep_neighbours_together_and_stand_what_is_degenerate():
     generator = np.random.default_rng(0)
-    labels = generator.integers(4, size=240)
-    features = (8 * generator.normal(size=(4, 20))[labels] + generator.normal(size=(240, 20))).astype(np.float32)
-    for how, size in (("tsne", 5000), ("tsne", 120), ("pca", 5000)):
-        plane, told = maps.places(features, how, size, 0)
+    labels = generator.integers(4, size=120)
+    features = (8 * generator.normal(size=(4, 20))[labels] + generator.normal(size=(120, 20))).astype(np.float32)
+    found = {}
+    for how, size in (("tsne", 5000), ("tsne", 60), ("pca", 5000)):
+        plane, told = found[how, size] = maps.places(features, how, size, 0)
         nearest = np.argsort(pairwise_distances(plane), axis=1)[:, 1]
-        assert plane.shape == (240, 2) and np.isfinite(plane).all() and (labels[nearest] == labels).mean() > 0.95, (how, size)
-        assert ("120 random images; each of the other 120" in told) == (size == 120)
-    again = maps.places(features, "tsne", 120, 0)[0]
-    assert np.array_equal(again, maps.places(features, "tsne", 120, 0)[0])
-    for odd in (np.zeros((9, 3)), np.ones((1, 5)), np.eye(3), np.ones((6, 1)) * np.arange(6)[:, None], np.repeat(np.eye(2), 4, 0)):
+        assert plane.shape == (120, 2) and np.isfinite(plane).all() and (labels[nearest] == labels).mean() > 0.95, (how, size)
+        assert ("60 random images; each of the other 60" in told) == (size == 60)
+    assert np.array_equal(found["tsne", 60][0], maps.places(features, "tsne", 60, 0)[0])
+    for odd in (np.zeros((9, 3)), np.ones((1, 5)), np.ones((6, 1)) * np.arange(6)[:, None], np.repeat(np.eye(2), 4, 0)):
         assert np.isfinite(maps.places(odd.astype(np.float32), "tsne", 5000, 0)[0]).all()
 
 
-@pytest.mark.parametrize("labels", [[0] * 6, [0, 1, 2, 3, 4, 5], [0, 0, 1, 2, 2, 2], [0]])
-def test_spaces_of_one_class_singletons_and_one_image(labels, tmp_path):
-    features = np.random.default_rng(0).normal(size=(len(labels), 3))
-    np.savez(tmp_path / "e.npz", features=features, labels=np.array(labels))
-    retrieval.main(["explore", str(tmp_path / "e.npz"), "--out", str(tmp_path / "p.html"), "--neighbours", "50"])
-    content, _ = written(tmp_path / "p.html")
-    precision = unpacked(content["precision"], "<f4")
-    counts = np.bincount(labels)[labels]
-    assert (np.isnan(precision) == (counts == 1)).all() and content["size"] == len(labels) and content["sheets"] is None
-    assert (content["meanPrecision"] is None) == (counts == 1).all()
+def test_spaces_of_one_class_singletons_and_one_image(tmp_path):
+    for labels in ([0] * 6, [0, 1, 2, 3, 4, 5], [0, 0, 1, 2, 2, 2], [0]):
+        np.savez(tmp_path / "e.npz", features=np.random.default_rng(0).normal(size=(len(labels), 3)), labels=np.array(labels))
+        content = explored(tmp_path / "e.npz", tmp_path / "p.html", "--neighbours", "50")
+        alone = np.bincount(labels)[labels] == 1
+        assert (np.isnan(unpacked(content["precision"], "<f4")) == alone).all() and (content["meanPrecision"] is None) == alone.all(), labels
+        assert content["size"] == len(labels) and content["sheets"] is None, labels
 
 
 def test_names_are_data_and_nothing_is_asked_of_any_address(page):
-    _, text = written(page)
+    text = page.read_text(encoding="utf-8")
     assert NASTY not in text and "default-src 'none'" in text
     code = re.sub(r'<script id="content".*?</script>', "", text, flags=re.DOTALL)
     assert not re.findall(r"https?://(?!www\.w3\.org/2000/svg)", code) and "innerHTML" not in code
@@ -196,22 +182,29 @@ def test_thumbnails_lie_where_the_page_looks_and_within_their_bytes():
     assert thumbnails.MOST_BYTES * 4 / 3 < 25e6  # with the rest of 5,000 images below 30 MB
 
 
-@pytest.fixture
-def browser(page):
+def needs_browser():
     if _browser.program() is None:
         pytest.skip("no browser here: chromium or google-chrome")
+
+
+@pytest.fixture
+def browser(page):
+    needs_browser()
     with _browser.opened(page.as_uri()) as opened:
         yield opened
 
 
-def tiles(browser):
-    return browser.run("[...document.querySelectorAll('#neighbours .tile')].map(tile => +tile.dataset.image)")
+def tiles(browser, place="#neighbours"):
+    return browser.run(f"[...document.querySelectorAll('{place} .tile')].map(tile => +tile.dataset.image)")
 
 
-def test_a_click_changes_the_neighbours(browser, page):
-    content, _ = written(page)
-    neighbours = unpacked(content["neighbours"], "<u4").reshape(30, 6)
-    assert tiles(browser) == [] and browser.run("document.querySelectorAll('#worst .tile').length") == 30
+def set_to(browser, name, value, event="change"):
+    browser.run(f"$('{name}').value = '{value}'; $('{name}').dispatchEvent(new Event('{event}'))")
+
+
+def test_a_click_changes_the_neighbours(browser, content):
+    neighbours, labels = unpacked(content["neighbours"], "<u4", 30), unpacked(content["labels"], "<u4")
+    assert tiles(browser) == [] and len(tiles(browser, "#worst")) == 30
     spots = browser.run(
         "(() => { const box = map.getBoundingClientRect(); return [...Array(30).keys()].map(i => [box.left + x(i), box.top + y(i)]) })()"
     )
@@ -221,10 +214,9 @@ def test_a_click_changes_the_neighbours(browser, page):
         shown = browser.run("+document.querySelector('#query').dataset.image")
         assert math.dist(spots[shown], spots[chosen]) < 15 and tiles(browser) == neighbours[shown].tolist()
         marks = browser.run("[...document.querySelectorAll('#neighbours .tile')].map(tile => tile.classList.contains('right'))")
-        labels = unpacked(content["labels"], "<u4")
         assert marks == [bool(labels[j] == labels[shown]) for j in neighbours[shown]]
-        distances = unpacked(content["distances"], "<f4").reshape(30, 6)[shown]
         texts = browser.run("[...document.querySelectorAll('#neighbours .tile b')].map(b => b.textContent)")
+        distances = unpacked(content["distances"], "<f4", 30)[shown]
         assert [float(text.split("·")[1]) for text in texts] == pytest.approx(distances.tolist(), abs=6e-5)
     browser.run("document.querySelector('#neighbours .tile').scrollIntoView()")
     box = browser.run(
@@ -235,33 +227,28 @@ def test_a_click_changes_the_neighbours(browser, page):
     assert tiles(browser) == neighbours[before[1]].tolist() != before
 
 
-def test_lists_filter_hover_and_histogram_in_the_browser(browser, page):
-    content, _ = written(page)
-    precision = unpacked(content["precision"], "<f4")
-    worst = browser.run("[...document.querySelectorAll('#worst .tile')].map(tile => +tile.dataset.image)")
-    assert worst == sorted(range(30), key=lambda i: (precision[i], i))
-    browser.run("$('sort').value = 'best'; $('sort').dispatchEvent(new Event('change'))")
-    best = browser.run("[...document.querySelectorAll('#worst .tile')].map(tile => +tile.dataset.image)")
-    assert best == sorted(range(30), key=lambda i: (-precision[i], i))
-    browser.run("$('filter').value = 'CLASS 3'; $('filter').dispatchEvent(new Event('input'))")
-    assert sorted(browser.run("[...document.querySelectorAll('#worst .tile')].map(tile => +tile.dataset.image)")) == list(range(15, 20))
+def test_lists_filter_hover_and_histogram_in_the_browser(browser, content):
+    precision, labels = unpacked(content["precision"], "<f4"), unpacked(content["labels"], "<u4")
+    assert tiles(browser, "#worst") == sorted(range(30), key=lambda i: (precision[i], i))
+    set_to(browser, "sort", "best")
+    assert tiles(browser, "#worst") == sorted(range(30), key=lambda i: (-precision[i], i))
+    set_to(browser, "filter", "CLASS 3", "input")
+    assert sorted(tiles(browser, "#worst")) == list(range(15, 20))
     browser.run("document.querySelector('#confusions tr').click()")
     a, b = content["confusions"][0][:2]
-    kept = sorted(browser.run("[...document.querySelectorAll('#worst .tile')].map(tile => +tile.dataset.image)"))
-    assert kept == sorted([*range(5 * a, 5 * a + 5), *range(5 * b, 5 * b + 5)])
-    browser.run("keep(null)")
+    assert sorted(tiles(browser, "#worst")) == sorted([*range(5 * a, 5 * a + 5), *range(5 * b, 5 * b + 5)])
+    browser.run("keep(null); choose(7)")
     legends = []
-    browser.run("choose(7)")
     for value in ("class", "super", "query"):
-        browser.run(f"$('colours').value = '{value}'; $('colours').dispatchEvent(new Event('change'))")
+        set_to(browser, "colours", value)
         legends.append(browser.run("[...document.querySelectorAll('#legend button')].map(one => one.textContent)"))
-    near = unpacked(content["labels"], "<u4")[[7, *unpacked(content["neighbours"], "<u4").reshape(30, -1)[7]]]
+    near = labels[[7, *unpacked(content["neighbours"], "<u4", 30)[7]]]
     assert legends == [content["classes"], ["even", "odd"], [content["classes"][label] for label in dict.fromkeys(near.tolist())]]
     browser.run("window.scrollTo(0, 0)")
     browser.hover(*browser.run("(() => { const box = map.getBoundingClientRect(); return [box.left + x(7), box.top + y(7)] })()"))
     assert browser.run("!$('hover').hidden && $('hover').querySelector('canvas') !== null && $('hover').textContent.startsWith('class ')")
     assert "fnmr@0.2" in browser.run("$('threshold').textContent")
-    browser.run("$('rate').value = 1; $('rate').dispatchEvent(new Event('change'))")
+    set_to(browser, "rate", 1)
     assert f"{content['histogram']['thresholds'][1]['distance']:.4f}" in browser.run("$('threshold').textContent")
 
 
@@ -271,8 +258,7 @@ def test_thumbnails_are_drawn_names_are_text_and_nothing_is_loaded(browser, page
     pixel = browser.run(
         "(() => { const one = document.querySelector('#query canvas'); return [...one.getContext('2d').getImageData(one.width / 2, one.height / 2, 1, 1).data] })()"
     )
-    expected = np.asarray(builders.picture(3))[15, 20]
-    assert np.abs(np.array(pixel[:3]) - expected).max() < 25 and pixel[3] == 255
+    assert np.abs(np.array(pixel[:3]) - np.asarray(builders.picture(3))[15, 20]).max() < 25 and pixel[3] == 255
     assert browser.run("document.getElementById('injected')") is None
     assert NASTY.split("\u2028")[0] in browser.run("document.querySelector('#query b').textContent")
     assert "1 of 30 images cannot be shown" in browser.run("$('notes').textContent")
@@ -283,57 +269,32 @@ def test_thumbnails_are_drawn_names_are_text_and_nothing_is_loaded(browser, page
 
 
 def test_a_run_is_explored_with_its_own_embeddings(run, tmp_path, capsys):
-    out = tmp_path / "run.html"
-    retrieval.main(["explore", str(run), "--out", str(out), "--map", "pca", "--neighbours", "3"])
-    content, _ = written(out)
-    embedder = Embedder(run)
-    vectors = embedder(content["paths"]).astype(np.float64)
-    measured = pairwise_distances(vectors)
+    content = explored(run, tmp_path / "run.html", "--map", "pca", "--neighbours", "3")
+    measured = pairwise_distances(Embedder(run)(content["paths"]).astype(np.float64))
     np.fill_diagonal(measured, np.inf)
     assert content["size"] == 24 and len(content["classes"]) == 4 and content["supers"] is None and content["sheets"]["side"] == 64
-    np.testing.assert_allclose(unpacked(content["distances"], "<f4").reshape(24, 3)[:, 0], measured.min(1), atol=1e-5)
+    np.testing.assert_allclose(unpacked(content["distances"], "<f4", 24)[:, 0], measured.min(1), atol=1e-5)
     assert "24 images of 4 classes" in capsys.readouterr().out
-    retrieval.main(["explore", str(run), "--out", str(out), "--split", "train", "--no_thumbnails", "--map", "pca"])
-    assert written(out)[0]["sheets"] is None
+    content = explored(run, tmp_path / "run.html", "--split", "train", "--no_thumbnails", "--map", "pca")
+    assert content["sheets"] is None and "class_0" in content["classes"]
 
 
-@pytest.mark.long
-def test_thousands_of_images_stay_within_the_bound(tmp_path, monkeypatch):
-    """5,000 images of noise, which no JPEG makes small, in thumbnails of the full size."""
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.randint(0, 256, (3, 64, 64), dtype=torch.uint8, generator=generator)
-    features = np.random.default_rng(0).normal(size=(5000, 8)).astype(np.float32)
-    labels = np.repeat(np.arange(1250), 4)
-    shown = explore.Shown(
-        "noise", features, labels, dict(enumerate(map(str, range(1250)))), None, ["/a/long/path/" * 5] * 5000, lambda i: noise.roll(i, 2)
-    )
-    monkeypatch.setattr(
-        explore, "histogram", lambda *_: {"same": [0], "different": [0], "most": 1, "pairs": "", "counts": [0, 0], "thresholds": []}
-    )
-    assert len(explore.explore_page.html(explore.content(shown, flags_of(neighbours=12)))) < 30e6
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["{run}", "--out", "{tmp}/page.txt"], ".html"),
-        (["{run}", "--out", "{tmp}/none/page.html"], "no folder"),
-        (["{run}", "--out", "{tmp}/p.html", "--split", "val"], "no split val"),
-        (["{tmp}/none.npz", "--out", "{tmp}/p.html"], "no such file"),
-        (["{tmp}/odd.npz", "--out", "{tmp}/p.html"], "class_names have shape"),
-        (["{tmp}/nan.npz", "--out", "{tmp}/p.html"], "NaN"),
-        (["{run}", "--out", "{tmp}/p.html", "--fmr", "0"], "--fmr 0 must be"),
-    ],
-)
-def test_mistakes_are_one_line_and_status_2(words, told, run, tmp_path, capsys):
+def test_mistakes_are_one_line_and_status_2(run, tmp_path, capsys):
     np.savez(tmp_path / "odd.npz", features=np.eye(3), labels=np.arange(3), class_names=np.array(["a"]))
     np.savez(tmp_path / "nan.npz", features=np.full((3, 3), np.nan), labels=np.arange(3))
-    with pytest.raises(SystemExit) as stop, one_line_errors(retrieval.PROGRAM):
-        retrieval.main(["explore", *(word.format(run=run, tmp=tmp_path) for word in words)])
-    line = capsys.readouterr().err
-    assert stop.value.code == 2 and line.count("\n") == 1 and told in line, line
-    with pytest.raises(UserError):
-        explore.of_file(str(tmp_path / "none.npz"))
+    for words, told in {
+        "{run} --out {tmp}/page.txt": ".html",
+        "{run} --out {tmp}/none/page.html": "no folder",
+        "{run} --out {tmp}/p.html --split val": "no split val",
+        "{tmp}/none.npz --out {tmp}/p.html": "no such file",
+        "{tmp}/odd.npz --out {tmp}/p.html": "class_names have shape",
+        "{tmp}/nan.npz --out {tmp}/p.html": "NaN",
+        "{run} --out {tmp}/p.html --fmr 0": "--fmr 0 must be",
+    }.items():
+        with pytest.raises(SystemExit) as stop, one_line_errors(retrieval.PROGRAM):
+            retrieval.main(["explore", *words.format(run=run, tmp=tmp_path).split()])
+        line = capsys.readouterr().err
+        assert stop.value.code == 2 and line.count("\n") == 1 and told in line, line
 
 
 def test_boxes_are_embedded_as_in_the_runs_own_evaluation(tmp_path):
@@ -352,43 +313,36 @@ def test_boxes_are_embedded_as_in_the_runs_own_evaluation(tmp_path):
     assert np.abs(np.diff(own.reshape(-1, 2, own.shape[1]), axis=1)).max() > 1e-3, "two boxes of one file"
 
 
-def listed_file(folder, labels):
-    """Twenty embeddings, four of which ask the other sixteen by lists."""
-    generator = np.random.default_rng(3)
+def listed_file(folder, labels=True):
+    """A page of twenty embeddings, four of which ask the other sixteen by lists."""
     asks = np.arange(20) % 5 == 2
     lists = metrics.Lists.of([[0, 4, 9], [], [1, 15], [3]], [[1], [2], [5, 6], []])
-    arrays = {"features": generator.normal(size=(20, 3)), "is_query": asks, "is_gallery": ~asks, **{f"{name}_hard": array for name, array in lists._asdict().items()}}
-    np.savez(folder / "listed.npz", **arrays, **({"labels": np.arange(20) % 3} if labels else {}))
-    retrieval.main(["explore", str(folder / "listed.npz"), "--out", str(folder / "listed.html"), "--neighbours", "7"])
-    return folder / "listed.html", arrays, lists
+    arrays = {"features": np.random.default_rng(3).normal(size=(20, 3)), "is_query": asks, "is_gallery": ~asks}
+    arrays |= {f"{name}_hard": array for name, array in lists._asdict().items()} | ({"labels": np.arange(20) % 3} if labels else {})
+    np.savez(folder / "listed.npz", **arrays)
+    content = explored(folder / "listed.npz", folder / "listed.html", "--neighbours", "7")
+    return content, arrays["features"], np.flatnonzero(asks), np.flatnonzero(~asks), lists, unpacked(content["judged"], "u1", 20)
 
 
 @pytest.mark.parametrize("labels", [True, False], ids=["with labels", "without"])
 def test_lists_say_what_is_right(tmp_path, labels):
-    page, arrays, lists = listed_file(tmp_path, labels)
-    content, _ = written(page)
-    neighbours, judged = unpacked(content["neighbours"], "<u4").reshape(20, 7), unpacked(content["judged"], "u1").reshape(20, 7)
-    asks, gallery = np.flatnonzero(arrays["is_query"]).tolist(), np.flatnonzero(arrays["is_gallery"]).tolist()
-    of = {row: (positives, junk) for row, positives, junk in zip(asks, lists.each("positive"), lists.each("junk"), strict=True)}
-    for row in range(20):
-        for other, kind in zip(neighbours[row].tolist(), judged[row].tolist(), strict=True):
-            place = gallery.index(other) if other in gallery else None
-            expected = 3 if row not in of or place is None else 0 if place in of[row][0] else 2 if place in of[row][1] else 1
-            assert kind == expected
-    assert {0, 1, 2, 3} <= set(judged.flatten().tolist())
-    expected = metrics.per_query(["map_r"], metrics.EmbeddingSpace(arrays["features"][asks], None, arrays["features"][gallery], lists=lists))["map_r"]
+    content, x, asks, gallery, lists, judged = listed_file(tmp_path, labels)
+    of = {row: (gallery[positives], gallery[junk]) for row, positives, junk in zip(asks, lists.each("positive"), lists.each("junk"), strict=True)}
+    for row, near in enumerate(unpacked(content["neighbours"], "<u4", 20)):
+        for other, kind in zip(near, judged[row], strict=True):
+            assert kind == (3 if row not in of or other not in gallery else 0 if other in of[row][0] else 2 if other in of[row][1] else 1)
+    assert {*judged.flatten().tolist()} == {0, 1, 2, 3}
+    expected = metrics.per_query(["map_r"], metrics.EmbeddingSpace(x[asks], None, x[gallery], lists=lists))["map_r"]
     found = unpacked(content["precision"], "<f4")
     assert np.isnan(np.delete(found, asks)).all() and found[asks] == pytest.approx(expected, nan_ok=True)
     assert any("Lists of hard say" in note for note in content["notes"])
 
 
 def test_junk_is_grey_in_the_browser(tmp_path):
-    if _browser.program() is None:
-        pytest.skip("no browser here: chromium or google-chrome")
-    page, arrays, _ = listed_file(tmp_path, labels=True)
-    judged = unpacked(written(page)[0]["judged"], "u1").reshape(20, 7)
-    with _browser.opened(page.as_uri()) as browser:
-        for row in np.flatnonzero(arrays["is_query"]).tolist():
+    needs_browser()
+    _, _, asks, *_, judged = listed_file(tmp_path)
+    with _browser.opened((tmp_path / "listed.html").as_uri()) as browser:
+        for row in asks:
             browser.run(f"choose({row})")
             found = browser.run("[...document.querySelectorAll('#neighbours .tile')].map(tile => tile.className.replace('tile ', ''))")
             assert found == [("right", "wrong", "junk", "junk")[kind] for kind in judged[row]]

@@ -15,10 +15,17 @@ class Seen(MetricCriterion):
         return batch.sum()
 
 
-@pytest.mark.parametrize(("batch", "labels"), [((4,), (4,)), ((4, 2, 2), (4,)), ((4, 2), (3,)), ((4, 2), (4, 1))])
-def test_wrong_shapes_are_refused(batch, labels):
-    with pytest.raises(ValueError, match=r"expected \(B, D\) and \(B,\)"):
-        Seen()(torch.zeros(batch), torch.zeros(labels, dtype=torch.long))
+def test_wrong_shapes_and_labels_beyond_the_classes_are_refused():
+    for batch, labels in (((4,), (4,)), ((4, 2, 2), (4,)), ((4, 2), (3,)), ((4, 2), (4, 1))):
+        with pytest.raises(ValueError, match=r"expected \(B, D\) and \(B,\)"):
+            Seen()(torch.zeros(batch), torch.zeros(labels, dtype=torch.long))
+    criterion = Seen()
+    criterion.expect_classes(3)
+    criterion(torch.zeros(2, 3), torch.tensor([0, 2]))
+    criterion(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))
+    for labels in ([-1, 0], [0, 3]):
+        with pytest.raises(ValueError, match="of 3 classes they go from 0 to 2"):
+            criterion(torch.zeros(2, 3), torch.tensor(labels))
 
 
 def test_types_are_settled_and_keywords_pass():
@@ -28,16 +35,6 @@ def test_types_are_settled_and_keywords_pass():
             call(torch.zeros(2, 3, dtype=dtype), torch.zeros(2, dtype=torch.int32))
             assert seen.more.pop("reference").plain
             assert (seen.batch.dtype, seen.labels.dtype, seen.more) == (expected, torch.long, {"more": 1})
-
-
-@pytest.mark.parametrize("labels", [[-1, 0], [0, 3]])
-def test_labels_beyond_the_classes_are_refused(labels):
-    criterion = Seen()
-    criterion.expect_classes(3)
-    criterion(torch.zeros(2, 3), torch.tensor([0, 2]))
-    criterion(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))
-    with pytest.raises(ValueError, match="of 3 classes they go from 0 to 2"):
-        criterion(torch.zeros(2, 3), torch.tensor(labels))
 
 
 def test_a_miner_sees_no_graph_and_its_lists_become_tuples():
@@ -51,10 +48,6 @@ def test_a_miner_sees_no_graph_and_its_lists_become_tuples():
     assert [column.tolist() for column in triplets] == [[0, 1], [1, 0], [2, 2]]
     positives, negatives = criterion.pair_masks(batch, labels)
     assert positives.nonzero().tolist() == [[0, 1], [1, 0]] and negatives.nonzero().tolist() == [[0, 2], [1, 2]]
-
-
-def test_without_a_miner_all_pairs_count():
-    labels = torch.tensor([0, 0, 1])
-    positives, negatives = MetricCriterion().pair_masks(torch.zeros(3, 2), labels)
-    assert positives.nonzero().tolist() == [[0, 1], [1, 0]]
+    positives, negatives = MetricCriterion().pair_masks(batch[:3], labels[:3])
+    assert positives.nonzero().tolist() == [[0, 1], [1, 0]], "without a miner all pairs count"
     assert negatives.nonzero().tolist() == [[0, 2], [1, 2], [2, 0], [2, 1]]

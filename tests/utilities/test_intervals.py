@@ -16,9 +16,9 @@ def test_known_values():
     assert found["interval_95"][1] - 2.5 == pytest.approx(3.182446305284263 * found["standard_error"])
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 10])
-def test_it_is_scipys(n):
-    values = np.random.default_rng(n).standard_normal(n)
-    told = scipy.stats.t.interval(0.95, n - 1, values.mean(), scipy.stats.sem(values))
-    assert t_interval(values)["interval_95"] == pytest.approx(told, abs=1e-12)
-    assert t_quantile(n - 0.5, 0.9) == pytest.approx(scipy.stats.t.ppf(0.95, n - 0.5), abs=1e-12)
+def test_it_is_scipys():
+    for n in (2, 3, 5, 10):
+        values = np.random.default_rng(n).standard_normal(n)
+        told = scipy.stats.t.interval(0.95, n - 1, values.mean(), scipy.stats.sem(values))
+        assert t_interval(values)["interval_95"] == pytest.approx(told, abs=1e-12)
+        assert t_quantile(n - 0.5, 0.9) == pytest.approx(scipy.stats.t.ppf(0.95, n - 0.5), abs=1e-12)

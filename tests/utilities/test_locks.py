@@ -53,25 +53,6 @@ def test_waiting(tmp_path):
         assert second.stdout.readline().strip() == "in"
 
 
-@pytest.mark.long
-def test_of_many_takers_at_once_one_wins(tmp_path):
-    take = (
-        "import sys; from utilities.locks import Lock; sys.stdin.readline(); locks = [Lock(f'{sys.argv[1]}/{n}') for n in range(30)];"
-        "print(*[int(lock.acquire(wait=False)) for lock in locks], flush=True); sys.stdin.readline()"
-    )
-    takers = [
-        subprocess.Popen([sys.executable, "-c", take, tmp_path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
-    for taker in takers:
-        taker.stdin.write("go\n")
-        taker.stdin.flush()
-    won = [list(map(int, taker.stdout.readline().split())) for taker in takers]
-    for taker in takers:
-        taker.communicate("done\n")
-    assert [sum(row) for row in zip(*won, strict=True)] == [1] * 30
-
-
 def test_a_folder_in_its_place_is_one_line(tmp_path):
     with pytest.raises(UserError, match="cannot lock .*Is a directory"):
         Lock(tmp_path).acquire()

@@ -8,9 +8,8 @@ import pytest
 import torch
 import yaml
 
-import main
-import parameters
-from tests import builders
+from runs import load_run
+from tests.conftest import train
 from utilities import provenance
 
 
@@ -51,59 +50,33 @@ def test_a_project_within_a_larger_repository(project):
 def test_runs_and_data_within_the_project_are_not_read(project, monkeypatch):
     read, sha256 = [], provenance.sha256
     monkeypatch.setattr(provenance, "sha256", lambda path: read.append(path.name) or sha256(path))
-    run = project / "Training_Results/cub200/a_s0/wandb/code"
-    images = project / "datasets/cub200/images"
-    for folder in (run, images):
-        folder.mkdir(parents=True)
-    for path in (
-        run / "main.py",
-        images / "script.py",
-        images / "1.jpg",
-        project / "notes.txt",
-        project / "criteria/mine.py",
-        project / "go.py",
-    ):
-        path.write_text("x")
+    run, images = "Training_Results/cub200/a_s0/wandb/code", "datasets/cub200/images"
+    for name in (f"{run}/main.py", f"{images}/script.py", f"{images}/1.jpg", "notes.txt", "criteria/mine.py", "go.py"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("x")
     assert list(provenance.describe(project=project)["untracked_files"]) == ["criteria/mine.py", "go.py"]
     assert sorted(read) == ["go.py", "mine.py"]
-
-
-def test_every_folder_of_plug_ins_is_looked_at():
     folders = {path.parent.name for path in provenance.PROJECT.glob("*/__init__.py") if "REGISTRY" in path.read_text(encoding="utf-8")}
-    assert folders == set(provenance.PLUG_INS)
+    assert folders == set(provenance.PLUG_INS), "every folder of plug-ins is looked at"
 
 
 def test_without_git(tmp_path):
     found = provenance.describe(project=tmp_path / "gone")
-    assert found["git_commit"] is None and found["changed_files"] is None and found["untracked_files"] is None
+    assert [found[name] for name in ("git_commit", "changed_files", "untracked_files")] == [None] * 3
 
 
-def test_imported_packages_are_recorded(monkeypatch, tmp_path):
+def test_imported_packages_are_recorded():
     told = "import sys; from utilities import provenance; before = set(provenance.packages()); import networkx; "
     told += "print(sorted(set(provenance.packages()) - before), 'torch' in before)"
     done = subprocess.run([sys.executable, "-c", told], cwd=provenance.PROJECT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['networkx'] True"
 
 
-def test_a_run_records_its_weights_and_data(folder_data, tmp_path):
-    argv = [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(folder_data),
-        *builders.SHORT_RUN,
-        "--resize_size",
-        "36",
-        "--crop_size",
-        "32",
-    ]
-    argv += ["--n_epochs", "1", "--save_path", str(tmp_path / "runs")]
-    first = main.main(parameters.read([*argv, "--not_pretrained"]))
-    environment = yaml.safe_load((first.folder / "environment.yaml").read_text())
-    assert environment["weights_sha256"] is None and environment["data"]["fingerprint"]["files"] == 48
+def test_a_run_records_its_weights_and_data(folder_data, trained_once, tmp_path):
     weights = tmp_path / "weights.pth"
-    torch.save({key: value for key, value in first.parts["model"].state_dict().items()}, weights)
-    second = main.main(parameters.read([*argv, "--weights", str(weights)]))
-    found = yaml.safe_load((second.folder / "environment.yaml").read_text())
+    torch.save(dict(load_run(trained_once)[0].state_dict()), weights)
+    folders = trained_once, train(folder_data, tmp_path, "--n_epochs", "1", "--weights", str(weights))
+    before, found = (yaml.safe_load((folder / "environment.yaml").read_text()) for folder in folders)
+    assert before["weights_sha256"] is None and before["data"]["fingerprint"]["files"] == 48
     assert found["weights_sha256"] == hashlib.sha256(weights.read_bytes()).hexdigest() and found["weights"] == str(weights)
-    assert found["data"]["fingerprint"] == environment["data"]["fingerprint"]
+    assert found["data"]["fingerprint"] == before["data"]["fingerprint"]

@@ -33,17 +33,12 @@ def registry(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_plugins_are_the_files_without_an_underscore(registry):
+def test_plugins_are_the_files_without_an_underscore_and_captions_cost_no_import(registry):
     assert registry.names() == ["ball", "kite"]
     assert [module.__name__ for module in registry.modules().values()] == ["made_toys.ball", "made_toys.kite"]
-    assert registry.caption("ball") == "A ball (Round et al., 1901)."
-
-
-def test_a_caption_costs_no_import(registry):
     (registry.folder / "broken.py").write_text('"""Broken."""\nraise RuntimeError\n')
-    assert registry.caption("broken") == "Broken."
     (registry.folder / "bare.py").write_text("x = 1\n")
-    assert registry.caption("bare") == ""
+    assert [registry.caption(name) for name in ("ball", "broken", "bare")] == ["A ball (Round et al., 1901).", "Broken.", ""]
 
 
 def test_an_unknown_name_comes_with_the_nearest_and_with_all(registry):
@@ -68,6 +63,8 @@ def test_options_are_defaults_then_namespace_then_flags(registry):
     assert (complete.toy_ball_radius, complete.toy_seed, complete.of_a_user) == (1.0, 2, "kept")
     assert opt.toy_seed == 1, "the namespace given is left alone"
     assert registry.options(complete) is complete, "nothing to add"
+    (registry.folder / "top.py").write_text('def add_arguments(group):\n    group.add_argument("--toy_top_speed", default=3)\n')
+    assert registry.options().toy_top_speed == 3, "a new file is seen"
 
 
 def test_flags_and_values_that_do_not_exist(registry):
@@ -76,9 +73,3 @@ def test_flags_and_values_that_do_not_exist(registry):
     with pytest.raises(UserError, match="toy_ball_colour 'green': one of red, blue"):
         registry.options(toy_ball_colour="green")
     assert registry.options(n_classes=3, device="cpu").n_classes == 3, "known though no flag"
-
-
-def test_a_new_file_is_seen(registry):
-    registry.options()
-    (registry.folder / "top.py").write_text('def add_arguments(group):\n    group.add_argument("--toy_top_speed", default=3)\n')
-    assert registry.options().toy_top_speed == 3

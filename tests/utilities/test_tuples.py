@@ -13,7 +13,7 @@ import criteria
 from tests.batch_mining._reference import assert_drawn_with
 from utilities import tuples
 from utilities.reference import Reference
-from utilities.tuples import Classes, Pairs, Sets, Triplets
+from utilities.tuples import Classes, Pairs, Triplets
 
 indices = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12)
 
@@ -35,36 +35,38 @@ def test_pairs_become_triplets_by_their_anchor(positives, negatives):
     assert all(column.dtype == torch.long for column in mined)
 
 
-def test_triplets_become_pairs_with_their_multiplicity():
-    mined = Triplets(torch.tensor([0, 0, 3]), torch.tensor([1, 1, 2]), torch.tensor([4, 5, 4]))
+def test_triplets_become_pairs_with_their_multiplicity_and_masks_of_distinct_ones():
+    mined = Triplets(torch.tensor([0, 0, 2]), torch.tensor([1, 1, 1]), torch.tensor([3, 3, 0]))
     pairs = tuples.as_pairs(mined)
-    assert rows(pairs[:2]) == [(0, 1), (0, 1), (3, 2)]
-    assert rows(pairs[2:]) == [(0, 4), (0, 5), (3, 4)]
-    assert tuples.as_pairs(pairs) is pairs
-    assert tuples.as_triplets(mined) is mined
+    assert rows(pairs[:2]) == [(0, 1), (0, 1), (2, 1)] and rows(pairs[2:]) == [(0, 3), (0, 3), (2, 0)]
+    assert tuples.as_pairs(pairs) is pairs and tuples.as_triplets(mined) is mined
+    assert [mask.nonzero().tolist() for mask in tuples.pair_masks(mined, 4)] == [[[0, 1], [2, 1]], [[0, 3], [2, 0]]]
+    torch.manual_seed(0)
+    masks = torch.rand(5, 7) > 0.5, torch.rand(5, 7) > 0.7
+    for positives, negatives in (masks, (masks[0] & False, masks[1])):
+        found = tuples.pairs_of_masks(positives, negatives)
+        assert torch.equal(torch.stack(found[:2], 1), positives.nonzero()) and torch.equal(torch.stack(found[2:], 1), negatives.nonzero())
+        assert all(map(torch.equal, tuples.pair_masks(found, 5, 7), (positives, negatives)))
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        [(0, 1, 2), (3, 4, 5)],
-        [[0, 1, 2], [3, 4, 5]],
-        ((0, 1, 2), (3, 4, 5)),
-        [(np.int64(0), np.int64(1), np.int64(2)), np.array([3, 4, 5])],
-        [torch.tensor([0, 1, 2]), torch.tensor([3, 4, 5])],
-        (torch.tensor([0, 3]), torch.tensor([1, 4]), torch.tensor([2, 5])),
-    ],
-)
-def test_a_users_miner_may_return_lists(given):
-    mined = tuples.from_user(given, "cpu")
-    assert isinstance(mined, Triplets)
-    assert rows(mined) == [(0, 1, 2), (3, 4, 5)]
-    assert all(column.dtype == torch.long for column in mined)
+TWO = [(0, 1, 2), (3, 4, 5)]
+LISTS = [
+    TWO, [list(triplet) for triplet in TWO], tuple(TWO), [tuple(map(np.int64, TWO[0])), np.array(TWO[1])], [*torch.tensor(TWO)],
+    tuple(torch.tensor(TWO).T),
+]  # fmt: skip
 
 
-def test_indices_are_whole_numbers():
-    with pytest.raises(TypeError):
-        tuples.from_user([(0, 1, 2.5)], "cpu")
+def test_a_users_miner_may_return_lists_or_pairs_and_nothing_else():
+    for found in LISTS:
+        mined = tuples.from_user(found, "cpu")
+        assert isinstance(mined, Triplets) and rows(mined) == TWO and all(column.dtype == torch.long for column in mined), found
+    assert [len(column) for column in tuples.from_user([], "cpu")] == [0, 0, 0]
+    four = tuple(torch.arange(2) for _ in range(4))
+    pairs = tuples.from_user(four, "cpu")
+    assert isinstance(pairs, Pairs) and tuples.from_user(pairs, "cpu") is pairs
+    for found in (None, [(0, 1)], {"a": 1}, torch.zeros(3), [(0, 1, 2.5)]):
+        with pytest.raises(TypeError):
+            tuples.from_user(found, "cpu")
 
 
 def test_a_plain_module_gets_the_list_of_a_users_miner_as_triplets(monkeypatch):
@@ -97,131 +99,42 @@ def test_a_plain_module_gets_the_list_of_a_users_miner_as_triplets(monkeypatch):
     assert criterion.batchminer.stats == {"mine": 1} and copy.deepcopy(criterion).batchminer.stats == {"mine": 1}
 
 
-def test_a_users_miner_may_find_nothing_or_pairs():
-    assert [len(column) for column in tuples.from_user([], "cpu")] == [0, 0, 0]
-    four = tuple(torch.arange(2) for _ in range(4))
-    assert isinstance(tuples.from_user(four, "cpu"), Pairs)
-    pairs = Pairs(*four)
-    assert tuples.from_user(pairs, "cpu") is pairs
-
-
-@pytest.mark.parametrize("given", [None, [(0, 1)], {"a": 1}, torch.zeros(3)])
-def test_a_users_miner_may_not_return_anything_else(given):
-    with pytest.raises(TypeError):
-        tuples.from_user(given, "cpu")
-
-
-def test_masks_of_classes():
-    labels = torch.tensor([2, 7, 2, 9])
-    expected = [[1, 0, 1, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1]]
-    assert tuples.same_class(labels).long().tolist() == expected
-    assert tuples.same_class(labels[:1], labels).long().tolist() == expected[:1]
-    assert tuples.positive_mask(labels).nonzero().tolist() == [[0, 2], [2, 0]]
-
-
-def test_pair_masks_hold_distinct_pairs():
-    positives, negatives = tuples.pair_masks(Triplets(torch.tensor([0, 0, 2]), torch.tensor([1, 1, 1]), torch.tensor([3, 3, 0])), 4)
-    assert positives.nonzero().tolist() == [[0, 1], [2, 1]]
-    assert negatives.nonzero().tolist() == [[0, 3], [2, 0]]
-
-
-def test_pairs_of_masks():
-    torch.manual_seed(0)
-    positives, negatives = torch.rand(5, 5) > 0.5, torch.rand(5, 5) > 0.7
-    mined = tuples.pairs_of_masks(positives, negatives)
-    assert torch.equal(torch.stack(mined[:2], 1), positives.nonzero())
-    assert torch.equal(torch.stack(mined[2:], 1), negatives.nonzero())
-    assert [len(column) for column in tuples.pairs_of_masks(positives & False, negatives)[:2]] == [0, 0]
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=8))
-def test_spread(counts):
-    owners, numbers = tuples.spread(torch.tensor(counts))
-    assert rows((owners, numbers)) == [(i, k) for i, count in enumerate(counts) for k in range(count)]
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(-3, 3), min_size=1, max_size=12))
-def test_partners_are_numbered_without_gap_or_repetition(labels):
-    classes, b = Classes(torch.tensor(labels)), range(len(labels))
-    for a in b:
-        positives = [j for j in b if j != a and labels[j] == labels[a]]
-        negatives = [j for j in b if labels[j] != labels[a]]
-        assert (int(classes.n_positives[a]), int(classes.n_negatives[a])) == (len(positives), len(negatives))
-        assert bool(classes.complete[a]) == bool(positives and negatives)
-        for expected, by_number in ((positives, classes.positives), (negatives, classes.negatives)):
-            found = by_number(torch.full((len(expected),), a), torch.arange(len(expected)))
-            assert sorted(found.tolist()) == expected
-    assert classes.anchors().tolist() == [a for a in b if classes.complete[a]]
-
-
-def test_draws_are_uniform():
-    labels = [1, 0, 1, 2, 1, 0, 3]
-    classes = Classes(torch.tensor(labels))
-    torch.manual_seed(1)
-    anchors = torch.full((3000,), 2)
-    assert_drawn_with({0: 0.5, 4: 0.5}, classes.draw_positives(anchors).tolist())
-    assert_drawn_with(dict.fromkeys([1, 3, 5, 6], 0.25), classes.draw_negatives(anchors).tolist())
-    assert_drawn_with(dict.fromkeys(range(5), 0.2), tuples.below(torch.full((3000,), 5)).tolist())
-
-
-@pytest.mark.parametrize(
-    "anchor, negative, strangers",
-    [(0, 1, [3, 6]), (1, 0, [3, 6]), (3, 6, [0, 1, 2, 4, 5]), (6, 0, [1, 3, 5]), (0, 4, [1, 3, 5, 6])],
-)
-def test_strangers_are_of_neither_class(anchor, negative, strangers):
-    classes = Classes(torch.tensor([1, 0, 1, 2, 1, 0, 3]))
-    torch.manual_seed(2)
-    drawn, exist = classes.draw_strangers(torch.full((2000,), anchor), torch.full((2000,), negative))
-    assert exist.all()
-    assert_drawn_with({m: 1 / len(strangers) for m in strangers}, drawn.tolist())
-
-
-def test_no_strangers():
-    classes = Classes(torch.tensor([0, 0, 1, 1]))
-    drawn, exist = classes.draw_strangers(torch.tensor([0, 2, 0]), torch.tensor([2, 1, 1]))
-    assert exist.tolist() == [False, False, True]
-    assert ((drawn >= 0) & (drawn < 4)).all()
-    assert drawn[2] in (2, 3)
-
-
 def test_a_draw_never_reaches_the_count(monkeypatch):
     counts = torch.tensor([1, 2, 3, 5, 4095, 4096, 2**24 - 1])
     monkeypatch.setattr(torch, "rand", lambda shape, dtype, device=None: torch.full(shape, 1 - 2**-24, dtype=dtype))
     assert tuples.below(counts).tolist() == (counts - 1).tolist()
 
 
-def test_sets_have_names():
-    assert Sets._fields == Triplets._fields == ("anchors", "positives", "negatives")
+# ------------------------------------------------------------------------------------------------ partners in a batch, in a reference
+def classes_of(labels, others=None, own=None):
+    """The classes of a batch's own samples, or of a reference whose embeddings do not matter, and the reference."""
+    y = torch.tensor(labels)
+    if others is None:
+        return Classes(y), None
+    reference = Reference(torch.zeros(len(others), 1), torch.tensor(others, dtype=torch.long), torch.tensor(own), False)
+    return Classes(y, reference), reference
 
 
-# ------------------------------------------------------------------------------------------------ partners in a reference
-
-
-def compared(labels, others, own):
-    """The anchors' labels, and a reference whose embeddings do not matter."""
-    return torch.tensor(labels), Reference(torch.zeros(len(others), 1), torch.tensor(others, dtype=torch.long), torch.tensor(own), False)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.integers(-3, 3), min_size=1, max_size=8), st.lists(st.integers(-3, 4), max_size=12), st.data())
-def test_partners_in_a_reference_are_numbered_without_gap_or_repetition(labels, others, data):
-    own = [data.draw(st.integers(-1, len(others) - 1)) for _ in labels]
-    y, reference = compared(labels, others, own)
-    classes = Classes(y, reference)
-    positive_mask, negative_mask = reference.masks(y)
-    assert torch.equal(reference.negatives(y), negative_mask)
-    for a in range(len(labels)):
-        positives = [j for j in range(len(others)) if j != own[a] and others[j] == labels[a]]
-        negatives = [j for j in range(len(others)) if j != own[a] and others[j] != labels[a]]
+@settings(max_examples=120, deadline=None)
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=8), st.none() | st.lists(st.integers(-3, 4), max_size=12), st.data())
+def test_partners_are_numbered_without_gap_or_repetition(labels, others, data):
+    if others is None:  # the batch
+        (classes, reference), others, own = classes_of(labels), labels, range(len(labels))
+    else:
+        own = [data.draw(st.integers(-1, len(others) - 1)) for _ in labels]
+        classes, reference = classes_of(labels, others, own)
+    for a, label in enumerate(labels):
+        positives = [j for j in range(len(others)) if j != own[a] and others[j] == label]
+        negatives = [j for j in range(len(others)) if j != own[a] and others[j] != label]
         assert (int(classes.n_positives[a]), int(classes.n_negatives[a])) == (len(positives), len(negatives))
         assert bool(classes.complete[a]) == bool(positives and negatives)
-        assert positive_mask[a].nonzero().flatten().tolist() == positives
-        assert negative_mask[a].nonzero().flatten().tolist() == negatives
         for expected, by_number in ((positives, classes.positives), (negatives, classes.negatives)):
             found = by_number(torch.full((len(expected),), a), torch.arange(len(expected)))
             assert sorted(found.tolist()) == expected
+        if reference:
+            masks = reference.masks(torch.tensor(labels))
+            assert [mask[a].nonzero().flatten().tolist() for mask in masks] == [positives, negatives]
+            assert torch.equal(reference.negatives(torch.tensor(labels)), masks[1])
     assert classes.anchors().tolist() == [a for a in range(len(labels)) if classes.complete[a]]
     for anywhere in (classes.draw_positives(), classes.draw_negatives()):  # arbitrary where there is none, yet a row that can be looked up
         assert ((anywhere >= 0) & (anywhere < max(len(others), 1))).all()
@@ -229,46 +142,44 @@ def test_partners_in_a_reference_are_numbered_without_gap_or_repetition(labels, 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=10), st.integers(0, 100))
-def test_the_batch_as_its_reference_numbers_partners_alike(labels, seed):
-    y, reference = compared(labels, labels, list(range(len(labels))))
-    plain, other = Classes(y), Classes(y, reference)
-    for name in ("order", "starts", "counts", "n_positives", "n_negatives", "complete"):
-        assert torch.equal(getattr(plain, name), getattr(other, name))
+def test_the_batch_as_its_reference_draws_alike(labels, seed):
+    both = classes_of(labels)[0], classes_of(labels, labels, range(len(labels)))[0]
     for draw in ("draw_positives", "draw_negatives"):
         drawn = []
-        for classes in (plain, other):
+        for classes in both:
             torch.manual_seed(seed)
             drawn.append(getattr(classes, draw)(classes.anchors()))
         assert torch.equal(*drawn)
 
 
-def test_draws_in_a_reference_are_uniform():
-    others, own = [5, 1, 1, 0, 2, 1, 0, 3, 1], [2, 3, -1, 7]  # of the label's own; of the label's own; not there; of another label
-    y, reference = compared([1, 0, 1, 1], others, own)
-    classes = Classes(y, reference)
+BATCH, OTHERS = [1, 0, 1, 2, 1, 0, 3], [5, 1, 1, 0, 2, 1, 0, 3, 1]
+OWN = [2, 3, -1, 7]  # of the label's own; of the label's own; not there; of another label
+
+
+def test_draws_are_uniform():
     torch.manual_seed(1)
-    for a in range(4):
-        anchors = torch.full((3000,), a)
-        positives = [j for j in range(9) if j != own[a] and others[j] == int(y[a])]
-        negatives = [j for j in range(9) if j != own[a] and others[j] != int(y[a])]
-        assert_drawn_with(dict.fromkeys(positives, 1 / len(positives)), classes.draw_positives(anchors).tolist())
-        assert_drawn_with(dict.fromkeys(negatives, 1 / len(negatives)), classes.draw_negatives(anchors).tolist())
+    assert_drawn_with(dict.fromkeys(range(5), 0.2), tuples.below(torch.full((3000,), 5)).tolist())
+    for labels, others, own, rows_of in ((BATCH, None, None, [2]), ([1, 0, 1, 1], OTHERS, OWN, range(4))):
+        classes, _ = classes_of(labels, others, own)
+        candidates, own = others or labels, own or range(len(labels))
+        for a in rows_of:
+            for same, draw in ((True, classes.draw_positives), (False, classes.draw_negatives)):
+                partners = [j for j, other in enumerate(candidates) if j != own[a] and (other == labels[a]) == same]
+                assert_drawn_with(dict.fromkeys(partners, 1 / len(partners)), draw(torch.full((3000,), a)).tolist())
 
 
-@pytest.mark.parametrize(
-    "label, negative, strangers",
-    [(1, 3, [0, 4, 7]), (1, 0, [3, 4, 6, 7]), (0, 4, [0, 1, 2, 5, 7, 8]), (9, 1, [0, 3, 4, 6, 7]), (9, 7, [0, 1, 2, 3, 4, 5, 6, 8])],
-)
-def test_strangers_in_a_reference_are_of_neither_class(label, negative, strangers):
+def test_strangers_are_of_neither_class():
     """Also of an anchor whose class the reference lacks."""
-    y, reference = compared([label], [5, 1, 1, 0, 2, 1, 0, 3, 1], [-1])
+    of_batch = [(BATCH, None, anchor, negative) for anchor, negative in ((0, 1), (1, 0), (3, 6), (6, 0), (0, 4))]
+    of_reference = [([label], OTHERS, 0, negative) for label, negative in ((1, 3), (1, 0), (0, 4), (9, 1), (9, 7))]
     torch.manual_seed(2)
-    drawn, exist = Classes(y, reference).draw_strangers(torch.zeros(3000, dtype=torch.long), torch.full((3000,), negative))
-    assert exist.all()
-    assert_drawn_with({m: 1 / len(strangers) for m in strangers}, drawn.tolist())
-
-
-def test_no_strangers_in_a_reference():
-    y, reference = compared([0, 7], [0, 1, 0, 1], [-1, -1])
-    _, exist = Classes(y, reference).draw_strangers(torch.tensor([0, 1]), torch.tensor([1, 1]))
+    for labels, others, anchor, negative in of_batch + of_reference:
+        candidates = others or labels
+        drawn, exist = classes_of(labels, others, [-1])[0].draw_strangers(torch.full((3000,), anchor), torch.full((3000,), negative))
+        strangers = [j for j, other in enumerate(candidates) if other not in (labels[anchor], candidates[negative])]
+        assert exist.all()
+        assert_drawn_with({m: 1 / len(strangers) for m in strangers}, drawn.tolist())
+    drawn, exist = classes_of([0, 0, 1, 1])[0].draw_strangers(torch.tensor([0, 2, 0]), torch.tensor([2, 1, 1]))
+    assert exist.tolist() == [False, False, True] and drawn[2] in (2, 3) and ((drawn >= 0) & (drawn < 4)).all()
+    _, exist = classes_of([0, 7], [0, 1, 0, 1], [-1, -1])[0].draw_strangers(torch.tensor([0, 1]), torch.tensor([1, 1]))
     assert exist.tolist() == [False, True]
