@@ -44,6 +44,13 @@ class Images(torch.utils.data.Dataset):
     def parent(self, row):
         return self.super_labels[self.labels[row]]
 
+    def rows_of(self, role):
+        flags = getattr(self, role, None)
+        return list(range(len(self))) if flags is None else np.flatnonzero(flags).tolist()
+
+    def pool(self):
+        return sorted({*self.rows_of("is_query"), *self.rows_of("is_gallery")})
+
 
 class Network(torch.nn.Module):
     """Pooled features: an image's first pixels. Embedding: a fixed linear map of them, at unit length where it `normalizes`."""
@@ -130,15 +137,6 @@ def splits_with_roles(seed=0, sequences=True, everywhere=False, named=False):
     return splits
 
 
-def rows_of(dataset, role):
-    flags = getattr(dataset, role, None)
-    return list(range(len(dataset))) if flags is None else np.flatnonzero(flags).tolist()
-
-
-def pool_of(dataset):
-    return sorted({*rows_of(dataset, "is_query"), *rows_of(dataset, "is_gallery")})
-
-
 def points_of(splits, network=None, **how):
     return {split: (network or Network()).expected(splits[name].points, **how) for split, name in SPLITS.items()}
 
@@ -165,8 +163,8 @@ def by_loops(splits, split, sources, points, parent=None, level=0):
         return parent is None or splits[SPLITS[source]].parent(row) == parent
 
     recalls, precisions, orders = [], [], {}
-    gallery = [(source, j) for source in sources for j in rows_of(splits[SPLITS[source]], "is_gallery") if inside(source, j)]
-    for row in rows_of(splits[SPLITS[split]], "is_query"):
+    gallery = [(source, j) for source in sources for j in splits[SPLITS[source]].rows_of("is_gallery") if inside(source, j)]
+    for row in splits[SPLITS[split]].rows_of("is_query"):
         if not inside(split, row):
             continue
         own = sequence_of(splits, split, row)

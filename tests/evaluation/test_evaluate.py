@@ -9,22 +9,9 @@ import evaluation
 import metrics
 from evaluation import spaces
 from tests.builders import refused
-from tests.evaluation._made import (
-    SPLITS,
-    Images,
-    Network,
-    by_loops,
-    evaluated,
-    made_splits,
-    options,
-    pca,
-    points_of,
-    pool_of,
-    rows_of,
-    runtime,
-    splits_with_roles,
-)
+from tests.evaluation._made import SPLITS, Images, Network, by_loops, evaluated, made_splits, options, pca, points_of, splits_with_roles
 from tests.metrics._plain import unit
+from training.runtime import Runtime
 
 CLASSWISE = ["nmi", "f1", "dists@intra", "dists@inter", "rho_spectrum@1", "c_nmi"]
 REFERENCES = {
@@ -53,7 +40,7 @@ FLAGS = {  # flags of evaluation, and what they change in `expected`
 def expected(splits, split, reference_set, measured=tuple(SPLITS), components=None, normalize=True, level=0, parents=None):
     sources, points = REFERENCES[reference_set](split, list(measured)), points_of(splits, normalize=normalize)
     if components:
-        fitted = pca(np.concatenate([points[source][rows_of(splits[SPLITS[source]], "is_gallery")] for source in sources]), components)
+        fitted = pca(np.concatenate([points[source][splits[SPLITS[source]].rows_of("is_gallery")] for source in sources]), components)
         points = {source: fitted(rows) for source, rows in points.items()}
     values = [by_loops(splits, split, sources, points, parent, level)[0] for parent in parents or (None,)]
     found = {}
@@ -66,7 +53,7 @@ def expected(splits, split, reference_set, measured=tuple(SPLITS), components=No
 def classwise(names, splits, split, parents=None):
     """Means over the super-classes of the values of queries and gallery together."""
     dataset, points = splits[SPLITS[split]], points_of(splits)[split].astype(np.float32)
-    pools = [[row for row in pool_of(dataset) if parent in (None, dataset.parent(row))] for parent in parents or (None,)]
+    pools = [[row for row in dataset.pool() if parent in (None, dataset.parent(row))] for parent in parents or (None,)]
     values = [metrics.compute(names, points[pool], dataset.labels[pool], seed=options().seed) for pool in pools]
     return {name: np.mean([value[name] for value in values]) for name in names}
 
@@ -113,8 +100,8 @@ def test_splits_and_super_classes_that_are_not_there(capsys):
     assert "no query of val has a counterpart" in capsys.readouterr().out
     del loaders["train"]
     with refused("training images were not embedded"):
-        evaluation.evaluate(Network(), loaders, opt, runtime(opt))
-    assert evaluation.evaluate(Network(), {}, opt, runtime(opt)) == ({}, {})
+        evaluation.evaluate(Network(), loaders, opt, Runtime(opt))
+    assert evaluation.evaluate(Network(), {}, opt, Runtime(opt)) == ({}, {})
     for flags in (["--tester", "same_parent_label"], ["--label_hierarchy_level", "1"]):
         with refused(f"{flags[0]} .*: --dataset made knows no super-classes"):
             evaluated(made_splits(parents=False), *flags)
@@ -204,10 +191,10 @@ def test_more_components_than_there_are_is_refused_before_anything_is_trained():
         network = Network(heads=heads)
         loaders = evaluation.loaders(splits, opt)
         if words is None:
-            evaluation.check(network, loaders, opt, runtime(opt))
+            evaluation.check(network, loaders, opt, Runtime(opt))
         else:
             with refused(words):
-                evaluation.check(network, loaders, opt, runtime(opt))
+                evaluation.check(network, loaders, opt, Runtime(opt))
         assert network.images == 1 and network.training, flags
 
 
@@ -216,7 +203,7 @@ def test_eval_no_normalize_on_a_network_of_the_registry():
     opt = options("--eval_no_normalize")
     images = made_splits()["testing"]
     images.__class__ = type("Larger", (Images,), {"__getitem__": lambda self, i: (0, torch.full((3, 48, 48), i, dtype=torch.uint8), i)})
-    features = evaluation.embed(network, evaluation.evaluation_loader(images, opt), runtime(opt), normalize=False).features["discriminative"]
+    features = evaluation.embed(network, evaluation.evaluation_loader(images, opt), Runtime(opt), normalize=False).features["discriminative"]
     with torch.no_grad():
         found = network.last_linear(network(torch.stack([images[i][1] for i in range(len(images))]))[1]["pooled"])
     np.testing.assert_allclose(features, found.numpy(), rtol=1e-4, atol=1e-5)
@@ -227,7 +214,7 @@ def test_trunk_output_several_embeddings_and_a_bare_network():
     pixels = {split: splits[name].points.astype(float) for split, name in SPLITS.items()}
     found = {split: pytest.approx(by_loops(splits, split, [split], pixels)[0], abs=1e-12) for split in SPLITS}
     assert evaluated(splits, "--eval_use_trunk_output")[0] == found
-    assert evaluation.evaluate(Network(), evaluation.loaders(splits, opt), opt, runtime(opt), bare=True)[0] == found
+    assert evaluation.evaluate(Network(), evaluation.loaders(splits, opt), opt, Runtime(opt), bare=True)[0] == found
     types = ["class", "class_head", "Combined_class_class_head-2-0.5"]
     scores, embedded, _ = evaluated(splits, "--splits_to_eval", "val", "--evaltypes", *types, network=Network(heads=types[:2]))
     x = points_of(splits)["val"]

@@ -13,21 +13,8 @@ from evaluation import galleries, outputs, selectable, spaces
 from evaluation.queries import dump as dump_queries
 from pictures import neighbours, space
 from tests.builders import refused
-from tests.evaluation._made import (
-    SPLITS,
-    Images,
-    Network,
-    by_loops,
-    evaluated,
-    measured,
-    options,
-    pca,
-    points_of,
-    pool_of,
-    rows_of,
-    runtime,
-    splits_with_roles,
-)
+from tests.evaluation._made import SPLITS, Images, Network, by_loops, evaluated, measured, options, pca, points_of, splits_with_roles
+from training.runtime import Runtime
 
 BOTH = ("--splits_to_eval", "val", "test")
 
@@ -65,22 +52,22 @@ def test_super_classes_and_splits_without_queries_or_gallery_are_refused():
             evaluated(splits)
     test.is_gallery, opt = np.arange(36) < 2, options("--eval_pca", "3")
     with refused("--eval_pca 3: at most 2: the reference is 2 x 3"):
-        evaluation.check(Network(), evaluation.loaders(splits, opt), opt, runtime(opt))
+        evaluation.check(Network(), evaluation.loaders(splits, opt), opt, Runtime(opt))
 
 
 def test_what_is_said_once_and_without_roles_not_at_all(capsys):
     splits = splits_with_roles(6)
     opt, test = options(*BOTH), splits["testing"]
-    loaders, run = evaluation.loaders(splits, opt), runtime(opt)
+    loaders, run = evaluation.loaders(splits, opt), Runtime(opt)
     evaluation.check(Network(), loaders, opt, run)
     for _ in range(2):
         evaluation.evaluate(Network(), loaders, opt, run)
     said = capsys.readouterr().out
-    queries, gallery, orders = rows_of(test, "is_query"), rows_of(test, "is_gallery"), by_loops(splits, "test", ["test"], points_of(splits))[1]
+    queries, gallery, orders = test.rows_of("is_query"), test.rows_of("is_gallery"), by_loops(splits, "test", ["test"], points_of(splits))[1]
     lone = sum(not any(test.names[j] == test.names[row] for _, j in order) for row, order in orders.items())
     assert lone > 0 and said.count("test: ") == 1 and "val: images of one sequence, of " in said
     assert f"test: {len(queries)} queries search in {len(gallery)} images, its gallery; {len({*queries} & {*gallery})} images are query" in said
-    assert f"together, {len(pool_of(test))} images" in said and f"{lone} of {len(queries)} queries have no image of their class to find" in said
+    assert f"together, {len(test.pool())} images" in said and f"{lone} of {len(queries)} queries have no image of their class to find" in said
     splits = splits_with_roles(7, sequences=False)
     splits["testing"].is_query = splits["testing"].is_gallery = np.ones(36, bool)
     _, embedded, _ = evaluated(splits)
@@ -101,14 +88,14 @@ SHOWN = {  # flags -> the splits that are searched
 def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pictures):
     splits, sources = splits_with_roles(10, everywhere=True), SHOWN[flags]
     opt = options(*flags.split(), "--eval_size_of_tsne", "30")
-    embedded = evaluation.embed_all(Network(), evaluation.loaders(splits, opt), opt, runtime(opt))
+    embedded = evaluation.embed_all(Network(), evaluation.loaders(splits, opt), opt, Runtime(opt))
     points, drawn, charted = points_of(splits), [], {}
     monkeypatch.setattr(outputs, "recoveries", lambda path, *what: drawn.append(what))
     for name in ("spectra", "distances", "tsne"):
         monkeypatch.setattr(space, name, lambda path, *what, _name=name: charted.setdefault(_name, []).append(what) or path)
     outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
     test, orders = splits["testing"], {}
-    gallery = [(source, j) for source in sources for j in rows_of(splits[SPLITS[source]], "is_gallery")]
+    gallery = [(source, j) for source in sources for j in splits[SPLITS[source]].rows_of("is_gallery")]
     if opt.eval_pca:
         fitted = pca(np.array([points[source][j] for source, j in gallery]), 2)
         points = {split: fitted(rows) for split, rows in points.items()}
@@ -118,12 +105,12 @@ def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pict
         assert shown.sources == sources and len(reference_of) == len(gallery)
         assert {*shown.names.values()} <= ({"first", "second"} if opt.label_hierarchy_level else {*"abcdef"})
         for query, found in zip(rows, found_of, strict=True):
-            row = rows_of(test, "is_query")[query]
+            row = test.rows_of("is_query")[query]
             assert [gallery[index] for index in found] == orders[row][:7]
             for images, index, (source, j) in ((queries_of, query, ("test", row)), *((reference_of, index, gallery[index]) for index in found)):
                 image = np.asarray(splits[SPLITS[source]][j][1]).transpose(1, 2, 0)
                 assert neighbours.whole_image(images, int(index)).tolist() == image.tolist()
-    title, pool = drawn[0][5], pool_of(test)
+    title, pool = drawn[0][5], test.pool()
     assert ("in its gallery" in title) == (sources == ["test"]) and ("on test in train" in title) == (sources != ["test"])
     for rows in (charted["spectra"][0][0]["test"], charted["distances"][0][0]["test"], charted["tsne"][-1][0]):
         np.testing.assert_allclose(abs(rows), abs(points["test"][pool]), atol=1e-6)  # components have no sign
@@ -133,7 +120,7 @@ def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pict
 
 def test_pictures_are_drawn(tmp_path, with_pictures):
     splits, opt = splits_with_roles(9), options(*BOTH)
-    embedded = evaluation.embed_all(Network(), evaluation.loaders(splits, opt), opt, runtime(opt))
+    embedded = evaluation.embed_all(Network(), evaluation.loaders(splits, opt), opt, Runtime(opt))
     paths = outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
     assert len(paths) == 5 and paths[2].name == "cmc.png" and all(path.stat().st_size > 1000 for path in paths)
 
@@ -170,7 +157,7 @@ def test_the_queries_of_one_file_in_the_gallery_of_another(tmp_path, named, caps
     values = command.main([str(paths["test"]), "--gallery", str(paths["val"]), "--evaluation_metrics", *names])
     expected, _ = by_loops(splits, "test", ["val"], points)
     assert {name: values[name] for name in expected} == pytest.approx(expected, abs=1e-12)
-    rows, kept = rows_of(splits["testing"], "is_query"), rows_of(splits["validation"], "is_gallery")
+    rows, kept = splits["testing"].rows_of("is_query"), splits["validation"].rows_of("is_gallery")
     together = np.concatenate([points["test"][rows], points["val"][kept]]).astype(np.float32)
     labels = np.array([splits["testing"].names[row] for row in rows] + [splits["validation"].names[row] for row in kept])
     assert values["nmi"] == pytest.approx(metrics.compute(["nmi"], together, labels, seed=1)["nmi"], abs=1e-9)
@@ -191,7 +178,7 @@ def test_a_choice_among_equal_epochs_is_refused():
         for seed in range(20):
             points = np.random.default_rng(seed).normal(size=(len(names), 3)).astype(np.float32)
             embedded = evaluation.Embedded({"discriminative": points}, images.labels, 0.0, images)
-            values.add(round(float(evaluation.score({"val": embedded}, opt, runtime(opt))["val"][metric]), 9))
+            values.add(round(float(evaluation.score({"val": embedded}, opt, Runtime(opt))["val"][metric]), 9))
             if len(values) > 1:
                 break
         with contextlib.nullcontext() if len(values) > 1 else refused(metric):

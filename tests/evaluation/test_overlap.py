@@ -75,14 +75,14 @@ def test_of_a_run_its_own_network_and_embedding(planted, tmp_path, capsys):
         "--resize_size", "72", "--crop_size", "64",
         "--loss", "triplet", "--batch_mining", "semihard", "--dump_embeddings", "--no_train_metrics",
     ]))  # fmt: skip
-    asked = [str(run.folder), "--kernels", "0", "--evaluation_metrics", "e_recall@1", "map_r", "nmi"]
+    asked = [str(run.folder), "--kernels", "0", "--pictures", "0", "--evaluation_metrics", "e_recall@1", "map_r", "nmi"]
     flags = yaml.safe_load((run.folder / "parameters.yaml").read_text())
     (run.folder / "parameters.yaml").write_text(yaml.safe_dump({**flags, "eval_pca": 3, "eval_no_normalize": True}))
     capsys.readouterr()
     (content,) = overlap.main(asked)
     assert "--eval_pca 3, --eval_no_normalize of the run: not heeded here" in capsys.readouterr().out
     assert content["not_heeded"] == ["--eval_pca 3", "--eval_no_normalize"]
-    assert listed(run.folder / "overlap", planted)[1] == PLANTED
+    assert listed(run.folder / "overlap", planted)[1] == PLANTED and not (run.folder / "overlap" / "pairs.png").exists()
     recorded = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]["test"]
     assert {name: content["all"][name] for name in recorded} == recorded
     with np.load(run.folder / "embeddings_test.npz") as file:

@@ -51,7 +51,7 @@ def test_against_loops(title):
     assert_retrieval(features, labels, **more[0] if more else {})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 40), st.integers(1, 4), st.integers(1, 6), st.booleans())
 def test_any_small_space(seed, n, d, classes, rounded):
     rng = np.random.default_rng(seed)
