@@ -107,7 +107,7 @@ def test_draws_follow_their_probabilities(name, rule, flags, scenery):
         expected, miner, drawn = rule(scene), batch_mining.select(name, **flags), []
         groups = expected if isinstance(expected[0], Group) else []
         torch.manual_seed(3)
-        for _ in range(300 if groups else 1):
+        for _ in range(200 if groups else 1):
             mined = miner(scene.x, torch.tensor(LABELS), *given_reference)
             check(name, expected, mined, scene)
             drawn += outcomes(mined)

@@ -1,9 +1,8 @@
-"""HAPPIER beyond its formula: ties, the order of mistakes, which data it takes, a run."""
+"""HAPPIER beyond its formula: ties, which data it takes, a run."""
 
 import json
 
 import numpy as np
-import pytest
 import torch
 
 import criteria
@@ -16,31 +15,15 @@ from tests.criteria.test_table import build
 from utilities import levels
 
 
-def padded(rows):
-    return torch.nn.functional.pad(torch.as_tensor(rows, dtype=torch.float64), (0, 4))
-
-
 def test_equal_similarities_stand_before_each_other():
     """Similarities that are exact in binary: ties of relatives, of others, and with both."""
-    x = padded([[1.0, 0.0], [0.5, 1.0], [0.5, -1.0], [0.5, 2.0], [0.25, 0.0], [0.5, 0.5], [1.0, 0.0]]).requires_grad_()
+    rows = torch.tensor([[1.0, 0.0], [0.5, 1.0], [0.5, -1.0], [0.5, 2.0], [0.25, 0.0], [0.5, 0.5], [1.0, 0.0]], dtype=torch.float64)
+    x = torch.nn.functional.pad(rows, (0, 4)).requires_grad_()
     labels, formula = torch.tensor([0, 0, 1, 3, 0, 2, 5]), _table.happier(_table.LEVELS)
     criterion, own = build("happier", formula=formula), torch.arange(7)
     values = criterion(x, labels), formula(criterion, x, x, _table.partners(labels, labels, own), (labels, labels, own))
     torch.testing.assert_close(*values)
     torch.testing.assert_close(*(torch.autograd.grad(value, x)[0] for value in values))
-
-
-def test_the_better_order_costs_less_and_worse_mistakes_more():
-    """The class, its genus, another genus: a stranger in front costs more than a relative in front."""
-    of_classes = torch.tensor([[0, 0], [1, 0], [2, 1]] + [[3, 1]] * 3)
-    criterion, angles = build("happier", formula=_table.happier(of_classes), loss_happier_weight=0.0), torch.tensor([0.3, 0.6, 0.9])
-
-    def cost(order):
-        found = padded(torch.stack([angles[order].cos(), angles[order].sin()], 1))
-        return float(criterion(padded([[1.0, 0]]), torch.tensor([0]), reference=found, reference_labels=torch.tensor([0, 1, 2])).detach())
-
-    right, relative_first, stranger_first = cost([0, 1, 2]), cost([1, 0, 2]), cost([2, 1, 0])
-    assert right == pytest.approx(0, abs=1e-4) and right < relative_first < stranger_first
 
 
 class Trained:

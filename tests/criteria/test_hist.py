@@ -1,9 +1,8 @@
-"""HIST beyond its formula: a probability that underflows, running statistics, resume."""
+"""HIST beyond its formula: a probability that underflows, running statistics."""
 
 import torch
 
 from tests.criteria.test_table import build, points
-from tests.trainers import tiny
 
 
 def test_a_row_far_from_its_class_counts():
@@ -27,9 +26,3 @@ def test_running_statistics_are_those_of_torch():
     value = one(row, labels[:1])
     value.backward()
     assert value.isfinite() and one.norm.running_var.isfinite().all() and row.grad.isfinite().all()
-
-
-def test_a_run_resumes_to_the_bit(data, tmp_path):
-    run = tiny.assert_resumes(data, tmp_path, "--loss", "hist", "--loss_hist_hidden", "8", "--chunk_size", "5")
-    state = run.parts["criterion"].state_dict()
-    assert state["norm.num_batches_tracked"] == 4 and state["norm.running_mean"].abs().sum() > 0

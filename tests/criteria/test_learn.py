@@ -162,6 +162,10 @@ def test_what_cannot_be_learned_is_refused_in_one_line():
 
 
 def test_a_run_learns_records_and_resumes_to_the_bit(data, tmp_path):
-    whole = tiny.assert_resumes(data, tmp_path, "--loss", "ntxent", "--loss_learn", "temperature", "--loss_learn_lr", "0.1")
-    values = [row.value for row in RunFolder(whole.folder).metrics.itertuples() if row.metric == "criterion/temperature"]
+    """Running statistics of a criterion with it, under chunks."""
+    flags = ["--loss", "hist", "--loss_hist_hidden", "8", "--chunk_size", "5"]
+    whole = tiny.assert_resumes(data, tmp_path, *flags, "--loss_learn", "tau", "--loss_learn_lr", "0.1")
+    values = [row.value for row in RunFolder(whole.folder).metrics.itertuples() if row.metric == "criterion/tau"]
     assert len(values) == 2 == len(set(values)) and min(values) > 0
+    state = whole.parts["criterion"].state_dict()
+    assert state["norm.num_batches_tracked"] == 4 and state["norm.running_mean"].abs().sum() > 0

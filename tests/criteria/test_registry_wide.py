@@ -102,7 +102,7 @@ def test_degenerate_batches_give_finite_values_and_gradients(name):
     for mine_pairs in (False, True) if getattr(criteria.REGISTRY.module(name), "MINES_PAIRS", False) else (False,):
         criterion = build(name, mine_pairs=mine_pairs)
         for kind, labels in LABELS.items():
-            for shape in POINTS if kind == ("with singletons" if mine_pairs else "repeated") else ("as they are", "opposite", "one zero"):
+            for shape in POINTS if kind == ("with singletons" if mine_pairs else "repeated") else ("opposite", "one zero"):
                 make = POINTS[shape]
                 loss, gradient, gradients = run(criterion, make(len(labels)), torch.tensor(labels))
                 where = f"{name}, {kind}, {shape}"

@@ -170,15 +170,14 @@ def test_rows_at_a_time_change_nothing():
         torch.tensor([0, 1] * 3 + [2, 3, 4, 0] * 2),
     )
     for name, formula, flags, yields in COMPARING:
-        for own, few in ((None, 3), (torch.tensor([0, -1, 5, 3, 6, 1, 2, -1]), 1)):
-            found, form = [], {"reference": r, "reference_labels": others, "own": own}
-            for rows in (100, few):
-                criterion = build(name, yields, formula, **flags)
-                with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(_pairs, "ENTRIES", 1)
-                    patch.setattr(_pairs, "ANCHORS", rows)
-                    found.append((*step(criterion, [x, r, *criterion.parameters()], x, labels, **form), criterion.stats))
-            torch.testing.assert_close(found[1], found[0], rtol=1e-10, atol=1e-12, msg=lambda text, name=name: f"{name}: {text}")
+        found, form = [], {"reference": r, "reference_labels": others, "own": torch.tensor([0, -1, 5, 3, 6, 1, 2, -1])}
+        for rows in (100, 3):
+            criterion = build(name, yields, formula, **flags)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(_pairs, "ENTRIES", 1)
+                patch.setattr(_pairs, "ANCHORS", rows)
+                found.append((*step(criterion, [x, r, *criterion.parameters()], x, labels, **form), criterion.stats))
+        torch.testing.assert_close(found[1], found[0], rtol=1e-10, atol=1e-12, msg=lambda text, name=name: f"{name}: {text}")
 
 
 @pytest.mark.parametrize(("name", "formula", "flags"), _table.WHOLE, ids=lambda value: value if isinstance(value, str) else "")

@@ -47,17 +47,35 @@ def test_draws_are_uniform_below_large_bounds_and_of_every_subset():
 
 
 @few
-@given(st.lists(st.integers(1, 12), min_size=2, max_size=12), st.integers(1, 4), st.data())
-def test_balanced_batches_have_distinct_classes_and_images(sizes, m, data):
-    per_batch = data.draw(st.integers(1, len(sizes)))
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=12), st.integers(1, 4), st.data())
+def test_batches_of_any_sizes(sizes, m, data):
+    """Of `class_balanced` distinct classes; of `class_groups` every image, and filled groups; of `hierarchical` one super-class after the other."""
+    per_batch, labels = data.draw(st.integers(1, len(sizes))), labels_of(sizes)
+    super_of = torch.tensor([data.draw(st.integers(0, 3)) for _ in sizes])
     if per_batch * m > sum(sizes):
         return
-    labels = labels_of(sizes)
-    batches = draw(make_sampler("class_balanced", sizes, bs=per_batch * m, samples_per_class=m), seed=0)
-    for batch in batches:
-        classes_of_groups(batch, labels, sizes, m)
-    counts = torch.bincount(labels[batches.view(-1, m)[:, 0]], minlength=len(sizes))
+    flags = {"bs": per_batch * m, "samples_per_class": m}
+    batches = draw(make_sampler("class_balanced", sizes, **flags), seed=0)
+    counts = torch.bincount(torch.cat([classes_of_groups(batch, labels, sizes, m) for batch in batches]), minlength=len(sizes))
     assert counts.max() - counts.min() <= 1
+
+    sampler = datasampler.select("hierarchical", None, *make_data(sizes), **flags)
+    sampler.set_super_labels({label: f"super {number}" for label, number in enumerate(super_of.tolist())})
+    for batch in draw(sampler, seed=0):
+        supers = super_of[classes_of_groups(batch, labels, sizes, m)]
+        order = list(dict.fromkeys(supers.tolist()))
+        assert sorted(supers.tolist(), key=order.index) == supers.tolist()  # a super-class is used up before another continues
+        assert all((supers == number).sum() == (super_of == number).sum() for number in order[:-1])
+
+    sampler = make_sampler("class_groups", sizes, **flags)
+    groups, n_groups = draw(sampler, seed=0).view(-1, m), sum(-(-size // m) for size in sizes)
+    assert len(groups) == len(sampler) * per_batch and 0 <= len(groups) - n_groups < per_batch
+    assert (labels[groups] == labels[groups[:, :1]]).all()
+    assert all(len(group.unique()) == min(m, sizes[label]) for group, label in zip(groups, labels[groups[:, 0]], strict=True))
+    counts = torch.bincount(groups[:n_groups].flatten(), minlength=len(labels))
+    for label, size in enumerate(sizes):  # the rest of its last group, and no image twice before every one is
+        of_class = counts[labels == label]
+        assert of_class.min() >= 1 and of_class.sum() == -(-size // m) * m and of_class.max() - of_class.min() <= 1
 
 
 def test_balanced_images_are_uniform_and_pairs_of_classes_meet_equally_often():
@@ -82,24 +100,6 @@ def test_random_classes_and_images_are_uniform_and_drawn_with_replacement():
         members = (labels == label).nonzero().squeeze(1)
         place = torch.searchsorted(members, groups[classes == label])
         assert_uniform(torch.bincount(place[:, 0] * len(members) + place[:, 1], minlength=len(members) ** 2))
-
-
-@few
-@given(st.lists(st.integers(1, 12), min_size=1, max_size=12), st.integers(1, 4), st.integers(1, 3))
-def test_class_groups_hold_every_image_and_fill_the_last_group_of_a_class(sizes, m, per_batch):
-    if per_batch * m > sum(sizes):
-        return
-    sampler, labels = make_sampler("class_groups", sizes, bs=per_batch * m, samples_per_class=m), labels_of(sizes)
-    groups = draw(sampler, seed=0).view(-1, m)
-    n_groups = sum(-(-size // m) for size in sizes)
-    assert len(groups) == len(sampler) * per_batch and 0 <= len(groups) - n_groups < per_batch
-    assert (labels[groups] == labels[groups[:, :1]]).all()
-    assert all(len(group.unique()) == min(m, sizes[label]) for group, label in zip(groups, labels[groups[:, 0]], strict=True))
-    counts = torch.bincount(groups[:n_groups].flatten(), minlength=len(labels))
-    assert (counts >= 1).all()
-    for label, size in enumerate(sizes):  # the rest of its last group, and no image twice before every one is
-        of_class = counts[labels == label]
-        assert of_class.sum() == -(-size // m) * m and of_class.max() - of_class.min() <= 1
 
 
 def test_class_groups_repeat_a_class_and_draw_the_number_of_groups():
@@ -128,20 +128,6 @@ def test_full_random_is_uniform_over_classes_and_ends_with_a_pair():
     assert (batches[has_two, -1] != batches[has_two, -2]).all()
     for label in range(3):
         assert_uniform(torch.bincount(batches[classes == label], minlength=len(labels))[labels == label])
-
-
-@few
-@given(st.lists(st.integers(0, 3), min_size=3, max_size=14), st.integers(1, 3), st.data())
-def test_a_super_class_is_used_up_before_another_continues(super_of, m, data):
-    per_batch, sizes = data.draw(st.integers(1, len(super_of))), [3] * len(super_of)
-    sampler = datasampler.select("hierarchical", None, *make_data(sizes), bs=per_batch * m, samples_per_class=m)
-    sampler.set_super_labels({label: f"super {number}" for label, number in enumerate(super_of)})
-    labels, super_of = labels_of(sizes), torch.tensor(super_of)
-    for batch in draw(sampler, seed=0):
-        supers = super_of[classes_of_groups(batch, labels, sizes, m)]
-        order = list(dict.fromkeys(supers.tolist()))
-        assert sorted(supers.tolist(), key=order.index) == supers.tolist()  # one after the other
-        assert all((supers == number).sum() == (super_of == number).sum() for number in order[:-1])
 
 
 def test_several_super_classes_share_a_batch_equally():

@@ -1,4 +1,4 @@
-"""Adversarial negatives against plain loops; what each loss reaches; phases; refusals."""
+"""Adversarial negatives against plain loops; what each loss reaches; phases."""
 
 import math
 
@@ -129,17 +129,3 @@ def test_a_batch_without_triplets_costs_nothing_and_keeps_the_graph(loss):
     losses = tiny.losses(tiny.trainer("adversarial", "--loss", loss)[0], tiny.batch([0, 1, 2]))[1]
     assert all(losses[name].item() == 0 and losses[name].requires_grad for name in (*GENERATOR_LOSSES, "synth_loss"))
     sum(losses.values()).backward()
-
-
-def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path):
-    for flags, said in (
-        (["--loss", "npair", "--batch_mining", "npair"], "--loss npair takes neither"),
-        (["--loss", "histogram"], "--loss histogram takes neither"),
-        (["--loss_weights", "classifier_loss=1", "--classifier_loss", "NLLLoss"], "--classifier_loss NLLLoss takes"),
-    ):
-        with tiny.refused(said):
-            tiny.resolve("--trainer", "adversarial", *flags)
-    with tiny.refused("pooled features"):
-        tiny.trainer("adversarial", "--loss", "triplet", network=torch.nn.Linear(3, 4))
-    with tiny.refused("has no such loss"):
-        tiny.run(data, tmp_path, "--trainer", "adversarial", "--loss_weights", "g_loss=1", "--dry_run")

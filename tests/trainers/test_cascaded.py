@@ -88,13 +88,6 @@ def test_gradients_and_optimiser_groups():
 
 def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path):
     for flags, said in (
-        (["--loss", "softmax"], "--loss softmax takes none"),
-        (["--cascade_sizes", "4", "4"], "--cascade_percents names 3 of the levels, --cascade_sizes 2"),
-        (["--cascade_stages", "block1"], "--cascade_stages names 1 of the levels, --cascade_sizes 3"),
-    ):
-        with tiny.refused(said):
-            tiny.resolve("--trainer", "cascaded", *flags)
-    for flags, said in (
         (["--cascade_stages", "block1", "block2", "layer3"], "conv4_normalize has no stage 'layer3': block1, block2, block3, block4"),
         (["--cascade_sizes", *"44444", "--cascade_percents", *"11111"], "only 4 stages of conv4_normalize are known"),
         (["--memory_size", "20"], "--memory_size has no effect with this --trainer, whose losses do not call the base's: leave it out"),

@@ -61,6 +61,48 @@ def test_every_trainer_keeps_the_contract():
         assert list(inspect.signature(module.Trainer.losses).parameters) == ["self", "outputs", "batch"], name
 
 
+SUBSET = ["--bs", "10", "--subset_mining", "maximum_loss", "--subset_size"]
+TRIPLETS = ["--bs", "12", "--batch_mining", "packaged", "--data_sampler", "fixed_triplets"]
+REFUSED = [
+    ("metric_only", ["--subset_mining", "maximum_loss"], "--subset_mining maximum_loss needs --subset_size"),
+    ("metric_only", ["--subset_size", "8"], "--subset_size 8 has no effect: add --subset_mining maximum_loss"),
+    ("metric_only", [*SUBSET, "10"], "--subset_size 10 is not below --bs 10"),
+    ("metric_only", [*SUBSET, "5"], "--subset_size 5 is not a multiple of --samples_per_class 2"),
+    ("metric_only", [*SUBSET, "2"], "--subset_size 2 is one class of --samples_per_class 2: --loss margin has no negatives there"),
+    ("metric_only", [*SUBSET, "4", *TRIPLETS], "takes triplets apart"),
+    ("metric_only", ["--views", "2", "--augmentation", "none"], "--views 2 with --augmentation none"),
+    ("unsupervised", ["--loss", "ntxent", "--views", "1"], "--views 1 leaves every image without a positive"),
+    ("unsupervised", ["--loss", "ntxent", "--data_sampler", "hierarchical"], "hierarchical goes by super-classes"),
+    ("unsupervised", ["--loss", "ntxent", "--augmentation", "none"], "--views 2 with --augmentation none"),
+    ("classifier", ["--classifier_loss", "CrosEntropyLoss"], "unknown class of torch.nn 'CrosEntropyLoss'. Did you mean 'CrossEntropyLoss'"),
+    ("classifier", ["--classifier_loss", "NLLLoss"], "NLLLoss takes log-probabilities"),
+    ("classifier", ["--classifier_kwargs", "reduction='none'"], "reduction=.none. gives no finite scalar"),
+    ("classifier", ["--classifier_kwargs", "smoothing=.1"], "smoothing=.1 cannot take logits"),
+    ("cascaded", ["--loss", "softmax"], "--loss softmax takes none"),
+    ("cascaded", ["--cascade_sizes", "4", "4"], "--cascade_percents names 3 of the levels, --cascade_sizes 2"),
+    ("cascaded", ["--cascade_stages", "block1"], "--cascade_stages names 1 of the levels, --cascade_sizes 3"),
+    ("adversarial", ["--loss", "npair", "--batch_mining", "npair"], "--loss npair takes neither"),
+    ("adversarial", ["--loss_weights", "classifier_loss=1", "--classifier_loss", "NLLLoss"], "--classifier_loss NLLLoss takes"),
+    ("diva", ["--loss", "softmax"], "--loss softmax takes none"),
+    ("diva", ["--views", "1"], "no other view"),
+    ("s2sd", ["--s2sd_target", "arcfaces"], "unknown loss 'arcfaces'"),
+]  # fmt: skip
+
+
+def test_what_cannot_work_is_refused_in_one_line():
+    for name, words, said in REFUSED:
+        with tiny.refused(said):
+            tiny.resolve("--trainer", name, *words)
+    for name in ("adversarial", "diva"):
+        with tiny.refused("pooled features"):
+            tiny.trainer(name, "--loss", "triplet", network=torch.nn.Linear(3, 4))
+    with tiny.refused("--intrabatch_heads 3 does not divide the embedding's 4 dimensions"):
+        tiny.trainer("intrabatch", "--intrabatch_heads", "3")
+    for flag, value in (("--classifier_smoothing", ".1"), ("--classifier_layer", "circle_softmax")):  # which its own loss does not read
+        with pytest.raises(SystemExit):
+            tiny.trainer("intrabatch", flag, value)
+
+
 # ---------------------------------------------------------------------------------------------------- what losses see, what is evaluated
 CASES = {
     "metric_only": ["--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5"],

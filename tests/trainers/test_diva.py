@@ -171,22 +171,9 @@ def test_with_three_views_each_serves_the_next():
     assert all(torch.equal(seen[0][i], outputs["keys"][(i + 6) % 18]) for i in range(18)) and len(trainer.queue) == 2 * 6 * 3
 
 
-def test_what_it_cannot_train_is_refused_in_one_line():
+def test_weights_of_decorrelation():
     assert rhos(["2"]) == {(s, t): 2 for s in EMBEDDINGS for t in EMBEDDINGS if s != t}
     assert rhos(["0", "shared-discriminative=1500"]) == {("shared", "discriminative"): 1500}
     for word in ("x", "shared=1", "shared-shared=1", "shared-other=1", "shared-intra=-1", "shared-intra=", "nan"):
         with tiny.refused("^--diva_decorrelation"):
             rhos([word])
-    for flags, said in (
-        (["--loss", "softmax"], "--loss softmax takes none"),
-        (["--diva_decorrelation", "shared-x=1"], "expected RHO or SOURCE-TARGET=RHO"),
-        (["--views", "1"], "no other view"),
-        (["--diva_weights", "1", "1"], "expected 3 arguments"),
-    ):
-        with tiny.refused(said):
-            tiny.resolve("--trainer", "diva", *flags)
-    with tiny.refused("pooled features"):
-        tiny.trainer("diva", "--loss", "triplet", network=torch.nn.Linear(3, 4))
-    trainer, opt = tiny.trainer("diva", "--loss", "triplet", *FLAGS, "--loss_weights", "shared=1")
-    with tiny.refused("has no such loss; it has metric_loss, shared_loss"):
-        tiny.step(opt, trainer)

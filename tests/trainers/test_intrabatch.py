@@ -1,4 +1,4 @@
-"""Messages within a batch: the graph against loops, its pins, what the step minimises, what is refused."""
+"""Messages within a batch: the graph against loops, its pins, what the step minimises."""
 
 import pytest
 import torch
@@ -90,11 +90,3 @@ def test_a_step_minimises_both_cross_entropies():
     torch.testing.assert_close(outputs["classifier_logits"], outputs["embeddings"] @ head.weight.T + head.bias)
     assert {name.split(".")[0] for name in trainer.state_dict()} == {"network", "evaluated_heads", "graph"}
     assert {"graph.norm.running_mean", "graph.norm.running_var"} <= set(trainer.state_dict())
-
-
-def test_what_it_cannot_do_is_refused_in_one_line():
-    with tiny.refused("--intrabatch_heads 3 does not divide the embedding's 4 dimensions"):
-        tiny.trainer("intrabatch", "--intrabatch_heads", "3")
-    for flags in (["--classifier_smoothing", ".1"], ["--classifier_loss", "MultiMarginLoss"], ["--classifier_layer", "circle_softmax"]):
-        with pytest.raises(SystemExit):
-            tiny.trainer("intrabatch", *flags)
