@@ -142,7 +142,7 @@ def foreign_keys(backbone):
         for place in range(len(blocks)):
             theirs, ours = f"_blocks.{number}", f"blocks.{stage}.{place}"
             first = number == 0  # no expansion
-            names = {"_depthwise_conv": "conv_dw", "_project_conv": "conv_pw"} if first else {"_expand_conv": "conv_pw", "_depthwise_conv": "conv_dw", "_project_conv": "conv_pwl"}
+            names = {"_depthwise_conv": "conv_dw", "_project_conv": "conv_pw" if first else "conv_pwl"} | ({} if first else {"_expand_conv": "conv_pw"})
             keys |= {f"{theirs}.{name}.weight": f"{ours}.{own}.weight" for name, own in names.items()}
             norms |= {f"{theirs}._bn{n + first}": f"{ours}.bn{n + 1}" for n in range(3 - first)}
             number += 1
