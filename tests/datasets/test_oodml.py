@@ -195,3 +195,4 @@ def test_the_measure_draws_nothing_from_the_run(folder_data, tmp_path):
     scheme = ["--split_scheme", "oodml", "--oodml_file", str(path), "--oodml_id", "1"]
     by_half, by_scheme = (main.main(parameters.read([*words, "--save_path", str(tmp_path / str(len(more))), *more])) for more in ([], scheme))
     assert by_half.state["last"] == by_scheme.state["last"]
+    assert "oodml" not in yaml.safe_load((by_half.folder / "environment.yaml").read_text())["data"]
