@@ -12,8 +12,8 @@ from utilities.errors import UnknownName
 
 def test_names_are_read():
     for name in (
-        "resnet50", "resnet50 frozen normalize", "resnet50 normalize frozen", "wide_resnet50_2", "wide_resnet50_2 frozen", "efficientnet_b0 normalize",
-        "vit_b_16", "resnext50_32x4d frozen normalize", "tv:vgg11_bn frozen", "ptm:se_resnet50 normalize", "timm:vit_small_patch16_224.dino frozen normalize",
+        "resnet50", "resnet50 frozen normalize", "wide_resnet50_2", "wide_resnet50_2 frozen", "efficientnet_b0 normalize",
+        "vit_b_16", "resnext50_32x4d normalize frozen", "tv:vgg11_bn frozen", "ptm:se_resnet50 normalize", "timm:vit_small_patch16_224.dino frozen normalize",
         "timm:vit_small_patch16_224.augreg_in21k_ft_in1k layernorm", "timm:vit_small_patch14_reg4_dinov2.lvd142m", "timm:resnet50 normalize frozen",
     ):  # fmt: skip
         full, (backbone, *traits) = name.replace(" ", "_"), name.split()

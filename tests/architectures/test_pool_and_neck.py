@@ -35,7 +35,7 @@ def test_poolings_are_their_formulas(arch):
 
 @pytest.mark.parametrize("arch", ["resnet18", "resnet50", "googlenet", "bninception", "regnet_y_400mf", "ptm:se_resnet50", "timm:test_resnet", "timm:regnetx_002"])
 def test_the_last_stage_keeps_the_size_of_its_map(arch):
-    with torch.device("meta"):
+    with torch.device("cpu" if arch == "regnet_y_400mf" else "meta"):  # it reads tensors while it is built
         plain, kept = (network(arch, last_stride=stride).eval() for stride in (2, 1))
         (small, large) = (made(torch.zeros(1, 3, 64, 64, dtype=torch.uint8))[1]["spatial"].shape[2:] for made in (plain, kept))
     assert (small, large) == ((2, 2), (4, 4))

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torchvision
 
-from architectures import _weights
+from architectures import _torchvision, _weights
 from tests.architectures import made
 from tests.architectures.made import refused, same, saved
 
@@ -157,4 +157,6 @@ def test_families_ask_for_the_published_weights(monkeypatch, capsys):
 
         monkeypatch.setattr(torch.hub, "load_state_dict_from_url", published)
         assert select(name).weights_name == weights
+    for name in ("resnet50", "vit_b_16", "vit_h_14"):  # known without torchvision; the last has none of the first's name
+        assert _torchvision.weights_of(name) == _torchvision.published(name).name
     assert select("conv4").weights_name == "random" and "conv4: there are no pretrained weights, it starts random" in capsys.readouterr().out

@@ -91,7 +91,8 @@ def test_two_boxes_of_one_image_are_two_images_and_the_same_twice_is_told(tmp_pa
     assert len(splits["training"]) == len(splits["testing"]) == 4 and splits["training"].fingerprint["files"] == 1
     (tmp_path / "split.json").write_text(json.dumps({"train": ["2", "11"], "test": ["10", "3"]}))
     divided = read(tmp_path / "df.csv", split_scheme="predefined", split_file=str(tmp_path / "split.json"))
-    found = [(of.class_names[label], box[3]) for of in (divided["training"], divided["testing"]) for (_, label), box in zip(of.image_list, of.boxes, strict=True)]
+    parts = [divided["training"], divided["testing"]]
+    found = [(of.class_names[label], box[3]) for of in parts for (_, label), box in zip(of.image_list, of.boxes, strict=True)]
     assert sorted(found) == [(label, pytest.approx(y)) for label, y in sorted((str(row["label"]), row["y_2"]) for row in rows)]
     rows = table(tmp_path)
     rows.append({**rows[-1], "is_query": True, "is_gallery": False})
@@ -134,7 +135,8 @@ def test_where_images_lie_and_which_are_missing(tmp_path, capsys):
 def test_bad_rows_and_what_is_no_such_table(tmp_path):
     path, box = tmp_path / "df.csv", {"x_1": 1, "x_2": 4, "y_1": 0, "y_2": 3}
     for row, change, words in (
-        (13, {"split": "test"}, "split 'test'"), (13, {"label": ""}, "no label"), (13, {"path": " "}, "no path"), (13, {"is_query": "yes"}, "is_query 'yes'"),
+        (13, {"split": "test"}, "split 'test'"), (13, {"label": ""}, "no label"), (13, {"path": " "}, "no path"),
+        (13, {"is_query": "yes"}, "is_query 'yes'"),
         *((13, box | change, "box") for change in ({"x_1": 5}, {"x_1": -1}, {"x_1": "nan"}, {"y_1": "a"})),
         *((2, change, "no label. Only a validation row") for change in ({"split": "train"}, {"is_query": True}, {"is_gallery": False})),
     ):  # fmt: skip
@@ -144,7 +146,8 @@ def test_bad_rows_and_what_is_no_such_table(tmp_path):
             read(path, rows)
     for content, words in (
         ("", "no table"), ("label,path\n1,a.png\n", "no column split"), ("label,path,split\n1,a,train\n", "1 rows, all of split train"),
-        ("label,path,split\n1,a\n", "row 2: 2 fields"), ("\udc89PNG\udcff\n", "no table"), ("label,path,split,x_1,x_2\n1,a,train,1,4\n", "no column y_1, y_2"),
+        ("label,path,split\n1,a\n", "row 2: 2 fields"), ("\udc89PNG\udcff\n", "no table"),
+        ("label,path,split,x_1,x_2\n1,a,train,1,4\n", "no column y_1, y_2"),
     ):  # fmt: skip
         path.write_text(content, errors="surrogateescape")
         with refused(words, path):

@@ -46,18 +46,20 @@ def test_a_set_is_missing_whole_or_partial(tmp_path, monkeypatch, capsys, name):
 INSHOP, ITEM = "list_eval_partition.txt", " id_00000007 train"
 FULL, INAT = {"inaturalist2018_levels": "full"}, "Inat_dataset_splits/Inaturalist_train_set1.txt"
 DAMAGES = [  # name, file, what of it is replaced (None: all, "": the file is gone), by what, words; flags
-    ("cub200", "images.txt", None, "1 a/b.jpg\n2\n", "row 2"), ("cub200", "images.txt", None, "x 001.A/0.jpg\n", "row 1: 'x 001.A/0.jpg', expected image, file"),
+    ("cub200", "images.txt", None, "1 a/b.jpg\n2\n", "row 2"),
+    ("cub200", "images.txt", None, "x 001.A/0.jpg\n", "row 1: 'x 001.A/0.jpg', expected image, file"),
     ("cub200", "image_class_labels.txt", None, "1 1\n2 x\n", "row 2: '2 x', expected image, label: the file is damaged"),
     ("cub200", "classes.txt", None, "1 001.A\n\udcff 002.B\n", "classes.txt: byte 8 is no text in UTF-8"),
     ("cub200", "bounding_boxes.txt", None, "1 5.0 2.0 8.0 9.0\n", "has no box of image 2", {"cub_boxes": True}),
     ("cub200", "bounding_boxes.txt", None, "1 x 2.0 8.0 9.0\n", "bounding_boxes.txt, row 1", {"cub_boxes": True}),
     ("online_products", "Ebay_train.txt", None, "image_id class_id super_class_id path\n1 x 1 bicycle_final/1.JPG\n", "row 2: '1 x 1 bicycle_final"),
     ("online_products", "Ebay_test.txt", "", "", "Ebay_test.txt"), ("cars196", "cars_annos.mat", None, "nothing", "cars_annos.mat"),
-    ("inshop", INSHOP, "15\n", "16\n", "names 15 images, its first line says 16"), ("inshop", INSHOP, "15\n", "", "expected the count in the first line"),
+    ("inshop", INSHOP, "15\n", "16\n", "names 15 images, its first line says 16"),
+    ("inshop", INSHOP, "15\n", "", "expected the count in the first line"),
     ("inshop", INSHOP, ITEM, " id_00000007", "row 16: 2 fields"), ("inshop", INSHOP, ITEM, " id_x train", "row 16"),
     ("inshop", INSHOP, ITEM, " id_00000007 test", "row 16"), ("inshop", INSHOP, ITEM, " id_00000028 train", "item id_00000028 is in train"),
     ("inaturalist2018", INAT, "train_val2018/Aves/3/030.jpg", "030.jpg", "row 1: '030.jpg'"),
-    ("inaturalist2018", INAT, "train_val2018/Aves/3/030.jpg", "Plantae/11/110.jpg", "species Plantae/11 is in train and in test"),  # the folder may be left out
+    ("inaturalist2018", INAT, "train_val2018/Aves/3/030.jpg", "Plantae/11/110.jpg", "species Plantae/11 is in train and in test"),
     ("inaturalist2018", INAT, "Aves", "Aves", "train2018.json cannot be read .*train2018.json.tar.gz", FULL),
     ("inaturalist2018", "train2018.json", None, json.dumps({"categories": []}), "no id", FULL),
     ("inaturalist2018", "train2018.json", None, '{"categories": [{"id": 2}]}', "expected JSON with categories of id, kingdom", FULL),

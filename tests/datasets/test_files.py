@@ -79,6 +79,8 @@ def test_the_fingerprint_is_of_names_and_sizes(tmp_path):
     assert found["files"] == 8 and found["bytes"] == sum(path.stat().st_size for path in root.rglob("*.jpg"))
     moved = shutil.copytree(root, tmp_path / "moved")
     assert fingerprint(moved, use_tv_split=True, tv_split_perc=0.5) == found
+    os.utime(moved / "class_2/000.jpg", ns=(1, 1))
+    assert fingerprint(moved)["sha256"] == found["sha256"], "of no times"
     (moved / "class_0/000.jpg").rename(moved / "class_0/zero.jpg")
     renamed = fingerprint(moved)
     assert renamed["sha256"] != found["sha256"] and renamed["bytes"] == found["bytes"]

@@ -1,4 +1,4 @@
-"""Where data sets are found, in which layouts, in which order, how each is divided, and what is said when they are not as published."""
+"""Where data sets are found, in which layouts, in which order, how each is divided; and the published counts."""
 
 from argparse import Namespace
 from collections import Counter
@@ -46,11 +46,16 @@ def test_every_layout_is_read_from_the_parent_and_as_the_folder_itself_and_they_
         assert len({str(Counter(label for _, label in splits[split].image_list)) for splits in found}) == 1
 
 
-@pytest.mark.parametrize("scheme", ["class_disjoint", "mlrc", "closed_set", "index", "by classes", "by samples"])
+VALIDATION = {
+    **{scheme: {"split_scheme": scheme, "split_partitions": 2, "split_sets": 2} for scheme in ("class_disjoint", "mlrc", "closed_set", "index")},
+    **{scheme: {"use_tv_split": True, "tv_split_by_samples": scheme == "by samples", "tv_split_perc": 0.5} for scheme in ("by classes", "by samples")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", VALIDATION)
 @pytest.mark.parametrize("name", OF)
 def test_every_data_set_has_folds_and_a_validation_split(made, name, scheme):
-    root, folded = made[name, OF[name][0]], not scheme.startswith("by ")
-    more = {"split_scheme": scheme, "split_partitions": 2, "split_sets": 2} if folded else {"use_tv_split": True, "tv_split_by_samples": scheme == "by samples", "tv_split_perc": 0.5}
+    root, folded, more = made[name, OF[name][0]], not scheme.startswith("by "), VALIDATION[scheme]
     folds, whole = [read(name, root, fold=i, **more) for i in range(1 + folded)], read(name, root)
     assert folds[0]["testing"].paths == folds[-1]["testing"].paths
     assert not folded or not set(folds[0]["validation"].paths) & set(folds[1]["validation"].paths)

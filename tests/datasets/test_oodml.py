@@ -61,7 +61,7 @@ class Harmful:
 def test_files_that_do_not_fit_or_cannot_be_read(tmp_path, six):
     path = tmp_path / "splits.pkl"
     for content, words in (
-        *(({1: harm}, "no pickle of class lists .*it holds .*no code") for harm in (Harmful(), {"train": OrderedDict(a=1), "test": []}, np.array(["a"]), Counter("a"))),
+        *(({1: harm}, "no pickle of class lists .*it holds .*no code") for harm in (Harmful(), {"train": OrderedDict(a=1)}, np.array(["a"]), Counter("a"))),
         ({3: {"train": ["class_0"], "test": ["class_1"]}}, "--oodml_id 1: .* has the splits 3"), ([1], "found list"),
         *(({1: {"train": ["class_0"], **more}}, "split 1 has no lists") for more in ({}, {"test": []}, {"test": "class_1"})),
         ({1: {"train": ["class_0"], "test": ["clas_1"]}}, "names 'clas_1', no class of --dataset folder. Did you mean 'class_1'"),
@@ -195,3 +195,4 @@ def test_the_measure_draws_nothing_from_the_run(folder_data, tmp_path):
     scheme = ["--split_scheme", "oodml", "--oodml_file", str(path), "--oodml_id", "1"]
     by_half, by_scheme = (main.main(parameters.read([*words, "--save_path", str(tmp_path / str(len(more))), *more])) for more in ([], scheme))
     assert by_half.state["last"] == by_scheme.state["last"]
+    assert "oodml" not in yaml.safe_load((by_half.folder / "environment.yaml").read_text())["data"]

@@ -102,7 +102,8 @@ def test_impossible_values():
         ({"crop_size": 300, "resize_size": 256}, "--resize_size"), ({"crop_size": [300, 100], "resize_size": 256}, "a crop of 300 100"),
         ({"crop_size": [256, 300], "resize_mode": "long", "resize_size": 280}, "long side 280"), ({"crop_scale": [0.5, 0.2]}, "--crop_scale"),
         ({"augmentation": "red", "crop_scale": [0.2, 1.0]}, "--crop_scale"), ({"pad_crop": 10}, "--augmentation base: take red or plain"),
-        ({"random_erasing_area": [0.1, 0.2]}, "without --random_erasing"), ({"random_erasing": 0.5, "random_erasing_value": [0.0, 1.0]}, "one number, or three"),
+        ({"random_erasing_area": [0.1, 0.2]}, "without --random_erasing"),
+        ({"random_erasing": 0.5, "random_erasing_value": [0.0, 1.0]}, "one number, or three"),
         ({"random_erasing": 0.5, "augmentation": "none"}, "is the test transform"), ({"color_jitter": [0.1, 0.1, 0.1, 0.6]}, "at most 0.5"),
         ({"image_size": 48, "resize_mode": "squash"}, "--resize_mode"), ({"image_size": 48, "augmentation": "red"}, "mirrors"),
     ):  # fmt: skip
@@ -143,9 +144,8 @@ def test_images_shown_whole_are_only_moved():
 def test_the_input_of_bag_of_tricks():
     """Squashed to 256 x 128, 10 pixels of black around it, a random crop of 256 x 128, flip."""
     training, test = build(augmentation="red", resize_mode="squash", crop_size=[256, 128], pad_crop=10)
-    image = torch.full((3, 300, 200), 255, dtype=torch.uint8)
+    image, seen = torch.full((3, 300, 200), 255, dtype=torch.uint8), set()
     assert test(image).shape == (3, 256, 128) and bool((test(image) == 255).all())
-    seen = set()
     for seed in range(60):
         torch.manual_seed(seed)
         found = training(image)
@@ -153,18 +153,17 @@ def test_the_input_of_bag_of_tricks():
         seen.add(tuple((lit.max(0).values - lit.min(0).values + 1).tolist()))
         assert found.shape == (3, 256, 128)
     heights, widths = zip(*seen, strict=True)
-    assert 246 <= max(heights) <= 256 and min(widths) >= 118 and len(seen) > 20 and "padding=[10, 10, 10, 10]" in training.text
+    assert 246 <= max(heights) <= 256 and min(widths) >= 118 and len(seen) > 20
 
 
 def test_added_steps_act_are_recorded_and_draw_without_pixels():
-    image = torch.from_numpy(np.array(builders.picture(5, (500, 375)))).permute(2, 0, 1)
-    plain = build()[0]
-    for flags, words in (
-        ({"color_jitter": [0.25, 0.2, 0.1, 0.0]}, ["ColorJitter(brightness=(0.75, 1.25)"]),
-        ({"color_jitter": [0.3, 0.3, 0.3, 0.1], "color_jitter_p": 0.5}, ["ColorJitter", "p=0.5"]),
-        ({"randaugment": [2, 9]}, ["RandAugment(", "num_ops=2, magnitude=9"]), ({"auto_augment": 0.4}, ["AutoAugment(", "p=0.4"]),
-        ({"random_erasing": 0.5}, ["RandomErasing(p=0.5, scale=(0.02, 0.4), ratio=(0.3, 3.33", "value=[0.0]"]),
-        ({"random_erasing": 0.5, "random_erasing_area": [0.02, 0.33], "random_erasing_value": [1.0, 2.0, 3.0]}, ["(0.02, 0.33)", "[1.0, 2.0, 3.0]"]),
+    image, plain = torch.from_numpy(np.array(builders.picture(5, (500, 375)))).permute(2, 0, 1), build()[0]
+    erasing = {"random_erasing": 0.5, "random_erasing_area": [0.02, 0.33], "random_erasing_value": [1.0, 2.0, 3.0]}
+    for flags, *words in (
+        ({"color_jitter": [0.25, 0.2, 0.1, 0.0]}, "ColorJitter(brightness=(0.75, 1.25)"),
+        ({"color_jitter": [0.3, 0.3, 0.3, 0.1], "color_jitter_p": 0.5}, "ColorJitter", "p=0.5"),
+        ({"randaugment": [2, 9]}, "RandAugment(", "num_ops=2, magnitude=9"), ({"auto_augment": 0.4}, "AutoAugment(", "p=0.4"),
+        ({"random_erasing": 0.5}, "RandomErasing(p=0.5, scale=(0.02, 0.4), ratio=(0.3, 3.33", "value=[0.0]"), (erasing, "(0.02, 0.33)", "[1.0, 2.0, 3.0]"),
     ):  # fmt: skip
         training, changed = build(**flags)[0], 0
         for seed in range(12):
@@ -177,5 +176,6 @@ def test_added_steps_act_are_recorded_and_draw_without_pixels():
             assert torch.equal(torch.rand(()), after), "the draws do not depend on the pixels"
             assert found.dtype == torch.uint8 and found.shape == (3, 224, 224)
         assert all(word in training.text for word in words) and (changed == 0) == ("random_erasing" in flags)
+        assert "color_jitter_p" not in flags or changed < 12
     whole = build(image_size=48, crop_size=[32, 24], randaugment=[1, 5], random_erasing=0.5)[0]
     assert whole(torch.zeros(3, 48, 48, dtype=torch.uint8)).shape == (3, 32, 24) and "RandomErasing" in whole.text

