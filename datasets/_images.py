@@ -68,13 +68,17 @@ def decode(path: str, most_pixels: int = MOST_PIXELS, decode_jpeg=None) -> torch
     try:
         data = _content.read(path)
     except OSError as error:
-        raise BrokenImage(f"image {path} cannot be read ({error.strerror or error}): restore it") from error
+        raise _unreadable(path, error) from error
     decode_jpeg = (decode_jpeg or _jpeg_decoder()) if tuple(data[:2]) == JPEG_MAGIC else None
     if decode_jpeg is not None and _fits(path, *_jpeg_size(data.tobytes()), most_pixels):
         # RuntimeError: an unsupported kind of JPEG, or a broken file. Pillow tries next, and its error says what is wrong
         with contextlib.suppress(RuntimeError):
             return decode_jpeg(torch.from_numpy(data))
     return torch.from_numpy(_with_pillow(path, "RGB", most_pixels)).permute(2, 0, 1)
+
+
+def _unreadable(path: str, error: OSError) -> UserError:
+    return BrokenImage(f"image {path} cannot be read ({error.strerror or error}): restore it")
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
@@ -179,6 +183,8 @@ def _with_pillow(path: str, mode: str, most_pixels: int = MOST_PIXELS) -> np.nda
             _fits(path, *image.size[::-1], most_pixels)
             plain = _plain(image)
             return np.array(plain if plain.mode == mode else plain.convert(mode))  # avoids a copy: each costs a fifth of the decoding time
+    except FileNotFoundError as error:
+        raise _unreadable(path, error) from error
     except PIL.Image.DecompressionBombError as error:
         raise _too_large(path, str(error).partition(" exceeds")[0], most_pixels) from error
     except (OSError, ValueError, SyntaxError) as error:
