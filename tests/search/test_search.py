@@ -198,6 +198,7 @@ def test_a_trial_that_never_ends_well_is_not_tried_for_ever(folder_data, tmp_pat
     assert how == "error" or rows[0]["reason"] == "its process was killed"
 
 
+@pytest.mark.long
 def test_a_folder_that_somebody_else_makes_meanwhile_is_left_alone(folder_data, tmp_path, trained, monkeypatch):
     def train(opt, real=main.main):
         real(opt)
