@@ -93,14 +93,16 @@ def test_a_search_leaves_everything(folder_data, tmp_path):
 
     again = yaml.safe_load((folder / "reproductions.yaml").read_text())
     runs = [folder / f"{best['trial']}_reproduction_{i}" for i in (1, 2)]
-    assert [run["seed"] for run in again["runs"].values()] == [4, 5], "the winning run's seed is not among them"
+    flags = [yaml.safe_load((run / "parameters.yaml").read_text()) for run in runs]
+    seeds = [of["seed"] for of in flags], [run["seed"] for run in again["runs"].values()]
+    assert seeds == ([4, 5], [4, 5]), "the winning run's seed is not among them"
     found = again["results"]["val"]["map_r"]
     assert found["values"] == [value_of(run) for run in runs]
     assert found["mean"] == pytest.approx(statistics.fmean(found["values"]))
     half = 12.7062047 * statistics.stdev(found["values"]) / math.sqrt(2)  # t of 1 degree of freedom
     assert found["interval_95"] == pytest.approx([found["mean"] - half, found["mean"] + half])
     assert "map_r" in again["results"]["test"], "the selected epoch of a reproduction is measured on test"
-    assert {yaml.safe_load((run / "parameters.yaml").read_text())["group"] for run in runs} == {"Tiny_best"}
+    assert {of["group"] for of in flags} == {"Tiny_best"}
 
 
 def test_a_search_goes_on(folder_data, tmp_path, trained):
