@@ -17,7 +17,6 @@ from utilities.locks import Lock
 
 DATABASE = "study.db"
 ATTEMPTS = 4  # how often a trial's process may be killed before it counts as failed: it may be the trial that kills it
-SMALLEST = 512  # bytes of a database: SQLite takes a smaller file for an empty one, and writes a new one over it
 PATIENCE = 60  # seconds that a lock of SQLite is waited for
 
 
@@ -44,7 +43,7 @@ def open_study(plan, direction: str):
     if url is None and (plan.folder / "journal.log").exists() and not file.exists():
         raise UserError(f"{plan.folder} is a search of an earlier version, which kept it in journal.log: go on there, or choose another --group")
     where = file if url is None else "the study in --study_storage"
-    if url is None and not (file.exists() and file.stat().st_size >= SMALLEST):
+    if url is None and not (file.exists() and file.stat().st_size > 1):  # SQLite takes a file of one byte for an empty one
         _check(where, [], left)
     storage = _database(url, file, plan.own.heartbeat)
     _check(where, _attempts(storage, name), left)

@@ -121,7 +121,7 @@ WORKED_ON = [
         *(st.tuples(st.sampled_from(read), st.just("foreign"), st.sampled_from([*FOREIGN, None])) for read in (READ, WORKED_ON)),
     )
 )
-@example((("search", DATABASE, "search"), "foreign", b"{}"))  # SQLite takes so small a file for an empty one
+@example((("search", DATABASE, "search"), "foreign", b"~"))  # SQLite takes a file of one byte for an empty one
 def test_a_damaged_file_is_refused_in_one_line_that_names_it_and_the_way_out(copied, jobs, case):
     """Cut short, with flipped bits, or foreign: a file, or (None) a folder. Cut or flipped files may be sound; a flipped value is perhaps another flag."""
     (of, file, job), kind, about = case
