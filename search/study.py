@@ -43,7 +43,7 @@ def open_study(plan, direction: str):
     if url is None and (plan.folder / "journal.log").exists() and not file.exists():
         raise UserError(f"{plan.folder} is a search of an earlier version, which kept it in journal.log: go on there, or choose another --group")
     where = file if url is None else "the study in --study_storage"
-    if url is None and not (file.exists() and file.stat().st_size):
+    if url is None and not (file.exists() and file.stat().st_size > 1):  # SQLite takes a file of one byte for an empty one
         _check(where, [], left)
     storage = _database(url, file, plan.own.heartbeat)
     _check(where, _attempts(storage, name), left)

@@ -175,6 +175,8 @@ class GroupFiles(Sink):
                 if rows:
                     kept = [row for row in rows if int(row["epoch"]) <= epoch and (tested or split != "test")]
                     _write(path, list(rows[0]), kept)
+                elif rows is not None:  # a first row that a crash cut short: the next row would go on in its line
+                    path.unlink()
 
     def fill(self, rows: list[Row], batches: list[BatchRow]) -> None:
         known = {}

@@ -58,6 +58,8 @@ def test_gpus_and_jobs_go_by_processes(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     with pytest.raises(UserError, match="--gpus 1: CUDA_VISIBLE_DEVICES=3 shows GPUs 0 to 0"):
         torchrun.environment(2, [0, 1], 1)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,6,5,4")
+    assert torchrun.environment(2, [2, 3], 1)["CUDA_VISIBLE_DEVICES"] == "5,4"
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert torchrun.environment(2, [], 1)["OMP_NUM_THREADS"] == "5"
     made = []

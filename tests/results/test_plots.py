@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
+import Result_Evaluations
 from pictures import labels
 from results import plots
 from results.columns import column
 from results.groups import build
 from results.recorded import RecordedRun, Series
-from tests.results.made import evaluated, make_run
 
 R1, RHO = column("test", "e_recall@1"), column("train", "rho_spectrum@2")
 
@@ -113,32 +113,14 @@ def test_of_a_matrix_the_first_column_is_on_top(tmp_path, figures):
     assert np.abs(np.asarray(axis.collections[0].get_array()).ravel() - [1, -1, -1, 1]).max() < 0.005
 
 
-def test_a_line_passes_other_points_and_labels_by():
-    centres, ends = np.array([[0.0, 0.0], [50.0, 0.0]]), np.array([[100.0, 0.0], [0.0, 100.0], [70.0, -70.0]])
-    assert labels._clear(centres, 0, ends, np.empty((0, 4)), 6.0).tolist() == [False, True, True]
-    assert labels._clear(centres, 0, ends, np.array([[-10.0, 40.0, 10.0, 60.0]]), 6.0).tolist() == [False, False, True]
-
-
-def test_names_with_dollar_signs_are_drawn_as_they_are_and_groups_without_a_run_named(tmp_path):
-    for group in ("cost$5_vs_$6", "a$\\frac$", "plain"):
-        for seed in (0, 1):
-            make_run(tmp_path / "runs", group, seed, epochs=2, dataset="$data_$set", name=f"{len(group)}_{seed}")
-    make_run(tmp_path / "runs", "Failed", 0, found=[], dataset="$data_$set")
-    out = evaluated(tmp_path, "--relation", "train/loss", "nmi", figures=True)
-    assert len(list(out.glob("*.png"))) == 4
-    caption = "<figcaption>Groups ranked by R@1; without a run that counts, and so not here: Failed ("
-    assert caption in (out / "index.html").read_text()
-
-
-def test_every_text_of_a_figure_is_no_formula(tmp_path, figures):
-    found = groups_of(5)
+def test_no_text_of_a_figure_is_a_formula_and_groups_without_a_run_are_named_below(tmp_path, figures):
+    found = groups_of(6)
     for group in found:
         group.dataset, group.name = "$data_$set", f"{group.name}$_$"
-    plots.ranked(found, R1, tmp_path)
-    plots.rho(found, R1, [RHO], tmp_path)
-    plots.relations(found, R1, [RHO], tmp_path)
-    plots.matrix(found, [R1, RHO], tmp_path)
-    assert len(figures) == 4
+    found[5].seeds.clear()
+    captions = dict(Result_Evaluations._figures(found, [R1], [(R1, RHO)], tmp_path))
+    assert captions.pop("$data_$set_ranked") == "Groups ranked by R@1; without a run that counts, and so not here: g5$_$"
+    assert len(figures) == len(captions) + 1 == 5
     assert not any(text.get_parse_math() for figure in figures for text in figure.findobj(Text))
 
 

@@ -78,11 +78,11 @@ def test_own_runs_are_read_and_their_map_stays():
     assert {("test", "discriminative/mAP"), ("train", "criterion/active_share"), ("train", "loss")} <= set(run.series.keys)
     assert columns.value(run, columns.column("test", "other/e_recall@1"), SELECTED) == 0.9
     run = mine([
-        {"epoch": e, "_step": e, "test/e_recall@1": 0.1 * e, "train/criterion/active_share": 0.5, "val/other/nmi": 0.2, "batch/loss": 1.0,
+        {"epoch": e, "_step": e, "test/e_recall@1": 0.1 * e, "test/mAP": 0.3, "train/criterion/active_share": 0.5, "val/other/nmi": 0.2, "batch/loss": 1.0,
          "pictures/spectrum": 3}
         for e in (1, 2)
     ], environment={"git_commit": "abc"})  # fmt: skip
-    assert set(run.series.keys) == {("test", "e_recall@1"), ("train", "criterion/active_share"), ("val", "other/nmi")}
+    assert set(run.series.keys) == {("test", "e_recall@1"), ("test", "mAP"), ("train", "criterion/active_share"), ("val", "other/nmi")}
     assert run.series.of("test", "e_recall@1").tolist() == [0.1, 0.2]
     assert run.environment == {"commit": "abc", "GPU": "unknown"} and "environment" not in run.flags
 

@@ -93,14 +93,16 @@ def test_a_search_leaves_everything(folder_data, tmp_path):
 
     again = yaml.safe_load((folder / "reproductions.yaml").read_text())
     runs = [folder / f"{best['trial']}_reproduction_{i}" for i in (1, 2)]
-    assert [run["seed"] for run in again["runs"].values()] == [4, 5], "the winning run's seed is not among them"
+    flags = [yaml.safe_load((run / "parameters.yaml").read_text()) for run in runs]
+    seeds = [of["seed"] for of in flags], [run["seed"] for run in again["runs"].values()]
+    assert seeds == ([4, 5], [4, 5]), "the winning run's seed is not among them"
     found = again["results"]["val"]["map_r"]
     assert found["values"] == [value_of(run) for run in runs]
     assert found["mean"] == pytest.approx(statistics.fmean(found["values"]))
     half = 12.7062047 * statistics.stdev(found["values"]) / math.sqrt(2)  # t of 1 degree of freedom
     assert found["interval_95"] == pytest.approx([found["mean"] - half, found["mean"] + half])
     assert "map_r" in again["results"]["test"], "the selected epoch of a reproduction is measured on test"
-    assert {yaml.safe_load((run / "parameters.yaml").read_text())["group"] for run in runs} == {"Tiny_best"}
+    assert {of["group"] for of in flags} == {"Tiny_best"}
 
 
 def test_a_search_goes_on(folder_data, tmp_path, trained):
@@ -133,7 +135,10 @@ def test_a_search_goes_on(folder_data, tmp_path, trained):
 
 
 def test_a_trial_fails_with_its_reason_and_the_search_goes_on(folder_data, tmp_path, monkeypatch, trained):
+    somebody_elses = tmp_path / "runs" / "folder" / "Tiny_search" / "trial_3"
+
     def train(opt, real=main.main):
+        somebody_elses.mkdir(exist_ok=True)  # meanwhile
         if opt.savename.endswith("trial_1"):
             raise NonFiniteLoss("the loss is nan at epoch 1, step 2: the run stops, its last checkpoint is from before")
         if opt.savename.endswith("trial_2"):
@@ -141,10 +146,13 @@ def test_a_trial_fails_with_its_reason_and_the_search_goes_on(folder_data, tmp_p
         return real(opt)
 
     monkeypatch.setattr(main, "main", train)
-    argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "4", "--reproductions", "0")
+    argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "5", "--reproductions", "0")
     rows = trials_of(searcher.search(argv))
-    assert [row["state"] for row in rows] == ["complete", "fail", "fail", "complete"]
-    assert rows[1]["reason"] == "the loss is nan at epoch 1, step 2" and rows[1]["value"] == "" and "NaN or infinity" in rows[2]["reason"]
+    assert [row["state"] for row in rows] == ["complete", "fail", "fail", "fail", "complete"]
+    assert rows[1]["reason"] == "the loss is nan at epoch 1, step 2" and rows[1]["value"] == ""
+    assert "NaN or infinity" in rows[2]["reason"] and "somebody else" in rows[3]["reason"]
+    searcher.search(argv)
+    assert not list(somebody_elses.iterdir()), "left alone"
 
 
 def test_a_real_non_finite_loss_fails_the_trial(folder_data, tmp_path, monkeypatch):
@@ -196,20 +204,6 @@ def test_a_trial_that_never_ends_well_is_not_tried_for_ever(folder_data, tmp_pat
         ("trial_0", "fail", str(studies.ATTEMPTS)), ("trial_1", "complete", "1"),
     ]  # fmt: skip
     assert how == "error" or rows[0]["reason"] == "its process was killed"
-
-
-def test_a_folder_that_somebody_else_makes_meanwhile_is_left_alone(folder_data, tmp_path, trained, monkeypatch):
-    def train(opt, real=main.main):
-        real(opt)
-        (tmp_path / "runs" / "folder" / "Tiny_search" / "trial_1").mkdir(exist_ok=True)
-
-    monkeypatch.setattr(main, "main", train)
-    argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "3")
-    folder = searcher.search(argv)
-    found = [(row["state"], "somebody else" in row["reason"]) for row in trials_of(folder)]
-    assert found == [("complete", False), ("fail", True), ("complete", False)]
-    searcher.search(argv)
-    assert not list((folder / "trial_1").iterdir())
 
 
 def test_choices_and_a_database(folder_data, tmp_path, trained):

@@ -87,35 +87,40 @@ def test_an_offline_comet_experiment_holds_no_key(tmp_path, monkeypatch):
     assert b"e_recall@1" in content["messages.json"] and not any(b"SECRET-OF-WANDB" in data for data in content.values())
 
 
+class Service(Sink):
+    """It takes the epochs of rows, after `wait(place)` at the start, at each row and at the end."""
+
+    def __init__(self, wait):
+        self.wait, self.taken = wait, []
+        wait("start", self)
+
+    def write(self, rows):
+        self.wait("write", self)
+        self.taken.append(rows[0].epoch)
+
+    def close(self):
+        self.wait("close", self)
+
+
 @pytest.mark.parametrize("stuck_in", ["start", "write", "close"])
 def test_a_service_that_hangs_keeps_nobody_waiting(capsys, stuck_in):
-    released, taken = threading.Event(), []
+    released, services = threading.Event(), set()
 
-    class Stuck(Sink):
-        def __init__(self):
-            self.wait("start")
-
-        def wait(self, place):
-            if place == stuck_in:
-                released.wait(30)
-
-        def write(self, rows):
-            self.wait("write")
-            taken.append(rows[0].epoch)
-
-        def close(self):
-            self.wait("close")
+    def wait(place, service):
+        services.add(service)
+        if place == stuck_in:
+            released.wait(30)
 
     began = time.monotonic()
-    sink = online.Background(Stuck, open_within=0.1, given_up_after=0.2, close_within=0.1)
+    sink = online.Background(lambda: Service(wait), open_within=0.1, given_up_after=0.2, close_within=0.1)
     for epoch in range(1, 51):
         sink.write(rows(epoch))
     sink.close()
-    assert time.monotonic() - began < 5
-    assert "given up" in capsys.readouterr().out
+    assert time.monotonic() - began < 5 and "given up" in capsys.readouterr().out
     released.set()  # the service comes back: what waited is taken, in order
     sink._thread.join(10)
-    assert taken == list(range(1, 51)) and not sink._thread.is_alive()
+    (service,) = services
+    assert service.taken == list(range(1, 51)) and not sink._thread.is_alive()
 
 
 @pytest.mark.parametrize("trained", [29.9, 500], ids=["a short run", "a run longer than the service may take"])
@@ -134,7 +139,7 @@ def test_a_service_that_never_opens_is_waited_for_from_its_start(monkeypatch, ca
 
 @pytest.mark.parametrize("opens", ["at once", "while the run closes"])
 def test_a_service_that_opened_has_time_to_take_everything(monkeypatch, capsys, opens):
-    asked, closing, taken = [], threading.Event(), []
+    asked, closing, services = [], threading.Event(), []
 
     def clock():
         """The time of the start, then of the closing; once opened, later than the service may take to open."""
@@ -143,31 +148,26 @@ def test_a_service_that_opened_has_time_to_take_everything(monkeypatch, capsys, 
             closing.set()
         return 1000.0 if opens == "at once" and len(asked) > 1 else 0.0
 
-    class Slow(Sink):
-        def __init__(self):
-            if opens == "while the run closes":
-                closing.wait(30)
-
-        def write(self, rows):
-            time.sleep(0.3)
-            taken.append(rows[0].epoch)
+    def wait(place, service):
+        services.append(service)
+        if place == "start" and opens != "at once":
+            closing.wait(30)
+        time.sleep(0.3 * (place == "write"))
 
     monkeypatch.setattr(online, "time", types.SimpleNamespace(monotonic=clock))
-    sink = online.Background(Slow, open_within=30 if opens == "at once" else 0, given_up_after=20, close_within=30)
+    sink = online.Background(lambda: Service(wait), open_within=30 if opens == "at once" else 0, given_up_after=20, close_within=30)
     sink.write(rows(1))
     sink.close()
-    assert taken == [1] and capsys.readouterr().out == ""
+    assert services[0].taken == [1] and capsys.readouterr().out == ""
 
 
 def test_a_queue_that_is_full_drops_and_says_so_once(monkeypatch, capsys):
     monkeypatch.setattr(online, "MOST_WAITING", 3)
-    released = threading.Event()
-
-    def open_late():
-        released.wait(30)
-        return Sink()
-
-    sink = online.Background(open_late, open_within=0, given_up_after=10, close_within=10)
+    released, taken = threading.Event(), []
+    sink = online.Background(
+        lambda: released.wait(30) and types.SimpleNamespace(write=lambda rows: taken.append(rows[0].epoch), close=lambda: None),
+        open_within=0, given_up_after=10, close_within=10,
+    )  # fmt: skip
     for epoch in range(1, 10):
         sink.write(rows(epoch))
     assert capsys.readouterr().out.count("too slow") == 1
@@ -175,7 +175,7 @@ def test_a_queue_that_is_full_drops_and_says_so_once(monkeypatch, capsys):
     while not sink._calls.empty():
         time.sleep(0.01)
     sink.close()
-    assert not sink._thread.is_alive()
+    assert not sink._thread.is_alive() and taken == [1, 2, 3]
 
 
 @pytest.mark.parametrize("names", ["both", *(pytest.param(name, marks=pytest.mark.long) for name in ("icml", "plain"))])
