@@ -134,19 +134,6 @@ def test_folds_are_joined_and_reported_and_the_line_is_finished(protocol):
     assert protocol.line.folder == protocol.folder and (protocol.line.standing(), protocol.line.progress) == (launcher.FINISHED, "4 folds")
 
 
-# ---------------------------------------------------------------------------------------------------- the other settings
-@pytest.mark.parametrize("group", ["MLRC_CUB256_Contrastive", "MLRC_CARS_Contrastive", "MLRC_SOP_Contrastive"])
-def test_the_other_settings_pass_a_dry_run(group, tmp_path, capsys):
-    if "CUB256" in group:
-        builders.make_cub200(tmp_path, n_classes=172, n_images=4)  # 65 classes train: batches of 256 hold 64
-    elif "CARS" in group:
-        builders.make_cars196(tmp_path, n_classes=20, n_images=4)
-    else:
-        builders.make_online_products(tmp_path, n_train=10, n_test=10, n_images=4)
-    words = shlex.split(command(group).replace("$datapath", str(tmp_path)))[2:]
-    builders.dry_run(words, capsys)
-
-
 def test_a_search_by_the_preset_leaves_test_to_the_reproductions(tmp_path, capsys):
     builders.make_cub200(tmp_path, n_classes=20, n_images=4)
     words = re.sub(r"--loss_contrastive_neg_margin \S+", "", command(GROUP).replace("$datapath", str(tmp_path))).split()[2:]
