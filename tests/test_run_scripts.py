@@ -103,19 +103,22 @@ def test_every_line_of_the_icml_runs_means_its_row(defaults):
 
 
 OF_MARGIN = {"beta_lr": "beta lr", "margin": "margin", "beta": "init beta"}
-OF_MS = {"pos_weight": "alpha", "neg_weight": "beta", "thresh": "base", "margin": lambda value: value.get("epsilon", math.inf)}
+OF_MS = {"pos_weight": "alpha", "neg_weight": "beta", "thresh": "base", "margin": lambda of: of.get("epsilon", math.inf)}
 METHODS = {  # method -> loss; flags that are the same everywhere; flags of the loss, each with its published parameter or a function of all
     "Contrastive": (
-        "contrastive", {"batch_mining": "none", "loss_contrastive_reduction": "nonzero"}, {"pos_margin": "pos_margin", "neg_margin": "neg_margin"},
+        "contrastive", {"batch_mining": "none", "loss_contrastive_reduction": "nonzero"},
+        {"pos_margin": "pos_margin", "neg_margin": "neg_margin"},
     ),
-    "Triplet": ("triplet", {"batch_mining": "all", "loss_triplet_reduction": "nonzero", "loss_triplet_distance": "euclidean"}, {"margin": "margin"}),
+    "Triplet": (
+        "triplet", {"batch_mining": "all", "loss_triplet_reduction": "nonzero", "loss_triplet_distance": "euclidean"}, {"margin": "margin"},
+    ),
     "NTXent": ("ntxent", {}, {"temperature": "temperature"}),
-    "ProxyNCA": ("proxynca_pp", {}, {"lrmulti": lambda value: value["proxy lr"] * 1e6, "scale": lambda value: value["softmax_scale"] ** 0.5}),
+    "ProxyNCA": ("proxynca_pp", {}, {"lrmulti": lambda of: of["proxy lr"] * 1e6, "scale": lambda of: of["softmax_scale"] ** 0.5}),
     "Margin": ("margin", {"batch_mining": "all", "loss_margin_beta_shared": True}, OF_MARGIN),
     "Margin / class": ("margin", {"batch_mining": "all", "loss_margin_beta_shared": False}, OF_MARGIN),
     "Normalized Softmax": ("softmax", {}, {"lr": "weights lr", "temperature": "temperature"}),
     "CosFace": ("cosface", {}, {"lr": "weights lr", "margin": "margin", "scale": "scale"}),
-    "ArcFace": ("arcface", {}, {"lr": "weights lr", "angular_margin": lambda value: value["margin"] * math.pi / 180, "feature_scale": "scale"}),
+    "ArcFace": ("arcface", {}, {"lr": "weights lr", "angular_margin": lambda of: of["margin"] * math.pi / 180, "feature_scale": "scale"}),
     "FastAP": ("fastap", {}, {"num_bins": "num_bins"}),
     "SNR Contrastive": (
         "snr_contrastive", {"batch_mining": "none"}, {name: name for name in ("pos_margin", "neg_margin", "regularizer_weight")},
@@ -123,8 +126,8 @@ METHODS = {  # method -> loss; flags that are the same everywhere; flags of the 
     "Multi Similarity": ("multisimilarity", {}, OF_MS),
     "Multi Similarity + Miner": ("multisimilarity", {}, OF_MS),
     "SoftTriple": ("softtriplet", {"loss_softtriplet_n_centroids": 10}, {
-        "lrmulti": lambda value: value["weights lr"] * 1e6, "lambda": "la", "gamma": "gamma", "reg_weight": lambda value: value["reg_weight"] or 0,
-        "margin_delta": "margin",
+        "lrmulti": lambda of: of["weights lr"] * 1e6, "lambda": "la", "gamma": "gamma", "margin_delta": "margin",
+        "reg_weight": lambda of: of["reg_weight"] or 0,
     }),
 }  # fmt: skip
 
