@@ -44,6 +44,9 @@ def test_a_mistake_is_one_line_of_the_program_and_status_2(tmp_path):
     assert all(part in line for part in ("cub200", str(tmp_path), "--download"))
 
 
+SHUFFLED = ["--loss", "triplet", "--data_sampler", "shuffle"]
+
+
 def truncated(data):
     victims = list(data.glob("*/000.jpg"))
     for victim in victims:
@@ -57,8 +60,8 @@ def empty_class(data):
 
 
 @pytest.mark.parametrize(("damage", "words", "said"), [
-    (truncated, ["--loss", "triplet", "--data_sampler", "shuffle"], "cannot be decoded"),
-    pytest.param(truncated, ["--kernels", "1", "--loss", "triplet", "--data_sampler", "shuffle"], "cannot be decoded", marks=pytest.mark.long),
+    (truncated, SHUFFLED, "cannot be decoded"),
+    pytest.param(truncated, [*SHUFFLED, "--kernels", "1"], "cannot be decoded", marks=pytest.mark.long),
     (empty_class, [], "class_9"),
     (lambda data: "--bs 112", ["--bs", "112"], "16 training images"),
 ])  # fmt: skip
@@ -90,7 +93,8 @@ def test_logging_online_without_credentials_goes_offline_and_no_key_is_kept(data
 
 @pytest.mark.long
 def test_two_processes_at_once_get_two_folders(data):
-    both = [subprocess.Popen([sys.executable, "main.py", *of_data(data, "--no_records")], cwd=ROOT, stdout=subprocess.DEVNULL) for _ in range(2)]
+    command = [sys.executable, "main.py", *of_data(data, "--no_records")]
+    both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [process.wait() for process in both] == [0, 0]
     assert sorted(path.name for path in (data.parent / "runs" / "folder").iterdir()) == ["Sample_Group_s1", "Sample_Group_s1_1"]
 

@@ -53,11 +53,11 @@ def test_a_package_has_one_exact_pin_and_one_lower_bound_that_it_meets():
 
 
 def test_the_list_without_gpu_libraries_is_the_other_one_but_for_faiss():
-    of_gpu, of_cpu = ([line for line in lines(name) if not line.startswith("faiss")] for name in ("requirements.txt", "requirements/cpu.txt"))
-    assert of_gpu == of_cpu
-    (faiss,) = [line for line in lines("requirements.txt") if line.startswith("faiss-cpu")]
-    assert [line for line in lines("requirements/cpu.txt") if line.startswith("faiss")] == [faiss.partition(";")[0].strip()]
-    assert not [package for package in packages("requirements/cpu.txt") if package.name.split("-")[0] in ("triton", "nvidia") or package.name == "faiss-gpu"]
+    of_gpu, of_cpu = lines("requirements.txt"), lines("requirements/cpu.txt")
+    assert [line for line in of_gpu if not line.startswith("faiss")] == [line for line in of_cpu if not line.startswith("faiss")]
+    (faiss,) = [line for line in of_gpu if line.startswith("faiss-cpu")]
+    assert [line for line in of_cpu if line.startswith("faiss")] == [faiss.partition(";")[0].strip()]
+    assert not [line for line in of_cpu if line.startswith(("triton", "nvidia", "faiss-gpu"))]
 
 
 def test_installation_md_names_every_file_and_package():
@@ -68,7 +68,8 @@ def test_installation_md_names_every_file_and_package():
 
 def test_what_is_imported_is_in_a_file():
     """By its own name, or as what a listed package needs itself: SQLAlchemy for optuna's databases, packaging for pytest's marks."""
-    brought = {canonical(Requirement(line).name) for name in ("optuna", "pytest") for line in metadata.requires(name) if "extra" not in line}
+    needed = [line for name in ("optuna", "pytest") for line in metadata.requires(name) if "extra" not in line]
+    brought = {canonical(Requirement(line).name) for line in needed}
     distributions = metadata.packages_distributions()
     sources = [ROOT / name for name in subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True).stdout.split()]
     own = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in sources} | {path.stem for path in (ROOT / "docs").glob("*.py")}
@@ -90,11 +91,12 @@ def said_by_make(*words):
 @pytest.mark.parametrize(("torch", "size"), [("gpu", "4.1 GB"), ("cpu", "0.4 GB")])
 def test_the_demo_says_the_sizes_before_it_downloads_and_installs_by_choice(torch, size):
     said = said_by_make("demo", f"TORCH={torch}", "TORCH_INDEX=https://mirror.example/cpu")
-    places = [next(number for number, line in enumerate(said) if word in line) for word in (f"downloads {size}", "pip install", "main.py --config demo_glyphs")]
+    words = (f"downloads {size}", "pip install", "main.py --config demo_glyphs")
+    places = [next(number for number, line in enumerate(said) if word in line) for word in words]
     assert places == sorted(places)
     (install,) = [line for line in said if "pip install" in line]
-    of_choice = {"gpu": "-r requirements.txt -r requirements/dev.txt -c", "cpu": "-r requirements/cpu.txt -r requirements/dev.txt --extra-index-url https://mirror.example/cpu -c"}
-    assert f"{of_choice[torch]} requirements/constraints.txt" in install
+    files, more = {"gpu": ("requirements.txt", ""), "cpu": ("requirements/cpu.txt", " --extra-index-url https://mirror.example/cpu")}[torch]
+    assert f"-r {files} -r requirements/dev.txt{more} -c requirements/constraints.txt" in install
     assert ("index" not in install) if torch == "gpu" else ("requirements.txt" not in install), "which asks for faiss-gpu"
     done = subprocess.run(["make", "--always-make", "environment", "TORCH=tpu", "PYTHON=false"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and "TORCH=tpu: gpu or cpu" in done.stderr

@@ -149,8 +149,8 @@ def run_with_roles(rank, words):
 @pytest.mark.long
 def test_several_processes_measure_what_one_does(with_roles, folder_data, tmp_path):
     words = [
-        "--dataset", "folder", "--dataset_folder_path", str(folder_data), "--arch", "conv4_frozen_normalize", "--embed_dim", "8", "--kernels", "0",
-        "--loss", "contrastive", "--bs", "8", "--n_epochs", "1", "--evaluation_metrics", *METRICS, "--no_records", "--plot_every", "0",
+        "--dataset", "folder", "--dataset_folder_path", str(folder_data), "--arch", "conv4_frozen_normalize", "--embed_dim", "8",
+        "--kernels", "0", "--loss", "contrastive", "--bs", "8", "--n_epochs", "1", "--evaluation_metrics", *METRICS, "--no_records", "--plot_every", "0",
         "--dump_embeddings", "--crop_size", "32", "--resize_size", "36",
     ]  # fmt: skip
     one = main.main(parameters.read([*words, "--save_path", str(tmp_path / "one")]))

@@ -102,55 +102,40 @@ def test_every_line_of_the_icml_runs_means_its_row(defaults):
     assert next(runs, None) is None
 
 
+OF_MARGIN = {"beta_lr": "beta lr", "margin": "margin", "beta": "init beta"}
+OF_MS = {"pos_weight": "alpha", "neg_weight": "beta", "thresh": "base", "margin": lambda of: of.get("epsilon", math.inf)}
+METHODS = {  # method -> loss; flags that are the same everywhere; flags of the loss, each with its published parameter or a function of all
+    "Contrastive": (
+        "contrastive", {"batch_mining": "none", "loss_contrastive_reduction": "nonzero"},
+        {"pos_margin": "pos_margin", "neg_margin": "neg_margin"},
+    ),
+    "Triplet": (
+        "triplet", {"batch_mining": "all", "loss_triplet_reduction": "nonzero", "loss_triplet_distance": "euclidean"}, {"margin": "margin"},
+    ),
+    "NTXent": ("ntxent", {}, {"temperature": "temperature"}),
+    "ProxyNCA": ("proxynca_pp", {}, {"lrmulti": lambda of: of["proxy lr"] * 1e6, "scale": lambda of: of["softmax_scale"] ** 0.5}),
+    "Margin": ("margin", {"batch_mining": "all", "loss_margin_beta_shared": True}, OF_MARGIN),
+    "Margin / class": ("margin", {"batch_mining": "all", "loss_margin_beta_shared": False}, OF_MARGIN),
+    "Normalized Softmax": ("softmax", {}, {"lr": "weights lr", "temperature": "temperature"}),
+    "CosFace": ("cosface", {}, {"lr": "weights lr", "margin": "margin", "scale": "scale"}),
+    "ArcFace": ("arcface", {}, {"lr": "weights lr", "angular_margin": lambda of: of["margin"] * math.pi / 180, "feature_scale": "scale"}),
+    "FastAP": ("fastap", {}, {"num_bins": "num_bins"}),
+    "SNR Contrastive": (
+        "snr_contrastive", {"batch_mining": "none"}, {name: name for name in ("pos_margin", "neg_margin", "regularizer_weight")},
+    ),
+    "Multi Similarity": ("multisimilarity", {}, OF_MS),
+    "Multi Similarity + Miner": ("multisimilarity", {}, OF_MS),
+    "SoftTriple": ("softtriplet", {"loss_softtriplet_n_centroids": 10}, {
+        "lrmulti": lambda of: of["weights lr"] * 1e6, "lambda": "la", "gamma": "gamma", "margin_delta": "margin",
+        "reg_weight": lambda of: of["reg_weight"] or 0,
+    }),
+}  # fmt: skip
+
+
 def expected_method(method, value):
     """The flags of a Reality Check method. `value`: published parameter -> number, None where it was not searched."""
-    ms = {"loss": "multisimilarity"}
-    if method.startswith("Multi"):
-        ms |= {
-            "loss_multisimilarity_pos_weight": value["alpha"], "loss_multisimilarity_neg_weight": value["beta"],
-            "loss_multisimilarity_thresh": value["base"], "loss_multisimilarity_margin": value.get("epsilon", math.inf),
-        }  # fmt: skip
-    if method.startswith("Margin"):
-        return {
-            "loss": "margin", "batch_mining": "all", "loss_margin_beta_shared": method == "Margin", "loss_margin_beta_lr": value["beta lr"],
-            "loss_margin_margin": value["margin"], "loss_margin_beta": value["init beta"],
-        }  # fmt: skip
-    return {
-        "Contrastive": lambda: {
-            "loss": "contrastive", "batch_mining": "none", "loss_contrastive_reduction": "nonzero",
-            "loss_contrastive_pos_margin": value["pos_margin"], "loss_contrastive_neg_margin": value["neg_margin"],
-        },
-        "Triplet": lambda: {
-            "loss": "triplet", "batch_mining": "all", "loss_triplet_reduction": "nonzero", "loss_triplet_distance": "euclidean",
-            "loss_triplet_margin": value["margin"],
-        },
-        "NTXent": lambda: {"loss": "ntxent", "loss_ntxent_temperature": value["temperature"]},
-        "ProxyNCA": lambda: {
-            "loss": "proxynca_pp", "loss_proxynca_pp_lrmulti": value["proxy lr"] * 1e6, "loss_proxynca_pp_scale": value["softmax_scale"] ** 0.5,
-        },
-        "Normalized Softmax": lambda: {
-            "loss": "softmax", "loss_softmax_lr": value["weights lr"], "loss_softmax_temperature": value["temperature"],
-        },
-        "CosFace": lambda: {
-            "loss": "cosface", "loss_cosface_lr": value["weights lr"], "loss_cosface_margin": value["margin"], "loss_cosface_scale": value["scale"],
-        },
-        "ArcFace": lambda: {
-            "loss": "arcface", "loss_arcface_lr": value["weights lr"], "loss_arcface_angular_margin": value["margin"] * math.pi / 180,
-            "loss_arcface_feature_scale": value["scale"],
-        },
-        "FastAP": lambda: {"loss": "fastap", "loss_fastap_num_bins": value["num_bins"]},
-        "SNR Contrastive": lambda: {
-            "loss": "snr_contrastive", "batch_mining": "none",
-            **{f"loss_snr_contrastive_{name}": value[name] for name in ("pos_margin", "neg_margin", "regularizer_weight")},
-        },
-        "Multi Similarity": lambda: ms,
-        "Multi Similarity + Miner": lambda: ms,
-        "SoftTriple": lambda: {
-            "loss": "softtriplet", "loss_softtriplet_n_centroids": 10, "loss_softtriplet_lrmulti": value["weights lr"] * 1e6,
-            "loss_softtriplet_lambda": value["la"], "loss_softtriplet_gamma": value["gamma"],
-            "loss_softtriplet_reg_weight": value["reg_weight"] or 0, "loss_softtriplet_margin_delta": value["margin"],
-        },
-    }[method]()  # fmt: skip
+    loss, same, own = METHODS[method]
+    return {"loss": loss, **same} | {f"loss_{loss}_{flag}": of(value) if callable(of) else value[of] for flag, of in own.items()}
 
 
 def test_every_line_of_the_reality_check_means_its_column(defaults):

@@ -73,8 +73,8 @@ def test_images_in_every_form_are_those_of_the_file(embedder, tmp_path):
     assert expected.shape == (1, 8) and embedder([]).shape == (0, 8)
     array = np.array(Image.open(path))
     tensor = torch.from_numpy(array).permute(2, 0, 1)
-    forms = [str(path), [path], array, Image.open(path), tensor, [tensor], tensor[None], tensor.float() / 255, array[None], np.array([str(path)])]
-    for image in forms:
+    of_paths, of_tensors = [str(path), [path], np.array([str(path)])], [tensor, [tensor], tensor[None], tensor.float() / 255]
+    for image in (*of_paths, *of_tensors, array, array[None], Image.open(path)):
         assert np.array_equal(embedder(image), expected), type(image)
     both = embedder(np.stack([array, array[::-1]]))
     assert both.shape == (2, 8) and np.array_equal(both[:1], embedder([array, array])[:1]) and not np.array_equal(both[0], both[1])
@@ -133,7 +133,8 @@ def test_a_fold_is_a_run_and_its_cross_validation_is_not(cross_validated_once):
 
 
 def test_a_network_with_several_embeddings_gives_the_one_asked_for(folder_data, tmp_path):
-    folder = train(folder_data, tmp_path, "--n_epochs", "1", "--trainer", "classifier", "--evaltypes", "discriminative", "classifier_logits")
+    words = ["--trainer", "classifier", "--evaltypes", "discriminative", "classifier_logits"]
+    folder = train(folder_data, tmp_path, "--n_epochs", "1", *words)
     dataset = data.split(Embedder(folder), "test")
     with torch.no_grad():
         outputs = load_run(folder)[0](torch.stack([dataset[i][1] for i in range(6)]))[0]

@@ -115,7 +115,8 @@ def test_preprocessing_json_is_enough_to_prepare_an_image(run, exported):
     told = json.loads((exported[0] / "preprocessing.json").read_text())
     dataset = data.split(Embedder(run), "test")
     decode, resize, crop = told["before"]
-    assert "RGB" in decode["decode"] and (resize["resize_short_side"], resize["interpolation"], crop) == (18, "bilinear", {"center_crop": [16, 16]})
+    assert (resize["resize_short_side"], resize["interpolation"], crop) == (18, "bilinear", {"center_crop": [16, 16]})
+    assert "RGB" in decode["decode"]
     image = torch.from_numpy(np.array(Image.open(dataset.paths[3]))).permute(2, 0, 1)
     image = v2.functional.center_crop(v2.functional.resize(image, [resize["resize_short_side"]], antialias=True), crop["center_crop"])
     assert (image.int() - dataset[3][1].int()).abs().max() <= 2 and told["input"]["shape"] == ["batch", 3, *image.shape[1:]]
@@ -131,7 +132,8 @@ def made_of(arch, side=64, **flags):
     for name, value in network.named_parameters():
         if name.endswith((".up", ".prompts")):
             torch.nn.init.normal_(value, std=0.05)
-    return SimpleNamespace(opt=opt, network=network, preparation=SimpleNamespace(size=(side, side)), module=Embeddings(network, "discriminative"))
+    module, preparation = Embeddings(network, "discriminative"), SimpleNamespace(size=(side, side))
+    return SimpleNamespace(opt=opt, network=network, preparation=preparation, module=module)
 
 
 VIT = "timm:vit_tiny_patch16_224"

@@ -91,7 +91,8 @@ def test_approximate_search_finds_nearly_all_and_says_how_much(kind, dimensions,
     distances, rows = Index(tmp_path / kind).search(vectors[queries], 11)
     exact = np.linalg.norm(vectors[queries, None].astype(np.float64) - vectors[None], axis=2)
     exact[np.arange(len(queries)), queries] = np.inf
-    hits = sum((mine[row != query][:10] <= np.sort(all_of)[9] + 1e-9).sum() for mine, row, query, all_of in zip(distances, rows, queries, exact, strict=True))
+    farthest = np.sort(exact)[:, 9] + 1e-9
+    hits = sum((distances[i][rows[i] != query][:10] <= farthest[i]).sum() for i, query in enumerate(queries))
     assert (about["at"], about["queries"]) == (10, len(queries)) and about["recall"] > 0.9
     assert about["recall"] == pytest.approx(hits / (10 * len(queries)), abs=0.002)
     assert (np.diff(distances, axis=1) >= 0).all() and np.allclose(distances[:, 0], 0)
@@ -156,7 +157,8 @@ def test_the_commands_of_codes_learn_from_training_images(run, images, tmp_path)
     expected.add(embedder(found.paths))
     assert (found.faiss.decoded(every) == expected.decoded(every)).all()
     assert len(retrieval.main(["query", str(out), str(images / "0.jpg"), "-k", "3", "--rescore_multiplier", "2"])) == 3
-    retrieval.main(["index", str(run), str(images), "--out", str(tmp_path / "b"), "--code", "int8", "--calibration", str(images / "0.jpg"), str(images / "1.jpg")])
+    calibration = ["--calibration", str(images / "0.jpg"), str(images / "1.jpg")]
+    retrieval.main(["index", str(run), str(images), "--out", str(tmp_path / "b"), "--code", "int8", *calibration])
     assert not np.array_equal(Index(tmp_path / "b").faiss.decoded(every), found.faiss.decoded(every))
 
 
@@ -186,6 +188,10 @@ def test_what_is_killed_leaves_the_old_index_and_odd_paths_survive(tmp_path):
     assert Index(place).paths == odd
 
 
+def replace(path, old, new):
+    path.write_text(path.read_text().replace(old, new))
+
+
 DAMAGES = {
     "fewer paths": lambda place, other: (place / "paths.csv").write_text("path\n0\n"),
     "another index of faiss": lambda place, other: shutil.copy(other / "index.faiss", place / "index.faiss"),
@@ -193,7 +199,7 @@ DAMAGES = {
     "emptied vectors": lambda place, other: (place / "vectors.npy").write_bytes(b""),
     "broken faiss": lambda place, other: (place / "index.faiss").write_bytes(b"no"),
     "a list": lambda place, other: (place / "index.json").write_text("[]"),
-    "an unknown code": lambda place, other: (place / "index.json").write_text((place / "index.json").read_text().replace('"code": "', '"code": "z')),
+    "an unknown code": lambda place, other: replace(place / "index.json", '"code": "', '"code": "z'),
 }
 
 
@@ -276,7 +282,7 @@ def test_a_run_that_moved_or_changed_is_noticed(run, images, tmp_path):
     with builders.refused("--run"):
         retrieval.main(query)
     assert len(retrieval.main([*query, "--run", str(moved)])) == 6
-    (moved / "parameters.yaml").write_text((moved / "parameters.yaml").read_text().replace("crop_size: 16", "crop_size: 17"))
+    replace(moved / "parameters.yaml", "crop_size: 16", "crop_size: 17")
     for words in ([*query, "--run", str(moved)], ["index", str(moved), str(images), "--out", out, "--add"]):
         with builders.refused("other weights, or another transform"):
             retrieval.main(words)

@@ -19,7 +19,8 @@ def test_content_arrives_as_it_is_with_the_permissions_of_any_new_file(tmp_path,
         file.write(content)
         assert path.read_text() == "old", "not before all is written"
     assert path.read_bytes() == (content if mode == "wb" else content.encode())
-    assert sorted(os.listdir(tmp_path)) == ["plain", "values.csv"] and stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(other.stat().st_mode)
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(other.stat().st_mode)
+    assert sorted(os.listdir(tmp_path)) == ["plain", "values.csv"]
 
 
 def test_an_error_leaves_what_was_there(tmp_path):

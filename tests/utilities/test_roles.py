@@ -28,9 +28,9 @@ def test_every_flag_has_a_role_its_own_before_its_groups():
 
 def test_what_is_never_saved():
     assert DECLARED.having(saved=False) == {
-        "wandb_key", "comet_api_key", "config", "print_config", "list", "find", "explain", "dry_run", "check_data", "profile_steps", "evaluate_only",
-        "memory_weight", "embed_regularizer_weight", "weight_regularizer_weight", "resume", "resume_from", "resume_allow_changes",
-        "reproduce_results", "evaluate", "evaluate_ensemble", "aggregate_only", "folds",
+        "wandb_key", "comet_api_key", "config", "print_config", "list", "find", "explain", "dry_run", "check_data", "profile_steps",
+        "evaluate_only", "memory_weight", "embed_regularizer_weight", "weight_regularizer_weight", "resume", "resume_from",
+        "resume_allow_changes", "reproduce_results", "evaluate", "evaluate_ensemble", "aggregate_only", "folds",
     }  # fmt: skip
     assert not {"wandb_key", "config", "resume"} & set(parameters.read(["--dataset", "glyphs", "--wandb_key", "secret"]).saved())
 
@@ -44,4 +44,5 @@ def test_what_may_change_what_may_not_and_what_is_measured():
     assert "eval_pca" in DECLARED.having(measured=True) and "lr" not in DECLARED.having(measured=True)
     assert DATA.forbids("a", "b") and not DATA.forbids("a", "a") and not METHOD.forbids(1, 2)
     assert SELECTION.forbids(["a", "b"], ["b", "a"]) and not SELECTION.forbids(["a", "b"], ["a"])
-    assert DECLARED["loss_margin_beta"] is METHOD and DECLARED["arch"] is METHOD and DECLARED["dataset"] is DATA and not DECLARED["seed"].compared
+    assert DECLARED["loss_margin_beta"] is METHOD and DECLARED["arch"] is METHOD and DECLARED["dataset"] is DATA
+    assert not DECLARED["seed"].compared
