@@ -147,7 +147,7 @@ def of_super_classes(images: list, name: str) -> list:
     supers = {image.super_name for image in images}
     if None in supers:
         raise UserError(
-            f"--label_level_train 1: --dataset {name} knows no super-classes; online_products, glyphs and a folder X/<super>/<class>/ "
+            f"--label_level_train 1: --dataset {name} has no super-classes; online_products, glyphs and a folder X/<super>/<class>/ "
             "do, and inshop, inaturalist2018, csv and shards"
         )
     if len(supers) < 2:

@@ -191,6 +191,7 @@ def test_a_run_goes_on_at_the_rates_of_now_also_with_another_optimiser(begun, ca
 def test_more_patience_goes_on(folder_data, tmp_path, monkeypatch):
     def first_epoch_is_best(run, epoch, scores):
         if epoch == 1:
+            run.state["best"][run.selection.split] = {}
             run.state["selected"] = {"epoch": 1, "values": {}, "checkpoint": run._best_checkpoint().name}
         return [(run.selection.split, run.selection.metric)] if epoch == 1 else []
 

@@ -198,9 +198,9 @@ def test_what_cannot_be_is_one_line():
     for name, flags, says in (
         (TINY, {"prompts": 2, "prompt_depth": 7}, "--prompt_depth 7: .* has 6 blocks"), ("resnet18", {"prompts": 2}, "takes no prompts; timm's"),
         ("timm:swin_tiny_patch4_window7_224", {"prompts": 2, "crop_size": 64}, "takes no prompts"),
-        ("timm:vit_small_patch16_dinov3", {"prompts": 2}, "takes no prompts"), (TINY, {"prompts": 2, "freeze_blocks": 1}, "both say"),
-        (TINY, {"train_biases": True, "freeze_backbone": True}, "--freeze_backbone and --train_biases both say"),
-        (TINY, {"freeze_backbone": True, "freeze_blocks": 1}, "both say"), (TINY, {"lora_rank": 2, "freeze_blocks": 1}, "both say"),
+        ("timm:vit_small_patch16_dinov3", {"prompts": 2}, "takes no prompts"), (TINY, {"prompts": 2, "freeze_blocks": 1}, "both determine"),
+        (TINY, {"train_biases": True, "freeze_backbone": True}, "--freeze_backbone and --train_biases both determine"),
+        (TINY, {"freeze_backbone": True, "freeze_blocks": 1}, "both determine"), (TINY, {"lora_rank": 2, "freeze_blocks": 1}, "both determine"),
         (TINY, {"freeze_blocks": 7}, "--freeze_blocks 7: .* has 6 blocks"), (TINY, {"lora_rank": 65}, "has the rank 64"),
         ("conv4", {"lora_rank": 2}, "has no attention layers"), (TINY, {"embed_dim": 0, "head_init": "orthogonal"}, "--embed_dim 0 leaves out"),
     ):  # fmt: skip

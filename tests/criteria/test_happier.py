@@ -42,7 +42,7 @@ def test_levels_of_a_data_set_reach_the_criterion():
     assert np.array_equal(criterion.class_levels, [[1, 1, 0], [0, 0, 0], [2, 0, 0]]) and levels.n_levels(data) == 3
     assert not any("class_levels" in name for name in criterion.state_dict()), "they are the data's"
     for lineages, message in (
-        ((("a", None), ("b", None), ("c", None)), "--loss happier compares levels of classes, and --dataset mine knows no super-classes"),
+        ((("a", None), ("b", None), ("c", None)), "--loss happier compares levels of classes, and --dataset mine has no super-classes"),
         ((("a", "x"), ("a", "y"), ("b", "y"), ("c", "x")), "--loss happier: --dataset mine: levels do not nest: a of level 0 is in x and y"),
         ((("a", "x"), ("b", None), ("c", "x")), "b has no class of level 1"),
     ):
@@ -59,5 +59,5 @@ def test_a_run_trains_and_is_measured_by_levels(tmp_path):
     values = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]["test"]
     assert set(values) == set(metrics) and 0 < values["h_ap"] < 1
     builders.make_cub200(tmp_path, n_classes=4, n_images=2)
-    with refused("--loss happier compares levels of classes, and --dataset cub200 knows no super-classes"):
+    with refused("--loss happier compares levels of classes, and --dataset cub200 has no super-classes"):
         main.main(parameters.read([*words, "--dataset", "cub200", "--source", str(tmp_path), "--allow_partial_dataset"]))

@@ -24,7 +24,7 @@ def test_training_goes_by_the_super_classes_and_nothing_else_changes(tmp_path, d
     assert sum(map(len, training.image_dict.values())) == len(training) == 24 and set(training.super_labels.values()) == {None}
     for split in ("testing", "evaluation"):
         assert by_super[split].image_list == by_class[split].image_list and by_super[split].class_names == by_class[split].class_names
-    with tiny.refused("--label_level_train 1: --dataset folder knows no super-classes; online_products, glyphs and"):
+    with tiny.refused("--label_level_train 1: --dataset folder has no super-classes; online_products, glyphs and"):
         datasets.select("folder", dataset_folder_path=str(data), label_level_train=1)
     run = tiny.run(root, tmp_path, "--trainer", "metric_only", "--loss", "proxyanchor", "--label_level_train", "1", "--n_epochs", "1")
     assert checkpoint.read(run.folder / checkpoint.LAST)["criterion"]["proxies"].shape == (2, 8) and run.opt.n_classes == 2

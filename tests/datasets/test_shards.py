@@ -62,12 +62,12 @@ def test_shards_lie_below_the_working_folder_or_source(tmp_path, monkeypatch, ca
 
 
 def test_the_index_is_written_once_and_again_when_a_shard_changes(tmp_path, monkeypatch, capsys):
-    def unwritable(path):
+    def unwritable(path, *_, **__):
         raise UserError(f"cannot write {path}: read-only")
 
     pattern = made(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(shards, "replacing", unwritable)
+        patch.setattr(shards, "write_json", unwritable)
         before = read(pattern)["training"]
     assert len(before) == 15 and "read through again by each run" in capsys.readouterr().err and not list(tmp_path.glob("*.json"))
     scanned, plain = [], shards._scanned

@@ -103,7 +103,7 @@ def test_splits_and_super_classes_that_are_not_there(capsys):
         evaluation.evaluate(Network(), loaders, opt, Runtime(opt))
     assert evaluation.evaluate(Network(), {}, opt, Runtime(opt)) == ({}, {})
     for flags in (["--tester", "same_parent_label"], ["--label_hierarchy_level", "1"]):
-        with refused(f"{flags[0]} .*: --dataset made knows no super-classes"):
+        with refused(f"{flags[0]} .*: --dataset made has no super-classes"):
             evaluated(made_splits(parents=False), *flags)
     splits["evaluation"].super_labels = dict.fromkeys(splits["evaluation"].super_labels, "first")
     with refused("super-class 'second' of val has no image"):

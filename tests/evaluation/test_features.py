@@ -72,7 +72,7 @@ def test_the_network_takes_features_where_its_backbone_rests(folder_data):
     expected, features = resting(images)
     embeddings, activations = resting(features["pooled"])
     assert torch.equal(embeddings, expected) and set(activations) == {"pooled"}
-    with refused("'spatial' is asked for"):
+    with refused("'spatial' is needed"):
         activations["spatial"]
     with pytest.raises(ValueError, match=r"expected \(B, 3, H, W\)"):
         moving(features["pooled"])
@@ -96,5 +96,5 @@ def test_what_cannot_work_is_refused(folder_data, tmp_path, monkeypatch):
             return self.metric_losses(outputs, batch)
 
     monkeypatch.setattr(trainers.REGISTRY.module("metric_only"), "Trainer", Spatial)
-    with refused("'spatial' is asked for"):
+    with refused("'spatial' is needed"):
         train(folder_data, tmp_path, "run", "--feature_cache", "--dry_run")
