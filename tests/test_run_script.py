@@ -198,6 +198,7 @@ def run_script(*argv):
     return subprocess.run([sys.executable, "-m", "launch", *map(str, argv)], cwd=ROOT, capture_output=True, text=True)
 
 
+@pytest.mark.long
 def test_the_whole_way(folder_data, tmp_path, capsys):
     script = runs_file(folder_data, tmp_path)
     told = run_script(script, "--jobs", "2")

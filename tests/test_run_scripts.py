@@ -228,6 +228,7 @@ def one(runs, group):
     return next(argv for _, argv in runs if group in argv)
 
 
+@pytest.mark.long
 def test_one_line_of_each_script_passes_a_dry_run(tiny, capsys):
     dry_run(one(REVISIT, "CARreg_SNR_Distance"), tiny, capsys, "--bs", "16")
     dry_run(one(MLRC, "MLRC_SOP_MS"), tiny, capsys)
