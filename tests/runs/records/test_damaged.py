@@ -17,6 +17,7 @@ from runs.records.damaged import as_file, as_folder, set_aside
 from runs.records.local import ArrayFiles, BatchFile, GroupFiles, LongFile
 from runs.records.sqlite import Database
 from tests.runs.records._made import BATCHES, batch_rows, read, rows
+from tests.runs.test_damage import sql
 from utilities.errors import UserError
 
 FILES = {
@@ -95,15 +96,6 @@ def test_what_is_no_file_is_set_aside(tmp_path, name):
     for change in (a_folder, noise, *[a_file_for_its_folder] * ("/" in name)):
         (tmp_path / change.__name__).mkdir()
         assert goes_on(tmp_path / change.__name__, name, change) or (name.endswith(".npz") and change is noise)
-
-
-def sql(*statements):
-    def change(path):
-        with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-            for statement in statements:
-                connection.execute(statement)
-
-    return change
 
 
 def overwritten(path):
