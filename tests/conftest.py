@@ -10,7 +10,9 @@ Finished runs that tests may read and change, each trained once a session and co
 `trained_once`, `resumed_once`, `cross_validated_once` are the originals, for tests that only read.
 """
 
+import copy
 import functools
+import gc
 import os
 import pkgutil
 import shutil
@@ -34,14 +36,26 @@ def _modules(folder, files):
     return list(pkgutil.iter_modules([folder]))
 
 
-# Folders of plug-ins are listed ten thousands of times here: anew only where their files are others.
-registry.pkgutil = SimpleNamespace(iter_modules=lambda folders: _modules(folders[0], tuple(os.listdir(folders[0]))))
+def save_time():
+    """What tests repeat a thousand times is done once: folders of plug-ins are listed, and the parser built, anew only where plug-ins are others."""
+    import torch
+
+    import parameters
+
+    registry.pkgutil = SimpleNamespace(iter_modules=lambda folders: _modules(folders[0], tuple(os.listdir(folders[0]))))
+    build = parameters.get_parser
+    of_plug_ins = functools.cache(lambda names: build())
+    parameters.get_parser = lambda: copy.copy(of_plug_ins(tuple(tuple(found.names()) for found in parameters.REGISTRIES.values())))
+    gc.freeze()  # a search collects after each trial: not what was imported
+    if not torch.cuda.is_available():  # manual_seed keeps its caller's stack for each kind of device that may come
+        torch.cuda.random._lazy_call = torch.xpu.random._lazy_call = torch.mtia._lazy_call = lambda *calls, **kinds: None
 
 
 def pytest_collection_modifyitems(items):
     """Tests marked `gpu` are skipped where there is no CUDA device."""
     import torch
 
+    save_time()
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):
@@ -91,7 +105,10 @@ def drawing():
 @pytest.fixture(scope="module", autouse=True)
 def without_pictures(request, drawing):
     """Trainings in this process draw nothing: it takes longer than the shortest of them. Not in a module that says `PICTURES = True`."""
+    from pictures import groups
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(groups.STYLE, "pdf.fonttype", 3)  # fonts as TrueType take half of the time of a figure
         if not getattr(request.module, "PICTURES", False):
             for owner, name in drawing:
                 patch.setattr(owner, name, lambda *about: [])

@@ -1,6 +1,7 @@
 """What users get wrong and what machines do to them: one clear line, or a clean continuation; never a lost run, never a leaked key."""
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -37,10 +38,13 @@ def data(tmp_path):
     return builders.make_folder(tmp_path / "data", n_classes=4, n_images=8)
 
 
-def test_a_mistake_is_one_line_of_the_program_and_status_2(tmp_path):
-    told = run(*SHORT, "--source", str(tmp_path), "--dataset", "cub200")
-    (line,) = [line for line in told.stderr.splitlines() if line.startswith("main.py: error: ")]
-    assert told.returncode == 2 and "Traceback" not in told.stderr
+def test_a_mistake_is_one_line_of_the_program_and_status_2(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["main.py", *SHORT, "--source", str(tmp_path), "--dataset", "cub200"])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(ROOT / "main.py"), run_name="__main__")
+    told = capsys.readouterr().err
+    (line,) = [line for line in told.splitlines() if line.startswith("main.py: error: ")]
+    assert stop.value.code == 2 and "Traceback" not in told
     assert all(part in line for part in ("cub200", str(tmp_path), "--download"))
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.test_imports import imported
+from tests.test_imports import imported, sources
+from utilities import provenance
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = [
@@ -70,10 +71,9 @@ def test_what_is_imported_is_in_a_file():
     """By its own name, or as what a listed package needs itself: SQLAlchemy for optuna's databases, packaging for pytest's marks."""
     needed = [line for name in ("optuna", "pytest") for line in metadata.requires(name) if "extra" not in line]
     brought = {canonical(Requirement(line).name) for line in needed}
-    distributions = metadata.packages_distributions()
-    sources = [ROOT / name for name in subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True).stdout.split()]
-    own = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in sources} | {path.stem for path in (ROOT / "docs").glob("*.py")}
-    foreign = {name for path in sources for name in imported(path)} - own - set(sys.stdlib_module_names) - {"*", "torchcodec"}
+    distributions = provenance._distributions()  # importlib's take a second
+    own = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in sources()} | {path.stem for path in (ROOT / "docs").glob("*.py")}
+    foreign = {name for path in sources() for name in imported(path)} - own - set(sys.stdlib_module_names) - {"*", "torchcodec"}
     assert {"torch", "faiss", "sklearn", "yaml", "PIL", "pytest"} <= foreign
     assert not {name for name in foreign if not {canonical(one) for one in distributions.get(name, [name])} & ({*LISTED} | brought)}
 

@@ -92,7 +92,7 @@ def test_criteria_ask_for_nothing(monkeypatch):
             assert reads_of(run, criterion, unit(len(labels)), labels, **reference(labels, N_CLASSES)) == expected
 
     cases = [(name, {"mine_pairs": False}) for name in CRITERIA]
-    cases += [(name, {"mine_pairs": True}) for name in CRITERIA if getattr(criteria.REGISTRY.module(name), "MINES_PAIRS", False)]
+    cases += [(name, {"mine_pairs": True}) for name in ("contrastive", "ntxent", "multisimilarity")]
     found = failures(cases, check)
     monkeypatch.setattr("criteria._shards.ENTRIES", 2 * len(LABELS))  # some coordinates, in blocks
     assert not found + failures([(name, {"loss_dims": 3}) for name in ("arcface", "proxyanchor", "subcenter_arcface")], check)
@@ -146,7 +146,8 @@ def reads_of_a_step(*flags, **how) -> int:
     return len(reads)
 
 
-def test_a_step_asks_for_what_its_trainer_and_its_criterion_mine():
+@pytest.mark.parametrize("of_criteria", [["margin", "softmax"], pytest.param(CRITERIA, marks=pytest.mark.long)], ids=["some", "all"])
+def test_a_step_asks_for_what_its_trainer_and_its_criterion_mine(of_criteria):
     def check(flags, asked, **how):
         assert (found := reads_of_a_step(*flags, **how)) == asked, found
 
@@ -160,8 +161,7 @@ def test_a_step_asks_for_what_its_trainer_and_its_criterion_mine():
 
     found = failures((of_trainer(*way) for way in WAYS), functools.partial(check, stand_in=False))
     cases = [([*of_loss(loss), "--metrix", ".4"], loss == "contrastive") for loss in ("contrastive", "multisimilarity", "proxyanchor")]
-    small = {"hier": ["--loss_hier_n_proxies", "25"]}
-    cases += [([*of_loss(loss), *small.get(loss, []), "--clip_grad_norm", "1"], asked_by(loss)) for loss in CRITERIA]
+    cases += [([*of_loss(loss), "--clip_grad_norm", "1"], asked_by(loss)) for loss in of_criteria]
     assert not found + failures(cases, check)
 
 

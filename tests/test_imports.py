@@ -1,6 +1,8 @@
 """The floors of the house (docs/architecture.md): an import points down, never up."""
 
 import ast
+import functools
+import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,10 +23,30 @@ HOUSE = {*ALLOWED, "toy_experiments", "benchmarks", "tests"}
 EXCEPTIONS = {"utilities/registry.py": {"*"}, "utilities/__init__.py": {"runs"}, "evaluation/models.py": {"parameters", "results"}}
 
 
-def imported(path: Path) -> set[str]:
+def sources() -> list[Path]:
+    """The Python files that git knows."""
+    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    return [path for path in map(ROOT.joinpath, listed) if path.exists()]
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def statements(node):
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield child
+            yield from statements(child)
+
+
+@functools.cache
+def imported(path: Path) -> frozenset[str]:
     """Top-level names of everything a file imports, inside functions and by importlib too; `*` for a name that is computed."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    names, text = set(), path.read_text(encoding="utf-8")
+    calls = "import_module" in text or "__import__" in text
+    for node in (ast.walk if calls else statements)(parsed(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -32,7 +54,7 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in ("import_module", "__import__"):
             start = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else node.args[0]
             names.add(start.value.partition(".")[0] if isinstance(start, ast.Constant) else "*")
-    return names
+    return frozenset(names)
 
 
 def test_imports_point_down_only(tmp_path):
@@ -45,16 +67,16 @@ def test_imports_point_down_only(tmp_path):
             upward[name] = imported(path) & {*HOUSE, "*"} - ALLOWED[folder] - EXCEPTIONS.get(name, set())
     assert not {name: found for name, found in upward.items() if found}
     assert {path.parent.name for path in ROOT.glob("*/__init__.py")} <= {*ALLOWED, "toy_experiments"}, "a folder without a floor"
-    path = tmp_path / "module.py"
+    path, computed = tmp_path / "module.py", tmp_path / "computed.py"
     path.write_text('import importlib\nimportlib.import_module("criteria.margin")\nimportlib.import_module(f"metrics.{1}")\n')
     assert imported(path) == {"importlib", "criteria", "metrics"}
-    path.write_text("import importlib\nimportlib.import_module(name)\n")
-    assert "*" in imported(path)
+    computed.write_text("import importlib\nimportlib.import_module(name)\n")
+    assert "*" in imported(computed)
 
 
 def test_one_room_draws():
     """`datasets/glyphs.py` reads matplotlib's typefaces, of which its images are made."""
-    files = [path for path in (*ROOT.glob("*.py"), *ROOT.glob("[!.]*/**/*.py")) if path.relative_to(ROOT).parts[0] not in ("tests", "build")]
+    files = [path for path in sources() if path.relative_to(ROOT).parts[0] != "tests"]
     drawing = {path.relative_to(ROOT).as_posix() for path in files if "matplotlib" in imported(path)}
     assert "pictures/groups.py" in drawing
     assert {name for name in drawing if not name.startswith("pictures/")} == {"datasets/glyphs.py"}
@@ -74,7 +96,7 @@ def test_heavy_packages_are_imported_where_used():
         "scipy", "onnx", "onnxscript", "onnxruntime", "huggingface_hub",
     }  # fmt: skip
     for path in (path for folder in {*ALLOWED} - {"experiments"} for path in (ROOT / folder).rglob("*.py")):
-        at_once = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        at_once = [node for node in parsed(path).body if isinstance(node, (ast.Import, ast.ImportFrom))]
         names = [alias.name for node in at_once if isinstance(node, ast.Import) for alias in node.names]
         names += [node.module or "" for node in at_once if isinstance(node, ast.ImportFrom)]
         assert not heavy & {name.partition(".")[0] for name in names}, path

@@ -91,14 +91,20 @@ def test_lines_for_other_programs_are_read():
 # ------------------------------------------------------------------------------------------------------------ the commands
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder to work in: ./Datasets with the three in small, the files that the page shows."""
+    """A folder to work in, with the files that the page shows."""
     path = tmp_path_factory.mktemp("migration")
-    builders.make_cub200(path / "Datasets", n_classes=172, n_images=4)  # 64 classes train in a batch of 256
-    builders.make_cars196(path / "Datasets", n_classes=24, n_images=4)
-    builders.make_online_products(path / "Datasets", n_train=24, n_test=24, n_images=8)
     for name, content in FILES.items():
         (path / name).write_text(content, encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="module")
+def images(place):
+    """./Datasets there, with the three in small."""
+    path = place / "Datasets"
+    builders.make_cub200(path, n_classes=172, n_images=4)  # 64 classes train in a batch of 256
+    builders.make_cars196(path, n_classes=24, n_images=4)
+    builders.make_online_products(path, n_train=24, n_test=24, n_images=8)
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +114,7 @@ def here(place, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def started():
+def started(images):
     """Starts the run of a name, once, by the first line of the page that does: an epoch of one batch in each of few folds."""
     there = {}
 
@@ -154,19 +160,27 @@ def try_search(words, capsys):
     assert said.count("BAYESIAN~: [") == (4 if "ms_miner" in words[-1] else 1)
 
 
-def test_new_runs_and_searches_are_read(place):
+def test_new_runs_and_searches_are_read_and_the_flags_of_a_run_again(place, monkeypatch):
     tried(NEW, parameters.read)
     tried(SEARCHES, lambda words: searcher.plan([*words, *SMALL], place))
+    (again,) = REPEAT
+    flags = parameters.read(next(words for words in NEW if name_of(words) == run_of(again))).saved()
+    file = place / "read" / again[again.index("--config") + 1]
+    file.parent.mkdir(parents=True)
+    file.write_text(yaml.safe_dump(flags))
+    monkeypatch.chdir(place / "read")
+    assert parameters.read(again).saved() == flags | {"savename": name_of(again)}
 
 
 @pytest.mark.long
-def test_every_new_run_and_search_passes_a_dry_run(capsys):
+def test_every_new_run_and_search_passes_a_dry_run(images, capsys):
     tried(NEW, lambda words: try_new(words, capsys))
     tried(SEARCHES, lambda words: try_search(words, capsys))
     assert not (Path("Training_Results") / "cub200" / "test1").exists()
 
 
-def test_the_flags_of_a_run_are_read_again(started, capsys):
+@pytest.mark.long
+def test_the_flags_of_a_run_are_those_of_another(started, capsys):
     for words in REPEAT:
         started(run_of(words))
     tried(REPEAT, lambda words: builders.dry_run(words, capsys))

@@ -58,21 +58,29 @@ def test_every_numeric_flag_has_a_range_that_its_default_lies_in_and_its_help_na
                 action.type.check(value)
 
 
+def refused_by_itself(a_type, text):
+    try:
+        a_type(text)
+    except (argparse.ArgumentTypeError, ValueError):
+        return True
+    return False
+
+
 def test_a_bad_value_is_taken_or_refused_in_one_line():
+    """What a flag's type refuses is refused in the same words everywhere: one such value a flag goes through the whole command line."""
     for flag, action in FLAGS.items():
-        refused = 0
-        for text in BAD:
+        refused = [text for text in BAD if refused_by_itself(action.type, text)]
+        for text in (text for text in BAD if text not in refused[1:]):
             try:
                 opt = parsed(words(flag, text))
             except UserError as error:
                 assert "\n" not in str(error) and f"--{flag}" in str(error), (flag, text, error)
-                refused += 1
             else:
                 value = getattr(opt, flag)
                 for item in value if isinstance(value, list) else [value]:
                     assert math.isfinite(item) or action.type.inf, (flag, text, item)
                     assert abs(item) <= (MOST_64 if action.type.kind is int else LARGEST) or item == math.inf, (flag, text, item)
-        assert refused >= 5, flag  # nan, -inf, 2**63, x and nothing, at least
+        assert len(refused) >= 5, flag  # nan, -inf, 2**63, x and nothing, at least
 
 
 EXTREMES = [
@@ -83,7 +91,7 @@ EXTREMES = [
 ]
 
 
-@pytest.mark.parametrize("n", [8, pytest.param(len(EXTREMES), marks=pytest.mark.long)])
+@pytest.mark.parametrize("n", [4, pytest.param(len(EXTREMES), marks=pytest.mark.long)])
 def test_extremes_pass_a_dry_run_or_end_in_one_line(n, folder_data, tmp_path, capsys):
     """Some of them, the same each time; all of them take minutes."""
     base, passed = builders.run_words(folder_data, tmp_path, "--resize_size", "36", "--crop_size", "32", "--n_epochs", "1", "--dry_run"), 0

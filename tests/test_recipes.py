@@ -2,14 +2,20 @@
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
+
+import main
+import parameters
+from utilities.registry import Registry
 
 ROOT = Path(__file__).resolve().parent.parent
 LOSS = "Add a loss in three steps"
@@ -31,19 +37,11 @@ TOGETHER = {  # plug-ins that one run uses together
     "an architecture": ("architectures", "Add an architecture in three steps", 0, ["--arch", "mine_frozen_normalize"]),
 }
 ALL = RECIPES | TOGETHER
-QUICK = "a formula with a memory"  # which trains where the recipes are listed
+QUICK = "a formula on pairs"  # which trains where the recipes are listed
 LISTED = {
     "a formula": "losses", "a miner": "miners", "a sampler": "samplers", "a training method": "trainers", "a data set": "datasets",
     "an architecture": "architectures",
 }  # fmt: skip
-LIST = f"""
-import sys
-import main, parameters
-parameters.get_parser().print_help()
-for kind in {list(LISTED.values())}:
-    print(parameters.answer(parameters.read(["--list", kind])))
-main.main(parameters.read(sys.argv[1:]))
-"""
 PLAIN = """
 import torch
 
@@ -99,7 +97,7 @@ def training(folder_data, tmp_path, words):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe != QUICK])
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_trains(house, recipe, folder_data, tmp_path):
     words = RECIPES[recipe][-1]
     recorded = recipe in ("a formula", "a fusion")
@@ -135,16 +133,25 @@ def test_the_other_recipes_train_together_with_a_plain_module_as_the_loss(house,
             file.unlink()
 
 
-def test_recipes_are_listed_with_their_flags_and_one_trains(house, folder_data, tmp_path):
-    files = {plug_in(house, recipe) for recipe in [*LISTED, QUICK]}
-    words = [*training(folder_data, tmp_path, RECIPES[QUICK][-1]), "--no_records"]
-    try:
-        told = subprocess.run([sys.executable, "-c", LIST, *map(str, words)], cwd=house, capture_output=True, text=True)
-    finally:
-        for file in files:
-            file.unlink()
-    assert told.returncode == 0 and told.stdout.count("\nmine ") == len(LISTED), told.stdout[-3000:] + told.stderr
-    assert "--loss_mine_scale" in told.stdout and "epoch 1/1" in told.stdout
+def test_recipes_are_listed_with_their_flags_and_one_trains(folder_data, tmp_path, monkeypatch, capsys):
+    """As if each folder held its recipe."""
+    folders, names, caption = {}, Registry.names, Registry.caption
+    for recipe in [*LISTED, QUICK]:
+        (tmp_path / ALL[recipe][0]).mkdir(exist_ok=True)
+        folders[ALL[recipe][0]] = plug_in(tmp_path, recipe).parent
+    monkeypatch.setattr(Registry, "names", lambda self: sorted([*names(self), *["mine"] * (self.package in folders)]))
+    monkeypatch.setattr(
+        Registry, "caption", lambda self, name: caption(SimpleNamespace(folder=folders[self.package]) if name == "mine" else self, name)
+    )
+    with mock.patch.dict(sys.modules):
+        for package, folder in folders.items():
+            sys.modules.pop(f"{package}.mine", None)
+            monkeypatch.setattr(sys.modules[package], "__path__", [*sys.modules[package].__path__, str(folder)])
+        listed = [parameters.answer(parameters.read(["--list", kind])) for kind in LISTED.values()]
+        words = training(folder_data, tmp_path, RECIPES["a formula with a memory"][-1])
+        main.main(parameters.read([*map(str, words), "--no_records"]))
+        assert "--loss_mine_scale" in parameters.get_parser().format_help()
+    assert all("\nmine " in rows for rows in listed) and "epoch 1/1" in capsys.readouterr().out
 
 
 def test_the_example_on_triplets_computes_its_formula():
@@ -188,12 +195,16 @@ print("served")
 """
 
 
-def test_plug_ins_serve_a_foreign_program_as_contributing_shows(tmp_path):
+def test_plug_ins_serve_a_foreign_program_as_contributing_shows(tmp_path, monkeypatch, capsys):
     """With the clone's path put in; an installed package named `datasets` stays the program's own."""
     code = code_of("Use a loss in another program")
     assert "/path/to/the/clone" in code
     (tmp_path / "datasets.py").write_text("FOREIGN = True\n")
     (tmp_path / "program.py").write_text(code.replace("/path/to/the/clone", str(ROOT)) + FOREIGN)
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    told = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=clean, capture_output=True, text=True)
-    assert told.stdout.strip().endswith("served"), told.stderr
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *(place for place in sys.path if Path(place).resolve() != ROOT)])
+    ours = {path.stem for path in ROOT.iterdir()}
+    with mock.patch.dict(sys.modules):
+        for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
+            del sys.modules[name]
+        runpy.run_path(str(tmp_path / "program.py"), run_name="__main__")
+    assert capsys.readouterr().out.strip().endswith("served")

@@ -10,8 +10,8 @@ import yaml
 
 import main
 import parameters
+from runs import RunFolder, checkpoint
 from runs import changes as recorded
-from runs import checkpoint
 from tests import builders
 from utilities.errors import UserError
 
@@ -21,7 +21,7 @@ DIFFS = "resume_training_config_diffs"
 def flags(data, tmp_path, *more):
     return parameters.read([
         "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), *builders.SHORT_RUN,
-        "--loss", "margin", "--batch_mining", "distance", "--n_epochs", "4", "--group", "First", "--scheduler", "cosine",
+        "--loss", "margin", "--batch_mining", "distance", "--n_epochs", "3", "--group", "First", "--scheduler", "cosine",
         "--no_train_metrics", *more,
     ])  # fmt: skip
 
@@ -46,7 +46,7 @@ def stop_after(monkeypatch, calls: int):
 
 def rows(folder):
     """What was recorded while it trained: of the final tests there is one for each time that a fold was at its end."""
-    opt = yaml.safe_load((folder / "parameters.yaml").read_text())
+    opt = RunFolder(folder).flags
     with open(folder / "CSV_Logs" / "metrics.csv", newline="") as file:
         return [row for row in csv.DictReader(file) if "second" not in row["metric"] and row["split"] in ("train", *opt["splits_to_eval"])]
 
@@ -68,7 +68,7 @@ def assert_same(one, other):
 
 @pytest.fixture(scope="module")
 def changed(data, tmp_path_factory):
-    """A run of 4 epochs that was interrupted after 1 and went on with other rates, and later with more epochs and another loss margin."""
+    """A run of 3 epochs that was interrupted after 1 and went on with other rates, and later with more epochs and another loss margin."""
     tmp_path = tmp_path_factory.mktemp("changed")
     with pytest.MonkeyPatch.context() as patch:
         stop_after(patch, 1)
@@ -76,18 +76,18 @@ def changed(data, tmp_path_factory):
             main.main(flags(data, tmp_path, "--check_untrained_accuracy"))
     folder = tmp_path / "runs" / "folder" / "First_s1"
     go_on(folder, "--lr", "0.01", "--decay", "0.1", "--plot_every", "7")
-    go_on(folder, "--n_epochs", "6", "--loss_margin_margin", "0.4")
+    go_on(folder, "--n_epochs", "5", "--loss_margin_margin", "0.4")
     return folder
 
 
 def test_changes_are_recorded_with_their_epochs(changed, data):
     assert changes(changed) == {
         "1": {"lr": 0.01, "fc_lr": 0.01, "classifier_lr": 0.01, "decay": 0.1, "fc_decay": 0.1},
-        "4": {"n_epochs": 6, "loss_margin_margin": 0.4},
+        "3": {"n_epochs": 5, "loss_margin_margin": 0.4},
     }
     began, now = (yaml.safe_load(path.read_text()) for path in (changed / "configs" / "parameters.yaml", changed / "parameters.yaml"))
-    assert (began["lr"], began["n_epochs"]) == (0.001, 4) and (now["lr"], now["n_epochs"]) == (0.01, 6)
-    assert parameters.read(["--config", str(changed / "configs" / f"{DIFFS}_4" / "parameters.yaml")]).loss_margin_margin == 0.4
+    assert (began["lr"], began["n_epochs"]) == (0.001, 3) and (now["lr"], now["n_epochs"]) == (0.01, 5)
+    assert parameters.read(["--config", str(changed / "configs" / f"{DIFFS}_3" / "parameters.yaml")]).loss_margin_margin == 0.4
 
 
 def test_a_reproduction_equals_the_changed_run_and_overwrites_nothing(changed):
@@ -96,38 +96,40 @@ def test_a_reproduction_equals_the_changed_run_and_overwrites_nothing(changed):
     assert again.folder == changed.with_name("First_s1_1") and (changed / "CSV_Logs" / "metrics.csv").read_bytes() == before
     assert_same(again.folder, changed)
     assert changes(again.folder) == changes(changed)
-    assert "reproduce_results" not in yaml.safe_load((again.folder / "parameters.yaml").read_text())
+    assert "reproduce_results" not in RunFolder(again.folder).flags
 
 
 def test_the_command_line_wins_in_every_stage(changed, capsys):
     opt = parameters.read(["--reproduce_results", str(changed), "--lr", "0.002", "--seed", "7"])
     stages = [opt, *opt.later]
     assert [(stage.lr, stage.seed) for stage in stages] == [(0.002, 7)] * 3 and opt.savename == "First_s7"
-    assert [stage.decay for stage in stages[1:]] == [0.1, 0.1] and [stage.n_epochs for stage in stages] == [4, 4, 6]
+    assert [stage.decay for stage in stages[1:]] == [0.1, 0.1] and [stage.n_epochs for stage in stages] == [3, 3, 5]
     main.main(parameters.read(["--reproduce_results", str(changed), "--group", "Dry", "--dry_run"]))
     assert "dry run" in capsys.readouterr().out and not changed.with_name("Dry_s1").exists()
 
 
-@pytest.mark.parametrize("epochs", [1, pytest.param(3, marks=pytest.mark.long), 5])
-def test_an_interrupted_reproduction_goes_on(changed, tmp_path, monkeypatch, capsys, epochs):
-    words = ["--reproduce_results", str(changed), "--save_path", str(tmp_path)]
-    stop_after(monkeypatch, epochs)
-    with pytest.raises(SystemExit):
-        main.main(parameters.read(words))
-    folder = tmp_path / "folder" / "First_s1"
+@pytest.mark.parametrize("stops", [(1, 4), pytest.param((2,), marks=pytest.mark.long)])
+def test_an_interrupted_reproduction_goes_on(changed, tmp_path, monkeypatch, capsys, stops):
+    """Interrupted after so many epochs, between two stages and within one."""
+    words, folder = ["--reproduce_results", str(changed), "--save_path", str(tmp_path)], tmp_path / "folder" / "First_s1"
     resume = ["--resume_from", str(folder)]
-    assert f"continue with: python main.py --resume_from {folder}\n" in capsys.readouterr().out
-    for wrong in ([*words, "--resume", "--loss", "contrastive"], [*resume, "--resume_allow_changes", "--gamma", "0.7"]):
-        if epochs < 4 or "--loss" in wrong:
-            with pytest.raises(SystemExit):
-                parameters.read(wrong)
-    again = [resume, [*words, "--resume"], ["--group", "First", "--dataset", "folder", "--save_path", str(tmp_path), "--resume"]]
-    finished = main.main(parameters.read(again[epochs % 3]))
+    again, before = [[*words, "--resume"], ["--group", "First", "--dataset", "folder", "--save_path", str(tmp_path), "--resume"], resume], 0
+    for way, epochs in enumerate(stops):
+        stop_after(monkeypatch, epochs - before)
+        with pytest.raises(SystemExit):
+            main.main(parameters.read(again[way - 1] if before else words))
+        assert f"continue with: python main.py --resume_from {folder}\n" in capsys.readouterr().out
+        for wrong in ([*words, "--resume", "--loss", "contrastive"], [*resume, "--resume_allow_changes", "--gamma", "0.7"]):
+            if epochs < 3 or "--loss" in wrong:
+                with pytest.raises(SystemExit):
+                    parameters.read(wrong)
+        before = epochs
+    finished = main.main(parameters.read(again[-len(stops)]))
     assert_same(finished.folder, changed)
     assert changes(finished.folder) == changes(changed)
-    if epochs == 5:
-        go_on(folder, "--n_epochs", "7", "--gamma", "0.7")
-        assert changes(folder)["6"] == {"n_epochs": 7, "gamma": 0.7}, "after its end a run like any other"
+    if before == 4:
+        go_on(folder, "--n_epochs", "6", "--gamma", "0.7")
+        assert changes(folder)["5"] == {"n_epochs": 6, "gamma": 0.7}, "after its end a run like any other"
 
 
 def test_what_cannot_be_reproduced_is_one_line(changed, tmp_path, capsys):
@@ -151,8 +153,8 @@ def test_a_change_that_was_overtaken_leaves_no_trace(changed, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(changed, folder)
     opt = parameters.read(["--resume_from", str(folder), "--resume_allow_changes", "--gamma", "0.9"])
-    recorded.record_changes(folder, [4], opt)
-    assert changes(folder)["4"] == {"n_epochs": 6, "loss_margin_margin": 0.4, "gamma": 0.9}, "made at the same epoch: one change"
+    recorded.record_changes(folder, [3], opt)
+    assert changes(folder)["3"] == {"n_epochs": 5, "loss_margin_margin": 0.4, "gamma": 0.9}, "made at the same epoch: one change"
     recorded.record_changes(folder, [2], opt)  # --resume best went back to epoch 2
     assert set(changes(folder)) == {"1", "2"} and set(changes(folder)["2"]) == {"n_epochs", "loss_margin_margin", "gamma"}
     recorded.record_changes(folder, [0], parameters.read(["--config", str(folder / "configs" / "parameters.yaml")]))

@@ -46,34 +46,33 @@ def miners():
 
 
 def everything(folder, n, full):
-    """Cases of `_processes.same_steps`: every criterion, miner, trainer and added loss.
+    """Cases of `_processes.same_steps`: every trainer and added loss, and some criteria.
 
-    `full`: three steps, each criterion against a memory too, further flags; with two processes in float32 also.
+    `full`: also every criterion, by itself and against a memory, every miner, further flags, three steps; with two processes in float32 too.
     """
-    steps = {} if full else {"steps": 1}
     vectors = np.random.default_rng(0).normal(size=(CLASSES, 2, 5))  # two a class
     np.savez(folder / "vectors.npz", names=[f"class {label}" for label in range(CLASSES)], vectors=vectors)
     language = ["--language_vectors", str(folder / "vectors.npz"), "--loss_weights", "language_loss=5", "--loss"]
-    losses, ways = [of_loss(loss) for loss in criteria.REGISTRY.names()], [["--trainer", name, "--loss", "margin", *more] for name, more in WAYS]
-    cases = [(0, words, steps) for words in [*losses, *miners()]]
-    cases += [(2 * (number % 2), words, {"steps": 2}) for number, words in enumerate(ways)]
-    cases += [(0, [*OF_MEMORY, *more], {"stand_in": False}) for more in (["--memory_ema", ".5"], PREFIXES)]
-    cases += [(0, OF_MEMORY, {}), (4, ["--loss", "margin", "--clip_grad_norm", ".05"], {})]
-    cases += [(0, ["--loss", "margin"], {"dtype": torch.float32})] if n == 2 else []
+    ways = [["--trainer", name, "--loss", "margin", *more] for name, more in (WAYS if full else dict(WAYS).items())]
+    cases = [(2 * (number % 2), words, {"steps": 2}) for number, words in enumerate(ways)]
+    cases += [(0, of_loss(loss), {"steps": 2}) for loss in ("dynamic_softmargin", "softtriplet")]  # a state of its own; class vectors
+    cases += [(0, [*OF_MEMORY, "--memory_ema", ".5"], {"stand_in": False}), (4, ["--loss", "margin", "--clip_grad_norm", ".05"], {})]
     cases += [(0, ["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", "6"], {"steps": 2})]
-    cases += [(5, ["--loss", "proxyanchor", *PREFIXES], {}), (0, ["--loss", "softmax", *PREFIXES, "--matryoshka_heads", "own"], {})]
-    cases += [(0, [*language, "multisimilarity"], {}), (5, [*language, "margin", "--language_direction", "forward", "--language_delay", "1"], {})]
-    cases += [(0, ["--loss", "multisimilarity", "--metrix", ".4", "--metrix_level", "feature"], steps)]
+    cases += [(5, ["--loss", "proxyanchor", *PREFIXES], {"steps": 1}), (0, [*language, "multisimilarity"], {"steps": 1})]
+    cases += [(0, ["--loss", "multisimilarity", "--metrix", ".4", "--metrix_level", "feature"], {"steps": 1})]
     if not full:
         return cases
+    losses = [of_loss(loss) for loss in criteria.REGISTRY.names()]
     further = [
+        OF_MEMORY, *losses, *miners(), ["--loss", "softmax", *PREFIXES, "--matryoshka_heads", "own"],
         ["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", "4", "--batch_mining", "random"],
         *(["--loss", "multisimilarity", "--optim", optimiser] for optimiser in ("adam", "adamw", "radam", "rmsprop")),
         ["--loss", "proxyanchor", "--arch", "resnet50_frozen", "--embed_regularizer", "lp", "--weight_regularizer", "regular_face"],
         ["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"], ["--loss", "contrastive", "--metrix", ".4"],
     ]  # fmt: skip
     against = [loss for loss, module in criteria.REGISTRY.modules().items() if takes_reference(module.Criterion)]
-    cases += [(0, [*of_loss(loss), *MEMORY], {"stand_in": False}) for loss in against]
+    cases += [(0, [*of_loss(loss), *MEMORY], {"stand_in": False}) for loss in against] + [(0, [*OF_MEMORY, *PREFIXES], {"stand_in": False})]
+    cases += [(5, [*language, "margin", "--language_direction", "forward", "--language_delay", "1"], {})]
     cases += [(0, [*words, *SLOWLY], {"dtype": torch.float32}) for words in losses + ways if n == 2]
     return cases + [(2, words, {}) for words in ways] + [(0, words, {}) for words in further]
 

@@ -25,12 +25,12 @@ ROOT = Path(__file__).resolve().parent.parent
 TUTORIALS = ROOT / "docs" / "tutorials"
 FENCE = re.compile(r"^```(\w*) ?(\S*)\n([\s\S]*?)^```$", re.MULTILINE)
 TINY = {
-    "dataset": "folder", "arch": "conv4_normalize", "embed_dim": 8, "bs": 8, "kernels": 0, "lr": 0.001, "iterations_per_epoch": 2, "n_epochs": 2,
-    "resize_size": 36, "crop_size": 32, "evaluation_metrics": ["e_recall@1", "map_r"], "seed": 1, "tv_split_perc": 0.5,
+    "dataset": "folder", "arch": "conv4_normalize", "embed_dim": 8, "bs": 8, "kernels": 0, "lr": 0.001, "iterations_per_epoch": 1, "n_epochs": 2,
+    "resize_size": 18, "crop_size": 16, "evaluation_metrics": ["e_recall@1", "map_r"], "seed": 1, "tv_split_perc": 0.5,
 }  # fmt: skip
 OF_PHOTOGRAPHS = [
-    "--arch", "conv4_normalize", "--bs", "8", "--iterations_per_epoch", "2", "--embed_dim", "8", "--n_epochs", "2", "--resize_size", "36",
-    "--crop_size", "32", "--kernels", "0",
+    "--arch", "conv4_normalize", "--bs", "8", "--iterations_per_epoch", "1", "--embed_dim", "8", "--n_epochs", "1", "--resize_size", "18",
+    "--crop_size", "16", "--kernels", "0",
 ]  # fmt: skip
 
 

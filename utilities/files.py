@@ -17,6 +17,7 @@ from utilities.errors import UserError
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile)  # of `read_npz`
 YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml reads hundreds of files in a second, plain PyYAML in many
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # and writes in a fifth of the time
 
 
 @contextlib.contextmanager
@@ -59,7 +60,7 @@ def write_json(path: Path | str, content, indent: int | None = 1) -> None:
 
 def write_yaml(path: Path | str, content, sort_keys: bool = True) -> None:
     """Write a YAML file."""
-    write_file(path, yaml.safe_dump(content, sort_keys=sort_keys))
+    write_file(path, yaml.dump(content, Dumper=DUMPER, sort_keys=sort_keys))
 
 
 def write_npz(path: Path | str, arrays: dict, save=np.savez) -> None:

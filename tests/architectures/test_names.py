@@ -4,6 +4,9 @@ import re
 import subprocess
 import sys
 
+import pytest
+import torch
+
 import architectures
 import parameters
 from tests.architectures.made import refused, select
@@ -50,6 +53,30 @@ def test_which_package_a_name_is_of_and_what_is_listed():
     assert "timm.list_models" in listed["timm:<name>"] and list(listed)[: -len(architectures.LISTED)] == architectures.REGISTRY.names()
 
 
+def test_a_familys_name_needs_no_package_and_an_import_draws_nothing(monkeypatch, tmp_path):
+    """Of what files import at their top: tests/test_imports.py."""
+    (tmp_path / "pretrainedmodels.py").write_text("import torch\ntorch.rand(9)\n")
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        patch.delitem(sys.modules, "pretrainedmodels", raising=False)
+        state = torch.get_rng_state()
+        assert architectures._pretrainedmodels.package().__file__ == str(tmp_path / "pretrainedmodels.py")
+        assert torch.equal(torch.get_rng_state(), state)
+        patch.delitem(sys.modules, "pretrainedmodels")
+
+    def asked():
+        raise AssertionError("a family's name costs a heavy import")
+
+    monkeypatch.setattr(architectures._timm, "names", asked)
+    architectures.check("resnet18_frozen")
+    for source, package in {"torchvision": "_torchvision", "pretrainedmodels": "_pretrainedmodels", "timm": "_timm"}.items():
+        monkeypatch.setitem(sys.modules, source, None)
+        monkeypatch.setattr(getattr(architectures, package), "names", asked)
+    for name in ("resnet50_frozen_normalize", "bninception", "googlenet_frozen", "conv4"):
+        architectures.check(name)
+    architectures.REGISTRY.options()
+
+
 IN_A_FRESH_PROCESS = """
 import sys, torch, architectures
 for name in ("resnet50_frozen_normalize", "bninception", "googlenet_frozen", "conv4"):
@@ -66,6 +93,7 @@ assert "timm" not in sys.modules, "it is imported for its own names alone"
 """
 
 
+@pytest.mark.long
 def test_families_are_checked_without_heavy_imports_and_imports_draw_nothing():
     done = subprocess.run([sys.executable, "-c", IN_A_FRESH_PROCESS], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

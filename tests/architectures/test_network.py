@@ -5,6 +5,7 @@ import copy
 
 import pytest
 import torch
+import torchvision
 
 import architectures
 from tests.architectures.made import NORMS, images, refused, select
@@ -93,7 +94,7 @@ def test_widths_of_the_layers_behind_the_backbone():
             network(torch.zeros(shape))
 
 
-@pytest.mark.parametrize("name", ["conv4", "googlenet", "ptm:resnext101_32x4d"])
+@pytest.mark.parametrize("name", ["conv4", "googlenet", pytest.param("ptm:resnext101_32x4d", marks=pytest.mark.long)])
 def test_a_seed_gives_a_start_and_two_networks_share_no_weights(name):
     networks = []
     for seed in (3, 3, 4):
@@ -102,6 +103,13 @@ def test_a_seed_gives_a_start_and_two_networks_share_no_weights(name):
     one, again, other = (network.state_dict() for network in networks)
     assert all(torch.equal(value, again[key]) for key, value in one.items()) and not all(torch.equal(value, other[key]) for key, value in one.items())
     assert not {id(p) for p in networks[0].parameters()} & {id(p) for p in networks[1].parameters()}
+
+
+def test_resnexts_of_pretrainedmodels_do_not_have_the_body_that_the_package_shares():
+    import pretrainedmodels
+
+    own, shared = select("ptm:resnext101_32x4d").backbone.features[0].weight, pretrainedmodels.resnext101_32x4d(pretrained=None).features[0].weight
+    assert own is not shared and own.shape == shared.shape and not torch.equal(own, shared)
 
 
 STAGES = {
@@ -150,13 +158,16 @@ def test_a_copy_and_a_second_asking_keep_their_own_stages():
 
 
 @torch.no_grad()
-def test_any_module_is_a_stage_tokens_too_and_others_are_refused():
+def test_any_module_is_a_stage_tokens_too_and_others_are_refused(monkeypatch):
+    small = {"patch_size": 32, "num_layers": 1, "num_heads": 2, "hidden_dim": 16, "mlp_dim": 16}
+    monkeypatch.setattr(torchvision.models, "get_model", lambda name, weights, **given: torchvision.models.VisionTransformer(**small, **given))
     network, name, kept = select("vit_b_32").eval(), "encoder.layers.encoder_layer_0", []
+    monkeypatch.undo()
     for other, says in ((network, "vit_b_32 .*no stage 'layer5'|it names none"), (select("resnet18"), "resnet18 has no stage 'layer5': layer1, layer2")):
         with refused(says):
             other.give_stages(["layer5"])
     network.backbone.get_submodule(name).register_forward_hook(lambda module, inputs, output: kept.append(output))
-    assert network.give_stages([name]) == [768]
+    assert network.give_stages([name]) == [16]
     torch.testing.assert_close(network(images(224, 1))[1]["stages"][0], kept[-1].mean(1))
     with refused("224 x 224 pixels, not 64 x 64: --crop_size 224"):
         network(images())

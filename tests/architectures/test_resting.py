@@ -8,7 +8,7 @@ import torch
 import architectures
 import parameters
 from architectures import _adaptation
-from runs import checkpoint, load_run
+from runs import checkpoint, load_run, reports
 from tests.architectures import made
 from tests.architectures.made import refused, saved
 from tests.trainers import tiny
@@ -78,19 +78,19 @@ def test_each_block_sees_its_own_prompts(flags, counts):
 def test_the_start_of_prompts_is_xaviers_normal_of_all_n():
     """Also of a block that has fewer; the layers behind the backbone start as without prompts."""
     torch.manual_seed(0)
-    network = select("timm:vit_small_patch16_224", prompts=10, prompt_step=1)
+    network = select("timm:vit_tiny_patch16_224", prompts=10, prompt_step=1)
     rows = torch.cat([block.prompts.flatten() for block in network.backbone.blocks[:10]])
-    assert abs(rows.std().item() - 0.02176) < 0.0002 and abs(rows.mean().item()) < 0.0005
+    assert abs(rows.std().item() - 0.03077) < 0.0006 and abs(rows.mean().item()) < 0.0012
     torch.manual_seed(0)
-    plain = select("timm:vit_small_patch16_224")
+    plain = select("timm:vit_tiny_patch16_224")
     made.same(plain.state_dict(), {key: value for key, value in network.state_dict().items() if not key.endswith("prompts")})
 
 
 @pytest.mark.parametrize(("name", "size", "flags"), [
-    ("timm:vit_small_patch16_dinov3", 32, {"lora_rank": 2}), ("timm:deit_tiny_distilled_patch16_224", 32, {"prompts": 2}),
+    ("timm:deit_tiny_distilled_patch16_224", 32, {"prompts": 2}),
     ("timm:test_vit3", 32, {"prompts": 2}), (TINY, 32, {"prompts": 3, "lora_rank": 2}),
     *(pytest.param(name, size, {"lora_rank": 2}, marks=pytest.mark.long) for name, size in (
-        ("timm:swin_tiny_patch4_window7_224", 64), ("timm:vit_small_patch14_reg4_dinov2", 28), ("vit_b_32", 224),
+        ("timm:vit_small_patch16_dinov3", 32), ("timm:swin_tiny_patch4_window7_224", 64), ("timm:vit_small_patch14_reg4_dinov2", 28), ("vit_b_32", 224),
     )),
 ])  # fmt: skip
 def test_other_layers_are_adapted_copies_have_their_own_and_updates_merge(name, size, flags):
@@ -165,7 +165,10 @@ def test_what_trains_has_gradients_and_a_group_and_the_rest_rests_with_its_stati
 
 def test_prompts_and_updates_decay_with_their_block_and_a_resting_backbone_shows_what_it_does_in_evaluation():
     network = select(prompts=4, prompt_depth=3, lora_rank=2)
-    opt = parameters.read(["--dataset", "glyphs", "--lr", ".01", "--fc_lr", ".1", "--layer_decay", ".5"])
+    rates = ["--lr", ".01", "--fc_lr", ".1", "--layer_decay", ".5"]
+    opt = parameters.read(["--dataset", "glyphs", "--arch", TINY, "--prompts", "4", "--prompt_depth", "3", "--lora_rank", "2", *rates])
+    trained, total = (sum(p.numel() for p in network.parameters() if p.requires_grad or every) for every in (False, True))
+    assert reports.partly(opt, network) == [f"--lora_rank 2 --prompts 4: {trained:,} of {total:,} parameters train, {trained / total:.2%}; the others rest"]
     groups = {group["name"]: group for group in network.param_groups(opt)}
     assert set(groups) == {*(f"backbone_{depth}" for depth in range(1, 7)), "last_linear"}
     assert groups["backbone_5"]["lr"] == 0.01 * 0.5**5 and any(p is network.backbone.blocks[1].prompts for p in groups["backbone_5"]["params"])
@@ -204,13 +207,15 @@ def test_what_cannot_be_is_one_line():
         (TINY, {"freeze_blocks": 7}, "--freeze_blocks 7: .* has 6 blocks"), (TINY, {"lora_rank": 65}, "has the rank 64"),
         ("conv4", {"lora_rank": 2}, "has no attention layers"), (TINY, {"embed_dim": 0, "head_init": "orthogonal"}, "--embed_dim 0 leaves out"),
     ):  # fmt: skip
-        with refused(says):
+        with refused(says), torch.device("meta"):
             select(name, **flags)
 
 
 @pytest.mark.parametrize("flags", [
-    ["--prompts", "3", "--prompt_step", "1", "--train_biases", "--lora_rank", "2", "--ema_decay", ".5", "--chunk_size", "3"],
-    pytest.param(["--freeze_blocks", "5", "--warmup_head_epochs", "1", "--head_init", "orthogonal"], marks=pytest.mark.long),
+    *(pytest.param(flags, marks=pytest.mark.long) for flags in (
+        ["--prompts", "3", "--prompt_step", "1", "--train_biases", "--lora_rank", "2", "--ema_decay", ".5", "--chunk_size", "3"],
+        ["--freeze_blocks", "5", "--warmup_head_epochs", "1", "--head_init", "orthogonal"],
+    )),
     ["--freeze_backbone", "--trainer", "classifier"],
 ], ids=lambda flags: flags[0])  # fmt: skip
 def test_a_run_trains_a_part_says_so_and_comes_back(flags, data, tmp_path, capsys):

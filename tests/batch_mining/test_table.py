@@ -59,8 +59,31 @@ def check(name, expected, mined, scene, as_the_table_says=True):
             assert sum(group.table.get(outcome, 0) > 0 for outcome in found) == group.draws, group.table
 
 
+LABELS = [0, 0, 1, 2, 2, 3, 0, 0, 1]
+OTHERS = [0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 0, 1, 4, 0, 2, 2]
+OWN = [-1, 4, 5, -1, 6, 10, 2, 0, 3]  # none, of the anchor's label, of another one
+SCENES = [  # labels, those of a reference, own images, type, points
+    (LABELS,),
+    ([1, 1, 0, 1, 0, 2, 3], None, None, torch.float64, "grid"),
+    (LABELS, None, None, torch.float64, "copies"),
+    ([2, 0, 0, 1, 3, 2], [0, 2, 1, 0, 4, 2, 0, 3], [1, 0, -1, 2, 4, -1]),
+    ([0, 1, 1, 0], [1, 0, 1, 1, 0, 2], [-1, 0, 3, 1], torch.float64, "grid"),
+    (LABELS[:7], OTHERS[:9], OWN[1:3] * 3 + [-1], torch.float32),
+    (LABELS, None, None, torch.bfloat16),
+    ([2, 2, 2],), ([0, 1, 3],), ([1],), ([0, 1], [4, 0], [-1, 1]), ([0, 0], [], [-1, -1]),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(("name", "rule", "flags", "scenery"), MINERS, ids=lambda value: value if isinstance(value, str) else "")
-@settings(max_examples=15, derandomize=True, deadline=None, database=None)
+def test_a_miner_finds_what_the_table_says(name, rule, flags, scenery):
+    """From one seed the same, without a graph; the batch as its own reference is the plain form."""
+    for seed, scene in enumerate(SCENES):
+        check_scene(name, rule, flags, scenery, seed, *scene)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "rule", "flags", "scenery"), MINERS, ids=lambda value: value if isinstance(value, str) else "")
+@settings(max_examples=60, derandomize=True, deadline=None, database=None)
 @given(
     labels=st.lists(st.integers(0, 3), min_size=1, max_size=9),
     others=st.none() | st.lists(st.integers(0, 4), max_size=11),
@@ -68,10 +91,13 @@ def check(name, expected, mined, scene, as_the_table_says=True):
     points=st.sampled_from(["random"] * 4 + ["copies", "grid"]),
     data=st.data(),
 )
-def test_a_miner_finds_what_the_table_says(name, rule, flags, scenery, labels, others, dtype, points, data):
-    """From one seed the same, without a graph; the batch as its own reference is the plain form."""
+def test_it_finds_that_for_any_labels(name, rule, flags, scenery, labels, others, dtype, points, data):
     own = None if others is None else [data.draw(st.integers(-1, len(others) - 1)) for _ in labels]
-    scene, form = scene_of(labels, others, own, data.draw(st.integers(0, 99)), dtype, points, **scenery)
+    check_scene(name, rule, flags, scenery, data.draw(st.integers(0, 99)), labels, others, own, dtype, points)
+
+
+def check_scene(name, rule, flags, scenery, seed, labels, others=None, own=None, dtype=torch.float64, points="random"):
+    scene, form = scene_of(labels, others, own, seed, dtype, points, **scenery)
     miner, x, y = batch_mining.select(name, **flags), scene.x.clone().requires_grad_(), torch.tensor(labels)
 
     def mine(*form):
@@ -95,24 +121,20 @@ def test_a_miner_finds_what_the_table_says(name, rule, flags, scenery, labels, o
             assert all(torch.equal(one, two) for one, two in zip(other, mined, strict=True))
 
 
-LABELS = [0, 0, 1, 2, 2, 3, 0, 0, 1]
-OTHERS = [0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 0, 1, 4, 0, 2, 2]
-OWN = [-1, 4, 5, -1, 6, 10, 2, 0, 3]  # none, of the anchor's label, of another one
-
-
 @pytest.mark.parametrize(("name", "rule", "flags", "scenery"), MINERS, ids=lambda value: value if isinstance(value, str) else "")
 def test_draws_follow_their_probabilities(name, rule, flags, scenery):
-    for seed, form in ((6, ()), (7, (OTHERS, OWN))):
-        scene, given_reference = scene_of(LABELS, *form, seed=seed, **scenery)
-        expected, miner, drawn = rule(scene), batch_mining.select(name, **flags), []
-        groups = expected if isinstance(expected[0], Group) else []
-        torch.manual_seed(3)
-        for _ in range(200 if groups else 1):
-            mined = miner(scene.x, torch.tensor(LABELS), *given_reference)
+    """With a reference, of which the batch is a case."""
+    scene, given_reference = scene_of(LABELS, OTHERS, OWN, seed=7, **scenery)
+    expected, miner, drawn = rule(scene), batch_mining.select(name, **flags), []
+    groups = expected if isinstance(expected[0], Group) else []
+    torch.manual_seed(3)
+    for number in range(200 if groups else 1):
+        mined = miner(scene.x, torch.tensor(LABELS), *given_reference)
+        if number < 5:
             check(name, expected, mined, scene)
-            drawn += outcomes(mined)
-        for group in groups:
-            assert_drawn_with(group.table, [outcome for outcome in drawn if outcome in group.table])
+        drawn += outcomes(mined)
+    for group in groups:
+        assert_drawn_with(group.table, [outcome for outcome in drawn if outcome in group.table])
 
 
 def test_every_miner_is_in_the_table_or_has_tests_of_its_own():

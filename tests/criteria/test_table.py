@@ -116,26 +116,49 @@ def check_precisions(criterion, call, expected):
     torch.testing.assert_close(single.double(), expected, rtol=2e-3, atol=2e-4)
 
 
-few_labels = st.lists(st.integers(0, N_CLASSES - 1), min_size=1, max_size=7)
-COMPARING = [(name, formula, flags, yields) for name, formula, flags in _table.COMPARING
-             for yields in ((None, "few") if getattr(criteria.REGISTRY.module(name), "MINES_PAIRS", False) else (None,))]  # fmt: skip
+FIRST = {name: at for at, (name, *_) in reversed([*enumerate(_table.COMPARING)])}
+COMPARING = [(*row, yields) for at, row in enumerate(_table.COMPARING)
+             for yields in ((None, "few") if at == FIRST[row[0]] and getattr(criteria.REGISTRY.module(row[0]), "MINES_PAIRS", False) else (None,))]  # fmt: skip
+# labels, those of a reference and the own images there (None: the batch itself), length, anchors at a time, whether two images are one
+SCENES = [
+    ([0, 0, 1, 1, 0, 2, 1], None, None, False, 2, False),
+    ([2, 2, 3, 2, 3], None, None, True, 100, True),
+    ([0, 1, 1, 4, 0, 3], [1, 0, 5, 1, 0, 0, 4, 1], [1, 0, -1, 6, 2, -1], True, 1, False),
+    ([0, 2, 0], [0, 0, 2, 1, 2], [-1, 2, 0], False, 2, False),
+    ([3], None, None, True, 1, False),
+    ([1, 1], [], [-1, -1], True, 1, False),
+]
 
 
 @pytest.mark.parametrize(("name", "formula", "flags", "yields"), COMPARING, ids=lambda value: value if isinstance(value, str) else "")
-@settings(max_examples=6, derandomize=True, deadline=None, database=None)
+def test_a_loss_that_compares_samples_is_its_formula(name, formula, flags, yields):
+    for seed, scene in enumerate(SCENES):
+        check_comparing(name, formula, flags, yields, seed, *scene)
+
+
+few_labels = st.lists(st.integers(0, N_CLASSES - 1), min_size=1, max_size=7)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "formula", "flags", "yields"), COMPARING, ids=lambda value: value if isinstance(value, str) else "")
+@settings(max_examples=30, derandomize=True, deadline=None, database=None)
 @given(labels=few_labels, others=st.none() | st.lists(st.integers(0, N_CLASSES), max_size=9), data=st.data())
-def test_a_loss_that_compares_samples_is_its_formula(name, formula, flags, yields, labels, others, data):
-    seed, unit = data.draw(st.integers(0, 99)), data.draw(st.booleans())
-    rows = data.draw(st.sampled_from([1, 2, 100]))
-    copies = others is None and len(labels) > 2 and name != "happier" and data.draw(st.booleans())
+def test_it_is_its_formula_for_any_labels(name, formula, flags, yields, labels, others, data):
+    own = None if others is None else data.draw(st.lists(st.integers(-1, len(others) - 1), min_size=len(labels), max_size=len(labels)))
+    copies = others is None and len(labels) > 2 and data.draw(st.booleans())
+    seed, rows = data.draw(st.integers(0, 99)), data.draw(st.sampled_from([1, 2, 100]))
+    check_comparing(name, formula, flags, yields, seed, labels, others, own, data.draw(st.booleans()), rows, copies)
+
+
+def check_comparing(name, formula, flags, yields, seed, labels, others, own, unit, rows, copies):
+    copies = copies and name != "happier"
     labels, x = torch.tensor(labels), points(len(labels), seed, unit)
     if copies:
         x.data[1] = x.data[0]
     criterion, form, inputs = build(name, yields, formula, **flags), {}, [x]
-    r, of_others, own = x, labels, torch.arange(len(labels))
+    r, of_others, own = x, labels, torch.arange(len(labels)) if own is None else torch.tensor(own)
     if others is not None:
         of_others, r = torch.tensor(others, dtype=torch.long), points(len(others), seed + 100, unit)
-        own = torch.tensor(data.draw(st.lists(st.integers(-1, len(others) - 1), min_size=len(labels), max_size=len(labels))))
         form, inputs = {"reference": r, "reference_labels": of_others, "own": own}, [x, r]
     found = pairs_of(labels, of_others, own, bool(yields))
     with pytest.MonkeyPatch.context() as patch:
@@ -181,10 +204,13 @@ def test_rows_at_a_time_change_nothing():
 
 
 @pytest.mark.parametrize(("name", "formula", "flags"), _table.WHOLE, ids=lambda value: value if isinstance(value, str) else "")
-@settings(max_examples=6, derandomize=True, deadline=None, database=None)
-@given(labels=few_labels, seed=st.integers(0, 99), unit=st.booleans())
-def test_a_loss_of_the_batch_as_a_whole_is_its_formula(name, formula, flags, labels, seed, unit):
-    criterion, labels, x = build(name, None, formula, **flags), torch.tensor(labels), points(len(labels), seed, unit)
+def test_a_loss_of_the_batch_as_a_whole_is_its_formula(name, formula, flags):
+    for labels, unit in (([0, 0, 1, 1, 0, 2, 1], False), ([2, 3, 2, 4], True), ([1, 1], False), ([3], True)):
+        check_whole(name, formula, flags, labels, unit)
+
+
+def check_whole(name, formula, flags, labels, unit):
+    criterion, labels, x = build(name, None, formula, **flags), torch.tensor(labels), points(len(labels), 0, unit)
     x.data *= 5 if name == "vicreg" and not unit else 1  # beyond the variance that it wants
     inputs = [x, *criterion.parameters()]
     expected = step(formula, inputs, criterion, x, labels)

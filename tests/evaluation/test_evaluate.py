@@ -1,5 +1,7 @@
 """Each flag of evaluation against a computation by hand."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -36,6 +38,11 @@ FLAGS = {  # flags of evaluation, and what they change in `expected`
     ("--tester", "same_parent_label"): {"parents": ("first", "second")},
 }
 
+BESIDE = {  # cases that differ little from another
+    ("shared", "compared_to_self"), ("named sequences", "compared_to_self"), ("apart", "compared_to_sets_combined"),
+    ("roles", "compared_to_training_set"), ("sequences", "compared_to_training_set"),
+}  # fmt: skip
+
 
 def expected(splits, split, reference_set, measured=tuple(SPLITS), components=None, normalize=True, level=0, parents=None):
     sources, points = REFERENCES[reference_set](split, list(measured)), points_of(splits, normalize=normalize)
@@ -58,8 +65,9 @@ def classwise(names, splits, split, parents=None):
     return {name: np.mean([value[name] for value in values]) for name in names}
 
 
-@pytest.mark.parametrize("reference_set", REFERENCES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "reference_set"), [
+    pytest.param(*case, marks=pytest.mark.long if case in BESIDE else ()) for case in itertools.product(KINDS, REFERENCES)
+])  # fmt: skip
 def test_every_flag_against_loops(kind, reference_set):
     splits, seen = KINDS[kind](), {}
     for flags, about in FLAGS.items():

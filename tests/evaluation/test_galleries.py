@@ -118,7 +118,8 @@ def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pict
     assert (charted["distances"][0][2]["test"] is None) == ("tester" not in flags)
 
 
-def test_pictures_are_drawn(tmp_path, with_pictures):
+def test_pictures_are_drawn(tmp_path, monkeypatch, with_pictures):
+    monkeypatch.setattr(outputs, "NEIGHBOURS", 2)  # each tile takes time
     splits, opt = splits_with_roles(9), options(*BOTH)
     embedded = evaluation.embed_all(Network(), evaluation.loaders(splits, opt), opt, Runtime(opt))
     paths = outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")

@@ -81,18 +81,19 @@ def test_evaluate_equals_the_recorded_values_exactly_and_touches_nothing(run, ca
     assert contents(run).items() >= before.items()
 
 
-def test_other_flags_have_files_of_their_own_and_the_same_the_same(run, capsys, with_pictures):
+def test_other_flags_have_files_of_their_own_and_the_same_the_same(run, capsys, monkeypatch):
     """Embeddings and pictures of the training stay; what is not defined is null."""
-    before = contents(run)
+    before, drawn = contents(run), []
+    monkeypatch.setattr(outputs, "draw_pictures", lambda folder, *about: drawn.append(folder))
     argv = ("--dump_embeddings", "--eval_no_normalize", "--evaluation_metrics", "precision@1", "rho_spectrum@999", "--eval_size_of_tsne", "0")
     scores = again(run, *argv)
     after = contents(run)
     told, new = capsys.readouterr().out, set(after) - set(before)
     assert {path.name for path in new if path.suffix == ".npz"} == {"embeddings_train.npz", "embeddings_test.npz"}
-    assert "sample_recoveries.png" in {path.name for path in new}
     assert all(f"written  {path}" in told for path in new if path.suffix == ".npz")
     (written,) = (path for path in new if path.suffix == ".json")
     about = strict(written)
+    assert drawn == [written.with_suffix("")]
     assert about["flags"]["eval_no_normalize"] and np.isnan(scores["test"]["rho_spectrum@999"])
     assert about["values"]["test"] == {"precision@1": scores["test"]["precision@1"], "rho_spectrum@999": None}
     for path, flag in ((run / "embeddings_test.npz", False), (written.with_suffix("") / "embeddings_test.npz", True)):
@@ -102,7 +103,7 @@ def test_other_flags_have_files_of_their_own_and_the_same_the_same(run, capsys, 
     values = command.main([str(path), "--evaluation_metrics", "precision@1"])
     assert values["precision@1"] == scores["test"]["precision@1"]
     again(run, *argv)
-    assert contents(run).keys() == after.keys()
+    assert contents(run).keys() == after.keys() and drawn[1:] == drawn[:1]
     about = ["--dataset", "folder", "--dataset_folder_path", yaml.safe_load((run / "parameters.yaml").read_text())["dataset_folder_path"]]
     by_group = main.main(parameters.read(["--evaluate", *about, "--save_path", str(run.parent.parent), "--group", "Again", "--seed", "3"]))
     assert by_group["test"]["map_r"] == selected(run)["values"]["test"]["map_r"], "found as by --resume"

@@ -62,17 +62,17 @@ def assert_as_plain(features, labels, limits=None, **given):
 def test_random_levels_by_loops(limits):
     """In a gallery: queries without their class, without any relative; some are in the gallery, some have a sequence there."""
     for n_levels in (2, 4):
-        assert_as_plain(*random_levels(n_levels, 60, n_levels), limits=limits)
-    features, labels = random_levels(7, 90)
+        assert_as_plain(*random_levels(n_levels, 40, n_levels), limits=limits)
+    features, labels = random_levels(7, 60)
     labels[3] = [90, 91, 92]
     labels[4, 0] = 93
-    gallery = np.arange(30, 90)
-    exclude = np.where(np.arange(40) >= 30, np.arange(40) - 30, -1)
-    sequences = np.random.default_rng(0).integers(-1, 12, 90)
+    gallery = np.arange(20, 60)
+    exclude = np.where(np.arange(28) >= 20, np.arange(28) - 20, -1)
+    sequences = np.random.default_rng(0).integers(-1, 12, 60)
     given = {"reference": features[gallery], "reference_labels": labels[gallery], "exclude": exclude}
-    found = assert_as_plain(features[:40], labels[:40], limits, **given)
+    found = assert_as_plain(features[:28], labels[:28], limits, **given)
     assert np.isnan(found["h_ap"][3]) and not np.isnan(found["h_ap"][4]) and np.isnan(found["ap"][4]) and found["e_recall@1"][4] == 0
-    assert_as_plain(features[:40], labels[:40], limits, **given, query_sequences=sequences[:40], reference_sequences=sequences[gallery])
+    assert_as_plain(features[:28], labels[:28], limits, **given, query_sequences=sequences[:28], reference_sequences=sequences[gallery])
 
 
 def test_means_macro_cosine_and_queries_left_out():

@@ -77,33 +77,36 @@ def sequences(size, of, seed=0):
     return np.where(generator.random(size) < 1 / 3, -1, 7 * generator.integers(0, of, size))
 
 
-@pytest.mark.parametrize(("limits", "rounded"), [*itertools.product(LIMITS[:-2], (False, True)), *zip(LIMITS[-2:], (False, True), strict=True)])
+@pytest.mark.parametrize(("limits", "rounded"), [
+    *zip(LIMITS, itertools.cycle((False, True)), strict=False),
+    *(pytest.param(*case, marks=pytest.mark.long) for case in zip(LIMITS[:-2], itertools.cycle((True, False)), strict=False)),
+])  # fmt: skip
 def test_limits_and_sequences_change_no_value(limits, rounded):
-    features, labels = random_space(n=72, spread=1.0 if rounded else 2.0, seed=8)
+    features, labels = random_space(n=48, spread=1.0 if rounded else 2.0, seed=8)
     features = np.round(features) if rounded else features
-    features[24:36] = features[0]  # duplicates, of several classes and sequences
-    for names, of in ((RETRIEVAL, 2), (["e_recall@2"], None), (["map_r", "mAP_c", "e_recall@4"], 24), (["mrr"], 2), (["map@3"], 24)):
-        searched(features, labels, names, limits, **{} if of is None else {"query_sequences": sequences(72, of)})
-    numbers = sequences(72, 8, seed=1)
-    exclude = np.where(np.arange(30) < 18, -1, np.arange(30) - 18)  # queries 18 to 29 are the reference's 0 to 11
-    given = {"reference": features[18:], "reference_labels": labels[18:], "exclude": exclude}
+    features[16:24] = features[0]  # duplicates, of several classes and sequences
+    for names, of in ((RETRIEVAL, 2), (["e_recall@2"], None), (["map_r", "mAP_c", "e_recall@4"], 16), (["mrr"], 2), (["map@3"], 16)):
+        searched(features, labels, names, limits, **{} if of is None else {"query_sequences": sequences(48, of)})
+    numbers = sequences(48, 8, seed=1)
+    exclude = np.where(np.arange(20) < 12, -1, np.arange(20) - 12)  # queries 12 to 19 are the reference's 0 to 7
+    given = {"reference": features[12:], "reference_labels": labels[12:], "exclude": exclude}
     for names, hidden in (
         (["map_r", "mAP", "mrr"], {}),
-        (RETRIEVAL, {"query_sequences": numbers[:30], "reference_sequences": numbers[18:]}),
-        (["map_r"], {"query_sequences": numbers[:30], "reference_sequences": numbers[18:][::-1]}),  # a query itself is of another sequence there
+        (RETRIEVAL, {"query_sequences": numbers[:20], "reference_sequences": numbers[12:]}),
+        (["map_r"], {"query_sequences": numbers[:20], "reference_sequences": numbers[12:][::-1]}),  # a query itself is of another sequence there
     ):
-        searched(features[:30], labels[:30], names, limits, **given, **hidden)
-    for depth, numbers in ((7, None), (73, sequences(72, 3, seed=3))):
+        searched(features[:20], labels[:20], names, limits, **given, **hidden)
+    for depth, numbers in ((7, None), (49, sequences(48, 3, seed=3))):
         assert_neighbours(features, labels, depth, limits, query_sequences=numbers)
 
 
 @pytest.mark.parametrize("how", [{"in_numpy": False}, pytest.param({"device": "cuda"}, marks=pytest.mark.gpu)], ids=str)
 @pytest.mark.parametrize("limits", LIMITS)
 def test_on_a_gpu_and_by_torch_on_the_cpu(limits, how):
-    features, labels = random_space(n=60, spread=2.0, seed=8)
-    features, numbers = np.round(features), sequences(60, 6)
+    features, labels = random_space(n=40, spread=2.0, seed=8)
+    features, numbers = np.round(features), sequences(40, 6)
     searched(features, labels, RETRIEVAL, limits, how, query_sequences=numbers)
-    given = {"reference": features[20:], "reference_labels": labels[20:], "reference_sequences": numbers[20:]}
+    given = {"reference": features[12:], "reference_labels": labels[12:], "reference_sequences": numbers[12:]}
     searched(features, labels, RETRIEVAL, limits, how, query_sequences=numbers, **given)
     assert_neighbours(features, labels, 7, limits, how)
 

@@ -5,9 +5,9 @@ import pytest
 
 @pytest.fixture
 def figures(monkeypatch):
-    """Every figure that is saved, by the stem of its file."""
+    """Every figure that is saved, by the stem of its file; it is laid out, and no file is written."""
     from matplotlib.figure import Figure
 
-    saved, original = {}, Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda self, path, **k: (saved.update({path.stem: self}), original(self, path, **k))[1])
+    saved = {}
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **k: (saved.update({path.stem: self}), self.draw_without_rendering())[1])
     return saved

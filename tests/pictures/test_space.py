@@ -200,14 +200,16 @@ def test_no_text_runs_into_another_or_off_the_picture(figures, tmp_path, size, c
     labels = np.arange(size) % classes
     things = Things(labels)
     things.class_names = {label: NAMES[names].format(label) for label in range(classes)}
-    drawn_of(tmp_path, np.random.default_rng(size).normal(size=(size, 6)), labels, outputs._title("W" * 40, 1000), size, test=things)
+    drawn_of(tmp_path, np.random.default_rng(size).normal(size=(size, 6)), labels, outputs._title("W" * 40, 1000), 1, test=things)
     for stem in {"sample_recoveries", "worst_queries", "spectrum", "distances"} & set(figures):
         width, height = figures[stem].bbox.size
         found = boxes(figures[stem])
         for shown, box in found:
             assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, (stem, shown)
         if stem in ("sample_recoveries", "worst_queries"):
-            assert not [(a, b) for i, (a, one) in enumerate(found) for b, other in found[:i] if one.overlaps(other)], stem
+            x, y, right, top = np.array([box.extents for _, box in found]).T
+            overlap = (x[:, None] <= right) & (x <= right[:, None]) & (y[:, None] <= top) & (y <= top[:, None])
+            assert not [(found[a][0], found[b][0]) for a, b in np.argwhere(np.triu(overlap, 1))], stem
             assert all("\n" not in shown or shown.startswith("AP ") for shown, _ in found)
 
 
@@ -255,13 +257,12 @@ def test_tsne_has_colours_by_super_class_where_there_are_some(figures, tmp_path,
 @pytest.mark.parametrize(
     ("labels", "features"),
     [
-        (np.repeat(np.arange(3), 4), np.random.default_rng(0).normal(size=(12, 4))),
-        (np.zeros(6, dtype=int), np.random.default_rng(0).normal(size=(6, 4))),
+        pytest.param(np.repeat(np.arange(3), 4), np.random.default_rng(0).normal(size=(12, 4)), marks=pytest.mark.long),
+        (np.zeros(6, dtype=int), np.zeros((6, 4))),
         (np.arange(6), np.random.default_rng(0).normal(size=(6, 1))),
-        (np.repeat(np.arange(3), 4), np.zeros((12, 4))),
         (np.zeros(1, dtype=int), np.ones((1, 2))),
     ],
-    ids=["usual", "one class", "singletons in one dimension", "collapsed", "one image"],
+    ids=["usual", "one class, collapsed", "singletons in one dimension", "one image"],
 )
 def test_all_are_drawn_of_any_space(labels, features, tmp_path):
     with np.errstate(all="ignore"):

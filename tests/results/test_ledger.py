@@ -35,6 +35,12 @@ def configurations(loaded_once):
 
 
 @pytest.fixture(scope="module")
+def flags_of(configurations):
+    """Group -> flags of a configuration."""
+    return {group: p.flags(parameters.read) for group, p in configurations.items()}
+
+
+@pytest.fixture(scope="module")
 def flags(configurations):
     """Those of one configuration, the multi-similarity loss on CUB200-2011."""
     return configurations["CUB_MS"].flags(parameters.read)
@@ -92,11 +98,11 @@ def test_the_page_is_current(monkeypatch):
     assert generate.TARGET.read_text(encoding="utf-8") == generate.text(), "run: python docs/generate_ledger.py"
 
 
-def test_the_run_that_repeats_a_figure_has_its_conditions(configurations, defaults):
+def test_the_run_that_repeats_a_figure_has_its_conditions(configurations, flags_of, defaults):
     """Conditions of a run are read from its flags and records; those of the ledger were written by hand. Seeds and joined folds aside."""
     told = 0
     for p in configurations.values():
-        flags, val = p.flags(parameters.read), p.figures[0].column.split == "val"
+        flags, val = flags_of[p.group], p.figures[0].column.split == "val"
         run = RecordedRun("a", "a", p.dataset, "a", 0, flags=flags, environment={"weights": p.figures[0].condition("pretraining")})
         run.series = type("Series", (), {"keys": {("val" if val else "test", flags["storage_metrics"][0]): 0}})
         ours = ledger.of_run(run, Result_Evaluations.program(), defaults)
@@ -127,7 +133,7 @@ def test_the_same_conditions_give_difference_and_t(tmp_path, flags):
     assert told["OML, triplet, hard miner 83.7"].startswith(begins)
 
 
-def test_a_condition_that_differs_is_named_and_nothing_is_compared(tmp_path, configurations, flags, defaults):
+def test_a_condition_that_differs_is_named_and_nothing_is_compared(tmp_path, flags_of, flags, defaults):
     resized = {"transforms": {"testing": "Resize(size=[256, 256]); CenterCrop(size=(227, 227))"}}
     validated = {"use_tv_split": True, "splits": ("train", "val", "test")}
     cases = [
@@ -149,7 +155,7 @@ def test_a_condition_that_differs_is_named_and_nothing_is_compared(tmp_path, con
         ({**validated, "tv_split_by_samples": True},
          "split half (ours: half, tv_split_by_samples True, tv_split_perc 0.8); epoch selected on test (ours: validation by samples)"),
     ]  # fmt: skip
-    trained = {p.group: ledger.training(p.flags(parameters.read)) for p in configurations.values()}
+    trained = {group: ledger.training(own) for group, own in flags_of.items()}
     for number, (changes, told) in enumerate(cases):
         make(tmp_path / str(number), flags, seeds=2, **changes)
         found = groups.build(collect.collect([str(tmp_path / str(number))], [])[0], defaults)
@@ -181,7 +187,7 @@ def other_value(action, value):
     return None
 
 
-def test_which_flags_are_conditions(configurations, defaults):
+def test_which_flags_are_conditions(configurations, flags_of, defaults):
     """Of runs that differ in one flag, for every flag of the registry, those are refused whose flag is of data, evaluation or training; a flag of loss
     or miner makes another method under the same conditions. What selects the epoch is the condition of that name, which records tell, not flags.
     """
@@ -190,7 +196,7 @@ def test_which_flags_are_conditions(configurations, defaults):
     declared, program = parameters.declared_roles(), Result_Evaluations.program()
 
     def differs(p, **changes):
-        figure, plain = p.figures[0], p.flags(parameters.read)
+        figure, plain = p.figures[0], flags_of[p.group]
         run = RecordedRun("a", "a", p.dataset, "a", 0, flags={**plain, **changes})
         run.dataset = recorded.dataset_of({**plain, **changes})
         split = "test" if figure.condition("selection") == ledger.TEST else "val"
@@ -200,7 +206,7 @@ def test_which_flags_are_conditions(configurations, defaults):
     wrong = []
     for name, role in declared.items():
         p = rng.choice(list(configurations.values()))
-        plain = p.flags(parameters.read)
+        plain = flags_of[p.group]
         idle = name in roles.without_effect(plain) or any(
             name.startswith(f"{other}_") and plain[other] == defaults[other] and declared[other].name == role.name == "evaluation" for other in plain
         )

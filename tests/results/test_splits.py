@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from results import bootstrap, columns, inference, splits
-from tests.results.made import evaluated, lines, make_run, rows
-from utilities.errors import UserError
+from results import bootstrap, columns, groups, inference, paired, splits
+from tests.builders import refused
+from tests.results.made import built, evaluated, lines, make_run, rows
 
 COLUMN = columns.column("test", "e_recall@1")
 
@@ -111,6 +111,7 @@ def test_the_tables_of_runs_over_splits(tmp_path):
     for name in ("variance", "survival", "optimism", "map_r"):
         assert lines(out / f"cub200_splits_{name}.csv")
     assert (out / "cub200_splits_e_recall-1.png").stat().st_size > 5000
+    of = groups.of_datasets(list(built(tmp_path / "runs").values()))
     for pattern, told in (("Fold", "no data set has two methods"), ("(", "no regular expression")):
-        with pytest.raises(UserError, match=told):
-            evaluated(tmp_path, "--splits", pattern)
+        with refused(told):
+            splits.find(of, pattern, paired.of_groups)

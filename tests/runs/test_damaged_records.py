@@ -36,7 +36,7 @@ def spoil(path):
 
 
 def resumed(folder, *more):
-    return main.main(parameters.resolve(["--resume_from", str(folder), "--log_every", "1", "--plot_every", "1", *more]))
+    return main.main(parameters.resolve(["--resume_from", str(folder), "--log_every", "1", "--plot_every", "0", *more]))
 
 
 @pytest.mark.parametrize("damage", [pytest.param(swap, marks=pytest.mark.long), spoil])

@@ -1,6 +1,7 @@
 """Interrupts: Ctrl-C and SIGTERM, with which clusters end a job, close the records and say how to go on."""
 
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import torch
 import main
 import parameters
 from runs import checkpoint, reports
-from tests.builders import SHORT_RUN, SMALL
+from tests.builders import SMALL, run_words
 from tests.conftest import ROOT
 from utilities.errors import UserError, terminable
 
@@ -27,23 +28,34 @@ def later_workers_are_watched():
     signal.signal(signal.SIGCHLD, before)
 
 
+def program(words, told):
+    """main.py as a program with a session of its own, in a forked process; what it says goes to the file `told`."""
+    os.setsid()
+    with open(told, "w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        sys.stdout = sys.stderr = file
+        sys.argv = ["main.py", *words]
+        runpy.run_path(str(ROOT / "main.py"), run_name="__main__")
+
+
 @pytest.mark.parametrize("to_all", [False, pytest.param(True, marks=pytest.mark.long)], ids=["to the program", "to its workers too"])
 def test_sigterm_is_a_ctrl_c(folder_data, tmp_path, to_all):
-    flags = [*SHORT_RUN, *SMALL, "--kernels", "1", "--n_epochs", "1000", "--savename", "Stopped", "--save_path", str(tmp_path)]
-    data = ["--dataset", "folder", "--dataset_folder_path", str(folder_data)]
-    command = [sys.executable, "main.py", *data, *flags]
-    folder = tmp_path / "folder" / "Stopped"
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True) as run:
-        try:
-            deadline = time.monotonic() + 120
-            while not (folder / checkpoint.LAST).exists():
-                assert run.poll() is None and time.monotonic() < deadline
-                time.sleep(0.05)
-            (os.killpg if to_all else os.kill)(run.pid, signal.SIGTERM)
-            said = run.communicate(timeout=60)[0]
-        finally:
-            run.kill()
-    assert run.returncode == 130, said
+    words = run_words(folder_data, tmp_path, *SMALL, "--kernels", "1", "--n_epochs", "1000", "--savename", "Stopped")
+    folder, told = tmp_path / "folder" / "Stopped", tmp_path / "told.txt"
+    run = torch.multiprocessing.get_context("fork").Process(target=program, args=(words, told))  # which has imported all
+    run.start()
+    try:
+        deadline = time.monotonic() + 120
+        while not (folder / checkpoint.LAST).exists():
+            assert run.is_alive() and time.monotonic() < deadline, told.read_text()
+            time.sleep(0.05)
+        (os.killpg if to_all else os.kill)(run.pid, signal.SIGTERM)
+        run.join(60)
+    finally:
+        run.kill()
+    said = told.read_text()
+    assert run.exitcode == 130, said
     assert f"continue with: python main.py --resume_from {folder}" in said and "Traceback" not in said
     epoch = checkpoint.read(folder / checkpoint.LAST)["epoch"]
     assert f"interrupted: epochs 1 to {epoch} are saved" in said
@@ -73,7 +85,7 @@ def test_a_second_ctrl_c_ends_without_a_word():
 
 def test_an_interrupt_before_the_last_checkpoint_names_the_epochs_that_are_saved(folder_data, tmp_path, monkeypatch, capsys):
     """Metrics and the best checkpoint of epoch 2 are written: it is trained anew, and nothing is lost or doubled."""
-    flags = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), *SHORT_RUN, "--n_epochs", "3"]
+    flags = run_words(folder_data, tmp_path, "--n_epochs", "2")
     whole = main.main(parameters.read([*flags, "--savename", "Whole"]))
     save = checkpoint.save
 

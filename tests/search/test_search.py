@@ -18,7 +18,7 @@ import yaml
 import main
 import metrics
 import parameters
-from runs.folder import run_folder
+from runs.folder import RunFolder, run_folder
 from search import __main__ as searcher
 from search import report
 from search import study as studies
@@ -70,7 +70,9 @@ def trained(monkeypatch):
     return without_training(monkeypatch)
 
 
-def test_a_search_leaves_everything(folder_data, tmp_path):
+def test_a_search_leaves_everything(folder_data, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(report, "draw", lambda study, folder, metric: drawn.append((len(study.trials), folder, metric)))
     argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "2", "--reproductions", "2")
     folder = searcher.search(argv)
     assert folder == tmp_path / "runs" / "folder" / "Tiny_search"
@@ -79,7 +81,7 @@ def test_a_search_leaves_everything(folder_data, tmp_path):
     for row in rows:
         run = folder / row["trial"]
         assert float(row["value"]) == value_of(run)
-        flags = yaml.safe_load((run / "parameters.yaml").read_text())
+        flags = RunFolder(run).flags
         assert flags["lr"] == float(row["lr"]) and flags["loss_triplet_margin"] == float(row["loss_triplet_margin"])
         assert 1e-4 <= flags["lr"] <= 1e-2 and 0 <= flags["loss_triplet_margin"] <= 1
         assert list(json.loads((run / "summary.json").read_text())["best"]) == ["val"], "a search never looks at test"
@@ -89,11 +91,11 @@ def test_a_search_leaves_everything(folder_data, tmp_path):
     expected = float(best["lr"]), float(best["loss_triplet_margin"])
     assert (opt.lr, opt.loss_triplet_margin) == (saved["lr"], saved["loss_triplet_margin"]) == expected
     assert (opt.arch, opt.bs, opt.seed, opt.use_tv_split, opt.group) == ("conv4_normalize", 8, 3, True, "Sample_Group")
-    assert {path.name for path in (folder / "plots").iterdir()} == {"history.png", "slice.png", "contour.png", "importance.png"}
+    assert drawn == [(2, folder, "map_r")]
 
     again = yaml.safe_load((folder / "reproductions.yaml").read_text())
     runs = [folder / f"{best['trial']}_reproduction_{i}" for i in (1, 2)]
-    flags = [yaml.safe_load((run / "parameters.yaml").read_text()) for run in runs]
+    flags = [RunFolder(run).flags for run in runs]
     seeds = [of["seed"] for of in flags], [run["seed"] for run in again["runs"].values()]
     assert seeds == ([4, 5], [4, 5]), "the winning run's seed is not among them"
     found = again["results"]["val"]["map_r"]
@@ -110,17 +112,17 @@ def test_a_search_goes_on(folder_data, tmp_path, trained):
         argv = command(folder_data, tmp_path, *ranges, "--bayesian_optimization_n_iter", str(n), *more)
         return searcher.search(argv)
 
-    folder = search(3, "--reproductions", "2")
+    folder = search(2, "--reproductions", "2")
     rows = trials_of(folder)
-    assert len(trained) == 5
+    assert len(trained) == 4
     trained.clear()
-    search(3, "--reproductions", "2")
+    search(2, "--reproductions", "2")
     assert trained == [], "all is done already"
     wider = ["--lr~LOG_BAYESIAN~", "[1e-5,1e-1]", *RANGES[2:]]
-    search(6, "--reproductions", "0", "--resume", ranges=wider)
-    assert [name for name, *_ in trained] == [f"Tiny_search/trial_{i}" for i in (3, 4, 5)]
-    assert [row["value"] for row in trials_of(folder)[:3]] == [row["value"] for row in rows]
-    diff = yaml.safe_load((folder / "configs" / "resume_training_config_diffs_3" / "search.yaml").read_text())
+    search(4, "--reproductions", "0", "--resume", ranges=wider)
+    assert [name for name, *_ in trained] == [f"Tiny_search/trial_{i}" for i in (2, 3)]
+    assert [row["value"] for row in trials_of(folder)[:2]] == [row["value"] for row in rows]
+    diff = yaml.safe_load((folder / "configs" / "resume_training_config_diffs_2" / "search.yaml").read_text())
     assert diff == {"lr": {"before": ["LOG_BAYESIAN", 1e-4, 1e-2], "now": ["LOG_BAYESIAN", 1e-5, 1e-1]}}
 
     for more, ranges, said in [
@@ -131,7 +133,7 @@ def test_a_search_goes_on(folder_data, tmp_path, trained):
         (["--tv_split_perc", "0.4", "--resume_allow_changes"], wider, "measured in different ways"),
     ]:
         with pytest.raises(UserError, match=said):
-            search(6, *more, ranges=ranges)
+            search(4, *more, ranges=ranges)
 
 
 def test_a_trial_fails_with_its_reason_and_the_search_goes_on(folder_data, tmp_path, monkeypatch, trained):
@@ -163,16 +165,19 @@ def test_a_real_non_finite_loss_fails_the_trial(folder_data, tmp_path, monkeypat
     assert row["state"] == "fail" and "the loss is" in row["reason"]
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, pytest.param(SystemExit(130), marks=pytest.mark.long), UserError("the disk is full")], ids=["ctrl-c", "exit", "disk"])
+STOPS = {"ctrl-c": KeyboardInterrupt(), "exit": SystemExit(130), "disk": UserError("the disk is full")}
+
+
+@pytest.mark.parametrize("stop", [how if how == "ctrl-c" else pytest.param(how, marks=pytest.mark.long) for how in STOPS])
 def test_a_stopped_trial_is_continued(folder_data, tmp_path, monkeypatch, trained, stop):
     def train(opt, real=main.main):
         real(opt)
         if len(trained) == 2:
-            raise stop
+            raise STOPS[stop]
 
     monkeypatch.setattr(main, "main", train)
     argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "3", "--reproductions", "0")
-    with pytest.raises(type(stop) if isinstance(stop, BaseException) else stop):
+    with pytest.raises(type(STOPS[stop])):
         searcher.search(argv)
     folder = searcher.search(argv)
     assert [run[:2] for run in trained] == [
@@ -186,6 +191,7 @@ def test_a_stopped_trial_is_continued(folder_data, tmp_path, monkeypatch, traine
 def test_a_trial_that_never_ends_well_is_not_tried_for_ever(folder_data, tmp_path, monkeypatch, trained, how):
     more = ["--study_storage", f"sqlite:///{tmp_path / 'study.db'}"] if how == "killed, url" else []
     argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "2", "--reproductions", "0", *more)
+    monkeypatch.setattr(studies, "ATTEMPTS", 2)
     real, ends = studies.put_back, RuntimeError if how == "error" else KeyboardInterrupt
 
     def train(opt, train=main.main):
@@ -209,10 +215,10 @@ def test_a_trial_that_never_ends_well_is_not_tried_for_ever(folder_data, tmp_pat
 def test_choices_and_a_database(folder_data, tmp_path, trained):
     url = f"sqlite:///{tmp_path / 'study.db'}"
     ranges = ["--optim~CHOICE~", "[adam,sgd]", "--plateau_patience~INT_BAYESIAN~", "[1,9]"]
-    argv = command(folder_data, tmp_path, *ranges, "--bayesian_optimization_n_iter", "3", "--reproductions", "0", "--study_storage", url)
+    argv = command(folder_data, tmp_path, *ranges, "--bayesian_optimization_n_iter", "2", "--reproductions", "0", "--study_storage", url)
     folder = searcher.search(argv)
     rows = trials_of(folder)
-    assert len(rows) == 3 and {row["optim"] for row in rows} <= {"adam", "sgd"}
+    assert len(rows) == 2 and {row["optim"] for row in rows} <= {"adam", "sgd"}
     assert {row["plateau_patience"] for row in rows} <= set("123456789")
     assert not (folder / studies.DATABASE).exists()
     with pytest.raises(UserError, match="--study_storage"):
@@ -250,12 +256,13 @@ def test_folds(folder_data, tmp_path):
 
 
 def test_a_short_search_is_not_reproduced_unless_asked(folder_data, tmp_path, trained, capsys):
-    for trials, more, count in ((19, [], 0), (20, [], 10), (4, ["--reproductions", "1"], 1), (50, ["--reproductions", "0"], 0)):
-        argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", str(trials), *more)
-        assert searcher.plan(argv, tmp_path).reproductions == count
-    folder = searcher.search(command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "2"))
-    assert len(trained) == 2 and not (folder / "reproductions.yaml").exists()
-    assert "0 reproductions, the default for 2 trials: --reproductions N makes more" in capsys.readouterr().out.splitlines()
+    argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "1")
+    asked = searcher.plan(argv, tmp_path)
+    for trials, given, count in ((19, None, 0), (20, None, 10), (4, 1, 1), (50, 0, 0)):
+        assert asked._replace(own=SimpleNamespace(bayesian_optimization_n_iter=trials, reproductions=given)).reproductions == count
+    folder = searcher.search(argv)
+    assert len(trained) == 1 and not (folder / "reproductions.yaml").exists()
+    assert "0 reproductions, the default for 1 trials: --reproductions N makes more" in capsys.readouterr().out.splitlines()
 
 
 def test_pictures_have_whole_trial_numbers_and_ticks_apart(tmp_path, monkeypatch):
@@ -285,7 +292,8 @@ def test_pictures_have_whole_trial_numbers_and_ticks_apart(tmp_path, monkeypatch
             shown[path.stem, axis.get_label_text().replace("\n", "")] = [tick.get_text() for tick in ticks]
 
     monkeypatch.setattr(Figure, "savefig", kept)
-    assert [path.stem for path in report.draw(study, tmp_path, "map_r")] == ["history", "slice", "contour", "importance"]
+    drawn = report.draw(study, tmp_path, "map_r")
+    assert drawn == [tmp_path / "plots" / f"{name}.png" for name in ("history", "slice", "contour", "importance")] and all(map(Path.is_file, drawn))
     assert shown["history", "Trial"] == shown["slice", "Trial"] == ["0", "1", "2", "3"]
     assert set(shown["slice", "loss_fastap_num_bins"]) <= set("123456")
 
@@ -353,7 +361,7 @@ def test_a_widened_range_stays_in_the_model():
 
     studies.quiet()
     study = optuna.create_study(direction="maximize")
-    for most in (1, 4):
+    for most, trials in ((1, 5), (4, 7)):
         study.sampler = studies.sampler_of({"x": optuna.distributions.FloatDistribution(0, most)}, seed=0)
-        study.optimize(lambda trial: -((trial.suggest_float("x", 0, most) - 3) ** 2), n_trials=8)  # noqa: B023
+        study.optimize(lambda trial: -((trial.suggest_float("x", 0, most) - 3) ** 2), n_trials=trials)  # noqa: B023
     assert study.best_value > -0.01, "the Gaussian process leaves the old bounds and finds the top"

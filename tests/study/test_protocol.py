@@ -5,8 +5,6 @@ import subprocess
 from collections import Counter
 
 import pytest
-import safetensors.torch
-import timm
 
 import main
 import parameters
@@ -110,6 +108,9 @@ def test_choices_are_written_kept_and_not_changed(tmp_path, capsys):
 @pytest.mark.long
 def test_every_line_passes_a_dry_run(tmp_path, capsys):
     """On what `make study-data` makes, in small: 96 classes of four pictures, 32 of which train; weights from nowhere."""
+    import safetensors.torch
+    import timm
+
     for c in range(96):
         for vendor in range(4):
             builders.write_image(tmp_path / "emoji_1008" / f"category_{c % 3}" / f"class_{c:02d}" / f"{vendor}.png", (c, vendor), (64, 64))

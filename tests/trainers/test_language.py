@@ -1,4 +1,4 @@
-"""Language guidance: its formula and pins, the file and its damages, a run that resumes, and the command that makes pseudo-labels."""
+"""Language guidance: its formula and pins, the file and its damages, a run, and the command that makes pseudo-labels."""
 
 import hashlib
 
@@ -129,13 +129,18 @@ def weights(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    return builders.make_folder(tmp_path_factory.mktemp("few") / "things", n_classes=12, n_images=2)
+
+
 def command(data, weights, out, *flags):
     words = ["--dataset", "folder", "--dataset_folder_path", str(data), "--classifier", "tv:mobilenet_v3_small", "--weights", str(weights)]
     return pseudo_labels.main([*words, "--out", str(out), "--top", "3", "--eval_kernels", "0", *flags])
 
 
-def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(data, weights, tmp_path, capsys):
-    path = command(data, weights, tmp_path / "plg.npz")
+def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few, weights, tmp_path, capsys):
+    path = command(few, weights, tmp_path / "plg.npz")
     assert "not the paper's text vectors" in capsys.readouterr().out
     with np.load(path) as found:
         names, indices, scores, vectors = (found[name] for name in ("names", "indices", "scores", "vectors"))
@@ -144,7 +149,7 @@ def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(data, weight
     network.eval()
     import datasets
 
-    split = datasets.select("folder", dataset_folder_path=str(data), input_size=224)["evaluation"]
+    split = datasets.select("folder", dataset_folder_path=str(few), input_size=224)["evaluation"]
     mean, std = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
     logits = {}
     with torch.no_grad():
@@ -157,7 +162,7 @@ def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(data, weight
         torch.testing.assert_close(mean_logits[torch.from_numpy(indices[label])], mean_logits.topk(3).values, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(vectors, network.classifier[-1].weight.detach().numpy()[indices])
     flags = ["--loss", "multisimilarity", "--language_vectors", str(path), "--language_delay", "1", "--chunk_size", "3"]
-    run = tiny.assert_resumes(data, tmp_path / "runs", *flags)
+    run = tiny.run(few, tmp_path / "runs", *flags, "--n_epochs", "2")
     environment = yaml.safe_load((run.folder / "environment.yaml").read_text())
     assert environment["language_vectors_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     rows = main.RunFolder(run.folder).metrics
@@ -167,10 +172,10 @@ def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(data, weight
         main.main(parameters.read(["--dataset", "folder", "--dataset_folder_path", str(other), *builders.SHORT_RUN, *flags[:4], "--save_path", str(tmp_path)]))
 
 
-def test_text_vectors_are_taken_by_the_index_of_the_label(data, weights, tmp_path):
+def test_text_vectors_are_taken_by_the_index_of_the_label(few, weights, tmp_path):
     vectors = np.random.default_rng(0).standard_normal((1000, 4)).astype(np.float32)
     np.savez(tmp_path / "names.npz", vectors=vectors)
-    with np.load(command(data, weights, tmp_path / "plg.npz", "--vectors", str(tmp_path / "names.npz"))) as found:
+    with np.load(command(few, weights, tmp_path / "plg.npz", "--vectors", str(tmp_path / "names.npz"))) as found:
         np.testing.assert_array_equal(found["vectors"], vectors[found["indices"]])
     np.savez(tmp_path / "few.npz", vectors=vectors[:9])
     for flags, said in (
@@ -179,7 +184,7 @@ def test_text_vectors_are_taken_by_the_index_of_the_label(data, weights, tmp_pat
         (["--classifier", "tv:resnet18"], "its weights cannot be had"),
     ):
         with tiny.refused(said):
-            command(data, weights, tmp_path / "out.npz", *flags)
+            command(few, weights, tmp_path / "out.npz", *flags)
     assert not (tmp_path / "out.npz").exists()
 
 

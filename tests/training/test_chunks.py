@@ -20,7 +20,8 @@ from training.step import Step
 from utilities.errors import UserError
 
 N, CLASSES, WIDTH = 12, 6, 6
-NEEDED = {"pml": ["--loss_pml_class", "ContrastiveLoss"]}  # what a criterion cannot guess
+# what a criterion cannot guess; and few of HIER's proxies, whose triplets take a second each time
+NEEDED = {"pml": ["--loss_pml_class", "ContrastiveLoss"], "hier": ["--loss_hier_n_proxies", "25"]}
 PREFIXES = ["--embed_dim", str(WIDTH), "--matryoshka", "2", "4", str(WIDTH)]
 CASCADE = ["--cascade_sizes", "2", "3", "--cascade_percents", "1", ".5"]
 DIVA = ["--bs", str(N), "--diva_queue", "2", "--diva_hidden", "3"]
@@ -175,8 +176,13 @@ def failures(cases, check):
     return found
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.long)])
-def test_parameters_are_those_of_plain_steps_for_every_criterion(dtype):
+SOME = ["dynamic_softmargin", "hier", "hist", "margin", "softtriplet", "triplet"]  # which draw, have a state or parameters
+
+
+@pytest.mark.parametrize(("names", "dtype"), [
+    (SOME, torch.float64), *(pytest.param(criteria.REGISTRY.names(), dtype, marks=pytest.mark.long) for dtype in (torch.float64, torch.float32)),
+], ids=["some", "all", "all in float32"])  # fmt: skip
+def test_parameters_are_those_of_plain_steps_for_every_criterion(names, dtype):
     torch.manual_seed(0)
     start = Network().to(dtype).last_linear.weight
 
@@ -184,10 +190,19 @@ def test_parameters_are_those_of_plain_steps_for_every_criterion(dtype):
         whole = assert_equal_steps(5, *of_loss(loss), dtype=dtype, steps=1)
         assert not torch.equal(start, whole.network.last_linear.weight), "the step moved the network"
 
-    assert not failures(((loss,) for loss in criteria.REGISTRY.names()), check)
+    assert not failures(((loss,) for loss in names), check)
 
 
-@pytest.mark.parametrize(("name", "flags"), WAYS, ids=lambda part: part if isinstance(part, str) else " ".join(part[:1]))
+def way_id(part):
+    return part if isinstance(part, str) else " ".join(part[:1])
+
+
+@pytest.mark.parametrize(("name", "flags"), WAYS, ids=way_id)
+def test_every_trainer_in_chunks(name, flags):
+    assert_equal_steps(5, "--loss", "margin", "--trainer", name, *flags)
+
+
+@pytest.mark.parametrize(("name", "flags"), [pytest.param(*way, marks=[pytest.mark.long] * (way[0] not in ("metric_only", "cascaded"))) for way in WAYS], ids=way_id)
 def test_every_trainer_in_chunks_of_any_size_and_of_a_network_of_the_project(name, flags):
     for size in (1, 11):
         assert_equal_steps(size, "--loss", "margin", "--trainer", name, *flags)

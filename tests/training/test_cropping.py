@@ -65,7 +65,7 @@ LIKELY = 1e-3  # of Kolmogorov and Smirnov's test
 
 @pytest.mark.parametrize("more", [[], ["--crop_scale", ".9", "1", "--crop_ratio", "2", "3"]], ids=["plain", "often none fits"])
 def test_boxes_have_the_distribution_of_torchvisions(root, tmp_path, more):
-    drawing, count = transform(tmp_path, root, *more), 1500
+    drawing, count = transform(tmp_path, root, *more), 600
     for size in SIZES:
         boxes = drawing.draw(size.expand(count, 2), torch.Generator().manual_seed(1))["boxes"]
         assert (boxes[:, 2:] >= 1).all() and (boxes[:, :2] >= 0).all() and (boxes[:, :2] + boxes[:, 2:] <= size).all()
@@ -323,9 +323,9 @@ def test_a_gpus_steps_are_timed_by_its_own_clock_and_waited_for_at_the_end(monke
 def test_a_run_resumed_is_the_run_and_says_its_pace(root, tmp_path, capsys):
     argv = [*builders.run_words(root, tmp_path / "runs"), *words(root, tmp_path / "cache", *ALL)]
     del argv[argv.index("--resize_size") : argv.index("--resize_size") + 2]
-    argv += ["--bs", "4", "--loss", "triplet", "--batch_mining", "semihard", "--arch", "conv4_frozen_normalize", "--chunk_size", "3", "--n_epochs", "3"]
+    argv += ["--bs", "4", "--loss", "triplet", "--batch_mining", "semihard", "--arch", "conv4_frozen_normalize", "--chunk_size", "3", "--n_epochs", "2"]
     whole = main.main(parameters.read([*argv, "--savename", "whole"])).folder
     assert capsys.readouterr().out.count("images a second a process: the input") == 1
     cut = main.main(parameters.read([*argv, "--savename", "cut", "--n_epochs", "1"])).folder
-    main.main(parameters.read(["--resume_from", str(cut), "--n_epochs", "3"]))
+    main.main(parameters.read(["--resume_from", str(cut), "--n_epochs", "2"]))
     builders.assert_same_run(whole, cut)

@@ -20,17 +20,17 @@ def result(loss, losses=None, norm=1.0, images=4):
 def means_are_those_of_each_batch(loss, mining):
     options = {"n_classes": 4, "embed_dim": 8, "bs": 16, "samples_per_class": 4, "batch_mining": mining}
     miner = batch_mining.select(mining, **options) if criteria.REGISTRY.module(loss).REQUIRES_BATCHMINER else None
-    criterion = criteria.select(loss, batchminer=miner, **options)
+    criterion = criteria.select(loss, batchminer=miner, loss_hier_n_proxies=12, **options)  # whose triplets take a second else
     meter, seen, generator = EpochMeter(criterion), [], torch.Generator().manual_seed(5)
-    for number in range(3):
+    for number in range(2):
         embeddings = torch.nn.functional.normalize(torch.randn(16, 8, generator=generator), dim=1)
         value = criterion(embeddings.requires_grad_(), LABELS).detach()
         meter.add(result(value, {"metric_loss": value}, float(number)))
         seen.append({"loss": value.item(), **{name: float(number) for name, number in statistics(criterion).items()}})
     means = meter.means(torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.25))
-    assert means["gradient_norm"] == 1.0 and means["rate/0"] == 0.25
+    assert means["gradient_norm"] == 0.5 and means["rate/0"] == 0.25
     for name in seen[0]:
-        assert means[name] == pytest.approx(sum(values[name] for values in seen) / 3, rel=1e-5, abs=1e-7), (loss, mining, name)
+        assert means[name] == pytest.approx(sum(values[name] for values in seen) / 2, rel=1e-5, abs=1e-7), (loss, mining, name)
     return means
 
 

@@ -3,8 +3,6 @@
 import json
 from typing import NamedTuple
 
-from wandb.proto import wandb_internal_pb2
-
 
 def _messages(data):
     """The protobuf messages of a .wandb file, a LevelDB log: blocks of 32 KiB, records cut into first, middle and last parts."""
@@ -40,6 +38,8 @@ class Offline(NamedTuple):
 
 def offline_runs(folder):
     """The offline files of a run folder, in the order of their start."""
+    from wandb.proto import wandb_internal_pb2
+
     runs = []
     for file in sorted(folder.glob("wandb/offline-run-*/*.wandb"), key=lambda file: file.stat().st_mtime_ns):
         run = Offline(None, {}, {}, {}, None, {}, {})

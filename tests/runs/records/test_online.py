@@ -10,7 +10,6 @@ import zipfile
 import numpy as np
 import pytest
 import yaml
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from options import Options
 from runs.records import Sink, online
@@ -237,6 +236,8 @@ def test_comet_which_hides_nothing_takes_each_value_once(tmp_path, comet):
 
 def tensorboard_names(folder):
     """The names under which event files hold the same values."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     sink = EventFiles(folder)
     sink.write(rows(1))
     sink.arrays(1, "test", {"rho_spectrum@0": np.linspace(0, 1, 8)})

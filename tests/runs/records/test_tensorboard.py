@@ -7,8 +7,6 @@ import sqlite3
 import numpy as np
 import pytest
 from PIL import Image
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.summary.writer import event_file_writer
 
 from runs.records.local import BatchFile, LongFile
 from runs.records.sqlite import Database
@@ -19,6 +17,8 @@ from utilities.errors import UserError
 
 
 def events(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     return EventAccumulator(str(folder)).Reload()
 
 
@@ -45,6 +45,8 @@ def test_scalars_histograms_and_pictures_read_back_and_are_cut(tmp_path):
 
 @pytest.mark.parametrize("n_files_before", [8, pytest.param(0, marks=pytest.mark.long), pytest.param(9, marks=pytest.mark.long)])
 def test_batches_have_a_file_a_table_and_curves_of_their_own_and_are_cut(tmp_path, monkeypatch, n_files_before):
+    from tensorboard.summary.writer import event_file_writer
+
     # The names of event files end with a counter of the process, and are read in the order of their names: 10 before 9.
     monkeypatch.setattr(event_file_writer, "_global_uid", type(event_file_writer._global_uid)(n_files_before))
     kinds = (LongFile, BatchFile, Database, EventFiles)
