@@ -19,8 +19,8 @@ RENAMED = {  # the package loads torchvision's files and renames the layers afte
 
 
 def package():
-    """The package, imported without a draw from torch's generator: it builds two whole networks at import."""
-    with torch.random.fork_rng(devices=[]):
+    """The package, imported without a draw from torch's generator and to the CPU: it builds two whole networks at import."""
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         import pretrainedmodels
     return pretrainedmodels
 

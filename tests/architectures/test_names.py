@@ -55,14 +55,15 @@ def test_which_package_a_name_is_of_and_what_is_listed():
 
 def test_a_familys_name_needs_no_package_and_an_import_draws_nothing(monkeypatch, tmp_path):
     """Of what files import at their top: tests/test_imports.py."""
-    (tmp_path / "pretrainedmodels.py").write_text("import torch\ntorch.rand(9)\n")
-    with monkeypatch.context() as patch:
+    (tmp_path / "pretrainedmodels.py").write_text("import torch\nDRAWN = torch.rand(9)\n")
+    with monkeypatch.context() as patch, torch.device("meta"):
         patch.syspath_prepend(tmp_path)
-        patch.delitem(sys.modules, "pretrainedmodels", raising=False)
+        patch.setitem(sys.modules, "pretrainedmodels", None)  # afterwards it is as before
+        del sys.modules["pretrainedmodels"]
         state = torch.get_rng_state()
-        assert architectures._pretrainedmodels.package().__file__ == str(tmp_path / "pretrainedmodels.py")
+        package = architectures._pretrainedmodels.package()
+        assert package.__file__ == str(tmp_path / "pretrainedmodels.py") and package.DRAWN.device.type == "cpu"
         assert torch.equal(torch.get_rng_state(), state)
-        patch.delitem(sys.modules, "pretrainedmodels")
 
     def asked():
         raise AssertionError("a family's name costs a heavy import")
