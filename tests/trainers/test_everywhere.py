@@ -25,7 +25,7 @@ EVERY = {  # name -> its flags, the widths of what is evaluated, a flag to searc
          "--chunk_size", "3"], {"classifier_logits": 6}, ("adversarial_margin~BAYESIAN~", "[-1,1]")),
     "intrabatch": (["--intrabatch_layers", "2", "--intrabatch_join", "--loss_weights", "metric_loss=.5", *MEMORY, "--chunk_size", "3"], {"classifier_logits": 6},
                    ("intrabatch_temperature~LOG_BAYESIAN~", "[0.1,2]")),
-    "unsupervised": (["--loss_margin_beta_shared", "--views", "3", *MEMORY], {}, ("views~INT_BAYESIAN~", "[2,3]")),
+    "unsupervised": (["--loss_margin_beta_shared", "--views", "3", *MEMORY], {}, ("loss_margin_margin~BAYESIAN~", "[0.1,0.3]")),
     "s2sd": (["--s2sd_dims", "5", "9", "--s2sd_features", "--s2sd_features_after", "2", "--loss_margin_beta_lr", ".01", *MEMORY, "--chunk_size", "3"], {},
              ("s2sd_T~LOG_BAYESIAN~", "[0.1,2]")),
     "diva": (["--diva_queue", "3", *MEMORY, "--memory_ema", ".9", "--chunk_size", "5"], {"shared": 8, "intra": 8, "selfsimilarity": 8},
