@@ -8,6 +8,7 @@ import criteria
 from retrieval import plain
 from runs.folder import RunFolder
 from utilities.errors import UserError
+from utilities.files import load_yaml
 
 FILES = {"onnx": "model.onnx", "torchscript": "model.pt", "torch_export": "model.pt2", "safetensors": plain.FILE}
 SHOWN = (
@@ -75,7 +76,7 @@ def made(embedder, cosines: dict, lines: str | None, checkpoint: str, compared: 
 def _environment(run: RunFolder) -> dict:
     """The content of environment.yaml; empty where it is missing or damaged, as a card is of use without it."""
     try:
-        content = yaml.safe_load((run.path / "environment.yaml").read_text(encoding="utf-8"))
+        content = load_yaml((run.path / "environment.yaml").read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         content = None
     return content if isinstance(content, dict) else {}

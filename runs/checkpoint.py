@@ -33,11 +33,23 @@ def save(path: Path | str, parts: dict, **extra) -> None:
             raise OSError(number, os.strerror(number)) from error
 
 
-def read(path: Path | str, lazily: bool = False) -> dict:
-    """The checkpoint's content, on the CPU; `lazily`: a tensor's values are read when they are first asked for.
+def read(path: Path | str) -> dict:
+    """The checkpoint's content, on the CPU. Raises UserError for a file that is missing, no checkpoint, or not what a run writes."""
+    return _read(path, lazily=False)
 
-    Raises UserError for a file that is missing, no checkpoint, or not what a run writes.
-    """
+
+def look(path: Path | str) -> dict:
+    """As `read`, to be left unchanged: a tensor's values are read when they are first asked for, a file that stays the same is read once."""
+    stamp = os.stat(path) if os.path.exists(path) else None
+    return _seen(Path(path), stamp and (stamp.st_ino, stamp.st_mtime_ns, stamp.st_size))
+
+
+@functools.lru_cache(maxsize=32)  # folds and trials are asked again and again how far they are
+def _seen(path: Path, stamp: tuple[int, int, int] | None) -> dict:
+    return _read(path, lazily=True)
+
+
+def _read(path: Path | str, lazily: bool) -> dict:
     try:
         lazily = lazily and zipfile.is_zipfile(path)  # of any other file torch says only that it cannot be read lazily
         read_whole = functools.partial(torch.load, map_location="cpu", weights_only=True, mmap=lazily)

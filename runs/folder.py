@@ -93,8 +93,8 @@ class RunFolder:
 
     @property
     def state(self) -> dict:
-        """The last checkpoint's content; tensors are read on first use. Raises UserError where there is none."""
-        return checkpoint.read(self.path / checkpoint.LAST, lazily=True)
+        """The last checkpoint's content, to be left unchanged; tensors are read on first use. Raises UserError where there is none."""
+        return checkpoint.look(self.path / checkpoint.LAST)
 
     @property
     def progress(self) -> Progress:

@@ -3,15 +3,13 @@
 import json
 from pathlib import Path
 
-import yaml
-
 from pictures.search import draw_search
 from runs.meta import over_folds
 from search import study as studies
 from search.files import BEST, read_table, undamaged
 from search.tables import best_of
 from search.trials import scores
-from utilities.files import write_yaml
+from utilities.files import load_yaml, write_yaml
 from utilities.locks import Lock
 
 REPRODUCTIONS = "reproductions.yaml"
@@ -39,7 +37,7 @@ def _reproductions(folder: Path) -> dict:
     if not path.exists():
         return {"trial": None, "results": {}, "runs": {}}
     with undamaged(path, "move it away: the folders of the reproductions stay, and are read again"):
-        known = dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+        known = dict(load_yaml(path.read_text(encoding="utf-8")))
         over_folds([run["values"] for run in known["runs"].values()])
         return {"trial": known["trial"], "results": dict(known["results"]), "runs": known["runs"]}
 
