@@ -13,12 +13,13 @@ from utilities.registry import did_you_mean
 
 def read(parser, path: Path) -> dict:
     """The flags of a file, each value passed through its flag's own type. Raises UserError with file, key and rule."""
-    return {key: _value(parser, path, key, node) for key, node in configs.nodes(path).items()}
+    declared = roles.declared(parser)
+    actions = {action.dest: action for action in parser._actions if action.dest in declared}
+    return {key: _value(parser, _action(actions, declared, path, key), path, key, node) for key, node in configs.nodes(path).items()}
 
 
-def _value(parser, path: Path, key: str, node: yaml.Node):
+def _value(parser, action: argparse.Action, path: Path, key: str, node: yaml.Node):
     """A file's value passed through its flag's own type."""
-    action = _action(parser, path, key)
     if isinstance(action, argparse._StoreTrueAction):
         if _kind(node) != "bool" or node.value.lower() not in yaml.SafeLoader.bool_values:
             raise UserError(f"{path}: {key} is a switch: true or false, not {_text(node)!r}")
@@ -52,12 +53,11 @@ def passed(parser, path: Path, flags: dict) -> dict:
     return values
 
 
-def _action(parser, path: Path, key: str) -> argparse.Action:
-    """The flag of a file's key. Raises UserError for one that no file may hold."""
-    actions = {action.dest: action for action in parser._actions if action.dest != "help"}
+def _action(actions: dict, declared: roles.Roles, path: Path, key: str) -> argparse.Action:
+    """The flag of a file's key, of all `actions`. Raises UserError for one that no file may hold."""
     if key not in actions:
         raise UserError(f"{path}: unknown flag {key!r}.{did_you_mean(key, actions)}")
-    role = roles.declared(parser)[key]
+    role = declared[key]
     if not (role.saved or role.weighs):
         raise UserError(f"{path}: {key} is for the command line alone: --{key}")
     return actions[key]

@@ -1,5 +1,6 @@
 """What all pictures share: colours of splits, and text that fits its place."""
 
+import bisect
 import os
 
 SPLIT_COLOURS = {"train": "#8a8f98", "val": "#c2571a", "test": "#2b6ca3"}  # in every picture, of a run and of tables
@@ -25,8 +26,8 @@ def fitted(text, size: float, width: float) -> str:
     text = printable(text)
     if text_width(text, size) <= width:
         return text
-    kept = next((n for n in range(len(text) - 1, 0, -1) if text_width(text[:n] + "…", size) <= width), 0)
-    return text[:kept] + "…"
+    too_long = bisect.bisect_right(range(len(text)), width, key=lambda n: text_width(text[:n] + "…", size))
+    return text[: max(too_long - 1, 0)] + "…"
 
 
 def shortened(names, size: float, width: float) -> dict[str, str]:

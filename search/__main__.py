@@ -117,7 +117,7 @@ def trials_and_report(asked: Plan, train) -> Path:
         raise UserError(f"no trial of {asked.folder} succeeded: trials.csv holds the reasons")
     report.tell(study, asked, report.reproduce(study, asked, train) if asked.reproductions else None)
     if asked.own.reproductions is None:
-        print(f"{asked.reproductions} reproductions, the default for {asked.trials} trials: --reproductions N makes more")
+        print(f"{asked.reproductions} reproductions, the default for {asked.trials} trial{'s' * (asked.trials != 1)}: --reproductions N makes more")
     return asked.folder
 
 
