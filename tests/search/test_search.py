@@ -262,7 +262,7 @@ def test_a_short_search_is_not_reproduced_unless_asked(folder_data, tmp_path, tr
         assert asked._replace(own=SimpleNamespace(bayesian_optimization_n_iter=trials, reproductions=given)).reproductions == count
     folder = searcher.search(argv)
     assert len(trained) == 1 and not (folder / "reproductions.yaml").exists()
-    assert "0 reproductions, the default for 1 trials: --reproductions N makes more" in capsys.readouterr().out.splitlines()
+    assert "0 reproductions, the default for 1 trial: --reproductions N makes more" in capsys.readouterr().out.splitlines()
 
 
 def test_pictures_have_whole_trial_numbers_and_ticks_apart(tmp_path, monkeypatch):

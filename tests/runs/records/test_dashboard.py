@@ -1,6 +1,7 @@
 """What W&B's pages are made of, without a flag beside --log_online, or by plain names alone: read from its offline files, of a run that ended and was resumed."""
 
 import csv
+import functools
 import hashlib
 import json
 import re
@@ -14,6 +15,7 @@ import yaml
 
 import main
 import parameters
+from runs.records import online
 from tests import builders
 from tests.builders import SHORT_RUN
 from tests.runs.records._wandb import offline_runs
@@ -41,6 +43,7 @@ def recorded(request, folder_data, tmp_path_factory):
         patch.setenv("WANDB_DATA_DIR", str(place / "data"))  # where W&B keeps artifacts until they are sent
         patch.delenv("WANDB_API_KEY", raising=False)
         patch.setattr("evaluation.outputs.draw_pictures", pictures)
+        patch.setattr(online, "Background", functools.partial(online.Background, open_within=600))  # a busy machine starts W&B's process slowly
         import wandb
 
         names = ["--online_names", "plain"] if request.param == "plain" else []
