@@ -151,9 +151,9 @@ def _above(table: np.ndarray) -> np.ndarray:
 class Reversals(NamedTuple):
     """Over ordered pairs (a pair of methods on one split, another split).
 
-    `shown`: pairs x splits whose interval excludes 0, out of `tried`. Of those on each other split: `turned`, with the other sign;
-    `against`, with an interval that excludes 0 on the other side; out of `followed`. `predicted`: share of all differences that lie within
-    the first split's interval, widened by the other's for the chance in both.
+    `shown`: pairs x splits whose interval excludes 0, out of `tried`, those with an interval. Of those on each other split: `turned`, with
+    the other sign; `against`, with an interval that excludes 0 on the other side; out of `followed`. `predicted`: share of the differences
+    with an interval on both splits that lie within the first's, widened by the other's for the chance in both; NaN without any.
     """
 
     tried: int
@@ -184,8 +184,8 @@ def reversals(of: Splits, column: Column, by_classes: bool) -> Reversals:
         intervals.append(own)
     each = np.array(intervals)  # (K, pairs, 3)
     value, low, high = each[..., 0], each[..., 1], each[..., 2]
-    sign = np.where(low > 0, 1, np.where(high < 0, -1, 0))
-    shown = followed = turned = against = within = 0
+    sign, known = np.where(low > 0, 1, np.where(high < 0, -1, 0)), np.isfinite(low)  # of single seeds there is no interval over seeds
+    followed = turned = against = within = compared = 0
     for a, b in itertools.permutations(range(count), 2):
         said = sign[a] != 0
         followed += int(said.sum())
@@ -193,9 +193,10 @@ def reversals(of: Splits, column: Column, by_classes: bool) -> Reversals:
         against += int((said & (sign[b] == -sign[a])).sum())
         down = np.hypot(value[a] - low[a], high[b] - value[b])
         up = np.hypot(high[a] - value[a], value[b] - low[b])
-        within += int(((value[b] >= value[a] - down) & (value[b] <= value[a] + up)).sum())
-    shown, pairs = int((sign != 0).sum()), value.shape[1]
-    return Reversals(count * pairs, shown, followed, turned, against, within / (count * (count - 1) * pairs))
+        both = known[a] & known[b]
+        compared += int(both.sum())
+        within += int((both & (value[b] >= value[a] - down) & (value[b] <= value[a] + up)).sum())
+    return Reversals(int(known.sum()), int((sign != 0).sum()), followed, turned, against, within / compared if compared else math.nan)
 
 
 class Optimism(NamedTuple):

@@ -79,6 +79,8 @@ def survival(of: Splits, shown: list[Column]) -> Table:
         "turned and shown, the interval there excludes 0 on the other side.",
         "Predicted: percentage of the differences on another split that lie in the first split's interval, widened for the chance in both (95 if the intervals held all that another split changes).",
     ]
+    if any(len(group.seeds) == 1 for row in of.members for group in row):
+        table.notes.append("Where a method has one seed on a split, there is no interval over seeds, and the paired one is over its classes alone.")
     return table
 
 

@@ -82,6 +82,8 @@ def test_reversals_are_counted_as_in_a_plain_loop(drawn):
                 within += value - below <= other <= value + above
     assert found == (len(pairs) * 5, shown, followed, turned, against, pytest.approx(within / len(pairs) / 20))
     assert turned > against > 0
+    found = splits.reversals(Grid([[row[0], *(seeds[:1] for seeds in row[1:])] for row in drawn]), COLUMN, by_classes=False)
+    assert (found.tried, found.followed) == (15, 4 * found.shown) and math.isnan(found.predicted), "single seeds have no interval"
 
 
 def test_paired_intervals_and_the_draw_of_classes():
