@@ -268,9 +268,9 @@ def part(runs: list, found: list[Group], data: Data, chosen: dict[str, str], dra
 
 def split_part(of: splits.Splits, data: Data, folder: Path | None = None) -> str:
     """What the runs of Split_Runs.sh on one data set say, as Markdown; `folder` gets the figures (None: there are none)."""
-    count = len(of.methods) * len(of.splits) * len(protocol.SPLIT_SEEDS)
+    count = len(protocol.SPLIT_METHODS) * len(protocol.SPLITS) * len(protocol.SPLIT_SEEDS)
     done = sum(len(group.seeds) for row in of.members for group in row)
-    lines = [f"### {data.name}", f"{done} of {count} runs: {len(of.methods)} losses on {len(of.splits)} splits."]
+    lines = [f"### {data.name}", f"{done} of {count} runs: {len(of.methods)} losses on {len(of.splits)} of {len(protocol.SPLITS)} splits."]
     lines += [_markdown(table) for table in tables.of_splits(of, [R_AT_1, MAP_R])]
     for column in (R_AT_1, MAP_R) if folder else ():
         name = f"study_splits_{data.name.lower()}_{column.metric.replace('@', '')}.png"
