@@ -33,23 +33,11 @@ def save(path: Path | str, parts: dict, **extra) -> None:
             raise OSError(number, os.strerror(number)) from error
 
 
-def read(path: Path | str) -> dict:
-    """The checkpoint's content, on the CPU. Raises UserError for a file that is missing, no checkpoint, or not what a run writes."""
-    return _read(path, lazily=False)
+def read(path: Path | str, lazily: bool = False) -> dict:
+    """The checkpoint's content, on the CPU; `lazily`: a tensor's values are read when they are first asked for.
 
-
-def look(path: Path | str) -> dict:
-    """As `read`, to be left unchanged: a tensor's values are read when they are first asked for, a file that stays the same is read once."""
-    stamp = os.stat(path) if os.path.exists(path) else None
-    return _seen(Path(path), stamp and (stamp.st_ino, stamp.st_mtime_ns, stamp.st_size))
-
-
-@functools.lru_cache(maxsize=32)  # folds and trials are asked again and again how far they are
-def _seen(path: Path, stamp: tuple[int, int, int] | None) -> dict:
-    return _read(path, lazily=True)
-
-
-def _read(path: Path | str, lazily: bool) -> dict:
+    Raises UserError for a file that is missing, no checkpoint, or not what a run writes.
+    """
     try:
         lazily = lazily and zipfile.is_zipfile(path)  # of any other file torch says only that it cannot be read lazily
         read_whole = functools.partial(torch.load, map_location="cpu", weights_only=True, mmap=lazily)
@@ -59,6 +47,18 @@ def _read(path: Path | str, lazily: bool) -> dict:
     if "optimizer" in content and (why := damage.lacks(content, damage.RESUMED)) is not None:
         raise damaged(path, why)
     return content
+
+
+def progress(path: Path | str) -> dict:
+    """`epoch` and `run` of a checkpoint, to be left unchanged. A file that stays the same is read once. Raises UserError as `read`."""
+    stamp = os.stat(path) if os.path.exists(path) else None
+    return _progress(path, stamp and (stamp.st_ino, stamp.st_mtime_ns, stamp.st_size))
+
+
+@functools.lru_cache(maxsize=32)  # folds and trials are asked again and again; no tensor is kept, which would hold a deleted file's space
+def _progress(path: Path | str, stamp: tuple[int, int, int] | None) -> dict:
+    content = read(path, lazily=True)
+    return {"epoch": content["epoch"], "run": content["run"]}
 
 
 def way_out(path: Path | str) -> str:

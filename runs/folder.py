@@ -93,15 +93,15 @@ class RunFolder:
 
     @property
     def state(self) -> dict:
-        """The last checkpoint's content, to be left unchanged; tensors are read on first use. Raises UserError where there is none."""
-        return checkpoint.look(self.path / checkpoint.LAST)
+        """The last checkpoint's content; tensors are read on first use. Raises UserError where there is none."""
+        return checkpoint.read(self.path / checkpoint.LAST, lazily=True)
 
     @property
     def progress(self) -> Progress:
         """How far the run is; no epoch where there is no checkpoint yet."""
         if not self.has_checkpoint:
             return Progress(0, False)
-        content = self.state
+        content = checkpoint.progress(self.path / checkpoint.LAST)
         patience = None if self.opt is None else self.opt.patience
         stopped = content["run"]["stopped"] if patience is None else was_stopped(content, patience)
         return Progress(content["epoch"], stopped)

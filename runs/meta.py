@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from runs import checkpoint
 from runs.damage import RESULTS, lacks
 from runs.folder import RunFolder, json_safe, measurement, read_json
 from runs.records.damaged import as_folder, set_aside
@@ -77,7 +78,7 @@ class Meta:
 
     def _untrained(self, folds: list[int]) -> dict:
         """Epoch (-1 or 0) -> results of the untrained networks of all folds; empty without --check_untrained_accuracy."""
-        states = [self._fold(fold).state["run"]["untrained"] for fold in folds]
+        states = [checkpoint.progress(self._fold(fold).path / checkpoint.LAST)["run"]["untrained"] for fold in folds]
         return {epoch: over_folds([state[epoch] for state in states]) for epoch in states[0] if all(epoch in state for state in states)}
 
     def record_evaluation(self, folds: list[int], scores: list[dict]) -> None:

@@ -124,7 +124,7 @@ class Run:
                 link(path, self.folder / checkpoint.LAST)  # first: a run killed during the deletion must still have it
             for other in self.folder.glob("checkpoint_*.pth.tar"):
                 with contextlib.suppress(UserError):  # a damaged one stays: nothing reads it
-                    if checkpoint.look(other)["epoch"] > self.epoch:
+                    if checkpoint.read(other, lazily=True)["epoch"] > self.epoch:
                         other.unlink()
 
     @property

@@ -14,9 +14,11 @@ import copy
 import functools
 import gc
 import os
+import pkgutil
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -26,14 +28,21 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import pytest  # noqa: E402
 
 from tests import builders  # noqa: E402
+from utilities import registry  # noqa: E402
+
+
+@functools.cache
+def _modules(folder, files):
+    return list(pkgutil.iter_modules([folder]))
 
 
 def save_time():
-    """What tests repeat a thousand times is done once: the parser is built anew only where plug-ins are others."""
+    """What tests repeat a thousand times is done once: folders of plug-ins are listed, and the parser built, anew only where plug-ins are others."""
     import torch
 
     import parameters
 
+    registry.pkgutil = SimpleNamespace(iter_modules=lambda folders: _modules(folders[0], tuple(os.listdir(folders[0]))))
     build = parameters.get_parser
     of_plug_ins = functools.cache(lambda names: build())
     parameters.get_parser = lambda: copy.copy(of_plug_ins(tuple(tuple(found.names()) for found in parameters.REGISTRIES.values())))

@@ -11,7 +11,7 @@ import copy
 import difflib
 import functools
 import importlib
-import os
+import pkgutil
 from pathlib import Path
 
 from utilities import flags as shared_flags
@@ -45,7 +45,7 @@ class Registry:
 
     def names(self) -> list[str]:
         """The plug-ins' names, sorted."""
-        return [name for name in self._files() if not name.startswith("_")]
+        return sorted(m.name for m in pkgutil.iter_modules([str(self.folder)]) if not m.name.startswith("_"))
 
     def caption(self, name: str) -> str:
         """First line of the plug-in's docstring, read without importing it."""
@@ -88,11 +88,8 @@ class Registry:
             found |= getattr(module, "derived", lambda opt: {})(opt)
         return found
 
-    def _files(self) -> list[str]:
-        return sorted(name.removesuffix(".py") for name in os.listdir(self.folder) if name.endswith(".py") and name != "__init__.py")
-
     def _helpers(self) -> list[str]:
-        return [name for name in self._files() if name.startswith("_")]
+        return sorted(m.name for m in pkgutil.iter_modules([str(self.folder)]) if m.name.startswith("_"))
 
     def options(self, opt=None, plug_in: str | None = None, **flags) -> argparse.Namespace:
         """The namespace that the plug-in `plug_in` reads: declared defaults, over them `opt`, over them `flags`.

@@ -104,7 +104,8 @@ def test_optimism_and_reordered_pairs():
 
 
 def test_the_tables_of_runs_over_splits(tmp_path):
-    for split, (loss, quality), seed in itertools.product(range(2), (("A", 0.6), ("B", 0.7)), range(2)):
+    cells = set(itertools.product(range(2), (("A", 0.6), ("B", 0.7)), range(2))) - {(1, ("B", 0.7), 1)}
+    for split, (loss, quality), seed in sorted(cells):
         found = rows(quality + 0.02 * split + 0.001 * seed, 4, seed, ("train", "val", "test"), ("e_recall@1", "map_r"), ())
         make_run(tmp_path / "runs", f"Split{split}_{loss}", seed, epochs=4, found=found, split_shuffle=split, use_tv_split=True)
     out = evaluated(tmp_path, "--splits", r"Split\d+_")
@@ -113,6 +114,7 @@ def test_the_tables_of_runs_over_splits(tmp_path):
     for name in ("variance", "survival", "optimism", "map_r"):
         assert lines(out / f"cub200_splits_{name}.csv")
     assert (out / "cub200_splits_e_recall-1.png").stat().st_size > 5000
+    assert "has one seed on a split" in "".join(path.read_text() for path in out.glob("*.md"))
     of = groups.of_datasets(list(built(tmp_path / "runs").values()))
     for pattern, told in (("Fold", "no data set has two methods"), ("(", "no regular expression")):
         with refused(told):
