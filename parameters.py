@@ -253,7 +253,7 @@ def run_parameters(parser) -> None:
     group.add_argument("--dry_run", action="store_true",
         help="build everything, take the first batch of each split, one through a step, draw its images as the network sees them (<savename>_batch.png), and stop; --check_data examines all images")
     group.add_argument("--profile_steps", type=whole(0, 10**4), default=0, metavar="N",
-        help="time N steps, then run N more in torch's profiler, print the time by part with the flag that would help first, write the trace beside "
+        help="time N steps, then run as many (20 at most) in torch's profiler, print the time by part with the flag that would help first, write the trace beside "
         "the run's folder (<savename>_trace.json, for chrome://tracing or ui.perfetto.dev), and stop")
     group.add_argument("--check_data", action="store_true",
         help="decode every image of --dataset, print every error in its files, and stop; the exit status is 0 if there is none")

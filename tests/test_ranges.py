@@ -87,7 +87,7 @@ EXTREMES = [
     (flag, value)
     for flag, action in FLAGS.items()
     for value in dict.fromkeys([action.type.least, action.type.most, action.type.special, *([] if action.type.rule else [-LARGEST, LARGEST])])
-    if value is not None and flag not in ("iterations_per_epoch", "kernels", "eval_kernels", "resize_size", "crop_size")
+    if value is not None and flag not in ("iterations_per_epoch", "profile_steps", "kernels", "eval_kernels", "resize_size", "crop_size")
 ]
 
 

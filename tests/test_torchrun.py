@@ -136,7 +136,7 @@ def torchrun(n, arguments, fail=""):
     """main.py under torchrun: its status and what it said."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(n), "tests/_torchrun_main.py", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **({"FAIL": fail} if fail else {})}
-    done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, timeout=500)
+    done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, timeout=3600)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -113,6 +113,7 @@ def test_the_searches_of_a_comparison_have_one_budget(place):
     assert len({words[words.index("--bayesian_optimization_n_iter") + 1] for words in searches}) == 1
 
 
+@pytest.mark.long
 def test_run_to_search(place, capsys):
     (run,) = follow("run_to_search", place)
     asked = [words[3:] for words in commands("run_to_search") if words[:3] == ["python", "-m", "retrieval"]]

@@ -11,11 +11,12 @@ from utilities.processes import kernels
 from utilities.spans import Clock, running, span
 
 PARTS = ("data", "copy", "network", "miner", "loss", "backward", "optimiser", "logging")
+TRACED = 20  # steps at most: the profiler keeps each operation in memory
 WARM_UP = 3  # steps before the clock starts: libraries load, buffers and the optimiser's state are made, workers have begun
 
 
 def profile(step, loader, n: int, trace: str | None) -> dict[str, float]:
-    """Time n steps, then run n in torch's profiler, which writes the file `trace`; None: no file.
+    """Time n steps, then run as many, at most `TRACED`, in torch's profiler, which writes the file `trace`; None: no file.
 
     Returns milliseconds a step by part; `other` is what is in none, such as moving averages and samplers' storages. The clock waits for a GPU
     at the ends of each part, so that nothing overlaps there but the loader's workers.
@@ -40,7 +41,7 @@ def profile(step, loader, n: int, trace: str | None) -> dict[str, float]:
         total = time.perf_counter() - began
     kinds = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if cuda else [])]
     with torch.profiler.profile(activities=kinds) as profiler, running(Clock(lambda: None)):  # as it runs: nothing waits
-        steps(n)
+        steps(min(n, TRACED))
     if trace is not None:
         profiler.export_chrome_trace(trace)
     milliseconds = {part: 1000 * clock.seconds.get(part, 0.0) / n for part in PARTS}

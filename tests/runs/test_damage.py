@@ -212,6 +212,7 @@ def test_what_a_sound_file_lacks_is_refused(copied, jobs):
             assert words in check(jobs[job], folder, (folder / file).name)
 
 
+@pytest.mark.long
 def test_a_study_is_compared_with_folders_and_with_the_table_and_another_one_is_refused(copied, jobs, asked):
     """Each of the two tells by itself; folders and rows that are gone are no damage."""
     for gone in ("trial_2", "trials.csv"):

@@ -187,7 +187,8 @@ def test_a_stopped_trial_is_continued(folder_data, tmp_path, monkeypatch, traine
     assert [(row["trial"], row["state"]) for row in trials_of(folder)] == [(f"trial_{i}", "complete") for i in range(3)]
 
 
-@pytest.mark.parametrize("how", ["killed", pytest.param("killed, url", marks=pytest.mark.long), pytest.param("error", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["killed", "killed, url", "error"])
 def test_a_trial_that_never_ends_well_is_not_tried_for_ever(folder_data, tmp_path, monkeypatch, trained, how):
     more = ["--study_storage", f"sqlite:///{tmp_path / 'study.db'}"] if how == "killed, url" else []
     argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "2", "--reproductions", "0", *more)

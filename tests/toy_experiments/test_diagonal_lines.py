@@ -116,6 +116,7 @@ def test_what_is_told_from_chance():
     assert toy.chance(np.zeros(3)) == 1 and toy.chance(np.ones(3)) == 0 and np.isnan(toy.chance(np.ones(1)))
 
 
+@pytest.mark.long
 def test_the_command_line(tmp_path, capsys):
     figures = [tmp_path / "figure.png", tmp_path / "figure.pdf"]
     toy.main(["--seeds", "0", "1", "--iterations", "3", "--out", *map(str, figures), "--report", str(tmp_path / "report.md")])

@@ -41,8 +41,9 @@ def test_the_first_advice_is_of_the_longest_part_and_not_yet_given(longest, word
         assert profiling.remedy(parameters.read(["--dataset", "glyphs", *words]), part, torch.device(device))
 
 
-def test_a_profile_prints_a_table_and_writes_a_trace_alone(folder_data, tmp_path, capsys):
-    more = ["--loss", "triplet", "--batch_mining", "semihard", "--profile_steps", "2"]
+def test_a_profile_prints_a_table_and_writes_a_trace_alone(folder_data, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(profiling, "TRACED", 2)
+    more = ["--loss", "triplet", "--batch_mining", "semihard", "--profile_steps", "3"]
     main.main(parameters.read(builders.run_words(folder_data, tmp_path, *more)))
     out = capsys.readouterr().out
     rows = {words[0]: (float(words[1]), float(words[2])) for line in out.splitlines() if len(words := line.split()) == 3 and words[2][-2:-1] == "."}
@@ -52,4 +53,5 @@ def test_a_profile_prints_a_table_and_writes_a_trace_alone(folder_data, tmp_path
     assert min(rows[part][0] for part in ("data", "network", "backward", "miner", "loss", "optimiser")) > 0
     (trace,) = (tmp_path / "folder").iterdir()
     names = [event.get("name") for event in json.loads(trace.read_text())["traceEvents"]]
-    assert trace.name.endswith("_trace.json") and all(names.count(part) >= 2 for part in profiling.PARTS), "two steps"
+    assert trace.name.endswith("_trace.json") and all(names.count(part) >= 2 for part in profiling.PARTS)
+    assert names.count("data") == 2, "two of the three steps"
