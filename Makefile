@@ -36,8 +36,8 @@ test: environment  ## environment and all tests but the slow ones
 	@echo "== running the tests"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TEST_FLAGS) -n $(JOBS) -m "not long"
 
-test-long: environment  ## the slow tests: kills and resumes, whole protocols
-	$(BIN)/python -m pytest $(TEST_FLAGS) -m long
+test-long: environment  ## the slow tests, about an hour: kills and resumes, whole protocols
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TEST_FLAGS) -n $(JOBS) -m long
 
 test-gpu: environment  ## the tests that need a CUDA device
 	$(BIN)/python -m pytest $(TEST_FLAGS) -m gpu -rs
