@@ -41,7 +41,7 @@ def _names(action) -> str:
 def _default(action) -> str:
     if isinstance(action, argparse._StoreTrueAction):
         return "off"
-    if action.default is None or action.default == []:
+    if action.default in (None, [], argparse.SUPPRESS):
         return "–"
     return _cell(" ".join(map(str, action.default)) if isinstance(action.default, list) else str(action.default))
 

@@ -235,15 +235,17 @@ def main(argv: list[str] | None = None) -> int:
     if not chosen:
         raise UserError(f"none of the {len(lines)} runs of {options.script} is chosen by --filter and --lines; --list shows them")
     tasks, refused = make_tasks(chosen)
+    refusals = "\n".join(f"{FAILED:18}line {line.number}: {reason}" for line, reason in refused)
     if options.list:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` may close the pipe early
         print(listing(tasks))
-        print("\n".join(f"{FAILED:18}line {line.number}: {reason}" for line, reason in refused), end="\n" if refused else "")
+        print(refusals, end="\n" if refused else "")
         return 1 if refused else 0
     if options.slurm is not None:
         settings = dict(setting.split("=", 1) for setting in options.slurm)
         commands = [(task.name, own_command(task, options)) for task in tasks]
-        done = slurm.submit(commands, settings, Path(options.script).stem, options.jobs, options.nproc)
+        done = slurm.submit(commands, settings, Path(options.script).stem, options.jobs, options.nproc) if commands else True
+        print(refusals, end="\n" if refused else "")
         return 0 if done and not refused else 1
     jobs = options.jobs or len(options.gpus) // options.nproc or 1
     runner = Runner(tasks, jobs, options.gpus, options.dry_run, options.nproc)

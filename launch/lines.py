@@ -79,7 +79,7 @@ def _expanded(line: str, known: dict[str, str], whole: Container[str]) -> str:
     is_assignment = re.match(rf"\s*(export\s+)?{NAME}=", line)  # in it nothing is split
 
     def value(part) -> str:
-        found = known.get(part["name"]) or part["default"] or known.get(part["name"])
+        found = known.get(part["name"]) or (part["default"] if part["default"] is not None else known.get(part["name"]))
         if found is None:
             raise ValueError(f"${part['name']} has no value: set it in the file, or --datapath for $datapath")
         return found

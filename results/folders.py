@@ -7,7 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from results import roles
+from results import columns, roles
+from results.columns import SELECTED
 from results.recorded import (
     CHANGED,
     EMPTY,
@@ -81,7 +82,7 @@ def read_folder(folder: Path) -> RecordedRun:
                 run.problem = run.problem or f"failed: {why}"
             else:
                 run.notes.append(f"{why} and was left out")
-    judge(run)
+    judge(run, columns.epoch(run, SELECTED))
     return run
 
 

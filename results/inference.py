@@ -177,7 +177,7 @@ def least_marked(estimates: list[Estimate]) -> float:
     seeds = min(e.count for e in known)
     group = Estimate(0.0, common.deviation * spread_of_deviation(common.count)[1], seeds)
     error, freedom = _welch(group, group)
-    return error * t_shift(POWER, freedom, critical(len(known), seeds, freedom))
+    return error * t_shift(POWER, freedom, critical(sum(e.count > 1 for e in estimates), seeds, freedom))
 
 
 def spread_of_deviation(count: int) -> tuple[float, float]:

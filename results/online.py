@@ -5,7 +5,8 @@ import re
 
 import numpy as np
 
-from results import roles
+from results import columns, roles
+from results.columns import SELECTED
 from results.recorded import CHANGED, EMPTY, FOLD, RecordedRun, Series, dataset_of, environment, identity, in_one_line, judge, typed, words
 from runs.records import SPLIT_TITLES
 from utilities.errors import UserError
@@ -61,7 +62,7 @@ def _read(online, path: str) -> RecordedRun:
         run.series = _series(list(online.scan_history()), config, run.notes)
     except (ValueError, TypeError, KeyError) as error:
         run.problem = run.problem or f"failed: its history cannot be read ({in_one_line(error)})"
-    judge(run)
+    judge(run, columns.epoch(run, SELECTED))
     state = str(getattr(online, "state", "finished"))
     if state != "finished" and run.problem:
         run.problem += f" (W&B says {state})"
@@ -72,7 +73,7 @@ def _read(online, path: str) -> RecordedRun:
 
 def _series(history: list[dict], config: dict, notes: list[str]) -> Series:
     """Rows of W&B under the names of metrics.csv."""
-    evaltypes = words(config.get("evaltypes") or [])
+    evaltypes = words(config.get("evaltypes") or ["discriminative"])
     rows = [(_epoch(row, number), key, value) for number, row in enumerate(history) for key, value in row.items() if _is_number(value)]
     names = {key: _metric(key, evaltypes) for key in {key for _, key, _ in rows}}
     # A run with plain names may log each value under its older name as well: the plain one counts.
@@ -105,8 +106,10 @@ def _metric(key: str, evaltypes: list[str]) -> tuple[str, str] | None:
     split, group, metric = SPLITS[parts[1]], parts[2] or "", parts[3]
     if group in TRAINING_GROUPS:
         return split, f"{group}/{metric}"
-    evaltype = next((name for name in sorted(evaltypes, key=len, reverse=True) if group.startswith(f"{name}_")), None)
-    return split, f"{evaltype}/{metric}" if evaltype and len(evaltypes) > 1 else metric
+    evaltype = next((name for name in sorted(evaltypes, key=len, reverse=True) if group.startswith(f"{name}_")), "")
+    head = f"_{metric.partition('@')[0]}"
+    domain = group.removesuffix(head).removeprefix(evaltype).removeprefix("_") if group.endswith(head) else ""
+    return split, "/".join(filter(None, (evaltype if len(evaltypes) > 1 else "", domain, metric)))
 
 
 def _is_number(value) -> bool:

@@ -54,7 +54,7 @@ def _common_name(names: list[str]) -> str:
 
 
 def shared_splits(methods: list[Method]) -> list[str]:
-    """The splits that all methods have, by rising FID."""
+    """The splits that all methods have, by rising FID of the first: that of other backbones may order them otherwise."""
     common = set.intersection(*(set(method.groups) for method in methods))
     return sorted(common, key=lambda split: methods[0].fids[split])
 
@@ -62,12 +62,15 @@ def shared_splits(methods: list[Method]) -> list[str]:
 def areas(method: Method, splits: list[str], c: Column) -> np.ndarray:
     """Areas `(n,)`, one per seed common to all splits: mean height of its curve over the FIDs (trapezoids), in the metric's printed unit.
 
-    NaN where there are fewer than two distinct FIDs.
+    Empty for fewer than two splits; NaN where all have one FID.
     """
+    if len(splits) < 2:
+        return np.empty(0)
+    splits = sorted(splits, key=method.fids.get)
     fids = np.array([method.fids[split] for split in splits])
     each = [dict(zip(method.groups[s].seeds, method.groups[s].values(c, SELECTED), strict=True)) for s in splits]
     seeds = sorted(set.intersection(*map(set, each)), key=str)
     heights = np.array([[values[seed] for values in each] for seed in seeds]).reshape(len(seeds), len(splits))
-    if len(splits) < 2 or fids[-1] == fids[0]:
+    if fids[-1] == fids[0]:
         return np.full(len(seeds), np.nan)
     return np.trapezoid(heights, fids, axis=1) / (fids[-1] - fids[0])

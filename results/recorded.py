@@ -139,13 +139,17 @@ def identity(flags: dict, name: str) -> tuple[str, int | None]:
     return str(group), flags.get("seed", int(named[2]) if named else None)
 
 
-def judge(run: RecordedRun) -> None:
-    """Set what keeps a run from counting: nothing recorded, or fewer epochs than planned unless --patience ended it."""
+def judge(run: RecordedRun, selected: float) -> None:
+    """Set what keeps a run from counting: nothing recorded, or fewer epochs than planned unless --patience ended it.
+
+    Args:
+        selected: the epoch that the run's rows select, NaN where there is none.
+    """
     planned = run.flags.get("n_epochs")
     if run.problem or (planned == 0 and len(run.series.epochs)):
         return
     last = int(run.series.epochs.max(initial=0))
-    stopped = out_of_patience(last, run.selected_epoch, run.flags.get("patience"))
+    stopped = out_of_patience(last, None if np.isnan(selected) else int(selected), run.flags.get("patience"))
     if last <= 0:
         run.problem = "failed: no epoch recorded"
     elif planned is not None and not is_finished(last, planned, stopped):

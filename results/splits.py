@@ -1,6 +1,7 @@
 """The same methods trained on several splits of the classes: where the variance lies, and whether a ranking survives another split.
 
-A group's name holds the split's name: `Split3_Margin` with the pattern `Split\\d+_` is the method `Margin` on the split `Split3`.
+A group's name holds the split's name: `Split3_Margin` with the pattern `Split\\d+_` is the method `Margin` on the split `Split3`. Where a part
+of the pattern is in brackets, that part alone is the split's name.
 """
 
 import itertools
@@ -12,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from results import bootstrap, inference
-from results.columns import BEST_ON_TEST, SELECTED, Column
+from results.columns import BEST_ON_TEST, ON_VALIDATION, OPTIMISM, SELECTED, Column, selected_by
 from results.groups import Group
 from utilities.errors import UserError
 
@@ -32,8 +33,13 @@ class Splits:
     notes: list[str]
 
     def values(self, column: Column, how: str) -> list[list[np.ndarray]]:
-        """The seeds' printed numbers, `[method][split]`."""
-        return [[group.values(column, how) for group in row] for row in self.members]
+        """The seeds' printed numbers, `[method][split]`; without those that did not record it."""
+        found = [[group.values(column, how) for group in row] for row in self.members]
+        return [[seeds[np.isfinite(seeds)] for seeds in row] for row in found]
+
+    def has(self, column: Column, how: str = SELECTED) -> bool:
+        """Whether every method has a value on every split."""
+        return all(len(seeds) for row in self.values(column, how) for seeds in row)
 
     def means(self, column: Column, how: str) -> np.ndarray:
         """`(M, K)` means over the seeds."""
@@ -57,10 +63,14 @@ def find(of: dict[str, list[Group]], pattern: str, read_queries) -> list[Splits]
         named = {}
         for group in (group for group in groups if group.counted):
             if match := part.search(group.name):
-                named.setdefault(group.name.replace(match[0], "", 1), {})[match[0].strip("_-").partition("_")[0]] = group
-        splits = sorted({split for own in named.values() for split in own})
-        whole = [method for method, own in named.items() if len(own) == len(splits)]
+                method, split = group.name.replace(match[0], "", 1), match[1] if part.groups else match[0].strip("_-")
+                if split in named.setdefault(method, {}):
+                    raise UserError(f"--splits {pattern}: {group.name} and {named[method][split].name} are both {method!r} on {split!r}")
+                named[method][split] = group
+        whole, splits = _largest(named)
+        left = sorted({split for own in named.values() for split in own} - {*splits}, key=_by_number)
         notes = [f"{dataset}: {method} is not on all {len(splits)} splits, and not among them" for method in named if method not in whole]
+        notes += [f"{dataset}: {split} does not have all {len(whole)} methods, and is not among them" for split in left]
         if len(whole) >= 2 and len(splits) >= 2:
             members = [[named[method][split] for split in splits] for method in whole]
             queries, why = read_queries([group for row in members for group in row])
@@ -69,6 +79,18 @@ def find(of: dict[str, list[Group]], pattern: str, read_queries) -> list[Splits]
     if not found:
         raise UserError(f"--splits {pattern}: no data set has two methods that were trained on the same two splits, named so")
     return found
+
+
+def _largest(named: dict[str, dict[str, Group]]) -> tuple[list[str], list[str]]:
+    """The methods and splits of the largest whole table within method -> split -> group: some splits may not have been run to their end."""
+    common = [{*a} & {*b} for a, b in itertools.product(named.values(), repeat=2)]
+    tables = [([method for method, own in named.items() if splits <= {*own}], sorted(splits, key=_by_number)) for splits in common]
+    return max(tables, key=lambda table: (min(2, *map(len, table)), len(table[0]) * len(table[1])), default=([], []))
+
+
+def _by_number(split: str) -> list:
+    """Sorts `Split10` behind `Split2`."""
+    return [int(word) if word.isdigit() else word for word in re.split(r"(\d+)", split)]
 
 
 def components(values: list[list[np.ndarray]]) -> dict[str, float]:
@@ -152,14 +174,16 @@ class Reversals(NamedTuple):
     """Over ordered pairs (a pair of methods on one split, another split).
 
     `shown`: pairs x splits whose interval excludes 0, out of `tried`, those with an interval. Of those on each other split: `turned`, with
-    the other sign; `against`, with an interval that excludes 0 on the other side; out of `followed`. `predicted`: share of the differences
-    with an interval on both splits that lie within the first's, widened by the other's for the chance in both; NaN without any.
+    the other sign, out of `followed`; `against`, with an interval that excludes 0 on the other side, out of `met`, those with an interval
+    there. `predicted`: share of the differences with an interval on both splits that lie within the first's, widened by the other's for the
+    chance in both; NaN without any.
     """
 
     tried: int
     shown: int
     followed: int
     turned: int
+    met: int
     against: int
     predicted: float
 
@@ -185,37 +209,44 @@ def reversals(of: Splits, column: Column, by_classes: bool) -> Reversals:
     each = np.array(intervals)  # (K, pairs, 3)
     value, low, high = each[..., 0], each[..., 1], each[..., 2]
     sign, known = np.where(low > 0, 1, np.where(high < 0, -1, 0)), np.isfinite(low)  # of single seeds there is no interval over seeds
-    followed = turned = against = within = compared = 0
+    followed = turned = met = against = within = compared = 0
     for a, b in itertools.permutations(range(count), 2):
         said = sign[a] != 0
         followed += int(said.sum())
         turned += int((said & (value[b] * sign[a] < 0)).sum())
+        met += int((said & known[b]).sum())
         against += int((said & (sign[b] == -sign[a])).sum())
         down = np.hypot(value[a] - low[a], high[b] - value[b])
         up = np.hypot(high[a] - value[a], value[b] - low[b])
         both = known[a] & known[b]
         compared += int(both.sum())
         within += int((both & (value[b] >= value[a] - down) & (value[b] <= value[a] + up)).sum())
-    return Reversals(int(known.sum()), int((sign != 0).sum()), followed, turned, against, within / compared if compared else math.nan)
+    return Reversals(int(known.sum()), int((sign != 0).sum()), followed, turned, met, against, within / compared if compared else math.nan)
 
 
 class Optimism(NamedTuple):
-    """Choosing the epoch on test: the gain in points over all runs, mean, deviation, range; pairs of methods on a split that it reorders."""
+    """Choosing the epoch on test: the gain in points over all runs, mean, deviation, range; the deviation of its means over seeds, methods x
+
+    splits; pairs of methods on a split that it reorders.
+    """
 
     mean: float
     deviation: float
     extremes: tuple[float, float]
+    of_means: float
     reordered: int
     pairs: int
 
 
-def optimism(of: Splits, column: Column) -> Optimism:
-    """The best epoch on test beside the epoch that validation chose, both by the metric that selects epochs."""
-    honest, best = (of.values(column, how) for how in (SELECTED, BEST_ON_TEST))
-    gains = np.concatenate([b - a for ours, theirs in zip(honest, best, strict=True) for a, b in zip(ours, theirs, strict=True)])
+def optimism(of: Splits, column: Column) -> Optimism | None:
+    """By how much the metric's own best epoch on test is better than the epoch that validation chose; None where runs have not both."""
+    honest, best, gain = (selected_by(column, how) for how in (ON_VALIDATION, BEST_ON_TEST, OPTIMISM))
+    if not of.has(gain):
+        return None
+    gains = np.concatenate([seeds for row in of.values(gain, SELECTED) for seeds in row])
     return Optimism(
-        float(gains.mean()), float(gains.std(ddof=1)), (float(gains.min()), float(gains.max())),
-        *reordered(of.means(column, SELECTED), of.means(column, BEST_ON_TEST)),
+        float(gains.mean()), float(gains.std(ddof=1)), (float(gains.min()), float(gains.max())), float(of.means(gain, SELECTED).std(ddof=1)),
+        *reordered(of.means(honest, SELECTED), of.means(best, SELECTED)),
     )  # fmt: skip
 
 

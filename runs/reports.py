@@ -49,7 +49,7 @@ def interruptible(run):
         raise
 
 
-NEEDS = {"lora_alpha": "lora_rank", "prompt_depth": "prompts", "prompt_step": "prompts", "image_cache_side": "image_cache"}  # flag -> the one without which it has no effect
+NEEDS = {"lora_alpha": "lora_rank", "prompt_depth": "prompts", "prompt_step": "prompts"}  # flag -> the one without which it has no effect
 
 
 def idle(opt) -> list[str]:

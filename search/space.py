@@ -90,7 +90,7 @@ def parse(argv: list[str], parser: argparse.ArgumentParser) -> Command:
     names = {token.removeprefix("--").partition("=")[0] for token in rest if token.startswith("--")}
     given = {actions[name].dest if name in actions else name for name in names}  # --source is --source_path
     _refuse_both(ranges, given, "the command line")
-    from_files, files, in_files = {}, {}, set()
+    from_files, files, in_files, kept_whole = {}, {}, set(), {}
     config = OneLineParser(add_help=False, allow_abbrev=False)
     config.add_argument("--config", nargs="+", default=[])
     config.exits = False
@@ -103,9 +103,10 @@ def parse(argv: list[str], parser: argparse.ArgumentParser) -> Command:
         _refuse_both(found, values, name)
         from_files = {flag: a_range for flag, a_range in from_files.items() if flag not in values} | found  # a later file wins
         in_files |= set(values)
+        files = {earlier: {key: node for key, node in lines.items() if key not in found} for earlier, lines in files.items()}
         files[name] = {key: node for key, node in values.items() if key not in ranges}
-        if files[name].keys() == nodes.keys():
-            files[name] = None
+        kept_whole[name] = nodes.keys()
+    files = {name: None if lines.keys() == kept_whole[name] else lines for name, lines in files.items()}
     ranges = {flag: found for flag, found in from_files.items() if flag not in given} | ranges
     if not ranges:
         raise UserError("nothing to search: give at least one flag a range, such as --lr~LOG_BAYESIAN~ [1e-6,1e-3]")

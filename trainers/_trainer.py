@@ -23,7 +23,7 @@ def add_arguments(group) -> None:
     """Declare the flag that all trainers read."""
     group.add_argument(
         "--loss_weights", nargs="*", default=[], metavar="NAME=W",
-        help="weights of the trainer's losses in their sum, such as metric_loss=1 classifier_loss=.5 (default: 1 each)",
+        help="weights of the trainer's losses in their sum, such as metric_loss=1 classifier_loss=.5 (default: 1, where the trainer has none of its own: docs/training_methods.md)",
     )  # fmt: skip
     group.add_argument(
         "--views", type=whole(1, 100), default=None, metavar="V",

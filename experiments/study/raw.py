@@ -92,9 +92,9 @@ def read(path: Path) -> list[RecordedRun]:
     return found
 
 
-def queries(path: Path):
-    """A stand-in for `paired.of_groups`, by the hits in the file: groups -> (name -> `paired.Method`, notes)."""
-    hits = {(line["dataset"], line["group"], line["seed"]): line for line in _lines(path) if line[HITS]}
+def queries(paths: list[Path]):
+    """A stand-in for `paired.of_groups`, by the hits in the files: groups -> (name -> `paired.Method`, notes)."""
+    hits = {(line["dataset"], line["group"], line["seed"]): line for path in paths for line in _lines(path) if line[HITS]}
 
     def of_groups(found: list[Group]) -> tuple[dict[str, paired.Method], list[str]]:
         methods = {}

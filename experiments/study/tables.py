@@ -31,8 +31,9 @@ from results import collect, columns, formats, groups, inference, paired, plots,
 from results.columns import BEST_ON_TEST, LAST, SELECTED
 from results.formats import Cell, Table
 from results.groups import Group
+from results.tables.notes import head, text
 from utilities.errors import OneLineParser, UserError, one_line_errors
-from utilities.intervals import t_quantile
+from utilities.intervals import t_interval
 from utilities.numbers import whole
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,10 +126,9 @@ def joint(found: list[Group], data: Data, draws: int) -> Table:
         values = np.stack([other.values(column, SELECTED) - plain.values(column, SELECTED) for plain, other in pairs(found, data)])
         means, rng = values.mean(axis=1), np.random.default_rng(0)
         above, below, p = inference.sign_test(means)
-        half = t_quantile(len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means))
-        change = Cell(means.mean(), digits=column.digits, sign=True, interval=(means.mean() - half, means.mean() + half))
+        change = Cell(means.mean(), digits=column.digits, sign=True, interval=t_interval(means)["interval_95"])
         table.add(
-            [_text(_head(column)), change, Cell(sign_flips(values, draws, rng), digits=4), _text(f"{above}, {below}"), Cell(p, digits=4)]
+            [text(head(column)), change, Cell(sign_flips(values, draws, rng), digits=4), text(f"{above}, {below}"), Cell(p, digits=4)]
         )
     table.notes = [
         f"Difference: mean over {len(MINED)} losses; in brackets its 95 % t-interval, the losses as the sample: for losses like these. p, these losses: "
@@ -171,7 +171,7 @@ def correlations(found: list[Group], data: Data, draws: int) -> Table:
             result = inference.correlation([v.mean() for v in x], [v.mean() for v in y])
             low, high = bootstrap(x, y, groups.units(members), draws, np.random.default_rng(0))
             shown = [Cell(result.pearson, sign=True, interval=(low, high)), Cell(result.p, digits=4), Cell(result.spearman, sign=True)]
-            table.add([_text(column.title), _text(how), _text(f"{len(members)}, {title}"), *shown])
+            table.add([text(column.title), text(how), text(f"{len(members)}, {title}"), *shown])
     table.notes = [
         "Over the groups' means at the selected or the last epoch. In brackets: 95 % percentile interval of Pearson's coefficient by a bootstrap "
         f"({draws:,} draws) of the losses, each with its twin, and of the seeds within. p treats groups as independent, which twins are not."
@@ -196,7 +196,7 @@ def power(deviation: float, of: str) -> Table:
     table = Table("power", f"Seeds a group for a power of 80 %, by {of}", ["difference of two groups", "seeds"])
     for difference in ASKED:
         count = inference.seeds_needed(difference, deviation)
-        table.add([_text(f"{difference:g} points"), _text(f"more than {inference.MOST_SEEDS:,}" if count is None else str(count))])
+        table.add([text(f"{difference:g} points"), text(f"more than {inference.MOST_SEEDS:,}" if count is None else str(count))])
     table.notes = [f"Two-sided t-test at 5 %, deviation of seeds {deviation:.2f} points. The study has {len(protocol.SEEDS)}."]
     return table
 
@@ -210,11 +210,11 @@ def pilot(runs: list, data: Data) -> list[str]:
         return [f"The pilot has not been run to its end: {len(there)} of {wanted} runs are finished."]
     shown = [("train", "e_recall@1"), ("val", "e_recall@1"), ("val", "map_r"), ("train", RHO.metric)]
     keys = [columns.column(*key) for key in shown]
-    table = Table(f"{data.name}_pilot", f"{data.name}: the pilot", ["epoch", *[_head(c) for c in keys]])
+    table = Table(f"{data.name}_pilot", f"{data.name}: the pilot", ["epoch", *[head(c) for c in keys]])
     epochs = there[0].series.epochs[np.isfinite(there[0].series.of("val", "e_recall@1"))]
     values = {c: np.array([[_at(run, c, epoch) for epoch in epochs] for run in there]) for c in keys}  # (runs, epochs)
     for place, epoch in enumerate(epochs):
-        table.add([_text(f"{epoch:g}"), *[Cell(values[c][:, place].mean(), digits=c.digits) for c in keys]])
+        table.add([text(f"{epoch:g}"), *[Cell(values[c][:, place].mean(), digits=c.digits) for c in keys]])
     best = {c.split: np.maximum.accumulate(values[c], axis=1) for c in keys[:2]}  # so far; on validation, what would be selected
     curve, means = best["val"], {split: so_far.mean(axis=0) for split, so_far in best.items()}
     rests = int(np.flatnonzero(np.all([mean >= mean[-1] - RESTS[split] for split, mean in means.items()], axis=0))[0])
@@ -231,14 +231,6 @@ def pilot(runs: list, data: Data) -> list[str]:
 
 def _at(run, column, epoch) -> float:
     return float(run.series.of(column.split, column.metric)[run.series.epochs == epoch][0]) * column.scale
-
-
-def _text(words: str) -> Cell:
-    return Cell(text=words)
-
-
-def _head(column) -> str:
-    return f"{column.title} [%]" if column.percent else column.title
 
 
 def _markdown(table: Table) -> str:
@@ -286,8 +278,8 @@ def comparison_part(one: protocol.Comparison, runs: list) -> str:
     value_of = {run.group: columns.value(run, columns.column("val", "c_recall@1"), SELECTED) for run in runs}
     for method in one.methods:
         for rate, group in one.searched(method).items():
-            searched.add([_text(method.name), _text(rate), Cell(100 * value_of.get(group, math.nan), digits=2)])
-    of = {group.name: group for group in groups.build([run for run in runs if run.group.startswith(f"{one.name}_")])}
+            searched.add([text(method.name), text(rate), Cell(100 * value_of.get(group, math.nan), digits=2)])
+    of = {group.name: group for group in groups.build([run for run in runs if run.group in one.groups() and run.seed in protocol.SEEDS])}
     wanted = len(one.groups()) * len(protocol.SEEDS)
     if (done := sum(len(group.seeds) for group in of.values())) < wanted:
         return f"{_markdown(searched)}\n\n**Not run to its end**: {done} of {wanted} runs are finished. Until all are, no number of them is shown."
@@ -309,7 +301,7 @@ def costs(one: protocol.Comparison) -> list[Table]:
     table = Table(f"{one.name.lower()}_costs", "A step", ["method", "ms", "of MS", "MB"])
     for method in one.methods:
         milliseconds, megabytes, _ = found.loc[method.name]
-        table.add([_text(method.name), Cell(milliseconds, digits=0), Cell(milliseconds / found.milliseconds["MS"], digits=2), Cell(megabytes, digits=0)])
+        table.add([text(method.name), Cell(milliseconds, digits=0), Cell(milliseconds / found.milliseconds["MS"], digits=2), Cell(megabytes, digits=0)])
     table.notes = [f"Medians of steps taken in turns, on {found.threads.iloc[0]} threads, without loading; MB: what a step takes beyond weights, in a process of its own."]
     return [table]
 
@@ -338,23 +330,23 @@ def _union_tables(of: dict, metric: str) -> list[Table]:
     rows = {name: 100 * np.column_stack([found, found.mean(1)]) for name, found in rows.items()}
     plain = Table(f"union_{metric}", f"{of_metric.title}: queries of a domain in the index of all", ["training", "seeds", *(f"{head} [%]" for head in heads)])
     for name, found in rows.items():
-        plain.add([_text(name), _text(str(len(found))), *(_with_interval(column) for column in found.T)])
+        plain.add([text(name), text(str(len(found))), *(_with_interval(column) for column in found.T)])
     plain.notes = ["In brackets: 95 % t-interval of the seeds' mean. Specialists: each domain by the network of its own. Features: the pretrained network as it is, 1,280 dimensions."]
     less = Table(f"union_{metric}_differences", f"{of_metric.title}: differences, paired by seed", ["difference", *(f"{head} [points]" for head in heads)])
     for one, other in (("Separate", "Joint"), ("Joint", "Specialists"), ("Separate", "Specialists"), ("Joint", "Features"), ("Separate", "Features")):
-        less.add([_text(f"{one} less {other}"), *(_with_interval(column, sign=True) for column in (rows[one] - rows[other]).T)])
+        less.add([text(f"{one} less {other}"), *(_with_interval(column, sign=True) for column in (rows[one] - rows[other]).T)])
     less.notes = [f"In brackets: 95 % t-interval over {len(protocol.UNION_SEEDS)} seeds, of the runs alone: the classes and images are the same in all."]
     away = Table(f"union_{metric}_specialists", f"{of_metric.title} of each specialist on each domain", ["trained on", *(f"{head} [%]" for head in heads)])
     for name, found in zip(domains.values(), specialists, strict=True):
-        away.add([_text(name), *(_with_interval(column) for column in 100 * np.column_stack([found, found.mean(1)]).T)])
+        away.add([text(name), *(_with_interval(column) for column in 100 * np.column_stack([found, found.mean(1)]).T)])
     return [plain, less, away]
 
 
 def _with_interval(values: np.ndarray, sign: bool = False) -> Cell:
     """The mean of values `(seeds,)` and its 95 % t-interval; of a single one none. `sign`: of differences."""
-    mean, n, sign = float(values.mean()), len(values), "+" * sign
-    half = t_quantile(n - 1) * values.std(ddof=1) / math.sqrt(n) if n > 1 else 0.0
-    return _text(f"{mean:{sign}.2f}" + f" [{mean - half:{sign}.2f}, {mean + half:{sign}.2f}]" * (n > 1))
+    found, sign = t_interval(values), "+" * sign
+    within = found["interval_95"]
+    return text(f"{found['mean']:{sign}.2f}" + (f" [{within[0]:{sign}.2f}, {within[1]:{sign}.2f}]" if within else ""))
 
 
 def figure(there: list[Group], data: Data, folder: Path) -> str:
@@ -384,7 +376,7 @@ def _unlike(there: list[Group], data: Data, chosen: dict[str, str]) -> list[str]
 def split_sections(runs: list, read_queries, folder: Path | None = None) -> dict[str, str]:
     """Data set -> what the runs of Split_Runs.sh say; `read_queries` as `splits.find` takes it."""
     of = groups.of_datasets(groups.build(runs))
-    found = splits.find(of, r"^Split\d+_[A-Z][a-z]+_", read_queries)
+    found = splits.find(of, r"^(Split\d+)_[A-Z][a-z]+_", read_queries)
     by_name = {one.dataset: one for one in found}
     return {data.name: split_part(by_name[data.name.lower()], data, folder) for data in protocol.DATA if data.name.lower() in by_name}
 
@@ -397,14 +389,14 @@ def sections(runs: list, chosen: dict[str, str], draws: int, folder: Path | None
     return {data.name: part(runs, found, data, chosen, draws, folder) for data in begun}
 
 
-def put(page: Path, name: str, text: str) -> None:
+def put(page: Path, name: str, results: str) -> None:
     """Write a data set's results between its marks on the page. Raises UserError where it has none."""
     before = page.read_text(encoding="utf-8") if page.exists() else ""
     start, end = (mark.format(name) for mark in MARKS)
     if not before.count(start) == before.count(end) == 1:
         raise UserError(f"--write {page}: the page holds no lines {start} and {end}: add them where the results are to stand")
-    head, rest = before.split(start)
-    page.write_text(f"{head}{start}\n\n{text}\n\n{end}{rest.split(end)[1]}", encoding="utf-8")
+    above, rest = before.split(start)
+    page.write_text(f"{above}{start}\n\n{results}\n\n{end}{rest.split(end)[1]}", encoding="utf-8")
 
 
 def _asked(runs: list, files: list[Path], options) -> dict[str, str]:
@@ -414,7 +406,7 @@ def _asked(runs: list, files: list[Path], options) -> dict[str, str]:
         name, part_of = WHOLE[options.of]
         return {name: part_of(runs)} if runs else {}
     if options.of == "splits":
-        return split_sections(runs, raw.queries(files[0]) if files else paired.of_groups, folder)
+        return split_sections(runs, raw.queries(files) if files else paired.of_groups, folder)
     return sections(runs, protocol.choices(protocol.SCRIPT.read_text(encoding="utf-8")), options.draws, folder)
 
 
@@ -443,11 +435,11 @@ def main(argv=None) -> None:
     found = _asked(runs, files, options)
     for name in [name for name in names if name not in found]:
         print(f"{name}: no run of it in {', '.join(options.runs)}" + ("; its results stay as they are" if options.write else ""))
-    for name, text in found.items():
+    for name, results in found.items():
         if options.write is None:
-            print(text)
+            print(results)
         else:
-            put(options.write, name, text)
+            put(options.write, name, results)
             print(f"{options.write}: results of {name} written")
 
 

@@ -10,7 +10,7 @@ from results.groups import Group
 RANKING = (
     "Bold: best mean of the {where}. In brackets: interval of the difference to it; all of the {where} hold together with 95 %, whichever is the "
     f"best (Dunnett's T3 over all pairs, below {inference.SEEDS_FOR_T3} seeds Bonferroni's; benchmarks/marks.py). Underlined: the interval holds 0, it is not shown to "
-    f"be worse. Without brackets: fewer than {inference.SEEDS_TO_COMPARE} seeds, nothing is said. A mean of one seed is never the best. Seeds say nothing of other "
+    f"be worse. Without brackets: fewer than {inference.SEEDS_TO_COMPARE} seeds, there or of the best, nothing is said. A mean of one seed is never the best. Seeds say nothing of other "
     "classes: see the paired interval over classes (_paired)."
 )
 CLUSTERING = (

@@ -13,6 +13,7 @@ from results.tables.notes import head, text
 
 POINTS = (0.5, 1.0, 2.0)  # differences for which the needed seeds are always said, in the column's printed unit
 DRAWS, SEED = 10_000, 0  # of the bootstrap of the seeds
+SPLIT_WORDS = {"train": "training", "val": "validation", "test": "test"}
 SPREAD_DIGITS = 2
 
 
@@ -83,11 +84,14 @@ def _words(seeds: float | None) -> str:
 def ranks(found: list[Group], c: Column) -> Table | None:
     """How often each group is first, over its seeds and over a bootstrap of them, and its ranks on validation and on test.
 
-    None unless two groups have two seeds.
+    None unless two groups have two seeds, and where neither direction of the metric is better.
     """
+    if c.higher is None:
+        return None
+    places_on = [SPLIT_WORDS[c.split], *["validation"] * (c.split != "val")]
     table = Table(
         f"{found[0].dataset}_ranks", f"{found[0].dataset}: how stable the order by {c.title} is",
-        ["group", "seeds", head(c), "first over seeds [%]", "first in the bootstrap [%]", "rank on test", "rank on validation"],
+        ["group", "seeds", head(c), "first over seeds [%]", "first in the bootstrap [%]", *(f"rank on {where}" for where in places_on)],
     )  # fmt: skip
     said, own_seeds = [], False
     for part, members in groups.pools(found, SELECTED).items():
@@ -98,7 +102,7 @@ def ranks(found: list[Group], c: Column) -> Table | None:
         validated = np.array([group.estimate(columns.column("val", c.metric), SELECTED).mean for group in members])
         over_seeds, by_bootstrap = first_over_seeds(members, c), first_in_bootstrap(members, c)
         own_seeds |= over_seeds is None
-        places = [rank(means, c.higher), rank(validated, c.higher)]
+        places = [rank(means, c.higher), rank(validated, c.higher)][: len(places_on)]
         for i in np.argsort(places[0], kind="stable"):
             group, share = members[i], math.nan if over_seeds is None else 100 * over_seeds[i]
             numbers = [Cell(means[i], digits=c.digits), Cell(share, digits=1), Cell(100 * by_bootstrap[i], digits=1)]

@@ -4,17 +4,19 @@ import math
 
 import numpy as np
 
-from results import splits
-from results.columns import BEST_ON_TEST, SELECTED, Column
+from results import inference, splits
+from results.columns import SELECTED, Column
 from results.formats import Cell, Table
 from results.splits import Splits
 from results.tables.notes import head, rules, text
+from results.tables.seeds import rank
 
 
 def all_of(of: Splits, shown: list[Column]) -> list[Table]:
-    """The tables of one data set, for its columns on test."""
-    shown = [c for c in shown if c.split == "test"]
-    return [*(by_split(of, c) for c in shown), variance(of, shown), survival(of, shown), chosen_on_test(of, shown)] if shown else []
+    """The tables of one data set, for those of its columns on test that all methods recorded on all splits."""
+    shown = [c for c in shown if c.split == "test" and of.has(c)]
+    chosen = chosen_on_test(of, [c for c in shown if c.higher is not None])
+    return [*(by_split(of, c) for c in shown), variance(of, shown), survival(of, shown), *([chosen] if chosen else [])] if shown else []
 
 
 def by_split(of: Splits, c: Column) -> Table:
@@ -22,16 +24,16 @@ def by_split(of: Splits, c: Column) -> Table:
     metric = c.metric.replace("@", "")
     table = Table(f"{of.dataset}_splits_{metric}", f"{of.dataset}: {c.title} on each split", ["method", *of.splits, "all splits"])
     means = of.means(c, SELECTED)
-    order = -means if c.higher else means
+    ranks = np.stack([rank(own, c.higher) for own in means.T], axis=1) if c.higher is not None else np.zeros_like(means)
     for m, method in enumerate(of.methods):
         cells = [_cell(seeds, c) for seeds in of.values(c, SELECTED)[m]]
         for k, cell in enumerate(cells):
-            cell.mark = "best" if order[m, k] == order[:, k].min() else ""
+            cell.mark = "best" if ranks[m, k] == 1 else ""
         table.add([text(method), *cells, _cell(means[m], c)])
-    ranks = order.argsort(0).argsort(0) + 1
-    listed = "; ".join(f"{method} {' '.join(map(str, row))}" for method, row in zip(of.methods, ranks, strict=True))
+    listed = "; ".join(f"{method} {' '.join(f'{place:g}' for place in row)}" for method, row in zip(of.methods, ranks, strict=True))
     table.notes = [
-        f"Deviations over the seeds of a split; in the last column over the splits' means. Bold: the highest mean of a split. Ranks: {listed}.",
+        "Deviations over the seeds of a split; in the last column over the splits' means."
+        + f" Bold: the best mean of a split. Ranks: {listed}." * (c.higher is not None),
         f"Epochs: {_rules(of)}.",
         *of.notes,
     ]
@@ -68,15 +70,15 @@ def survival(of: Splits, shown: list[Column]) -> Table:
         paired = c.metric == "e_recall@1" and all(one is not None for row in of.outcomes for one in row)
         for by_classes in (False, True)[: 1 + paired]:
             r = splits.reversals(of, c, by_classes)
-            counts = [f"{r.shown} of {r.tried}", f"{r.turned} of {r.followed}", f"{r.against} of {r.followed}"]
+            counts = [text(f"{count} of {out_of}") if out_of else Cell() for count, out_of in ((r.shown, r.tried), (r.turned, r.followed), (r.against, r.met))]
             title = f"{c.title}, {'paired over classes and seeds' if by_classes else 'Welch, over seeds'}"
-            table.add([text(title), *numbers, *map(text, counts), Cell(100 * r.predicted, digits=1)])
+            table.add([text(title), *numbers, *counts, Cell(100 * r.predicted, digits=1)])
             numbers = [text("")] * 4
     table.notes = [
         "Tau: Kendall's, of the methods' means, mean over the pairs of splits; its interval by bootstrap over splits and over seeds inside them. "
         "Tau of single seeds: between two seeds of one split, the same classes: what noise of training alone leaves of a ranking of single runs.",
         "Shown: pairs of methods whose 95 % interval on a split excludes 0, each pair by itself. Each of these is looked up on every other split: turned, the difference has the other sign there; "
-        "turned and shown, the interval there excludes 0 on the other side.",
+        "turned and shown, the interval there excludes 0 on the other side, out of those with an interval there.",
         "Predicted: percentage of the differences on another split that lie in the first split's interval, widened for the chance in both (95 if the intervals held all that another split changes).",
     ]
     if any(len(group.seeds) == 1 for row in of.members for group in row):
@@ -84,20 +86,24 @@ def survival(of: Splits, shown: list[Column]) -> Table:
     return table
 
 
-def chosen_on_test(of: Splits, shown: list[Column]) -> Table:
-    """The optimism of choosing the epoch on test, its spread over the runs, and what it does to the order of methods."""
+def chosen_on_test(of: Splits, shown: list[Column]) -> Table | None:
+    """The optimism of choosing the epoch on test, its spread over the runs, and what it does to the order of methods.
+
+    None where not every method has an epoch chosen on validation and test values throughout.
+    """
     heads = ["metric", "optimism", "lowest and highest", "method x split deviation", "reordered pairs"]
     table = Table(f"{of.dataset}_splits_optimism", f"{of.dataset}: choosing the epoch on test", heads)
     for c in shown:
-        o = splits.optimism(of, c)
-        gains = of.means(c, BEST_ON_TEST) - of.means(c, SELECTED)
-        cells = [Cell(o.mean, o.deviation, digits=c.digits, sign=True), text(_range(o.extremes)), Cell(float(gains.std(ddof=1)), digits=c.digits)]
-        table.add([text(c.title), *cells, text(f"{o.reordered} of {o.pairs}")])
+        if o := splits.optimism(of, c):
+            cells = [Cell(o.mean, o.deviation, digits=c.digits, sign=True), text(_range(o.extremes)), Cell(o.of_means, digits=c.digits)]
+            table.add([text(c.title), *cells, text(f"{o.reordered} of {o.pairs}")])
+    if not table.rows:
+        return None
     if len(shown) > 1:
         turned, pairs = splits.reordered(of.means(shown[0], SELECTED), of.means(shown[1], SELECTED))
         table.notes.append(f"{shown[0].title} and {shown[1].title} order {turned} of {pairs} pairs of methods (on one split) differently, epochs chosen on validation.")
     table.notes.append(
-        "Optimism: the value at the epoch that test chose less that at the epoch that validation chose, both by the metric that selects epochs; mean and deviation over all runs. "
+        "Optimism: by how much the value at the metric's own best epoch on test is better than that at the epoch that validation chose; mean and deviation over all runs. "
         "Method x split deviation: of its means over seeds; what is the same for all shifts no ranking. Reordered: pairs of methods on a split whose means change places.",
     )
     return table
@@ -108,8 +114,8 @@ def _rules(of: Splits) -> str:
 
 
 def _cell(values, c: Column) -> Cell:
-    values = np.asarray(values, dtype=np.float64)
-    return Cell(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else math.nan, digits=c.digits)
+    found = inference.estimate(values)
+    return Cell(found.mean, found.deviation, digits=c.digits)
 
 
 def _range(pair: tuple[float, float]) -> str:

@@ -44,7 +44,7 @@ python main.py $common $empty "$empty"
 
 @pytest.mark.parametrize("path", ["/with space", "/it's", '/a"b\\c', "/$HOME `x` ; #"])
 def test_a_given_value_stays_one_word(tmp_path, path):
-    text = 'datapath=${datapath:-.}\npython main.py --a $datapath --b="$datapath/x" --c=${datapath}/y\nmore=$datapath/z\npython main.py "$more"\n'
+    text = 'datapath=${datapath:-.}\npython main.py --a $datapath --b="$datapath/x" --c=${datapath}/y ${extra:-}\nmore=$datapath/z\npython main.py "$more"\n'
     lines = read(tmp_path, text, datapath=path)
     assert [line.argv for line in lines] == [["--a", path, f"--b={path}/x", f"--c={path}/y"], [f"{path}/z"]]
 

@@ -7,6 +7,13 @@ from launch import __main__ as launcher
 from tests.test_run_script import runs_file
 
 
+def test_refused_lines_are_told(tmp_path, capsys):
+    script = tmp_path / "runs.sh"
+    script.write_text("python main.py --group A --seed 0 --loss nothing\n")
+    assert launcher.main([str(script), "--slurm", "cluster=local"]) == 1
+    assert "line 1: " in (said := capsys.readouterr().out) and "nothing" in said
+
+
 @pytest.mark.long
 def test_slurm_by_the_local_executor(folder_data, tmp_path):
     script = runs_file(folder_data, tmp_path)

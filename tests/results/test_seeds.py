@@ -224,6 +224,18 @@ def test_a_progression_has_a_table_an_area_and_a_figure(progressions):
     assert {line["group"] for line in lines(out / "cub200_oodml_4_selected.csv")} == {"Margin"}, "each split is a data set of its own"
 
 
+def test_areas_follow_the_order_of_a_methods_own_fids_and_methods_without_a_common_split_have_none(progressions):
+    methods = {m.name: m for m in progression.find(groups.build(collect.collect([str(progressions / "runs")], [])[0]))["cub200"]}
+    margin = methods["Margin"]
+    margin.fids = {"1": 40.0, "2": 20.0, "3": 100.0}  # another backbone orders the splits otherwise
+    heights = [[70 + seed - 10 * fid / 100 for fid in (40, 20, 100)] for seed in (0, 1)]
+    expected = [((a + b) / 2 * 20 + (b + c) / 2 * 60) / 80 for a, b, c in heights]
+    assert progression.areas(margin, ["1", "2", "3"], R1) == pytest.approx(expected)
+    margin.groups = {"4": margin.groups["4"]}
+    (table,) = [tables.progressed("cub200", [margin, methods["Triplet"]], R1, 1)]
+    assert [row[1].text for row in table.rows] == ["0", "0"]
+
+
 def test_a_lone_split_or_one_without_fid_is_no_progression(progressions):
     found = groups.build(collect.collect([str(progressions / "runs")], [])[0])
     assert {m.name for m in progression.find(found)["cub200"]} == {"Margin", "Triplet"}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from results import bootstrap, columns, groups, inference, paired, splits
+from results import bootstrap, columns, groups, inference, paired, splits, tables
 from tests.builders import refused
 from tests.results.made import built, evaluated, lines, make_run, rows
 
@@ -19,10 +19,11 @@ class Grid(splits.Splits):
 
     def __init__(self, honest, best=None, outcomes=None):
         super().__init__("d", [f"m{i}" for i in range(len(honest))], [f"s{i}" for i in range(len(honest[0]))], [], outcomes, [])
-        self.given = {columns.SELECTED: honest, columns.BEST_ON_TEST: best}
+        gains = best and [[b - a for a, b in zip(*row, strict=True)] for row in zip(honest, best, strict=True)]
+        self.given = {columns.SELECTED: honest, columns.ON_VALIDATION: honest, columns.BEST_ON_TEST: best, columns.OPTIMISM: gains}
 
     def values(self, column, how):
-        return self.given[how]
+        return self.given[column.how or how]
 
 
 @pytest.fixture
@@ -80,10 +81,10 @@ def test_reversals_are_counted_as_in_a_plain_loop(drawn):
                 against += is_shown and (up < 0 if value > 0 else down > 0)
                 below, above = math.hypot(value - low, up - other), math.hypot(high - value, other - down)
                 within += value - below <= other <= value + above
-    assert found == (len(pairs) * 5, shown, followed, turned, against, pytest.approx(within / len(pairs) / 20))
+    assert found == (len(pairs) * 5, shown, followed, turned, followed, against, pytest.approx(within / len(pairs) / 20))
     assert turned > against > 0
     found = splits.reversals(Grid([[row[0], *(seeds[:1] for seeds in row[1:])] for row in drawn]), COLUMN, by_classes=False)
-    assert (found.tried, found.followed) == (15, 4 * found.shown) and math.isnan(found.predicted), "single seeds have no interval"
+    assert (found.tried, found.followed, found.met) == (15, 4 * found.shown, 0) and math.isnan(found.predicted), "single seeds have no interval"
 
 
 def test_paired_intervals_and_the_draw_of_classes():
@@ -100,7 +101,10 @@ def test_paired_intervals_and_the_draw_of_classes():
 def test_optimism_and_reordered_pairs():
     honest, best = [[np.array([1.0, 2.0])] * 2, [np.array([2.0, 3.0])] * 2], [[np.array([3.0, 4.0])] * 2, [np.array([2.5, 3.0])] * 2]
     found = splits.optimism(Grid(honest, best), COLUMN)
-    assert (found.mean, found.extremes, found.reordered, found.pairs) == (pytest.approx(9 / 8), (0.0, 2.0), 2, 2)
+    gains = [2, 2, 2, 2, 0.5, 0, 0.5, 0]
+    assert (found.mean, found.deviation) == (pytest.approx(np.mean(gains)), pytest.approx(np.std(gains, ddof=1)))
+    assert (found.extremes, found.reordered, found.pairs) == ((0.0, 2.0), 2, 2)
+    assert found.of_means == pytest.approx(np.std([2, 2, 0.25, 0.25], ddof=1))
 
 
 def test_the_tables_of_runs_over_splits(tmp_path):
@@ -115,7 +119,23 @@ def test_the_tables_of_runs_over_splits(tmp_path):
         assert lines(out / f"cub200_splits_{name}.csv")
     assert (out / "cub200_splits_e_recall-1.png").stat().st_size > 5000
     assert "has one seed on a split" in "".join(path.read_text() for path in out.glob("*.md"))
+    survival = lines(out / "cub200_splits_survival.csv")
+    assert survival[0]["shown"] == "1 of 1" and not survival[0]["turned and shown"], "no interval on the other split, so nothing could be shown there"
+    make_run(tmp_path / "runs", "Split10_B", 0, epochs=4, split_shuffle=10, use_tv_split=True)  # begun, not run to its end
+    make_run(tmp_path / "runs", "Split2_A", 0, epochs=4, split_shuffle=2, use_tv_split=True, found=rows(0.5, 4, 0, ("test",), ("e_recall@1",), ()))
+    make_run(tmp_path / "runs", "Split2_B", 0, epochs=4, split_shuffle=2, use_tv_split=True, found=rows(0.6, 4, 0, ("test",), ("e_recall@1",), ()))
     of = groups.of_datasets(list(built(tmp_path / "runs").values()))
+    for pattern, names in ((r"Split\d+_", ["Split0", "Split1", "Split2"]), (r"Split(\d+)_", ["0", "1", "2"])):
+        (found,) = splits.find(of, pattern, paired.of_groups)
+        assert (found.methods, found.splits) == (["A", "B"], names) and "10 does not have all 2 methods" in found.notes[0]
+    made = {table.name: table for table in tables.of_splits(found, [COLUMN, columns.column("test", "map_r")])}
+    assert made.keys() == {f"cub200_splits_{name}" for name in ("e_recall1", "variance", "survival")}, "Split2 has neither map_r nor validation"
+    undirected = columns.column("test", "rho_spectrum@2")
+    found.values = lambda column, how: Grid([[np.array([1.0])] * 3, [np.array([2.0])] * 3]).values(column, columns.SELECTED)
+    table = tables.of_splits(found, [undirected])[0]
+    assert not any(cell.mark for row in table.rows for cell in row) and "Ranks" not in table.notes[0]
+    with refused("are both '_B' on 'Split'"):
+        splits.find(of, r"(Split)\d+", paired.of_groups)
     for pattern, told in (("Fold", "no data set has two methods"), ("(", "no regular expression")):
         with refused(told):
             splits.find(of, pattern, paired.of_groups)

@@ -107,8 +107,12 @@ def test_values_under_both_names_count_once_and_older_epochs_still_count(apart):
 def test_crashed_runs_do_not_count_nor_those_with_a_config_of_a_wrong_type():
     short, none, broken = icml(1, [0.3], state="crashed", n_epochs=2), icml(3, [], state="failed", n_epochs=2), icml(4, [0.1, 0.2], evaltypes=3)
     broken.config["seed"] = "abc"
+    rising, resting = [0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]  # --patience 3 would end the second alone
+    patient = [icml(seed, values, state="crashed", n_epochs=100, patience=3) for seed, values in ((5, rising), (6, resting))]
     group = read(icml(0, [0.1, 0.2]), short, icml(2, [0.3, 0.4], state="crashed"), none, broken)[NAMED]
     assert sorted(group.seeds) == [0, 2]
+    (patient,) = read(*patient).values()
+    assert patient.seeds.keys() == {6} and [why for _, why in patient.left_out] == ["short: 4 of 100 epochs (W&B says crashed)"]
     assert {run.name: reason for run, reason in group.left_out} == {
         f"{NAMED}_s1": "short: 1 of 2 epochs (W&B says crashed)", f"{NAMED}_s3": "failed: no epoch recorded (W&B says failed)",
         f"{NAMED}_s4": "failed: config: seed 'abc' is no whole number",

@@ -36,6 +36,7 @@ def program(words, told):
         os.dup2(file.fileno(), 2)
         sys.stdout = sys.stderr = file
         sys.argv = ["main.py", *words]
+        torch.set_num_threads(1)  # those of the tests' process did not come along
         runpy.run_path(str(ROOT / "main.py"), run_name="__main__")
 
 
@@ -162,8 +163,8 @@ def test_interrupts_that_python_drops_or_a_worker_tells():
 
 
 def test_flags_without_effect_are_told_once():
-    words = ["--dataset", "cars196", "--lora_alpha", "4", "--image_cache_side", "64", "--cub_boxes"]
-    assert [line.split(" ")[0] for line in reports.idle(parameters.read(words))] == ["--lora_alpha", "--image_cache_side", "--cub_boxes"]
+    words = ["--dataset", "cars196", "--lora_alpha", "4", "--prompt_depth", "2", "--image_cache_side", "64", "--cub_boxes"]
+    assert [line.split(" ")[0] for line in reports.idle(parameters.read(words))] == ["--lora_alpha", "--prompt_depth", "--cub_boxes"]
     assert not reports.idle(parameters.read(["--lora_alpha", "4", "--lora_rank", "2", "--arch", "timm:vit_small_patch16_224"]))
 
 

@@ -96,6 +96,10 @@ def test_ranges_in_files(tmp_path):
     opt = space.Flags(command, parameters.resolve, tmp_path).read({"lr": 0.1, "bs": 16, "embed_dim": 128})
     assert (opt.lr, opt.bs, opt.embed_dim, opt.decay, opt.optim, opt.loss) == (0.1, 16, 128, 0.5, "rmsprop", "triplet")
     assert set(parse("--config", str(first), "--lr", "1").ranges) == {"bs", "optim"}, "the command line's value wins"
+    first.write_text("mine_pairs: true\nloss: supcon\n")
+    second.write_text("mine_pairs~CHOICE~: [true, false]\n")
+    flags = space.Flags(parse("--config", str(first), str(second)), parameters.resolve, tmp_path)
+    assert [flags.read({"mine_pairs": value}).mine_pairs for value in (True, False)] == [True, False], "a later range replaces an earlier value"
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_rows_are_added_once_and_hold_what_the_tables_need(tmp_path):
         lines = list(csv.DictReader(file))
     assert {line["seconds"] for line in lines} == {"12"} and {len(line["hits_per_class"]) for line in lines} == {6}
     of = {name: groups.of_datasets(groups.build(those)) for name, those in (("folders", found), ("file", raw.read(path)))}
-    readers = {"folders": paired.of_groups, "file": raw.queries(path)}
+    readers = {"folders": paired.of_groups, "file": raw.queries([path])}
     folders, file = (splits.find(of[name], r"Split\d+_", readers[name])[0] for name in of)
     for name, how in itertools.product(("e_recall@1", "map_r"), (columns.SELECTED, columns.BEST_ON_TEST)):
         np.testing.assert_allclose(file.means(columns.column("test", name), how), folders.means(columns.column("test", name), how), rtol=1e-5)
