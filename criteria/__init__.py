@@ -60,6 +60,8 @@ def check(opt) -> None:
         raise UserError(f"{flag}: --matryoshka compares prefixes of all class vectors: leave one out")
     if flag and opt.weight_regularizer and not flag.startswith("--loss_dims"):
         raise UserError(f"{flag}: --weight_regularizer {opt.weight_regularizer} needs all class vectors in each step: leave one out")
+    if flag and opt.metrix:
+        raise UserError(f"{flag}: --metrix compares mixed points with whole class vectors of all classes: leave one out")
     if opt.separate_classifiers:
         check_separate(opt)
 

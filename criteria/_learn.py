@@ -39,6 +39,25 @@ class Positive(torch.nn.Module):
         return (self.start * growth).clamp(min=self.least)
 
 
+class Within(torch.nn.Module):
+    """Sigmoid parametrisation of a value between two bounds: the trained number starts at 0, where the value is exactly `start`.
+
+    Args:
+        start: above `least` and below `most`, between which the value stays.
+    """
+
+    def __init__(self, start: float, least: float, most: float):
+        super().__init__()
+        self.start, self.least, self.most = start, least, most
+
+    def forward(self, raw: torch.Tensor) -> torch.Tensor:
+        """The value, of the shape of `raw`."""
+        span = self.most - self.least
+        place = raw.new_full((), (self.start - self.least) / span).logit()
+        growth = torch.sigmoid(raw + place) / torch.sigmoid(torch.zeros_like(raw) + place)
+        return (self.least + (self.start - self.least) * growth).clamp(self.least + 1e-6 * span, self.most - 1e-6 * span)
+
+
 def hyperparameters(name: str, module, criterion: torch.nn.Module) -> dict[str, Range]:
     """The learnable hyperparameters of a criterion: its float flags, by the flag's name without the prefix.
 
@@ -94,7 +113,7 @@ def make_learnable(name: str, module, criterion: torch.nn.Module, opt) -> None:
 
 
 def _parameter(criterion: torch.nn.Module, hyper: str, its_range: Range, size: tuple) -> torch.nn.Parameter:
-    """Replace the number `hyper` of a criterion by a parameter of `size`, which keeps to a lower bound of its range that is at least 0."""
+    """Replace the number `hyper` of a criterion by a parameter of `size`, which keeps to its range where that begins at 0 or above."""
     start = float(vars(criterion).pop(hyper))
     lower = its_range.least if its_range.least is not None else its_range.above
     if not math.isfinite(start):
@@ -102,10 +121,13 @@ def _parameter(criterion: torch.nn.Module, hyper: str, its_range: Range, size: t
     if lower is None or lower < 0:
         criterion.register_parameter(hyper, torch.nn.Parameter(torch.full(size, start)))
         return getattr(criterion, hyper)
-    if start <= lower:
-        raise UserError(f"--loss_learn {hyper}: it starts at its bound {lower:g} and could not move: give it a larger value")
+    upper = its_range.most if its_range.most is not None else its_range.below
+    if start <= lower or (upper is not None and start >= upper):
+        bound, other = (lower, "larger") if start <= lower else (upper, "smaller")
+        raise UserError(f"--loss_learn {hyper}: it starts at its bound {bound:g} and could not move: give it a {other} value")
     criterion.register_parameter(hyper, torch.nn.Parameter(torch.zeros(size)))
-    parametrize.register_parametrization(criterion, hyper, Positive(start, max(lower, 1e-6)), unsafe=True)
+    within = Positive(start, max(lower, 1e-6)) if upper is None else Within(start, lower, upper)
+    parametrize.register_parametrization(criterion, hyper, within, unsafe=True)
     return criterion.parametrizations[hyper].original
 
 

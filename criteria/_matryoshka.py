@@ -108,6 +108,8 @@ def nest(criterion: torch.nn.Module, opt, rescales: bool, make) -> torch.nn.Modu
     own = opt.matryoshka_heads == "own"
     if not own and any(buffer.is_floating_point() for buffer in criterion.buffers()):
         raise UserError(f"--matryoshka: --loss {opt.loss} keeps statistics of one embedding, which prefixes cannot share: add --matryoshka_heads own")
+    if not own and opt.loss == "pml" and any(p.ndim == 2 for p in criterion.parameters()):
+        raise UserError("--matryoshka: class vectors of --loss pml stand in columns, which prefixes cannot cut: add --matryoshka_heads own")
     criterion.nesting = Nesting(tuple(opt.matryoshka), tuple(opt.matryoshka_weights or [1.0] * len(opt.matryoshka)), rescales)
     others = {width: make(width) for width in opt.matryoshka[:-1]} if own else {}
     of_others = [{**group, "name": f"{group['name']}_d{width}"} for width, other in others.items() for group in criterion_groups(other, opt)]

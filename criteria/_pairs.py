@@ -20,6 +20,7 @@ Pairs are chosen by weights 0 and 1 in the precision of the batch, not by boolea
 `(B, M)` matrices costs a small part of what `where`, `masked_fill` or a mask's cast costs, and needs no mask in its backward.
 """
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterable
@@ -29,7 +30,7 @@ from torch.utils.checkpoint import checkpoint
 
 from utilities.criterion import MetricCriterion
 from utilities.reference import Reference
-from utilities.tensors import normalize, pairwise_distances, squared_distances
+from utilities.tensors import TF32, normalize, pairwise_distances, squared_distances
 
 ENTRIES = 1 << 17  # of a matrix (anchors, M): 0.5 MB in float32, which stays in a CPU's cache
 ANCHORS = 16  # rows with which a matrix product is still efficient, however large the reference
@@ -139,8 +140,9 @@ def anchors_at_once(n_others: int) -> int:
 
 
 def few_at_a_time(part: Callable, given: Iterable[tuple]) -> list:
-    """`part(*few)` of each `few` that is `given`; computed again in the backward pass."""
-    return [checkpoint(part, *few, use_reentrant=False) for few in given]
+    """`part(*few)` of each `few` that is `given`; computed again in the backward pass, as exactly as now."""
+    allowed = torch.backends.cuda.matmul.allow_tf32
+    return [checkpoint(part, *few, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), TF32(allowed))) for few in given]
 
 
 def joined(parts: list[torch.Tensor]) -> torch.Tensor:

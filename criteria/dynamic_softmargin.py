@@ -63,5 +63,5 @@ class Criterion(MetricCriterion):
         before = self.histogram.to(differences)
         kept = (1 - self.momentum) * (before.sum() > 0).to(before)  # before the first batch the histogram is empty
         moved = kept * before + (1 - kept) * counts / len(differences)
-        self.histogram = moved.to(self.histogram)
+        self.histogram.copy_(moved.detach())  # in place: who restores buffers holds this tensor
         return (moved / moved.sum()).cumsum(0).index_select(0, positions.long())

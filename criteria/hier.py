@@ -22,7 +22,6 @@ ALLOWED_MINING_OPS = None
 INNER_LOSS = "loss_hier_base"
 FIXED = ("tau", "c", "clip_r")  # they shape the random draws, where the straight-through gradient is not a true derivative
 
-ALIKE = 1e6  # added to the closeness of two samples of one class; larger than any distance
 CHUNK = 1 << 18  # entries of a matrix (triplets, proxies) computed at once
 
 
@@ -78,7 +77,8 @@ class Criterion(MetricCriterion):
         ball, ancestors = Ball(self.c, self.clip_r), self.ancestors.to(batch)
         _check_width(batch, ancestors)
         with torch.no_grad():
-            closeness = torch.where(labels[:, None] == labels[None, :], ALIKE, 0.0) - ball.distances(batch, batch)
+            distances = ball.distances(batch, batch)  # those of one class are the closest; a larger number would round distances away
+            closeness = torch.where(labels[:, None] == labels[None, :], distances.amax() + 1, 0.0) - distances
         of_samples = self.regulariser(ball.distances(batch, ancestors), closeness)
         among_ancestors = ball.distances(ancestors, ancestors)
         of_proxies = self.regulariser(among_ancestors, -among_ancestors.detach())

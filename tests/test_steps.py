@@ -8,6 +8,7 @@ import torch
 import architectures
 import main
 import parameters
+from criteria._pairs import few_at_a_time
 from tests import builders
 from tests.builders import assert_same_run, equal, last
 from training import compiling
@@ -208,5 +209,10 @@ def test_tf32_leaves_the_losses_exact(monkeypatch):
         with runtime.exact_products():
             assert not torch.backends.cuda.matmul.allow_tf32
         assert torch.backends.cuda.matmul.allow_tf32
+        seen, x = [], torch.ones(2, requires_grad=True)
+        with runtime.exact_products():
+            (found,) = few_at_a_time(lambda x: seen.append(torch.backends.cuda.matmul.allow_tf32) or x.square().sum(), [(x,)])
+        found.backward()
+        assert seen == [False, False] and torch.backends.cuda.matmul.allow_tf32, "what is computed again is as exact as before"
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before

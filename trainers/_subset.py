@@ -41,7 +41,7 @@ class MaximumLoss:
         images = len(batch.images) // trainer.VIEWS  # their further views follow, in the same order
         if images <= self.size:
             return batch
-        labels = batch.labels[:images].cpu()
+        labels = (batch.labels if trainer.LABELS else batch.indices)[:images].cpu()
         subsets = [draw_groups(labels, self.size) for _ in range(self.trials)]
         subsets = [torch.cat([places + images * view for view in range(trainer.VIEWS)]) for places in subsets]
         best = int(torch.stack(self.values(trainer, batch, runtime, subsets)).argmax())
@@ -53,7 +53,7 @@ class MaximumLoss:
         before = [(buffer, buffer.clone()) for buffer in trainer.buffers()]
         with runtime.autocast():
             outputs = trainer.outputs(runtime.to_device(batch.images))
-        outputs, labels = runtime.full(outputs), runtime.to_device(batch.labels)
+        outputs, labels = runtime.full(outputs), runtime.to_device(batch.labels if trainer.LABELS else batch.indices)
         values = []
         for places in subsets:
             rows = runtime.to_device(places)

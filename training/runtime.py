@@ -14,7 +14,7 @@ from training.ranks import Ranks, local_rank
 from utilities import shards
 from utilities.errors import NotFinite, UserError
 from utilities.spans import span
-from utilities.tensors import raise_half
+from utilities.tensors import TF32, raise_half
 
 CHECK_EVERY = 25  # steps between checks of the loss on a GPU, where each check waits for the device
 
@@ -103,16 +103,9 @@ class Runtime:
             self.compiler.compile(network)
         return network
 
-    @contextlib.contextmanager
     def exact_products(self):
-        """Context of mining and loss: under `--tf32` their matrix products are full float32. Those of the loss's backward pass are not."""
-        if self.tf32:
-            torch.backends.cuda.matmul.allow_tf32 = False
-        try:
-            yield
-        finally:
-            if self.tf32:
-                torch.backends.cuda.matmul.allow_tf32 = True
+        """Context of mining and loss: under `--tf32` their matrix products are full float32. Those of gradients in the backward pass are not."""
+        return TF32(False) if self.tf32 else contextlib.nullcontext()
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor, or `Erased` or `Cut` images, on this runtime's device, without waiting where memory is pinned; images in the network's memory format."""

@@ -154,6 +154,7 @@ class Step:
         if self.trainer.subset is not None:  # chooses the part of the batch that is trained on
             batch = self.trainer.subset(self.trainer, batch, self.runtime)
         outputs, losses, loss = self.forward(batch)
+        loss = loss + (evaluated_embeddings(outputs).detach() * 0).sum()  # of NaN no tuple may be mined: the run must stop all the same
         with self.rates.step(self.optimizer):
             gradient_norm = self.runtime.step(loss, self.optimizer, *self.backward_calls)
         self.sampler.replace_storage_entries(evaluated_embeddings(outputs).detach(), batch.indices)

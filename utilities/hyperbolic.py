@@ -12,15 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from utilities.tensors import normalize
+from utilities.tensors import normalize, safe_sqrt
 
 FARTHEST = 10.0  # sqrt(c) |x| is clipped here: tanh is 1 - 4e-9, and the product of two sinh(2 * FARTHEST) stays within float32
-
-
-def _root(x: torch.Tensor) -> torch.Tensor:
-    """Square root; numbers below 0 count as 0, where the gradient is 0. NaN stays NaN, so that it reaches the loss."""
-    none = x <= 0
-    return torch.where(none, 0.0, torch.where(none, 1.0, x).sqrt())
 
 
 def _sinh(x: torch.Tensor) -> torch.Tensor:
@@ -49,7 +43,7 @@ class Ball:
 
     def _scaled(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """sqrt(c) times the clipped embeddings `(B, D)`, and their lengths `(B,)`."""
-        norms = _root(x.square().sum(1))
+        norms = safe_sqrt(x.square().sum(1))
         root = self.c**0.5
         longest = self.clip_r * root
         longest = (longest.to(x) if isinstance(longest, torch.Tensor) else x.new_full((), longest)).clamp(max=FARTHEST)
@@ -111,4 +105,4 @@ class Ball:
         return self._distance(_sinh(lengths - other_lengths).square() + angular)
 
     def _distance(self, squared_sinh: torch.Tensor) -> torch.Tensor:
-        return 2 / self.c**0.5 * torch.asinh(_root(squared_sinh))
+        return 2 / self.c**0.5 * torch.asinh(safe_sqrt(squared_sinh))

@@ -10,6 +10,20 @@ def raise_half(x: torch.Tensor) -> torch.Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
+class TF32:
+    """Context, to be entered any number of times, in which a GPU's matrix products may round to TF32, or may not."""
+
+    def __init__(self, allowed: bool):
+        self.allowed, self.before = allowed, []
+
+    def __enter__(self):
+        self.before.append(torch.backends.cuda.matmul.allow_tf32)
+        torch.backends.cuda.matmul.allow_tf32 = self.allowed
+
+    def __exit__(self, *error):
+        torch.backends.cuda.matmul.allow_tf32 = self.before.pop()
+
+
 def normalize(x: torch.Tensor) -> torch.Tensor:
     """Rows of `x` `(..., D)` at unit length; a zero row stays zero, and so does its gradient, which would be 1 / FLOOR."""
     has_length = (x.detach().norm(dim=-1, keepdim=True) > FLOOR).to(x.dtype)
@@ -17,9 +31,9 @@ def normalize(x: torch.Tensor) -> torch.Tensor:
 
 
 def safe_sqrt(x: torch.Tensor) -> torch.Tensor:
-    """Square root whose gradient at 0 is 0 instead of infinite. Negative values count as 0."""
-    positive = x > 0
-    return torch.where(positive, torch.where(positive, x, 1.0).sqrt(), 0.0)
+    """Square root whose gradient at 0 is 0 instead of infinite. Negative values count as 0; NaN stays NaN, so that it reaches the loss."""
+    none = x <= 0
+    return torch.where(none, 0.0, torch.where(none, 1.0, x).sqrt())
 
 
 def squared_distances(x: torch.Tensor, y: torch.Tensor | None = None, y_norms: torch.Tensor | None = None) -> torch.Tensor:
@@ -58,13 +72,14 @@ def pair_distances(
 ) -> torch.Tensor:
     """Distances `(T,)` between rows `x[rows]` and `y[columns]` (default of `y`: `x`).
 
-    Few pairs (up to 4 B) are taken by their differences, exact for near points; many are looked up in the matrix.
+    Few pairs (up to 4 B) are taken by their differences, exact for near points; many are looked up in the matrix. NaN stays NaN.
     """
     y = x if y is None else y
     if len(rows) <= 4 * len(x):
         distances = (x.index_select(0, rows) - y.index_select(0, columns)).square().sum(1)
     else:
-        distances = take_pairs(squared_distances(x, y), rows, columns)
+        matrix, apart = _squared_and_apart(x, y, None)
+        distances = take_pairs(torch.where(apart | matrix.isnan(), matrix, 0.0), rows, columns)
     return distances if squared else safe_sqrt(distances)
 
 

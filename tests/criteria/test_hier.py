@@ -97,6 +97,15 @@ def test_triplets_are_reciprocal_neighbours_and_others(n, topk):
         assert others == set(range(n)) - reciprocal[a] - {a}
 
 
+def test_near_neighbours_within_a_class_are_told_apart(monkeypatch):
+    seen, triplets = [], hier.reciprocal_triplets
+    monkeypatch.setattr(hier, "reciprocal_triplets", lambda closeness, *given: seen.append(closeness) or triplets(closeness, *given))
+    spread = torch.linspace(0.1, 0.11, 21)[1:, None].expand(-1, DIMENSIONS)  # in float32, as in a run
+    build().float()(spread, torch.arange(20) // 10)
+    of_class, others = seen[0][0, :10], seen[0][0, 10:]
+    assert of_class.tolist() == sorted(set(of_class.tolist()), reverse=True) and of_class.min() > others.max()
+
+
 def test_start_values_and_rates():
     criterion = criteria.select("hier", n_classes=3, embed_dim=128, lr=1e-5, arch="resnet50")
     assert criterion.ancestors.shape == (512, 128)

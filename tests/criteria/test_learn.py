@@ -137,6 +137,19 @@ def test_what_must_be_positive_stays_so(name, hyper):
         assert getattr(criterion, held) >= 1e-6 and loss.isfinite() and slope.isfinite()
 
 
+@pytest.mark.parametrize(("name", "hyper", "most"), [("rankedlist", "imbalance", 1.0), ("happier", "weight", 1.0)])
+def test_what_has_two_bounds_stays_between_them(name, hyper, most):
+    criterion = build(name, loss_learn=[hyper])
+    held = _learn.attribute(criteria.REGISTRY.module(name), hyper)
+    raw = criterion.parametrizations[held].original
+    assert getattr(criterion, held) == start_of(name, held)
+    for far, expected in ((-300.0, 0.0), (300.0, most)):
+        with torch.no_grad():
+            raw.fill_(far)
+        assert 0 < (found := getattr(criterion, held).item()) < most and found == pytest.approx(expected, abs=1e-5)
+        assert value(criterion).isfinite()
+
+
 def test_groups_and_statistics():
     criterion = build("margin", loss_learn=["margin"], loss_learn_lr=0.01)
     groups = criterion.optim_dict_list
@@ -154,6 +167,7 @@ def test_what_cannot_be_learned_is_refused_in_one_line():
         ({"loss": "triplet", "loss_learn": ["margn"]}, "margn: --loss triplet has no such number to learn; it has margin"),
         ({"loss": "proxyanchor", "loss_learn": ["alpha"], "loss_learn_per_class": True}, "alpha of --loss proxyanchor has no value an anchor"),
         ({"loss": "margin", "loss_learn": ["nu"], "loss_margin_nu": 0.0}, "nu: it starts at its bound 0 and could not move"),
+        ({"loss": "rankedlist", "loss_learn": ["imbalance"], "loss_rankedlist_imbalance": 1.0}, "it starts at its bound 1 and .* a smaller value"),
         ({"loss": "hier", "loss_learn": ["tau"]}, "tau: --loss hier has no derivative by it"),
         ({"loss": "fastap", "loss_learn": ["num_bins"]}, "num_bins: --loss fastap has no such number to learn; it has none"),
     ):

@@ -141,6 +141,8 @@ def test_mistakes_end_in_one_line():
             criteria.check(SimpleNamespace(**{**opt, **flags}))
     with refused("--loss dynamic_softmargin keeps statistics .* --matryoshka_heads own"):
         nested(build("dynamic_softmargin"), "dynamic_softmargin")
+    with refused("class vectors of --loss pml stand in columns, .* --matryoshka_heads own"):
+        nested(build("pml", loss_pml_class="ArcFaceLoss"), "pml")
 
 
 @pytest.mark.long

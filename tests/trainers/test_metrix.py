@@ -190,6 +190,9 @@ def test_what_it_cannot_mix_is_refused_in_one_line():
     trainer.network.forward = lambda images: (torch.zeros(6, 4, dtype=torch.float64, requires_grad=True), {})
     with tiny.refused("--metrix_level feature: Network gives no map before its pooling: take embed"):
         tiny.step(opt, trainer).forward(tiny.batch())
+    for flags, flag in ((["--sample_classes", ".5"], "--sample_classes"), (["--loss_dims", "2"], "--loss_dims")):
+        with tiny.refused(f"{flag}.*: --metrix compares mixed points with whole class vectors of all classes"):
+            tiny.resolve("--loss", "proxyanchor", "--metrix", ".4", *flags)
     with tiny.refused("--metrix --loss_reduction sum: mixed points have the mean"):
         tiny.trainer("metric_only", "--loss", "contrastive", "--loss_reduction", "sum", "--metrix", ".4")
 

@@ -98,6 +98,25 @@ def test_the_miner_of_the_criterion_mines_in_each_subset_and_then_in_the_chosen_
     assert [len(labels) for labels in seen] == [4, 4, 4, 4] and seen[-1] in seen[:3] and miner.stats["tuples"] == 4
 
 
+def test_without_labels_each_image_is_its_own_class(tried):
+    trainer, opt = tiny.trainer("unsupervised", "--loss", "ntxent", "--optim", "sgd", *FLAGS, "--subset_trials", "20")
+    seen, mine = [], trainer.metric_loss
+    trainer.metric_loss = lambda outputs, part: seen.append(part.labels) or mine(outputs, part)
+    torch.manual_seed(0)
+    assert tiny.step(opt, trainer)(tiny.batch(LABELS, 2)).images == 8
+    assert any(set(places.tolist()) - {p ^ 1 for p in places.tolist()} for places in tried), "classes are torn"
+    assert all(torch.equal(labels[:4], labels[4:]) and len(set(labels.tolist())) == 4 and min(labels) >= 20 for labels in seen)
+
+
+def test_buffers_of_the_criterion_are_restored():
+    step, plain, batch = step_of(loss="dynamic_softmargin"), step_of(loss="dynamic_softmargin"), tiny.batch(LABELS)
+    histogram, before = step.trainer.criterion.histogram, step.trainer.criterion.histogram.clone()
+    step.trainer.subset.values(step.trainer, batch, step.runtime, [torch.arange(4), torch.arange(4, 8)])
+    assert step.trainer.criterion.histogram is histogram and torch.equal(histogram, before)
+    plain(batch)
+    assert not torch.equal(plain.trainer.criterion.histogram, before), "a step moves it"
+
+
 def test_views_stay_together_and_a_small_batch_is_trained_on_whole():
     step = step_of()
     step.trainer.VIEWS = 2

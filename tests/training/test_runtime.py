@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.trainers import tiny
 from training import memory
 from training.random_state import random_states, seed_everything, set_random_states
 from training.runtime import NonFiniteLoss, Runtime
@@ -116,6 +117,16 @@ def test_a_loss_that_is_not_finite_names_epoch_step_and_value(every, value):
     assert issubclass(NonFiniteLoss, NotFinite)
     steps.start_epoch(5)
     steps.check_finite()
+
+
+@pytest.mark.parametrize("miner", ["distance", "semihard", "multisimilarity"])
+def test_embeddings_of_nan_stop_a_run_whatever_is_mined_of_them(miner):
+    trainer, opt = tiny.trainer("metric_only", "--loss", "contrastive", "--batch_mining", miner)
+    step = tiny.step(opt, trainer)
+    step(tiny.batch())
+    torch.nn.init.constant_(trainer.network.last_linear.weight, torch.nan)
+    with pytest.raises(NonFiniteLoss, match="the loss is nan at epoch 1, step 2: "):
+        step(tiny.batch())
 
 
 @pytest.mark.long

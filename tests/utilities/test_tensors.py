@@ -56,6 +56,13 @@ def test_distances_of_pairs(repeats, squared):
     torch.testing.assert_close(x.grad, slow.grad)
 
 
+@pytest.mark.parametrize("repeats", [1, 9])
+def test_nan_stays_nan_in_distances_of_pairs(repeats):
+    x = torch.tensor([[0.0, 1.0], [torch.nan, 0.0], [1.0, 1.0]])
+    rows, columns = torch.tensor([0, 0]).repeat(repeats), torch.tensor([1, 2]).repeat(repeats)
+    assert tensors.pair_distances(x, rows, columns).isnan().tolist() == [True, False] * repeats
+
+
 def test_unit_length_and_zero_rows():
     x = points()
     x[2] = 0
