@@ -85,6 +85,7 @@ class Network(_network.Network):
         transforms = weights.transforms() if weights else None
         input_size = transforms.crop_size[0] if weights else 224
         mean, std = (transforms.mean, transforms.std) if weights else (_network.IMAGENET_MEAN, _network.IMAGENET_STD)
+        interpolation = transforms.interpolation.value if weights else "bilinear"
         arguments = {}
         if name.constructor in ("googlenet", "inception_v3"):
             # torchvision's random weights are so small that all images have nearly equal features until BatchNorm adapts (never if frozen)
@@ -95,7 +96,7 @@ class Network(_network.Network):
         backbone = torchvision.models.get_model(name.constructor, weights=None, **arguments)
         head, feature_dim = cut_classifier(backbone, CLASSES)
         pretrained = Pretrained(weights.name, weights.url, hashed=True) if weights else None
-        super().__init__(opt, name, backbone, feature_dim, pretrained, input_size=input_size, mean=mean, std=std, head=head)
+        super().__init__(opt, name, backbone, feature_dim, pretrained, input_size=input_size, mean=mean, std=std, head=head, interpolation=interpolation)
         self.fixed_size = name.constructor.startswith(("vit_", "maxvit"))
         self.STAGES = {stage: stage for stage in STAGES.get(type(backbone).__name__, ())}
 

@@ -18,6 +18,7 @@ from datasets import _check, _lists, _own, _revisitop, _schemes, _splits, _trans
 from datasets._files import differences as differences
 from datasets._images import decode as decode
 from datasets._layout import SUFFIXES as SUFFIXES
+from datasets._layout import below as below
 from utilities import roles
 from utilities.registry import Registry
 

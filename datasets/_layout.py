@@ -104,6 +104,15 @@ def is_image(entry: os.DirEntry) -> bool:
     return os.path.splitext(entry.name)[1].lower() in SUFFIXES and entry.is_file()
 
 
+def below(folder: Path):
+    """Yield the paths of the image files in and below `folder`, without hidden files and folders and the `__MACOSX` of archives."""
+    for where, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__MACOSX")
+        for name in sorted(files):
+            if not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES:
+                yield os.path.join(where, name)
+
+
 def image_files(folder: Path) -> list[str]:
     """Names of the image files in `folder`, sorted."""
     return [entry.name for entry in visible(folder) if is_image(entry)]

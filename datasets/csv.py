@@ -111,7 +111,7 @@ def read(opt, root: Path) -> Reading:
         )
         split_of.append(splits[i])
     reading = Reading(images, split_of=split_of, missing=missing)
-    reading.notes += _notes(splits)
+    reading.notes += _notes([split for split, label in zip(splits, labels, strict=True) if label])
     if listed:
         if any(sequences):
             raise UserError(f"--dataset_csv_lists {opt.dataset_csv_lists}: lists already give what takes no rank: leave out the column sequence of {path}")

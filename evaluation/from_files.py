@@ -117,7 +117,7 @@ def _kept(path: str, arrays: dict, keep: str | None) -> dict:
     if "paths" not in arrays:
         raise UserError(f"--gallery_keep {keep}: images are matched by name, and {path} has no paths (N,)")
     try:
-        listed = set(Path(keep).read_text(encoding="utf-8").split())
+        listed = {line.strip() for line in Path(keep).read_text(encoding="utf-8").splitlines()}
     except (OSError, ValueError) as error:
         raise UserError(f"--gallery_keep {keep} cannot be read ({getattr(error, 'strerror', None) or error})") from error
     there = np.array([not {name, Path(name).stem}.isdisjoint(listed) for name in map(str, arrays["paths"].tolist())], dtype=bool)
@@ -245,7 +245,17 @@ def _checked(path: str, arrays: dict, listed: bool = False) -> Embeddings:
                 f"{path}: role_draws must be (D, {size}), true where a row is in the gallery of a draw; it is {draws.shape} of {draws.dtype}"
             )
         about = SimpleNamespace(is_query=~draws[0], is_gallery=draws[0], sequences=sequence, role_draws=draws, is_distractor=distractor)
-    return Embeddings(path, arrays, galleries.roles_of(about, size))
+    return Embeddings(path, arrays if distractor is None else _classless(arrays, distractor), galleries.roles_of(about, size))
+
+
+def _classless(arrays: dict, distractor: np.ndarray) -> dict:
+    """The arrays with a label and a name for distractors `(N,)` that no query has: their own count for nothing."""
+    found = dict(arrays)
+    for name in {"labels", "class_names"} & arrays.keys():
+        own, none = arrays[name], "" if arrays[name].dtype.kind == "U" else np.iinfo(np.int64).min
+        own = own.astype(np.int64) if own.dtype.kind in "biu" else own
+        found[name] = np.where(distractor.reshape(-1, *[1] * (own.ndim - 1)), none, own)
+    return found
 
 
 def _of_role(file: Embeddings, role: str) -> np.ndarray:

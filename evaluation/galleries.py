@@ -63,7 +63,8 @@ class Roles(NamedTuple):
         if not self.differ:
             return None
         rows = np.arange(self.size) if self.either is None else self.either
-        return rows if self.distractors is None else np.setdiff1d(rows, self.distractors)
+        without_classes = self.distractors is not None and len(self.distractors) == self.size  # lists say what is found
+        return rows if self.distractors is None or without_classes else np.setdiff1d(rows, self.distractors)
 
 
 def roles_of(dataset, size: int) -> Roles:

@@ -71,8 +71,8 @@ def judged_by(flags, found: Space, rows: np.ndarray | None, arrays: dict, galler
     lists = {}
     for protocol, of in datasets.ground_truth(Path(flags.ground_truth)).items():
         found_by = [of.get(str(path), of.get(Path(str(path)).stem, ((), ()))) for path in arrays["paths"][queries].tolist()]
-        for name in (name for query, both in of.items() for name in (query, *both[0], *both[1])):
-            known = asking if name in of else places
+        named = [(name, places) for both in of.values() for name in (*both[0], *both[1])]
+        for name, known in [*((query, asking) for query in of), *named]:
             if known.get(name, -1) < 0:
                 why = "stands there twice" if name in known else "is not among the paths"
                 raise UserError(f"--ground_truth {flags.ground_truth}: {name} {why} of the {'queries' if known is asking else 'gallery'}")

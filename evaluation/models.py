@@ -25,6 +25,7 @@ import metrics
 import parameters
 from evaluation import adapters, ensemble, feature_store, knn, outputs, scales, spaces, whitening
 from results.formats import Cell, Table, file_name, to_markdown
+from runs.names import plain
 from training.loading import evaluation_loader
 from training.random_state import seed_everything
 from training.runtime import Runtime
@@ -267,10 +268,11 @@ def scored(name: str, embedded: dict, opt, runtime) -> dict:
         folder.mkdir(parents=True, exist_ok=True)
         print("".join(f"written  {path}\n" for path in outputs.dump(folder, embedded, opt)), end="")
     scores = evaluation.score(embedded, opt, runtime)
-    if "train" not in embedded:
+    of_classes = {split: one for split, one in embedded.items() if one.dataset.class_names}
+    if "train" not in of_classes:
         return scores
     device = str(runtime.device) if opt.evaluate_on_gpu else "cpu"
-    for split, one in spaces.compare(embedded, opt.evaltypes[0], opt.but(eval_reference_set=spaces.TRAINING)).items():
+    for split, one in spaces.compare(of_classes, opt.evaltypes[0], opt.but(eval_reference_set=spaces.TRAINING)).items():
         if split in scores and one.space.lists is None and np.isin(one.space.labels, one.space.gallery()[1]).all():
             found = knn.accuracies(metrics.EmbeddingSpace(**one.space.arguments(), device=device, progress=True))
             scores[split] |= {f"k-NN@{k}": value for k, value in found.items()}
@@ -347,13 +349,13 @@ def rows_of(models: list[Model], own, runtime) -> tuple[list[Row], list[str]]:
 def table_of(rows: list[Row], missing: list[str], opt, devices: set[str]) -> Table:
     """The table: a part for each split, the best of each column marked."""
     names = list(dict.fromkeys(name for row in rows for scores in row.scores.values() for name in scores if not np.ndim(scores[name])))
-    in_percent = {name: name.startswith("k-NN") or metrics.searches(name) for name in names}
+    in_percent = {name: name.startswith("k-NN") or metrics.searches(plain(name)) for name in names}
     table = Table(f"models_{opt.dataset}", f"Frozen networks on {opt.dataset}", HEAD + [f"{name} in %" if in_percent[name] else name for name in names])
     for split in rows[0].scores:
         best = {}
         for name in names:
             values = [row.scores[split].get(name, np.nan) for row in rows]
-            rises = name.startswith("k-NN") or metrics.higher_is_better(name)
+            rises = name.startswith("k-NN") or metrics.higher_is_better(plain(name))
             best[name] = (np.nanmax if rises else np.nanmin)(values) if not np.isnan(values).all() else None
         for row in rows:
             cells = [Cell(text=text) for text in (row.name, row.pooling, row.size)]

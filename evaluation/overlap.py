@@ -41,7 +41,7 @@ MOST_PAIRS = 1_000_000  # pairs; with more, the threshold is too low to be of us
 ROWS, COLUMNS = 1024, 65536  # of a block of similarities
 UNHEEDED = {  # flags of a run's evaluation that have no effect here -> their plain values
     "eval_reference_set": spaces.SELF, "tester": "global", "label_hierarchy_level": 0, "eval_pca": None, "eval_no_normalize": False,
-    "eval_use_trunk_output": False,
+    "eval_use_trunk_output": False, "eval_relevance": None,
 }  # fmt: skip
 
 
@@ -176,7 +176,7 @@ class Task:
 
 def images_below(folder: Path, transform) -> ImageSet:
     """All images in and below a folder. Raises UserError where there is none."""
-    files = sorted(str(path) for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()) if folder.is_dir() else []
+    files = sorted(datasets.below(folder))
     if not files:
         raise UserError(
             f"--pretraining {folder}: {'no images below it' if folder.is_dir() else 'no such folder'} ({' '.join(sorted(SUFFIXES))})"
@@ -279,6 +279,8 @@ def measure(place: str, flags) -> dict:
     """Compare the images of one run or folder, write the files, print the numbers. Returns what overlap.json holds."""
     task = Task(Path(place), flags)
     test, others = task.seen["testing"], task.others()
+    if test.lists is not None:
+        raise UserError(f"{place}: lists say what its queries are to find; overlap measures by classes alone")
     features = task.embed(task.backbone, test, "features of test", True)[BARE]
     theirs = {split: task.embed(task.backbone, dataset, f"features of {split}", True)[BARE] for split, dataset in others.items()}
     if "train" not in theirs:

@@ -9,6 +9,7 @@ there are and how many pairs of each kind a fold has, and whose other lines are 
 import argparse
 from pathlib import Path
 from typing import NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def read(path: str, size: int, paths: np.ndarray | None, folds: int | None = Non
             found = _of_arrays(path, file, size)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
-    except (OSError, ValueError, AttributeError):  # a text file is no archive
+    except (OSError, ValueError, AttributeError, TypeError, EOFError, BadZipFile):  # a text file is no archive
         found = _of_text(path, paths)
     found = found if folds is None else found._replace(folds=folds)
     kinds = found.same.sum()

@@ -20,7 +20,7 @@ def listed(arguments: list[str]) -> list[str]:
     for argument in arguments:
         path = Path(argument).expanduser()
         if path.is_dir():
-            paths = _below(path)
+            paths = datasets.below(path)
         elif not path.exists():
             raise UserError(f"{argument}: no such file or folder")
         else:
@@ -30,14 +30,6 @@ def listed(arguments: list[str]) -> list[str]:
         endings = " ".join(sorted(datasets.SUFFIXES))
         raise UserError(f"{' '.join(arguments)}: no image, of which the names end in {endings}")
     return list(found)
-
-
-def _below(folder: Path):
-    for where, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            if not name.startswith(".") and os.path.splitext(name)[1].lower() in datasets.SUFFIXES:
-                yield os.path.join(where, name)
 
 
 def _of_csv(path: Path) -> list[Path]:

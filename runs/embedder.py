@@ -129,10 +129,11 @@ class Embedder:
         found = {place: image for (place, _), image in zip(piece, prepared, strict=True)}
         refused = [(place, why) for place, why in found.items() if isinstance(why, str)]
         images = {place: image for place, image in found.items() if not isinstance(image, str)}
-        vectors = np.empty((0, self.dimensions), dtype=np.float32)
-        if images:
+        vectors, shapes = np.empty((len(images), self.dimensions), dtype=np.float32), [image.shape for image in images.values()]
+        for shape in dict.fromkeys(shapes):  # --eval_long_side keeps each image's own
+            rows = [row for row, one in enumerate(shapes) if one == shape]
             with torch.no_grad():
-                vectors = self.module(torch.stack([*images.values()]).to(self.device)).cpu().numpy()
+                vectors[rows] = self.module(torch.stack([image for image in images.values() if image.shape == shape]).to(self.device)).cpu().numpy()
         return Batch([*images], vectors, refused)
 
     @property

@@ -112,7 +112,7 @@ def test_input_sizes_and_regnet():
     assert features["pooled"].shape == (2, network.feature_dim) == (2, 440)
     torch.testing.assert_close(network.backbone(network.prepare(images())), features["pooled"])
     with torch.device("meta"):
-        for name, size in (("efficientnet_b1", 240), ("swin_v2_t", 256), ("vit_h_14", 518), ("resnet18", 224)):
-            assert select(name).input_size == size
+        for name, size, resized in (("efficientnet_b1", 240, "bicubic"), ("swin_v2_t", 256, "bicubic"), ("vit_h_14", 518, "bicubic"), ("resnet18", 224, "bilinear")):
+            assert (select(name).input_size, select(name).interpolation) == (size, resized)
         with refused("224 x 224 pixels, not 299 x 299"):
             select("ptm:densenet121")(torch.zeros(1, 3, 299, 299))

@@ -162,5 +162,8 @@ def test_distractors_are_in_the_gallery_and_in_no_class(tmp_path):
     assert [label for _, label in testing.image_list[16:]] == [-1] * 5 and -1 not in testing.image_dict
     assert testing.is_distractor.tolist() == [False] * 16 + [True] * 5 and splits["training"].is_distractor is None
     assert testing.roles == {"query_images": 12, "gallery_images": 9} and "5 distractors, of no class" in datasets.describe(splits)
+    rows = table(tmp_path, (range(2), ()), distractors=2)
+    seen = [*rows, *({**row, "split": "validation", "is_query": "True", "is_gallery": "True"} for row in rows if row["label"] == 0)]
+    assert "are the test set too" in read(tmp_path / "seen.csv", seen)["training"].notes[0], "distractors make no test set"
     everything = read(tmp_path / "df.csv", evaluate_all=True)["testing"]
     assert everything.n_classes == 8 and everything.counts["distractors"] == 5 and not everything.is_query[-5:].any()

@@ -16,11 +16,13 @@ import parameters
 from datasets import _pickles, _transforms, roxford5k
 from datasets._layout import Published
 from evaluation import __main__ as command
+from evaluation import galleries, models, overlap
 from evaluation import queries as queries_of
 from retrieval import explore
 from tests import builders
 from tests.datasets import layouts
 from tests.datasets.layouts import partial, refused
+from utilities.errors import UserError
 
 
 def stems(split, rows):
@@ -67,7 +69,11 @@ def test_landmarks_and_objects(tmp_path):
     assert list(splits["training"].class_names.values()) == ["7", "12"] and len(splits["training"]) == 3
     assert testing.n_classes == 0 and stems(testing, np.flatnonzero(testing.is_query)) == ["d10", "d11"] and testing.is_gallery.sum() == 5
     assert list(testing.lists) == ["private", "public"]
+    assert galleries.roles_of(testing, len(testing)).pool.tolist() == [*range(len(testing))], "without classes all are measured together"
     assert listed(testing, "private") == {"d10": (["a01", "b03"], []), "d11": ([], [])} and listed(testing, "public")["d10"] == ([], [])
+    words = f"--dataset gldv2 --source {tmp_path} --save_path {tmp_path} --allow_partial_dataset --kernels 0 --evaluation_metrics ap --pca 2"
+    table = models.main(["--archs", "conv4 --not_pretrained", *words.split()])
+    assert len(table.rows) == 2 and table.head[-2:] == ["private/ap in %", "public/ap in %"], "lists say what is found: no k-NN"
     testing = partial("ilias", tmp_path)["testing"]
     assert list(testing.class_names.values()) == ["cup_001", "hat_002"] and testing.lists is None
     assert stems(testing, np.flatnonzero(testing.is_query)) == ["Q001_00", "Q001_01", "Q002_00"]
@@ -202,6 +208,8 @@ def test_a_run_whose_test_has_lists(tmp_path, capsys):
         file = str(run.folder / "embeddings_test.npz")
         assert run.state["last"]["test"] == pytest.approx(command.main([file, *measured, *again]))
     assert "lists: 3 positives, 1 junk" in capsys.readouterr().out
+    with pytest.raises(UserError, match="lists say what its queries are to find"):
+        overlap.main([str(run.folder), "--kernels", "0"])
     asked = Namespace(source=str(run.folder), checkpoint="best", device="cpu", batch_size=4, evaltype=None, split="test")
     others = np.array([[other for other in range(5) if other != row] for row in range(5)])
     of_run, of_file = explore.of_run(asked), explore.of_file(file)

@@ -41,6 +41,11 @@ def forms(folder):
     ])  # fmt: skip
     for name, array in (("x", X), ("y", Y), ("levels", LEVELS), ("x_queries", X[QUERIES]), ("y_queries", Y[QUERIES]), ("x_gallery", X[GALLERY]), ("y_gallery", Y[GALLERY])):
         np.save(folder / f"{name}.npy", array)
+    none, hidden, fake = np.arange(60) >= 50, np.where(np.arange(60) >= 50, -9, Y), np.where(np.arange(60) >= 50, Y[0], Y)
+    fakes, of_none = np.array([f"class {label}" for label in fake]), {"is_distractor": none}
+    numbered, named = save(
+        folder, numbered=part(GALLERY, labels=fake, **of_none), named=part(GALLERY, labels=fake + 7, class_names=fakes, **of_none),
+    )  # fmt: skip
     numbers, names, levels, all_paths, odd = save(
         folder, numbers=part(GALLERY, labels=Y), names=part(GALLERY, labels=TEXTS), levels=part(GALLERY, labels=LEVELS),
         all_paths={"features": X[order], "labels": Y[order], "paths": order.astype(str)}, odd=part(GALLERY, labels=Y + 7, class_names=TEXTS),
@@ -60,6 +65,9 @@ def forms(folder):
         "a reference": ([], in_file, {**apart(), **of(CLASSWISE, X[QUERIES], Y[QUERIES])}),
         "a reference that holds the queries": ([], {**in_file, "exclude": nearest}, apart(exclude=nearest)),
         "roles": ([], {"features": X[order], "labels": Y[order], **{name: array[order] for name, array in roles.items()}}, apart()),
+        "roles and distractors": ([], {"features": X, "labels": fake, **roles, **of_none}, apart(y=hidden)),
+        "a gallery with distractors": (["--gallery", numbered], queries, apart(y=hidden)),
+        "a gallery with distractors that have names": (["--gallery", named], part(QUERIES, labels=TEXTS), apart(y=hidden)),
         "a gallery": (["--gallery", numbers], queries, both),
         "a gallery by names": (["--gallery", names], part(QUERIES, labels=TEXTS), both),
         "numbers of the same names": (["--gallery", odd], part(QUERIES, labels=5 - Y, class_names=TEXTS), both),

@@ -83,7 +83,10 @@ def test_published_ground_truth_by_names(tmp_path):
         parts[name]["is_distractor"] = of_none[part]
     save(tmp_path, **parts)
     listed = [j for j in range(30) if j in needed or j % 2]
-    (tmp_path / "keep.txt").write_text("".join(f"x{j}\n" for j in range(30) if j % 2))
+    spaced = next(j for j in range(29, 11, -2) if of_none[j])
+    parts["b"]["paths"] = np.array([f"/i/my x{j}.jpg" if j == spaced else ids[j] for j in range(11, 30)])
+    save(tmp_path, **parts)
+    (tmp_path / "keep.txt").write_text("".join("my " * (j == spaced) + f"x{j}\n" for j in range(30) if j % 2))
     words = [*gallery, "--ground_truth", str(table), "--gallery_keep", str(tmp_path / "keep.txt")]
     lists = Lists.of([[listed.index(j) for j in of] for of in positives])
     expected = metrics.compute(NAMES, QUERIES, reference=GALLERY[listed], lists=lists)
@@ -99,3 +102,7 @@ def test_ground_truth_that_does_not_fit(tmp_path):
     ):  # fmt: skip
         with refused(told):
             measured(tmp_path, "--gallery", gallery, "--ground_truth", str(tmp_path / "lists.csv"), features=QUERIES[:2], **arrays)
+    (tmp_path / "lists.csv").write_text("query,kind,path\na,positive,b\nb,positive,a\n")
+    (gallery,) = save(tmp_path, gallery={"features": GALLERY[:1], "paths": np.array(["b"])})
+    with refused("a is not among the paths of the gallery"):
+        measured(tmp_path, "--gallery", gallery, "--ground_truth", str(tmp_path / "lists.csv"), features=QUERIES[:2], paths=["a", "b"])

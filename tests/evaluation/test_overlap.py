@@ -54,6 +54,7 @@ def test_planted_copies_are_found_and_left_out_those_of_the_pretraining_too(plan
     torch.manual_seed(0)
     deep = tmp_path / "pretraining" / "deep"
     builders.write_image(deep / "other.png", 99)
+    (deep / "._other.png").write_text("what some systems put beside a file")
     shutil.copy(planted / "test" / "class_07" / "2.png", deep / "seen.png")
     (content,) = overlap.main([str(planted), *SMALL, "--pretraining", str(deep.parent), "--out", str(tmp_path / "out")])
     rows, pairs = listed(tmp_path / "out", planted)

@@ -1,6 +1,7 @@
 """Verification by pairs: the pins of InsightFace's protocol, plain loops, LFW's layout in small, what cannot be pairs."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,3 +95,9 @@ def test_what_cannot_be_pairs(tmp_path):
             (path,) = save(tmp_path, wrong={name: array for name, array in arrays.items() if array is not None})
         with refused(None, told):
             command.main(["pairs", features, path])
+    np.save(tmp_path / "rows.npy", np.arange(3))
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "cut.npz").write_bytes(Path(path).read_bytes()[:20] if path.endswith(".npz") else b"PK\x03\x04cut")
+    for name in ("rows.npy", "empty.txt", "cut.npz"):
+        with refused(None, "neither an .npz file of pairs nor a text file"):
+            command.main(["pairs", features, str(tmp_path / name)])

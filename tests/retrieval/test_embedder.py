@@ -1,5 +1,7 @@
 """A run as a function of images: the transform and the network that it was measured with."""
 
+from argparse import Namespace
+
 import numpy as np
 import pytest
 import torch
@@ -11,12 +13,13 @@ import datasets
 import evaluation
 import parameters
 from datasets import _images, _transforms
-from retrieval import data
+from retrieval import data, export
 from runs import Embedder, checkpoint, load_run
 from tests import builders
 from tests.conftest import train
 from training.loading import evaluation_loader
 from training.runtime import Runtime
+from utilities.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +68,17 @@ def test_the_fingerprint_is_of_weights_and_transform_and_a_long_side_is_limited(
     assert embedder.fingerprint != Embedder(run).fingerprint and "LongSide(24)" in embedder.preparation.text
     np.testing.assert_allclose(embedder(paths), expected, atol=1e-6)
     assert np.array_equal(embedder(_images.decode(paths[0])), embedder(paths[:1]))
+
+
+def test_images_keep_their_shapes_under_a_long_side_for_evaluation(trained_run, tmp_path):
+    edited(trained_run, "eval_long_side", 40)
+    embedder, made = Embedder(trained_run, device="cpu"), [builders.write_image(tmp_path / f"{i}.png", i, size) for i, size in enumerate(((60, 30), (30, 60), (60, 30)))]
+    images = [tmp_path / f"{i}.png" for i in range(3)]
+    together = embedder(images)
+    assert embedder.preparation(_images.decode(str(images[1]))).shape == (3, 40, 20), made
+    np.testing.assert_allclose(together, np.concatenate([embedder([image]) for image in images]), atol=1e-6)
+    with pytest.raises(UserError, match="an export takes one size"):
+        export.export(Namespace(run_folder=trained_run, checkpoint="best", evaltype=None, out=str(tmp_path / "out"), code=None, calibration=None))
 
 
 def test_images_in_every_form_are_those_of_the_file(embedder, tmp_path):
