@@ -134,6 +134,7 @@ def of_file(path: str) -> Shown:
         if name != "features" and array.shape != (size,):
             raise UserError(f"{path}: {name} have shape {array.shape}, expected ({size},), one for each row of features")
     _, firsts, labels = np.unique(arrays["labels"], return_index=True, return_inverse=True)
+    labels = np.where(apart.get("is_distractor", np.zeros(size)), -1, labels)
     names, supers = arrays.get("class_names", [f"class {label}" for label in arrays["labels"].tolist()]), None
     if "super_names" in arrays and len(set(arrays["super_names"].tolist())) > 1:
         supers = {label: str(arrays["super_names"][place]) for label, place in enumerate(firsts)}
@@ -166,9 +167,11 @@ def _unheeded(has_roles: bool, flags: dict) -> tuple[str, ...]:
 
 def content(shown: Shown, flags) -> dict:
     """The content of the page, as JSON values and `explore_page.packed` arrays."""
-    space = metrics.EmbeddingSpace(shown.features, shown.labels, progress=True)
-    features, classes = space.features, sorted(set(shown.labels.tolist()))
-    labels, size = space.labels, space.size
+    of_none = (shown.labels < 0) & (shown.listed is None)
+    space = metrics.EmbeddingSpace(shown.features, np.where(of_none, -1 - np.arange(len(of_none)), shown.labels), progress=True)  # distractors have no like
+    features, size = space.features, space.size
+    classes, labels = np.unique(shown.labels, return_inverse=True)
+    classes = classes.tolist()
     neighbours = space.neighbours(min(flags.neighbours, max(size - 1, 1)))  # (N, k), -1 for none
     rows, columns = np.nonzero(neighbours >= 0)
     away = np.full(neighbours.shape, np.nan, dtype=np.float32)
@@ -195,7 +198,7 @@ def content(shown: Shown, flags) -> dict:
         "distances": explore_page.packed(away, np.float32), "precision": explore_page.packed(precision, np.float32),
         "meanPrecision": None if np.isnan(precision).all() else float(np.nanmean(precision)),
         "sheets": None if sheets is None else {"images": sheets.addresses(), "side": sheets.side, "across": sheets.across},
-        "confusions": confusions(labels, neighbours[:, 0]), "histogram": histogram(space, flags.fmr, flags.seed),
+        "confusions": confusions(labels, np.where(of_none, -1, neighbours[:, 0])), "histogram": histogram(space, flags.fmr, flags.seed),
     }  # fmt: skip
 
 

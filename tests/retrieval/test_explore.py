@@ -315,6 +315,18 @@ def test_boxes_are_embedded_as_in_the_runs_own_evaluation(tmp_path):
     assert np.abs(np.diff(own.reshape(-1, 2, own.shape[1]), axis=1)).max() > 1e-3, "two boxes of one file"
 
 
+def test_distractors_are_of_no_class(tmp_path):
+    x, none = np.random.default_rng(5).normal(size=(20, 3)), np.arange(20) >= 14
+    labels = np.arange(20) % 3
+    np.savez(tmp_path / "file.npz", features=x, labels=labels, is_distractor=none)
+    content = explored(tmp_path / "file.npz", tmp_path / "page.html")
+    expected = metrics.per_query(["map_r"], metrics.EmbeddingSpace(x, np.where(none, 10 + np.arange(20), labels)))["map_r"]
+    assert np.isnan(expected[none]).all()
+    np.testing.assert_allclose(unpacked(content["precision"], "f4"), expected, rtol=1e-6)
+    assert content["classes"][0] == "no class" and unpacked(content["labels"], "u4")[none].tolist() == [0] * 6
+    assert content["histogram"]["counts"][0] == sum(n * (n - 1) // 2 for n in np.bincount(labels[~none])) and all(of for of, *_ in content["confusions"])
+
+
 def listed_file(folder, labels=True):
     """A page of twenty embeddings, four of which ask the other sixteen by lists."""
     asks = np.arange(20) % 5 == 2
