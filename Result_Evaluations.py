@@ -89,7 +89,7 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     figures = {dataset: _figures(of[dataset], shown[dataset], pairs, out) for dataset in names}
     for one in over_splits:
         title = "{} on each split, less the mean of all methods there; bars: one deviation of the seeds"
-        figures[one.dataset] += [(plots.by_split(one, c, out), title.format(c.title)) for c in shown[one.dataset] if c.split == "test"]
+        figures[one.dataset] += [(plots.by_split(one, c, out), title.format(c.title)) for c in shown[one.dataset] if c.split == "test" and one.has(c)]
     caption = "{} against the FID of the splits of a progression"
     figures |= {
         part: [(plots.progressed(*own, c, out), caption.format(c.title)) for c in firsts[own[0]]] for part, own in progressions.items()

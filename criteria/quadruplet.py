@@ -57,7 +57,8 @@ class Criterion(MetricCriterion):
         if self.reduction.is_own:
             of_strangers = masked_mean(with_stranger, exist)
         else:
-            of_strangers = self.reduction(with_stranger[exist], anchors[exist], labels)
+            there = exist.nonzero().squeeze(1)
+            of_strangers = self.reduction(with_stranger.index_select(0, there), anchors.index_select(0, there), labels)
         return self.reduction(with_negative, anchors, labels) + of_strangers
 
     def distances(self, batch, reference: Reference, anchors, positives, negatives, strangers) -> tuple[torch.Tensor, ...]:

@@ -98,7 +98,7 @@ def is_structure(metric: str) -> bool:
 
 def is_clustered(metric: str) -> bool:
     """Whether a metric measures a k-means clustering, and so depends on its random start."""
-    return plain(metric).removeprefix("c_") in ("nmi", "ami", "f1")
+    return plain(metric).removeprefix("c_").partition("@")[0] in ("nmi", "ami", "f1")  # also of a prefix, nmi@d32
 
 
 def column(split: str, metric: str) -> Column:
@@ -245,7 +245,7 @@ def _tested_throughout(run: RecordedRun) -> bool:
     """Whether test was measured as often as the selecting split. --final_test measures it once: then there is no best epoch on test."""
     trained, metric = run.series.epochs > 0, selection_metric(run)
     counts = [np.isfinite(run.series.of(split, metric)[trained]).sum() for split in ("test", selection_split(run))]
-    return counts[0] >= counts[1]
+    return counts[0] >= max(counts[1], 1)
 
 
 @functools.cache
@@ -265,9 +265,9 @@ def _row(run: RecordedRun, how: str, of: Column | None = None) -> int | None:
     return int(trained[-1]) if len(trained) else int(evaluated[-1]) if len(evaluated) else None
 
 
-def epoch(run: RecordedRun, how: str) -> float:
-    """The epoch that the rule `how` selects by the run's selection metric; NaN where there is none."""
-    row = _row(run, how)
+def epoch(run: RecordedRun, how: str, of: Column | None = None) -> float:
+    """The epoch that the rule `how` selects by the run's selection metric, on test by that of the column `of`; NaN where there is none."""
+    row = _row(run, how, of)
     return float("nan") if row is None else float(run.series.epochs[row])
 
 

@@ -98,7 +98,7 @@ def _flags(run: RecordedRun, path: Path) -> None:
 def _changes(folder: Path) -> str:
     """The flags changed on resume, each with the epoch after which it changed.
 
-    Another number of epochs counts only with the cosine schedule, whose learning rates depend on it.
+    Another number of epochs counts only with a schedule whose learning rates depend on it.
     """
     if not (folder / CHANGES).is_dir():
         return "no"
@@ -107,7 +107,7 @@ def _changes(folder: Path) -> str:
     except (UserError, ValueError) as error:  # ValueError: a date that does not exist
         return f"unknown ({error})"
     changed = {(done[0], name): value for done, flags in found for name, value in roles.compared(flags).items()}
-    free = {"n_epochs"} if began.get("scheduler") != "cosine" else set()
+    free = {"n_epochs"} if began.get("scheduler") not in ("cosine", "flat_cosine", "onecycle") else set()
     return ", ".join(f"{name} {value} after epoch {done}" for (done, name), value in changed.items() if name not in free) or "no"
 
 

@@ -31,8 +31,8 @@ class Cell:
 
     @property
     def is_number(self) -> bool:
-        """Whether the cell is sorted by its value."""
-        return self.text is None and math.isfinite(self.value)
+        """Whether the cell is sorted by its value, such as one that prints <0.001."""
+        return math.isfinite(self.value)
 
     @property
     def mean_text(self) -> str:
@@ -133,7 +133,7 @@ def to_markdown(table: Table, intervals: bool = True) -> str:
     table = table.printed
     letters = table.letters
     head = [_escaped(name) + f" {NOISY}" * (name in table.noisy) for name in table.head]
-    lines = [f"## {table.title}", "", _pipes(head), _pipes(["-"] * len(table.head))]
+    lines = [f"## {_escaped(table.title)}", "", _pipes(head), _pipes(["-"] * len(table.head))]
     for part, rows in table.blocks():
         lines += [_pipes([f"*{_escaped(part)}*"] + [""] * (len(table.head) - 1))] if part else []
         for row in rows:
@@ -207,7 +207,8 @@ TEX_ESCAPES = {
 
 def tex_escaped(text: str) -> str:
     """Text that LaTeX prints as it is."""
-    return re.sub("[" + re.escape("".join(TEX_ESCAPES)) + "]", lambda found: TEX_ESCAPES[found[0]], text)
+    shown = re.sub("[" + re.escape("".join(TEX_ESCAPES)) + "]", lambda found: TEX_ESCAPES[found[0]], text)
+    return re.sub("-(?=-)", "-{}", shown)  # two hyphens would be a dash
 
 
 def _line(text: str) -> str:

@@ -13,6 +13,9 @@ from results.recorded import OverFolds, RecordedRun
 from runs.meta import CONCATENATED, SEPARATED
 
 UNTRAINED = {-1: "untrained backbone", 0: "untrained network"}  # epochs of --check_untrained_accuracy
+OF_NETWORK = {-1: ("arch", "weights", "not_pretrained", "last_stride")}  # flags that make it
+OF_NETWORK[0] = (*OF_NETWORK[-1], "embed_dim", "embed_hidden", "pool", "neck", "lora_rank", "prompts")
+OF_TEST = ("split_scheme", "split_test_size", "split_test_start", "split_file", "split_shuffle", "oodml_file", "oodml_id")  # settings that decide the test classes
 
 
 @dataclass(eq=False)
@@ -130,9 +133,9 @@ class Group:
                 titles.setdefault(estimate.count, []).append(title)
         return [f"{', '.join(names)}: mean of {count} of {len(self.seeds)} seeds" for count, names in titles.items()]
 
-    def epochs(self, how: str, ddof: int = 1) -> inference.Estimate:
-        """Mean and deviation over the seeds of the selected epoch; each seed's is the mean over its folds."""
-        return inference.estimate([np.mean([columns.epoch(run, how) for run in runs]) for runs in self.seeds.values()], ddof)
+    def epochs(self, how: str, ddof: int = 1, of: Column | None = None) -> inference.Estimate:
+        """Mean and deviation over the seeds of the selected epoch, as `columns.epoch` takes it; each seed's is the mean over its folds."""
+        return inference.estimate([np.mean([columns.epoch(run, how, of) for run in runs]) for runs in self.seeds.values()], ddof)
 
 
 def _folds_text(count: int) -> str:
@@ -179,9 +182,10 @@ def _count(group: Group, defaults: dict) -> None:
         group.left_out += [(run, "flags differ within the group") for run in sound]
         sound = []
     times = Counter((run.seed, run.fold) for run in sound)
-    twice = [run for run in sound if times[run.seed, run.fold] > 1]
+    doubled = {seed for (seed, _), count in times.items() if count > 1}  # of a cross-validation all folds, or those of two would be mixed
+    twice = [run for run in sound if run.seed in doubled]
     for run in twice:
-        again = ", ".join(other.name for other in twice if other is not run and (other.seed, other.fold) == (run.seed, run.fold))
+        again = ", ".join(dict.fromkeys(other.name for other in twice if other.seed == run.seed and other.whole != run.whole))
         group.left_out.append((run, f"seed {run.seed} occurs twice: also {again}"))
     for run in sound:
         if run not in twice:
@@ -242,21 +246,23 @@ def pools(found: list[Group], how: str) -> dict[str, list[Group]]:
     """Title -> the groups of one data set that may be ranked with each other, the largest part first.
 
     Kept apart are groups selected on validation from those selected on test (where `how` is `selected`), and groups with different image
-    counts; an unrecorded count is taken to be the most frequent one. Groups without a run that counts are in the first part.
+    counts or other test classes; what is unrecorded is taken to be the most frequent. Groups without a run that counts are in the first part.
     """
     counted = [group for group in found if group.counted]
-    images = Counter(group.settings["images"] for group in counted if "images" in group.settings)
-    usual = images.most_common(1)[0][0] if images else ""
+    there = {name: Counter(group.settings[name] for group in counted if name in group.settings) for name in ("images", *OF_TEST)}
+    usual = {name: values.most_common(1)[0][0] for name, values in there.items() if values}
+    varying = [name for name in OF_TEST if len(there[name]) > 1]
     members = {}
     for group in counted:
         split = columns.selection_split(group.counted[0]) if how == SELECTED else ""
-        members.setdefault((split, group.settings.get("images", usual)), []).append(group)
-    order = sorted(members, key=lambda key: (-len(members[key]), key[0] != "val", key[1]))
+        classes = ", ".join(f"{name} {group.settings.get(name, usual[name])}" for name in varying)
+        members.setdefault((split, group.settings.get("images", usual.get("images", "")), classes), []).append(group)
+    order = sorted(members, key=lambda key: (-len(members[key]), key[0] != "val", *key[1:]))
     splits, counts = ({key[i] for key in order} for i in (0, 1))
     parts = {}
-    for split, count in order:
-        title = "; ".join([f"selected on {split}"] * (len(splits) > 1) + [f"images: {count}"] * (len(counts) > 1))
-        parts[title] = [g for g in found if g in members[split, count] or (not g.counted and not parts)]
+    for split, count, classes in order:
+        title = "; ".join([f"selected on {split}"] * (len(splits) > 1) + [f"images: {count}"] * (len(counts) > 1) + [classes] * bool(classes))
+        parts[title] = [g for g in found if g in members[split, count, classes] or (not g.counted and not parts)]
     return parts or {"": found}
 
 
@@ -283,16 +289,22 @@ class Untrained:
 
 
 def untrained(found: list[Group]) -> list[Untrained]:
-    """Measurements of --check_untrained_accuracy in the runs that count, one entry per epoch and network."""
-    members = {}
+    """Measurements of --check_untrained_accuracy in the runs that count, one entry per epoch and per network, data and way to measure."""
+    members = {epoch: {} for epoch in UNTRAINED}
     for run in (run for group in found for run in group.counted):
+        measured = {name: settings.shown(value) for name, value in {**roles.of_data(run.flags), **roles.of_evaluation(run.flags, {})}.items()}
         for epoch in UNTRAINED:
             if (run.series.epochs == epoch).any():
-                arch, width = run.flags.get("arch"), run.flags.get("embed_dim")
-                network = f", {arch}" + f", {width} dimensions" * (epoch == 0)
-                members.setdefault((epoch, network), []).append(run)
-    several = Counter(epoch for epoch, _ in members)
-    return [Untrained(UNTRAINED[epoch] + network * (several[epoch] > 1), epoch, runs) for (epoch, network), runs in sorted(members.items())]
+                key = {**{name: settings.shown(run.flags.get(name)) for name in OF_NETWORK[epoch]}, **measured}
+                members[epoch].setdefault(tuple(sorted(key.items())), []).append(run)
+    states = []
+    for epoch, of_epoch in members.items():
+        varying = {pair for key in of_epoch for pair in key if not all(pair in other for other in of_epoch)}
+        for key, runs in sorted(of_epoch.items()):
+            of, others = dict(key), "".join(f", {name} {value}" for name, value in key if (name, value) in varying and name not in ("arch", "embed_dim"))
+            network = f", {of['arch']}" + f", {of.get('embed_dim')} dimensions" * (epoch == 0)
+            states.append(Untrained(UNTRAINED[epoch] + network * (len(of_epoch) > 1) + others, epoch, runs))
+    return states
 
 
 def twins(groups: list[Group]) -> list[tuple[Group, Group]]:

@@ -7,6 +7,7 @@ import base64
 import math
 import os
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 
@@ -35,7 +36,7 @@ def write(
 
     def address(where: str) -> str:
         """A run's location relative to the page, or its address at W&B."""
-        return where if "://" in where else Path(os.path.relpath(where, path.parent)).as_posix()
+        return where if "://" in where else quote(Path(os.path.relpath(where, path.parent)).as_posix())
 
     def embedded(name: str) -> str:
         return base64.b64encode((path.parent / f"{name}.png").read_bytes()).decode()

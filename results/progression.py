@@ -1,6 +1,7 @@
 """Out-of-distribution progressions (Milbich et al., arXiv 2107.09562): a method's metric on ever harder splits, by FID."""
 
 import os
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,7 +51,7 @@ def _common_name(names: list[str]) -> str:
     """The common beginning of the names of a method's groups: `Margin_ood_1`, `Margin_ood_2` give `Margin_ood`."""
     if len(set(names)) == 1:
         return names[0]
-    return os.path.commonprefix(names).rstrip("_-. 0123456789") or names[0]
+    return re.sub(r"\d+$", "", os.path.commonprefix(names)).rstrip("_-. ") or names[0]  # of splits 10 and 11 not the 1
 
 
 def shared_splits(methods: list[Method]) -> list[str]:

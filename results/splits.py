@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from results import bootstrap, inference
-from results.columns import BEST_ON_TEST, ON_VALIDATION, OPTIMISM, SELECTED, Column, selected_by
+from results.columns import BEST_ON_TEST, ON_VALIDATION, OPTIMISM, SELECTED, Column, selected_by, selection_split
 from results.groups import Group
 from utilities.errors import UserError
 
@@ -61,15 +61,20 @@ def find(of: dict[str, list[Group]], pattern: str, read_queries) -> list[Splits]
     found = []
     for dataset, groups in of.items():
         named = {}
-        for group in (group for group in groups if group.counted):
+        counted = [group for group in groups if group.counted]
+        chosen_on = [selection_split(group.counted[0]) for group in counted]
+        usual = max(chosen_on, key=chosen_on.count, default="")
+        other = [group.name for group, split in zip(counted, chosen_on, strict=True) if split != usual and part.search(group.name)]
+        for group in (group for group in counted if group.name not in other):
             if match := part.search(group.name):
-                method, split = group.name.replace(match[0], "", 1), match[1] if part.groups else match[0].strip("_-")
+                method, split = group.name.replace(match[0], "", 1).strip("_-"), match[1] if part.groups else match[0].strip("_-")
                 if split in named.setdefault(method, {}):
                     raise UserError(f"--splits {pattern}: {group.name} and {named[method][split].name} are both {method!r} on {split!r}")
                 named[method][split] = group
         whole, splits = _largest(named)
         left = sorted({split for own in named.values() for split in own} - {*splits}, key=_by_number)
         notes = [f"{dataset}: {method} is not on all {len(splits)} splits, and not among them" for method in named if method not in whole]
+        notes += [f"{dataset}: {name} is not selected on {usual} as most are, and not among them" for name in other]
         notes += [f"{dataset}: {split} does not have all {len(whole)} methods, and is not among them" for split in left]
         if len(whole) >= 2 and len(splits) >= 2:
             members = [[named[method][split] for split in splits] for method in whole]

@@ -3,12 +3,15 @@
 import json
 from pathlib import Path
 
+import torch
+
 from pictures.search import draw_search
 from runs.meta import over_folds
 from search import study as studies
 from search.files import BEST, read_table, undamaged
 from search.tables import best_of
-from search.trials import scores
+from search.trials import reason, scores
+from utilities.errors import NotFinite
 from utilities.files import load_yaml, write_yaml
 from utilities.locks import Lock
 
@@ -38,8 +41,14 @@ def _reproductions(folder: Path) -> dict:
         return {"trial": None, "results": {}, "runs": {}}
     with undamaged(path, "move it away: the folders of the reproductions stay, and are read again"):
         known = dict(load_yaml(path.read_text(encoding="utf-8")))
-        over_folds([run["values"] for run in known["runs"].values()])
+        _results(known["runs"])
         return {"trial": known["trial"], "results": dict(known["results"]), "runs": known["runs"]}
+
+
+def _results(runs: dict) -> dict:
+    """The results over the reproductions that did not fail; empty where all did."""
+    values = [run["values"] for run in runs.values() if "failed" not in run]
+    return over_folds(values) if values else {}
 
 
 def draw(study, folder: Path, metric: str) -> list[Path]:
@@ -65,9 +74,13 @@ def reproduce(study, plan, train) -> dict | None:
             if run not in done:
                 print(f"\n{run} of {plan.reproductions}: seed {first + number}", flush=True)
                 again = ["--resume"] * (plan.folder / run).exists()
-                train(plan.read(best.params, run, f"--group={plan.opt.group}_best", f"--seed={first + number}", "--final_test", *again))
-                done[run] = {"seed": first + number, "values": scores(plan.folder / run)}
-            content = {"trial": name, "results": over_folds([found["values"] for found in done.values()]), "runs": done}
+                try:
+                    train(plan.read(best.params, run, f"--group={plan.opt.group}_best", f"--seed={first + number}", "--final_test", *again))
+                    done[run] = {"seed": first + number, "values": scores(plan.folder / run)}
+                except (NotFinite, torch.OutOfMemoryError) as error:
+                    done[run] = {"seed": first + number, "failed": reason(error)}
+                    print(f"{run} failed: {done[run]['failed']}", flush=True)
+            content = {"trial": name, "results": _results(done), "runs": done}
             write_yaml(plan.folder / REPRODUCTIONS, json.loads(json.dumps(content)), sort_keys=False)
         return content
 
@@ -84,4 +97,4 @@ def tell(study, plan, reproductions: dict | None) -> None:
         if found is not None:
             interval = found["interval_95"]
             width = f", 95 % interval {interval[0]:.4f} to {interval[1]:.4f}" if interval else ""
-            print(f"{len(reproductions['runs'])} reproductions: {plan.metric} on {split} {found['mean']:.4f}{width}")
+            print(f"{len(found['values'])} reproductions: {plan.metric} on {split} {found['mean']:.4f}{width}")

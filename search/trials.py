@@ -121,11 +121,14 @@ class TrialLoop:
             raise TrialFailed(str(error)) from error
         try:
             self.train(opt)
-        except NotFinite as error:
-            raise TrialFailed(str(error).partition(": the run stops")[0]) from error
-        except torch.OutOfMemoryError as error:
-            raise TrialFailed(f"out of memory: {str(error).splitlines()[0]}") from error
+        except (NotFinite, torch.OutOfMemoryError) as error:
+            raise TrialFailed(reason(error)) from error
         return objective_value(folder, self.plan.metric)
+
+
+def reason(error: NotFinite | torch.OutOfMemoryError) -> str:
+    """Why a run failed, in one line."""
+    return str(error).partition(": the run stops")[0] if isinstance(error, NotFinite) else f"out of memory: {str(error).splitlines()[0]}"
 
 
 def _shown(value) -> str:

@@ -61,7 +61,7 @@ def least_marked(found: list[Group], c: Column, how: str) -> list[str]:
     """The difference to the best that so many seeds would mark in a column, in words; nothing where there are too few."""
     estimates = [group.estimate(c, how) for group in found]
     least, unit = inference.least_marked(estimates), " points" * c.percent
-    if math.isnan(least):
+    if math.isnan(least) or c.higher is None:
         return []
     seeds = min(e.count for e in estimates if e.count >= inference.SEEDS_TO_COMPARE)
     return [

@@ -18,7 +18,7 @@ def progressed(name: str, methods: list[progression.Method], c: Column, ddof: in
     splits = progression.shared_splits(methods)
     shown = columns.with_both([c], [run for method in methods for split in splits for run in method.groups[split].counted], SELECTED)
     areas = {one: [progression.areas(method, splits, one) for method in methods] for one in shown}
-    first = {next(iter(method.groups.values())): i for i, method in enumerate(methods)}
+    first = {method.groups[splits[0]] if splits else next(iter(method.groups.values())): i for i, method in enumerate(methods)}
     parts = {part: [first[group] for group in members] for part, members in groups.pools(list(first), SELECTED).items()}
     places = {}
     for one, members in itertools.product(shown, parts.values()):

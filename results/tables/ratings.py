@@ -139,11 +139,10 @@ def values(found: list[Group], shown: dict[str, list[Column]], folder: Path) -> 
             reason = reasons.get(id(run), "")
             about = [group.dataset, group.name, run.name, run.seed, "" if run.fold is None else run.fold, not reason, reason]
             for how in SELECTIONS:
-                epoch = f"{columns.epoch(run, how):g}"
                 for c in shown[group.dataset]:
                     value = columns.value(run, c, how)
                     if not math.isnan(value):
-                        rows.append([*about, how, c.split, c.metric, repr(value), epoch, run.where])
+                        rows.append([*about, how, c.split, c.metric, repr(value), f"{columns.epoch(run, how, c):g}", run.where])
     write_csv(folder / "runs.csv", head, rows)
 
 

@@ -30,7 +30,7 @@ def optimism(found: list[Group], shown: list[Column], ddof: int) -> Table | None
         for group in found:
             rules = [columns.selected_by(c, how) for how in (ON_VALIDATION, BEST_ON_TEST, OPTIMISM)]
             numbers = [number(group.estimate(rule, SELECTED, ddof), rule) for rule in rules]
-            epochs = [Cell(group.epochs(how, ddof).mean, digits=EPOCH_DIGITS) for how in (SELECTED, BEST_ON_TEST)]
+            epochs = [Cell(group.epochs(how, ddof, c).mean, digits=EPOCH_DIGITS) for how in (SELECTED, BEST_ON_TEST)]
             table.add([text(group.name), text(group.seeds_text), *numbers, *epochs], group.remarks, notes.head(c))
         average = inference.estimate(gaps(found, c), ddof)
         mean = Cell(average.mean, average.deviation, digits=c.digits, sign=True)

@@ -28,12 +28,12 @@ def by_split(of: Splits, c: Column) -> Table:
     for m, method in enumerate(of.methods):
         cells = [_cell(seeds, c) for seeds in of.values(c, SELECTED)[m]]
         for k, cell in enumerate(cells):
-            cell.mark = "best" if ranks[m, k] == 1 else ""
+            cell.mark = "best" if ranks[m, k] == 1 and cell.deviation == cell.deviation else ""  # never a single seed
         table.add([text(method), *cells, _cell(means[m], c)])
     listed = "; ".join(f"{method} {' '.join(f'{place:g}' for place in row)}" for method, row in zip(of.methods, ranks, strict=True))
     table.notes = [
         "Deviations over the seeds of a split; in the last column over the splits' means."
-        + f" Bold: the best mean of a split. Ranks: {listed}." * (c.higher is not None),
+        + f" Bold: the best mean of a split, unless it is of one seed. Ranks: {listed}." * (c.higher is not None),
         f"Epochs: {_rules(of)}.",
         *of.notes,
     ]

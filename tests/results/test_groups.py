@@ -434,6 +434,12 @@ def test_groups_on_other_images_are_not_ranked_together(tmp_path):
     }
 
 
+def test_groups_with_other_test_classes_are_not_ranked_together(tmp_path):
+    make_runs(tmp_path, {"A": {}, "B": {}, "C": {"split_shuffle": 3}}, epochs=2, split_scheme="half", split_shuffle=None)
+    parts = groups.pools(list(built(tmp_path).values()), SELECTED)
+    assert {title: [group.name for group in members] for title, members in parts.items()} == {"split_shuffle None": ["A", "B"], "split_shuffle 3": ["C"]}
+
+
 def test_two_folders_are_two_data_sets(tmp_path):
     for name, flags in {
         "birds": {"dataset_folder_path": "/data/birds"}, "cars": {"dataset_folder_path": "/data/cars/"},
@@ -445,6 +451,13 @@ def test_two_folders_are_two_data_sets(tmp_path):
     found = groups.build(collect.collect([str(tmp_path)], [])[0])
     assert {group.dataset: len(group.seeds) for group in found} == {"birds": 2, "cars": 2, "named": 2, "folder_cub200": 2, "cub200": 1, "folder": 1}
     assert "data: dataset birds" in settings.printed([group.settings for group in found if group.dataset == "birds"])
+
+
+def test_untrained_networks_of_other_weights_or_data_are_not_averaged(tmp_path):
+    for value, (name, flags) in enumerate({"A": {"weights": "x.pth"}, "B": {"not_pretrained": True}, "C": {"weights": "x.pth"}}.items()):
+        make_run(tmp_path, name, 0, found=[(0, "test", "e_recall@1", 0.1 * value), *curve(0.4, 0.5)], epochs=2, **{"weights": None, "not_pretrained": False, **flags})
+    found = groups.untrained(list(built(tmp_path).values()))
+    assert [(state.title.partition("dimensions")[2], len(state.runs)) for state in found] == [(", not_pretrained False, weights x.pth", 2), (", not_pretrained True, weights None", 1)]
 
 
 def test_untrained_networks_have_a_row_and_neither_rank_nor_optimism(tmp_path):

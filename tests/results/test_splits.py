@@ -121,20 +121,24 @@ def test_the_tables_of_runs_over_splits(tmp_path):
     assert "has one seed on a split" in "".join(path.read_text() for path in out.glob("*.md"))
     survival = lines(out / "cub200_splits_survival.csv")
     assert survival[0]["shown"] == "1 of 1" and not survival[0]["turned and shown"], "no interval on the other split, so nothing could be shown there"
-    make_run(tmp_path / "runs", "Split10_B", 0, epochs=4, split_shuffle=10, use_tv_split=True)  # begun, not run to its end
-    make_run(tmp_path / "runs", "Split2_A", 0, epochs=4, split_shuffle=2, use_tv_split=True, found=rows(0.5, 4, 0, ("test",), ("e_recall@1",), ()))
-    make_run(tmp_path / "runs", "Split2_B", 0, epochs=4, split_shuffle=2, use_tv_split=True, found=rows(0.6, 4, 0, ("test",), ("e_recall@1",), ()))
+    begun = rows(0.5, 4, 0, ("val", "test"), ("e_recall@1", "map_r"), ())
+    make_run(tmp_path / "runs", "Split10_B", 0, epochs=4, split_shuffle=10, use_tv_split=True, found=begun)  # the split has no other method yet
+    make_run(tmp_path / "runs", "Split2_A", 0, epochs=4, split_shuffle=2, use_tv_split=True, found=rows(0.5, 4, 0, ("val", "test"), ("e_recall@1",), ()))
+    make_run(tmp_path / "runs", "Split2_B", 0, epochs=4, split_shuffle=2, use_tv_split=True, found=rows(0.6, 4, 0, ("val", "test"), ("e_recall@1",), ()))
     of = groups.of_datasets(list(built(tmp_path / "runs").values()))
     for pattern, names in ((r"Split\d+_", ["Split0", "Split1", "Split2"]), (r"Split(\d+)_", ["0", "1", "2"])):
         (found,) = splits.find(of, pattern, paired.of_groups)
         assert (found.methods, found.splits) == (["A", "B"], names) and "10 does not have all 2 methods" in found.notes[0]
     made = {table.name: table for table in tables.of_splits(found, [COLUMN, columns.column("test", "map_r")])}
-    assert made.keys() == {f"cub200_splits_{name}" for name in ("e_recall1", "variance", "survival")}, "Split2 has neither map_r nor validation"
+    assert made.keys() == {f"cub200_splits_{name}" for name in ("e_recall1", "variance", "survival", "optimism")}, "Split2 has no map_r"
     undirected = columns.column("test", "rho_spectrum@2")
     found.values = lambda column, how: Grid([[np.array([1.0])] * 3, [np.array([2.0])] * 3]).values(column, columns.SELECTED)
     table = tables.of_splits(found, [undirected])[0]
     assert not any(cell.mark for row in table.rows for cell in row) and "Ranks" not in table.notes[0]
-    with refused("are both '_B' on 'Split'"):
+    make_run(tmp_path / "runs", "Split0_C", 0, epochs=4, found=rows(0.5, 4, 0, ("test",), ("e_recall@1",), ()))
+    (found,) = splits.find(groups.of_datasets(list(built(tmp_path / "runs").values())), r"Split\d+", paired.of_groups)
+    assert found.methods == ["A", "B"] and any("Split0_C is not selected on val as most are" in note for note in found.notes)
+    with refused("are both 'B' on 'Split'"):
         splits.find(of, r"(Split)\d+", paired.of_groups)
     for pattern, told in (("Fold", "no data set has two methods"), ("(", "no regular expression")):
         with refused(told):

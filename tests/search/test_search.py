@@ -141,15 +141,19 @@ def test_a_trial_fails_with_its_reason_and_the_search_goes_on(folder_data, tmp_p
 
     def train(opt, real=main.main):
         somebody_elses.mkdir(exist_ok=True)  # meanwhile
-        if opt.savename.endswith("trial_1"):
+        if opt.savename.endswith(("trial_1", "reproduction_1")):
             raise NonFiniteLoss("the loss is nan at epoch 1, step 2: the run stops, its last checkpoint is from before")
         if opt.savename.endswith("trial_2"):
             metrics.compute(["e_recall@1"], np.full((3, 2), np.nan), [0, 0, 1])
         return real(opt)
 
     monkeypatch.setattr(main, "main", train)
-    argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "5", "--reproductions", "0")
-    rows = trials_of(searcher.search(argv))
+    argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "5", "--reproductions", "2")
+    folder = searcher.search(argv)
+    again = yaml.safe_load((folder / "reproductions.yaml").read_text())
+    assert [run.get("failed") for run in again["runs"].values()] == ["the loss is nan at epoch 1, step 2", None], "the others are run all the same"
+    assert len(again["results"]["val"]["map_r"]["values"]) == 1
+    rows = trials_of(folder)
     assert [row["state"] for row in rows] == ["complete", "fail", "fail", "fail", "complete"]
     assert rows[1]["reason"] == "the loss is nan at epoch 1, step 2" and rows[1]["value"] == ""
     assert "NaN or infinity" in rows[2]["reason"] and "somebody else" in rows[3]["reason"]
