@@ -127,17 +127,18 @@ class StoringSampler(BatchSampler):
     def load_state_dict(self, state: dict) -> None:
         """Load a storage. Raises ValueError where it has another number of images, width or precision."""
         storage = state.get("storage")
+        if storage is None:
+            raise ValueError("it holds no embeddings of the training images, as a sampler without them leaves none")
         if (
             self.storage is not None
-            and storage is not None
             and (storage.shape[1:], storage.dtype) != (self.storage.shape[1:], self.storage.dtype)
         ):
             raise ValueError(
                 f"the storage is {storage.dtype} {tuple(storage.shape)}, this network's {self.storage.dtype} {tuple(self.storage.shape)}"
             )
-        if storage is not None and len(storage) != self.n_images:
+        if len(storage) != self.n_images:
             raise ValueError(f"the storage holds {len(storage)} embeddings, the training data {self.n_images} images")
-        self.storage = None if storage is None else storage.clone()
+        self.storage = storage.clone()
 
 
 class MemorySampler(StoringSampler):

@@ -68,7 +68,7 @@ def _rates(opt):
         yield f"--warmup_start {opt.warmup_start:g} has no effect without --warmup_epochs or --warmup_steps"
     resting = [f"--{name}" for name in ("freeze_backbone", "warmup_head_epochs", "freeze_backbone_steps") if getattr(opt, name)]
     clips = [f"--{name}" for name in ("clip_grad_norm", "clip_grad_each", "clip_grad_value") if getattr(opt, name) is not None]
-    for those, what in ((warm, "warm up"), (resting[-2:] if opt.freeze_backbone_steps else [], "let the backbone rest"), (clips, "limit the gradient")):
+    for those, what in ((warm, "warm up"), (resting, "let the backbone rest"), (clips, "limit the gradient")):
         if len(those) > 1:
             yield f"{' and '.join(those)} both {what}: leave one out"
 
@@ -85,7 +85,7 @@ def _selection(opt):
             "--scheduler plateau lowers the rate by what it sees in validation, and there is none but test: add --use_tv_split or another "
             "--split_scheme, or take another --scheduler"
         )
-    if opt.patience is not None and not datasets.has_validation(opt):
+    if opt.patience is not None and opt.job == "train" and not datasets.has_validation(opt):
         yield "--patience stops on validation data: add --use_tv_split or another --split_scheme"
 
 
@@ -166,7 +166,12 @@ def _evaluation(opt):
 
 
 def _folds(opt):
-    """Flags for folds need a split scheme that has them."""
+    """One job at a time; flags for folds need a split scheme that has them."""
+    jobs = [f"--{name}" for name in ("evaluate", "evaluate_only", "evaluate_ensemble", "aggregate_only") if getattr(opt, name)]
+    if len(jobs) > 1:
+        yield f"{' and '.join(jobs)} are jobs of their own: leave one out"
+    if jobs and (tried := [f"--{name}" for name in ("dry_run", "profile_steps") if getattr(opt, name)]):
+        yield f"{tried[0]} tries a training, and {jobs[0]} trains nothing: leave one out"
     if opt.evaluate_only and opt.resume_from is not None:
         yield "--evaluate_only measures a network as it starts: --evaluate --resume_from RUN measures that of a run"
     if opt.evaluate_only and opt.is_cross_validation:

@@ -89,7 +89,7 @@ def _is_derived(flags: dict, explicit: dict) -> bool:
 
 def _reproduction(layers: Layers, source: Path) -> Options:
     """The options of a saved run's first stage, and in `later` those of each stage at which a flag was changed."""
-    for name in ("resume_from", "evaluate", "evaluate_ensemble", "aggregate_only", "list"):
+    for name in ("resume_from", "evaluate", "evaluate_only", "evaluate_ensemble", "aggregate_only", "list"):
         if layers.explicit.get(name):
             raise UserError(f"--reproduce_results makes a new run: leave out --{name}")
     if fold_of(source) is not None:
@@ -167,11 +167,16 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
         return
     saved = layers.saved(folder, RunFolder(folder).flags)
     saved = {**{name: layers.defaults[name] for name in opt.roles.having(fixed="always")}, **saved}  # a run may be older than a flag
+    if older := {role.weighs: explicit[name] for name, role in opt.roles.items() if role.weighs and explicit.get(name) is not None}:
+        kept = [word for word in explicit.get("loss_weights", saved["loss_weights"]) if word.partition("=")[0] not in older]
+        explicit = {**explicit, "loss_weights": kept + [f"{name}={value:g}" for name, value in older.items() if value != 1]}
+        opt.loss_weights = explicit["loss_weights"]
     if opt.job == "evaluate":
         opt.other_data = datasets.other(saved, opt.but(**{**saved, **explicit}))
     _refuse_changes(folder, opt, saved, explicit)
+    is_found_here = {"save_path", "savename"} if opt.resume_from is None else set()  # the folder may have moved since
     for name, value in layers.underived(saved).items():
-        if name not in explicit and not (measures and name in ("dump_embeddings", "dump_query_results")):
+        if name not in explicit and name not in is_found_here and not (measures and name in ("dump_embeddings", "dump_query_results")):
             setattr(opt, name, value)
     if opt.other_data:  # the run's flags for cropping and caching do not apply to images that are shown whole
         for name in set(datasets.unfit(opt)) - set(explicit):

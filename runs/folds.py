@@ -63,8 +63,8 @@ class CrossValidation:
         if self._epochs is None:
             return
         record_changes(self.folder, self._epochs, self.opt)
+        write_plan(self.folder, self.opt)  # before the flags, as a run does
         describe(self.folder, self.opt)
-        write_plan(self.folder, self.opt)
         self._epochs = None
 
     def _say_what_one_fold_lacks(self) -> None:

@@ -49,7 +49,10 @@ def interruptible(run):
         raise
 
 
-NEEDS = {"lora_alpha": "lora_rank", "prompt_depth": "prompts", "prompt_step": "prompts"}  # flag -> the one without which it has no effect
+NEEDS = {  # flag -> the one without which it has no effect
+    "lora_alpha": "lora_rank", "prompt_depth": "prompts", "prompt_step": "prompts", "memory_ema": "memory_size", "memory_start": "memory_size",
+    "subset_trials": "subset_mining",
+}  # fmt: skip
 
 
 def idle(opt) -> list[str]:

@@ -78,6 +78,8 @@ class Run:
         self._lock = Lock(as_file(self.folder / ".lock"))
         if not self._lock.acquire(wait=False):
             raise UserError(f"another process trains in {self.folder}: wait for it, or choose another --savename")
+        for left in self.folder.glob(".checkpoint_*.tmp") if self.writes else ():  # of a process that was killed while it wrote
+            left.unlink(missing_ok=True)
         self.roles = dict((environment.get("data") or {}).get("roles") or {})
         for name in (SUMMARY, "environment.yaml", INFO):
             as_file(self.folder / name)
@@ -87,9 +89,9 @@ class Run:
         if last.exists():
             self._restore(last if self.opt.resume == "latest" else self._best_checkpoint())
         record_changes(self.folder, [self.epoch], self.opt)  # after `_restore`: flags that do not fit the checkpoint change nothing
-        describe(self.folder, self.opt)
         if self.opt.fold is None:
-            write_plan(self.folder, self.opt)
+            write_plan(self.folder, self.opt)  # before the flags: who finds these finds the stages that follow
+        describe(self.folder, self.opt)
         if last.exists():
             self._summarise()  # the run may have ended between its last checkpoint and its last summary
             print(f"resumed {self.folder} after epoch {self.epoch}")
@@ -112,6 +114,10 @@ class Run:
         content = checkpoint.with_or_without_average(checkpoint.read(path), self.parts)
         if "optimizer" in content:
             content["optimizer"] = fitting(content["optimizer"], self.parts["optimizer"])
+        if content.get("scaler") == {} and "scaler" in self.parts:  # of a run without float16
+            content["scaler"] = self.parts["scaler"].state_dict()
+        if "num_bad_epochs" in content.get("scheduler", {}):  # plateau counts evaluations; another schedule goes by epochs
+            content["scheduler"] = self.parts["scheduler"].after(content["scheduler"], content["epoch"])
         with keeping_rates(self.parts["optimizer"], self.parts["scheduler"]):
             checkpoint.restore(path, content, self.parts)
         self.epoch, self.state = content["epoch"], content["run"]

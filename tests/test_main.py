@@ -15,6 +15,7 @@ import yaml
 import main
 import parameters
 from runs import checkpoint
+from runs.folder import run_folder
 from tests import builders
 from tests.builders import values
 from training.runtime import NonFiniteLoss, Runtime
@@ -39,6 +40,29 @@ def begun_once(folder_data, tmp_path_factory):
 def begun(begun_once, tmp_path):
     """The folder of a run of one epoch."""
     return shutil.copytree(begun_once, tmp_path / "runs" / "folder" / begun_once.name)
+
+
+def test_a_run_that_moved_goes_on_where_it_lies_and_old_weights_are_changes(begun, tmp_path, capsys):
+    moved = tmp_path / "elsewhere" / "folder" / begun.name
+    shutil.copytree(begun, moved)
+    left = moved / ".checkpoint_last.pth.tar.abc.tmp"
+    left.write_text("what a killed process left")
+    words = ["--dataset", "folder", "--save_path", str(tmp_path / "elsewhere"), "--savename", begun.name, "--resume"]
+    opt = parameters.read(words)
+    assert run_folder(opt) == moved and opt.n_epochs == 1 and opt.seed == 3
+    with pytest.raises(SystemExit):
+        parameters.read([*words, "--memory_weight", ".5"])
+    assert "--loss_weights memory_loss=0.5 (saved: )" in capsys.readouterr().err
+    assert parameters.read([*words, "--memory_weight", ".5", "--resume_allow_changes"]).loss_weights == ["memory_loss=0.5"]
+    main.main(opt)
+    assert not left.exists()
+
+
+def test_a_schedule_by_epochs_goes_on_at_the_epoch_where_plateau_ended(folder_data, tmp_path):
+    flagged = ["--use_tv_split", "--tv_split_perc", ".5", "--scheduler", "plateau", "--save_interval", "3", "--n_epochs", "3", "--savename", "Plateau"]
+    folder = main.main(flags(folder_data, tmp_path, *flagged)).folder
+    run = resumed(folder, "--scheduler", "cosine", "--n_epochs", "4")
+    assert run.parts["scheduler"].scheduler.last_epoch == 4
 
 
 def test_a_run_folder_is_complete(trained_once, begun_once):

@@ -60,7 +60,9 @@ MISTAKES = {  # a command line -> what its one line says
     "--loss triplet --batch_mining npair": ["npair", "sets"], "--loss npair --batch_mining distance": ["does not go with", "npair"],
     "--loss softmax --batch_mining distnce": ["distnce", "distance"], "--loss softmax --mine_pairs": ["--mine_pairs", "multisimilarity"],
     "--los margin": ["unrecognized argument --los", "--loss"], "--patience 3": ["validation"], "--scheduler plateau": ["validation", "--use_tv_split"],
-    "--n_epochs 0": ["--check_untrained_accuracy"], "--evaltypes discriminative discriminative": ["each one once"],
+    "--evaluate_only --aggregate_only": ["--evaluate_only and --aggregate_only are jobs of their own"],
+    "--evaluate_only --dry_run": ["--dry_run tries a training, and --evaluate_only trains nothing"],
+    "--freeze_backbone --warmup_head_epochs 2": ["both let the backbone rest"], "--n_epochs 0": ["--check_untrained_accuracy"], "--evaltypes discriminative discriminative": ["each one once"],
     "--resume_from /nowhere": ["/nowhere", "no run"], "--config nope": ["nope", "demo_glyphs"],
     "--config demo_glyhps": ["no such preset: did you mean demo_glyphs? (configs/ holds "], "--dataset glyphs --augmentation adv": ["--augmentation adv"],
 }  # fmt: skip

@@ -198,6 +198,10 @@ class Schedule:
         names = {"last_epoch"} if self.watch is None else set(state) - {"factor", "patience", "mode"}
         return {name: state[name] for name in names if isinstance(state[name], (int, float, str, list, bool, type(None)))}
 
+    def after(self, state: dict, epoch: int) -> dict:
+        """The state of a plateau schedule, for this schedule to load after `epoch`."""
+        return {**state, "last_epoch": epoch} if self.watch is None else state
+
     def load_state_dict(self, state: dict) -> None:
         """Restore a `state_dict`, also that of another schedule. Raises ValueError or KeyError for anything else."""
         now = vars(self.scheduler)

@@ -47,6 +47,16 @@ def replacing(path: Path | str, mode: str = "w"):
         raise
 
 
+@contextlib.contextmanager
+def appending(path: Path | str):
+    """Open a text file at its end. Raises UserError when the disk is full or the file not writable."""
+    try:
+        with open(path, "a", encoding="utf-8", newline="") as file:
+            yield file
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}. Free the disk, then --resume") from error
+
+
 def write_file(path: Path | str, content: str | bytes) -> None:
     """Write a text, or bytes."""
     with replacing(path, "w" if isinstance(content, str) else "wb") as file:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from runs.names import plain
 from runs.records import SPLIT_TITLES, BatchRow, Row, Sink
 from runs.records.damaged import as_file, as_folder, set_aside
-from utilities.files import write_npz, write_records
+from utilities.files import appending, write_npz, write_records
 
 _ARRAYS = re.compile(rf"({'|'.join(SPLIT_TITLES)})_(-?\d+)\.npz")
 
@@ -114,7 +114,7 @@ class _LongForm(Sink):
     def _append(self, lines) -> None:
         if not self.path.exists():
             _write(self.path, self.FIELDS, [])
-        with open(self.path, "a", encoding="utf-8", newline="") as file:
+        with appending(self.path) as file:
             csv.writer(file, lineterminator="\n").writerows(lines)
 
 
@@ -162,7 +162,7 @@ class GroupFiles(Sink):
             fields = list(dict.fromkeys([*known, "epoch", *values]))
             if fields != known:  # a new file, or a metric that joined the group on resume
                 _write(path, fields, read_rows(path))
-            with open(path, "a", encoding="utf-8", newline="") as file:
+            with appending(path) as file:
                 csv.DictWriter(file, fields, restval="", lineterminator="\n").writerow({"epoch": epoch, **values})
 
     def _path(self, split: str, group: str) -> Path:

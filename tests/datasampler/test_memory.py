@@ -174,6 +174,8 @@ def test_what_cannot_be_chosen_and_calls_in_another_order_are_refused():
         list(sampler)
     with pytest.raises(ValueError, match="holds 64 embeddings, the training data 65"):
         sampler.load_state_dict({"storage": torch.zeros(64, 6)})
+    with pytest.raises(ValueError, match="no embeddings of the training images"):
+        sampler.load_state_dict({})
 
 
 def test_a_training_trains_what_is_chosen_and_stores_what_it_embeds(data, tmp_path, monkeypatch):

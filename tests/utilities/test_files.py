@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests import builders
-from utilities.files import new_folder, replacing
+from utilities.files import appending, new_folder, replacing
 
 
 @pytest.mark.parametrize(("mode", "content"), [("w", "Größe\r\n1\n"), ("wb", b"\x00\r\n\xff")])
@@ -21,6 +21,11 @@ def test_content_arrives_as_it_is_with_the_permissions_of_any_new_file(tmp_path,
     assert path.read_bytes() == (content if mode == "wb" else content.encode())
     assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(other.stat().st_mode)
     assert sorted(os.listdir(tmp_path)) == ["plain", "values.csv"]
+
+
+def test_a_full_disk_is_one_line_also_at_the_end_of_a_file():
+    with builders.refused("cannot write /dev/full: No space left"), appending("/dev/full") as file:
+        file.write("x")
 
 
 def test_an_error_leaves_what_was_there(tmp_path):
