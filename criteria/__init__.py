@@ -69,8 +69,12 @@ def check(opt) -> None:
 def check_separate(opt) -> None:
     """Refuse `--separate_classifiers` where nothing obeys it, or what cannot. Raises UserError."""
     module, classifies = REGISTRY.module(opt.loss), opt.trainer == "classifier"
-    if issubclass(module.Criterion, ProxyCriterion) and opt.loss not in (able := divisible()):
-        raise UserError(f"--separate_classifiers: --loss {opt.loss} compares with the vectors of all classes; these can leave some out: {', '.join(able)}")
+    inner = {"loss": True, "loss_hier_base": opt.loss == "hier", "s2sd_target": opt.trainer == "s2sd"}
+    for flag in (flag for flag, is_used in inner.items() if is_used):
+        if issubclass(REGISTRY.module(getattr(opt, flag)).Criterion, ProxyCriterion) and getattr(opt, flag) not in (able := divisible()):
+            raise UserError(f"--separate_classifiers: --{flag} {getattr(opt, flag)} compares with the vectors of all classes; these can leave some out: {', '.join(able)}")
+    if opt.weight_regularizer == "regular_face":
+        raise UserError("--separate_classifiers: --weight_regularizer regular_face pushes the vectors of all domains apart: leave one out")
     if not (classifies or issubclass(module.Criterion, ShardedCriterion)):
         raise UserError(f"--separate_classifiers: neither --loss {opt.loss} nor --trainer {opt.trainer} has class vectors of domains: leave it out")
     if (flag := asked(opt)) is not None:

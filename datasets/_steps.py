@@ -114,7 +114,7 @@ class Limit:
         from torchvision.transforms.v2 import functional
 
         picture = functional.to_pil_image(image)
-        picture.thumbnail((self.side * max(picture.size) / whole,) * 2, PIL.Image.Resampling.LANCZOS)
+        picture.thumbnail((max(self.side * max(picture.size) / whole, 1),) * 2, PIL.Image.Resampling.LANCZOS)
         return functional.pil_to_tensor(picture)
 
     def __repr__(self):

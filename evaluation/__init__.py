@@ -87,7 +87,7 @@ def check(model, loaders: dict, opt, runtime) -> None:
     for size in spaces.reference_sizes(sizes, opt):
         for width in widths:
             spaces.check_components(opt.eval_pca, size, width)
-            metrics.check_width(opt.evaluation_metrics, opt.eval_pca or width)
+            metrics.check_width(opt.evaluation_metrics, opt.eval_pca or whitening.check(opt, width))
     for split in spaces.scored(sizes, opt):
         pool = of_all[split].pool
         say_few_samples(split, opt.evaluation_metrics, of_all[split].size if pool is None else len(pool), opt.eval_pca or max(widths))

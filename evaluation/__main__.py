@@ -146,6 +146,12 @@ def space_of(flags) -> tuple[dict, Space, str, np.ndarray | None]:
         raise UserError(f"{flags.file}: what queries are to find is said twice, by {' and by '.join([*(f'--{name}' for name in truths), *['lists'] * has_lists(arrays)])}")
     of_gallery = {"labels": flags.gallery_labels, "flag": "--gallery_labels", "needs_labels": not truths and not has_lists(arrays)}
     other = None if flags.gallery is None else from_files.read_gallery(flags.gallery, flags.gallery_keep, **of_gallery)
+    own = [Path(path).resolve() for path in flags.gallery or ()].count(Path(flags.file).resolve())
+    by_row = [what for what, asked in (("exclude", "exclude" in arrays), ("lists", has_lists(arrays)), ("--eval_relevance", flags.eval_relevance), (f"--gallery {flags.file}", own)) if asked]
+    if flags.gallery_keep is not None and by_row:
+        raise UserError(f"--gallery_keep {flags.gallery_keep}: {by_row[0]} goes by rows of the whole gallery: leave one out")
+    if own and Path(flags.gallery[0]).resolve() != Path(flags.file).resolve() and not {"exclude", "paths"} & arrays.keys():
+        raise UserError(f"--gallery {' '.join(flags.gallery)}: name {flags.file} first, so that no image finds itself")
     take_written(flags, arrays)
     if "labels" not in arrays:
         metrics.refuse_class_wise(flags.evaluation_metrics)

@@ -17,7 +17,7 @@ def check(trainer: torch.nn.Module, opt, runtime) -> None:
     try:
         with torch.no_grad(), torch.random.fork_rng(), runtime.autocast():
             trainer.outputs(runtime.to_device(torch.zeros(2, trainer.network.feature_dim)))
-    except (ValueError, RuntimeError, AttributeError) as error:
+    except (ValueError, RuntimeError, AttributeError, KeyError) as error:
         raise UserError(
             f"--feature_cache: {opt.arch} with --trainer {opt.trainer} takes no features in the place of images: {error}"
         ) from error

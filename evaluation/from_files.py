@@ -117,10 +117,10 @@ def _kept(path: str, arrays: dict, keep: str | None) -> dict:
     if "paths" not in arrays:
         raise UserError(f"--gallery_keep {keep}: images are matched by name, and {path} has no paths (N,)")
     try:
-        listed = {line.strip() for line in Path(keep).read_text(encoding="utf-8").splitlines()}
+        listed = {line.strip() for line in Path(keep).read_text(encoding="utf-8-sig").splitlines()}
     except (OSError, ValueError) as error:
         raise UserError(f"--gallery_keep {keep} cannot be read ({getattr(error, 'strerror', None) or error})") from error
-    there = np.array([not {name, Path(name).stem}.isdisjoint(listed) for name in map(str, arrays["paths"].tolist())], dtype=bool)
+    there = np.array([not {name, Path(name).name, Path(name).stem}.isdisjoint(listed) for name in map(str, arrays["paths"].tolist())], dtype=bool)
     rows = np.flatnonzero(there | ~arrays["is_distractor"].astype(bool))
     return {name: array[rows] if array.shape[:1] == there.shape else array for name, array in arrays.items()}
 

@@ -26,7 +26,7 @@ from evaluation import from_files, galleries, outputs, spaces
 from evaluation.space import Space
 from pictures.pairs import Shown, draw_pairs
 from runs import reports
-from runs.folder import PARAMETERS, RunFolder
+from runs.folder import PARAMETERS, SPLIT_FILE, RunFolder, fold_of
 from training.loading import evaluation_loader
 from training.runtime import Runtime
 from utilities.errors import OneLineParser, UserError, one_line_errors
@@ -41,7 +41,7 @@ MOST_PAIRS = 1_000_000  # pairs; with more, the threshold is too low to be of us
 ROWS, COLUMNS = 1024, 65536  # of a block of similarities
 UNHEEDED = {  # flags of a run's evaluation that have no effect here -> their plain values
     "eval_reference_set": spaces.SELF, "tester": "global", "label_hierarchy_level": 0, "eval_pca": None, "eval_no_normalize": False,
-    "eval_use_trunk_output": False, "eval_relevance": None,
+    "eval_use_trunk_output": False, "eval_relevance": None, "eval_scales": [1], "eval_whiten": None,
 }  # fmt: skip
 
 
@@ -128,7 +128,11 @@ class Task:
         """The splits, with the transforms of a network. Raises UserError where the data set cannot be read."""
         shape = datasets.shape_for(network)
         if self.is_run:
-            return datasets.select(self.about.dataset, self.about, self.flags.source_path or self.about.source_path, **shape)
+            fold = fold_of(self.place.resolve())
+            home = self.place if fold is None else self.place.parent
+            own_split = {"split_file": str(home / SPLIT_FILE)} if (home / SPLIT_FILE).exists() else {}
+            about = Namespace(**{**vars(self.about), **own_split, "fold": None if fold is None else fold[1][0]})
+            return datasets.select(about.dataset, about, self.flags.source_path or about.source_path, **shape)
         if self.flags.dataset == "folder":
             return datasets.select("folder", dataset_folder_path=str(self.place), **shape)
         return datasets.select(self.flags.dataset, source_path=str(self.place), allow_partial_dataset=True, **shape)

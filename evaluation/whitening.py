@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from utilities.errors import UserError
+from utilities.errors import NotFinite, UserError
 from utilities.files import UNREADABLE, read_npz
 from utilities.numbers import whole
 from utilities.roles import EVALUATION
@@ -22,7 +22,7 @@ class Whitening(NamedTuple):
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
         """Features `(N, D)` -> `(N, D')` float32."""
-        found = (features.astype(np.float64) - self.mean) @ self.projection.T
+        found = (features[:].astype(np.float64) - self.mean) @ self.projection.T
         return (found / (np.linalg.norm(found, axis=1, keepdims=True) + LEAST)).astype(np.float32)
 
 
@@ -31,7 +31,7 @@ def pca(features: np.ndarray, dims: int | None = None, whitens: bool = True) -> 
 
     Raises UserError where there are fewer components of any spread.
     """
-    features = features.astype(np.float64)
+    features = _finite(features[:])
     mean = features.mean(0)
     values, vectors = np.linalg.eigh((features - mean).T @ (features - mean) / (2 * len(features)))
     spread = np.sqrt(_spread(values[::-1], dims))[:, None]
@@ -48,7 +48,7 @@ def learned(features: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], dims: in
 
     Raises UserError for more dimensions than there are.
     """
-    features = features.astype(np.float64)
+    features = _finite(features[:])
     mean, differences = features[pairs[0]].mean(0), features[pairs[0]] - features[pairs[1]]
     covariance, added = differences.T @ differences / len(differences), 1e-10
     while True:  # few pairs: raised until it has a root
@@ -61,6 +61,13 @@ def learned(features: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], dims: in
     values, vectors = np.linalg.eigh(centred.T @ centred)
     _spread(values[::-1], dims)
     return Whitening(mean, (vectors.T[::-1] @ whole)[:dims])
+
+
+def _finite(features: np.ndarray) -> np.ndarray:
+    """The features in float64. Raises NotFinite where they hold NaN or infinity."""
+    if not np.isfinite(features).all():
+        raise NotFinite("whitening: the embeddings hold NaN or infinity, so nothing can be fitted on them")
+    return features.astype(np.float64)
 
 
 def _spread(values: np.ndarray, dims: int | None) -> np.ndarray:
@@ -109,6 +116,17 @@ def of_flags(opt, training: tuple[np.ndarray, np.ndarray] | None, gallery: np.nd
         return read(opt.eval_whiten, gallery.shape[1], opt.eval_whiten_dims)
     features, labels = training
     return learned(features, pairs_of_classes(labels), opt.eval_whiten_dims) if ON_TRAINING[opt.eval_whiten] else pca(features, opt.eval_whiten_dims)
+
+
+def check(opt, width: int) -> int:
+    """How many of `width` dimensions the flags leave. Raises UserError for a file that is none, and for more dimensions than there are."""
+    if getattr(opt, "eval_whiten", None) is None:
+        return width
+    if opt.eval_whiten not in (*ON_TRAINING, ON_GALLERY):
+        return len(read(opt.eval_whiten, width, opt.eval_whiten_dims).projection)
+    if (opt.eval_whiten_dims or 0) > width:
+        raise UserError(f"--eval_whiten_dims {opt.eval_whiten_dims}: the embeddings have {width} dimensions")
+    return opt.eval_whiten_dims or width
 
 
 def read(path: str, width: int, dims: int | None) -> Whitening:

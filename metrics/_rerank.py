@@ -97,7 +97,7 @@ def _nodes(space: EmbeddingSpace) -> tuple[EmbeddingSpace, np.ndarray]:
     of_queries = space.exclude.copy()
     of_queries[outside] = space.reference_size + np.arange(len(outside))
     plain = space.reference_norms is None
-    features = space.reference if plain else space.references(slice(None))
+    features = space.reference[:] if plain else space.references(slice(None))  # of a map all rows are read
     if len(outside):
         features = np.concatenate([features, space.features[outside] if plain else space.queries(outside)])
     ball = space.ball if isinstance(space, HyperbolicSpace) else None

@@ -59,13 +59,20 @@ def found_themselves(found: list[Found]) -> int:
 
 def text(found: list[Found]) -> str:
     """Rank, distance and path, a line each; the query above, where there are several."""
-    queries = list(dict.fromkeys(one.query for one in found))
-    lines = []
-    for query in queries:
+    lines, queries = [], _by_query(found)
+    for query, own in queries.items():
         if len(queries) > 1:
             lines.append(f"{query}:")
-        lines += [f"{one.rank:>4}  {one.distance:.6f}  {one.path}" for one in found if one.query == query]
+        lines += [f"{one.rank:>4}  {one.distance:.6f}  {one.path}" for one in own]
     return "\n".join(lines)
+
+
+def _by_query(found: list[Found]) -> dict[str, list[Found]]:
+    """Query -> its neighbours."""
+    queries = {}
+    for one in found:
+        queries.setdefault(one.query, []).append(one)
+    return queries
 
 
 def check(out: str) -> None:
@@ -91,8 +98,7 @@ def write(found: list[Found], out: str, preparation) -> None:
 def page(found: list[Found], preparation) -> str:
     """One self-contained HTML page: each query, then its neighbours."""
     sections = []
-    for query in dict.fromkeys(one.query for one in found):
-        own = [one for one in found if one.query == query]
+    for query, own in _by_query(found).items():
         figures = [_figure(query, "<b>query</b>", preparation, ' class="query"')]
         figures += [_figure(one.path, f"<b>{one.rank}</b> · distance {one.distance:.4f}", preparation) for one in own]
         sections.append(f'<section><div class="found">{"".join(figures)}</div></section>')

@@ -26,6 +26,12 @@ UNHEEDED = {
     "tester": "global",
     "eval_space": "euclidean",
     "rerank": None,
+    "eval_whiten": None,
+    "eval_pca": None,
+    "eval_scales": [1],
+    "eval_use_trunk_output": False,
+    "eval_relevance": None,
+    "label_hierarchy_level": 0,
 }  # flags that the page ignores -> their plain values
 
 
@@ -198,7 +204,7 @@ def content(shown: Shown, flags) -> dict:
         "distances": explore_page.packed(away, np.float32), "precision": explore_page.packed(precision, np.float32),
         "meanPrecision": None if np.isnan(precision).all() else float(np.nanmean(precision)),
         "sheets": None if sheets is None else {"images": sheets.addresses(), "side": sheets.side, "across": sheets.across},
-        "confusions": confusions(labels, np.where(of_none, -1, neighbours[:, 0])), "histogram": histogram(space, flags.fmr, flags.seed),
+        "confusions": confusions(labels, np.where(of_none, -1, neighbours[:, 0])), "histogram": histogram(space if not of_none.any() else metrics.EmbeddingSpace(features[~of_none], shown.labels[~of_none]), flags.fmr, flags.seed),
     }  # fmt: skip
 
 

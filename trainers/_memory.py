@@ -114,3 +114,6 @@ class Memory(AddedLoss):
         """Restore the state from `get_extra_state`."""
         self.steps = state["steps"]
         self.queue.next, self.queue.rows, self.queue.labels = state["next"], state["rows"], state["labels"]
+        if self.queue.rows is not None and len(self.queue.rows) > self.queue.size:  # resumed with a smaller --memory_size: the newest stay
+            newest = torch.arange(state["next"], state["next"] + len(state["rows"]))[-self.queue.size :] % len(state["rows"])
+            self.queue.next, self.queue.rows, self.queue.labels = 0, state["rows"][newest], state["labels"][newest]

@@ -111,8 +111,8 @@ class WeightRegularizer(AddedLoss):
             raise UserError(f"--weight_regularizer sparse_centers: --loss {opt.loss} has one vector a class")
         if self.kind == "anticollapse" and not criterion.of_classes:
             raise UserError(f"--weight_regularizer anticollapse: the vectors of --loss {opt.loss} are not each of a class")
-        if self.kind == "regular_face" and criterion.n_classes < 2:
-            raise UserError("--weight_regularizer regular_face compares classes: there is one alone")
+        if self.kind == "regular_face" and len(criterion.proxies) < 2:
+            raise UserError("--weight_regularizer regular_face compares class vectors: there is one alone")
 
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor:
         """See `trainers._added_losses.AddedLoss.loss`."""

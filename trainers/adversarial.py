@@ -10,6 +10,7 @@ from trainers import _classifier
 from trainers._classifier import CLASSIFIER_LOSS
 from trainers._trainer import METRIC_LOSS
 from trainers._trainer import Trainer as Base
+from utilities.batchnorm import resting_statistics
 from utilities.criterion import check_reference, with_tuples
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
@@ -136,7 +137,8 @@ class Trainer(Base):
         """The embeddings `(T, D)`, as losses see them, of pooled features `(T, F)`."""
         features = {}
         seen = [features] if self.compares_before_neck else []
-        return self.named(self.network.embed(pooled, *seen), features)["embeddings"]
+        with resting_statistics(self.network):  # those of --neck bn are of real images
+            return self.named(self.network.embed(pooled, *seen), features)["embeddings"]
 
     def _generator_losses(self, outputs: dict, triplets: Triplets, negatives: torch.Tensor) -> dict:
         anchors, positives, real = triplets

@@ -34,6 +34,8 @@ def check(opt) -> None:
     """See `trainers.check`."""
     if not criteria.takes_tuples(opt.loss):
         raise UserError(f"--trainer cascaded chooses pairs, and --loss {opt.loss} takes none: contrastive, triplet or margin do")
+    if opt.neck != "none":
+        raise UserError(f"--neck {opt.neck} has no effect with --trainer cascaded, whose embeddings are layers on the stages: leave it out")
     levels = len(opt.cascade_sizes)
     for flag, values in (("cascade_percents", opt.cascade_percents), ("cascade_stages", opt.cascade_stages or opt.cascade_sizes)):
         if len(values) != levels:

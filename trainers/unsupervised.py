@@ -35,6 +35,10 @@ class Trainer(Base):
                 f"--loss {opt.loss} learns something of each class, and --trainer unsupervised uses no labels: "
                 f"take a loss that compares samples, such as ntxent{hint}"
             )
+        if opt.loss_class_weights is not None:
+            raise UserError("--loss_class_weights are of classes, and --trainer unsupervised uses no labels: leave them out")
+        if opt.data_sampler == "class_groups" and opt.data_class_groups_draw:
+            raise UserError("--data_class_groups_draw draws how many images of a class stay together, and --trainer unsupervised uses no labels: leave it out")
 
     def losses(self, outputs: dict, batch) -> dict:
         """See `trainers._trainer.Trainer.losses`."""

@@ -5,6 +5,7 @@ import pytest
 
 import metrics
 from evaluation import __main__ as command
+from evaluation import whitening
 from tests.builders import refused
 from tests.evaluation._made import measured, save
 from tests.metrics._plain import random_lists, random_space
@@ -241,3 +242,25 @@ def test_files_that_do_not_fit_each_other_or_the_flags(tmp_path):
     ):
         with refused(None, told):
             command.main(words)
+
+
+def test_a_gallery_in_maps_is_whitened_and_reranked(tmp_path):
+    for name, array in (("x_queries", X[QUERIES]), ("y_queries", Y[QUERIES]), ("x_gallery", X[GALLERY]), ("y_gallery", Y[GALLERY])):
+        np.save(tmp_path / f"{name}.npy", array)
+    words = [f"{tmp_path}/x_queries.npy", "--labels", f"{tmp_path}/y_queries.npy", "--gallery", f"{tmp_path}/x_gallery.npy", "--gallery_labels", f"{tmp_path}/y_gallery.npy"]
+    words += ["--evaluation_metrics", "map_r"]
+    assert command.main([*words, "--rerank", "k_reciprocal", "--rerank_k1", "6"]) == pytest.approx(apart(["map_r"], rerank=metrics.KReciprocal(6)))
+    by = whitening.pca(X[GALLERY], 3)
+    expected = metrics.compute(["map_r"], by(X[QUERIES]), Y[QUERIES], by(X[GALLERY]), Y[GALLERY])
+    assert command.main([*words, "--eval_whiten", "fit_gallery", "--eval_whiten_dims", "3"]) == pytest.approx(expected)
+
+
+def test_rows_of_a_gallery_that_is_cut_or_named_second_are_refused(tmp_path):
+    keep, none = tmp_path / "keep.txt", np.arange(45) >= 40
+    keep.write_text("1\n")
+    gallery, own = save(tmp_path, gallery={**part(GALLERY, labels=Y), "is_distractor": none, "paths": np.arange(45).astype(str)}, mine=part(QUERIES, labels=Y))
+    with refused("exclude goes by rows of the whole gallery"):
+        measured(tmp_path, "--gallery", gallery, "--gallery_keep", str(keep), names=["map_r"], **part(QUERIES, labels=Y), exclude=np.full(15, -1))
+    (plain,) = save(tmp_path, plain=part(GALLERY, labels=Y))
+    with refused("name .*mine.npz first, so that no image finds itself"):
+        command.main([own, "--gallery", plain, own, "--evaluation_metrics", "map_r"])

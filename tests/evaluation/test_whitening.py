@@ -1,5 +1,7 @@
 """Whitening and several scales: the published values, plain loops, files, what is refused."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from evaluation import scales, whitening
 from tests.builders import refused
 from tests.evaluation._made import measured, save
 from tests.metrics._plain import unit
+from utilities.errors import NotFinite
 
 CROSS = np.array([[1.0, 0], [0, 2], [-1, 0], [0, -2]])
 
@@ -94,3 +97,15 @@ def test_an_image_is_embedded_at_each_scale():
     expected = unit(unit(rows) + unit(rows * [0.5, 0.5, 1]))
     np.testing.assert_allclose(at([1, 0.5]), expected, atol=1e-4)
     assert torch.equal(at([1]), Sums()(images)[0]), "one scale leaves the length"
+
+
+def test_what_cannot_whiten_is_told_before_training_and_nan_is_not_finite(tmp_path):
+    opt = SimpleNamespace(eval_whiten="fit", eval_whiten_dims=9)
+    with refused("--eval_whiten_dims 9: the embeddings have 8 dimensions"):
+        whitening.check(opt, 8)
+    with refused("nosuch.npz: cannot be read"):
+        whitening.check(SimpleNamespace(eval_whiten=str(tmp_path / "nosuch.npz"), eval_whiten_dims=None), 8)
+    assert whitening.check(SimpleNamespace(eval_whiten="fit", eval_whiten_dims=3), 8) == 3
+    for fit in (whitening.pca, lambda x: whitening.learned(x, (np.arange(3), np.arange(3) + 1))):
+        with pytest.raises(NotFinite, match="NaN or infinity"):
+            fit(np.full((4, 2), np.nan))

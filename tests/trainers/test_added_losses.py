@@ -1,5 +1,7 @@
 """What flags add to the criterion: cross-batch memory and its moving average, regularisers; each against loops and the package."""
 
+from argparse import Namespace
+
 import pytest
 import torch
 from pytorch_metric_learning import regularizers
@@ -7,7 +9,7 @@ from pytorch_metric_learning import regularizers
 import trainers
 from tests.criteria._table import PINNED_LABELS, PINNED_VECTORS
 from tests.trainers import tiny
-from trainers import _regularizers
+from trainers import _memory, _regularizers
 from trainers._averaging import MovingAverage
 from trainers._memory import KEYS
 
@@ -154,3 +156,14 @@ def test_regularisers_are_losses_of_a_step():
     ):
         with tiny.refused(said):
             tiny.trainer("metric_only", "--loss", loss, *flags)
+
+
+def test_a_smaller_memory_keeps_the_newest():
+    trainer, opt = tiny.trainer("metric_only", "--loss", "contrastive", "--memory_size", "10")
+    large, small = (_memory.Memory(Namespace(**{**vars(opt), "memory_size": size}), trainer.network, trainer.criterion) for size in (10, 4))
+    for start in (0, 3, 6, 9):  # the last overwrites the two oldest
+        large.queue.put(torch.arange(start, start + 3.0)[:, None], torch.arange(start, start + 3))
+    small.set_extra_state(large.get_extra_state())
+    assert small.queue.labels.tolist() == [8, 9, 10, 11] and small.queue.rows.squeeze(1).tolist() == [8, 9, 10, 11]
+    small.queue.put(torch.tensor([[12.0]]), torch.tensor([12]))
+    assert sorted(small.queue.labels.tolist()) == [9, 10, 11, 12]

@@ -129,3 +129,12 @@ def test_a_batch_without_triplets_costs_nothing_and_keeps_the_graph(loss):
     losses = tiny.losses(tiny.trainer("adversarial", "--loss", loss)[0], tiny.batch([0, 1, 2]))[1]
     assert all(losses[name].item() == 0 and losses[name].requires_grad for name in (*GENERATOR_LOSSES, "synth_loss"))
     sum(losses.values()).backward()
+
+
+def test_synthetic_features_leave_the_statistics_of_the_networks_layers():
+    trainer, _ = tiny.trainer("adversarial", "--loss", "margin", "--batch_mining", "distance")
+    seen = torch.nn.BatchNorm1d(4).double()
+    trainer.network.last_linear = torch.nn.Sequential(trainer.network.last_linear, seen)
+    before = seen.running_mean.clone()
+    trainer._embedded(torch.randn(5, 6, dtype=torch.float64))
+    assert torch.equal(seen.running_mean, before) and seen.num_batches_tracked == 0

@@ -100,3 +100,8 @@ def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path):
     unknown.STAGES = {}
     with tiny.refused("no stages of conv4_normalize are known"):
         tiny.trainer("cascaded", "--loss", "triplet", network=unknown)
+
+
+def test_a_neck_is_refused():
+    with tiny.refused("--neck bn has no effect with --trainer cascaded"):
+        tiny.resolve("--trainer", "cascaded", "--loss", "contrastive", "--neck", "bn")

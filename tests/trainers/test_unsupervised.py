@@ -37,6 +37,17 @@ def test_the_criterion_takes_views_of_one_image_as_a_class(views):
     assert torch.equal(losses["metric_loss"], other["metric_loss"]), "labels were looked at"
 
 
+def test_flags_of_classes_are_refused(tmp_path):
+    weights = tmp_path / "weights.txt"
+    weights.write_text("1\n" * 4)
+    for flags, told in (
+        (["--loss_reduction", "class_weighted", "--loss_class_weights", str(weights)], "--loss_class_weights are of classes"),
+        (["--data_sampler", "class_groups", "--data_class_groups_draw"], "--data_class_groups_draw draws how many images of a class"),
+    ):  # fmt: skip
+        with tiny.refused(told):
+            tiny.trainer("unsupervised", "--loss", "contrastive", "--bs", "56", *flags)
+
+
 def test_labels_put_no_batch_together(data, tmp_path):
     """Two data sets of the same images under other labels give the same batches; class_balanced gives distinct images."""
     for sampler in ("class_random", "class_balanced", "shuffle", "full_random"):
