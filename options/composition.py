@@ -168,7 +168,7 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
     saved = layers.saved(folder, RunFolder(folder).flags)
     saved = {**{name: layers.defaults[name] for name in opt.roles.having(fixed="always")}, **saved}  # a run may be older than a flag
     if older := {role.weighs: explicit[name] for name, role in opt.roles.items() if role.weighs and explicit.get(name) is not None}:
-        kept = [word for word in explicit.get("loss_weights", saved["loss_weights"]) if word.partition("=")[0] not in older]
+        kept = [word for word in explicit.get("loss_weights", saved.get("loss_weights", [])) if word.partition("=")[0] not in older]
         explicit = {**explicit, "loss_weights": kept + [f"{name}={value:g}" for name, value in older.items() if value != 1]}
         opt.loss_weights = explicit["loss_weights"]
     if opt.job == "evaluate":
