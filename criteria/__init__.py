@@ -51,8 +51,12 @@ def divisible() -> list[str]:
     return [name for name, module in REGISTRY.modules().items() if issubclass(module.Criterion, ShardedCriterion)]
 
 
-def check(opt) -> None:
-    """Refuse flags of many class vectors that `--loss` cannot honour, and flags that do not fit each other. Raises UserError."""
+def check(opt, inner=()) -> None:
+    """Refuse flags of many class vectors that `--loss` cannot honour, and flags that do not fit each other. Raises UserError.
+
+    Args:
+        inner: the flags of further losses inside the loss or the trainer, see `INNER_LOSS`.
+    """
     _matryoshka.check(opt)
     if (flag := asked(opt)) and opt.loss not in (able := divisible()):
         raise UserError(f"{flag}: --loss {opt.loss} cannot take its class vectors apart; these can: {', '.join(able)}")
@@ -63,14 +67,13 @@ def check(opt) -> None:
     if flag and opt.metrix:
         raise UserError(f"{flag}: --metrix compares mixed points with whole class vectors of all classes: leave one out")
     if opt.separate_classifiers:
-        check_separate(opt)
+        check_separate(opt, inner)
 
 
-def check_separate(opt) -> None:
+def check_separate(opt, inner) -> None:
     """Refuse `--separate_classifiers` where nothing obeys it, or what cannot. Raises UserError."""
     module, classifies = REGISTRY.module(opt.loss), opt.trainer == "classifier"
-    inner = {"loss": True, "loss_hier_base": opt.loss == "hier", "s2sd_target": opt.trainer == "s2sd"}
-    for flag in (flag for flag, is_used in inner.items() if is_used):
+    for flag in ("loss", *inner):
         if issubclass(REGISTRY.module(getattr(opt, flag)).Criterion, ProxyCriterion) and getattr(opt, flag) not in (able := divisible()):
             raise UserError(f"--separate_classifiers: --{flag} {getattr(opt, flag)} compares with the vectors of all classes; these can leave some out: {', '.join(able)}")
     if opt.weight_regularizer == "regular_face":

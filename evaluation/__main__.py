@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     help_gallery = "the file, .npz or .npy, in whose gallery the queries of the first file search, or several that are one gallery, row after row; class-wise numbers are of both together"
     parser.add_argument("--gallery", nargs="+", default=None, metavar="FILE", help=help_gallery)
     parser.add_argument("--gallery_labels", nargs="+", default=None, metavar="FILE", help="the .npy file with the labels of each .npy --gallery")
-    help_keep = "file with a name in each line: of the rows of --gallery that are is_distractor only those stay whose path, or file name without suffix, it lists"
+    help_keep = "file with a name in each line: of the rows of --gallery that are is_distractor only those stay whose path, or file name with or without suffix, it lists"
     parser.add_argument("--gallery_keep", default=None, metavar="FILE", help=help_keep)
     parser.add_argument("--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC", help=help_metrics)
     parser.add_argument("--seed", type=whole(0), default=1, help="seed of k-means (default: 1)")

@@ -26,7 +26,7 @@ from evaluation import from_files, galleries, outputs, spaces
 from evaluation.space import Space
 from pictures.pairs import Shown, draw_pairs
 from runs import reports
-from runs.folder import PARAMETERS, SPLIT_FILE, RunFolder, fold_of
+from runs.folder import PARAMETERS, RunFolder, data_of
 from training.loading import evaluation_loader
 from training.runtime import Runtime
 from utilities.errors import OneLineParser, UserError, one_line_errors
@@ -128,10 +128,7 @@ class Task:
         """The splits, with the transforms of a network. Raises UserError where the data set cannot be read."""
         shape = datasets.shape_for(network)
         if self.is_run:
-            fold = fold_of(self.place.resolve())
-            home = self.place if fold is None else self.place.parent
-            own_split = {"split_file": str(home / SPLIT_FILE)} if (home / SPLIT_FILE).exists() else {}
-            about = Namespace(**{**vars(self.about), **own_split, "fold": None if fold is None else fold[1][0]})
+            about = Namespace(**{**vars(self.about), **data_of(self.place)})
             return datasets.select(about.dataset, about, self.flags.source_path or about.source_path, **shape)
         if self.flags.dataset == "folder":
             return datasets.select("folder", dataset_folder_path=str(self.place), **shape)

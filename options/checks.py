@@ -29,14 +29,14 @@ def _wrong(opt):
     yield from _features(opt)
     loss, sampler = criteria.REGISTRY.module(opt.loss), datasampler.REGISTRY.module(opt.data_sampler)
     trainers.check(opt)
-    criteria.check(opt)
+    inner = [module.INNER_LOSS for module in (loss, trainers.REGISTRY.module(opt.trainer)) if hasattr(module, "INNER_LOSS")]
+    criteria.check(opt, inner)
     parse_weights(opt.loss_weights)
     yield from _mining(opt, loss)
     yield from _reduction(opt, loss)
     if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
         if opt.bs % opt.samples_per_class:
             yield f"--bs {opt.bs} is not a multiple of --samples_per_class {opt.samples_per_class}, which --data_sampler {opt.data_sampler} fills batches by"
-        inner = [module.INNER_LOSS for module in (loss, trainers.REGISTRY.module(opt.trainer)) if hasattr(module, "INNER_LOSS")]
         for flag in ("loss", *inner) if opt.samples_per_class == 1 and opt.views == 1 else ():
             if getattr(criteria.REGISTRY.module(getattr(opt, flag)), "REQUIRES_BATCHMINER", False):
                 yield f"--samples_per_class 1 leaves --{flag} {getattr(opt, flag)} without positives: it needs 2 or more"
@@ -45,6 +45,7 @@ def _wrong(opt):
     yield from _triplets(opt, sampler)
     yield from _subset(opt, loss, sampler)
     yield from _evaluation(opt)
+    yield from _jobs(opt)
     yield from _folds(opt)
     yield from _selection(opt)
     if opt.log_artifacts and not opt.log_online:
@@ -165,8 +166,8 @@ def _evaluation(opt):
         yield f"--tester same_parent_label with --label_hierarchy_level {opt.label_hierarchy_level}: super-classes have no parents, take level 0"
 
 
-def _folds(opt):
-    """One job at a time; flags for folds need a split scheme that has them."""
+def _jobs(opt):
+    """One job at a time, and its own flags."""
     jobs = [f"--{name}" for name in ("evaluate", "evaluate_only", "evaluate_ensemble", "aggregate_only") if getattr(opt, name)]
     if len(jobs) > 1:
         yield f"{' and '.join(jobs)} are jobs of their own: leave one out"
@@ -174,6 +175,10 @@ def _folds(opt):
         yield f"{tried[0]} tries a training, and {jobs[0]} trains nothing: leave one out"
     if opt.evaluate_only and opt.resume_from is not None:
         yield "--evaluate_only measures a network as it starts: --evaluate --resume_from RUN measures that of a run"
+
+
+def _folds(opt):
+    """Flags for folds need a split scheme that has them."""
     if opt.evaluate_only and opt.is_cross_validation:
         yield f"--evaluate_only measures one split: leave out --split_scheme {opt.split_scheme}"
     for name in ("evaluate_ensemble", "aggregate_only"):

@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 import datasets
-from runs.folder import SPLIT_FILE, fold_of
+from runs.folder import data_of
 from utilities.errors import UserError
 
 SPLITS = {"train": "evaluation", "val": "validation", "test": "testing"}
@@ -14,14 +14,8 @@ def split(embedder, name: str):
 
     Raises UserError where the data are missing, or the run has no such split.
     """
-    opt = Namespace(**{**vars(embedder.opt), "label_level_train": 0})
-    fold = fold_of(embedder.folder.resolve())
-    home = embedder.folder if fold is None else embedder.folder.parent
-    if (home / SPLIT_FILE).exists():
-        opt.split_file = str(home / SPLIT_FILE)
-    splits = datasets.select(
-        opt.dataset, opt, opt.source_path, fold=None if fold is None else fold[1][0], **datasets.shape_for(embedder.network)
-    )
+    opt = Namespace(**{**vars(embedder.opt), "label_level_train": 0, **data_of(embedder.folder)})
+    splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(embedder.network))
     if splits[SPLITS[name]] is None:
         there = ", ".join(split for split, key in SPLITS.items() if splits[key] is not None)
         raise UserError(f"the run has no split {name}: it has {there}")

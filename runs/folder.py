@@ -186,6 +186,14 @@ def fold_of(folder: Path) -> tuple[Path, list[int]] | None:
     return (folder.parent, [int(match[1])]) if match and RunFolder(folder.parent).is_cross_validation else None
 
 
+def data_of(folder: Path | str) -> dict:
+    """`fold` and, where the run keeps a copy, `split_file`: what says which images the run in `folder` had, beside its flags."""
+    folder = Path(folder).resolve()
+    fold = fold_of(folder)
+    copy = (folder if fold is None else fold[0]) / SPLIT_FILE
+    return {"fold": None if fold is None else fold[1][0], **({"split_file": str(copy)} if copy.exists() else {})}
+
+
 def read_parameters(folder: Path | str, keys: tuple[str, ...] = ("dataset", "loss", "arch")) -> dict:
     """The flags in a folder's parameters.yaml. Raises UserError where the folder holds none, or lacks one of the `keys`."""
     path = Path(folder) / PARAMETERS

@@ -323,6 +323,9 @@ def test_flags_of_separate_classifiers_are_checked(folder_data, capsys):
         ("--loss margin", "neither --loss margin nor --trainer metric_only"), ("--loss proxynca", "compares with the vectors of all classes"),
         ("--loss softmax --sample_classes .5", "--sample_classes 0.5"), ("--loss margin --trainer classifier --classifier_smoothing .1", "without smoothing"),
         ("--loss proxyanchor --metrix .4", "mixed points"), ("--loss softmax --trainer intrabatch", "has a classifier of all domains"),
+        ("--loss softmax --trainer s2sd --s2sd_target proxynca", "--s2sd_target proxynca compares with the vectors of all classes"),
+        ("--loss hier --loss_hier_base proxynca --trainer classifier", "--loss_hier_base proxynca compares with"),
+        ("--loss softmax --weight_regularizer regular_face", "pushes the vectors of all domains apart"),
     ):  # fmt: skip
         with pytest.raises(SystemExit):
             parameters.read(["--dataset", "union", "--union", "cub200", "cars196", "--separate_classifiers", *words.split()])

@@ -236,6 +236,11 @@ def test_areas_follow_the_order_of_a_methods_own_fids_and_methods_without_a_comm
     assert [row[1].text for row in table.rows] == ["0", "0"]
 
 
+def test_a_methods_name_keeps_its_own_number():
+    for names, common in ((["Margin_0.6_1", "Margin_0.6_2"], "Margin_0.6"), (["Margin_ood_10", "Margin_ood_11"], "Margin_ood"), (["A", "A"], "A")):
+        assert progression._common_name(names) == common
+
+
 def test_a_lone_split_or_one_without_fid_is_no_progression(progressions):
     found = groups.build(collect.collect([str(progressions / "runs")], [])[0])
     assert {m.name for m in progression.find(found)["cub200"]} == {"Margin", "Triplet"}

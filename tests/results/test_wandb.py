@@ -104,6 +104,15 @@ def test_values_under_both_names_count_once_and_older_epochs_still_count(apart):
     assert np.isnan(run.series.of("test", "miner/easy")[1:]).all(), "told once, under its exact name"
 
 
+def test_domains_under_the_older_names_stay_apart_from_the_mean():
+    titles = {"e_recall@1": "discriminative_e_recall", "emoji_1008/e_recall@1": "emoji_1008_e_recall"}
+    run = mine([{"epoch": 1, **{f"Test: {group}: e_recall@1": 0.1 * (place + 1) for place, group in enumerate(titles.values())}}], evaltypes=["discriminative"])
+    assert {metric: run.series.of("test", metric).tolist() for metric in titles} == {"e_recall@1": [0.1], "emoji_1008/e_recall@1": [0.2]}
+    groups_of = {"other/emoji/nmi": "other_emoji_nmi", "other/nmi": "other_nmi"}
+    run = mine([{"epoch": 1, **{f"Test: {group}: nmi": 0.5 for group in groups_of.values()}}], evaltypes=["other", "discriminative"], storage_metrics=["nmi"])
+    assert {metric for _, metric in run.series.keys} == set(groups_of)
+
+
 def test_crashed_runs_do_not_count_nor_those_with_a_config_of_a_wrong_type():
     short, none, broken = icml(1, [0.3], state="crashed", n_epochs=2), icml(3, [], state="failed", n_epochs=2), icml(4, [0.1, 0.2], evaltypes=3)
     broken.config["seed"] = "abc"
