@@ -239,7 +239,7 @@ def run_parameters(parser) -> None:
     """Configuration files, resume, and flags that end the program before training."""
     group = roles.group(parser, "configuration and resume", roles.CONTROL)
     group.add_argument("--config", nargs="+", default=[], metavar="FILE",
-        help="YAML files of `flag: value`, later ones win, the command line wins over all; a bare name is looked up in configs/")
+        help="YAML files of `flag: value`, later ones win, a saved run wins over them (--resume, --evaluate) and the command line over all; a bare name is looked up in configs/")
     group.add_argument("--print_config", action="store_true", help="print the resolved flags as such a file and exit")
     group.add_argument("--resume", nargs="?", const="latest", choices=["latest", "best"],
         help="continue the run of this --savename (or --group and --seed) from its last, or its best, checkpoint")

@@ -4,9 +4,9 @@ import inspect
 
 import torch
 
-from utilities.errors import UserError
 from utilities.reference import Reference
 from utilities.tensors import raise_half
+from utilities.tuples import check_reference
 
 
 class Miner:
@@ -54,10 +54,7 @@ class Miner:
 
     def _mine_in(self, batch: torch.Tensor, labels: torch.Tensor, *given):
         """Tuples from a reference given by the caller."""
-        if not self.takes_reference:
-            raise UserError(
-                f"the miner {type(self).__name__} takes no reference: its mine(embeddings, labels) lacks a third argument, reference"
-            )
+        check_reference(self)
         reference = Reference.build(batch, labels, *given)
         if len(reference):
             return self.mine(batch, labels, reference)

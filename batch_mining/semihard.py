@@ -2,6 +2,7 @@
 
 import torch
 
+import criteria
 from batch_mining._miner import Miner, drawn
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -14,14 +15,15 @@ YIELDS = "triplets"
 def add_arguments(group) -> None:
     """Declare the flags of the semihard miner."""
     group.add_argument(
-        "--miner_semihard_margin", type=number(), default=None,
-        help="width of the band of semihard negatives (unset: --loss_<loss>_margin where the loss has one, else 0.2)",
+        "--miner_semihard_margin", type=number(inf=True), default=None,
+        help="width of the band of semihard negatives (unset: --loss_<loss>_margin where the loss that mines has one, else 0.2)",
     )  # fmt: skip
 
 
 def derived(opt) -> dict:
-    """The margin of the loss, where it has one."""
-    return {"miner_semihard_margin": getattr(opt, f"loss_{opt.loss}_margin", 0.2)}
+    """The margin of the loss, or of the loss inside it, where it has one."""
+    mines = getattr(opt, getattr(criteria.REGISTRY.module(opt.loss), "INNER_LOSS", "loss"))
+    return {"miner_semihard_margin": getattr(opt, f"loss_{mines}_margin", 0.2)}
 
 
 class BatchMiner(Miner):

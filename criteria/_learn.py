@@ -89,15 +89,14 @@ def make_learnable(name: str, module, criterion: torch.nn.Module, opt) -> None:
     anchors whose class could decide.
     """
     known, per_class = hyperparameters(name, module, criterion), getattr(module, "PER_CLASS", ())
-    learned = []
-    for hyper in opt.loss_learn:
+    learned, names = [], list(dict.fromkeys(opt.loss_learn))
+    for hyper in names:
         if hyper in getattr(module, "FIXED", ()):
             raise UserError(
                 f"--loss_learn {hyper}: --loss {name} has no derivative by it: it is used in comparisons, constants or random draws"
             )
         if hyper not in known:
-            names = ", ".join(sorted(known)) or "none"
-            raise UserError(f"--loss_learn {hyper}: --loss {name} has no such number to learn; it has {names}")
+            raise UserError(f"--loss_learn {hyper}: --loss {name} has no such number to learn; it has {', '.join(sorted(known)) or 'none'}")
         if opt.loss_learn_per_class and hyper not in per_class:
             able = f"these have: {', '.join(per_class)}" if per_class else "none of its hyperparameters has"
             raise UserError(f"--loss_learn_per_class: {hyper} of --loss {name} has no value an anchor; {able}")
@@ -109,7 +108,7 @@ def make_learnable(name: str, module, criterion: torch.nn.Module, opt) -> None:
     ]
     if opt.loss_learn_per_class:
         criterion.expect_classes(opt.n_classes)
-    criterion.register_forward_hook(functools.partial(_note, {hyper: attribute(module, hyper) for hyper in opt.loss_learn}))
+    criterion.register_forward_hook(functools.partial(_note, {hyper: attribute(module, hyper) for hyper in names}))
 
 
 def _parameter(criterion: torch.nn.Module, hyper: str, its_range: Range, size: tuple) -> torch.nn.Parameter:

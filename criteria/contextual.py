@@ -61,8 +61,9 @@ class Criterion(MetricCriterion):
         cosines, same = unit @ unit.T, same_class(labels)
         alike = self.alikeness(cosines)
         context = torch.where(same, 1 - alike, alike).square().fill_diagonal_(0).mean()
+        others = same.clone().fill_diagonal_(False)
         far, near = torch.relu(self.pos_margin - cosines), torch.relu(cosines - self.neg_margin)
-        contrastive = masked_mean(far, same & (far > 0)) + masked_mean(near, ~same & (near > 0))
+        contrastive = masked_mean(far, others & (far > 0)) + masked_mean(near, ~same & (near > 0))
         of_mean = (cosines.mean() - self.mean).square()
         self.stats = {"context": context.detach(), "contrastive": contrastive.detach(), "mean_cosine": cosines.detach().mean()}
         return self.context_weight * context + self.contrastive_weight * contrastive + self.mean_weight * of_mean + 0 * batch.sum()  # NaN reaches the loss

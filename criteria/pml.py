@@ -1,5 +1,7 @@
 """Any loss of the package pytorch-metric-learning (Musgrave et al., arXiv 2008.09164), by its class name."""
 
+import copy
+
 import torch
 
 from utilities import pml
@@ -39,6 +41,7 @@ class Criterion(MetricCriterion):
         self.loss = pml.build(
             "losses", opt.loss_pml_class, opt.loss_pml_kwargs, num_classes=getattr(opt, "n_classes", None), embedding_size=opt.embed_dim
         )
+        self.embed_dim = opt.embed_dim
         parameters = list(self.loss.parameters())
         self.optim_dict_list = [{"params": parameters, "lr": opt.loss_pml_lr}] if parameters else []
 
@@ -47,9 +50,26 @@ class Criterion(MetricCriterion):
 
         Raises UserError for a reference where the class takes none, or cannot leave out own images.
         """
-        loss = self.loss(batch, labels) if reference.plain else self.with_reference(batch, labels, reference)
+        loss = self.plain(batch, labels) if reference.plain else self.with_reference(batch, labels, reference)
+        for name, value in vars(self.loss).items():
+            if isinstance(value, torch.Tensor):  # DynamicSoftMarginLoss keeps a histogram with the graph of the step before
+                setattr(self.loss, name, value.detach())
         # without tuples the package returns a zero with a gradient for the embeddings only, not for the loss's parameters
         return loss + sum((0.0 * parameter.sum() for parameter in self.loss.parameters()), 0.0 * batch.sum())
+
+    def plain(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The package's loss of a batch alone. Raises UserError where the class refuses it."""
+        try:
+            return self.loss(batch, labels)
+        except ValueError as error:
+            raise UserError(f"--loss_pml_class {type(self.loss).__name__}: {' '.join(str(error).split())}") from error
+
+    def try_reference(self) -> None:
+        """Raises UserError where the class cannot be compared with a memory: a copy is tried with four rows."""
+        rows, labels = torch.eye(4, self.embed_dim), torch.tensor([0, 0, 1, 1])
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            tried = copy.deepcopy(self).cpu()
+            tried(batch=rows, labels=labels, reference=rows.clone(), reference_labels=labels.clone(), own=torch.arange(4))
 
     def with_reference(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference) -> torch.Tensor:
         """The package's loss with `ref_emb`, plus a zero that gives the whole reference a gradient."""

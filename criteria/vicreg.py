@@ -1,6 +1,6 @@
-"""VICReg, variance-invariance-covariance (Bardes et al., ICLR 2022, arXiv 2105.04906), on two views of every image.
+"""VICReg, variance-invariance-covariance (Bardes et al., ICLR 2022, arXiv 2105.04906), on two images of a label.
 
-As in the official code and pytorch-metric-learning, the invariance is a mean over dimensions and the variance term the mean over the two
+These are two views of an image under `--trainer unsupervised`, as in the paper; elsewhere two images of a class. As in the official code and pytorch-metric-learning, the invariance is a mean over dimensions and the variance term the mean over the two
 views; the paper's formulas have sums.
 """
 

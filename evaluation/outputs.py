@@ -192,7 +192,7 @@ def again(model, splits: dict, opt, runtime) -> dict:
     draw_pictures(drawn, embedded, shown, opt, _title(RunFolder(folder).flags["group"], epoch) + (", on other data" if on else ""))
     place = drawn if on else folder
     written = [target, drawn, *dump_asked(place, embedded, opt, epoch, instead=drawn)]
-    print(f"\n{folder / name}, epoch {epoch}{on}\n\n{table(scores)}\n")
+    print("".join(f"note  {text}\n" for text in reports.overruled(opt)) + f"\n{folder / name}, epoch {epoch}{on}\n\n{table(scores)}\n")
     print("\n".join(f"written  {path}" for path in written))
     return scores
 

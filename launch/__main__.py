@@ -39,6 +39,8 @@ def how_far(folder: Path, opt) -> tuple[bool, str]:
         cross = CrossValidation(opt, datasets.n_folds(opt))
         done, finished = len(set(cross.asked) & set(cross.done())), cross.settled
         return finished, f"{done} folds" if finished else f"after {done} of {len(cross.asked)} folds"
+    if opt.evaluate_only:
+        return (folder / "evaluation.json").exists(), "measured"
     run = RunFolder(folder, opt)
     if not run.finished:
         return False, f"after epoch {run.progress.epochs}"
@@ -70,6 +72,8 @@ class Task:
     def _resolve(self) -> tuple[argparse.Namespace, Path, set[int] | None]:
         """The flags, the folder, and the folds where `--folds` names some."""
         opt = parameters.resolve(self.line.argv)
+        if opt.job not in ("train", "evaluate_only"):
+            raise UserError(f"--{opt.job} measures a run that another line makes, and leaves nothing by which it is finished: call main.py with it by hand")
         return opt, run_folder(opt), None if opt.folds is None else set(opt.folds)
 
     def collides(self, other: "Task") -> bool:
@@ -242,6 +246,8 @@ def main(argv: list[str] | None = None) -> int:
         print(refusals, end="\n" if refused else "")
         return 1 if refused else 0
     if options.slurm is not None:
+        if options.gpus:
+            raise UserError(f"--slurm --gpus {' '.join(map(str, options.gpus))}: Slurm hands out GPUs: leave --gpus out and ask for them, such as slurm_gpus_per_node=1")
         settings = dict(setting.split("=", 1) for setting in options.slurm)
         commands = [(task.name, own_command(task, options)) for task in tasks]
         done = slurm.submit(commands, settings, Path(options.script).stem, options.jobs, options.nproc) if commands else True

@@ -16,7 +16,17 @@ from utilities.errors import UserError
 NAME, OPERATORS = r"[A-Za-z_]\w*", "$`|&;<>()"
 VARIABLE = rf"\$(?P<open>\{{)?(?P<name>{NAME})(?(open)(?::-(?P<default>[^}}]*))?\}})"
 HEADING = re.compile(r'^[ \t]*"""(?:(?!""").)*"""[ \t]*$', re.MULTILINE | re.DOTALL)  # as the ICML authors' scripts have them
+KEYS = ("--wandb_key", "--comet_api_key")  # flags whose values are written nowhere
 PART = rf"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?<!\S)#.*|{VARIABLE}|[{OPERATORS}]"""  # all that is more than plain text
+
+
+def without_keys(words: list[str]) -> list[str]:
+    """The words of a command, with *** in place of the values of `KEYS`."""
+    found = []
+    for before, word in zip(["", *words], words, strict=False):
+        flag, equals, _ = word.partition("=")
+        found.append("***" if before in KEYS else f"{flag}=***" if equals and flag in KEYS else word)
+    return found
 
 
 class Line(NamedTuple):
@@ -28,8 +38,8 @@ class Line(NamedTuple):
 
     @property
     def command(self) -> str:
-        """The command as a shell takes it."""
-        return shlex.join(["python", *self.program, *self.argv])
+        """The command as a shell takes it, without keys."""
+        return shlex.join(["python", *self.program, *without_keys(self.argv)])
 
 
 class SearchLine(Line):

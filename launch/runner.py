@@ -18,6 +18,7 @@ import time
 from tqdm import tqdm
 
 from launch import torchrun
+from launch.lines import without_keys
 from utilities.errors import UserError
 
 POLL = 0.2  # seconds between checks of the running jobs
@@ -44,7 +45,7 @@ class Job:
         task.log.parent.mkdir(parents=True, exist_ok=True)
         self.offset = task.log.stat().st_size if task.log.exists() else 0  # where this attempt's output begins
         with open(task.log, "a", encoding="utf-8") as log:
-            log.write(f"\n$ {shlex.join(command)}    # {datetime.datetime.now():%Y-%m-%d %H:%M:%S}, {socket.gethostname()}\n")
+            log.write(f"\n$ {shlex.join(without_keys(command))}    # {datetime.datetime.now():%Y-%m-%d %H:%M:%S}, {socket.gethostname()}\n")
             log.flush()
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment

@@ -32,7 +32,7 @@ def _wrong(opt):
     inner = [module.INNER_LOSS for module in (loss, trainers.REGISTRY.module(opt.trainer)) if hasattr(module, "INNER_LOSS")]
     criteria.check(opt, inner)
     parse_weights(opt.loss_weights)
-    yield from _mining(opt, loss)
+    yield from _mining(opt, inner)
     yield from _reduction(opt, loss)
     if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
         if opt.bs % opt.samples_per_class:
@@ -42,8 +42,8 @@ def _wrong(opt):
                 yield f"--samples_per_class 1 leaves --{flag} {getattr(opt, flag)} without positives: it needs 2 or more"
     for name in opt.evaluation_metrics + opt.storage_metrics:
         metrics.check(name)
-    yield from _triplets(opt, sampler)
-    yield from _subset(opt, loss, sampler)
+    yield from _triplets(opt, inner, sampler)
+    yield from _subset(opt, inner, loss, sampler)
     yield from _evaluation(opt)
     yield from _jobs(opt)
     yield from _folds(opt)
@@ -90,8 +90,10 @@ def _selection(opt):
         yield "--patience stops on validation data: add --use_tv_split or another --split_scheme"
 
 
-def _needs_triplets(opt) -> bool:
-    return criteria.takes_miner(opt.loss, opt) and getattr(batch_mining.REGISTRY.module(opt.batch_mining), "NEEDS_TRIPLETS", False)
+def _needs_triplets(opt, inner: list[str]) -> bool:
+    """Whether a loss takes a miner of whole triplets."""
+    needs = getattr(batch_mining.REGISTRY.module(opt.batch_mining), "NEEDS_TRIPLETS", False)
+    return needs and any(criteria.takes_miner(getattr(opt, flag), opt) for flag in ("loss", *inner))
 
 
 def _able(registry, constant: str) -> str:
@@ -99,17 +101,17 @@ def _able(registry, constant: str) -> str:
     return ", ".join(name for name, module in registry.modules().items() if getattr(module, constant, False))
 
 
-def _triplets(opt, sampler):
+def _triplets(opt, inner, sampler):
     """A sampler of triplets can fill its batches; a miner that needs triplets gets them."""
     gives = getattr(sampler, "GIVES_TRIPLETS", False)
     if gives and opt.bs % 3:
         yield f"--bs {opt.bs} is not a multiple of 3, and --data_sampler {opt.data_sampler} fills batches with whole triplets"
-    if _needs_triplets(opt) and not gives:
+    if _needs_triplets(opt, inner) and not gives:
         able = _able(datasampler.REGISTRY, "GIVES_TRIPLETS")
         yield f"--batch_mining {opt.batch_mining} takes batches made of triplets, which --data_sampler {opt.data_sampler} does not give; these do: {able}"
 
 
-def _subset(opt, loss, sampler):
+def _subset(opt, inner, loss, sampler):
     """Subsets are smaller than the batch and hold whole groups of classes."""
     size, subset = opt.subset_size, f"--subset_size {opt.subset_size}"
     if opt.subset_mining is None:
@@ -120,7 +122,7 @@ def _subset(opt, loss, sampler):
         yield f"--subset_mining {opt.subset_mining} needs --subset_size, the images that are trained on of each batch of --bs {opt.bs}"
     if size >= opt.bs:
         yield f"{subset} is not below --bs {opt.bs}: a subset is a part of the batch"
-    if _needs_triplets(opt):
+    if _needs_triplets(opt, inner):
         yield f"--subset_mining {opt.subset_mining} takes triplets apart, --batch_mining {opt.batch_mining} needs them whole: choose another miner"
     if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
         if size % opt.samples_per_class:
@@ -209,26 +211,28 @@ def _numbers(opt):
             f"--gpu {shown(opt.gpu)}: a process trains on one GPU. One run on all of them: CUDA_VISIBLE_DEVICES={','.join(map(str, opt.gpu))} "
             f"torchrun --nproc_per_node {len(opt.gpu)} main.py …; a run on each: python -m launch … --gpus {shown(opt.gpu)}"
         )
-    if opt.savename in ("", ".") or ".." in Path(opt.savename).parts:
+    if opt.savename in ("", ".") or ".." in Path(opt.savename).parts or Path(opt.savename).is_absolute():
         yield f"--savename {opt.savename!r} is no name of a folder below <save_path>/<dataset>: leave it out, or name one"
     if opt.sync_bn and opt.chunk_size:
         yield f"--sync_bn --chunk_size {opt.chunk_size}: BatchNorm would take its statistics from one chunk of each process: leave one out"
 
 
-def _mining(opt, loss):
-    """The pairing of loss and miner, by what the one allows and the other yields."""
-    if opt.loss == "triplet" and opt.loss_triplet_own_positive and opt.batch_mining != "batchhard":
-        yield f"--loss_triplet_own_positive completes the anchors of --batch_mining batchhard: {opt.batch_mining} takes no triplet of each anchor"
-    if opt.mine_pairs and not getattr(loss, "MINES_PAIRS", False):
-        yield f"--mine_pairs: --loss {opt.loss} does not work on all pairs of a batch; these do: {_able(criteria.REGISTRY, 'MINES_PAIRS')}"
+def _mining(opt, inner: list[str]):
+    """The pairing of each loss and the miner, by what the one allows and the other yields."""
     miner = batch_mining.REGISTRY.module(opt.batch_mining)  # first: a misspelt name is an error for losses without a miner, too
-    if not getattr(loss, "REQUIRES_BATCHMINER", False) and not opt.mine_pairs:
-        return
-    allowed = getattr(loss, "ALLOWED_MINING_OPS", None)
-    if allowed is None and getattr(miner, "YIELDS", "triplets") == "sets":
-        yield f"--batch_mining {opt.batch_mining} yields sets, which --loss {opt.loss} does not take: choose a miner of triplets or pairs, such as distance"
-    if allowed is not None and opt.batch_mining not in allowed:
-        yield f"--batch_mining {opt.batch_mining} does not go with --loss {opt.loss}; allowed: {', '.join(allowed)}"
+    if opt.mine_pairs and not getattr(criteria.REGISTRY.module(opt.loss), "MINES_PAIRS", False):
+        yield f"--mine_pairs: --loss {opt.loss} does not work on all pairs of a batch; these do: {_able(criteria.REGISTRY, 'MINES_PAIRS')}"
+    for flag in ("loss", *inner):
+        name = getattr(opt, flag)
+        if name == "triplet" and opt.loss_triplet_own_positive and opt.batch_mining != "batchhard":
+            yield f"--loss_triplet_own_positive completes the anchors of --batch_mining batchhard: {opt.batch_mining} takes no triplet of each anchor"
+        if not criteria.takes_miner(name, opt):
+            continue
+        allowed = getattr(criteria.REGISTRY.module(name), "ALLOWED_MINING_OPS", None)
+        if allowed is None and getattr(miner, "YIELDS", "triplets") == "sets":
+            yield f"--batch_mining {opt.batch_mining} yields sets, which --{flag} {name} does not take: choose a miner of triplets or pairs, such as distance"
+        if flag == "loss" and allowed is not None and opt.batch_mining not in allowed:  # a loss inside takes one that it allows
+            yield f"--batch_mining {opt.batch_mining} does not go with --loss {name}; allowed: {', '.join(allowed)}"
 
 
 def _reduction(opt, loss):

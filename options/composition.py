@@ -54,7 +54,7 @@ class Layers:
         below = {**self.files, **(saved or {})}
         if _is_derived(below, explicit):
             del below["savename"]  # another seed or group makes another name, and a new run another number
-        opt = Options({**self.defaults, **below, **explicit}, self.roles)
+        opt = Options({**self.defaults, **below, **_with_weights(explicit, below, self.roles)}, self.roles)
         if opt.list is None and opt.find is None:
             if not opt.evaluate_only:
                 _resume(opt, explicit, self)
@@ -62,12 +62,14 @@ class Layers:
                 opt.splits_to_eval = ["test"]
             _derive(opt)
             checks.check(opt)
+            if opt.resume is not None:
+                opt.overruled = {name: self.file_of[name] for name, value in self.files.items() if name not in explicit and value not in (None, getattr(opt, name))}
             opt.set_by = self._set_by(opt, explicit)
         return opt
 
     def _set_by(self, opt: Options, explicit: dict) -> dict[str, str]:
-        places = {**self.file_of, **dict.fromkeys(explicit, "command line")}
         otherwise = "derived" if opt.resume is None else f"derived, or the run {run_folder(opt)}"
+        places = {**self.file_of, **dict.fromkeys(opt.overruled, otherwise), **dict.fromkeys(explicit, "command line")}
         return {name: places.get(name, otherwise) for name, value in opt.saved().items() if value != self.defaults[name]}
 
     def underived(self, flags: dict) -> dict:
@@ -167,10 +169,8 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
         return
     saved = layers.saved(folder, RunFolder(folder).flags)
     saved = {**{name: layers.defaults[name] for name in opt.roles.having(fixed="always")}, **saved}  # a run may be older than a flag
-    if older := {role.weighs: explicit[name] for name, role in opt.roles.items() if role.weighs and explicit.get(name) is not None}:
-        kept = [word for word in explicit.get("loss_weights", saved.get("loss_weights", [])) if word.partition("=")[0] not in older]
-        explicit = {**explicit, "loss_weights": kept + [f"{name}={value:g}" for name, value in older.items() if value != 1]}
-        opt.loss_weights = explicit["loss_weights"]
+    explicit = _with_weights(explicit, saved, opt.roles)
+    opt.loss_weights = explicit.get("loss_weights", opt.loss_weights)
     if opt.job == "evaluate":
         opt.other_data = datasets.other(saved, opt.but(**{**saved, **explicit}))
     _refuse_changes(folder, opt, saved, explicit)
@@ -185,6 +185,15 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
         raise UserError(
             f"--split_file {opt.split_file} is gone, or no longer what {folder} began with. The run has a copy: --split_file {folder / 'split_file.json'}"
         )
+
+
+def _with_weights(explicit: dict, below: dict, declared) -> dict:
+    """The command line, whose flags of single weights also win over `--loss_weights` of the layers `below`."""
+    single = {role.weighs: explicit[name] for name, role in declared.items() if role.weighs and explicit.get(name) is not None}
+    if not single or "loss_weights" in explicit:
+        return explicit
+    kept = [word for word in below.get("loss_weights", []) if word.partition("=")[0] not in single]
+    return {**explicit, "loss_weights": kept + [f"{name}={value:g}" for name, value in single.items() if value != 1]}
 
 
 def _refuse_changes(folder: Path, opt: Options, saved: dict, explicit: dict) -> None:

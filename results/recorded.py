@@ -174,6 +174,7 @@ def environment(content: dict) -> dict[str, str]:
         found["images"] = ", ".join(f"{split} {count.get('images')} of {count.get('classes')} classes" for split, count in counts.items())
     if data.get("roles"):
         found["roles"] = ", ".join(f"{split}: {text}" for split, text in data["roles"].items())
-    if content.get("data_changes"):
-        found["data"] = "changed " + ", ".join(f"{when} ({what})" for when, what in content["data_changes"].items())
+    for name, changes in (("data", content.get("data_changes")), ("software and machine", content.get("environment_changes"))):
+        if changes:
+            found[name] = "changed " + ", ".join(f"{when} ({what})" for when, what in changes.items())
     return found | {f"transforms, {split}": str(made) for split, made in (data.get("transforms") or {}).items()}

@@ -77,6 +77,24 @@ def record_changes_of_data(folder: Path, changes: list[str], epoch: int, data: d
     write_yaml(folder / ENVIRONMENT, content, sort_keys=False)
 
 
+def record_changes_of_environment(folder: Path, now: dict, epoch: int) -> None:
+    """Add to environment.yaml which code, packages and hardware go on after an epoch, where they are not those that the run began with."""
+    try:
+        content = read_yaml(folder / ENVIRONMENT)
+    except UserError:  # damaged
+        return
+    kinds = ("python", "cuda", "gpu", "processes", "git_commit")
+    found = {name: now.get(name) for name in kinds if now.get(name) != content.get(name)}
+    found |= {"changed_files": "others"} if (now.get("changed_files"), now.get("untracked_files")) != (content.get("changed_files"), content.get("untracked_files")) else {}
+    before = content.get("packages") or {}
+    found |= {name: version for name, version in (now.get("packages") or {}).items() if before.get(name, version) != version}
+    if found:
+        text = "; ".join(f"{name} {str(value)[:12]}" for name, value in found.items())
+        print(f"not what the run began with: {text}")
+        content.setdefault("environment_changes", {})[f"after epoch {epoch}"] = text
+        write_yaml(folder / ENVIRONMENT, content, sort_keys=False)
+
+
 def _make(folder: Path) -> None:
     """Make configs/ or a folder in it; a file in place of configs/ is set aside."""
     try:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from runs import checkpoint, records
-from runs.changes import changes_of_data, record_changes, record_changes_of_data, write_plan
+from runs.changes import changes_of_data, record_changes, record_changes_of_data, record_changes_of_environment, write_plan
 from runs.folder import INFO, PARAMETERS, SUMMARY, describe, is_finished, json_safe, out_of_patience, run_folder, was_stopped
 from runs.names import apart, mean_of, named, plain
 from runs.records.damaged import as_file
@@ -97,7 +97,9 @@ class Run:
             print(f"resumed {self.folder} after epoch {self.epoch}")
         elif self.resumed:
             print(f"resumed {self.folder}: it has no checkpoint yet and starts from epoch 1")
-        if not (self.folder / "environment.yaml").exists():
+        if (self.folder / "environment.yaml").exists():
+            record_changes_of_environment(self.folder, environment, self.epoch)
+        else:
             write_yaml(self.folder / "environment.yaml", environment, sort_keys=False)
         if changes:
             record_changes_of_data(self.folder, changes, self.epoch, data)

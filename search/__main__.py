@@ -56,8 +56,9 @@ def get_parser() -> argparse.ArgumentParser:
 
 def check(own, opt) -> None:
     """Raise UserError for flags with which no search is possible."""
-    for name in ("evaluate", "evaluate_ensemble", "aggregate_only", "resume_from", "list", "print_config"):
-        if getattr(opt, name):
+    alone = ("evaluate", "evaluate_only", "evaluate_ensemble", "aggregate_only", "resume_from", "list", "find", "print_config", "explain", "check_data", "profile_steps")
+    for name in alone:
+        if getattr(opt, name) not in (None, False, 0):
             raise UserError(f"--{name} is main.py's alone: a search continues when the same command is started again")
     if opt.final_test:
         raise UserError("--final_test: no trial may see the test set; the reproductions are measured on it. Leave it out")

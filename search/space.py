@@ -103,14 +103,19 @@ def parse(argv: list[str], parser: argparse.ArgumentParser) -> Command:
         _refuse_both(found, values, name)
         from_files = {flag: a_range for flag, a_range in from_files.items() if flag not in values} | found  # a later file wins
         in_files |= set(values)
-        files = {earlier: {key: node for key, node in lines.items() if key not in found} for earlier, lines in files.items()}
-        files[name] = {key: node for key, node in values.items() if key not in ranges}
+        files = {earlier: {key: node for key, node in lines.items() if not _replaced(key, found)} for earlier, lines in files.items()}
+        files[name] = {key: node for key, node in values.items() if not _replaced(key, ranges)}
         kept_whole[name] = nodes.keys()
     files = {name: None if lines.keys() == kept_whole[name] else lines for name, lines in files.items()}
     ranges = {flag: found for flag, found in from_files.items() if flag not in given} | ranges
     if not ranges:
         raise UserError("nothing to search: give at least one flag a range, such as --lr~LOG_BAYESIAN~ [1e-6,1e-3]")
     return Command(ranges, rest, files, (given | in_files) - set(ranges))
+
+
+def _replaced(key: str, ranges: dict[str, Range]) -> bool:
+    """Whether a file's line must go: of a searched switch, whose false is no word. Other flags of a trial stand behind --config and win."""
+    return key in ranges and ranges[key].switch
 
 
 def _split(argv: list[str]) -> tuple[list[tuple[str, list[str]]], list[str]]:

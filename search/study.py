@@ -114,7 +114,7 @@ def sampler_of(space: dict, seed: int):
     """
     import optuna
 
-    start = max(5, len(space))
+    start, seed = max(5, len(space)), seed % 2**32  # of NumPy's generators
 
     class QuasiRandomThenGaussianProcess(optuna.samplers.GPSampler):
         """See `sampler_of`."""
@@ -130,9 +130,29 @@ def sampler_of(space: dict, seed: int):
             done = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
             if len(done) < start:
                 return self._quasi_random.sample_relative(study, trial, search_space)
-            return super().sample_relative(study, trial, search_space)
+            known = _with_failures(study, space)
+            known.ask()  # in place of `trial`
+            return super().sample_relative(known, known.get_trials(deepcopy=False)[-1], search_space)
 
     return QuasiRandomThenGaussianProcess()
+
+
+def _with_failures(study, space: dict):
+    """The trials of a study with values for all flags of `space`, in memory; failed ones have the worst value that was found.
+
+    The Gaussian process learns from values alone: without one it would propose what failed again and again.
+    """
+    import optuna
+
+    states = optuna.trial.TrialState
+    trials = [trial for trial in latest(study) if trial.state in (states.COMPLETE, states.FAIL, states.RUNNING) and space.keys() <= trial.params.keys()]
+    values = [trial.value for trial in trials if trial.value is not None]
+    worst = min(values) if study.direction == optuna.study.StudyDirection.MAXIMIZE else max(values)
+    known = optuna.create_study(direction=study.direction)
+    for trial in trials:
+        ended = {"state": trial.state} if trial.state == states.RUNNING else {"value": worst if trial.value is None else trial.value}
+        known.add_trial(optuna.trial.create_trial(params=trial.params, distributions=trial.distributions, **ended))
+    return known
 
 
 # ------------------------------------------------------------------------------------------------- who works on a trial

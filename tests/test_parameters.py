@@ -8,6 +8,7 @@ import yaml
 import parameters
 from options import composition
 from options import help as help_pages
+from runs import reports
 from utilities.errors import UserError
 
 ICML = {
@@ -54,6 +55,11 @@ MISTAKES = {  # a command line -> what its one line says
     "--dataset cub": ["unknown dataset 'cub'", "cub200"], "--arch resnet5_frozen": ["resnet50"], "--arch resnet50_frozn": ["frozen"],
     "--evaluation_metrics e_recal@1": ["e_recall"], "--evaluation_metrics e_recall@0": ["e_recall@0"],
     "--storage_metrics map_r": ["--storage_metrics map_r is not evaluated"],
+    "--loss hier --loss_hier_base contrastive --batch_mining npair": ["yields sets, which --loss_hier_base contrastive does not take"],
+    "--loss hier --loss_hier_base triplet --batch_mining packaged": ["takes batches made of triplets"],
+    "--loss hier --loss_hier_base triplet --loss_triplet_own_positive": ["completes the anchors of --batch_mining batchhard"],
+    "--loss proxyanchor --trainer s2sd --s2sd_target triplet --batch_mining lifted": ["yields sets, which --s2sd_target triplet does not take"],
+    "--savename /elsewhere": ["no name of a folder below <save_path>/<dataset>"],
     "--evaluation_metrics rho_spectrum@0 --storage_metrics rho_spectrum@0": ["array"],
     "--bs 111": ["--bs 111 is not a multiple of --samples_per_class 2"], "--samples_per_class 1": ["--samples_per_class 1", "positives"],
     "--loss hier --loss_hier_base margin --samples_per_class 1": ["--loss_hier_base margin without positives"],
@@ -97,6 +103,17 @@ def test_config_files_compose_and_their_mistakes_are_one_line(tmp_path, capsys):
         assert "no such" in (message := error(capsys, "--config", str(folder))) and "demo_glyphs" in message
 
 
+def test_a_saved_run_wins_over_a_file_and_says_so(tmp_path):
+    opt = parameters.read(["--dataset", "glyphs", "--save_path", str(tmp_path), "--lr", "1e-3"])
+    (folder := tmp_path / "glyphs" / opt.savename).mkdir(parents=True)
+    written(folder / "parameters.yaml", opt.saved())
+    file = written(tmp_path / "a.yaml", "lr: 0.5\nbs: 16\nseed: 1\n")
+    again = parameters.read(["--resume_from", str(folder), "--config", file, "--bs", "112"])
+    assert (again.lr, again.overruled) == (1e-3, {"lr": f"--config {file}"}) and again.set_by["lr"].endswith(f"the run {folder}")
+    assert reports.idle(again) == [f"--config {file}: lr not as there, but as the run has it: the command line alone changes a run"]
+    assert not parameters.read(["--config", file]).overruled
+
+
 def test_what_a_file_says_of_a_flag_stands_and_what_a_run_derived_follows(tmp_path):
     said = written(tmp_path / "said.yaml", "lr: 1e-3\nfc_lr: 1e-3\neval_bs: 16\nbs: 16\n")
     opt = parameters.read(["--config", said, "--lr", "0.5", "--bs", "32"])
@@ -111,6 +128,9 @@ def test_what_a_file_says_of_a_flag_stands_and_what_a_run_derived_follows(tmp_pa
     opt = parameters.read(["--config", old])  # of older versions
     assert (opt.loss_weights, opt.scheduler) == (["memory_loss=0.5"], "step") and "memory_weight" not in opt.saved()
     assert parameters.read(["--memory_weight", "2", "--loss_weights", "memory_loss=3"]).loss_weights == ["memory_loss=3"]
+    weighed = written(tmp_path / "weighed.yaml", "loss_weights: [memory_loss=3, embed_regularizer=2]\n")
+    for words, weights in ((["2"], ["embed_regularizer=2", "memory_loss=2"]), (["1"], ["embed_regularizer=2"])):
+        assert parameters.read(["--config", weighed, "--memory_weight", *words]).loss_weights == weights, "the command line wins over a file"
 
 
 def test_derived_flags_are_resolved_and_follow_their_source(tmp_path):
@@ -122,6 +142,11 @@ def test_derived_flags_are_resolved_and_follow_their_source(tmp_path):
     assert parameters.read([*config, "--loss_rankedlist_alpha", "2"]).loss_rankedlist_alpha == 2
     semihard = parameters.read(["--dataset", "glyphs", "--loss", "triplet", "--loss_triplet_margin", ".3", "--batch_mining", "semihard"])
     assert semihard.miner_semihard_margin == 0.3 and parameters.read(["--loss", "softmax"]).miner_semihard_margin is None
+    endless = parameters.read(["--loss", "multisimilarity", "--loss_multisimilarity_margin", "inf", "--mine_pairs", "--batch_mining", "semihard"])
+    again = parameters.read(["--config", written(tmp_path / "endless.yaml", endless.saved())])
+    assert again.miner_semihard_margin == float("inf")
+    inside = parameters.read(["--loss", "hier", "--loss_hier_base", "triplet", "--loss_triplet_margin", ".5", "--batch_mining", "semihard"])
+    assert inside.miner_semihard_margin == 0.5, "of the loss that mines"
     old = {**opt.saved(), "loss_rankedlist_alpha": None, "eval_space_c": None}  # as older versions recorded it
     assert composition.completed(vars(parameters.get_parser().parse_args([])), old) == opt.saved()
     for inner in (["--loss", "hier", "--loss_hier_base", "rankedlist"], ["--trainer", "s2sd", "--s2sd_target", "rankedlist"]):

@@ -8,7 +8,7 @@ import criteria
 from trainers._added_losses import AddedLoss
 from trainers._averaging import MovingAverage
 from utilities import roles
-from utilities.criterion import check_reference
+from utilities.criterion import check_memory
 from utilities.errors import UserError
 from utilities.numbers import number, whole
 
@@ -69,7 +69,7 @@ class Memory(AddedLoss):
         super().__init__()
         if not getattr(criteria.REGISTRY.module(opt.loss), "COMPARES_SAMPLES", True):
             raise UserError(f"--memory_size {opt.memory_size}: --loss {opt.loss} compares no samples that a memory could hold")
-        check_reference(type(criterion))
+        check_memory(criterion)
         self.start, self.steps, self.queue = opt.memory_start, 0, Queue(opt.memory_size)
         self.average = None if opt.memory_ema is None else MovingAverage(network, opt.memory_ema)
 

@@ -88,7 +88,7 @@ class EmbedRegularizer(AddedLoss):
         super().__init__()
         self.kind = opt.embed_regularizer
         self.p, self.power = opt.embed_regularizer_p, opt.embed_regularizer_power
-        if self.kind == "lp" and self.p == 2 and "normalize" in opt.arch.split("_")[1:]:
+        if self.kind == "lp" and self.p == 2 and getattr(network, "normalizes", False):
             raise UserError(f"--embed_regularizer lp: the embeddings of --arch {opt.arch} have length 1: take a network without _normalize")
 
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor:
@@ -106,13 +106,13 @@ class WeightRegularizer(AddedLoss):
         super().__init__()
         self.kind = opt.weight_regularizer
         if not isinstance(criterion, ProxyCriterion):
-            raise UserError(f"--weight_regularizer {self.kind}: --loss {opt.loss} trains no class vectors")
+            raise UserError(f"--weight_regularizer {self.kind}: --loss {opt.loss} trains no class vectors of its own")
         if self.kind == "sparse_centers" and criterion.per_class == 1:
             raise UserError(f"--weight_regularizer sparse_centers: --loss {opt.loss} has one vector a class")
         if self.kind == "anticollapse" and not criterion.of_classes:
             raise UserError(f"--weight_regularizer anticollapse: the vectors of --loss {opt.loss} are not each of a class")
-        if self.kind == "regular_face" and len(criterion.proxies) < 2:
-            raise UserError("--weight_regularizer regular_face compares class vectors: there is one alone")
+        if self.kind == "regular_face" and len(criterion.proxies) <= criterion.per_class:
+            raise UserError("--weight_regularizer regular_face compares the vectors of classes: there is one class alone")
 
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor:
         """See `trainers._added_losses.AddedLoss.loss`."""

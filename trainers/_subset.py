@@ -2,6 +2,7 @@
 
 import torch
 
+from utilities.batchnorm import kept_buffers
 from utilities.numbers import whole
 from utilities.tuples import Classes
 
@@ -50,17 +51,15 @@ class MaximumLoss:
 
     def values(self, trainer, batch, runtime, subsets: list) -> list[torch.Tensor]:
         """The loss of each of `subsets`, positions `(n,)` in the batch."""
-        before = [(buffer, buffer.clone()) for buffer in trainer.buffers()]
-        with runtime.autocast():
-            outputs = trainer.outputs(runtime.to_device(batch.images))
-        outputs, labels = runtime.full(outputs), runtime.to_device(batch.labels if trainer.LABELS else batch.indices)
-        values = []
-        for places in subsets:
-            rows = runtime.to_device(places)
-            part = type(batch)(labels[rows], batch.images[places.to(batch.images.device)], batch.indices[places.to(batch.indices.device)])
-            values.append(trainer.metric_loss(_rows_of(outputs, rows), part))
-        for buffer, value in before:
-            buffer.copy_(value)
+        with kept_buffers(trainer):
+            with runtime.autocast():
+                outputs = trainer.outputs(runtime.to_device(batch.images))
+            outputs, labels = runtime.full(outputs), runtime.to_device(batch.labels if trainer.LABELS else batch.indices)
+            values = []
+            for places in subsets:
+                rows = runtime.to_device(places)
+                part = type(batch)(labels[rows], batch.images[places.to(batch.images.device)], batch.indices[places.to(batch.indices.device)])
+                values.append(trainer.metric_loss(_rows_of(outputs, rows), part))
         return values
 
 

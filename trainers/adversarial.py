@@ -10,7 +10,7 @@ from trainers import _classifier
 from trainers._classifier import CLASSIFIER_LOSS
 from trainers._trainer import METRIC_LOSS
 from trainers._trainer import Trainer as Base
-from utilities.batchnorm import resting_statistics
+from utilities.batchnorm import kept_buffers, resting_statistics
 from utilities.criterion import check_reference, with_tuples
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
@@ -114,7 +114,8 @@ class Trainer(Base):
         losses = self._generator_losses({name: value.detach() for name, value in outputs.items()}, triplets, negatives)
         if self.rests:
             return losses
-        losses[SYNTH_LOSS] = self._synth_loss(outputs["embeddings"], batch.labels, triplets, self._embedded(negatives.detach()))
+        with kept_buffers(self.criterion):  # those of dynamic_softmargin are of real images
+            losses[SYNTH_LOSS] = self._synth_loss(outputs["embeddings"], batch.labels, triplets, self._embedded(negatives.detach()))
         return {**losses, **self._network_losses(outputs, batch)}
 
     def _network_losses(self, outputs: dict, batch) -> dict:

@@ -71,8 +71,8 @@ class Trainer(Base):
         self.steps = 0
         width = self._map_width(opt) if self.pools_both else _heads.feature_width(network)
         self.heads = torch.nn.ModuleList(_mlp(width, dimension) for dimension in opt.s2sd_dims)
-        target = opt.s2sd_target
-        self.targets = torch.nn.ModuleList(criteria.select(target, opt, embed_dim=dimension) for dimension in opt.s2sd_dims)
+        target, learned = opt.s2sd_target, opt.loss_learn if opt.s2sd_target == opt.loss else []
+        self.targets = torch.nn.ModuleList(criteria.select(target, opt, embed_dim=dimension, loss_learn=learned) for dimension in opt.s2sd_dims)
 
     def _map_width(self, opt) -> int:
         """Channels of the map before pooling, found by embedding one blank image. Raises UserError where the network gives no map."""

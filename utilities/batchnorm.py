@@ -1,4 +1,4 @@
-"""BatchNorm layers of a module: whether they take batch statistics, and their running ones."""
+"""BatchNorm layers of a module: whether they take batch statistics, and their running ones; other buffers."""
 
 import contextlib
 
@@ -33,6 +33,18 @@ def resting_statistics(module: torch.nn.Module):
     finally:
         for layer, buffers in zip(layers, kept, strict=True):
             layer._buffers.update(buffers)
+
+
+@contextlib.contextmanager
+def kept_buffers(module: torch.nn.Module):
+    """What happens inside leaves the buffers of `module` as they were."""
+    before = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in before:
+                buffer.copy_(value)
 
 
 def uses_batch_statistics(module: torch.nn.Module) -> bool:

@@ -35,6 +35,15 @@ def check_reference(kind: type) -> None:
         raise UserError(f"the criterion {name} takes no reference, and so no memory: its forward does not name one; choose another loss")
 
 
+def check_memory(criterion: torch.nn.Module) -> None:
+    """Raises UserError where a criterion, its miner or the class that it was given takes no reference, such as a memory."""
+    check_reference(type(criterion))
+    if getattr(criterion, "batchminer", None) is not None:
+        tuples.check_reference(criterion.batchminer)
+    if hasattr(criterion, "try_reference"):
+        criterion.try_reference()
+
+
 def check_inputs(criterion: torch.nn.Module, args: tuple, kwargs: dict):
     """Forward pre-hook of every criterion: half precision becomes float32, shapes are checked, a `MetricCriterion` gets one `Reference`.
 

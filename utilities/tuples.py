@@ -49,6 +49,15 @@ def from_user(tuples, device) -> "Triplets | Pairs":
     raise TypeError(f"a miner returns Triplets, Pairs or a list of (a, p, n), not {type(tuples).__name__}")
 
 
+def check_reference(miner) -> None:
+    """Raises UserError where a miner mines within batches alone."""
+    miner = miner.miner if isinstance(miner, TupleMiner) else miner
+    if not getattr(miner, "takes_reference", True):
+        raise UserError(f"the miner {type(miner).__name__} takes no reference: its mine(embeddings, labels) lacks a third argument, reference")
+    if "reference" not in inspect.signature(miner).parameters:
+        raise UserError(f"the miner {type(miner).__name__} takes no reference: its call lacks reference, reference_labels and own")
+
+
 class TupleMiner:
     """A miner as criteria see it: it returns `Triplets`, `Pairs` or sets, whatever the miner gives. Other attributes are the miner's."""
 
@@ -59,9 +68,7 @@ class TupleMiner:
         """The miner's tuples, with partners in `reference` (default: the batch). UserError if it takes none, TypeError for no tuples."""
         compared = {}
         if reference is not None and not reference.plain:
-            if "reference" not in inspect.signature(self.miner).parameters:
-                kind = type(self.miner).__name__
-                raise UserError(f"the miner {kind} takes no reference: its call lacks reference, reference_labels and own")
+            check_reference(self.miner)
             compared = {"reference": reference.embeddings.detach(), "reference_labels": reference.labels, "own": reference.own}
         with span("miner"), torch.no_grad():
             mined = self.miner(batch.detach(), labels, **compared)

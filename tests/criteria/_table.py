@@ -438,7 +438,8 @@ def contextual(c, x, labels):
         for j in range(n):
             value, same = (alike[i][j] + alike[j][i]) / 2, labels[i] == labels[j]
             context = context + ((1 - value) ** 2 if same else value**2) / n**2 * (i != j)
-            (far if same else close).append((c.pos_margin - s[i][j] if same else s[i][j] - c.neg_margin).clamp(min=0))
+            if i != j:
+                (far if same else close).append((c.pos_margin - s[i][j] if same else s[i][j] - c.neg_margin).clamp(min=0))
     average = sum(sum(row) for row in s) / n**2
     contrastive = mean_active(far) + mean_active(close)
     return c.context_weight * context + c.contrastive_weight * contrastive + c.mean_weight * (average - c.mean) ** 2
@@ -672,6 +673,7 @@ WHOLE = [
     ("circle_softmax", cross_entropy(circle_softmax), {"loss_circle_softmax_margin": 0.1, "loss_circle_softmax_scale": 4.0}),
     ("contextual", contextual, {"loss_contextual_mean": 0.1}),
     ("contextual", contextual, {"loss_contextual_k": 2, "loss_contextual_eps": 0.5}),
+    ("contextual", contextual, {"loss_contextual_pos_margin": 1.25}),
     ("contextual", contextual, {"loss_contextual_k": 3, "loss_contextual_projection": 7}),
     ("cosface", cross_entropy(cosface), {}),
     ("hist", hist, {"loss_hist_hidden": 4, "loss_hist_alpha": 1.1, "loss_hist_tau": 3.0, "loss_hist_weight": 0.7}),

@@ -162,6 +162,10 @@ def test_groups_and_statistics():
     assert sorted(covered) == sorted(id(p) for p in arcface.parameters())
 
 
+def test_a_name_given_twice_is_learned_once():
+    assert len(build("margin", loss_learn=["margin", "margin"]).optim_dict_list[-1]["params"]) == 1
+
+
 def test_what_cannot_be_learned_is_refused_in_one_line():
     for flags, said in (
         ({"loss": "triplet", "loss_learn": ["margn"]}, "margn: --loss triplet has no such number to learn; it has margin"),

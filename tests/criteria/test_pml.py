@@ -66,3 +66,12 @@ def test_every_class_of_the_package_computes_or_is_refused_in_one_line():
             loss = criteria.select("pml", **flags)(batch, labels)
             loss.backward()
             assert loss.shape == () and loss.isfinite() and batch.grad.abs().sum() > 0, name
+
+
+def test_a_histogram_keeps_no_graph_and_unequal_classes_are_refused_in_one_line():
+    criterion = criteria.select("pml", loss_pml_class="DynamicSoftMarginLoss", embed_dim=6)
+    for _ in range(3):
+        batch, labels = points()
+        criterion(batch, labels).backward()
+    with refused("--loss_pml_class SmoothAPLoss: All classes must have the same number of elements"):
+        criteria.select("pml", loss_pml_class="SmoothAPLoss", embed_dim=6)(batch, torch.arange(12) // 5)

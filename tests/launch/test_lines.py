@@ -90,6 +90,11 @@ def chosen(*argv):
     return [(line.number, line.argv) for line in select_lines(lines, launcher.read_options(["runs.sh", *argv]))]
 
 
+def test_keys_are_shown_nowhere():
+    line = Line(1, ["--wandb_key", "SECRET", "--comet_api_key=SECRET", "--group", "A"])
+    assert line.command == "python main.py --wandb_key '***' '--comet_api_key=***' --group A"
+
+
 def test_choosing_lines():
     assert [number for number, _ in chosen()] == [1, 2, 3]
     assert [number for number, _ in chosen("--filter", "group A")] == [1, 2]

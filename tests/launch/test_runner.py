@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from launch import __main__ as launcher
 from tests.launch.stand_ins import search_task, stand_in  # noqa: F401  `stand_in` is a fixture
+from utilities.errors import UserError
 from utilities.locks import Lock
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -50,6 +52,20 @@ def test_one_failure_does_not_stop_the_others(stand_in):  # noqa: F811
     assert any("killed by SIGKILL" in text for text in failures)
     assert runner.summary().splitlines()[0] in ("2 finished, 2 failed", "2 failed, 2 finished")
     assert all(task.lock.acquire(wait=False) for task in tasks(stand_in, "A", "Fails", "Dies", "B"))
+
+
+def test_lines_that_measure(stand_in):  # noqa: F811
+    words = ["--group", "A", "--save_path", str(stand_in), "--dataset", "glyphs"]
+    with pytest.raises(UserError, match="--evaluate measures a run that another line makes"):
+        made = launcher.Task(launcher.Line(1, words))
+        made.folder.mkdir(parents=True)
+        (made.folder / "parameters.yaml").write_text(yaml.safe_dump(made.opt.saved()))
+        launcher.Task(launcher.Line(1, [*words, "--evaluate"]))
+    only = launcher.Task(launcher.Line(1, [*words[:1], "B", *words[2:], "--evaluate_only"]))
+    only.folder.mkdir(parents=True)
+    (only.folder / "parameters.yaml").write_text(yaml.safe_dump(only.opt.saved()))
+    (only.folder / "evaluation.json").write_text("{}")
+    assert (only.standing(), only.progress) == (launcher.FINISHED, "measured")
 
 
 def test_jobs_share_the_gpus_in_turn(stand_in):  # noqa: F811

@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from launch import __main__ as launcher
+from tests.builders import refused
 from tests.test_run_script import runs_file
 
 
@@ -11,6 +12,9 @@ def test_refused_lines_are_told(tmp_path, capsys):
     script = tmp_path / "runs.sh"
     script.write_text("python main.py --group A --seed 0 --loss nothing\n")
     assert launcher.main([str(script), "--slurm", "cluster=local"]) == 1
+    script.write_text("python main.py --group A --seed 0 --dataset glyphs\n")
+    with refused("Slurm hands out GPUs"):
+        launcher.main([str(script), "--slurm", "cluster=local", "--gpus", "0"])
     assert "line 1: " in (said := capsys.readouterr().out) and "nothing" in said
 
 

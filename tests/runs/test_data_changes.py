@@ -1,12 +1,15 @@
 """Data that changed since a run began: named, refused, allowed under a flag, marked in tables."""
 
+import importlib.metadata
 import shutil
 
 import pytest
+import yaml
 
 import main
 import parameters
 from datasets import differences
+from results import recorded
 from results.folders import read_folder
 from tests import builders
 from utilities.errors import UserError
@@ -34,6 +37,22 @@ def test_changed_data_are_named_refused_and_marked(folder_data, tmp_path):
     main.main(parameters.read([*again, "--n_epochs", "2", "--resume_allow_changes"]))
     assert read_folder(folder).notes == ["its data changed after epoch 1 (files: of class class_2)"]
     main.main(parameters.read([*again, "--n_epochs", "3"]))  # allowed once: now these are its data
+
+
+def test_other_code_and_packages_are_recorded(folder_data, tmp_path, capsys):
+    flags = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), *builders.SHORT_RUN]
+    folder = main.main(parameters.read([*flags, "--n_epochs", "1"])).folder
+    file = folder / "environment.yaml"
+    main.main(parameters.read(["--resume_from", str(folder), "--n_epochs", "2"]))
+    assert "environment_changes" not in (content := yaml.safe_load(file.read_text()))
+    now, content["git_commit"] = content["git_commit"], "c0ffee"
+    content["packages"] |= {"torch": "1.0", "gone": "3"}
+    file.write_text(yaml.safe_dump(content))
+    main.main(parameters.read(["--resume_from", str(folder), "--n_epochs", "3"]))
+    text = f"git_commit {now[:12]}; torch {importlib.metadata.version('torch')}"
+    content = yaml.safe_load(file.read_text())
+    assert content["environment_changes"] == {"after epoch 2": text} and f"not what the run began with: {text}" in capsys.readouterr().out
+    assert recorded.environment(content)["software and machine"] == f"changed after epoch 2 ({text})"
 
 
 def test_what_differs():

@@ -22,6 +22,7 @@ from runs.folder import RunFolder, run_folder
 from search import __main__ as searcher
 from search import report
 from search import study as studies
+from tests.builders import refused
 from training.runtime import NonFiniteLoss
 from utilities.errors import UserError
 
@@ -370,3 +371,27 @@ def test_a_widened_range_stays_in_the_model():
         study.sampler = studies.sampler_of({"x": optuna.distributions.FloatDistribution(0, most)}, seed=0)
         study.optimize(lambda trial: -((trial.suggest_float("x", 0, most) - 3) ** 2), n_trials=trials)  # noqa: B023
     assert study.best_value > -0.01, "the Gaussian process leaves the old bounds and finds the top"
+
+
+def test_what_failed_is_not_proposed_again_and_again():
+    import optuna
+
+    studies.quiet()
+
+    def value(trial):
+        x = trial.suggest_float("x", 0, 1)
+        if x > 0.7:
+            raise MemoryError
+        return x
+
+    study = optuna.create_study(direction="maximize", sampler=studies.sampler_of({"x": optuna.distributions.FloatDistribution(0, 1)}, seed=2**32 + 1))
+    study.optimize(value, n_trials=16, catch=MemoryError)
+    failed = [trial.params["x"] for trial in study.trials[5:] if trial.value is None]
+    assert study.best_value > 0.68 and len(failed) < 8 and min(failed) > 0.7, "it learns where the bound lies"
+
+
+@pytest.mark.parametrize("flag", [["--explain"], ["--check_data"], ["--profile_steps", "2"], ["--evaluate_only"], ["--find", "lr"]])
+def test_what_is_no_search_is_refused(flag, tmp_path):
+    words = ["--dataset", "glyphs", "--save_path", str(tmp_path), "--use_tv_split", "--lr~LOG_BAYESIAN~", "[1e-4,1e-2]", *flag]
+    with refused(f"{flag[0]} is main.py's alone"):
+        searcher.plan(words, tmp_path)

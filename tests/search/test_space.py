@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import criteria
 import parameters
@@ -84,6 +85,14 @@ def test_a_mistake_is_one_line(words, said):
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
+def test_what_follows_a_searched_flag_of_a_runs_file_still_does(tmp_path):
+    run = tmp_path / "run.yaml"
+    run.write_text(yaml.safe_dump(parameters.read(["--lr", "1e-3", "--decay", "0.1"]).saved()))
+    flags = space.Flags(parse("--config", str(run), "--lr~LOG_BAYESIAN~", "[1e-3,1]", "--decay~BAYESIAN~", "[0,1]"), parameters.resolve, tmp_path)
+    opt = flags.read({"lr": 0.5, "decay": 0.25})
+    assert (opt.lr, opt.fc_lr, opt.decay, opt.fc_decay) == (0.5, 0.5, 0.25, 0.25)
+
+
 def test_ranges_in_files(tmp_path):
     first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
     first.write_text("lr~LOG_BAYESIAN~: [1e-6, 1]\nbs~INT_BAYESIAN~: 8,32\ndecay: 0.5\noptim~CHOICE~: [adam, sgd]\nembed_dim: 64\n")
@@ -91,7 +100,7 @@ def test_ranges_in_files(tmp_path):
     command = parse("--config", str(first), str(second), "--embed_dim~CHOICE~", "[64,128]", "--loss", "triplet")
     assert set(command.ranges) == {"lr", "bs", "embed_dim"}, "the second file's value replaces the first one's choice"
     assert command.ranges["lr"].values == (1e-6, 1.0)
-    assert {name: lines and list(lines) for name, lines in command.files.items()} == {str(first): ["decay"], str(second): None}
+    assert {name: lines and list(lines) for name, lines in command.files.items()} == {str(first): ["decay", "embed_dim"], str(second): None}
     assert command.given == {"decay", "optim", "loss", "config"}
     opt = space.Flags(command, parameters.resolve, tmp_path).read({"lr": 0.1, "bs": 16, "embed_dim": 128})
     assert (opt.lr, opt.bs, opt.embed_dim, opt.decay, opt.optim, opt.loss) == (0.1, 16, 128, 0.5, "rmsprop", "triplet")

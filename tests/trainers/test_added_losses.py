@@ -7,11 +7,13 @@ import torch
 from pytorch_metric_learning import regularizers
 
 import trainers
+from batch_mining._miner import Miner
 from tests.criteria._table import PINNED_LABELS, PINNED_VECTORS
 from tests.trainers import tiny
 from trainers import _memory, _regularizers
 from trainers._averaging import MovingAverage
 from trainers._memory import KEYS
+from utilities.tuples import Triplets
 
 MEMORY = ["--memory_size", "10", "--memory_start"]
 
@@ -77,12 +79,30 @@ class OwnLoss(trainers.Base):
         return {"own_loss": outputs["embeddings"].sum()}
 
 
+class WithinBatches(Miner):
+    def mine(self, embeddings, labels):
+        return Triplets(*labels.new_zeros(3, 1))
+
+
+def mined_by(criterion, miner):
+    criterion.batchminer = miner
+    return criterion
+
+
 def test_a_memory_that_cannot_work_is_refused_in_one_line():
     for loss in ("arcface", "proxyanchor", "softtriplet"):
         with tiny.refused(f"--memory_size 10: --loss {loss} compares no samples that a memory could hold"):
             tiny.trainer("metric_only", "--loss", loss, *MEMORY, "0")
     with tiny.refused("BatchAlone takes no reference"):
         against(*MEMORY, "0", criterion=BatchAlone)
+    of_the_package = ["--loss", "pml", "--loss_pml_class"]
+    for name, said in (("ArcFaceLoss", "ArcFaceLoss takes no reference, nor a memory"), ("NCALoss", "NCALoss cannot leave an anchor's own image out")):
+        with tiny.refused(said):
+            tiny.trainer("metric_only", *of_the_package, name, *MEMORY, "5")
+    tiny.trainer("metric_only", *of_the_package, "CircleLoss", *MEMORY, "5")
+    for miner, said in ((WithinBatches(), "WithinBatches takes no reference: its mine"), (lambda batch, labels: [], "takes no reference: its call")):
+        with tiny.refused(said):
+            tiny.trainer("metric_only", "--loss", "triplet", "--batch_mining", "distance", *MEMORY, "5", make=lambda name, opt, network, criterion: trainers.select(name, opt, network, mined_by(criterion, miner)))  # noqa: B023
     with tiny.refused("--memory_size 3 is less than the 6 embeddings of a batch"):
         tiny.losses(against("--memory_size", "3")[0], tiny.batch())
     trainer, opt = against(*MEMORY, "0", make=lambda name, *given: OwnLoss(*given))
@@ -148,6 +168,8 @@ def test_regularisers_are_losses_of_a_step():
     torch.testing.assert_close(losses["embed_regularizer"], outputs["embeddings"].square().sum(1).mean())
     theirs = regularizers.SparseCentersRegularizer(num_classes=4, centers_per_class=2)
     torch.testing.assert_close(losses["weight_regularizer"], theirs(trainer.criterion.proxies), rtol=1e-3, atol=0)  # other epsilons
+    with tiny.refused("there is one class alone"):  # of several centres
+        tiny.trainer("metric_only", "--loss", "subcenter_arcface", "--weight_regularizer", "regular_face", n_classes=1)
     for loss, flags, said in (
         ("contrastive", ["--weight_regularizer", "regular_face"], "--loss contrastive trains no class vectors"),
         ("manifold", ["--weight_regularizer", "anticollapse"], "the vectors of --loss manifold are not each of a class"),
@@ -155,7 +177,7 @@ def test_regularisers_are_losses_of_a_step():
         ("triplet", ["--embed_regularizer", "lp", "--arch", "conv4_normalize"], "have length 1"),
     ):
         with tiny.refused(said):
-            tiny.trainer("metric_only", "--loss", loss, *flags)
+            tiny.trainer("metric_only", "--loss", loss, *flags, network=tiny.Network(normalizes="conv4_normalize" in flags))
 
 
 def test_a_smaller_memory_keeps_the_newest():

@@ -72,6 +72,16 @@ def test_synth_loss_of_class_vectors_sees_every_row_of_every_triplet(monkeypatch
     assert losses["synth_loss"].item() == pytest.approx(sum(terms) / len(terms), rel=1e-10)
 
 
+def test_synthetic_triplets_leave_a_running_histogram():
+    histograms = []
+    for name in ("adversarial", "metric_only"):
+        trainer, _ = tiny.trainer(name, "--loss", "dynamic_softmargin", "--batch_mining", "batchhard")
+        tiny.losses(trainer, tiny.batch(LABELS))
+        histograms.append(trainer.criterion.histogram)
+    assert histograms[0].sum() > 0
+    torch.testing.assert_close(*histograms)
+
+
 def test_random_triplets_are_valid_all_or_so_many():
     labels, counts = torch.tensor(LABELS), dict.fromkeys(ALL, 0)
     assert sorted(rows_of(random_triplets(labels, 100))) == sorted(ALL)

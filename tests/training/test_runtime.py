@@ -153,3 +153,12 @@ def test_statistics_rest_and_normalise_all_the_same():
     with resting_statistics(layer):
         resting = layer(x)
     assert torch.equal(resting, other(x)) and layer.num_batches_tracked == 0 and torch.equal(layer.running_mean, torch.zeros(3))
+
+
+def test_states_of_more_gpus_than_there_are(monkeypatch):
+    states, restored = {**random_states(), "cuda": ["of 0", "of 1"]}, []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: restored.append((state, device)))
+    set_random_states(states)
+    assert restored == [("of 0", 0)]
