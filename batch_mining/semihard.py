@@ -2,7 +2,6 @@
 
 import torch
 
-import criteria
 from batch_mining._miner import Miner, drawn
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -21,9 +20,8 @@ def add_arguments(group) -> None:
 
 
 def derived(opt) -> dict:
-    """The margin of the loss, or of the loss inside it, where it has one."""
-    mines = getattr(opt, getattr(criteria.REGISTRY.module(opt.loss), "INNER_LOSS", "loss"))
-    return {"miner_semihard_margin": getattr(opt, f"loss_{mines}_margin", 0.2)}
+    """The margin of the loss, where it has one."""
+    return {"miner_semihard_margin": getattr(opt, f"loss_{opt.loss}_margin", 0.2)}
 
 
 class BatchMiner(Miner):
