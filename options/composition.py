@@ -230,7 +230,8 @@ def _derive_savename(opt: Options) -> None:
 def _defaults(opt) -> dict:
     """Flag -> the value that it has where it is unset, of the flags whose default depends on other flags or on the trainer."""
     registries = {"loss": criteria, "batch_mining": batch_mining, "data_sampler": datasampler, "trainer": trainers, "dataset": datasets}
-    mines = getattr(opt, getattr(criteria.REGISTRY.module(opt.loss), "INNER_LOSS", "loss"))  # a miner follows the loss inside another
+    loss = criteria.REGISTRY.module(opt.loss) if opt.loss in criteria.REGISTRY.names() else None  # a record may name one that is gone
+    mines = getattr(opt, getattr(loss, "INNER_LOSS", "loss"))  # a miner follows the loss inside another
     read = {"batch_mining": argparse.Namespace(**{**vars(opt), "loss": mines})}
     of_plug_ins = [package.REGISTRY.derived(getattr(opt, flag), read.get(flag, opt)) for flag, package in registries.items()]
     found = {name: getattr(opt, source) for name, source in FOLLOWS.items()}
