@@ -11,13 +11,17 @@ STAGES = ("layer1", "layer2", "layer3", "layer4")
 
 
 def of_backbone(backbone: torch.nn.Module) -> list[torch.nn.Module]:
-    """Encoder layers of a ViT, residual blocks of a ResNet, else the modules in `features` that have children; empty without any."""
+    """Encoder layers of a ViT, residual blocks of a ResNet, else the modules in `features` that have children; empty without any.
+
+    A convolution with its norm, the stem and in some networks the last layer, is no block.
+    """
     layers = getattr(getattr(backbone, "encoder", None), "layers", None)
     if isinstance(layers, torch.nn.Sequential):
         return list(layers)
     if all(hasattr(backbone, stage) for stage in STAGES):
         return [block for stage in STAGES for block in getattr(backbone, stage).children()]
-    return [block for block in _unrolled(getattr(backbone, "features", None)) if any(True for _ in block.children())]
+    found = [block for block in _unrolled(getattr(backbone, "features", None)) if any(True for _ in block.children())]
+    return [block for block in found if type(block).__name__ != "Conv2dNormActivation"]
 
 
 def _unrolled(module):

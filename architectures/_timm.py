@@ -157,6 +157,8 @@ class Network(_network.Network):
         config = data_config(name.constructor)
         native = config.input_size[-1]
         crop_size = getattr(opt, "crop_size", None)
+        if isinstance(crop_size, list) and len(set(crop_size)) == 1:
+            crop_size = crop_size[0]
         if config.fixed_input_size and isinstance(crop_size, list):
             raise UserError(f"--crop_size {' '.join(map(str, crop_size))}: {name.full} is made for square images: take one number, or a convolutional network")
         size = crop_size or native if config.fixed_input_size else native
@@ -226,7 +228,8 @@ class Network(_network.Network):
         activations = self.backbone.forward_features(images)
         features = {"pooled": self.backbone.forward_head(activations, pre_logits=True)}
         if self.joins_tokens:
-            features["pooled"] = torch.cat([features["pooled"], self.mean_of(activations)], 1)
+            norm = getattr(self.backbone, "fc_norm", torch.nn.Identity())  # EVA-02 and BEiT normalise behind the pooling
+            features["pooled"] = torch.cat([features["pooled"], norm(self.mean_of(activations))], 1)
         if isinstance(activations, torch.Tensor) and activations.ndim == 4:
             features["spatial"] = activations.permute(0, 3, 1, 2) if self.maps_are_channels_last else activations
         return features

@@ -10,7 +10,7 @@ from datasets._images import Image
 from datasets._lists import Lists
 from utilities.errors import UserError
 
-SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
+SUFFIXES = {".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
 NUMBERED = re.compile(r"\d+\.")  # class folders with their official id: 001.Black_footed_Albatross
 
 
@@ -28,6 +28,7 @@ class Reading:
     made: bool = False  # made by this program: no check for copies and transparency
     lists: Lists | None = None  # what each query is to find; None: the images of its class
     by_domain: bool = False  # super-classes are domains: results come one a domain
+    partial: str | None = None  # how the parts of a union differ from the published ones
 
 
 @dataclass(frozen=True)
@@ -89,19 +90,22 @@ def not_found(name: str, module, source: Path) -> UserError:
     looked = ", ".join(str(source / folder) for folder in module.FOLDERS)
     return UserError(
         f"--dataset {name}: not found in {looked} nor in {source} itself. Expected: {module.EXPECTED}. Pass its parent folder as --source, "
-        f"or fetch it: --download, or {module.DOWNLOAD.alternatives}"
+        f"or fetch it: {'--download, or ' * bool(module.DOWNLOAD.archives)}{module.DOWNLOAD.alternatives}"
     )
 
 
 def visible(folder: Path) -> list[os.DirEntry]:
     """The entries of `folder`, sorted by name, without hidden files and the `__MACOSX` of archives."""
-    with os.scandir(folder) as entries:
-        return sorted((e for e in entries if not e.name.startswith(".") and e.name != "__MACOSX"), key=lambda e: e.name)
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((e for e in entries if not e.name.startswith(".") and e.name != "__MACOSX"), key=lambda e: e.name)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be read ({error.strerror})") from error
 
 
 def is_image(entry: os.DirEntry) -> bool:
-    """Whether a folder's entry is an image file, by its name."""
-    return os.path.splitext(entry.name)[1].lower() in SUFFIXES and entry.is_file()
+    """Whether a folder's entry is an image file, by its name; also a link to one that is gone."""
+    return os.path.splitext(entry.name)[1].lower() in SUFFIXES and not entry.is_dir()
 
 
 def below(folder: Path):
@@ -115,7 +119,7 @@ def below(folder: Path):
 
 def image_files(folder: Path) -> list[str]:
     """Names of the image files in `folder`, sorted."""
-    return [entry.name for entry in visible(folder) if is_image(entry)]
+    return [entry.name for entry in visible(folder) if is_image(entry) and entry.is_file()]
 
 
 def class_folders(folders: list[Path], opt, order=None, by_id: bool = False) -> Reading:
@@ -137,14 +141,18 @@ def class_folders(folders: list[Path], opt, order=None, by_id: bool = False) -> 
         names = sorted(numbered, key=lambda name: (int(name.split(".")[0]), name))
     for name in names:
         places = [folder / name for folder in folders if (folder / name).is_dir()]
-        files = [str(place / file) for place in places for file in image_files(place)]
+        files = [entry.path for place in places for entry in visible(place) if is_image(entry)]
         if not files and any(visible(place) for place in places) and name not in numbered:
             ignored.append(name)
         elif not files:
             if not opt.allow_partial_dataset:
                 raise UserError(f"class folder {places[0]} holds no image: fill or remove it, or leave it out with --allow_partial_dataset")
             reading.notes.append(f"class folder {places[0]} holds no image: left out")
-        reading.images += [Image(path, name) for path in files]
+        gone = [path for path in files if os.path.islink(path) and not os.path.exists(path)]
+        if gone and not opt.allow_partial_dataset:
+            raise UserError(f"{gone[0]} is a link to nothing: is the disk there? Or leave such images out with --allow_partial_dataset")
+        reading.notes += [f"class folder {places[0]}: {len(gone)} links to nothing left out"] * bool(gone)
+        reading.images += [Image(path, name) for path in files if path not in gone]
     if ignored:
         reading.notes.append(f"folders that are no classes of the data set, ignored: {', '.join(ignored[:5])}{' …' * (len(ignored) > 5)}")
     return reading

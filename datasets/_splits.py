@@ -170,6 +170,9 @@ def checked(name: str, module, opt, root: Path) -> tuple[_layout.Reading, Classe
     for image in reading.images:
         if image.class_name is not None:
             classes.setdefault(image.class_name, []).append(image)
+    for class_name in classes:
+        if class_name != class_name.encode(errors="replace").decode():
+            raise UserError(f"--dataset {name}: the name of class {ascii(class_name)} is no text (UTF-8): rename its folder")
     if len(classes) < 2 and reading.lists is None:
         raise UserError(f"--dataset {name}: {len(classes)} classes with images in {root}; training and test need one each at least")
     published = parts(classes, reading, opt, keeps_test=_has_split(module))
@@ -180,7 +183,7 @@ def checked(name: str, module, opt, root: Path) -> tuple[_layout.Reading, Classe
             fetch = f"fetch it anew ({module.DOWNLOAD.alternatives})" if hasattr(module, "DOWNLOAD") else "correct the list or the files"
             raise UserError(f"{partial}. It is incomplete or has stray files: {fetch}, or go on with --allow_partial_dataset")
         print(f"WARNING: {partial}. Results do not compare with published ones (--allow_partial_dataset)", file=sys.stderr)
-    return reading, classes, published, of_none, partial
+    return reading, classes, published, of_none, partial or reading.partial
 
 
 def build(
@@ -193,6 +196,8 @@ def build(
     check(opt, module)
     root = locate(name, module, opt, source)
     reading, classes, published, of_none, partial = checked(name, module, opt, root)
+    if opt.evaluate_all and reading.lists is not None and not getattr(module, "TEST_ONLY", False):
+        raise UserError(f"--evaluate_all: lists say what the queries of --dataset {name} find, and its training images have none: leave it out")
     if opt.evaluate_all or getattr(module, "TEST_ONLY", False):
         training, validation, testing = None, None, _images_of(classes if reading.lists is None else published[2])
     else:
@@ -221,7 +226,7 @@ def build(
             pixels = splits["training"].pixels if split == "evaluation" else _images.decode_grey([image.path for image in images], read)
         supers = split == "training" and opt.label_level_train == 1
         numbers = None if supers else labels
-        images = of_super_classes(images, name) if supers else images
+        images = of_super_classes(images, name) if supers and images is not None else images
         splits[split] = None if images is None else ImageSet(images, transform, pixels, name, split, root, numbers, read, read.text)
         if images is not None:
             splits[split].partial, splits[split].notes, splits[split].fingerprint = partial, notes, fingerprint

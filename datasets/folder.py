@@ -171,7 +171,10 @@ def _levels_above(folders: list[Path]) -> int:
 def _content(folder: Path) -> tuple[bool, list[Path]]:
     """Whether a folder holds an image itself; its visible subfolders, sorted by name."""
     entries = _layout.visible(folder)
-    return any(map(_layout.is_image, entries)), [folder / entry.name for entry in entries if entry.is_dir()]
+    try:
+        return any(map(_layout.is_image, entries)), [folder / entry.name for entry in entries if entry.is_dir()]
+    except OSError as error:  # links in a circle
+        raise UserError(f"{error.filename} cannot be read ({error.strerror})") from error
 
 
 def _holds_images(folder: Path) -> bool:

@@ -64,7 +64,8 @@ def read(opt, root: Path) -> Reading:
             images = [_domains.placed(image, domain) for of in (classes or {}).values() for image in of] + (of_none if split == "test" else [])
             joined.images += images
             joined.split_of += [split] * len(images)
-        joined.notes += [f"{domain}: {note}" for note in (*reading.notes, *([partial] if partial else []))]
+        joined.notes += [f"{domain}: {note}" for note in reading.notes]
+        joined.partial = "; ".join(filter(None, (joined.partial, partial and f"{domain}: {partial}"))) or None
     joined.notes += _domains.notes(joined)
     return joined
 

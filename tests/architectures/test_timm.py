@@ -89,6 +89,11 @@ def test_pooling_of_tokens_and_sizes_that_do_not_go():
         network.backbone.load_state_dict(tokens.backbone.state_dict())
         torch.testing.assert_close(network(images(32))[1]["pooled"], by_hand)
         assert network.feature_dim == by_hand.shape[1]
+    network.backbone.fc_norm = torch.nn.LayerNorm(network.feature_dim // 2).requires_grad_(False)  # as EVA-02 and BEiT have one
+    network.backbone.fc_norm.weight.mul_(3)
+    expected = torch.cat([network.backbone.fc_norm(part) for part in (out[:, 0], patches.mean(1))], 1)
+    torch.testing.assert_close(network(images(32))[1]["pooled"], expected)
+    assert select(TINY, crop_size=[32, 32]).input_size == 32
     for name, pool in ((TINY, "gem"), ("timm:test_resnet", "token"), ("conv4", "avg"), ("resnet18", "token"), ("vgg11", "gem")):
         with refused(f"--pool {pool}: "), torch.device("meta"):
             select(name, pool=pool)

@@ -99,6 +99,7 @@ def test_classes_of_the_same_name_are_kept_apart_and_each_domain_is_cut_by_itsel
     splits = datasets.select("union", None, tmp_path, 8, union=words, use_tv_split=True, tv_split_perc=0.67, allow_partial_dataset=True)
     assert splits["training"].n_classes == 6 and splits["testing"].n_classes == 10
     names = layouts.names(splits)
+    assert splits["training"].partial.startswith("cub200: ") and "images of" in splits["training"].partial
     assert names["testing"][4:] == [f"{domain}/class_{c}" for domain in ("birds", "cars") for c in (3, 4, 5)]
     assert [name.partition("/")[0] for name in names["validation"]] == ["cub200", "cub200", "birds", "cars"]
     assert list(splits["testing"].super_labels.values()) == ["cub200"] * 4 + ["birds"] * 3 + ["cars"] * 3

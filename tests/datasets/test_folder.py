@@ -1,5 +1,6 @@
 """What a folder is taken for: all its subfolders are classes, super-classes and split are told by the layout, ambiguity is refused."""
 
+import os
 
 import pytest
 
@@ -37,6 +38,23 @@ def test_every_subfolder_is_a_class_whatever_its_name(tmp_path):
     assert len(read(root, allow_partial_dataset=True)["training"].class_names) == 3
     with refused("1 classes"):
         read(images(tmp_path / "one", "adapter"))
+
+
+def test_what_cannot_be_read_is_named(tmp_path):
+    root = images(tmp_path / "things", "a", "b", "c", "d")
+    (gone := root / "c" / "9.jpg").symlink_to(tmp_path / "nowhere.jpg")
+    with refused("9.jpg is a link to nothing"):
+        read(root)
+    splits = read(root, allow_partial_dataset=True)
+    assert splits["testing"].counts["images"] == 4 and f"class folder {root / 'c'}: 1 links to nothing left out" in splits["training"].notes
+    gone.unlink()
+    (circle := root / "circle").symlink_to(circle)
+    with refused("circle cannot be read"):
+        read(root)
+    circle.unlink()
+    images(root, os.fsdecode(b"caf\xe9"))
+    with refused(r"caf\\udce9' is no text"):
+        read(root)
 
 
 def test_super_classes_and_further_levels(tmp_path):

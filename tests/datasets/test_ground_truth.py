@@ -101,6 +101,8 @@ def test_lists_of_a_table(tmp_path):
         testing = splits["testing"]
         assert listed(testing, "") == {"3": (["5", "4"], ["6"]), "4": (["7"], [])} and testing.n_classes == 2 * labels
         assert said in datasets.describe(splits)
+    with refused("--evaluate_all: lists say what the queries of --dataset csv find"):
+        partial("csv", tmp_path, evaluate_all=True, **flags)
     for row, told in (
         ("3.jpg,maybe,7.jpg", "row 6: '3.jpg,maybe,7.jpg', expected a query, positive or junk"), ("3.jpg,junk,9.jpg", "row 6: 9.jpg: the data set's table has no"),
         ("5.jpg,junk,7.jpg", "5.jpg, which is no query or no image of the gallery here"), ("4.jpg,junk,3.jpg", "3.jpg, which is no query or no image"),

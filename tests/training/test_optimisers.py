@@ -50,6 +50,8 @@ def chosen(*flags):
     ("resnet18", 8, {"conv1.weight": 9, "bn1.bias": 9, "layer1.0.conv1.weight": 8, "layer2.0.downsample.0.weight": 6, "layer4.1.bn2.weight": 1}),
     ("vit_b_32", 12, {"class_token": 13, "conv_proj.weight": 13, "encoder.pos_embedding": 13, "encoder.layers.encoder_layer_0.mlp.0.weight": 12,
                       "encoder.layers.encoder_layer_11.ln_1.weight": 1, "encoder.ln.weight": 0}),
+    ("efficientnet_b0", 16, {"features.0.0.weight": 17, "features.1.0.block.0.0.weight": 16, "features.7.0.block.0.0.weight": 1, "features.8.0.weight": 0}),
+    ("convnext_tiny", 18, {"features.0.0.weight": 19, "features.1.0.block.0.weight": 18, "features.7.2.block.0.weight": 1}),
     ("conv4", 4, {"0.weight": 4, "1.bias": 4, "12.weight": 1}),
 ])  # fmt: skip
 def test_rates_fall_with_depth(arch, depth, places):
