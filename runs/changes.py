@@ -84,12 +84,12 @@ def record_changes_of_environment(folder: Path, now: dict, epoch: int) -> None:
     except UserError:  # damaged
         return
     kinds = ("python", "cuda", "gpu", "processes", "git_commit")
-    found = {name: now.get(name) for name in kinds if now.get(name) != content.get(name)}
-    found |= {"changed_files": "others"} if (now.get("changed_files"), now.get("untracked_files")) != (content.get("changed_files"), content.get("untracked_files")) else {}
+    found = [f"{name} {str(now.get(name))[:12]}" for name in kinds if now.get(name) != content.get(name)]
+    found += [f"other {name}" for name in ("changed_files", "untracked_files") if (now.get(name) or {}) != (content.get(name) or {})]
     before = content.get("packages") or {}
-    found |= {name: version for name, version in (now.get("packages") or {}).items() if before.get(name, version) != version}
+    found += [f"{name} {version}" for name, version in now["packages"].items() if before.get(name, version) != version]
     if found:
-        text = "; ".join(f"{name} {str(value)[:12]}" for name, value in found.items())
+        text = "; ".join(found)
         print(f"not what the run began with: {text}")
         content.setdefault("environment_changes", {})[f"after epoch {epoch}"] = text
         write_yaml(folder / ENVIRONMENT, content, sort_keys=False)
