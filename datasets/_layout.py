@@ -105,7 +105,10 @@ def visible(folder: Path) -> list[os.DirEntry]:
 
 def is_image(entry: os.DirEntry) -> bool:
     """Whether a folder's entry is an image file, by its name; also a link to one that is gone."""
-    return os.path.splitext(entry.name)[1].lower() in SUFFIXES and not entry.is_dir()
+    try:
+        return os.path.splitext(entry.name)[1].lower() in SUFFIXES and not entry.is_dir()
+    except OSError:  # links in a circle
+        return True
 
 
 def below(folder: Path):

@@ -7,6 +7,7 @@ beside the run folders, in run_script/. On a disk without locks give each machin
 """
 
 import argparse
+import glob
 import re
 import signal
 import sys
@@ -40,7 +41,8 @@ def how_far(folder: Path, opt) -> tuple[bool, str]:
         done, finished = len(set(cross.asked) & set(cross.done())), cross.settled
         return finished, f"{done} folds" if finished else f"after {done} of {len(cross.asked)} folds"
     if opt.evaluate_only:
-        return (folder / "evaluation.json").exists(), "measured"
+        numbered = folder.parent.glob(f"{glob.escape(folder.name)}_[0-9]*")  # of a line whose first process was killed
+        return any((one / "evaluation.json").exists() for one in (folder, *numbered)), "measured"
     run = RunFolder(folder, opt)
     if not run.finished:
         return False, f"after epoch {run.progress.epochs}"

@@ -46,7 +46,7 @@ class Layers:
         found = files.read(self.parser, path)
         is_saved = {"savename", "fc_lr", "lr", "eval_kernels", "kernels"} <= set(found)  # a run's parameters.yaml names every flag
         self.files |= self.underived(found) if is_saved else found
-        self.file_of |= dict.fromkeys(found, f"--config {path}")
+        self.file_of |= dict.fromkeys((name for name in found if self.files[name] is not None), f"--config {path}")
 
     def resolved(self, saved: dict | None = None, explicit: dict | None = None) -> Options:
         """The options of all layers, checked. `saved`: a run's flags, which win over the files; `explicit`: replaces the command line's."""
@@ -62,8 +62,6 @@ class Layers:
                 opt.splits_to_eval = ["test"]
             _derive(opt)
             checks.check(opt)
-            if opt.resume is not None:
-                opt.overruled = {name: self.file_of[name] for name, value in self.files.items() if name not in explicit and value not in (None, getattr(opt, name))}
             opt.set_by = self._set_by(opt, explicit)
         return opt
 
@@ -174,6 +172,10 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
     if opt.job == "evaluate":
         opt.other_data = datasets.other(saved, opt.but(**{**saved, **explicit}))
     _refuse_changes(folder, opt, saved, explicit)
+    asked = {name: layers.files[name] for name in layers.file_of if name in saved and name not in explicit and name not in ("save_path", "savename")}
+    derived = opt.but(**{**saved, **asked})
+    _derive(derived)
+    opt.overruled = {name: layers.file_of[name] for name in asked if getattr(derived, name) != saved[name]}
     is_found_here = {"save_path", "savename"} if opt.resume_from is None else set()  # the folder may have moved since
     for name, value in layers.underived(saved).items():
         if name not in explicit and name not in is_found_here and not (measures and name in ("dump_embeddings", "dump_query_results")):

@@ -84,15 +84,17 @@ def record_changes_of_environment(folder: Path, now: dict, epoch: int) -> None:
     except UserError:  # damaged
         return
     kinds = ("python", "cuda", "gpu", "processes", "git_commit")
-    found = [f"{name} {str(now.get(name))[:12]}" for name in kinds if now.get(name) != content.get(name)]
+    found = [f"{name} {str(now.get(name))[:12]}" for name in kinds if now.get(name) != content.get(name) and (name in content or name == "processes")]
     found += [f"other {name}" for name in ("changed_files", "untracked_files") if (now.get(name) or {}) != (content.get(name) or {})]
     before = content.get("packages") or {}
     found += [f"{name} {version}" for name, version in now["packages"].items() if before.get(name, version) != version]
+    when, changes = f"after epoch {epoch}", dict(content.get("environment_changes") or {})
+    changes.pop(when, None)  # of a start that trained nothing
     if found:
-        text = "; ".join(found)
-        print(f"not what the run began with: {text}")
-        content.setdefault("environment_changes", {})[f"after epoch {epoch}"] = text
-        write_yaml(folder / ENVIRONMENT, content, sort_keys=False)
+        changes[when] = "; ".join(found)
+        print(f"not what the run began with: {changes[when]}")
+    if changes != (content.get("environment_changes") or {}):
+        write_yaml(folder / ENVIRONMENT, {**content, "environment_changes": changes}, sort_keys=False)
 
 
 def _make(folder: Path) -> None:

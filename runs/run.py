@@ -97,10 +97,10 @@ class Run:
             print(f"resumed {self.folder} after epoch {self.epoch}")
         elif self.resumed:
             print(f"resumed {self.folder}: it has no checkpoint yet and starts from epoch 1")
-        if (self.folder / "environment.yaml").exists():
-            record_changes_of_environment(self.folder, environment, self.epoch)
-        else:
+        if not (self.folder / "environment.yaml").exists():
             write_yaml(self.folder / "environment.yaml", environment, sort_keys=False)
+        elif not self.finished:
+            record_changes_of_environment(self.folder, environment, self.epoch)
         if changes:
             record_changes_of_data(self.folder, changes, self.epoch, data)
         self.sinks = records.open_sinks(self.opt, self.folder)

@@ -22,29 +22,22 @@ class WholeBatchNorm(torch.nn.BatchNorm1d):
 
 
 @contextlib.contextmanager
+def kept_buffers(module: torch.nn.Module, of=lambda part: True):
+    """Inside, the parts of `module` that `of` chooses have copies of their buffers; the originals stay as they are."""
+    parts = [part for part in module.modules() if of(part)]
+    kept = [dict(part._buffers) for part in parts]
+    for part, buffers in zip(parts, kept, strict=True):
+        part._buffers.update({name: None if buffer is None else buffer.clone() for name, buffer in buffers.items()})
+    try:
+        yield
+    finally:
+        for part, buffers in zip(parts, kept, strict=True):
+            part._buffers.update(buffers)
+
+
 def resting_statistics(module: torch.nn.Module):
     """Inside, BatchNorm layers in training mode update copies of their running statistics; the originals stay."""
-    layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm) and layer.training]
-    kept = [dict(layer._buffers) for layer in layers]
-    for layer, buffers in zip(layers, kept, strict=True):
-        layer._buffers.update({name: None if buffer is None else buffer.clone() for name, buffer in buffers.items()})
-    try:
-        yield
-    finally:
-        for layer, buffers in zip(layers, kept, strict=True):
-            layer._buffers.update(buffers)
-
-
-@contextlib.contextmanager
-def kept_buffers(module: torch.nn.Module):
-    """What happens inside leaves the buffers of `module` as they were."""
-    before = [(buffer, buffer.clone()) for buffer in module.buffers()]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for buffer, value in before:
-                buffer.copy_(value)
+    return kept_buffers(module, lambda layer: isinstance(layer, _BatchNorm) and layer.training)
 
 
 def uses_batch_statistics(module: torch.nn.Module) -> bool:

@@ -66,6 +66,11 @@ def test_lines_that_measure(stand_in):  # noqa: F811
     (only.folder / "parameters.yaml").write_text(yaml.safe_dump(only.opt.saved()))
     (only.folder / "evaluation.json").write_text("{}")
     assert (only.standing(), only.progress) == (launcher.FINISHED, "measured")
+    (only.folder / "evaluation.json").unlink()
+    assert only.standing() == launcher.INTERRUPTED
+    (again := only.folder.with_name(only.folder.name + "_1")).mkdir()
+    (again / "evaluation.json").write_text("{}")
+    assert only.standing() == launcher.FINISHED
 
 
 def test_jobs_share_the_gpus_in_turn(stand_in):  # noqa: F811
