@@ -54,6 +54,13 @@ def test_one_failure_does_not_stop_the_others(stand_in):  # noqa: F811
     assert all(task.lock.acquire(wait=False) for task in tasks(stand_in, "A", "Fails", "Dies", "B"))
 
 
+def test_a_key_reaches_the_run_and_no_log(stand_in):  # noqa: F811
+    task = launcher.Task(launcher.Line(1, ["--group", "A", "--save_path", str(stand_in), "--dataset", "glyphs", "--wandb_key", "SECRET"]))
+    launcher.Runner([task], jobs=1, gpus=[]).run()
+    assert "--wandb_key SECRET" in (stand_in / "seen.txt").read_text()
+    assert "--wandb_key" in (said := task.log.read_text()) and "SECRET" not in said
+
+
 def test_lines_that_measure(stand_in):  # noqa: F811
     words = ["--group", "A", "--save_path", str(stand_in), "--dataset", "glyphs"]
     with pytest.raises(UserError, match="--evaluate measures a run that another line makes"):
