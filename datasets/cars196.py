@@ -8,7 +8,10 @@ from utilities.errors import UserError
 
 FOLDERS = ("cars196", "stanford_cars", "car_data/car_data", "car_data")
 ALSO_CALLED, TABLE_ORDER = ("cars", "car"), 2  # in names of groups; its place among the data sets of a paper's table
-EXPECTED = "images/<class>/<images>; or car_ims/<images> with cars_annos.mat; or train/<class>/<images> and test/<class>/<images>"
+EXPECTED = (
+    "images/<class>/<images>; or car_ims/<images> with cars_annos.mat; or train/<class>/<images> and test/<class>/<images>; "
+    "or torchvision's cars_train/<images> and cars_test/<images> with devkit/ and cars_test_annos_withlabels.mat"
+)
 PUBLISHED = Published(classes=(98, 98), images=(8054, 8131))
 DOWNLOAD = _download.Source(
     folder="cars196",
@@ -20,6 +23,7 @@ DOWNLOAD = _download.Source(
     "https://www.kaggle.com/datasets/jutrera/stanford-car-dataset-by-classes-folder",
 )
 HALVES = (("train", "test"), ("cars_train", "cars_test"))  # each class has images in both halves, and all of them are used
+DEVKIT, TEST_LABELS = "devkit/cars_train_annos.mat", "cars_test_annos_withlabels.mat"
 
 
 def _roots(root: Path) -> list[Path]:
@@ -38,8 +42,8 @@ def _class_parents(root: Path) -> list[Path]:
 
 
 def recognises(root: Path) -> bool:
-    """Whether `root` holds one of the three layouts."""
-    return (root / "cars_annos.mat").exists() or bool(_class_parents(root))
+    """Whether `root` holds one of the four layouts."""
+    return any((root / file).exists() for file in ("cars_annos.mat", DEVKIT)) or bool(_class_parents(root))
 
 
 def validation_groups(names: list[str]) -> list[list[str]]:
@@ -52,20 +56,32 @@ def validation_groups(names: list[str]) -> list[list[str]]:
 
 def read(opt, root: Path) -> Reading:
     """The images in the order of the official class ids, from the annotations or from the folders' names."""
+    if (root / DEVKIT).exists():
+        halves = ((DEVKIT, "fname", _half(root, "cars_train")), (_test_labels(root), "fname", _half(root, "cars_test")))
+        return _annotated(root, "devkit/cars_meta.mat", *halves)
     if (root / "cars_annos.mat").exists():
-        return _annotated(root)
+        return _annotated(root, "cars_annos.mat", ("cars_annos.mat", "relative_im_path", ""))
     return _layout.class_folders(_class_parents(root), opt, order=_cars196_classes.order)
 
 
-def _annotated(root: Path) -> Reading:
-    """The flat release: cars_annos.mat names each file and its class, 1 to 196."""
+def _half(root: Path, half: str) -> str:
+    return f"{half}/{half}/" if (root / half / half).is_dir() else f"{half}/"  # some archives nest it
+
+
+def _test_labels(root: Path) -> str:
+    return f"devkit/{TEST_LABELS}" if (root / "devkit" / TEST_LABELS).exists() else TEST_LABELS  # they came after the development kit
+
+
+def _annotated(root: Path, file: str, *lists: tuple[str, str, str]) -> Reading:
+    """The flat release and torchvision's layout: `file` has the names of the classes; each list is a file, its field of images, their folder."""
     from scipy.io import loadmat
 
     try:
-        content = loadmat(root / "cars_annos.mat", squeeze_me=True)
-        annotations, names = content["annotations"], [str(name) for name in content["class_names"]]
-        rows = sorted((int(label), str(file)) for file, label in zip(annotations["relative_im_path"], annotations["class"], strict=True))
-        named = [(file, names[label - 1], None) for label, file in rows]
+        names, rows = [str(name) for name in loadmat(root / file, squeeze_me=True)["class_names"]], []
+        for file, field, folder in lists:  # noqa: B020  the file that the message names
+            annotations = loadmat(root / file, squeeze_me=True)["annotations"]
+            rows += sorted((f"{folder}{image}", int(label)) for image, label in zip(annotations[field], annotations["class"], strict=True))
+        named = [(image, names[label - 1], None) for image, label in sorted(rows, key=lambda row: row[1])]
     except Exception as error:  # loadmat raises many kinds for a damaged file
-        raise UserError(f"{root / 'cars_annos.mat'} cannot be read ({error}): restore it, MD5 {DOWNLOAD.archives[1].md5}") from error
+        raise UserError(f"{root / file} cannot be read ({error}): --dataset cars196 needs it") from error
     return _layout.listed(root, named)

@@ -142,29 +142,41 @@ def make_cub200(path, layout="official", n_classes=8, n_images=6, size=(40, 30))
 
 
 def make_cars196(path, layout="icml", n_classes=8, n_images=6, size=(40, 30)):
-    """Cars196 with `n_classes` of its classes. Layouts: official (`car_ims`, `cars_annos.mat`), icml (folder a class), kaggle (halves)."""
-    root = Path(path) / "cars196"
+    """Cars196 in small. Layouts: official (`car_ims`, `cars_annos.mat`), torchvision (halves, `devkit`), icml (folder a class), kaggle (halves)."""
+    root = Path(path) / ("stanford_cars" if layout == "torchvision" else "cars196")
     names = [CAR_NAMES[c] if c < len(CAR_NAMES) else f"Zebra {c:03d} Coupe 2012" for c in range(n_classes)]
-    if layout == "official":
-        from scipy.io import savemat
-
-        rows = []
-        for c in range(n_classes):
-            for i in range(n_images):
-                file = f"car_ims/{i * n_classes + c + 1:06d}.jpg"  # classes interleaved: the order of files says nothing
-                write_image(root / file, (c, i), size)
-                rows.append((file, 1, 1, size[0], size[1], c + 1, i % 2))
-        fields = [("relative_im_path", "O"), *((f"bbox_{k}", "O") for k in ("x1", "y1", "x2", "y2")), ("class", "O"), ("test", "O")]
-        class_names = np.empty((1, n_classes), dtype=object)
-        class_names[0] = names
-        annotations = np.array([tuple(row) for row in rows], dtype=fields)[None]
-        savemat(root / "cars_annos.mat", {"annotations": annotations, "class_names": class_names})
-        return root
+    rows = {"train": [], "test": []}
     for c, name in enumerate(names):
         for i in range(n_images):
-            folder = {"icml": "images", "kaggle": f"car_data/car_data/{'test' if i % 2 else 'train'}"}[layout]
-            write_image(root / folder / name / f"{i:05d}.jpg", (c, i), size)
+            half, number = "test" if i % 2 else "train", i * n_classes + c + 1  # classes interleaved: the order of files says nothing
+            file = {
+                "official": f"car_ims/{number:06d}.jpg", "torchvision": f"cars_{half}/{number:05d}.jpg",
+                "icml": f"images/{name}/{i:05d}.jpg", "kaggle": f"car_data/car_data/{half}/{name}/{i:05d}.jpg",
+            }[layout]  # fmt: skip
+            write_image(root / file, (c, i), size)
+            rows[half].append((file if layout == "official" else Path(file).name, 1, 1, *size, c + 1))
+    if layout == "official":
+        _annotate_cars(root / "cars_annos.mat", "relative_im_path", rows["train"] + rows["test"], names)
+    elif layout == "torchvision":
+        _annotate_cars(root / "devkit/cars_train_annos.mat", "fname", rows["train"])
+        _annotate_cars(root / "cars_test_annos_withlabels.mat", "fname", rows["test"])
+        _annotate_cars(root / "devkit/cars_meta.mat", names=names)
     return root
+
+
+def _annotate_cars(path, field="", rows=(), names=()):
+    """A file of Matlab with Cars196's annotations, its class names or both."""
+    from scipy.io import savemat
+
+    content = {}
+    if rows:
+        fields = [(field, "O"), *((f"bbox_{k}", "O") for k in ("x1", "y1", "x2", "y2")), ("class", "O")]
+        content["annotations"] = np.array(rows, dtype=fields)[None]
+    if names:
+        content["class_names"] = np.empty((1, len(names)), dtype=object)
+        content["class_names"][0] = names
+    path.parent.mkdir(exist_ok=True)
+    savemat(path, content)
 
 
 def make_online_products(path, layout="official", n_train=6, n_test=6, n_images=4, size=(40, 30)):

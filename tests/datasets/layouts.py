@@ -17,7 +17,7 @@ from tests.builders import refused  # noqa: F401  which tests of data sets take 
 SIZE = (12, 10)
 MAKERS = {
     ("cub200", "official"): builders.make_cub200, ("cub200", "icml"): builders.make_cub200,
-    ("cars196", "official"): builders.make_cars196, ("cars196", "icml"): builders.make_cars196, ("cars196", "kaggle"): builders.make_cars196,
+    **{("cars196", layout): builders.make_cars196 for layout in ("official", "torchvision", "icml", "kaggle")},
     ("online_products", "official"): builders.make_online_products, ("online_products", "icml"): builders.make_online_products,
 }  # fmt: skip
 

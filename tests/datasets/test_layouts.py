@@ -9,7 +9,7 @@ import datasets
 from datasets import _cars196_classes, cars196, cub200, inaturalist2018, inshop, market1501, msmt17, online_products, vehicleid, veri776
 from datasets._layout import Published
 from tests import builders
-from tests.datasets.layouts import MAKERS, check_split, names
+from tests.datasets.layouts import MAKERS, check_split, names, refused
 
 OF = {name: [layout for other, layout in MAKERS if other == name] for name, _ in MAKERS}  # data set -> its layouts
 
@@ -85,6 +85,22 @@ def test_classes_come_in_the_order_of_their_ids_not_of_their_names(tmp_path):
     cars = ["Acura Integra Type R 2001", "Acura TSX Sedan 2012", "Ram C-V Cargo Van Minivan 2012", "Unheard Of 2030"]
     builders.make_folder(tmp_path / "cars196" / "images", names=sorted(cars, reverse=True))
     assert names(read("cars196", tmp_path)) == {"training": ["Acura TSX Sedan 2012", "Acura Integra Type R 2001"], "testing": cars[2:]}  # ids 5, 6
+
+
+def test_halves_of_cars_may_be_nested_and_need_the_labels_of_the_test_half(tmp_path):
+    root, labels = builders.make_cars196(tmp_path, "torchvision"), cars196.TEST_LABELS
+    before = read("cars196", tmp_path)
+    (root / "cars_train").rename(root / "moved")
+    (root / "cars_train").mkdir()
+    (root / "moved").rename(root / "cars_train/cars_train")
+    (root / labels).rename(root / "devkit" / labels)
+    after = read("cars196", tmp_path)
+    for split in ("training", "testing"):
+        expected = [(path.replace("cars_train/", "cars_train/cars_train/"), label) for path, label in before[split].image_list]
+        assert after[split].image_list == expected
+    (root / "devkit" / labels).unlink()
+    with refused(f"{labels} cannot be read"):
+        read("cars196", tmp_path)
 
 
 @pytest.mark.parametrize(("name", "layout"), [("cub200", "icml"), ("cub200", "official"), ("cars196", "kaggle")])
