@@ -102,7 +102,7 @@ def step_parameters(parser) -> None:
     group = roles.group(parser, "steps", roles.METHOD)
     group.add_argument("--chunk_size", type=whole(0, 10**6), default=0, metavar="C",
         help="images that go through the network at once: memory grows with C, not with --bs, and each step equals that of the whole batch, but "
-        "for BatchNorm's batch statistics and dropout; 0, or --bs and more: the whole batch at once")
+        "for BatchNorm's batch statistics and dropout; 0, or --bs times --views and more: the whole batch at once")
     group.add_argument("--ema_decay", type=number(0, below=1), metavar="DECAY",
         help="keep a moving average of the network's weights and of BatchNorm's statistics with this decay a step, such as .999: the average is "
         "evaluated and selected, and checkpoints hold it as the network, beside the trained one (unset: none)")

@@ -17,6 +17,9 @@ ALLOWED_MINING_OPS = None
 _NO_REFERENCE = ("ref_emb is not supported", "indices_tuple is not supported")  # the package's own messages
 
 
+MOVING = {"hist_"}  # what the package's losses change from step to step outside their state: DynamicSoftMarginLoss's histogram
+
+
 def add_arguments(group) -> None:
     """Declare the flags of the adapter."""
     group.add_argument(
@@ -41,6 +44,8 @@ class Criterion(MetricCriterion):
         self.loss = pml.build(
             "losses", opt.loss_pml_class, opt.loss_pml_kwargs, num_classes=getattr(opt, "n_classes", None), embedding_size=opt.embed_dim
         )
+        for name in MOVING & vars(self.loss).keys():
+            self.loss.register_buffer(name, vars(self.loss).pop(name))
         self.embed_dim = opt.embed_dim
         parameters = list(self.loss.parameters())
         self.optim_dict_list = [{"params": parameters, "lr": opt.loss_pml_lr}] if parameters else []
@@ -51,9 +56,8 @@ class Criterion(MetricCriterion):
         Raises UserError for a reference where the class takes none, or cannot leave out own images.
         """
         loss = self.plain(batch, labels) if reference.plain else self.with_reference(batch, labels, reference)
-        for name, value in vars(self.loss).items():
-            if isinstance(value, torch.Tensor):  # DynamicSoftMarginLoss keeps a histogram with the graph of the step before
-                setattr(self.loss, name, value.detach())
+        for name in MOVING & dict(self.loss.named_buffers(recurse=False)).keys():  # they hold the graph of this step
+            setattr(self.loss, name, getattr(self.loss, name).detach())
         # without tuples the package returns a zero with a gradient for the embeddings only, not for the loss's parameters
         return loss + sum((0.0 * parameter.sum() for parameter in self.loss.parameters()), 0.0 * batch.sum())
 

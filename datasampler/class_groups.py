@@ -22,7 +22,7 @@ class Sampler(BatchSampler):
 
     Groups come in random order. Those that do not fill a batch are completed by random ones. A smaller class than m repeats its images.
     The authors add one more group where m divides a class. An epoch has the same number of batches whatever number of groups is drawn:
-    that of --samples_per_class.
+    that of --samples_per_class; under --data_class_groups_draw an epoch of larger groups, which repeat more images, leaves some out.
 
     Raises UserError for a --bs without such a divisor.
     """

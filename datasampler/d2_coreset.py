@@ -53,5 +53,6 @@ class Sampler(CoresetSampler):
         no_distance = (log_weights == -torch.inf).all(1, keepdim=True)
         log_weights = torch.where(no_distance, context.masked_fill(taken, -torch.inf), log_weights)
         # The Gumbel-max trick, in logarithms: densities in 128 dimensions span more than a float's exponent.
-        times = torch.empty_like(log_weights).exponential_().clamp_(min=torch.finfo(log_weights.dtype).tiny)
+        times = torch.empty(log_weights.shape, dtype=log_weights.dtype).exponential_().to(log_weights)  # on the CPU, as all draws of samplers
+        times.clamp_(min=torch.finfo(log_weights.dtype).tiny)
         return (log_weights - times.log()).argmax(1)

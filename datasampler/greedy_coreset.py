@@ -41,5 +41,5 @@ class Sampler(CoresetSampler):
         if not self.softened:
             return distances.argmax(1)
         farthest = distances.topk(math.ceil(SOFT_SHARE * distances.shape[1]), dim=1)
-        ranks = chosen_uniformly(farthest.values >= 0)  # fewer than 3 % of the pool may be left
+        ranks = chosen_uniformly((farthest.values >= 0).cpu()).to(distances.device)  # fewer than 3 % of the pool may be left; drawn on the CPU
         return farthest.indices.gather(1, ranks[:, None]).squeeze(1)

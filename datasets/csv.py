@@ -61,6 +61,11 @@ def has_validation(opt) -> bool:
     return path.is_file() and "val" in _splits_of(_table(path))
 
 
+def derived(opt) -> dict:
+    """Flags that are unset: queries that no list names are left out."""
+    return {} if getattr(opt, "dataset_csv_lists", None) is None else {"eval_skip_unmatched": 1}  # runs of earlier versions have no such flag
+
+
 def prepare(opt, source: Path) -> Path:
     """The folder that the paths are relative to, `source` or the table's own: the first image found in either decides."""
     path = Path(opt.dataset_csv).expanduser()

@@ -24,6 +24,11 @@ def recognises(root: Path) -> bool:
     return (root / TRAINING).is_file()
 
 
+def derived(opt) -> dict:
+    """Flags that are unset: what the lists leave out is left out of every value of a query, too."""
+    return {"eval_skip_unmatched": 1}
+
+
 def read(opt, root: Path) -> Reading:
     """Training images by landmark; the index and the queries without a class, and what each query is to find, by usage."""
     training = [(name, row["landmark_id"]) for row in _table(root / TRAINING, "landmark_id", "images") for name in row["images"].split()]

@@ -40,12 +40,12 @@ def on_test(run, splits: dict, runtime) -> dict:
 
 
 def of_best_epoch(run, embedded: dict) -> None:
-    """Draw the pictures of the epoch just evaluated, unless `--no_records`, and write the files that the flags ask for."""
+    """Write the files of the epoch just evaluated that the flags ask for, and draw its pictures, unless `--no_records`."""
+    dump_asked(run.folder, embedded, run.opt, run.epoch)
     if not run.opt.no_records:
         with tqdm(total=0, desc=f"pictures of epoch {run.epoch}", bar_format="{desc}", leave=False, disable=None):
             for path in draw_pictures(run.folder, embedded, run.selection.split, run.opt, _title(run.opt.group, run.epoch)):
                 run.add_picture(path)
-    dump_asked(run.folder, embedded, run.opt, run.epoch)
 
 
 def draw_curves(run) -> None:
@@ -95,7 +95,8 @@ def draw_pictures(folder: Path, embedded: dict, split: str, opt, title: str) -> 
         paths.append(folder / "worst_queries.png")
         found = queries.nearest(shown, worst, NEIGHBOURS)
         recoveries(paths[-1], images, shown, worst, found, queries.judged(shown, worst, found), f"{title}: worst queries {searched}", notes)
-    ranks = queries.first_hits(shown, bool(opt.eval_skip_unmatched)) if shown.pool is not None else ()
+    skips = bool(opt.eval_skip_unmatched) or shown.space.lists is not None  # metrics leave out queries whose lists are empty
+    ranks = queries.first_hits(shown, skips) if shown.pool is not None else ()
     if len(ranks):
         paths.append(space.cmc(folder / "cmc.png", ranks, f"{title}, {searched}"))
     if any(one.pool is not None for one in compared.values()):

@@ -39,10 +39,7 @@ THRESHOLD = 0.95
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "map_r"]
 MOST_PAIRS = 1_000_000  # pairs; with more, the threshold is too low to be of use
 ROWS, COLUMNS = 1024, 65536  # of a block of similarities
-UNHEEDED = {  # flags of a run's evaluation that have no effect here -> their plain values
-    "eval_reference_set": spaces.SELF, "tester": "global", "label_hierarchy_level": 0, "eval_pca": None, "eval_no_normalize": False,
-    "eval_use_trunk_output": False, "eval_relevance": None, "eval_scales": [1], "eval_whiten": None,
-}  # fmt: skip
+UNHEEDED = spaces.OF_SEARCH | spaces.OF_EMBEDDINGS  # flags of a run's evaluation that have no effect here
 
 
 class Found(NamedTuple):
@@ -164,8 +161,7 @@ class Task:
     @property
     def unheeded(self) -> list[str]:
         """The flags of the run's evaluation that have no effect here, where they are set."""
-        given = {name: getattr(self.about, name, plain) for name, plain in UNHEEDED.items() if self.is_run}
-        return [f"--{name}" if value is True else f"--{name} {value}" for name, value in given.items() if value != UNHEEDED[name]]
+        return spaces.asked(vars(self.about), UNHEEDED) if self.is_run else []
 
     @property
     def out(self) -> Path:

@@ -19,6 +19,9 @@ from utilities.levels import n_levels
 SELF, COMBINED, TRAINING = "compared_to_self", "compared_to_sets_combined", "compared_to_training_set"
 INSIDE_PARENTS = "same_parent_label"
 LEVELS = ("class_names", "super_labels")  # where a data set keeps its names at each --label_hierarchy_level
+OF_SEARCH = {"eval_reference_set": SELF, "tester": "global", "label_hierarchy_level": 0, "eval_relevance": None}  # flags of an evaluation -> their plain values
+OF_EMBEDDINGS = {"eval_pca": None, "eval_no_normalize": False, "eval_use_trunk_output": False, "eval_scales": [1], "eval_whiten": None}
+OF_DISTANCES = {"eval_space": "euclidean", "rerank": None}
 
 
 class Compared(NamedTuple):
@@ -36,6 +39,12 @@ class Compared(NamedTuple):
     kept: list | None = None
     pool: np.ndarray | None = None
     ball: Ball | None = None  # in which distances are measured; None: Euclidean ones
+
+
+def asked(flags: dict, plain: dict) -> list[str]:
+    """The flags of `plain` with another value in `flags`, as they are typed; those that `flags` lacks are plain."""
+    given = {name: flags.get(name, value) for name, value in plain.items()}
+    return [f"--{name}" if value is True else f"--{name} {value}" for name, value in given.items() if value != plain[name]]
 
 
 def build(embedded: dict, evaltype: str, opt) -> dict[str, list[Space]]:

@@ -304,7 +304,7 @@ def per_query(names: list[str], space: EmbeddingSpace) -> dict[str, np.ndarray]:
 def findable(
     labels, reference_labels=None, exclude=None, query_sequences=None, reference_sequences=None, lists=None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`(N,)` each: how many samples each query is to find, and how many take a rank; arguments as in `compute`."""
+    """`(N,)` each: how many samples each query is to find, and how many take a rank; arguments as in `compute`, labels are needed."""
     reference = None if reference_labels is None else np.zeros((len(reference_labels), 1), np.float32)
     given = {"query_sequences": query_sequences, "reference_sequences": reference_sequences, "lists": lists}
     space = EmbeddingSpace(np.zeros((len(labels), 1), np.float32), labels, reference, reference_labels, exclude=exclude, **given)

@@ -30,7 +30,7 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--eval_skip_unmatched", nargs="?", const=1, type=whole(), choices=[0, 1], default=None,
         help="leave queries with nothing to find out of every ranking metric, and report their number; 0: they count as 0 for e_recall and mAP, and the "
-        "others leave them out (unset: 1 for data sets of re-identification, else 0)",
+        "others leave them out (unset: 1 for data sets of re-identification and those with lists of positives, which leave them out in any case; else 0)",
     )  # fmt: skip
     group.add_argument(
         "--rerank", default=None, choices=["k_reciprocal", "alpha_qe"],
@@ -95,9 +95,7 @@ def check(opt) -> None:
         for name in ("eval_space_c", "eval_space_clip_r"):
             if getattr(opt, name, None) is not None:
                 raise UserError(f"--{name} {getattr(opt, name):g} has no effect: add --eval_space hyperbolic")
-    if getattr(opt, "rerank", None) is None:
-        for name, default in RERANK.items():
-            if getattr(opt, name, default) != default:
-                raise UserError(
-                    f"--{name} {getattr(opt, name):g} has no effect: add --rerank {'alpha_qe' if name in ALPHA_QE else 'k_reciprocal'}"
-                )
+    for name, default in RERANK.items():
+        of = "alpha_qe" if name in ALPHA_QE else "k_reciprocal"
+        if getattr(opt, name, default) != default and getattr(opt, "rerank", None) != of:
+            raise UserError(f"--{name} {getattr(opt, name):g} has no effect: it is of --rerank {of}")

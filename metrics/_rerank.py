@@ -37,7 +37,7 @@ class AlphaExpansion:
         for start in range(0, space.size, step):
             rows = slice(start, min(start + step, space.size))
             queries, found = space.queries(rows), nearest[rows]
-            there = space.references(found.reshape(-1)).reshape(*found.shape, -1)  # (R, n, D); row -1 where there is none, with weight 0
+            there = space.references(np.maximum(found, 0).reshape(-1)).reshape(*found.shape, -1)  # (R, n, D); any row where there is none, with weight 0
             lengths = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(there, axis=2)
             cosines = np.einsum("rd,rnd->rn", queries, there) / np.where(lengths > 0, lengths, 1.0)
             weights = np.where(found >= 0, np.maximum(cosines, 0.0) ** self.alpha, 0.0)

@@ -35,7 +35,7 @@ def _wrong(opt):
     yield from _mining(opt, inner)
     yield from _reduction(opt, loss)
     if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
-        if opt.bs % opt.samples_per_class:
+        if opt.bs % _of_a_class(opt):
             yield f"--bs {opt.bs} is not a multiple of --samples_per_class {opt.samples_per_class}, which --data_sampler {opt.data_sampler} fills batches by"
         for flag in ("loss", *inner) if opt.samples_per_class == 1 and opt.views == 1 else ():
             if getattr(criteria.REGISTRY.module(getattr(opt, flag)), "REQUIRES_BATCHMINER", False):
@@ -111,6 +111,11 @@ def _triplets(opt, inner, sampler):
         yield f"--batch_mining {opt.batch_mining} takes batches made of triplets, which --data_sampler {opt.data_sampler} does not give; these do: {able}"
 
 
+def _of_a_class(opt) -> int:
+    """Images of a class side by side in a batch; one of each where the trainer looks at no labels, see `datasampler.for_training`."""
+    return opt.samples_per_class if getattr(trainers.REGISTRY.module(opt.trainer).Trainer, "LABELS", True) else 1
+
+
 def _subset(opt, inner, loss, sampler):
     """Subsets are smaller than the batch and hold whole groups of classes."""
     size, subset = opt.subset_size, f"--subset_size {opt.subset_size}"
@@ -125,9 +130,9 @@ def _subset(opt, inner, loss, sampler):
     if _needs_triplets(opt, inner):
         yield f"--subset_mining {opt.subset_mining} takes triplets apart, --batch_mining {opt.batch_mining} needs them whole: choose another miner"
     if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
-        if size % opt.samples_per_class:
-            yield f"{subset} is not a multiple of --samples_per_class {opt.samples_per_class}: the images of a class stay together"
-        if size == opt.samples_per_class and getattr(loss, "REQUIRES_BATCHMINER", False):
+        if size % _of_a_class(opt):
+            yield f"{subset} is not a multiple of --samples_per_class {opt.samples_per_class}: a subset is made of whole classes as far as they fit"
+        if size == _of_a_class(opt) and getattr(loss, "REQUIRES_BATCHMINER", False):
             yield f"{subset} is one class of --samples_per_class {opt.samples_per_class}: --loss {opt.loss} has no negatives there"
 
 

@@ -92,6 +92,8 @@ def _reproduction(layers: Layers, source: Path) -> Options:
     for name in ("resume_from", "evaluate", "evaluate_only", "evaluate_ensemble", "aggregate_only", "list"):
         if layers.explicit.get(name):
             raise UserError(f"--reproduce_results makes a new run: leave out --{name}")
+    if layers.files:
+        raise UserError("--reproduce_results takes all flags of the run, over which a file has no say: leave out --config, and name on the command line what is to differ")
     if fold_of(source) is not None:
         source, layers.explicit["folds"] = fold_of(source)
     resume = layers.explicit.pop("resume", None)

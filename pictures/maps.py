@@ -56,7 +56,7 @@ def _arranged(rows: np.ndarray, start: np.ndarray, seed: int, metric: str = "euc
     from sklearn.manifold import TSNE
 
     start = (start * START).astype(np.float32)
-    tsne = TSNE(perplexity=min(PERPLEXITY, (len(rows) - 1) / 3), init=start, metric=metric, random_state=seed)
+    tsne = TSNE(perplexity=min(PERPLEXITY, (len(rows) - 1) / 3), init=start, metric=metric, random_state=seed % 2**32)
     return tsne.fit_transform(rows).astype(np.float64)
 
 
@@ -68,7 +68,7 @@ def _principal(features: np.ndarray, seed: int) -> np.ndarray:
     solver = "covariance_eigh" if features.shape[1] <= 4096 and len(features) >= features.shape[1] else "auto"
     if not np.ptp(features, axis=0).any():  # all rows are equal: there are no components
         return np.zeros((len(features), count), dtype=np.float32)
-    return PCA(count, svd_solver=solver, random_state=seed).fit_transform(features).astype(np.float32)
+    return PCA(count, svd_solver=solver, random_state=seed % 2**32).fit_transform(features).astype(np.float32)
 
 
 def _beside(others: np.ndarray, sample: np.ndarray, arranged: np.ndarray) -> np.ndarray:

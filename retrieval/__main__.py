@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _embedding_flags(add) -> None:
-    add("--checkpoint", choices=["best", "last"], default="best", help=HELP_WHICH)
+    add("--checkpoint", choices=["best", "last"], default=None, help=HELP_WHICH)
     add("--evaltype", default=None, metavar="NAME", help=HELP_EVALTYPE)
     add("--device", default=None, help=HELP_DEVICE)
     add("--batch_size", type=whole(1, 10**5), default=None, help="images a batch (default: 16 on a CPU, else 128)")
@@ -122,10 +122,10 @@ def index(flags) -> dict:
     paths = sources.listed(flags.images)
     how = {"device": flags.device, "batch_size": flags.batch_size}
     if old is None:
-        embedder = Embedder(flags.run_folder, flags.checkpoint, evaltype=flags.evaltype, prefix=flags.prefix, **how)
+        embedder = Embedder(flags.run_folder, flags.checkpoint or "best", evaltype=flags.evaltype, prefix=flags.prefix, **how)
     else:
         embedder = old.embedder(flags.run_folder, **how)
-    kind, checkpoint = (flags.index or indices.EXACT, flags.checkpoint) if old is None else (old.about["index"], old.about["checkpoint"])
+    kind, checkpoint = (flags.index or indices.EXACT, flags.checkpoint or "best") if old is None else (old.about["index"], old.about["checkpoint"])
     coded = coding.learned(embedder, flags) if old is None and flags.code not in (None, codes.FLOAT32) else None
     about = indices.build(embedder, paths, flags.out, kind, checkpoint, flags.add, coded)
     added = f", {about['added']:,} of them new" if flags.add else ""

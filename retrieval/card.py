@@ -5,6 +5,7 @@ from pathlib import Path
 import yaml
 
 import criteria
+from evaluation import spaces
 from retrieval import plain
 from runs.folder import RunFolder
 from utilities.errors import UserError
@@ -63,7 +64,7 @@ def made(embedder, cosines: dict, lines: str | None, checkpoint: str, compared: 
         _table(("flag", "value"), _flags(opt)),
         f"Commit `{_cell(environment.get('git_commit') or 'unknown')}`, torch {_cell(environment.get('packages', {}).get('torch', 'unknown'))}.",
         "## Results",
-        _results(run, checkpoint),
+        _results(run, checkpoint, opt),
         "## Licence of the weights",
         _licence(environment, opt),
         "## Checked",
@@ -133,8 +134,9 @@ def _flags(opt) -> list[tuple[str, str]]:
     ]
 
 
-def _results(run: RunFolder, checkpoint: str) -> str:
+def _results(run: RunFolder, checkpoint: str, opt) -> str:
     """The selected epoch's values with the rule that selected it; of the last checkpoint those of the last evaluation."""
+    asked = spaces.asked(vars(opt), spaces.OF_SEARCH | spaces.OF_EMBEDDINGS | spaces.OF_DISTANCES)
     try:
         summary = run.summary
     except UserError:
@@ -149,6 +151,7 @@ def _results(run: RunFolder, checkpoint: str) -> str:
         chosen = f"Epoch {selected['epoch']}, selected by: {_cell(selected['rule'])}."
     else:
         chosen = "The last evaluated epoch; nothing selected it."
+    chosen += f" Measured with `{_cell(' '.join(asked))}`, which the exported files do not do." if asked else ""
     return f"{chosen}\n\n{_table(('split', 'metric', 'value'), rows)}" if rows else "The run has recorded none."
 
 

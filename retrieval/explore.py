@@ -7,7 +7,7 @@ import numpy as np
 from tqdm import tqdm
 
 import metrics
-from evaluation import from_files, galleries
+from evaluation import from_files, galleries, spaces
 from evaluation.from_files import read, written_flags
 from evaluation.galleries import ROLES, taken
 from evaluation.judgements import LISTS, has_lists, protocol_of
@@ -21,18 +21,8 @@ from utilities.errors import UserError
 from utilities.files import write_file
 
 BINS = 100  # of the histogram of distances
-UNHEEDED = {
-    "eval_reference_set": "compared_to_self",
-    "tester": "global",
-    "eval_space": "euclidean",
-    "rerank": None,
-    "eval_whiten": None,
-    "eval_pca": None,
-    "eval_scales": [1],
-    "eval_use_trunk_output": False,
-    "eval_relevance": None,
-    "label_hierarchy_level": 0,
-}  # flags that the page ignores -> their plain values
+UNHEEDED = spaces.OF_SEARCH | spaces.OF_DISTANCES  # flags of an evaluation that the page ignores; of a run also those of its embeddings
+OF_RUNS = {"split": "test", "checkpoint": None, "evaltype": None, "device": None, "batch_size": None}  # flags of the command that a file has no use for
 
 
 class Shown(NamedTuple):
@@ -84,7 +74,11 @@ def explore(flags) -> Path:
         raise UserError(f"--out {flags.out}: a page's name ends in .html")
     if not out.absolute().parent.is_dir():
         raise UserError(f"--out {flags.out}: there is no folder {out.absolute().parent}")
-    shown = of_file(flags.source) if flags.source.endswith(".npz") else of_run(flags)
+    of_one = flags.source.endswith(".npz")
+    for name, plain in OF_RUNS.items():
+        if of_one and getattr(flags, name) != plain:
+            raise UserError(f"--{name} {getattr(flags, name)}: {flags.source} is a file, all of whose rows are shown as they are: leave it out")
+    shown = of_file(flags.source) if of_one else of_run(flags)
     page = explore_page.html(content(shown, flags))
     write_file(out, page)
     print(f"{out}: {len(shown.features):,} images of {len(set(shown.labels.tolist())):,} classes, {out.stat().st_size / 1e6:.1f} MB")
@@ -93,14 +87,14 @@ def explore(flags) -> Path:
 
 def of_run(flags) -> Shown:
     """The images of one split of a run, embedded anew."""
-    embedder = Embedder(flags.source, flags.checkpoint, device=flags.device, batch_size=flags.batch_size, evaltype=flags.evaltype)
+    embedder = Embedder(flags.source, flags.checkpoint or "best", device=flags.device, batch_size=flags.batch_size, evaltype=flags.evaltype)
     dataset = data.split(embedder, flags.split)
     supers = set(dataset.super_labels.values())
     labels = np.array([label for _, label in dataset.image_list])
     title = f"{getattr(embedder.opt, 'group', '')}: {flags.split} of {dataset.name}"
     features, roles = _embedded(embedder, dataset), galleries.roles_of(dataset, len(labels))
     listed = None if roles.lists is None else _of_roles(features, labels, roles)
-    notes = (*_unheeded(roles.restrict and listed is None, vars(embedder.opt)), *_heeded(listed))
+    notes = (*_unheeded(roles.restrict and listed is None, vars(embedder.opt), UNHEEDED | spaces.OF_EMBEDDINGS), *_heeded(listed))
     return Shown(
         title, features, labels, dataset.class_names,
         None if None in supers or len(supers) < 2 else dataset.super_labels, dataset.paths, dataset.original, notes, listed,
@@ -149,7 +143,7 @@ def of_file(path: str) -> Shown:
     from datasets import decode
 
     picture = None if paths is None else lambda place: decode(paths[place])
-    notes = (*_unheeded(any(name in apart for name in ROLES) and listed is None, written_flags(apart)), *_heeded(listed))
+    notes = (*_unheeded(any(name in apart for name in ROLES) and listed is None, written_flags(apart), UNHEEDED), *_heeded(listed))
     return Shown(Path(path).name, arrays["features"], labels, class_names, supers, paths, picture, notes, listed)
 
 
@@ -160,20 +154,19 @@ def _listed(path: str, arrays: dict) -> Listed:
     return Listed(every if rows is None else rows, np.flatnonzero(arrays["is_gallery"]) if "is_gallery" in arrays else every, space)
 
 
-def _unheeded(has_roles: bool, flags: dict) -> tuple[str, ...]:
+def _unheeded(has_roles: bool, flags: dict, unheeded: dict) -> tuple[str, ...]:
     """Notes on the evaluation's flags, and the images' roles, that the page ignores."""
     notes = []
     if has_roles:
         notes.append("Roles and sequences of the images are not heeded here: each searches among all others.")
-    asked = [f"--{name} {flags[name]}" for name, plain in UNHEEDED.items() if flags.get(name, plain) != plain]
-    if asked:
+    if asked := spaces.asked(flags, unheeded):
         notes.append(f"{', '.join(asked)} of the evaluation have no effect here: distances are Euclidean and of all images.")
     return tuple(notes)
 
 
 def content(shown: Shown, flags) -> dict:
     """The content of the page, as JSON values and `explore_page.packed` arrays."""
-    of_none = (shown.labels < 0) & (shown.listed is None)
+    of_none = (shown.labels < 0) & (shown.labels >= 0).any()  # distractors, where any image has a class
     space = metrics.EmbeddingSpace(shown.features, np.where(of_none, -1 - np.arange(len(of_none)), shown.labels), progress=True)  # distractors have no like
     features, size = space.features, space.size
     classes, labels = np.unique(shown.labels, return_inverse=True)

@@ -180,7 +180,7 @@ def check_addition(old: Index, flags) -> None:
     """Raise UserError where flags contradict the index that is added to."""
     about = {**old.about, "code": old.code, "prefix": old.about["dimensions"]}
     for flag, given in (("index", flags.index), ("code", flags.code), ("prefix", flags.prefix), ("evaltype", flags.evaltype), ("checkpoint", flags.checkpoint)):
-        if given not in (None, "best", about[flag]):
+        if given not in (None, about[flag]):
             raise UserError(f"--{flag} {given}: the index in {old.folder} is of {about[flag]}: leave it out, or make another one")
     if flags.calibration is not None:
         raise UserError(f"--calibration: the code of the index in {old.folder} stays as it is: leave it out, or make another one")

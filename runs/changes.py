@@ -18,6 +18,7 @@ from utilities.errors import UserError
 from utilities.files import write_yaml
 
 CONFIGS, PLAN, ENVIRONMENT = "configs", "reproduction.yaml", "environment.yaml"
+AS_BEGUN = "as the run began"
 _CHANGE = re.compile(r"resume_training_config_diffs_([0-9]{1,15}(?:_[0-9]{1,15})*)")
 
 
@@ -73,7 +74,7 @@ def record_changes_of_data(folder: Path, changes: list[str], epoch: int, data: d
     """Replace the data in environment.yaml, and add what changed after an epoch."""
     content = read_yaml(folder / ENVIRONMENT)
     content["data"] = {**content["data"], **data}
-    content.setdefault("data_changes", {})[f"after epoch {epoch}"] = "; ".join(changes)
+    content["data_changes"] = {**_before(epoch, content.get("data_changes")), f"after epoch {epoch}": "; ".join(changes)}
     write_yaml(folder / ENVIRONMENT, content, sort_keys=False)
 
 
@@ -88,13 +89,19 @@ def record_changes_of_environment(folder: Path, now: dict, epoch: int) -> None:
     found += [f"other {name}" for name in ("changed_files", "untracked_files") if (now.get(name) or {}) != (content.get(name) or {})]
     before = content.get("packages") or {}
     found += [f"{name} {version}" for name, version in now["packages"].items() if before.get(name, version) != version]
-    when, changes = f"after epoch {epoch}", dict(content.get("environment_changes") or {})
-    changes.pop(when, None)  # of a start that trained nothing
+    changes = _before(epoch, content.get("environment_changes"))
     if found:
-        changes[when] = "; ".join(found)
-        print(f"not what the run began with: {changes[when]}")
+        changes[f"after epoch {epoch}"] = "; ".join(found)
+        print(f"not what the run began with: {'; '.join(found)}")
+    elif changes and list(changes.values())[-1] != AS_BEGUN:
+        changes[f"after epoch {epoch}"] = AS_BEGUN
     if changes != (content.get("environment_changes") or {}):
         write_yaml(folder / ENVIRONMENT, {**content, "environment_changes": changes}, sort_keys=False)
+
+
+def _before(epoch: int, changes: dict | None) -> dict[str, str]:
+    """Those changes after which something was trained: neither at this epoch nor at a later one, which `--resume best` undoes."""
+    return {when: what for when, what in (changes or {}).items() if int(when.removeprefix("after epoch ")) < epoch}
 
 
 def _make(folder: Path) -> None:

@@ -53,6 +53,7 @@ NEEDS = {  # flag -> the one without which it has no effect
     "lora_alpha": "lora_rank", "prompt_depth": "prompts", "prompt_step": "prompts", "memory_ema": "memory_size", "memory_start": "memory_size",
     "subset_trials": "subset_mining", "metrix_level": "metrix", "loss_learn_per_class": "loss_learn", "loss_learn_lr": "loss_learn",
     "embed_regularizer_p": "embed_regularizer", "embed_regularizer_power": "embed_regularizer", "language_shift": "language_vectors",
+    "language_T": "language_vectors", "language_direction": "language_vectors", "language_delay": "language_vectors", "s2sd_features_after": "s2sd_features",
     "tv_split_perc": "use_tv_split", "tv_split_by_samples": "use_tv_split",
 }  # fmt: skip
 
@@ -68,7 +69,8 @@ def idle(opt) -> list[str]:
     if not opt.is_cross_validation:
         said += [f"--{flag} has no effect with --split_scheme half" for flag in FOLDS if not given.get(flag, "derived").startswith("derived")]
     own = {flag: name for name in datasets.REGISTRY.names() for flag in datasets.REGISTRY.flags(name)}
-    return said + [f"--{flag} has no effect: it is of --dataset {own[flag]}" for flag in given if own.get(flag, opt.dataset) != opt.dataset]
+    here = {opt.dataset, *(word.partition(":")[0] for word in getattr(opt, "union", None) or ())}
+    return said + [f"--{flag} has no effect: it is of --dataset {own[flag]}" for flag in given if flag in own and own[flag] not in here]
 
 
 def overruled(opt) -> list[str]:
@@ -125,7 +127,7 @@ def _size(parameters) -> int:
 def steps(opt) -> list[str]:
     """The changes that flags make to a step or to the evaluated network, in words."""
     said = {
-        "chunk_size": f"in chunks of {opt.chunk_size} images" if opt.chunk_size < opt.bs else "",
+        "chunk_size": f"in chunks of {opt.chunk_size} images" if opt.chunk_size < opt.bs * opt.views else "",
         "warmup_epochs": f"rates rise linearly, step by step, over {opt.warmup_epochs} epochs to those of --scheduler {opt.scheduler}",
         "warmup_steps": f"rates rise linearly over {opt.warmup_steps} steps to those of --scheduler {opt.scheduler}",
         "freeze_backbone_steps": f"the backbone rests for {opt.freeze_backbone_steps} steps, its BatchNorm statistics too",

@@ -101,7 +101,7 @@ class Run:
             write_yaml(self.folder / "environment.yaml", environment, sort_keys=False)
         elif not self.finished:
             record_changes_of_environment(self.folder, environment, self.epoch)
-        if changes:
+        if changes and not self.finished:
             record_changes_of_data(self.folder, changes, self.epoch, data)
         self.sinks = records.open_sinks(self.opt, self.folder)
         if self.resumed:
@@ -194,7 +194,7 @@ class Run:
             try:
                 draw()
             except Exception as error:  # a picture never stops a run
-                print(f"the pictures of epoch {epoch} failed ({type(error).__name__}: {error}); the run goes on")
+                print(f"the pictures or files of epoch {epoch} failed ({type(error).__name__}: {error}); the run goes on")
         self._summarise()
         self._save(checkpoint.LAST)  # last: where it has all epochs, the summary has them too
 

@@ -139,6 +139,7 @@ def test_what_cannot_be_reproduced_is_one_line(changed, tmp_path, capsys):
         (changed, elsewhere, "leave the flags of the split as they were"),
         (changed, ["--evaluate"], "makes a new run"),
         (changed, ["--resume_from", str(changed)], "makes a new run"),
+        (changed, ["--config", "demo_glyphs"], "leave out --config"),
         (tmp_path / "nowhere", [], "no run in"),
     ):
         with pytest.raises(SystemExit):

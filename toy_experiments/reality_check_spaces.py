@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import metrics
 from pictures import toys
-from utilities.errors import OneLineParser, one_line_errors
+from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.numbers import whole
 
 SPACES = {"classes almost touch": 0.04, "a narrow gap": 0.25, "far apart": 1.5}  # gap between squares of side 1
@@ -55,6 +55,8 @@ def main(argv=None) -> None:
     parser.add_argument("--per_class", type=whole(2, 10**5), default=150, help="samples a class")
     parser.add_argument("--seed", type=whole(0), default=1, help="of the points and of k-means")
     options = parser.parse_args(argv)
+    if options.out.suffix != ".png":
+        raise UserError(f"--out {options.out}: the name of a figure ends in .png")
     results = measure(options.per_class, options.seed)
     print(f"{'':24}" + "".join(f"{name:>13}" for name in SHOWN.values()))
     for name, values in results.items():

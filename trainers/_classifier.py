@@ -67,7 +67,7 @@ def check(opt) -> None:
     if opt.classifier_smoothing and (opt.classifier_loss != "CrossEntropyLoss" or "label_smoothing" in parse_kwargs(opt.classifier_kwargs)):
         raise UserError("--classifier_smoothing is of --classifier_loss CrossEntropyLoss, and in place of its label_smoothing in --classifier_kwargs")
     try:
-        loss_of(opt)
+        loss_of(opt, 10**4)  # whether it fits the data's number of classes is checked in the trainer
     except UserError:
         if not any(word.startswith("weight=") for word in opt.classifier_kwargs or ()):
             raise  # class weights are checked once the number of classes is known

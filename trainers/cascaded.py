@@ -36,6 +36,9 @@ def check(opt) -> None:
         raise UserError(f"--trainer cascaded chooses pairs, and --loss {opt.loss} takes none: contrastive, triplet or margin do")
     if opt.neck != "none":
         raise UserError(f"--neck {opt.neck} has no effect with --trainer cascaded, whose embeddings are layers on the stages: leave it out")
+    for flag in ("memory_size", "embed_regularizer", "weight_regularizer", "language_vectors", "metrix"):
+        if getattr(opt, flag):
+            raise UserError(f"--{flag} has no effect with --trainer cascaded, whose losses do not call the base's: leave it out")
     levels = len(opt.cascade_sizes)
     for flag, values in (("cascade_percents", opt.cascade_percents), ("cascade_stages", opt.cascade_stages or opt.cascade_sizes)):
         if len(values) != levels:

@@ -3,6 +3,7 @@
 Values stay on the device until an epoch, or a block of batches, is complete: no step waits for them.
 """
 
+import math
 import resource
 import sys
 import time
@@ -86,9 +87,12 @@ class EpochMeter:
         parts = done.losses if len(done.losses) > 1 else {}
         values = {"loss": self.latest, **parts, "gradient_norm": done.gradient_norm, **statistics(self.criterion)}
         for name, value in values.items():
-            value = torch.as_tensor(value).detach().float()
+            value, count = torch.as_tensor(value).detach().float(), 1
+            if name == "gradient_norm":  # float16 leaves steps out whose gradient overflows
+                count = torch.isfinite(value)
+                value = torch.where(count, value, 0)
             self.sums[name] = self.sums[name] + value if name in self.sums else value
-            self.counts[name] = self.counts.get(name, 0) + 1
+            self.counts[name] = self.counts.get(name, 0) + count
         self.images += done.images
         self.batches.take(values, done.images)
 
@@ -100,5 +104,5 @@ class EpochMeter:
     def means(self, optimizer: torch.optim.Optimizer) -> dict:
         """Name -> mean of the epoch as a Python number; with the learning rates and the epoch's seconds."""
         seconds = time.monotonic() - self.began
-        means = {name: total.item() / self.counts[name] for name, total in self.sums.items()}
+        means = {name: total.item() / count if (count := int(self.counts[name])) else math.nan for name, total in self.sums.items()}
         return {**means, **learning_rates(optimizer), "epoch_seconds": seconds}

@@ -141,9 +141,7 @@ class Runtime:
         Raises NonFiniteLoss, on a GPU up to `CHECK_EVERY` steps late, with the step at which it began.
         """
         self.steps += 1
-        first = ~torch.isfinite(loss.detach()) & (self._bad_step < 0)
-        self._bad_step = torch.where(first, self.steps, self._bad_step)
-        self._bad_value = torch.where(first, loss.detach(), self._bad_value)
+        self._watch(loss.detach())
         if self.steps % self._check_every == 0:
             self.check_finite()
         optimizer.zero_grad(set_to_none=True)
@@ -152,7 +150,16 @@ class Runtime:
             for backward in backward_calls:
                 backward()
         with span("optimiser"):
-            return self._update(optimizer)
+            norm = self._update(optimizer)
+        if not self.scaler.is_enabled():  # which leaves such steps out
+            self._watch(norm)
+        return norm
+
+    def _watch(self, value: torch.Tensor) -> None:
+        """Keep the first loss, or norm of a gradient, that is not finite, and its step, without a host synchronisation."""
+        first = ~torch.isfinite(value) & (self._bad_step < 0)
+        self._bad_step = torch.where(first, self.steps, self._bad_step)
+        self._bad_value = torch.where(first, value, self._bad_value)
 
     def _update(self, optimizer: torch.optim.Optimizer) -> torch.Tensor:
         """The optimiser's step by the gradients of all processes, limited as the flags say. Returns the gradient's norm."""
@@ -174,10 +181,10 @@ class Runtime:
         return norm
 
     def check_finite(self) -> None:
-        """Raise NonFiniteLoss if the loss was NaN or infinite at any step of this epoch."""
+        """Raise NonFiniteLoss if the loss, or the norm of its gradient, was NaN or infinite at any step of this epoch."""
         if self._bad_step >= 0:
             raise NonFiniteLoss(
-                f"the loss is {self._bad_value.item()} at epoch {self._epoch}, step {int(self._bad_step)}: the run stops, its last "
+                f"the loss, or its gradient's norm, is {self._bad_value.item()} at epoch {self._epoch}, step {int(self._bad_step)}: the run stops, its last "
                 "checkpoint is from before. Try a smaller --lr, --clip_grad_norm 1 or --precision float32, then --resume"
             )
 

@@ -149,7 +149,7 @@ class Step:
         """Forward, losses, backward, update."""
         if self.resting.wakes():
             self.resting.end()
-            self.trainer.train()
+            self.trainer.network.train(self.trainer.network.training)  # not where the trainer lets all of it rest
         batch = self.seen(batch)
         if self.trainer.subset is not None:  # chooses the part of the batch that is trained on
             batch = self.trainer.subset(self.trainer, batch, self.runtime)

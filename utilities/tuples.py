@@ -79,6 +79,9 @@ class TupleMiner:
             raise AttributeError(name)
         return getattr(self.miner, name)
 
+    def __setattr__(self, name: str, value) -> None:
+        object.__setattr__(self if name == "miner" else self.miner, name, value)
+
 
 def _not_sets(tuples) -> None:
     if not isinstance(tuples, (Triplets, Pairs)):

@@ -59,7 +59,7 @@ def row(run: RecordedRun, usual: dict) -> dict[str, str]:
 
 
 def write(path: Path, runs: list[RecordedRun]) -> tuple[int, int]:
-    """Add runs that are not there yet. Returns how many were added, and how many the file has now."""
+    """Add runs whose data set, group and seed are not there yet. Returns how many were added, and how many the file has now."""
     there, usual = _lines(path) if path.exists() else [], defaults()
     known = {(line["dataset"], line["group"], line["seed"]) for line in there}
     new = [run for run in runs if run.problem is None and (run.dataset, run.group, str(run.seed)) not in known]
@@ -118,7 +118,7 @@ def main(argv=None) -> None:
     options = parser.parse_args(argv)
     runs = [run for run in collect.collect(options.runs, [])[0] if re.search(options.filter, run.group)]
     added, there = write(options.write, runs)
-    print(f"{options.write}: {added} runs added, {there} now")
+    print(f"{options.write}: {added} runs added, {len(runs) - added} not, as they have a row or did not end; {there} now")
 
 
 if __name__ == "__main__":

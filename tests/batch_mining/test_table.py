@@ -198,6 +198,8 @@ def test_a_distribution_given_to_parametric():
             miner.set_distribution(wrong)
     with refused("a larger one"):
         batch_mining.select("parametric", miner_parametric_support_lim=[1.0, 0.5])
+    with refused("--miner_parametric_mode hards: no distance of --miner_parametric_support_lim 0.6 1.4 is within its 0 to 0.5"):
+        batch_mining.select("parametric", miner_parametric_mode="hards", miner_parametric_support_lim=[0.6, 1.4])
 
 
 def test_packaged_takes_the_batch_as_it_lies():
@@ -234,6 +236,8 @@ def test_a_users_miner_takes_a_reference_where_it_can():
         assert as_lists(*wrapped(x, y)) == as_lists(*wrapped(x, y, Reference.build(x, y))) == [(0, 1, 2)]
         with refused("takes no reference"):
             wrapped(x, y, Reference.build(x, y, x, y))
+        wrapped.stats = {"mined": 3}
+        assert miner.stats == wrapped.stats == {"mined": 3}, "the criterion records what its miner counts"
     with pytest.raises(UserError, match="OfTheBatch takes no reference"):
         OfTheBatch()(x, y, x, y)
 

@@ -73,5 +73,8 @@ def test_a_histogram_keeps_no_graph_and_unequal_classes_are_refused_in_one_line(
     for _ in range(3):
         batch, labels = points()
         criterion(batch, labels).backward()
+    again = criteria.select("pml", loss_pml_class="DynamicSoftMarginLoss", embed_dim=6)
+    again.load_state_dict(criterion.state_dict())
+    assert torch.equal(again(batch, labels), criterion(batch, labels)), "a resumed run has the histogram"
     with refused("--loss_pml_class SmoothAPLoss: All classes must have the same number of elements"):
         criteria.select("pml", loss_pml_class="SmoothAPLoss", embed_dim=6)(batch, torch.arange(12) // 5)

@@ -72,6 +72,7 @@ def test_landmarks_and_objects(tmp_path):
     assert galleries.roles_of(testing, len(testing)).pool.tolist() == [*range(len(testing))], "without classes all are measured together"
     assert listed(testing, "private") == {"d10": (["a01", "b03"], []), "d11": ([], [])} and listed(testing, "public")["d10"] == ([], [])
     words = f"--dataset gldv2 --source {tmp_path} --save_path {tmp_path} --allow_partial_dataset --kernels 0 --evaluation_metrics ap --pca 2"
+    assert parameters.read(["--dataset", "gldv2"]).eval_skip_unmatched == 1
     table = models.main(["--archs", "conv4 --not_pretrained", *words.split()])
     assert len(table.rows) == 2 and table.head[-2:] == ["private/ap in %", "public/ap in %"], "lists say what is found: no k-NN"
     testing = partial("ilias", tmp_path)["testing"]

@@ -97,6 +97,9 @@ def test_stacked_rows_and_prefixes(tmp_path):
         prefix = there[:, :2].astype(np.float32)
         assert np.array_equal(metrics.prefix(rows, 2)[:], prefix)
     assert metrics.prefix(mapped, 3) is mapped
+    unit = rng.normal(size=(50, 128))
+    unit = (unit / np.linalg.norm(unit, axis=1, keepdims=True)).astype(np.float16)  # of a length that rounding moves
+    np.testing.assert_allclose(np.linalg.norm(metrics.prefix(unit, 8), axis=1), 1, rtol=1e-6)
 
 
 def test_what_is_refused_of_a_map(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import metrics
-from metrics import AlphaExpansion, KReciprocal, _rerank
+from metrics import AlphaExpansion, KReciprocal, _mapped, _rerank
 from metrics._search import Need
 from tests.metrics._plain import ranked, unit, values_of
 from tests.utilities.test_hyperbolic import moebius_distance
@@ -169,6 +169,21 @@ def test_alpha_query_expansion(n, alpha, separate):
     new = [expanded(q, reference, ranked(q, reference, own), n, alpha) for q, own in zip(queries, left_out, strict=True)]
     found = [ranked(q, reference, own) for q, own in zip(new, left_out, strict=True)]
     check(found, queries, labels[: len(queries)], AlphaExpansion(n, alpha), **given)
+
+
+class There(_mapped.Stacked):
+    """Rows of files, of which none is asked for that is not there."""
+
+    def __getitem__(self, rows):
+        assert isinstance(rows, slice) or (np.asarray(rows) >= 0).all()
+        return super().__getitem__(rows)
+
+
+def test_expansion_of_few_images_in_files():
+    x, labels = points(8, seed=6, copies=False)
+    spaces = (metrics.EmbeddingSpace(x, labels, one, labels, exclude=np.arange(8)) for one in (x, There((x, None))))
+    found, expected = (AlphaExpansion(50).search(space).space.features for space in spaces)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_alpha_query_expansion_of_one_query_by_hand():

@@ -117,10 +117,11 @@ def test_no_more_than_the_rate_match_at_the_threshold(different, rate, at):
 
 
 def test_what_the_page_does_not_heed_is_said(file, content, tmp_path):
-    flags = np.array(json.dumps({"eval_space": "hyperbolic", "rerank": "alpha_qe", "eval_reference_set": "compared_to_self"}))
+    flags = np.array(json.dumps({"eval_space": "hyperbolic", "rerank": "alpha_qe", "eval_reference_set": "compared_to_self", "eval_pca": 2}))
     np.savez(tmp_path / "e.npz", **np.load(file), is_query=np.arange(30) < 9, is_gallery=np.arange(30) > 5, role_draws=np.ones((2, 30), bool), flags=flags)  # fmt: skip
     notes = " ".join(explored(tmp_path / "e.npz", tmp_path / "p.html", "--no_thumbnails")["notes"])
-    assert "Roles and sequences of the images are not heeded" in notes and "--eval_space hyperbolic, --rerank alpha_qe" in notes
+    assert "Roles and sequences of the images are not heeded" in notes and "--eval_space hyperbolic, --rerank alpha_qe of" in notes
+    assert "--eval_pca" not in notes, "the rows of a file are after it"
     assert "heeded" not in " ".join(content["notes"])
 
 
@@ -144,7 +145,7 @@ def test_maps_keep_neighbours_together_and_stand_what_is_degenerate():
         assert ("60 random images; each of the other 60" in told) == (size == 60)
     assert np.array_equal(found["tsne", 60][0], maps.places(features, "tsne", 60, 0)[0])
     for odd in (np.zeros((9, 3)), np.ones((1, 5)), np.ones((6, 1)) * np.arange(6)[:, None], np.repeat(np.eye(2), 4, 0)):
-        assert np.isfinite(maps.places(odd.astype(np.float32), "tsne", 5000, 0)[0]).all()
+        assert np.isfinite(maps.places(odd.astype(np.float32), "tsne", 5000, 2**32 + 1)[0]).all()
 
 
 def test_spaces_of_one_class_singletons_and_one_image(tmp_path):
@@ -291,12 +292,13 @@ def test_mistakes_are_one_line_and_status_2(run, tmp_path, capsys):
         "{tmp}/none.npz --out {tmp}/p.html": "no such file",
         "{tmp}/odd.npz --out {tmp}/p.html": "class_names have shape",
         "{tmp}/nan.npz --out {tmp}/p.html": "NaN",
+        "{tmp}/odd.npz --out {tmp}/p.html --split val": "--split val: {tmp}/odd.npz is a file",
         "{run} --out {tmp}/p.html --fmr 0": "--fmr 0 must be",
     }.items():
         with pytest.raises(SystemExit) as stop, one_line_errors(retrieval.PROGRAM):
             retrieval.main(["explore", *words.format(run=run, tmp=tmp_path).split()])
         line = capsys.readouterr().err
-        assert stop.value.code == 2 and line.count("\n") == 1 and told in line, line
+        assert stop.value.code == 2 and line.count("\n") == 1 and told.format(tmp=tmp_path) in line, line
 
 
 def test_boxes_are_embedded_as_in_the_runs_own_evaluation(tmp_path):
@@ -325,6 +327,14 @@ def test_distractors_are_of_no_class(tmp_path):
     np.testing.assert_allclose(unpacked(content["precision"], "f4"), expected, rtol=1e-6)
     assert content["classes"][0] == "no class" and unpacked(content["labels"], "u4")[none].tolist() == [0] * 6
     assert content["histogram"]["counts"][0] == sum(n * (n - 1) // 2 for n in np.bincount(labels[~none])) and all(of for of, *_ in content["confusions"])
+
+
+def test_distractors_beside_lists_are_of_no_class(tmp_path):
+    asks, none, labels = np.arange(20) % 10 == 3, np.arange(20) > 13, np.arange(20) % 3
+    arrays = {"labels": labels, "is_distractor": none, "is_query": asks, "is_gallery": ~asks, **metrics.Lists.of([[0, 4], [1]], [[], [2]])._asdict()}
+    np.savez(tmp_path / "file.npz", features=np.random.default_rng(5).normal(size=(20, 3)), **arrays)
+    counts = explored(tmp_path / "file.npz", tmp_path / "page.html")["histogram"]["counts"]
+    assert counts[0] == sum(n * (n - 1) // 2 for n in np.bincount(labels[~none]))
 
 
 def listed_file(folder, labels=True):

@@ -22,6 +22,7 @@ from retrieval import __main__ as retrieval
 from retrieval import card, coding, data, export, plain
 from runs import Embedder, load_run
 from runs.embedder import Embeddings
+from runs.folder import RunFolder
 from tests import builders
 from tests.conftest import train
 from utilities.errors import UserError, one_line_errors
@@ -97,6 +98,8 @@ def test_the_card_says_what_the_run_was(run, exported):
     for split, values in summary["values"].items():
         for metric, value in values.items():
             assert f"| {split} | {metric} | {value:.4f} |" in text
+    asked = card._results(RunFolder(run), "best", SimpleNamespace(eval_pca=3, rerank="alpha_qe", tester="global"))
+    assert "Measured with `--eval_pca 3 --rerank alpha_qe`, which" in asked and "Measured with" not in text
     assert "| testing | 24 | 4 |" in text and "random weights" in text and "`--loss` | margin" in text and "model.onnx | 1.000000" in text
 
 

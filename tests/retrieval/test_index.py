@@ -300,6 +300,7 @@ MISTAKES = [
     ("index {run} {images} --out {new} --code pq2", "39 x 256"),
     ("index {run} {images} --out {new} --code binary --calibration {images}", "learns nothing"),
     ("index {run} {images} --out {index} --add --code int8", "is of float32"),
+    ("index {run} {images} --out {index} --add --checkpoint last", "--checkpoint last: the index in"),
     ("index {run} {images} --out {index} --add --calibration {images}", "stays as it is"),
     ("query {index} {images}/bad.jpg", "bad.jpg cannot be decoded"),
     ("query {index} {images}/0.jpg --out page.txt", ".html, .json, .csv"),

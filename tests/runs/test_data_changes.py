@@ -11,6 +11,7 @@ import parameters
 from datasets import differences
 from results import recorded
 from results.folders import read_folder
+from runs.changes import record_changes_of_environment
 from tests import builders
 from utilities.errors import UserError
 
@@ -55,6 +56,10 @@ def test_other_code_and_packages_are_recorded(folder_data, tmp_path, capsys):
     main.main(parameters.read(["--resume_from", str(folder)]))  # it is finished: nothing is trained with what is there now
     assert yaml.safe_load(file.read_text())["environment_changes"] == content["environment_changes"]
     assert recorded.environment(content)["software and machine"] == f"changed after epoch 2 ({text})"
+    file.write_text(yaml.safe_dump({**content, "environment_changes": {"after epoch 2": text, "after epoch 7": "what --resume best undoes"}}))
+    for epoch in (3, 4):
+        record_changes_of_environment(folder, content, epoch)
+        assert yaml.safe_load(file.read_text())["environment_changes"] == {"after epoch 2": text, "after epoch 3": "as the run began"}
 
 
 def test_what_differs():

@@ -1,5 +1,6 @@
 """The toy comparison shows what it says."""
 
+from tests.builders import refused
 from toy_experiments import reality_check_spaces
 
 
@@ -12,3 +13,5 @@ def test_equal_to_recall_and_nmi_not_to_map_r_and_the_figure_is_drawn(tmp_path, 
     reality_check_spaces.main(["--out", str(tmp_path / "new" / "spaces.png"), "--per_class", "40"])
     assert (tmp_path / "new" / "spaces.png").stat().st_size > 10_000
     assert "MAP@R" in capsys.readouterr().out
+    with refused("ends in .png"):
+        reality_check_spaces.main(["--out", str(tmp_path / "spaces")])

@@ -90,7 +90,6 @@ def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path):
     for flags, said in (
         (["--cascade_stages", "block1", "block2", "layer3"], "conv4_normalize has no stage 'layer3': block1, block2, block3, block4"),
         (["--cascade_sizes", *"44444", "--cascade_percents", *"11111"], "only 4 stages of conv4_normalize are known"),
-        (["--memory_size", "20"], "--memory_size has no effect with this --trainer, whose losses do not call the base's: leave it out"),
     ):
         with tiny.refused(said):
             tiny.run(data, tmp_path, "--trainer", "cascaded", *flags, "--dry_run")
@@ -102,6 +101,7 @@ def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path):
         tiny.trainer("cascaded", "--loss", "triplet", network=unknown)
 
 
-def test_a_neck_is_refused():
-    with tiny.refused("--neck bn has no effect with --trainer cascaded"):
-        tiny.resolve("--trainer", "cascaded", "--loss", "contrastive", "--neck", "bn")
+@pytest.mark.parametrize("flag", ["--neck bn", "--memory_size 20", "--metrix 0.4"])
+def test_what_it_never_asks_for_is_refused(flag):
+    with tiny.refused(f"{flag.split()[0]}.* has no effect with --trainer cascaded"):
+        tiny.resolve("--trainer", "cascaded", "--loss", "contrastive", *flag.split())

@@ -94,6 +94,14 @@ def test_losses_that_learn_nothing_of_a_class_take_numbers_of_images(flags):
     assert torch.equal(*found) and found[0].isfinite() and "last_linear.weight" in tiny.gradients(found[0], trainer.network)
 
 
+def test_a_batch_without_labels_need_not_be_whole_classes():
+    words = ["--bs", "58", "--samples_per_class", "4", "--subset_mining", "maximum_loss", "--subset_size", "29"]
+    tiny.resolve("--trainer", "unsupervised", "--loss", "ntxent", *words)
+    for said, few in (("--bs 58 is not a multiple", words[:4]), ("--subset_size 29 is not a multiple", ["--bs", "60", *words[2:]])):
+        with tiny.refused(said):
+            tiny.resolve("--loss", "ntxent", *few)
+
+
 def test_views_are_a_flag_of_every_trainer(data, tmp_path, capsys):
     """And the trainer's own number where the flag is not given, also from a saved run's flags."""
     tiny.run(data, tmp_path, "--views", "2", "--samples_per_class", "1", "--dry_run")

@@ -1,5 +1,7 @@
 """Epoch means of every criterion's and miner's statistics, values of single batches, and no step that waits for the device."""
 
+import math
+
 import pytest
 import torch
 
@@ -15,6 +17,15 @@ NOT_HERE = {"pml", "packaged"}  # an adapter, which needs a class; one that take
 
 def result(loss, losses=None, norm=1.0, images=4):
     return StepResult(loss, losses or {}, torch.tensor(norm), images)
+
+
+def test_steps_that_float16_leaves_out_are_in_no_mean():
+    for norms, mean in (([2.0, math.inf, 4.0], 3.0), ([math.inf], math.nan)):
+        meter = EpochMeter(torch.nn.Identity())
+        for norm in norms:
+            meter.add(result(torch.ones(()), norm=norm))
+        found = meter.means(torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.25))
+        assert found["gradient_norm"] == pytest.approx(mean, nan_ok=True) and found["loss"] == 1
 
 
 def means_are_those_of_each_batch(loss, mining):
