@@ -222,7 +222,7 @@ def _told_apart(of_flips: float, of_recall: dict[str, float]) -> list[str]:
     """Sentences on whether the published flips, and any change of test R@1, differ from chance, by the p of the changes."""
     smallest = min(of_recall, key=of_recall.get)
     flips = "is told from chance" if of_flips < LEVEL else "is not told from chance"
-    changed = "No change moves test R@1" if of_recall[smallest] >= LEVEL else "Test R@1 moves"
+    changed = "That any change moves test R@1 is not shown" if of_recall[smallest] >= LEVEL else "Test R@1 moves"
     return [
         "P: chance of so large a mean difference where there is none, by a paired t-test over the seeds, two-sided, not corrected for the number of",
         f"changes. What the published flips add to the second singular value {flips} ({_p_value(of_flips)}). {changed}: the smallest P of",
