@@ -330,7 +330,7 @@ class Network(torch.nn.Module):
     def train(self, mode: bool = True) -> "Network":
         """As in torch, but BatchNorm layers of a `_frozen` network's backbone and the untrained part of any stay in eval mode.
 
-        The affine weights of these BatchNorm layers train, as published.
+        The affine weights of these BatchNorm layers train, as in the ICML 2020 code.
         """
         super().train(mode)
         if self.frozen:

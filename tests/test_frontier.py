@@ -166,7 +166,7 @@ def test_what_makes_each_method(opts):
             assert (opt.trainer, opt.classifier_smoothing, opt.classifier_smoothing_over) == ("classifier", eps, "others")
             assert opt.last_stride == (2 if family == "dml" else 1) and opt.neck == ("none" if name == "dml_ce_cub200" else "bn")
             assert opt.pool == {"dml": None, "fastretri": "gem", "bot": None, "sbs": "gem_learned"}[family]
-            assert (opt.optim, opt.nesterov) == (("adam", False) if person else ("sgd", large)) and opt.clip_grad_each == (None if family == "dml" else 5)
+            assert (opt.optim, opt.nesterov) == (("adam", False) if person else ("sgd", large)) and opt.clip_grad_each == (5 if family == "fastretri" else None)
             assert person or opt.momentum == ({"dml": 0.9, "fastretri": 0.99}[family] if large else 0)
             assert (opt.warmup_steps, opt.warmup_start) == {"dml": (100, 0), "fastretri": (1000, 0.1)}.get(family, (2000, 0.1))
             assert opt.crop_size == {"bot": [256, 128], "sbs": [384, 128]}.get(family) and opt.random_erasing == (0.5 if person else 0)

@@ -124,8 +124,8 @@ class Trainer(Base):
         return self.temperature**2 / len(similarities) * kl_div(given, wanted, reduction="sum")
 
     def param_groups(self, opt) -> list[dict]:
-        """The heads at `--lr` and `--decay`; each target criterion like the criterion of --loss."""
-        groups = [{"params": list(self.heads.parameters()), "name": "s2sd_heads"}]
+        """The heads at `--lr`, as in the authors' code without decay; each target criterion like the criterion of --loss."""
+        groups = [{"params": list(self.heads.parameters()), "name": "s2sd_heads", "weight_decay": 0}]
         for i, target in enumerate(self.targets):
             groups += criterion_groups(target, opt, f"s2sd_target_{i}")
         return groups

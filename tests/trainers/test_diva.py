@@ -151,7 +151,7 @@ def test_gradients_groups_and_weights():
     main = {part for part in tiny.gradients(losses["metric_loss"], trainer) if "backbone" not in part}
     assert main <= {"network.last_linear.weight", "network.last_linear.bias", "criterion.beta"}
     groups = {name: (group["lr"], group["weight_decay"]) for name, group in tiny.groups(opt, trainer).items()}
-    assert groups["embeddings"] == (0.5, opt.decay) and groups["shared_criterion"] == groups["intra_criterion"] == (0.0005, 0)
+    assert groups["embeddings"] == (0.5, opt.decay) and groups["decorrelation"] == (opt.lr, 0) and groups["shared_criterion"] == groups["intra_criterion"] == (0.0005, 0)
     assert all(p.requires_grad != name.startswith("average.") for name, p in trainer.named_parameters())
 
 
