@@ -98,9 +98,9 @@ def _images(group) -> None:
         help="side of the crop, or height and width, in training and test (default: the preset's, else the network's input)",
     ).role = METHOD  # fmt: skip
     group.add_argument(
-        "--eval_long_side", type=whole(1, 10**5), default=None, metavar="N",
+        "--eval_long_side", type=whole(0, 10**5), default=None, metavar="N",
         help="images are evaluated in their own shape, whole, in batches of one: the long side at most N pixels, never enlarged; what is cut from a box gets "
-             "the scale of its whole image (unset: the test transform; Oxford and Paris: 1024)",
+             "the scale of its whole image; 0: the test transform (unset: 0; Oxford and Paris: 1024)",
     ).role = EVALUATION  # fmt: skip
     group.add_argument(
         "--crop_scale", type=number(above=0, most=1), nargs=2, default=None,

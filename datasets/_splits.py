@@ -128,7 +128,8 @@ def _folds_of_training(published: tuple, reading, opt, fold: int, root: Path) ->
 
 def _without_roles(images: list | None, reading, opt) -> list | None:
     """The images; with both roles for each where a scheme divides the classes anew, as roles belong to the data set's own test set."""
-    if images is None or opt.split_scheme in KEEP_ROLES or reading.split_of is not None or all(image.is_query and image.is_gallery for image in images):
+    own_split = reading.split_of is not None and opt.split_scheme != _oodml.SCHEME  # which divides all classes anew
+    if images is None or opt.split_scheme in KEEP_ROLES or own_split or all(image.is_query and image.is_gallery for image in images):
         return images
     _tell_without_roles(reading, opt)
     return [image._replace(is_query=True, is_gallery=True) for image in images]

@@ -117,7 +117,7 @@ def build(opt, input_size: int | None = None, image_size: int | None = None, int
         return Steps([*training, *_added(opt)], size, _erasing(opt, size)), Steps(test, size)
 
     size, resize = sizes(opt, input_size)
-    limited = None if opt.eval_long_side is None else Steps([], opt.eval_long_side, limit=Limit(opt.eval_long_side))
+    limited = Steps([], opt.eval_long_side, limit=Limit(opt.eval_long_side)) if opt.eval_long_side else None
     if resize is not None and any(side < least for side, least in zip(pair(resize), pair(size), strict=True)):
         raise UserError(f"a crop of {shown(size)} reaches over the border of images resized to {resize}: raise --resize_size or lower --crop_size")
     resized = [] if resize is None else [v2.Resize(None, max_size=int(resize), **by) if isinstance(resize, LongSide) else v2.Resize(resize, **by)]

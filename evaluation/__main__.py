@@ -129,6 +129,10 @@ def check(flags) -> None:
             raise UserError(f"--outliers searches nowhere: leave out --{name}")
     if flags.gallery_labels is not None and flags.gallery is None:
         raise UserError(f"--gallery_labels {' '.join(flags.gallery_labels)}: there is no --gallery that they belong to: name it or leave them out")
+    if flags.gallery_keep is not None and flags.gallery is None:
+        raise UserError(f"--gallery_keep {flags.gallery_keep}: there is no --gallery: name it or leave this out")
+    if flags.eval_whiten_dims is not None and flags.eval_whiten is None:
+        raise UserError(f"--eval_whiten_dims {flags.eval_whiten_dims} has no effect: add --eval_whiten")
     for name in flags.evaluation_metrics:
         metrics.check(name)
     metrics.check_flags(flags)
@@ -153,6 +157,8 @@ def space_of(flags) -> tuple[dict, Space, str, np.ndarray | None]:
     if own and Path(flags.gallery[0]).resolve() != Path(flags.file).resolve() and not {"exclude", "paths"} & arrays.keys():
         raise UserError(f"--gallery {' '.join(flags.gallery)}: name {flags.file} first, so that no image finds itself")
     take_written(flags, arrays)
+    if other is not None and "labels" not in other:  # labels of one side say nothing
+        arrays = {name: array for name, array in arrays.items() if name not in ("labels", "class_names")}
     if "labels" not in arrays:
         metrics.refuse_class_wise(flags.evaluation_metrics)
     gallery = flags.gallery and flags.gallery[0]

@@ -24,6 +24,8 @@ def check(datasets: dict, opt) -> None:
     _check_domains({split: datasets[split] for split in measured}, opt)
     if opt.tester == INSIDE_PARENTS:
         for split in measured:
+            if "distractors" in getattr(datasets[split], "counts", {}):
+                raise UserError(f"{flag}: the distractors of {split} have no super-class, so no query would search them: take global")
             found = set().union(*(_names_of(datasets[source], deepest, "gallery") for source in sources_of(split, measured, opt)))
             alone = _names_of(datasets[split], deepest, "queries") - found
             if alone:
@@ -63,8 +65,6 @@ def _check_domains(datasets: dict, opt) -> None:
             raise UserError(f"--evaluation_metrics {name}: {of_dataset}, and one has a single super-class: leave it out")
         if dataset.further_labels and (name := comparing_levels(opt)) is not None:
             raise UserError(f"--evaluation_metrics {name}: {of_dataset}, and queries of {split} show several classes, whose levels are not compared: leave it out")
-        if opt.tester == INSIDE_PARENTS and "distractors" in dataset.counts:
-            raise UserError(f"--tester {INSIDE_PARENTS}: {of_dataset}, and the distractors of {split} are of no domain, so no query would search them: take global")
         several = f"queries of {split} show several classes"
         of_several = (("eval_reference_set", SELF, several), ("label_hierarchy_level", 0, several)) if dataset.further_labels else ()
         for flag, needed, why in (("eval_relevance", None, "its classes say what is found"), *of_several):

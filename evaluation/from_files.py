@@ -112,8 +112,10 @@ def read_gallery(paths: list[str], keep: str | None = None, labels: list[str] | 
 
 def _kept(path: str, arrays: dict, keep: str | None) -> dict:
     """The arrays without the distractors that the file `keep` does not list."""
-    if keep is None or "is_distractor" not in arrays:
+    if keep is None:
         return arrays
+    if "is_distractor" not in arrays:
+        raise UserError(f"--gallery_keep {keep}: {path} has no is_distractor (N,), so nothing says which images could be left out")
     if "paths" not in arrays:
         raise UserError(f"--gallery_keep {keep}: images are matched by name, and {path} has no paths (N,)")
     try:
@@ -303,9 +305,12 @@ def _in_another(queries: Embeddings, gallery: Embeddings, skips: bool) -> tuple[
         _joined((asking.features, rows)), labels[0][rows], _joined((found.features, kept)), labels[1][kept], exclude,
         groups=taken(asking.groups, rows), pool=pool, above=taken(asking.above, rows), reference_above=taken(found.above, kept),
     )  # fmt: skip
-    if asking.query_sequences is not None and found.query_sequences is not None:
+    for one, other, name in ((asking.query_sequences, found.query_sequences, "sequence"), (asking.domains, found.domains, "domains")):
+        if (one is None) != (other is None):
+            raise UserError(f"--gallery {gallery.path}: {name} is in one of the files alone: give it in both, or in none")
+    if asking.query_sequences is not None:
         space = space._replace(query_sequences=asking.query_sequences[rows], reference_sequences=found.query_sequences[kept])
-    if asking.domains is not None and found.domains is not None:
+    if asking.domains is not None:
         pool = pool._replace(domains=np.concatenate([asking.domains[apart], found.domains[of_class]]))
         space = space._replace(domains=asking.domains[rows], pool=pool)
     return space, _described(space, None, skips), rows

@@ -60,10 +60,10 @@ class Roles(NamedTuple):
     @property
     def pool(self) -> np.ndarray | None:
         """The rows that class-wise numbers are of, queries and gallery together without distractors; None where every image is both."""
-        if not self.differ:
+        without_classes = self.distractors is not None and len(self.distractors) == self.size  # lists say what is found
+        if not self.differ and (self.distractors is None or without_classes):
             return None
         rows = np.arange(self.size) if self.either is None else self.either
-        without_classes = self.distractors is not None and len(self.distractors) == self.size  # lists say what is found
         return rows if self.distractors is None or without_classes else np.setdiff1d(rows, self.distractors)
 
 

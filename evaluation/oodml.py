@@ -61,6 +61,7 @@ def _pooled(splits: dict, network, opt, runtime) -> tuple[list[np.ndarray], list
         if splits[split] is not None:
             loader = evaluation_loader(splits[split], opt, runtime.ranks)
             found[split] = evaluation.embed(network, loader, runtime, f"features of {split}", bare=True)
+    found = {split: _of_classes(one) for split, one in found.items()}
     training, testing = found["evaluation"], found["testing"]
     features, labels = [training.features[BARE], testing.features[BARE]], [training.labels, testing.labels]
     if "validation" in found:
@@ -71,6 +72,12 @@ def _pooled(splits: dict, network, opt, runtime) -> tuple[list[np.ndarray], list
         features[0] = np.concatenate([features[0], found["validation"].features[BARE]])
         labels[0] = np.concatenate([own, numbers])
     return features, labels
+
+
+def _of_classes(one):
+    """What a split gave, without the distractors."""
+    kept = one.labels >= 0
+    return one._replace(features={name: rows[kept] for name, rows in one.features.items()}, labels=one.labels[kept])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -103,13 +110,16 @@ def make(asked, opt) -> Path:
         raise UserError(f"--out {asked.out} exists: name another file, or move it away")
     if opt.split_scheme != "half" or opt.use_tv_split:
         raise UserError("the progression begins with the data set's own split: leave out --split_scheme and --use_tv_split")
+    if opt.evaluate_all or datasets.is_test_only(opt):
+        raise UserError("the progression swaps classes of training and of test: take a data set that has both, and leave out --evaluate_all")
     runtime = Runtime(opt).begin()
     datasets.locate(opt)
     network = runtime.place(architectures.select(opt.arch, opt))
     splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(network))
     runtime.say_once(datasets.describe(splits))
     features, labels = _pooled(splits, network, opt, runtime)
-    names = [splits[split].class_names[label] for split in ("evaluation", "testing") for label in sorted(splits[split].class_names)]
+    of_split = [[one.class_names[label] for label in sorted(one.class_names)] for one in map(splits.get, ("evaluation", "validation", "testing")) if one is not None]
+    names = [*dict.fromkeys(name for part in of_split[:-1] for name in part), *of_split[-1]]  # in the order of `_pooled`
     if len(set(names)) < len(names):
         shared = next(name for name in names if names.count(name) > 1)
         raise UserError(f"class {shared!r} is in training and in test; classes of the two are swapped, so they must differ")

@@ -54,7 +54,7 @@ class Found(NamedTuple):
 def parser() -> argparse.ArgumentParser:
     """The command's own flags."""
     about = (
-        "Queries search among the test images alone, in their gallery where they have one, by classes and in all dimensions of the embedding: "
+        "Queries search among the test images alone, in their gallery where they have one, by classes, all domains together, and in all dimensions of the embedding: "
         f"a run's --eval_space and --rerank are applied, {', '.join(f'--{name}' for name in UNHEEDED)} are not."
     )
     parser = OneLineParser(prog=PROGRAM, description=f"{__doc__.partition(':')[0]}. {about}", allow_abbrev=False)

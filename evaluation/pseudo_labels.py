@@ -44,8 +44,8 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def classifier(name: str, weights: str | None) -> tuple[torch.nn.Module, int, tuple, tuple]:
-    """The network with its classifier, in evaluation mode; side of its images, mean and standard deviation of its input.
+def classifier(name: str, weights: str | None) -> tuple[torch.nn.Module, int, tuple, tuple, str]:
+    """The network with its classifier, in evaluation mode; side of its images, mean and standard deviation of its input, interpolation of a resize.
 
     Raises UserError for an unknown name, or weights that cannot be had.
     """
@@ -56,19 +56,20 @@ def classifier(name: str, weights: str | None) -> tuple[torch.nn.Module, int, tu
     try:
         if package == "timm":
             config, network = _timm.data_config(constructor), _timm.package().create_model(constructor, pretrained=weights is None)
-            size, mean, std = config.input_size[-1], config.mean, config.std
+            size, mean, std, interpolation = config.input_size[-1], config.mean, config.std, config.interpolation
         else:
             import torchvision
 
             record = _torchvision.published(constructor)
-            network, transforms = torchvision.models.get_model(constructor, weights=None if weights else record), record.transforms()
-            size, mean, std = transforms.crop_size[0], transforms.mean, transforms.std
+            own_input = {"transform_input": True} if weights and constructor in ("googlenet", "inception_v3") else {}  # as with their own weights
+            network, transforms = torchvision.models.get_model(constructor, weights=None if weights else record, **own_input), record.transforms()
+            size, mean, std, interpolation = transforms.crop_size[0], transforms.mean, transforms.std, transforms.interpolation.value
         if weights:
             state = content_of(weights)
             network.load_state_dict(_timm.renamed_efficientnet(state, network) if "_conv_stem.weight" in state else state)
     except UNREADABLE as error:
         raise UserError(f"--classifier {name}: its weights cannot be had ({str(error).splitlines()[0][:120]}): --weights FILE names a local state dict") from None
-    return network.eval(), size, mean, std
+    return network.eval(), size, mean, std, interpolation
 
 
 @torch.no_grad()
@@ -104,9 +105,11 @@ def label_vectors(path: str | None, network: torch.nn.Module, n_labels: int) -> 
 def make(asked, opt) -> Path:
     """Write the file. `asked`: the command's own flags; `opt`: those of data and runtime."""
     runtime = Runtime(opt).begin()
+    if opt.evaluate_all or datasets.is_test_only(opt):
+        raise UserError("pseudo-labels are of training classes, and there are none: take another data set, or leave out --evaluate_all")
     datasets.locate(opt)
-    network, size, mean, std = classifier(asked.classifier, asked.weights)
-    split = datasets.select(opt.dataset, opt, opt.source_path, input_size=size)["evaluation"]
+    network, size, mean, std, interpolation = classifier(asked.classifier, asked.weights)
+    split = datasets.select(opt.dataset, opt, opt.source_path, input_size=size, interpolation=interpolation)["evaluation"]
     logits = mean_logits(network.to(runtime.device), mean, std, split, opt, runtime)
     if asked.top > logits.shape[1]:
         raise UserError(f"--top {asked.top}: the classifier has {logits.shape[1]} labels")

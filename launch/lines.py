@@ -1,7 +1,7 @@
 """The file of runs: plain shell with `name=value` lines, comments, and one `python main.py …` or `python -m search …` a line.
 
 Words are read as `sh` reads them: '…', "…", backslashes, a backslash at the end of a line, ~/, and $name, ${name}, ${name:-default}, whose
-values are split at blanks unless they are quoted. All other shell syntax (pipes, several commands a line, $(…)) is refused.
+values are split at blanks unless they are quoted. What `export` names is given to the runs. All other shell syntax (pipes, several commands a line, $(…)) is refused.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from utilities.errors import UserError
 
 NAME, OPERATORS = r"[A-Za-z_]\w*", "$`|&;<>()"
-VARIABLE = rf"\$(?P<open>\{{)?(?P<name>{NAME})(?(open)(?::-(?P<default>[^}}]*))?\}})"
+VARIABLE = rf"""\$(?P<open>\{{)?(?P<name>{NAME})(?(open)(?::-(?P<default>[^}}$`"'\\]*))?\}})"""  # a default is plain text
 HEADING = re.compile(r'^[ \t]*"""(?:(?!""").)*"""[ \t]*$', re.MULTILINE | re.DOTALL)  # as the ICML authors' scripts have them
 KEYS = ("--wandb_key", "--comet_api_key")  # flags whose values are written nowhere
 PART = rf"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?<!\S)#.*|{VARIABLE}|[{OPERATORS}]"""  # all that is more than plain text
@@ -54,6 +54,8 @@ KINDS = (Line, SearchLine)
 def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
     """The runs of a file. `variables` win over its assignments, these over the environment; `variables` are not split at blanks.
 
+    What the file exports is put into this process's environment, which its runs inherit.
+
     Raises UserError where there is no such file, or a line is neither a comment, an assignment nor a run of one of the programs.
     """
     try:
@@ -61,7 +63,7 @@ def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: no file of runs ({getattr(error, 'strerror', None) or 'not text'})") from error
     text = HEADING.sub(lambda heading: "\n" * heading[0].count("\n"), text)
-    lines, known, begun = [], {**os.environ, **variables}, ""
+    lines, known, exported, begun = [], {**os.environ, **variables}, {}, ""
     for number, written in enumerate([*text.splitlines(), ""], start=1):
         try:
             command = begun + _expanded(written, known, variables)
@@ -72,10 +74,14 @@ def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
             pairs = [word.partition("=") for word in words[words[:1] == ["export"] :]]
             if words and all(equals and re.fullmatch(NAME, name) for name, equals, _ in pairs):
                 known |= {name: os.path.expanduser(value) for name, _, value in pairs if name not in variables}
+                for name in (name for name, _, _ in pairs if words[0] == "export"):
+                    if exported.setdefault(name, known[name]) != known[name]:
+                        raise ValueError(f"{name} is exported twice, with different values: all runs of a file have one environment")
             elif words:
                 lines.append(_line(number, words))
         except ValueError as error:
             raise UserError(f"{path}, line {number}: {error}") from error
+    os.environ |= exported
     return lines
 
 

@@ -95,7 +95,9 @@ def check(opt) -> None:
         for name in ("eval_space_c", "eval_space_clip_r"):
             if getattr(opt, name, None) is not None:
                 raise UserError(f"--{name} {getattr(opt, name):g} has no effect: add --eval_space hyperbolic")
-    for name, default in RERANK.items():
-        of = "alpha_qe" if name in ALPHA_QE else "k_reciprocal"
-        if getattr(opt, name, default) != default and getattr(opt, "rerank", None) != of:
-            raise UserError(f"--{name} {getattr(opt, name):g} has no effect: it is of --rerank {of}")
+    if getattr(opt, "rerank", None) is None:  # a run's flags may be of its own re-ranking, where it is measured by another
+        for name, default in RERANK.items():
+            if getattr(opt, name, default) != default:
+                raise UserError(
+                    f"--{name} {getattr(opt, name):g} has no effect: add --rerank {'alpha_qe' if name in ALPHA_QE else 'k_reciprocal'}"
+                )

@@ -160,7 +160,7 @@ def _evaluation(opt):
         yield f"--eval_whiten_dims {opt.eval_whiten_dims} has no effect without --eval_whiten: add it"
     if opt.eval_whiten is not None and opt.eval_pca is not None:
         yield f"--eval_pca {opt.eval_pca} with --eval_whiten {opt.eval_whiten}: take one of them, --eval_whiten_dims keeps the first dimensions"
-    if opt.feature_cache and (opt.eval_scales != [1] or opt.eval_long_side is not None):
+    if opt.feature_cache and (opt.eval_scales != [1] or opt.eval_long_side):
         yield "--feature_cache keeps the features of images of one size: leave out --eval_scales and --eval_long_side"
     if not opt.splits_to_eval:
         yield "--no_train_metrics leaves nothing of --splits_to_eval train: name val or test"

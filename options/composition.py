@@ -182,6 +182,8 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
     for name, value in layers.underived(saved).items():
         if name not in explicit and name not in is_found_here and not (measures and name in ("dump_embeddings", "dump_query_results")):
             setattr(opt, name, value)
+    if "dataset" in opt.other_data and "evaluation_metrics" not in explicit and (published := datasets.evaluation_metrics(opt)):
+        opt.evaluation_metrics = list(published)  # those of the run may not be defined there
     if opt.other_data:  # the run's flags for cropping and caching do not apply to images that are shown whole
         for name in set(datasets.unfit(opt)) - set(explicit):
             setattr(opt, name, layers.defaults[name])

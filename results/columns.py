@@ -68,7 +68,9 @@ class Column:
     @property
     def digits(self) -> int:
         """Printed decimals."""
-        return 2 if self.percent else 3
+        if not self.percent:
+            return 3
+        return 4 if plain(self.metric).removeprefix("c_").startswith("opis") else 2  # a variance: some hundredths of a percent
 
 
 def title(metric: str) -> str:
@@ -118,7 +120,8 @@ def performance(available) -> list[Column]:
     for split in ("test", "val", "train"):
         found = [column(s, metric) for s, metric in _rating(available) if s == split and not available[s, metric]]
         if found:
-            return sorted(found, key=lambda c: (apart(c.metric)[0], _order(c.metric)))
+            evaltypes = list(dict.fromkeys(apart(c.metric)[0] for c in found))  # in the order of their recording, that of --evaltypes
+            return sorted(found, key=lambda c: (evaltypes.index(apart(c.metric)[0]), _order(c.metric)))
     return []
 
 

@@ -82,7 +82,7 @@ def read_folder(folder: Path) -> RecordedRun:
                 run.problem = run.problem or f"failed: {why}"
             else:
                 run.notes.append(f"{why} and was left out")
-    judge(run, columns.epoch(run, SELECTED))
+    judge(run, columns.epoch(run, SELECTED), columns.epoch(run, columns.LAST))
     return run
 
 

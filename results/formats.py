@@ -177,7 +177,7 @@ def to_csv(table: Table) -> str:
         if any(cell.interval for cell in cells):
             for end, word in enumerate(("low", "high")):
                 made.append((f"{name} to best {word}", [f"{c.interval[end]:.{c.digits}f}" if c.interval else "" for c in cells]))
-    if len(set(table.parts)) > 1:
+    if any(table.parts):
         made.append(("part", table.parts))
     made.append(("remarks", ["; ".join(remarks) for remarks in table.remarks]))
     made.append(("notes", [" ".join(table.notes)] * len(table.rows)))

@@ -62,7 +62,7 @@ def _read(online, path: str) -> RecordedRun:
         run.series = _series(list(online.scan_history()), config, run.notes)
     except (ValueError, TypeError, KeyError) as error:
         run.problem = run.problem or f"failed: its history cannot be read ({in_one_line(error)})"
-    judge(run, columns.epoch(run, SELECTED))
+    judge(run, columns.epoch(run, SELECTED), columns.epoch(run, columns.LAST))
     state = str(getattr(online, "state", "finished"))
     if state != "finished" and run.problem:
         run.problem += f" (W&B says {state})"

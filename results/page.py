@@ -86,7 +86,7 @@ def _curves(found: list[Group], curve: Column) -> dict | None:
     high = high if high > low else low + 1
     return {
         "title": columns.title(curve.metric) + (" in %" if curve.percent else ""), "splits": splits,
-        "selected_on": "validation" if "val" in splits else "test",
+        "selected_on": " or ".join(sorted({columns.selection_split(run) for group in found for run in group.counted})).replace("val", "validation") or "test",
         "drawings": [_drawing(group, curve.metric, curve.scale, splits, low, high) for group in found],
     }  # fmt: skip
 

@@ -139,17 +139,17 @@ def identity(flags: dict, name: str) -> tuple[str, int | None]:
     return str(group), flags.get("seed", int(named[2]) if named else None)
 
 
-def judge(run: RecordedRun, selected: float) -> None:
+def judge(run: RecordedRun, selected: float, evaluated: float) -> None:
     """Set what keeps a run from counting: nothing recorded, or fewer epochs than planned unless --patience ended it.
 
     Args:
-        selected: the epoch that the run's rows select, NaN where there is none.
+        selected: the epoch that the run's rows select, NaN where there is none. evaluated: the last that was evaluated, at which patience may end.
     """
     planned = run.flags.get("n_epochs")
     if run.problem or (planned == 0 and len(run.series.epochs)):
         return
     last = int(run.series.epochs.max(initial=0))
-    stopped = out_of_patience(last, None if np.isnan(selected) else int(selected), run.flags.get("patience"))
+    stopped = not np.isnan(evaluated) and out_of_patience(int(evaluated), None if np.isnan(selected) else int(selected), run.flags.get("patience"))
     if last <= 0:
         run.problem = "failed: no epoch recorded"
     elif planned is not None and not is_finished(last, planned, stopped):

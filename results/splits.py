@@ -67,7 +67,7 @@ def find(of: dict[str, list[Group]], pattern: str, read_queries) -> list[Splits]
         other = [group.name for group, split in zip(counted, chosen_on, strict=True) if split != usual and part.search(group.name)]
         for group in (group for group in counted if group.name not in other):
             if match := part.search(group.name):
-                method, split = group.name.replace(match[0], "", 1).strip("_-"), match[1] if part.groups else match[0].strip("_-")
+                method, split = group.name.replace(match[0], "", 1).strip("_-"), next((one for one in match.groups() if one), match[0].strip("_-"))
                 if split in named.setdefault(method, {}):
                     raise UserError(f"--splits {pattern}: {group.name} and {named[method][split].name} are both {method!r} on {split!r}")
                 named[method][split] = group

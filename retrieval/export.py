@@ -32,7 +32,7 @@ def export(flags) -> dict[str, float]:
     check_new(flags.out)
     coding.check(flags)
     embedder = Embedder(flags.run_folder, flags.checkpoint, device="cpu", evaltype=flags.evaltype)
-    if getattr(embedder.opt, "eval_long_side", None) is not None:
+    if getattr(embedder.opt, "eval_long_side", None):
         raise UserError(f"{flags.run_folder}: with --eval_long_side images keep their shapes, and an export takes one size")
     images = _real_images(embedder, flags.images)
     expected = embedder(images)

@@ -1,5 +1,6 @@
 """The same methods on several splits of the classes: their values, the parts of the variance, whether the ranking survives."""
 
+import itertools
 import math
 
 import numpy as np
@@ -8,7 +9,7 @@ from results import inference, splits
 from results.columns import SELECTED, Column
 from results.formats import Cell, Table
 from results.splits import Splits
-from results.tables.notes import head, rules, text
+from results.tables.notes import head, marked, rules, text
 from results.tables.seeds import rank
 
 
@@ -34,8 +35,9 @@ def by_split(of: Splits, c: Column) -> Table:
     table.notes = [
         "Deviations over the seeds of a split; in the last column over the splits' means."
         + f" Bold: the best mean of a split, unless it is of one seed. Ranks: {listed}." * (c.higher is not None),
-        f"Epochs: {_rules(of)}.",
+        f"Seeds: {_seeds(of)}. Epochs: {_rules(of)}.",
         *of.notes,
+        *marked([group for row in of.members for group in row], [c]),
     ]
     return table
 
@@ -100,7 +102,7 @@ def chosen_on_test(of: Splits, shown: list[Column]) -> Table | None:
     if not table.rows:
         return None
     if len(shown) > 1:
-        turned, pairs = splits.reordered(of.means(shown[0], SELECTED), of.means(shown[1], SELECTED))
+        turned, pairs = splits.reordered(*((1 if c.higher else -1) * of.means(c, SELECTED) for c in shown[:2]))
         table.notes.append(f"{shown[0].title} and {shown[1].title} order {turned} of {pairs} pairs of methods (on one split) differently, epochs chosen on validation.")
     table.notes.append(
         "Optimism: by how much the value at the metric's own best epoch on test is better than that at the epoch that validation chose; mean and deviation over all runs. "
@@ -111,6 +113,14 @@ def chosen_on_test(of: Splits, shown: list[Column]) -> Table | None:
 
 def _rules(of: Splits) -> str:
     return rules([group for row in of.members for group in row])
+
+
+def _seeds(of: Splits) -> str:
+    counts = [[len(group.seeds) for group in row] for row in of.members]
+    if len({*itertools.chain(*counts)}) == 1:
+        return f"{counts[0][0]} of each method on each split"
+    by_split = ["/".join(map(str, sorted({*column}))) for column in zip(*counts, strict=True)]
+    return ", ".join(f"{split} {n}" for split, n in zip(of.splits, by_split, strict=True))
 
 
 def _cell(values, c: Column) -> Cell:

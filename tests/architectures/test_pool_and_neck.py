@@ -34,6 +34,17 @@ def test_poolings_are_their_formulas(arch):
         torch.testing.assert_close(features["pooled"].double(), formula(maps), rtol=1e-4, atol=1e-5, msg=kind)
 
 
+def test_a_pooling_that_replaces_one_with_weights_takes_the_published_file():
+    made = network("timm:vit_pe_core_tiny_patch16_384.fb", pool="avg")
+    published = {**made.backbone.state_dict(), "attn_pool.latent": torch.zeros(1)}
+    assert made.published_state(published).keys() == made.backbone.state_dict().keys()
+
+
+def test_a_learned_power_does_not_rest():
+    with refused("--pool gem_learned: its power is of the backbone, which rests under --freeze_backbone"):
+        network("resnet18", pool="gem_learned", freeze_backbone=True)
+
+
 @pytest.mark.parametrize("arch", ["resnet18", "googlenet", "bninception", "regnet_y_400mf", "ptm:se_resnet50", "timm:regnetx_002"])
 def test_the_last_stage_keeps_the_size_of_its_map(arch):
     with torch.device("cpu" if arch == "regnet_y_400mf" else "meta"):  # it reads tensors while it is built

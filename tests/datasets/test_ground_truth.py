@@ -38,6 +38,7 @@ def listed(split, protocol):
 def test_revisited_oxford_and_paris(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(roxford5k, "published", lambda opt: Published((0, 0), (0, 12), (3, 0), (9, 0)))
     layouts.make_revisitop(tmp_path)
+    assert datasets.select("roxford5k", None, tmp_path, eval_long_side=0, crop_size=[32])["testing"][0][1].shape == (3, 32, 32)
     splits = datasets.select("roxford5k", None, tmp_path, eval_long_side=45)
     testing = splits["testing"]
     assert not capsys.readouterr().err and splits["training"] is splits["validation"] is splits["evaluation"] is None

@@ -178,6 +178,13 @@ def test_a_progression_is_made_read_and_recorded(tmp_path, capsys):
     assert list(content) == [1, 2, 3] and "split 3: FID" in capsys.readouterr().out
     assert sorted(content[1]["train"] + content[1]["test"]) == sorted(f"class_{c}" for c in range(16)) and content[1]["swapped"] <= 0
     assert content[1]["fid"] < content[2]["fid"] < content[3]["fid"] and not (tmp_path / "runs").exists()
+    for part, first, size in (("train", 0, 6), ("val", 6, 3), ("test", 9, 6)):
+        builders.make_folder(tmp_path / "parts" / part, names=[f"class_{c}" for c in range(first, first + size)])
+    own = [str(tmp_path / "parts") if word == str(data) else word.replace("splits.pkl", "own.pkl") for word in making]
+    made = _oodml.read(oodml.main([*own, "--splits", "2"]))
+    assert sorted(made[1]["train"] + made[1]["test"]) == sorted(f"class_{c}" for c in range(15)), "validation of its own is of training"
+    with refused("take a data set that has both"):
+        oodml.main([*own[:-1], str(tmp_path / "all.pkl"), "--evaluate_all"])
     run = main.main(parameters.read([
         *of_data, "--save_path", str(tmp_path / "runs"), "--n_epochs", "1", *builders.SHORT_RUN,
         "--split_scheme", "oodml", "--oodml_file", str(path), "--oodml_id", "2", "--use_tv_split",

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -37,6 +38,14 @@ def test_a_super_class_of_gallery_images_alone_counts_in_class_wise_numbers():
     queries, own = test.is_query & ~first, np.flatnonzero(test.is_query[~first])
     alone = metrics.compute(["e_recall@1"], points[queries], test.labels[queries], points[~first], test.labels[~first], exclude=own)
     assert scores["test"]["e_recall@1"] == pytest.approx(alone["e_recall@1"], abs=1e-12)
+
+
+def test_images_without_a_class_are_in_no_class_wise_number():
+    none = np.arange(6) > 3
+    for lists in (None, {"": {}}):
+        roles = galleries.roles_of(SimpleNamespace(is_distractor=none, lists=lists), 6)
+        assert roles.pool.tolist() == [0, 1, 2, 3], "though all are queries and gallery"
+    assert galleries.roles_of(SimpleNamespace(is_distractor=np.ones(6, bool)), 6).pool is None, "lists alone say what is found"
 
 
 def test_super_classes_and_splits_without_queries_or_gallery_are_refused():

@@ -1,5 +1,6 @@
 """Reading a file of runs: comments, variables, quotes, what is no run, which lines are chosen."""
 
+import os
 import shlex
 from pathlib import Path
 
@@ -21,6 +22,8 @@ def read(folder, text, **variables):
 
 def test_reading_a_file_of_runs(tmp_path, monkeypatch):
     monkeypatch.delenv("datapath", raising=False)
+    monkeypatch.setenv("more", "as before")  # and again after the test
+    monkeypatch.setenv("other", "")
     text = """#!/bin/sh
 datapath=${datapath:-/some/data}  # where
 export more=$datapath/more other='a b'
@@ -37,6 +40,7 @@ python main.py $common $empty "$empty"
         (5, ["--source", "/some/data", "--group", "A B", "--seed", "0"]), (7, ["--source", "/some/data/more", "--group=a b", "a", "b"]),
         (9, ["--group", "lit$HOME", "$x 'a b'", "a#b", "", "x # y", "--lr~BAYESIAN~", "[0,1]", "$x"]), (11, ["--lr", "1", "--bs", "2", ""]),
     ]  # fmt: skip
+    assert {"more": "/some/data/more", "other": "a b"}.items() <= os.environ.items(), "runs inherit what is exported"
     assert read(tmp_path, text, datapath="/with space")[0].argv[:2] == ["--source", "/with space"]
     monkeypatch.setenv("datapath", "/from outside")
     assert read(tmp_path, text)[0].argv[1:3] == ["/from", "outside"], "as a shell splits it"
@@ -59,6 +63,7 @@ def test_home(tmp_path, monkeypatch):
     ("rm -rf x", "line 1: expected a comment"), ("x=1\npython other.py", "line 2"), ("python main.py --seed $nothing", r"\$nothing has no value"),
     ("python main.py 'x\n", "line 1: No closing quotation"), ('python main.py --group "open', "line 1: No closing"),
     ("x=${y:-open", r"line 1: \$ is not"), ("x=${y%.sh}", r"line 1: \$ is not"), ("x=$1", r"line 1: \$ is not"), ("X=1 python main.py", "line 1: expected"),
+    ("x=1\ny=${z:-$x}", r"line 2: \$ is not"), ("x=${y:-'a b'}", r"line 1: \$ is not"), ("export A_=1\nexport A_=2", "line 2: A_ is exported twice"),
     *((f"x=1\npython main.py --seed 1 {more}", f"line 2: {said} is not understood") for more, said in (
         ("; python main.py", ";"), ("&& echo done", "&"), ("| tee log", r"\|"), ("> log", ">"), ("2>&1", ">"), ("(x)", r"\("), ("`date`", "`"),
         ('"$(date)"', r"\$"),

@@ -79,6 +79,15 @@ def test_failed_and_short_runs_are_shown_and_not_averaged(tmp_path):
     assert np.isnan(group.estimate(R1, SELECTED).mean) and group.seeds_text == "0 of 1"
 
 
+def test_patience_ends_a_run_where_it_is_evaluated(tmp_path):
+    evaluated = [(epoch, "test", "e_recall@1", 0.5 - epoch / 1000) for epoch in (10, 20)]
+    losses = [(epoch, "train", "loss", 1.0) for epoch in range(1, 26)]
+    make_run(tmp_path, "Killed", found=sorted(evaluated[:1] + losses[:17]), epochs=100, patience=5)
+    make_run(tmp_path, "Ended", found=sorted(evaluated + losses[:20]), epochs=100, patience=5)
+    found = built(tmp_path)
+    assert found["Killed"].left_out and not found["Ended"].left_out, "epoch 16 is no evaluation"
+
+
 def test_what_is_no_problem_of_a_run(tmp_path):
     folder = make_run(tmp_path, "Patient", found=curve(0.1, 0.5, 0.4, 0.4), epochs=100, patience=2)
     (folder / "summary.json").write_text(json.dumps({"selected": {"epoch": 2}}))

@@ -138,6 +138,7 @@ def test_embeddings_serve_as_well(tmp_path):
         ({"classes": CLASSES[::-1]}, "not those of the other runs"),
         ({"name": "embeddings_test.npz", "flags": np.array('{"tester": "same_parent_label"}')}, "--tester same_parent_label"),
         ({"name": "embeddings_test.npz", "flags": np.array('{"rerank": "alpha_qe"}')}, "--rerank alpha_qe"),
+        ({"name": "embeddings_test.npz", "flags": np.array('{"eval_relevance": "own.py"}')}, "--eval_relevance own.py"),
         ({"name": "embeddings_test.npz", "is_query": CLASSES > 0, "is_gallery": CLASSES < 9}, "images with is_query, images with is_gallery"),
     ],
 )

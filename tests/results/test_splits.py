@@ -114,6 +114,7 @@ def test_the_tables_of_runs_over_splits(tmp_path):
         make_run(tmp_path / "runs", f"Split{split}_{loss}", seed, epochs=4, found=found, split_shuffle=split, use_tv_split=True)
     out = evaluated(tmp_path, "--splits", r"Split\d+_")
     values = lines(out / "cub200_splits_e_recall1.csv")
+    assert "Seeds: Split0 2, Split1 1/2." in values[0]["notes"]
     assert [line["method"] for line in values] == ["A", "B"] and {"Split0", "Split1", "all splits"} < set(values[0])
     for name in ("variance", "survival", "optimism", "map_r"):
         assert lines(out / f"cub200_splits_{name}.csv")
@@ -126,7 +127,7 @@ def test_the_tables_of_runs_over_splits(tmp_path):
     make_run(tmp_path / "runs", "Split2_A", 0, epochs=4, split_shuffle=2, use_tv_split=True, found=rows(0.5, 4, 0, ("val", "test"), ("e_recall@1",), ()))
     make_run(tmp_path / "runs", "Split2_B", 0, epochs=4, split_shuffle=2, use_tv_split=True, found=rows(0.6, 4, 0, ("val", "test"), ("e_recall@1",), ()))
     of = groups.of_datasets(list(built(tmp_path / "runs").values()))
-    for pattern, names in ((r"Split\d+_", ["Split0", "Split1", "Split2"]), (r"Split(\d+)_", ["0", "1", "2"])):
+    for pattern, names in ((r"Split\d+_", ["Split0", "Split1", "Split2"]), (r"Split(\d+)_", ["0", "1", "2"]), (r"(Fold\d+)_|(Split\d+)_", ["Split0", "Split1", "Split2"])):
         (found,) = splits.find(of, pattern, paired.of_groups)
         assert (found.methods, found.splits) == (["A", "B"], names) and "10 does not have all 2 methods" in found.notes[0]
     made = {table.name: table for table in tables.of_splits(found, [COLUMN, columns.column("test", "map_r")])}
