@@ -72,8 +72,6 @@ def adapt(network, opt) -> Resting:
         return first_blocks(network, opt.freeze_blocks)
     if not frozen and not trained:
         return Resting()
-    if opt.pool == "gem_learned":
-        raise UserError(f"--pool gem_learned: its power is of the backbone, which rests under {[*frozen, *trained][0]}: take gem")
     names = frozenset(name for name, _ in network.backbone.named_parameters())
     if opt.freeze_backbone:
         return Resting(names, ("",))

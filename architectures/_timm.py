@@ -195,8 +195,7 @@ class Network(_network.Network):
     def published_state(self, state: dict) -> dict:
         """See the base: names of other programs and position embeddings of other sizes, converted by timm's own function."""
         own = {key: value for key, value in self.backbone.state_dict().items() if not key.endswith(f".{_adaptation.PROMPTS}")}
-        if getattr(self.backbone, "attn_pool", self) is None:  # --pool has replaced a pooling with weights
-            state = {key: value for key, value in state.items() if not key.startswith("attn_pool.")}
+        state = self._without_pooling(state)
         if all(key in state and state[key].shape == value.shape for key, value in own.items()):
             return state
         if "_conv_stem.weight" in state:
@@ -204,9 +203,12 @@ class Network(_network.Network):
         convert = getattr(sys.modules[type(self.backbone).__module__], "checkpoint_filter_fn", None)
         if convert is not None:
             state = convert(dict(state), self.backbone)
-        if getattr(self.backbone, "attn_pool", self) is None:  # the conversion may have given it other names
-            state = {key: value for key, value in state.items() if not key.startswith("attn_pool.")}
-        return state
+        return self._without_pooling(state)  # to which the conversion may have given its names
+
+    def _without_pooling(self, state: dict) -> dict:
+        """The state without the weights of a pooling that --pool has replaced."""
+        replaced = getattr(self.backbone, "attn_pool", self) is None
+        return {key: value for key, value in state.items() if not (replaced and key.startswith("attn_pool."))}
 
     def blocks(self) -> list[torch.nn.Module]:
         """See the base: as in torchvision's networks, else the blocks in `blocks`, `stages` or `layers`, else in a RegNet's s1 to s4."""

@@ -15,8 +15,6 @@ REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 ALLOWED_MINING_OPS = None
 _NO_REFERENCE = ("ref_emb is not supported", "indices_tuple is not supported")  # the package's own messages
-
-
 MOVING = {"hist_"}  # what the package's losses change from step to step outside their state: DynamicSoftMarginLoss's histogram
 
 
@@ -60,6 +58,13 @@ class Criterion(MetricCriterion):
             setattr(self.loss, name, getattr(self.loss, name).detach())
         # without tuples the package returns a zero with a gradient for the embeddings only, not for the loss's parameters
         return loss + sum((0.0 * parameter.sum() for parameter in self.loss.parameters()), 0.0 * batch.sum())
+
+    def _load_from_state_dict(self, state_dict, prefix, *others) -> None:
+        """As in torch; checkpoints of earlier versions lack what moves, which then begins anew."""
+        for name, value in self.loss.named_buffers(recurse=False):
+            if name in MOVING:
+                state_dict.setdefault(f"{prefix}loss.{name}", value)
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def plain(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The package's loss of a batch alone. Raises UserError where the class refuses it."""

@@ -113,10 +113,13 @@ def is_image(entry: os.DirEntry) -> bool:
 
 def below(folder: Path):
     """Yield the paths of the image files in and below `folder`, without hidden files and folders and the `__MACOSX` of archives."""
-    seen = set()  # links are followed, those in a circle once
+    seen = set()
     for where, folders, files in os.walk(folder, followlinks=True):
-        seen.add(os.path.realpath(where))
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__MACOSX" and os.path.realpath(os.path.join(where, name)) not in seen)
+        if (real := os.path.realpath(where)) in seen:  # links to the same folder, or in a circle
+            folders[:] = []
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__MACOSX")
         for name in sorted(files):
             if not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES:
                 yield os.path.join(where, name)

@@ -56,7 +56,7 @@ def validation_groups(names: list[str]) -> list[list[str]]:
 
 def read(opt, root: Path) -> Reading:
     """The images in the order of the official class ids, from the annotations or from the folders' names."""
-    if (root / DEVKIT).exists():
+    if (root / DEVKIT).exists() and not any((root / other).is_dir() for other in ("car_ims", "images", "train")):
         halves = ((DEVKIT, "fname", _half(root, "cars_train")), (_test_labels(root), "fname", _half(root, "cars_test")))
         return _annotated(root, "devkit/cars_meta.mat", *halves)
     if (root / "cars_annos.mat").exists():
@@ -72,13 +72,14 @@ def _test_labels(root: Path) -> str:
     return f"devkit/{TEST_LABELS}" if (root / "devkit" / TEST_LABELS).exists() else TEST_LABELS  # they came after the development kit
 
 
-def _annotated(root: Path, file: str, *lists: tuple[str, str, str]) -> Reading:
-    """The flat release and torchvision's layout: `file` has the names of the classes; each list is a file, its field of images, their folder."""
+def _annotated(root: Path, of_names: str, *lists: tuple[str, str, str]) -> Reading:
+    """The flat release and torchvision's layout: `of_names`, the file of the class names; each list is a file, its field of images, their folder."""
     from scipy.io import loadmat
 
+    file, rows = of_names, []
     try:
-        names, rows = [str(name) for name in loadmat(root / file, squeeze_me=True)["class_names"]], []
-        for file, field, folder in lists:  # noqa: B020  the file that the message names
+        names = [str(name) for name in loadmat(root / file, squeeze_me=True)["class_names"]]
+        for file, field, folder in lists:
             annotations = loadmat(root / file, squeeze_me=True)["annotations"]
             rows += sorted((f"{folder}{image}", int(label)) for image, label in zip(annotations[field], annotations["class"], strict=True))
         named = [(image, names[label - 1], None) for image, label in sorted(rows, key=lambda row: row[1])]

@@ -59,12 +59,13 @@ class Roles(NamedTuple):
 
     @property
     def pool(self) -> np.ndarray | None:
-        """The rows that class-wise numbers are of, queries and gallery together without distractors; None where every image is both."""
+        """The rows that class-wise numbers are of, queries and gallery together without distractors; None where that is every image."""
         without_classes = self.distractors is not None and len(self.distractors) == self.size  # lists say what is found
-        if not self.differ and (self.distractors is None or without_classes):
+        none = None if without_classes else self.distractors
+        if none is None and not self.differ:
             return None
         rows = np.arange(self.size) if self.either is None else self.either
-        return rows if self.distractors is None or without_classes else np.setdiff1d(rows, self.distractors)
+        return rows if none is None else np.setdiff1d(rows, none)
 
 
 def roles_of(dataset, size: int) -> Roles:
@@ -181,9 +182,9 @@ def lists_in_words(lists: dict[str, Lists], searched: int) -> str:
 
 
 def dumped(roles: Roles) -> dict[str, np.ndarray]:
-    """The roles as arrays for an .npz file of embeddings, name -> `(N,)`; empty where every image is both and of no sequence."""
+    """The roles as arrays for an .npz file of embeddings, name -> `(N,)`; empty where every image is both, has a class and is of no sequence."""
     found = {}
-    if roles.differ:
+    if roles.pool is not None:
         rows = np.arange(roles.size)
         found = {name: np.isin(rows, taken(rows, which)) for name, which in (("is_query", roles.queries), ("is_gallery", roles.gallery))}
         if roles.distractors is not None and len(roles.distractors) < roles.size:

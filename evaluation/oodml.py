@@ -117,6 +117,8 @@ def make(asked, opt) -> Path:
     network = runtime.place(architectures.select(opt.arch, opt))
     splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(network))
     runtime.say_once(datasets.describe(splits))
+    if not splits["testing"].n_classes:
+        raise UserError(f"--dataset {opt.dataset}: its test images have no classes, which the progression swaps: take another data set")
     features, labels = _pooled(splits, network, opt, runtime)
     of_split = [[one.class_names[label] for label in sorted(one.class_names)] for one in map(splits.get, ("evaluation", "validation", "testing")) if one is not None]
     names = [*dict.fromkeys(name for part in of_split[:-1] for name in part), *of_split[-1]]  # in the order of `_pooled`

@@ -42,7 +42,7 @@ class Compared(NamedTuple):
 
 
 def asked(flags: dict, plain: dict) -> list[str]:
-    """The flags of `plain` with another value in `flags`, as they are typed; those that `flags` lacks are plain."""
+    """The flags of `plain` with another value in `flags`, in words; those that `flags` lacks are plain."""
     given = {name: flags.get(name, value) for name, value in plain.items()}
     return [f"--{name}" if value is True else f"--{name} {value}" for name, value in given.items() if value != plain[name]]
 

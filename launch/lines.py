@@ -74,9 +74,9 @@ def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
             pairs = [word.partition("=") for word in words[words[:1] == ["export"] :]]
             if words and all(equals and re.fullmatch(NAME, name) for name, equals, _ in pairs):
                 known |= {name: os.path.expanduser(value) for name, _, value in pairs if name not in variables}
-                for name in (name for name, _, _ in pairs if words[0] == "export"):
+                for name in (name for name, _, _ in pairs if words[0] == "export" or name in exported):
                     if exported.setdefault(name, known[name]) != known[name]:
-                        raise ValueError(f"{name} is exported twice, with different values: all runs of a file have one environment")
+                        raise ValueError(f"{name} is exported, and has two values: all runs of a file have one environment")
             elif words:
                 lines.append(_line(number, words))
         except ValueError as error:

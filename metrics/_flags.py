@@ -30,7 +30,7 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--eval_skip_unmatched", nargs="?", const=1, type=whole(), choices=[0, 1], default=None,
         help="leave queries with nothing to find out of every ranking metric, and report their number; 0: they count as 0 for e_recall and mAP, and the "
-        "others leave them out (unset: 1 for data sets of re-identification and those with lists of positives, which leave them out in any case; else 0)",
+        "others leave them out (unset: 1 for data sets of re-identification, ilias, and those with lists of positives, which leave them out in any case; else 0)",
     )  # fmt: skip
     group.add_argument(
         "--rerank", default=None, choices=["k_reciprocal", "alpha_qe"],

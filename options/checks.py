@@ -117,7 +117,7 @@ def _of_a_class(opt) -> int:
 
 
 def _subset(opt, inner, loss, sampler):
-    """Subsets are smaller than the batch and hold whole groups of classes."""
+    """Subsets are smaller than the batch, and a whole number of its classes."""
     size, subset = opt.subset_size, f"--subset_size {opt.subset_size}"
     if opt.subset_mining is None:
         if size is not None:
@@ -131,13 +131,16 @@ def _subset(opt, inner, loss, sampler):
         yield f"--subset_mining {opt.subset_mining} takes triplets apart, --batch_mining {opt.batch_mining} needs them whole: choose another miner"
     if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
         if size % _of_a_class(opt):
-            yield f"{subset} is not a multiple of --samples_per_class {opt.samples_per_class}: a subset is made of whole classes as far as they fit"
+            yield f"{subset} is not a multiple of --samples_per_class {opt.samples_per_class}: classes of a batch have that many images"
         if size == _of_a_class(opt) and getattr(loss, "REQUIRES_BATCHMINER", False):
             yield f"{subset} is one class of --samples_per_class {opt.samples_per_class}: --loss {opt.loss} has no negatives there"
 
 
 def _features(opt):
-    """Features can be computed once only if they stay the same."""
+    """Features can be computed once only if they stay the same; what a flag lets learn does not rest."""
+    rests = next((flag for flag in ("freeze_backbone", "lora_rank", "prompts", "train_biases") if getattr(opt, flag)), None)
+    if opt.pool == "gem_learned" and rests and opt.weights is None and opt.job == "train" and opt.resume is None:
+        yield f"--pool gem_learned: its power is of the backbone, which rests under --{rests}: take gem"
     if opt.feature_cache and not opt.freeze_backbone:
         yield "--feature_cache keeps the features of a backbone that rests: add --freeze_backbone"
     if opt.feature_cache and opt.augmentation != "none":

@@ -186,9 +186,9 @@ def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False) 
             [text(first.group.name), text(second.group.name), text(" / ".join(map(str, counts))), *shown, *bounds], _remarks(first, second)
         )
     found = list({method.group.name: method.group for pair in pairs for method in pair}.values())
-    parts = any(pair[0].queries.flags.get("tester") == "same_parent_label" or any(columns.recorded(pair[0].group.counted).values()) for pair in pairs)
+    by_part = any(one.queries.flags.get("tester") == "same_parent_label" or any(columns.recorded(one.group.counted).values()) for pair in pairs for one in pair)
     made.notes = [
-        *["R@1 and MAP@R here are means over all queries, in the other tables over super-classes or domains."] * parts,
+        *["R@1 and MAP@R here are means over all queries, in the other tables over super-classes or domains."] * by_part,
         f"Paired 95 %: interval of the difference by {bootstrap.DRAWS:,} draws of classes, the same for both methods, and of each method's seeds inside "
         "them; what the seeds add is their variance without that of classes and queries, with Student's t for few of them (results/bootstrap.py). "
         "It speaks of further classes like these and of further seeds. Welch 95 %: of further seeds on these very queries, both methods by themselves.",
@@ -222,7 +222,8 @@ def _remarks(first: Method, second: Method) -> list[str]:
     alone = [method.group.name for method in (first, second) if len(method.outcomes["hit"].sums) < 2]
     ours, theirs = (roles.measured(method.queries.flags) for method in (first, second))
     differing = [f"--{flag} {ours[flag]} and {theirs[flag]}" for flag in sorted(set(ours) & set(theirs)) if ours[flag] != theirs[flag]]
-    remarks = [f"{m.group.name}: {n} of {len(m.group.seeds)} seeds have query results" for m in (first, second) if (n := len(m.outcomes["hit"].sums)) < len(m.group.seeds)]
+    counts = {method.group: len(method.outcomes["hit"].sums) for method in (first, second)}
+    remarks = [f"{group.name}: {count} of {len(group.seeds)} seeds have query results" for group, count in counts.items() if count < len(group.seeds)]
     remarks += [f"of {' and '.join(alone)} there is one seed: the interval does not hold what another seed would change"] if alone else []
     remarks += [f"measured differently: {', '.join(differing)}"] if differing else []
     chosen = [columns.selection_split(method.group.counted[0]) for method in (first, second)]

@@ -12,7 +12,7 @@ PROGRAM = "python -m retrieval"
 NAMED = 5  # images that cannot be decoded and are printed by name; a file names all
 HELP_RUN = "a run folder, or that of a fold of a cross-validation"
 HELP_DEVICE = "where the network runs: cpu, cuda, cuda:1 … (default: the first GPU, else the CPU)"
-HELP_WHICH = "the checkpoint: best (of the selected epoch) or last (default: best)"
+HELP_WHICH = "the checkpoint: best (of the selected epoch) or last (default: best, with --add that of the index)"
 HELP_EVALTYPE = "which embedding of a network that has several (default: the first of the run's --evaltypes)"
 
 

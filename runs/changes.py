@@ -41,6 +41,7 @@ def record_changes(folder: Path, epochs: list[int], opt) -> None:
         name: value
         for name, value in opt.saved().items()
         if name in before and opt.roles[name].change and not opt.roles[name].moves and value != before[name]
+        and not (before[name] is None and opt.set_by.get(name, "").startswith("derived"))  # nobody changed it: its default is derived since
     }
     if changed:
         target = _change_folder(folder, epochs)
@@ -74,12 +75,15 @@ def record_changes_of_data(folder: Path, changes: list[str], epoch: int, data: d
     """Replace the data in environment.yaml, and add what changed after an epoch."""
     content = read_yaml(folder / ENVIRONMENT)
     content["data"] = {**content["data"], **data}
-    content["data_changes"] = {**_before(epoch, content.get("data_changes")), f"after epoch {epoch}": "; ".join(changes)}
+    content.setdefault("data_changes", {})[f"after epoch {epoch}"] = "; ".join(changes)
     write_yaml(folder / ENVIRONMENT, content, sort_keys=False)
 
 
 def record_changes_of_environment(folder: Path, now: dict, epoch: int) -> None:
-    """Add to environment.yaml which code, packages and hardware go on after an epoch, where they are not those that the run began with."""
+    """Add to environment.yaml which code, packages and hardware go on after an epoch, where they are not those that the run began with.
+
+    What was added at this epoch or a later one is dropped: nothing was trained with it, or `--resume best` undoes it.
+    """
     try:
         content = read_yaml(folder / ENVIRONMENT)
     except UserError:  # damaged
@@ -89,7 +93,7 @@ def record_changes_of_environment(folder: Path, now: dict, epoch: int) -> None:
     found += [f"other {name}" for name in ("changed_files", "untracked_files") if (now.get(name) or {}) != (content.get(name) or {})]
     before = content.get("packages") or {}
     found += [f"{name} {version}" for name, version in now["packages"].items() if before.get(name, version) != version]
-    changes = _before(epoch, content.get("environment_changes"))
+    changes = {when: what for when, what in (content.get("environment_changes") or {}).items() if int(when.removeprefix("after epoch ")) < epoch}
     if found:
         changes[f"after epoch {epoch}"] = "; ".join(found)
         print(f"not what the run began with: {'; '.join(found)}")
@@ -97,11 +101,6 @@ def record_changes_of_environment(folder: Path, now: dict, epoch: int) -> None:
         changes[f"after epoch {epoch}"] = AS_BEGUN
     if changes != (content.get("environment_changes") or {}):
         write_yaml(folder / ENVIRONMENT, {**content, "environment_changes": changes}, sort_keys=False)
-
-
-def _before(epoch: int, changes: dict | None) -> dict[str, str]:
-    """Those changes after which something was trained: neither at this epoch nor at a later one, which `--resume best` undoes."""
-    return {when: what for when, what in (changes or {}).items() if int(when.removeprefix("after epoch ")) < epoch}
 
 
 def _make(folder: Path) -> None:

@@ -97,11 +97,12 @@ class Run:
             print(f"resumed {self.folder} after epoch {self.epoch}")
         elif self.resumed:
             print(f"resumed {self.folder}: it has no checkpoint yet and starts from epoch 1")
+        goes_on = not self.finished or self.lacks_final_test
         if not (self.folder / "environment.yaml").exists():
             write_yaml(self.folder / "environment.yaml", environment, sort_keys=False)
-        elif not self.finished:
+        elif goes_on:
             record_changes_of_environment(self.folder, environment, self.epoch)
-        if changes and not self.finished:
+        if changes and goes_on:
             record_changes_of_data(self.folder, changes, self.epoch, data)
         self.sinks = records.open_sinks(self.opt, self.folder)
         if self.resumed:

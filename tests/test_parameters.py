@@ -61,6 +61,7 @@ MISTAKES = {  # a command line -> what its one line says
     "--loss proxyanchor --trainer s2sd --s2sd_target triplet --batch_mining lifted": ["yields sets, which --s2sd_target triplet does not take"],
     "--savename /elsewhere": ["no name of a folder below <save_path>/<dataset>"],
     "--evaluation_metrics rho_spectrum@0 --storage_metrics rho_spectrum@0": ["array"],
+    "--pool gem_learned --freeze_backbone": ["its power is of the backbone, which rests under --freeze_backbone: take gem"],
     "--bs 111": ["--bs 111 is not a multiple of --samples_per_class 2"], "--samples_per_class 1": ["--samples_per_class 1", "positives"],
     "--loss hier --loss_hier_base margin --samples_per_class 1": ["--loss_hier_base margin without positives"],
     "--loss triplet --batch_mining npair": ["npair", "sets"], "--loss npair --batch_mining distance": ["does not go with", "npair"],

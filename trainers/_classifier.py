@@ -123,7 +123,7 @@ def param_group(classifier: Classifier, opt) -> dict:
     return {"params": list(classifier.parameters()), "lr": lr, "name": "classifier"}
 
 
-def loss_of(opt, n_classes: int = 5) -> torch.nn.Module:
+def loss_of(opt, n_classes: int) -> torch.nn.Module:
     """`--classifier_loss` with `--classifier_kwargs`, tried on logits of `n_classes` classes; under circle_softmax it takes cosines.
 
     Raises:

@@ -42,13 +42,15 @@ def views(name: str) -> int:
     return getattr(trainer, "VIEWS", Trainer.VIEWS)
 
 
+ADDED = {
+    "memory_size": Memory, "embed_regularizer": EmbedRegularizer, "weight_regularizer": WeightRegularizer, "language_vectors": Language,
+    "metrix": Metrix,
+}  # fmt: skip # flag -> the loss that it adds
+
+
 def build_added_losses(opt, network, criterion) -> torch.nn.ModuleList:
     """The losses that flags add to the criterion's, each a `trainers._added_losses.AddedLoss`."""
-    kinds = {
-        "memory_size": Memory, "embed_regularizer": EmbedRegularizer, "weight_regularizer": WeightRegularizer, "language_vectors": Language,
-        "metrix": Metrix,
-    }  # fmt: skip
-    return torch.nn.ModuleList(kind(opt, network, criterion) for flag, kind in kinds.items() if getattr(opt, flag, None))
+    return torch.nn.ModuleList(kind(opt, network, criterion) for flag, kind in ADDED.items() if getattr(opt, flag, None))
 
 
 def evaluated_embeddings(outputs: dict) -> torch.Tensor:

@@ -6,7 +6,7 @@ import torch
 
 import criteria
 from trainers._heads import MAIN_EMBEDDING, Heads
-from trainers._trainer import METRIC_LOSS, features_for
+from trainers._trainer import ADDED, METRIC_LOSS, features_for
 from trainers._trainer import Trainer as Base
 from utilities.criterion import with_tuples
 from utilities.errors import UserError
@@ -36,7 +36,7 @@ def check(opt) -> None:
         raise UserError(f"--trainer cascaded chooses pairs, and --loss {opt.loss} takes none: contrastive, triplet or margin do")
     if opt.neck != "none":
         raise UserError(f"--neck {opt.neck} has no effect with --trainer cascaded, whose embeddings are layers on the stages: leave it out")
-    for flag in ("memory_size", "embed_regularizer", "weight_regularizer", "language_vectors", "metrix"):
+    for flag in ADDED:
         if getattr(opt, flag):
             raise UserError(f"--{flag} has no effect with --trainer cascaded, whose losses do not call the base's: leave it out")
     levels = len(opt.cascade_sizes)

@@ -30,8 +30,8 @@ def add_arguments(group) -> None:
 
 def check(opt) -> None:
     """See `trainers.check`."""
-    if opt.classifier_loss != "CrossEntropyLoss" or opt.classifier_smoothing or opt.classifier_kwargs or opt.classifier_layer != "linear":
-        raise UserError("--trainer intrabatch has cross-entropies of linear layers, with --intrabatch_smoothing: leave --classifier_loss, _kwargs, _smoothing and _layer out")
+    if opt.classifier_loss != "CrossEntropyLoss" or opt.classifier_smoothing or opt.classifier_layer != "linear":
+        raise UserError("--trainer intrabatch has cross-entropies of linear layers, with --intrabatch_smoothing: leave --classifier_loss, _smoothing and _layer out")
 
 
 class Trainer(_classifier.ClassifyingTrainer):

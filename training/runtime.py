@@ -20,7 +20,7 @@ CHECK_EVERY = 25  # steps between checks of the loss on a GPU, where each check 
 
 
 class NonFiniteLoss(NotFinite):
-    """The loss became NaN or infinite; the message gives epoch, step and value."""
+    """The loss, or the norm of its gradient, became NaN or infinite; the message gives epoch, step and value."""
 
 
 class Runtime:
@@ -138,7 +138,7 @@ class Runtime:
 
         `backward_calls` are called after the loss's backward pass, to backpropagate through the parts that it did not reach.
 
-        Raises NonFiniteLoss, on a GPU up to `CHECK_EVERY` steps late, with the step at which it began.
+        Raises NonFiniteLoss, for the norm a step late, on a GPU up to `CHECK_EVERY` steps, with the step at which it began.
         """
         self.steps += 1
         self._watch(loss.detach())
@@ -152,7 +152,7 @@ class Runtime:
         with span("optimiser"):
             norm = self._update(optimizer)
         if not self.scaler.is_enabled():  # which leaves such steps out
-            self._watch(norm)
+            self._watch(norm if self.clip_grad_value is None else torch.where(norm.isinf(), 0, norm))  # which limits infinite entries
         return norm
 
     def _watch(self, value: torch.Tensor) -> None:

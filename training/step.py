@@ -140,7 +140,7 @@ class Step:
             raise UserError(f"the trainer's parameter {lost} requires a gradient and is in no optimiser group: return it from param_groups")
 
     def end_epoch(self) -> None:
-        """End an epoch: raise NonFiniteLoss where a loss was not finite, and give all processes the same running statistics."""
+        """End an epoch: raise NonFiniteLoss where a loss or gradient was not finite, and give all processes the same running statistics."""
         self.runtime.check_finite()
         averaged = [] if self.average is None else running_statistics(self.average.network, like=self.trainer.network)
         self.runtime.ranks.mean_(running_statistics(self.trainer) + averaged)

@@ -80,7 +80,10 @@ class TupleMiner:
         return getattr(self.miner, name)
 
     def __setattr__(self, name: str, value) -> None:
-        object.__setattr__(self if name == "miner" else self.miner, name, value)
+        if name == "miner":
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.miner, name, value)
 
 
 def _not_sets(tuples) -> None:

@@ -119,8 +119,8 @@ def _seeds(of: Splits) -> str:
     counts = [[len(group.seeds) for group in row] for row in of.members]
     if len({*itertools.chain(*counts)}) == 1:
         return f"{counts[0][0]} of each method on each split"
-    by_split = ["/".join(map(str, sorted({*column}))) for column in zip(*counts, strict=True)]
-    return ", ".join(f"{split} {n}" for split, n in zip(of.splits, by_split, strict=True))
+    of_splits = ["/".join(map(str, sorted({*column}))) for column in zip(*counts, strict=True)]
+    return ", ".join(f"{split} {n}" for split, n in zip(of.splits, of_splits, strict=True))
 
 
 def _cell(values, c: Column) -> Cell:

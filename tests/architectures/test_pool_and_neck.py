@@ -40,11 +40,6 @@ def test_a_pooling_that_replaces_one_with_weights_takes_the_published_file():
     assert made.published_state(published).keys() == made.backbone.state_dict().keys()
 
 
-def test_a_learned_power_does_not_rest():
-    with refused("--pool gem_learned: its power is of the backbone, which rests under --freeze_backbone"):
-        network("resnet18", pool="gem_learned", freeze_backbone=True)
-
-
 @pytest.mark.parametrize("arch", ["resnet18", "googlenet", "bninception", "regnet_y_400mf", "ptm:se_resnet50", "timm:regnetx_002"])
 def test_the_last_stage_keeps_the_size_of_its_map(arch):
     with torch.device("cpu" if arch == "regnet_y_400mf" else "meta"):  # it reads tensors while it is built

@@ -1,12 +1,25 @@
 """Where data sets are found, in which layouts, in which order, how each is divided; and the published counts."""
 
+import os
 from argparse import Namespace
 from collections import Counter
 
 import pytest
 
 import datasets
-from datasets import _cars196_classes, cars196, cub200, inaturalist2018, inshop, market1501, msmt17, online_products, vehicleid, veri776
+from datasets import (
+    _cars196_classes,
+    _layout,
+    cars196,
+    cub200,
+    inaturalist2018,
+    inshop,
+    market1501,
+    msmt17,
+    online_products,
+    vehicleid,
+    veri776,
+)
 from datasets._layout import Published
 from tests import builders
 from tests.datasets.layouts import MAKERS, check_split, names, refused
@@ -87,6 +100,14 @@ def test_classes_come_in_the_order_of_their_ids_not_of_their_names(tmp_path):
     assert names(read("cars196", tmp_path)) == {"training": ["Acura TSX Sedan 2012", "Acura Integra Type R 2001"], "testing": cars[2:]}  # ids 5, 6
 
 
+def test_images_below_a_folder_are_found_once_through_links(tmp_path):
+    photos, elsewhere = builders.make_folder(tmp_path / "photos", n_classes=2, n_images=1), builders.make_folder(tmp_path / "elsewhere", n_classes=1, n_images=3)
+    for link, to in (("again", photos / "class_0"), ("class_1/up", photos), ("more", elsewhere)):
+        (photos / link).symlink_to(to)
+    found = list(_layout.below(photos))
+    assert len(found) == len({os.path.realpath(path) for path in found}) == 5
+
+
 def test_halves_of_cars_may_be_nested_and_need_the_labels_of_the_test_half(tmp_path):
     root, labels = builders.make_cars196(tmp_path, "torchvision"), cars196.TEST_LABELS
     before = read("cars196", tmp_path)
@@ -98,6 +119,9 @@ def test_halves_of_cars_may_be_nested_and_need_the_labels_of_the_test_half(tmp_p
     for split in ("training", "testing"):
         expected = [(path.replace("cars_train/", "cars_train/cars_train/"), label) for path, label in before[split].image_list]
         assert after[split].image_list == expected
+    (root / "devkit").rename(builders.make_cars196(tmp_path / "flat", "official") / "devkit")
+    assert len(read("cars196", tmp_path / "flat")["training"]) == 24, "the flat release, with the development kit beside it"
+    (tmp_path / "flat/cars196/devkit").rename(root / "devkit")
     (root / "devkit" / labels).unlink()
     with refused(f"{labels} cannot be read"):
         read("cars196", tmp_path)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
+import datasets
 import evaluation
 import main
 import metrics
@@ -155,6 +156,9 @@ def test_a_run_is_measured_on_other_data(run, other, capsys):
     assert written["other_data"]["dataset_folder_path"] == root and written["values"]["test"]["map_r"] == scores["test"]["map_r"]
     with np.load(file.with_suffix("") / "embeddings_test.npz") as embedded:
         assert len(embedded["features"]) == 9 and all(path.startswith(root) for path in embedded["paths"])
+    words = ["--evaluate", "--resume_from", str(run), "--dataset", "roxford5k"]
+    assert parameters.read(words).evaluation_metrics == datasets.REGISTRY.module("roxford5k").EVALUATION_METRICS, "those of the run may not be defined there"
+    assert parameters.read([*words, "--evaluation_metrics", "ap"]).evaluation_metrics == ["ap"]
     own = again(run, "--splits_to_eval", "test")  # the same flags on the run's own data
     assert own["test"]["map_r"] == selected(run)["values"]["test"]["map_r"]
     assert again(run, *argv, "--split_shuffle", "3") != scores, "how other data are split is theirs, and told"

@@ -63,7 +63,7 @@ def test_home(tmp_path, monkeypatch):
     ("rm -rf x", "line 1: expected a comment"), ("x=1\npython other.py", "line 2"), ("python main.py --seed $nothing", r"\$nothing has no value"),
     ("python main.py 'x\n", "line 1: No closing quotation"), ('python main.py --group "open', "line 1: No closing"),
     ("x=${y:-open", r"line 1: \$ is not"), ("x=${y%.sh}", r"line 1: \$ is not"), ("x=$1", r"line 1: \$ is not"), ("X=1 python main.py", "line 1: expected"),
-    ("x=1\ny=${z:-$x}", r"line 2: \$ is not"), ("x=${y:-'a b'}", r"line 1: \$ is not"), ("export A_=1\nexport A_=2", "line 2: A_ is exported twice"),
+    ("x=1\ny=${z:-$x}", r"line 2: \$ is not"), ("x=${y:-'a b'}", r"line 1: \$ is not"), ("export A_=1\nA_=2", "line 2: A_ is exported, and has two values"),
     *((f"x=1\npython main.py --seed 1 {more}", f"line 2: {said} is not understood") for more, said in (
         ("; python main.py", ";"), ("&& echo done", "&"), ("| tee log", r"\|"), ("> log", ">"), ("2>&1", ">"), ("(x)", r"\("), ("`date`", "`"),
         ('"$(date)"', r"\$"),

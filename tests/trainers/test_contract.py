@@ -98,7 +98,7 @@ def test_what_cannot_work_is_refused_in_one_line():
             tiny.trainer(name, "--loss", "triplet", network=torch.nn.Linear(3, 4))
     with tiny.refused("--intrabatch_heads 3 does not divide the embedding's 4 dimensions"):
         tiny.trainer("intrabatch", "--intrabatch_heads", "3")
-    for flag, value in (("--classifier_smoothing", ".1"), ("--classifier_layer", "circle_softmax"), ("--classifier_kwargs", "label_smoothing=.1")):  # which its own loss does not read
+    for flag, value in (("--classifier_smoothing", ".1"), ("--classifier_layer", "circle_softmax")):  # which its own loss does not read
         with pytest.raises(SystemExit):
             tiny.trainer("intrabatch", flag, value)
 
