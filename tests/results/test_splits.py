@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import kendalltau
 
 from results import bootstrap, columns, groups, inference, paired, splits, tables
+from results.tables.splits import chosen_on_test
 from tests.builders import refused
 from tests.results.made import built, evaluated, lines, make_run, rows
 
@@ -24,6 +25,13 @@ class Grid(splits.Splits):
 
     def values(self, column, how):
         return self.given[column.how or how]
+
+
+class Directed(Grid):
+    """The same of every metric, but negative where less is better."""
+
+    def values(self, column, how):
+        return [[seeds if column.higher else -seeds for seeds in row] for row in super().values(column, how)]
 
 
 @pytest.fixture
@@ -105,6 +113,8 @@ def test_optimism_and_reordered_pairs():
     assert (found.mean, found.deviation) == (pytest.approx(np.mean(gains)), pytest.approx(np.std(gains, ddof=1)))
     assert (found.extremes, found.reordered, found.pairs) == ((0.0, 2.0), 2, 2)
     assert found.of_means == pytest.approx(np.std([2, 2, 0.25, 0.25], ddof=1))
+    same_order = chosen_on_test(Directed(honest, best), [COLUMN, columns.column("test", "opis")]).notes[0]
+    assert "order 0 of 2 pairs of methods" in same_order, "though less is better of the second"
 
 
 def test_the_tables_of_runs_over_splits(tmp_path):
