@@ -132,6 +132,7 @@ class Runtime:
         self._epoch, self.steps = epoch, 0
         self._bad_step = torch.full((), -1, device=self.device)
         self._bad_value = torch.zeros((), device=self.device)
+        self._bad_norm = torch.zeros((), dtype=torch.bool, device=self.device)  # whether it is the gradient's norm
 
     def step(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer, *backward_calls) -> torch.Tensor:
         """Backward pass and optimiser step. Returns the gradient's norm, a device scalar.
@@ -152,14 +153,15 @@ class Runtime:
         with span("optimiser"):
             norm = self._update(optimizer)
         if not self.scaler.is_enabled():  # which leaves such steps out
-            self._watch(norm if self.clip_grad_value is None else torch.where(norm.isinf(), 0, norm))  # which limits infinite entries
+            self._watch(norm if self.clip_grad_value is None else torch.where(norm.isinf(), 0, norm), is_norm=True)  # which limits infinite entries
         return norm
 
-    def _watch(self, value: torch.Tensor) -> None:
+    def _watch(self, value: torch.Tensor, is_norm: bool = False) -> None:
         """Keep the first loss, or norm of a gradient, that is not finite, and its step, without a host synchronisation."""
         first = ~torch.isfinite(value) & (self._bad_step < 0)
         self._bad_step = torch.where(first, self.steps, self._bad_step)
         self._bad_value = torch.where(first, value, self._bad_value)
+        self._bad_norm = torch.where(first, is_norm, self._bad_norm)
 
     def _update(self, optimizer: torch.optim.Optimizer) -> torch.Tensor:
         """The optimiser's step by the gradients of all processes, limited as the flags say. Returns the gradient's norm."""
@@ -184,7 +186,7 @@ class Runtime:
         """Raise NonFiniteLoss if the loss, or the norm of its gradient, was NaN or infinite at any step of this epoch."""
         if self._bad_step >= 0:
             raise NonFiniteLoss(
-                f"the loss, or its gradient's norm, is {self._bad_value.item()} at epoch {self._epoch}, step {int(self._bad_step)}: the run stops, its last "
+                f"the {'norm of the gradient' if self._bad_norm else 'loss'} is {self._bad_value.item()} at epoch {self._epoch}, step {int(self._bad_step)}: the run stops, its last "
                 "checkpoint is from before. Try a smaller --lr, --clip_grad_norm 1 or --precision float32, then --resume"
             )
 
