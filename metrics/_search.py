@@ -77,6 +77,8 @@ class Neighbours(NamedTuple):
 def _product(queries: torch.Tensor, reference: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """Scores `(B, W)` of queries `(B, D + 2)` with references `(W, D + 2)` in full float32, no TF32, as the rounding bound assumes."""
     precision = torch.get_float32_matmul_precision()
+    if precision == "highest":  # to set it again would move torch's state, and a network under --compile would be compiled anew
+        return torch.mm(queries, reference.T, out=out)
     torch.set_float32_matmul_precision("highest")
     try:
         return torch.mm(queries, reference.T, out=out)

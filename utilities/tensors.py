@@ -18,10 +18,15 @@ class TF32:
 
     def __enter__(self):
         self.before.append(torch.backends.cuda.matmul.allow_tf32)
-        torch.backends.cuda.matmul.allow_tf32 = self.allowed
+        _allow_tf32(self.allowed)
 
     def __exit__(self, *error):
-        torch.backends.cuda.matmul.allow_tf32 = self.before.pop()
+        _allow_tf32(self.before.pop())
+
+
+def _allow_tf32(allowed: bool) -> None:
+    if torch.backends.cuda.matmul.allow_tf32 != allowed:  # to set it again would move torch's state, which compiled networks watch
+        torch.backends.cuda.matmul.allow_tf32 = allowed
 
 
 def normalize(x: torch.Tensor) -> torch.Tensor:
