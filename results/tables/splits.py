@@ -9,7 +9,7 @@ from results import inference, splits
 from results.columns import SELECTED, Column
 from results.formats import Cell, Table
 from results.splits import Splits
-from results.tables.notes import head, marked, rules, text
+from results.tables.notes import head, rules, text
 from results.tables.seeds import rank
 
 
@@ -37,7 +37,6 @@ def by_split(of: Splits, c: Column) -> Table:
         + f" Bold: the best mean of a split, unless it is of one seed. Ranks: {listed}." * (c.higher is not None),
         f"Seeds: {_seeds(of)}. Epochs: {_rules(of)}.",
         *of.notes,
-        *marked([group for row in of.members for group in row], [c]),
     ]
     return table
 
