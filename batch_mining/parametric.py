@@ -38,7 +38,10 @@ class BatchMiner(Miner):
         lowest, highest = LIMITS[opt.miner_parametric_mode]
         self.limits = max(lowest, low), min(highest, high)
         if self.limits[0] >= self.limits[1]:
-            raise UserError(f"--miner_parametric_mode {opt.miner_parametric_mode}: no distance of --miner_parametric_support_lim {low:g} {high:g} is within its {lowest:g} to {highest:g}")
+            raise UserError(
+                f"--miner_parametric_mode {opt.miner_parametric_mode}: no distance of --miner_parametric_support_lim {low:g} {high:g} is within "
+                f"its {lowest:g} to {highest:g}"
+            )
 
     def set_distribution(self, p) -> None:
         """Set the bins' probabilities to `p` `(bins,)`; the bins divide the support into equal widths.

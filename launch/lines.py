@@ -1,7 +1,8 @@
 """The file of runs: plain shell with `name=value` lines, comments, and one `python main.py …` or `python -m search …` a line.
 
 Words are read as `sh` reads them: '…', "…", backslashes, a backslash at the end of a line, ~/, and $name, ${name}, ${name:-default}, whose
-values are split at blanks unless they are quoted. What `export` names is given to the runs. All other shell syntax (pipes, several commands a line, $(…)) is refused.
+values are split at blanks unless they are quoted. What `export` names is given to the runs. All other shell syntax (pipes, several commands a
+line, $(…)) is refused.
 """
 
 import os

@@ -210,7 +210,7 @@ class Trainer(Base):
         self.enqueued += len(self.keys)
 
     def param_groups(self, opt) -> list[dict]:
-        """The embedding layers at the rates of the network's own, the further criteria, and at --lr, without decay as in the authors' code, the predictors."""
+        """The embedding layers at the rates of the network's own, the further criteria; the predictors at --lr, as in the authors' code without decay."""
         further = [group for name, criterion in self.criteria.items() for group in criterion_groups(criterion, opt, f"{name}_criterion")]
         layers = {"params": list(self.evaluated_heads.parameters()), "name": "embeddings", **embedding_rates(opt)}
         return [layers, *further, {"params": list(self.predictors.parameters()), "name": "decorrelation", "weight_decay": 0}]

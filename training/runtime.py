@@ -185,8 +185,9 @@ class Runtime:
     def check_finite(self) -> None:
         """Raise NonFiniteLoss if the loss, or the norm of its gradient, was NaN or infinite at any step of this epoch."""
         if self._bad_step >= 0:
+            what = "norm of the gradient" if self._bad_norm else "loss"
             raise NonFiniteLoss(
-                f"the {'norm of the gradient' if self._bad_norm else 'loss'} is {self._bad_value.item()} at epoch {self._epoch}, step {int(self._bad_step)}: the run stops, its last "
+                f"the {what} is {self._bad_value.item()} at epoch {self._epoch}, step {int(self._bad_step)}: the run stops, its last "
                 "checkpoint is from before. Try a smaller --lr, --clip_grad_norm 1 or --precision float32, then --resume"
             )
 

@@ -11,7 +11,8 @@ another split of the classes changes), Recent_Runs.sh (methods of 2021 to 2024 b
 embedding for four domains). --runs takes folders of runs, whose other runs are left out, and files of `raw.py`.
 
 A thin client of results/, which groups runs and tests differences. No number is shown for a data set whose runs are not all finished: the
-finished part was not drawn at random, so it is no smaller study. Of `--of splits` what is there is shown, and how much that is. Without any run of a data set, its part of the page stays as it is.
+finished part was not drawn at random, so it is no smaller study. Of `--of splits` what is there is shown, and how much that is. Without
+any run of a data set, its part of the page stays as it is.
 """
 
 import functools

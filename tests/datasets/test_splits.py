@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import datasets
 from datasets import _cars196_classes, _schemes, _splits, cars196
 from datasets._images import Image
+from datasets._layout import Reading
 from tests import builders
 from tests.datasets.layouts import names, refused
 from utilities.errors import UserError
@@ -108,3 +109,13 @@ def test_what_is_shuffled_and_what_is_not(tmp_path, folder_data):
             assert len(plain[split]) == len(mixed[split]) and set(plain[split].paths) != set(mixed[split].paths)
             labels = [Counter(label for _, label in splits[split].image_list) for splits in (plain, mixed)]
             assert scheme == "index" or labels[0] == labels[1]
+
+
+def test_roles_stay_where_the_data_set_names_its_split_but_under_oodml():
+    """Which divides all classes anew; the note is said once."""
+    asks, found = Image("a", "x", is_query=True, is_gallery=False), Image("b", "x", is_query=False, is_gallery=True)
+    for scheme, stay in (("half", True), ("class_disjoint", True), ("oodml", False)):
+        reading = Reading([asks, found], split_of=["test", "test"])
+        for _ in range(2):
+            kept = _splits._without_roles([asks, found], reading, Namespace(split_scheme=scheme))
+        assert ([asks, found] == kept) == stay and all(stay or image.is_query and image.is_gallery for image in kept) and len(reading.notes) == (not stay)
