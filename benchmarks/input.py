@@ -13,6 +13,7 @@ import statistics
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -43,14 +44,16 @@ def make_files(folder: Path, n_images: int) -> None:
     from PIL import Image
     from sklearn.datasets import load_sample_images
 
-    rng = np.random.default_rng(0)
+    rng, made = np.random.default_rng(0), []
     for c, photograph in enumerate(load_sample_images().images):
         source = Image.fromarray(photograph)
         (folder / f"class_{c}").mkdir(parents=True)
         for i in range(n_images // 2):
             left, top = rng.integers(0, 60), rng.integers(0, 40)
             box = (left, top, left + source.width - 60, top + source.height - 40)
-            source.resize(SIZE, Image.Resampling.BICUBIC, box=box).save(folder / f"class_{c}" / f"{i:04d}.jpg", quality=QUALITY)
+            made.append((source, box, folder / f"class_{c}" / f"{i:04d}.jpg"))
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda given: given[0].resize(SIZE, Image.Resampling.BICUBIC, box=given[1]).save(given[2], quality=QUALITY), made))
 
 
 class Classic(torch.utils.data.Dataset):

@@ -12,7 +12,7 @@ import torch
 
 from metrics._mapped import Converted
 from utilities.processes import Alone
-from utilities.tensors import TF32
+from utilities.tensors import Products
 
 ITERATIONS = 20
 PUSH = 1 / 1024  # relative distance of the halves of a split cluster, as in faiss
@@ -170,7 +170,7 @@ def on_torch(device: str):
         distances, indices = [], []
         for block in torch.from_numpy(features).split(tile_rows(len(centroids))):
             block = block.to(device)
-            with TF32(False):
+            with Products("highest"):
                 smallest = torch.addmm(half_norms, block, centroids.T, alpha=-1).min(1)
             distances.append((2 * smallest.values + block.square().sum(1)).cpu())
             indices.append(smallest.indices.cpu())

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from utilities.tensors import TF32
+from utilities.tensors import Products
 
 ROWS, COLUMNS = 1024, 4096  # of a tile: 32 MB in float64
 BINS = 2**16
@@ -74,7 +74,7 @@ class Pairs:
             for column in range(row, band if same else self.size, COLUMNS):
                 end = min(column + COLUMNS, self.size)
                 others = self._features(column, end)
-                with TF32(False):  # as the rounding bound assumes
+                with Products("highest"):  # as the rounding bound assumes
                     tile = torch.addmm(squares[:, None] + others.square().sum(1), features, others.T, alpha=-2).clamp_min_(0)
                 pairs = None
                 if column < stop:  # on the diagonal: each pair once

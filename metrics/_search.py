@@ -21,6 +21,7 @@ from tqdm import tqdm
 from metrics._keys import AFTER_ALL, COLUMN, LOWEST, as_keys, scores_of
 from metrics._ties import Ties
 from metrics._triangle import Triangle
+from utilities.tensors import Products
 
 SLACK = 4.0  # rounding errors of a dot product of D terms, in units of sqrt(D) * unit roundoff
 
@@ -76,14 +77,8 @@ class Neighbours(NamedTuple):
 
 def _product(queries: torch.Tensor, reference: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """Scores `(B, W)` of queries `(B, D + 2)` with references `(W, D + 2)` in full float32, no TF32, as the rounding bound assumes."""
-    precision = torch.get_float32_matmul_precision()
-    if precision == "highest":  # to set it again would move torch's state, and a network under --compile would be compiled anew
+    with Products("highest"):
         return torch.mm(queries, reference.T, out=out)
-    torch.set_float32_matmul_precision("highest")
-    try:
-        return torch.mm(queries, reference.T, out=out)
-    finally:
-        torch.set_float32_matmul_precision(precision)
 
 
 class Search:

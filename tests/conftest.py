@@ -51,6 +51,12 @@ def save_time():
         torch.cuda.random._lazy_call = torch.xpu.random._lazy_call = torch.mtia._lazy_call = lambda *calls, **kinds: None
 
 
+def pytest_configure(config):
+    """Only `-m gpu` sees GPUs: the other tests are of the CPU's bits, the same on every machine."""
+    if config.getoption("markexpr") != "gpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 def pytest_collection_modifyitems(items):
     """Tests marked `gpu` are skipped where there is no CUDA device."""
     import torch

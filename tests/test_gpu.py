@@ -5,7 +5,9 @@ What is compared draws its random numbers on the CPU, in float64. Some cases run
 
 import contextlib
 import copy
+import functools
 import itertools
+import os
 import warnings
 from unittest import mock
 
@@ -46,7 +48,8 @@ def everywhere(names, on_cpu):
         @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
         def test(device):
             with runs_on(device):
-                assert not failures(((device, name) for name in (names if device == "cuda" else on_cpu)), check)
+                found = failures(((device, name) for name in (names if device == "cuda" else on_cpu)), check)
+            assert not found, "\n".join(found)
 
         return test
 
@@ -66,6 +69,8 @@ class DrawnOnCpu(TorchFunctionMode):
             return function(*args, **kwargs).to(device or "cpu")
         if function in self.ALIKE:
             return function(args[0].cpu(), *args[1:], **kwargs).to(args[0].device)
+        if function is torch.nn.functional.dropout:
+            return args[0] * function(torch.ones_like(args[0], device="cpu"), *args[1:], **kwargs).to(args[0].device)
         return function(*args, **kwargs)
 
 
@@ -103,6 +108,12 @@ def test_criteria_are_those_of_the_cpu(device, name):
         same_loss(name, device, False, exact_reference(labels_of(module), n_classes))
 
 
+def in_order(mined) -> list:
+    """Columns of tuples; pairs sorted, as each device's topk has its own order."""
+    columns = [indices.tolist() for indices in mined]
+    return [sorted(zip(*columns[i : i + 2], strict=True)) for i in (0, 2)] if isinstance(mined, Pairs) else columns
+
+
 @everywhere(itertools.product(MINERS, [False, True]), on_cpu=[("distance", False), ("uniform_histogram", True)])
 def test_miners_find_the_tuples_of_the_cpu(device, case):
     name, against = case
@@ -115,11 +126,11 @@ def test_miners_find_the_tuples_of_the_cpu(device, case):
         with DrawnOnCpu():
             mined.append(miners[-1](batch.to(place), labels.to(place), **moved(compared, place)))
     assert type(mined[0]) is type(mined[1]) and sum(map(len, mined[0])) > 0
-    for one, other in zip(*mined, strict=True):
-        assert other.device.type == device and torch.equal(one, other.cpu())
+    assert all(indices.device.type == device for indices in mined[1])
+    assert in_order(mined[0]) == in_order(mined[1])
     assert isinstance(mined[0], Pairs) or len(mined[0][0]) == miners[1].stats["tuples"]
     for statistic, value in miners[0].stats.items():
-        torch.testing.assert_close(miners[1].stats[statistic].cpu(), value, **EXACT)
+        torch.testing.assert_close(miners[1].stats[statistic].cpu(), value)
 
 
 @contextlib.contextmanager
@@ -137,6 +148,10 @@ def at_most(waits: int):
                 torch.cuda.set_sync_debug_mode(before)
     told = [str(warning.message) for warning in seen if "synchronizing CUDA operation" in str(warning.message)]
     assert len(told) <= waits, told
+
+
+def test_only_the_tests_marked_gpu_see_one(pytestconfig):
+    assert (os.environ.get("CUDA_VISIBLE_DEVICES") == "") == (pytestconfig.getoption("markexpr") != "gpu")
 
 
 @pytest.mark.gpu
@@ -223,12 +238,14 @@ def test_k_means_are_those_of_the_cpu(device, name):
     assert len(np.unique(clusters)) == len(np.unique(expected))
 
 
-@everywhere(["bfloat16", "float16"], on_cpu=["bfloat16"])
+@everywhere(["bfloat16", "float16"], on_cpu=["bfloat16", "float16"])
 def test_half_precision_is_near_float32(device, name):
     states = []
+    low = functools.partial(torch.amp.GradScaler, init_scale=2.0**8)  # torch's own start overflows here, and the first steps would be left out
     for precision in (name, "float32"):
-        made, step, done, _ = trained(0, "--loss", "softmax", "--precision", precision, dtype=torch.float32, steps=2)
-        assert all(torch.isfinite(one.loss) and one.gradient_norm > 0 for one in done)
+        with mock.patch.object(torch.amp, "GradScaler", low):
+            made, step, done, _ = trained(0, "--loss", "softmax", "--precision", precision, dtype=torch.float32, steps=2)
+        assert all(torch.isfinite(one.loss) and 0 < one.gradient_norm < torch.inf for one in done)
         assert step.runtime.device.type == device and step.runtime.scaler.is_enabled() == (precision == "float16")
         states.append({key: value.float().cpu() for key, value in made.state_dict().items()})
     torch.testing.assert_close(*states, rtol=0.05, atol=0.01)

@@ -2,11 +2,13 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 
 import architectures
 import main
+import metrics
 import parameters
 from criteria._pairs import few_at_a_time
 from tests import builders
@@ -16,6 +18,7 @@ from training.runtime import Runtime
 from training.step import Step
 from utilities import load_run
 from utilities.errors import UserError
+from utilities.tensors import multiply_at
 
 RESUMED = {
     "in chunks": ["--precision", "bfloat16", "--ema_decay", ".8", "--chunk_size", "3"],
@@ -203,16 +206,19 @@ def test_tf32_leaves_the_losses_exact(monkeypatch):
     opt = parameters.read(["--dataset", "glyphs", "--tf32"])
     runtime = Runtime(opt)
     assert runtime.tf32 == (runtime.device.type == "cuda")
-    before = torch.backends.cuda.matmul.allow_tf32
-    runtime.tf32, torch.backends.cuda.matmul.allow_tf32 = True, True
+    before = torch.get_float32_matmul_precision()
+    runtime.tf32 = True
     try:
+        multiply_at("high")
         with runtime.exact_products():
-            assert not torch.backends.cuda.matmul.allow_tf32
-        assert torch.backends.cuda.matmul.allow_tf32
+            assert torch.get_float32_matmul_precision() == "highest"
         seen, x = [], torch.ones(2, requires_grad=True)
         with runtime.exact_products():
-            (found,) = few_at_a_time(lambda x: seen.append(torch.backends.cuda.matmul.allow_tf32) or x.square().sum(), [(x,)])
+            (found,) = few_at_a_time(lambda x: seen.append(torch.get_float32_matmul_precision()) or x.square().sum(), [(x,)])
         found.backward()
-        assert seen == [False, False] and torch.backends.cuda.matmul.allow_tf32, "what is computed again is as exact as before"
+        assert seen == ["highest"] * 2 and torch.backends.cuda.matmul.allow_tf32, "what is computed again is as exact as before"
+        for precision in ("high", "highest"):  # a run with --tf32 and, in the same process, one without it
+            multiply_at(precision)
+            assert metrics.compute(["e_recall@1"], np.eye(4), [0, 0, 1, 1]) and torch.get_float32_matmul_precision() == precision
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        torch.set_float32_matmul_precision(before)

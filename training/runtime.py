@@ -14,7 +14,7 @@ from training.ranks import Ranks, local_rank
 from utilities import shards
 from utilities.errors import NotFinite, UserError
 from utilities.spans import span
-from utilities.tensors import TF32, raise_half
+from utilities.tensors import Products, multiply_at, raise_half
 
 CHECK_EVERY = 25  # steps between checks of the loss on a GPU, where each check waits for the device
 
@@ -53,7 +53,7 @@ class Runtime:
         seed_everything(self.seed)
         torch.backends.cudnn.deterministic = True
         if self.device.type == "cuda":
-            torch.backends.cuda.matmul.allow_tf32 = self.tf32
+            multiply_at("high" if self.tf32 else "highest")
         if self.device.type == "cpu":
             memory.keep_freed()
         return self
@@ -105,7 +105,7 @@ class Runtime:
 
     def exact_products(self):
         """Context of mining and loss: under `--tf32` their matrix products are full float32. Those of gradients in the backward pass are not."""
-        return TF32(False) if self.tf32 else contextlib.nullcontext()
+        return Products("highest") if self.tf32 else contextlib.nullcontext()
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor, or `Erased` or `Cut` images, on this runtime's device, without waiting where memory is pinned; images in the network's memory format."""

@@ -10,23 +10,27 @@ def raise_half(x: torch.Tensor) -> torch.Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-class TF32:
-    """Context, to be entered any number of times, in which a GPU's matrix products may round to TF32, or may not."""
+class Products:
+    """Context, to be entered any number of times, in which matrices of float32 are multiplied at a precision, see `multiply_at`."""
 
-    def __init__(self, allowed: bool):
-        self.allowed, self.before = allowed, []
+    def __init__(self, precision: str):
+        self.precision, self.before = precision, []
 
     def __enter__(self):
-        self.before.append(torch.backends.cuda.matmul.allow_tf32)
-        _allow_tf32(self.allowed)
+        self.before.append(torch.get_float32_matmul_precision())
+        multiply_at(self.precision)
 
     def __exit__(self, *error):
-        _allow_tf32(self.before.pop())
+        multiply_at(self.before.pop())
 
 
-def _allow_tf32(allowed: bool) -> None:
-    if torch.backends.cuda.matmul.allow_tf32 != allowed:  # to set it again would move torch's state, which compiled networks watch
-        torch.backends.cuda.matmul.allow_tf32 = allowed
+def multiply_at(precision: str) -> None:
+    """Set the precision of products of float32 matrices: "highest", or "high": TF32 on a GPU. The only call of the program that does.
+
+    `torch.backends.cuda.matmul.allow_tf32` sets a part of the same state: used beside it, torch refuses to say what the precision is.
+    """
+    if torch.get_float32_matmul_precision() != precision:  # to set it again would move torch's state, which compiled networks watch
+        torch.set_float32_matmul_precision(precision)
 
 
 def normalize(x: torch.Tensor) -> torch.Tensor:

@@ -50,9 +50,9 @@ class Against(torch.nn.Module):
 
     def forward(self, batch, labels, reference=None, reference_labels=None, own=None, **kwargs):
         if reference is None:
-            reference, reference_labels, own = batch, labels, torch.arange(len(batch))
+            reference, reference_labels, own = batch, labels, torch.arange(len(batch), device=batch.device)
         same = labels[:, None] == reference_labels[None]
-        same[torch.arange(len(batch))[own >= 0], own[own >= 0]] = False
+        same[(own >= 0).nonzero()[:, 0], own[own >= 0]] = False
         return -((batch @ reference.T) * same).sum()
 
 
