@@ -30,7 +30,7 @@ from torch.utils.checkpoint import checkpoint
 
 from utilities.criterion import MetricCriterion
 from utilities.reference import Reference
-from utilities.tensors import Products, normalize, pairwise_distances, squared_distances
+from utilities.tensors import Products, normalize, pairwise_distances, precision_of_products, squared_distances
 
 ENTRIES = 1 << 17  # of a matrix (anchors, M): 0.5 MB in float32, which stays in a CPU's cache
 ANCHORS = 16  # rows with which a matrix product is still efficient, however large the reference
@@ -141,7 +141,7 @@ def anchors_at_once(n_others: int) -> int:
 
 def few_at_a_time(part: Callable, given: Iterable[tuple]) -> list:
     """`part(*few)` of each `few` that is `given`; computed again in the backward pass, as exactly as now."""
-    precision = torch.get_float32_matmul_precision()
+    precision = precision_of_products()
     return [checkpoint(part, *few, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), Products(precision))) for few in given]
 
 

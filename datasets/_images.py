@@ -143,7 +143,7 @@ def _decoder_of(package: str | None):
 
 
 def on_gpu(device: torch.device):
-    """A decoder of JPEG files by nvJPEG, whose pixels are others by about one of 255; it raises RuntimeError for those that it cannot read and those that EXIF data may turn."""
+    """A decoder of JPEG files by nvJPEG, whose pixels differ, by about one of 255 in the mean; it raises RuntimeError for those that it cannot read and those that EXIF data may turn."""
     from torchvision.io import ImageReadMode, decode_jpeg
 
     def decoded(data: torch.Tensor) -> torch.Tensor:

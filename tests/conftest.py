@@ -58,14 +58,14 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Tests marked `gpu` are skipped where there is no CUDA device."""
+    """Tests marked `gpu` are skipped without `-m gpu`, and where there is no CUDA device."""
     import torch
 
     save_time()
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):
-                item.add_marker(pytest.mark.skip(reason="no CUDA device here"))
+                item.add_marker(pytest.mark.skip(reason="needs -m gpu, alone, and a CUDA device"))
 
 
 @pytest.fixture(scope="session")

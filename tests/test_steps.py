@@ -217,6 +217,9 @@ def test_tf32_leaves_the_losses_exact(monkeypatch):
             (found,) = few_at_a_time(lambda x: seen.append(torch.get_float32_matmul_precision()) or x.square().sum(), [(x,)])
         found.backward()
         assert seen == ["highest"] * 2 and torch.backends.cuda.matmul.allow_tf32, "what is computed again is as exact as before"
+        torch.backends.cuda.matmul.allow_tf32 = False  # beside "high": torch does not say any more what holds
+        with pytest.raises(RuntimeError):
+            torch.get_float32_matmul_precision()
         for precision in ("high", "highest"):  # a run with --tf32 and, in the same process, one without it
             multiply_at(precision)
             assert metrics.compute(["e_recall@1"], np.eye(4), [0, 0, 1, 1]) and torch.get_float32_matmul_precision() == precision

@@ -13,23 +13,28 @@ def raise_half(x: torch.Tensor) -> torch.Tensor:
 class Products:
     """Context, to be entered any number of times, in which matrices of float32 are multiplied at a precision, see `multiply_at`."""
 
-    def __init__(self, precision: str):
+    def __init__(self, precision: str | None):
         self.precision, self.before = precision, []
 
     def __enter__(self):
-        self.before.append(torch.get_float32_matmul_precision())
+        self.before.append(precision_of_products())
         multiply_at(self.precision)
 
     def __exit__(self, *error):
         multiply_at(self.before.pop())
 
 
-def multiply_at(precision: str) -> None:
-    """Set the precision of products of float32 matrices: "highest", or "high": TF32 on a GPU. The only call of the program that does.
+def precision_of_products() -> str | None:
+    """As torch names it; None where parts of that state were set apart, as by `torch.backends`, and torch refuses to say."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None
 
-    `torch.backends.cuda.matmul.allow_tf32` sets a part of the same state: used beside it, torch refuses to say what the precision is.
-    """
-    if torch.get_float32_matmul_precision() != precision:  # to set it again would move torch's state, which compiled networks watch
+
+def multiply_at(precision: str | None) -> None:
+    """Set the precision of products of float32 matrices: "highest", or "high": TF32 on a GPU, and on CPUs that have it; None leaves it. The program's only call that does."""
+    if precision not in (None, precision_of_products()):  # to set it again would move torch's state, which compiled networks watch
         torch.set_float32_matmul_precision(precision)
 
 
