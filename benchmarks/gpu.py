@@ -108,8 +108,9 @@ def loader(options) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root, cache = Path(folder) / "photographs", Path(folder) / "cache"
         make_files(root, 100 if options.small else 4000)
-        once = {"image_cache": str(cache), "image_cache_side": 256, "decode_once": True}
-        once = datasets.select("folder", dataset_folder_path=str(root), input_size=224, **once)
+        once = datasets.select(
+            "folder", dataset_folder_path=str(root), input_size=224, image_cache=str(cache), image_cache_side=256, decode_once=True
+        )
         for name, splits in {**variants(root, cache, 256), "decode_once": once, "decode_once, crops made": once}.items():
             words = ["--dataset", "glyphs", "--data_sampler", "shuffle", "--bs", str(bs), "--kernels", str(options.workers)]
             opt, dataset = parameters.read(words).but(decode_once=splits is once), splits["training"]
