@@ -19,6 +19,7 @@ OUTSIDE = {
     "README.md": "readme.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "experiments/README.md": "experiments.md",
 }  # in the repository -> on the site
 METHODS = "methods"  # folder of the pages made by generate_reference.py
 FENCE = re.compile(r"(^ *```.*\n[\s\S]*?^ *```$)", re.MULTILINE)
@@ -43,7 +44,7 @@ def _pages(nav):
 
 
 def on_files(files, config):
-    """Add the pages of the repository's root, those made from the code, and the files that pages link to."""
+    """Add the pages outside docs/, those made from the code, and the files that pages link to."""
     for name, on_site in OUTSIDE.items():
         files.append(File.generated(config, on_site, abs_src_path=str(ROOT / name)))
     for kind in generate_reference.KINDS:

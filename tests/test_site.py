@@ -43,7 +43,7 @@ def hooks(reference):
 
 def test_every_page_has_one_place_in_the_navigation(reference, hooks):
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
-    made = {"readme.md", "contributing.md", "changelog.md", *(f"methods/{kind}.md" for kind in reference.KINDS)}
+    made = {"readme.md", "contributing.md", "changelog.md", "experiments.md", *(f"methods/{kind}.md" for kind in reference.KINDS)}
     listed = list(hooks._pages(CONFIG["nav"]))
     assert set(listed) <= pages | made and len(listed) == len(set(listed))
     first = [entry for entry in CONFIG["nav"] if "Installation" not in entry]
@@ -51,6 +51,12 @@ def test_every_page_has_one_place_in_the_navigation(reference, hooks):
     assert CONFIG["strict"] is True and set(CONFIG["validation"]["links"].values()) == {"warn"}
     assert f"{CONFIG['site_dir'].split('/')[0]}/" in (ROOT / ".gitignore").read_text().split(), "built outside the repository"
     assert set(more["More"]) == pages - set(listed) | {"installation.md"}, "a page that is not named yet"
+
+
+def test_a_linked_page_outside_docs_is_a_page_of_the_site(hooks):
+    pages = [*(f"docs/{page.relative_to(DOCS)}" for page in DOCS.rglob("*.md")), *hooks.OUTSIDE]
+    linked = {target for page in pages for target in hooks._targets((ROOT / page).read_text(), page) if target.endswith(".md")}
+    assert {target for target in linked if not target.startswith("docs/")} <= set(hooks.OUTSIDE)
 
 
 # --------------------------------------------------------------------------------------------------------- methods, Python
