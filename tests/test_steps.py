@@ -18,7 +18,7 @@ from training.runtime import Runtime
 from training.step import Step
 from utilities import load_run
 from utilities.errors import UserError
-from utilities.tensors import multiply_at
+from utilities.tensors import Products, multiply_at
 
 RESUMED = {
     "in chunks": ["--precision", "bfloat16", "--ema_decay", ".8", "--chunk_size", "3"],
@@ -202,7 +202,7 @@ def test_recompilations_are_said(monkeypatch, capsys):
     ]  # fmt: skip
 
 
-def test_tf32_leaves_the_losses_exact(monkeypatch):
+def test_tf32_leaves_losses_and_metrics_exact():
     opt = parameters.read(["--dataset", "glyphs", "--tf32"])
     runtime = Runtime(opt)
     assert runtime.tf32 == (runtime.device.type == "cuda")
@@ -220,8 +220,11 @@ def test_tf32_leaves_the_losses_exact(monkeypatch):
         torch.backends.cuda.matmul.allow_tf32 = False  # beside "high": torch does not say any more what holds
         with pytest.raises(RuntimeError):
             torch.get_float32_matmul_precision()
-        for precision in ("high", "highest"):  # a run with --tf32 and, in the same process, one without it
-            multiply_at(precision)
+        with Products("highest"):
+            assert torch.get_float32_matmul_precision() == "highest"
+        runtime.device = torch.device("cuda")
+        for runtime.tf32, precision in ((True, "high"), (False, "highest")):  # a run with --tf32 and, in the same process, one without it
+            runtime.begin()
             assert metrics.compute(["e_recall@1"], np.eye(4), [0, 0, 1, 1]) and torch.get_float32_matmul_precision() == precision
     finally:
         torch.set_float32_matmul_precision(before)

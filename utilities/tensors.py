@@ -33,7 +33,10 @@ def precision_of_products() -> str | None:
 
 
 def multiply_at(precision: str | None) -> None:
-    """Set the precision of products of float32 matrices: "highest", or "high": TF32 on a GPU, and on CPUs that have it; None leaves it. The program's only call that does."""
+    """Set the precision of products of float32 matrices: "highest", or "high": TF32 on a GPU, and on CPUs that have it; None leaves it.
+
+    The program's only call that does.
+    """
     if precision not in (None, precision_of_products()):  # to set it again would move torch's state, which compiled networks watch
         torch.set_float32_matmul_precision(precision)
 
