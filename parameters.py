@@ -145,7 +145,7 @@ def evaluation_parameters(parser) -> None:
     group.add_argument("--save_interval", type=whole(1), default=1,
         help="evaluate, and keep the best, every N epochs; the last checkpoint is saved after each epoch").role = roles.SELECTION.but(fixed=None)
     group.add_argument("--check_untrained_accuracy", action="store_true",
-        help="first evaluate the bare backbone (epoch -1) and the untrained network (epoch 0)").role = roles.RECORDS
+        help="first evaluate the bare backbone (epoch -1), with _normalize at unit length as the network, and the untrained network (epoch 0)").role = roles.RECORDS
     group.add_argument("--splits_to_eval", nargs="+", choices=["train", "val", "test"],
         help="splits to evaluate (unset: train unless --no_train_metrics, val where there is one, test; with a --split_scheme of folds val alone)",
     ).role = roles.EXTENT
@@ -158,8 +158,8 @@ def evaluation_parameters(parser) -> None:
     group.add_argument("--eval_pca", type=whole(1), metavar="N",
         help="evaluate the first N principal components, fitted on the reference (unset: all dimensions as they are)")
     group.add_argument("--eval_no_normalize", action="store_true",
-        help="evaluate the network's embedding before it is brought to unit length")
-    group.add_argument("--eval_use_trunk_output", action="store_true", help="evaluate the backbone's features instead of the embedding")
+        help="evaluate embeddings before they are brought to unit length")
+    group.add_argument("--eval_use_trunk_output", action="store_true", help="evaluate the backbone's features, with _normalize at unit length, instead of the embedding")
     group.add_argument("--eval_scales", type=number(above=0, most=4), nargs="+", default=[1], metavar="S",
         help="embed each image at these scales of its size, 1 .7071 .5 for Oxford and Paris, and join the embeddings at unit length")
     group.add_argument("--eval_scales_join", default="mean", choices=["mean", "gem"],
@@ -190,8 +190,8 @@ def _beside_the_values(group) -> None:
         "with --resume_from on other data too, by --dataset and its flags, split as the flags of the split say, or whole by --evaluate_all",
     ).role = roles.CONTROL
     group.add_argument("--evaluate_only", action="store_true",
-        help="do not train: measure the network of --arch as it starts, with pretrained weights or those of --weights, and its bare backbone, on "
-        "--splits_to_eval, or by --evaluate_all on all classes; --embed_dim 0 leaves out the embedding layer, which is random",
+        help="do not train: measure the network of --arch as it starts, with pretrained weights or those of --weights, and its bare backbone, with _normalize at "
+        "unit length too, on --splits_to_eval, or by --evaluate_all on all classes; --embed_dim 0 leaves out the embedding layer, which is random",
     ).role = roles.CONTROL
     group.add_argument("--evaluate_ensemble", action="store_true",
         help="do not train: measure the networks of all folds of a finished cross-validation as one, their embeddings side by side, on test",

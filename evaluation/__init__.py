@@ -22,6 +22,8 @@ from runs.names import named
 from training.loading import SeededItems, evaluation_loader
 from utilities.errors import UserError
 from utilities.evaltypes import BARE, of_type
+from utilities.tensors import normalize as normalize_rows
+from utilities.tensors import raise_half
 
 __all__ = ["Embedded", "embed", "embed_all", "evaluate", "loaders", "of_type", "roles", "score", "without_seeds"]
 
@@ -116,13 +118,17 @@ def say_few_samples(name: str, metric_names: list[str], size: int, width: int) -
         print(f"{wanted[0]} of {name}: {few}: compare it only with that of sets as small")
 
 
-def _outputs(embeddings, activations: dict, bare: bool) -> dict:
-    """Name -> `(B, D)` of a network's output: its embeddings, or if `bare` its backbone's features. Raises UserError without those."""
+def _outputs(embeddings, activations: dict, bare: bool, unit_length: bool = False) -> dict:
+    """Name -> `(B, D)` of a network's output: its embeddings, or if `bare` its backbone's features. Raises UserError without those.
+
+    `unit_length`: whether the backbone's features are brought to unit length; the network itself does so with its embeddings.
+    """
     if not bare:
         return embeddings if isinstance(embeddings, dict) else {MAIN_EVALTYPE: embeddings}
     if BARE not in activations:
         raise UserError(f"--eval_use_trunk_output: the network gives no {BARE!r} among its features")
-    return {BARE: activations[BARE]}
+    pooled = activations[BARE]
+    return {BARE: normalize_rows(raise_half(pooled)) if unit_length else pooled}
 
 
 def embed(
@@ -130,8 +136,8 @@ def embed(
 ) -> Embedded:
     """Embed all images of `loader`, in its order, into preallocated arrays. Several processes embed a part each; all get all rows.
 
-    `title`: of the progress bar. `bare`: the backbone's pooled features instead of the embedding. Without `normalize` the network does not
-    bring embeddings to unit length. `sizes`, `power`: the scales of --eval_scales, and how they are joined (`scales.joined`).
+    `title`: of the progress bar. `bare`: the backbone's pooled features instead of the embedding, at unit length where the network's
+    embeddings are. Without `normalize` neither is brought to unit length. `sizes`, `power`: the scales of --eval_scales, and how they are joined (`scales.joined`).
     Raises UserError where the network has no such output.
     """
     began = time.monotonic()
@@ -141,10 +147,11 @@ def embed(
     mine = slice(0, count) if parts is None else loader.batch_sampler.mine
     features, labels, start = {}, np.empty(count, dtype=np.int64), mine.start
     length = contextlib.nullcontext() if normalize or bare else _unnormalised(model)
+    outputs = functools.partial(_outputs, bare=bare, unit_length=normalize and getattr(model, "normalizes", False))
     with torch.no_grad(), length, tqdm(total=mine.stop - mine.start, desc=title, unit="img", leave=False, disable=None) as bar:
         for batch_labels, images, _ in loader:
             with runtime.autocast():
-                found = scales.outputs_at(model, runtime.to_device(images), sizes, power, functools.partial(_outputs, bare=bare))
+                found = scales.outputs_at(model, runtime.to_device(images), sizes, power, outputs)
             stop = start + len(batch_labels)
             for name, output in found.items():
                 if name not in features:

@@ -37,7 +37,7 @@ def fill(splits: dict, network: torch.nn.Module, opt, runtime) -> None:
     seconds, there = 0.0, {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
     for split in dict.fromkeys(["train", *opt.splits_to_eval]):
         embedded = evaluation.embed(
-            network, evaluation_loader(there[split], opt, runtime.ranks), runtime, f"features of {split}", bare=True
+            network, evaluation_loader(there[split], opt, runtime.ranks), runtime, f"features of {split}", bare=True, normalize=False
         )
         there[split].features = torch.from_numpy(embedded.features[BARE])
         seconds += embedded.seconds

@@ -153,7 +153,7 @@ class Model:
         return found
 
     def _fill(self, shards: feature_store.Store, split: str, dataset) -> None:
-        how = (True, True, self.opt.eval_scales, scales.power_of(self.network, self.opt, bare=True))
+        how = (True, False, self.opt.eval_scales, scales.power_of(self.network, self.opt, bare=True))
         batches = iter(evaluation_loader(dataset, self.opt, parts=[part for part in shards.parts if shards.shard(part) is None]))
 
         def embed(part: slice) -> tuple[np.ndarray, float]:

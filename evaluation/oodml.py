@@ -60,7 +60,7 @@ def _pooled(splits: dict, network, opt, runtime) -> tuple[list[np.ndarray], list
     for split in ("evaluation", "validation", "testing"):
         if splits[split] is not None:
             loader = evaluation_loader(splits[split], opt, runtime.ranks)
-            found[split] = evaluation.embed(network, loader, runtime, f"features of {split}", bare=True)
+            found[split] = evaluation.embed(network, loader, runtime, f"features of {split}", bare=True, normalize=False)
     found = {split: _of_classes(one) for split, one in found.items()}
     training, testing = found["evaluation"], found["testing"]
     features, labels = [training.features[BARE], testing.features[BARE]], [training.labels, testing.labels]

@@ -22,7 +22,7 @@ import metrics
 from datasets._image_set import ImageSet
 from datasets._images import Image
 from datasets._layout import SUFFIXES
-from evaluation import from_files, galleries, outputs, spaces
+from evaluation import ensemble, from_files, galleries, outputs, spaces
 from evaluation.space import Space
 from pictures.pairs import Shown, draw_pairs
 from runs import reports
@@ -139,15 +139,15 @@ class Task:
         return {split: dataset for split, dataset in there.items() if dataset is not None and len(dataset)}
 
     def embed(self, network, dataset, title: str, bare: bool) -> dict[str, np.ndarray]:
-        """Name -> features `(N, D)`."""
+        """Name -> features `(N, D)`: embeddings, or if `bare` the backbone's features as they are, whose mean duplicates are compared without."""
         self.runtime.place(network)
         loader = evaluation_loader(dataset, self.about)
-        return evaluation.embed(network, loader, self.runtime, title, bare).features
+        return evaluation.embed(network, loader, self.runtime, title, bare, normalize=not bare).features
 
     def embeddings(self, features: np.ndarray) -> np.ndarray:
-        """The embeddings that are measured: a run's, of the test images; without a run, their features."""
+        """The embeddings that are measured: a run's, of the test images; without a run, their features, with `_normalize` at unit length."""
         if not self.is_run:
-            return features
+            return ensemble.unit(features).astype(np.float32) if getattr(self.backbone, "normalizes", False) else features
         images = (self.seen if self.backbone is self.network else self._data(self.network))["testing"]
         return evaluation.of_type(
             self.embed(self.network, images, "embedding test", False), getattr(self.about, "evaltypes", ["discriminative"])[0]

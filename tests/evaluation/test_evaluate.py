@@ -218,11 +218,23 @@ def test_eval_no_normalize_on_a_network_of_the_registry():
 
 
 def test_trunk_output_several_embeddings_and_a_bare_network():
-    splits, opt = made_splits(), options()
+    splits = made_splits()
     pixels = {split: splits[name].points.astype(float) for split, name in SPLITS.items()}
-    found = {split: pytest.approx(by_loops(splits, split, [split], pixels)[0], abs=1e-12) for split in SPLITS}
-    assert evaluated(splits, "--eval_use_trunk_output")[0] == found
-    assert evaluation.evaluate(Network(), evaluation.loaders(splits, opt), opt, Runtime(opt), bare=True)[0] == found
+    at_length = {split: unit(points) for split, points in pixels.items()}
+    seen = []
+    for normalizes, flags, points in (
+        (True, [], at_length),
+        (True, ["--eval_no_normalize"], pixels),
+        (False, [], pixels),
+    ):
+        expected = {split: pytest.approx(by_loops(splits, split, [split], points)[0], abs=1e-12) for split in SPLITS}
+        network, opt = Network(normalizes), options(*flags)
+        assert evaluated(splits, "--eval_use_trunk_output", *flags, network=network)[0] == expected
+        bare, embedded = evaluation.evaluate(network, evaluation.loaders(splits, opt), opt, Runtime(opt), bare=True)
+        assert bare == expected and network.normalizes == normalizes
+        np.testing.assert_allclose(embedded["val"].features["pooled"], points["val"], rtol=1e-6)
+        seen.append(bare["val"]["map_r"])
+    assert seen[0] != seen[1], "the case must tell features at unit length from others"
     types = ["class", "class_head", "Combined_class_class_head-2-0.5"]
     scores, embedded, _ = evaluated(splits, "--splits_to_eval", "val", "--evaltypes", *types, network=Network(heads=types[:2]))
     x = points_of(splits)["val"]

@@ -92,6 +92,22 @@ def test_of_a_run_its_own_network_and_embedding(planted, tmp_path, capsys):
     assert {name: content["without"][name] for name in expected} == expected
 
 
+def test_a_folder_is_measured_at_unit_length_where_the_network_normalises(planted, tmp_path):
+    contents = []
+    for arch in ("conv4", "conv4_normalize"):
+        torch.manual_seed(0)
+        words = ["--arch", arch, "--not_pretrained", "--kernels", "0", "--pictures", "0", "--out", str(tmp_path / arch)]
+        contents += overlap.main([str(planted), *words, "--evaluation_metrics", "map_r"])
+    plain, normalised = (content["all"]["map_r"] for content in contents)
+    assert listed(tmp_path / "conv4", planted) == listed(tmp_path / "conv4_normalize", planted), "pairs are those of the features as they are"
+    torch.manual_seed(0)
+    task = overlap.Task(planted, overlap.parser().parse_args([str(planted), *SMALL]))
+    features = task.embed(task.backbone, task.seen["testing"], "", True)["pooled"]
+    labels = np.array([label for _, label in task.seen["testing"].image_list])
+    expected = [metrics.compute(["map_r"], rows, labels)["map_r"] for rows in (features, unit(features))]
+    assert [plain, normalised] == pytest.approx(expected, rel=1e-5) and plain != pytest.approx(normalised, rel=0.01)
+
+
 class Made:
     """Test images of these classes."""
 
