@@ -5,17 +5,23 @@ image after image in their memory layout, and `index.jsonl` one line per image: 
 offset. Both files only grow, pixels reach the disk before their lines, and one process writes at a time. So each line's pixels are
 complete, however that process ends.
 
+A cache may come from someone else, so nothing in it is trusted: the file of the pixels has a name of the pattern `PIXELS`, no file that is
+read or written is a link, and from the first line on that `_load` cannot use, the images are decoded again.
+
 The cache is filled before training, not when an image is first loaded: one process writes, with a lock and a progress bar, and the workers
 only read.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
 import math
 import os
+import re
 import secrets
 import shutil
+import stat
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +41,7 @@ from utilities.roles import DATA, METHOD, PLACE
 
 VERSION = 1  # of the layout: raise it when a change below alters the files
 INDEX, LOCK = "index.jsonl", "lock"
+PIXELS = re.compile(r"images-[0-9a-f]{8}\.bin")  # names of the files of pixels
 CHUNK = 64  # images that are in memory at once and written together
 THREADS = 16
 LEFT_FREE = 1 << 30  # bytes of the disk that the cache leaves free, as the run's own files may lie there
@@ -151,11 +158,41 @@ class Entry(NamedTuple):
         """Offset of the end of the pixels."""
         return self.offset + math.prod(self.shape)
 
-    def lies_in(self, size: int) -> bool:
-        """Whether the pixels are three dimensions without gaps within a file of `size` bytes."""
+    def lies_in(self, size: int, channels: int) -> bool:
+        """Whether the pixels are `channels` planes without gaps within a file of `size` bytes."""
+        lists = (self.shape, self.strides)
+        if not all(isinstance(numbers, list) and len(numbers) == 3 for numbers in lists):
+            return False
+        if not all(type(number) is int for number in (self.size, self.changed, self.offset, *self.shape, *self.strides)):
+            return False
         reach = sum((length - 1) * stride for length, stride in zip(self.shape, self.strides, strict=True))
         positive = min(*self.shape, *self.strides) > 0 and self.offset >= 0
-        return len(self.shape) == 3 and positive and 1 + reach == math.prod(self.shape) and self.end <= size
+        return positive and self.shape[0] == channels and 1 + reach == math.prod(self.shape) and self.end <= size
+
+
+def _parsed(line: bytes) -> tuple[str, Entry] | None:
+    """Name and entry of a line of the index; None where the line is damaged in any way."""
+    try:
+        name, *numbers = json.loads(line)
+        entry = Entry(*numbers)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return (name, entry) if isinstance(name, str) and line.endswith(b"\n") else None
+
+
+def _is_plain(status: os.stat_result) -> bool:
+    """Whether a file is regular and has one name: a second one may lie outside the cache."""
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+
+
+@contextlib.contextmanager
+def _opened(path: Path):
+    """Open a file of the cache to be changed, unbuffered. Raises OSError for a link, and for what is no regular file."""
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "r+b", buffering=0) as file:
+        if not _is_plain(os.fstat(descriptor)):
+            raise OSError(None, f"{path.name} is a link")
+        yield file
 
 
 class Cache:
@@ -217,6 +254,8 @@ class Cache:
         wanted = {files.name(path): (path, stat) for path, stat in zip(files.paths, files.stats, strict=True) if stat[0]}
         lock = Lock(self.folder / LOCK)
         try:
+            if self.folder.is_symlink():
+                raise OSError(None, "it is a link")
             self._load()
             if self._lacking(wanted):
                 self._wait(lock)
@@ -253,26 +292,30 @@ class Cache:
             lock.acquire()
 
     def _load(self) -> None:
-        """Read the index up to its last valid line: one that is complete and whose pixels are there."""
+        """Read the index up to its last valid line: one that is complete and whose pixels follow those of the line before."""
         self._clear()
+        channels = 1 if self.about.get("grey") else 3
         try:
+            if not _is_plain(os.lstat(self.folder / INDEX)):
+                return
             first, *lines = (self.folder / INDEX).read_bytes().splitlines(keepends=True)
-            self.data = json.loads(first)["data"]
-            there = os.path.getsize(self.folder / self.data)
-        except (OSError, ValueError, KeyError, TypeError):
-            self.data = None
+            data = json.loads(first)["data"]
+            status = os.lstat(self.folder / data) if PIXELS.fullmatch(data) else None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return
-        self.valid_bytes = len(first)
+        if status is None or not _is_plain(status) or not first.endswith(b"\n"):
+            return
+        self.data, self.valid_bytes, end = data, len(first), 0
         for line in lines:
-            try:
-                name, *entry = json.loads(line)
-                entry = Entry(*entry)
-                if not line.endswith(b"\n") or not entry.lies_in(there):
-                    return
-            except (ValueError, TypeError):
+            parsed = _parsed(line)
+            if parsed is None:
+                return
+            name, entry = parsed
+            if not entry.lies_in(status.st_size, channels) or entry.offset != end:
                 return
             self.entries[name] = entry
             self.valid_bytes += len(line)
+            end = entry.end
 
     def _write(self, wanted: dict, read) -> None:
         """Decode and append missing images; into a new file where most of the old one is outdated. Raises OSError, UserError."""
@@ -286,7 +329,7 @@ class Cache:
             self._begin_anew()
             lacking = set(wanted)
         todo = [(name, *wanted[name]) for name in wanted if name in lacking]
-        with open(self.folder / self.data, "r+b", buffering=0) as data, open(self.folder / INDEX, "r+b", buffering=0) as index:
+        with _opened(self.folder / self.data) as data, _opened(self.folder / INDEX) as index:
             try:
                 data.seek(self._end)  # a killed process may have written beyond it
                 index.seek(self.valid_bytes)
@@ -312,7 +355,7 @@ class Cache:
         header = json.dumps({"data": data, **self.about}) + "\n"
         write_file(self.folder / INDEX, header)
         for old in self.folder.glob("images-*.bin"):
-            if old.name != data:
+            if old.name != data and PIXELS.fullmatch(old.name) and not old.is_dir():
                 old.unlink()
         self.data, self.valid_bytes = data, len(header.encode())
 

@@ -5,6 +5,7 @@ import glob
 import hashlib
 import lzma
 import os
+import re
 import shutil
 import tempfile
 import zlib
@@ -16,6 +17,7 @@ from utilities.locks import Lock
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz")
 CHUNK = 1 << 20  # bytes
+STAGING = re.compile(r"[a-z0-9_]{8}")  # how tempfile ends the name of a folder
 RATIO, ALWAYS = 200, 10**9  # the largest ratio of an archive's files to its own size, and the bytes that any archive may hold
 TIMEOUT = 30  # seconds without an answer
 
@@ -56,7 +58,8 @@ def fetch(name: str, source: Source, into: Path) -> Path:
         if target.exists():  # fetched by another program meanwhile
             return target
         for left in into.glob(f".{glob.escape(source.folder)}-*"):  # of a program that was killed
-            shutil.rmtree(left, ignore_errors=True)
+            if STAGING.fullmatch(left.name.removeprefix(f".{source.folder}-")):
+                shutil.rmtree(left, ignore_errors=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{source.folder}-", dir=into))
         files = [_fetch_file(name, archive, source, into) for archive in source.archives]
         for file in files:

@@ -47,7 +47,7 @@ def criterion(folder: Path) -> torch.nn.Module:
     if not hasattr(criteria.REGISTRY.module(flags.loss).Criterion, METHOD):
         able = [name for name, module in criteria.REGISTRY.modules().items() if hasattr(module.Criterion, METHOD)]
         raise UserError(f"--outliers: {folder} was trained with --loss {flags.loss}; outliers are those of --loss {' or '.join(able)}")
-    path = folder / checkpoint.read(folder / checkpoint.LAST)["run"]["selected"].get("checkpoint", checkpoint.LAST)
+    path = checkpoint.selected(folder, checkpoint.read(folder / checkpoint.LAST)["run"])
     state = checkpoint.read(path).get("criterion")
     try:
         rows, embed_dim = state["proxies"].shape

@@ -179,7 +179,7 @@ def again(model, splits: dict, opt, runtime) -> dict:
     if not opt.other_data:
         changes_of_data(folder, datasets.record(splits), opt)
     state = checkpoint.read(folder / checkpoint.LAST)["run"]
-    name, epoch = state["selected"].get("checkpoint", checkpoint.LAST), state["selected"]["epoch"]
+    name, epoch = checkpoint.selected(folder, state).name, state["selected"]["epoch"]
     evaluation.check(model, loaders, opt, runtime)
     scores, embedded = evaluation.evaluate(model, loaders, opt, runtime)
     if not runtime.ranks.writes:

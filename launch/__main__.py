@@ -21,7 +21,7 @@ import parameters
 from launch import slurm
 from launch.lines import Line, SearchLine, read_lines, select_lines
 from launch.runner import FAILED, FINISHED, INTERRUPTED, NEW, RUNNING, Runner
-from runs.folder import RunFolder, run_folder
+from runs.folder import RunFolder, is_leftover, run_folder
 from runs.folds import CrossValidation
 from search import __main__ as searching
 from search import report, settings
@@ -98,8 +98,9 @@ class Task:
         if any(lock.holder() for lock in self._run_locks()):
             return RUNNING
         if not (self.folder / "parameters.yaml").exists():
-            if self.folder.is_dir() and any(not path.name.startswith(".") for path in self.folder.iterdir()):
-                raise UserError(f"{self.folder} holds no run (parameters.yaml is missing): move it away")
+            foreign = [path.name for path in self.folder.glob("*") if not is_leftover(path)]
+            if foreign:
+                raise UserError(f"{self.folder} holds no run (parameters.yaml is missing), but {min(foreign)}: move it away")
             return NEW
         opt = parameters.resolve([*self.line.argv, "--resume"])  # refuses flags that differ from the saved ones
         opt = [opt, *opt.later][-1]  # a reproduction is finished with its last stage

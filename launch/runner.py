@@ -110,7 +110,7 @@ class Runner:
                 self.note(FINISHED, task.name, f"before, {task.progress}")
             else:
                 if standing == NEW and not self.dry and task.folds is None and task.folder.is_dir():
-                    for path in task.folder.iterdir():  # only hidden files: its run was killed before it wrote others
+                    for path in task.folder.iterdir():  # its run was killed before it wrote its flags: `standing` allows no other files
                         path.unlink()
                     task.folder.rmdir()
                 job = Job(task, self.added(standing), self.free[-1], self.nproc, self.environment())

@@ -3,6 +3,7 @@
 import contextlib
 import glob
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -49,10 +50,15 @@ def _take_place(hidden: Path, out: Path) -> None:
     shutil.rmtree(before, ignore_errors=True)
 
 
+def _left_behind(out: Path) -> list[Path]:
+    """The hidden folders of `replacing_folder`: a folder of the user's that merely begins as they do is none."""
+    ours = re.compile(rf"\.{re.escape(out.name)}\.[a-z0-9_]{{8}}(?:{re.escape(BEFORE)})?")
+    return [path for path in out.parent.glob(f".{glob.escape(out.name)}.*") if ours.fullmatch(path.name) and path.is_dir()]
+
+
 def _clean_up(out: Path) -> None:
     """Give `out` its folder back where a kill fell between the two renames, and remove what killed writers left. Nobody else writes."""
-    left = [path for path in out.parent.glob(f".{glob.escape(out.name)}.*") if path.is_dir()]
-    for path in left:
+    for path in _left_behind(out):
         if path.name.endswith(BEFORE) and not out.exists():
             path.rename(out)
         else:
@@ -62,7 +68,7 @@ def _clean_up(out: Path) -> None:
 def found_again(out) -> None:
     """Where a kill fell between the two renames, give `out` its folder back; not while another process writes it."""
     out = Path(os.path.abspath(out))
-    if out.exists() or not list(out.parent.glob(f".{glob.escape(out.name)}.*{BEFORE}")):
+    if out.exists() or not any(path.name.endswith(BEFORE) for path in _left_behind(out)):
         return
     lock = Lock(out.parent / f".{out.name}.lock")
     if lock.acquire(wait=False):

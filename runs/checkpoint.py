@@ -3,6 +3,7 @@
 import errno
 import functools
 import os
+import re
 import zipfile
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from utilities.errors import UserError
 from utilities.files import replacing
 
 LAST = "checkpoint_last.pth.tar"
+NAME = re.compile(r"checkpoint_[^/\0]+\.pth\.tar")
 EVALUATED = ("model", "trainer", "criterion")  # the parts that evaluation and use need
 
 
@@ -47,6 +49,17 @@ def read(path: Path | str, lazily: bool = False) -> dict:
     if "optimizer" in content and (why := damage.lacks(content, damage.RESUMED)) is not None:
         raise damaged(path, why)
     return content
+
+
+def selected(folder: Path, state: dict) -> Path:
+    """The checkpoint of the selected epoch, which the `state` of a run in `folder` names; the last one where it names none.
+
+    Raises UserError for a name that no run gives: files beside it are named after it.
+    """
+    name = state["selected"].get("checkpoint", LAST)
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise damaged(folder / LAST, f"it names the checkpoint {name!r:.80}, expected checkpoint_….pth.tar in the run folder")
+    return folder / name
 
 
 def progress(path: Path | str) -> dict:

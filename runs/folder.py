@@ -20,6 +20,7 @@ from utilities.flags import has_folds
 PARAMETERS, SUMMARY, INFO = "parameters.yaml", "summary.json", "Parameter_Info.txt"
 METRICS = Path("CSV_Logs") / "metrics.csv"
 SPLIT_FILE = "split_file.json"  # the run's copy of --split_file
+_LEFTOVER = re.compile(r"\.lock|\.(?:parameters\.yaml|Parameter_Info\.txt|split_file\.json)\.\w{8}\.tmp")  # as `replacing` names them
 
 
 def is_finished(epoch: int, planned: int, stopped: bool) -> bool:
@@ -146,7 +147,7 @@ class RunFolder:
         path = self.path / checkpoint.LAST
         flags, content = Namespace(**self.flags), checkpoint.read(path)
         if which == "best":
-            path = self.path / content["run"]["selected"].get("checkpoint", checkpoint.LAST)
+            path = checkpoint.selected(self.path, content["run"])
             content = checkpoint.read(path)
         try:
             network = architectures.select(flags.arch, flags, not_pretrained=True, weights=None)
@@ -184,6 +185,11 @@ def fold_of(folder: Path) -> tuple[Path, list[int]] | None:
     """(cross-validation's folder, [fold]) where `folder` is one fold of a cross-validation, else None."""
     match = re.fullmatch("fold_([0-9]{1,9})", folder.name)
     return (folder.parent, [int(match[1])]) if match and RunFolder(folder.parent).is_cross_validation else None
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether a file in a run folder is the run's lock, or what a run leaves that is killed while it writes its flags."""
+    return bool(_LEFTOVER.fullmatch(path.name)) and path.is_file() and not path.is_symlink()
 
 
 def data_of(folder: Path | str) -> dict:

@@ -7,6 +7,7 @@ releases however it ends: on its own machine a killed process is known at once, 
 import contextlib
 import math
 import os
+import re
 import socket
 import sqlite3
 from pathlib import Path
@@ -18,6 +19,7 @@ from utilities.locks import Lock
 DATABASE = "study.db"
 ATTEMPTS = 4  # how often a trial's process may be killed before it counts as failed: it may be the trial that kills it
 PATIENCE = 60  # seconds that a lock of SQLite is waited for
+TRIAL = re.compile(r"trial_[0-9]{1,9}")  # folders of trials
 
 
 def quiet() -> None:
@@ -178,9 +180,16 @@ def _lost(study, trial, folder: Path) -> bool:
 def folder_name(study, trial) -> str:
     """`trial_<i>`; a continuation keeps the name of the first attempt, so that i counts trials and not attempts."""
     if "folder" in trial.user_attrs:
-        return trial.user_attrs["folder"]
+        return _checked_name(trial.user_attrs["folder"])
     continued = sum("continues" in other.user_attrs for other in study.get_trials(deepcopy=False) if other.number < trial.number)
     return f"trial_{trial.number - continued}"
+
+
+def _checked_name(name) -> str:
+    """The folder that a study names for a trial: it is written to, so that it must lie in the search's. Raises UserError."""
+    if not isinstance(name, str) or not TRIAL.fullmatch(name):
+        raise _damaged("the study", f"it names the folder {name!r} for a trial, expected trial_<number>")
+    return name
 
 
 def latest(study) -> list:

@@ -1,5 +1,6 @@
 """File locks, each held by one process at a time: of run folders, searches, lines of a file of runs."""
 
+import errno
 import fcntl
 import os
 import socket
@@ -25,15 +26,17 @@ class Lock:
             return True
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self.path, "a+", encoding="utf-8")  # noqa: SIM115  held until release
+            self._file = open(self.path, "a+", encoding="utf-8", opener=_without_links)  # noqa: SIM115  held until release
         except OSError as error:
-            raise UserError(f"cannot lock {self.path}: {error.strerror}") from error
+            reason = "it is a link, and a lock is written to" if error.errno == errno.ELOOP else error.strerror
+            raise UserError(f"cannot lock {self.path}: {reason}. Remove it, or choose another folder") from error
         if not _locked(self._file, wait):
             self.release()
             return False
-        self._file.truncate(0)
-        self._file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        self._file.flush()
+        if os.fstat(self._file.fileno()).st_nlink <= 1:  # what has a second name may be a file of the user's
+            self._file.truncate(0)
+            self._file.write(f"process {os.getpid()} on {socket.gethostname()}")
+            self._file.flush()
         return True
 
     def release(self) -> None:
@@ -47,7 +50,7 @@ class Lock:
         if self._file is not None:
             return None  # this process has it: to open the file again and close it would release the lock
         try:
-            with open(self.path, "r+", encoding="utf-8") as file:
+            with open(self.path, "r+", encoding="utf-8", errors="replace", opener=_without_links) as file:
                 return None if _locked(file, wait=False) else file.read() or "another process"
         except OSError:
             return None
@@ -58,6 +61,11 @@ class Lock:
 
     def __exit__(self, *error):
         self.release()
+
+
+def _without_links(path: str, flags: int) -> int:
+    """Opens a lock's file: not through a link, which in a folder from someone else may lead to any file, nor a pipe without a reader."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 def _locked(file, wait: bool) -> bool:

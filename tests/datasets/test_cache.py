@@ -208,7 +208,14 @@ DAMAGES = {  # to the index, its lines and the file of the pixels; or place and 
     "no pixels": lambda index, lines, data: data.unlink(),
     "short pixels": lambda index, lines, data: os.truncate(data, data.stat().st_size // 3),
     "text": lambda index, lines, data: index.write_bytes(b"[1, 2]\nnothing\n"),
-    "offset": (5, -9), "strides": (4, [1, 10**9, 3]), "shape": (3, [3, 0, 9]), "a word": (3, ["3", 1, 1]),
+    "a header of another kind": lambda index, lines, data: index.write_text("".join(["[" * 100_000, "\n", *lines])),
+    "a number of 5,000 digits": lambda index, lines, data: index.write_text(index.read_text().replace(lines[7], f'["a", {"9" * 5000}]\n')),
+    "deep": lambda index, lines, data: index.write_text(index.read_text().replace(lines[7], "[" * 100_000 + "\n")),
+    "no text": lambda index, lines, data: index.write_bytes(index.read_bytes().replace(lines[7].encode(), b"\xff\xfe\n")),
+    "a line twice": lambda index, lines, data: index.write_text(index.read_text().replace(lines[7], lines[7] * 2)),
+    "offset": (5, -9), "another offset": (5, 0), "no number": (5, float("nan")), "strides": (4, [1, 10**9, 3]), "shape": (3, [3, 0, 9]),
+    "a word": (3, ["3", 1, 1]), "halves": (3, [3.0, 25.0, 33.0]), "another shape": (3, [1, 25, 33]), "no list": (4, 3),
+    "a list as name": (0, ["a"]), "a number as name": (0, 7),
 }  # fmt: skip
 
 
@@ -225,6 +232,57 @@ def test_a_damaged_cache_is_mended(tmp_path, damage):
         index.write_text(index.read_text().replace(lines[9], json.dumps(entry) + "\n"))
     read(things, tmp_path)
     whole(tmp_path, things)
+
+
+def test_a_cache_from_someone_else_writes_to_no_file_outside_of_it(things, tmp_path):
+    """Whatever its index names, and whatever is a link in it: the user's files stay as they are, and the cache is made anew."""
+    read(things, tmp_path)
+    index, lines, data = files_of(tmp_path)
+    mine = tmp_path / "thesis.bin"
+    mine.write_bytes(b"\0" * 50_000)
+    notes, other = index.with_name("images-notes.bin"), tmp_path / "lock"
+    notes.write_bytes(b"mine")
+    header = json.loads(index.read_text().splitlines()[0])
+    named = {"relative": "../../thesis.bin", "absolute": str(mine), "another pattern": "images-notes.bin", "NUL": "a\0b", "long": "a" * 300, "a number": 7}
+    for how in (*named, "link", "hard link", "linked index", "linked lock", "hard linked lock"):
+        index, _, data = files_of(tmp_path)
+        other.write_bytes(b"mine too")
+        if how in named:
+            index.write_text(json.dumps({**header, "data": named[how]}) + "\n" + "".join(lines[:3]))
+        elif how == "link":
+            data.unlink()
+            data.symlink_to(mine)
+        elif how == "hard link":
+            data.unlink()
+            os.link(mine, data)
+        elif how == "linked index":
+            index.replace(tmp_path / "elsewhere.jsonl")
+            index.symlink_to(tmp_path / "elsewhere.jsonl")
+        else:
+            lock = index.with_name("lock")
+            lock.unlink()
+            lock.symlink_to(other) if how == "linked lock" else os.link(other, lock)
+            os.utime(min(things.glob("*/*")), ns=(1, len(how)))  # something to write
+        read(things, tmp_path)
+        if how == "linked lock":
+            index.with_name("lock").unlink()
+            read(things, tmp_path)
+        assert mine.read_bytes() == b"\0" * 50_000 and notes.read_bytes() == b"mine" and other.read_bytes() == b"mine too", how
+        everything = {name for name, *_ in map(json.loads, files_of(tmp_path)[1])}
+        assert len(everything) == 160, how
+    assert (tmp_path / "elsewhere.jsonl").read_text().count("\n") == 161
+
+
+def test_a_linked_cache_is_not_written(things, tmp_path, capsys):
+    read(things, tmp_path)
+    index, _, _ = files_of(tmp_path)
+    (tmp_path / "home").mkdir()
+    index.parent.rename(tmp_path / "home" / "cache")
+    index.parent.symlink_to(tmp_path / "home" / "cache")
+    (tmp_path / "home" / "cache" / "index.jsonl").unlink()
+    as_decoded(read(things, tmp_path)["training"])
+    assert "cannot be written (it is a link)" in capsys.readouterr().err
+    assert not (tmp_path / "home" / "cache" / "index.jsonl").exists()
 
 
 def test_the_side_limits_the_long_side_with_and_without_cache(things, tmp_path):

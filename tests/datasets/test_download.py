@@ -167,7 +167,7 @@ def test_archives_that_cannot_be_unpacked(tmp_path, host, monkeypatch):
     monkeypatch.setattr(_download, "ALWAYS", 10**5)
     for name, content in CONTENTS.items():
         offer(monkeypatch, host, {"CUB_200_2011.tgz": content}, md5=None)
-        (tmp_path / name / "data" / ".CUB_200_2011-killed").mkdir(parents=True)
+        (tmp_path / name / "data" / ".CUB_200_2011-a1b2c3_4").mkdir(parents=True)
         with refused("cannot be unpacked"):
             select(tmp_path / name)
         assert os.listdir(tmp_path / name / "data") == ["CUB_200_2011.tgz"], name

@@ -103,6 +103,23 @@ def test_what_is_finished_or_worked_on_is_left_alone_and_the_interrupted_resumed
     assert len(runner.outcomes["running elsewhere"]) == 1 and str(other.pid) in runner.outcomes["running elsewhere"][0]
 
 
+@pytest.mark.parametrize("name", [".notes", ".parameters.yaml.swp", ".git/config", "notes"])
+def test_hidden_files_of_the_user_are_not_deleted(stand_in, name):  # noqa: F811
+    (task,) = tasks(stand_in, "A")
+    for left in (".lock", ".parameters.yaml.a1b2c3_4.tmp", name):
+        (task.folder / left).parent.mkdir(parents=True, exist_ok=True)
+        (task.folder / left).touch()
+    runner = launcher.Runner([task], jobs=1, gpus=[])
+    runner.run()
+    (said,) = runner.outcomes["failed"]
+    assert f"{task.folder} holds no run (parameters.yaml is missing), but {name.partition('/')[0]}: move it away" in said
+    assert (task.folder / name).exists()
+    (task.folder / name).unlink()
+    if "/" in name:
+        (task.folder / name).parent.rmdir()
+    assert task.standing() == launcher.NEW
+
+
 @pytest.mark.parametrize("fold", ["", "fold_1/"])
 def test_what_runs_without_a_runner_is_left_alone(stand_in, fold):  # noqa: F811
     """A run that was started by hand, or that has outlived its runner, holds its own folder."""

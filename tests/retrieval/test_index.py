@@ -329,7 +329,7 @@ def test_a_folder_is_whole_or_as_it_was_and_what_a_kill_leaves_beside_it_is_foun
     def there():
         return sorted(path.name for path in tmp_path.iterdir())
 
-    out, before, staged = tmp_path / "index[1]", tmp_path / ".index[1].abc.before", tmp_path / ".index[1].def"
+    out, before, staged = tmp_path / "index[1]", tmp_path / ".index[1].abcdefgh.before", tmp_path / ".index[1].ijklmnop"
     for folder in (before, staged):
         folder.mkdir()
     (before / "one").touch()

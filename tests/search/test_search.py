@@ -362,6 +362,16 @@ def test_who_is_lost(tmp_path, capsys, host):
     assert studies.collect_lost(study, plan.folder) == [], "a process that died before it said who it was"
 
 
+@pytest.mark.parametrize("name", ["../../thesis", "/tmp/thesis", "trial_1/../..", "trial_x", "trial_1\n", 7])
+def test_a_study_from_someone_else_names_no_folder_outside_of_the_search(name):
+    import optuna
+
+    study = optuna.create_study()
+    study.enqueue_trial({}, user_attrs={"folder": name})
+    with pytest.raises(UserError, match=r"the study is damaged, or of another search: it names the folder .* expected trial_<number>"):
+        studies.folder_name(study, study.get_trials()[0])
+
+
 def test_a_widened_range_stays_in_the_model():
     import optuna
 
