@@ -137,6 +137,7 @@ class Network(torch.nn.Module):
     STAGES = {}
     STAGES_ARE_INPUTS = False
     pools = True  # --pool acts
+    leaves_out_embedding = False  # see `leave_out_embedding`
     takes_prompts = False  # its blocks take and give tokens `(B, N, E)`, for --prompts
 
     def __init__(
@@ -355,8 +356,15 @@ class Network(torch.nn.Module):
         """The backbone's parameters that never train."""
         return [parameter for name, parameter in self.backbone.named_parameters() if name in self.resting.parameters]
 
+    def leave_out_embedding(self) -> None:
+        """From now on the layers behind the backbone are not trained: a trainer takes its embeddings elsewhere."""
+        self.leaves_out_embedding = True
+        self._let_rest()
+
     def _fixed(self) -> list[torch.nn.Parameter]:
-        """The bias of a BatchNorm neck, which stays 0."""
+        """Parameters behind the backbone that do not train: the bias of a BatchNorm neck, which stays 0, or all of them."""
+        if self.leaves_out_embedding:
+            return [parameter for module in self.behind.values() for parameter in module.parameters()]
         return [self.neck.bias] if isinstance(self.neck, _BatchNorm) else []
 
     def _start_orthogonal(self) -> None:

@@ -5,9 +5,11 @@ import sys
 
 import torch
 
+from criteria._pairs import softplus
 from utilities.errors import UserError
 from utilities.reference import Reference
 from utilities.tensors import safe_sqrt
+from utilities.tuples import Triplets
 
 
 def warn_of_normalized(loss: str, opt) -> None:
@@ -36,6 +38,21 @@ def npair_terms(
 ) -> torch.Tensor:
     """log(1 + sum_n exp(s_an - s_ap)), `(A,)`, of embeddings `(B, D)` and the sets of the miner npair."""
     return choice_terms(batch.index_select(0, anchors) @ reference.embeddings.T, positives, negatives)
+
+
+def npair_excesses(batch: torch.Tensor, reference: Reference, triplets: Triplets) -> torch.Tensor:
+    """s_an - s_ap, `(T,)`, of embeddings `(B, D)` and triplets."""
+    others = reference.embeddings
+    towards = others.index_select(0, triplets.negatives) - others.index_select(0, triplets.positives)
+    return (batch.index_select(0, triplets.anchors) * towards).sum(1)
+
+
+def triplet_terms(excesses: torch.Tensor, opposite: bool) -> torch.Tensor:
+    """log(1 + exp(e)), `(T,)`, of a single negative's `excesses` `(T,)` over the positive; `opposite`: log(1 + exp(-e)).
+
+    The opposite is small where the negative is on the wrong side, which is what a generator of negatives learns from.
+    """
+    return softplus(-excesses if opposite else excesses)
 
 
 def outweighed_share(terms: torch.Tensor) -> torch.Tensor:

@@ -8,16 +8,26 @@ import math
 import torch
 
 from criteria._pairs import anchors_at_once, few_at_a_time
-from criteria._sets import choice_terms, mean_norm, npair_terms, outweighed_share, warn_of_normalized
+from criteria._sets import (
+    choice_terms,
+    mean_norm,
+    npair_excesses,
+    npair_terms,
+    outweighed_share,
+    triplet_terms,
+    warn_of_normalized,
+)  # fmt: skip
 from criteria._tuples import mean_term
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
 from utilities.tensors import normalize
+from utilities.tuples import Triplets
 
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = ["npair"]
+TAKES_TRIPLETS = True
 
 
 def add_arguments(group) -> None:
@@ -44,7 +54,10 @@ class Criterion(MetricCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        anchors, positives, negatives = self.mine(batch, labels, reference)
+        mined = self.mine(batch, labels, reference)
+        if isinstance(mined, Triplets):
+            return mean_term(self.of_triplets(batch, reference, mined)) + self.npair_l2 * mean_norm(batch)
+        anchors, positives, negatives = mined
         squared_tangent = _squared_tangent(self.alpha)
         directions, others = reference.mapped(normalize, batch)
 
@@ -64,6 +77,19 @@ class Criterion(MetricCriterion):
             npair, angular = (torch.cat(column) for column in zip(*parts, strict=True))
         self.stats = {"outweighed_share": outweighed_share(npair), "wide_angle_share": outweighed_share(angular)}
         return mean_term(npair + self.npair_ang_weight * angular) + self.npair_l2 * mean_norm(batch)
+
+    def of_triplets(self, batch: torch.Tensor, reference: Reference, triplets: Triplets, opposite: bool = False) -> torch.Tensor:
+        """The terms `(T,)` of triplets, or their opposites; see `criteria._sets.triplet_terms`."""
+        squared_tangent = _squared_tangent(self.alpha)
+        directions, others = reference.mapped(normalize, batch)
+        anchors = directions.index_select(0, triplets.anchors)  # (T, D)
+        positives = others.embeddings.index_select(0, triplets.positives)
+        negatives = others.embeddings.index_select(0, triplets.negatives)
+        towards_negatives = 4 * squared_tangent * ((anchors + positives) * negatives).sum(1)  # (T,)
+        towards_positives = 2 * (1 + squared_tangent) * (anchors * positives).sum(1)
+        angular = triplet_terms(towards_negatives - towards_positives, opposite)
+        npair = triplet_terms(npair_excesses(batch, reference, triplets), opposite)
+        return npair + self.npair_ang_weight * angular
 
 
 def _squared_tangent(alpha):

@@ -5,15 +5,17 @@ All samples of other classes are negatives of an anchor, not one per class as in
 
 import torch
 
-from criteria._sets import mean_norm, npair_terms, outweighed_share, warn_of_normalized
+from criteria._sets import mean_norm, npair_excesses, npair_terms, outweighed_share, triplet_terms, warn_of_normalized
 from criteria._tuples import mean_term
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
+from utilities.tuples import Triplets
 
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = ["npair"]
+TAKES_TRIPLETS = True
 
 
 def add_arguments(group) -> None:
@@ -31,7 +33,14 @@ class Criterion(MetricCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        anchors, positives, negatives = self.mine(batch, labels, reference)
-        terms = npair_terms(batch, reference, anchors, positives, negatives)
+        mined = self.mine(batch, labels, reference)
+        if isinstance(mined, Triplets):
+            terms = self.of_triplets(batch, reference, mined)
+        else:
+            terms = npair_terms(batch, reference, *mined)
         self.stats = {"outweighed_share": outweighed_share(terms)}
         return mean_term(terms) + self.l2 * mean_norm(batch)
+
+    def of_triplets(self, batch: torch.Tensor, reference: Reference, triplets: Triplets, opposite: bool = False) -> torch.Tensor:
+        """The terms `(T,)` of triplets, or their opposites; see `criteria._sets.triplet_terms`."""
+        return triplet_terms(npair_excesses(batch, reference, triplets), opposite)

@@ -84,8 +84,7 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
     model, criterion = trainer.network, trainer.criterion
     lines = [("device", runtime.description)]
     lines += [("data" if number == 0 else "", line.strip()) for number, line in enumerate(data.splitlines())]
-    size, weights = _size(model.parameters()) / 1e6, getattr(model, "weights_name", "unknown")
-    lines.append(("network", f"{opt.arch}, {size:.2f} M parameters, weights: {weights}, embedding {opt.embed_dim or 'as the features'}"))
+    lines.append(("network", described_network(opt, trainer)))
     if getattr(model, "backbone_rests", False):
         start = ", at the random weights that it starts from" if model.weights_name == "random" else ""
         lines.append(("", f"--freeze_backbone: the backbone rests{start}; only what stands behind it is trained"))
@@ -109,6 +108,18 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
         lines.append(("kernels", f"--kernels {opt.kernels} is capped at this machine's {kernels(opt.kernels)} CPUs"))
     width = max(len(name) for name, _ in lines)
     print("\n".join(f"{name:>{width}}  {text}" for name, text in lines), flush=True)
+
+
+def described_network(opt, trainer) -> str:
+    """The network's name, its parameters without those that the trainer leaves out, its weights and the width of the embedding."""
+    model, heads = trainer.network, getattr(trainer, "evaluated_heads", None)
+    size, embedding = _size(model.parameters()), opt.embed_dim or "as the features"
+    if getattr(model, "leaves_out_embedding", False):
+        size -= sum(_size(module.parameters()) for module in model.behind.values())
+    if getattr(heads, "CHANGES_MAIN", False):
+        embedding = heads.embed_dim
+    weights = getattr(model, "weights_name", "unknown")
+    return f"{opt.arch}, {size / 1e6:.2f} M parameters, weights: {weights}, embedding {embedding}"
 
 
 def partly(opt, model) -> list[str]:

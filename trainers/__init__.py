@@ -9,7 +9,7 @@ from types import MethodType
 
 import torch
 
-from trainers import _heads
+from trainers import _classifier, _heads
 from trainers._averaging import MovingAverage
 from trainers._heads import Heads
 from trainers._subset import MaximumLoss
@@ -71,7 +71,10 @@ def select(name: str, opt, network, criterion, **flags):
 
 def check(opt) -> None:
     """Refuse flags that the method cannot honour, by its module's `check(opt)`, before loading. Raises UserError, UnknownName."""
-    getattr(REGISTRY.module(opt.trainer), "check", lambda opt: None)(opt)
+    module = REGISTRY.module(opt.trainer)
+    getattr(module, "check", lambda opt: None)(opt)
+    if getattr(opt, "resume", None) is None:  # a run of an older version may have such flags
+        _classifier.check_use(opt, module)
     if opt.views > 1 and opt.augmentation == "none":
         raise UserError(f"--views {opt.views} with --augmentation none: the views of an image would be equal. Choose an augmentation")
 

@@ -1,5 +1,6 @@
 """A linear classifier behind the network, for every trainer that has a `classifier_loss`."""
 
+import argparse
 import inspect
 import warnings
 
@@ -12,7 +13,7 @@ from utilities.errors import UserError
 from utilities.numbers import number
 from utilities.registry import unknown
 from utilities.tensors import normalize
-from utilities.words import parse_kwargs
+from utilities.words import parse_kwargs, parse_weights
 
 CLASSIFIER_LOSS = "classifier_loss"
 LOGITS = "classifier_logits"  # their name among outputs and `--evaltypes`
@@ -62,6 +63,46 @@ def derived(opt) -> dict:
     return {"classifier_lr": opt.lr}
 
 
+def classifies(opt) -> bool:
+    """Whether `--loss_weights` gives `classifier_loss` a weight, for trainers that have a classifier only then."""
+    return parse_weights(opt.loss_weights).get(CLASSIFIER_LOSS, 0) != 0
+
+
+def check_use(opt, module) -> None:
+    """Refuse flags of a classifier where the trainer of `module` has none. Raises UserError.
+
+    A trainer that has one only in some cases declares a function `classifies(opt)`; of others the names in `LOSSES` decide. A user's
+    trainer that declares neither may read any flag.
+    """
+    optional = getattr(module, "classifies", None)
+    if optional is not None:
+        has_classifier = optional(opt)
+    else:
+        losses = getattr(module.Trainer, "LOSSES", None)
+        has_classifier = losses is None or CLASSIFIER_LOSS in losses
+    changed = [] if has_classifier else changed_flags(opt)
+    if changed:
+        way_out = "add --loss_weights classifier_loss=1" if optional is not None else "take --trainer classifier"
+        raise UserError(f"{changed[0]} has no effect: --trainer {opt.trainer} has no classifier here; {way_out}, or leave it out")
+
+
+def changed_flags(opt) -> list[str]:
+    """The flags of the classifier, with their values, that differ from their defaults."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_arguments(parser)
+    defaults = {**vars(parser.parse_args([])), **derived(opt)}
+    changed = []
+    for flag, default in defaults.items():
+        value = getattr(opt, flag, default)
+        if value is None or value == default:
+            continue
+        words = value if isinstance(value, list) else [value]
+        if value is True:
+            words = []
+        changed.append(" ".join([f"--{flag}", *map(str, words)]))
+    return changed
+
+
 def check(opt) -> None:
     """Refuse a `--classifier_loss` that cannot be built or does not take logits and labels. Raises UserError."""
     if opt.classifier_smoothing and (opt.classifier_loss != "CrossEntropyLoss" or "label_smoothing" in parse_kwargs(opt.classifier_kwargs)):
@@ -74,14 +115,20 @@ def check(opt) -> None:
 
 
 class Classifier(_heads.Heads):
-    """Logits of a linear layer on the embedding or on the pooled features: `classifier_logits` `(B, C)`."""
+    """Logits of a linear layer on the embedding or on the pooled features: `classifier_logits` `(B, C)`.
 
-    def __init__(self, opt, network: torch.nn.Module):
+    `embedding_width`: dimensions of the embedding where it is not the network's own.
+    """
+
+    def __init__(self, opt, network: torch.nn.Module, embedding_width: int | None = None):
         super().__init__()
         if not getattr(opt, "n_classes", None):
             raise UserError("a classifier needs the number of classes: opt.n_classes")
         self.evaltypes, self.on_pooled = list(getattr(opt, "evaltypes", [])), opt.classifier_input == "pooled"
-        width = _heads.feature_width(network) if self.on_pooled else _heads.embedding_width(network, opt)
+        if self.on_pooled:
+            width = _heads.feature_width(network)
+        else:
+            width = embedding_width or _heads.embedding_width(network, opt)
         self.cosine = opt.classifier_layer == "circle_softmax"
         self.linear = torch.nn.Linear(width, opt.n_classes, bias=not (opt.classifier_no_bias or self.cosine))
         self.dropout = torch.nn.Dropout(opt.classifier_dropout)

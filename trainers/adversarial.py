@@ -7,19 +7,21 @@ from torch.nn.functional import linear, mse_loss
 
 import criteria
 from trainers import _classifier
-from trainers._classifier import CLASSIFIER_LOSS
-from trainers._trainer import METRIC_LOSS
+from trainers._classifier import CLASSIFIER_LOSS, classifies
+from trainers._trainer import METRIC_LOSS, width
 from trainers._trainer import Trainer as Base
 from utilities.batchnorm import kept_buffers, resting_statistics
 from utilities.criterion import check_reference, with_tuples
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
+from utilities.parameter_groups import criterion_groups
+from utilities.reference import Reference
 from utilities.tensors import normalize, safe_sqrt
 from utilities.tuples import Classes, Triplets, below, spread
-from utilities.words import parse_weights
 
 GENERATOR_LOSSES = ("g_hard_loss", "g_reg_loss", "g_adv_loss")
-SYNTH_LOSS = "synth_loss"
+SYNTH_LOSS, ADVERSARY_LOSS = LOSS_KEYS = ("synth_loss", "g_adv_loss")
+DEFAULT_ADVERSARY, DEFAULT_MARGIN = "triplet", 0.2
 
 
 def add_arguments(group) -> None:
@@ -31,26 +33,64 @@ def add_arguments(group) -> None:
         "--adversarial_triplets_per_anchor", type=whole(1, 10**6), default=100,
         help="random triplets of an anchor, at most, of which the generator makes negatives",
     )  # fmt: skip
+    group.add_argument(
+        "--adversarial_losses", nargs="*", default=[], metavar="KEY=LOSS",
+        help="losses on the synthetic triplets, such as synth_loss=angular g_adv_loss=angular, each a criterion of its own with that loss's "
+        "flags (unset: synth_loss is --loss itself, g_adv_loss is triplet with --adversarial_margin)",
+    )  # fmt: skip
     help_margin = "g_adv_loss is above 0 only where a synthetic negative is farther from the anchor than the positive by more than this"
-    group.add_argument("--adversarial_margin", type=number(), default=0.2, help=help_margin)
+    group.add_argument("--adversarial_margin", type=number(), default=DEFAULT_MARGIN, help=help_margin)
     group.add_argument("--adversarial_metric_epochs", type=whole(0), default=0, help="first epochs, without the generator")
     help_generator = "epochs after those in which the generator learns alone; network and criterion rest"
     group.add_argument("--adversarial_generator_epochs", type=whole(0), default=0, help=help_generator)
 
 
+def derived(opt) -> dict:
+    """The flags of the losses on synthetic triplets whose default depends on others."""
+    flags = {}
+    for name in named_losses(opt).values():
+        flags |= criteria.REGISTRY.derived(name, opt)
+    return flags
+
+
+def named_losses(opt) -> dict[str, str]:
+    """Key -> loss of `--adversarial_losses`. Raises UserError for a word that is no KEY=LOSS."""
+    losses = {}
+    for word in opt.adversarial_losses or ():
+        key, _, name = word.partition("=")
+        if key not in LOSS_KEYS or not name:
+            raise UserError(f"--adversarial_losses {word}: expected KEY=LOSS with one of the keys {' and '.join(LOSS_KEYS)}; metric_loss is --loss")
+        if key in losses:
+            raise UserError(f"--adversarial_losses names {key} twice: leave one out")
+        losses[key] = name
+    return losses
+
+
 def check(opt) -> None:
     """See `trainers.check`."""
-    if not criteria.takes_tuples(opt.loss) and getattr(criteria.REGISTRY.module(opt.loss), "COMPARES_SAMPLES", True):
+    losses = named_losses(opt)
+    if SYNTH_LOSS in losses:
+        check_synth(losses[SYNTH_LOSS], f"--adversarial_losses {SYNTH_LOSS}={losses[SYNTH_LOSS]}")
+    else:
+        check_synth(opt.loss, f"--loss {opt.loss}")
+    adversary = losses.get(ADVERSARY_LOSS, DEFAULT_ADVERSARY)
+    module = criteria.REGISTRY.module(adversary)
+    if not criteria.takes_given_triplets(adversary) or getattr(module, "REQUIRES_OPTIM", False):
         raise UserError(
-            f"--trainer adversarial: --loss {opt.loss} takes neither triplets as they are nor class vectors; triplet and margin do"
+            f"--adversarial_losses {ADVERSARY_LOSS}={adversary}: the generator learns from a loss on triplets without parameters; triplet and angular are"
+        )
+    if adversary != DEFAULT_ADVERSARY and opt.adversarial_margin != DEFAULT_MARGIN:
+        raise UserError(
+            f"--adversarial_margin {opt.adversarial_margin:g} has no effect with --adversarial_losses {ADVERSARY_LOSS}={adversary}: leave it out"
         )
     if classifies(opt):
         _classifier.check(opt)
 
 
-def classifies(opt) -> bool:
-    """Whether a weight asks for a classifier."""
-    return parse_weights(opt.loss_weights).get(CLASSIFIER_LOSS, 0) != 0
+def check_synth(name: str, flag: str) -> None:
+    """Refuse a loss that neither takes triplets nor compares with class vectors alone. Raises UserError."""
+    if not criteria.takes_given_triplets(name) and getattr(criteria.REGISTRY.module(name), "COMPARES_SAMPLES", True):
+        raise UserError(f"--trainer adversarial: {flag} takes neither triplets as they are nor class vectors; triplet, margin and angular do")
 
 
 class Trainer(Base):
@@ -59,6 +99,9 @@ class Trainer(Base):
     metric_loss = L(x, y); synth_loss = L on all the triplets (a, p, n~). Losses of the generator, with d Euclidean and v^ of unit length:
     g_hard_loss = mean squared error of n~^ and f_a^, g_reg_loss of n~^ and f_n^, g_adv_loss = mean [d(x_a, x_n~) - d(x_a, x_p) - margin]+.
     classifier_loss, if its weight is given, is that of the trainer classifier, with its flags.
+
+    `--adversarial_losses` replaces the criterion of synth_loss by another one, and g_adv_loss by the opposite of another one: the terms
+    log(1 + exp(-e)) in place of log(1 + exp(e)) of angular and npair, minus the loss of any other.
 
     The generator's losses train only the generator; synth_loss and the others train only the network and the criterion, as in the paper,
     whose two minimisations are over different parameters. In pytorch-metric-learning each loss trains all of them.
@@ -72,9 +115,11 @@ class Trainer(Base):
         super().__init__(opt, network, criterion)
         if not (hasattr(network, "embed") and hasattr(network, "feature_dim")):
             raise UserError("--trainer adversarial needs a network with pooled features: an `embed(pooled)` and a `feature_dim`")
-        self.takes_tuples = criteria.takes_tuples(opt.loss)
+        losses = named_losses(opt)
+        self.synth_criterion, self.adversary = self._criterion(SYNTH_LOSS, opt), self._criterion(ADVERSARY_LOSS, opt)
+        self.takes_tuples = criteria.takes_given_triplets(losses.get(SYNTH_LOSS, opt.loss))
         if self.takes_tuples:
-            check_reference(type(criterion))  # the synthetic negatives are in one
+            check_reference(type(self.synth_criterion or criterion))  # the synthetic negatives are in one
         features = network.feature_dim
         widths = [3 * features, *opt.adversarial_hidden, features]
         layers = [[torch.nn.Linear(*pair), torch.nn.ReLU()] for pair in zip(widths, widths[1:], strict=False)]
@@ -83,6 +128,14 @@ class Trainer(Base):
         self.at_most, self.margin = opt.adversarial_triplets_per_anchor, opt.adversarial_margin
         self.metric_epochs, self.generator_epochs = opt.adversarial_metric_epochs, opt.adversarial_generator_epochs
         self.start_epoch(1)
+
+    def _criterion(self, key: str, opt) -> "torch.nn.Module | None":
+        """The criterion that `--adversarial_losses` names for a key, which gets triplets in place of its miner's; None without one."""
+        name = named_losses(opt).get(key)
+        if name is None or (key, name) == (ADVERSARY_LOSS, DEFAULT_ADVERSARY):
+            return None
+        learned = opt.loss_learn if name == opt.loss and key == SYNTH_LOSS else []
+        return criteria.select(name, opt, embed_dim=width(self.network, opt), loss_learn=learned)
 
     @classmethod
     def build_heads(cls, opt, network: torch.nn.Module) -> "_classifier.Classifier | None":
@@ -111,10 +164,11 @@ class Trainer(Base):
             return self._network_losses(outputs, batch)
         triplets = random_triplets(batch.labels, self.at_most)
         negatives = self._negatives(outputs["pooled"].detach(), triplets)
-        losses = self._generator_losses({name: value.detach() for name, value in outputs.items()}, triplets, negatives)
+        detached = {name: value.detach() for name, value in outputs.items()}
+        losses = self._generator_losses(detached, batch.labels, triplets, negatives)
         if self.rests:
             return losses
-        with kept_buffers(self.criterion):  # those of dynamic_softmargin are of real images
+        with kept_buffers(self.synth_criterion or self.criterion):  # those of dynamic_softmargin are of real images
             losses[SYNTH_LOSS] = self._synth_loss(outputs["embeddings"], batch.labels, triplets, self._embedded(negatives.detach()))
         return {**losses, **self._network_losses(outputs, batch)}
 
@@ -141,42 +195,71 @@ class Trainer(Base):
         with resting_statistics(self.network):  # those of --neck bn are of real images
             return self.named(self.network.embed(pooled, *seen), features)["embeddings"]
 
-    def _generator_losses(self, outputs: dict, triplets: Triplets, negatives: torch.Tensor) -> dict:
-        anchors, positives, real = triplets
+    def _generator_losses(self, outputs: dict, labels: torch.Tensor, triplets: Triplets, negatives: torch.Tensor) -> dict:
+        anchors, _, real = triplets
         unit, synthetic = normalize(outputs["pooled"]), normalize(negatives)
         with resting(self.network):
             embedded = self._embedded(negatives)  # (T, D)
         embeddings = outputs["embeddings"]
-        own = embeddings.index_select(0, anchors)
-        violations = torch.relu(_distances(own, embedded) - _distances(own, embeddings.index_select(0, positives)) - self.margin)  # (T,)
         count = max(len(anchors), 1)  # not mean(), which is NaN without triplets
         return {
             "g_hard_loss": mse_loss(synthetic, unit.index_select(0, anchors), reduction="sum") / (count * unit.shape[1]),
             "g_reg_loss": mse_loss(synthetic, unit.index_select(0, real), reduction="sum") / (count * unit.shape[1]),
-            "g_adv_loss": violations.sum() / count,
+            ADVERSARY_LOSS: self._adversary_loss(embeddings, labels, triplets, embedded),
         }
+
+    def _adversary_loss(self, embeddings: torch.Tensor, labels: torch.Tensor, triplets: Triplets, synthetic: torch.Tensor) -> torch.Tensor:
+        """The opposite of a loss on the triplets (a, p, n~): `embeddings` `(B, D)` without a graph, `synthetic` `(T, D)`."""
+        anchors, positives, _ = triplets
+        if not len(anchors):
+            return synthetic.sum() * 0
+        if self.adversary is None:
+            rows = embeddings.index_select(0, anchors)
+            violations = _distances(rows, synthetic) - _distances(rows, embeddings.index_select(0, positives)) - self.margin  # (T,)
+            return torch.relu(violations).sum() / len(anchors)
+        if hasattr(self.adversary, "of_triplets"):
+            columns, mined = self._with_synthetic(embeddings, labels, triplets, synthetic)
+            reference = Reference.build(embeddings, labels, *columns)
+            return self.adversary.of_triplets(embeddings, reference, mined, opposite=True).mean()
+        return -self._of_synthetic(self.adversary, embeddings, labels, triplets, synthetic)
+
+    @staticmethod
+    def _with_synthetic(embeddings, labels, triplets: Triplets, synthetic) -> tuple[tuple, Triplets]:
+        """A reference of the batch and n~, as embeddings, labels and own rows, and the triplets (a, p, n~) of its rows.
+
+        n~ is in a reference and not in the batch: avoids a T x T matrix.
+        """
+        anchors, positives, negatives = triplets
+        rows = torch.arange(len(labels), device=labels.device)
+        reference = torch.cat([embeddings, synthetic]), torch.cat([labels, labels[negatives]]), rows
+        return reference, Triplets(anchors, positives, len(labels) + torch.arange(len(anchors), device=labels.device))
+
+    def _of_synthetic(self, criterion, embeddings, labels, triplets: Triplets, synthetic) -> torch.Tensor:
+        """A criterion on the triplets (a, p, n~) as they are, whose n~ have the labels of n."""
+        (reference, reference_labels, own), mined = self._with_synthetic(embeddings, labels, triplets, synthetic)
+        with with_tuples(criterion, mined):
+            return criterion(batch=embeddings, labels=labels, reference=reference, reference_labels=reference_labels, own=own)
 
     def _synth_loss(self, embeddings: torch.Tensor, labels: torch.Tensor, triplets: Triplets, synthetic: torch.Tensor) -> torch.Tensor:
         """L on the triplets (a, p, n~), whose n~ have the labels of n."""
         anchors, positives, negatives = triplets
         if not len(anchors):
             return embeddings.sum() * 0
-        if not self.takes_tuples:  # class vectors: each sample of each triplet counts
-            rows = torch.cat([anchors, positives])
-            return self.criterion(
-                batch=torch.cat([embeddings.index_select(0, rows), synthetic]), labels=labels[torch.cat([rows, negatives])]
-            )
-        mined = Triplets(anchors, positives, len(labels) + torch.arange(len(anchors), device=labels.device))
-        with with_tuples(self.criterion, mined):  # n~ in a reference, not in the batch: avoids a T x T matrix
-            return self.criterion(
-                batch=embeddings, labels=labels, reference=torch.cat([embeddings, synthetic]),
-                reference_labels=torch.cat([labels, labels[negatives]]), own=torch.arange(len(labels), device=labels.device),
-            )  # fmt: skip
+        criterion = self.synth_criterion or self.criterion
+        if self.takes_tuples:
+            return self._of_synthetic(criterion, embeddings, labels, triplets, synthetic)
+        rows = torch.cat([anchors, positives])  # class vectors: each sample of each triplet counts
+        batch = torch.cat([embeddings.index_select(0, rows), synthetic])
+        return criterion(batch=batch, labels=labels[torch.cat([rows, negatives])])
 
     def param_groups(self, opt) -> list[dict]:
-        """The generator at --lr, and the classifier where there is one."""
-        heads = [] if self.evaluated_heads is None else [_classifier.param_group(self.evaluated_heads, opt)]
-        return [{"params": list(self.generator.parameters()), "name": "generator"}, *heads]
+        """The generator at --lr, and the classifier and the criterion of synth_loss where there is one."""
+        groups = [{"params": list(self.generator.parameters()), "name": "generator"}]
+        if self.evaluated_heads is not None:
+            groups.append(_classifier.param_group(self.evaluated_heads, opt))
+        if self.synth_criterion is not None:
+            groups += criterion_groups(self.synth_criterion, opt, SYNTH_LOSS)
+        return groups
 
 
 def random_triplets(labels: torch.Tensor, at_most: int) -> Triplets:

@@ -7,7 +7,7 @@ import torch
 
 import criteria
 from tests.trainers import tiny
-from tests.trainers.tiny import distance, rows_of, unit
+from tests.trainers.tiny import distance, dot, rows_of, unit
 from trainers.adversarial import GENERATOR_LOSSES, random_triplets
 
 LABELS = [0, 0, 0, 1, 1, 2, 3, 3]
@@ -148,3 +148,60 @@ def test_synthetic_features_leave_the_statistics_of_the_networks_layers():
     before = seen.running_mean.clone()
     trainer._embedded(torch.randn(5, 6, dtype=torch.float64))
     assert torch.equal(seen.running_mean, before) and seen.num_batches_tracked == 0
+
+
+def angular_excess(x, a, p, n, tangent):
+    anchor, positive, negative = unit(x[a]), unit(x[p]), unit(n)
+    towards = [4 * tangent * (i + j) for i, j in zip(anchor, positive, strict=True)]
+    return dot(towards, negative) - 2 * (1 + tangent) * dot(anchor, positive)
+
+
+@pytest.mark.parametrize("normalizes", [False, True])
+def test_a_loss_for_each_key(normalizes):
+    """Angular on the synthetic triplets for the network, its opposite for the generator."""
+    flags = ["--adversarial_losses", "synth_loss=angular", "g_adv_loss=angular", "--loss_angular_alpha", "35", "--adversarial_hidden", "7"]
+    trainer, opt = tiny.trainer("adversarial", "--loss", "triplet", *flags, network=tiny.Network(normalizes))
+    outputs, losses, triplets, synthetic = computed(trainer, tiny.batch(LABELS))
+    x, embedded = outputs["embeddings"].tolist(), trainer.network.embed(synthetic).tolist()
+    tangent, synth, opposite = math.tan(math.radians(35)) ** 2, [], []
+    for t, (a, p, _) in enumerate(triplets):
+        npair = dot(x[a], embedded[t]) - dot(x[a], x[p])
+        angular = angular_excess(x, a, p, embedded[t], tangent)
+        synth.append(math.log1p(math.exp(npair)) + 2 * math.log1p(math.exp(angular)))
+        opposite.append(math.log1p(math.exp(-npair)) + 2 * math.log1p(math.exp(-angular)))
+    norms = sum(math.sqrt(dot(row, row)) for row in x) / len(x)
+    assert losses["synth_loss"].item() == pytest.approx(sum(synth) / len(synth) + 0.005 * norms, rel=1e-10)
+    assert losses["g_adv_loss"].item() == pytest.approx(sum(opposite) / len(opposite), rel=1e-10)
+    assert tiny.gradients(losses["g_adv_loss"], trainer) == {name for name, _ in trainer.named_parameters() if name.startswith("generator")}
+    assert set(tiny.groups(opt, trainer)) == {"network", "generator"}
+
+
+def test_the_generators_loss_of_any_other_criterion_is_its_negative():
+    trainer, _ = tiny.trainer("adversarial", "--loss", "margin", "--adversarial_losses", "g_adv_loss=contrastive", "synth_loss=triplet")
+    outputs, losses, triplets, synthetic = computed(trainer, tiny.batch(LABELS))
+    x, embedded = outputs["embeddings"].tolist(), trainer.network.embed(synthetic).tolist()
+    near = [distance(x[a], x[p]) for a, p, _ in triplets]
+    far = [distance(x[a], embedded[t]) for t, (a, _, _) in enumerate(triplets)]
+    contrastive = sum(near) / len(near) + sum(max(1 - d, 0) for d in far) / len(far)
+    triplet = [max(p**2 - n**2 + 0.2, 0) for p, n in zip(near, far, strict=True)]
+    assert losses["g_adv_loss"].item() == pytest.approx(-contrastive, rel=1e-10)
+    assert losses["synth_loss"].item() == pytest.approx(sum(triplet) / len(triplet), rel=1e-10)
+    assert "criterion.beta" not in tiny.gradients(losses["synth_loss"], trainer)
+
+
+@pytest.mark.parametrize("name", ["softmax", "margin"])
+def test_parameters_of_a_loss_for_a_key_are_trained(name):
+    trainer, opt = tiny.trainer("adversarial", "--loss", "triplet", "--adversarial_losses", f"synth_loss={name}", "--loss_softmax_lr", ".5")
+    losses = tiny.losses(trainer, tiny.batch(LABELS))[1]
+    reached = tiny.gradients(losses["synth_loss"], trainer)
+    assert any(parameter.startswith("synth_criterion.") for parameter in reached)
+    assert tiny.groups(opt, trainer)["synth_loss"]["lr"] == (0.5 if name == "softmax" else opt.loss_margin_beta_lr)
+
+
+@pytest.mark.parametrize("loss", ["npair", "angular"])
+def test_losses_on_sets_train_adversarially(loss):
+    trainer, _ = tiny.trainer("adversarial", "--loss", loss, "--batch_mining", "npair")
+    losses = tiny.losses(trainer, tiny.batch(LABELS))[1]
+    assert losses["synth_loss"].item() > 0
+    empty = tiny.losses(trainer, tiny.batch([0, 1, 2]))[1]
+    assert empty["synth_loss"].item() == 0

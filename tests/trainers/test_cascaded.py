@@ -6,10 +6,14 @@ import pytest
 import torch
 
 import architectures
+import batch_mining
+import criteria
+from runs.reports import described_network
 from tests.trainers import tiny
 from tests.trainers.tiny import distance
 from trainers.cascaded import hardest
 from training.loading import Batch
+from utilities.criterion import with_tuples
 from utilities.tuples import Pairs
 
 LABELS = [0, 0, 0, 1, 1, 1, 2, 2, 3]
@@ -105,3 +109,62 @@ def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path):
 def test_what_it_never_asks_for_is_refused(flag):
     with tiny.refused(f"{flag.split()[0]}.* has no effect with --trainer cascaded"):
         tiny.resolve("--trainer", "cascaded", "--loss", "contrastive", *flag.split())
+
+
+def test_under_mine_pairs_each_level_mines_in_its_own_embedding():
+    """Multi-similarity on pairs of the distance-weighted miner, with a classifier on the main embedding."""
+    flags = ["--batch_mining", "distance", "--mine_pairs", *SIZES, "--loss_weights", "classifier_loss=.5", "--classifier_lr", ".1"]
+    trainer, opt = tiny.trainer("cascaded", *flags, network=network())
+    assert opt.cascade_mining == "miner" and trainer.LOSSES[-1] == "classifier_loss"
+    outputs, labels = trainer.outputs(batch().images), torch.tensor(LABELS)
+    torch.manual_seed(4)
+    losses = trainer.losses(outputs, batch())
+    torch.manual_seed(4)
+    plain = criteria.select("multisimilarity", opt, batch_mining.select("none"))
+    miner = batch_mining.select("distance", opt)
+    for number in (1, 2, 3):
+        level = outputs[f"level_{number}"]
+        with with_tuples(plain, miner(level, labels)):
+            expected = plain(level, labels)
+        assert losses[f"metric_loss_{number}"].item() == pytest.approx(expected.item(), rel=1e-10)
+    linear, logits = trainer.evaluated_heads.classifier.linear, outputs["classifier_logits"]
+    torch.testing.assert_close(logits, outputs["embeddings"] @ linear.weight.T + linear.bias)
+    terms = [row.exp().sum().log() - row[label] for row, label in zip(logits, LABELS, strict=True)]
+    assert losses["classifier_loss"].item() == pytest.approx(sum(terms).item() / len(terms), rel=1e-10)
+    groups = tiny.groups(opt, trainer)
+    assert groups["classifier"]["lr"] == 0.1 and set(groups) == {"backbone", "levels", "classifier"}
+
+
+def test_triplets_of_a_miner_at_each_level():
+    flags = ["--loss", "triplet", "--batch_mining", "all", "--cascade_mining", "miner", *SIZES]
+    trainer, _ = tiny.trainer("cascaded", *flags, network=network())
+    outputs, losses = tiny.losses(trainer, batch())
+    for number in (1, 2, 3):
+        x = outputs[f"level_{number}"].tolist()
+        terms = [
+            max(distance(x[a], x[p]) ** 2 - distance(x[a], x[n]) ** 2 + 0.2, 0)
+            for a, p in EVERY for n in range(9) if LABELS[a] == LABELS[p] != LABELS[n]
+        ]  # fmt: skip
+        assert losses[f"metric_loss_{number}"].item() == pytest.approx(sum(terms) / len(terms), rel=1e-9)
+
+
+def test_the_networks_own_embedding_layer_is_not_trained_nor_counted():
+    net = network()
+    trainer, opt = tiny.trainer("cascaded", "--loss", "contrastive", *SIZES, network=net)
+    assert "last_linear" not in tiny.groups(opt, trainer) and not net.last_linear.weight.requires_grad
+    net.requires_grad_(True)
+    assert not net.last_linear.weight.requires_grad, "in no phase of a trainer"
+    parameters = sum(parameter.numel() for parameter in net.backbone.parameters())
+    assert f"{parameters / 1e6:.2f} M parameters" in described_network(opt, trainer)
+    assert "embedding 12" in described_network(opt, trainer)
+
+
+def test_logits_see_the_embedding_of_training():
+    trainer, _ = tiny.trainer("cascaded", *SIZES, "--loss", "triplet", "--loss_weights", "classifier_loss=1", network=network())
+    trainer.eval()
+    features = trainer.network(batch().images)[1]
+    expected = trainer.evaluated_heads({}, features)["classifier_logits"]
+    trainer.evaluated_heads.normalizes = False
+    outputs = trainer.evaluated_heads({}, features)
+    assert not torch.allclose(outputs["level_1"].norm(dim=1), torch.ones(len(LABELS), dtype=torch.float64))
+    torch.testing.assert_close(outputs["classifier_logits"], expected)

@@ -18,7 +18,8 @@ MEMORY = ["--memory_size", "48", "--memory_start", "2"]
 EVERY = {  # name -> its flags, the widths of what is evaluated, a flag to search
     "metric_only": (["--embed_regularizer", "zero_mean", "--subset_mining", "maximum_loss", "--subset_size", "4"], {}, ("views~INT_BAYESIAN~", "[1,2]")),
     "classifier": (["--classifier_input", "pooled", *MEMORY, "--memory_ema", ".9"], {"classifier_logits": 6}, ("classifier_lr~LOG_BAYESIAN~", "[1e-4,1e-2]")),
-    "cascaded": (["--cascade_sizes", "6", "4", "--cascade_percents", "1", ".5"], {"discriminative": 10, "level_1": 6, "level_2": 4},
+    "cascaded": (["--cascade_sizes", "6", "4", "--cascade_percents", "1", ".5", "--loss_weights", "classifier_loss=.5"],
+                 {"discriminative": 10, "level_1": 6, "level_2": 4, "classifier_logits": 6},
                  ("loss_margin_margin~BAYESIAN~", "[0.1,0.3]")),
     "adversarial": (
         ["--adversarial_metric_epochs", "1", "--adversarial_triplets_per_anchor", "3", "--loss_weights", "classifier_loss=.5", "metric_loss=2", *MEMORY,
@@ -32,6 +33,7 @@ EVERY = {  # name -> its flags, the widths of what is evaluated, a flag to searc
              ("diva_temperature~LOG_BAYESIAN~", "[0.05,1]")),
 }  # fmt: skip
 WEIGHTS = {
+    "cascaded": {"classifier_loss": 0.5},
     "intrabatch": {"metric_loss": 0.5},
     "adversarial": {
         "classifier_loss": 0.5,
