@@ -1,11 +1,11 @@
-"""Base of the miners: full precision for half-precision input, the number of mined tuples, weighted draws."""
+"""Base of the miners: full precision for half-precision input, the number of mined tuples, distances that are compared, weighted draws."""
 
 import inspect
 
 import torch
 
 from utilities.reference import Reference
-from utilities.tensors import raise_half
+from utilities.tensors import first_equal_rows, pairwise_distances, raise_half
 from utilities.tuples import check_reference
 
 
@@ -60,6 +60,20 @@ class Miner:
             return self.mine(batch, labels, reference)
         mined = self.mine(batch, labels, reference.with_own_row())
         return type(mined)(*(column[:0, :0] if column.ndim == 2 else column[:0] for column in mined))
+
+
+def comparable_distances(embeddings: torch.Tensor, reference: Reference) -> torch.Tensor:
+    """Euclidean distances `(B, M)` from anchors `(B, D)`, for rules that compare those of an anchor with each other.
+
+    A matrix product may round the columns of equal rows differently, which would decide ties between duplicates. Here equal rows of the
+    reference are exactly equally far from an anchor, and a row equal to the anchor is exactly 0 away.
+    """
+    others = reference.embeddings
+    first = first_equal_rows(others if reference.plain else torch.cat([others, embeddings]))
+    columns = first[: len(others)]  # (M,)
+    anchors = columns if reference.plain else first[len(others) :]  # (B,)
+    distances = pairwise_distances(embeddings, others).index_select(1, columns)
+    return distances.masked_fill_(anchors[:, None] == columns[None, :], 0)
 
 
 def drawn(weights: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:

@@ -2,9 +2,8 @@
 
 import torch
 
-from batch_mining._miner import Miner, hard_share
+from batch_mining._miner import Miner, comparable_distances, hard_share
 from utilities.reference import Reference
-from utilities.tensors import pairwise_distances
 from utilities.tuples import Classes, Triplets
 
 YIELDS = "triplets"
@@ -16,7 +15,7 @@ class BatchMiner(Miner):
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative."""
         are_positive, are_negative = reference.masks(labels)
-        distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
+        distances = comparable_distances(embeddings, reference)  # (B, M)
         positive_distances, positives = distances.masked_fill(~are_positive, -torch.inf).max(1)
         negative_distances, negatives = distances.masked_fill(~are_negative, torch.inf).min(1)
         anchors = Classes(labels, reference).anchors()

@@ -2,11 +2,10 @@
 
 import torch
 
-from batch_mining._miner import Miner
+from batch_mining._miner import Miner, comparable_distances
 from utilities.errors import UserError
 from utilities.numbers import number
 from utilities.reference import Reference
-from utilities.tensors import pairwise_distances
 from utilities.tuples import Pairs, pairs_of_masks
 
 YIELDS = "pairs"
@@ -55,7 +54,7 @@ class BatchMiner(Miner):
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:
         """At most one pair of each kind per anchor, unless the strategy is "all"."""
-        distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
+        distances = comparable_distances(embeddings, reference)  # (B, M)
         positives, negatives = reference.masks(labels)
         if self.pos == "semihard":
             negatives = self._negatives(distances, negatives)

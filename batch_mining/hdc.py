@@ -2,10 +2,9 @@
 
 import torch
 
-from batch_mining._miner import Miner
+from batch_mining._miner import Miner, comparable_distances
 from utilities.numbers import number, share_of
 from utilities.reference import Reference
-from utilities.tensors import pairwise_distances
 from utilities.tuples import Pairs
 
 YIELDS = "pairs"
@@ -26,7 +25,7 @@ class BatchMiner(Miner):
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:
         """The hardest of all pairs, also of anchors that lack a positive or a negative."""
         size = len(reference)
-        distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
+        distances = comparable_distances(embeddings, reference)  # (B, M)
         are_positive, are_negative = reference.masks(labels)
         numbers = torch.stack([are_positive.sum(), are_negative.sum()]).tolist()
         kept = [max(share_of(self.percentage, number), min(number, 1)) for number in numbers]

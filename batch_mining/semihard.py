@@ -2,10 +2,9 @@
 
 import torch
 
-from batch_mining._miner import Miner, drawn
+from batch_mining._miner import Miner, comparable_distances, drawn
 from utilities.numbers import number
 from utilities.reference import Reference
-from utilities.tensors import pairwise_distances
 from utilities.tuples import Classes, Triplets
 
 YIELDS = "triplets"
@@ -34,7 +33,7 @@ class BatchMiner(Miner):
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative."""
         classes = Classes(labels, reference)
-        distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
+        distances = comparable_distances(embeddings, reference)  # (B, M)
         positives = classes.draw_positives()
         positive_distances = distances.gather(1, positives[:, None])  # (B, 1)
         semihard = (distances > positive_distances) & (distances < positive_distances + self.margin) & reference.negatives(labels)

@@ -2,9 +2,8 @@
 
 import torch
 
-from batch_mining._miner import Miner, drawn
+from batch_mining._miner import Miner, comparable_distances, drawn
 from utilities.reference import Reference
-from utilities.tensors import pairwise_distances
 from utilities.tuples import Classes, Triplets
 
 YIELDS = "triplets"
@@ -19,7 +18,7 @@ class BatchMiner(Miner):
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative."""
         classes = Classes(labels, reference)
-        distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
+        distances = comparable_distances(embeddings, reference)  # (B, M)
         are_positive, are_negative = reference.masks(labels)
         nearest_negative = distances.masked_fill(~are_negative, torch.inf).amin(1, keepdim=True)  # (B, 1)
         farthest_positive = distances.masked_fill(~are_positive, -torch.inf).amax(1, keepdim=True)  # (B, 1)

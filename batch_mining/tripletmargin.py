@@ -2,10 +2,9 @@
 
 import torch
 
-from batch_mining._miner import Miner
+from batch_mining._miner import Miner, comparable_distances
 from utilities.numbers import number
 from utilities.reference import Reference
-from utilities.tensors import pairwise_distances
 from utilities.tuples import Triplets, spread
 
 YIELDS = "triplets"
@@ -36,8 +35,8 @@ class BatchMiner(Miner):
         """Each triplet of the type once, sorted by anchor."""
         size = len(reference)
         are_positive, are_negative = reference.masks(labels)
-        distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
-        negative_distances, negatives = distances.masked_fill(~are_negative, torch.inf).sort(1)  # (B, M)
+        distances = comparable_distances(embeddings, reference)  # (B, M)
+        negative_distances, negatives = distances.masked_fill(~are_negative, torch.inf).sort(dim=1, stable=True)  # (B, M)
         within_margin = torch.searchsorted(negative_distances, distances + self.margin, right=True)  # (B, M): by anchor and positive
         nearer = torch.searchsorted(negative_distances, distances, right=True)  # (B, M)
         available = are_negative.sum(1, keepdim=True).expand(-1, size)

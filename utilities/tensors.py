@@ -1,5 +1,7 @@
 """Small tensor helpers shared by criteria, miners and samplers: zero-safe, deterministic, batched."""
 
+import functools
+
 import torch
 
 FLOOR = 1e-12  # variances and norms in denominators
@@ -77,6 +79,31 @@ def pairwise_distances(x: torch.Tensor, y: torch.Tensor | None = None, y_norms: 
     """Euclidean distances `(B, B')`, zero-safe in the gradient; see `squared_distances`."""
     squared, apart = _squared_and_apart(x, x if y is None else y, y_norms)
     return torch.where(apart, squared, 0.0).sqrt()  # the infinite slope at 0 ends at `where`
+
+
+@functools.lru_cache(maxsize=64)
+def _odd_numbers(count: int) -> torch.Tensor:
+    """Fixed random odd numbers of 64 bits, `(count,)`."""
+    numbers = torch.randint(-(2**63), 2**63 - 1, (count,), generator=torch.Generator().manual_seed(count))
+    return numbers | 1
+
+
+def first_equal_rows(x: torch.Tensor) -> torch.Tensor:
+    """For each row of `x` `(N, D)`, float32 or float64, the index `(N,)` of the first row that equals it. Does not wait for the device.
+
+    Rows are sorted by a sum of products of their bits with random numbers, exact modulo 2^64, and then compared with the first row of the
+    same sum. Two different rows have the same sum with a probability of about 2^-64; their duplicates would then count as different.
+    """
+    places = torch.arange(len(x), device=x.device)
+    x = x.detach() + 0.0  # -0 equals 0 and has other bits
+    bits = x.contiguous().view(torch.int64 if x.dtype == torch.float64 else torch.int32).long()
+    sums = (bits * _odd_numbers(x.shape[1]).to(x.device)).sum(1)
+    sorted_sums, order = sums.sort(stable=True)
+    begins = torch.ones_like(sorted_sums, dtype=torch.bool)
+    begins[1:] = sorted_sums[1:] != sorted_sums[:-1]
+    begin = torch.where(begins, places, 0).cummax(0).values
+    first = torch.empty_like(order).scatter_(0, order, order[begin])
+    return torch.where((x == x[first]).all(1), first, places)
 
 
 def take_pairs(matrix: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
