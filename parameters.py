@@ -38,8 +38,29 @@ REGISTRIES = {  # in the order in which their flags are listed
 LISTS = ("losses", "miners", "samplers", "architectures", "datasets", "trainers", "metrics")
 
 
+NEGATION = "--no-"  # before a switch's name: switches it off
+
+
+class _Switch(argparse._StoreTrueAction):
+    """A flag without a value: `--NAME` switches it on, `--no-NAME` off, as where a --config file or a saved run has it on."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        setattr(namespace, self.dest, not option_string.startswith(NEGATION))
+
+
 class _Parser(OneLineParser):
-    """A parser that names the nearest existing flag for an unknown one."""
+    """A parser that names the nearest existing flag for an unknown one, and whose switches can be switched off."""
+
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.register("action", "store_true", _Switch)
+
+    def add_negations(self) -> None:
+        """Let `--no-NAME` switch off each switch declared so far; help and docs list its name alone."""
+        for action in self._actions:
+            if isinstance(action, _Switch):
+                names = [option.removeprefix("--") for option in action.option_strings]
+                self._option_string_actions |= {f"{NEGATION}{name}": action for name in names}
 
     def parse_args(self, args=None, namespace=None):
         namespace, rest = self.parse_known_args(args, namespace)
@@ -275,6 +296,7 @@ def get_parser() -> argparse.ArgumentParser:
         declare(parser)
     for registry in REGISTRIES.values():
         registry.add_arguments(parser)
+    parser.add_negations()
     return parser
 
 

@@ -10,6 +10,7 @@ bool `(D, N)`, or None), `EVALUATION_METRICS` or `evaluation_metrics(opt)` (thos
 values where they are unset). An `_images.Image` holds its roles, sequence and box.
 """
 
+import functools
 import math
 from argparse import Namespace
 from pathlib import Path
@@ -166,7 +167,8 @@ def problems(opt) -> list[str]:
     """What is wrong with the data set's files, a line each; every image is decoded. Raises UserError where there is no data set."""
     module = REGISTRY.module(opt.dataset)
     root = locate(opt)
-    return _check.problems(lambda: module.read(opt, root), root, opt)
+    split = functools.partial(_splits.images_by_split, opt.dataset, module, opt, root)
+    return _check.problems(functools.partial(module.read, opt, root), split, root, opt)
 
 
 def describe(splits: dict) -> str:

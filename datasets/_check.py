@@ -1,38 +1,67 @@
 """`--check_data`: all that is wrong with a data set's files, found at once."""
 
 import os
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tqdm import tqdm
 
-from datasets import _images, _layout
+from datasets import _files, _images, _layout
 from utilities.errors import UserError
 
 THREADS = 16
 
 
-def problems(read, root: Path, opt) -> list[str]:
-    """What is wrong, a line each: the layout, images that cannot be decoded, stray files and folders, small classes.
+def problems(read, split, root: Path, opt) -> list[str]:
+    """What is wrong, a line each: the layout, images that cannot be decoded, stray files and folders, copies, small classes.
 
-    `read()`: gives the data set's `_layout.Reading`.
+    Args:
+        read: gives the data set's `_layout.Reading`. split: the images of a reading by split, as of `_splits.images_by_split`.
+
+    Images are decoded and copies searched for whatever else is wrong: where the layout cannot be read, all images below `root`, whose
+    classes are then the folders that hold them.
     """
     found = list(_strays(root)) if opt.dataset == "folder" else []
     try:
         reading = read()
-    except UserError as error:  # of the layout: no image is known then
-        return [str(error), *found]
-    found += [f"{path}: missing" for path in reading.missing]
+    except UserError as error:
+        found.insert(0, str(error))
+        reading = _layout.Reading([_images.Image(path, os.path.relpath(os.path.dirname(path), root)) for path in _layout.below(root)])
+        splits = _in_one_split(reading.images)
+    else:
+        found += [f"{path}: missing" for path in reading.missing]
+        try:
+            splits = split(reading)
+        except UserError as error:
+            found.insert(0, str(error))
+            splits = _in_one_split(reading.images)
+    return [*found, *_undecodable_images(reading.images, opt), *_copies(reading, splits, root), *_small_classes(reading.images, opt)]
+
+
+def _in_one_split(images: list[_images.Image]) -> dict:
+    return {"training": images, "validation": None, "testing": None}
+
+
+def _undecodable_images(images: list[_images.Image], opt) -> list[str]:
     with ThreadPoolExecutor(THREADS) as pool:
-        told = pool.map(lambda image: _undecodable(image, opt), reading.images)
-        found += filter(None, tqdm(told, "decoding", len(reading.images), leave=False, unit="img", disable=None))
-    sizes = {}
-    for image in (image for image in reading.images if image.class_name is not None):
-        sizes[image.class_name] = sizes.get(image.class_name, 0) + 1
+        told = pool.map(lambda image: _undecodable(image, opt), images)
+        return list(filter(None, tqdm(told, "decoding", len(images), leave=False, unit="img", disable=None)))
+
+
+def _copies(reading: _layout.Reading, splits: dict, root: Path) -> list[str]:
+    """The lines of a run on equal files and on images that are in several splits; none of a set that this program makes."""
+    if reading.made:
+        return []
+    files = _files.Files(reading.images, root)
+    return list(filter(None, [_files.repeated(splits), _files.copies_found(*files.copies(), splits)]))
+
+
+def _small_classes(images: list[_images.Image], opt) -> list[str]:
+    sizes = Counter(image.class_name for image in images if image.class_name is not None)
     few = {name: size for name, size in sizes.items() if size < opt.samples_per_class}
-    return found + [
-        f"class {name}: {size} images, fewer than --samples_per_class {opt.samples_per_class}: a batch repeats them" for name, size in few.items()
-    ]
+    rule = f"fewer than --samples_per_class {opt.samples_per_class}: a batch repeats them"
+    return [f"class {name}: {size} images, {rule}" for name, size in few.items()]
 
 
 def _undecodable(image: _images.Image, opt) -> str | None:

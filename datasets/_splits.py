@@ -161,12 +161,11 @@ def _has_split(module) -> bool:
     return hasattr(module, "PUBLISHED")
 
 
-def checked(name: str, module, opt, root: Path) -> tuple[_layout.Reading, Classes, tuple, list, str | None]:
-    """A data set's reading, its classes, its `parts`, its images of no class, and how it differs from the published one (None: it does not).
+def checked(name: str, module, opt, root: Path, reading: _layout.Reading) -> tuple[Classes, tuple, list, str | None]:
+    """Of a data set's reading its classes, its `parts`, its images of no class, and how it differs from the published one (None: it does not).
 
     Raises UserError where it differs and `--allow_partial_dataset` is not given.
     """
-    reading = module.read(opt, root)
     classes: Classes = {}
     for image in reading.images:
         if image.class_name is not None:
@@ -184,7 +183,30 @@ def checked(name: str, module, opt, root: Path) -> tuple[_layout.Reading, Classe
             fetch = f"fetch it anew ({module.DOWNLOAD.alternatives})" if hasattr(module, "DOWNLOAD") else "correct the list or the files"
             raise UserError(f"{partial}. It is incomplete or has stray files: {fetch}, or go on with --allow_partial_dataset")
         print(f"WARNING: {partial}. Results do not compare with published ones (--allow_partial_dataset)", file=sys.stderr)
-    return reading, classes, published, of_none, partial or reading.partial
+    return classes, published, of_none, partial or reading.partial
+
+
+def images_by_split(name: str, module, opt, root: Path, reading: _layout.Reading) -> dict[str, list | None]:
+    """The images of a reading: `training`, `validation`, `testing` -> images, None where there is no such split.
+
+    Raises UserError where `build` does.
+    """
+    classes, published, of_none, _ = checked(name, module, opt, root, reading)
+    training, validation, testing = _split(classes, published, reading, name, module, opt, 0, root)
+    return {"training": training, "validation": validation, "testing": [*testing, *of_none]}
+
+
+def _split(
+    classes: Classes, published: tuple, reading, name: str, module, opt, fold: int, root: Path
+) -> tuple[list | None, list | None, list]:
+    """Training, validation and test images by the flags, with the roles that they have there; `published`: the result of `parts`."""
+    is_test_only = getattr(module, "TEST_ONLY", False)
+    if opt.evaluate_all and reading.lists is not None and not is_test_only:
+        raise UserError(f"--evaluate_all: lists say what the queries of --dataset {name} find, and its training images have none: leave it out")
+    if opt.evaluate_all or is_test_only:
+        return None, None, _images_of(classes if reading.lists is None else published[2])
+    divided = _divided(classes, published, reading, module, opt, fold, root)
+    return tuple(_without_roles(images, reading, opt) for images in divided)
 
 
 def build(
@@ -196,14 +218,9 @@ def build(
     """
     check(opt, module)
     root = locate(name, module, opt, source)
-    reading, classes, published, of_none, partial = checked(name, module, opt, root)
-    if opt.evaluate_all and reading.lists is not None and not getattr(module, "TEST_ONLY", False):
-        raise UserError(f"--evaluate_all: lists say what the queries of --dataset {name} find, and its training images have none: leave it out")
-    if opt.evaluate_all or getattr(module, "TEST_ONLY", False):
-        training, validation, testing = None, None, _images_of(classes if reading.lists is None else published[2])
-    else:
-        training, validation, testing = _divided(classes, published, reading, module, opt, fold, root)
-        training, validation, testing = (_without_roles(images, reading, opt) for images in (training, validation, testing))
+    reading = module.read(opt, root)
+    classes, published, of_none, partial = checked(name, module, opt, root, reading)
+    training, validation, testing = _split(classes, published, reading, name, module, opt, fold, root)
     draws = module.role_draws(opt, testing) if hasattr(module, "role_draws") else None
     if draws is not None and not (opt.evaluate_all or opt.split_scheme in KEEP_ROLES):
         _tell_without_roles(reading, opt)

@@ -54,7 +54,9 @@ def read(opt, root: Path) -> Reading:
     """The images of one data set after the other. Raises UserError where one has nothing to train on or to test, or does not go by classes."""
     joined = Reading([], split_of=[], by_domain=True)
     for domain, module, flags in _members(opt):
-        reading, _, parts, of_none, partial = _splits.checked(flags.dataset, module, flags, _root(module, flags))
+        root = _root(module, flags)
+        reading = module.read(flags, root)
+        _, parts, of_none, partial = _splits.checked(flags.dataset, module, flags, root, reading)
         if reading.lists is not None or (hasattr(module, "role_draws") and module.role_draws(flags, [image for of in parts[2].values() for image in of]) is not None):
             why = "lists say what its queries find" if reading.lists is not None else "its gallery is drawn at random"
             raise UserError(f"--union {domain}: {why}, and a union needs classes: leave it out")

@@ -1,7 +1,7 @@
 """Compression: what codes of embeddings cost and keep, `python -m evaluation compress FEATURES --calibration TRAINING`.
 
 FEATURES is a file as `python -m evaluation` reads it; the gallery is coded, queries stay float. TRAINING is a file with `features` of training
-images, from which int8, pq and opq learn. Each row of the table is a code of a prefix: bytes a vector and an image of the whole index, e_recall@1,
+images, from which int8, pq and opq learn; codes that cannot be learned from it are skipped with a note. Each row of the table is a code of a prefix: bytes a vector and an image of the whole index, e_recall@1,
 map_r, recall@10 against exact float search, seconds to learn and build, queries a second of a search for 10, one query and 1,000 at a time.
 """
 
@@ -116,11 +116,14 @@ def queries_a_second(index: Codes, queries, batch: int, rescored: int) -> float:
     return batch / statistics.median(seconds[1:])
 
 
-def measure(space, calibration, names: list[str], prefixes: list[int], rescored: int = codes.RESCORED, skips: bool = False) -> list[dict]:
-    """One row a code and prefix, with the keys of `HEAD`; `space`: `evaluation.space.Space`, `calibration` `(T, D)` or None."""
+def measure(space, calibration, cases: list[tuple[str, int]], rescored: int = codes.RESCORED, skips: bool = False) -> list[dict]:
+    """One row per case, a code and a number of dimensions, with the keys of `HEAD`.
+
+    `space`: `evaluation.space.Space`; `calibration`: `(T, D)` or None.
+    """
     rows, whole_space = [], metrics.space_of(None, **space.arguments())
     exact = Searched(built(codes.FLOAT32, space.gallery()[0], None)[0]).neighbours(whole_space)
-    bar = tqdm([(name, width) for width in prefixes for name in names], leave=False, disable=None)
+    bar = tqdm(cases, leave=False, disable=None)
     for name, width in bar:
         bar.set_description(f"{name} of {width} dimensions")
         cut = [None if features is None else metrics.prefix(features, width) for features in (space.features, space.reference, calibration)]
@@ -176,14 +179,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def check(flags, dimensions: int, calibration) -> None:
-    """Raise UserError, before anything is measured, for prefixes and codes that do not fit the features."""
-    for name, width in ((name, width) for width in flags.prefixes for name in flags.codes):
-        if width > dimensions:
-            raise UserError(f"--prefixes {width}: the features of {flags.features} have {dimensions} dimensions")
-        Codes(name, width)
-        if codes.is_learned(name) and calibration is None:
-            raise UserError(f"--codes {name} learns from training embeddings: name their file by --calibration, never that of the queries")
-        codes.refuse_few(name, codes.LEAST if calibration is None else len(calibration))
+    """Raise UserError, before anything is measured, for prefixes and a calibration that do not fit the features."""
+    wide = next((width for width in flags.prefixes if width > dimensions), None)
+    if wide is not None:
+        raise UserError(f"--prefixes {wide}: the features of {flags.features} have {dimensions} dimensions")
     if flags.out is not None and Path(flags.out).is_file():
         raise UserError(f"--out {flags.out}: a file, expected a folder")
     if calibration is None:
@@ -193,6 +192,34 @@ def check(flags, dimensions: int, calibration) -> None:
     learned_from = _checked(flags.calibration, lambda: metrics.EmbeddingSpace(calibration, np.zeros(len(calibration))))
     if learned_from.dimensions != dimensions:
         raise UserError(f"--calibration {flags.calibration}: features are {calibration.shape}, those of {flags.features} have {dimensions} dimensions")
+
+
+def learnable(flags, calibration) -> tuple[list[tuple[str, int]], list[str]]:
+    """The cases to measure, (code, dimensions), and a line for each case whose code cannot be learned.
+
+    Raises UserError where no case is left.
+    """
+    cases, skipped = [], []
+    for width in flags.prefixes:
+        for name in flags.codes:
+            try:
+                _check_code(name, width, calibration)
+            except UserError as error:
+                skipped.append(f"{width} dimensions: {error}")
+            else:
+                cases.append((name, width))
+    if not cases:
+        raise UserError(skipped[0])
+    return cases, skipped
+
+
+def _check_code(name: str, width: int, calibration) -> None:
+    """Raise UserError where a code of `width` dimensions cannot be learned from `calibration` `(T, D)` or None."""
+    Codes(name, width)
+    if codes.is_learned(name) and calibration is None:
+        raise UserError(f"--codes {name} learns from training embeddings: name their file by --calibration, never that of the queries")
+    if codes.is_learned(name):
+        codes.refuse_few(name, len(calibration))
 
 
 def _checked(path: str, make):
@@ -216,10 +243,12 @@ def main(argv: list[str] | None = None) -> list[dict]:
     flags.prefixes = list(dict.fromkeys([*(flags.prefixes or []), dimensions]))
     calibration = None if flags.calibration is None else from_files.read(flags.calibration, (), needs_labels=False)["features"]
     check(flags, dimensions, calibration)
+    cases, skipped = learnable(flags, calibration)
+    print("".join(f"note  skipped, {line}\n" for line in skipped), end="")
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(flags.threads)
     try:
-        rows = measure(space, calibration, flags.codes, flags.prefixes, flags.rescore_multiplier, skips)
+        rows = measure(space, calibration, cases, flags.rescore_multiplier, skips)
     finally:
         faiss.omp_set_num_threads(threads)
     about = {
@@ -232,7 +261,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     print(f"\n{table(rows)}")
     if flags.out is not None:
         folder = make_folder(flags.out, f"--out {flags.out}")
-        write_json(folder / "compression.json", json_safe({**about, "rows": rows}))
+        write_json(folder / "compression.json", json_safe({**about, "skipped": skipped, "rows": rows}))
         charts.compression(folder / "compression.png", rows, Path(flags.features).stem)
         print("".join(f"\nwritten  {folder / name}" for name in ("compression.json", "compression.png")))
     return rows

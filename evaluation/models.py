@@ -230,7 +230,7 @@ def _options(words: list[str], rest: list[str]):
     name, *flags = words
     allowed = architectures.REGISTRY.flags() | OF_ONE
     for word in flags:
-        if word.startswith("--") and word[2:].partition("=")[0] not in allowed:
+        if word.startswith("--") and word[2:].partition("=")[0].removeprefix("no-") not in allowed:
             raise UserError(f"--archs {' '.join(words)!r}: {word} is not a flag of one network: give it once, for all")
     opt = parameters.resolve([*rest, "--evaluate_only", "--no_train_metrics", "--arch", name, *flags])
     if opt.set_by.get("evaluation_metrics") == "derived":

@@ -88,6 +88,7 @@ def parse(argv: list[str], parser: argparse.ArgumentParser) -> Command:
     written, rest = _split(argv)
     ranges = _ranges(written, parser, actions, "the command line")
     names = {token.removeprefix("--").partition("=")[0] for token in rest if token.startswith("--")}
+    names |= {name.removeprefix("no-") for name in names}  # --no-NAME switches NAME off
     given = {actions[name].dest if name in actions else name for name in names}  # --source is --source_path
     _refuse_both(ranges, given, "the command line")
     from_files, files, in_files, kept_whole = {}, {}, set(), {}

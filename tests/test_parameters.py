@@ -1,5 +1,6 @@
 """The command line: defaults of the ICML pipeline, one-line errors, configuration files, lists."""
 
+import argparse
 import re
 
 import pytest
@@ -9,6 +10,7 @@ import parameters
 from options import composition
 from options import help as help_pages
 from runs import reports
+from tests.builders import refused
 from utilities.errors import UserError
 
 ICML = {
@@ -102,6 +104,24 @@ def test_config_files_compose_and_their_mistakes_are_one_line(tmp_path, capsys):
         assert expected in error(capsys, "--config", written(tmp_path / "a.yaml", content + "\n")), content
     for folder in (tmp_path, "", tmp_path / "nowhere"):
         assert "no such" in (message := error(capsys, "--config", str(folder))) and "demo_glyphs" in message
+
+
+def test_every_switch_can_be_switched_off(tmp_path):
+    parser = parameters.get_parser()
+    switches = [action for action in parser._actions if isinstance(action, argparse._StoreTrueAction)]
+    saved = parameters.declared_roles()
+    assert len(switches) > 50
+    for action in switches:
+        name = action.option_strings[0].removeprefix("--")
+        assert getattr(parser.parse_args([f"--{name}", f"--no-{name}"]), action.dest) is False, name
+        assert getattr(parser.parse_args([f"--no-{name}", f"--{name}"]), action.dest) is True, name
+    in_file = {action.dest: True for action in switches if saved[action.dest].saved and action.dest in ("use_tv_split", "no_records", "freeze_backbone")}
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump(in_file))
+    opt = parameters.read(["--config", str(tmp_path / "all.yaml"), "--no-use_tv_split", "--no-no_records"])
+    assert len(in_file) == 3 and (opt.use_tv_split, opt.no_records, opt.freeze_backbone) == (False, False, True)
+    for words, said in ((["--no-bs"], "unrecognized argument --no-bs"), (["--no-use_tv_split=1"], "ignored explicit argument")):
+        with refused(said):
+            parameters.resolve(words)
 
 
 def test_a_saved_run_wins_over_a_file_and_says_so(tmp_path):
