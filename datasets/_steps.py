@@ -183,11 +183,16 @@ class Erasing:
         area: least and greatest share of the image. ratio: least and greatest height by width.
         value: what erased pixels are after normalisation, one number or three (RGB), for `text` alone.
         size: height and width of the images.
+        aspect: log: the logarithm of height by width is drawn uniformly, as in torchvision; uniform: height by width itself, as in the
+            authors' code.
     """
 
-    def __init__(self, p: float, area, ratio, value, size: tuple[int, int]):
+    TRIALS = 100  # draws until one fits in the image, as in the authors' code
+
+    def __init__(self, p: float, area, ratio, value, size: tuple[int, int], aspect: str = "log"):
         from torchvision.transforms import v2
 
+        self.aspect, self.size = aspect, size
         self.rule, self.image = v2.RandomErasing(p, tuple(area), tuple(ratio), tuple(value)), torch.empty(3, *size, device="meta")
 
     def draw(self, count: int) -> torch.Tensor:
@@ -197,11 +202,30 @@ class Erasing:
     def _box(self) -> tuple[int, int, int, int]:
         if torch.rand(()) >= self.rule.p:
             return 0, 0, 0, 0
+        if self.aspect == "uniform":
+            return self._uniform_box()
         found = self.rule.make_params([self.image])
         return (0, 0, 0, 0) if found["v"] is None else (found["i"], found["j"], found["h"], found["w"])
 
+    def _uniform_box(self) -> tuple[int, int, int, int]:
+        image_height, image_width = self.size
+        for _ in range(self.TRIALS):
+            area = image_height * image_width * _between(*self.rule.scale)
+            aspect = _between(*self.rule.ratio)
+            height, width = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            if height < image_height and width < image_width:
+                top = int(torch.randint(image_height - height + 1, ()))
+                left = int(torch.randint(image_width - width + 1, ()))
+                return top, left, height, width
+        return 0, 0, 0, 0
+
     def __repr__(self):
-        return str(self.rule)
+        return f"{self.rule}, aspect={self.aspect}"
+
+
+def _between(least: float, greatest: float) -> float:
+    """A number drawn uniformly."""
+    return float(torch.empty(()).uniform_(least, greatest))
 
 
 def pair(size) -> tuple[int, int]:

@@ -36,7 +36,8 @@ PRESETS = {
 SHOWN_WHOLE = {"base": "shift", "shift": "shift", "none": "none"}  # presets of images that may be neither cropped nor mirrored
 OF_PHOTOGRAPHS = ("eval_long_side", "resize_size", "resize_mode", "pad_crop", "crop_scale", "crop_ratio", "image_cache_side", "decode_once")  # flags that images shown whole do not take
 ERASED_AREA, ERASED_RATIO = (0.02, 0.4), (0.3, 1 / 0.3)  # Zhong et al. and BoT; torchvision has .02 to .33 and .3 to 3.3
-NEEDS = {"color_jitter_p": "color_jitter", **dict.fromkeys(("random_erasing_area", "random_erasing_ratio", "random_erasing_value"), "random_erasing")}
+OF_ERASING = ("random_erasing_area", "random_erasing_ratio", "random_erasing_value", "random_erasing_aspect")
+NEEDS = {"color_jitter_p": "color_jitter", **dict.fromkeys(OF_ERASING, "random_erasing")}
 ADDED = ("color_jitter", "randaugment", "auto_augment", "random_erasing")  # to the training transform of any preset but none
 
 
@@ -161,7 +162,8 @@ def _erasing(opt, size) -> Erasing | None:
     if not opt.random_erasing:
         return None
     area, ratio = opt.random_erasing_area or ERASED_AREA, opt.random_erasing_ratio or ERASED_RATIO
-    return Erasing(opt.random_erasing, area, ratio, opt.random_erasing_value or (0.0,), pair(size))
+    value, aspect = opt.random_erasing_value or (0.0,), opt.random_erasing_aspect or "uniform"
+    return Erasing(opt.random_erasing, area, ratio, value, pair(size), aspect)
 
 
 class LongSide(int):

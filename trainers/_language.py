@@ -28,7 +28,7 @@ def add_arguments(group) -> None:
     )  # fmt: skip
     group.add_argument("--language_shift", type=number(), default=1, help="added to the cosines of the vectors; pairs of a class have 1 + this on both sides")
     group.add_argument("--language_T", type=number(1e-6), default=1, help="temperature of both similarities")
-    group.add_argument("--language_delay", type=whole(0), default=0, help="steps without language_loss at the beginning")
+    group.add_argument("--language_delay", type=whole(0), default=0, metavar="N", help="language_loss begins with step N, counted from 1, as in the authors' code (0 and 1: with the first)")
 
 
 class Language(AddedLoss):
@@ -49,11 +49,11 @@ class Language(AddedLoss):
         self.shift, self.temperature, self.delay, self.steps = opt.language_shift, opt.language_T, opt.language_delay, 0
 
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor | None:
-        """See `trainers._added_losses.AddedLoss.loss`; None in the first `--language_delay` steps."""
+        """See `trainers._added_losses.AddedLoss.loss`; None before step `--language_delay`, counted from 1."""
         if not trainer.LABELS:
             raise UserError(f"{FLAG}: this --trainer looks at no labels: leave it out")
         self.steps += 1
-        if self.steps <= self.delay:
+        if self.steps < self.delay:
             return None
         unit, of_classes = normalize(outputs["embeddings"]), self.vectors.index_select(0, batch.labels).to(outputs["embeddings"])
         same = same_class(batch.labels)

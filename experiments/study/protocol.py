@@ -216,7 +216,7 @@ BASELINE = Comparison(
     BASELINE_OPENING,
     (CLASSIFIER, *_named("Margin", "Triplet", "Quadruplet")),  # the study's first three in R@1
     "--n_epochs 16 --save_interval 4 --evaluation_metrics c_recall@1 c_map_r --storage_metrics c_recall@1",
-    {"": "", "_Erasing": " --random_erasing 0.5"},
+    {"": "", "_Erasing": " --random_erasing 0.5 --random_erasing_aspect log"},
     DATA[0],
 )
 RECENT_METHODS = Comparison(

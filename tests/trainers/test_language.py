@@ -85,13 +85,21 @@ def test_the_authors_function_gives_the_same(tmp_path):
         assert round(value.item(), 6) == round(expected, 6)
 
 
+@pytest.mark.parametrize("delay", [0, 1, 3])
+def test_it_begins_with_the_step_that_the_authors_count(tmp_path, delay):
+    """Their counter is raised before it is compared: `iter_count >= activation_iter`."""
+    trainer, _ = built(file(tmp_path), "--language_delay", str(delay))
+    found = ["language_loss" in tiny.losses(trainer, tiny.batch([0, 1, 2]))[1] for _ in range(4)]
+    assert found == [step >= delay for step in range(1, 5)]
+
+
 def test_it_begins_after_the_delay_and_counts_on(tmp_path):
-    trainer, _ = built(file(tmp_path), "--language_delay", "2")
+    trainer, _ = built(file(tmp_path), "--language_delay", "4")
     found = ["language_loss" in tiny.losses(trainer, tiny.batch([0, 1, 2]))[1] for _ in range(3)]
-    assert found == [False, False, True]
+    assert found == [False, False, False]
     state = trainer.state_dict()
     assert not [name for name in state if name.endswith("vectors")], "the file is read again, and is not in the checkpoint"
-    again, _ = built(file(tmp_path), "--language_delay", "2")
+    again, _ = built(file(tmp_path), "--language_delay", "4")
     again.load_state_dict(state)
     assert "language_loss" in tiny.losses(again, tiny.batch([0, 1, 2]))[1]
 

@@ -1,6 +1,8 @@
 """Random Erasing: rectangles by torchvision's rule from seed and place alone, erased exactly after normalisation, whatever the part of a batch."""
 
+import bisect
 import math
+import random
 
 import pytest
 import torch
@@ -27,6 +29,38 @@ def test_rectangles_are_within_their_bounds():
     area = height * width / 1800
     assert area.min() > 0.015 and area.max() < 0.42 and abs(math.exp((height / width).log().mean()) - 1.2) < 0.3
     assert len({tuple(box) for box in erased.tolist()}) > 500
+
+
+def plain_ratio(generator):
+    """Height by width of a rectangle by the authors' loop, in an image of 60 x 30."""
+    while True:
+        area, ratio = generator.uniform(0.02, 0.4) * 1800, generator.uniform(0.3, 10 / 3)
+        height, width = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if width < 30 and height < 60:
+            return height / width
+
+
+def test_height_by_width_is_drawn_uniformly_as_by_the_authors():
+    torch.manual_seed(0)
+    uniform = _transforms.Erasing(1.0, (0.02, 0.4), (0.3, 10 / 3), [0.0], (60, 30), "uniform")
+    boxes = uniform.draw(3000)
+    top, left, height, width = boxes.double().unbind(1)
+    assert (top >= 0).all() and (left >= 0).all() and (top + height <= 60).all() and (left + width <= 30).all() and (height > 0).all()
+    generator = random.Random(1)
+    expected = sorted(plain_ratio(generator) for _ in range(3000))
+    found = sorted((height / width).tolist())
+    gaps = [abs(bisect.bisect(found, value) - bisect.bisect(expected, value)) / 3000 for value in expected]
+    assert max(gaps) < 1.95 * math.sqrt(2 / 3000), "Kolmogorov and Smirnov, 0.1 %"
+    by_logarithm = _transforms.Erasing(1.0, (0.02, 0.4), (0.3, 10 / 3), [0.0], (60, 30), "log").draw(3000).double()
+    assert (by_logarithm[:, 2] / by_logarithm[:, 3]).mean() < 0.9 * (height / width).mean()
+    assert "aspect=uniform" in str(uniform)
+
+
+def test_the_flag_chooses_how_the_aspect_is_drawn(folder_data):
+    folder = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--not_pretrained", "--random_erasing", "0.5"]
+    for flags, expected in (([], "uniform"), (["--random_erasing_aspect", "uniform"], "uniform"), (["--random_erasing_aspect", "log"], "log")):
+        opt = parameters.read([*folder, *flags])
+        assert datasets.select("folder", opt, input_size=36)["training"].transform.erasing.aspect == expected
 
 
 @pytest.mark.parametrize(("name", "value"), [("resnet18", [0.0]), ("bninception", [0.485, 0.456, -0.406])])
