@@ -3,6 +3,8 @@
 This file holds the command line and the order of things; the modules are in results/.
 """
 
+import utilities.openmp  # noqa: F401  # isort: skip, before torch is imported
+
 import argparse
 from pathlib import Path
 

@@ -1,8 +1,8 @@
 """Train and evaluate one deep-metric-learning run: `python main.py --loss margin --batch_mining distance …`.
 
-This file holds only the order of the steps. Flags: parameters.py. Every method: the folder that is named after it.
-"""
+This file holds only the order of the steps. Flags: parameters.py. Every method: the folder that is named after it."""
 
+import utilities.openmp  # noqa: F401  # isort: skip, before torch is imported
 import architectures
 import batch_mining
 import criteria

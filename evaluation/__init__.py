@@ -3,6 +3,8 @@
 Queries and references: spaces.py. Files and pictures of the best epoch, and `--evaluate`: outputs.py.
 """
 
+import utilities.openmp  # noqa: F401  # isort: skip, before torch is imported
+
 import contextlib
 import functools
 import itertools

@@ -3,3 +3,5 @@ processes share (study), trials, what a search writes (tables, report) and reads
 
 Imports neither the parser nor the main job: search/__main__.py passes both in.
 """
+
+import utilities.openmp  # noqa: F401  # isort: skip, before torch is imported

@@ -17,6 +17,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import utilities.openmp  # noqa: F401  # isort: skip, before torch is imported
+
 import metrics
 from pictures import toys
 from utilities.errors import OneLineParser, UserError, one_line_errors
