@@ -1,5 +1,6 @@
 """Data loaders whose batches and augmentations depend on the seed alone, not on the number of workers."""
 
+import operator
 import random
 import signal
 import sys
@@ -59,7 +60,6 @@ class EpochBatches:
 
     def __init__(self, sampler, size: int, iterations: int | None = None, views: int = 1, ranks=None):
         self.sampler, self.size, self.iterations, self.views, self.ranks = sampler, size, iterations, views, ranks
-        self.checked = False
 
     def __len__(self):
         return self.iterations or len(self.sampler)
@@ -77,21 +77,31 @@ class EpochBatches:
                 batch.part = self.ranks.part(len(batch))
             yield batch
 
-
     def _drawn(self) -> list:
-        """The batches that the sampler yields; the first are checked, as a user's sampler may yield anything."""
+        """The batches that the sampler yields, all of them checked: a user's sampler may yield anything, in any epoch.
+
+        Raises UserError where it yields none, as an epoch that is filled up would wait forever, and for a batch that is
+        no list of places in the data set.
+        """
+        name = f"--data_sampler {type(self.sampler).__module__.rpartition('.')[2]}"
         batches = list(self.sampler)
-        if not self.checked:
-            name, self.checked = type(self.sampler).__module__.rpartition(".")[2], True
-            if not batches:
-                raise UserError(f"--data_sampler {name} yields no batch")
-            for batch in batches:
-                if not len(batch) or not all(hasattr(index, "__index__") and 0 <= index < self.size for index in batch):
-                    raise UserError(
-                        f"--data_sampler {name} yields {str(batch)[:60]}: expected a list of whole numbers from 0 to {self.size - 1}, "
-                        "places in image_list"
-                    )
+        if not batches:
+            raise UserError(f"{name} yields no batch: __iter__ must yield lists of indices each time, in every epoch")
+        for batch in batches:
+            if not self._fits(batch):
+                raise UserError(
+                    f"{name} yields {str(batch)[:60]}: expected a list of whole numbers from 0 to {self.size - 1}, "
+                    "places in image_list"
+                )
         return batches
+
+    def _fits(self, batch) -> bool:
+        """Whether a batch is a list of places in the data set, at least one."""
+        try:
+            places = list(map(operator.index, batch))
+        except TypeError:
+            return False
+        return bool(places) and min(places) >= 0 and max(places) < self.size
 
 
 class BatchesInOrder:

@@ -88,6 +88,29 @@ def test_what_a_users_sampler_yields_is_checked(batches, said):
         list(training_loader(Noisy(), Mine(), options(iterations=3)))
 
 
+@pytest.mark.parametrize("iterations", [None, 3])
+@pytest.mark.parametrize(
+    ("later", "message"),
+    [([], "yields no batch.* in every epoch"), ([[0, 40]], r"yields \[0, 40\]"), ([[0], 7, [1]], "yields 7")],
+)
+def test_a_users_sampler_is_checked_in_every_epoch(later, message, iterations):
+    """One that is exhausted after the first epoch would let a filled-up epoch wait forever."""
+
+    class Exhausted(Draws):
+        epochs = iter([[[0, 1], [2, 3], [4, 5]], later])
+
+        def __len__(self):
+            return 3
+
+        def __iter__(self):
+            return iter(next(self.epochs, []))
+
+    loader = training_loader(Noisy(), Exhausted(), options(iterations=iterations))
+    assert len(list(loader)) == 3
+    with pytest.raises(errors.UserError, match=message):
+        list(loader)
+
+
 def test_evaluation_goes_through_the_data_in_order_and_draws_nothing():
     before = torch.get_rng_state()
     assert torch.cat([indices for _, _, indices in evaluation_loader(Noisy(), options())]).tolist() == list(range(40))
