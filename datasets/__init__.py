@@ -2,12 +2,14 @@
 
 A module says how to read its images; finding, splitting, counting and transforming are the same for all (`_layout.py`, `_splits.py`,
 `_transforms.py`). It defines `read(opt, root) -> Reading` (images in class order, and the training classes where these are not the first
-half) and either `FOLDERS`, `recognises(root)`, `EXPECTED`, `PUBLISHED`, `DOWNLOAD`, or `prepare(opt, source) -> root`. `IMAGE_SIZE` says
-that the images are small, grey and of this one size; they are shown whole and kept in memory. Optional: `check(opt)`,
-`default_source_path()`, `TEST_ONLY` (there are no training images), `DEFAULT_AUGMENTATION`, `validation_groups(names)` (lists of training classes; each list is cut for validation),
-`has_validation(opt)`, `published(opt)` (where the counts depend on flags), `role_draws(opt, images)` (random galleries of the test images,
-bool `(D, N)`, or None), `EVALUATION_METRICS` or `evaluation_metrics(opt)` (those that papers publish for the set), `derived(opt)` (other flags'
-values where they are unset). An `_images.Image` holds its roles, sequence and box.
+half) and either `FOLDERS`, `recognises(root)`, `EXPECTED`, `PUBLISHED`, `DOWNLOAD`, or `prepare(opt, source) ->
+root`. `IMAGE_SIZE` says that the images are small, grey and of this one size; they are shown whole and kept in
+memory. Optional: `check(opt)`, `default_source_path()`, `OWN_LABELS` (labels are the user's:
+--dataset_unknown_label), `TEST_ONLY` (there are no training images), `DEFAULT_AUGMENTATION`,
+`validation_groups(names)` (lists of training classes; each list is cut for validation), `has_validation(opt)`,
+`published(opt)` (where the counts depend on flags), `role_draws(opt, images)` (random galleries of the test images,
+bool `(D, N)`, or None), `EVALUATION_METRICS` or `evaluation_metrics(opt)` (those that papers publish for the set),
+`derived(opt)` (other flags' values where they are unset). An `_images.Image` holds its roles, sequence and box.
 """
 
 import functools
@@ -16,10 +18,12 @@ from argparse import Namespace
 from pathlib import Path
 
 from datasets import _check, _lists, _own, _revisitop, _schemes, _splits, _transforms, gldv2
+from datasets._files import dark_16_bit as dark_16_bit
 from datasets._files import differences as differences
 from datasets._images import decode as decode
-from datasets._layout import SUFFIXES as SUFFIXES
+from datasets._images import suffixes as suffixes
 from datasets._layout import below as below
+from datasets._layout import unread_files as unread_files
 from utilities import roles
 from utilities.registry import Registry
 
@@ -168,7 +172,7 @@ def problems(opt) -> list[str]:
     module = REGISTRY.module(opt.dataset)
     root = locate(opt)
     split = functools.partial(_splits.images_by_split, opt.dataset, module, opt, root)
-    return _check.problems(functools.partial(module.read, opt, root), split, root, opt)
+    return _check.problems(functools.partial(_splits.labelled_reading, module, opt, root), split, root, opt)
 
 
 def describe(splits: dict) -> str:

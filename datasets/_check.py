@@ -8,7 +8,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from datasets import _files, _images, _layout
+from datasets._images import suffixes
 from utilities.errors import UserError
+from utilities.files import walk
 
 THREADS = 16
 
@@ -54,7 +56,8 @@ def _copies(reading: _layout.Reading, splits: dict, root: Path) -> list[str]:
     if reading.made:
         return []
     files = _files.Files(reading.images, root)
-    return list(filter(None, [_files.repeated(splits), _files.copies_found(*files.copies(), splits)]))
+    dark = _files.dark_16_bit(files.paths)
+    return list(filter(None, [dark, _files.repeated(splits), _files.copies_found(*files.copies(), splits)]))
 
 
 def _small_classes(images: list[_images.Image], opt) -> list[str]:
@@ -76,11 +79,15 @@ def _undecodable(image: _images.Image, opt) -> str | None:
 
 def _strays(root: Path):
     """Of a tree of class folders: files that are no images, images beside folders of images, folders without an image."""
-    folders = [(Path(folder), sorted(files)) for folder, _, files in os.walk(root)]
-    folders = [one for one in folders if not any(part.startswith(".") for part in one[0].relative_to(root).parts)]
-    holding = {folder: [name for name in files if Path(name).suffix.lower() in _layout.SUFFIXES] for folder, files in folders}
+    contents = {}
+    for folder, folders, files in walk(root):
+        folders[:] = [name for name in folders if not _layout.is_hidden(name)]
+        contents[Path(folder)] = sorted(files)
+    holding = {}
+    for folder, files in contents.items():
+        holding[folder] = [name for name in files if _layout.ending(name) in suffixes()]
     above = {parent for folder, images in holding.items() if images for parent in folder.parents}
-    for folder, files in sorted(folders):
+    for folder, files in sorted(contents.items()):
         below = folder in above
         if not holding[folder] and not below:
             yield f"{folder}: a folder without images"

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
 
-from datasets import _content
+from datasets import _content, _images
 from datasets._images import Image
 from utilities.errors import UserError
 from utilities.files import write_json
@@ -18,7 +18,10 @@ PIECE = 4096  # bytes from the middle of a file, enough to tell most files of on
 MOST_FILES = 50_000  # files of equal sizes that are compared
 MOST_BYTES = 1 << 30  # bytes that are read to compare whole files with equal pieces
 KEPT_FROM = 2_000  # number of files of equal sizes from which the result is cached
-SAMPLE = 64  # files that are checked for transparency
+SAMPLE = 64  # files that are checked for transparency, or for the highest value
+OPAQUE = (".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".ppm", ".pgm")  # endings of files that cannot be transparent
+DEEP = (".png", ".apng", ".tif", ".tiff", ".pgm", ".ppm", ".pnm", ".jp2", ".j2k")  # that may have 16 bits per channel
+DARK = 2**14  # an image of 16 bits whose values are all below this, a quarter of white, is almost black
 THREADS, CHUNK = 16, 256  # files a thread takes at a time
 MOST_HASHED = 2 << 30  # bytes of a data set up to which every file is read for the fingerprint
 CACHE = "deep-metric-learning-pipeline"
@@ -100,15 +103,39 @@ class Files:
         """The first file with an alpha channel or a transparent colour, in a sample spread over all files whose format allows it."""
         import PIL.Image
 
-        may = [path for path in self.paths if not path.lower().endswith((".jpg", ".jpeg", ".bmp", ".ppm", ".pgm"))]
-        for path in may[:: max(len(may) // SAMPLE, 1)]:
+        for path in _sample([path for path in self.paths if not path.lower().endswith(OPAQUE)]):
             try:
-                with PIL.Image.open(_content.opened(path)) as image:
+                with PIL.Image.open(_content.opened(path), formats=_images.formats()) as image:
                     if image.has_transparency_data:
                         return path
             except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):
                 continue  # reported when it is decoded
         return None
+
+
+def _sample(paths: list[str]) -> list[str]:
+    """About `SAMPLE` of the paths, spread over all."""
+    return paths[:: max(len(paths) // SAMPLE, 1)]
+
+
+def dark_16_bit(paths: list[str]) -> str | None:
+    """One line on images with 16 bits per channel that use few of them, as 12-bit data do, and so are almost black.
+
+    A sample is examined, spread over all files whose format allows 16 bits. None without any, and where one is bright.
+    """
+    highest = {}
+    for path in _sample([path for path in paths if path.lower().endswith(DEEP)]):
+        value = _images.highest_of_16_bits(path)
+        if value is not None:
+            highest[path] = value
+    if not highest or max(highest.values()) >= DARK:
+        return None
+    path = max(highest, key=highest.get)
+    bits = max(highest[path].bit_length(), 8)
+    return (
+        f"16-bit images are decoded almost black: the highest value in {len(highest):,} of them is {highest[path]:,} "
+        f"of {_images.MOST_16:,}, in {path}. If these are {bits}-bit data, multiply the values by {2 ** (16 - bits)}"
+    )
 
 
 def _of_each(function, paths: list[str]) -> list:

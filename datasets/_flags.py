@@ -22,6 +22,11 @@ def add_arguments(group) -> None:
         "--allow_partial_dataset", action="store_true",
         help="accept a data set whose counts are not the published ones; the run records it",
     ).role = DATA.but(fixed=None, compared=False)  # fmt: skip
+    group.add_argument(
+        "--dataset_unknown_label", nargs="+", default=None, metavar="LABEL",
+        help="labels of folder, csv and shards that mean nobody, such as unknown: test images in the gallery become "
+             "distractors, others are left out",
+    ).role = DATA  # fmt: skip
     _split(group)
     _images(group)
 

@@ -13,7 +13,16 @@ import torch
 from datasets import _content
 from utilities.errors import BrokenImage, UserError
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # Pillow's others hold programs and documents
+# Formats of pictures, as Pillow or a plug-in of it names them; those without a signature of their own come last.
+# Pillow's other formats are documents and programs (EPS, WMF), measurements (FITS, HDF5, GRIB) and films (MPEG, FLI).
+PICTURE_FORMATS = (
+    "JPEG", "PNG", "WEBP", "AVIF", "HEIF", "JPEG2000", "BMP", "DIB", "GIF", "TIFF", "PPM", "QOI", "PSD", "DDS", "ICNS",
+    "SGI", "SUN", "DCX", "PIXAR", "MSP", "IM", "XBM", "XPM", "ICO", "CUR", "PCX", "TGA",
+)  # fmt: skip
+ALSO_JPEG = "MPO"  # several JPEG images in one file, which Pillow opens as JPEG
+FRACTIONS = ".pfm"  # an ending of PPM for pixels that are no colours
+# What Pillow must be built with to decode a format: names of `PIL.features`.
+DECODERS = {"JPEG": "jpg", "WEBP": "webp", "AVIF": "avif", "JPEG2000": "jpg_2000"}
 MOST_PIXELS = 178_956_970  # of one image, 512 MB of RGB; Pillow's own limit
 JPEG_MAGIC = (0xFF, 0xD8)
 JPEG_PACKAGES = ("torchvision", "torchcodec")  # torchvision plans to drop its decoders in favour of torchcodec's
@@ -58,12 +67,36 @@ class Image(NamedTuple):
     further_names: tuple[str, ...] = ()
 
 
+@functools.cache
+def formats() -> tuple[str, ...]:
+    """Those of `PICTURE_FORMATS` that the installed Pillow decodes."""
+    import PIL.features
+    import PIL.Image
+
+    PIL.Image.init()
+    missing = {name for name, decoder in DECODERS.items() if not PIL.features.check(decoder)}
+    return tuple(name for name in PICTURE_FORMATS if name in PIL.Image.OPEN and name not in missing)
+
+
+@functools.cache
+def suffixes() -> frozenset[str]:
+    """The endings of image files in lower case, such as `.jpg`: those that Pillow registers for `formats`."""
+    import PIL.Image
+
+    readable = {*formats()}
+    if "JPEG" in readable:
+        readable.add(ALSO_JPEG)
+    registered = PIL.Image.registered_extensions()  # ending -> format
+    return frozenset(ending for ending, name in registered.items() if name in readable) - {FRACTIONS}
+
+
 def decode(path: str, most_pixels: int = MOST_PIXELS, decode_jpeg=None) -> torch.Tensor:
     """The image at `path` as uint8 `(3, H, W)`, RGB. `decode_jpeg`: of JPEG files, such as `on_gpu`'s; None: the package's.
 
     Grey images get three equal channels, palettes and CMYK are converted to RGB, 16 bits a channel are scaled to 8, transparent images
     get a white background, and images are rotated by their EXIF data.
-    Raises UserError, naming the file, where it is missing, cannot be decoded, is of none of `FORMATS` or has more than `most_pixels`.
+    Raises UserError, naming the file, where it is missing, cannot be decoded, is of none of `formats` or has more
+    than `most_pixels`.
     """
     try:
         data = _content.read(path)
@@ -109,7 +142,7 @@ def size(path: str) -> tuple[int, int]:
     import PIL.Image
 
     try:
-        with PIL.Image.open(_content.opened(path), formats=FORMATS) as image:
+        with PIL.Image.open(_content.opened(path), formats=formats()) as image:
             (width, height), turned = image.size, 1
             if image.format not in WITH_EXIF_IN_FRONT:
                 image.load()
@@ -179,7 +212,7 @@ def _with_pillow(path: str, mode: str, most_pixels: int = MOST_PIXELS) -> np.nda
     if most_pixels > MOST_PIXELS:
         PIL.Image.MAX_IMAGE_PIXELS = most_pixels  # it refuses twice as many; here the limit is ours
     try:
-        with PIL.Image.open(_content.opened(path), formats=FORMATS) as image:
+        with PIL.Image.open(_content.opened(path), formats=formats()) as image:
             _fits(path, *image.size[::-1], most_pixels)
             plain = _plain(image)
             return np.array(plain if plain.mode == mode else plain.convert(mode))  # avoids a copy: each costs a fifth of the decoding time
@@ -211,6 +244,36 @@ def _plain(image):
         rgba = image.convert("RGBA")
         image = PIL.Image.alpha_composite(PIL.Image.new("RGBA", rgba.size, "white"), rgba)
     return image
+
+
+def highest_of_16_bits(path: str) -> int | None:
+    """The highest value of an image with 16 bits per channel, 0 to 65,535; None for fewer bits, and for a broken file.
+
+    Pillow cuts colours to their upper 8 bits, of which the highest 16-bit value that they allow is given.
+    """
+    import PIL.Image
+
+    try:
+        with PIL.Image.open(_content.opened(path), formats=formats()) as image:
+            if image.mode.startswith("I"):
+                highest = int(np.asarray(image).max())
+                return highest if highest <= MOST_16 else None
+            if not _has_16_bits(image):
+                return None
+            colours = np.asarray(image.convert("RGB"))
+            return int(colours.max()) * 256 + 255
+    except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):
+        return None  # reported when it is decoded
+
+
+def _has_16_bits(image) -> bool:
+    """Whether the channels of a colour image have 16 bits in its file. Pillow must not have decoded the pixels yet."""
+    for tile in image.tile:
+        arguments = tile[3] if isinstance(tile[3], tuple) else (tile[3],)
+        is_deep_ppm = image.format == "PPM" and len(arguments) > 1 and arguments[1] > 255
+        if is_deep_ppm or ";16" in str(arguments[0]):
+            return True
+    return False
 
 
 def grey(path: str, most_pixels: int = MOST_PIXELS) -> torch.Tensor:

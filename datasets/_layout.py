@@ -3,14 +3,17 @@
 import itertools
 import os
 import re
+from collections import Counter
+from collections.abc import Container
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
-from datasets._images import Image
+from datasets._images import Image, suffixes
 from datasets._lists import Lists
 from utilities.errors import UserError
+from utilities.files import walk
 
-SUFFIXES = {".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
+MOST_ENDINGS = 8  # endings of files that are no images, named in a note
 NUMBERED = re.compile(r"\d+\.")  # class folders with their official id: 001.Black_footed_Albatross
 
 
@@ -94,11 +97,21 @@ def not_found(name: str, module, source: Path) -> UserError:
     )
 
 
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder is none of the user's: hidden, or the `__MACOSX` of archives."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def ending(name: str) -> str:
+    """The ending of a file's name in lower case, `.jpg`; empty where it has none."""
+    return os.path.splitext(name)[1].lower()
+
+
 def visible(folder: Path) -> list[os.DirEntry]:
-    """The entries of `folder`, sorted by name, without hidden files and the `__MACOSX` of archives."""
+    """The entries of `folder`, sorted by name, without those that `is_hidden` names."""
     try:
         with os.scandir(folder) as entries:
-            return sorted((e for e in entries if not e.name.startswith(".") and e.name != "__MACOSX"), key=lambda e: e.name)
+            return sorted((entry for entry in entries if not is_hidden(entry.name)), key=lambda entry: entry.name)
     except OSError as error:
         raise UserError(f"{folder} cannot be read ({error.strerror})") from error
 
@@ -106,23 +119,34 @@ def visible(folder: Path) -> list[os.DirEntry]:
 def is_image(entry: os.DirEntry) -> bool:
     """Whether a folder's entry is an image file, by its name; also a link to one that is gone."""
     try:
-        return os.path.splitext(entry.name)[1].lower() in SUFFIXES and not entry.is_dir()
+        return ending(entry.name) in suffixes() and not entry.is_dir()
     except OSError:  # links in a circle
         return True
 
 
-def below(folder: Path):
-    """Yield the paths of the image files in and below `folder`, without hidden files and folders and the `__MACOSX` of archives."""
-    seen = set()
-    for where, folders, files in os.walk(folder, followlinks=True):
-        if (real := os.path.realpath(where)) in seen:  # links to the same folder, or in a circle
-            folders[:] = []
-            continue
-        seen.add(real)
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__MACOSX")
-        for name in sorted(files):
-            if not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES:
+def below(folder: Path, unread: Counter | None = None):
+    """Yield the paths of the image files in and below `folder`, each real folder once, without what `is_hidden`.
+
+    Args:
+        unread: counts the other visible files by their endings.
+    """
+    for where, folders, files in walk(folder):
+        folders[:] = sorted(name for name in folders if not is_hidden(name))
+        for name in sorted(name for name in files if not is_hidden(name)):
+            if ending(name) in suffixes():
                 yield os.path.join(where, name)
+            elif unread is not None:
+                unread[ending(name)] += 1
+
+
+def unread_files(counts: Counter) -> str | None:
+    """One line on files that are no images by their endings, with the number of each ending; None without any."""
+    if not counts:
+        return None
+    common = [f"{number:,} {name or 'without an ending'}" for name, number in counts.most_common(MOST_ENDINGS)]
+    rest = len(counts) - len(common)
+    more = f" and {rest:,} further endings" if rest else ""
+    return f"{counts.total():,} files are not read, as their endings are none of images: {', '.join(common)}{more}"
 
 
 def image_files(folder: Path) -> list[str]:
@@ -130,7 +154,9 @@ def image_files(folder: Path) -> list[str]:
     return [entry.name for entry in visible(folder) if is_image(entry) and entry.is_file()]
 
 
-def class_folders(folders: list[Path], opt, order=None, by_id: bool = False) -> Reading:
+def class_folders(
+    folders: list[Path], opt, order=None, by_id: bool = False, without: Container[Path] = ()
+) -> Reading:
     """One class a subfolder; subfolders of the same name in several `folders` are one class.
 
     Subfolders that hold files but no image are not classes. An empty one is an error, or left out with a note under
@@ -139,8 +165,13 @@ def class_folders(folders: list[Path], opt, order=None, by_id: bool = False) -> 
     Args:
         order: sort key of the class names; default: the name.
         by_id: the class folders' names begin with their ids, `001.name`: they are sorted by id, and other folders are ignored.
+        without: subfolders that are left out.
     """
-    names = sorted({e.name for folder in folders for e in visible(folder) if e.is_dir()}, key=order)
+    names = set()
+    for folder in folders:
+        subfolders = [entry for entry in visible(folder) if entry.is_dir()]
+        names |= {entry.name for entry in subfolders if Path(entry.path) not in without}
+    names = sorted(names, key=order)
     numbered = [name for name in names if by_id and NUMBERED.match(name)]
     reading = Reading([])
     ignored = []

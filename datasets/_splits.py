@@ -9,7 +9,19 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets import _cache, _domains, _download, _files, _images, _layout, _lists, _oodml, _schemes, _transforms
+from datasets import (
+    _cache,
+    _domains,
+    _download,
+    _files,
+    _images,
+    _labels,
+    _layout,
+    _lists,
+    _oodml,
+    _schemes,
+    _transforms,
+)
 from datasets._image_set import ImageSet
 from datasets._schemes import Classes, share
 from utilities.errors import UserError
@@ -27,6 +39,12 @@ def check(opt, module) -> None:
     if opt.download and not hasattr(module, "IMAGE_SIZE") and not getattr(getattr(module, "DOWNLOAD", None), "archives", ()):
         by_hand = f": {module.DOWNLOAD.alternatives}" if hasattr(module, "DOWNLOAD") else ""
         raise UserError(f"--download: this data set has no source to fetch from{by_hand}. Leave it out")
+    if opt.dataset_unknown_label and not getattr(module, "OWN_LABELS", False):
+        names = " ".join(opt.dataset_unknown_label)
+        raise UserError(
+            f"--dataset_unknown_label {names}: only --dataset folder, csv, shards and a union of these have such "
+            "labels: leave it out"
+        )
     _transforms.check(opt, whole=hasattr(module, "IMAGE_SIZE"))
     if hasattr(module, "check"):
         module.check(opt)
@@ -161,6 +179,15 @@ def _has_split(module) -> bool:
     return hasattr(module, "PUBLISHED")
 
 
+def labelled_reading(module, opt, root: Path) -> _layout.Reading:
+    """What a data set's module reads. Labels of the user: without those that mean nobody, and with notes on them."""
+    reading = module.read(opt, root)
+    if getattr(module, "OWN_LABELS", False):
+        reading = _labels.without_nobody(reading, opt)
+        reading.notes += _labels.alike_notes(reading)
+    return reading
+
+
 def checked(name: str, module, opt, root: Path, reading: _layout.Reading) -> tuple[Classes, tuple, list, str | None]:
     """Of a data set's reading its classes, its `parts`, its images of no class, and how it differs from the published one (None: it does not).
 
@@ -218,7 +245,7 @@ def build(
     """
     check(opt, module)
     root = locate(name, module, opt, source)
-    reading = module.read(opt, root)
+    reading = labelled_reading(module, opt, root)
     classes, published, of_none, partial = checked(name, module, opt, root, reading)
     training, validation, testing = _split(classes, published, reading, name, module, opt, fold, root)
     draws = module.role_draws(opt, testing) if hasattr(module, "role_draws") else None
@@ -270,6 +297,7 @@ def _notes(reading, files: _files.Files, splits: dict, opt) -> list[str]:
         transparent = files.transparent()
         if transparent is not None:
             notes.append(f"there are images with transparency: white stands behind them, as behind {transparent}")
+        notes.append(_files.dark_16_bit(files.paths))
         notes += [_files.repeated(splits), _files.copies_found(*files.copies(), splits)]
     return [note for note in notes if note is not None]
 

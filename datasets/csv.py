@@ -19,17 +19,19 @@ import csv
 import functools
 import itertools
 import os
+from collections import Counter
 from pathlib import Path
 
 from datasets import _layout, _lists
 from datasets._images import Image, uncollected
+from datasets._labels import means_nobody, present
 from datasets._layout import Reading
 from utilities.errors import UserError
 from utilities.roles import DATA
 
 NEEDED, ROLES, BOX = ("label", "path", "split"), ("is_query", "is_gallery"), ("x_1", "y_1", "x_2", "y_2")
 KNOWN = {*NEEDED, *ROLES, *BOX, "category", "sequence"}
-MISSING = ("", "nan", "none", "null", "<na>")  # as programs write it
+OWN_LABELS = True
 TRUTH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 
 
@@ -58,7 +60,7 @@ def check(opt) -> None:
 def has_validation(opt) -> bool:
     """Whether there are validation rows with training labels. Raises UserError as `read`."""
     path = Path(opt.dataset_csv or "").expanduser()
-    return path.is_file() and "val" in _splits_of(_table(path))
+    return path.is_file() and "val" in _splits_of(_table(path), opt)
 
 
 def derived(opt) -> dict:
@@ -81,24 +83,31 @@ def prepare(opt, source: Path) -> Path:
 
 @uncollected()
 def read(opt, root: Path) -> Reading:
-    """The images, classes in the order of their labels: of numbers where all are whole numbers, else of names."""
+    """The images, classes in the order of their labels: of numbers where all are whole numbers, else of names.
+
+    Raises UserError for rows without a label that are no distractors; `--allow_partial_dataset` leaves them out.
+    """
     path = Path(opt.dataset_csv).expanduser()
     table = _table(path)
     labels = table["label"]
     of_class = [row for row, label in enumerate(labels) if label]
-    order = [of_class[place] for place in _layout.by_label([labels[row] for row in of_class])] + [row for row, label in enumerate(labels) if not label]
+    order = [of_class[place] for place in _layout.by_label([labels[row] for row in of_class])]
+    order += [row for row, label in enumerate(labels) if not label]
     there = _layout.existing(root, table["path"])
     images, split_of, missing = [], [], []
-    splits, boxes = _splits_of(table), _boxes(path, table)
+    splits, boxes = _splits_of(table, opt), _boxes(path, table)
     queries, galleries = (_role(path, table, column) for column in ROLES)
     categories, sequences = ([value or None for value in table.get(name, [""] * len(order))] for name in ("category", "sequence"))
     higher = list(zip(*([value or None for value in table[name]] for name in _higher(table)), strict=True)) or [()] * len(labels)
     folder = os.path.join(root, "")
     paths = table["path"]
     listed = opt.dataset_csv_lists is not None
+    unlabelled = []
     for i in order:
-        if not labels[i] and (splits[i] == "train" or not (listed or galleries[i] and not queries[i])):
-            raise UserError(f"--dataset_csv {path}, row {i + 2}: no label. Only a validation row of is_query False and is_gallery True, a distractor, has none")
+        is_distractor = splits[i] != "train" and (listed or (galleries[i] and not queries[i]))
+        if not labels[i] and not is_distractor:
+            unlabelled.append(i)
+            continue
         if paths[i] not in there:
             missing.append(os.path.join(folder, paths[i]))
             continue
@@ -116,13 +125,39 @@ def read(opt, root: Path) -> Reading:
         )
         split_of.append(splits[i])
     reading = Reading(images, split_of=split_of, missing=missing)
-    reading.notes += _notes([split for split, label in zip(splits, labels, strict=True) if label])
+    known = [split for split, label in zip(splits, labels, strict=True) if label and not means_nobody(label, opt)]
+    reading.notes += [*_notes(known), *_repeated_columns(path), *_left_out(path, unlabelled, opt)]
     if listed:
         if any(sequences):
             raise UserError(f"--dataset_csv_lists {opt.dataset_csv_lists}: lists already give what takes no rank: leave out the column sequence of {path}")
         names = {name: os.path.join(folder, name) for name in paths}
         reading.lists = {"": _lists.of_table(Path(opt.dataset_csv_lists).expanduser(), names.get)}
     return reading
+
+
+def _left_out(path: Path, unlabelled: list[int], opt) -> list[str]:
+    """A note on rows that have no label and are no distractors. Raises UserError where they may not be left out."""
+    if not unlabelled:
+        return []
+    if not opt.allow_partial_dataset:
+        raise UserError(
+            f"--dataset_csv {path}, row {unlabelled[0] + 2}: no label. Only a validation row of is_query False and "
+            f"is_gallery True, a distractor, has none; {len(unlabelled):,} other rows lack one (nan, None and null are "
+            "none). Correct them, or leave them out with --allow_partial_dataset"
+        )
+    return [f"{len(unlabelled):,} rows without a label are left out, the first is row {unlabelled[0] + 2}"]
+
+
+def _repeated_columns(path: Path) -> list[str]:
+    """A note on columns that the table has several times, of those that are read."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        header = next(row for row in csv.reader(file) if row)
+    names = [name.strip() for name in header]
+    known = {*KNOWN, *_higher(names)}
+    repeated = [name for name, times in Counter(names).items() if times > 1 and name in known]
+    if not repeated:
+        return []
+    return [f"columns that the table has several times, of which the last is read: {', '.join(repeated)}"]
 
 
 def _notes(splits: list[str]) -> list[str]:
@@ -163,8 +198,8 @@ def _parsed(path: str, size: int, changed: int) -> dict[str, list]:
     columns = zip(*rows, strict=True) if rows else [()] * len(header)
     known = {*KNOWN, *_higher(header)}
     table = {name: [value.strip() for value in column] for name, column in zip(header, columns, strict=True) if name in known}
-    for name in {"category", "sequence", *_higher(header)} & set(table):
-        table[name] = ["" if value.lower() in MISSING else value for value in table[name]]
+    for name in {"label", "category", "sequence", *_higher(header)} & set(table):
+        table[name] = list(map(present, table[name]))
     for name in NEEDED[1:]:
         if "" in table[name]:
             raise UserError(f"--dataset_csv {path}, row {table[name].index('') + 2}: no {name}")
@@ -182,13 +217,17 @@ def _higher(names) -> list[str]:
     return list(itertools.takewhile(names.__contains__, (f"category_{level}" for level in itertools.count(2)))) if "category" in names else []
 
 
-def _splits_of(table: dict[str, list]) -> list[str]:
-    """train, val or test of each row."""
-    trained = {label for label, split in zip(table["label"], table["split"], strict=True) if split == "train"}
-    return [
-        "train" if split == "train" else "val" if label in trained else "test"
-        for label, split in zip(table["label"], table["split"], strict=True)
-    ]
+def _splits_of(table: dict[str, list], opt) -> list[str]:
+    """train, val or test of each row. Validation rows of nobody, `--dataset_unknown_label`, are of the test set."""
+    rows = list(zip(table["label"], table["split"], strict=True))
+    trained = {label for label, split in rows if split == "train" and not means_nobody(label, opt)}
+    splits = []
+    for label, split in rows:
+        if split == "train":
+            splits.append("train")
+        else:
+            splits.append("val" if label in trained else "test")
+    return splits
 
 
 def _role(path: Path, table: dict[str, list], column: str) -> list[bool]:
@@ -211,7 +250,7 @@ def _boxes(path: Path, table: dict[str, list]) -> list[tuple | None] | None:
     boxes = []
     for row, values in enumerate(zip(*(table[name] for name in BOX), strict=True), start=2):
         try:
-            box = tuple(map(float, values)) if any(value.lower() not in MISSING for value in values) else None
+            box = tuple(map(float, values)) if any(map(present, values)) else None
         except ValueError:
             box = ()
         if box is not None and not (len(box) == 4 and 0 <= box[0] < box[2] < float("inf") and 0 <= box[1] < box[3] < float("inf")):

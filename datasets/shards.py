@@ -7,22 +7,27 @@ of change differs. Images are read by their offsets, in any order.
 
 import itertools
 import json
+import math
 import os
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 from datasets import _content, _layout
-from datasets._images import Image, uncollected
+from datasets._images import Image, suffixes, uncollected
+from datasets._labels import present
 from datasets._layout import Reading
 from utilities.errors import UserError
 from utilities.files import write_json
 from utilities.roles import DATA
 
-VERSION = 1  # of the index: raise it when a change below alters it
+VERSION = 2  # of the index: raise it when a change below alters it
 BLOCK = 512  # bytes of a tar file's block
 LABELS = ("label", "cls", "class")  # keys of a .json that name the class
-MOST_BRACES = 10**6  # shards
+OWN_LABELS = True
+MOST_SHARDS = 10**6  # names of a pattern
+MOST_DIGITS = 18  # of a number in braces
 LARGEST = 1 << 20  # bytes of a .cls or .json
 
 
@@ -60,11 +65,12 @@ def read(opt, root: Path) -> Reading:
     """The images of all shards, classes in the order of their labels: of numbers where all are whole numbers, else of names."""
     from tqdm import tqdm
 
-    images, unlabelled, names = [], [], expand(opt.dataset_shards)
+    images, unlabelled, names, unread = [], [], expand(opt.dataset_shards), Counter()
     for name in tqdm(names, desc="shards", unit="shard", leave=False, disable=None):
         shard = os.path.normpath(os.path.join(root, os.path.relpath(name, os.path.dirname(names[0]) or ".")))
         content = _index(shard)
         unlabelled += [f"{shard}: {key}" for key in content["unlabelled"]]
+        unread.update(content["unread"])
         images += [
             Image(_content.address(shard, offset, size, key), str(label), category)
             for key, offset, size, label, category in zip(*(content[column] for column in COLUMNS), strict=True)
@@ -75,35 +81,69 @@ def read(opt, root: Path) -> Reading:
             raise UserError(
                 f"--dataset_shards {opt.dataset_shards}: {told}. Mend the shards, or leave them out with --allow_partial_dataset"
             )
+    notes = [f"left out: {told}"] if unlabelled else []
+    if unread:
+        notes.append(_layout.unread_files(unread))
     order = _layout.by_label([image.class_name for image in images])
-    return Reading([images[i] for i in order], notes=[f"left out: {told}"] if unlabelled else [])
+    return Reading([images[i] for i in order], notes=notes)
 
 
 def expand(pattern: str) -> list[str]:
-    """The names of a pattern with braces: `{000..015}` counts, padded with zeros as written; `{a,b}` lists. Raises UserError."""
-    pieces = []
-    for text in re.split(r"(\{[^{}]*\})", os.path.expanduser(pattern)):
-        counted = re.fullmatch(r"\{(\d+)\.\.(\d+)\}", text)
-        if counted:
-            first, last = int(counted[1]), int(counted[2])
-            if not 0 <= last - first < MOST_BRACES:
-                raise UserError(f"--dataset_shards {pattern}: {text} counts from {first} to {last}: the first is the smaller one")
-            pieces.append([f"{number:0{len(counted[1])}d}" for number in range(first, last + 1)])
-        elif text.startswith("{") and text.endswith("}"):
-            pieces.append(text[1:-1].split(","))
-        elif "{" in text or "}" in text:
-            raise UserError(
-                f"--dataset_shards {pattern}: a brace without its partner, or one in another; {{000..015}} and {{a,b}} are known"
-            )
-        else:
-            pieces.append([text])
-    names = ["".join(parts) for parts in itertools.product(*pieces)]
-    other = next((name for name in names if not name.endswith(".tar")), None)
-    if other is not None:
+    """The names of a pattern with braces: `{000..015}` counts, padded with zeros as written; `{a,b}` lists.
+
+    The names are counted before any is made. Raises UserError for more than `MOST_SHARDS`, and for other braces.
+    """
+    pieces = [_piece(pattern, text) for text in re.split(r"(\{[^{}]*\})", os.path.expanduser(pattern))]
+    count = math.prod(map(len, pieces))
+    if count > MOST_SHARDS:
         raise UserError(
-            f"--dataset_shards {pattern}: {other} is no .tar: shards are tar files, not compressed, as images are read by offset"
+            f"--dataset_shards {pattern}: its braces make {count:,} names, and at most {MOST_SHARDS:,} are read: "
+            "several braces multiply, so write one pair that counts all shards, as data-{000..015}.tar"
         )
+    names = []
+    for parts in itertools.product(*pieces):
+        name = "".join(parts)
+        if not name.endswith(".tar"):
+            raise UserError(
+                f"--dataset_shards {pattern}: {name} is no .tar: shards are tar files, not compressed, as images are "
+                "read by offset"
+            )
+        names.append(name)
     return names
+
+
+class _Numbers:
+    """The numbers from `first` to `last` as texts of at least `digits` digits: counted at once, written one by one."""
+
+    def __init__(self, first: int, last: int, digits: int):
+        self.range, self.digits = range(first, last + 1), digits
+
+    def __len__(self):
+        return len(self.range)
+
+    def __iter__(self):
+        return (f"{number:0{self.digits}d}" for number in self.range)
+
+
+def _piece(pattern: str, text: str):
+    """What a part of a pattern stands for, a sized iterable of texts.
+
+    Raises UserError for braces that are no count and no list.
+    """
+    flag = f"--dataset_shards {pattern}"
+    counted = re.fullmatch(r"\{(\d+)\.\.(\d+)\}", text)
+    if counted:
+        if max(map(len, counted.groups())) > MOST_DIGITS:
+            raise UserError(f"{flag}: {text} has a number of more than {MOST_DIGITS} digits")
+        first, last = int(counted[1]), int(counted[2])
+        if last < first:
+            raise UserError(f"{flag}: {text} counts from {first} to {last}: the first is the smaller one")
+        return _Numbers(first, last, len(counted[1]))
+    if text.startswith("{") and text.endswith("}"):
+        return text[1:-1].split(",")
+    if "{" in text or "}" in text:
+        raise UserError(f"{flag}: a brace without its partner, or one in another; {{000..015}} and {{a,b}} are known")
+    return [text]
 
 
 COLUMNS = ("keys", "offsets", "sizes", "labels", "categories")  # columns of an index, one entry per image
@@ -118,10 +158,11 @@ def _index(shard: str) -> dict:
         raise UserError(
             f"shard {shard} cannot be read ({error.strerror or error}): restore it, or take it out of --dataset_shards"
         ) from error
-    about = {"version": VERSION, "size": found.st_size, "changed": found.st_mtime_ns}
+    about = {"version": VERSION, "size": found.st_size, "changed": found.st_mtime_ns, "endings": sorted(suffixes())}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if {name: content[name] for name in about} == about and len({len(content[column]) for column in COLUMNS}) == 1:
+        is_current = {name: content[name] for name in about} == about and isinstance(content["unread"], dict)
+        if is_current and len({len(content[column]) for column in COLUMNS}) == 1:
             return content
     except (OSError, ValueError, KeyError, TypeError):
         pass  # none yet, or a damaged one
@@ -135,30 +176,31 @@ def _index(shard: str) -> dict:
 
 def _scanned(shard: str) -> dict:
     """The images of a shard with their offsets and labels, in one pass; an image's label may come before or after it."""
-    images, labels, categories = {}, {}, {}
+    images, labels, categories, unread = {}, {}, {}, Counter()
     for member, data in _members(shard):
         folder, _, base = member.name.rpartition("/")
         stem, _, ending = base.partition(".")
         key, ending = f"{folder}/{stem}" if folder else stem, ending.lower()
-        if f".{ending}" in _layout.SUFFIXES:
+        if f".{ending}" in suffixes():
             if key in images:
                 raise UserError(f"shard {shard}: {member.name} is the second image called {key}: keys must be unique")
             images[key] = (f"{key}.{ending}", member.offset_data, member.size)
         elif ending == "cls":
-            labels[key] = data().decode("utf-8", "replace").strip()
+            labels[key] = present(data().decode("utf-8", "replace"))
         elif ending == "json":
             found = _parsed(shard, member.name, data())
-            label = next((found[name] for name in LABELS if found.get(name) is not None), None)
-            if label is not None:
-                labels.setdefault(key, str(label))
-            if found.get("category") is not None:
-                categories[key] = str(found["category"])
+            label = next(filter(None, (present(found.get(name)) for name in LABELS)), "")
+            if label:
+                labels.setdefault(key, label)
+            categories[key] = present(found.get("category")) or None
+        else:
+            unread[f".{ending}" if ending else ""] += 1
     unlabelled = [key for key in images if not labels.get(key)]
     there = [key for key in images if labels.get(key)]
     named, offsets, sizes = zip(*(images[key] for key in there), strict=True) if there else ((), (), ())
     return {
         "keys": named, "offsets": offsets, "sizes": sizes, "labels": [labels[key] for key in there],
-        "categories": [categories.get(key) for key in there], "unlabelled": unlabelled,
+        "categories": [categories.get(key) for key in there], "unlabelled": unlabelled, "unread": unread,
     }  # fmt: skip
 
 

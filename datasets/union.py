@@ -16,6 +16,7 @@ from utilities.registry import Registry
 from utilities.roles import DATA
 
 PATHS = {"folder": "dataset_folder_path", "csv": "dataset_csv"}  # data sets that lie at a path, and the flag that names it
+OWN_LABELS = True
 validation_groups = _domains.validation_groups
 
 
@@ -55,7 +56,7 @@ def read(opt, root: Path) -> Reading:
     joined = Reading([], split_of=[], by_domain=True)
     for domain, module, flags in _members(opt):
         root = _root(module, flags)
-        reading = module.read(flags, root)
+        reading = _splits.labelled_reading(module, flags, root)
         _, parts, of_none, partial = _splits.checked(flags.dataset, module, flags, root, reading)
         if reading.lists is not None or (hasattr(module, "role_draws") and module.role_draws(flags, [image for of in parts[2].values() for image in of]) is not None):
             why = "lists say what its queries find" if reading.lists is not None else "its gallery is drawn at random"

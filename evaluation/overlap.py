@@ -21,7 +21,6 @@ import evaluation
 import metrics
 from datasets._image_set import ImageSet
 from datasets._images import Image
-from datasets._layout import SUFFIXES
 from evaluation import ensemble, from_files, galleries, outputs, spaces
 from evaluation.space import Space
 from pictures.pairs import Shown, draw_pairs
@@ -175,9 +174,8 @@ def images_below(folder: Path, transform) -> ImageSet:
     """All images in and below a folder. Raises UserError where there is none."""
     files = sorted(datasets.below(folder))
     if not files:
-        raise UserError(
-            f"--pretraining {folder}: {'no images below it' if folder.is_dir() else 'no such folder'} ({' '.join(sorted(SUFFIXES))})"
-        )
+        what = "no images below it" if folder.is_dir() else "no such folder"
+        raise UserError(f"--pretraining {folder}: {what} ({' '.join(sorted(datasets.suffixes()))})")
     return ImageSet([Image(path, Path(path).parent.name) for path in files], transform, name="pretraining", root=folder)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from pathlib import Path
 
 import yaml
@@ -30,7 +29,7 @@ from runs.changes import history
 from runs.meta import CONCATENATED, SEPARATED
 from runs.records.local import read_metrics
 from utilities.errors import UserError
-from utilities.files import load_yaml
+from utilities.files import load_yaml, walk
 
 PARAMETERS, METRICS = "parameters.yaml", "CSV_Logs/metrics.csv"
 SEARCH = "_search"  # ending of search folders, whose trials differ by design
@@ -45,7 +44,7 @@ def find_folders(root: Path | str, skipped: list[str] | None = None) -> list[Pat
     if not root.is_dir():
         raise UserError(f"--runs {root}: no such folder. Give the --save_path of the runs, or --project for W&B")
     found = []
-    for place, folders, files in os.walk(root):
+    for place, folders, files in walk(root, follow_links=False):
         place, here = Path(place), sorted(folders)
         folds = [name for name in here if FOLD.fullmatch(name)]
         has_metrics = (place / METRICS).exists()

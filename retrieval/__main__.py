@@ -119,7 +119,7 @@ def index(flags) -> dict:
     if old is not None:
         indices.check_addition(old, flags)
     coding.check(flags)
-    paths = sources.listed(flags.images)
+    paths, notes = sources.listed_with_notes(flags.images)
     how = {"device": flags.device, "batch_size": flags.batch_size}
     if old is None:
         embedder = Embedder(flags.run_folder, flags.checkpoint or "best", evaltype=flags.evaltype, prefix=flags.prefix, **how)
@@ -133,6 +133,8 @@ def index(flags) -> dict:
     if about["recall"]:
         of = "the first {images:,} images" if flags.add and "images" in about["recall"] else "the index"
         print(f"recall@{{at}} against exact search, {{queries}} images of {of} as queries: {{recall:.4f}}".format(**about["recall"]))
+    for note in notes:
+        print(note, file=sys.stderr)
     for reason in list(about["left_out"].values())[:NAMED]:
         print(f"left out: {reason}", file=sys.stderr)
     if about["left_out"]:
@@ -147,10 +149,13 @@ def query(flags) -> list:
 
     if flags.out is not None:
         answers.check(flags.out)
-    found_in, images = Index(flags.index_folder), sources.listed(flags.images)
+    found_in = Index(flags.index_folder)
+    images, notes = sources.listed_with_notes(flags.images)
     embedder = found_in.embedder(flags.run_folder, device=flags.device, batch_size=flags.batch_size)
     found = answers.answers(found_in, images, embedder(images, progress=True), flags.k, flags.exclude_self, flags.rescore_multiplier)
     print(answers.text(found).encode("utf-8", "replace").decode())
+    for note in notes:
+        print(note, file=sys.stderr)
     if (number := answers.found_themselves(found)):
         print(f"{number} of the queries are in the index, and among their own neighbours: --exclude_self leaves them out", file=sys.stderr)
     if flags.out is not None:

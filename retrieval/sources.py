@@ -2,6 +2,7 @@
 
 import csv
 import os
+from collections import Counter
 from pathlib import Path
 
 import datasets
@@ -11,25 +12,34 @@ COLUMNS = ("path", "image", "file", "filename")  # columns of a CSV file; the fi
 
 
 def listed(arguments: list[str]) -> list[str]:
-    """Absolute paths of all images, in the order of the arguments, each once; folders in the order of their names.
+    """The paths of `listed_with_notes`."""
+    return listed_with_notes(arguments)[0]
 
-    A folder gives the files with an ending of images, hidden ones left out. Paths in a CSV file are relative to its folder.
-    Raises UserError for a missing file or folder, and where there is no image at all.
+
+def listed_with_notes(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Absolute paths of all images, in the order of the arguments, each once; and what the user should know of them.
+
+    A folder gives the files with an ending of images, in the order of their names, hidden ones left out; a note counts
+    its other files by their endings. Paths in a CSV file are relative to its folder. Raises UserError for a missing file
+    or folder, and where there is no image at all.
     """
-    found = {}
+    found, unread = {}, Counter()
     for argument in arguments:
         path = Path(argument).expanduser()
         if path.is_dir():
-            paths = datasets.below(path)
+            paths = datasets.below(path, unread)
         elif not path.exists():
             raise UserError(f"{argument}: no such file or folder")
         else:
             paths = _of_csv(path) if path.suffix.lower() == ".csv" else [path]
         found.update(dict.fromkeys(os.path.abspath(one) for one in paths))
+    note = datasets.unread_files(unread)
     if not found:
-        endings = " ".join(sorted(datasets.SUFFIXES))
-        raise UserError(f"{' '.join(arguments)}: no image, of which the names end in {endings}")
-    return list(found)
+        endings = " ".join(sorted(datasets.suffixes()))
+        reason = f"; {note}" if note else ""
+        raise UserError(f"{' '.join(arguments)}: no image, of which the names end in {endings}{reason}")
+    notes = [note, datasets.dark_16_bit(list(found))]
+    return list(found), [f"note: {text}" for text in notes if text is not None]
 
 
 def _of_csv(path: Path) -> list[Path]:

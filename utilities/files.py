@@ -116,6 +116,22 @@ def refuse_aliases(text: str | bytes) -> None:
             raise yaml.YAMLError(f"the alias *{event.anchor} stands within an anchor's value: write it out")
 
 
+def walk(root: Path | str, follow_links: bool = True):
+    """Yield `(folder, names of its folders, names of its files)` of `root` and all below it, top down.
+
+    Each real folder comes once: links that lead back, or to a folder that was yielded under another name, are passed
+    over, so that no circle of links makes the walk endless. The caller may sort and shorten the list of folders.
+    """
+    seen = set()
+    for folder, folders, files in os.walk(root, followlinks=follow_links):
+        real = os.path.realpath(folder)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        yield folder, folders, files
+
+
 def link(path: Path, name: Path) -> None:
     """Give the file `path` a second name, in place of what has it; where the file system has no links, a copy."""
     temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")

@@ -1,11 +1,13 @@
 """What a folder is taken for: all its subfolders are classes, super-classes and split are told by the layout, ambiguity is refused."""
 
 import os
+import shutil
 
 import pytest
 
 import datasets
 import parameters
+from datasets import _check
 from tests import builders
 from tests.datasets.layouts import check_split, names, refused
 
@@ -131,3 +133,48 @@ def test_folds_within_the_training_part_of_a_split(tmp_path):
     assert names(splits)["training"] == names(splits)["validation"] == ["a", "b", "c", "d"]
     with refused("cuts validation from training"):
         read(images(root, "val/e"), split_scheme="class_disjoint", fold=0)
+
+
+def test_circles_of_links_end_and_each_real_folder_is_read_once(tmp_path):
+    """Two links to the folder itself double the paths at each level."""
+    root = images(tmp_path / "things", "a", "b", "c", "d")
+    links = {"loop0": root, "loop1": root, "up": tmp_path, "a/loop": root / "a", "0": root / "c"}
+    for place, target in links.items():
+        (root / place).symlink_to(target)
+    splits = read(root)
+    assert names(splits) == {"training": ["a", "b"], "testing": ["c", "d"]}, "not 0, the link to c"
+    note = f"links to folders that are read under another name, left out: {root / '0'} and 4 more"
+    assert note in splits["training"].notes
+    assert not [problem for problem in _check._strays(root) if "loop" in problem]
+    parts = images(tmp_path / "parts", "train/x/a", "train/x/b", "test/y/c", "test/y/d")
+    (parts / "val").symlink_to(parts / "test")
+    for place in ("train/loop", "train/x/loop", "test/loop", "loop0", "loop1"):
+        (parts / place).symlink_to(parts)
+    (parts / "train/elsewhere").symlink_to(images(tmp_path / "elsewhere", "e"))
+    splits = read(parts)
+    assert names(splits)["training"] == ["elsewhere/e", "x/a", "x/b"]
+    assert names(splits)["testing"] == names(splits)["validation"] == ["y/c", "y/d"], "a part may be a link to another"
+
+
+def test_whatever_pillow_reads_is_an_image_and_other_files_are_counted_by_ending(tmp_path):
+    root = tmp_path / "things"
+    endings = ["jpg", "jpe", "JFIF", "png", "apng", "webp", "avif", "jp2", "tga", "pbm", "dib", "pcx", "qoi", "gif"]
+    for name in "abcd":
+        for ending in endings:
+            path = root / name / f"1.{ending}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            builders.picture(1, (9, 8)).convert("1" if ending == "pbm" else "RGB").save(path)
+        (root / name / "1.heic").write_bytes(b"x")
+    (root / "e").mkdir()
+    for file in ("e/2.heic", "e/3.HEIC", "a/Thumbs.db", "a/.hidden.db", "README", "list.csv"):
+        (root / file).write_bytes(b"x")
+    splits = read(root)
+    assert len(splits["training"]) == 2 * len(endings)
+    assert all(splits["training"][index][1].shape == (3, 64, 64) for index in range(len(endings)))
+    note = next(note for note in splits["training"].notes if "not read" in note)
+    assert note.startswith("9 files are not read, as their endings are none of images: 6 .heic, 1 ")
+    assert all(f"1 {ending}" in note for ending in (".csv", "without an ending", ".db"))
+    for place in "abcd":
+        shutil.rmtree(root / place)
+    with refused("no image. 4 files are not read.*2 .heic.*images end in .apng"):
+        read(root)

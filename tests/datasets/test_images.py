@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+import datasets
 from datasets import _image_set, _images
 from tests import builders
 from tests.datasets.layouts import refused
@@ -91,6 +92,47 @@ def test_sixteen_bits_are_scaled_to_eight_and_cmyk_is_converted(tmp_path):
     for name in ("a.tif", "a.jpg"):
         Image.fromarray(colours, mode="CMYK").save(tmp_path / name, **({"quality": 100, "subsampling": 0} if name == "a.jpg" else {}))
         assert np.abs(decoded(tmp_path / name)[4, [1, 6, 11]] - [(0, 255, 255), (0, 0, 0), (255, 255, 255)]).max() <= 6, name
+
+
+def test_endings_are_those_that_the_installed_pillow_reads(monkeypatch):
+    for cached in (_images.formats, _images.suffixes):
+        cached.cache_clear()
+    assert {".jpg", ".jpe", ".jfif", ".mpo", ".avif", ".webp", ".jp2", ".tga"} < _images.suffixes()
+    assert not {".eps", ".pdf", ".h5", ".mpg", ".pcd", ".pfm", ".txt"} & _images.suffixes()
+    with monkeypatch.context() as patch:
+        for cached in (_images.formats, _images.suffixes):
+            cached.cache_clear()
+        patch.setattr("PIL.features.check", lambda name: name != "avif")
+        assert ".avif" not in _images.suffixes() and ".webp" in _images.suffixes()
+    for cached in (_images.formats, _images.suffixes):
+        cached.cache_clear()
+
+
+def test_images_of_16_bits_that_are_almost_black_are_told_with_their_highest_value(tmp_path):
+    values = np.zeros((6, 8), dtype=np.uint16)
+    values[2, 3] = 4000
+    paths = []
+    for number, ending in enumerate(["png", "tif", "png"]):
+        paths.append(str(tmp_path / f"{number}.{ending}"))
+        Image.fromarray(values + np.uint16(number)).save(paths[-1])
+    told = datasets.dark_16_bit([*paths, str(builders.write_image(tmp_path / "8.png", 1))])
+    assert "the highest value in 3 of them is 4,002 of 65,535" in told
+    assert told.endswith("12-bit data, multiply the values by 16")
+    colours = np.repeat(values[..., None], 3, axis=2)
+    Image.fromarray(values * 8).save(tmp_path / "15.png")
+    assert datasets.dark_16_bit([*paths, str(tmp_path / "15.png")]) is None
+    (tmp_path / "c.ppm").write_bytes(b"P6 8 6 65535\n" + colours.astype(">u2").tobytes())
+    assert 3900 < _images.highest_of_16_bits(str(tmp_path / "c.ppm")) < 4400
+    (tmp_path / "g.pgm").write_bytes(b"P5 8 6 4095\n" + values.astype(">u2").tobytes())  # scaled to its own white
+    assert _images.highest_of_16_bits(str(tmp_path / "g.pgm")) > 60_000
+    root = tmp_path / "set"
+    for name in "abcd":
+        (root / name).mkdir(parents=True)
+        Image.fromarray(values).save(root / name / "1.png")
+    flags = {"dataset_folder_path": str(root), "input_size": 8}
+    assert any("is 4,000 of 65,535" in note for note in datasets.select("folder", **flags)["training"].notes)
+    opt = datasets.REGISTRY.options(None, dataset="folder", dataset_folder_path=str(root))
+    assert any("is 4,000 of 65,535" in problem for problem in datasets.problems(opt))
 
 
 def test_what_cannot_be_decoded_is_no_picture_or_too_large_is_named(tmp_path):

@@ -1,5 +1,6 @@
 """--dataset shards: tar files of WebDataset, their index, reading by offset, and what is said of damaged ones."""
 
+import io
 import json
 import os
 import pickle
@@ -92,6 +93,12 @@ def test_braces():
         ("d-{98..101}.tar", "d-98 d-99 d-100 d-101"),
     ):  # fmt: skip
         assert shards.expand(pattern) == [f"{name}.tar" for name in expected.split()]
+    for braces in ("{0..9}" * 8, "{a,b}" * 60, "{0..1000000}", "{0..999999999999999999}"):
+        pattern = f"{braces}.tar"
+        with refused(r"its braces make [\d,]+ names, and at most 1,000,000 are read"):
+            shards.expand(pattern)
+    with refused("a number of more than 18 digits"):
+        shards.expand("d-{0.." + "9" * 5000 + "}.tar")
     for pattern, words in (("d-{3..1}.tar", "counts from 3 to 1"), ("d-{1..2.tar", "a brace without its partner"), ("d-{0..1}.tar.gz", "is no .tar")):
         with refused(words):
             datasets.select("shards", dataset_shards=pattern)
@@ -135,3 +142,24 @@ def test_where_a_class_may_stand_images_without_one_and_keys_that_are_not_unique
             archive.addfile(member, more.extractfile(member))
     with refused("a.png is the second image called a"):
         read(path)
+
+
+def test_files_of_a_shard_that_are_not_read_are_counted_by_ending(tmp_path):
+    path = layouts.make_shard(tmp_path / "data.tar", {"a": "0", "b": "1"})
+    image = io.BytesIO()
+    builders.picture(1, layouts.SIZE).save(image, "AVIF")
+    contents = {"c.avif": image.getvalue(), "c.cls": b"1"}
+    with tarfile.open(path, "a") as archive:
+        for name in ("c.avif", "c.cls", "a.txt", "b.txt", "d.heic", "a.seg.png"):
+            content = contents.get(name, b"x")
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    for _ in range(2):  # the second from the index
+        splits = read(path)
+        assert len(splits["testing"]) == 2 and splits["testing"][1][1].shape == (3, 8, 8)
+        note = "4 files are not read, as their endings are none of images: 2 .txt, 1 .heic, 1 .seg.png"
+        assert note in splits["training"].notes
+    content = json.loads((index := tmp_path / "data.tar.index.json").read_text())
+    index.write_text(json.dumps({**content, "endings": [".jpg"]}))  # of a Pillow that reads less
+    assert read(path)["training"].notes == splits["training"].notes

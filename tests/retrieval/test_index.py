@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from retrieval import __main__ as retrieval
 from retrieval import answers, data, folders, index, sources
@@ -227,6 +228,24 @@ def test_folders_files_and_tables_are_listed_once_in_order(images, tmp_path):
     for wrong, told in ((table, "no column path"), (tmp_path / "none.jpg", "no such file"), (tmp_path / "empty", "no image")):
         with builders.refused(told):
             sources.listed([str(wrong)])
+
+
+def test_files_that_are_not_read_are_counted_and_dark_images_told(images, tmp_path):
+    for name in ("1.heic", "below/2.heic", "notes"):
+        (images / name).write_bytes(b"x")
+    Image.fromarray(np.full((8, 8), 4095, dtype=np.uint16)).save(images / "dark.png")
+    (images / "loop").symlink_to(images)
+    paths, notes = sources.listed_with_notes([str(images)])
+    assert len(paths) == 8
+    told = "\n".join(notes)
+    counts = "2 .heic, 1 without an ending, 1 .txt"
+    assert f"note: 4 files are not read, as their endings are none of images: {counts}" in told
+    dark = f"the highest value in 1 of them is 4,095 of 65,535, in {images / 'dark.png'}"
+    assert f"note: 16-bit images are decoded almost black: {dark}" in told
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/1.heic").write_bytes(b"x")
+    with builders.refused("no image, of which.*; 1 files are not read"):
+        sources.listed([str(tmp_path / "raw")])
 
 
 def test_the_commands_from_images_to_answers(run, images, tmp_path, capsys):

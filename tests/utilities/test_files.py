@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests import builders
-from utilities.files import appending, new_folder, replacing
+from utilities.files import appending, new_folder, replacing, walk
 
 
 @pytest.mark.parametrize(("mode", "content"), [("w", "Größe\r\n1\n"), ("wb", b"\x00\r\n\xff")])
@@ -54,3 +54,15 @@ def test_each_process_gets_a_folder_of_its_own(tmp_path):
     (tmp_path / "file").touch()
     with builders.refused("Choose another --save_path"):
         new_folder(tmp_path / "file" / "margin")
+
+
+def test_a_walk_comes_to_each_real_folder_once(tmp_path):
+    for place in ("a/b", "c"):
+        (tmp_path / "root" / place).mkdir(parents=True)
+    (tmp_path / "elsewhere/d").mkdir(parents=True)
+    links = {"a/loop": "root", "a/b/loop": "root", "c/again": "root/a", "other": "elsewhere", "other2": "elsewhere/d"}
+    for link, target in links.items():
+        (tmp_path / "root" / link).symlink_to(tmp_path / target)
+    folders = [folder for folder, *_ in walk(tmp_path / "root")]
+    assert len(folders) == len({os.path.realpath(folder) for folder in folders}) == 6
+    assert len([folder for folder, *_ in walk(tmp_path / "root", follow_links=False)]) == 4

@@ -1,0 +1,111 @@
+"""Labels as users write them: missing ones, names that differ only in their writing, and the label that means nobody."""
+
+import difflib
+import re
+import unicodedata
+from collections import Counter
+from decimal import Decimal
+
+from datasets._layout import Reading
+from utilities.errors import UserError
+
+MISSING = ("", "nan", "none", "null", "<na>")  # as programs write a missing value, in any case
+NUMBER = re.compile(r"[+-]?\d+(\.\d*)?", re.ASCII)
+
+
+def present(value) -> str:
+    """A value of a table or of a JSON file as text without spaces around it; empty where it is missing, as NaN or None."""
+    text = str(value).strip()
+    return "" if text.lower() in MISSING else text
+
+
+def _normal(name: str) -> str:
+    """What names that differ only in their writing have in common: Unicode form, case, spaces, the digits of numbers."""
+    parts = []
+    for part in unicodedata.normalize("NFKC", name).casefold().split("/"):
+        part = " ".join(part.split())
+        parts.append(str(Decimal(part).normalize()) if NUMBER.fullmatch(part) else part)
+    return "/".join(parts)
+
+
+def alike_names(names, what: str) -> str | None:
+    """One line on names that differ only in their writing, such as 1 and 1.0, C1 and c1; None without any.
+
+    Args:
+        names: distinct names. what: what they are called in the line, such as `classes`.
+    """
+    groups = {}
+    for name in names:
+        groups.setdefault(_normal(name), []).append(name)
+    groups = [sorted(group) for group in groups.values() if len(group) > 1]
+    if not groups:
+        return None
+    examples = "; ".join(" and ".join(map(repr, group[:3])) for group in groups[:3])
+    count = sum(map(len, groups))
+    return f"{count:,} {what} differ from another only in writing, as {examples}: correct the labels if these are the same"
+
+
+def alike_notes(reading: Reading) -> list[str]:
+    """The lines of `alike_names` on the classes and on the super-classes of all levels, and a line on classes called None."""
+    classes = {image.class_name for image in reading.images} - {None}
+    supers = {name for image in reading.images for name in (image.super_name, *image.higher_names)} - {None}
+    if reading.by_domain:  # told of each domain
+        return []
+    notes = [alike_names(sorted(classes), "classes"), alike_names(sorted(supers), "super-classes")]
+    nameless = sorted(name for name in classes if not present(name.rpartition("/")[2]))
+    if nameless:
+        word = nameless[0].rpartition("/")[2]
+        notes.append(f"the folder {nameless[0]} is a class; if it holds images of none, add --dataset_unknown_label {word}")
+    return [note for note in notes if note is not None]
+
+
+def means_nobody(label: str | None, opt) -> bool:
+    """Whether a label is one of `--dataset_unknown_label`; of a class with super-classes, `<super>/<class>`, its last part."""
+    names = opt.dataset_unknown_label or ()
+    return label is not None and (label in names or label.rpartition("/")[2] in names)
+
+
+def without_nobody(reading: Reading, opt) -> Reading:
+    """The reading in which images of `--dataset_unknown_label` have no class.
+
+    Those of the test set that are in its gallery are distractors. Others are left out, as are queries: they have nothing to
+    find, unless lists say what. A note counts both. Where the data set names no split, all are distractors of the test set.
+
+    Raises UserError where no image has such a label.
+    """
+    if not opt.dataset_unknown_label:
+        return reading
+    if reading.by_domain and any("--dataset_unknown_label" in note for note in reading.notes):  # done in each domain
+        return reading
+    images, split_of, counts = [], [], Counter()
+    splits = reading.split_of or ["test"] * len(reading.images)
+    for image, split in zip(reading.images, splits, strict=True):
+        if means_nobody(image.class_name, opt):
+            is_listed = reading.lists is not None
+            is_kept = split == "test" and (image.is_gallery or is_listed)
+            counts["without a class" if is_kept else "left out"] += 1
+            if not is_kept:
+                continue
+            is_query = image.is_query and is_listed
+            image = image._replace(class_name=None, super_name=None, higher_names=(), is_query=is_query)
+        images.append(image)
+        split_of.append(split)
+    names = " ".join(opt.dataset_unknown_label)
+    if not counts and opt.union and not reading.by_domain:  # one domain of a union: another one may have the label
+        return reading
+    if not counts:
+        raise UserError(f"--dataset_unknown_label {names}: no image has this label{_nearest(reading, opt)}")
+    reading.images, reading.split_of = images, split_of if reading.split_of is not None else None
+    reading.notes.append(
+        f"--dataset_unknown_label {names}: {counts['without a class']:,} images are in the test set without a class, "
+        f"{counts['left out']:,} are left out"
+    )
+    return reading
+
+
+def _nearest(reading: Reading, opt) -> str:
+    """A hint at the class whose name is nearest to a label of `--dataset_unknown_label`; empty where none is near."""
+    classes = sorted({image.class_name for image in reading.images} - {None})
+    lower = {name.lower(): name for name in classes}
+    near = difflib.get_close_matches(opt.dataset_unknown_label[0].lower(), lower, n=1)
+    return f". Did you mean {lower[near[0]]}?" if near else f"; there are classes such as {', '.join(classes[:3])}"
