@@ -207,6 +207,9 @@ def main(argv: list[str] | None = None) -> dict | list:
     classes = [f"{len(np.unique(from_files.finest(arrays))):,} classes"] if "labels" in arrays else []
     print(f"{', '.join([f'{flags.file}: {size:,} embeddings of {dimensions} dimensions', *classes, *([searched] if searched else [])])}\n")
     evaluation.say_few_samples(flags.file, flags.evaluation_metrics, len((space.pool or space).features), dimensions)
+    copies = from_files.copies_told(flags.file, arrays, space, rows, flags.gallery is not None)
+    if copies is not None:
+        print(f"note: {copies}\n")
     print(outputs.table(scores))
     if flags.dump_query_results is not None:
         dump_query_results(flags, arrays, space, rows, ranks)

@@ -13,6 +13,7 @@ from evaluation import galleries, judgements
 from evaluation.galleries import ROLES, taken
 from evaluation.judgements import LISTS, has_lists, protocol_of
 from evaluation.space import Space
+from utilities.copies import find_copies
 from utilities.errors import UserError
 
 OF_REFERENCE = ("reference_features", "reference_labels", "exclude")
@@ -20,6 +21,7 @@ NAMES = ("paths", "class_names")
 REQUIRED = ("features", "labels")
 GROUPS = ("groups", "super_names")  # super-classes: the first of them that the file has; --dump_embeddings writes the second
 HIGHER = "higher_names"  # (N, L - 2) classes of the levels above the super-classes
+MOST_COMPARED = 2 << 30  # bytes of a reference that is searched for copies of the queries
 DOMAINS = "domains"  # (N,) names, "" for a distractor: each domain's queries are also measured by themselves
 
 
@@ -345,6 +347,36 @@ def _own_rows(queries: Embeddings, gallery: Embeddings) -> np.ndarray:
             f"--gallery {gallery.path}: {path} stands there several times: give exclude, the row of each query there, in {queries.path}"
         )
     return np.where(there, first[found], -1)
+
+
+def copies_told(path: str, arrays: dict, found: Space, rows: np.ndarray | None, has_gallery: bool) -> str | None:
+    """A line on queries whose vector is in the reference too and that are not excluded there; None without any.
+
+    A reference of more than `MOST_COMPARED` bytes is not read for this.
+
+    Args:
+        arrays: of the file `path`. rows: of the file that are the queries; None: all. has_gallery: of --gallery.
+    """
+    if found.reference is None or found.features is None:
+        return None
+    reference = found.reference
+    if len(reference) * reference.shape[1] * reference.dtype.itemsize > MOST_COMPARED:
+        return None
+    copies = find_copies(found.features, reference, found.exclude)
+    queries = np.flatnonzero(copies >= 0)
+    if not len(queries):
+        return None
+    row = int(queries[0] if rows is None else rows[queries[0]])
+    name = f" ({arrays['paths'][row]})" if "paths" in arrays else ""
+    way_out = "give exclude (N,), the row of each query in the reference, -1 for none"
+    if has_gallery:
+        way_out += ", or the same paths in both files"
+    count = f"{len(queries):,} of {len(found.features):,}"
+    return (
+        f"{path}: {count} queries have the same vector in the reference and may find "
+        f"themselves, first row {row}{name}, which is row {copies[queries[0]]} of the reference. If these are the "
+        f"same images, {way_out}"
+    )
 
 
 def _left_out(found: Space, skips: bool) -> list[str]:

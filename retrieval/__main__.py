@@ -133,6 +133,8 @@ def index(flags) -> dict:
     if about["recall"]:
         of = "the first {images:,} images" if flags.add and "images" in about["recall"] else "the index"
         print(f"recall@{{at}} against exact search, {{queries}} images of {of} as queries: {{recall:.4f}}".format(**about["recall"]))
+    if about["copies"]:
+        notes.append(_copies_told(about, flags.add))
     for note in notes:
         print(note, file=sys.stderr)
     for reason in list(about["left_out"].values())[:NAMED]:
@@ -140,6 +142,19 @@ def index(flags) -> dict:
     if about["left_out"]:
         print(f"{len(about['left_out']):,} images cannot be decoded: {Path(flags.out) / indices.LEFT_OUT}", file=sys.stderr)
     return about
+
+
+def _copies_told(about: dict, adds: bool) -> str:
+    """A line on indexed images whose vector another image of the index has too, with the way out."""
+    (path, other), count = about["copies"][0], len(about["copies"])
+    what = "vector" if about["code"] == codes.FLOAT32 else f"code ({about['code']})"
+    way_out = "leave the copies out and make the index anew"
+    if adds:
+        way_out = f"if the images have moved, make the index anew without --add, else {way_out}"
+    return (
+        f"note: {count:,} of these images have the same {what} as another image of the index, such as {path} and "
+        f"{other}: they find each other, also with --exclude_self, which goes by path; {way_out}"
+    )
 
 
 def query(flags) -> list:

@@ -19,6 +19,7 @@ from runs import Embedder
 from runs.folder import read_json
 from utilities import codes
 from utilities.codes import Codes
+from utilities.copies import CopyFinder
 from utilities.errors import UserError
 
 EXACT, HNSW, IVFPQ = KINDS = ("exact", "hnsw", "ivfpq")
@@ -133,6 +134,30 @@ def _candidates(index, queries: np.ndarray, kind: str, k: int) -> np.ndarray:
     return index.search(np.ascontiguousarray(queries, dtype=np.float32), width)[1]
 
 
+def _copies(blocks, read, paths: list[str], first: int) -> list[tuple[str, str]]:
+    """Paths of an image and of another one with the same vector, for each image from row `first` on that has one.
+
+    Args:
+        blocks: called, it gives the vectors of all rows `(n, D)` in blocks. read: rows `(n,)` -> their vectors.
+        paths: of all rows.
+    """
+    if first == len(paths):
+        return []
+    finder, start, pairs = CopyFinder(blocks(), read(np.arange(1)).shape[1], read), 0, []
+    for block in blocks():
+        new = np.arange(max(first, start), max(first, start + len(block)))
+        copies = finder.find(block[new - start], new)
+        pairs += [(paths[row], paths[copy]) for row, copy in zip(new, copies, strict=True) if copy >= 0]
+        start += len(block)
+    return pairs
+
+
+def _decoded_blocks(index: Codes):
+    """Yield the decoded vectors of an index of codes in blocks."""
+    for start in range(0, len(index), BLOCK):
+        yield index.decoded(np.arange(start, min(start + BLOCK, len(index))))
+
+
 class _Vectors:
     """`vectors.npy` as it grows: rows are appended, and `close` writes their number into the header."""
 
@@ -192,7 +217,8 @@ def build(
     """Embed the images at `paths` in a stream and write the index `out`; `add`: add to it, and skip images that it holds.
 
     Memory: vectors in faiss, N x D x 4 bytes or those of their codes, two batches of images, the paths. Returns the content of index.json, and
-    under `left_out` path -> reason of the images that cannot be decoded.
+    under `left_out` path -> reason of the images that cannot be decoded, under `copies` the paths of each added image
+    whose vector (or code) another image of the index has too, and of that one.
 
     Args:
         coded: an empty index in a code, of kind `exact`; None: float32, with `add` the code of the index.
@@ -208,16 +234,17 @@ def _fill(folder: Path, embedder: Embedder, paths: list[str], old: Index | None,
     held = 0 if coded is None else len(coded)
     known = set(old.paths) if old else set()
     paths = [path for path in paths if path not in known]
-    vectors, left_out = _Vectors(folder / VECTORS, embedder.dimensions), {}
+    vectors, left_out, written = _Vectors(folder / VECTORS, embedder.dimensions), {}, list(old.paths) if old else []
     try:
         with open(folder / PATHS, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerows([["path"], *([path] for path in (old.paths if old else []))])
+            writer.writerows([["path"], *([path] for path in written)])
             for block in _blocks(old.folder / VECTORS) if old and coded is None else ():
                 vectors.append(block)
             for batch in embedder.stream(paths, total=len(paths)):
                 vectors.append(batch.vectors)
                 writer.writerows([paths[place]] for place in batch.places)
+                written += [paths[place] for place in batch.places]
                 left_out |= {paths[place]: reason for place, reason in batch.refused}
     finally:
         vectors.close()
@@ -229,15 +256,18 @@ def _fill(folder: Path, embedder: Embedder, paths: list[str], old: Index | None,
     images = held + vectors.rows
     if coded is None:
         recall = _write_faiss(folder, kind, images, embedder.dimensions)
+        mapped = _mapped(folder / VECTORS)
+        copies = _copies(lambda: _blocks(folder / VECTORS), lambda rows: mapped[rows], written, len(known))
     else:
         recall = _write_codes(folder, coded, vectors.rows, old)
+        copies = _copies(lambda: _decoded_blocks(coded), coded.decoded, written, len(known))
     about = {
         "run": str(embedder.folder.resolve()), "checkpoint": checkpoint, "evaltype": embedder.evaltype, "fingerprint": embedder.fingerprint,
         "index": kind, "code": codes.FLOAT32 if coded is None else coded.name, "distance": "euclidean", "dimensions": embedder.dimensions,
         "images": images, "recall": recall,
     }  # fmt: skip
     (folder / ABOUT).write_text(json.dumps(about, indent=1), encoding="utf-8")
-    return {**about, "added": images - len(known), "left_out": left_out}
+    return {**about, "added": images - len(known), "left_out": left_out, "copies": copies}
 
 
 def _write_codes(folder: Path, index: Codes, rows: int, old: Index | None) -> dict | None:

@@ -133,6 +133,42 @@ def test_what_is_said_of_lists_and_what_queries_find_by_them(tmp_path, capsys):
     assert found["hit"][np.diff(LISTS.positive_indptr) > 0].mean() == pytest.approx(values["e_recall@1"])
 
 
+COPIES = {  # number of queries, the first of them, its row in the reference
+    "gallery": ("10 of 15", "row 5 (new/10)", "row 0"), "maps": ("15 of 15", "row 0 (new/5)", "row 5"),
+    "reference": ("10 of 15", "row 5", "row 0"), "roles": ("3 of 13", "row 60", "row 0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", COPIES)
+def test_the_same_vectors_under_other_paths_are_told_with_the_way_out(form, tmp_path, capsys):
+    old, new = (np.char.add(f"{folder}/", np.arange(60).astype(str)) for folder in ("old", "new"))
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "y.npy", Y)
+    queries, is_query = part(slice(5, 20), labels=Y, paths=new), np.arange(63) >= 50
+    arrays, words = queries, []
+    if form == "gallery":
+        words = ["--gallery", save(tmp_path, gallery=part(slice(10, None), labels=Y, paths=old))[0]]
+    elif form == "maps":
+        words = ["--gallery", f"{tmp_path}/x.npy", "--gallery_labels", f"{tmp_path}/y.npy"]
+    elif form == "reference":
+        arrays = {**queries, "reference_features": X[10:], "reference_labels": Y[10:]}
+    else:
+        twice = part(np.r_[:60, :3], labels=Y)
+        arrays = {**twice, "is_query": is_query, "is_gallery": ~is_query}
+    measured(tmp_path, *words, **arrays)
+    said = capsys.readouterr().out
+    count, first, row = COPIES[form]
+    told = f"{count} queries have the same vector in the reference and may find themselves"
+    assert f"{told}, first {first}, which is {row}" in said
+    assert "give exclude" in said
+    assert ("or the same paths in both files" in said) == (form in ("gallery", "maps"))
+    if form == "gallery":
+        measured(tmp_path, *words, **{**queries, "exclude": np.maximum(np.arange(15) - 5, -1)})
+        measured(tmp_path, *words, **{**queries, "paths": old[5:20]})
+        measured(tmp_path, *words, **{**queries, "features": queries["features"] + np.float32(0.1)})
+        assert "same vector" not in capsys.readouterr().out
+
+
 GOOD = {"features": X, "labels": Y}
 REFERENCE = {**part(QUERIES, labels=Y), "reference_features": X[GALLERY], "reference_labels": Y[GALLERY], "exclude": np.full(15, -1)}
 ROLES = {**GOOD, "is_query": np.arange(60) < 20, "is_gallery": np.arange(60) > 15, "sequence": np.arange(60) // 5, "groups": Y % 2}

@@ -123,11 +123,24 @@ def test_adding_gives_the_index_of_all_and_keeps_the_code(kind, code, tmp_path):
     about = index.build(Made(vectors), numbers(50)[20:], tmp_path / "grown", kind, add=True)
     assert (about["images"], about["added"], about["code"]) == (50, 20, code or "float32")
     assert code is None or about["recall"] == first["recall"]
+    assert about["copies"] == [] or code == "binary"
     index.build(Made(vectors), numbers(50), tmp_path / "whole", kind, coded=coded(code, vectors))
     grown, whole = Index(tmp_path / "grown"), Index(tmp_path / "whole")
     assert grown.paths == whole.paths and np.array_equal(grown.vectors, whole.vectors)
     assert all(np.array_equal(*both) for both in zip(grown.search(vectors, 5), whole.search(vectors, 5), strict=True))
     assert index.build(Made(vectors), numbers(50), tmp_path / "grown", kind, add=True)["added"] == 0
+
+
+@pytest.mark.parametrize("code", [None, "int8"])
+def test_the_same_vectors_under_other_paths_are_told(code, tmp_path):
+    vectors = np.random.default_rng(3).normal(size=(40, 6)).astype(np.float32)
+    vectors[30:33] = vectors[3:6] * np.float32(1 + 1e-7)  # as of another batch
+    vectors[39] = vectors[38]
+    first = index.build(Made(vectors), numbers(30), tmp_path / "grown", coded=coded(code, vectors))
+    assert first["copies"] == [] and "copies" not in json.loads((tmp_path / "grown" / index.ABOUT).read_text())
+    about = index.build(Made(vectors), numbers(40), tmp_path / "grown", add=True)
+    assert about["copies"] == [("30", "3"), ("31", "4"), ("32", "5"), ("38", "39"), ("39", "38")]
+    assert index.build(Made(vectors), numbers(40), tmp_path / "grown", add=True)["copies"] == []
 
 
 @pytest.mark.parametrize("name", ["int8", "binary"])
@@ -280,6 +293,18 @@ def test_the_commands_from_images_to_answers(run, images, tmp_path, capsys):
     assert b"odd \xff.jpg" in (tmp_path / "odd.csv").read_bytes()
     found = retrieval.main(["query", out, paths[0], paths[1], "-k", "99"])
     assert len(found) == 12 and f"{paths[1]}:" in capsys.readouterr().out
+
+
+def test_images_added_under_another_path_are_told_with_the_way_out(run, images, tmp_path, capsys):
+    out = str(tmp_path / "index")
+    retrieval.main(["index", str(run), str(images), "--out", out])
+    assert "same vector" not in capsys.readouterr().err
+    shutil.copytree(images, tmp_path / "moved")
+    retrieval.main(["index", str(run), str(tmp_path / "moved"), "--out", out, "--add"])
+    told = capsys.readouterr().err
+    pair = f"such as {tmp_path / 'moved/0.jpg'} and {images / '0.jpg'}"
+    assert f"note: 6 of these images have the same vector as another image of the index, {pair}" in told
+    assert "make the index anew without --add" in told
 
 
 def test_a_page_escapes_names_and_says_what_is_gone():

@@ -1,0 +1,43 @@
+"""The same vectors are found as by comparing all pairs, up to rounding, whatever their number of copies."""
+
+import numpy as np
+import pytest
+
+from utilities import copies
+
+
+def plain(queries, reference, own):
+    """Whether each query has a copy, by all distances."""
+    distances = np.linalg.norm(queries[:, None] - reference[None], axis=2)
+    distances[np.arange(len(queries)), own] = np.where(own >= 0, np.inf, distances[np.arange(len(queries)), own])
+    return (distances <= copies.TOLERANCE * np.linalg.norm(queries, axis=1)[:, None]).any(1)
+
+
+@pytest.mark.parametrize("dimensions", [1, 3, 64])
+@pytest.mark.parametrize("block", [7, 10_000])
+def test_copies_are_those_of_all_pairs(dimensions, block, monkeypatch):
+    monkeypatch.setattr(copies, "BLOCK", block)
+    generator = np.random.default_rng(dimensions)
+    reference = generator.standard_normal((300, dimensions)).astype(np.float32)
+    queries = generator.standard_normal((100, dimensions)).astype(np.float32)
+    queries[:30] = reference[100:130] * np.float32(1 + 1e-7)
+    queries[40:45] = 0
+    reference[7] = 0
+    own = np.full(100, -1)
+    own[:10] = np.arange(100, 110)
+    own[10:20] = np.arange(10)
+    found = copies.find_copies(queries, reference, own)
+    assert ((found >= 0) == plain(queries.astype(float), reference.astype(float), own)).all()
+    assert found[10:30].tolist() == list(range(110, 130)) and (found[:10] != own[:10]).all()
+    assert found[40:45].tolist() == [7] * 5
+
+
+def test_equal_vectors_all_of_them_few_or_none():
+    same = np.ones((50, 8), dtype=np.float32)
+    found = copies.find_copies(same, same, np.arange(50))
+    assert (found >= 0).all() and (found != np.arange(50)).all()
+    assert copies.find_copies(same[:1], same[:1], np.arange(1)).tolist() == [-1]
+    assert copies.find_copies(same[:0], same).shape == (0,) and copies.find_copies(same[:2], same[:0]).tolist() == [-1, -1]
+    with_nan = same.copy()
+    with_nan[3] = np.nan
+    assert (copies.find_copies(with_nan, with_nan, np.arange(50)) >= 0).sum() == 49

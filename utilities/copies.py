@@ -1,0 +1,58 @@
+"""Finding the same vector twice: an image that is in a gallery under another name finds itself.
+
+All vectors are projected onto one random direction. Two vectors differ at least as much as their projections do, so only the
+rows whose projections are next to a query's have to be compared: N log N operations in place of N squared.
+"""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+TOLERANCE = 1e-5  # distance by the vector's length: one image embedded in two batches differs by rounding
+NEXT = 4  # rows on each side of a query's projection that are compared
+BLOCK = 1 << 14  # rows that are read at once
+
+
+class CopyFinder:
+    """Finds the rows of a reference that hold the same vector as a query, up to rounding.
+
+    Args:
+        blocks: the reference's rows `(m, D)`, block after block. dimensions: D.
+        read: row numbers `(n,)` -> these vectors `(n, D)`.
+    """
+
+    def __init__(self, blocks: Iterable[np.ndarray], dimensions: int, read: Callable[[np.ndarray], np.ndarray]):
+        self.direction = np.random.default_rng(0).standard_normal(dimensions)
+        self.direction /= np.linalg.norm(self.direction)
+        projections = np.concatenate([np.empty(0), *(self._project(block) for block in blocks)])
+        self.order = projections.argsort(kind="stable")  # (M,)
+        self.projections, self.read = projections[self.order], read
+
+    def _project(self, vectors: np.ndarray) -> np.ndarray:
+        return np.asarray(vectors, dtype=np.float64) @ self.direction
+
+    def find(self, queries: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """A row of the reference with the same vector for each of `queries` `(Q, D)`, but its `own` row `(Q,)`; -1 for none."""
+        queries = np.asarray(queries, dtype=np.float64)
+        projections, allowed = self._project(queries), TOLERANCE * np.linalg.norm(queries, axis=1)
+        places, found = np.searchsorted(self.projections, projections), np.full(len(queries), -1)
+        for offset in range(-NEXT, NEXT) if len(self.order) else ():
+            place = np.clip(places + offset, 0, len(self.order) - 1)
+            rows = self.order[place]
+            is_near = np.abs(self.projections[place] - projections) <= allowed
+            compared = np.flatnonzero(is_near & (rows != own) & (found < 0))
+            if len(compared):
+                differences = np.asarray(self.read(rows[compared]), dtype=np.float64) - queries[compared]
+                same = np.linalg.norm(differences, axis=1) <= allowed[compared]
+                found[compared[same]] = rows[compared[same]]
+        return found
+
+
+def find_copies(queries, reference, own: np.ndarray | None = None) -> np.ndarray:
+    """`CopyFinder.find` of arrays `(Q, D)` and `(M, D)`, also mapped ones, which are read one block at a time."""
+    blocks = (reference[start : start + BLOCK] for start in range(0, len(reference), BLOCK))
+    finder = CopyFinder(blocks, reference.shape[1], lambda rows: reference[rows])
+    own = np.full(len(queries), -1) if own is None else own
+    starts = range(0, len(queries), BLOCK)
+    found = [finder.find(queries[start : start + BLOCK], own[start : start + BLOCK]) for start in starts]
+    return np.concatenate([np.empty(0, dtype=np.int64), *found])
