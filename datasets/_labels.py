@@ -1,4 +1,4 @@
-"""Labels as users write them: missing ones, names that differ only in their writing, and the label that means nobody."""
+"""Labels as users write them: missing ones, names that differ only in writing, and labels that mean nobody."""
 
 import difflib
 import re
@@ -14,13 +14,13 @@ NUMBER = re.compile(r"[+-]?\d+(\.\d*)?", re.ASCII)
 
 
 def present(value) -> str:
-    """A value of a table or of a JSON file as text without spaces around it; empty where it is missing, as NaN or None."""
+    """A value of a table or JSON file as text without spaces around it; empty where it is missing, such as NaN or None."""
     text = str(value).strip()
     return "" if text.lower() in MISSING else text
 
 
 def _normal(name: str) -> str:
-    """What names that differ only in their writing have in common: Unicode form, case, spaces, the digits of numbers."""
+    """What names that differ only in writing have in common: in Unicode form, case, spaces, digits of numbers."""
     parts = []
     for part in unicodedata.normalize("NFKC", name).casefold().split("/"):
         part = " ".join(part.split())
@@ -42,11 +42,12 @@ def alike_names(names, what: str) -> str | None:
         return None
     examples = "; ".join(" and ".join(map(repr, group[:3])) for group in groups[:3])
     count = sum(map(len, groups))
-    return f"{count:,} {what} differ from another only in writing, as {examples}: correct the labels if these are the same"
+    advice = "correct the labels if these are the same"
+    return f"{count:,} {what} differ from another only in writing, as {examples}: {advice}"
 
 
 def alike_notes(reading: Reading) -> list[str]:
-    """The lines of `alike_names` on the classes and on the super-classes of all levels, and a line on classes called None."""
+    """The lines of `alike_names` on classes and on super-classes of all levels, and a line on classes called None."""
     classes = {image.class_name for image in reading.images} - {None}
     supers = {name for image in reading.images for name in (image.super_name, *image.higher_names)} - {None}
     if reading.by_domain:  # told of each domain
@@ -55,12 +56,13 @@ def alike_notes(reading: Reading) -> list[str]:
     nameless = sorted(name for name in classes if not present(name.rpartition("/")[2]))
     if nameless:
         word = nameless[0].rpartition("/")[2]
-        notes.append(f"the folder {nameless[0]} is a class; if it holds images of none, add --dataset_unknown_label {word}")
+        advice = f"if it holds images of none, add --dataset_unknown_label {word}"
+        notes.append(f"the folder {nameless[0]} is a class; {advice}")
     return [note for note in notes if note is not None]
 
 
 def means_nobody(label: str | None, opt) -> bool:
-    """Whether a label is one of `--dataset_unknown_label`; of a class with super-classes, `<super>/<class>`, its last part."""
+    """Whether a label is one of `--dataset_unknown_label`, or the last part of a class `<super>/<class>` is."""
     names = opt.dataset_unknown_label or ()
     return label is not None and (label in names or label.rpartition("/")[2] in names)
 
@@ -68,8 +70,9 @@ def means_nobody(label: str | None, opt) -> bool:
 def without_nobody(reading: Reading, opt) -> Reading:
     """The reading in which images of `--dataset_unknown_label` have no class.
 
-    Those of the test set that are in its gallery are distractors. Others are left out, as are queries: they have nothing to
-    find, unless lists say what. A note counts both. Where the data set names no split, all are distractors of the test set.
+    Those of the test set that are in its gallery are distractors. Others are left out, as are queries: they have nothing
+    to find, unless lists say what. A note counts both. Where the data set names no split, all are distractors of the
+    test set.
 
     Raises UserError where no image has such a label.
     """
