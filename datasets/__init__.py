@@ -62,8 +62,9 @@ def sizes(flags: dict, input_size: int | None = None) -> tuple | None:
     name = flags.get("dataset")
     if flags.get("eval_long_side") or name not in REGISTRY.names() or hasattr(REGISTRY.module(name), "IMAGE_SIZE"):
         return None
-    opt = Namespace(**{flag: flags.get(flag) for flag in ("augmentation", "crop_size", "resize_size", "resize_mode")})
-    return _transforms.sizes(opt, input_size) if (opt.augmentation or "base") in _transforms.PRESETS else None
+    names = ("augmentation", "crop_size", "resize_size", "eval_resize_size", "resize_mode")
+    opt = Namespace(**{flag: flags.get(flag) for flag in names})
+    return _transforms.sizes(opt, input_size, test=True) if (opt.augmentation or "base") in _transforms.PRESETS else None
 
 
 def evaluation_metrics(opt) -> list[str] | None:

@@ -94,6 +94,10 @@ def _images(group) -> None:
         help="short side that images get before the crop, in training and test (default: the preset's)",
     ).role = METHOD  # fmt: skip
     group.add_argument(
+        "--eval_resize_size", type=whole(1, 10**4), default=None,
+        help="as --resize_size, of test images alone (unset: that of --resize_size)",
+    ).role = EVALUATION  # fmt: skip
+    group.add_argument(
         "--resize_mode", choices=["short", "squash", "long", "none"], default=None,
         help="resize before the crop, in training and test. short: the short side gets --resize_size; squash: the whole image gets the crop's ratio, "
              "its longer side --resize_size; long: the long side gets it, black where the crop is larger; none: no resize (default: the preset's)",

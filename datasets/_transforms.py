@@ -34,7 +34,7 @@ PRESETS = {
     "none": Preset("centre", flip=False),
 }
 SHOWN_WHOLE = {"base": "shift", "shift": "shift", "none": "none"}  # presets of images that may be neither cropped nor mirrored
-OF_PHOTOGRAPHS = ("eval_long_side", "resize_size", "resize_mode", "pad_crop", "crop_scale", "crop_ratio", "image_cache_side", "decode_once")  # flags that images shown whole do not take
+OF_PHOTOGRAPHS = ("eval_long_side", "eval_resize_size", "resize_size", "resize_mode", "pad_crop", "crop_scale", "crop_ratio", "image_cache_side", "decode_once")  # flags that images shown whole do not take
 ERASED_AREA, ERASED_RATIO = (0.02, 0.4), (0.3, 1 / 0.3)  # Zhong et al. and BoT; torchvision has .02 to .33 and .3 to 3.3
 OF_ERASING = ("random_erasing_area", "random_erasing_ratio", "random_erasing_value", "random_erasing_aspect")
 NEEDS = {"color_jitter_p": "color_jitter", **dict.fromkeys(OF_ERASING, "random_erasing")}
@@ -69,8 +69,9 @@ def check(opt, whole: bool = False) -> None:
             raise UserError(f"--{flag} is RandomResizedCrop's, not that of --augmentation {opt.augmentation}: take base, adv, big or mlrc")
     if opt.pad_crop and preset.crop != "random":
         raise UserError(f"--pad_crop {opt.pad_crop} is RandomCrop's, not that of --augmentation {opt.augmentation or 'base'}: take red or plain")
-    if opt.resize_mode == "none" and opt.resize_size:
-        raise UserError(f"--resize_size {opt.resize_size} with --resize_mode none, which resizes nothing: leave one out")
+    for flag in ("resize_size", "eval_resize_size"):
+        if opt.resize_mode == "none" and getattr(opt, flag):
+            raise UserError(f"--{flag} {getattr(opt, flag)} with --resize_mode none, which resizes nothing: leave one out")
     for flag in ADDED:
         if getattr(opt, flag) and preset.crop == "centre":
             raise UserError(f"--{flag} {shown(getattr(opt, flag))}: --augmentation none is the test transform alone. Take another, or leave it out")
@@ -119,10 +120,12 @@ def build(opt, input_size: int | None = None, image_size: int | None = None, int
 
     size, resize = sizes(opt, input_size)
     limited = Steps([], opt.eval_long_side, limit=Limit(opt.eval_long_side)) if opt.eval_long_side else None
-    if resize is not None and any(side < least for side, least in zip(pair(resize), pair(size), strict=True)):
-        raise UserError(f"a crop of {shown(size)} reaches over the border of images resized to {resize}: raise --resize_size or lower --crop_size")
-    resized = [] if resize is None else [v2.Resize(None, max_size=int(resize), **by) if isinstance(resize, LongSide) else v2.Resize(resize, **by)]
-    test = [*resized, v2.CenterCrop(size)]
+    _, test_resize = sizes(opt, input_size, test=True)
+    for flag, side in (("resize_size", resize), ("eval_resize_size", test_resize)):
+        if side is not None and any(given < least for given, least in zip(pair(side), pair(size), strict=True)):
+            raise UserError(f"a crop of {shown(size)} reaches over the border of images resized to {side}: raise --{flag} or lower --crop_size")
+    resized = _resized(resize, by)
+    test = [*_resized(test_resize, by), v2.CenterCrop(size)]
     if preset.crop == "centre":
         return Steps(test, size), limited or Steps(test, size)
     training = resized if preset.resize_first or opt.resize_size or opt.resize_mode or preset.crop == "shift" else []
@@ -140,6 +143,15 @@ def build(opt, input_size: int | None = None, image_size: int | None = None, int
     if preset.flip:
         training.append(v2.RandomHorizontalFlip(p=0.5))
     return (OnDevice if opt.decode_once else Steps)(training, size, _erasing(opt, size)), limited or Steps(test, size)
+
+
+def _resized(size, by: dict) -> list:
+    """The step that resizes to a size of `sizes`; none for None. `by`: the interpolation."""
+    from torchvision.transforms import v2
+
+    if size is None:
+        return []
+    return [v2.Resize(None, max_size=int(size), **by) if isinstance(size, LongSide) else v2.Resize(size, **by)]
 
 
 def _added(opt) -> list:
@@ -175,8 +187,10 @@ class LongSide(int):
     __format__ = object.__format__
 
 
-def sizes(opt, input_size: int | None = None) -> tuple:
+def sizes(opt, input_size: int | None = None, test: bool = False) -> tuple:
     """Size of the crop, and that which images are resized to before it, for a network of `input_size` (None: 224).
+
+    `test`: of test images, which have `--eval_resize_size`.
 
     Returns:
         The crop's side, or (height, width) where they differ; the resized image's short side, its (height, width), a `LongSide`, or None for
@@ -185,9 +199,10 @@ def sizes(opt, input_size: int | None = None) -> tuple:
     preset, mode = PRESETS[opt.augmentation or "base"], opt.resize_mode
     size = _short(opt.crop_size) or preset.crop_size or input_size or CLASSIC_INPUT
     longest = max(pair(size))
+    asked = (opt.eval_resize_size if test else None) or opt.resize_size
     if mode is None:
-        return size, opt.resize_size or preset.resize or _test_resize(longest)
-    to = opt.resize_size or max(pair(preset.resize or 0)) or (longest if mode == "long" else _test_resize(longest))
+        return size, asked or preset.resize or _test_resize(longest)
+    to = asked or max(pair(preset.resize or 0)) or (longest if mode == "long" else _test_resize(longest))
     squashed = tuple(round(to * side / longest) for side in pair(size))
     return size, {"short": to, "squash": squashed, "long": LongSide(to), "none": None}[mode]
 

@@ -36,7 +36,7 @@ from utilities.numbers import whole
 
 PROGRAM = "python -m evaluation models"
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "map_r", "map@100"]
-OF_ONE = {"crop_size", "resize_size", "resize_mode", "eval_bs", "precision"}  # flags of one model beside those of its network
+OF_ONE = {"crop_size", "resize_size", "eval_resize_size", "resize_mode", "eval_bs", "precision"}  # flags of one model beside those of its network
 HEAD = ["model", "pooling", "input", "width", "parameters in M", "images/s", "licence"]
 CLOSED = re.compile(r"(^|[._])(in1k|in12k|in21k|in22k|dino|mae|fcmae|imagenet\w*)($|[._])", re.IGNORECASE)  # names of weights that learned from ImageNet
 OPEN = re.compile(r"laion|openai|clip|webli|datacomp|dfn|lvd|sat493m|jft|ig1b|ig-|swag|swsl|ssl|yfcc|cc12m|merged|dinov|\.fb$", re.IGNORECASE)  # … from other images too

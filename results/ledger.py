@@ -1,10 +1,10 @@
 """The ledger: the conditions of runs and of published figures, and which numbers share them.
 
 docs/published/ledger.csv holds the published figures, each with its source. A figure is compared where no condition that its source
-states differs; conditions that it does not state are named beside the comparison. Published figures are of plain evaluations: no
-re-ranking, tester, reference set, projection or other space. How the network was trained (trainer, memory, averaging, augmentation,
-optimiser, rates) is a condition where one of our run scripts repeats the figure: its flags state it. The number of seeds is no
-condition: the test knows it.
+states differs; conditions that it does not state are named beside the comparison. Most published figures are of plain evaluations: no
+re-ranking, tester, reference set, projection or other space; those of Hyp-ViT and HIER rank by hyperbolic distance. How the network was
+trained (trainer, memory, averaging, augmentation, optimiser, rates) is a condition where one of our run scripts repeats the figure: its
+flags state it. The number of seeds is no condition: the test knows it.
 """
 
 import csv
@@ -25,11 +25,11 @@ NOT_STATED, UNKNOWN = "not stated", settings.UNKNOWN
 CONDITIONS = {  # column of the ledger -> its title
     "dataset": "data set", "split": "split", "boxes": "boxes", "pretraining": "pretraining", "backbone": "backbone", "dimensions": "dimensions",
     "crop": "crop", "test_resize": "test resize", "batch": "batch", "sampler": "sampler", "epochs": "epochs", "selection": "epoch selected on",
-    "seeds": "seeds",
+    "seeds": "seeds", "evaluation": "evaluation",
 }  # fmt: skip
 TRAINING = "training"  # title of the flags of a training, where a source does not state them
 IN_CONDITIONS = {  # flags that the conditions above tell
-    "arch", "embed_dim", "not_pretrained", "bs", "data_sampler", "samples_per_class", "n_epochs", "iterations_per_epoch", "patience", "crop_size", "resize_size",
+    "arch", "embed_dim", "not_pretrained", "bs", "data_sampler", "samples_per_class", "n_epochs", "iterations_per_epoch", "patience", "crop_size", "resize_size", "eval_resize_size",
 }  # fmt: skip
 TEST, BY_CLASSES, BY_SAMPLES = "test", "validation by classes", "validation by samples"  # data that selected the epoch
 PLAIN = "plain"  # an evaluation by distances of all embeddings, each split in itself
@@ -57,13 +57,15 @@ class Figure:
 
     Args:
         conditions: as `CONDITIONS` names them, texts.
-        group: group of the run in our scripts that reproduces it; empty where there is none.
+        group: group of the run in Revisit_Runs.sh or MLRC_Runs.sh that reproduces it; empty where there is none.
+        preset: preset of configs/, run by Frontier_Runs.sh, that reproduces it; empty where there is none.
         text: the value with as many digits as its source gives.
     """
 
     source: str
     method: str
     group: str
+    preset: str
     column: Column
     value: float
     deviation: float
@@ -75,6 +77,11 @@ class Figure:
     def dataset(self) -> str:
         """The data set."""
         return self.condition("dataset")
+
+    @property
+    def configuration(self) -> str:
+        """The group or the preset that reproduces it; empty where there is none."""
+        return self.group or self.preset
 
     @property
     def seeds(self) -> int:
@@ -99,7 +106,7 @@ def _figure(row: dict) -> Figure:
     conditions = tuple((name, row[name]) for name in CONDITIONS)
     measured = columns.column(split or "test", metric)
     return Figure(
-        row["source"], row["method"], row["group"], measured, float(row["value"]), deviation, row["value"], row["note"], conditions
+        row["source"], row["method"], row["group"], row["preset"], measured, float(row["value"]), deviation, row["value"], row["note"], conditions
     )
 
 
@@ -145,7 +152,8 @@ def training(flags: dict) -> dict[str, str]:
 
 def _evaluation(flags: dict, defaults: dict) -> str:
     """`plain`, or the flags by which values are measured otherwise."""
-    return ", ".join(f"{name} {settings.shown(value)}" for name, value in sorted(roles.of_evaluation(flags, defaults).items())) or PLAIN
+    found = {name: value for name, value in roles.of_evaluation(flags, defaults).items() if name not in IN_CONDITIONS}
+    return ", ".join(f"{name} {settings.shown(value)}" for name, value in sorted(found.items())) or PLAIN
 
 
 def _split(flags: dict, defaults: dict) -> str:
@@ -217,11 +225,10 @@ def differences(ours: dict[str, str], figure: Figure, trained: dict[str, str] | 
         trained: the figure's `training`, where it is known.
     """
     ours = {"evaluation": PLAIN, **ours}
-    theirs = {**dict(figure.conditions), "evaluation": PLAIN, **(trained or {})}
+    theirs = {**dict(figure.conditions), **(trained or {})}
     if theirs["selection"] == LAST:
         theirs["selection"] = ours["selection"]  # every run has a last epoch
-    titles = {**CONDITIONS, "evaluation": "evaluation"}
-    titles = {name: titles.get(name, name) for name in theirs if name != "seeds" and name in ours}
+    titles = {name: CONDITIONS.get(name, name) for name in theirs if name != "seeds" and name in ours}
     return [f"{title} {theirs[n]} (ours: {ours[n]})" for n, title in titles.items() if theirs[n] not in (ours[n], NOT_STATED)]
 
 
@@ -256,7 +263,7 @@ def compare(found: list[Group], program: Program, defaults: dict, trained: dict[
     """The groups of one data set beside the ledger's figures in the metrics that they recorded.
 
     Args:
-        trained: `training` by the name of the group in our run scripts that repeats a figure.
+        trained: `training` by the name of the group or preset in our run scripts that repeats a figure, see `Figure.configuration`.
         own: (group, figure) -> whether the figure is of the group's own method. A group that shares the conditions of such figures is
             compared with these alone, any other group with all figures that share its conditions.
     """
@@ -266,11 +273,11 @@ def compare(found: list[Group], program: Program, defaults: dict, trained: dict[
     for group in found:
         ours, apart = of_group(group, program, defaults), {}
         for figure in there:
-            differing = tuple(differences(ours, figure, trained.get(figure.group)))
+            differing = tuple(differences(ours, figure, trained.get(figure.configuration)))
             apart.setdefault((figure.source, figure.column, differing), []).append(figure)
         shared = [figure for (*_, differing), figures_ in apart.items() for figure in figures_ if not differing and group.counted]
         same = [figure for figure in shared if own and own(group, figure)]
-        beside += [(group, figure, silent(figure, trained.get(figure.group))) for figure in same or shared]
+        beside += [(group, figure, silent(figure, trained.get(figure.configuration))) for figure in same or shared]
         for (*_, differing), those in apart.items():
             if differing:
                 refused.setdefault((differing, tuple(those)), []).append(group)

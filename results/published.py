@@ -16,6 +16,7 @@ from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = {"published": "Revisit_Runs.sh", "mlrc": "experiments/MLRC_Runs.sh"}  # source -> the script that reproduces it
+PRESETS = "experiments/Frontier_Runs.sh"  # the script of the presets, for the ledger alone
 LEDGER = "ledger"
 SOURCES = (*SCRIPTS, LEDGER)
 FOLDED = ("mlrc",)  # splits of the ledger that have folds
@@ -46,6 +47,10 @@ class Published:
         """The text of a flag in the command."""
         return self.words[self.words.index(name) + 1] if name in self.words else None
 
+    def loss(self, read) -> str:
+        """Its --loss, in the command or in the preset that this names."""
+        return self.flag("--loss") or str(self.flags(read)["loss"])
+
     def flags(self, read) -> dict:
         """All flags as resolved by `read` (parameters.read)."""
         if not self._flags:
@@ -65,6 +70,17 @@ def load(source: str) -> list[Published]:
         Published(own[0].dataset, group, own[0].method, commands[group], own, rho.get(group, math.nan), own[0].note)
         for group, own in figures.items()
     ]
+
+
+def load_presets(names: set[str]) -> list[Published]:
+    """The ledger's figures on the data sets `names` that presets repeat; a configuration has the name of its preset as its group."""
+    commands, figures = {}, {}
+    for words in _commands(PRESETS).values():
+        commands[words[words.index("--config") + 1]] = words
+    for figure in ledger.figures():
+        if figure.preset in commands and figure.dataset in names:
+            figures.setdefault(figure.preset, []).append(figure)
+    return [Published(own[0].dataset, preset, own[0].method, commands[preset], own) for preset, own in figures.items()]
 
 
 def methods() -> dict[tuple[str, str], str]:
@@ -128,7 +144,7 @@ def match(groups: list[Group], configurations: list[Published], read) -> list[Ma
 
 def counterparts(group: Group, configurations: list[Published], read) -> list[Published]:
     """The published configurations of the group's method on its data set; if one has the group's name, that one alone."""
-    alike = [p for p in configurations if p.dataset == group.dataset and p.flag("--loss") == str(group.flags.get("loss"))]
+    alike = [p for p in configurations if p.dataset == group.dataset and p.loss(read) == str(group.flags.get("loss"))]
     named = [p for p in alike if p.group == group.name]
     return named or [p for p in alike if _same_method(group.flags, p, read)]
 
@@ -137,11 +153,12 @@ def from_ledger(
     of: dict[str, list[Group]], program: ledger.Program, defaults: dict, read
 ) -> tuple[dict[str, ledger.Comparison], list[str]]:
     """Data set -> its groups beside the ledger's figures, and a note on the data sets without figures."""
-    configurations = [p for source in SCRIPTS for p in load(source)]
+    scripts = [p for source in SCRIPTS for p in load(source) if p.dataset in of]
+    configurations = [*scripts, *load_presets(set(of))]
     trained = {p.group: ledger.training(p.flags(read)) for p in configurations}
     names = {group: {p.group for p in counterparts(group, configurations, read)} for groups in of.values() for group in groups}
     found = {
-        name: ledger.compare(groups, program, defaults, trained, lambda group, figure: figure.group in names[group])
+        name: ledger.compare(groups, program, defaults, trained, lambda group, figure: figure.configuration in names[group])
         for name, groups in of.items()
     }
     found = {name: made for name, made in found.items() if made.beside or made.refused}

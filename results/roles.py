@@ -13,7 +13,8 @@ from utilities.roles import DATA, EVALUATION, METHOD, Roles
 
 _declared = Roles()
 OF_METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).+|miner_.+)")  # a group's method, not a setting
-ALSO_FREE = {"weights", "precision"}  # weights may be a local copy of the published ones; precision decides how fast
+# weights may be a local copy of the published ones; precision decides how fast; decode_once draws the same distribution of crops
+ALSO_FREE = {"weights", "precision", "decode_once"}
 OUTPUTS = {"evaltypes"}  # which outputs are evaluated: their values have names of their own
 # Printed with every table, title -> settings, in this order. All others are in the table of settings, and are marked where a group differs.
 PRINTED = {

@@ -169,11 +169,13 @@ def test_what_makes_each_method(opts):
             assert (opt.optim, opt.nesterov) == (("adam", False) if person else ("sgd", large)) and opt.clip_grad_each == (5 if family == "fastretri" else None)
             assert person or opt.momentum == ({"dml": 0.9, "fastretri": 0.99}[family] if large else 0)
             assert (opt.warmup_steps, opt.warmup_start) == {"dml": (100, 0), "fastretri": (1000, 0.1)}.get(family, (2000, 0.1))
+            assert opt.resize_size == (384 if family == "sbs" else opt.resize_size)
             assert opt.crop_size == {"bot": [256, 128], "sbs": [384, 128]}.get(family) and opt.random_erasing == (0.5 if person else 0)
             assert person == (opt.loss == "triplet" and not opt.loss_weights) and (opt.neck_feature == "before") == (family == "bot")
         if family in ("hyp", "hier"):
             assert (opt.freeze_blocks, opt.head_init, opt.crop_scale, opt.optim) == (0, "orthogonal", [0.2, 1.0], "adamw")
         if family == "hyp":
+            assert opt.eval_resize_size == (None if opt.dataset == "cub200" else 224) and opt.resize_size is None
             assert (opt.loss, opt.clip_grad_norm, opt.loss_hyperbolic_T, opt.save_interval) == ("hyperbolic", 3, 0.2, opt.n_epochs)
         if family == "hier":
             assert (opt.loss_hier_n_proxies, opt.loss_hier_weight, opt.loss_hier_topk) == (512, 0.5, 20)

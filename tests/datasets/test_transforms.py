@@ -97,8 +97,19 @@ def test_adv_jitters_and_overrides_are_what_the_text_says():
     assert build(augmentation="mlrc")[0].text == by_flags.text and build()[0].text == build(augmentation="base")[0].text
 
 
+def test_test_images_may_have_a_resize_of_their_own():
+    training, test = build(augmentation="base", eval_resize_size=224)
+    assert "Resize(size=[" not in training.text and "Resize(size=[224]" in test.text and training.text == build()[0].text
+    training, test = build(augmentation="mlrc", resize_size=300, eval_resize_size=260)
+    assert "size=[300]" in training.text and "size=[260]" in test.text
+    flags = {"dataset": "cub200", "eval_resize_size": 232}
+    assert datasets.sizes(flags) == (224, 232) and datasets.sizes({**flags, "eval_resize_size": None}) == (224, 256)
+
+
 def test_impossible_values():
     for flags, match in (
+        ({"eval_resize_size": 200}, "a crop of 224 reaches .* raise --eval_resize_size"),
+        ({"eval_resize_size": 300, "resize_mode": "none"}, "--eval_resize_size 300 with --resize_mode none"),
         ({"crop_size": 300, "resize_size": 256}, "--resize_size"), ({"crop_size": [300, 100], "resize_size": 256}, "a crop of 300 100"),
         ({"crop_size": [256, 300], "resize_mode": "long", "resize_size": 280}, "long side 280"), ({"crop_scale": [0.5, 0.2]}, "--crop_scale"),
         ({"augmentation": "red", "crop_scale": [0.2, 1.0]}, "--crop_scale"), ({"pad_crop": 10}, "--augmentation base: take red or plain"),
