@@ -77,7 +77,7 @@ def train(opt, when_started=lambda: None):
 
     datasampler.fill_storage(sampler, evaluation_loader(splits["evaluation"], opt), trainer, runtime, restored=goes_on(opt))
     run = run_of(opt, {**step.parts, "scheduler": scheduler, **TrainerState.part(trainer)}, selection, runtime.ranks)
-    run.start(reports.environment(runtime, oodml.recorded(splits, to_evaluate, network, opt, runtime), network, opt.language_vectors))
+    run.start(reports.environment(runtime, oodml.recorded(splits, to_evaluate, network, opt, runtime), network, opt))
     when_started()
     with reports.interruptible(run):
         features.fill(splits, network, opt, runtime)

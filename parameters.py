@@ -12,6 +12,8 @@ All end up in one flat namespace, `opt`; docs/flags.md lists them. A default of 
 
 import argparse
 import difflib
+import re
+import sys
 
 import yaml
 
@@ -26,7 +28,7 @@ from evaluation import whitening
 from options import composition
 from options import help as help_pages
 from utilities import flags as shared_flags
-from utilities import roles
+from utilities import migration, roles
 from utilities.errors import OneLineParser, UserError
 from utilities.numbers import number, whole
 from utilities.registry import unknown
@@ -34,6 +36,10 @@ from utilities.registry import unknown
 REGISTRIES = {  # in the order in which their flags are listed
     "datasets": datasets.REGISTRY, "architectures": architectures.REGISTRY, "samplers": datasampler.REGISTRY,
     "trainers": trainers.REGISTRY, "losses": criteria.REGISTRY, "miners": batch_mining.REGISTRY,
+}  # fmt: skip
+NAMED = {  # flag -> the registry of its values
+    "dataset": datasets.REGISTRY, "data_sampler": datasampler.REGISTRY, "trainer": trainers.REGISTRY, "loss": criteria.REGISTRY,
+    "batch_mining": batch_mining.REGISTRY,
 }  # fmt: skip
 LISTS = ("losses", "miners", "samplers", "architectures", "datasets", "trainers", "metrics")
 
@@ -49,7 +55,9 @@ class _Switch(argparse._StoreTrueAction):
 
 
 class _Parser(OneLineParser):
-    """A parser that names the nearest existing flag for an unknown one, and whose switches can be switched off."""
+    """A parser whose switches can be switched off, that reads values in brackets, `[val, test]`, and says what takes the place of a flag
+    that it does not know.
+    """
 
     def __init__(self, **arguments):
         super().__init__(**arguments)
@@ -63,24 +71,67 @@ class _Parser(OneLineParser):
                 self._option_string_actions |= {f"{NEGATION}{name}": action for name in names}
 
     def parse_args(self, args=None, namespace=None):
-        namespace, rest = self.parse_known_args(args, namespace)
+        words = sys.argv[1:] if args is None else list(args)
+        if (refusal := self.refusal(words)) is not None:
+            self.error(refusal)
+        namespace, rest = self.parse_known_args(words, namespace)
         if rest:
-            known = [option for action in self._actions for option in action.option_strings]
-            nearest = difflib.get_close_matches(rest[0].partition("=")[0], known, n=1)
-            hint = f" Did you mean {nearest[0]}?" if nearest and rest[0].startswith("-") else f" --find {rest[0].strip('-')} searches."
-            self.error(f"unrecognized argument {rest[0]}.{hint}")
+            self.error(self._unrecognized(words, rest[0]))
         return namespace
+
+    @property
+    def options(self) -> list[str]:
+        """All flags, with dashes, older and other names included."""
+        return list(self._option_string_actions)
+
+    def refusal(self, words: list[str], searches: bool = False) -> str | None:
+        """The error for words as powerful-benchmarker takes them, see `migration.refusal`; None where there are none."""
+        plug_ins = {flag: registry.names() for flag, registry in NAMED.items()}
+        return migration.refusal(words, self.options, plug_ins, searches)
+
+    def _unrecognized(self, words: list[str], word: str) -> str:
+        """The error for the first of `words` that nothing takes."""
+        option = word.partition("=")[0]  # the value may be a key or a password
+        before = words[words.index(word) - 1] if word in words[1:] else ""
+        is_switch = before in self.options and self._option_string_actions[before].nargs == 0
+        if is_switch and word.lower() in ("true", "false"):
+            off = f"leave it out, or switch it off by {NEGATION}{before.removeprefix('--')}"
+            way_out = "give it without a value" if word.lower() == "true" else off
+            return f"{before} {word}: {before} is a switch: {way_out}"
+        nearest = difflib.get_close_matches(option, self.options, n=1, cutoff=0.75) if option.startswith("-") else []
+        hint = f"Did you mean {nearest[0]}?" if nearest else f"--find {option.strip('-')} searches."
+        return f"unrecognized argument {option}. {hint}"
+
+    def _check_value(self, action, value):
+        """As argparse does; a name of another program gets what takes its place."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            if (here := migration.answer(str(value))) is not None:
+                error.message = f"{value}: here {here}"
+            raise
+
+    def _get_values(self, action, arg_strings):
+        """The values of a flag that takes several, also as `[a, b]`."""
+        joined = " ".join(arg_strings)
+        if action.nargs in ("+", "*") and joined.startswith("[") and joined.endswith("]"):
+            arg_strings = re.split(r"[,\s]+", joined[1:-1].strip())
+        return super()._get_values(action, arg_strings)
 
 
 def _schedule(name: str) -> str:
     return {"multistep": "step"}.get(name, name)  # as older versions called it
 
 
+def _file_of_code(name: str) -> str | None:
+    return None if name == "none" else name
+
+
 # fmt: off
 def basic_training_parameters(parser) -> None:
     """Schedule, optimiser, device."""
     group = roles.group(parser, "schedule", roles.METHOD)
-    group.add_argument("--n_epochs", type=whole(0), default=150,
+    group.add_argument("--n_epochs", "--num_epochs_train", type=whole(0), default=150,
         help="epochs to train; 0: the untrained network alone, evaluated by --check_untrained_accuracy, or its embeddings by --dump_embeddings, what its queries find by --dump_query_results")
     group.add_argument("--iterations_per_epoch", type=whole(1, 10**5),
         help="batches per epoch (unset: the sampler's number, about images / --bs)")
@@ -185,9 +236,10 @@ def evaluation_parameters(parser) -> None:
         help="embed each image at these scales of its size, 1 .7071 .5 for Oxford and Paris, and join the embeddings at unit length")
     group.add_argument("--eval_scales_join", default="mean", choices=["mean", "gem"],
         help="how --eval_scales joins: the mean, or the mean of the power of --pool gem or gem_learned, for --embed_dim 0")
-    group.add_argument("--eval_relevance", metavar="FILE",
+    group.add_argument("--eval_relevance", metavar="FILE", type=_file_of_code,
         help="Python file with relevance(query_rows, gallery_rows) -> (q, g) from 0 to 1, of rows of a split: what is above 0 is to be found, in place of the "
-        "images of the query's class")
+        "images of the query's class. It is executed only where the command line names it; none: not that of the saved run",
+    ).role = roles.CODE
     whitening.add_arguments(group)
     metrics.add_arguments(group)
     _beside_the_values(group)
@@ -224,9 +276,9 @@ def _beside_the_values(group) -> None:
 def logging_parameters(parser) -> None:
     """Where a run is written, and under which name."""
     group = roles.group(parser, "records", roles.RECORDS)
-    group.add_argument("--save_path", default="./Training_Results", help="parent folder of <dataset>/<savename>/").role = roles.PLACE
+    group.add_argument("--save_path", "--root_experiment_folder", default="./Training_Results", help="parent folder of <dataset>/<savename>/").role = roles.PLACE
     group.add_argument(
-        "--savename", default="group_plus_seed", help="name of the run folder; group_plus_seed becomes <group>_s<seed>"
+        "--savename", "--experiment_name", default="group_plus_seed", help="name of the run folder; group_plus_seed becomes <group>_s<seed>"
     ).role = roles.IDENTITY
     group.add_argument("--log_online", action="store_true", help="also log to --online_backend; without credentials offline")
     group.add_argument("--online_backend", default="wandb", choices=["wandb", "comet_ml", "comet"], help="service of --log_online")
@@ -242,8 +294,8 @@ def logging_parameters(parser) -> None:
         help="with --log_online: at the end of the run its selected checkpoint goes to the service too, as an artifact of type `model` from "
         "which `load_run` reads (W&B) or as the model `selected` (Comet)",
     )
-    group.add_argument("--wandb_key", help="W&B key, never stored or logged; `wandb login` or WANDB_API_KEY is better").role = roles.CONTROL
-    group.add_argument("--comet_api_key", help="Comet key, never stored or logged; COMET_API_KEY is better").role = roles.CONTROL
+    group.add_argument("--wandb_key", help="W&B key, never stored or logged; `wandb login` or WANDB_API_KEY is better").role = roles.SECRET
+    group.add_argument("--comet_api_key", help="Comet key, never stored or logged; COMET_API_KEY is better").role = roles.SECRET
     group.add_argument("--project", default="Sample_Project", help="project of --log_online").role = roles.IDENTITY
     group.add_argument("--group", default="Sample_Group",
         help="name of the configuration; runs that differ only in the seed share it").role = roles.IDENTITY
@@ -262,8 +314,10 @@ def run_parameters(parser) -> None:
     group.add_argument("--config", nargs="+", default=[], metavar="FILE",
         help="YAML files of `flag: value`, later ones win, a saved run wins over them (--resume, --evaluate) and the command line over all; a bare name is looked up in configs/")
     group.add_argument("--print_config", action="store_true", help="print the resolved flags as such a file and exit")
-    group.add_argument("--resume", nargs="?", const="latest", choices=["latest", "best"],
+    group.add_argument("--resume", "--resume_training", nargs="?", const="latest", choices=["latest", "best"],
         help="continue the run of this --savename (or --group and --seed) from its last, or its best, checkpoint")
+    group.add_argument("--resume_or_start", action="store_true",
+        help="as --resume if the run exists, else start it: for scripts and schedulers that repeat one command")
     group.add_argument("--resume_from", metavar="FOLDER", help="continue the run in this folder")
     group.add_argument("--resume_allow_changes", action="store_true", help="continue although flags differ from the saved ones")
     group.add_argument("--reproduce_results", metavar="FOLDER",
@@ -296,6 +350,11 @@ def get_parser() -> argparse.ArgumentParser:
         declare(parser)
     for registry in REGISTRIES.values():
         registry.add_arguments(parser)
+    inner = {module.INNER_LOSS: criteria.REGISTRY for module in parser.plug_ins.values() if hasattr(module, "INNER_LOSS")}
+    named = NAMED | inner
+    for action in parser._actions:
+        if action.dest in named:
+            action.type = named[action.dest].resolve
     parser.add_negations()
     return parser
 

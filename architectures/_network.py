@@ -27,7 +27,7 @@ def add_arguments(group) -> None:
     group.add_argument("--not_pretrained", action="store_true", help="start from random weights")
     group.add_argument("--weights", default=None, metavar="FILE", help=help_weights)
     group.add_argument(
-        "--weights_cache", default=None, metavar="DIR", help="folder for downloaded weights (unset: torch hub's cache)"
+        "--weights_cache", "--pytorch_home", default=None, metavar="DIR", help="folder for downloaded weights (unset: torch hub's cache)"
     ).role = PLACE
     group.add_argument(
         "--freeze_backbone", action="store_true",

@@ -212,7 +212,7 @@ class Peer(torch.nn.Module):
 
 def options(loss: str, seed: int, save_path: str, group: str):
     words = [*COMMON.split(), "--loss", loss, *METHODS[loss].split()]
-    return parameters.read([*words, "--seed", str(seed), "--group", group, "--save_path", save_path, "--resume"])
+    return parameters.read([*words, "--seed", str(seed), "--group", group, "--save_path", save_path, "--resume_or_start"])
 
 
 @contextlib.contextmanager
@@ -250,7 +250,7 @@ def result(loss: str, seed: int, save_path: str, peer: str = "") -> tuple[float,
 def measured(flags: str, seed: int, save_path: str) -> tuple[dict, float]:
     """(embedding -> test e_recall@1 and map_r, seconds) of the run with the common flags and `flags`; a missing run is made first."""
     group = re.sub(r"\W+", "_", flags).strip("_")
-    words = [*f"{COMMON} {flags} --seed {seed} --group {group} --resume --save_path".split(), save_path]
+    words = [*f"{COMMON} {flags} --seed {seed} --group {group} --resume_or_start --save_path".split(), save_path]
     opt = parameters.read(words)
     if RunFolder(run_folder(opt)).progress.epochs < opt.n_epochs:
         main.main(opt)

@@ -31,6 +31,14 @@ def takes_miner(name: str, opt) -> bool:
     return getattr(module, "REQUIRES_BATCHMINER", False) or (getattr(module, "MINES_PAIRS", False) and opt.mine_pairs)
 
 
+def only_miner(opt) -> str | None:
+    """The miner of `--loss` where it takes a single one; None where there is a choice, or no such loss."""
+    if opt.loss not in REGISTRY.names() or not takes_miner(opt.loss, opt):
+        return None
+    allowed = getattr(REGISTRY.module(opt.loss), "ALLOWED_MINING_OPS", None) or []
+    return allowed[0] if len(allowed) == 1 else None
+
+
 def takes_tuples(name: str) -> bool:
     """Whether the criterion works on the triplets or pairs of any miner, required or of `--mine_pairs`."""
     module = REGISTRY.module(name)

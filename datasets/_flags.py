@@ -7,7 +7,7 @@ from utilities.roles import DATA, EVALUATION, METHOD, PLACE
 def add_arguments(group) -> None:
     """Declare the flags that the data sets share."""
     group.add_argument(
-        "--source_path", "--source", default=None,
+        "--source_path", "--source", "--dataset_root", default=None,
         help="parent folder of the data sets, or one data set's own folder (default: ./Datasets; glyphs: the user's cache folder)",
     ).role = PLACE  # fmt: skip
     group.add_argument(

@@ -32,7 +32,7 @@ def _found(path: str, changed: int, *rows: bytes) -> Lists:
     queries, gallery, exclude = (np.frombuffer(one, np.int64) for one in rows)
     try:
         function = runpy.run_path(path).get("relevance")
-    except Exception as error:  # the user's file may raise anything
+    except (Exception, SystemExit) as error:  # the user's file may raise anything; sys.exit() in it must not end the program
         raise UserError(f"--eval_relevance {path}: {type(error).__name__}: {error}") from error
     if not callable(function):
         raise UserError(f"--eval_relevance {path}: it defines no function relevance(query_rows, gallery_rows)")
@@ -41,7 +41,7 @@ def _found(path: str, changed: int, *rows: bytes) -> Lists:
         asked = queries[start : start + block]
         try:
             values = np.asarray(function(asked, gallery), dtype=np.float64)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UserError(f"--eval_relevance {path}: relevance() raised {type(error).__name__}: {error}") from error
         if values.shape != (len(asked), len(gallery)) or not ((values >= 0) & (values <= 1)).all():
             range_of = f" from {values.min():g} to {values.max():g}" if values.size else ""

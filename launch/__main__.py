@@ -25,9 +25,11 @@ from runs.folder import RunFolder, is_leftover, run_folder
 from runs.folds import CrossValidation
 from search import __main__ as searching
 from search import report, settings
+from search.__main__ import secret_options
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.locks import Lock
 from utilities.numbers import whole
+from utilities.secrets import mask_urls
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = "run_script"  # the folder of logs and locks, beside the run folders
@@ -35,7 +37,7 @@ LOGS = "run_script"  # the folder of logs and locks, beside the run folders
 
 # ------------------------------------------------------------------------------------------------------ how far a line is
 def how_far(folder: Path, opt) -> tuple[bool, str]:
-    """(finished, progress in words) of a run or cross-validation with these flags, read with --resume."""
+    """(finished, progress in words) of a run or cross-validation with these flags, read with --resume_or_start."""
     if opt.is_cross_validation:
         cross = CrossValidation(opt, datasets.n_folds(opt))
         done, finished = len(set(cross.asked) & set(cross.done())), cross.settled
@@ -102,7 +104,7 @@ class Task:
             if foreign:
                 raise UserError(f"{self.folder} holds no run (parameters.yaml is missing), but {min(foreign)}: move it away")
             return NEW
-        opt = parameters.resolve([*self.line.argv, "--resume"])  # refuses flags that differ from the saved ones
+        opt = parameters.resolve([*self.line.argv, "--resume_or_start"])  # refuses flags that differ from the saved ones
         opt = [opt, *opt.later][-1]  # a reproduction is finished with its last stage
         finished, self.progress = how_far(self.folder, opt)
         return FINISHED if finished else INTERRUPTED
@@ -152,7 +154,7 @@ def make_tasks(lines: list[Line]) -> tuple[list[Task], list[tuple[Line, str]]]:
         try:
             task = TASKS[line.program](line)
         except UserError as error:
-            refused.append((line, str(error)))
+            refused.append((line, mask_urls(str(error))))
             continue
         for other in places.setdefault(task.folder.absolute(), []):
             if task.collides(other):
@@ -174,7 +176,7 @@ def listing(tasks: list[Task]) -> str:
             more = task.at_work()
             standing, more = (RUNNING, more) if more else (task.standing(), task.progress)
         except UserError as error:
-            standing, more = FAILED, str(error)
+            standing, more = FAILED, mask_urls(str(error))
         rows.append(f"{standing:18}{task.name:40}{more}\n    {task.line.command}")
     return "\n".join(rows)
 
@@ -187,6 +189,17 @@ def own_command(task: Task, options) -> list[str]:
     command += ["--datapath", options.datapath] if options.datapath is not None else []
     command += ["--nproc", str(options.nproc)] if options.nproc > 1 else []
     return [*command, *["--dry_run"] * options.dry_run, "--", *options.added]
+
+
+def refuse_secrets(options) -> None:
+    """Raise UserError where a key or password stands behind `--`: submitit writes the command of a job to its log."""
+    for word in options.added:
+        flag = word.partition("=")[0]
+        if flag in secret_options():
+            raise UserError(
+                f"--slurm … -- {flag}: the command of a job is written to its log: write the flag in {options.script} itself, which the job "
+                "reads, or export WANDB_API_KEY or COMET_API_KEY"
+            )
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -251,6 +264,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.slurm is not None:
         if options.gpus:
             raise UserError(f"--slurm --gpus {' '.join(map(str, options.gpus))}: Slurm hands out GPUs: leave --gpus out and ask for them, such as slurm_gpus_per_node=1")
+        refuse_secrets(options)
         settings = dict(setting.split("=", 1) for setting in options.slurm)
         commands = [(task.name, own_command(task, options)) for task in tasks]
         done = slurm.submit(commands, settings, Path(options.script).stem, options.jobs, options.nproc) if commands else True

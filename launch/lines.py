@@ -12,22 +12,19 @@ from collections.abc import Container
 from pathlib import Path
 from typing import NamedTuple
 
+from search.__main__ import secret_options
+from utilities import secrets
 from utilities.errors import UserError
 
 NAME, OPERATORS = r"[A-Za-z_]\w*", "$`|&;<>()"
 VARIABLE = rf"""\$(?P<open>\{{)?(?P<name>{NAME})(?(open)(?::-(?P<default>[^}}$`"'\\]*))?\}})"""  # a default is plain text
 HEADING = re.compile(r'^[ \t]*"""(?:(?!""").)*"""[ \t]*$', re.MULTILINE | re.DOTALL)  # as the ICML authors' scripts have them
-KEYS = ("--wandb_key", "--comet_api_key")  # flags whose values are written nowhere
 PART = rf"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?<!\S)#.*|{VARIABLE}|[{OPERATORS}]"""  # all that is more than plain text
 
 
-def without_keys(words: list[str]) -> list[str]:
-    """The words of a command, with *** in place of the values of `KEYS`."""
-    found = []
-    for before, word in zip(["", *words], words, strict=False):
-        flag, equals, _ = word.partition("=")
-        found.append("***" if before in KEYS else f"{flag}=***" if equals and flag in KEYS else word)
-    return found
+def masked(words: list[str]) -> list[str]:
+    """The words of a command of main.py or a search, with *** in place of keys and passwords."""
+    return secrets.mask_words(words, secret_options())
 
 
 class Line(NamedTuple):
@@ -39,8 +36,8 @@ class Line(NamedTuple):
 
     @property
     def command(self) -> str:
-        """The command as a shell takes it, without keys."""
-        return shlex.join(["python", *self.program, *without_keys(self.argv)])
+        """The command as a shell takes it, its secrets masked."""
+        return shlex.join(["python", *self.program, *masked(self.argv)])
 
 
 class SearchLine(Line):
@@ -129,7 +126,7 @@ def _line(number: int, words: list[str]) -> Line:
             if words[1 : len(options) + 1] == options and Path("".join(words[len(options) + 1 : len(options) + 2])).name == name:
                 return kind(number, words[len(kind.program) + 1 :])
     programs = " or ".join(f"python {' '.join(kind.program)} …" for kind in KINDS)
-    raise ValueError(f"expected a comment, name=value, {programs}, not {' '.join(words)[:60]!r}")
+    raise ValueError(f"expected a comment, name=value, {programs}, not {' '.join(masked(words))[:60]!r}")
 
 
 def select_lines(lines: list[Line], options) -> list[Line]:

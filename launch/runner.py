@@ -18,8 +18,9 @@ import time
 from tqdm import tqdm
 
 from launch import torchrun
-from launch.lines import without_keys
+from launch.lines import masked
 from utilities.errors import UserError
+from utilities.secrets import mask_urls
 
 POLL = 0.2  # seconds between checks of the running jobs
 GRACE = 60  # seconds that a run has to close its records after Ctrl-C
@@ -45,7 +46,7 @@ class Job:
         task.log.parent.mkdir(parents=True, exist_ok=True)
         self.offset = task.log.stat().st_size if task.log.exists() else 0  # where this attempt's output begins
         with open(task.log, "a", encoding="utf-8") as log:
-            log.write(f"\n$ {shlex.join(without_keys(command))}    # {datetime.datetime.now():%Y-%m-%d %H:%M:%S}, {socket.gethostname()}\n")
+            log.write(f"\n$ {shlex.join(masked(command))}    # {datetime.datetime.now():%Y-%m-%d %H:%M:%S}, {socket.gethostname()}\n")
             log.flush()
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
@@ -61,7 +62,7 @@ class Job:
         errors = [line for line in lines if re.search(r"error|exception|killed|interrupt", line, re.IGNORECASE)]
         last = (errors or lines or ["it said nothing"])[-1]
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-        return f"{last} ({how})"
+        return f"{mask_urls(last)} ({how})"
 
 
 class Runner:
@@ -127,7 +128,7 @@ class Runner:
         flags = ["--gpu", str(self._next_gpus()[0])] if self.gpus and self.nproc == 1 else []
         if self.dry:
             return [*flags, "--dry_run"]
-        return [*flags, "--resume"] if standing == INTERRUPTED else flags
+        return [*flags, "--resume_or_start"] if standing == INTERRUPTED else flags
 
     def environment(self) -> dict | None:
         """The environment of the next run; None: that of this process."""

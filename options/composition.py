@@ -15,6 +15,7 @@ from runs import changes
 from runs.folder import PARAMETERS, RunFolder, fold_of, has_its_split_file, run_folder
 from utilities import configs, roles
 from utilities.errors import UserError
+from utilities.registry import did_you_mean
 
 FOLLOWS = {"split_sets": "split_partitions", "fc_lr": "lr", "fc_decay": "decay", "eval_bs": "bs", "eval_kernels": "kernels"}  # flag -> the one whose value it takes where it is unset
 DEFAULT_METRICS = [
@@ -39,6 +40,8 @@ class Layers:
         self.defaults = vars(parser.parse_args([]))
         silent = argparse.Namespace(**{action.dest: argparse.SUPPRESS for action in parser._actions if action.dest != "help"})
         self.explicit = {name: value for name, value in vars(parser.parse_args(argv, silent)).items() if value is not argparse.SUPPRESS}
+        if self.explicit.get("resume_or_start"):
+            self.explicit.setdefault("resume", "latest")
         self.files, self.file_of = {}, {}
 
     def add_file(self, path: Path) -> None:
@@ -56,8 +59,11 @@ class Layers:
             del below["savename"]  # another seed or group makes another name, and a new run another number
         opt = Options({**self.defaults, **below, **_with_weights(explicit, below, self.roles)}, self.roles)
         if opt.list is None and opt.find is None:
+            if "batch_mining" not in below and "batch_mining" not in explicit:
+                opt.batch_mining = criteria.only_miner(opt) or opt.batch_mining
             if not opt.evaluate_only:
                 _resume(opt, explicit, self)
+            _refuse_code(opt, self.explicit)
             if (opt.evaluate_all or datasets.is_test_only(opt)) and "splits_to_eval" not in explicit:
                 opt.splits_to_eval = ["test"]
             _derive(opt)
@@ -96,10 +102,18 @@ def _reproduction(layers: Layers, source: Path) -> Options:
         raise UserError("--reproduce_results takes all flags of the run, over which a file has no say: leave out --config, and name on the command line what is to differ")
     if fold_of(source) is not None:
         source, layers.explicit["folds"] = fold_of(source)
+    if not (source / PARAMETERS).exists():
+        raise UserError(
+            f"--reproduce_results {source}: no run of this program (parameters.yaml is missing); published runs of powerful-benchmarker are "
+            "lines of experiments/MLRC_Runs.sh, for python -m launch"
+        )
     resume = layers.explicit.pop("resume", None)
     first = _staged(layers, source, changes.stages(source, layers.roles), layers.explicit)
     folder = run_folder(first)
-    if resume is None or not (folder / PARAMETERS).exists():
+    if resume is None:
+        return first
+    if not (folder / PARAMETERS).exists():
+        _refuse_missing(folder, first)
         first.resume = resume
         return first
     if folder.resolve() == source.resolve():
@@ -166,6 +180,7 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
         if opt.resume_from is not None or measures:
             asked = f"--resume_from {folder}" if opt.resume_from is not None else f"--{opt.job} {folder}"
             raise UserError(f"{asked}: no run there (parameters.yaml is missing)")
+        _refuse_missing(folder, opt)
         return
     saved = layers.saved(folder, RunFolder(folder).flags)
     saved = {**{name: layers.defaults[name] for name in opt.roles.having(fixed="always")}, **saved}  # a run may be older than a flag
@@ -193,6 +208,27 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
         )
 
 
+def _refuse_code(opt: Options, typed: dict) -> None:
+    """Raise UserError for a file of code that only a file or a saved run names; `typed`: the flags of the command line."""
+    for name in sorted(opt.roles.having(code=True)):
+        file = getattr(opt, name)
+        if file is not None and typed.get(name) != file:
+            raise UserError(
+                f"--{name} {file} is code, and a saved run or a --config file asks for it: if you trust it, name it on the command line, "
+                f"--{name} {file}; --{name} none measures without it"
+            )
+
+
+def _refuse_missing(folder: Path, opt: Options) -> None:
+    """Raise UserError where --resume names a run that does not exist. An empty folder is a run that was killed before it wrote anything."""
+    if folder.is_dir() or opt.resume_or_start:
+        return
+    runs = [path.parent.name for path in folder.parent.glob(f"*/{PARAMETERS}")]
+    raise UserError(
+        f"--resume: there is no run {folder}.{did_you_mean(folder.name, runs)} --resume_or_start begins a new run where there is none"
+    )
+
+
 def _with_weights(explicit: dict, below: dict, declared) -> dict:
     """The command line, whose flags of single weights also win over `--loss_weights` of the layers `below`."""
     single = {role.weighs: explicit[name] for name, role in declared.items() if role.weighs and explicit.get(name) is not None}
@@ -205,7 +241,7 @@ def _with_weights(explicit: dict, below: dict, declared) -> dict:
 def _refuse_changes(folder: Path, opt: Options, saved: dict, explicit: dict) -> None:
     """Raise UserError where the command line differs from the saved flags, unless the change is allowed, harmless, or only adds epochs."""
     measures = opt.job != "train"
-    free = {name for name, role in opt.roles.items() if not role.change or role.moves or (measures and role.measured)}
+    free = {name for name, role in opt.roles.items() if not role.change or (measures and role.measured)}
     if opt.other_data:  # other data have a split of their own; the folds are the run's
         free |= {"dataset", *datasets.REGISTRY.flags()} - {"split_scheme", "split_sets", "split_partitions"}
     given = {name: value for name, value in explicit.items() if name in saved and name not in free}
@@ -214,7 +250,7 @@ def _refuse_changes(folder: Path, opt: Options, saved: dict, explicit: dict) -> 
     differing = {
         name: f"--{name} {checks.shown(getattr(derived, name))} (saved: {checks.shown(saved[name])})"
         for name in sorted(given)
-        if getattr(derived, name) != saved[name] and not (name == "n_epochs" and not measures and given[name] > saved[name])
+        if opt.roles[name].changes(saved[name], getattr(derived, name)) and not (name == "n_epochs" and not measures and given[name] > saved[name])
     }
     what = opt.job if measures else "resume"
     fixed = [text for name, text in differing.items() if opt.roles[name].forbids(saved[name], getattr(derived, name))]

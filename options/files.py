@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from utilities import configs, roles
+from utilities import configs, migration, roles
 from utilities.errors import UserError
 from utilities.numbers import OneOrTwo
 from utilities.registry import did_you_mean
@@ -56,7 +56,9 @@ def passed(parser, path: Path, flags: dict) -> dict:
 def _action(actions: dict, declared: roles.Roles, path: Path, key: str) -> argparse.Action:
     """The flag of a file's key, of all `actions`. Raises UserError for one that no file may hold."""
     if key not in actions:
-        raise UserError(f"{path}: unknown flag {key!r}.{did_you_mean(key, actions)}")
+        here = migration.answer(key)
+        way_out = did_you_mean(key, actions) if here is None else f" Here: {here}"
+        raise UserError(f"{path}: unknown flag {key!r}.{way_out}")
     role = declared[key]
     if not (role.saved or role.weighs):
         raise UserError(f"{path}: {key} is for the command line alone: --{key}")

@@ -4,7 +4,7 @@ import argparse
 import difflib
 import textwrap
 
-from utilities import numbers
+from utilities import migration, numbers
 from utilities.errors import UserError
 
 WIDTH = 120
@@ -64,7 +64,8 @@ def page(parser, plug_ins: dict, words: list[str]) -> str:
     """
     asked, shown = " ".join(words).lstrip("-"), groups(parser)
     flags = {action.dest: title for title, actions in shown.items() for action in actions}
-    flag = asked.replace("-", "_")
+    names = {option.lstrip("-"): action.dest for actions in shown.values() for action in actions for option in action.option_strings}
+    flag = names.get(asked.replace("-", "_"), asked.replace("-", "_"))
     if not words:
         return _first_screen(shown, plug_ins)
     if asked == "all":
@@ -85,11 +86,12 @@ def page(parser, plug_ins: dict, words: list[str]) -> str:
 def find(parser, word: str) -> str:
     """The flags whose name or help holds `word`, below their headings. Raises UserError where there is none."""
     found = {
-        title: [action for action in actions if word.lstrip("-").lower() in f"{action.dest} {numbers.help_of(action)}".lower()]
+        title: [action for action in actions if word.lstrip("-").lower() in f"{' '.join(action.option_strings)} {numbers.help_of(action)}".lower()]
         for title, actions in groups(parser).items()
     }
     if not any(found.values()):
-        raise UserError(f"--find {word}: in no flag's name or text")
+        here = migration.answer(word)
+        raise UserError(f"--find {word}: in no flag's name or text" + (f"; here {here}" if here else ""))
     return "\n\n".join(_section(title, actions) for title, actions in found.items() if actions)
 
 

@@ -2,7 +2,9 @@
 
 import copy
 from argparse import Namespace
+from pathlib import Path
 
+from utilities import provenance
 from utilities.flags import has_folds
 from utilities.roles import Roles
 
@@ -17,14 +19,16 @@ class Options(Namespace):
         later: the options of the stages after this one.
         set_by: flag -> where a value that is not the default was set, in words.
         overruled: flag -> the --config file that asks for another value than the saved run, whose value stands.
+        command: how the run is continued, as a shell takes it; None: by main.py with --resume_from.
         other_data: flag -> value of the data that `--evaluate` measures in place of the run's own; empty where it measures the run's own.
     """
 
-    __slots__ = ("roles", "fold", "until", "later", "set_by", "overruled", "other_data")  # not in `vars(opt)`, which are the flags
+    __slots__ = ("roles", "fold", "until", "later", "set_by", "overruled", "other_data", "command")  # not in `vars(opt)`, which are the flags
 
     def __init__(self, flags: dict, roles: Roles):
         super().__init__(**flags)
         self.roles, self.fold, self.until, self.later, self.set_by, self.overruled, self.other_data = roles, None, None, [], {}, {}, {}
+        self.command = None
 
     def but(self, **flags) -> "Options":
         """The same options with some flags changed."""
@@ -43,8 +47,14 @@ class Options(Namespace):
         return {name: value for name, value in sorted(vars(self).items()) if name in self.roles and self.roles[name].saved}
 
     def measured(self) -> dict:
-        """Flag -> value, of the flags that decide what an evaluation measures."""
-        return {name: getattr(self, name) for name in sorted(self.roles.having(measured=True))}
+        """Flag -> value, of the flags that decide what an evaluation measures; with `<flag>_sha256` of the files of code among them."""
+        flags = {name: getattr(self, name) for name in sorted(self.roles.having(measured=True))}
+        return flags | {f"{name}_sha256": value for name, value in self.code_files().items()}
+
+    def code_files(self) -> dict[str, str | None]:
+        """Flag -> SHA-256, of the files of code that flags name; None for a file that cannot be read."""
+        files = {name: getattr(self, name) for name in sorted(self.roles.having(code=True))}
+        return {name: provenance.sha256(Path(file).expanduser()) for name, file in files.items() if file is not None}
 
     @property
     def is_cross_validation(self) -> bool:

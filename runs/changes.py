@@ -40,7 +40,7 @@ def record_changes(folder: Path, epochs: list[int], opt) -> None:
     changed = {
         name: value
         for name, value in opt.saved().items()
-        if name in before and opt.roles[name].change and not opt.roles[name].moves and value != before[name]
+        if name in before and opt.roles[name].changes(before[name], value)
         and not (before[name] is None and opt.set_by.get(name, "").startswith("derived"))  # nobody changed it: its default is derived since
     }
     if changed:
@@ -71,6 +71,20 @@ def changes_of_data(folder: Path, now: dict, opt) -> list[str]:
     return found
 
 
+def refuse_changed_code(folder: Path, now: dict, opt) -> None:
+    """Raise UserError where a file of code is no longer what the run began with, by environment.yaml, unless `--resume_allow_changes`."""
+    try:
+        before = read_yaml(folder / ENVIRONMENT).get("code_files") or {}
+    except (FileNotFoundError, UserError):  # a damaged one is written anew
+        return
+    for flag, sha256 in now.get("code_files", {}).items():
+        if before.get(flag, sha256) != sha256 and not opt.resume_allow_changes:
+            raise UserError(
+                f"--{flag} {getattr(opt, flag)} is not the file that {folder} began with (its hash differs): put that one back, or go on "
+                "with --resume_allow_changes"
+            )
+
+
 def record_changes_of_data(folder: Path, changes: list[str], epoch: int, data: dict) -> None:
     """Replace the data in environment.yaml, and add what changed after an epoch."""
     content = read_yaml(folder / ENVIRONMENT)
@@ -90,7 +104,7 @@ def record_changes_of_environment(folder: Path, now: dict, epoch: int) -> None:
         return
     kinds = ("python", "cuda", "gpu", "processes", "git_commit")
     found = [f"{name} {str(now.get(name))[:12]}" for name in kinds if now.get(name) != content.get(name) and (name in content or name == "processes")]
-    found += [f"other {name}" for name in ("changed_files", "untracked_files") if (now.get(name) or {}) != (content.get(name) or {})]
+    found += [f"other {name}" for name in ("changed_files", "untracked_files", "code_files") if (now.get(name) or {}) != (content.get(name) or {})]
     before = content.get("packages") or {}
     found += [f"{name} {version}" for name, version in now["packages"].items() if before.get(name, version) != version]
     changes = {when: what for when, what in (content.get("environment_changes") or {}).items() if int(when.removeprefix("after epoch ")) < epoch}

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import platform
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -10,12 +11,13 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+import criteria
 import datasets
 import trainers
 from architectures import _adaptation
 from runs.folder import RunFolder, run_folder
 from runs.names import plain
-from training import profiling
+from training import profiling, ranks
 from utilities import provenance
 from utilities.errors import BrokenImage, UserError, terminable
 from utilities.files import refuse_unwritable
@@ -39,7 +41,8 @@ def interruptible(run):
         saved = f": epochs 1 to {epoch} are saved" if epoch else " before the end of epoch 1"
         print(f"\ninterrupted{saved} in {run.folder}")
         whole = run.folder if run.opt.fold is None else run.folder.parent
-        print(f"continue with: python main.py --resume_from {whole}")
+        command = run.opt.command or shlex.join([*ranks.starter(), "main.py", "--resume_from", str(whole)])
+        print(f"continue with: {command}")
         sys.exit(130)
     except BaseException as error:
         with contextlib.suppress(UserError, OSError):  # what ended the run is told, not that its last records fail likewise
@@ -103,6 +106,8 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
     if published is not None and list(published) == opt.evaluation_metrics:
         lines.append(("metrics", f"--evaluation_metrics: those published for {opt.dataset}: {' '.join(published)}"))
     lines.append(("selection", selection.rule))
+    if criteria.only_miner(opt) is not None and opt.set_by.get("batch_mining") == "derived":
+        lines.append(("note", f"--batch_mining {opt.batch_mining}, the only miner that --loss {opt.loss} takes"))
     lines += [("note", text) for text in idle(opt)]
     if kernels(opt.kernels) < opt.kernels:
         lines.append(("kernels", f"--kernels {opt.kernels} is capped at this machine's {kernels(opt.kernels)} CPUs"))
@@ -149,7 +154,7 @@ def steps(opt) -> list[str]:
     return [text for name, text in said.items() if text and getattr(opt, name)]
 
 
-def environment(runtime, data: dict, model, language_vectors: str | None = None) -> dict:
+def environment(runtime, data: dict, model, opt) -> dict:
     """The content of environment.yaml: software, hardware, code, weights, transforms and counts as resolved."""
     return {
         "python": platform.python_version(),
@@ -162,7 +167,8 @@ def environment(runtime, data: dict, model, language_vectors: str | None = None)
         **({"dimensions": model.embed_dim} if isinstance(getattr(model, "last_linear", None), torch.nn.Identity) else {}),  # --embed_dim 0
         **({"data_config": model.data_config} if hasattr(model, "data_config") else {}),
         **provenance.describe(getattr(model, "weights_file", None)),
-        **({"language_vectors_sha256": provenance.sha256(Path(language_vectors).expanduser())} if language_vectors else {}),
+        **({"language_vectors_sha256": provenance.sha256(Path(opt.language_vectors).expanduser())} if opt.language_vectors else {}),
+        **({"code_files": opt.code_files()} if opt.code_files() else {}),
         "data": data,
     }
 

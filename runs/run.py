@@ -6,7 +6,14 @@ import time
 from pathlib import Path
 
 from runs import checkpoint, records
-from runs.changes import changes_of_data, record_changes, record_changes_of_data, record_changes_of_environment, write_plan
+from runs.changes import (
+    changes_of_data,
+    record_changes,
+    record_changes_of_data,
+    record_changes_of_environment,
+    refuse_changed_code,
+    write_plan,
+)
 from runs.folder import INFO, PARAMETERS, SUMMARY, describe, is_finished, json_safe, out_of_patience, run_folder, was_stopped
 from runs.names import apart, mean_of, named, plain
 from runs.records.damaged import as_file
@@ -59,7 +66,7 @@ class Run:
         wanted = run_folder(opt)
         self.resumed = opt.resume is not None and wanted.is_dir()  # also one that was killed before it wrote anything
         if opt.resume is not None and not self.resumed:
-            print(f"--resume: no run in {wanted}: this is a new one")
+            print(f"there is no run in {wanted} yet: this is a new one")
         self.folder = wanted if self.resumed else new_folder(wanted, numbered=opt.fold is None)
         if opt.fold is None and not self.resumed:  # the folder may have got a number
             self.opt = opt.but(savename=str(Path(opt.savename).with_name(self.folder.name)))
@@ -85,6 +92,8 @@ class Run:
             as_file(self.folder / name)
         data = environment.get("data") or {}
         changes = changes_of_data(self.folder, data, self.opt) if self.resumed else []
+        if self.resumed:
+            refuse_changed_code(self.folder, environment, self.opt)
         last = self.folder / checkpoint.LAST
         if last.exists():
             self._restore(last if self.opt.resume == "latest" else self._best_checkpoint())

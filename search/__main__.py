@@ -13,6 +13,8 @@ continued, bounds may have been widened.
 """
 
 import argparse
+import functools
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -25,7 +27,8 @@ from search import study as studies
 from search.plan import FULL, REPRODUCTIONS, Plan
 from search.together import Together
 from search.trials import TrialLoop
-from training.ranks import one_run
+from training import ranks
+from utilities import roles, secrets
 from utilities.errors import OneLineParser, UserError
 from utilities.locks import Lock
 from utilities.numbers import whole
@@ -48,9 +51,12 @@ def get_parser() -> argparse.ArgumentParser:
         f"runs of the best trial with seeds seed+1 … seed+N (default: {REPRODUCTIONS} where there are {FULL} trials or more, else 0)"
     )
     add("--reproductions", type=whole(0, 10**6), default=None, metavar="N", help=help_text)
-    add("--study_storage", default=None, metavar="URL", help="database of the study, as SQLAlchemy names it (default: study.db, SQLite, in the search's folder)")
+    help_text = "database of the study, as SQLAlchemy names it (default: study.db, SQLite, in the search's folder)"
+    add("--study_storage", default=None, metavar="URL", help=help_text).role = roles.SECRET
     add("--heartbeat", type=whole(1, 10**6), default=60, metavar="SECONDS", help="time between signs of life: after three without one a process on another machine counts as killed (default: 60)")
-    add("--resume", nargs="?", help="a search always continues: accepted, and without effect")
+    help_text = "a search always continues: accepted, and without effect"
+    add("--resume", "--resume_training", nargs="?", help=help_text)
+    add("--resume_or_start", action="store_true", help=help_text)
     return parser
 
 
@@ -83,7 +89,18 @@ def plan(argv: list[str], files: Path) -> Plan:
     flags = space.Flags(command, parameters.resolve, files)
     opt, fixed = flags.check()
     check(own, opt)
-    return Plan(own, command.ranges, command.given, flags, opt, fixed)
+    return Plan(own, command.ranges, command.given, flags, opt, fixed, shown_command(argv))
+
+
+@functools.cache
+def secret_options() -> frozenset[str]:
+    """The flags of main.py and of a search whose values no log may hold."""
+    return frozenset(secrets.secret_options(parameters.get_parser(), get_parser()))
+
+
+def shown_command(argv: list[str]) -> str:
+    """The command of a search as a shell takes it, its secrets masked."""
+    return shlex.join([*ranks.starter(), "-m", PROGRAM, *secrets.mask_words(argv, secret_options())])
 
 
 def search(argv: list[str]) -> Path | None:
@@ -95,8 +112,12 @@ def search(argv: list[str]) -> Path | None:
         if asked.opt.dry_run:
             main.main(asked.opt)
             return None
-        with Together(main.main).led() as train:
-            return None if train is None else trials_and_report(asked, train)
+        try:
+            with Together(main.main).led() as train:
+                return None if train is None else trials_and_report(asked, train)
+        except KeyboardInterrupt:  # between runs: a run that is interrupted prints the command itself
+            print(f"\ncontinue with: {asked.command}")
+            raise
 
 
 def trials_and_report(asked: Plan, train) -> Path:
@@ -123,5 +144,5 @@ def trials_and_report(asked: Plan, train) -> Path:
 
 
 if __name__ == "__main__":
-    with one_run(PROGRAM):
+    with ranks.one_run(PROGRAM):
         search(sys.argv[1:])

@@ -20,6 +20,7 @@ class Plan(NamedTuple):
         flags: reads a trial's flags.
         opt: the flags of one trial.
         fixed: those that are the same in every trial.
+        command: the command line as a shell takes it, its secrets masked; it also continues the search.
     """
 
     SETS = frozenset({"savename", "group", "splits_to_eval"})  # not a field: flags that the search itself sets for its runs
@@ -32,6 +33,7 @@ class Plan(NamedTuple):
     flags: Flags
     opt: argparse.Namespace
     fixed: dict
+    command: str = ""
 
     @property
     def trials(self) -> int:
@@ -61,4 +63,6 @@ class Plan(NamedTuple):
     def read(self, values: dict, name: str, *more: str):
         """The flags of a run in the search's folder; it is evaluated on validation data alone, unless the command says otherwise."""
         splits = [] if "splits_to_eval" in self.given else ["--splits_to_eval", "val"]
-        return self.flags.read(values, f"--savename={self.savename}/{name}", *more, *splits)
+        opt = self.flags.read(values, f"--savename={self.savename}/{name}", *more, *splits)
+        opt.command = self.command
+        return opt

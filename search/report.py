@@ -73,9 +73,11 @@ def reproduce(study, plan, train) -> dict | None:
             run = f"{name}_reproduction_{number}"
             if run not in done:
                 print(f"\n{run} of {plan.reproductions}: seed {first + number}", flush=True)
-                again = ["--resume"] * (plan.folder / run).exists()
+                added = [f"--group={plan.opt.group}_best", f"--seed={first + number}", "--final_test"]
+                if (plan.folder / run).exists():
+                    added.append("--resume")
                 try:
-                    train(plan.read(best.params, run, f"--group={plan.opt.group}_best", f"--seed={first + number}", "--final_test", *again))
+                    train(plan.read(best.params, run, *added))
                     done[run] = {"seed": first + number, "values": scores(plan.folder / run)}
                 except (NotFinite, torch.OutOfMemoryError) as error:
                     done[run] = {"seed": first + number, "failed": reason(error)}

@@ -85,11 +85,15 @@ def parse(argv: list[str], parser: argparse.ArgumentParser) -> Command:
         parser: the main program's.
     """
     actions = {option.removeprefix("--"): action for action in parser._actions for option in action.option_strings}
+    if (refusal := parser.refusal(argv, searches=True)) is not None:
+        raise UserError(refusal)
     written, rest = _split(argv)
     ranges = _ranges(written, parser, actions, "the command line")
     names = {token.removeprefix("--").partition("=")[0] for token in rest if token.startswith("--")}
     names |= {name.removeprefix("no-") for name in names}  # --no-NAME switches NAME off
     given = {actions[name].dest if name in actions else name for name in names}  # --source is --source_path
+    if "savename" in given:
+        raise UserError("--savename, --experiment_name: a search and its trials are named by --group: write --group NAME")
     _refuse_both(ranges, given, "the command line")
     from_files, files, in_files, kept_whole = {}, {}, set(), {}
     config = OneLineParser(add_help=False, allow_abbrev=False)

@@ -13,6 +13,7 @@ import sqlite3
 from pathlib import Path
 
 from search.files import TABLE, read_table
+from utilities import secrets
 from utilities.errors import UserError
 from utilities.locks import Lock
 
@@ -71,7 +72,12 @@ def _database(url: str | None, file: Path, heartbeat: int):
         )
     except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
         said = str(error).splitlines()[0]
-        raise (UserError(f"--study_storage: {said}") if url else _damaged(file, said)) from error  # not the URL: it may hold a password
+        if url is None:
+            raise _damaged(file, said) from error
+        if isinstance(error, ValueError):  # it quotes a part of the URL, perhaps of the password
+            said = "this is no URL of a database; in a password write %40 for @, %3A for : and %2F for /"
+        said = secrets.mask_urls(said.replace(url, secrets.mask_value(url)))
+        raise UserError(f"--study_storage {secrets.mask_value(url)}: {said}") from error
 
 
 # --------------------------------------------------------------------------------- what the folder knows of its trials

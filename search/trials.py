@@ -115,8 +115,9 @@ class TrialLoop:
         folder = self.plan.folder / name
         if folder.exists() and not continues:
             raise TrialFailed(f"{folder} was made by somebody else, and is left alone")
+        again = ["--resume_or_start"] if continues else []  # it may have been killed before it made its folder
         try:
-            opt = self.plan.read(values, name, f"--group={self.plan.savename}", *["--resume"] * continues)
+            opt = self.plan.read(values, name, f"--group={self.plan.savename}", *again)
         except UserError as error:
             raise TrialFailed(str(error)) from error
         try:

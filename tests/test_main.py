@@ -110,7 +110,7 @@ def test_resume_equals_the_uninterrupted_run(folder_data, tmp_path, capsys):
         words = ["--savename", name, "--n_epochs", str(epochs), "--log_every", "2", "--plot_every", "0", *more]
         return main.main(flags(folder_data, tmp_path, *words).but(no_records=False)).folder
 
-    whole, cut = train("Whole", 2, "--kernels", "2", "--eval_kernels", "0"), train("Cut", 1, "--resume")
+    whole, cut = train("Whole", 2, "--kernels", "2", "--eval_kernels", "0"), train("Cut", 1, "--resume_or_start")
     assert "this is a new one" in capsys.readouterr().out
     for name, lines in (("metrics", "2,test,e_recall@1,0.5\n2,test,map_"), ("batches", "2,4,loss,0.5\n2,6,lo")):
         with open(cut / "CSV_Logs" / f"{name}.csv", "a") as file:

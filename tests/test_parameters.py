@@ -133,7 +133,7 @@ def test_a_saved_run_wins_over_a_file_and_says_so(tmp_path):
     assert (again.lr, again.overruled) == (1e-3, {"lr": f"--config {file}"}) and again.set_by["lr"].endswith(f"the run {folder}")
     assert reports.idle(again) == [f"--config {file}: lr not as there, but as the run has it: the command line alone changes a run"]
     same = written(tmp_path / "b.yaml", "savename: group_plus_seed\nfc_lr: -1\nlr: 1e-3\nno_train_metrics: false\n")
-    for words in (["--resume_from", str(folder), "--config", same], ["--config", file], ["--config", same, "--save_path", str(tmp_path / "new"), "--resume"]):
+    for words in (["--resume_from", str(folder), "--config", same], ["--config", file], ["--config", same, "--save_path", str(tmp_path / "new"), "--resume_or_start"]):
         assert not parameters.read(["--dataset", "glyphs", *words]).overruled
     assert not reports.idle(parameters.read(["--config", str(folder / "parameters.yaml"), "--seed", "7"]))
 

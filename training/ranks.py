@@ -216,6 +216,11 @@ def local_rank() -> int | None:
     return int(os.environ["LOCAL_RANK"]) if _under_torchrun() else None
 
 
+def starter() -> list[str]:
+    """The words before a program's name in a command that starts it as it runs now: of Python, or of torchrun on one machine."""
+    return ["torchrun", "--nproc_per_node", os.environ["LOCAL_WORLD_SIZE"]] if _under_torchrun() else ["python"]
+
+
 def _under_torchrun() -> bool:
     return dist.is_available() and int(os.environ.get("WORLD_SIZE", 1)) > 1 and {"RANK", "LOCAL_RANK", "MASTER_ADDR"} <= set(os.environ)
 

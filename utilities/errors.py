@@ -9,6 +9,7 @@ import sys
 import threading
 
 from utilities.numbers import OutOfRange
+from utilities.secrets import mask_urls
 
 NO_MEMORY = ("can't allocate memory", "not enough memory", "CUDA out of memory", "Storage size calculation overflowed")  # torch's words
 _LOST_WORKER = re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: ([^.]*)|exited unexpectedly)")
@@ -50,12 +51,15 @@ class OneLineParser(argparse.ArgumentParser):
         except UnicodeEncodeError:
             raise _BadValue(action, f"{text!a} holds a byte or half a character that is no text: write it in UTF-8") from None
         except argparse.ArgumentError as error:
+            if text.lower() in ("null", "none"):
+                raise _BadValue(action, f"{text}: leave the flag out, or write null in a file of --config") from None
             if not isinstance(error.__context__, OutOfRange):
                 raise
             raise _BadValue(action, f"{text.strip()} {error.message}") from None
 
     def error(self, message):
         """End the program with the line `<prog>: error: <message>`, or raise UserError."""
+        message = mask_urls(message)
         if not self.exits:
             raise UserError(message)
         self.exit(2, f"{self.prog}: error: {message}\n")
@@ -176,7 +180,7 @@ def one_line_errors(program: str = "main.py"):
     except UserError as error:
         # A loader's worker process wraps its error in a traceback of its own; the last line is the message.
         line = re.sub(r"^utilities\.errors\.\w+: ", "", str(error).strip().splitlines()[-1])
-        print(f"{program}: error: {line}", file=sys.stderr)
+        print(f"{program}: error: {mask_urls(line)}", file=sys.stderr)
         sys.exit(2)
     finally:
         if signal.getsignal(signal.SIGINT) is interrupt:

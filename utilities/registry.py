@@ -15,7 +15,7 @@ import pkgutil
 from pathlib import Path
 
 from utilities import flags as shared_flags
-from utilities import roles
+from utilities import migration, roles
 from utilities.errors import UnknownName, UserError
 from utilities.numbers import OutOfRange, Range
 
@@ -23,6 +23,11 @@ from utilities.numbers import OutOfRange, Range
 def unknown(kind: str, name: str, available) -> UnknownName:
     """The error for a name that does not exist: the name, the nearest match, what is available."""
     available = sorted(available)
+    flag = migration.FLAGS.get(kind)
+    if kind == "metric" or flag is not None:
+        here = migration.answer(name) if flag is None else migration.answer_to_class(name, flag, available)
+        if here is not None:
+            return UnknownName(f"unknown {kind} {name!r}. Here: {here}")
     return UnknownName(f"unknown {kind} {name!r}.{did_you_mean(name, available)} Available: {', '.join(available)}.")
 
 
@@ -46,6 +51,11 @@ class Registry:
     def names(self) -> list[str]:
         """The plug-ins' names, sorted."""
         return sorted(m.name for m in pkgutil.iter_modules([str(self.folder)]) if not m.name.startswith("_"))
+
+    def resolve(self, name: str) -> str:
+        """The plug-in that `name` means: itself, or a class or data set in another case, `ArcFaceLoss` or `CUB200`; `name` where none fits."""
+        names = self.names()
+        return name if name in names else migration.plug_in(name, migration.FLAGS[self.kind], names) or name
 
     def caption(self, name: str) -> str:
         """First line of the plug-in's docstring, read without importing it."""

@@ -20,6 +20,8 @@ class Role:
         compared: runs that differ in the flag are different configurations.
         measured: the flag decides what an evaluation measures, and --evaluate may have another value than the training.
         searched: a search may vary the flag.
+        code: the value is a file of code. It is executed only if the command line names it, not because a file or a saved run does.
+        secret: the value, such as a key or a password, is shown in no log and on no screen, see `utilities.secrets`.
         weighs: the name in --loss_weights that this flag of older versions gives a weight.
     """
 
@@ -31,11 +33,18 @@ class Role:
     compared: bool = True
     measured: bool = False
     searched: bool = True
+    code: bool = False
+    secret: bool = False
     weighs: str | None = None
 
     def but(self, **changes) -> "Role":
         """A copy of this role with some rules changed."""
         return dataclasses.replace(self, **changes)
+
+    def changes(self, before, now) -> bool:
+        """Whether a run that goes on with the value `now` in place of `before` is a changed run. Another location is no change."""
+        is_other_place = self.moves and before is not None and now is not None
+        return self.change and before != now and not is_other_place
 
     def forbids(self, before, now) -> bool:
         """Whether no continuation may change the value `before` to `now`, permitted or not."""
@@ -46,11 +55,13 @@ METHOD = Role("method")
 DATA = Role("data", fixed="always", searched=False)
 SELECTION = Role("selection", fixed="first", searched=False)  # which epoch is chosen
 EVALUATION = Role("evaluation", measured=True, searched=False)  # how values are measured
+CODE = EVALUATION.but(code=True, moves=True)  # a file of code that measures; its content is recorded as a hash
 EXTENT = EVALUATION.but(name="extent", compared=False)  # which values are measured, not what they are
 IDENTITY = Role("identity", compared=False, searched=False)  # what tells the runs of a configuration apart
 RECORDS = Role("records", change=False, compared=False, searched=False)
 PLACE = RECORDS.but(name="place")  # paths, devices, workers
 CONTROL = RECORDS.but(name="control", saved=False)  # what this one command is asked to do
+SECRET = CONTROL.but(name="secret", secret=True)  # keys and passwords
 
 
 def weight_of(name: str) -> Role:
@@ -89,3 +100,9 @@ def declared(parser, default: Role | None = None) -> Roles:
             if role is not None and action.dest != "help":
                 roles[action.dest] = role
     return roles
+
+
+def options_having(parser, **rules) -> set[str]:
+    """The names, such as `--source` and `--source_path`, of a parser's flags whose role has these values."""
+    flags = declared(parser, METHOD).having(**rules)
+    return {option for action in parser._actions if action.dest in flags for option in action.option_strings}

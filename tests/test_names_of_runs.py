@@ -1,0 +1,77 @@
+"""`--resume` continues a run that exists, `--resume_or_start` also begins one; a miner that a loss leaves no choice about is taken."""
+
+import pytest
+
+import criteria
+import main
+import parameters
+from runs import checkpoint, reports
+from search import __main__ as searcher
+from tests.builders import refused, run_words
+from tests.search.test_search import RANGES, command
+
+
+def test_resume_refuses_a_run_that_does_not_exist(trained_once, folder_data, tmp_path):
+    words = ["--dataset", "folder", "--save_path", str(trained_once.parent.parent), "--resume", "--savename"]
+    assert parameters.resolve([*words, trained_once.name]).resume == "latest"
+    misspelt = trained_once.name[:-1]
+    with refused("there is no run", misspelt, f"Did you mean {trained_once.name!r}?", "--resume_or_start"):
+        parameters.resolve([*words, misspelt])
+    words = run_words(folder_data, tmp_path, "--savename", "Killed")
+    assert parameters.resolve([*words, "--resume_or_start"]).resume == "latest"
+    with refused("there is no run"):
+        parameters.resolve([*words, "--resume", "best"])
+    (tmp_path / "folder" / "Killed").mkdir(parents=True)
+    assert parameters.resolve([*words, "--resume"]).resume == "latest", "it was killed before it wrote anything"
+
+
+def test_a_reproduction_that_does_not_exist_is_refused_too(resumed_once, tmp_path):
+    words = ["--reproduce_results", str(resumed_once), "--savename", "Again", "--save_path", str(tmp_path)]
+    with refused("there is no run", "Again", "--resume_or_start"):
+        parameters.resolve([*words, "--resume"])
+    started = parameters.resolve([*words, "--resume_or_start"])
+    assert started.resume == "latest" and len(started.later) == len(parameters.resolve(words).later) == 1
+
+
+def test_a_file_cannot_ask_for_it(tmp_path):
+    (tmp_path / "a.yaml").write_text("resume_or_start: true\n")
+    with refused("command line alone"):
+        parameters.resolve(["--config", str(tmp_path / "a.yaml")])
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [name for name in criteria.REGISTRY.names() if len(getattr(criteria.REGISTRY.module(name), "ALLOWED_MINING_OPS", None) or []) == 1],
+)
+def test_the_only_miner_of_a_loss_is_taken(loss, folder_data, tmp_path, capsys):
+    (miner,) = criteria.REGISTRY.module(loss).ALLOWED_MINING_OPS
+    words = run_words(folder_data, tmp_path, "--loss", loss)
+    opt = parameters.resolve(words)
+    assert opt.batch_mining == miner and "batch_mining" in parameters.answer(opt.but(explain=True))
+    (tmp_path / "asked.yaml").write_text("batch_mining: distance\n")
+    for asked in (["--batch_mining", "distance"], ["--config", str(tmp_path / "asked.yaml")]):
+        with refused("--batch_mining distance does not go with", miner):
+            parameters.resolve([*words, *asked])
+    main.main(parameters.resolve([*words, "--dry_run"]))
+    assert f"--batch_mining {miner}, the only miner that --loss {loss} takes" in capsys.readouterr().out
+
+
+def test_an_interrupted_search_names_its_own_command(folder_data, tmp_path, monkeypatch, capsys):
+    words = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "1", "--wandb_key", "KEY")
+    words += ["--study_storage", f"sqlite:///{tmp_path}/study.db?password=PASSWORD"]
+
+    def stop(*arguments, **named):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", stop)
+        with pytest.raises(SystemExit):
+            searcher.search(words[:-2])  # in a trial
+    in_a_trial = capsys.readouterr().out
+    monkeypatch.setattr(reports, "start_up", stop)
+    with pytest.raises(KeyboardInterrupt):
+        searcher.search(words[:-2])  # before it
+    for said in (in_a_trial, capsys.readouterr().out):
+        assert "continue with: python -m search --dataset folder" in said and "--resume_from" not in said and "KEY" not in said
+    shown = searcher.shown_command(words)
+    assert "'***'" in shown and "PASSWORD" not in shown and f"sqlite:///{tmp_path}/study.db" in shown

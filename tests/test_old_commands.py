@@ -1,0 +1,167 @@
+"""Commands and names of powerful-benchmarker and pytorch-metric-learning run, or end with one line that says what to type."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import parameters
+from options import help as help_pages
+from search import __main__ as searcher
+from tests.builders import refused
+from tests.test_migration import BLOCKS
+from utilities import migration
+from utilities.errors import UserError
+
+OLD = [line for info, content in BLOCKS if not info for line in content.replace("\\\n", " ").splitlines() if line.startswith("python run")]
+ALIASES = {
+    "batch_size": "bs", "experiment_name": "savename", "dataset_root": "source_path", "root_experiment_folder": "save_path", "pytorch_home": "weights_cache",
+    "num_epochs_train": "n_epochs", "resume_training": "resume",
+}  # fmt: skip
+
+
+def said(words):
+    """The line with which a command is refused; None where it is taken."""
+    with pytest.raises(UserError) as caught:
+        parameters.resolve(words)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def words_of(line):
+    """The words of an old command as a shell gives them, without its program; a placeholder such as <folder> is a name."""
+    return [word.strip("<>") for word in line.split()[2:]]
+
+
+@pytest.mark.parametrize("line", OLD, ids=lambda line: line[7:70])
+def test_an_old_command_runs_or_says_what_to_type(line, tmp_path):
+    words = words_of(line)
+    try:
+        if "bayesian" in line.split()[1]:
+            searcher.plan(words, tmp_path)
+        else:
+            parameters.resolve([*words, "--save_path", str(tmp_path)])
+    except UserError as error:
+        message = str(error)
+        assert "\n" not in message and "Did you mean" not in message, message
+        ways = set(re.findall(r"(?<![-\w])--[a-z]\w+", message)) & {*parameters.get_parser().options, "--bayesian_optimization_n_iter"}
+        assert ways - {"--config", "--find"} or "no run" in message or "--config powerful_benchmarker" in message, message
+    else:
+        assert not any("{" in word or "~" in word for word in words)
+
+
+def test_all_old_commands_are_tried():
+    assert len(OLD) >= 32
+
+
+@pytest.mark.parametrize("old", ALIASES)
+def test_plain_names_are_aliases(old, folder_data, tmp_path):
+    values = {"batch_size": "8", "num_epochs_train": "3"}
+    if old != "resume_training":
+        opt = parameters.resolve(
+            ["--dataset", "glyphs", f"--{old}", values.get(old, str(tmp_path))]
+            if old != "experiment_name"
+            else ["--dataset", "glyphs", f"--{old}", "test1"]
+        )
+        assert str(getattr(opt, ALIASES[old])) == {"experiment_name": "test1"}.get(old, values.get(old, str(tmp_path)))
+    assert f"--{old}" in help_pages.page(parameters.get_parser(), {}, [f"--{old}"])
+    assert ALIASES[old] in help_pages.find(parameters.get_parser(), old)
+
+
+@pytest.mark.parametrize(("command", "parts"), {
+    "--mining_funcs~OVERRIDE~ {}": ["--batch_mining", "--config"], "--trainer~APPLY~2: {a: 1}": ["--trainer", "--config"],
+    "--optimizers {trunk_optimizer: {Adam: {lr: 0.01}}}": ["--optim adam --lr --decay"], "--lr~LOG_BAYESIAN~ [1e-6,1]": ["python -m search --lr~LOG_BAYESIAN~ [1e-6,1]"],
+    "--optimizers {a: {RMSprop: {lr~LOG_BAYESIAN~: [0.1, 1]}}}": ["--optim adam", "python -m search"], "--config_models default with_resnet50": ["--config powerful_benchmarker"],
+    "--split_manager~SWAP~1 {MLRCSplitManager: {}} --merge_argparse_when_resuming": ["--split_scheme mlrc", "--merge_argparse_when_resuming: here --resume_allow_changes"],
+    "--dataset~OVERRIDE~ {Cars196: {download: True}}": ["--dataset cars196", "--download"], "--bayes_opt_iters 3": ["python -m search --bayesian_optimization_n_iter"],
+    "--mining_funcs {tuple_miner: {PairMarginMiner: {pos_margin: 1}}}": ["--batch_mining pairmargin"], "--eval_batch_size=3": ["--eval_bs"],
+    "--loss TripletMarginLoss": ["--loss triplet --batch_mining all"], "--loss ProxyNCALoss": ["--loss proxynca_pp"], "--loss tripletmarginloss": ["--loss triplet "],
+    "--loss softmax --batch_mining DistanceWeightedMiner": ["--batch_mining distance"], "--data_sampler MPerClassSampler": ["--data_sampler class_balanced"],
+    "--loss SelfMadeLoss": ["--loss pml --loss_pml_class SelfMadeLoss"], "--trainer TrainWithClassifier": ["--trainer classifier"], "--dataset SOP": ["--dataset online_products"],
+    "--tester WithSameParentLabelTester": ["--tester same_parent_label"], "--storage_metrics NMI": ["nmi"], "--patience null": ["--patience", "leave the flag out"],
+    "--check_untrained_accuracy True": ["a switch", "without a value"], "--no_records false": ["a switch", "leave it out"], "--wandb_kez=KEY": ["--wandb_kez.", "Did you mean --wandb_key?"],
+    "--reproduce_results /old/test1": ["/old/test1", "experiments/MLRC_Runs.sh"], "--find dataloader_num_workers --batchsize 3": ["Did you mean --batch_size?"],
+}.items())  # fmt: skip
+def test_other_names_are_answered(command, parts):
+    message = said(command.split())
+    assert all(part in message for part in parts) and "KEY" not in message, message
+
+
+def test_names_of_a_search_are_answered(tmp_path):
+    for words, way in (
+        (["--experiment_name", "a"], "--group"), (["--loss_funcs~OVERRIDE~", "{a: {MarginLoss: {beta~BAYESIAN~: [0, 1]}}}"], "--loss margin"), (["--batchsize~INT_BAYESIAN~", "1,2"], "batch_size"),
+    ):  # fmt: skip
+        with refused(way):
+            searcher.plan([*words, "--lr~LOG_BAYESIAN~", "1e-6,1"], tmp_path)
+
+
+def test_a_file_gets_the_same_answers(tmp_path):
+    (tmp_path / "old.yaml").write_text("dataloader_num_workers: 4\n")
+    with refused("unknown flag 'dataloader_num_workers'. Here: --kernels"):
+        parameters.resolve(["--config", str(tmp_path / "old.yaml")])
+    with refused("here --kernels"):
+        help_pages.find(parameters.get_parser(), "dataloader_num_workers")
+
+
+@pytest.mark.parametrize("flag", parameters.NAMED)
+def test_every_plug_in_is_found_without_case_and_ending(flag):
+    registry = parameters.NAMED[flag]
+    names = {
+        migration.bare(name): [other for other in registry.names() if migration.bare(other) == migration.bare(name)]
+        for name in registry.names()
+    }
+    ending = {"loss": "Loss", "batch_mining": "Miner", "data_sampler": "Sampler"}.get(flag, "")
+    for name in registry.names():
+        assert registry.resolve(name) == name
+        if names[migration.bare(name)] == [name] and migration.answer(name.replace("_", "") + ending) is None:
+            for other in (name.upper(), f"{name.replace('_', '').title()}{ending}"):
+                assert registry.resolve(other) == name, other
+
+
+def test_classes_become_plug_ins_on_the_command_line_in_files_and_in_a_search(tmp_path):
+    (tmp_path / "a.yaml").write_text("loss: MultiSimilarityLoss\n")
+    opt = parameters.resolve(
+        ["--dataset", "GLYPHS", "--batch_mining", "MultiSimilarityMiner", "--mine_pairs", "--config", str(tmp_path / "a.yaml")]
+    )
+    assert (opt.dataset, opt.loss, opt.batch_mining) == ("glyphs", "multisimilarity", "multisimilarity")
+    assert parameters.resolve(["--loss", "hier", "--loss_hier_base", "TripletLoss"]).loss_hier_base == "triplet"
+    plan = searcher.plan(
+        ["--dataset", "Glyphs", "--use_tv_split", "--loss~CHOICE~", "[ArcFaceLoss,Softmax]", "--study_storage", "x"], tmp_path
+    )
+    assert plan.ranges["loss"].values == ("arcface", "softmax")
+
+
+@pytest.mark.parametrize("brackets", ["[test]", "[test, val]", "[test,val]", "test val"])
+def test_values_in_brackets_are_read(brackets):
+    opt = parameters.resolve(
+        [
+            "--dataset",
+            "glyphs",
+            "--use_tv_split",
+            "--evaluation_metrics",
+            "[e_recall@1,",
+            "map_r]",
+            "--splits_to_eval",
+            *brackets.split(),
+            "--evaluate_only",
+        ]
+    )
+    assert opt.splits_to_eval == re.findall(r"\w+", brackets) and opt.evaluation_metrics == ["e_recall@1", "map_r"]
+
+
+def test_every_class_of_the_package_is_known():
+    """A loss, miner or sampler of pytorch-metric-learning is a plug-in, or the page answers it."""
+    kinds = {"losses": "loss", "miners": "batch_mining", "samplers": "data_sampler"}
+    for package, flag in kinds.items():
+        module = pytest.importorskip(f"pytorch_metric_learning.{package}")
+        names = [name for name in dir(module) if name[0].isupper() and not name.startswith("Base") and not name.endswith("Mixin")]
+        for name in names:
+            registry = parameters.NAMED[flag]
+            assert registry.resolve(name) in registry.names() or migration.answer(name) is not None, name
+
+
+def test_the_page_holds_what_is_read():
+    answers = migration.answers()
+    assert Path(migration.PAGE).name == "migration.md" and len(answers) > 120
+    assert all(shlex.split(text.replace("'", "")) for text in answers.values())

@@ -1,0 +1,87 @@
+"""A file of code is executed only because the command line names it, and its content is recorded."""
+
+import hashlib
+import json
+
+import pytest
+import yaml
+
+import main
+import parameters
+from evaluation import relevance
+from tests.builders import refused, run_words
+
+CODE = """
+from pathlib import Path
+import numpy as np
+Path(r"{marker}").touch()
+def relevance(queries, gallery):
+    return np.equal.outer(queries % 3, gallery % 3)
+"""
+
+
+@pytest.fixture
+def code(tmp_path):
+    """A file of code, and the file that it makes when it is executed."""
+    marker = tmp_path / "executed"
+    file = tmp_path / "relevance.py"
+    file.write_text(CODE.format(marker=marker))
+    return file, marker
+
+
+def test_the_command_line_alone_executes_code(code, folder_data, tmp_path, capsys):
+    file, marker = code
+    words = run_words(folder_data, tmp_path, "--savename", "Own", "--iterations_per_epoch", "1")
+    run = main.main(parameters.resolve([*words, "--n_epochs", "1", "--eval_relevance", str(file)]))
+    assert marker.exists()
+    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert yaml.safe_load((run.folder / "environment.yaml").read_text())["code_files"] == {"eval_relevance": sha256}
+
+    marker.unlink()
+    resume, saved = ["--resume_from", str(run.folder)], run.folder / "parameters.yaml"
+    (tmp_path / "asks.yaml").write_text(f"eval_relevance: {file}\n")
+    askers = (
+        resume,
+        ["--evaluate", *resume],
+        ["--config", str(saved)],
+        ["--reproduce_results", str(run.folder)],
+        ["--config", str(tmp_path / "asks.yaml")],
+    )
+    for asking in askers:
+        with refused("is code", f"--eval_relevance {file}", "--eval_relevance none"):
+            parameters.resolve(asking)
+        assert parameters.resolve([*asking, "--eval_relevance", str(file)]).eval_relevance == str(file)
+    relevance._found.cache_clear()
+    main.main(parameters.resolve(["--evaluate", *resume, "--eval_relevance", "none"]))
+    assert not marker.exists(), "by the classes"
+    main.main(parameters.resolve(["--evaluate", *resume, "--eval_relevance", str(file)]))
+    assert marker.exists()
+    flags = [json.loads(path.read_text())["flags"] for path in sorted(run.folder.glob("evaluation_*.json"))]
+    assert [one.get("eval_relevance_sha256") for one in flags] == [None, sha256]
+
+    more = [*resume, "--n_epochs", "2", "--eval_relevance"]
+    with refused("flags differ", "--eval_relevance None"):
+        parameters.resolve([*more, "none"])
+    moved = tmp_path / "moved.py"
+    file.rename(moved)
+    moved.write_text(moved.read_text() + "# another content\n")
+    with refused("is not the file", str(moved), "--resume_allow_changes"):
+        main.main(parameters.resolve([*more, str(moved)]))
+    moved.write_text(moved.read_text().removesuffix("# another content\n"))
+    assert main.main(parameters.resolve([*more, str(moved)])).epoch == 2, "the same content at another place"
+    moved.write_text(moved.read_text() + "# another content\n")
+    capsys.readouterr()
+    main.main(parameters.resolve([*resume, "--n_epochs", "3", "--eval_relevance", str(moved), "--resume_allow_changes"]))
+    assert "other code_files" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "text", ["import sys\nsys.exit()\n", "import sys\ndef relevance(queries, gallery):\n    sys.exit(0)\n", "raise SystemExit(3)\n"]
+)
+def test_code_that_ends_the_program_is_an_error(text, tmp_path):
+    import numpy as np
+
+    file, rows = tmp_path / "ends.py", np.arange(4)
+    file.write_text(text)
+    with refused("--eval_relevance", str(file), "SystemExit"):
+        relevance.lists(str(file), rows, rows, rows)

@@ -1,0 +1,129 @@
+"""What to type here for a name of powerful-benchmarker or pytorch-metric-learning.
+
+The tables of docs/migration.md are the data: the names in the first column of a row, in backticks, are answered by its second column. They
+are read only when a command is refused.
+"""
+
+import functools
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "migration.md"
+ENDINGS = ("loss", "miner", "sampler")  # of the names of classes, which the names of plug-ins lack
+_ROW = re.compile(r"^\| (.+?) \| (.+?) \|$", re.MULTILINE)
+_CODE = re.compile(r"`([^`]+)`")
+_KEY = re.compile(r"[-{]*([a-z]\w*)")
+_CLASS = re.compile(r"(?<!~)\b(?!True\b|False\b)[A-Z]\w*")
+_LINK = re.compile(r"\[([^]]+)]\([^)]+\)")
+_OLD_SUFFIX = re.compile(r"~(OVERRIDE|APPLY|SWAP|DELETE|MERGE)~")
+_RANGE = re.compile(r"~\w*(BAYESIAN|CHOICE)~")
+RANGES = "python -m search takes ranges, behind the name of a flag: --lr~LOG_BAYESIAN~ 1e-6,1e-3"
+NESTED = "Each flag takes a value without braces and ~OVERRIDE~; many flags go into a flat file for --config (docs/migration.md)"
+FLAGS = {"loss": "loss", "miner": "batch_mining", "sampler": "data_sampler", "trainer": "trainer", "dataset": "dataset"}  # kind of plug-in -> flag
+
+
+def bare(name: str) -> str:
+    """A name without case, underscores and the ending of a class: `MultiSimilarityMiner` and `multi_similarity` give `multisimilarity`."""
+    letters = re.sub(r"[\W_]", "", name.lower())
+    ending = next((ending for ending in ENDINGS if letters.endswith(ending)), "")
+    return letters.removesuffix(ending) or letters
+
+
+@functools.cache
+def answers() -> dict[str, str]:
+    """Old name -> what takes its place here: keys and flags without dashes, and names of classes."""
+    found = {}
+    for old, here in _ROW.findall(PAGE.read_text(encoding="utf-8")):
+        text = _LINK.sub(r"\1", here).replace("`", "").replace("\\|", "|")
+        codes = _CODE.findall(old)
+        is_of_class = bool(codes) and codes[0][0].isupper()  # then the other names are arguments of the class
+        for code in codes:
+            key = _KEY.match(code)
+            names = _CLASS.findall(code) if "{" in code or ":" in code or key is None else []
+            if key is not None and not is_of_class:
+                names.append(key[1])
+            for name in names:
+                found.setdefault(name, text)
+    return found
+
+
+def answer(name: str) -> str | None:
+    """What takes the place of a flag, key or class here; of a class in any case. None for a name that is not in the tables."""
+    key, known = name.lstrip("-").partition("=")[0], answers()
+    if key.startswith("config_"):
+        key = "config_general"
+    classes = {known_name.lower(): known_name for known_name in known if known_name[0].isupper()}
+    return known.get(key) or known.get(classes.get(key.lower()))
+
+
+def plug_in(name: str, flag: str, available: list[str]) -> str | None:
+    """The one of the plug-ins `available` that a class or a name in another case means; None where the page names another one, or none fits."""
+    alike = [plug_in_name for plug_in_name in available if bare(plug_in_name) == bare(name)]
+    if len(alike) != 1:
+        return None
+    named = re.findall(rf"--{flag} (\w+)", answer(name) or "")
+    return None if named and alike[0] not in named else alike[0]
+
+
+def answer_to_class(name: str, flag: str, available: list[str]) -> str | None:
+    """What to type for a class that `flag` does not take; None for other names."""
+    if (known := answer(name)) is not None:
+        return known
+    if (meant := plug_in(name, flag, available)) is not None:
+        return f"--{flag} {meant}"
+    prefix = {"loss": "loss", "batch_mining": "miner"}.get(flag)
+    is_class = prefix is not None and re.fullmatch(rf"[A-Z]\w+{prefix}", name, re.IGNORECASE) and not name.islower()
+    return f"--{flag} pml --{prefix}_pml_class {name}, if pytorch-metric-learning has it" if is_class else None
+
+
+def refusal(words: list[str], options, plug_ins: dict[str, list[str]], searches: bool = False) -> str | None:
+    """The error for a command that is written as powerful-benchmarker takes it; None where nothing is.
+
+    Args:
+        words: the command line.
+        options: the flags that there are, with dashes.
+        plug_ins: flag -> names of its plug-ins.
+        searches: the command is a search, which takes ranges.
+    """
+    told, closing = {}, []  # what is said -> the flags of which it is said
+    for place, word in enumerate(words):
+        option = word.partition("=")[0]
+        if not option.startswith("--"):
+            continue
+        key, values = option.strip("-").partition("~")[0], _values(words, place)
+        has_braces = any(value.startswith("{") for value in values) and (values == ["{}"] or ":" in " ".join(values))
+        if _OLD_SUFFIX.search(option) or has_braces:
+            here = answer(key) or f"--{key} VALUE"
+            told.setdefault(f"here {here}{_classes(values, plug_ins, here)}", []).append(option.rstrip(":"))
+            closing += [RANGES] if any(map(_RANGE.search, values)) else []
+            closing.append(NESTED)
+        elif _RANGE.search(option) and not searches:
+            told.setdefault(f"a range is searched: python -m search {' '.join([option, *values])}", []).append(option)
+        elif "~" not in option and option not in options and (here := answer(key)) is not None:
+            told.setdefault(f"here {here}", []).append(option)
+    if not told:
+        return None
+    lines = [f"{', '.join(dict.fromkeys(flags))}: {text}" for text, flags in told.items()]
+    return ". ".join(["; ".join(lines), *dict.fromkeys(closing)])
+
+
+def _values(words: list[str], place: int) -> list[str]:
+    """The values of the flag at `place`: after an = in it, and the words up to the next flag."""
+    _, equals, value = words[place].partition("=")
+    values = [value] if equals else []
+    for word in words[place + 1 :]:
+        if word.startswith("--"):
+            break
+        values.append(word)
+    return values
+
+
+def _classes(values: list[str], plug_ins: dict[str, list[str]], here: str) -> str:
+    """What the classes among the values are here, in brackets, where it is not said by `here` already; empty where none is known."""
+    told = []
+    for name in _CLASS.findall(" ".join(values)):
+        flag = next((FLAGS[kind] for kind in FLAGS if name.lower().endswith(kind)), "dataset")
+        known = answer_to_class(name, flag, plug_ins.get(flag, []))
+        if known is not None and known != here:
+            told.append(f"{name}: {known}")
+    return f" ({'; '.join(told)})" if told else ""
