@@ -18,6 +18,7 @@ from pictures.text import TITLE_SIZE, fitted
 from runs import checkpoint, reports
 from runs.changes import changes_of_data
 from runs.folder import RunFolder, describe, json_safe, measurement, run_folder
+from runs.idle import overruled
 from runs.records.damaged import as_folder
 from training.random_state import random_states, set_random_states
 from utilities.files import new_folder, write_json, write_npz
@@ -193,7 +194,7 @@ def again(model, splits: dict, opt, runtime) -> dict:
     draw_pictures(drawn, embedded, shown, opt, _title(RunFolder(folder).flags["group"], epoch) + (", on other data" if on else ""))
     place = drawn if on else folder
     written = [target, drawn, *dump_asked(place, embedded, opt, epoch, instead=drawn)]
-    print("".join(f"note  {text}\n" for text in reports.overruled(opt)) + f"\n{folder / name}, epoch {epoch}{on}\n\n{table(scores)}\n")
+    print("".join(f"note  {text}\n" for text in overruled(opt)) + f"\n{folder / name}, epoch {epoch}{on}\n\n{table(scores)}\n")
     print("\n".join(f"written  {path}" for path in written))
     return scores
 

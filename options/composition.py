@@ -68,7 +68,7 @@ class Layers:
                 opt.splits_to_eval = ["test"]
             _derive(opt)
             checks.check(opt)
-            opt.set_by = self._set_by(opt, explicit)
+            opt.set_by, opt.typed = self._set_by(opt, explicit), frozenset(explicit)
         return opt
 
     def _set_by(self, opt: Options, explicit: dict) -> dict[str, str]:
@@ -104,7 +104,7 @@ def _reproduction(layers: Layers, source: Path) -> Options:
         source, layers.explicit["folds"] = fold_of(source)
     if not (source / PARAMETERS).exists():
         raise UserError(
-            f"--reproduce_results {source}: no run of this program (parameters.yaml is missing); published runs of powerful-benchmarker are "
+            f"--reproduce_results: no run in {source} (parameters.yaml is missing); published runs of powerful-benchmarker are "
             "lines of experiments/MLRC_Runs.sh, for python -m launch"
         )
     resume = layers.explicit.pop("resume", None)

@@ -17,18 +17,19 @@ class Options(Namespace):
         fold: the number, from 0, of the fold that these options are for; None outside a cross-validation.
         until: the epochs, one number a fold, at which this stage of a reproduction ends; None: all of --n_epochs.
         later: the options of the stages after this one.
+        typed: the flags that the command line sets.
         set_by: flag -> where a value that is not the default was set, in words.
         overruled: flag -> the --config file that asks for another value than the saved run, whose value stands.
         command: how the run is continued, as a shell takes it; None: by main.py with --resume_from.
         other_data: flag -> value of the data that `--evaluate` measures in place of the run's own; empty where it measures the run's own.
     """
 
-    __slots__ = ("roles", "fold", "until", "later", "set_by", "overruled", "other_data", "command")  # not in `vars(opt)`, which are the flags
+    __slots__ = ("roles", "fold", "until", "later", "set_by", "overruled", "other_data", "command", "typed")  # not in `vars(opt)`, which are the flags
 
     def __init__(self, flags: dict, roles: Roles):
         super().__init__(**flags)
         self.roles, self.fold, self.until, self.later, self.set_by, self.overruled, self.other_data = roles, None, None, [], {}, {}, {}
-        self.command = None
+        self.command, self.typed = None, frozenset()
 
     def but(self, **flags) -> "Options":
         """The same options with some flags changed."""

@@ -16,6 +16,7 @@ import datasets
 import trainers
 from architectures import _adaptation
 from runs.folder import RunFolder, run_folder
+from runs.idle import idle
 from runs.names import plain
 from training import profiling, ranks
 from utilities import provenance
@@ -50,36 +51,6 @@ def interruptible(run):
         if isinstance(error, BrokenImage) and run.writes and not run.resumed and run.epoch == 0 and run.opt.fold is None:
             shutil.rmtree(run.folder, ignore_errors=True)  # nothing is trained: the same command has the name again
         raise
-
-
-NEEDS = {  # flag -> the one without which it has no effect
-    "lora_alpha": "lora_rank", "prompt_depth": "prompts", "prompt_step": "prompts", "memory_ema": "memory_size", "memory_start": "memory_size",
-    "subset_trials": "subset_mining", "metrix_level": "metrix", "loss_learn_per_class": "loss_learn", "loss_learn_lr": "loss_learn",
-    "embed_regularizer_p": "embed_regularizer", "embed_regularizer_power": "embed_regularizer", "language_shift": "language_vectors",
-    "language_T": "language_vectors", "language_direction": "language_vectors", "language_delay": "language_vectors", "s2sd_features_after": "s2sd_features",
-    "tv_split_perc": "use_tv_split", "tv_split_by_samples": "use_tv_split",
-}  # fmt: skip
-
-
-FOLDS = ("split_partitions", "split_sets", "split_test_size", "split_test_start")  # flags of the other split schemes
-
-
-def idle(opt) -> list[str]:
-    """What to say of flags that were given and have no effect."""
-    given = getattr(opt, "set_by", {})
-    said = [f"--{flag} has no effect without --{needed}" for flag, needed in NEEDS.items() if flag in given and not getattr(opt, needed)]
-    said += overruled(opt)
-    if not opt.is_cross_validation:
-        said += [f"--{flag} has no effect with --split_scheme half" for flag in FOLDS if not given.get(flag, "derived").startswith("derived")]
-    own = {flag: name for name in datasets.REGISTRY.names() for flag in datasets.REGISTRY.flags(name)}
-    here = {opt.dataset, *(word.partition(":")[0] for word in getattr(opt, "union", None) or ())}
-    return said + [f"--{flag} has no effect: it is of --dataset {own[flag]}" for flag in given if flag in own and own[flag] not in here]
-
-
-def overruled(opt) -> list[str]:
-    """What to say of --config files over which a saved run wins."""
-    files = {file: [name for name, its in opt.overruled.items() if its == file] for file in opt.overruled.values()}
-    return [f"{file}: {', '.join(names)} not as there, but as the run has it: the command line alone changes a run" for file, names in files.items()]
 
 
 def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) -> None:

@@ -1,0 +1,174 @@
+"""Flags that were set and have no effect: what the start of a run says of them.
+
+A plug-in that is not used has no effect, and neither have its flags. Used are the plug-ins that flags name, those that their files select by
+name, and those whose flags their files read: a file of the user's may read any flag.
+"""
+
+import functools
+import re
+
+import architectures
+import batch_mining
+import criteria
+import datasampler
+import datasets
+import trainers
+
+FLAG_OF = {  # package of plug-ins -> flag that names one
+    "datasets": "dataset", "criteria": "loss", "batch_mining": "batch_mining", "datasampler": "data_sampler", "trainers": "trainer", "architectures": "arch",
+}  # fmt: skip
+REGISTRIES = {
+    module.REGISTRY.package: module.REGISTRY for module in (datasets, criteria, batch_mining, datasampler, trainers, architectures)
+}
+NEEDS = {  # flag -> the one without which it has no effect
+    "lora_alpha": "lora_rank", "prompt_depth": "prompts", "prompt_step": "prompts", "memory_ema": "memory_size", "memory_start": "memory_size",
+    "subset_trials": "subset_mining", "metrix_level": "metrix", "loss_learn_per_class": "loss_learn", "loss_learn_lr": "loss_learn",
+    "embed_regularizer_p": "embed_regularizer", "embed_regularizer_power": "embed_regularizer", "language_shift": "language_vectors",
+    "language_T": "language_vectors", "language_direction": "language_vectors", "language_delay": "language_vectors", "s2sd_features_after": "s2sd_features",
+    "tv_split_perc": "use_tv_split", "tv_split_by_samples": "use_tv_split",
+}  # fmt: skip
+FOLDS = ("split_partitions", "split_sets", "split_test_size", "split_test_start")  # flags of the other split schemes
+_SELECTED = re.compile(r"(?:(\w+)\.)?\bselect\(\s*[\"'](\w+)[\"']")
+
+
+def idle(opt) -> list[str]:
+    """What to say of flags that were given and have no effect."""
+    given = opt.set_by
+    needing = [flag for flag, needed in NEEDS.items() if flag in given and not getattr(opt, needed)]
+    lines = [f"--{flag} has no effect without --{NEEDS[flag]}" for flag in needing]
+    lines += overruled(opt)
+    asked = asked_for(opt)
+    if not opt.is_cross_validation:
+        lines += [f"--{flag} has no effect with --split_scheme half" for flag in FOLDS if flag in asked]
+    return lines + of_schedule(opt, asked) + of_plug_ins(opt, asked - set(needing))
+
+
+def asked_for(opt) -> set[str]:
+    """The flags that the command line sets, and those that a --config file sets to another value than the default."""
+    return opt.typed | {flag for flag, place in opt.set_by.items() if place.startswith("--config")}
+
+
+def overruled(opt) -> list[str]:
+    """What to say of --config files over which a saved run wins."""
+    files = {file: [name for name, its in opt.overruled.items() if its == file] for file in opt.overruled.values()}
+    return [
+        f"{file}: {', '.join(names)} not as there, but as the run has it: the command line alone changes a run"
+        for file, names in files.items()
+    ]
+
+
+def of_schedule(opt, asked: set[str]) -> list[str]:
+    """What to say of the epochs of --tau that change no rate."""
+    if "tau" not in asked or not opt.n_epochs:
+        return []
+    if opt.scheduler != "step":
+        return [f"--tau has no effect with --scheduler {opt.scheduler}"]
+    late = [str(epoch) for epoch in opt.tau if epoch >= opt.n_epochs]
+    return [f"--tau {' '.join(late)} has no effect: --n_epochs {opt.n_epochs} is the last epoch"] if late else []
+
+
+def of_plug_ins(opt, asked: set[str]) -> list[str]:
+    """What to say of the flags among `asked` that belong to plug-ins that are not used, and of a miner that no loss takes."""
+    used, lines = used_plug_ins(opt), []
+    texts = "\n".join(_source(*plug_in) for plug_in in used)
+    if "batch_mining" in asked and not _takes_miner(opt):
+        lines.append(f"--batch_mining {opt.batch_mining} has no effect: --loss {opt.loss} {_without_miner(opt)}")
+    unused = {}  # plug-in -> its flags
+    for flag in sorted(asked & owners().keys()):
+        is_weight = opt.roles[flag].weighs is not None  # of an older version: it becomes a word of --loss_weights
+        if owners()[flag] not in used and not is_weight and not _is_read(flag, texts):
+            unused.setdefault(owners()[flag], []).append(f"--{flag}")
+    for (package, name), flags in unused.items():
+        have = "has" if len(flags) == 1 else "have"
+        chooser = FLAG_OF[package]
+        why = f" with --{chooser} {getattr(opt, chooser)}" if name is None else f": of --{chooser} {name}, which this run does not use"
+        lines.append(f"{', '.join(flags)} {have} no effect{why}")
+    return lines
+
+
+def used_plug_ins(opt) -> set[tuple[str, str]]:
+    """(package, name) of the plug-ins that the run uses: those that flags name, and those that these select by name."""
+    losses = [opt.loss, *(getattr(opt, flag) for flag in _inner(opt))]
+    used = {
+        ("trainers", opt.trainer),
+        ("datasampler", opt.data_sampler),
+        ("datasets", opt.dataset),
+        *(("criteria", loss) for loss in losses),
+    }
+    used |= {("datasets", word.partition(":")[0]) for word in opt.union or ()}
+    used |= {("architectures", name) for name in architectures.REGISTRY.names() if name in opt.arch}
+    if _takes_miner(opt):
+        used.add(("batch_mining", opt.batch_mining))
+        allowed = [getattr(criteria.REGISTRY.module(loss), "ALLOWED_MINING_OPS", None) for loss in losses]
+        used |= {("batch_mining", miners[0]) for miners in allowed if miners and opt.batch_mining not in miners}  # of a loss inside another
+    found = used
+    while found:
+        named = {(match[1] or package, match[2]) for package, name in found for match in _SELECTED.finditer(_source(package, name))}
+        found = {(package, name) for package, name in named if package in REGISTRIES} - used
+        used = used | found
+    return used
+
+
+@functools.cache
+def owners() -> dict[str, tuple[str, str | None]]:
+    """Flag -> (package, name) of the plug-in that declares it; name None: a helper of the package, for several of its plug-ins."""
+    found = {}
+    for package, registry in REGISTRIES.items():
+        found |= dict.fromkeys(registry.flags(), (package, None))
+        for name in registry.names():
+            found |= dict.fromkeys(registry.flags(name), (package, name))
+    return found
+
+
+@functools.cache
+def _read_elsewhere(flag: str) -> bool:
+    """Whether a file that belongs to no plug-in names the flag: of another room, or of a package as a whole."""
+    root = REGISTRIES["criteria"].folder.parent
+    rooms = ("evaluation", "metrics", "options", "pictures", "runs", "training", "utilities")
+    paths = [root / "main.py", *(path for room in rooms for path in (root / room).rglob("*.py"))]
+    texts = [*(path.read_text(encoding="utf-8") for path in paths), *(_source(package, "__init__") for package in REGISTRIES)]
+    return any(_names(flag, text) for text in texts)
+
+
+def _is_read(flag: str, texts: str) -> bool:
+    """Whether the plug-ins that are used, whose `texts` are given, read a flag; one of a helper may also be read elsewhere."""
+    return _names(flag, texts) or (owners()[flag][1] is None and _read_elsewhere(flag))
+
+
+def _names(flag: str, text: str) -> bool:
+    return re.search(rf"\b{flag}\b", text) is not None
+
+
+def _inner(opt) -> list[str]:
+    """The flags of the losses inside the loss or the trainer."""
+    modules = (criteria.REGISTRY.module(opt.loss), trainers.REGISTRY.module(opt.trainer))
+    return [module.INNER_LOSS for module in modules if hasattr(module, "INNER_LOSS")]
+
+
+def _takes_miner(opt) -> bool:
+    return any(criteria.takes_miner(getattr(opt, flag), opt) for flag in ("loss", *_inner(opt)))
+
+
+def _without_miner(opt) -> str:
+    """Why a loss takes no miner."""
+    mines_pairs = getattr(criteria.REGISTRY.module(opt.loss), "MINES_PAIRS", False)
+    return "compares all pairs of a batch, and those of a miner with --mine_pairs" if mines_pairs else "takes no miner"
+
+
+@functools.cache
+def _source(package: str, name: str) -> str:
+    """The text of a plug-in's file and of the helpers of its folder that it and they name; empty where there is no such file."""
+    folder = REGISTRIES[package].folder
+    read, waiting = {}, [name]
+    while waiting:
+        stem = waiting.pop()
+        path = folder / f"{stem}.py"
+        read[stem] = path.read_text(encoding="utf-8") if path.exists() else ""
+        helpers = {helper.stem for helper in folder.glob("_[a-z]*.py")}
+        waiting += [helper for helper in sorted(helpers - read.keys() - {*waiting}) if _names(helper, _without_flags(read[stem]))]
+    return "\n".join(map(_without_flags, read.values()))
+
+
+def _without_flags(text: str) -> str:
+    """A file's text without its declarations of flags, which read nothing."""
+    return re.sub(r"^def add_arguments\(.*?(?=^\S)", "", text, flags=re.MULTILINE | re.DOTALL)

@@ -1,0 +1,65 @@
+"""The start of a run says which of the flags that the user set have no effect: of plug-ins that are not used, of a miner, of --tau."""
+
+import pytest
+
+import criteria
+import main
+import parameters
+from runs import idle
+from tests.builders import run_words
+
+
+def said(*words):
+    return idle.idle(parameters.resolve(["--dataset", "glyphs", *words]))
+
+
+@pytest.mark.parametrize(("words", "lines"), [
+    ("--loss softmax --loss_triplet_margin .3 --loss_triplet_swap", ["--loss_triplet_margin, --loss_triplet_swap have no effect: of --loss triplet, which this run does not use"]),
+    ("--loss margin --batch_mining semihard --miner_distance_lower_cutoff .5", ["--miner_distance_lower_cutoff has no effect: of --batch_mining distance, which this run does not use"]),
+    ("--loss softmax --batch_mining distance", ["--batch_mining distance has no effect: --loss softmax takes no miner"]),
+    ("--loss multisimilarity --batch_mining distance", ["--batch_mining distance has no effect: --loss multisimilarity compares all pairs of a batch, and those of a miner with --mine_pairs"]),
+    ("--adversarial_triplets_per_anchor 3 --data_mb_lr .5", ["--adversarial_triplets_per_anchor has no effect: of --trainer adversarial, which this run does not use", "--data_mb_lr has no effect with --data_sampler class_random"]),
+    ("--n_epochs 100 --tau 50 100 200", ["--tau 100 200 has no effect: --n_epochs 100 is the last epoch"]), ("--scheduler cosine --tau 5", ["--tau has no effect with --scheduler cosine"]),
+    ("--cub_boxes", ["--cub_boxes has no effect: of --dataset cub200, which this run does not use"]),
+])  # fmt: skip
+def test_what_has_no_effect_is_said(words, lines):
+    found = said(*words.split())
+    assert len(found) == len(lines) and all(text.startswith(line) for text, line in zip(found, lines, strict=True)), found
+
+
+@pytest.mark.parametrize("words", [
+    "--loss margin --loss_margin_nu 1 --miner_distance_lower_cutoff .4 --batch_mining distance", "--loss multisimilarity --mine_pairs --batch_mining semihard",
+    "--loss happier --loss_softmax_temperature .1", "--loss triplet --batch_mining random_distance --miner_distance_lower_cutoff .4", "--n_epochs 100 --tau 50 99",
+    "--loss hier --loss_hier_base triplet --loss_triplet_margin .3 --batch_mining semihard", "--trainer classifier --classifier_layer circle_softmax --loss_circle_softmax_scale 3",
+    "--trainer s2sd --s2sd_target npair --loss softmax --loss_npair_l2 .1 --batch_mining distance", "--loss npair", "--n_epochs 100", "",
+])  # fmt: skip
+def test_what_is_read_is_not_said(words):
+    assert not said(*words.split())
+
+
+def test_a_file_of_the_users_may_read_any_flag(monkeypatch, tmp_path):
+    """A loss that selects another by name, and one that reads another's flag."""
+    source = idle._source
+    for text in ('self.inner = criteria.select("triplet", opt, batchminer)', "self.margin = opt.loss_triplet_margin"):
+        monkeypatch.setattr(idle, "_source", lambda package, name, text=text: text if name == "softmax" else source(package, name))
+        assert not said("--loss", "softmax", "--loss_triplet_margin", ".3")
+
+
+def test_files_count_saved_runs_do_not(trained_once, tmp_path):
+    (tmp_path / "a.yaml").write_text("loss: softmax\nbatch_mining: semihard\nloss_triplet_margin: 0.3\nn_epochs: 5\ntau: [7]\n")
+    assert len(said("--config", str(tmp_path / "a.yaml"))) == 3
+    opt = parameters.resolve(["--resume_from", str(trained_once), "--n_epochs", "9"])
+    assert not idle.idle(opt) and opt.typed == {"resume_from", "n_epochs"}
+
+
+def test_every_flag_of_a_plug_in_has_one_owner():
+    flags = [flag for registry in idle.REGISTRIES.values() for name in registry.names() for flag in registry.flags(name)]
+    assert len(flags) == len(set(flags)) == sum(name is not None for _, name in idle.owners().values()) and {"loss", "batch_mining"} <= set(
+        idle.FLAG_OF.values()
+    )
+    assert set(parameters.REGISTRIES["losses"].names()) == set(criteria.REGISTRY.names())
+
+
+def test_the_start_of_a_run_says_it(folder_data, tmp_path, capsys):
+    main.main(parameters.resolve(run_words(folder_data, tmp_path, "--loss", "softmax", "--batch_mining", "semihard", "--dry_run")))
+    assert "--batch_mining semihard has no effect: --loss softmax takes no miner" in capsys.readouterr().out
