@@ -2,11 +2,13 @@
 
 import torch
 
+import batch_mining
 from criteria._pairs import softplus
 from criteria._reductions import Reduction
 from criteria._tuples import active_share, tuple_distances
 from utilities.criterion import MetricCriterion
-from utilities.numbers import number
+from utilities.errors import UserError
+from utilities.numbers import number, whole
 from utilities.reference import Reference
 from utilities.tensors import pair_distances, pairwise_distances
 
@@ -28,6 +30,11 @@ def add_arguments(group) -> None:
     )  # fmt: skip
     group.add_argument("--loss_triplet_smooth", action="store_true", help="log(1 + exp(violation)) in place of the hinge")
     group.add_argument(
+        "--loss_triplet_per_anchor", type=whole(1, 1000, word="all"), default=None, metavar="N",
+        help="with --batch_mining none: N random triplets of each anchor, its positives and negatives drawn with replacement, or all of them, as "
+        "TripletMarginLoss's triplets_per_anchor without a miner (unset: all)",
+    )  # fmt: skip
+    group.add_argument(
         "--loss_triplet_own_positive", action="store_true",
         help="with --batch_mining batchhard: an anchor alone in its class counts too, with itself as its positive at distance 0, as in torchreid and FastReID",
     )  # fmt: skip
@@ -38,11 +45,14 @@ class Criterion(MetricCriterion):
 
     swap: min(d_an, d_pn) in place of d_an (Balntas et al., Learning Local Feature Descriptors with Triplets, BMVC 2016). smooth: softplus
     in place of the hinge (Hermans et al., arXiv 1703.07737, with margin 0), where every triplet is active. own_positive: anchors without
-    a positive add a triplet of themselves, at distance 0, and their nearest negative.
+    a positive add a triplet of themselves, at distance 0, and their nearest negative. per_anchor: so many random triplets of each anchor
+    in place of all, where no miner chooses any.
+
+    Raises UserError for per_anchor with a miner that chooses.
     """
 
     def __init__(self, opt, batchminer):
-        super().__init__(batchminer)
+        super().__init__(drawn_per_anchor(opt.loss_triplet_per_anchor, batchminer, opt))
         self.margin = opt.loss_triplet_margin
         self.squared = opt.loss_triplet_distance == "squared"
         self.reduction = Reduction(opt, opt.loss_triplet_reduction)
@@ -73,3 +83,15 @@ class Criterion(MetricCriterion):
         distances = pairwise_distances(batch.detach()[alone], reference.embeddings.detach()).masked_fill(~are_negative[alone], torch.inf)
         nearest = distances.argmin(1) if len(alone) else alone
         return alone, pair_distances(batch, alone, nearest, self.squared, reference.embeddings)
+
+
+def drawn_per_anchor(count: "int | str | None", batchminer, opt):
+    """The miner, or where it chooses nothing one that draws `count` triplets of each anchor; "all" and None: the miner.
+
+    Raises UserError for a count or "all" with a miner that chooses.
+    """
+    if count is None:
+        return batchminer
+    if not getattr(batchminer, "EVERY_PAIR", False):
+        raise UserError(f"--loss_triplet_per_anchor {count}: a miner chooses the triplets; add --batch_mining none, or leave it out")
+    return batchminer if count == "all" else batch_mining.select("random", opt, miner_random_per_anchor=count)

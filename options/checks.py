@@ -234,6 +234,9 @@ def _mining(opt, inner: list[str]):
         name = getattr(opt, flag)
         if name == "triplet" and opt.loss_triplet_own_positive and opt.batch_mining != "batchhard":
             yield f"--loss_triplet_own_positive completes the anchors of --batch_mining batchhard: {opt.batch_mining} takes no triplet of each anchor"
+        if name == "triplet" and opt.loss_triplet_per_anchor is not None and opt.batch_mining != "none":
+            asked = f"--loss_triplet_per_anchor {opt.loss_triplet_per_anchor}"
+            yield f"{asked}: --batch_mining {opt.batch_mining} chooses the triplets; add --batch_mining none, or leave it out"
         if not criteria.takes_miner(name, opt):
             continue
         allowed = getattr(criteria.REGISTRY.module(name), "ALLOWED_MINING_OPS", None)

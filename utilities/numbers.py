@@ -25,17 +25,21 @@ class Range:
         least, most: bounds that are allowed themselves. above, below: bounds that are not.
         special: one value outside the bounds with a meaning of its own, such as -1 for "as the other flag".
         inf: infinity is allowed. NaN never is.
+        word: a text that is allowed in place of a number, such as "all".
     """
 
-    def __init__(self, kind: type, least=None, most=None, *, above=None, below=None, special=None, inf: bool = False):
+    def __init__(self, kind: type, least=None, most=None, *, above=None, below=None, special=None, inf: bool = False, word: str | None = None):
         self.kind, self.least, self.most, self.above, self.below, self.special, self.inf = kind, least, most, above, below, special, inf
+        self.word = word
         self.__name__ = kind.__name__  # as argparse names a type
         bound, self._digits, self._noun = (MOST_64, "", "a whole number") if kind is int else (LARGEST, "g", "a number")
         self._low = next((value for value in (least, above) if value is not None), -bound)
         self._high = next((value for value in (most, below) if value is not None), bound)
 
     def __call__(self, text: str):
-        """The number that a text stands for."""
+        """The number that a text stands for, or the allowed word."""
+        if self.word is not None and text == self.word:
+            return text
         try:
             value = self.kind(text)
         except ValueError:
@@ -45,6 +49,8 @@ class Range:
 
     def check(self, value) -> None:
         """Raise `OutOfRange`, with the rule, for a value that the flag does not allow."""
+        if self.word is not None and value == self.word:
+            return
         if not isinstance(value, numbers.Real) or isinstance(value, bool):
             raise OutOfRange(f"must be {self._noun}")
         if value == self.special or (self.inf and value == math.inf):
@@ -69,12 +75,14 @@ class Range:
             text = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
         if text and self.inf:
             text += ", or inf"
+        if self.word is not None:
+            text += f", or {self.word}"
         return f"{text}, or {self.special:g}" if self.special is not None else text
 
 
-def whole(least=None, most=None, *, special=None) -> Range:
-    """The type of a flag that takes a whole number of 64 bits, `least` to `most`, or the `special` one."""
-    return Range(int, least, most, special=special)
+def whole(least=None, most=None, *, special=None, word=None) -> Range:
+    """The type of a flag that takes a whole number of 64 bits, `least` to `most`, or the `special` one, or a `word`."""
+    return Range(int, least, most, special=special, word=word)
 
 
 def number(least=None, most=None, *, above=None, below=None, special=None, inf: bool = False) -> Range:
