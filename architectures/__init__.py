@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from architectures import _adaptation, _network, _pretrainedmodels, _timm, _torchvision
+from architectures import _adaptation, _code, _network, _pretrainedmodels, _timm, _torchvision
 from utilities.errors import UnknownName, UserError
 from utilities.registry import Registry, unknown
 
@@ -85,6 +85,11 @@ def published_weights(name: str) -> str | None:
         return package and package.weights_of(backbone.rpartition(":")[2])
     except (ImportError, UserError):
         return None
+
+
+def code_of(name: str) -> dict[str, str]:
+    """What says which code builds a network and computes its features, see `_code.code_of`. Raises UnknownName."""
+    return _code.code_of(_module_of(parse(name).backbone))
 
 
 def check(name: str) -> None:

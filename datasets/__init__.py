@@ -18,6 +18,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from datasets import _check, _lists, _own, _revisitop, _schemes, _splits, _transforms, gldv2
+from datasets._files import MOST_HASHED as MOST_HASHED
 from datasets._files import dark_16_bit as dark_16_bit
 from datasets._files import differences as differences
 from datasets._images import decode as decode

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from datasets import MOST_HASHED
 from utilities.errors import NotFinite
 from utilities.files import UNREADABLE, make_folder, read_npz, write_json, write_npz
 
@@ -40,10 +41,24 @@ def hash_of(state: dict) -> str:
 
 
 def images_of(dataset) -> dict:
-    """What says which images a split has, in which order and with which boxes: names, sizes and times of change, not where the folder lies."""
+    """What says which images a split has, in which order and with which boxes, not where the folder lies.
+
+    Names, sizes, times of change, and of data sets of up to 2 GB the checksum of the files' bytes.
+    """
     paths = "\n".join(str(path).removeprefix(dataset.root) for path in dataset.paths)
     boxes = b"" if dataset.boxes is None else dataset.boxes.tobytes()
-    return {**dataset.fingerprint, "split": hashlib.sha256(paths.encode() + b"\n" + boxes).hexdigest()}
+    split = "training" if dataset.split == "evaluation" else dataset.split
+    content = dataset.class_lists.get(split, "")
+    return {**dataset.fingerprint, "split": hashlib.sha256("\n".join((paths, content)).encode() + b"\n" + boxes).hexdigest()}
+
+
+def stamp_of(file: Path) -> list:
+    """What says which content a file has: its SHA-256 sum, of a file of more than 2 GB its size and time of change."""
+    stat = file.stat()
+    if stat.st_size > MOST_HASHED:
+        return [stat.st_size, stat.st_mtime_ns]
+    with open(file, "rb") as content:
+        return [hashlib.file_digest(content, "sha256").hexdigest()]
 
 
 class Store:

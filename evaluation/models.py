@@ -2,7 +2,8 @@
 
 NAME is that of --arch, `timm:vit_base_patch14_dinov2.lvd142m`; in quotes, flags of the network or its images may follow, "NAME --pool token_avg --crop_size
 224". All flags of main.py that concern data, images and evaluation apply. The features are the backbone's pooled ones, at unit length unless
---eval_no_normalize is given. They are kept in <save_path>/features (feature_store.py); the table goes to <save_path>/<dataset>.
+--eval_no_normalize is given. They are kept in <save_path>/features (feature_store.py); the table goes to <save_path>/<dataset>
+(results/frozen_networks.py).
 """
 
 import argparse
@@ -24,8 +25,9 @@ import evaluation
 import metrics
 import parameters
 from evaluation import adapters, ensemble, feature_store, knn, outputs, scales, spaces, whitening
-from results.formats import Cell, Table, file_name, to_markdown
-from runs.names import plain
+from results import frozen_networks
+from results.formats import Table, file_name, to_text
+from results.frozen_networks import Measured, Row
 from training.loading import evaluation_loader
 from training.random_state import seed_everything
 from training.runtime import Runtime
@@ -35,9 +37,9 @@ from utilities.files import refuse_unwritable, write_json
 from utilities.numbers import whole
 
 PROGRAM = "python -m evaluation models"
+NO_LICENCE = "not stated"  # a package states the licence of its own weights alone
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "map_r", "map@100"]
 OF_ONE = {"crop_size", "resize_size", "eval_resize_size", "resize_mode", "eval_bs", "precision"}  # flags of one model beside those of its network
-HEAD = ["model", "pooling", "input", "width", "parameters in M", "images/s", "licence"]
 CLOSED = re.compile(r"(^|[._])(in1k|in12k|in21k|in22k|dino|mae|fcmae|imagenet\w*)($|[._])", re.IGNORECASE)  # names of weights that learned from ImageNet
 OPEN = re.compile(r"laion|openai|clip|webli|datacomp|dfn|lvd|sat493m|jft|ig1b|ig-|swag|swsl|ssl|yfcc|cc12m|merged|dinov|\.fb$", re.IGNORECASE)  # … from other images too
 WEB = "pretraining may have seen images of this data set: its images come from the web, or are not known here"
@@ -83,10 +85,12 @@ def facts_of(network, opt) -> Facts:
     own = next((pool for place in places if (pool := getattr(place, "global_pool", None))), None)
     own = getattr(own, "pool_type", own)
     prepared = [list(network.mean), list(network.std), network.input_space, network.input_range]
+    is_published = network.weights_name != "random" and not opt.weights
+    licence = getattr(network, "data_config", {}).get("license", NO_LICENCE) if is_published else NO_LICENCE
     return Facts(
         feature_store.hash_of(network.backbone.state_dict()), str(network.weights_name), network.input_size, network.interpolation, prepared,
         network.feature_dim, sum(parameter.numel() for parameter in network.backbone.parameters()),
-        opt.pool or (own if isinstance(own, str) else "its own"), getattr(network, "data_config", {}).get("license", "not stated"),
+        opt.pool or (own if isinstance(own, str) else "its own"), licence,
     )  # fmt: skip
 
 
@@ -126,14 +130,24 @@ class Model:
     def _remembered(self) -> Path:
         flags = {flag: getattr(self.opt, flag) for flag in sorted(architectures.REGISTRY.flags() - {"weights_cache"})}
         file = Path(self.opt.weights).expanduser() if self.opt.weights else None
-        stamp = (file.stat().st_size, file.stat().st_mtime_ns) if file and file.is_file() else architectures.published_weights(self.opt.arch)
-        return self.store / "networks" / f"{feature_store.digest({'arch': self.opt.arch, 'crop': self.opt.crop_size, 'stamp': stamp, **flags})}.json"
+        stamp = feature_store.stamp_of(file) if file and file.is_file() else architectures.published_weights(self.opt.arch)
+        about = {"arch": self.opt.arch, "crop": self.opt.crop_size, "stamp": stamp, "code": self._code, **flags}
+        return self.store / "networks" / f"{feature_store.digest(about)}.json"
+
+    @functools.cached_property
+    def _code(self) -> dict[str, str]:
+        return architectures.code_of(self.opt.arch)
+
+    @property
+    def source(self) -> str:
+        """Hash of what the features come from, beside the images: weights and code."""
+        return feature_store.digest({"weights": self.facts.weights, "code": self._code})
 
     def _shards(self, dataset) -> feature_store.Store:
         asked = {flag: getattr(self.opt, flag) for flag in ("pool", "last_stride", "precision", "tf32", "eval_scales", "eval_scales_join")}
         about = {
-            "name": architectures.without_traits(self.opt.arch), "weights": self.facts.weights, "prepared": self.facts.prepared, **asked,
-            "transform": dataset.transforms_as_resolved, "images": feature_store.images_of(dataset),
+            "name": architectures.without_traits(self.opt.arch), "code": self._code, "weights": self.facts.weights,
+            "prepared": self.facts.prepared, **asked, "transform": dataset.transforms_as_resolved, "images": feature_store.images_of(dataset),
         }  # fmt: skip
         return feature_store.Store(self.store, about, len(dataset), self.dtype)
 
@@ -175,20 +189,6 @@ class Model:
         if self.opt.weights or OPEN.search(name) or not (CLOSED.search(name) or not self.opt.arch.startswith("timm:")):
             return [WEB]
         return [IMAGENET_HOLDS[self.opt.dataset]] if self.opt.dataset in IMAGENET_HOLDS else []
-
-
-class Row(NamedTuple):
-    """A row of the table; scores: split -> metric -> value."""
-
-    name: str
-    pooling: str
-    size: str
-    width: int
-    parameters: int
-    speed: float
-    licence: str
-    remarks: list
-    scores: dict
 
 
 def parser() -> argparse.ArgumentParser:
@@ -282,7 +282,7 @@ def scored(name: str, embedded: dict, opt, runtime) -> dict:
 def _row(model: Model, embedded: dict, runtime) -> Row:
     facts, size = model.facts, next(iter(embedded.values())).dataset.transform.size
     about = facts.pooling, " x ".join(map(str, size)), facts.width, facts.parameters, model.images / model.seconds, facts.licence
-    return Row(model.label, *about, model.remarks(), scored(model.label, embedded, model.opt, runtime))
+    return Row(model.label, *about, model.remarks(), scored(model.label, embedded, model.opt, runtime), model.source)
 
 
 def _projected(name: str, row: Row, embedded: dict, dims: int, whitens: bool, opt, runtime) -> Row:
@@ -294,7 +294,10 @@ def _projected(name: str, row: Row, embedded: dict, dims: int, whitens: bool, op
 def _adapted(name: str, row: Row, kind: str, embedded: dict, model: Model, runtime) -> Row:
     found = adapters.adapted(kind, embedded, model.training)
     width, scores = next(iter(found.embedded["train"].features.values())).shape[1], scored(name, found.embedded, model.opt.but(evaltypes=model.training.evaltypes), runtime)
-    return row._replace(name=name, width=width, parameters=row.parameters + found.parameters, remarks=[*row.remarks, found.remark], scores=scores)
+    source = feature_store.digest({"features": row.source, "training": model.training.saved()})
+    return row._replace(
+        name=name, width=width, parameters=row.parameters + found.parameters, remarks=[*row.remarks, found.remark], scores=scores, source=source
+    )
 
 
 def _joined(name: str, rows: list[Row], members: list[dict], opt, runtime) -> Row:
@@ -302,11 +305,12 @@ def _joined(name: str, rows: list[Row], members: list[dict], opt, runtime) -> Ro
     texts = [", ".join(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("pooling", "size", "licence")]
     numbers = sum(row.width for row in rows), sum(row.parameters for row in rows), 1 / sum(1 / row.speed for row in rows)
     remarks = list(dict.fromkeys(remark for row in rows for remark in row.remarks))
-    return Row(name, *texts[:2], *numbers, texts[2], remarks, scored(name, embedded, opt, runtime))
+    source = feature_store.digest({"members": [row.source for row in rows]})
+    return Row(name, *texts[:2], *numbers, texts[2], remarks, scored(name, embedded, opt, runtime), source)
 
 
-def rows_of(models: list[Model], own, runtime) -> tuple[list[Row], list[str]]:
-    """The rows, and a line for each network or further row that cannot be had."""
+def rows_of(models: list[Model], own, runtime) -> tuple[list[Row], list[str], dict]:
+    """The rows, a line for each network or further row that cannot be had, and split -> data set of the images."""
     rows, missing, there, known = [], [], [], {}
 
     def images(model: Model) -> dict:
@@ -343,34 +347,7 @@ def rows_of(models: list[Model], own, runtime) -> tuple[list[Row], list[str]]:
             further(f"{row.name} + {its_row.name}", lambda name: _joined(name, [row, its_row], members, first.opt, runtime))  # noqa: B023
     if not rows:
         raise UserError("no network could be had: " + "; ".join(missing))
-    return rows, missing
-
-
-def table_of(rows: list[Row], missing: list[str], opt, devices: set[str]) -> Table:
-    """The table: a part for each split, the best of each column marked."""
-    names = list(dict.fromkeys(name for row in rows for scores in row.scores.values() for name in scores if not np.ndim(scores[name])))
-    in_percent = {name: name.startswith("k-NN") or metrics.searches(plain(name)) for name in names}
-    table = Table(f"models_{opt.dataset}", f"Frozen networks on {opt.dataset}", HEAD + [f"{name} in %" if in_percent[name] else name for name in names])
-    for split in rows[0].scores:
-        best = {}
-        for name in names:
-            values = [row.scores[split].get(name, np.nan) for row in rows]
-            rises = name.startswith("k-NN") or metrics.higher_is_better(plain(name))
-            best[name] = (np.nanmax if rises else np.nanmin)(values) if not np.isnan(values).all() else None
-        for row in rows:
-            cells = [Cell(text=text) for text in (row.name, row.pooling, row.size)]
-            cells += [Cell(row.width, digits=0), Cell(row.parameters / 1e6, digits=1), Cell(row.speed, digits=0 if row.speed >= 10 else 1), Cell(text=row.licence)]
-            for name in names:
-                value = row.scores[split].get(name, float("nan"))
-                mark = "best" if value == best[name] and len(rows) > 1 else ""
-                cells.append(Cell(100 * value, mark=mark) if in_percent[name] else Cell(value, mark=mark, digits=4))
-            table.add(cells, row.remarks, split if len(rows[0].scores) > 1 else "")
-    table.notes.append("Pooled features of backbones at rest, before any projection or classifier" + ("." if opt.eval_no_normalize else ", at unit length."))
-    table.notes.append(f"images/s: embedding and reading of images, as measured when the features were computed, on {', '.join(sorted(devices))}.")
-    if any(name.startswith("k-NN") for name in names):
-        table.notes.append(f"k-NN@k: votes exp(cosine / {knn.TEMPERATURE}) of the k nearest training images, as DINO's eval_knn.")
-    table.notes += [f"Left out: {line}" for line in missing]
-    return table
+    return rows, missing, next(iter(known.values()))
 
 
 def main(argv: list[str]) -> Table:
@@ -385,9 +362,13 @@ def main(argv: list[str]) -> Table:
     refuse_unwritable(folder)
     trains = {label: training_options(own.rest, one) if own.adapters else None for label, one in asked.items()}
     models = [Model(label, one, folder / "features", own.feature_type, Runtime(one), trains[label]) for label, one in asked.items()]
-    rows, missing = rows_of(models, own, runtime)
-    table = table_of(rows, missing, opt, set().union(*(model.devices for model in models)))
-    (folder / opt.dataset).mkdir(parents=True, exist_ok=True)
-    table.write(folder / opt.dataset)
-    print(f"{to_markdown(table)}\nwritten  {folder / opt.dataset / table.name}.md, .tex, .csv")
+    rows, missing, data = rows_of(models, own, runtime)
+    devices = sorted(set().union(*(model.devices for model in models)))
+    measured = Measured(frozen_networks.about(data, opt, list(rows[0].scores)), rows, devices)
+    target = folder / opt.dataset
+    target.mkdir(parents=True, exist_ok=True)
+    name, measured = frozen_networks.joined(target, f"models_{opt.dataset}", measured)
+    table = frozen_networks.table_of(name, measured, missing, opt)
+    frozen_networks.write(target, table, measured)
+    print(f"{to_text(table)}\nwritten  {target / name}.md, .tex, .csv, .json")
     return table

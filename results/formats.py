@@ -144,6 +144,34 @@ def to_markdown(table: Table, intervals: bool = True) -> str:
     return "\n".join(lines + [""] + below + [f"- {_escaped(note)}" for note in table.notes]) + "\n"
 
 
+def to_text(table: Table) -> str:
+    """Aligned columns for the console: texts to the left, numbers to the right, * after the best; remarks and notes below."""
+    table = table.printed
+    letters = table.letters
+    lines = {row: [_text_cell(cell) for cell in cells] for row, cells in enumerate(table.rows)}
+    for row, remarks in enumerate(table.remarks):
+        marks = ",".join(letters[remark] for remark in remarks)
+        lines[row][0] += f" [{marks}]" if marks else ""
+    widths = [max(map(len, column)) for column in zip(table.head, *lines.values(), strict=True)]
+    to_the_left = [table.is_text(column) for column in range(len(table.head))]
+
+    def aligned(cells: list[str]) -> str:
+        padded = [f"{cell:<{width}}" if left else f"{cell:>{width}}" for cell, width, left in zip(cells, widths, to_the_left, strict=True)]
+        return "  ".join(padded).rstrip()
+
+    shown = [table.title, "", aligned(table.head), "  ".join("-" * width for width in widths)]
+    for part, rows in table.blocks():
+        shown += [part] if part else []
+        shown += [aligned(lines[row]) for row in rows]
+    below = [f"[{letter}] {remark}" for remark, letter in letters.items()]
+    return "\n".join([*shown, "", *below, *table.notes]) + "\n"
+
+
+def _text_cell(cell: Cell) -> str:
+    deviation = f" ± {cell.deviation_text}" if cell.deviation_text else ""
+    return cell.mean_text + deviation + ("*" if cell.mark == "best" else "")
+
+
 def _pipes(cells) -> str:
     return "| " + " | ".join(cells) + " |"
 

@@ -1,6 +1,10 @@
 """`python -m evaluation models`: frozen networks in one table, from features that are kept on disk."""
 
+import importlib
 import math
+import os
+import shutil
+import types
 
 import numpy as np
 import pytest
@@ -12,7 +16,7 @@ import datasets
 import evaluation
 import metrics
 import parameters
-from architectures import _weights
+from architectures import _code, _weights
 from evaluation import __main__ as command
 from evaluation import feature_store, knn, models, whitening
 from tests import builders
@@ -105,8 +109,14 @@ def assert_row(row, model, rows, labels, train, train_labels):
 def test_the_table_by_hand(shared, tmp_path, capsys):
     asked = flags(shared, tmp_path, "--evaluation_metrics", "e_recall@1", "map_r")
     table = models.main(["--archs", CONV, "conv4 --not_pretrained --crop_size 18", "--ensembles", "--whitened", "3", *asked])
-    assert "## Frozen networks on folder" in capsys.readouterr().out
-    assert {path.suffix for path in (tmp_path / "folder").glob("models_folder.*")} == {".md", ".tex", ".csv"}
+    said = capsys.readouterr().out
+    assert "Frozen networks on folder" in said and "|" not in said.replace(" | ", ""), "aligned columns; Markdown goes to the file"
+    head, rule, *lines = said.partition("\n\n")[2].splitlines()[:7]
+    starts = [place for place, character in enumerate(rule) if character == "-" and rule[place - 1 : place] in ("", " ")]
+    assert len(starts) == len(table.head) and all(line[start - 1] == " " for line in (head, *lines) for start in starts[1:])
+    assert "Part test: 15 images of 5 classes (--split_scheme half)." in said
+    assert {path.suffix for path in (tmp_path / "folder").glob("models_folder.*")} == {".md", ".tex", ".csv", ".json"}
+    assert (tmp_path / "folder" / "models_folder.md").read_text().startswith("## Frozen networks on folder")
     opts = [parameters.read([*asked, "--not_pretrained", "--no_train_metrics", "--evaluate_only", "--arch", "conv4", "--crop_size", size]) for size in ("16", "18")]
     found = [features_by_hand(opt) for opt in opts]
     (train, train_labels), (test, labels) = found[0]["evaluation"], found[0]["testing"]
@@ -254,14 +264,91 @@ def test_keys_change_with_what_decides_features_and_a_second_table_needs_no_netw
         with torch.no_grad():
             next(network.backbone.parameters()).mul_(2)
         torch.save(network.backbone.state_dict(), tmp_path / "weights.pth")
-        assert made(arch=arch) == 2 and tables[-1].remarks == [[models.WEB]]
+        assert made(arch=arch) == 2 and tables[-1].remarks[-1] == [models.WEB]
     with monkeypatch.context() as patch:
         patch.setattr(architectures, "select", None)
         assert made("--evaluation_metrics", "nmi", "e_recall@1", arch=arch) == 0
     first, again = tables[-2:]
-    assert again.head[7:9] == ["nmi", "e_recall@1 in %"] and cells(again, 0)["e_recall@1 in %"] == cells(first, 0)["e_recall@1 in %"]
+    assert again.name == first.name and set(again.head) == {*first.head, "nmi"}, "the row has joined its table"
+    assert [cells(again, row)["e_recall@1 in %"] for row in range(len(again.rows))] == [cells(first, row)["e_recall@1 in %"] for row in range(len(first.rows))]
     builders.write_image(next((shared / "test" / "class_0").iterdir()), (99, 99))
     assert made() == 2, "a changed image: the fingerprint is of the whole data set"
+
+
+def test_contents_and_code_are_part_of_the_key(shared, tmp_path, monkeypatch):
+    """Weights and images of the same size and time, an edited architecture, another version of torch: features are computed anew."""
+    (tmp_path / "user_nets.py").write_text("import architectures.conv4\n\n\nclass Network(architectures.conv4.Network):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("user_nets")
+    before = _code.code_of(module)
+    assert {"user_nets", "architectures.conv4", "architectures._network", "torch"} <= before.keys() and not any(name.startswith("utilities") for name in before)
+    (tmp_path / "user_nets.py").write_text((tmp_path / "user_nets.py").read_text() + "    WIDER = True\n")
+    after = _code.code_of(module)
+    assert {name for name in before if before[name] != after[name]} == {"user_nets"}
+    assert {"timm"} <= architectures.code_of("timm:resnet18_frozen").keys() and "torchvision" in architectures.code_of("resnet50_normalize")
+
+    data, weights = tmp_path / "data", tmp_path / "weights.pth"
+    shutil.copytree(shared, data)
+    state = architectures.select("conv4", not_pretrained=True).backbone.state_dict()
+    torch.save(dict(state), weights)
+
+    def key():
+        (opt,) = models.read(["--archs", f"conv4 --weights {weights}", *flags(data, tmp_path)])[1].values()
+        model = models.Model("", opt, tmp_path / "features", "float32", types.SimpleNamespace(place=lambda network: network))
+        return model._remembered, model._shards(models.splits_for(opt, model.facts, False)["test"]).folder
+
+    def replaced(path, content):
+        """The file has other bytes, and the size and times of before."""
+        stat = path.stat()
+        path.write_bytes(content)
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        assert path.stat().st_size == stat.st_size
+
+    keys = [key()]
+    assert key() == keys[0]
+    image = sorted((data / "test" / "class_0").iterdir())[0]
+    content = bytearray(image.read_bytes())
+    content[-20] ^= 1
+    replaced(image, bytes(content))
+    keys.append(key())
+    assert keys[1][0] == keys[0][0], "the network is the same"
+    torch.save({name: value * 2 if value.is_floating_point() else value for name, value in state.items()}, data / weights.name)
+    replaced(weights, (data / weights.name).read_bytes())
+    keys.append(key())
+    assert keys[2][0] != keys[1][0]
+    monkeypatch.setattr(_code.torch, "__version__", "0.0.1")
+    keys.append(key())
+    monkeypatch.setattr(architectures, "code_of", lambda name: {"edited": name})
+    keys.append(key())
+    assert len({folder for _, folder in keys}) == 5 and keys[3][0] not in (keys[2][0], keys[4][0])
+    monkeypatch.setattr(feature_store, "MOST_HASHED", 10)
+    assert feature_store.stamp_of(weights) == [weights.stat().st_size, weights.stat().st_mtime_ns], "larger files are not read"
+
+
+def test_no_table_is_overwritten_rows_join_those_that_compare(shared, tmp_path):
+    asked, folder = flags(shared, tmp_path, "--evaluation_metrics", "map_r"), tmp_path / "folder"
+    folder.mkdir(parents=True)
+    (folder / "models_folder.md").write_text("a table of an earlier version")
+    first = models.main(["--archs", CONV, *asked])
+    assert first.name == "models_folder_1" and (folder / "models_folder.md").read_text() == "a table of an earlier version"
+    second = models.main(["--archs", "conv4 --not_pretrained --crop_size 18", *asked])
+    assert second.name == first.name and [cells(second, row)["input"] for row in (0, 1)] == ["16 x 16", "18 x 18"]
+    assert [cell.mean_text for cell in second.rows[0]] == [cell.mean_text for cell in first.rows[0]]
+    assert [cells(second, row)["model"] for row in (0, 1)] == [row[0].text for row in models.main(["--archs", CONV, *asked]).rows], "nothing new: the same table"
+    other_weights, other_length = models.main(["--archs", CONV, *asked, "--seed", "7"]), models.main(["--archs", CONV, *asked, "--eval_no_normalize"])
+    assert (other_weights.name, other_length.name) == ("models_folder_2", "models_folder_3")
+    builders.write_image(shared / "test" / "class_1" / "more.png", (1, 9))
+    assert models.main(["--archs", CONV, *asked]).name == "models_folder_4", "other images"
+    (shared / "test" / "class_1" / "more.png").unlink()
+
+
+def test_a_licence_is_that_of_published_weights_alone(tmp_path):
+    for words, licence in ((["--not_pretrained"], "not stated"), (["--weights", str(tmp_path / "weights.pth")], "not stated"), ([], "mit")):
+        network = types.SimpleNamespace(
+            backbone=torch.nn.Linear(2, 2), weights_name="random" if "--not_pretrained" in words else "a", data_config={"license": "mit"},
+            mean=(0,), std=(1,), input_space="RGB", input_range=1, input_size=8, interpolation="bicubic", feature_dim=2,
+        )  # fmt: skip
+        assert models.facts_of(network, parameters.read(["--arch", "conv4", *words])).licence == licence
 
 
 def test_types_and_hashes(tmp_path):

@@ -259,3 +259,20 @@ def test_titles_of_metrics_of_a_prefix():
     assert [columns.title(name) for name in ("e_recall@1@d64", "map_r@d8", "shared/e_recall@2@d8", "rho_spectrum@2@d4")] == [
         "R@1@d64", "MAP@R@d8", "R@2@d8 [shared]", "rho@d4"
     ]  # fmt: skip
+
+
+def test_text_for_the_console_has_aligned_columns():
+    table = formats.Table("t", "A | title", ["model", "R@1", "long heading"], spread="deviation")
+    table.add([formats.Cell(text="a"), formats.Cell(1.5, deviation=0.25), formats.Cell(100)], ["a remark"], "first")
+    table.add([formats.Cell(text="longer name"), formats.Cell(22, mark="best"), formats.Cell()], [], "second")
+    table.notes.append("a note")
+    assert formats.to_text(table).splitlines() == [
+        "A | title", "",
+        "model                R@1  long heading",
+        "-----------  -----------  ------------",
+        "first",
+        "a [a]        1.50 ± 0.25        100.00",
+        "second",
+        "longer name       22.00*             -",
+        "", "[a] a remark", "a note",
+    ]  # fmt: skip
