@@ -10,6 +10,7 @@ import numpy as np
 
 import metrics
 from evaluation import galleries, judgements
+from evaluation.file_kinds import refuse_others
 from evaluation.galleries import ROLES, taken
 from evaluation.judgements import LISTS, has_lists, protocol_of
 from evaluation.space import Space
@@ -31,6 +32,7 @@ def opened(path: str, optional: tuple[str, ...]) -> tuple[dict, list[str]] | np.
         raise UserError(
             f"{path}: a folder, expected a file of embeddings; a run is measured by `python main.py --evaluate --resume_from {path}`"
         )
+    refuse_others(path)
     try:
         content = np.load(path, allow_pickle=False, mmap_mode="r")
         if isinstance(content, np.ndarray):

@@ -1,9 +1,8 @@
 """Verification: are two images of one class? `python -m evaluation pairs FEATURES.npz PAIRS`, as LFW is measured (Huang et al., 2007).
 
 FEATURES holds `features` `(N, D)`, and `paths` `(N,)` where PAIRS names images; `--dump_embeddings` writes both. PAIRS is an .npz file with
-`first`, `second` `(P,)`, rows of the features, and `same` `(P,)`; or a text file as LFW's pairs.txt, whose first line says how many folds
-there are and how many pairs of each kind a fold has, and whose other lines are `name i j` or `name1 i name2 j`, image i of a name being
-`name/name_000i` with any ending.
+`first`, `second` `(P,)`, rows of the features, and `same` `(P,)`; or a text file such as LFW's pairs.txt, or with two paths
+and 1 or 0 in each line (`pair_lists.py`).
 """
 
 import argparse
@@ -13,7 +12,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from evaluation import from_files, outputs
+from evaluation import from_files, outputs, pair_lists
+from evaluation.file_kinds import TEXT, kind_of, refuse_others
 from pictures import space as charts
 from utilities.errors import OneLineParser, UserError
 from utilities.files import write_json
@@ -73,6 +73,8 @@ def read(path: str, size: int, paths: np.ndarray | None, folds: int | None = Non
 
     `folds`: None: as the file says, else `FOLDS`.
     """
+    if kind_of(path) != TEXT:
+        refuse_others(path, Pairs._fields[:3])
     try:
         with np.load(path, allow_pickle=False) as file:
             found = _of_arrays(path, file, size)
@@ -105,35 +107,20 @@ def _of_arrays(path: str, file, size: int) -> Pairs:
 
 
 def _of_text(path: str, paths: np.ndarray | None) -> Pairs:
-    """LFW's pairs.txt."""
-    try:
-        header, *lines = [line.split() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
-        folds, each = map(int, header)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: neither an .npz file of pairs nor a text file that begins with two numbers, as LFW's pairs.txt with 10 300") from error
-    if paths is None:
-        raise UserError(f"{path} names images, and the features have no paths: --dump_embeddings writes them")
-    row_of = {"/".join(Path(one).with_suffix("").parts[-2:]): row for row, one in enumerate(map(str, paths))}
-    rows, same = [], []
-    for place, words in enumerate(lines, start=2):
-        named = {3: (words[:2], words[0::2]), 4: (words[:2], words[2:])}.get(len(words))
-        if named is None or not all(number.isdecimal() for _, number in named):
-            raise UserError(f"{path}: pair {place - 1} is {' '.join(words)!r}, expected `name i j` or `name1 i name2 j`")
-        keys = [f"{name}/{name}_{int(number):04d}" for name, number in named]
-        if absent := [key for key in keys if key not in row_of]:
-            raise UserError(f"{path}: pair {place - 1} names {absent[0]}, which is not among the paths of the features")
-        rows.append([row_of[key] for key in keys])
-        same.append(len(words) == 3)
-    if len(rows) != 2 * folds * each:
-        raise UserError(f"{path}: {len(rows)} pairs, and its first line says {folds} folds of {each} of each kind: {2 * folds * each}")
-    return Pairs(*np.array(rows).T, np.array(same), folds)
+    """LFW's pairs.txt, or a list of paths; see `pair_lists`."""
+    found = pair_lists.read(path, paths)
+    return Pairs(*found.rows.T, found.same, found.folds or FOLDS)
 
 
 def parser() -> argparse.ArgumentParser:
     """The command's flags."""
     parser = OneLineParser(prog=PROGRAM, description="Verification by pairs of embeddings.", allow_abbrev=False)
     parser.add_argument("features", help="an .npz file with features (N, D) and, for pairs by name, paths (N,)")
-    parser.add_argument("pairs", help="an .npz file with first, second (rows of the features) and same, or a text file as LFW's pairs.txt")
+    help_pairs = (
+        "an .npz file with first, second (rows of the features) and same, or a text file such as LFW's pairs.txt, or with "
+        "two paths and 1 or 0 in each line"
+    )
+    parser.add_argument("pairs", help=help_pairs)
     parser.add_argument("--folds", type=whole(2, 10**6), default=None, help=f"folds of consecutive pairs (default: as the text file says, else {FOLDS})")
     parser.add_argument("--far", type=number(0, 1), nargs="+", default=list(FARS), help="false accept rates of tar@far (default: %(default)s)")
     parser.add_argument("--roc", default=None, metavar="FILE", help="draw the ROC curve to this file, .png or .svg")

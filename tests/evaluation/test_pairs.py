@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from evaluation import __main__ as command
-from evaluation import pairs
+from evaluation import pair_lists, pairs
 from tests.builders import refused
 from tests.evaluation._made import save
 from tests.metrics._plain import random_space, unit
@@ -72,6 +73,56 @@ def test_pairs_of_lfw(tmp_path, capsys):
     assert (tmp_path / "out.json").exists()
 
 
+def test_names_with_spaces(tmp_path):
+    """With tabs, and without them where it is clear which images exist."""
+    paths = [f"/lfw/{name}/{name}_{image:04d}.png" for name in ("Ann B Lee", "Bo", "Louis 14") for image in (1, 2)]
+    features = save(tmp_path, features={"features": np.eye(3)[[0, 0, 1, 1, 2, 2]], "paths": paths})[0]
+    fields = ["Ann B Lee|1|2", "Louis 14|2|1", "Bo|1|2", "Ann B Lee|2|Bo|1", "Bo|2|Louis 14|1", "Louis 14|1|Ann B Lee|2"]
+    for separator in ("\t", " "):
+        (tmp_path / "pairs.txt").write_text("\n".join(["3 1", *(line.replace("|", separator) for line in fields)]))
+        found = pair_lists.read(str(tmp_path / "pairs.txt"), np.array(paths))
+        assert found.rows.tolist() == [[0, 1], [5, 4], [2, 3], [1, 2], [3, 4], [4, 1]] and found.folds == 3
+        assert found.same.tolist() == [True, True, True, False, False, False]
+    assert command.main(["pairs", features, str(tmp_path / "pairs.txt")])["verification_accuracy"] == 1
+    (tmp_path / "pairs.txt").write_text("1 1\nAnn B Lee 1 x\nBo 1 2\n")
+    with refused("pair 1 is 'Ann B Lee 1 x', expected .*with spaces, tabs"):
+        command.main(["pairs", features, str(tmp_path / "pairs.txt")])
+    (tmp_path / "pairs.txt").write_text("1 1\nBo 1 2\nBo 1 Bo 2\n")
+    with refused("Bo/Bo_0001, which is the path of 2 rows"):
+        pair_lists.read(str(tmp_path / "pairs.txt"), np.array([*paths, "/lfw/Bo/Bo_0001.jpg"]))
+
+
+@pytest.mark.parametrize("form", ["a\t{}\t{}\t{}", "a {} {} {}", "a,{},{},{}", '"{}","{}",{}', "{2} {0} {1}", "{2}\t{0}\t{1}"])
+@pytest.mark.parametrize("heading", ["", "first second same\n"])
+def test_lists_of_paths(form, heading, tmp_path):
+    form, listed = form.removeprefix("a").lstrip("\t ,"), ["x/1.jpg", "x/2.jpg", "y/1.jpg", "/root/data/y/2.jpg", "z/1.jpg"]
+    paths = np.array(["/data/x/1.jpg", "/data/x/2.jpg", "y/1.jpg", "data/y/2.jpg", "/data/z/1.jpg"])
+    if " " not in form:  # tabs and commas leave spaces to the paths
+        listed, paths = [name.replace("x/", "x x/") for name in listed], np.char.replace(paths, "x/", "x x/")
+    pairs = [(0, 1, 1), (1, 2, 0), (2, 3, "True"), (3, 4, "-1" if " " in form else "false")]
+    lines = [form.format(listed[first], listed[second], same) for first, second, same in pairs]
+    (tmp_path / "pairs.csv").write_text(heading + "\n".join(lines) + "\n")
+    found = pair_lists.read(str(tmp_path / "pairs.csv"), paths)
+    assert found.rows.tolist() == [[0, 1], [1, 2], [2, 3], [3, 4]] and found.same.tolist() == [True, False, True, False]
+    features = save(tmp_path, features={"features": np.eye(3)[[0, 0, 1, 1, 2]], "paths": paths})[0]
+    assert command.main(["pairs", features, str(tmp_path / "pairs.csv"), "--folds", "2"])["verification_accuracy"] == 1
+
+
+def test_a_path_that_is_not_there_or_of_several_images_is_named(tmp_path):
+    paths = np.array(["/data/a/1.jpg", "/data/b/1.jpg", "/data/b/2.jpg"])
+    for line, told in (
+        ("a/1.jpg b/3.jpg 1", "pair 1 names b/3.jpg, which is not among the paths"),
+        ("1.jpg b/2.jpg 1", "pair 1 names 1.jpg, which is the path of 2 rows: give more of its path"),
+        ("other/b/2.jpg a/1.jpg 0", "pair 1 names other/b/2.jpg, which is not among"),
+        ("a/1.jpg b/2.jpg 0\na/1.jpg b/2.jpg", "pair 2 is 'a/1.jpg b/2.jpg', expected two paths and 1 or 0"),
+    ):
+        (tmp_path / "pairs.txt").write_text(line + "\n")
+        with refused(None, told):
+            pair_lists.read(str(tmp_path / "pairs.txt"), paths)
+    with refused("names images, and the features have no paths"):
+        pair_lists.read(str(tmp_path / "pairs.txt"), None)
+
+
 def test_what_cannot_be_pairs(tmp_path):
     features, text = lfw(tmp_path)
     for changed, told in (
@@ -98,6 +149,9 @@ def test_what_cannot_be_pairs(tmp_path):
     np.save(tmp_path / "rows.npy", np.arange(3))
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "cut.npz").write_bytes(Path(path).read_bytes()[:20] if path.endswith(".npz") else b"PK\x03\x04cut")
+    torch.save(torch.ones(3), tmp_path / "pairs.pt")
+    with refused("pairs.pt: a file of torch.save, not an .npz file.*first=first, second=second, same=same"):
+        command.main(["pairs", features, str(tmp_path / "pairs.pt")])
     for name in ("rows.npy", "empty.txt", "cut.npz"):
         with refused(None, "neither an .npz file of pairs nor a text file"):
             command.main(["pairs", features, str(tmp_path / name)])
