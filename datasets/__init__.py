@@ -24,6 +24,7 @@ from datasets._files import differences as differences
 from datasets._images import decode as decode
 from datasets._images import suffixes as suffixes
 from datasets._layout import below as below
+from datasets._layout import spellings as spellings
 from datasets._layout import unread_files as unread_files
 from utilities import roles
 from utilities.registry import Registry

@@ -210,6 +210,11 @@ def existing(folder: Path, paths) -> set[str]:
     return {os.path.join(sub, file) for sub in folders if os.path.isdir(folder / sub) for file in os.listdir(folder / sub)}
 
 
+def spellings(path: str) -> tuple[str, ...]:
+    """A path as a table has it, and with slashes where it has the backslashes of Windows."""
+    return (path, os.path.normpath(path.replace("\\", "/"))) if "\\" in path and os.sep == "/" else (path,)
+
+
 def by_label(labels: list[str]) -> list[int]:
     """Indices that sort by label, as numbers where all are whole numbers; within a class the order stays."""
     names = set(labels)

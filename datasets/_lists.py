@@ -31,11 +31,17 @@ def of_table(path: Path, located: Callable[[str], str | None]) -> dict[str, Foun
         query, kind, name = map(str.strip, row) if len(row) == len(COLUMNS) else ("", "", "")
         if kind not in KINDS:
             raise UserError(f"{path}, row {number}: {','.join(row)!r}, expected a query, {' or '.join(KINDS)}, and an image of the gallery")
-        images = [located(os.path.normpath(one)) for one in (query, name)]
+        images = [_located(image, located) for image in (query, name)]
         if None in images:
             raise UserError(f"{path}, row {number}: {(query, name)[images.index(None)]}: the data set's table has no such image")
         found.setdefault(images[0], ([], []))[KINDS.index(kind)].append(images[1])
     return found
+
+
+def _located(name: str, located: Callable[[str], str | None]) -> str | None:
+    """The path of an image that a table names, perhaps with the backslashes of Windows."""
+    path = located(os.path.normpath(name))
+    return located(os.path.normpath(name.replace("\\", "/"))) if path is None else path
 
 
 def rows(lists: Lists, images: list[Image], partial: bool) -> dict[str, tuple[list[list[int]], list[list[int]]]]:

@@ -76,7 +76,7 @@ def prepare(opt, source: Path) -> Path:
     places = list(dict.fromkeys((source, path.parent)))
     for name in _table(path)["path"]:
         for place in places:
-            if (place / name).exists():
+            if any((place / spelling).exists() for spelling in _layout.spellings(name)):
                 return place
     raise UserError(f"--dataset_csv {path}: none of its images is there, neither below --source {places[0]} nor below {places[-1]}")
 
@@ -93,14 +93,14 @@ def read(opt, root: Path) -> Reading:
     of_class = [row for row, label in enumerate(labels) if label]
     order = [of_class[place] for place in _layout.by_label([labels[row] for row in of_class])]
     order += [row for row, label in enumerate(labels) if not label]
-    there = _layout.existing(root, table["path"])
+    there = _layout.existing(root, [spelling for name in table["path"] for spelling in _layout.spellings(name)])
     images, split_of, missing = [], [], []
     splits, boxes = _splits_of(table, opt), _boxes(path, table)
     queries, galleries = (_role(path, table, column) for column in ROLES)
     categories, sequences = ([value or None for value in table.get(name, [""] * len(order))] for name in ("category", "sequence"))
     higher = list(zip(*([value or None for value in table[name]] for name in _higher(table)), strict=True)) or [()] * len(labels)
     folder = os.path.join(root, "")
-    paths = table["path"]
+    paths = [_existing(name, there) for name in table["path"]]
     listed = opt.dataset_csv_lists is not None
     unlabelled = []
     for i in order:
@@ -130,9 +130,16 @@ def read(opt, root: Path) -> Reading:
     if listed:
         if any(sequences):
             raise UserError(f"--dataset_csv_lists {opt.dataset_csv_lists}: lists already give what takes no rank: leave out the column sequence of {path}")
-        names = {name: os.path.join(folder, name) for name in paths}
+        names = {}
+        for name, existing in zip(table["path"], paths, strict=True):
+            names |= dict.fromkeys((name, *_layout.spellings(name)), os.path.join(folder, existing))
         reading.lists = {"": _lists.of_table(Path(opt.dataset_csv_lists).expanduser(), names.get)}
     return reading
+
+
+def _existing(name: str, there: set[str]) -> str:
+    """The spelling of a path that exists; the table's own where none does."""
+    return next((spelling for spelling in _layout.spellings(name) if spelling in there), name)
 
 
 def _left_out(path: Path, unlabelled: list[int], opt) -> list[str]:

@@ -141,7 +141,10 @@ class _PathFinder:
 
     def rows(self, name: str) -> list[int]:
         """The rows that `name` means; whole paths come before ends of paths."""
-        parts = PurePath(name).parts
+        rows = self._rows_of(PurePath(name).parts)
+        return rows or self._rows_of(PurePath(name.replace("\\", "/")).parts)
+
+    def _rows_of(self, parts: tuple[str, ...]) -> list[int]:
         for start in range(len(parts)):
             if parts[start:] in self.whole:
                 return self.whole[parts[start:]]

@@ -50,6 +50,13 @@ def _of_csv(path: Path) -> list[Path]:
             column = next((name for name in COLUMNS if name in columns), None)
             if column is None:
                 raise UserError(f"{path}: no column {' or '.join(COLUMNS)}; it has {', '.join(columns) or 'nothing'}")
-            return [path.parent / row[column] for row in reader if row[column]]
+            names = [row[column] for row in reader if row[column]]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path} cannot be read as CSV ({error})") from error
+    return [_existing(path.parent, name) for name in names]
+
+
+def _existing(folder: Path, name: str) -> Path:
+    """The image that a table names, perhaps with the backslashes of Windows."""
+    paths = [folder / spelling for spelling in datasets.spellings(name)]
+    return next((path for path in paths if path.exists()), paths[0]) if len(paths) > 1 else paths[0]

@@ -110,6 +110,8 @@ def test_lists_of_paths(form, heading, tmp_path):
 
 def test_a_path_that_is_not_there_or_of_several_images_is_named(tmp_path):
     paths = np.array(["/data/a/1.jpg", "/data/b/1.jpg", "/data/b/2.jpg"])
+    (tmp_path / "pairs.txt").write_text("a\\1.jpg data\\b\\2.jpg 1\n")
+    assert pair_lists.read(str(tmp_path / "pairs.txt"), paths).rows.tolist() == [[0, 2]], "as on Windows"
     for line, told in (
         ("a/1.jpg b/3.jpg 1", "pair 1 names b/3.jpg, which is not among the paths"),
         ("1.jpg b/2.jpg 1", "pair 1 names 1.jpg, which is the path of 2 rows: give more of its path"),
