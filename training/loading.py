@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
+from tqdm import tqdm
 
 from training import memory
 from training.cropping import Cut
@@ -56,10 +57,14 @@ class EpochBatches:
         iterations: batches an epoch; None: the sampler's own number.
         views: how often a batch holds each image, augmented anew each time.
         ranks: this process's `training.ranks.Ranks`, of which only the part of each batch is loaded; None: the whole batch.
+        tells: whether the first epoch prints how many of its batches hold an image several times.
     """
 
-    def __init__(self, sampler, size: int, iterations: int | None = None, views: int = 1, ranks=None):
+    def __init__(
+        self, sampler, size: int, iterations: int | None = None, views: int = 1, ranks=None, tells: bool = False
+    ):
         self.sampler, self.size, self.iterations, self.views, self.ranks = sampler, size, iterations, views, ranks
+        self.tells = tells
 
     def __len__(self):
         return self.iterations or len(self.sampler)
@@ -70,6 +75,9 @@ class EpochBatches:
             self.sampler.precompute_indices()
             batches += self._drawn()
         batches = batches[: len(self)] if self.iterations else batches
+        if self.tells and (line := _repeats(batches, self._name)) is not None:
+            tqdm.write(line)
+        self.tells = False
         for indices, seed in zip(batches, torch.randint(2**62, (len(batches),)).tolist(), strict=True):
             batch = SeededBatch([*indices] * self.views)
             batch.seed = seed
@@ -83,8 +91,7 @@ class EpochBatches:
         Raises UserError where it yields none, as an epoch that is filled up would wait forever, and for a batch that is
         no list of places in the data set.
         """
-        name = f"--data_sampler {type(self.sampler).__module__.rpartition('.')[2]}"
-        batches = list(self.sampler)
+        name, batches = f"--data_sampler {self._name}", list(self.sampler)
         if not batches:
             raise UserError(f"{name} yields no batch: __iter__ must yield lists of indices each time, in every epoch")
         for batch in batches:
@@ -95,6 +102,11 @@ class EpochBatches:
                 )
         return batches
 
+    @property
+    def _name(self) -> str:
+        """The sampler's name, the value of `--data_sampler`."""
+        return type(self.sampler).__module__.rpartition(".")[2]
+
     def _fits(self, batch) -> bool:
         """Whether a batch is a list of places in the data set, at least one."""
         try:
@@ -102,6 +114,19 @@ class EpochBatches:
         except TypeError:
             return False
         return bool(places) and min(places) >= 0 and max(places) < self.size
+
+
+def _repeats(batches: list, name: str) -> str | None:
+    """A line on batches that hold an image several times, of the sampler `name`; None without any."""
+    repeats = [len(batch) - len(set(map(int, batch))) for batch in batches]
+    affected, images = sum(count > 0 for count in repeats), sum(map(len, batches))
+    if not affected:
+        return None
+    return (
+        f"batches of {name}: {affected:,} of {len(batches):,} hold an image several times, {sum(repeats) / images:.1%} "
+        "of the images are such repeats, positives at distance 0. --data_sampler class_balanced repeats only images of "
+        "classes with fewer than --samples_per_class"
+    )
 
 
 class BatchesInOrder:
@@ -279,8 +304,9 @@ def training_loader(dataset: Dataset, sampler, opt, views: int = 1, ranks=None) 
 
     `ranks`: the run's processes, each of which loads its part of every batch.
     """
+    tells = ranks is None or ranks.writes
     ranks = None if getattr(opt, "subset_mining", None) else ranks  # a subset is chosen from the whole batch
-    batches = EpochBatches(sampler, len(dataset), opt.iterations_per_epoch, views, ranks)
+    batches = EpochBatches(sampler, len(dataset), opt.iterations_per_epoch, views, ranks, tells)
     return CutBatches(dataset, batches) if getattr(opt, "decode_once", False) else _loader(dataset, opt, opt.kernels, True, batch_sampler=batches)
 
 

@@ -111,6 +111,26 @@ def test_a_users_sampler_is_checked_in_every_epoch(later, message, iterations):
         list(loader)
 
 
+def test_repeated_images_in_batches_are_told_at_the_start_and_once(capsys):
+    class Repeating(Draws):
+        def __iter__(self):
+            yield from [[0, 1, 0, 0], [2, 3, 4, 5], [6, 6, 7, 8]]
+
+        def __len__(self):
+            return 3
+
+    loader = training_loader(Noisy(), Repeating(), options(), views=2)
+    for _ in range(2):
+        list(loader)
+    told = capsys.readouterr().out
+    assert told.count("\n") == 1 and "2 of 3 hold an image several times, 25.0% of the images" in told
+    assert "--data_sampler class_balanced" in told
+    list(training_loader(Noisy(), make_sampler("class_balanced", [4, 4, 4], bs=6), options()))
+    assert capsys.readouterr().out == ""
+    list(training_loader(Noisy(), make_sampler("class_balanced", [1, 4, 4], bs=6), options()))
+    assert "batches of class_balanced: " in capsys.readouterr().out
+
+
 def test_evaluation_goes_through_the_data_in_order_and_draws_nothing():
     before = torch.get_rng_state()
     assert torch.cat([indices for _, _, indices in evaluation_loader(Noisy(), options())]).tolist() == list(range(40))
