@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import parameters
 from options import help as help_pages
 from utilities import numbers
+from utilities.markdown import prose
 
 TARGET = Path(__file__).with_name("flags.md")
 
@@ -48,7 +49,7 @@ def _default(action) -> str:
 
 
 def _cell(value) -> str:
-    return str(value).replace("%%", "%").replace("|", "\\|").replace("%(default)s", "")
+    return prose(str(value).replace("%%", "%").replace("%(default)s", ""))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import parameters
+from utilities.markdown import prose
 
 TARGET = Path(__file__).with_name("methods.md")
 TITLES = {
@@ -41,7 +42,7 @@ def text() -> str:
 
 def linked(caption: str) -> str:
     """A caption with a link to its paper, without the full stop."""
-    return re.sub(r"arXiv (\d{4}\.\d{4,5})", r"[arXiv \1](https://arxiv.org/abs/\1)", caption.rstrip("."))
+    return re.sub(r"arXiv (\d{4}\.\d{4,5})", r"[arXiv \1](https://arxiv.org/abs/\1)", prose(caption.rstrip(".")))
 
 
 if __name__ == "__main__":

@@ -74,13 +74,13 @@ def _method(kind: str, name: str, module) -> list[str]:
     if kind == "metrics":
         lines += [f"- `{shown}`: {plain(means)}" for shown, means in of_class.NAMES.items()] + [""]
     for paragraph in (more, beside):
-        lines += _prose(paragraph)
+        lines += prose(paragraph)
     if kind == "losses":
         lines += [_needs(module), ""]
     return lines
 
 
-def _prose(text: str) -> list[str]:
+def prose(text: str) -> list[str]:
     """Paragraphs; those with indented lines, such as a list of arguments, keep their lines."""
     lines = []
     for paragraph in text.strip().split("\n\n"):

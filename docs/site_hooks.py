@@ -12,6 +12,7 @@ from mkdocs.structure.files import File
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import generate_python
 import generate_reference
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,6 +25,7 @@ OUTSIDE = {
 METHODS = "methods"  # folder of the pages made by generate_reference.py
 FENCE = re.compile(r"(^ *```.*\n[\s\S]*?^ *```$)", re.MULTILINE)
 TARGET = re.compile(r'(\]\(|src="|href=")([^)\s"]+)([)"])')
+TAG, FLAG = re.compile(r"(<pre[\s\S]*?</pre>|<[^>]*>)"), re.compile(r"(?<![\w-])--[A-Za-z]\w*")
 NUMBERED, LISTED = re.compile(r"\d+\. "), re.compile(r"(\d+\.|[-*]) ")
 
 
@@ -68,9 +70,18 @@ def on_page_markdown(markdown, page, config, files):
     uri = page.file.src_uri
     if uri == "methods.md":
         markdown = with_sections(markdown)
+    if uri == "python.md":
+        markdown = generate_python.for_site(markdown)
     if not uri.startswith(f"{METHODS}/"):
         markdown = relinked(markdown, source_of(uri))
     return "".join(part if part.lstrip().startswith("```") else lists(unreferenced(part)) for part in FENCE.split(indented(markdown)))
+
+
+def on_page_content(html, page, config, files):
+    """Mark flags in the text, blocks of code excepted: docs/site.css keeps each in one line."""
+    parts = TAG.split(html)
+    parts[::2] = [FLAG.sub(r'<span class="flag">\g<0></span>', part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def source_of(uri: str) -> str:

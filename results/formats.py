@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from utilities.files import write_file
+from utilities.markdown import escaped
 
 LONG_TEXT = r"p{.22\linewidth}"  # LaTeX column of wrapped text
 NOISY = "†"  # after a heading: the column's numbers contain clustering noise
@@ -132,16 +133,16 @@ def to_markdown(table: Table, intervals: bool = True) -> str:
     """
     table = table.printed
     letters = table.letters
-    head = [_escaped(name) + f" {NOISY}" * (name in table.noisy) for name in table.head]
-    lines = [f"## {_escaped(table.title)}", "", _pipes(head), _pipes(["-"] * len(table.head))]
+    head = [escaped(name) + f" {NOISY}" * (name in table.noisy) for name in table.head]
+    lines = [f"## {escaped(table.title)}", "", _pipes(head), _pipes(["-"] * len(table.head))]
     for part, rows in table.blocks():
-        lines += [_pipes([f"*{_escaped(part)}*"] + [""] * (len(table.head) - 1))] if part else []
+        lines += [_pipes([f"*{escaped(part)}*"] + [""] * (len(table.head) - 1))] if part else []
         for row in rows:
             first, *others = (_markdown_cell(cell, intervals) for cell in table.rows[row])
             beside = f" <sup>{','.join(letters[remark] for remark in table.remarks[row])}</sup>" * bool(table.remarks[row])
             lines.append(_pipes([first + beside, *others]))
-    below = [f"- <sup>{letter}</sup> {_escaped(remark)}" for remark, letter in letters.items()]
-    return "\n".join(lines + [""] + below + [f"- {_escaped(note)}" for note in table.notes]) + "\n"
+    below = [f"- <sup>{letter}</sup> {escaped(remark)}" for remark, letter in letters.items()]
+    return "\n".join(lines + [""] + below + [f"- {escaped(note)}" for note in table.notes]) + "\n"
 
 
 def to_text(table: Table) -> str:
@@ -176,16 +177,8 @@ def _pipes(cells) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-MARKUP = re.compile(r"[\\|`*]|<(?=[\w/!?])|(?<=\])\(|&(?=#?\w+;)|(?<!\w)[_~]|[_~](?!\w)")  # within words _ and ~ are plain
-
-
-def _escaped(text: str) -> str:
-    """Text that Markdown shows as it is: no markup, link or HTML."""
-    return MARKUP.sub(lambda found: "&lt;" if found[0] == "<" else "&amp;" if found[0] == "&" else "\\" + found[0], text)
-
-
 def _markdown_cell(cell: Cell, intervals: bool) -> str:
-    shown = _escaped(cell.mean_text)
+    shown = escaped(cell.mean_text)
     if cell.mark:
         shown = f"**{shown}**" if cell.mark == "best" else f"<u>{shown}</u>"
     shown += f" ± {cell.deviation_text}" if cell.deviation_text else ""
@@ -233,7 +226,7 @@ TEX_ESCAPES = {
 }
 
 
-def tex_escaped(text: str) -> str:
+def texescaped(text: str) -> str:
     """Text that LaTeX prints as it is."""
     shown = re.sub("[" + re.escape("".join(TEX_ESCAPES)) + "]", lambda found: TEX_ESCAPES[found[0]], text)
     return re.sub("-(?=-)", "-{}", shown)  # two hyphens would be a dash
@@ -248,11 +241,11 @@ def to_tex(table: Table) -> str:
     """As a LaTeX table (package booktabs): best bold, not significantly worse underlined, remarks as lettered notes below."""
     table = table.printed
     letters = table.letters
-    footnotes = [f"$^{{{letter}}}$~{tex_escaped(remark)}." for remark, letter in letters.items()]
-    head = [tex_escaped(name) + r"$^\dagger$" * (name in table.noisy) for name in table.head]
+    footnotes = [f"$^{{{letter}}}$~{texescaped(remark)}." for remark, letter in letters.items()]
+    head = [texescaped(name) + r"$^\dagger$" * (name in table.noisy) for name in table.head]
     rows = []
     for part, block in table.blocks():
-        rows += [[_line(rf"\emph{{{tex_escaped(part)}}}")] + [""] * (len(head) - 1)] if part else []
+        rows += [[_line(rf"\emph{{{texescaped(part)}}}")] + [""] * (len(head) - 1)] if part else []
         for row in block:
             shown = [_tex_cell(cell) for cell in table.rows[row]]
             beside = f"$^{{{','.join(letters[r] for r in table.remarks[row])}}}$" if table.remarks[row] else ""
@@ -264,9 +257,9 @@ def to_tex(table: Table) -> str:
 
     text = pandas.DataFrame(rows, columns=head).style.hide(axis="index").to_latex(
         hrules=True, column_format=f"l{''.join(LONG_TEXT if name in table.wide else 'c' for name in table.head[1:])}", environment="table*",
-        position="t", position_float="centering", caption=tex_escaped(table.title), label=f"tab:{re.sub('[^A-Za-z0-9:]', '-', table.name)}",
+        position="t", position_float="centering", caption=texescaped(table.title), label=f"tab:{re.sub('[^A-Za-z0-9:]', '-', table.name)}",
     )  # fmt: skip
-    below = [r"\par\smallskip\footnotesize\raggedright", *(_line(tex_escaped(note)) + r" \\" for note in table.notes), *footnotes]
+    below = [r"\par\smallskip\footnotesize\raggedright", *(_line(texescaped(note)) + r" \\" for note in table.notes), *footnotes]
     return text.replace(r"\end{table*}", "\n".join([*below, r"\end{table*}"]))
 
 
@@ -277,7 +270,7 @@ def _letter(number: int) -> str:
 
 def _tex_cell(cell: Cell) -> str:
     if cell.text is not None or not math.isfinite(cell.value):
-        return tex_escaped(cell.mean_text)
+        return texescaped(cell.mean_text)
     marked = {"best": r"\mathbf{%s}", "close": r"\underline{%s}"}.get(cell.mark, "%s")
     return (
         f"${marked % cell.mean_text}" + (rf"\pm{cell.deviation_text}" if cell.deviation_text else "") + "$"

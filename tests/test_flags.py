@@ -63,7 +63,7 @@ def test_a_plug_ins_own_flags_bear_its_prefix_and_every_flag_has_a_help_text():
     assert [action.option_strings for action in parameters.get_parser()._actions if not action.help] == []
 
 
-@pytest.mark.parametrize("name", ["generate_flags", "generate_methods"])
+@pytest.mark.parametrize("name", ["generate_flags", "generate_methods", "generate_python"])
 def test_generated_pages_are_current(name, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")
     generate = importlib.import_module(name)

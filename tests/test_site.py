@@ -7,6 +7,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,46 @@ def test_lists_are_lists_for_both_readers_and_docstrings_are_shown_as_they_are(h
     assert hooks.unreferenced("`a[b][c]` d[e][f]") == r"`a[b][c]` d[e]\[f]"
     shown = reference.plain("sum_p *x* [d - m]+ <a> `b_c` |x|^2, arXiv 2002.08473.")
     assert shown == r"sum\_p \*x\* \[d - m\]+ &lt;a> `b_c` \|x\|\^2, [arXiv 2002.08473](https://arxiv.org/abs/2002.08473)."
+
+
+def test_a_flag_stays_in_one_line(hooks):
+    html = '<td><code>--lr 0.1 --n_epochs 2</code></td><a href="#a--b">not--this</a><pre><code>main.py --lr</code></pre> (--bs)'
+    flags = [html.index(word) for word in ("--lr 0.1", "--n_epochs", "--bs")]
+    expected = html
+    for place in reversed(flags):
+        name = re.match(r"--\w+", html[place:])[0]
+        expected = f'{expected[:place]}<span class="flag">{name}</span>{expected[place + len(name) :]}'
+    assert hooks.on_page_content(html, None, None, None) == expected
+
+
+def test_no_page_loses_a_placeholder_to_html():
+    """`<name>` outside code is a tag to Markdown, and shows nothing."""
+    known = {"a", "b", "br", "details", "img", "p", "sub", "summary", "sup", "u"}
+    lost = {}
+    for path in [*DOCS.rglob("*.md"), *ROOT.glob("*.md"), ROOT / "experiments" / "README.md"]:
+        text = re.sub(r"<!--.*?-->|^ *```.*?^ *```$|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        names = set(re.findall(r"</?([A-Za-z][\w-]*)[^<>\n]*>", text)) - known
+        lost |= {path.name: names} if names else {}
+    assert not lost
+
+
+def test_the_python_page_tells_a_reader_of_the_file_what_there_is(hooks):
+    page = (DOCS / "python.md").read_text(encoding="utf-8")
+    visible = re.sub(r"<!--.*?-->", "", page, flags=re.DOTALL)
+    names = re.findall(r"^::: ([\w.]+)$", page, re.MULTILINE)
+    for name in names:
+        section = visible.partition(f"### `{name}`\n")[2].partition("\n### ")[0]
+        documented = inspect.getdoc(pkgutil.resolve_name(name)).split()[0].strip("`*_")
+        assert documented in section, name
+    assert "load_run(folder" in visible and ":::" not in visible
+    site = hooks.on_page_markdown(page, types.SimpleNamespace(file=types.SimpleNamespace(src_uri="python.md")), None, None)
+    assert re.findall(r"^::: ([\w.]+)$", site, re.MULTILINE) == names and "### `" not in site and "<!--" not in site
+
+
+def test_the_first_page_says_what_a_reader_can_do():
+    first = (DOCS / "index.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    assert "make docs" not in first and "build" not in first
+    assert len(re.findall(r"\]\([\w/]+\.md\)", first)) >= 10
 
 
 # --------------------------------------------------------------------------------------------------------------- the build

@@ -1,0 +1,94 @@
+"""Write the signatures and docstrings into docs/python.md: `python docs/generate_python.py`. A test checks that they are up to date.
+
+The page is written by hand but for its blocks, from `<!-- site` to `<!-- /site -->`. The site shows the directive in the comment, which
+mkdocstrings fills (docs/site_hooks.py); a reader of the file sees the text below the comment, which this program writes.
+"""
+
+import inspect
+import pkgutil
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
+
+from generate_reference import prose
+
+TARGET = Path(__file__).with_name("python.md")
+BLOCK = re.compile(r"<!-- site\n(::: ([\w.]+)\n.*?)-->\n.*?<!-- /site -->", re.DOTALL)
+MOST_COLUMNS = 100  # of a signature in one line
+
+
+def text() -> str:
+    """The whole of docs/python.md, its blocks written anew."""
+    return BLOCK.sub(_block, TARGET.read_text(encoding="utf-8"))
+
+
+def for_site(markdown: str) -> str:
+    """The page with its directives in place of the blocks."""
+    return BLOCK.sub(lambda match: match[1], markdown)
+
+
+def _block(match) -> str:
+    directive, name = match[1], match[2]
+    lines = described(name, pkgutil.resolve_name(name))
+    return "\n".join([f"<!-- site\n{directive}-->", "", *lines, "<!-- /site -->"])
+
+
+def described(name: str, found) -> list[str]:
+    """The lines on a function, a class or a module."""
+    lines = [f"### `{name}`", ""]
+    if not isinstance(found, ModuleType):
+        lines += ["```python", signature(name.rpartition(".")[2], found), "```", ""]
+    lines += prose(inspect.getdoc(found))
+    members = list(_members(found))
+    for member, function in members:
+        caption = " ".join(prose(inspect.getdoc(function).partition("\n\n")[0])).strip()
+        lines.append(f"- `{member}{'' if isinstance(function, property) else _arguments(function)}`: {caption}")
+    return [*lines, ""] if members else lines
+
+
+def signature(name: str, found) -> str:
+    """`name(arguments) -> type`, in several lines where it is long; of an exception its name alone."""
+    if isinstance(found, type) and issubclass(found, BaseException):
+        return name
+    spec = inspect.signature(found)
+    whole = f"{name}{spec}"
+    if len(whole) <= MOST_COLUMNS:
+        return whole
+    arguments = str(spec).rpartition(" -> ")
+    returned = f" -> {arguments[2]}" if spec.return_annotation is not spec.empty else ""
+    return f"{name}(\n{''.join(_lines_of(spec))}){returned}"
+
+
+def _lines_of(spec: inspect.Signature):
+    """A line for each argument, and one with a star before those that are given by name."""
+    starred = False
+    for parameter in spec.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            yield "    *,\n"
+        starred = starred or parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
+        yield f"    {parameter},\n"
+
+
+def _arguments(function) -> str:
+    """The arguments of a function or method in brackets, without `self` and types."""
+    names = [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
+    return f"({', '.join(names)})"
+
+
+def _members(found):
+    """(name, function or property) of what is public and documented in a class or a module itself."""
+    if not isinstance(found, type | ModuleType):
+        return
+    for name, member in vars(found).items():
+        is_own = isinstance(found, type) or getattr(member, "__module__", None) == found.__name__
+        member = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+        if not name.startswith("_") and is_own and (inspect.isfunction(member) or isinstance(member, property)) and inspect.getdoc(member):
+            yield name, member
+
+
+if __name__ == "__main__":
+    TARGET.write_text(text(), encoding="utf-8")
+    print(f"wrote {TARGET}")
