@@ -4,50 +4,87 @@ import sys
 import textwrap
 from pathlib import Path
 
+KINDS = {"history": "plot_optimization_history", "slice": "plot_slice", "contour": "plot_contour", "importance": "plot_param_importances"}
+
 
 def draw_search(trials: list, direction, folder: Path, metric: str) -> list[Path]:
-    """Draw history, slice, contour and importance as PNG in `plots/` of `folder`. Returns the files; one that fails is named and left out.
+    """Draw history, slice, contour and importance in `plots/` of `folder`, as PNG and, where plotly is installed, as HTML pages.
 
     Args:
         trials: the finished trials of a study of Optuna, in their order.
         direction: the study's.
         metric: the name of their value.
+
+    Returns the PNG files; one that fails is named and left out.
     """
     import matplotlib
     import optuna
 
     matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from optuna.visualization import matplotlib as pictures
 
     shown = optuna.create_study(direction=direction)  # its trials are numbered as ours, which count no attempts
     shown.add_trials(trials)
     done = shown.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
     if not done:
         return []
-    ranges = done[-1].distributions
-    several = len(ranges) > 1 and len(done) > 1
-    varied = several and len({trial.value for trial in done}) > 1
-    kinds = {
-        "history": (pictures.plot_optimization_history, (7, 4.5)),
-        "slice": (pictures.plot_slice, (max(5, 3 * len(ranges)), 4)),
-        **({"contour": (pictures.plot_contour, (max(7, 3 * len(ranges)), max(5, 2.6 * len(ranges))))} if several else {}),
-        **({"importance": (pictures.plot_param_importances, (7, 4.5))} if varied else {}),
-    }
-    files = []
     (folder / "plots").mkdir(exist_ok=True)
-    for name, (plot, size) in kinds.items():
-        try:
-            plot(shown, target=None, target_name=metric)
-            figure = plt.gcf()
-            figure.set_size_inches(*size)
-            _make_readable(figure, {"Trial", *(flag for flag, found in ranges.items() if hasattr(found, "step") and found.step == 1)})
-            figure.savefig(folder / "plots" / f"{name}.png", dpi=120, bbox_inches="tight")
-            files.append(folder / "plots" / f"{name}.png")
-        except Exception as error:  # a plot that fails must not end a search
-            print(f"WARNING: the {name} plot cannot be drawn: {type(error).__name__}: {error}", file=sys.stderr)
+    names = _drawable(done)
+    _write_pages(shown, names, folder / "plots", metric)
+    drawn = (_draw_picture(shown, name, folder / "plots", metric) for name in names)
+    return [path for path in drawn if path is not None]
+
+
+def _drawable(done: list) -> list[str]:
+    """The kinds of plots that complete trials allow: a contour needs two flags and trials, an importance also two values."""
+    names = ["history", "slice"]
+    if len(done[-1].distributions) > 1 and len(done) > 1:
+        names.append("contour")
+        if len({trial.value for trial in done}) > 1:
+            names.append("importance")
+    return names
+
+
+def _draw_picture(study, name: str, folder: Path, metric: str) -> Path | None:
+    """Draw one kind of plot as PNG. Returns its path; None, with a warning, where it fails: a plot never ends a search."""
+    import matplotlib.pyplot as plt
+    from optuna.visualization import matplotlib as pictures
+
+    ranges = study.best_trial.distributions
+    sizes = {"slice": (max(5, 3 * len(ranges)), 4), "contour": (max(7, 3 * len(ranges)), max(5, 2.6 * len(ranges)))}
+    whole = {flag for flag, found in ranges.items() if getattr(found, "step", None) == 1}
+    path = folder / f"{name}.png"
+    try:
+        getattr(pictures, KINDS[name])(study, target=None, target_name=metric)
+        figure = plt.gcf()
+        figure.set_size_inches(*sizes.get(name, (7, 4.5)))
+        _make_readable(figure, {"Trial", *whole})
+        figure.savefig(path, dpi=120, bbox_inches="tight")
+    except Exception as error:
+        _warn(f"{name} plot", error)
+        return None
+    finally:
         plt.close("all")
-    return files
+    return path
+
+
+def _write_pages(study, names: list[str], folder: Path, metric: str) -> None:
+    """Write the plots as HTML pages that show the values under the pointer and can be enlarged; their script lies beside them."""
+    from optuna import visualization
+
+    if not visualization.is_available():
+        print("plots/ has no HTML pages: they need the package plotly (pip install plotly)")
+        return
+    for name in names:
+        try:
+            figure = getattr(visualization, KINDS[name])(study, target=None, target_name=metric)
+            # one plotly.min.js for all pages, and no network to read them
+            figure.write_html(folder / f"{name}.html", include_plotlyjs="directory")
+        except Exception as error:
+            _warn(f"page {name}.html", error)
+
+
+def _warn(what: str, error: Exception) -> None:
+    print(f"WARNING: the {what} cannot be drawn: {type(error).__name__}: {error}", file=sys.stderr)
 
 
 def _make_readable(figure, whole: set[str]) -> None:

@@ -304,6 +304,35 @@ def test_pictures_have_whole_trial_numbers_and_ticks_apart(tmp_path, monkeypatch
     assert set(shown["slice", "loss_fastap_num_bins"]) <= set("123456")
 
 
+def drawn_study(folder):
+    """Draw a study of three trials over two flags. Returns the names in `plots/`."""
+    import optuna
+
+    studies.quiet()
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed=1))
+    study.optimize(lambda trial: trial.suggest_float("lr", 1e-4, 1e-2, log=True) + trial.suggest_int("bs", 2, 5), n_trials=3)
+    report.draw(study, folder, "map_r")
+    return {path.name for path in (folder / "plots").iterdir()}
+
+
+KINDS_OF_PLOTS = ("history", "slice", "contour", "importance")
+
+
+def test_plots_are_pages_too_which_need_no_network(tmp_path):
+    pytest.importorskip("plotly")
+    assert drawn_study(tmp_path) == {*(f"{kind}.{ending}" for kind in KINDS_OF_PLOTS for ending in ("png", "html")), "plotly.min.js"}
+    for kind in KINDS_OF_PLOTS:
+        page = (tmp_path / "plots" / f"{kind}.html").read_text()
+        assert 'src="plotly.min.js"' in page and "map_r" in page and "<script src=\"http" not in page
+
+
+def test_without_plotly_there_are_pictures_and_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("optuna.visualization.is_available", lambda: False)
+    assert drawn_study(tmp_path) == {f"{kind}.png" for kind in KINDS_OF_PLOTS}
+    out, err = capsys.readouterr()
+    assert out.count("\n") == 1 and "pip install plotly" in out and not err
+
+
 def test_means_over_folds(tmp_path):
     from search.trials import TrialFailed, objective_value, scores
 
