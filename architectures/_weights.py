@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 
 from architectures import _adaptation, _pool
+from utilities.console import say
 from utilities.errors import UserError
 
 TIMEOUT = 20  # seconds without an answer
@@ -51,7 +52,7 @@ def fill(network, opt, pretrained: Pretrained | None) -> str:
     if opt.not_pretrained:
         return "random"
     if pretrained is None:
-        print(f"{network.name}: there are no pretrained weights, it starts random")
+        say(f"{network.name}: there are no pretrained weights, it starts random")
         return "random"
     _load(network, _download(network.name, pretrained, opt.weights_cache), f"{pretrained.name} at {pretrained.url}")
     return pretrained.name
@@ -164,7 +165,7 @@ def _load_embedding_layer(network, state: dict, source: str) -> None:
     for part, layers in network.behind.items():
         given = _under(state, f"{part}.")
         if {key: value.shape for key, value in given.items()} != {key: value.shape for key, value in layers.state_dict().items()}:
-            print(f"{source}: only the backbone fits; what follows it has other shapes (--embed_dim, --embed_hidden) and starts random")
+            say(f"{source}: only the backbone fits; what follows it has other shapes (--embed_dim, --embed_hidden) and starts random")
             return
     for part, layers in network.behind.items():
         layers.load_state_dict(_under(state, f"{part}."))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
+from utilities.console import say
 from utilities.errors import UserError
 from utilities.tuples import spread
 
@@ -70,7 +71,7 @@ class BatchSampler(torch.utils.data.Sampler):
         if len(self.images) == 0 or self.images.min() < 0 or self.images.max() >= self.n_images:
             raise ValueError(f"image_dict holds no images, or indices outside of image_list (0 to {self.n_images - 1})")
         if opt.data_sim_measure != "euclidean" or opt.data_idx_full_prec:
-            print("--data_sim_measure and --data_idx_full_prec steer nothing: samplers use Euclidean distances in full precision.")
+            say("--data_sim_measure and --data_idx_full_prec steer nothing: samplers use Euclidean distances in full precision.")
 
     def split_batch(self, opt) -> None:
         """Set `samples_per_class` (m) and `classes_per_batch` (bs / m); UserError where m does not divide bs."""

@@ -32,6 +32,7 @@ import numpy as np
 import torch
 
 from datasets import _images
+from utilities.console import say
 from utilities.errors import UserError
 from utilities.files import write_file
 from utilities.locks import Lock
@@ -264,7 +265,7 @@ class Cache:
         except (OSError, UserError) as error:
             reason = getattr(error, "strerror", None) or error
             lacking = len(self._lacking(wanted))
-            print(
+            say(
                 f"WARNING: --image_cache {self.folder} cannot be written ({reason}): {lacking:,} of {len(wanted):,} images are not in it and "
                 "are decoded whenever they are loaded. The next run goes on with it",
                 file=sys.stderr,
@@ -288,7 +289,7 @@ class Cache:
     def _wait(self, lock: Lock) -> None:
         """Take the lock; print a line where another process has it."""
         if not lock.acquire(wait=False):
-            print(f"image cache {self.folder}: {lock.holder() or 'another process'} writes it, this one waits")
+            say(f"image cache {self.folder}: {lock.holder() or 'another process'} writes it, this one waits")
             lock.acquire()
 
     def _load(self) -> None:
@@ -324,7 +325,7 @@ class Cache:
             return
         changed = len(lacking & set(self.entries))
         if changed:
-            print(f"image cache {self.folder}: source files that have changed since, decoded anew: {changed:,}")
+            say(f"image cache {self.folder}: source files that have changed since, decoded anew: {changed:,}")
         if self.data is None or 2 * sum(self.entries[name].end - self.entries[name].offset for name in wanted.keys() - lacking) < self._end:
             self._begin_anew()
             lacking = set(wanted)
@@ -340,7 +341,7 @@ class Cache:
                 index.truncate(self.valid_bytes)
         added = sum(name in self.entries for name in lacking)
         if added:
-            print(f"image cache {self.folder}: {added:,} images decoded, {self._end / 1e9:.2f} GB in all")
+            say(f"image cache {self.folder}: {added:,} images decoded, {self._end / 1e9:.2f} GB in all")
 
     @property
     def _end(self) -> int:

@@ -22,6 +22,7 @@ import metrics
 from evaluation import checks, galleries, scales, selectable, spaces, whitening
 from runs.names import named
 from training.loading import SeededItems, evaluation_loader
+from utilities.console import say
 from utilities.errors import UserError
 from utilities.evaltypes import BARE, of_type
 from utilities.tensors import normalize as normalize_rows
@@ -94,7 +95,7 @@ def check(model, loaders: dict, opt, runtime) -> None:
             metrics.check_width(opt.evaluation_metrics, opt.eval_pca or whitening.check(opt, width))
     for split in spaces.scored(sizes, opt):
         pool = of_all[split].pool
-        say_few_samples(split, opt.evaluation_metrics, of_all[split].size if pool is None else len(pool), opt.eval_pca or max(widths))
+        say_few_samples(split, _requested(opt), of_all[split].size if pool is None else len(pool), opt.eval_pca or max(widths))
     _say_roles(roles(loaders, opt), runtime)
 
 
@@ -112,12 +113,18 @@ def _say_roles(texts: dict, runtime) -> None:
         runtime.say_once(f"{split}: {text}")
 
 
+def _requested(opt) -> list[str]:
+    """The metrics that the command line or a file names; none where --evaluation_metrics has its default."""
+    place = getattr(opt, "set_by", {}).get("evaluation_metrics", "")  # a namespace that another program made has no such record
+    return [] if place.startswith("derived") else opt.evaluation_metrics
+
+
 def say_few_samples(name: str, metric_names: list[str], size: int, width: int) -> None:
     """Warn where a spectrum is to be measured on fewer samples than dimensions, `size` x `width`."""
     wanted = [metric for metric in metric_names if metric.startswith("rho_spectrum@")]
     if wanted and size < width:
         few = f"{size} samples in {width} dimensions have {size} singular values at most"
-        print(f"{wanted[0]} of {name}: {few}: compare it only with that of sets as small")
+        say(f"{wanted[0]} of {name}: {few}: compare it only with that of sets as small")
 
 
 def _outputs(embeddings, activations: dict, bare: bool, unit_length: bool = False) -> dict:

@@ -3,6 +3,7 @@
 import metrics
 from evaluation import galleries
 from evaluation.spaces import INSIDE_PARENTS, SELF, TRAINING, comparing_levels, grouping, names_at, scored, sources_of
+from utilities.console import say
 from utilities.errors import UserError
 from utilities.levels import n_levels, names_of, refuse_unnested
 
@@ -37,7 +38,7 @@ def check(datasets: dict, opt) -> None:
         found = _names_of(datasets["train"], opt.label_hierarchy_level, "gallery")
         for split in measured:
             if found.isdisjoint(_names_of(datasets[split], opt.label_hierarchy_level, "queries")):
-                print(f"--eval_reference_set {TRAINING}: no query of {split} has a counterpart in the reference, so no query can find its class")
+                say(f"--eval_reference_set {TRAINING}: no query of {split} has a counterpart in the reference, so no query can find its class")
 
 
 def _check_lists(datasets: dict, opt) -> None:

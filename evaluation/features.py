@@ -4,6 +4,7 @@ import torch
 
 import evaluation
 from training.loading import evaluation_loader
+from utilities.console import say
 from utilities.errors import UserError
 from utilities.evaltypes import BARE
 
@@ -43,4 +44,4 @@ def fill(splits: dict, network: torch.nn.Module, opt, runtime) -> None:
         seconds += embedded.seconds
     splits["training"].features = splits["evaluation"].features
     shown = ", ".join(f"{len(dataset):,} of {split}" for split, dataset in there.items() if getattr(dataset, "features", None) is not None)
-    print(f"--feature_cache: {network.feature_dim:,} features of each image, {shown}, in {seconds:.1f} s")
+    say(f"--feature_cache: {network.feature_dim:,} features of each image, {shown}, in {seconds:.1f} s")

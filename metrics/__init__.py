@@ -29,7 +29,7 @@ from utilities.registry import Registry, unknown
 
 __all__ = [
     "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "Lists", "Need", "Neighbours", "Stacked", "add_arguments", "at_prefixes", "ball", "check", "check_flags",
-    "check_levels", "check_width", "column_of", "compute", "derived", "findable", "finest", "group", "higher_is_better", "is_array", "is_mapped", "listing", "measured_by", "needs_groups",
+    "check_levels", "check_width", "column_of", "compute", "derived", "findable", "finest", "group", "higher_is_better", "is_array", "is_mapped", "is_mean_of_queries", "listing", "measured_by", "needs_groups",
     "needs_levels", "per_query", "prefix", "query_results", "refuse_class_wise", "reranking", "searches", "space_of",
 ]  # fmt: skip
 
@@ -149,6 +149,13 @@ def is_array(name: str) -> bool:
 def searches(name: str) -> bool:
     """Whether a metric looks at neighbours in the reference; the others look at the queries alone."""
     return isinstance(_parse(name).metric, RetrievalMetric)
+
+
+def is_mean_of_queries(name: str) -> bool:
+    """Whether a metric is the mean over queries of values from 0 to 1, not over classes or a part of them."""
+    parsed = _parse(name)
+    plain_mean = type(parsed.metric).value is RetrievalMetric.value and not parsed.macro
+    return searches(name) and plain_mean and parsed.metric.range == (0.0, 1.0)
 
 
 def needs_groups(name: str) -> bool:

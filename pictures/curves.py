@@ -95,6 +95,8 @@ def _in_order(curve: tuple[str, dict]) -> tuple[str, float, str]:
 
 
 def _group(metric: str) -> str:
-    """Curves that belong on one sheet: `e_recall@1` and `e_recall@2`, all of `criterion/…`."""
+    """Curves that belong on one sheet: `e_recall@1` and `e_recall@2`, all of `criterion/…`, all sizes of the gradient."""
+    if metric.startswith("gradient_"):
+        return "gradient_norm"
     head, _, tail = metric.rpartition("/")
     return head if head in ("criterion", "miner", "rate") else (f"{head}/" if head else "") + tail.partition("@")[0]

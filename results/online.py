@@ -8,13 +8,10 @@ import numpy as np
 from results import columns, roles
 from results.columns import SELECTED
 from results.recorded import CHANGED, EMPTY, FOLD, RecordedRun, Series, dataset_of, environment, identity, in_one_line, judge, typed, words
-from runs.records import SPLIT_TITLES
+from runs.icml_names import is_misnamed, value_name
 from utilities.errors import UserError
 
 PLAIN_KEY = re.compile(r"(train|val|test)/(.+)$")  # `test/e_recall@1`, unless --online_names icml
-KEY = re.compile(r"(Train|Val|Test): (?:(.+): )?(.+)$")  # `Test: discriminative_e_recall: e_recall@1`
-SPLITS = {title: split for split, title in SPLIT_TITLES.items()}
-TRAINING_GROUPS = ("criterion", "miner", "rate")  # `criterion/loss` is logged as `Train: criterion: loss`
 
 
 def wandb_api():
@@ -76,6 +73,9 @@ def _series(history: list[dict], config: dict, notes: list[str]) -> Series:
     evaltypes = words(config.get("evaltypes") or ["discriminative"])
     rows = [(_epoch(row, number), key, value) for number, row in enumerate(history) for key, value in row.items() if _is_number(value)]
     names = {key: _metric(key, evaltypes) for key in {key for _, key, _ in rows}}
+    if shared := _shared_keys(names, evaltypes):
+        names |= dict.fromkeys(shared)
+        notes.append("train metrics of several domains were logged under one name and are left out")
     # A run with plain names may log each value under its older name as well: the plain one counts.
     plain = {(epoch, names[key][0]) for epoch, key, _ in rows if PLAIN_KEY.fullmatch(key)}
     rows = [
@@ -98,18 +98,20 @@ def _epoch(row: dict, number: int) -> int:
 
 def _metric(key: str, evaltypes: list[str]) -> tuple[str, str] | None:
     """(split, metric) of a key of W&B; None where it is no metric."""
-    plain, parts = PLAIN_KEY.fullmatch(key), KEY.fullmatch(key)
-    if plain:
-        return plain[1], plain[2]
-    if not parts:
-        return None
-    split, group, metric = SPLITS[parts[1]], parts[2] or "", parts[3]
-    if group in TRAINING_GROUPS:
-        return split, f"{group}/{metric}"
-    evaltype = next((name for name in sorted(evaltypes, key=len, reverse=True) if group.startswith(f"{name}_")), "")
-    head = f"_{metric.partition('@')[0]}"
-    domain = group.removesuffix(head).removeprefix(evaltype).removeprefix("_") if group.endswith(head) else ""
-    return split, "/".join(filter(None, (evaltype if len(evaltypes) > 1 else "", domain, metric)))
+    exact = PLAIN_KEY.fullmatch(key)
+    return (exact[1], exact[2]) if exact else value_name(key, evaltypes)
+
+
+def _shared_keys(names: dict, evaltypes: list[str]) -> list[str]:
+    """The keys under which a version of November 2026 logged an evaltype's mean and the values of its domains, the last one alone kept.
+
+    `names`: key -> (split, metric), None for a key of no value. Such a run has no exact names of these values.
+    """
+    metrics = {name[1] for name in names.values() if name is not None}
+    with_domains = {metric.partition("/")[0] for metric in metrics if metric.count("/") > 1}
+    if len(evaltypes) == 1:
+        return []
+    return [key for key in names if is_misnamed(key) and names[key][1].partition("/")[0] in with_domains]
 
 
 def _is_number(value) -> bool:

@@ -14,6 +14,7 @@ import datasets
 from runs.damage import damaged, lacks
 from runs.folder import PARAMETERS, SPLIT_FILE, RunFolder, has_its_split_file, read_parameters, read_yaml, run_folder
 from runs.records.damaged import as_folder
+from utilities.console import say
 from utilities.errors import UserError
 from utilities.files import write_yaml
 
@@ -65,9 +66,9 @@ def changes_of_data(folder: Path, now: dict, opt) -> list[str]:
             "tables then mark the run"
         )
     if found:
-        print(f"the data changed since the run began; {'; '.join(found)} (--resume_allow_changes)")
+        say(f"the data changed since the run began; {'; '.join(found)} (--resume_allow_changes)")
     elif not now["fingerprint"]["by_content"] and before["fingerprint"].get("times") not in (None, now["fingerprint"]["times"]):
-        print("the data's files have other times of change than when the run began; so large a set is not compared by content")
+        say("the data's files have other times of change than when the run began; so large a set is not compared by content")
     return found
 
 
@@ -110,7 +111,7 @@ def record_changes_of_environment(folder: Path, now: dict, epoch: int) -> None:
     changes = {when: what for when, what in (content.get("environment_changes") or {}).items() if int(when.removeprefix("after epoch ")) < epoch}
     if found:
         changes[f"after epoch {epoch}"] = "; ".join(found)
-        print(f"not what the run began with: {'; '.join(found)}")
+        say(f"not what the run began with: {'; '.join(found)}")
     elif changes and list(changes.values())[-1] != AS_BEGUN:
         changes[f"after epoch {epoch}"] = AS_BEGUN
     if changes != (content.get("environment_changes") or {}):

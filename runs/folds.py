@@ -11,6 +11,7 @@ from pathlib import Path
 from runs.changes import record_changes, write_plan
 from runs.folder import RunFolder, describe, run_folder
 from runs.meta import Meta
+from utilities.console import say
 from utilities.errors import UserError
 from utilities.files import alternatives, new_folder
 
@@ -73,7 +74,7 @@ class CrossValidation:
             return
         untested = "test" not in self.opt.splits_to_eval and not self.opt.final_test
         test = "; nothing is measured on test: --final_test does so at the end, also with --resume" if untested else ""
-        print(f"--split_scheme {self.opt.split_scheme} makes one fold: its results have no deviation and no interval{test}")
+        say(f"--split_scheme {self.opt.split_scheme} makes one fold: its results have no deviation and no interval{test}")
 
     def _epochs_of(self, fold: int) -> int:
         """The epochs after which a fold goes on: those trained, or with `--resume best` those of its best checkpoint."""
@@ -111,9 +112,9 @@ class CrossValidation:
             if opt.last_epoch == 0 and opt.until is not None:
                 continue  # a reproduction: the fold had not begun in this stage
             if self.opt.resume == "latest" and opt.fold in self.done():
-                print(f"fold {opt.fold} of {self.n_folds} is finished")
+                say(f"fold {opt.fold} of {self.n_folds} is finished")
                 continue
-            print(f"\nfold {opt.fold} of {self.n_folds}, counted from 0", flush=True)
+            say(f"\nfold {opt.fold} of {self.n_folds}, counted from 0")
             yield opt
 
     def finished(self) -> list[int]:
@@ -163,6 +164,6 @@ class CrossValidation:
             raise UserError(f"--aggregate_only: no fold in {self.folder} is finished")
         missing = sorted(set(range(self.n_folds)) - set(folds))
         if missing:
-            print(f"folds {' '.join(map(str, missing))} are not finished: the meta results are over the others")
+            say(f"folds {' '.join(map(str, missing))} are not finished: the meta results are over the others")
         self.meta.aggregate(folds)
         return self.results

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 import criteria
 import datasets
+import metrics
 import trainers
 from architectures import _adaptation
 from runs.folder import RunFolder, run_folder
@@ -20,12 +21,15 @@ from runs.idle import idle
 from runs.names import plain
 from training import profiling, ranks
 from utilities import provenance
+from utilities.console import aligned, joined, say, wrapped
 from utilities.errors import BrokenImage, UserError, terminable
 from utilities.files import refuse_unwritable
+from utilities.intervals import difference_interval
 from utilities.processes import kernels
 from utilities.spans import moment, seconds_between
 
 MOST_LINES = 32  # of a printed table
+ORDER = ("val", "test", "train")  # of splits in a printed table
 MOST_SHOWN = 64  # images of a batch in the picture of a dry run
 SHOW_EVERY = 10  # steps between updates of the loss in the progress bar: each waits for the device
 
@@ -40,7 +44,7 @@ def interruptible(run):
         run.close()
         epoch = RunFolder(run.folder).progress.epochs  # of the checkpoint: the run may be ahead of it
         saved = f": epochs 1 to {epoch} are saved" if epoch else " before the end of epoch 1"
-        print(f"\ninterrupted{saved} in {run.folder}")
+        say(f"\ninterrupted{saved} in {run.folder}")
         whole = run.folder if run.opt.fold is None else run.folder.parent
         command = run.opt.command or shlex.join([*ranks.starter(), "main.py", "--resume_from", str(whole)])
         print(f"continue with: {command}")
@@ -83,7 +87,9 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
     if kernels(opt.kernels) < opt.kernels:
         lines.append(("kernels", f"--kernels {opt.kernels} is capped at this machine's {kernels(opt.kernels)} CPUs"))
     width = max(len(name) for name, _ in lines)
-    print("\n".join(f"{name:>{width}}  {text}" for name, text in lines), flush=True)
+    for name, text in lines:
+        print(wrapped(f"{name:>{width}}  {text}", indent=width + 2))
+    sys.stdout.flush()
 
 
 def described_network(opt, trainer) -> str:
@@ -157,7 +163,7 @@ def progress(loader, epoch: int, opt, meter):
             if not bar.disable and step % SHOW_EVERY == 0:
                 bar.set_postfix(loss=f"{meter.latest.item():.4f}", img_s=f"{meter.images_per_second:.0f}")
     if steps:
-        print(pace(sum(images) / loader.seconds, sum(images[1:]) / seconds_between(steps), opt, meter.latest.device), flush=True)
+        say(pace(sum(images) / loader.seconds, sum(images[1:]) / seconds_between(steps), opt, meter.latest.device))
 
 
 def epoch_line(run, epoch: int, means: dict, scores: dict) -> None:
@@ -168,7 +174,7 @@ def epoch_line(run, epoch: int, means: dict, scores: dict) -> None:
             parts += [f"{split} {name} {value:.4f}" for name, value in values.items() if plain(name) == metric]
     if run.state["selected"]["epoch"] == epoch:
         parts.append("best so far")
-    print("  ".join(parts), flush=True)
+    print(joined(parts), flush=True)
 
 
 def pace(loaded: float, trained: float, opt, device) -> str:
@@ -192,7 +198,7 @@ def profiled(opt, step, training, evaluated: dict) -> None:
     trace = beside(opt, "trace.json")
     milliseconds = profiling.profile(step, training, opt.profile_steps, str(trace) if step.runtime.ranks.writes else None)
     print(f"\n{opt.profile_steps} steps of {opt.bs} images on {step.runtime.device}, mean of a step\n\n{profiling.table(milliseconds)}\n")
-    print(f"{profiling.advice(opt, milliseconds, step.runtime.device)}\ntrace: {trace}; nothing else was written")
+    say(f"{profiling.advice(opt, milliseconds, step.runtime.device)}\ntrace: {trace}; nothing else was written")
 
 
 def beside(opt, ending: str):
@@ -213,7 +219,7 @@ def dry_run(opt, step, training, evaluated: dict) -> None:
         next(iter(loader))
     refuse_unwritable(run_folder(opt))
     picture = step.runtime.ranks.first(lambda: _picture(step.runtime.to_device(step.seen(batch).images[:MOST_SHOWN]), opt))
-    print(f"dry run: one batch of {images} images gives loss {loss.item():.4f}; nothing was written but {picture}, its images for the network")
+    say(f"dry run: one batch of {images} images gives loss {loss.item():.4f}; nothing was written but {picture}, its images for the network")
 
 
 def _picture(images: torch.Tensor, opt):
@@ -235,10 +241,10 @@ def finish(run) -> None:
         columns[f"epoch {selected['epoch']} (selected)"] = selected["values"]
     columns[f"epoch {run.epoch} (last)"] = run.state["last"] if run.epoch else {}
     columns = {title: values for title, values in columns.items() if values}
-    print(f"\n{run.folder}: {run.epoch} epochs, {run.state['seconds']:.0f} s\nselected: {run.selection.rule}\n")
+    say(f"\n{run.folder}: {run.epoch} epochs, {run.state['seconds']:.0f} s\nselected: {run.selection.rule}\n")
     print(table(columns, (run.selection.split, run.selection.metric)))
     for text in below_untrained(run):
-        print(text)
+        say(text)
     for title, path in (("curves", run.folder / "Progression_Plots"), ("retrieval", run.folder / "sample_recoveries.png")):
         if path.exists():
             print(f"{title:>10}  {path}")
@@ -249,32 +255,50 @@ def finish_folds(cross) -> None:
     if cross.results:
         print(f"\n{cross.meta.path}: results over the folds\n\n{table(cross.meta.columns())}")
     else:
-        print(f"\n{cross.folder}: not all of {cross.n_folds} folds are finished; meta results come after the last, or by --aggregate_only")
+        say(f"\n{cross.folder}: not all of {cross.n_folds} folds are finished; meta results come after the last, or by --aggregate_only")
 
 
 def below_untrained(run) -> list[str]:
     """A line for each untrained state that is better than the selected epoch by the metric that selects."""
     split, metric = run.selection.split, run.selection.metric
     trained = run.state["selected"]["values"].get(split, {}).get(metric)
-    sign, said = 1 if run.selection.higher_is_better(metric) else -1, []
+    sign, notes = 1 if run.selection.higher_is_better(metric) else -1, []
     for epoch, name in ((-1, "the bare backbone"), (0, "the untrained network")):
         before = run.untrained(epoch).get(split, {}).get(metric)
         if None not in (trained, before) and sign * trained < sign * before:
-            said.append(f"training did not help: {metric} on {split} is {trained:.4f}, of {name} {before:.4f}")
-    return said
+            values = f"{metric} on {split} is {trained:.4f}, of {name} {before:.4f}"
+            notes.append(f"training did not help: {values}; {evidence(metric, trained, before, run.queries.get(split, 0))}")
+    return notes
+
+
+def evidence(metric: str, trained: float, before: float, queries: int) -> str:
+    """How sure the difference of two values of a metric over the same queries is, in words."""
+    if not metrics.is_mean_of_queries(plain(metric)) or not queries:
+        return f"{queries:,} queries, and no interval, as the metric is not a mean over queries: compare several seeds"
+    low, high = difference_interval(trained, before, queries)
+    interval = f"difference {trained - before:+.4f}, 95 % interval {low:+.4f} to {high:+.4f} over {queries:,} queries"
+    return interval if low > 0 or high < 0 else f"{interval}, which contains 0: too few queries to tell"
 
 
 def table(columns: dict, first: tuple[str, str] | None = None) -> str:
-    """Text table of `columns`: title -> {split: {metric: value}}; one line a split and metric, at most a screen of them, `first` first."""
+    """Text table of `columns`: title -> {split: {metric: value}}, a line for each split and metric.
+
+    The splits come in the order val, test, train, and within its split the metric of `first`, (split, metric), is on top. Of a table
+    longer than a screen lines of train are left out, never one of val or test.
+    """
     lines = list(dict.fromkeys((split, metric) for values in columns.values() for split in values for metric in values[split]))
-    lines.sort(key=lambda line: (line != first, first is not None and line[0] != first[0]))  # stable
-    lines, more = lines[:MOST_LINES], len(lines) - MOST_LINES
-    head = ["split", "metric", *columns]
-    body = [[split, metric, *(_cell(values.get(split, {}).get(metric)) for values in columns.values())] for split, metric in lines]
-    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
-    rows = [head, ["-" * width for width in widths], *body]
-    text = ["  ".join(f"{cell:{'<' if i < 2 else '>'}{widths[i]}}" for i, cell in enumerate(row)) for row in rows]
-    return "\n".join(text + [f"and {more} more, in the records"] * (more > 0))
+    lines.sort(key=lambda line: (_place(line[0]), line != first))  # stable
+    evaluated = sum(split in ORDER[:-1] for split, _ in lines)
+    shown = lines[: max(MOST_LINES, evaluated)]
+    rows = [["split", "metric", *columns]]
+    for split, metric in shown:
+        rows.append([split, metric, *(_cell(values.get(split, {}).get(metric)) for values in columns.values())])
+    more = len(lines) - len(shown)
+    return "\n".join(aligned(rows, texts=2) + ([f"and {more} more, in the records"] if more else []))
+
+
+def _place(split: str) -> int:
+    return ORDER.index(split) if split in ORDER else len(ORDER)
 
 
 def _cell(value) -> str:

@@ -20,11 +20,13 @@ from runs.records.damaged import as_file
 from runs.records.local import BatchFile, LongFile, read_rows
 from training.meter import BatchLog
 from training.optimisers import fitting, keeping_rates
+from utilities.console import say
 from utilities.errors import UserError
 from utilities.files import link, new_folder, write_json, write_yaml
 from utilities.locks import Lock
 
 BEFORE_ALL = -2  # an epoch before the first, which is -1
+DATA_SETS = {"val": "validation", "test": "testing"}  # split -> its name in environment.yaml
 
 
 class Selection:
@@ -66,7 +68,7 @@ class Run:
         wanted = run_folder(opt)
         self.resumed = opt.resume is not None and wanted.is_dir()  # also one that was killed before it wrote anything
         if opt.resume is not None and not self.resumed:
-            print(f"there is no run in {wanted} yet: this is a new one")
+            say(f"there is no run in {wanted} yet: this is a new one")
         self.folder = wanted if self.resumed else new_folder(wanted, numbered=opt.fold is None)
         if opt.fold is None and not self.resumed:  # the folder may have got a number
             self.opt = opt.but(savename=str(Path(opt.savename).with_name(self.folder.name)))
@@ -79,6 +81,7 @@ class Run:
         self.state = {"best": {}, "selected": {"epoch": None, "values": {}}, "last": {}, "seconds": 0.0, "untrained": {}, "stopped": False}
         self._began, self.sinks = time.monotonic(), []
         self.roles = {}  # split -> description of its queries and gallery, where it has such roles
+        self.queries = {}  # split -> number of its queries, of val and test
 
     def start(self, environment: dict) -> None:
         """Describe the run on disk, or restore it; open the records. UserError if the folder is in use or the checkpoint does not fit."""
@@ -87,10 +90,11 @@ class Run:
             raise UserError(f"another process trains in {self.folder}: wait for it, or choose another --savename")
         for left in self.folder.glob(".checkpoint_*.tmp") if self.writes else ():  # of a process that was killed while it wrote
             left.unlink(missing_ok=True)
-        self.roles = dict((environment.get("data") or {}).get("roles") or {})
+        data = environment.get("data") or {}
+        self.roles = dict(data.get("roles") or {})
+        self.queries = {split: _queries(data["counts"][name]) for split, name in DATA_SETS.items() if name in data.get("counts", {})}
         for name in (SUMMARY, "environment.yaml", INFO):
             as_file(self.folder / name)
-        data = environment.get("data") or {}
         changes = changes_of_data(self.folder, data, self.opt) if self.resumed else []
         if self.resumed:
             refuse_changed_code(self.folder, environment, self.opt)
@@ -103,9 +107,9 @@ class Run:
         describe(self.folder, self.opt)
         if last.exists():
             self._summarise()  # the run may have ended between its last checkpoint and its last summary
-            print(f"resumed {self.folder} after epoch {self.epoch}")
+            say(f"resumed {self.folder} after epoch {self.epoch}")
         elif self.resumed:
-            print(f"resumed {self.folder}: it has no checkpoint yet and starts from epoch 1")
+            say(f"resumed {self.folder}: it has no checkpoint yet and starts from epoch 1")
         goes_on = not self.finished or self.lacks_final_test
         if not (self.folder / "environment.yaml").exists():
             write_yaml(self.folder / "environment.yaml", environment, sort_keys=False)
@@ -204,7 +208,7 @@ class Run:
             try:
                 draw()
             except Exception as error:  # a picture never stops a run
-                print(f"the pictures or files of epoch {epoch} failed ({type(error).__name__}: {error}); the run goes on")
+                say(f"the pictures or files of epoch {epoch} failed ({type(error).__name__}: {error}); the run goes on")
         self._summarise()
         self._save(checkpoint.LAST)  # last: where it has all epochs, the summary has them too
 
@@ -213,7 +217,7 @@ class Run:
         best = self.state["selected"]["epoch"]
         if out_of_patience(epoch, best, self.opt.patience):
             self.state["stopped"] = True
-            print(f"--patience {self.opt.patience}: no better {self.selection.metric} on {self.selection.split} since epoch {best}: done")
+            say(f"--patience {self.opt.patience}: no better {self.selection.metric} on {self.selection.split} since epoch {best}: done")
 
     def _count_seconds(self) -> None:
         """Add what has passed since the last time to the run's seconds."""
@@ -281,8 +285,7 @@ class Run:
             sink.write_batches(rows)
 
     def _row(self, epoch: int, split: str, name: str, value: float) -> records.Row:
-        group = records.training_group(name) if split == "train" else records.metric_group(name, self.opt.evaltypes)
-        return records.Row(epoch, split, group, name, value, self.batches.steps)
+        return records.named_row(epoch, split, name, value, self.batches.steps, self.opt.evaltypes)
 
     def _recorded(self) -> tuple[list, list]:
         """All rows so far, of epochs and of batches, as the CSV files have them."""
@@ -353,6 +356,11 @@ class Run:
 
 def _checkpoint(split: str, evaltype: str, metric: str) -> str:
     return f"checkpoint_{records.SPLIT_TITLES[split]}_{evaltype}_{metric}.pth.tar"
+
+
+def _queries(counts: dict) -> int:
+    """The number of queries of a split with these counts: its images, unless some are gallery alone."""
+    return counts.get("query_images", counts.get("images", 0))
 
 
 def _is_scalar(value) -> bool:

@@ -73,7 +73,7 @@ class BatchLog:
 
 
 class EpochMeter:
-    """Adds up device scalars over an epoch: losses, gradient norm, `statistics` of the criterion. `batches` gets every step's values."""
+    """Adds up device scalars over an epoch: losses, sizes of the gradient, `statistics` of the criterion. `batches` gets every step's values."""
 
     def __init__(self, criterion, batches: BatchLog | None = None):
         self.criterion, self.batches = criterion, batches or BatchLog()
@@ -85,10 +85,11 @@ class EpochMeter:
         """Take one step's values, a `training.step.StepResult`. Its losses are recorded by name where there are several."""
         self.latest = done.loss
         parts = done.losses if len(done.losses) > 1 else {}
-        values = {"loss": self.latest, **parts, "gradient_norm": done.gradient_norm, **statistics(self.criterion)}
+        gradients = {"gradient_norm": done.gradient_norm, **done.gradients}
+        values = {"loss": self.latest, **parts, **gradients, **statistics(self.criterion)}
         for name, value in values.items():
             value, count = torch.as_tensor(value).detach().float(), 1
-            if name == "gradient_norm":  # float16 leaves steps out whose gradient overflows
+            if name in gradients:  # float16 leaves steps out whose gradient overflows
                 count = torch.isfinite(value)
                 value = torch.where(count, value, 0)
             self.sums[name] = self.sums[name] + value if name in self.sums else value

@@ -9,6 +9,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from utilities import shards
+from utilities.console import say
 from utilities.errors import UserError
 from utilities.parameter_groups import criterion_groups
 
@@ -86,11 +87,11 @@ def fitting(state: dict, optimizer: torch.optim.Optimizer) -> dict:
     names = [[group.get("name") for group in groups] for groups in (before, now)]
     numbers = sorted(number for group in before for number in group["params"])
     if names[0] != names[1] and None not in names[0] + names[1] and numbers == list(range(sum(len(g["params"]) for g in now))):
-        print("the optimiser's groups have changed: its means over gradients and its rates begin anew")
+        say("the optimiser's groups have changed: its means over gradients and its rates begin anew")
         return fresh
     if len(before) != len(now) or all(_kind(a) == _kind(b) for a, b in zip(before, now, strict=True)):
         return state
-    print("--optim has changed: its means over gradients begin anew")
+    say("--optim has changed: its means over gradients begin anew")
     for group, saved in zip(fresh["param_groups"], before, strict=True):
         group.update(lr=saved["lr"], initial_lr=saved["initial_lr"])
     return fresh

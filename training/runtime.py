@@ -12,6 +12,7 @@ from training.erasing import Erased
 from training.random_state import seed_everything
 from training.ranks import Ranks, local_rank
 from utilities import shards
+from utilities.console import say
 from utilities.errors import NotFinite, UserError
 from utilities.spans import span
 from utilities.tensors import Products, multiply_at, raise_half
@@ -44,6 +45,7 @@ class Runtime:
         self.tf32 = getattr(opt, "tf32", False) and self.device.type == "cuda"
         self.compiler = Compiler(self.device) if self.compiles else None
         self._check_every = CHECK_EVERY if self.device.type == "cuda" else 1
+        self.on_gradients = lambda: None  # called in each step when the gradients are those of the whole batch, before they are limited
         self._said = set()
         self.start_epoch(0)
 
@@ -62,7 +64,7 @@ class Runtime:
         """Print a line, once a run."""
         if line not in self._said:
             self._said.add(line)
-            print(line)
+            say(line)
 
     def _syncs(self, opt) -> bool:
         """Whether BatchNorm takes its statistics from all processes."""
@@ -170,6 +172,7 @@ class Runtime:
         if self.scaler.is_enabled():
             shards.share_overflow(parameters)
         self.scaler.unscale_(optimizer)
+        self.on_gradients()
         norm = torch.nn.utils.get_total_norm(shards.norms(parameters))
         if self.clip_grad_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(parameters, self.clip_grad_norm, norm)

@@ -1,5 +1,7 @@
 """One training step: a trainer's outputs and losses, their weighted sum, the optimiser, the sampler's memory."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -7,6 +9,7 @@ import torch
 from trainers import METRIC_LOSS, evaluated_embeddings
 from training.chunks import Chunks
 from training.erasing import Erased, pixel_of
+from training.gradients import GradientEntries
 from training.optimisers import StepFactor, build_step_factor
 from training.parts import Parts
 from utilities.batchnorm import running_statistics, uses_batch_statistics
@@ -14,14 +17,20 @@ from utilities.errors import UserError
 from utilities.spans import span
 from utilities.words import parse_weights
 
+TAKEN_NAMES = {"loss", "gradient_norm", "gradient_rms", "gradient_max", "epoch_seconds"}  # in the records, beside a trainer's losses
+
 
 class StepResult(NamedTuple):
-    """The result of a step, on the device: the minimised sum `loss`, its parts by name, the gradient's norm; and the number of images."""
+    """The result of a step, on the device: the minimised sum `loss`, its parts by name, the gradient's norm; and the number of images.
+
+    gradients: sizes of the entries of the network's gradient, as `training.gradients.GradientEntries` has them; empty: not measured.
+    """
 
     loss: torch.Tensor
     losses: dict
     gradient_norm: torch.Tensor
     images: int
+    gradients: Mapping = MappingProxyType({})
 
 
 class RestingBackbone:
@@ -104,6 +113,7 @@ class Step:
             "model": self.evaluated, "criterion": trainer.criterion, "optimizer": optimizer, "scaler": runtime.scaler,
             "sampler": sampler, **trained,
         }  # fmt: skip
+        self.gradients = GradientEntries(trainer.network)
         self.added_losses = {added.NAME: added for added in trainer.added_losses}
         self.asked, self.weights = set(weights), {**trainer.WEIGHTS, **weights}
         if trainer.LOSSES is not None:
@@ -156,6 +166,7 @@ class Step:
         outputs, losses, loss = self.forward(batch)
         loss = loss + (evaluated_embeddings(outputs).detach() * 0).sum()  # of NaN no tuple may be mined: the run must stop all the same
         with self.rates.step(self.optimizer):
+            self.runtime.on_gradients = self.gradients.measure
             gradient_norm = self.runtime.step(loss, self.optimizer, *self.backward_calls)
         self.sampler.replace_storage_entries(evaluated_embeddings(outputs).detach(), batch.indices)
         self.trainer.after_step()
@@ -163,7 +174,8 @@ class Step:
             added.after_step(self.trainer.network)
         if self.average is not None:
             self.average.update(self.trainer.network)
-        return StepResult(loss.detach(), {name: part.detach() for name, part in losses.items()}, gradient_norm, len(batch.indices))
+        parts = {name: part.detach() for name, part in losses.items()}
+        return StepResult(loss.detach(), parts, gradient_norm, len(batch.indices), self.gradients.values)
 
     def seen(self, batch):
         """The batch; images that lose rectangles know now with which pixel."""
@@ -207,7 +219,7 @@ class Step:
         later = METRIC_LOSS in (self.trainer.LOSSES or ()) and METRIC_LOSS not in losses  # it comes in another phase
         if idle := next((added.FLAG for added in self.added_losses.values() if not (added.used or later)), None):
             raise UserError(f"{idle} has no effect with this --trainer, whose losses do not call the base's: leave it out")
-        if taken := {"loss", "gradient_norm"} & set(losses):
+        if taken := TAKEN_NAMES & set(losses):
             raise UserError(f"a trainer's loss cannot be called {min(taken)!r}: the records have that name already")
         counted = {name: part for name, part in losses.items() if self.weights.get(name, 1) != 0}  # 0 times infinity is no number
         if not counted:

@@ -6,13 +6,18 @@ them by `--online_names`. Values of one batch: `batch/loss`. Pictures: `pictures
 
 from typing import NamedTuple
 
-from runs.names import apart, plain
+from runs.icml_names import SECTIONS, SPLIT_TITLES, IcmlName, icml_name, metric_group, training_group
+from runs.names import plain
 
-SPLIT_TITLES = {"train": "Train", "val": "Val", "test": "Test"}  # the ICML pipeline's names
+__all__ = ["SECTIONS", "SPLIT_TITLES", "BatchRow", "IcmlName", "Row", "Sink", "icml_name", "metric_group", "named_row", "open_sinks", "training_group"]
 
 
 class Row(NamedTuple):
-    """One value of an epoch: `metric` is the plain name, `group` the ICML pipeline's group of curves, `step` the batches trained so far."""
+    """One value of an epoch.
+
+    metric: the name in metrics.csv. group: the ICML pipeline's group of curves. step: the batches trained so far. label: the value's name
+    within its group; None: the metric's own name. section: the ICML pipeline's section; None: that of the split.
+    """
 
     epoch: int
     split: str
@@ -20,6 +25,8 @@ class Row(NamedTuple):
     metric: str
     value: float
     step: int = 0
+    label: str | None = None
+    section: str | None = None
 
     @property
     def name(self) -> str:
@@ -27,20 +34,20 @@ class Row(NamedTuple):
         return f"{self.split}/{self.metric}"
 
     @property
+    def icml_name(self) -> IcmlName:
+        """The ICML pipeline's name."""
+        return IcmlName(self.section or SPLIT_TITLES[self.split], self.group, self.label or plain(self.metric))
+
+    @property
     def title(self) -> str:
-        """The ICML pipeline's name, `Test: discriminative_e_recall: e_recall@1`."""
-        return f"{SPLIT_TITLES[self.split]}: {self.group}: {plain(self.metric)}"
+        """The ICML pipeline's name as text, `Test: discriminative_e_recall: e_recall@1`."""
+        return self.icml_name.key
 
 
-def metric_group(metric: str, evaltypes: list[str]) -> str:
-    """The ICML pipeline's group of curves of an evaluated metric, `discriminative_e_recall`."""
-    above, own = apart(metric)
-    return f"{(above or evaltypes[0]).replace('/', '_')}_{own.partition('@')[0]}"
-
-
-def training_group(name: str) -> str:
-    """The group of curves of a value of training: `loss`, or the part before the slash, `rate`."""
-    return "loss" if name.endswith("_loss") else name.partition("/")[0]
+def named_row(epoch: int, split: str, metric: str, value: float, step: int, evaltypes: list[str]) -> Row:
+    """The row of a value, `metric` its name in metrics.csv, of a run with these evaltypes."""
+    section, group, label = icml_name(split, metric, evaltypes)
+    return Row(epoch, split, group, metric, value, step, label, section)
 
 
 class BatchRow(NamedTuple):

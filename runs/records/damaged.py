@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from utilities.console import say
 from utilities.errors import UserError
 from utilities.files import alternatives
 
@@ -14,7 +15,7 @@ def set_aside(path: Path, why: str) -> Path:
         path.rename(target)
     except OSError as error:
         raise UserError(f"{path} is damaged ({why}) and cannot be renamed ({error.strerror}): move it away") from error
-    print(f"{path} is damaged ({why}): it is now {target.name}, and the run goes on without it")
+    say(f"{path} is damaged ({why}): it is now {target.name}, and the run goes on without it")
     return target
 
 

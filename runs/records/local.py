@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from runs.names import plain
-from runs.records import SPLIT_TITLES, BatchRow, Row, Sink
+from runs.records import SECTIONS, SPLIT_TITLES, BatchRow, Row, Sink
 from runs.records.damaged import as_file, as_folder, set_aside
 from utilities.files import appending, write_npz, write_records
 
@@ -141,7 +140,7 @@ class BatchFile(_LongForm):
 
 
 class GroupFiles(Sink):
-    """`CSV_Logs/<Train|Val|Test>_<group>.csv`: one column a metric, one line an epoch.
+    """`CSV_Logs/<Train|Val|Test|Model Grad>_<group>.csv`: one column a value of the group, one line an epoch.
 
     On a file system that ignores case, groups whose names differ in case alone (`mAP`, `map`) share a file, each with its own lines.
     """
@@ -150,11 +149,10 @@ class GroupFiles(Sink):
         self.folder = as_folder(folder / "CSV_Logs")
 
     def write(self, rows: list[Row]) -> None:
-        files = {}
+        lines = {}
         for row in rows:
-            files.setdefault((row.split, row.group, row.epoch), {})[plain(row.metric)] = _number(row.value)
-        for (split, group, epoch), values in files.items():
-            path = self._path(split, group)
+            lines.setdefault((self._path(row), row.epoch), {})[row.icml_name.label] = _number(row.value)
+        for (path, epoch), values in lines.items():
             known = []
             if path.exists():
                 with open(path, encoding="utf-8", newline="") as file:
@@ -165,24 +163,23 @@ class GroupFiles(Sink):
             with appending(path) as file:
                 csv.DictWriter(file, fields, restval="", lineterminator="\n").writerow({"epoch": epoch, **values})
 
-    def _path(self, split: str, group: str) -> Path:
-        return self.folder / f"{SPLIT_TITLES[split]}_{group}.csv"
+    def _path(self, row: Row) -> Path:
+        """The file of the row's group."""
+        return self.folder / f"{row.icml_name.section}_{row.group}.csv"
 
     def cut(self, epoch: int, step: int = 0, tested: bool = True) -> None:
-        for split, title in SPLIT_TITLES.items():
-            for path in sorted(self.folder.glob(f"{title}_*.csv")):
+        for section in SECTIONS:
+            for path in sorted(self.folder.glob(f"{section}_*.csv")):
                 rows = _sound_rows(path)
                 if rows:
-                    kept = [row for row in rows if int(row["epoch"]) <= epoch and (tested or split != "test")]
+                    kept = [row for row in rows if int(row["epoch"]) <= epoch and (tested or section != SPLIT_TITLES["test"])]
                     _write(path, list(rows[0]), kept)
                 elif rows is not None:  # a first row that a crash cut short: the next row would go on in its line
                     path.unlink()
 
     def fill(self, rows: list[Row], batches: list[BatchRow]) -> None:
-        known = {}
-        for split, group in {(row.split, row.group) for row in rows}:
-            known[split, group] = {int(row["epoch"]) for row in read_rows(self._path(split, group))}
-        self.write([row for row in rows if row.epoch not in known[row.split, row.group]])
+        epochs = {path: {int(row["epoch"]) for row in read_rows(path)} for path in {self._path(row) for row in rows}}
+        self.write([row for row in rows if row.epoch not in epochs[self._path(row)]])
 
 
 class ArrayFiles(Sink):

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import yaml
 
-from runs.records import SPLIT_TITLES, BatchRow, Row, Sink, metric_group
+from runs.records import SECTIONS, SPLIT_TITLES, BatchRow, Row, Sink, named_row
 from runs.records.damaged import as_file, as_folder, set_aside
+from utilities.console import say
 from utilities.errors import UserError
 
 OPEN_WITHIN = 10  # seconds that a run waits for its service at the start; after that it trains while the service still starts
@@ -82,7 +83,7 @@ class Background:
             self._calls.put_nowait((method, arguments, named))
         except queue.Full:
             if not self._dropped:
-                print(
+                say(
                     f"the online service is too slow: what {MOST_WAITING} waiting calls leave no room for is dropped; local records go on"
                 )
             self._dropped = True
@@ -96,11 +97,11 @@ class Background:
     def close(self) -> None:
         self._later("close")
         if not self._opened.wait(max(0, self._began + self._given_up_after - time.monotonic())):
-            print(f"the online service did not open within {self._given_up_after} s: given up; local records are complete")
+            say(f"the online service did not open within {self._given_up_after} s: given up; local records are complete")
             return
         self._thread.join(self._close_within)
         if self._thread.is_alive():
-            print(f"the online service did not take everything within {self._close_within} s: given up; local records are complete")
+            say(f"the online service did not take everything within {self._close_within} s: given up; local records are complete")
 
 
 def _never_fatal(method):
@@ -113,7 +114,7 @@ def _never_fatal(method):
         try:
             method(self, *args, **kwargs)
         except Exception as error:
-            print(f"{type(self).__name__} failed and is off from here on ({type(error).__name__}: {error}); local records go on")
+            say(f"{type(self).__name__} failed and is off from here on ({type(error).__name__}: {error}); local records go on")
             self.run = None
 
     return guarded
@@ -136,7 +137,7 @@ class _Service(Sink):
         return names if self.HIDES else names[:1]
 
     def _metric_names(self, split: str, metric: str) -> list[str]:
-        return self._names(Row(0, split, metric_group(metric, self._opt.evaltypes), metric, 0.0))
+        return self._names(named_row(0, split, metric, 0.0, 0, self._opt.evaltypes))
 
     def _selection(self, rule: str, epoch: int, values: dict) -> dict:
         """`selected/rule`, `selected/epoch`, and for each value `selected/<its name>`."""
@@ -163,19 +164,19 @@ class Wandb(_Service):
     trained so far plus that of epochs, so that epochs and batches share one order and a resumed run goes on in it.
 
     The x axis of curves is the epoch, of `batch/` the batch; the two counters make no panels. With `--online_names both` the ICML
-    pipeline's names make none either: the plain ones do, a section a split. The pictures of the selected epoch are also the rows of one
-    table, `pictures/table`, which W&B joins over the runs of a group.
+    pipeline's names make none either: the plain ones do, a section a split. A picture is sent once, as an image: its panel shows all runs
+    of a group.
     """
 
     HIDES = True
 
     def __init__(self, opt, folder: Path):
         super().__init__(opt, folder)
-        self._step, self._drawn = 0, []
+        self._step = 0
         try:
             self.run = self._start(opt, folder)
         except Exception as error:
-            print(f"W&B could not start ({type(error).__name__}: {error}); local records go on")
+            say(f"W&B could not start ({type(error).__name__}: {error}); local records go on")
 
     @staticmethod
     def _start(opt, folder: Path):
@@ -188,7 +189,7 @@ class Wandb(_Service):
             known = bool(os.environ.get("WANDB_API_KEY")) or wandb.login(prompt=False)
             mode = "online" if known else "offline"
             if not known:
-                print(
+                say(
                     f"--log_online: no W&B credentials (wandb login, WANDB_API_KEY or --wandb_key): offline; later: wandb sync {folder}/wandb/offline-run-*"
                 )
         identity = _identity(as_folder(folder / "wandb"))
@@ -226,17 +227,10 @@ class Wandb(_Service):
         import wandb
 
         self.run.log({f"pictures/{name}": wandb.Image(str(path)), "epoch": epoch}, step=self._step)
-        self._drawn.append((epoch, name, wandb.Image(str(path))))  # a second object: W&B ties an image to the key under which it is logged
 
     @_never_fatal
     def selected(self, rule: str, epoch: int, values: dict) -> None:
-        import wandb
-
         self.run.summary.update(self._selection(rule, epoch, values))
-        if self._drawn:
-            table = wandb.Table(columns=["epoch", "picture", "image"], data=self._drawn)
-            self._drawn = []
-            self.run.log({"pictures/table": table, "epoch": epoch}, step=self._step)
 
     @_never_fatal
     def best(self, selected: dict, files: dict) -> None:
@@ -258,10 +252,11 @@ def _define_panels(run, names: str) -> None:
 
     No two patterns match the same name: of several matches W&B takes any one.
     """
-    for split, title in SPLIT_TITLES.items():
-        if names != "plain":
-            run.define_metric(f"{title}: *", step_metric="epoch", hidden=names == "both")
-        if names != "icml":
+    if names != "plain":
+        for section in SECTIONS:
+            run.define_metric(f"{section}: *", step_metric="epoch", hidden=names == "both")
+    if names != "icml":
+        for split in SPLIT_TITLES:
             run.define_metric(f"{split}/*", step_metric="epoch")
     run.define_metric("pictures/*", step_metric="epoch")
     run.define_metric("batch/*", step_metric="batch/step")
@@ -297,14 +292,14 @@ class Comet(_Service):
             if key:
                 self.run = comet_ml.Experiment(api_key=key, project_name=opt.project, **COMET_COLLECTS_NOTHING)
             else:
-                print(f"--log_online: no COMET_API_KEY: offline; later: comet upload {folder}/comet/*.zip")
+                say(f"--log_online: no COMET_API_KEY: offline; later: comet upload {folder}/comet/*.zip")
                 where = str(folder / "comet")
                 self.run = comet_ml.OfflineExperiment(offline_directory=where, project_name=opt.project, **COMET_COLLECTS_NOTHING)
             self.run.set_name(_title(opt, folder))
             self.run.add_tag(opt.group)
             self.run.log_parameters(_configuration(opt, folder))
         except Exception as error:
-            print(f"Comet could not start ({type(error).__name__}: {error}); local records go on")
+            say(f"Comet could not start ({type(error).__name__}: {error}); local records go on")
 
     @_never_fatal
     def write(self, rows: list[Row]) -> None:

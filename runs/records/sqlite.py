@@ -7,6 +7,7 @@ from pathlib import Path
 
 from runs.records import BatchRow, Row, Sink
 from runs.records.damaged import as_file, set_aside
+from utilities.console import say
 from utilities.errors import UserError
 
 EPOCHS, BATCHES = ["epoch", "split", "metric", "value"], ["epoch", "step", "name", "value"]  # columns
@@ -61,7 +62,7 @@ class Database(Sink):
                 self._waiting.clear()  # the run ends: `fill` gives them to the next
                 raise UserError(f"cannot write {self.path} ({error}): free the disk or correct the permissions, then --resume") from error
             if patience > SHORT_PATIENCE:
-                print(f"{self.path} is locked by another program: its rows wait until it is free, or for a --resume")
+                say(f"{self.path} is locked by another program: its rows wait until it is free, or for a --resume")
 
     def _write_waiting(self, patience: float) -> None:
         with contextlib.closing(sqlite3.connect(self.path, timeout=patience)) as connection, connection:

@@ -181,15 +181,58 @@ def test_the_table_begins_with_what_selects_and_is_a_screen_long():
     assert lines[-1] == "and 28 more, in the records"
 
 
-def test_a_run_below_an_untrained_network_says_so():
-    selection = SimpleNamespace(split="test", metric="map_r", higher_is_better=lambda metric: higher)
-    run = SimpleNamespace(
-        selection=selection, state={"selected": {"values": {"test": {"map_r": 0.5}}}}, untrained=lambda epoch: {"test": {"map_r": before[epoch]}}
+@pytest.mark.parametrize("first", [("val", "nmi"), ("test", "nmi"), None])
+def test_the_table_has_val_test_train_in_this_order_and_all_of_test(first):
+    values = {split: {**{f"e_recall@{k}": 0.1 for k in range(1, 31)}, "nmi": 0.2} for split in ("train", "test", "val")}
+    lines = reports.table({"untrained": {"train": values["train"]}, "last": values}, first).splitlines()
+    assert [line.split()[0] for line in lines[2:-1]] == ["val"] * 31 + ["test"] * 31
+    assert lines[-1] == "and 31 more, in the records"
+    if first is not None:
+        assert lines[2 if first[0] == "val" else 33].split()[:2] == list(first)
+    short = reports.table({"last": {"train": {"nmi": 0.1}, "val": {"nmi": 0.2}, "test": {"nmi": 0.3}}}, first).splitlines()
+    assert [line.split()[0] for line in short[2:]] == ["val", "test", "train"]
+
+
+def untrained_run(metric, trained, before, queries, higher=True):
+    """A run whose selected epoch and untrained states have these values of a metric on test."""
+    selection = SimpleNamespace(split="test", metric=metric, higher_is_better=lambda metric: higher)
+    return SimpleNamespace(
+        selection=selection, state={"selected": {"values": {"test": {metric: trained}}}}, untrained=lambda epoch: {"test": {metric: before[epoch]}}, queries={"test": queries}
     )
+
+
+def test_a_run_below_an_untrained_network_says_so():
     said = "training did not help: map_r on test is 0.5000, of"
-    for higher, before, expected in (  # noqa: B007  the lambdas read them
-        (True, {-1: 0.0, 0: 0.99991}, [f"{said} the untrained network 0.9999"]),
-        (False, {-1: 0.0, 0: 0.5}, [f"{said} the bare backbone 0.0000"]),
-        (True, {-1: 0.5, 0: None}, []),
+    for higher, before, expected in (
+        (True, {-1: 0.0, 0: 0.99991}, f"{said} the untrained network 0.9999; difference -0.4999, 95 % interval -0."),
+        (False, {-1: 0.0, 0: 0.5}, f"{said} the bare backbone 0.0000; difference +0.5000, 95 % interval +0."),
     ):
-        assert reports.below_untrained(run) == expected
+        (line,) = reports.below_untrained(untrained_run("map_r", 0.5, before, 4000, higher))
+        assert line.startswith(expected) and line.endswith("over 4,000 queries")
+    assert reports.below_untrained(untrained_run("map_r", 0.5, {-1: 0.5, 0: None}, 4000)) == []
+
+
+def test_a_difference_over_few_queries_is_called_too_small_to_tell():
+    before = {-1: None, 0: 0.55}
+    for queries, few in ((40, True), (4000, False), (100_000, False)):
+        (line,) = reports.below_untrained(untrained_run("e_recall@1", 0.5, before, queries))
+        assert f"over {queries:,} queries" in line and line.endswith("contains 0: too few queries to tell") == few
+    for metric in ("nmi", "map_r_macro", "e_recall@1_worst10", "dists@intra"):
+        (line,) = reports.below_untrained(untrained_run(metric, 0.5, before, 40))
+        assert "40 queries, and no interval" in line
+
+
+def test_the_epoch_line_and_notes_break_between_words(monkeypatch, capsys):
+    scores = {split: {f"evaltype_{i}/e_recall@1": 0.5 for i in range(3)} for split in ("train", "val", "test")}
+    opt = SimpleNamespace(n_epochs=10, storage_metrics=["e_recall@1"])
+    run = SimpleNamespace(opt=opt, state={"selected": {"epoch": 3}})
+    texts = {}
+    for columns in ("100", "60", ""):
+        monkeypatch.setenv("COLUMNS", columns)
+        reports.epoch_line(run, 3, {"loss": 0.25, "epoch_seconds": 3.21}, scores)
+        texts[columns] = capsys.readouterr().out
+    assert texts[""].count("\n") == 1, "whole in a file"
+    for columns in ("100", "60"):
+        lines = texts[columns].splitlines()
+        assert max(map(len, lines)) <= int(columns) and len(lines) > 2 and all(line.startswith("    ") for line in lines[1:])
+        assert "  ".join(line.strip() for line in lines) == texts[""].strip(), "a metric and its value stay together"

@@ -1,0 +1,106 @@
+"""The ICML 2020 pipeline's names of a run's values: all of a whole run, no two alike, read back as they were recorded."""
+
+import itertools
+
+import pytest
+import torch
+
+import main
+import parameters
+from results import online
+from runs import records
+from runs.icml_names import icml_name, is_metric, value_name
+from tests import builders
+from tests.datasets.test_domains import make_union
+from training.gradients import GradientEntries
+
+# name in metrics.csv, on train -> key at the service; the metrics with other splits alike
+OF_TRAINING = {
+    "loss": "Train: loss", "metric_loss": "Train: loss: metric_loss", "gradient_norm": "Train: gradient_norm",
+    "gradient_rms": "Model Grad: L2: Grad L2", "gradient_max": "Model Grad: Max: Grad Max", "epoch_seconds": "Train: epoch_seconds",
+    "criterion/active_share": "Train: criterion: active_share", "miner/tuples": "Train: miner: tuples", "miner/parts/easy": "Train: miner: parts/easy",
+    "criterion/part_loss": "Train: criterion: part_loss", "rate/backbone": "Train: rate: backbone", "reconstruction": "Train: reconstruction",
+}  # fmt: skip
+OF_ONE = {
+    "e_recall@1": "discriminative_e_recall: e_recall@1", "dists@intra": "discriminative_dists: dists@intra",
+    "dists@intra_over_inter": "discriminative_dists: dists@intra_over_inter", "rho_spectrum@-1": "discriminative_rho_spectrum: rho_spectrum@-1",
+    "c_recall@1": "discriminative_c_recall: c_recall@1", "e_recall@1@d8": "discriminative_e_recall: e_recall@1@d8", "nmi": "discriminative_nmi: nmi",
+    "emoji_1008/e_recall@1": "emoji_1008_e_recall: e_recall@1", "discriminative/nmi": "discriminative_nmi: discriminative/nmi",
+    "emoji/1008/nmi": "discriminative_nmi: emoji/1008/nmi", "emoji_1008/nmi": "emoji_1008_nmi: nmi", "rate_a/nmi": "rate_a_nmi: nmi",
+}  # fmt: skip
+OF_SEVERAL = {
+    "a/e_recall@1": "a_e_recall: e_recall@1", "a_b/e_recall@1": "a_b_e_recall: e_recall@1", "a/b/e_recall@1": "a_e_recall: b/e_recall@1",
+    "a/b_c/e_recall@1": "a_e_recall: b_c/e_recall@1", "a_b/c/e_recall@1": "a_b_c_e_recall: e_recall@1", "a/d/dists@intra": "a_d_dists: dists@intra",
+    "Combined_a_a_b-1-2/nmi": "Combined_a_a_b-1-2_nmi: nmi", "criterion/nmi": "criterion_nmi: nmi",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("evaltypes, metrics", [(["discriminative"], OF_ONE), (["a", "a_b", "Combined_a_a_b-1-2", "criterion"], OF_SEVERAL)])
+def test_each_value_has_one_name_which_no_other_has(evaltypes, metrics):
+    table = {("train", name): key for name, key in OF_TRAINING.items() if name.partition("/")[0] not in evaltypes}
+    table |= {(split, name): f"{title}: {key}" for split, title in records.SPLIT_TITLES.items() for name, key in metrics.items()}
+    assert {value: icml_name(*value, evaltypes).key for value in table} == table
+    assert len(set(table.values())) == len(table)
+    read = {key: value_name(key, evaltypes) for key in table.values() if not key.startswith("Train: criterion_")}
+    assert read == {key: value for value, key in table.items() if key in read}
+
+
+def test_evaltypes_and_domains_of_all_shapes_stay_apart():
+    words = ["a", "b", "a_b", "b_a", "a_a", "b_a_b", "e", "recall", "c"]
+    for evaltypes in (["a"], ["a_b"], ["a", "b"], ["a", "a_b", "a_b_a"], ["b", "a_b", "b_a"]):
+        heads = ["", *(f"{word}/" for word in words), *(f"{one}/{other}/" for one, other in itertools.product(words, repeat=2))]
+        if len(evaltypes) > 1:
+            heads = [f"{evaltype}/{head}" for evaltype in evaltypes for head in heads]
+        names = [f"{head}{metric}" for head in heads for metric in ("e_recall@1", "c_recall@1", "e_recall@2", "nmi")]
+        keys = {icml_name("train", name, evaltypes).key: name for name in names}
+        assert len(keys) == len(names)
+        assert {value_name(key, evaltypes)[1] for key in keys} == set(names)
+
+
+def test_what_a_version_of_november_logged_is_read():
+    """The group of each metric of train was then the first part of its name."""
+    keys = {"Train: dists@intra: dists@intra": "dists@intra", "Train: loss: loss": "loss", "Train: emoji: nmi": "emoji/nmi", "Train: nmi: nmi": "nmi"}
+    assert {key: value_name(key, ["discriminative"]) for key in keys} == {key: ("train", name) for key, name in keys.items()}
+    assert value_name("Train: other: e_recall@1", ["discriminative", "other"]) == ("train", "other/e_recall@1")
+    config, notes = {"evaltypes": ["a", "b"], "save_interval": 1}, []
+    history = [{"epoch": 1, "Train: a: nmi": 0.1, "Train: b: nmi": 0.2, "Test: a_x_nmi: nmi": 0.3, "Test: a_nmi: nmi": 0.4, "Test: b_nmi: nmi": 0.5}]
+    series = online._series(history, config, notes)
+    assert set(series.keys) == {("train", "b/nmi"), ("test", "a/x/nmi"), ("test", "a/nmi"), ("test", "b/nmi")}, "a's mean or that of x: unknown"
+    assert len(notes) == 1 and "left out" in notes[0]
+
+
+def test_a_run_of_two_evaltypes_and_three_domains_logs_each_value_once(tmp_path, monkeypatch):
+    rows, service = [], records.Sink()
+    service.write = rows.extend
+    monkeypatch.setattr("runs.records.online.online_sink", lambda opt, folder: service)
+    words, evaltypes = make_union(tmp_path), ["discriminative", "Combined_discriminative"]
+    run = main.main(parameters.read([
+        "--dataset", "union", "--union", *words, "--source_path", str(tmp_path), *builders.SHORT_RUN, "--allow_partial_dataset", "--n_epochs", "1",
+        "--loss", "multisimilarity", "--save_path", str(tmp_path / "runs"), "--evaltypes", *evaltypes, "--evaluation_metrics", "map_r", "dists@intra", "dists@inter",
+    ]).but(no_records=False))  # fmt: skip
+    table = {row.title: (row.split, row.metric) for row in rows}
+    assert len(table) == len(rows) == len(set(table.values()))
+    metrics = {name for split, name in table.values() if split == "test"}
+    assert {"discriminative/map_r", "discriminative/birds/map_r", "Combined_discriminative/cars/dists@inter"} <= metrics
+    assert {name for split, name in table.values() if split == "train" and is_metric(name)} == metrics, "train has the same"
+    for key, (split, name) in table.items():
+        assert value_name(key, evaltypes) == (split, name)
+        assert split != "train" or not is_metric(name) or f"Test{key.removeprefix('Train')}" in table
+    assert {"Train: loss", "Model Grad: L2: Grad L2", "Model Grad: Max: Grad Max", "Train: discriminative_birds_dists: dists@intra"} <= set(table)
+    files = {path.stem for path in (run.folder / "CSV_Logs").iterdir()}
+    assert files == {"metrics"} | {f"{row.icml_name.section}_{row.group}" for row in rows}
+    assert {name for name in files if name.startswith("Train_disc")} == {name.replace("Test", "Train") for name in files if name.startswith("Test_disc")}
+
+
+def test_the_size_of_a_gradients_entries():
+    network = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+    entries = GradientEntries(network)
+    entries.measure()
+    assert entries.values == {}, "no gradient yet"
+    network[1].requires_grad_(False)
+    network(torch.randn(5, 3)).pow(2).sum().backward()
+    entries.measure()
+    values = [float(value) for p in network.parameters() if p.grad is not None for value in p.grad.double().flatten()]
+    assert len(values) == 8 + 3
+    expected = {"gradient_rms": (sum(value * value for value in values) / len(values)) ** 0.5, "gradient_max": max(map(abs, values))}
+    assert {name: value.item() for name, value in entries.values.items()} == pytest.approx(expected, rel=1e-6)

@@ -1,0 +1,82 @@
+"""Text for a terminal: lines that break between words, and tables with aligned columns.
+
+Output that is written to a file or a pipe keeps its lines whole, so that programs can read it; the variable COLUMNS sets a width there too.
+"""
+
+import os
+import shutil
+import sys
+import textwrap
+
+LEAST_WIDTH = 40  # columns: no text is broken into narrower lines
+
+
+def width() -> int | None:
+    """Columns of the terminal; None where the output is none and COLUMNS is not set."""
+    if not os.environ.get("COLUMNS", "").isdigit() and not sys.stdout.isatty():
+        return None
+    return max(shutil.get_terminal_size().columns, LEAST_WIDTH)
+
+
+def wrapped(text: str, indent: int = 0) -> str:
+    """The text with lines that are too long for the terminal broken between words; each further line is indented. Words stay whole."""
+    columns = width()
+    if columns is None:
+        return text
+    return "\n".join(_broken(line, indent, columns) for line in text.splitlines())
+
+
+def _broken(line: str, indent: int, columns: int) -> str:
+    lead = len(line) - len(line.lstrip())
+    wrapper = textwrap.TextWrapper(columns, " " * lead, " " * max(indent, lead), break_long_words=False, break_on_hyphens=False)
+    return line if len(line) <= columns else wrapper.fill(line.strip())
+
+
+def joined(parts: list[str], separator: str = "  ", indent: int = 4) -> str:
+    """Parts in one line; where they are too many for the terminal, in several. A part stays whole: `test e_recall@1 0.4387`."""
+    columns, lines = width(), []
+    for part in parts:
+        longer = f"{lines[-1]}{separator}{part}" if lines else part
+        if lines and columns is not None and len(longer) > columns:
+            lines.append(" " * indent + part)
+        else:
+            lines[-1:] = [longer]
+    return "\n".join(lines)
+
+
+def say(text: str) -> None:
+    """Print a note, its further lines indented."""
+    print(wrapped(text, 2), flush=True)
+
+
+def aligned(rows: list[list[str]], texts: int = 1, fitted: bool = False) -> list[str]:
+    """The lines of a table with a rule below its first row: the first `texts` columns to the left, the others to the right.
+
+    `fitted`: columns that the terminal has no room for come in further blocks below, each with the first column again.
+    """
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    blocks = _blocks(widths) if fitted else [list(range(len(widths)))]
+    lines = []
+    for columns in blocks:
+        lines += [""] if lines else []
+        for row in (rows[0], ["-" * size for size in widths], *rows[1:]):
+            cells = [_padded(row[column], widths[column], column < texts) for column in columns]
+            lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _padded(cell: str, size: int, to_left: bool) -> str:
+    return cell.ljust(size) if to_left else cell.rjust(size)
+
+
+def _blocks(widths: list[int]) -> list[list[int]]:
+    """Columns of a table in groups that fit the terminal, each with the first one."""
+    room = width()
+    blocks = [[0]]
+    for column in range(1, len(widths)):
+        block = [*blocks[-1], column]
+        if room is not None and len(block) > 2 and sum(widths[i] + 2 for i in block) - 2 > room:
+            blocks.append([0, column])
+        else:
+            blocks[-1] = block
+    return blocks
