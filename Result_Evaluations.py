@@ -14,6 +14,7 @@ from results import collect, columns, formats, groups, ledger, page, paired, plo
 from results.columns import SELECTED
 from results.recorded import RecordedRun
 from runs.names import plain
+from utilities.console import propose, say
 from utilities.errors import OneLineParser, one_line_errors
 from utilities.files import make_folder
 from utilities.numbers import number, whole
@@ -227,15 +228,15 @@ def _name_methods(found) -> None:
 def _report(found, parts, notes, out) -> None:
     """Print what was made, and what a reader must know before trusting it."""
     for dataset in groups.of_datasets(found):
-        print(formats.to_markdown(parts[dataset][0], intervals=False))
+        print(formats.to_text(parts[dataset][0]))
     left_out = [run for group in found for run, _ in group.left_out]
-    print(
-        f"{sum(len(g.runs) for g in found)} runs in {len(found)} groups; {len(left_out)} runs are in no mean"
-        + (f" ({out / 'left_out.md'})" if left_out else "")
-    )
-    print("".join(f"note: {note}\n" for note in notes) + f"tables, figures and the page: {out / 'index.html'}")
+    where = f" ({out / 'left_out.md'})" if left_out else ""
+    say(f"{sum(len(g.runs) for g in found)} runs in {len(found)} groups; {len(left_out)} runs are in no mean{where}")
+    for note in notes:
+        say(f"note: {note}")
+    print(f"tables (.md, .tex, .csv), figures and the page: {out / 'index.html'}")
 
 
 if __name__ == "__main__":
     with one_line_errors(PROGRAM):
-        main(read())
+        propose("python", "-m", "webbrowser", main(read()).resolve().as_uri())

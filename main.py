@@ -74,7 +74,6 @@ def train(opt, when_started=lambda: None):
     reports.start_up(opt, runtime, datasets.describe(splits), trainer, optimizer, sampler, selection)
     if opt.dry_run or opt.profile_steps:
         return reports.tried(opt, step, training, to_evaluate)
-
     datasampler.fill_storage(sampler, evaluation_loader(splits["evaluation"], opt), trainer, runtime, restored=goes_on(opt))
     run = run_of(opt, {**step.parts, "scheduler": scheduler, **TrainerState.part(trainer)}, selection, runtime.ranks)
     run.start(reports.environment(runtime, oodml.recorded(splits, to_evaluate, network, opt, runtime), network, opt))
@@ -147,4 +146,5 @@ def main(opt):
 if __name__ == "__main__":
     with one_run():
         options = parameters.read()
-        print(answer) if (answer := parameters.answer(options)) is not None else main(options)
+        answer = parameters.answer(options)
+        reports.propose_next(options, main(options)) if answer is None else print(answer)

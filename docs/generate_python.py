@@ -1,7 +1,8 @@
-"""Write the signatures and docstrings into docs/python.md: `python docs/generate_python.py`. A test checks that they are up to date.
+"""Write signatures and docstrings into docs/python.md: `python docs/generate_python.py`. A test checks that they are current.
 
-The page is written by hand but for its blocks, from `<!-- site` to `<!-- /site -->`. The site shows the directive in the comment, which
-mkdocstrings fills (docs/site_hooks.py); a reader of the file sees the text below the comment, which this program writes.
+The page is written by hand but for its blocks, from `<!-- site` to `<!-- /site -->`. The site shows the directive in the
+comment, which mkdocstrings fills (docs/site_hooks.py); a reader of the file sees the text below the comment, which this
+program writes.
 """
 
 import inspect
@@ -85,7 +86,8 @@ def _members(found):
     for name, member in vars(found).items():
         is_own = isinstance(found, type) or getattr(member, "__module__", None) == found.__name__
         member = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-        if not name.startswith("_") and is_own and (inspect.isfunction(member) or isinstance(member, property)) and inspect.getdoc(member):
+        is_shown = inspect.isfunction(member) or isinstance(member, property)
+        if is_shown and is_own and not name.startswith("_") and inspect.getdoc(member):
             yield name, member
 
 

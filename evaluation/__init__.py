@@ -95,7 +95,8 @@ def check(model, loaders: dict, opt, runtime) -> None:
             metrics.check_width(opt.evaluation_metrics, opt.eval_pca or whitening.check(opt, width))
     for split in spaces.scored(sizes, opt):
         pool = of_all[split].pool
-        say_few_samples(split, _requested(opt), of_all[split].size if pool is None else len(pool), opt.eval_pca or max(widths))
+        size = of_all[split].size if pool is None else len(pool)
+        say_few_samples(split, _requested(opt), size, opt.eval_pca or max(widths))
     _say_roles(roles(loaders, opt), runtime)
 
 
@@ -115,7 +116,8 @@ def _say_roles(texts: dict, runtime) -> None:
 
 def _requested(opt) -> list[str]:
     """The metrics that the command line or a file names; none where --evaluation_metrics has its default."""
-    place = getattr(opt, "set_by", {}).get("evaluation_metrics", "")  # a namespace that another program made has no such record
+    # A namespace that another program made has no record of where its values were set.
+    place = getattr(opt, "set_by", {}).get("evaluation_metrics", "")
     return [] if place.startswith("derived") else opt.evaluation_metrics
 
 

@@ -31,6 +31,7 @@ from results.frozen_networks import Measured, Row
 from training.loading import evaluation_loader
 from training.random_state import seed_everything
 from training.runtime import Runtime
+from utilities.console import propose
 from utilities.errors import NotFinite, OneLineParser, UserError
 from utilities.evaltypes import BARE
 from utilities.files import refuse_unwritable, write_json
@@ -371,4 +372,15 @@ def main(argv: list[str]) -> Table:
     table = frozen_networks.table_of(name, measured, missing, opt)
     frozen_networks.write(target, table, measured)
     print(f"{to_text(table)}\nwritten  {target / name}.md, .tex, .csv, .json")
+    arch = architectures.without_traits(best_of(models, rows).opt.arch)
+    propose("python", "main.py", "--dataset", opt.dataset, "--arch", f"{arch}_normalize")
     return table
+
+
+def best_of(models: list[Model], rows: list[Row]) -> Model:
+    """The network whose own row is the best by the first metric on the first split."""
+    scores = {row.name: next(iter(row.scores.values())) for row in rows}
+    measured = [model for model in models if model.label in scores]
+    metric = measured[0].opt.evaluation_metrics[0]
+    sign = 1 if metrics.higher_is_better(metric) else -1
+    return max(measured, key=lambda model: np.nan_to_num(sign * scores[model.label].get(metric, np.nan), nan=-np.inf))

@@ -7,6 +7,7 @@ beside the run folders, in run_script/. On a disk without locks give each machin
 """
 
 import argparse
+import contextlib
 import glob
 import re
 import signal
@@ -19,13 +20,14 @@ from tqdm import tqdm
 import datasets
 import parameters
 from launch import slurm
-from launch.lines import Line, SearchLine, read_lines, select_lines
-from launch.runner import FAILED, FINISHED, INTERRUPTED, NEW, RUNNING, Runner
+from launch.lines import Line, SearchLine, masked, read_lines, select_lines
+from launch.runner import FAILED, FINISHED, INTERRUPTED, NEW, RUNNING, STOPPED, Runner
 from runs.folder import RunFolder, is_leftover, run_folder
 from runs.folds import CrossValidation
 from search import __main__ as searching
 from search import report, settings
 from search.__main__ import secret_options
+from utilities.console import propose, wrapped
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.locks import Lock
 from utilities.numbers import whole
@@ -109,6 +111,13 @@ class Task:
         finished, self.progress = how_far(self.folder, opt)
         return FINISHED if finished else INTERRUPTED
 
+    def epochs_done(self) -> str:
+        """How far the run is, in words, while another process works on it; empty where its folder does not say."""
+        with contextlib.suppress(UserError):
+            opt = parameters.resolve([*self.line.argv, "--resume"])
+            return how_far(self.folder, [opt, *opt.later][-1])[1]
+        return ""
+
     def outcome(self) -> tuple[str, str]:
         """(outcome, details in words) of the line when its process ended with status 0."""
         return FINISHED, "now"
@@ -134,6 +143,10 @@ class SearchTask(Task):
         settings.changes(self.plan)
         finished, self.progress = report.how_far(self.folder, self.plan.trials, self.plan.reproductions)
         return FINISHED if finished else INTERRUPTED
+
+    def epochs_done(self) -> str:
+        """See `Task.epochs_done`: the trials."""
+        return report.how_far(self.folder, self.plan.trials, self.plan.reproductions)[1]
 
     def outcome(self) -> tuple[str, str]:
         """See `Task.outcome`. A search also ends with status 0 while other processes still work on its last trials."""
@@ -173,8 +186,12 @@ def listing(tasks: list[Task]) -> str:
     rows = []
     for task in tasks:
         try:
-            more = task.at_work()
-            standing, more = (RUNNING, more) if more else (task.standing(), task.progress)
+            worker = task.at_work()
+            if worker:
+                standing, more = RUNNING, ", ".join(text for text in (worker, task.epochs_done()) if text)
+            else:
+                standing = task.standing()
+                more = task.progress
         except UserError as error:
             standing, more = FAILED, mask_urls(str(error))
         rows.append(f"{standing:18}{task.name:40}{more}\n    {task.line.command}")
@@ -279,8 +296,20 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"\ninterrupted: {runner.summary()}")
         return 130
-    print(runner.summary())
+    print(wrapped(runner.summary(), indent=12))
+    _propose_next(runner, options, tasks, sys.argv[1:] if argv is None else argv)
     return 1 if runner.outcomes[FAILED] else 0
+
+
+def _propose_next(runner: Runner, options, tasks: list[Task], argv: list[str]) -> None:
+    """Print the next command: this one again where runs failed or were only checked, else the one that makes tables."""
+    words = ["python", "-m", "launch", *masked(argv)]
+    if options.dry_run:
+        propose(*(word for word in words if word != "--dry_run"))
+    elif runner.outcomes[FAILED] or runner.outcomes[STOPPED]:
+        propose(*words)
+    else:
+        propose("python", "Result_Evaluations.py", "--runs", *dict.fromkeys(task.folder.parent for task in tasks))
 
 
 if __name__ == "__main__":

@@ -19,10 +19,12 @@ from tqdm import tqdm
 
 from launch import torchrun
 from launch.lines import masked
+from utilities.console import wrapped
 from utilities.errors import UserError
 from utilities.secrets import mask_urls
 
 POLL = 0.2  # seconds between checks of the running jobs
+TAIL = 16384  # bytes at the end of a run's output in which its epoch is looked for
 GRACE = 60  # seconds that a run has to close its records after Ctrl-C
 
 # The outcomes of a line.
@@ -51,6 +53,15 @@ class Job:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
             )
+
+    def standing(self) -> str:
+        """Its name, and the last epoch that its output reports, `3/10`; of a search the trial too."""
+        with open(self.task.log, "rb") as log:
+            log.seek(max(self.offset, os.fstat(log.fileno()).st_size - TAIL))
+            written = log.read().decode(errors="replace")
+        trials = re.findall(r"^(trial_\d+)\b", written, re.MULTILINE)
+        epochs = re.findall(r"^epoch (\d+/\d+) ", written, re.MULTILINE)
+        return " ".join([self.task.name, *trials[-1:], *(f"epoch {epoch}" for epoch in epochs[-1:])])
 
     def reason(self) -> str:
         """Why it failed: the last line of its output that looks like an error, else the last."""
@@ -92,7 +103,7 @@ class Runner:
                         self.start(self.waiting.popleft())
                     for job in [job for job in self.active if job.process.poll() is not None]:
                         self.end(job)
-                    self.bar.set_postfix_str(", ".join(job.task.name for job in self.active), refresh=False)
+                    self.bar.set_postfix_str(", ".join(job.standing() for job in self.active), refresh=False)
                     self.bar.refresh()
                     if self.active:
                         time.sleep(POLL)
@@ -178,7 +189,7 @@ class Runner:
 
     def say(self, text: str) -> None:
         """Print a line above the progress bar."""
-        tqdm.write(text)
+        tqdm.write(wrapped(text, indent=12))
         sys.stdout.flush()
 
     def summary(self) -> str:

@@ -95,7 +95,7 @@ def _in_order(curve: tuple[str, dict]) -> tuple[str, float, str]:
 
 
 def _group(metric: str) -> str:
-    """Curves that belong on one sheet: `e_recall@1` and `e_recall@2`, all of `criterion/…`, all sizes of the gradient."""
+    """The sheet of a curve: one for `e_recall@1` and `e_recall@2`, for all of `criterion/…`, for the gradient's sizes."""
     if metric.startswith("gradient_"):
         return "gradient_norm"
     head, _, tail = metric.rpartition("/")

@@ -4,11 +4,16 @@ import sys
 import textwrap
 from pathlib import Path
 
-KINDS = {"history": "plot_optimization_history", "slice": "plot_slice", "contour": "plot_contour", "importance": "plot_param_importances"}
+KINDS = {
+    "history": "plot_optimization_history",
+    "slice": "plot_slice",
+    "contour": "plot_contour",
+    "importance": "plot_param_importances",
+}  # name of the file -> function of Optuna
 
 
 def draw_search(trials: list, direction, folder: Path, metric: str) -> list[Path]:
-    """Draw history, slice, contour and importance in `plots/` of `folder`, as PNG and, where plotly is installed, as HTML pages.
+    """Draw history, slice, contour and importance in `plots/` of `folder`, as PNG and, with plotly, as HTML pages.
 
     Args:
         trials: the finished trials of a study of Optuna, in their order.
@@ -35,7 +40,7 @@ def draw_search(trials: list, direction, folder: Path, metric: str) -> list[Path
 
 
 def _drawable(done: list) -> list[str]:
-    """The kinds of plots that complete trials allow: a contour needs two flags and trials, an importance also two values."""
+    """The kinds that complete trials allow: a contour needs two flags and two trials, an importance also two values."""
     names = ["history", "slice"]
     if len(done[-1].distributions) > 1 and len(done) > 1:
         names.append("contour")
@@ -45,7 +50,7 @@ def _drawable(done: list) -> list[str]:
 
 
 def _draw_picture(study, name: str, folder: Path, metric: str) -> Path | None:
-    """Draw one kind of plot as PNG. Returns its path; None, with a warning, where it fails: a plot never ends a search."""
+    """Draw one kind of plot as PNG. Returns its path; None, with a warning, where it fails: no plot ends a search."""
     import matplotlib.pyplot as plt
     from optuna.visualization import matplotlib as pictures
 
@@ -68,7 +73,7 @@ def _draw_picture(study, name: str, folder: Path, metric: str) -> Path | None:
 
 
 def _write_pages(study, names: list[str], folder: Path, metric: str) -> None:
-    """Write the plots as HTML pages that show the values under the pointer and can be enlarged; their script lies beside them."""
+    """Write the plots as HTML pages that show the values under the pointer; their script lies beside them."""
     from optuna import visualization
 
     if not visualization.is_available():

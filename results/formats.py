@@ -6,11 +6,14 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from utilities.console import aligned, wrapped
 from utilities.files import write_file
 from utilities.markdown import escaped
 
 LONG_TEXT = r"p{.22\linewidth}"  # LaTeX column of wrapped text
 NOISY = "†"  # after a heading: the column's numbers contain clustering noise
+TEXT_MARKS = {"best": ("*", "best"), "close": ("~", "not shown to be worse than the best")}
+MARKS_NOTE = "Bold: "  # beginning of the note on the marks of .md and .tex
 SETTINGS_NOTE, MARKED_NOTE = "Settings (", "Marked: "  # beginnings of notes that the page folds
 
 
@@ -145,34 +148,6 @@ def to_markdown(table: Table, intervals: bool = True) -> str:
     return "\n".join(lines + [""] + below + [f"- {escaped(note)}" for note in table.notes]) + "\n"
 
 
-def to_text(table: Table) -> str:
-    """Aligned columns for the console: texts to the left, numbers to the right, * after the best; remarks and notes below."""
-    table = table.printed
-    letters = table.letters
-    lines = {row: [_text_cell(cell) for cell in cells] for row, cells in enumerate(table.rows)}
-    for row, remarks in enumerate(table.remarks):
-        marks = ",".join(letters[remark] for remark in remarks)
-        lines[row][0] += f" [{marks}]" if marks else ""
-    widths = [max(map(len, column)) for column in zip(table.head, *lines.values(), strict=True)]
-    to_the_left = [table.is_text(column) for column in range(len(table.head))]
-
-    def aligned(cells: list[str]) -> str:
-        padded = [f"{cell:<{width}}" if left else f"{cell:>{width}}" for cell, width, left in zip(cells, widths, to_the_left, strict=True)]
-        return "  ".join(padded).rstrip()
-
-    shown = [table.title, "", aligned(table.head), "  ".join("-" * width for width in widths)]
-    for part, rows in table.blocks():
-        shown += [part] if part else []
-        shown += [aligned(lines[row]) for row in rows]
-    below = [f"[{letter}] {remark}" for remark, letter in letters.items()]
-    return "\n".join([*shown, "", *below, *table.notes]) + "\n"
-
-
-def _text_cell(cell: Cell) -> str:
-    deviation = f" ± {cell.deviation_text}" if cell.deviation_text else ""
-    return cell.mean_text + deviation + ("*" if cell.mark == "best" else "")
-
-
 def _pipes(cells) -> str:
     return "| " + " | ".join(cells) + " |"
 
@@ -183,6 +158,34 @@ def _markdown_cell(cell: Cell, intervals: bool) -> str:
         shown = f"**{shown}**" if cell.mark == "best" else f"<u>{shown}</u>"
     shown += f" ± {cell.deviation_text}" if cell.deviation_text else ""
     return shown + f"<br><sub>{cell.interval_text}</sub>" * bool(intervals and cell.interval_text)
+
+
+def to_text(table: Table) -> str:
+    """Aligned columns for the console, in several blocks where it is too narrow for all: texts to the left, numbers to the right.
+
+    A sign after a number is its mark, see `TEXT_MARKS`. Remarks and notes are below.
+    """
+    table = table.printed
+    rows = [[f"{name} {NOISY}" if name in table.noisy else name for name in table.head]]
+    for part, indices in table.blocks():
+        if part:
+            rows.append([part])
+        for row in indices:
+            letters = ",".join(table.letters[remark] for remark in table.remarks[row])
+            first, *others = map(_text_cell, table.rows[row])
+            rows.append([f"{first} [{letters}]" if letters else first, *others])
+    texts = [column for column in range(len(table.head)) if table.is_text(column)]
+    lines = [table.title, "", *aligned(rows, left={0, *texts}, fitted=True), ""]
+    lines += [wrapped(f"[{letter}] {remark}", 4) for remark, letter in table.letters.items()]
+    marks = "; ".join(f"{sign} {meaning}" for sign, meaning in TEXT_MARKS.values())
+    for note in table.notes:
+        lines.append(marks if note.startswith(MARKS_NOTE) else wrapped(note, 2))
+    return "\n".join(lines) + "\n"
+
+
+def _text_cell(cell: Cell) -> str:
+    deviation = f" ± {cell.deviation_text}" if cell.deviation_text else ""
+    return cell.mean_text + deviation + (TEXT_MARKS[cell.mark][0] if cell.mark else "")
 
 
 def to_csv(table: Table) -> str:
@@ -226,7 +229,7 @@ TEX_ESCAPES = {
 }
 
 
-def texescaped(text: str) -> str:
+def tex_escaped(text: str) -> str:
     """Text that LaTeX prints as it is."""
     shown = re.sub("[" + re.escape("".join(TEX_ESCAPES)) + "]", lambda found: TEX_ESCAPES[found[0]], text)
     return re.sub("-(?=-)", "-{}", shown)  # two hyphens would be a dash
@@ -241,11 +244,11 @@ def to_tex(table: Table) -> str:
     """As a LaTeX table (package booktabs): best bold, not significantly worse underlined, remarks as lettered notes below."""
     table = table.printed
     letters = table.letters
-    footnotes = [f"$^{{{letter}}}$~{texescaped(remark)}." for remark, letter in letters.items()]
-    head = [texescaped(name) + r"$^\dagger$" * (name in table.noisy) for name in table.head]
+    footnotes = [f"$^{{{letter}}}$~{tex_escaped(remark)}." for remark, letter in letters.items()]
+    head = [tex_escaped(name) + r"$^\dagger$" * (name in table.noisy) for name in table.head]
     rows = []
     for part, block in table.blocks():
-        rows += [[_line(rf"\emph{{{texescaped(part)}}}")] + [""] * (len(head) - 1)] if part else []
+        rows += [[_line(rf"\emph{{{tex_escaped(part)}}}")] + [""] * (len(head) - 1)] if part else []
         for row in block:
             shown = [_tex_cell(cell) for cell in table.rows[row]]
             beside = f"$^{{{','.join(letters[r] for r in table.remarks[row])}}}$" if table.remarks[row] else ""
@@ -257,9 +260,9 @@ def to_tex(table: Table) -> str:
 
     text = pandas.DataFrame(rows, columns=head).style.hide(axis="index").to_latex(
         hrules=True, column_format=f"l{''.join(LONG_TEXT if name in table.wide else 'c' for name in table.head[1:])}", environment="table*",
-        position="t", position_float="centering", caption=texescaped(table.title), label=f"tab:{re.sub('[^A-Za-z0-9:]', '-', table.name)}",
+        position="t", position_float="centering", caption=tex_escaped(table.title), label=f"tab:{re.sub('[^A-Za-z0-9:]', '-', table.name)}",
     )  # fmt: skip
-    below = [r"\par\smallskip\footnotesize\raggedright", *(_line(texescaped(note)) + r" \\" for note in table.notes), *footnotes]
+    below = [r"\par\smallskip\footnotesize\raggedright", *(_line(tex_escaped(note)) + r" \\" for note in table.notes), *footnotes]
     return text.replace(r"\end{table*}", "\n".join([*below, r"\end{table*}"]))
 
 
@@ -270,7 +273,7 @@ def _letter(number: int) -> str:
 
 def _tex_cell(cell: Cell) -> str:
     if cell.text is not None or not math.isfinite(cell.value):
-        return texescaped(cell.mean_text)
+        return tex_escaped(cell.mean_text)
     marked = {"best": r"\mathbf{%s}", "close": r"\underline{%s}"}.get(cell.mark, "%s")
     return (
         f"${marked % cell.mean_text}" + (rf"\pm{cell.deviation_text}" if cell.deviation_text else "") + "$"

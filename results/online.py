@@ -103,9 +103,9 @@ def _metric(key: str, evaltypes: list[str]) -> tuple[str, str] | None:
 
 
 def _shared_keys(names: dict, evaltypes: list[str]) -> list[str]:
-    """The keys under which a version of November 2026 logged an evaltype's mean and the values of its domains, the last one alone kept.
+    """The keys under which a version of November 2026 logged both an evaltype's mean and the values of its domains.
 
-    `names`: key -> (split, metric), None for a key of no value. Such a run has no exact names of these values.
+    The service kept the last of these alone. `names`: key -> (split, metric), None for a key of no value.
     """
     metrics = {name[1] for name in names.values() if name is not None}
     with_domains = {metric.partition("/")[0] for metric in metrics if metric.count("/") > 1}

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from utilities import codes
+from utilities.console import propose
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.numbers import WIDEST, number, whole
 
@@ -139,6 +140,7 @@ def index(flags) -> dict:
         print(note, file=sys.stderr)
     for reason in list(about["left_out"].values())[:NAMED]:
         print(f"left out: {reason}", file=sys.stderr)
+    propose("python", "-m", "retrieval", "query", flags.out, paths[0])
     if about["left_out"]:
         print(f"{len(about['left_out']):,} images cannot be decoded: {Path(flags.out) / indices.LEFT_OUT}", file=sys.stderr)
     return about

@@ -1,8 +1,9 @@
-"""Names of values in the ICML 2020 pipeline, which the online service and the files of groups keep: what a run logs, and how its log is read.
+"""Names of values in the ICML 2020 pipeline, which the online service and the files of groups keep: written and read.
 
-A name is `<section>: <group>: <label>`, such as `Test: discriminative_e_recall: e_recall@1`, or `<section>: <group>` where the label equals
-the group, such as `Train: loss`. A section is a split or `Model Grad`. The group of a metric is `<evaltype>_<its name before the @>`, that of
-a domain or protocol `<evaltype>_<domain>_…`, without the evaltype where the run has one alone. No two values of a run share a name.
+A name is `<section>: <group>: <label>`, such as `Test: discriminative_e_recall: e_recall@1`, or `<section>: <group>` where
+the label equals the group, such as `Train: loss`. A section is a split or `Model Grad`. The group of a metric is
+`<evaltype>_<its name before the @>`, that of a domain or protocol `<evaltype>_<domain>_…`, without the evaltype where the
+run has one alone. No two values of a run share a name.
 """
 
 import functools
@@ -15,7 +16,8 @@ from utilities.errors import UserError
 
 SPLIT_TITLES = {"train": "Train", "val": "Val", "test": "Test"}
 MODEL_GRADIENT = "Model Grad"
-GRADIENT_NAMES = {"gradient_rms": ("L2", "Grad L2"), "gradient_max": ("Max", "Grad Max")}  # name in files -> group, label
+# name in files -> group, label
+GRADIENT_NAMES = {"gradient_rms": ("L2", "Grad L2"), "gradient_max": ("Max", "Grad Max")}
 TRAINING_GROUPS = ("criterion", "miner", "rate")  # values of training that are named `<group>/<label>`
 SECTIONS = (*SPLIT_TITLES.values(), MODEL_GRADIENT)
 _SPLITS = {title: split for split, title in SPLIT_TITLES.items()}
@@ -32,7 +34,8 @@ class IcmlName(NamedTuple):
     @property
     def key(self) -> str:
         """The name at the online service."""
-        return f"{self.section}: {self.group}" if self.group == self.label else f"{self.section}: {self.group}: {self.label}"
+        beginning = f"{self.section}: {self.group}"
+        return beginning if self.group == self.label else f"{beginning}: {self.label}"
 
 
 @functools.cache
@@ -46,7 +49,7 @@ def is_metric(name: str) -> bool:
 
 
 def is_of_training(split: str, name: str, evaltypes: list[str]) -> bool:
-    """Whether a value is one of training steps (loss, rate, statistics), which are recorded beside the metrics of `train`."""
+    """Whether a value is of training steps (loss, rate, statistics), recorded beside the metrics of `train`."""
     if split != "train":
         return False
     first = name.partition("/")[0]
@@ -77,7 +80,7 @@ def icml_name(split: str, name: str, evaltypes: list[str]) -> IcmlName:
 
 
 def value_name(key: str, evaltypes: list[str]) -> tuple[str, str] | None:
-    """(split, name as in metrics.csv) of a key at the online service; None where it is not such a name. The reverse of `IcmlName.key`."""
+    """(split, name as in metrics.csv) of a key at the online service: the reverse of `IcmlName.key`; None of other keys."""
     match = _KEY.fullmatch(key)
     if match is None:
         return None
@@ -97,7 +100,7 @@ def value_name(key: str, evaltypes: list[str]) -> tuple[str, str] | None:
 
 
 def is_misnamed(key: str) -> bool:
-    """Whether a version of November 2026 logged this metric of `train`: its group was the first part of its name, an evaltype or a domain."""
+    """Whether a version of November 2026 logged this metric of `train`: its group was an evaltype or a domain alone."""
     match = _KEY.fullmatch(key)
     if match is None or match[1] != SPLIT_TITLES["train"] or not match[2]:
         return False
@@ -109,8 +112,8 @@ def is_misnamed(key: str) -> bool:
 def _of_metric(name: str, evaltypes: list[str]) -> tuple[str, str]:
     """Group and label of a metric.
 
-    Evaltypes and domains may hold underscores. Where the group would be read as that of another evaltype or domain (`a` with the domain
-    `b_c` beside an evaltype `a_b`), the domain goes into the label, which no metric's own name can equal: it holds a slash.
+    Evaltypes and domains may hold underscores. Where the group would be read as that of another evaltype or domain (`a`
+    with the domain `b_c` beside an evaltype `a_b`), the domain goes into the label, which then holds a slash.
     """
     above, metric = apart(name)
     if len(evaltypes) == 1 or not above:
@@ -125,7 +128,7 @@ def _of_metric(name: str, evaltypes: list[str]) -> tuple[str, str]:
 
 
 def _parts(group: str, metric: str, evaltypes: list[str]) -> tuple[str, str]:
-    """(evaltype, domain) of a group without slashes: the longest evaltype that it may begin with counts. Both empty if it is of neither."""
+    """(evaltype, domain) of a group, of the longest evaltype that it may begin with. Both empty if it is of neither."""
     head = group.removesuffix(f"_{metric.partition('@')[0]}")
     if head == group:
         return "", ""

@@ -21,7 +21,7 @@ from runs.idle import idle
 from runs.names import plain
 from training import profiling, ranks
 from utilities import provenance
-from utilities.console import aligned, joined, say, wrapped
+from utilities.console import aligned, joined, propose, say, wrapped
 from utilities.errors import BrokenImage, UserError, terminable
 from utilities.files import refuse_unwritable
 from utilities.intervals import difference_interval
@@ -250,6 +250,18 @@ def finish(run) -> None:
             print(f"{title:>10}  {path}")
 
 
+def propose_next(opt, result) -> None:
+    """Print the command to type after main.py. `result`: what it returned, a run, a cross-validation, or scores."""
+    if opt.dry_run or opt.profile_steps or opt.job == "evaluate_only":
+        flag = "--dry_run" if opt.dry_run else "--profile_steps" if opt.profile_steps else "--evaluate_only"
+        print(f"next: the same command without {flag} trains")
+    elif getattr(result, "complete", True):
+        folder = getattr(result, "folder", None) or run_folder(opt)
+        propose("python", "Result_Evaluations.py", "--runs", folder.parent)
+    else:
+        propose("python", "main.py", "--resume_from", result.folder)
+
+
 def finish_folds(cross) -> None:
     """Print the table of a cross-validation's results and their folder, or that folds are missing."""
     if cross.results:
@@ -267,7 +279,8 @@ def below_untrained(run) -> list[str]:
         before = run.untrained(epoch).get(split, {}).get(metric)
         if None not in (trained, before) and sign * trained < sign * before:
             values = f"{metric} on {split} is {trained:.4f}, of {name} {before:.4f}"
-            notes.append(f"training did not help: {values}; {evidence(metric, trained, before, run.queries.get(split, 0))}")
+            sureness = evidence(metric, trained, before, run.queries.get(split, 0))
+            notes.append(f"training did not help: {values}; {sureness}")
     return notes
 
 
@@ -283,8 +296,8 @@ def evidence(metric: str, trained: float, before: float, queries: int) -> str:
 def table(columns: dict, first: tuple[str, str] | None = None) -> str:
     """Text table of `columns`: title -> {split: {metric: value}}, a line for each split and metric.
 
-    The splits come in the order val, test, train, and within its split the metric of `first`, (split, metric), is on top. Of a table
-    longer than a screen lines of train are left out, never one of val or test.
+    The splits come in the order val, test, train, and within its split the metric of `first`, (split, metric), is on top.
+    Of a table longer than a screen lines of train are left out, never one of val or test.
     """
     lines = list(dict.fromkeys((split, metric) for values in columns.values() for split in values for metric in values[split]))
     lines.sort(key=lambda line: (_place(line[0]), line != first))  # stable
@@ -294,7 +307,7 @@ def table(columns: dict, first: tuple[str, str] | None = None) -> str:
     for split, metric in shown:
         rows.append([split, metric, *(_cell(values.get(split, {}).get(metric)) for values in columns.values())])
     more = len(lines) - len(shown)
-    return "\n".join(aligned(rows, texts=2) + ([f"and {more} more, in the records"] if more else []))
+    return "\n".join(aligned(rows, left=(0, 1)) + ([f"and {more} more, in the records"] if more else []))
 
 
 def _place(split: str) -> int:

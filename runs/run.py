@@ -92,7 +92,8 @@ class Run:
             left.unlink(missing_ok=True)
         data = environment.get("data") or {}
         self.roles = dict(data.get("roles") or {})
-        self.queries = {split: _queries(data["counts"][name]) for split, name in DATA_SETS.items() if name in data.get("counts", {})}
+        counts = data.get("counts") or {}
+        self.queries = {split: _queries(counts[name]) for split, name in DATA_SETS.items() if name in counts}
         for name in (SUMMARY, "environment.yaml", INFO):
             as_file(self.folder / name)
         changes = changes_of_data(self.folder, data, self.opt) if self.resumed else []

@@ -145,4 +145,6 @@ def trials_and_report(asked: Plan, train) -> Path:
 
 if __name__ == "__main__":
     with ranks.one_run(PROGRAM):
-        search(sys.argv[1:])
+        searched = search(sys.argv[1:])
+        if searched is not None:
+            report.propose_next(searched)

@@ -11,6 +11,7 @@ from search import study as studies
 from search.files import BEST, read_table, undamaged
 from search.tables import best_of
 from search.trials import reason, scores
+from utilities.console import propose
 from utilities.errors import NotFinite
 from utilities.files import load_yaml, write_yaml
 from utilities.locks import Lock
@@ -85,6 +86,13 @@ def reproduce(study, plan, train) -> dict | None:
             content = {"trial": name, "results": _results(done), "runs": done}
             write_yaml(plan.folder / REPRODUCTIONS, json.loads(json.dumps(content)), sort_keys=False)
         return content
+
+
+def propose_next(folder: Path) -> None:
+    """Print the command that trains with the best flags found, once there are some."""
+    if (folder / BEST).exists():
+        print(f"best flags: {folder / BEST}")
+        propose("python", "main.py", "--config", folder / BEST)
 
 
 def tell(study, plan, reproductions: dict | None) -> None:

@@ -6,10 +6,10 @@ import torch
 
 
 class GradientEntries:
-    """`measure()` keeps in `values` the root mean square and the largest magnitude over all entries of a network's gradient.
+    """`measure()` keeps in `values` the root mean square and the largest magnitude of all entries of a network's gradient.
 
-    What that pipeline calls L2 is this root mean square: the norm divided by the root of the number of entries. Parameters without a
-    gradient have no part; where none has one, `values` is empty.
+    What that pipeline calls L2 is this root mean square: the norm divided by the root of the number of entries. Parameters
+    without a gradient have no part; where none has one, `values` is empty.
     """
 
     def __init__(self, network: torch.nn.Module):

@@ -73,7 +73,10 @@ class BatchLog:
 
 
 class EpochMeter:
-    """Adds up device scalars over an epoch: losses, sizes of the gradient, `statistics` of the criterion. `batches` gets every step's values."""
+    """Adds up device scalars over an epoch: losses, sizes of the gradient, `statistics` of the criterion.
+
+    `batches` gets every step's values.
+    """
 
     def __init__(self, criterion, batches: BatchLog | None = None):
         self.criterion, self.batches = criterion, batches or BatchLog()

@@ -45,7 +45,8 @@ class Runtime:
         self.tf32 = getattr(opt, "tf32", False) and self.device.type == "cuda"
         self.compiler = Compiler(self.device) if self.compiles else None
         self._check_every = CHECK_EVERY if self.device.type == "cuda" else 1
-        self.on_gradients = lambda: None  # called in each step when the gradients are those of the whole batch, before they are limited
+        # Called in each step when the gradients are those of the whole batch, before they are limited.
+        self.on_gradients = lambda: None
         self._said = set()
         self.start_epoch(0)
 

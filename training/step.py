@@ -17,13 +17,14 @@ from utilities.errors import UserError
 from utilities.spans import span
 from utilities.words import parse_weights
 
-TAKEN_NAMES = {"loss", "gradient_norm", "gradient_rms", "gradient_max", "epoch_seconds"}  # in the records, beside a trainer's losses
+# Names of the records, which no loss of a trainer can have.
+TAKEN_NAMES = {"loss", "gradient_norm", "gradient_rms", "gradient_max", "epoch_seconds"}
 
 
 class StepResult(NamedTuple):
-    """The result of a step, on the device: the minimised sum `loss`, its parts by name, the gradient's norm; and the number of images.
+    """The result of a step, on the device: the minimised sum `loss`, its parts by name, the gradient's norm.
 
-    gradients: sizes of the entries of the network's gradient, as `training.gradients.GradientEntries` has them; empty: not measured.
+    images: their number. gradients: what `training.gradients.GradientEntries` measured; empty: nothing.
     """
 
     loss: torch.Tensor

@@ -1,12 +1,15 @@
 """Text for a terminal: lines that break between words, and tables with aligned columns.
 
-Output that is written to a file or a pipe keeps its lines whole, so that programs can read it; the variable COLUMNS sets a width there too.
+Output that is written to a file or a pipe keeps its lines whole, so that programs can read it; the variable COLUMNS sets a
+width there too.
 """
 
 import os
+import shlex
 import shutil
 import sys
 import textwrap
+from collections.abc import Container
 
 LEAST_WIDTH = 40  # columns: no text is broken into narrower lines
 
@@ -19,21 +22,22 @@ def width() -> int | None:
 
 
 def wrapped(text: str, indent: int = 0) -> str:
-    """The text with lines that are too long for the terminal broken between words; each further line is indented. Words stay whole."""
+    """The text with lines that are too long for the terminal broken between words; further lines are indented."""
     columns = width()
     if columns is None:
         return text
-    return "\n".join(_broken(line, indent, columns) for line in text.splitlines())
+    return "\n".join(_broken(line, indent, columns) for line in text.split("\n"))
 
 
 def _broken(line: str, indent: int, columns: int) -> str:
     lead = len(line) - len(line.lstrip())
-    wrapper = textwrap.TextWrapper(columns, " " * lead, " " * max(indent, lead), break_long_words=False, break_on_hyphens=False)
+    whole_words = {"break_long_words": False, "break_on_hyphens": False}
+    wrapper = textwrap.TextWrapper(columns, " " * lead, " " * max(indent, lead), **whole_words)
     return line if len(line) <= columns else wrapper.fill(line.strip())
 
 
 def joined(parts: list[str], separator: str = "  ", indent: int = 4) -> str:
-    """Parts in one line; where they are too many for the terminal, in several. A part stays whole: `test e_recall@1 0.4387`."""
+    """Parts, such as `test e_recall@1 0.4387`, in one line; where the terminal is too narrow, in several, each part whole."""
     columns, lines = width(), []
     for part in parts:
         longer = f"{lines[-1]}{separator}{part}" if lines else part
@@ -49,18 +53,26 @@ def say(text: str) -> None:
     print(wrapped(text, 2), flush=True)
 
 
-def aligned(rows: list[list[str]], texts: int = 1, fitted: bool = False) -> list[str]:
-    """The lines of a table with a rule below its first row: the first `texts` columns to the left, the others to the right.
+def propose(*words, file=None) -> None:
+    """Print the command to type next, the words of its line, which stays whole so that it can be copied."""
+    print(f"next: {shlex.join(map(str, words))}", file=file or sys.stdout, flush=True)
 
+
+def aligned(rows: list[list[str]], left: Container[int] = (0,), fitted: bool = False) -> list[str]:
+    """The lines of a table with a rule below its first row. The columns `left` are left-aligned, the others right-aligned.
+
+    A row of a single cell is a heading over the rows below it, and does not widen the first column.
     `fitted`: columns that the terminal has no room for come in further blocks below, each with the first column again.
     """
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    whole = [row for row in rows if len(row) == len(rows[0])]
+    widths = [max(len(row[column]) for row in whole) for column in range(len(rows[0]))]
     blocks = _blocks(widths) if fitted else [list(range(len(widths)))]
     lines = []
     for columns in blocks:
         lines += [""] if lines else []
         for row in (rows[0], ["-" * size for size in widths], *rows[1:]):
-            cells = [_padded(row[column], widths[column], column < texts) for column in columns]
+            shown = columns if len(row) == len(widths) else [0]
+            cells = [_padded(row[column], widths[column], column in left) for column in shown]
             lines.append("  ".join(cells).rstrip())
     return lines
 

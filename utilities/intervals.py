@@ -76,7 +76,7 @@ def t_interval(values) -> dict:
 
 
 def share_interval(share: float, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a mean of n values from 0 to 1, exact in width for shares of hits and too wide for all others."""
+    """Wilson's 95 % interval of a mean of n values from 0 to 1: right for shares of hits, too wide for other values."""
     z = t_quantile(math.inf)
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
@@ -84,7 +84,7 @@ def share_interval(share: float, n: int) -> tuple[float, float]:
 
 
 def difference_interval(first: float, second: float, n: int) -> tuple[float, float]:
-    """95 % interval of `first - second`, means of n values from 0 to 1 each, taken as independent (Newcombe 1998, method 10).
+    """95 % interval of `first - second`, independent means of n values from 0 to 1 each (Newcombe 1998, method 10).
 
     Values of the same queries rise and fall together, which makes it too wide, not too narrow.
     """

@@ -2,7 +2,8 @@
 
 import re
 
-MARKUP = re.compile(r"[\\|`*]|<(?=[\w/!?])|(?<=\])\(|&(?=#?\w+;)|(?<!\w)[_~]|[_~](?!\w)")  # within words _ and ~ are plain
+# Within words _ and ~ are plain.
+MARKUP = re.compile(r"[\\|`*]|<(?=[\w/!?])|(?<=\])\(|&(?=#?\w+;)|(?<!\w)[_~]|[_~](?!\w)")
 _HTML = {"<": "&lt;", "&": "&amp;"}
 _CODE = re.compile(r"(`[^`]*`)")
 

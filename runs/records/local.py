@@ -11,6 +11,7 @@ from runs.records import SECTIONS, SPLIT_TITLES, BatchRow, Row, Sink
 from runs.records.damaged import as_file, as_folder, set_aside
 from utilities.files import appending, write_npz, write_records
 
+NO_EPOCH = -2  # before all: the untrained states are -1 and 0
 _ARRAYS = re.compile(rf"({'|'.join(SPLIT_TITLES)})_(-?\d+)\.npz")
 
 
@@ -169,11 +170,11 @@ class GroupFiles(Sink):
 
     def cut(self, epoch: int, step: int = 0, tested: bool = True) -> None:
         for section in SECTIONS:
+            last = epoch if tested or section != SPLIT_TITLES["test"] else NO_EPOCH
             for path in sorted(self.folder.glob(f"{section}_*.csv")):
                 rows = _sound_rows(path)
                 if rows:
-                    kept = [row for row in rows if int(row["epoch"]) <= epoch and (tested or section != SPLIT_TITLES["test"])]
-                    _write(path, list(rows[0]), kept)
+                    _write(path, list(rows[0]), [row for row in rows if int(row["epoch"]) <= last])
                 elif rows is not None:  # a first row that a crash cut short: the next row would go on in its line
                     path.unlink()
 

@@ -164,8 +164,8 @@ class Wandb(_Service):
     trained so far plus that of epochs, so that epochs and batches share one order and a resumed run goes on in it.
 
     The x axis of curves is the epoch, of `batch/` the batch; the two counters make no panels. With `--online_names both` the ICML
-    pipeline's names make none either: the plain ones do, a section a split. A picture is sent once, as an image: its panel shows all runs
-    of a group.
+    pipeline's names make none either: the plain ones do, a section a split. A picture is sent once, as an image: its panel
+    shows all runs of a group.
     """
 
     HIDES = True

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from launch import __main__ as launcher
+from launch.runner import Job
 from tests.launch.stand_ins import search_task, stand_in  # noqa: F401  `stand_in` is a fixture
 from utilities.errors import UserError
 from utilities.locks import Lock
@@ -170,3 +171,29 @@ def test_searches_are_run_by_their_program(stand_in, folder_data, monkeypatch): 
     runner = launcher.Runner([task], jobs=1, gpus=[])
     runner.run()
     assert runner.outcomes["finished"] == ["folder/Tiny_search: now"] and "--lr~LOG_BAYESIAN~" in (stand_in / "seen.txt").read_text()
+
+
+def test_a_running_job_shows_its_epoch(stand_in):  # noqa: F811
+    (task,) = tasks(stand_in, "A")
+    job = Job(task, [], slot=0)
+    job.process.wait()
+    assert job.standing() == "glyphs/A_s1", "no epoch yet"
+    with open(task.log, "a") as log:
+        log.write("epoch 1/30  loss 0.5  1.0 s\n" + "x" * 50_000 + "\nepoch 12/30  loss 0.25  1.0 s  best so far\na line\n")
+    assert job.standing() == "glyphs/A_s1 epoch 12/30"
+    later = Job(task, [], slot=0)  # a second attempt: what the first one said is no longer so
+    later.process.wait()
+    assert later.standing() == "glyphs/A_s1"
+
+
+def test_the_next_command_follows_what_became_of_the_runs(stand_in, monkeypatch, capsys):  # noqa: F811
+    script = stand_in / "runs.sh"
+    line = f"python main.py --dataset glyphs --save_path {stand_in} --group"
+    for groups, words, expected in (
+        (["A", "B"], [], f"python Result_Evaluations.py --runs {stand_in / 'glyphs'}"),
+        (["C", "Fails"], ["--jobs", "2"], f"python -m launch {script} --jobs 2"),
+        (["D"], ["--dry_run"], f"python -m launch {script}"),
+    ):
+        script.write_text("".join(f"{line} {group}\n" for group in groups))
+        launcher.main([str(script), *words])
+        assert capsys.readouterr().out.splitlines()[-1] == f"next: {expected}"
