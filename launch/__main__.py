@@ -306,7 +306,7 @@ def _propose_next(runner: Runner, options, tasks: list[Task], argv: list[str]) -
     words = ["python", "-m", "launch", *masked(argv)]
     if options.dry_run:
         propose(*(word for word in words if word != "--dry_run"))
-    elif runner.outcomes[FAILED] or runner.outcomes[STOPPED]:
+    elif any(runner.outcomes.get(outcome) for outcome in (FAILED, STOPPED)):
         propose(*words)
     else:
         propose("python", "Result_Evaluations.py", "--runs", *dict.fromkeys(task.folder.parent for task in tasks))

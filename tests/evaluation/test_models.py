@@ -3,6 +3,7 @@
 import importlib
 import math
 import os
+import re
 import shutil
 import types
 
@@ -117,6 +118,7 @@ def test_the_table_by_hand(shared, tmp_path, capsys):
     assert "Part test: 15 images of 5 classes (--split_scheme half)." in said
     assert {path.suffix for path in (tmp_path / "folder").glob("models_folder.*")} == {".md", ".tex", ".csv", ".json"}
     assert (tmp_path / "folder" / "models_folder.md").read_text().startswith("## Frozen networks on folder")
+    assert re.fullmatch(r"next: python main.py --dataset folder --arch conv4\w*_normalize", said.splitlines()[-1])
     opts = [parameters.read([*asked, "--not_pretrained", "--no_train_metrics", "--evaluate_only", "--arch", "conv4", "--crop_size", size]) for size in ("16", "18")]
     found = [features_by_hand(opt) for opt in opts]
     (train, train_labels), (test, labels) = found[0]["evaluation"], found[0]["testing"]
