@@ -38,9 +38,12 @@ REGISTRIES = {  # in the order in which their flags are listed
     "trainers": trainers.REGISTRY, "losses": criteria.REGISTRY, "miners": batch_mining.REGISTRY,
 }  # fmt: skip
 NAMED = {  # flag -> the registry of its values
-    "dataset": datasets.REGISTRY, "data_sampler": datasampler.REGISTRY, "trainer": trainers.REGISTRY, "loss": criteria.REGISTRY,
+    "dataset": datasets.REGISTRY,
+    "data_sampler": datasampler.REGISTRY,
+    "trainer": trainers.REGISTRY,
+    "loss": criteria.REGISTRY,
     "batch_mining": batch_mining.REGISTRY,
-}  # fmt: skip
+}
 LISTS = ("losses", "miners", "samplers", "architectures", "datasets", "trainers", "metrics")
 
 
@@ -55,8 +58,9 @@ class _Switch(argparse._StoreTrueAction):
 
 
 class _Parser(OneLineParser):
-    """A parser whose switches can be switched off, that reads values in brackets, `[val, test]`, and says what takes the place of a flag
-    that it does not know.
+    """A parser whose switches can be switched off, and that reads values in brackets, `[val, test]`.
+
+    It says what takes the place of a flag that it does not know.
     """
 
     def __init__(self, **arguments):
@@ -85,9 +89,8 @@ class _Parser(OneLineParser):
         return list(self._option_string_actions)
 
     def refusal(self, words: list[str], searches: bool = False) -> str | None:
-        """The error for words as powerful-benchmarker takes them, see `migration.refusal`; None where there are none."""
-        plug_ins = {flag: registry.names() for flag, registry in NAMED.items()}
-        return migration.refusal(words, self.options, plug_ins, searches)
+        """The error for words as powerful-benchmarker takes them, see `migration.refusal`; None for none."""
+        return migration.refusal(words, self._option_string_actions, NAMED, searches)
 
     def _unrecognized(self, words: list[str], word: str) -> str:
         """The error for the first of `words` that nothing takes."""
@@ -350,8 +353,8 @@ def get_parser() -> argparse.ArgumentParser:
         declare(parser)
     for registry in REGISTRIES.values():
         registry.add_arguments(parser)
-    inner = {module.INNER_LOSS: criteria.REGISTRY for module in parser.plug_ins.values() if hasattr(module, "INNER_LOSS")}
-    named = NAMED | inner
+    inner = [module.INNER_LOSS for module in parser.plug_ins.values() if hasattr(module, "INNER_LOSS")]
+    named = NAMED | dict.fromkeys(inner, criteria.REGISTRY)
     for action in parser._actions:
         if action.dest in named:
             action.type = named[action.dest].resolve

@@ -32,7 +32,7 @@ def _found(path: str, changed: int, *rows: bytes) -> Lists:
     queries, gallery, exclude = (np.frombuffer(one, np.int64) for one in rows)
     try:
         function = runpy.run_path(path).get("relevance")
-    except (Exception, SystemExit) as error:  # the user's file may raise anything; sys.exit() in it must not end the program
+    except (Exception, SystemExit) as error:  # the file may raise anything; sys.exit() must not end the program
         raise UserError(f"--eval_relevance {path}: {type(error).__name__}: {error}") from error
     if not callable(function):
         raise UserError(f"--eval_relevance {path}: it defines no function relevance(query_rows, gallery_rows)")

@@ -214,8 +214,8 @@ def refuse_secrets(options) -> None:
         flag = word.partition("=")[0]
         if flag in secret_options():
             raise UserError(
-                f"--slurm … -- {flag}: the command of a job is written to its log: write the flag in {options.script} itself, which the job "
-                "reads, or export WANDB_API_KEY or COMET_API_KEY"
+                f"--slurm … -- {flag}: the command of a job is written to its log: write the flag in {options.script} "
+                "itself, which the job reads, or export WANDB_API_KEY or COMET_API_KEY"
             )
 
 

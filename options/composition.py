@@ -104,8 +104,8 @@ def _reproduction(layers: Layers, source: Path) -> Options:
         source, layers.explicit["folds"] = fold_of(source)
     if not (source / PARAMETERS).exists():
         raise UserError(
-            f"--reproduce_results: no run in {source} (parameters.yaml is missing); published runs of powerful-benchmarker are "
-            "lines of experiments/MLRC_Runs.sh, for python -m launch"
+            f"--reproduce_results: no run in {source} (parameters.yaml is missing); published runs of "
+            "powerful-benchmarker are lines of experiments/MLRC_Runs.sh, for python -m launch"
         )
     resume = layers.explicit.pop("resume", None)
     first = _staged(layers, source, changes.stages(source, layers.roles), layers.explicit)
@@ -209,23 +209,27 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
 
 
 def _refuse_code(opt: Options, typed: dict) -> None:
-    """Raise UserError for a file of code that only a file or a saved run names; `typed`: the flags of the command line."""
+    """Raise UserError for a file of code that only a file or a saved run names; `typed`: the command line's flags."""
     for name in sorted(opt.roles.having(code=True)):
         file = getattr(opt, name)
         if file is not None and typed.get(name) != file:
             raise UserError(
-                f"--{name} {file} is code, and a saved run or a --config file asks for it: if you trust it, name it on the command line, "
-                f"--{name} {file}; --{name} none measures without it"
+                f"--{name} {file} is code, and a saved run or a --config file asks for it: if you trust it, name it on the "
+                f"command line, --{name} {file}; --{name} none measures without it"
             )
 
 
 def _refuse_missing(folder: Path, opt: Options) -> None:
-    """Raise UserError where --resume names a run that does not exist. An empty folder is a run that was killed before it wrote anything."""
+    """Raise UserError where --resume names a run that does not exist.
+
+    An empty folder is a run that was killed before it wrote anything.
+    """
     if folder.is_dir() or opt.resume_or_start:
         return
     runs = [path.parent.name for path in folder.parent.glob(f"*/{PARAMETERS}")]
     raise UserError(
-        f"--resume: there is no run {folder}.{did_you_mean(folder.name, runs)} --resume_or_start begins a new run where there is none"
+        f"--resume: there is no run {folder}.{did_you_mean(folder.name, runs)} --resume_or_start begins a new run where "
+        "there is none"
     )
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import itertools
 import textwrap
 
 from utilities import migration, numbers
@@ -64,7 +65,9 @@ def page(parser, plug_ins: dict, words: list[str]) -> str:
     """
     asked, shown = " ".join(words).lstrip("-"), groups(parser)
     flags = {action.dest: title for title, actions in shown.items() for action in actions}
-    names = {option.lstrip("-"): action.dest for actions in shown.values() for action in actions for option in action.option_strings}
+    names = {}
+    for action in itertools.chain.from_iterable(shown.values()):
+        names |= dict.fromkeys((option.lstrip("-") for option in action.option_strings), action.dest)
     flag = names.get(asked.replace("-", "_"), asked.replace("-", "_"))
     if not words:
         return _first_screen(shown, plug_ins)
@@ -85,10 +88,10 @@ def page(parser, plug_ins: dict, words: list[str]) -> str:
 
 def find(parser, word: str) -> str:
     """The flags whose name or help holds `word`, below their headings. Raises UserError where there is none."""
-    found = {
-        title: [action for action in actions if word.lstrip("-").lower() in f"{' '.join(action.option_strings)} {numbers.help_of(action)}".lower()]
-        for title, actions in groups(parser).items()
-    }
+    sought, found = word.lstrip("-").lower(), {}
+    for title, actions in groups(parser).items():
+        texts = [(action, f"{' '.join(action.option_strings)} {numbers.help_of(action)}".lower()) for action in actions]
+        found[title] = [action for action, text in texts if sought in text]
     if not any(found.values()):
         here = migration.answer(word)
         raise UserError(f"--find {word}: in no flag's name or text" + (f"; here {here}" if here else ""))

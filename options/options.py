@@ -48,7 +48,7 @@ class Options(Namespace):
         return {name: value for name, value in sorted(vars(self).items()) if name in self.roles and self.roles[name].saved}
 
     def measured(self) -> dict:
-        """Flag -> value, of the flags that decide what an evaluation measures; with `<flag>_sha256` of the files of code among them."""
+        """Flag -> value, of the flags that decide what an evaluation measures; `<flag>_sha256` of files of code."""
         flags = {name: getattr(self, name) for name in sorted(self.roles.having(measured=True))}
         return flags | {f"{name}_sha256": value for name, value in self.code_files().items()}
 

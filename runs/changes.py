@@ -73,7 +73,7 @@ def changes_of_data(folder: Path, now: dict, opt) -> list[str]:
 
 
 def refuse_changed_code(folder: Path, now: dict, opt) -> None:
-    """Raise UserError where a file of code is no longer what the run began with, by environment.yaml, unless `--resume_allow_changes`."""
+    """Raise UserError where a file of code is not what the run began with, unless --resume_allow_changes."""
     try:
         before = read_yaml(folder / ENVIRONMENT).get("code_files") or {}
     except (FileNotFoundError, UserError):  # a damaged one is written anew
@@ -81,8 +81,8 @@ def refuse_changed_code(folder: Path, now: dict, opt) -> None:
     for flag, sha256 in now.get("code_files", {}).items():
         if before.get(flag, sha256) != sha256 and not opt.resume_allow_changes:
             raise UserError(
-                f"--{flag} {getattr(opt, flag)} is not the file that {folder} began with (its hash differs): put that one back, or go on "
-                "with --resume_allow_changes"
+                f"--{flag} {getattr(opt, flag)} is not the file that {folder} began with (its hash differs): put that one "
+                "back, or go on with --resume_allow_changes"
             )
 
 

@@ -1,7 +1,7 @@
 """Flags that were set and have no effect: what the start of a run says of them.
 
-A plug-in that is not used has no effect, and neither have its flags. Used are the plug-ins that flags name, those that their files select by
-name, and those whose flags their files read: a file of the user's may read any flag.
+A plug-in that is not used has no effect, and neither have its flags. Used are the plug-ins that flags name, those that
+their files select by name, and those whose flags their files read: a file of the user's may read any flag.
 """
 
 import functools
@@ -15,18 +15,28 @@ import datasets
 import trainers
 
 FLAG_OF = {  # package of plug-ins -> flag that names one
-    "datasets": "dataset", "criteria": "loss", "batch_mining": "batch_mining", "datasampler": "data_sampler", "trainers": "trainer", "architectures": "arch",
-}  # fmt: skip
-REGISTRIES = {
-    module.REGISTRY.package: module.REGISTRY for module in (datasets, criteria, batch_mining, datasampler, trainers, architectures)
+    "datasets": "dataset",
+    "criteria": "loss",
+    "batch_mining": "batch_mining",
+    "datasampler": "data_sampler",
+    "trainers": "trainer",
+    "architectures": "arch",
 }
-NEEDS = {  # flag -> the one without which it has no effect
-    "lora_alpha": "lora_rank", "prompt_depth": "prompts", "prompt_step": "prompts", "memory_ema": "memory_size", "memory_start": "memory_size",
-    "subset_trials": "subset_mining", "metrix_level": "metrix", "loss_learn_per_class": "loss_learn", "loss_learn_lr": "loss_learn",
-    "embed_regularizer_p": "embed_regularizer", "embed_regularizer_power": "embed_regularizer", "language_shift": "language_vectors",
-    "language_T": "language_vectors", "language_direction": "language_vectors", "language_delay": "language_vectors", "s2sd_features_after": "s2sd_features",
-    "tv_split_perc": "use_tv_split", "tv_split_by_samples": "use_tv_split",
-}  # fmt: skip
+_PACKAGES = (datasets, criteria, batch_mining, datasampler, trainers, architectures)
+REGISTRIES = {module.REGISTRY.package: module.REGISTRY for module in _PACKAGES}
+DEPENDENT = {  # flag -> those that have no effect without it
+    "lora_rank": ("lora_alpha",),
+    "prompts": ("prompt_depth", "prompt_step"),
+    "memory_size": ("memory_ema", "memory_start"),
+    "subset_mining": ("subset_trials",),
+    "metrix": ("metrix_level",),
+    "loss_learn": ("loss_learn_per_class", "loss_learn_lr"),
+    "embed_regularizer": ("embed_regularizer_p", "embed_regularizer_power"),
+    "language_vectors": ("language_shift", "language_T", "language_direction", "language_delay"),
+    "s2sd_features": ("s2sd_features_after",),
+    "use_tv_split": ("tv_split_perc", "tv_split_by_samples"),
+}
+NEEDS = {flag: needed for needed, flags in DEPENDENT.items() for flag in flags}
 FOLDS = ("split_partitions", "split_sets", "split_test_size", "split_test_start")  # flags of the other split schemes
 _SELECTED = re.compile(r"(?:(\w+)\.)?\bselect\(\s*[\"'](\w+)[\"']")
 
@@ -68,7 +78,7 @@ def of_schedule(opt, asked: set[str]) -> list[str]:
 
 
 def of_plug_ins(opt, asked: set[str]) -> list[str]:
-    """What to say of the flags among `asked` that belong to plug-ins that are not used, and of a miner that no loss takes."""
+    """What to say of flags among `asked` of plug-ins that are not used, and of a miner that no loss takes."""
     used, lines = used_plug_ins(opt), []
     texts = "\n".join(_source(*plug_in) for plug_in in used)
     if "batch_mining" in asked and not _takes_miner(opt):
@@ -81,7 +91,10 @@ def of_plug_ins(opt, asked: set[str]) -> list[str]:
     for (package, name), flags in unused.items():
         have = "has" if len(flags) == 1 else "have"
         chooser = FLAG_OF[package]
-        why = f" with --{chooser} {getattr(opt, chooser)}" if name is None else f": of --{chooser} {name}, which this run does not use"
+        if name is None:
+            why = f" with --{chooser} {getattr(opt, chooser)}"
+        else:
+            why = f": of --{chooser} {name}, which this run does not use"
         lines.append(f"{', '.join(flags)} {have} no effect{why}")
     return lines
 
@@ -89,29 +102,35 @@ def of_plug_ins(opt, asked: set[str]) -> list[str]:
 def used_plug_ins(opt) -> set[tuple[str, str]]:
     """(package, name) of the plug-ins that the run uses: those that flags name, and those that these select by name."""
     losses = [opt.loss, *(getattr(opt, flag) for flag in _inner(opt))]
-    used = {
-        ("trainers", opt.trainer),
-        ("datasampler", opt.data_sampler),
-        ("datasets", opt.dataset),
-        *(("criteria", loss) for loss in losses),
-    }
+    used = {("trainers", opt.trainer), ("datasampler", opt.data_sampler), ("datasets", opt.dataset)}
+    used |= {("criteria", loss) for loss in losses}
     used |= {("datasets", word.partition(":")[0]) for word in opt.union or ()}
     used |= {("architectures", name) for name in architectures.REGISTRY.names() if name in opt.arch}
     if _takes_miner(opt):
         used.add(("batch_mining", opt.batch_mining))
-        allowed = [getattr(criteria.REGISTRY.module(loss), "ALLOWED_MINING_OPS", None) for loss in losses]
-        used |= {("batch_mining", miners[0]) for miners in allowed if miners and opt.batch_mining not in miners}  # of a loss inside another
-    found = used
-    while found:
-        named = {(match[1] or package, match[2]) for package, name in found for match in _SELECTED.finditer(_source(package, name))}
-        found = {(package, name) for package, name in named if package in REGISTRIES} - used
-        used = used | found
+        for loss in losses:
+            allowed = getattr(criteria.REGISTRY.module(loss), "ALLOWED_MINING_OPS", None)
+            if (
+                allowed and opt.batch_mining not in allowed
+            ):  # of a loss inside another, which takes the first that it allows
+                used.add(("batch_mining", allowed[0]))
+    waiting = list(used)
+    while waiting:
+        package, name = waiting.pop()
+        for match in _SELECTED.finditer(_source(package, name)):
+            selected = (match[1] or package, match[2])
+            if selected[0] in REGISTRIES and selected not in used:
+                used.add(selected)
+                waiting.append(selected)
     return used
 
 
 @functools.cache
 def owners() -> dict[str, tuple[str, str | None]]:
-    """Flag -> (package, name) of the plug-in that declares it; name None: a helper of the package, for several of its plug-ins."""
+    """Flag -> (package, name) of the plug-in that declares it.
+
+    Name None: a helper of the package declares it, for several plug-ins.
+    """
     found = {}
     for package, registry in REGISTRIES.items():
         found |= dict.fromkeys(registry.flags(), (package, None))
@@ -121,18 +140,19 @@ def owners() -> dict[str, tuple[str, str | None]]:
 
 
 @functools.cache
-def _read_elsewhere(flag: str) -> bool:
-    """Whether a file that belongs to no plug-in names the flag: of another room, or of a package as a whole."""
+def _other_texts() -> str:
+    """The texts of all files that belong to no plug-in: of the other rooms, and of each package of plug-ins as a whole."""
     root = REGISTRIES["criteria"].folder.parent
     rooms = ("evaluation", "metrics", "options", "pictures", "runs", "training", "utilities")
     paths = [root / "main.py", *(path for room in rooms for path in (root / room).rglob("*.py"))]
-    texts = [*(path.read_text(encoding="utf-8") for path in paths), *(_source(package, "__init__") for package in REGISTRIES)]
-    return any(_names(flag, text) for text in texts)
+    texts = [path.read_text(encoding="utf-8") for path in paths]
+    return "\n".join([*texts, *(_source(package, "__init__") for package in REGISTRIES)])
 
 
 def _is_read(flag: str, texts: str) -> bool:
-    """Whether the plug-ins that are used, whose `texts` are given, read a flag; one of a helper may also be read elsewhere."""
-    return _names(flag, texts) or (owners()[flag][1] is None and _read_elsewhere(flag))
+    """Whether the plug-ins that are used read a flag, by their `texts`; that of a helper may also be read elsewhere."""
+    is_of_helper = owners()[flag][1] is None
+    return _names(flag, texts) or (is_of_helper and _names(flag, _other_texts()))
 
 
 def _names(flag: str, text: str) -> bool:
@@ -157,16 +177,17 @@ def _without_miner(opt) -> str:
 
 @functools.cache
 def _source(package: str, name: str) -> str:
-    """The text of a plug-in's file and of the helpers of its folder that it and they name; empty where there is no such file."""
+    """The text of a plug-in's file and of the helpers of its folder that it and they name; empty for no such file."""
     folder = REGISTRIES[package].folder
-    read, waiting = {}, [name]
+    helpers = {path.stem for path in folder.glob("_[a-z]*.py")}
+    texts, waiting = {}, [name]
     while waiting:
         stem = waiting.pop()
         path = folder / f"{stem}.py"
-        read[stem] = path.read_text(encoding="utf-8") if path.exists() else ""
-        helpers = {helper.stem for helper in folder.glob("_[a-z]*.py")}
-        waiting += [helper for helper in sorted(helpers - read.keys() - {*waiting}) if _names(helper, _without_flags(read[stem]))]
-    return "\n".join(map(_without_flags, read.values()))
+        texts[stem] = _without_flags(path.read_text(encoding="utf-8")) if path.exists() else ""
+        unread = helpers - texts.keys() - set(waiting)
+        waiting += [helper for helper in sorted(unread) if _names(helper, texts[stem])]
+    return "\n".join(texts.values())
 
 
 def _without_flags(text: str) -> str:

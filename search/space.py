@@ -93,7 +93,7 @@ def parse(argv: list[str], parser: argparse.ArgumentParser) -> Command:
     names |= {name.removeprefix("no-") for name in names}  # --no-NAME switches NAME off
     given = {actions[name].dest if name in actions else name for name in names}  # --source is --source_path
     if "savename" in given:
-        raise UserError("--savename, --experiment_name: a search and its trials are named by --group: write --group NAME")
+        raise UserError("--savename, --experiment_name: --group names a search and its trials: write --group NAME")
     _refuse_both(ranges, given, "the command line")
     from_files, files, in_files, kept_whole = {}, {}, set(), {}
     config = OneLineParser(add_help=False, allow_abbrev=False)

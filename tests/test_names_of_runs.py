@@ -41,7 +41,11 @@ def test_a_file_cannot_ask_for_it(tmp_path):
 
 @pytest.mark.parametrize(
     "loss",
-    [name for name in criteria.REGISTRY.names() if len(getattr(criteria.REGISTRY.module(name), "ALLOWED_MINING_OPS", None) or []) == 1],
+    [
+        name
+        for name in criteria.REGISTRY.names()
+        if len(getattr(criteria.REGISTRY.module(name), "ALLOWED_MINING_OPS", None) or []) == 1
+    ],
 )
 def test_the_only_miner_of_a_loss_is_taken(loss, folder_data, tmp_path, capsys):
     (miner,) = criteria.REGISTRY.module(loss).ALLOWED_MINING_OPS
@@ -72,6 +76,10 @@ def test_an_interrupted_search_names_its_own_command(folder_data, tmp_path, monk
     with pytest.raises(KeyboardInterrupt):
         searcher.search(words[:-2])  # before it
     for said in (in_a_trial, capsys.readouterr().out):
-        assert "continue with: python -m search --dataset folder" in said and "--resume_from" not in said and "KEY" not in said
+        assert (
+            "continue with: python -m search --dataset folder" in said
+            and "--resume_from" not in said
+            and "KEY" not in said
+        )
     shown = searcher.shown_command(words)
     assert "'***'" in shown and "PASSWORD" not in shown and f"sqlite:///{tmp_path}/study.db" in shown

@@ -14,7 +14,13 @@ from tests.test_migration import BLOCKS
 from utilities import migration
 from utilities.errors import UserError
 
-OLD = [line for info, content in BLOCKS if not info for line in content.replace("\\\n", " ").splitlines() if line.startswith("python run")]
+OLD = [
+    line
+    for info, content in BLOCKS
+    if not info
+    for line in content.replace("\\\n", " ").splitlines()
+    if line.startswith("python run")
+]
 ALIASES = {
     "batch_size": "bs", "experiment_name": "savename", "dataset_root": "source_path", "root_experiment_folder": "save_path", "pytorch_home": "weights_cache",
     "num_epochs_train": "n_epochs", "resume_training": "resume",
@@ -45,7 +51,10 @@ def test_an_old_command_runs_or_says_what_to_type(line, tmp_path):
     except UserError as error:
         message = str(error)
         assert "\n" not in message and "Did you mean" not in message, message
-        ways = set(re.findall(r"(?<![-\w])--[a-z]\w+", message)) & {*parameters.get_parser().options, "--bayesian_optimization_n_iter"}
+        ways = set(re.findall(r"(?<![-\w])--[a-z]\w+", message)) & {
+            *parameters.get_parser().options,
+            "--bayesian_optimization_n_iter",
+        }
         assert ways - {"--config", "--find"} or "no run" in message or "--config with any number" in message, message
     else:
         assert not any("{" in word or "~" in word for word in words)
@@ -122,12 +131,21 @@ def test_every_plug_in_is_found_without_case_and_ending(flag):
 def test_classes_become_plug_ins_on_the_command_line_in_files_and_in_a_search(tmp_path):
     (tmp_path / "a.yaml").write_text("loss: MultiSimilarityLoss\n")
     opt = parameters.resolve(
-        ["--dataset", "GLYPHS", "--batch_mining", "MultiSimilarityMiner", "--mine_pairs", "--config", str(tmp_path / "a.yaml")]
+        [
+            "--dataset",
+            "GLYPHS",
+            "--batch_mining",
+            "MultiSimilarityMiner",
+            "--mine_pairs",
+            "--config",
+            str(tmp_path / "a.yaml"),
+        ]
     )
     assert (opt.dataset, opt.loss, opt.batch_mining) == ("glyphs", "multisimilarity", "multisimilarity")
     assert parameters.resolve(["--loss", "hier", "--loss_hier_base", "TripletLoss"]).loss_hier_base == "triplet"
     plan = searcher.plan(
-        ["--dataset", "Glyphs", "--use_tv_split", "--loss~CHOICE~", "[ArcFaceLoss,Softmax]", "--study_storage", "x"], tmp_path
+        ["--dataset", "Glyphs", "--use_tv_split", "--loss~CHOICE~", "[ArcFaceLoss,Softmax]", "--study_storage", "x"],
+        tmp_path,
     )
     assert plan.ranges["loss"].values == ("arcface", "softmax")
 
@@ -155,7 +173,11 @@ def test_every_class_of_the_package_is_known():
     kinds = {"losses": "loss", "miners": "batch_mining", "samplers": "data_sampler"}
     for package, flag in kinds.items():
         module = pytest.importorskip(f"pytorch_metric_learning.{package}")
-        names = [name for name in dir(module) if name[0].isupper() and not name.startswith("Base") and not name.endswith("Mixin")]
+        names = [
+            name
+            for name in dir(module)
+            if name[0].isupper() and not name.startswith("Base") and not name.endswith("Mixin")
+        ]
         for name in names:
             registry = parameters.NAMED[flag]
             assert registry.resolve(name) in registry.names() or migration.answer(name) is not None, name

@@ -71,12 +71,19 @@ def test_the_command_line_alone_executes_code(code, folder_data, tmp_path, capsy
     assert main.main(parameters.resolve([*more, str(moved)])).epoch == 2, "the same content at another place"
     moved.write_text(moved.read_text() + "# another content\n")
     capsys.readouterr()
-    main.main(parameters.resolve([*resume, "--n_epochs", "3", "--eval_relevance", str(moved), "--resume_allow_changes"]))
+    main.main(
+        parameters.resolve([*resume, "--n_epochs", "3", "--eval_relevance", str(moved), "--resume_allow_changes"])
+    )
     assert "other code_files" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    "text", ["import sys\nsys.exit()\n", "import sys\ndef relevance(queries, gallery):\n    sys.exit(0)\n", "raise SystemExit(3)\n"]
+    "text",
+    [
+        "import sys\nsys.exit()\n",
+        "import sys\ndef relevance(queries, gallery):\n    sys.exit(0)\n",
+        "raise SystemExit(3)\n",
+    ],
 )
 def test_code_that_ends_the_program_is_an_error(text, tmp_path):
     import numpy as np

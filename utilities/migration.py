@@ -1,7 +1,7 @@
 """What to type here for a name of powerful-benchmarker or pytorch-metric-learning.
 
-The tables of docs/migration.md are the data: the names in the first column of a row, in backticks, are answered by its second column. They
-are read only when a command is refused.
+The tables of docs/migration.md are the data: the names in the first column of a row, in backticks, are answered by its
+second column. They are read only when a command is refused.
 """
 
 import functools
@@ -18,12 +18,24 @@ _LINK = re.compile(r"\[([^]]+)]\([^)]+\)")
 _OLD_SUFFIX = re.compile(r"~(OVERRIDE|APPLY|SWAP|DELETE|MERGE)~")
 _RANGE = re.compile(r"~\w*(BAYESIAN|CHOICE)~")
 RANGES = "python -m search takes ranges, behind the name of a flag: --lr~LOG_BAYESIAN~ 1e-6,1e-3"
-NESTED = "Each flag takes a value without braces and ~OVERRIDE~; many flags go into a flat file for --config (docs/migration.md)"
-FLAGS = {"loss": "loss", "miner": "batch_mining", "sampler": "data_sampler", "trainer": "trainer", "dataset": "dataset"}  # kind of plug-in -> flag
+NESTED = (
+    "Each flag takes a value without braces and ~OVERRIDE~; many flags go into a flat file for --config "
+    "(docs/migration.md)"
+)
+FLAGS = {  # kind of plug-in -> flag
+    "loss": "loss",
+    "miner": "batch_mining",
+    "sampler": "data_sampler",
+    "trainer": "trainer",
+    "dataset": "dataset",
+}
 
 
 def bare(name: str) -> str:
-    """A name without case, underscores and the ending of a class: `MultiSimilarityMiner` and `multi_similarity` give `multisimilarity`."""
+    """A name without case, underscores and the ending of a class.
+
+    `MultiSimilarityMiner` and `multi_similarity` give `multisimilarity`.
+    """
     letters = re.sub(r"[\W_]", "", name.lower())
     ending = next((ending for ending in ENDINGS if letters.endswith(ending)), "")
     return letters.removesuffix(ending) or letters
@@ -48,7 +60,10 @@ def answers() -> dict[str, str]:
 
 
 def answer(name: str) -> str | None:
-    """What takes the place of a flag, key or class here; of a class in any case. None for a name that is not in the tables."""
+    """What takes the place of a flag, key or class here; None for a name that is not in the tables.
+
+    Classes are found in any case.
+    """
     key, known = name.lstrip("-").partition("=")[0], answers()
     if key.startswith("config_"):
         key = "config_general"
@@ -57,7 +72,10 @@ def answer(name: str) -> str | None:
 
 
 def plug_in(name: str, flag: str, available: list[str]) -> str | None:
-    """The one of the plug-ins `available` that a class or a name in another case means; None where the page names another one, or none fits."""
+    """The one of the plug-ins `available` that a class, or a name in another case, means.
+
+    None where none fits, or the page names another one.
+    """
     alike = [plug_in_name for plug_in_name in available if bare(plug_in_name) == bare(name)]
     if len(alike) != 1:
         return None
@@ -76,13 +94,13 @@ def answer_to_class(name: str, flag: str, available: list[str]) -> str | None:
     return f"--{flag} pml --{prefix}_pml_class {name}, if pytorch-metric-learning has it" if is_class else None
 
 
-def refusal(words: list[str], options, plug_ins: dict[str, list[str]], searches: bool = False) -> str | None:
+def refusal(words: list[str], options, registries: dict, searches: bool = False) -> str | None:
     """The error for a command that is written as powerful-benchmarker takes it; None where nothing is.
 
     Args:
         words: the command line.
         options: the flags that there are, with dashes.
-        plug_ins: flag -> names of its plug-ins.
+        registries: flag -> the registry of its plug-ins.
         searches: the command is a search, which takes ranges.
     """
     told, closing = {}, []  # what is said -> the flags of which it is said
@@ -94,7 +112,7 @@ def refusal(words: list[str], options, plug_ins: dict[str, list[str]], searches:
         has_braces = any(value.startswith("{") for value in values) and (values == ["{}"] or ":" in " ".join(values))
         if _OLD_SUFFIX.search(option) or has_braces:
             here = answer(key) or f"--{key} VALUE"
-            told.setdefault(f"here {here}{_classes(values, plug_ins, here)}", []).append(option.rstrip(":"))
+            told.setdefault(f"here {here}{_classes(values, registries, here)}", []).append(option.rstrip(":"))
             closing += [RANGES] if any(map(_RANGE.search, values)) else []
             closing.append(NESTED)
         elif _RANGE.search(option) and not searches:
@@ -118,12 +136,12 @@ def _values(words: list[str], place: int) -> list[str]:
     return values
 
 
-def _classes(values: list[str], plug_ins: dict[str, list[str]], here: str) -> str:
-    """What the classes among the values are here, in brackets, where it is not said by `here` already; empty where none is known."""
+def _classes(values: list[str], registries: dict, here: str) -> str:
+    """What the classes among the values are here, in brackets, where `here` does not say it; empty for none."""
     told = []
     for name in _CLASS.findall(" ".join(values)):
         flag = next((FLAGS[kind] for kind in FLAGS if name.lower().endswith(kind)), "dataset")
-        known = answer_to_class(name, flag, plug_ins.get(flag, []))
+        known = answer_to_class(name, flag, registries[flag].names())
         if known is not None and known != here:
             told.append(f"{name}: {known}")
     return f" ({'; '.join(told)})" if told else ""

@@ -53,7 +53,7 @@ class Registry:
         return sorted(m.name for m in pkgutil.iter_modules([str(self.folder)]) if not m.name.startswith("_"))
 
     def resolve(self, name: str) -> str:
-        """The plug-in that `name` means: itself, or a class or data set in another case, `ArcFaceLoss` or `CUB200`; `name` where none fits."""
+        """The plug-in that `name` means: itself, a class (`ArcFaceLoss`), another case (`CUB200`); `name` for none."""
         names = self.names()
         return name if name in names else migration.plug_in(name, migration.FLAGS[self.kind], names) or name
 

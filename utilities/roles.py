@@ -20,7 +20,7 @@ class Role:
         compared: runs that differ in the flag are different configurations.
         measured: the flag decides what an evaluation measures, and --evaluate may have another value than the training.
         searched: a search may vary the flag.
-        code: the value is a file of code. It is executed only if the command line names it, not because a file or a saved run does.
+        code: the value is a file of code. It is executed only if the command line names it, no file and no saved run.
         secret: the value, such as a key or a password, is shown in no log and on no screen, see `utilities.secrets`.
         weighs: the name in --loss_weights that this flag of older versions gives a weight.
     """
@@ -42,7 +42,7 @@ class Role:
         return dataclasses.replace(self, **changes)
 
     def changes(self, before, now) -> bool:
-        """Whether a run that goes on with the value `now` in place of `before` is a changed run. Another location is no change."""
+        """Whether a run that goes on with `now` in place of `before` is changed. Another location is no change."""
         is_other_place = self.moves and before is not None and now is not None
         return self.change and before != now and not is_other_place
 

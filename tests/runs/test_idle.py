@@ -24,7 +24,9 @@ def said(*words):
 ])  # fmt: skip
 def test_what_has_no_effect_is_said(words, lines):
     found = said(*words.split())
-    assert len(found) == len(lines) and all(text.startswith(line) for text, line in zip(found, lines, strict=True)), found
+    assert len(found) == len(lines) and all(text.startswith(line) for text, line in zip(found, lines, strict=True)), (
+        found
+    )
 
 
 @pytest.mark.parametrize("words", [
@@ -41,25 +43,36 @@ def test_a_file_of_the_users_may_read_any_flag(monkeypatch, tmp_path):
     """A loss that selects another by name, and one that reads another's flag."""
     source = idle._source
     for text in ('self.inner = criteria.select("triplet", opt, batchminer)', "self.margin = opt.loss_triplet_margin"):
-        monkeypatch.setattr(idle, "_source", lambda package, name, text=text: text if name == "softmax" else source(package, name))
+        monkeypatch.setattr(
+            idle, "_source", lambda package, name, text=text: text if name == "softmax" else source(package, name)
+        )
         assert not said("--loss", "softmax", "--loss_triplet_margin", ".3")
 
 
 def test_files_count_saved_runs_do_not(trained_once, tmp_path):
-    (tmp_path / "a.yaml").write_text("loss: softmax\nbatch_mining: semihard\nloss_triplet_margin: 0.3\nn_epochs: 5\ntau: [7]\n")
+    (tmp_path / "a.yaml").write_text(
+        "loss: softmax\nbatch_mining: semihard\nloss_triplet_margin: 0.3\nn_epochs: 5\ntau: [7]\n"
+    )
     assert len(said("--config", str(tmp_path / "a.yaml"))) == 3
     opt = parameters.resolve(["--resume_from", str(trained_once), "--n_epochs", "9"])
     assert not idle.idle(opt) and opt.typed == {"resume_from", "n_epochs"}
 
 
 def test_every_flag_of_a_plug_in_has_one_owner():
-    flags = [flag for registry in idle.REGISTRIES.values() for name in registry.names() for flag in registry.flags(name)]
-    assert len(flags) == len(set(flags)) == sum(name is not None for _, name in idle.owners().values()) and {"loss", "batch_mining"} <= set(
-        idle.FLAG_OF.values()
-    )
+    flags = [
+        flag for registry in idle.REGISTRIES.values() for name in registry.names() for flag in registry.flags(name)
+    ]
+    assert len(flags) == len(set(flags)) == sum(name is not None for _, name in idle.owners().values()) and {
+        "loss",
+        "batch_mining",
+    } <= set(idle.FLAG_OF.values())
     assert set(parameters.REGISTRIES["losses"].names()) == set(criteria.REGISTRY.names())
 
 
 def test_the_start_of_a_run_says_it(folder_data, tmp_path, capsys):
-    main.main(parameters.resolve(run_words(folder_data, tmp_path, "--loss", "softmax", "--batch_mining", "semihard", "--dry_run")))
+    main.main(
+        parameters.resolve(
+            run_words(folder_data, tmp_path, "--loss", "softmax", "--batch_mining", "semihard", "--dry_run")
+        )
+    )
     assert "--batch_mining semihard has no effect: --loss softmax takes no miner" in capsys.readouterr().out

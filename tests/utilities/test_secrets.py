@@ -1,5 +1,7 @@
 """Commands and error lines hold no key and no password, wherever they are shown."""
 
+import argparse
+
 import pytest
 
 import parameters
@@ -33,16 +35,19 @@ def test_logins_in_texts_are_masked_and_other_addresses_stay():
         secrets.mask_urls("could not connect to postgresql://me:PA@SS@host/db (x@y)")
         == "could not connect to postgresql://***@host/db (x@y)"
     )
-    assert secrets.mask_urls("mysql://host/db?user=me&password=PASSWORD&a=1") == "mysql://host/db?user=me&password=***&a=1"
+    assert (
+        secrets.mask_urls("mysql://host/db?user=me&password=PASSWORD&a=1") == "mysql://host/db?user=me&password=***&a=1"
+    )
     for plain in ("https://host/a@b/c?id=1&export=download", "2 @ 3", "a/b@c"):
         assert secrets.mask_urls(plain) == plain
 
 
 def test_a_flag_of_a_plug_in_is_secret_by_its_role():
-    parser = parameters.get_parser()
-    parser._action_groups[-1].add_argument("--service_token", "--token").role = roles.SECRET
-    assert {"--wandb_key", "--comet_api_key", "--service_token", "--token"} == secrets.secret_options(parser)
-    assert "--study_storage" in searcher.secret_options() and not roles.declared(parser)["service_token"].saved
+    parser = argparse.ArgumentParser()
+    roles.group(parser, "loss mine", roles.METHOD).add_argument("--service_token", "--token").role = roles.SECRET
+    assert secrets.secret_options(parser) == {"--service_token", "--token"}
+    assert not roles.declared(parser)["service_token"].saved
+    assert searcher.secret_options() == {"--wandb_key", "--comet_api_key", "--study_storage"}
 
 
 @pytest.mark.parametrize("flag", sorted(searcher.secret_options()))
@@ -69,8 +74,12 @@ def _script(folder, command):
 
 def _task(folder, words):
     """A task whose program fails with a line that quotes the URL."""
-    (folder / "program.py").write_text("import sys\nsys.exit(f'error: no connection to {sys.argv[-1].rpartition(\"=\")[2]}')\n")
-    return type("Task", (), {"program": [str(folder / "program.py")], "line": Line(1, words), "log": folder / "log.txt"})
+    (folder / "program.py").write_text(
+        "import sys\nsys.exit(f'error: no connection to {sys.argv[-1].rpartition(\"=\")[2]}')\n"
+    )
+    return type(
+        "Task", (), {"program": [str(folder / "program.py")], "line": Line(1, words), "log": folder / "log.txt"}
+    )
 
 
 def test_error_lines_show_no_password(capsys):
@@ -79,7 +88,10 @@ def test_error_lines_show_no_password(capsys):
             raise UserError(message)
         return capsys.readouterr().err
 
-    assert ended("no connection to postgresql://me:PASSWORD@host/db") == "main.py: error: no connection to postgresql://***@host/db\n"
+    assert (
+        ended("no connection to postgresql://me:PASSWORD@host/db")
+        == "main.py: error: no connection to postgresql://***@host/db\n"
+    )
     with pytest.raises(SystemExit):
         parameters.read(["--lr", "postgresql://me:PASSWORD@host/db"])
     assert "PASSWORD" not in capsys.readouterr().err
