@@ -101,7 +101,10 @@ def of_plug_ins(opt, asked: set[str]) -> list[str]:
 
 def used_plug_ins(opt) -> set[tuple[str, str]]:
     """(package, name) of the plug-ins that the run uses: those that flags name, and those that these select by name."""
+    further = getattr(trainers.REGISTRY.module(opt.trainer), "named_losses", None)
     losses = [opt.loss, *(getattr(opt, flag) for flag in _inner(opt))]
+    if further is not None:
+        losses += further(opt).values()
     used = {("trainers", opt.trainer), ("datasampler", opt.data_sampler), ("datasets", opt.dataset)}
     used |= {("criteria", loss) for loss in losses}
     used |= {("datasets", word.partition(":")[0]) for word in opt.union or ()}

@@ -3,6 +3,8 @@
 A plug-in is a file of the folder whose name does not start with `_`. Its docstring's first line is its caption, its optional
 `add_arguments(group)` declares its own flags, each written out in full with the plug-in's prefix; its optional `derived(opt)` returns
 flag -> value for those of them whose default depends on other flags.
+
+A plug-in that cannot be imported, such as a user's unfinished file, is left out with a printed line, and stops only who names it.
 """
 
 import argparse
@@ -11,7 +13,10 @@ import copy
 import difflib
 import functools
 import importlib
+import importlib.util
 import pkgutil
+import sys
+import traceback
 from pathlib import Path
 
 from utilities import flags as shared_flags
@@ -58,41 +63,74 @@ class Registry:
         return name if name in names else migration.plug_in(name, migration.FLAGS[self.kind], names) or name
 
     def caption(self, name: str) -> str:
-        """First line of the plug-in's docstring, read without importing it."""
-        docstring = ast.get_docstring(ast.parse((self.folder / f"{name}.py").read_text(encoding="utf-8")))
+        """First line of the plug-in's docstring, read without importing it; of a file that is no Python: that it cannot be imported."""
+        try:
+            docstring = ast.get_docstring(ast.parse((self.folder / f"{name}.py").read_text(encoding="utf-8")))
+        except (SyntaxError, ValueError):
+            return "cannot be imported"
         return (docstring or "").partition("\n")[0].strip()
 
     def module(self, name: str):
-        """The plug-in's module. Raises UnknownName for a name that the folder does not hold."""
+        """The plug-in's module. Raises UnknownName for a name that the folder does not hold, UserError where it cannot be imported."""
         if name not in (available := self.names()):
             raise unknown(self.kind, name, available)
-        return importlib.import_module(f"{self.package}.{name}")
+        return self._import(name)
 
     def modules(self) -> dict:
-        """Name -> module, of all plug-ins."""
-        return {name: importlib.import_module(f"{self.package}.{name}") for name in self.names()}
+        """Name -> module, of all plug-ins but those that cannot be imported, of which a line is printed."""
+        return self._importable(self.names())
+
+    def _importable(self, names: list[str]) -> dict:
+        modules = {}
+        for name in names:
+            try:
+                modules[name] = self._import(name)
+            except UserError as error:
+                if not _is_named(name):  # else the error itself ends the program
+                    _say_once(f"{error}: it is left out")
+        return modules
+
+    def _import(self, name: str):
+        """The module of a file of the folder. Raises UserError, of one line, where it cannot be imported; a file is tried once for each state."""
+        module = f"{self.package}.{name}"
+        if module in sys.modules:
+            return sys.modules[module]
+        path = Path(importlib.util.find_spec(module).origin)
+        state = str(path), path.stat().st_mtime_ns
+        if state in _FAILED:
+            raise UserError(_FAILED[state])
+        try:
+            return importlib.import_module(module)
+        except (Exception, SystemExit) as error:
+            _FAILED[state] = f"{self.package}/{name}.py cannot be imported: {_cause(error, path)}"
+            raise UserError(_FAILED[state]) from error
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Let every plug-in declare its flags in a group of its own; first the helpers (`_*.py`), whose flags several of them read."""
         helpers = self._helpers()
-        for name in [*helpers, *self.names()]:
-            module = importlib.import_module(f"{self.package}.{name}")
+        for name, module in self._importable([*helpers, *self.names()]).items():
             if hasattr(module, "add_arguments"):
                 title = self.package if name in helpers else f"{self.kind} {name}"
                 module.add_arguments(roles.group(parser, title, self.role))
 
     def flags(self, name: str | None = None) -> set[str]:
-        """The names of the flags that the plug-in `name` declares; without a name, those of the whole folder."""
+        """The names of the flags that the plug-in `name` declares; without a name, those of the whole folder.
+
+        Of one that cannot be imported: none.
+        """
         parser = argparse.ArgumentParser(add_help=False)
         if name is None:
             self.add_arguments(parser)
+        elif name not in self.names():
+            self.module(name)
         else:
-            getattr(self.module(name), "add_arguments", lambda group: None)(parser)
+            for module in self._importable([name]).values():
+                getattr(module, "add_arguments", lambda group: None)(parser)
         return set(vars(parser.parse_args([])))
 
     def derived(self, name: str, opt) -> dict:
         """Flag -> value of the flags whose default depends on other flags: of the plug-in `name` and of the folder's helpers."""
-        modules = [importlib.import_module(f"{self.package}.{helper}") for helper in self._helpers()]
+        modules = self._importable(self._helpers()).values()
         found = {}
         for module in [*modules, *([self.module(name)] if name in self.names() else [])]:
             found |= getattr(module, "derived", lambda opt: {})(opt)
@@ -133,6 +171,32 @@ class Registry:
         if unset := {flag: value for flag, value in found.items() if getattr(complete, flag) is None}:
             complete = argparse.Namespace(**{**vars(complete), **unset})
         return complete
+
+
+_FAILED = {}  # (path, time of its last change) -> the line of a file that could not be imported
+_SAID = set()
+
+
+def _is_named(name: str) -> bool:
+    """Whether the command line has `name` as a word, or as the value of a word with an equals sign."""
+    return any(name in (word, word.partition("=")[2]) for word in sys.argv[1:])
+
+
+def _say_once(line: str) -> None:
+    """Print a line to the error stream, once in a process."""
+    if line not in _SAID:
+        _SAID.add(line)
+        print(f"note: {line}", file=sys.stderr)
+
+
+def _cause(error: BaseException, path: Path) -> str:
+    """Kind and first line of an error, with the last line of `path` that it passed."""
+    text = str(error).strip().partition("\n")[0]
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return f"line {error.lineno}: SyntaxError: {error.msg}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    place = f"line {lines[-1]}: " if lines else ""
+    return f"{place}{type(error).__name__}" + (f": {text}" if text else "")
 
 
 @functools.lru_cache(maxsize=32)

@@ -1,6 +1,8 @@
 """A folder of plug-ins: names, captions, flags, defaults for foreign programs."""
 
 import argparse
+import importlib
+import os
 import sys
 
 import pytest
@@ -73,3 +75,51 @@ def test_flags_and_values_that_do_not_exist(registry):
     with pytest.raises(UserError, match="toy_ball_colour 'green': one of red, blue"):
         registry.options(toy_ball_colour="green")
     assert registry.options(n_classes=3, device="cpu").n_classes == 3, "known though no flag"
+
+
+@pytest.fixture
+def broken(registry, capsys, monkeypatch):
+    """Two more files that cannot be imported."""
+    monkeypatch.setattr(sys, "argv", ["main.py"])
+    (registry.folder / "halfdone.py").write_text('"""Half done."""\nimport no_such_package\n')
+    (registry.folder / "slip.py").write_text("def half(:\n")
+    (registry.folder / "stops.py").write_text('"""Stops."""\nraise SystemExit\n')
+    return registry
+
+
+NO_PACKAGE = "made_toys/halfdone.py cannot be imported: line 2: ModuleNotFoundError: No module named 'no_such_package'"
+
+
+def test_a_plug_in_that_cannot_be_imported_stops_only_who_names_it(broken, capsys):
+    assert broken.names() == ["ball", "halfdone", "kite", "slip", "stops"] and list(broken.modules()) == ["ball", "kite"]
+    assert [broken.caption(name) for name in ("halfdone", "slip")] == ["Half done.", "cannot be imported"]
+    assert broken.flags() == {"toy_seed", "toy_ball_radius", "toy_ball_colour"} and broken.flags("halfdone") == set()
+    assert broken.options().toy_ball_radius == 0.5 and broken.derived("ball", broken.options()) == {}
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        f"note: {NO_PACKAGE}: it is left out",
+        "note: made_toys/slip.py cannot be imported: line 1: SyntaxError: invalid syntax: it is left out",
+        "note: made_toys/stops.py cannot be imported: line 2: SystemExit: it is left out",
+    ], "each once"
+    for _ in range(2):
+        with pytest.raises(UserError) as caught:
+            broken.module("halfdone")
+        assert str(caught.value) == NO_PACKAGE
+    assert broken.module("kite").__doc__ == "A kite."
+
+
+def test_a_plug_in_that_is_mended_is_imported(broken):
+    with pytest.raises(UserError, match="slip.py cannot be imported"):
+        broken.module("slip")
+    path = broken.folder / "slip.py"
+    path.write_text('"""A slip."""\n')
+    os.utime(path, ns=(1, 1))
+    importlib.invalidate_caches()
+    assert broken.module("slip").__doc__ == "A slip."
+
+
+@pytest.mark.parametrize("words", [["--toy", "halfdone"], ["--toy=halfdone"]])
+def test_who_names_it_gets_one_line(broken, capsys, monkeypatch, words):
+    monkeypatch.setattr(sys, "argv", ["main.py", *words])
+    broken.modules()
+    assert "halfdone" not in capsys.readouterr().err
