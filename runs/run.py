@@ -14,12 +14,23 @@ from runs.changes import (
     refuse_changed_code,
     write_plan,
 )
-from runs.folder import INFO, PARAMETERS, SUMMARY, describe, is_finished, json_safe, out_of_patience, run_folder, was_stopped
+from runs.folder import (
+    INFO,
+    PARAMETERS,
+    SUMMARY,
+    RunFolder,
+    describe,
+    is_finished,
+    json_safe,
+    out_of_patience,
+    run_folder,
+    was_stopped,
+)
 from runs.names import apart, mean_of, named, plain
 from runs.records.damaged import as_file
 from runs.records.local import BatchFile, LongFile, read_rows
 from training.meter import BatchLog
-from training.optimisers import fitting, keeping_rates
+from training.optimisers import change_of_length, fitting, keeping_rates
 from utilities.console import say
 from utilities.errors import UserError
 from utilities.files import link, new_folder, write_json, write_yaml
@@ -102,6 +113,7 @@ class Run:
         last = self.folder / checkpoint.LAST
         if last.exists():
             self._restore(last if self.opt.resume == "latest" else self._best_checkpoint())
+        planned = RunFolder(self.folder).flags.get("n_epochs") if self.resumed and (self.folder / PARAMETERS).exists() else None
         record_changes(self.folder, [self.epoch], self.opt)  # after `_restore`: flags that do not fit the checkpoint change nothing
         if self.opt.fold is None:
             write_plan(self.folder, self.opt)  # before the flags: who finds these finds the stages that follow
@@ -109,6 +121,8 @@ class Run:
         if last.exists():
             self._summarise()  # the run may have ended between its last checkpoint and its last summary
             say(f"resumed {self.folder} after epoch {self.epoch}")
+            if planned is not None and (note := change_of_length(self.opt, planned, self.epoch)):
+                say(f"note  {note}")
         elif self.resumed:
             say(f"resumed {self.folder}: it has no checkpoint yet and starts from epoch 1")
         goes_on = not self.finished or self.lacks_final_test

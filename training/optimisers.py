@@ -13,6 +13,8 @@ from utilities.console import say
 from utilities.errors import UserError
 from utilities.parameter_groups import criterion_groups
 
+OVER_ALL_EPOCHS = ("cosine", "flat_cosine", "onecycle")  # schedules whose rates depend on --n_epochs
+STEPS = 1000  # an epoch, for a rate of onecycle in a message
 CYCLE_START = 1 / 25  # first factor of onecycle, as torch's
 
 
@@ -239,14 +241,34 @@ def build_scheduler(optimizer, opt, selection) -> Schedule:
         plateau = lr_scheduler.ReduceLROnPlateau(optimizer, mode=mode, factor=opt.gamma, patience=opt.plateau_patience)
         return Schedule(plateau, watch=selection)
     # Not MultiStepLR and CosineAnnealingLR: they compute each rate from the previous one, so a run that is extended would go on from 0.
-    factors = {
-        "step": lambda epoch: opt.gamma ** sum(tau <= epoch for tau in opt.tau),
-        "cosine": lambda epoch: _half_cosine(1.0, _floor(opt), min(epoch / max(opt.n_epochs, 1), 1)),
-        "flat_cosine": lambda epoch: _half_cosine(1.0, _floor(opt), _after(opt.flat_share, min(epoch / max(opt.n_epochs, 1), 1))),
-        "onecycle": lambda epoch: 1.0,
-        "none": lambda epoch: 1.0,
-    }
-    return Schedule(lr_scheduler.LambdaLR(optimizer, factors[opt.scheduler]))
+    return Schedule(lr_scheduler.LambdaLR(optimizer, functools.partial(_epoch_factor, opt, opt.n_epochs)))
+
+
+def _epoch_factor(opt, n_epochs: int, epoch: int) -> float:
+    """The factor of the rates after `epoch` of `n_epochs`, of all schedules but `plateau`."""
+    share = min(epoch / max(n_epochs, 1), 1)
+    if opt.scheduler == "step":
+        return opt.gamma ** sum(tau <= epoch for tau in opt.tau)
+    if opt.scheduler == "cosine":
+        return _half_cosine(1.0, _floor(opt), share)
+    if opt.scheduler == "flat_cosine":
+        return _half_cosine(1.0, _floor(opt), _after(opt.flat_share, share))
+    return 1.0
+
+
+def change_of_length(opt, before: int, epoch: int) -> str | None:
+    """A line on what `--n_epochs` in place of `before` epochs changes for a run that goes on after `epoch`; None where no rate depends on it."""
+    if opt.scheduler not in OVER_ALL_EPOCHS or before == opt.n_epochs or not epoch:
+        return None
+    if opt.scheduler == "onecycle":
+        factors = [one_cycle(epoch * STEPS + 1, n_epochs * STEPS, opt.onecycle_rise, _floor(opt)) for n_epochs in (opt.n_epochs, before)]
+    else:
+        factors = [_epoch_factor(opt, n_epochs, epoch) for n_epochs in (opt.n_epochs, before)]
+    return (
+        f"--n_epochs {opt.n_epochs} (before: {before}): --scheduler {opt.scheduler} spans all epochs, so after epoch {epoch} the learning rates are "
+        f"{factors[0]:.3g} of their full value, not {factors[1]:.3g}. These weights are not those of {opt.n_epochs} epochs without a break, whose rates "
+        f"would have differed from the first epoch on"
+    )
 
 
 def _after(flat: float, share: float) -> float:

@@ -8,7 +8,15 @@ import torch
 import architectures
 import parameters
 from training.meter import learning_rates
-from training.optimisers import build_optimizer, build_scheduler, build_step_factor, fitting, keeping_rates, parameter_groups
+from training.optimisers import (
+    build_optimizer,
+    build_scheduler,
+    build_step_factor,
+    change_of_length,
+    fitting,
+    keeping_rates,
+    parameter_groups,
+)
 from utilities.errors import UserError
 
 
@@ -167,6 +175,19 @@ def test_onecycle_is_that_of_torch(epochs, batches, rise):
         assert rate == pytest.approx(twin.param_groups[0]["lr"], rel=1e-9), number
         twin.step()
         theirs.step() if number + 1 < len(found) else None
+
+
+def test_what_more_epochs_change_in_a_schedule_over_all_of_them_is_told():
+    def told(before, epoch, **flags):
+        return change_of_length(Namespace(**{"n_epochs": 20, "min_lr": 0.0, "lr": 1.0, "flat_share": 0.5, "onecycle_rise": 0.25, "gamma": 0.3, "tau": [5], **flags}), before, epoch)
+
+    line = told(10, 10, scheduler="cosine")
+    assert line.startswith("--n_epochs 20 (before: 10): --scheduler cosine spans all epochs, so after epoch 10 the learning rates are 0.5 of their full value, not 0.")
+    assert "are 0.854 of their full value, not 0.5." in told(10, 5, scheduler="cosine")
+    assert "are 1 of their full value, not 0.1." in told(10, 10, scheduler="flat_cosine", min_lr=0.1)
+    assert "are 0.75 of their full value, not 0." in told(10, 10, scheduler="onecycle")
+    assert all(told(10, 10, scheduler=other) is None for other in ("step", "plateau", "none"))
+    assert told(20, 10, scheduler="cosine") is None and told(10, 0, scheduler="cosine") is None
 
 
 def test_cosines_end_at_a_rate_and_begin_late_and_onecycle_may_only_fall():
