@@ -6,6 +6,7 @@ samples with the moved centroids, and few samples with all centroids. Apart from
 """
 
 import functools
+import math
 
 import numpy as np
 import torch
@@ -16,12 +17,13 @@ from utilities.tensors import Products
 
 ITERATIONS = 20
 PUSH = 1 / 1024  # relative distance of the halves of a split cluster, as in faiss
+LARGEST = 2.0**50  # size of a coordinate up to which squared distances in a million dimensions stay within float32
 TILE = 16_000_000  # distances that torch holds at once
 FAISS_ROWS = 4096  # rows of one matrix product of faiss, on which its rounding depends
 
 
 def kmeans(features: np.ndarray | Converted, n_clusters: int, seed: int = 0, device: str = "cpu", ranks: Alone | None = None) -> np.ndarray:
-    """The cluster `(N,)` int64 of each row of `features` `(N, D)` float32; no more clusters than rows.
+    """The cluster `(N,)` int64 of each row of `features` `(N, D)`, compared in float32; no more clusters than rows.
 
     Features in a file are read one block at a time, and the clusters' means are summed block by block, in float64. With several processes,
     each compares its part of the rows with the centroids, which are those of the first process.
@@ -30,6 +32,7 @@ def kmeans(features: np.ndarray | Converted, n_clusters: int, seed: int = 0, dev
     n_clusters = min(n_clusters, len(features))
     if n_clusters <= 1:
         return np.zeros(len(features), dtype=np.int64)
+    features = in_range(features)
     nearest, step = searcher(device)
     nearest = nearest if isinstance(features, np.ndarray) else in_blocks(nearest)
     nearest = nearest if ranks.size == 1 else functools.partial(of_parts, nearest, step, ranks)
@@ -54,6 +57,22 @@ def kmeans(features: np.ndarray | Converted, n_clusters: int, seed: int = 0, dev
             for part in np.array_split(unsure, -(-len(unsure) // getattr(features, "block", len(unsure)))):
                 distances[part], assigned[part] = nearest(features[part], centroids)
     return assigned
+
+
+def in_range(features: np.ndarray | Converted) -> np.ndarray | Converted:
+    """The features in float32; divided by a power of two where their squared distances would overflow, which changes no cluster."""
+    is_array = isinstance(features, np.ndarray)
+    if is_array:
+        largest = max(abs(float(features.max(initial=0))), abs(float(features.min(initial=0))))
+    else:
+        starts = range(0, len(features), features.block)
+        largest = max((float(np.abs(features.read(slice(first, first + features.block))).max()) for first in starts), default=0.0)
+    if largest <= LARGEST:
+        return np.ascontiguousarray(features, dtype=np.float32) if is_array else features
+    factor = 2.0 ** -math.ceil(math.log2(largest / LARGEST))
+    if is_array:
+        return np.ascontiguousarray(features * factor, dtype=np.float32)
+    return Converted(lambda rows: features.read(rows) * factor, features.shape, features.block)
 
 
 def start(size: int, seed: int) -> np.ndarray:

@@ -284,7 +284,7 @@ class EmbeddingSpace:
         if self.mapped:
             features = _mapped.Converted(self.queries, (self.size, self.dimensions), self.block)
         else:
-            features = np.ascontiguousarray(self.features if self.norms is None else self.queries(slice(None)), dtype=np.float32)
+            features = self.features if self.norms is None else self.queries(slice(None))
         return [_kmeans.kmeans(features, len(np.unique(self.labels)), seed, self.device, self.ranks) for seed in self.seeds]
 
     @property

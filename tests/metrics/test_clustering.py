@@ -48,6 +48,23 @@ def test_clustering_limits():
         assert_as_scikit_learn(labels, clusters)
 
 
+@pytest.mark.parametrize("size", [2.0**60, 1.6e19, 1e30, 3e38, 1e300])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_kmeans_of_huge_embeddings_is_that_of_small_ones(size, mapped, tmp_path):
+    """Their squares overflow float32: faiss finds no centroid then. A power of two as factor changes no bit."""
+    draws = np.random.default_rng(0)
+    labels = np.repeat(np.arange(6), 10)
+    features = draws.normal(size=(6, 5))[labels] + draws.normal(size=(60, 5)) / 9
+    factor = 2.0 ** np.floor(np.log2(size / np.abs(features).max()))
+    small, huge = features.astype(np.float32).astype(np.float64), features.astype(np.float32).astype(np.float64) * factor
+    expected = metrics.compute("nmi", small, labels)
+    if mapped:
+        np.save(tmp_path / "features.npy", huge)
+        huge = np.load(tmp_path / "features.npy", mmap_mode="r")
+    assert metrics.compute("nmi", huge, labels) == expected
+    assert (_kmeans.kmeans(np.asarray(huge), 6) == _kmeans.kmeans(small.astype(np.float32), 6)).all()
+
+
 def test_of_several_kmeans_starts_the_measures_are_means():
     names = ["nmi", "ami", "f1", "c_nmi"]
     apart = [metrics.compute(names, *ROUGH, seed=seed) for seed in range(3)]
