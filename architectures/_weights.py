@@ -1,9 +1,6 @@
 """Initial weights of a network: the package's, a local file's, or none."""
 
-import http.client
 import os
-import pickle
-import re
 import socket
 import sys
 from collections.abc import Callable
@@ -15,6 +12,7 @@ import torch
 from architectures import _adaptation, _pool
 from utilities.console import say
 from utilities.errors import UserError
+from utilities.reading import Unreadable, read_safetensors, read_tensors
 
 TIMEOUT = 20  # seconds without an answer
 WRAPPERS = ("module.", "_orig_mod.", "model.")  # prefixes of all keys by DataParallel, compile and other programs
@@ -26,7 +24,6 @@ OTHER_FILES = {  # ending of a file's name -> what it is, and the way out
     ".onnx": "an ONNX graph, without the names of a network's parameters: give the .pth or .safetensors file that it was exported from",
     ".safetensors.index.json": "the index of a model in several files: join them into one .safetensors file",
 }
-UNREADABLE = (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError)
 
 
 class Pretrained(NamedTuple):
@@ -65,29 +62,13 @@ def _read(path) -> dict:
             raise UserError(f"--weights {path} is {what}")
     try:
         return content_of(os.path.expanduser(str(path)))
-    except UNREADABLE as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else _first_line(error)
-        raise UserError(f"--weights {path} cannot be read ({reason}): give a file that torch.save(network.state_dict(), …) wrote") from None
+    except Unreadable as error:
+        raise UserError(f"--weights {path} cannot be read ({error.reason}): give a file that torch.save(network.state_dict(), …) wrote") from None
 
 
 def content_of(path: str) -> dict:
-    """The tensors of a `.safetensors` file, else of a pickle. Raises one of UNREADABLE for any other file."""
-    if not path.endswith(SAFE):
-        try:
-            return torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, MemoryError):
-            raise
-        except Exception as error:  # bytes that are not a pickle raise many kinds
-            forbidden = re.search(r"GLOBAL (\S+)", str(error))
-            raise ValueError(
-                f"it holds {forbidden[1]}, and tensors alone are read" if forbidden else "it is no file of torch.save"
-            ) from error
-    import safetensors.torch
-
-    try:
-        return safetensors.torch.load_file(path, device="cpu")
-    except safetensors.SafetensorError as error:
-        raise ValueError(str(error)) from error
+    """The tensors of a `.safetensors` file, else of one of `torch.save`. Raises Unreadable for any other file."""
+    return read_safetensors(path) if path.endswith(SAFE) else read_tensors(path)
 
 
 def _download(name: str, pretrained: Pretrained, cache) -> dict:
@@ -102,7 +83,9 @@ def _download(name: str, pretrained: Pretrained, cache) -> dict:
                 pretrained.url, model_dir=folder, map_location="cpu", progress=sys.stderr.isatty(),
                 check_hash=pretrained.hashed, weights_only=True,
             )  # fmt: skip
-    except (*UNREADABLE, http.client.HTTPException) as error:
+    except UserError:
+        raise
+    except Exception as error:  # hosts, disks and damaged files fail in all kinds of ways
         if pretrained.fetch is None and os.path.isfile(file):
             raise UserError(f"{name}: its weights in {file} cannot be read ({_first_line(error)}): delete that file") from None
         raise UserError(

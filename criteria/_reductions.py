@@ -6,6 +6,7 @@ from criteria._pairs import anchors_of, positive_pairs
 from criteria._ranking import sums_per_anchor
 from criteria._tuples import mean_term
 from utilities.errors import UserError
+from utilities.reading import Unreadable, parsing, read_text
 from utilities.tensors import take_pairs
 from utilities.tuples import same_class
 
@@ -80,10 +81,10 @@ class Reduction:
 def read_weights(path: str, n_classes: int | None) -> torch.Tensor:
     """Class weights `(C,)` from a text file. Raises UserError unless it holds `n_classes` finite numbers of at least 0."""
     try:
-        with open(path, encoding="utf-8") as file:
-            weights = torch.tensor([float(word) for word in file.read().split()], dtype=torch.float64)
-    except (OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError
-        raise UserError(f"--loss_class_weights {path}: not a text file of numbers ({error})") from error
+        with parsing(path):
+            weights = torch.tensor([float(word) for word in read_text(path).split()], dtype=torch.float64)
+    except Unreadable as error:
+        raise UserError(f"--loss_class_weights {path}: not a text file of numbers ({error.reason})") from error
     if not bool((weights.isfinite() & (weights >= 0)).all()):
         raise UserError(f"--loss_class_weights {path}: every weight is a finite number of at least 0")
     if n_classes and len(weights) != n_classes:

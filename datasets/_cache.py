@@ -34,7 +34,7 @@ import torch
 from datasets import _images
 from utilities.console import say
 from utilities.errors import UserError
-from utilities.files import write_file
+from utilities.files import expanded, write_file
 from utilities.locks import Lock
 from utilities.numbers import whole
 from utilities.processes import kernels
@@ -129,7 +129,7 @@ def reader(opt, name: str, root, files, grey: bool = False) -> Reader:
     read = Reader(decode, opt.image_cache_side, f"nvJPEG(CUDA {torch.version.cuda}); " if fill_on_gpu else "")
     if opt.image_cache is None:
         return read
-    parent = Path(opt.image_cache).expanduser()
+    parent = expanded(opt.image_cache)
     if parent.exists() and not parent.is_dir():
         raise UserError(f"--image_cache {parent}: a file, expected a folder")
     about = {

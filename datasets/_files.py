@@ -1,7 +1,7 @@
 """Checks of a data set's files without decoding them: a fingerprint, byte-identical copies, transparency."""
 
+import contextlib
 import hashlib
-import json
 import os
 import zlib
 from collections import Counter
@@ -13,6 +13,7 @@ from datasets import _content, _images
 from datasets._images import Image
 from utilities.errors import UserError
 from utilities.files import write_json
+from utilities.reading import Unreadable, parsing, read_json
 
 PIECE = 4096  # bytes from the middle of a file, enough to tell most files of one size apart
 MOST_FILES = 50_000  # files of equal sizes that are compared
@@ -88,9 +89,10 @@ class Files:
             return _copies(alike)
         kept = cache_folder() / f"copies-{self._digest(self.stats)[:32]}.json"
         try:
-            content = json.loads(kept.read_text(encoding="utf-8"))
-            return [[os.path.join(self.root, name) for name in group] for group in content["groups"]], int(content["left"])
-        except (OSError, ValueError, KeyError, TypeError):
+            with parsing(kept):
+                content = read_json(kept)
+                return [[os.path.join(self.root, name) for name in group] for group in content["groups"]], int(content["left"])
+        except Unreadable:
             groups, left = _copies(alike)
         try:
             kept.parent.mkdir(parents=True, exist_ok=True)
@@ -104,12 +106,10 @@ class Files:
         import PIL.Image
 
         for path in _sample([path for path in self.paths if not path.lower().endswith(OPAQUE)]):
-            try:
-                with PIL.Image.open(_content.opened(path), formats=_images.formats()) as image:
-                    if image.has_transparency_data:
-                        return path
-            except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):
-                continue  # reported when it is decoded
+            # A damaged image is reported when it is decoded.
+            with contextlib.suppress(Unreadable), parsing(path), PIL.Image.open(_content.opened(path), formats=_images.formats()) as image:
+                if image.has_transparency_data:
+                    return path
         return None
 
 

@@ -12,6 +12,7 @@ import torch
 
 from datasets import _content
 from utilities.errors import BrokenImage, UserError
+from utilities.reading import printable, reason_of
 
 # Formats of pictures, as Pillow or a plug-in of it names them; those without a signature of their own come last.
 # Pillow's other formats are documents and programs (EPS, WMF), measurements (FITS, HDF5, GRIB) and films (MPEG, FLI).
@@ -100,18 +101,18 @@ def decode(path: str, most_pixels: int = MOST_PIXELS, decode_jpeg=None) -> torch
     """
     try:
         data = _content.read(path)
-    except OSError as error:
+    except (OSError, ValueError, MemoryError) as error:  # ValueError: a NUL character in the name
         raise _unreadable(path, error) from error
     decode_jpeg = (decode_jpeg or _jpeg_decoder()) if tuple(data[:2]) == JPEG_MAGIC else None
     if decode_jpeg is not None and _fits(path, *_jpeg_size(data.tobytes()), most_pixels):
         # RuntimeError: an unsupported kind of JPEG, or a broken file. Pillow tries next, and its error says what is wrong
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(RuntimeError, ValueError, MemoryError):
             return decode_jpeg(torch.from_numpy(data))
     return torch.from_numpy(_with_pillow(path, "RGB", most_pixels)).permute(2, 0, 1)
 
 
-def _unreadable(path: str, error: OSError) -> UserError:
-    return BrokenImage(f"image {path} cannot be read ({error.strerror or error}): restore it")
+def _unreadable(path: str, error: Exception) -> UserError:
+    return BrokenImage(f"image {printable(path)} cannot be read ({getattr(error, 'strerror', None) or reason_of(error)}): restore it")
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
@@ -148,7 +149,7 @@ def size(path: str) -> tuple[int, int]:
                 image.load()
             with contextlib.suppress(ValueError, KeyError, TypeError, struct.error):
                 turned = image.getexif().get(PIL.ExifTags.Base.Orientation, 1)
-    except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):
+    except Exception:  # damaged files make Pillow fail in all kinds of ways; `decode` has the message
         return tuple(decode(path).shape[1:])
     return (width, height) if turned in SIDEWAYS else (height, width)
 
@@ -216,13 +217,22 @@ def _with_pillow(path: str, mode: str, most_pixels: int = MOST_PIXELS) -> np.nda
             _fits(path, *image.size[::-1], most_pixels)
             plain = _plain(image)
             return np.array(plain if plain.mode == mode else plain.convert(mode))  # avoids a copy: each costs a fifth of the decoding time
+    except UserError:
+        raise
     except FileNotFoundError as error:
         raise _unreadable(path, error) from error
     except PIL.Image.DecompressionBombError as error:
         raise _too_large(path, str(error).partition(" exceeds")[0], most_pixels) from error
-    except (OSError, ValueError, SyntaxError) as error:
-        reason = "no known image format" if isinstance(error, PIL.UnidentifiedImageError) else error
-        raise BrokenImage(f"image {path} cannot be decoded ({reason}, {_content.stat(path)[0]} bytes): restore or remove it") from error
+    except Exception as error:  # damaged files make Pillow fail in all kinds of ways
+        reason = "no known image format" if isinstance(error, PIL.UnidentifiedImageError) else reason_of(error)
+        raise BrokenImage(f"image {printable(path)} cannot be decoded ({reason}, {_size_in_words(path)}): restore or remove it") from error
+
+
+def _size_in_words(path: str) -> str:
+    try:
+        return f"{_content.stat(path)[0]} bytes"
+    except (OSError, ValueError):
+        return "of unknown size"
 
 
 def _plain(image):

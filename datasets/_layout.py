@@ -12,6 +12,7 @@ from datasets._images import Image, suffixes
 from datasets._lists import Lists
 from utilities.errors import UserError
 from utilities.files import walk
+from utilities.reading import read_text
 
 MOST_ENDINGS = 8  # endings of files that are no images, named in a note
 NUMBERED = re.compile(r"\d+\.")  # class folders with their official id: 001.Black_footed_Albatross
@@ -225,12 +226,7 @@ def by_label(labels: list[str]) -> list[int]:
 
 def read_table(path: Path) -> list[list[str]]:
     """The rows of a space-separated text file, split in as many fields as its first row has; empty rows are left out."""
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}): the data set needs it") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: byte {error.start} is no text in UTF-8: the file is damaged") from error
+    lines = [line.strip() for line in read_text(path, "the data set needs it").splitlines()]
     lines = [line for line in lines if line]
     n_fields = len(lines[0].split()) if lines else 0
     rows = [line.split(maxsplit=n_fields - 1) for line in lines]

@@ -1,6 +1,5 @@
 """Ground truth by lists: what each query of a data set is to find, and what is junk to it, by paths as a reader has them, then by rows."""
 
-import csv
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from datasets._images import Image
 from utilities.errors import UserError
+from utilities.reading import Unreadable, read_csv
 
 Found = tuple[list[str], list[str]]  # paths of a query's positives, and of its junk
 Lists = dict[str, dict[str, Found]]  # protocol, "" where there is one alone -> path of a query -> what is listed for it
@@ -20,10 +20,9 @@ def of_table(path: Path, located: Callable[[str], str | None]) -> dict[str, Foun
     Raises UserError for another table.
     """
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            table = [row for row in csv.reader(file) if row]
-    except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"{path}: no table of comma-separated values ({getattr(error, 'strerror', None) or error})") from error
+        table = read_csv(path)
+    except Unreadable as error:
+        raise UserError(f"{path}: no table of comma-separated values ({error.reason})") from error
     if not table or [name.strip() for name in table[0]] != list(COLUMNS):
         raise UserError(f"{path}: the first row of a table of lists is {','.join(COLUMNS)}")
     found = {}

@@ -12,8 +12,9 @@ from pathlib import Path
 from datasets import _pickles
 from datasets._images import Image
 from utilities.errors import UserError
-from utilities.files import replacing
+from utilities.files import expanded, replacing
 from utilities.numbers import whole
+from utilities.reading import Unreadable
 from utilities.roles import DATA
 
 SCHEME = "oodml"
@@ -43,7 +44,7 @@ def check(opt) -> None:
 
 def of_file(opt) -> dict:
     """The split that the flags name: `train` and `test`, lists of class names, and the file's other entries. Raises UserError."""
-    path = Path(opt.oodml_file).expanduser()
+    path = expanded(opt.oodml_file)
     splits = read(path)
     split = splits.get(opt.oodml_id, splits.get(str(opt.oodml_id)))
     if split is None:
@@ -60,10 +61,8 @@ def read(path: Path) -> dict:
     """The content of a file of splits. Raises UserError where it is missing, damaged, or holds more than plain data."""
     try:
         content = _pickles.load(path)
-    except OSError as error:
-        raise UserError(f"--oodml_file {path}: {error.strerror or error}") from error
-    except pickle.UnpicklingError as error:
-        raise UserError(f"--oodml_file {path}: no pickle of class lists ({error})") from error
+    except Unreadable as error:
+        raise UserError(f"--oodml_file {path}: no pickle of class lists ({error.reason})") from error
     if not isinstance(content, dict) or not content:
         raise UserError(f"--oodml_file {path}: expected a dictionary, split -> train and test classes, found {type(content).__name__}")
     return content

@@ -6,15 +6,20 @@ from pathlib import Path
 
 import numpy as np
 
+from utilities.reading import parsing
+
 
 class Array:
     """An array of a pickle: `np.asarray` and iteration give what it holds. NumPy's own class would take addresses from the file."""
 
+    __slots__ = ("values",)
+
     def __setstate__(self, state: tuple):
         _, shape, kind, by_columns, content = state
-        self._fill(content, kind, shape, "F" if by_columns else "C")
+        self.filled(content, kind, shape, "F" if by_columns else "C")
 
-    def _fill(self, content, kind: "_Kind", shape: tuple, order: str) -> "Array":
+    def filled(self, content, kind: "_Kind", shape: tuple, order: str) -> "Array":
+        """This array, with the values of `content`: bytes, or text that stands for them."""
         self.values = np.frombuffer(_bytes(content), kind.dtype).reshape(shape, order=order)
         return self
 
@@ -27,6 +32,8 @@ class Array:
 
 class _Kind:
     """Stands for a NumPy type of strings or numbers."""
+
+    __slots__ = ("dtype",)
 
     def __init__(self, text: str, *_):
         if not re.fullmatch(r"[UfiubS]\d+", str(text)):
@@ -55,18 +62,46 @@ def _encoded(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
+class _Function:
+    """What stands for a name in a pickle: it can be called, and nothing else.
+
+    A pickle can set the attributes of whatever it was handed (its code BUILD), of a function even its code or its defaults, which then stay
+    changed in this process. This has none to set, and refuses a state.
+    """
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function):
+        object.__setattr__(self, "_function", function)
+
+    def __call__(self, *arguments):
+        return self._function(*arguments)
+
+    def __setattr__(self, name, value):
+        raise pickle.UnpicklingError(f"it sets {name!r:.40}")
+
+    def __setstate__(self, state):
+        raise pickle.UnpicklingError("it sets what stands for a name")
+
+
 NUMPY = ("numpy.core", "numpy._core")  # as old and new versions are called
-PLAIN = {("numpy", "dtype"): _Kind, ("_codecs", "encode"): _encoded, **{(f"{numpy}.multiarray", "scalar"): _scalar for numpy in NUMPY}}
+PLAIN = {
+    ("numpy", "dtype"): _Function(_Kind), ("_codecs", "encode"): _Function(_encoded),
+    **{(f"{numpy}.multiarray", "scalar"): _Function(_scalar) for numpy in NUMPY},
+}  # fmt: skip
 ARRAYS = {
-    ("numpy", "ndarray"): Array,
-    **{(f"{numpy}.multiarray", "_reconstruct"): lambda *_: Array() for numpy in NUMPY},
-    **{(f"{numpy}.numeric", "_frombuffer"): lambda *content: Array()._fill(*content) for numpy in NUMPY},
-    **{(module, "bytes"): lambda: b"" for module in ("__builtin__", "builtins")},  # an empty array's content
+    ("numpy", "ndarray"): _Function(Array),
+    **{(f"{numpy}.multiarray", "_reconstruct"): _Function(lambda *_: Array()) for numpy in NUMPY},
+    **{(f"{numpy}.numeric", "_frombuffer"): _Function(lambda *content: Array().filled(*content)) for numpy in NUMPY},
+    **{(module, "bytes"): _Function(lambda: b"") for module in ("__builtin__", "builtins")},  # an empty array's content
 }
 
 
-class _Unpickler(pickle.Unpickler):
-    """Loads lists, dictionaries, tuples, strings and numbers, also NumPy's; a pickle that names anything but `known` is refused, not run."""
+class _Unpickler(pickle._Unpickler):
+    """Loads lists, dictionaries, tuples, strings and numbers, also NumPy's; a pickle that names anything but `known` is refused, not run.
+
+    It is Python's own unpickler in Python: that in C takes as much memory for its memo as a damaged byte asks for.
+    """
 
     def __init__(self, file, known: dict):
         super().__init__(file, encoding="latin1")
@@ -80,12 +115,6 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load(path: Path, arrays: bool = False):
-    """The content of a pickle; with `arrays` it may hold NumPy's, which come as `Array`.
-
-    Raises OSError where it cannot be read, UnpicklingError where it is damaged or holds more.
-    """
-    with open(path, "rb") as file:
-        try:
-            return _Unpickler(file, PLAIN | (ARRAYS if arrays else {})).load()
-        except Exception as error:  # unpickling damaged bytes raises many kinds
-            raise pickle.UnpicklingError(str(error).partition("\n")[0] or type(error).__name__) from error
+    """The content of a pickle; with `arrays` it may hold NumPy's, which come as `Array`. Raises Unreadable where it is damaged or holds more."""
+    with parsing(path), open(path, "rb") as file:
+        return _Unpickler(file, PLAIN | (ARRAYS if arrays else {})).load()

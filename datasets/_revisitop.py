@@ -5,7 +5,6 @@ no rank.
 """
 
 import dataclasses
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from datasets import _download, _layout, _lists, _pickles
 from datasets._layout import Published, Reading
 from utilities.errors import UserError
+from utilities.reading import Unreadable
 
 EVALUATION_METRICS = ["ap_trapezoid", "mp@1", "mp@5", "mp@10"]
 PROTOCOLS = {"medium": (("easy", "hard"), ("junk",)), "hard": (("hard",), ("junk", "easy")), "easy": (("easy",), ("junk", "hard"))}  # positives, junk
@@ -89,8 +89,8 @@ def _content(file: Path) -> tuple[list[str], list[tuple[str, tuple, dict]]]:
     """Names of the gallery; of each query its name, its box, and kind -> indices in the gallery. Raises UserError for another content."""
     try:
         content = _pickles.load(file, arrays=True)
-    except (OSError, pickle.UnpicklingError) as error:
-        raise UserError(f"{file}: refused, no pickle of plain lists, texts, numbers and arrays alone ({error})") from error
+    except Unreadable as error:
+        raise UserError(f"{file}: refused, no pickle of plain lists, texts, numbers and arrays alone ({error.reason})") from error
     try:
         gallery, queries = list(content["imlist"]), list(content["qimlist"])
         boxes = [tuple(float(edge) for edge in one["bbx"]) for one in content["gnd"]]

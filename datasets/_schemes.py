@@ -6,7 +6,6 @@ is in `_splits.py`.
 
 import difflib
 import hashlib
-import json
 import os
 from collections import defaultdict
 from pathlib import Path
@@ -18,6 +17,7 @@ from datasets import _oodml
 from datasets._images import Image
 from utilities.errors import UserError
 from utilities.flags import has_folds
+from utilities.reading import Unreadable, read_json
 
 Classes = dict[str, list[Image]]  # class name -> its images, classes in order
 SPLITS = ("train", "val", "test")  # what a split file may name
@@ -254,10 +254,9 @@ def _verify(found: list[Fold], n: int) -> None:
 def read_split_file(path: str) -> dict[str, list[str]]:
     """Split -> names, from `--split_file`. Raises UserError where it is missing, not JSON, or has another form."""
     try:
-        content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
-    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: endless nesting, or ~somebody without a home
-        reason = getattr(error, "strerror", None) or f"not JSON: {error}"
-        raise UserError(f"--split_file {path}: {reason}") from error
+        content = read_json(os.path.expanduser(path))
+    except Unreadable as error:
+        raise UserError(f"--split_file {path}: {error.reason}") from error
     if not isinstance(content, dict) or not {"train", "test"} <= set(content) <= set(SPLITS):
         keys = ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__
         raise UserError(f"--split_file {path}: expected an object with train, test and optionally val, found {keys or 'nothing'}")

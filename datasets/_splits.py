@@ -25,6 +25,7 @@ from datasets import (
 from datasets._image_set import ImageSet
 from datasets._schemes import Classes, share
 from utilities.errors import UserError
+from utilities.files import expanded
 from utilities.flags import has_folds
 
 DEFAULT_SOURCE_PATH = "./Datasets"
@@ -304,7 +305,7 @@ def _notes(reading, files: _files.Files, splits: dict, opt) -> list[str]:
 
 def source_of(module, opt) -> Path:
     """The parent folder of a data set by the flags, else its default."""
-    return Path(opt.source_path or getattr(module, "default_source_path", lambda: DEFAULT_SOURCE_PATH)()).expanduser()
+    return expanded(opt.source_path or getattr(module, "default_source_path", lambda: DEFAULT_SOURCE_PATH)())
 
 
 def locate(name: str, module, opt, source: Path) -> Path:

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from datasets import _cars196_classes, _download, _layout
 from datasets._layout import Published, Reading
-from utilities.errors import UserError
+from utilities.reading import parsing, read_matlab
 
 FOLDERS = ("cars196", "stanford_cars", "car_data/car_data", "car_data")
 ALSO_CALLED, TABLE_ORDER = ("cars", "car"), 2  # in names of groups; its place among the data sets of a paper's table
@@ -74,15 +76,15 @@ def _test_labels(root: Path) -> str:
 
 def _annotated(root: Path, of_names: str, *lists: tuple[str, str, str]) -> Reading:
     """The flat release and torchvision's layout: `of_names`, the file of the class names; each list is a file, its field of images, their folder."""
-    from scipy.io import loadmat
-
     file, rows = of_names, []
-    try:
-        names = [str(name) for name in loadmat(root / file, squeeze_me=True)["class_names"]]
-        for file, field, folder in lists:
-            annotations = loadmat(root / file, squeeze_me=True)["annotations"]
+    needs = "--dataset cars196 needs it"
+    with parsing(root / file, needs):
+        names = [str(name) for name in np.atleast_1d(read_matlab(root / file, needs)["class_names"])]
+    for file, field, folder in lists:
+        with parsing(root / file, needs):
+            annotations = np.atleast_1d(read_matlab(root / file, needs)["annotations"])
             rows += sorted((f"{folder}{image}", int(label)) for image, label in zip(annotations[field], annotations["class"], strict=True))
-        named = [(image, names[label - 1], None) for image, label in sorted(rows, key=lambda row: row[1])]
-    except Exception as error:  # loadmat raises many kinds for a damaged file
-        raise UserError(f"{root / file} cannot be read ({error}): --dataset cars196 needs it") from error
+            if not all(1 <= label <= len(names) for _, label in rows):
+                raise ValueError(f"a class is not from 1 to {len(names)}")
+    named = [(image, names[label - 1], None) for image, label in sorted(rows, key=lambda row: row[1])]
     return _layout.listed(root, named)

@@ -15,7 +15,6 @@ Validation rows whose label is not in training are the test set; those whose lab
 labels, which its images may then lack. An image of several labels is in the lists of all queries that share one.
 """
 
-import csv
 import functools
 import itertools
 import os
@@ -27,6 +26,8 @@ from datasets._images import Image, uncollected
 from datasets._labels import means_nobody, present
 from datasets._layout import Reading
 from utilities.errors import UserError
+from utilities.files import expanded
+from utilities.reading import Unreadable, parsing, read_csv
 from utilities.roles import DATA
 
 NEEDED, ROLES, BOX = ("label", "path", "split"), ("is_query", "is_gallery"), ("x_1", "y_1", "x_2", "y_2")
@@ -59,7 +60,7 @@ def check(opt) -> None:
 
 def has_validation(opt) -> bool:
     """Whether there are validation rows with training labels. Raises UserError as `read`."""
-    path = Path(opt.dataset_csv or "").expanduser()
+    path = expanded(opt.dataset_csv or "")
     return path.is_file() and "val" in _splits_of(_table(path), opt)
 
 
@@ -70,7 +71,7 @@ def derived(opt) -> dict:
 
 def prepare(opt, source: Path) -> Path:
     """The folder that the paths are relative to, `source` or the table's own: the first image found in either decides."""
-    path = Path(opt.dataset_csv).expanduser()
+    path = expanded(opt.dataset_csv)
     if not path.is_file():
         raise UserError(f"--dataset_csv {path}: no such file")
     places = list(dict.fromkeys((source, path.parent)))
@@ -87,7 +88,7 @@ def read(opt, root: Path) -> Reading:
 
     Raises UserError for rows without a label that are no distractors; `--allow_partial_dataset` leaves them out.
     """
-    path = Path(opt.dataset_csv).expanduser()
+    path = expanded(opt.dataset_csv)
     table = _table(path)
     labels = table["label"]
     of_class = [row for row, label in enumerate(labels) if label]
@@ -133,7 +134,7 @@ def read(opt, root: Path) -> Reading:
         names = {}
         for name, existing in zip(table["path"], paths, strict=True):
             names |= dict.fromkeys((name, *_layout.spellings(name)), os.path.join(folder, existing))
-        reading.lists = {"": _lists.of_table(Path(opt.dataset_csv_lists).expanduser(), names.get)}
+        reading.lists = {"": _lists.of_table(expanded(opt.dataset_csv_lists), names.get)}
     return reading
 
 
@@ -157,8 +158,7 @@ def _left_out(path: Path, unlabelled: list[int], opt) -> list[str]:
 
 def _repeated_columns(path: Path) -> list[str]:
     """A note on columns that the table has several times, of those that are read."""
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        header = next(row for row in csv.reader(file) if row)
+    header = read_csv(path)[0]
     names = [name.strip() for name in header]
     known = {*KNOWN, *_higher(names)}
     repeated = [name for name, times in Counter(names).items() if times > 1 and name in known]
@@ -180,21 +180,19 @@ def _notes(splits: list[str]) -> list[str]:
 
 def _table(path: Path) -> dict[str, list]:
     """Column -> its values as strings (007 is not 7), empty where a row has none. Raises UserError where it is not such a table."""
-    try:
+    with parsing(f"--dataset_csv {path}"):
         found = path.stat()
         return _parsed(str(path), found.st_size, found.st_mtime_ns)
-    except OSError as error:
-        raise UserError(f"--dataset_csv {path} cannot be read ({error.strerror or error})") from error
 
 
 @functools.lru_cache(maxsize=2)  # the flags are checked before the data are loaded
 @uncollected()
 def _parsed(path: str, size: int, changed: int) -> dict[str, list]:
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            header, *rows = [row for row in csv.reader(file) if row]
-    except (ValueError, csv.Error) as error:  # ValueError: empty, or not text
-        raise UserError(f"--dataset_csv {path}: no table of comma-separated values ({error})") from error
+        with parsing(path):
+            header, *rows = read_csv(path)
+    except Unreadable as error:
+        raise UserError(f"--dataset_csv {path}: no table of comma-separated values ({error.reason})") from error
     header = [name.strip() for name in header]
     lacking = [name for name in NEEDED if name not in header] or [name for name in BOX if name not in header and set(BOX) & set(header)]
     if lacking:

@@ -20,6 +20,7 @@ from datasets import _layout
 from datasets._images import Image, suffixes
 from datasets._layout import Reading
 from utilities.errors import UserError
+from utilities.files import expanded
 from utilities.roles import DATA
 
 PARTS = ("train", "val", "test", "query", "gallery")
@@ -50,13 +51,13 @@ def check(opt) -> None:
 
 def has_validation(opt) -> bool:
     """Whether the folder has a validation part. Raises UserError as `read`."""
-    root = Path(opt.dataset_folder_path or "").expanduser()
+    root = expanded(opt.dataset_folder_path or "")
     return bool(opt.dataset_folder_path) and root.is_dir() and "val" in _parts(_top(root))
 
 
 def prepare(opt, source: Path) -> Path:
     """The folder that the flag names. Raises UserError where there is none."""
-    root = Path(opt.dataset_folder_path).expanduser()
+    root = expanded(opt.dataset_folder_path)
     if not root.is_dir():
         raise UserError(f"--dataset_folder_path {root}: no such folder. Expected: {root}/<class>/<images>")
     return root

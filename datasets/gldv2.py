@@ -3,12 +3,12 @@
 Public and Private queries are measured apart. Landmark ids of training and of the index are different numberings: only training images have a class.
 """
 
-import csv
 from pathlib import Path
 
 from datasets import _download, _layout, _lists
 from datasets._layout import Published, Reading
 from utilities.errors import UserError
+from utilities.reading import read_records
 
 FOLDERS = ("gldv2", "google-landmarks-dataset-v2", "google_landmarks_v2")
 TRAINING, INDEX, SOLUTION = "train_clean.csv", "index.csv", "retrieval_solution_v2.1.csv"
@@ -67,13 +67,8 @@ def _solution(path: Path) -> dict[str, dict[str, list[str]]]:
 
 def _table(path: Path, *needed: str) -> list[dict[str, str]]:
     """The rows of a published table. Raises UserError where it is missing or lacks a column."""
-    try:
-        with open(path, encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            rows, columns = list(reader), reader.fieldnames or []
-    except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}): the data set needs it") from error
-    lacking = [name for name in needed if name not in columns] or [name for name in needed if any(row[name] is None for row in rows)]
+    columns, rows = read_records(path, "the data set needs it")
+    lacking = [name for name in needed if name not in columns]
     if lacking:
         raise UserError(f"{path}: no {', '.join(lacking)} in each row; its columns are {', '.join(columns) or 'none'}")
     return rows

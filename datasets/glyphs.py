@@ -22,6 +22,7 @@ from datasets import _files, _reid
 from datasets._images import Image
 from datasets._layout import Reading
 from utilities.errors import UserError
+from utilities.reading import Unreadable, parsing, read_json
 
 IMAGE_SIZE = 48
 DEFAULT_AUGMENTATION = "shift"  # letters may not be mirrored: b would be d
@@ -106,12 +107,13 @@ def _put_in_place(rendered: Path, root: Path, fingerprint: str) -> None:
 def _is_current(root: Path, fingerprint: str) -> bool:
     """Whether `root` holds all images of the current rendering."""
     try:
-        manifest = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
-        characters = manifest["characters"]
-        return manifest["fingerprint"] == fingerprint and all(
-            len(os.listdir(root / _folder(character))) == len(FACES) for character in characters
-        )
-    except (OSError, ValueError, KeyError, TypeError):
+        with parsing(root / MANIFEST):
+            manifest = read_json(root / MANIFEST)
+            characters = manifest["characters"]
+            return manifest["fingerprint"] == fingerprint and all(
+                len(os.listdir(root / _folder(character))) == len(FACES) for character in characters
+            )
+    except Unreadable:
         return False
 
 
@@ -198,7 +200,7 @@ def script(character: str) -> str:
 
 def read(opt, root: Path) -> Reading:
     """The images, classes in the order of their code points."""
-    characters = json.loads((root / MANIFEST).read_text(encoding="utf-8"))["characters"]
+    characters = read_json(root / MANIFEST)["characters"]
     reid, images = opt.glyphs_protocol == "reid", []
     for character in characters:
         for number, face in enumerate(FACES):

@@ -1,11 +1,11 @@
 """iNaturalist 2018 for retrieval: 461,939 images of 8,142 species, split by Brown et al. (Smooth-AP, arXiv 2007.12163)."""
 
-import json
 from pathlib import Path
 
 from datasets import _download, _layout
 from datasets._layout import Published, Reading
 from utilities.errors import UserError
+from utilities.reading import Unreadable, parsing, read_json
 
 FOLDERS = ("inaturalist2018", "inaturalist", "Inaturalist", "iNaturalist2018", "inat2018")
 IMAGES, LISTS = "train_val2018", "Inat_dataset_splits"
@@ -84,13 +84,14 @@ def read(opt, root: Path) -> Reading:
 def _taxa(path: Path) -> dict[str, list[str]]:
     """Id of a species -> its genus, family, … kingdom, each as its path from the kingdom: some genera of plants and of animals share a name."""
     try:
-        categories = json.loads(path.read_text(encoding="utf-8"))["categories"]
-        return {str(one["id"]): ["/".join(one[rank] for rank in RANKS[:n]) for n in range(len(RANKS), 0, -1)] for one in categories}
-    except OSError as error:
-        get = "it is in train2018.json.tar.gz of https://github.com/visipedia/inat_comp/tree/master/2018"
-        raise UserError(f"{path} cannot be read ({error.strerror}): --inaturalist2018_levels full needs it, {get}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: expected JSON with categories of id, {', '.join(RANKS)} ({error!r}): restore it") from error
+        with parsing(path):
+            categories = read_json(path)["categories"]
+            return {str(one["id"]): ["/".join(one[rank] for rank in RANKS[:n]) for n in range(len(RANKS), 0, -1)] for one in categories}
+    except Unreadable as error:
+        if error.is_missing:
+            get = "it is in train2018.json.tar.gz of https://github.com/visipedia/inat_comp/tree/master/2018"
+            raise UserError(f"{path} cannot be read ({error.reason}): --inaturalist2018_levels full needs it, {get}") from error
+        raise UserError(f"{path}: expected JSON with categories of id, {', '.join(RANKS)} ({error.reason}): restore it") from error
 
 
 def _order(name: str) -> tuple:

@@ -6,6 +6,7 @@ from pathlib import Path
 from datasets import _download, _layout
 from datasets._layout import Published, Reading
 from utilities.errors import UserError
+from utilities.reading import read_text
 
 FOLDERS = (
     "inshop", "In-shop Clothes Retrieval Benchmark", "In-shop_Clothes_Retrieval_Benchmark", "deepfashion_inshop",
@@ -64,11 +65,11 @@ def _is_training(row: tuple) -> bool:
 def _rows(path: Path, opt) -> tuple[list[list[str]], list[str]]:
     """The rows of the list after the first two, and notes. Raises UserError where it is not such a list, or cut short."""
     try:
-        first, header, *lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        first, header, *lines = [line.split() for line in read_text(path, "restore it").splitlines() if line.strip()]
         count = int(first[0])
-    except (OSError, ValueError, IndexError) as error:
-        reason = getattr(error, "strerror", None) or f"expected the count in the first line, then {' '.join(COLUMNS)}"
-        raise UserError(f"{path} cannot be read ({reason}): restore it") from error
+    except (ValueError, IndexError) as error:
+        expected = f"expected the count in the first line, then {' '.join(COLUMNS)}"
+        raise UserError(f"{path} cannot be read ({expected}): restore it") from error
     if header != COLUMNS:
         raise UserError(f"{path} has the columns {' '.join(header)!r}, expected {' '.join(COLUMNS)!r}")
     for number, row in enumerate(lines, start=3):

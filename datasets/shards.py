@@ -20,6 +20,7 @@ from datasets._labels import present
 from datasets._layout import Reading
 from utilities.errors import UserError
 from utilities.files import write_json
+from utilities.reading import Unreadable, parsing, read_json
 from utilities.roles import DATA
 
 VERSION = 2  # of the index: raise it when a change below alters it
@@ -160,11 +161,12 @@ def _index(shard: str) -> dict:
         ) from error
     about = {"version": VERSION, "size": found.st_size, "changed": found.st_mtime_ns, "endings": sorted(suffixes())}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        is_current = {name: content[name] for name in about} == about and isinstance(content["unread"], dict)
-        if is_current and len({len(content[column]) for column in COLUMNS}) == 1:
-            return content
-    except (OSError, ValueError, KeyError, TypeError):
+        with parsing(path):
+            content = read_json(path)
+            is_current = {name: content[name] for name in about} == about and isinstance(content["unread"], dict)
+            if is_current and len({len(content[column]) for column in COLUMNS}) == 1:
+                return content
+    except Unreadable:
         pass  # none yet, or a damaged one
     content = {**about, **_scanned(shard)}
     try:
@@ -205,10 +207,8 @@ def _scanned(shard: str) -> dict:
 
 
 def _parsed(shard: str, name: str, data: bytes) -> dict:
-    try:
+    with parsing(f"shard {shard}: {name}", "correct the shard", "JSON"):
         found = json.loads(data)
-    except ValueError as error:
-        raise UserError(f"shard {shard}: {name} is no JSON ({error}): correct the shard") from error
     return found if isinstance(found, dict) else {"label": found}
 
 
@@ -217,7 +217,7 @@ def _members(shard: str):
     import tarfile
 
     try:
-        with open(shard, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
+        with parsing(shard), open(shard, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
             end = 0
             while (member := archive.next()) is not None:
                 archive.members = []  # else tarfile keeps them all in memory
@@ -228,9 +228,8 @@ def _members(shard: str):
             closing = file.read(BLOCK)
             if len(closing) < BLOCK or any(closing):
                 raise tarfile.ReadError("it is cut short" if len(closing) < BLOCK else f"no header at byte {end:,}")
-    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"shard {shard} is damaged ({reason}): fetch it anew, or take it out of --dataset_shards") from error
+    except Unreadable as error:
+        raise UserError(f"shard {shard} is damaged ({error.reason}): fetch it anew, or take it out of --dataset_shards") from error
 
 
 def _bytes(file, member) -> bytes:

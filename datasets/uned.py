@@ -4,13 +4,13 @@ Test queries of all domains search the eight indexes together; a hit needs the q
 plain mean. A query of Google Landmarks may show several landmarks: its first is its class, and it is to find the images of all.
 """
 
-import json
 from pathlib import Path
 
 from datasets import _domains, _download, _layout
 from datasets._images import Image, uncollected
 from datasets._layout import Published, Reading
 from utilities.errors import UserError
+from utilities.reading import read_json
 
 FOLDERS = ("uned", "uned/data", "UnED", "UnED/data", "Universal-Image-Embeddings/data")
 DOMAINS = ("food2k", "cars", "sop", "inshop", "inat", "met", "gldv2", "rp2k")
@@ -72,11 +72,7 @@ def _escaped(path: str) -> str:
 
 def _rows(path: Path) -> list[tuple[str, tuple[str, ...]]]:
     """Path below the images and classes of each image of a split file."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}): the data set needs the split files of all eight domains") from error
+    content = read_json(path, "the data set needs the split files of all eight domains")
     rows = []
     for number, row in enumerate(content if isinstance(content, list) else [None], start=1):
         classes = row.get("class_id") if isinstance(row, dict) else None

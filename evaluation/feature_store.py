@@ -11,7 +11,8 @@ import torch
 
 from datasets import MOST_HASHED
 from utilities.errors import NotFinite
-from utilities.files import UNREADABLE, make_folder, read_npz, write_json, write_npz
+from utilities.files import make_folder, write_json, write_npz
+from utilities.reading import Unreadable, parsing, read_arrays
 
 ROWS = 1024  # images of a shard: what a kill costs
 KEY = "key.json"  # beside the shards: what the key was made of, for people
@@ -80,11 +81,12 @@ class Store:
     def shard(self, part: slice) -> Shard | None:
         """A part of the features; None where the file is missing, or a kill or a full disk has cut it."""
         try:
-            features, seconds, device = read_npz(self.path(part), Shard._fields)
-            found = Shard(features, float(seconds), str(device))
-        except UNREADABLE:
+            with parsing(self.path(part)):
+                features, seconds, device = read_arrays(self.path(part), Shard._fields).values()
+                found = Shard(features, float(seconds), str(device)) if features.ndim == 2 else None
+        except Unreadable:
             return None
-        return found if len(found.features) == part.stop - part.start else None
+        return found if found is not None and len(found.features) == part.stop - part.start else None
 
     def read(self) -> tuple[np.ndarray, float, set[str]] | None:
         """Features `(N, D)` float32, the seconds that they took, on which devices; None unless all are there."""

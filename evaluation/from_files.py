@@ -1,7 +1,7 @@
 """The space of embeddings in files: `python -m evaluation FILE [--gallery FILE]`."""
 
+import contextlib
 import json
-import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from evaluation.judgements import LISTS, has_lists, protocol_of
 from evaluation.space import Space
 from utilities.copies import find_copies
 from utilities.errors import UserError
+from utilities.reading import Unreadable, parsing, read_array_or_arrays, read_text
 
 OF_REFERENCE = ("reference_features", "reference_labels", "exclude")
 NAMES = ("paths", "class_names")
@@ -23,6 +24,7 @@ REQUIRED = ("features", "labels")
 GROUPS = ("groups", "super_names")  # super-classes: the first of them that the file has; --dump_embeddings writes the second
 HIGHER = "higher_names"  # (N, L - 2) classes of the levels above the super-classes
 MOST_COMPARED = 2 << 30  # bytes of a reference that is searched for copies of the queries
+KINDS = "biufUS"  # NumPy's letters of the types of values: numbers and text, not dates, complex numbers or structures
 DOMAINS = "domains"  # (N,) names, "" for a distractor: each domain's queries are also measured by themselves
 
 
@@ -33,19 +35,8 @@ def opened(path: str, optional: tuple[str, ...]) -> tuple[dict, list[str]] | np.
             f"{path}: a folder, expected a file of embeddings; a run is measured by `python main.py --evaluate --resume_from {path}`"
         )
     refuse_others(path)
-    try:
-        content = np.load(path, allow_pickle=False, mmap_mode="r")
-        if isinstance(content, np.ndarray):
-            return content
-        with content as file:
-            wanted = {*REQUIRED, *optional}
-            return {name: file[name] for name in file.files if name in wanted or (LISTS[0] in wanted and protocol_of(name) is not None)}, file.files
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(
-            f"{path}: not an .npz file of plain arrays, nor an .npy file ({str(error).partition('. If you trust')[0].splitlines()[0]})"
-        ) from error
+    wanted = {*REQUIRED, *optional}
+    return read_array_or_arrays(path, lambda name: name in wanted or (LISTS[0] in wanted and protocol_of(name) is not None))
 
 
 def read(
@@ -59,13 +50,13 @@ def read(
     content = opened(path, optional)
     if isinstance(content, np.ndarray):
         if labels is None and not needs_labels:
-            return {"features": content}
+            return checked(path, {"features": content})
         found = None if labels is None else opened(labels, ())
         if not isinstance(found, np.ndarray):
             raise UserError(
                 f"{path}: one array, the features: name the .npy file of their labels by {flag}" + f", not {labels}" * bool(labels)
             )
-        return {"features": content, "labels": np.array(found)}
+        return {**checked(path, {"features": content}), **checked(labels, {"labels": np.array(found)})}
     if labels is not None:
         raise UserError(f"{flag} {labels}: the .npz file {path} holds its labels itself, leave it out")
     arrays, found = content
@@ -75,6 +66,22 @@ def read(
         missing.append("reference_labels")
     if missing:
         raise UserError(f"{path} has no {' and no '.join(missing)}; it holds {', '.join(found) or 'nothing'}")
+    return checked(path, arrays)
+
+
+def checked(path: str, arrays: dict) -> dict:
+    """The arrays of a file, by name. Raises UserError for one that no use could fit: without rows, without columns, or of other values."""
+    for name, array in arrays.items():
+        if name == "flags":
+            continue
+        if array.ndim == 0 or 0 in array.shape[1:]:
+            raise UserError(f"{path}: {name} has shape {array.shape}: an array with a row for each image is expected, such as (N,) or (N, D)")
+        if array.dtype.kind not in KINDS:
+            raise UserError(f"{path}: {name} holds values of the type {array.dtype.name}: numbers, true and false, or text are expected")
+    if DOMAINS in arrays and arrays[DOMAINS].dtype.kind == "f":
+        raise UserError(f"{path}: {DOMAINS} holds values of the type {arrays[DOMAINS].dtype.name}: the names or numbers of domains (N,) are expected")
+    if DOMAINS in arrays and "reference_features" in arrays:
+        raise UserError(f"{path}: {DOMAINS} are of the rows of features, which search each other: they need no reference_features")
     return arrays
 
 
@@ -122,10 +129,7 @@ def _kept(path: str, arrays: dict, keep: str | None) -> dict:
         raise UserError(f"--gallery_keep {keep}: {path} has no is_distractor (N,), so nothing says which images could be left out")
     if "paths" not in arrays:
         raise UserError(f"--gallery_keep {keep}: images are matched by name, and {path} has no paths (N,)")
-    try:
-        listed = {line.strip() for line in Path(keep).read_text(encoding="utf-8-sig").splitlines()}
-    except (OSError, ValueError) as error:
-        raise UserError(f"--gallery_keep {keep} cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    listed = {line.strip() for line in read_text(keep, encoding="utf-8-sig").splitlines()}
     there = np.array([not {name, Path(name).name, Path(name).stem}.isdisjoint(listed) for name in map(str, arrays["paths"].tolist())], dtype=bool)
     rows = np.flatnonzero(there | ~arrays["is_distractor"].astype(bool))
     return {name: array[rows] if array.shape[:1] == there.shape else array for name, array in arrays.items()}
@@ -133,10 +137,9 @@ def _kept(path: str, arrays: dict, keep: str | None) -> dict:
 
 def written_flags(arrays: dict) -> dict:
     """The flags of the evaluation that wrote the file; empty where the file does not hold them."""
-    try:
+    written = None
+    with contextlib.suppress(Unreadable), parsing("flags"):
         written = json.loads(str(arrays.get("flags", "{}")))
-    except ValueError:
-        return {}
     return written if isinstance(written, dict) else {}
 
 

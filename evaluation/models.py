@@ -7,8 +7,8 @@ NAME is that of --arch, `timm:vit_base_patch14_dinov2.lvd142m`; in quotes, flags
 """
 
 import argparse
+import contextlib
 import functools
-import json
 import re
 import shlex
 from argparse import Namespace
@@ -34,8 +34,9 @@ from training.runtime import Runtime
 from utilities.console import propose
 from utilities.errors import NotFinite, OneLineParser, UserError
 from utilities.evaltypes import BARE
-from utilities.files import refuse_unwritable, write_json
+from utilities.files import expanded, refuse_unwritable, write_json
 from utilities.numbers import whole
+from utilities.reading import Unreadable, parsing, read_json, read_text
 
 PROGRAM = "python -m evaluation models"
 NO_LICENCE = "not stated"  # a package states the licence of its own weights alone
@@ -120,17 +121,15 @@ class Model:
     def facts(self) -> Facts:
         """The network's facts, from an earlier command where the weights are the same file or published ones. Raises Unavailable."""
         if self.opt.weights or not self.opt.not_pretrained:
-            try:
-                return Facts(**json.loads(self._remembered.read_text(encoding="utf-8")))
-            except (OSError, ValueError, TypeError):
-                pass
+            with contextlib.suppress(Unreadable), parsing(self._remembered):
+                return Facts(**read_json(self._remembered))
         self.network  # noqa: B018  building it sets them
         return self.__dict__["facts"]
 
     @property
     def _remembered(self) -> Path:
         flags = {flag: getattr(self.opt, flag) for flag in sorted(architectures.REGISTRY.flags() - {"weights_cache"})}
-        file = Path(self.opt.weights).expanduser() if self.opt.weights else None
+        file = expanded(self.opt.weights) if self.opt.weights else None
         stamp = feature_store.stamp_of(file) if file and file.is_file() else architectures.published_weights(self.opt.arch)
         about = {"arch": self.opt.arch, "crop": self.opt.crop_size, "stamp": stamp, "code": self._code, **flags}
         return self.store / "networks" / f"{feature_store.digest(about)}.json"
@@ -216,10 +215,7 @@ def read(argv: list[str]) -> tuple[Namespace, dict]:
         raise UserError("--arch: name the networks by --archs")
     lines = list(own.archs)
     if own.archs_file is not None:
-        try:
-            lines += Path(own.archs_file).read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"--archs_file {own.archs_file} cannot be read ({error}): give a text file with a name in each line") from error
+        lines += read_text(own.archs_file, "--archs_file takes a text file with a name in each line").splitlines()
     entries = {" ".join(words): words for line in lines if (words := shlex.split(line, comments=True))}
     if not entries:
         raise UserError("there is no network: name some by --archs or --archs_file")

@@ -23,6 +23,7 @@ from training.runtime import Runtime
 from utilities import flags
 from utilities.errors import OneLineParser, UserError
 from utilities.evaltypes import BARE
+from utilities.files import expanded
 from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation.oodml"
@@ -105,7 +106,7 @@ def make(asked, opt) -> Path:
 
     `asked`: the command's own flags; `opt`: those of data, network and runtime.
     """
-    path = Path(asked.out).expanduser()
+    path = expanded(asked.out)
     if path.exists():
         raise UserError(f"--out {asked.out} exists: name another file, or move it away")
     if opt.split_scheme != "half" or opt.use_tv_split:

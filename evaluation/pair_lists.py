@@ -9,12 +9,13 @@ one of the two ends with the other, folder by folder.
 """
 
 import csv
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import NamedTuple
 
 import numpy as np
 
 from utilities.errors import UserError
+from utilities.reading import Unreadable, parsing, read_text
 
 SAME = {"1": True, "true": True, "+1": True, "0": False, "false": False, "-1": False}
 EXPECTED = "a text file that begins with two numbers, as LFW's pairs.txt with 10 300, or with two paths and 1 or 0"
@@ -34,9 +35,14 @@ def read(path: str, paths: np.ndarray | None) -> TextPairs:
     Raises UserError for a file of another kind, and for images that are not among the paths, or several times.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
+        text = read_text(path, encoding="utf-8-sig")
+    except Unreadable as error:
         raise UserError(f"{path}: neither an .npz file of pairs nor {EXPECTED}") from error
+    with parsing(path):
+        return _of_text(path, text, paths)
+
+
+def _of_text(path: str, text: str, paths: np.ndarray | None) -> TextPairs:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     header = lines[0].split() if lines else []
     is_lfw = len(header) == 2 and all(word.isdecimal() for word in header)

@@ -8,7 +8,6 @@ and 1 or 0 in each line (`pair_lists.py`).
 import argparse
 from pathlib import Path
 from typing import NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from pictures import space as charts
 from utilities.errors import OneLineParser, UserError
 from utilities.files import write_json
 from utilities.numbers import number, whole
+from utilities.reading import Unreadable, read_arrays
 
 PROGRAM = "python -m evaluation pairs"
 THRESHOLDS = np.arange(400) / 100  # of the squared distance of unit vectors, from 0 to 3.99, as in InsightFace's verification.py
@@ -76,12 +76,13 @@ def read(path: str, size: int, paths: np.ndarray | None, folds: int | None = Non
     if kind_of(path) != TEXT:
         refuse_others(path, Pairs._fields[:3])
     try:
-        with np.load(path, allow_pickle=False) as file:
-            found = _of_arrays(path, file, size)
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file") from error
-    except (OSError, ValueError, AttributeError, TypeError, EOFError, BadZipFile):  # a text file is no archive
+        arrays = read_arrays(path)
+    except Unreadable as error:
+        if error.is_missing:
+            raise
         found = _of_text(path, paths)
+    else:
+        found = _of_arrays(path, arrays, size)
     found = found if folds is None else found._replace(folds=folds)
     kinds = found.same.sum()
     if not 0 < kinds < len(found.same):
@@ -91,11 +92,11 @@ def read(path: str, size: int, paths: np.ndarray | None, folds: int | None = Non
     return found
 
 
-def _of_arrays(path: str, file, size: int) -> Pairs:
-    missing = [name for name in Pairs._fields[:3] if name not in file.files]
+def _of_arrays(path: str, arrays: dict, size: int) -> Pairs:
+    missing = [name for name in Pairs._fields[:3] if name not in arrays]
     if missing:
-        raise UserError(f"{path} has no {' and no '.join(missing)}; it holds {', '.join(file.files) or 'nothing'}")
-    first, second, same = (file[name] for name in Pairs._fields[:3])
+        raise UserError(f"{path} has no {' and no '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}")
+    first, second, same = (arrays[name] for name in Pairs._fields[:3])
     if len({first.shape, second.shape, same.shape}) > 1 or first.ndim != 1 or {first.dtype.kind, second.dtype.kind} - set("iu"):
         raise UserError(f"{path}: first, second and same must be (P,), the first two rows of the features; they are {first.shape}, {second.shape}, {same.shape}")
     if same.dtype.kind not in "biu" or not np.isin(same, (0, 1)).all():

@@ -14,15 +14,16 @@ import torch
 
 import datasets
 from architectures import _timm, _torchvision
-from architectures._weights import UNREADABLE, content_of
+from architectures._weights import content_of
 from evaluation.oodml import SETTINGS
 from training.loading import evaluation_loader
 from training.ranks import one_run
 from training.runtime import Runtime
-from utilities import files, flags
+from utilities import flags
 from utilities.errors import OneLineParser, UserError
-from utilities.files import read_npz, write_npz
+from utilities.files import expanded, write_npz
 from utilities.numbers import whole
+from utilities.reading import Unreadable, parsing, read_arrays, reason_of
 
 PROGRAM = "python -m evaluation.pseudo_labels"
 
@@ -54,22 +55,30 @@ def classifier(name: str, weights: str | None) -> tuple[torch.nn.Module, int, tu
     if package not in known or constructor not in known[package]():
         raise UserError(f"--classifier {name}: expected tv:NAME of torchvision or timm:NAME of timm, such as tv:resnet50")
     try:
-        if package == "timm":
-            config, network = _timm.data_config(constructor), _timm.package().create_model(constructor, pretrained=weights is None)
-            size, mean, std, interpolation = config.input_size[-1], config.mean, config.std, config.interpolation
-        else:
-            import torchvision
+        found = _loaded(package, constructor, weights)
+    except Exception as error:  # hosts and files of weights fail in all kinds of ways
+        reason = error.reason if isinstance(error, Unreadable) else reason_of(error)
+        raise UserError(f"--classifier {name}: its weights cannot be had ({reason}): --weights FILE names a local state dict") from None
+    network, *others = found
+    return network.eval(), *others
 
-            record = _torchvision.published(constructor)
-            own_input = {"transform_input": True} if weights and constructor in ("googlenet", "inception_v3") else {}  # as with their own weights
-            network, transforms = torchvision.models.get_model(constructor, weights=None if weights else record, **own_input), record.transforms()
-            size, mean, std, interpolation = transforms.crop_size[0], transforms.mean, transforms.std, transforms.interpolation.value
-        if weights:
-            state = content_of(weights)
-            network.load_state_dict(_timm.renamed_efficientnet(state, network) if "_conv_stem.weight" in state else state)
-    except UNREADABLE as error:
-        raise UserError(f"--classifier {name}: its weights cannot be had ({str(error).splitlines()[0][:120]}): --weights FILE names a local state dict") from None
-    return network.eval(), size, mean, std, interpolation
+
+def _loaded(package: str, constructor: str, weights: str | None) -> tuple:
+    """See `classifier`. Raises errors of all kinds where the weights cannot be had."""
+    if package == "timm":
+        config, network = _timm.data_config(constructor), _timm.package().create_model(constructor, pretrained=weights is None)
+        size, mean, std, interpolation = config.input_size[-1], config.mean, config.std, config.interpolation
+    else:
+        import torchvision
+
+        record = _torchvision.published(constructor)
+        own_input = {"transform_input": True} if weights and constructor in ("googlenet", "inception_v3") else {}  # as with their own weights
+        network, transforms = torchvision.models.get_model(constructor, weights=None if weights else record, **own_input), record.transforms()
+        size, mean, std, interpolation = transforms.crop_size[0], transforms.mean, transforms.std, transforms.interpolation.value
+    if weights:
+        state = content_of(weights)
+        network.load_state_dict(_timm.renamed_efficientnet(state, network) if "_conv_stem.weight" in state else state)
+    return network, size, mean, std, interpolation
 
 
 @torch.no_grad()
@@ -94,9 +103,10 @@ def label_vectors(path: str | None, network: torch.nn.Module, n_labels: int) -> 
             raise UserError("the classifier has no last linear layer whose rows could stand in: give --vectors")
         return layers[-1].weight.detach().cpu().numpy()
     try:
-        vectors = read_npz(path, ["vectors"])[0].astype(np.float32)
-    except files.UNREADABLE as error:
-        raise UserError(f"--vectors {path}: not an .npz file with vectors (L, E) ({str(error).splitlines()[0][:80]})") from None
+        with parsing(path):
+            vectors = read_arrays(path, ["vectors"])["vectors"].astype(np.float32)
+    except Unreadable as error:
+        raise UserError(f"--vectors {path}: not an .npz file with vectors (L, E) ({error.reason})") from None
     if vectors.ndim != 2 or len(vectors) != n_labels:
         raise UserError(f"--vectors {path}: vectors {vectors.shape}: expected a row for each of the classifier's {n_labels} labels")
     return vectors
@@ -114,7 +124,7 @@ def make(asked, opt) -> Path:
     if asked.top > logits.shape[1]:
         raise UserError(f"--top {asked.top}: the classifier has {logits.shape[1]} labels")
     vectors, (scores, indices) = label_vectors(asked.vectors, network, logits.shape[1]), logits.topk(asked.top)
-    path = Path(asked.out).expanduser()
+    path = expanded(asked.out)
     names = np.array([split.class_names[label] for label in range(split.n_classes)])
     write_npz(path, dict(names=names, indices=indices.numpy(), scores=scores.numpy(), vectors=vectors[indices.numpy()], classifier=asked.classifier))
     of = "the classifier's own rows, which are not the paper's text vectors" if asked.vectors is None else f"vectors of {asked.vectors}"

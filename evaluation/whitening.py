@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from utilities.errors import NotFinite, UserError
-from utilities.files import UNREADABLE, read_npz
 from utilities.numbers import whole
+from utilities.reading import Unreadable, parsing, read_arrays
 from utilities.roles import EVALUATION
 
 PROGRAM = "python -m evaluation whiten"
@@ -132,9 +132,10 @@ def check(opt, width: int) -> int:
 def read(path: str, width: int, dims: int | None) -> Whitening:
     """The whitening in a file. Raises UserError where it is none, or of another width."""
     try:
-        found = Whitening(*(array.astype(np.float64) for array in read_npz(path, Whitening._fields)))
-    except UNREADABLE as error:
-        found = f"cannot be read ({str(error).partition(chr(10))[0]})"
+        with parsing(path):
+            found = Whitening(*(array.astype(np.float64) for array in read_arrays(path, Whitening._fields).values()))
+    except Unreadable as error:
+        found = f"cannot be read ({error.reason})"
     if not isinstance(found, Whitening) or found.mean.ndim != 1 or found.projection.ndim != 2 or found.projection.shape[1] != len(found.mean):
         why = found if isinstance(found, str) else f"holds mean {found.mean.shape} and projection {found.projection.shape}"
         raise UserError(f"--eval_whiten {path}: {why}; expected mean (D,) and projection (D', D), as `{PROGRAM}` writes them, or {', '.join([*ON_TRAINING, ON_GALLERY])}")

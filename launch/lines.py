@@ -15,6 +15,7 @@ from typing import NamedTuple
 from search.__main__ import secret_options
 from utilities import secrets
 from utilities.errors import UserError
+from utilities.reading import Unreadable, read_text
 
 NAME, OPERATORS = r"[A-Za-z_]\w*", "$`|&;<>()"
 VARIABLE = rf"""\$(?P<open>\{{)?(?P<name>{NAME})(?(open)(?::-(?P<default>[^}}$`"'\\]*))?\}})"""  # a default is plain text
@@ -57,9 +58,9 @@ def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
     Raises UserError where there is no such file, or a line is neither a comment, an assignment nor a run of one of the programs.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: no file of runs ({getattr(error, 'strerror', None) or 'not text'})") from error
+        text = read_text(path)
+    except Unreadable as error:
+        raise UserError(f"{path}: no file of runs ({error.reason})") from error
     text = HEADING.sub(lambda heading: "\n" * heading[0].count("\n"), text)
     lines, known, exported, begun = [], {**os.environ, **variables}, {}, ""
     for number, written in enumerate([*text.splitlines(), ""], start=1):

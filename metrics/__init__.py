@@ -267,7 +267,7 @@ def compute(
     if labels is None and lists is not None:
         refuse_class_wise(names)
     if not any(map(needs_levels, names)):
-        labels, reference_labels = finest(labels, len(features)), finest(reference_labels, 0 if reference is None else len(reference))
+        labels, reference_labels = finest(labels, _length(features)), finest(reference_labels, _length(reference))
     device, spaces = _usable(device), {}  # (prefix, cosine) -> space
     for width in dict.fromkeys(p.prefix for p in parsed.values()):
         cut = [values if width is None or values is None else _cut(names, values, width) for values in (features, reference)]
@@ -290,8 +290,16 @@ def compute(
 
 
 def finest(labels, size: int):
-    """Column 0 of labels `(size, L)`; others as they are."""
+    """Column 0 of labels `(size, L)`; others as they are. Raises UserError where there is no column."""
+    if labels is not None and np.ndim(labels) == 2 and np.shape(labels)[1] == 0:
+        raise UserError(f"labels {tuple(np.shape(labels))} have no column: (N,), or (N, L) with the finest level in column 0, is expected")
     return as_numpy(labels)[:, 0] if labels is not None and np.shape(labels)[:1] == (size,) and np.ndim(labels) == 2 else labels
+
+
+def _length(values) -> int:
+    """The number of rows; 0 without any, and of a single number, which `as_array` refuses."""
+    shape = () if values is None else np.shape(values)
+    return shape[0] if shape else 0
 
 
 def _cut(names: list[str], features, width: int) -> np.ndarray:

@@ -1,10 +1,7 @@
 """Run folders -> `RecordedRun`. What is missing or damaged becomes the run's problem or a note, never an exception."""
 
-import json
 import math
 from pathlib import Path
-
-import yaml
 
 from results import columns, roles
 from results.columns import SELECTED
@@ -12,14 +9,12 @@ from results.recorded import (
     CHANGED,
     EMPTY,
     FOLD,
-    UNREADABLE,
     OverFolds,
     RecordedRun,
     Series,
     dataset_of,
     environment,
     identity,
-    in_one_line,
     judge,
     typed,
     whole,
@@ -28,8 +23,10 @@ from runs.changes import CONFIGS as CHANGES
 from runs.changes import history
 from runs.meta import CONCATENATED, SEPARATED
 from runs.records.local import read_metrics
+from training.optimisers import OVER_ALL_EPOCHS
 from utilities.errors import UserError
-from utilities.files import load_yaml, walk
+from utilities.files import walk
+from utilities.reading import Unreadable, parsing, read_json, read_yaml
 
 PARAMETERS, METRICS = "parameters.yaml", "CSV_Logs/metrics.csv"
 SEARCH = "_search"  # ending of search folders, whose trials differ by design
@@ -72,12 +69,13 @@ def read_folder(folder: Path) -> RecordedRun:
     for path, read in (*needed, (folder / "environment.yaml", _environment), *metas):
         is_needed = (path, read) in needed
         try:
-            read(run, path)
-        except FileNotFoundError:
-            run.problem = run.problem or (f"failed: no {path.relative_to(folder)}" if is_needed else None)
-        except (*UNREADABLE, yaml.YAMLError) as error:
-            why = f"{path.name} cannot be read ({in_one_line(error)})"
-            if is_needed:
+            with parsing(path):
+                read(run, path)
+        except Unreadable as error:
+            why = f"{path.name} cannot be read ({error.reason})"
+            if error.is_missing:
+                run.problem = run.problem or (f"failed: no {path.relative_to(folder)}" if is_needed else None)
+            elif is_needed:
                 run.problem = run.problem or f"failed: {why}"
             else:
                 run.notes.append(f"{why} and was left out")
@@ -86,7 +84,7 @@ def read_folder(folder: Path) -> RecordedRun:
 
 
 def _flags(run: RecordedRun, path: Path) -> None:
-    content = load_yaml(path.read_bytes())
+    content = read_yaml(path)
     flags = typed({str(name): value for name, value in content.items()})
     base = path.parent.parent if run.fold is not None else path.parent
     run.group, run.seed = identity(flags, base.name)
@@ -102,11 +100,12 @@ def _changes(folder: Path) -> str:
     if not (folder / CHANGES).is_dir():
         return "no"
     try:
-        began, found = history(folder)
-    except (UserError, ValueError) as error:  # ValueError: a date that does not exist
+        with parsing(folder / CHANGES):
+            began, found = history(folder)
+    except UserError as error:
         return f"unknown ({error})"
     changed = {(done[0], name): value for done, flags in found for name, value in roles.compared(flags).items()}
-    free = {"n_epochs"} if began.get("scheduler") not in ("cosine", "flat_cosine", "onecycle") else set()
+    free = {"n_epochs"} if began.get("scheduler") not in OVER_ALL_EPOCHS else set()
     return ", ".join(f"{name} {value} after epoch {done}" for (done, name), value in changed.items() if name not in free) or "no"
 
 
@@ -119,13 +118,13 @@ def _series(run: RecordedRun, path: Path) -> None:
 
 def _summary(run: RecordedRun, path: Path) -> None:
     if path.exists():
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         epoch = (content.get("selected") or {}).get("epoch")
         run.selected_epoch = None if epoch is None else whole(epoch)
 
 
 def _environment(run: RecordedRun, path: Path) -> None:
-    content = load_yaml(path.read_bytes())
+    content = read_yaml(path)
     run.environment = environment(content)
     if "data" in run.environment:
         run.notes.append(f"its data {run.environment['data']}")
@@ -134,7 +133,7 @@ def _environment(run: RecordedRun, path: Path) -> None:
 
 
 def _over_folds(run: RecordedRun, path: Path) -> None:
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_json(path)
     means = {
         (split, metric): math.nan if found["mean"] is None else float(found["mean"])
         for split, metrics in content["values"].items()

@@ -1,7 +1,6 @@
 """Two methods compared query by query: runs with `--dump_query_results` (or `--dump_embeddings`), by the bootstrap of bootstrap.py."""
 
 import json
-import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,10 +14,11 @@ from results import bootstrap, columns, groups, inference, roles
 from results.columns import SELECTED
 from results.formats import Cell, Table
 from results.groups import Group
-from results.recorded import UNREADABLE, RecordedRun, in_one_line
+from results.recorded import RecordedRun, in_one_line
 from results.tables import notes
 from results.tables.notes import text
 from utilities.errors import UserError
+from utilities.reading import parsing
 from utilities.registry import unknown
 
 SPLIT, WRITTEN, EMBEDDED = "test", "query_results", "embeddings"
@@ -104,11 +104,13 @@ def of_groups(found: list[Group]) -> tuple[dict[str, Method], list[str]]:
         seeds = []
         for seed, runs in group.seeds.items():
             try:
-                read = [one for one in map(of_run, runs) if one is not None]
-                if read and (len(read) < len(runs) or not all(read[0].same(one) for one in (*read, *(other[0] for other in seeds)))):
-                    raise ValueError("its queries are not those of the other runs" if len(read) == len(runs) else "a fold has no such file")
-            except UNREADABLE + (UserError, zipfile.BadZipFile) as error:
-                notes.append(f"{group.name} is not compared query by query with seed {seed}: {in_one_line(error, 200)}")
+                with parsing(f"{group.name}, seed {seed}"):
+                    read = [one for one in map(of_run, runs) if one is not None]
+                    if read and (len(read) < len(runs) or not all(read[0].same(one) for one in (*read, *(other[0] for other in seeds)))):
+                        raise ValueError("its queries are not those of the other runs" if len(read) == len(runs) else "a fold has no such file")
+            except UserError as error:
+                why = getattr(error, "reason", None) or in_one_line(error, 200)
+                notes.append(f"{group.name} is not compared query by query with seed {seed}: {why}")
                 continue
             seeds += [read] if read else []
         if seeds:

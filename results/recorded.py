@@ -1,6 +1,5 @@
 """One run as the tables see it, whether it was read from a folder or from W&B."""
 
-import csv
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +11,6 @@ from runs.folder import is_finished, out_of_patience
 CHANGED = "changed_on_resume"  # added to a run's flags: runs that differ in it are not averaged
 FOLD = re.compile(r"fold_(\d+)$")
 WHOLE_NUMBERS, LISTS_OF_NAMES = ("seed", "n_epochs", "patience", "split_sets", "embed_dim"), ("evaltypes", "storage_metrics")  # flags
-# Errors of reading a damaged file, or one with unexpected content.
-UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, IndexError, csv.Error)
 VERSIONS = ("torch", "torchvision", "faiss-gpu", "faiss-cpu", "scikit-learn")  # packages whose versions are among the settings
 
 

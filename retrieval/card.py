@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-import yaml
-
 import criteria
 from evaluation import spaces
 from retrieval import plain
 from runs.folder import RunFolder
 from utilities.errors import UserError
-from utilities.files import load_yaml
+from utilities.reading import Unreadable, read_yaml
 
 FILES = {"onnx": "model.onnx", "torchscript": "model.pt", "torch_export": "model.pt2", "safetensors": plain.FILE}
 SHOWN = (
@@ -77,8 +75,8 @@ def made(embedder, cosines: dict, lines: str | None, checkpoint: str, compared: 
 def _environment(run: RunFolder) -> dict:
     """The content of environment.yaml; empty where it is missing or damaged, as a card is of use without it."""
     try:
-        content = load_yaml((run.path / "environment.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+        content = read_yaml(run.path / "environment.yaml")
+    except Unreadable:
         content = None
     return content if isinstance(content, dict) else {}
 

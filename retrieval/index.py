@@ -5,7 +5,6 @@ In another code than float32 (`utilities/codes.py`) there is no `vectors.npy`: `
 It is written into a hidden folder beside it, which takes its name at the end: however a process ends, an index is whole.
 """
 
-import argparse
 import csv
 import itertools
 import json
@@ -21,6 +20,7 @@ from utilities import codes
 from utilities.codes import Codes
 from utilities.copies import CopyFinder
 from utilities.errors import UserError
+from utilities.reading import map_array, parsing
 
 EXACT, HNSW, IVFPQ = KINDS = ("exact", "hnsw", "ivfpq")
 VECTORS, PATHS, FAISS, ABOUT, LEFT_OUT = "vectors.npy", "paths.csv", "index.faiss", "index.json", "left_out.csv"
@@ -53,18 +53,21 @@ class Index:
         if not (self.folder / ABOUT).exists():
             raise UserError(f"no index in {folder}: `python -m retrieval index RUN IMAGES --out {folder}` makes one")
         self.about = read_json(self.folder / ABOUT)
-        try:
+        self._read()
+        self._faiss = None
+
+    def _read(self) -> None:
+        """Read `paths`, `code` and `vectors`. Raises Unreadable where one is damaged, or they do not fit together."""
+        with parsing(f"the index in {self.folder}", "its files do not fit together. Delete the folder and make it anew"):
             with open(self.folder / PATHS, newline="", encoding="utf-8", errors="surrogateescape") as file:
                 self.paths = [row[0] for row in itertools.islice(csv.reader(file), 1, None)]
             self.code = codes.name(self.about.get("code", codes.FLOAT32))  # an index of an earlier version names none
             self.vectors = _mapped(self.folder / VECTORS) if self.code == codes.FLOAT32 else None  # (N, D)
             shape = (len(self.paths), self.about["dimensions"]) if self.vectors is None else self.vectors.shape
-            whole = shape == (self.about["images"], self.about["dimensions"]) and len(self.paths) == shape[0] and self.about["index"] in KINDS
-        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, csv.Error, argparse.ArgumentTypeError):
-            whole = False
-        if not whole:
-            raise UserError(f"the index in {folder} is damaged: its files do not fit together. Delete the folder and make it anew")
-        self._faiss = None
+            if shape != (self.about["images"], self.about["dimensions"]) or len(self.paths) != shape[0]:
+                raise ValueError(f"{len(self.paths):,} paths, vectors {shape}, and {ABOUT} says {self.about['images']}")
+            if self.about["index"] not in KINDS:
+                raise ValueError(f"{ABOUT} names the kind {self.about['index']!r:.40}")
 
     def __len__(self):
         return len(self.paths)
@@ -102,20 +105,15 @@ class Index:
 
 
 def _mapped(path: Path) -> np.ndarray:
-    """The vectors `(N, D)` of a file, in a memory map."""
-    try:
-        return np.load(path, mmap_mode="r")
-    except (OSError, ValueError, EOFError) as error:  # EOFError: the file is empty
-        raise UserError(f"{path} cannot be read: delete the folder and make the index anew") from error
+    """The vectors `(N, D)` of a file, in a memory map. Raises Unreadable."""
+    return map_array(path, "delete the folder and make the index anew")
 
 
 def _read(path: Path, images: int, code: str, dimensions: int):
     import faiss
 
-    try:
+    with parsing(path, "delete the folder and make the index anew"):
         index = faiss.read_index(str(path)) if code == codes.FLOAT32 else Codes.read(path, code, dimensions)
-    except RuntimeError as error:
-        raise UserError(f"{path} cannot be read: delete the folder and make the index anew") from error
     held = len(index) if isinstance(index, Codes) else index.ntotal
     if held != images:
         raise UserError(f"{path} holds {held:,} vectors, and there are {images:,} images: delete the folder and make the index anew")

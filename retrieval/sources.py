@@ -1,12 +1,13 @@
 """The images that a command is given: files, folders with all below them, CSV files with a column of paths."""
 
-import csv
 import os
 from collections import Counter
 from pathlib import Path
 
 import datasets
 from utilities.errors import UserError
+from utilities.files import expanded
+from utilities.reading import read_records
 
 COLUMNS = ("path", "image", "file", "filename")  # columns of a CSV file; the first that it has is read
 
@@ -25,7 +26,7 @@ def listed_with_notes(arguments: list[str]) -> tuple[list[str], list[str]]:
     """
     found, unread = {}, Counter()
     for argument in arguments:
-        path = Path(argument).expanduser()
+        path = expanded(argument)
         if path.is_dir():
             paths = datasets.below(path, unread)
         elif not path.exists():
@@ -43,17 +44,11 @@ def listed_with_notes(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _of_csv(path: Path) -> list[Path]:
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            columns = reader.fieldnames or []
-            column = next((name for name in COLUMNS if name in columns), None)
-            if column is None:
-                raise UserError(f"{path}: no column {' or '.join(COLUMNS)}; it has {', '.join(columns) or 'nothing'}")
-            names = [row[column] for row in reader if row[column]]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path} cannot be read as CSV ({error})") from error
-    return [_existing(path.parent, name) for name in names]
+    columns, rows = read_records(path)
+    column = next((name for name in COLUMNS if name in columns), None)
+    if column is None:
+        raise UserError(f"{path}: no column {' or '.join(COLUMNS)}; it has {', '.join(columns) or 'nothing'}")
+    return [_existing(path.parent, row[column]) for row in rows if row[column]]
 
 
 def _existing(folder: Path, name: str) -> Path:

@@ -4,7 +4,6 @@ import errno
 import functools
 import os
 import re
-import zipfile
 from pathlib import Path
 
 import torch
@@ -15,6 +14,7 @@ from training.optimisers import check_state
 from training.random_state import random_states, set_random_states
 from utilities.errors import UserError
 from utilities.files import replacing
+from utilities.reading import read_tensors
 
 LAST = "checkpoint_last.pth.tar"
 NAME = re.compile(r"checkpoint_[^/\0]+\.pth\.tar")
@@ -41,9 +41,7 @@ def read(path: Path | str, lazily: bool = False) -> dict:
     Raises UserError for a file that is missing, no checkpoint, or not what a run writes.
     """
     try:
-        lazily = lazily and zipfile.is_zipfile(path)  # of any other file torch says only that it cannot be read lazily
-        read_whole = functools.partial(torch.load, map_location="cpu", weights_only=True, mmap=lazily)
-        content = damage.load(path, read_whole, damage.CHECKPOINT, way_out(path))
+        content = damage.load(path, functools.partial(read_tensors, lazily=lazily), damage.CHECKPOINT, way_out(path))
     except FileNotFoundError as error:
         raise UserError(f"no checkpoint at {path}") from error
     if "optimizer" in content and (why := damage.lacks(content, damage.RESUMED)) is not None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from utilities.errors import UserError
+from utilities.reading import Unreadable, parsing
 
 # Keys that a reader needs, each with those of the mapping below it; None: any value.
 SUMMARY = {"selected": {"values": {}}}
@@ -15,11 +16,12 @@ RESULTS = {"folds": None, "epochs": None, "embeddings": None, "values": {}}  # o
 def load(path: Path | str, read, keys: dict | None = None, way_out: str = ""):
     """The content of a file, `read(path)`. Raises UserError where that fails in any way, or lacks one of the `keys`."""
     try:
-        content = read(path)
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # a damaged file makes torch, PyYAML and json fail in all kinds of ways
-        raise damaged(path, line(error), way_out) from error
+        with parsing(path):
+            content = read(path)
+    except Unreadable as error:
+        if error.is_missing:
+            raise FileNotFoundError(path) from error
+        raise damaged(path, error.reason, way_out) from error
     if keys is not None and (why := lacks(content, keys)) is not None:
         raise damaged(path, why, way_out)
     return content

@@ -1,8 +1,7 @@
 """A run folder on disk: its path, its content, its run's progress. The one place that decides whether a run is finished."""
 
-import csv
+import contextlib
 import functools
-import json
 import math
 import re
 from argparse import Namespace
@@ -13,8 +12,9 @@ import architectures
 import trainers
 from runs import checkpoint, damage
 from runs.records.local import LongFile, read_metrics
+from utilities import reading
 from utilities.errors import UserError
-from utilities.files import alternatives, load_yaml, write_file, write_yaml
+from utilities.files import alternatives, expanded, write_file, write_yaml
 from utilities.flags import has_folds
 
 PARAMETERS, SUMMARY, INFO = "parameters.yaml", "summary.json", "Parameter_Info.txt"
@@ -79,7 +79,7 @@ class RunFolder:
         path = self.path / SUMMARY
         if not path.exists():
             raise UserError(f"{path} is missing: --resume writes it anew from the checkpoint")
-        summary = damage.load(path, _json, damage.SUMMARY, "delete it, and --resume writes it anew from the checkpoint")
+        summary = damage.load(path, reading.read_json, damage.SUMMARY, "delete it, and --resume writes it anew from the checkpoint")
         return {**summary, "selected": {"rule": "", "epoch": None, **summary["selected"]}}
 
     @property
@@ -127,11 +127,12 @@ class RunFolder:
 
         path = self.path / METRICS
         try:
-            rows = read_metrics(path)[:4]
-        except FileNotFoundError:
+            with reading.parsing(path):
+                rows = read_metrics(path)[:4]
+        except reading.Unreadable as error:
+            if not error.is_missing:
+                raise UserError(f"{path} is damaged: {error.reason}. --resume sets it aside") from error
             rows = [[]] * 4
-        except (OSError, ValueError, csv.Error) as error:
-            raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:160]}. --resume sets it aside") from error
         return pd.DataFrame(dict(zip(LongFile.FIELDS, rows, strict=True)))
 
     def network(self, which: str = "best", evaltypes: list[str] | None = None):
@@ -210,19 +211,13 @@ def read_parameters(folder: Path | str, keys: tuple[str, ...] = ("dataset", "los
 
 def read_yaml(path: Path, keys: dict | None = None):
     """The content of a YAML file. Raises UserError where it cannot be read, is no YAML, or lacks one of the `keys`."""
-    return damage.load(path, lambda path: load_yaml(path.read_text(encoding="utf-8")), keys, "Put a copy of it back")
-
-
-def _json(path: Path):
-    return json.loads(path.read_text(encoding="utf-8"))
+    return damage.load(path, reading.read_yaml, keys, "Put a copy of it back")
 
 
 def read_json(path: Path):
     """The content of a JSON file; None, which no run writes, where it cannot be read or is no JSON."""
-    try:
-        return _json(path)
-    except (OSError, ValueError, RecursionError):
-        return None
+    with contextlib.suppress(reading.Unreadable):
+        return reading.read_json(path)
 
 
 def measurement(path: Path, about: dict) -> Path:
@@ -237,7 +232,7 @@ def describe(folder: Path, opt) -> None:
     """Write the flags into the folder: parameters.yaml, Parameter_Info.txt for readers, and once the content of --split_file."""
     copy = folder / SPLIT_FILE
     if opt.split_file is not None and opt.fold is None and not copy.exists():
-        content = Path(opt.split_file).expanduser().read_bytes()
+        content = expanded(opt.split_file).read_bytes()
         write_file(copy, content)
     flags = opt.saved()
     write_yaml(folder / PARAMETERS, flags)
@@ -250,7 +245,7 @@ def has_its_split_file(folder: Path, split_file: str | None) -> bool:
     if split_file is None or not copy.exists():
         return True
     try:
-        return Path(split_file).expanduser().read_bytes() == copy.read_bytes()
+        return expanded(split_file).read_bytes() == copy.read_bytes()
     except (OSError, ValueError, TypeError, RuntimeError):  # a damaged parameters.yaml may hold no path at all
         return False
 

@@ -6,7 +6,6 @@ import platform
 import shlex
 import shutil
 import sys
-from pathlib import Path
 
 import torch
 from tqdm import tqdm
@@ -23,7 +22,7 @@ from training import profiling, ranks
 from utilities import provenance
 from utilities.console import aligned, joined, propose, say, wrapped
 from utilities.errors import BrokenImage, UserError, terminable
-from utilities.files import refuse_unwritable
+from utilities.files import expanded, refuse_unwritable
 from utilities.intervals import difference_interval
 from utilities.processes import kernels
 from utilities.spans import moment, seconds_between
@@ -144,7 +143,7 @@ def environment(runtime, data: dict, model, opt) -> dict:
         **({"dimensions": model.embed_dim} if isinstance(getattr(model, "last_linear", None), torch.nn.Identity) else {}),  # --embed_dim 0
         **({"data_config": model.data_config} if hasattr(model, "data_config") else {}),
         **provenance.describe(getattr(model, "weights_file", None)),
-        **({"language_vectors_sha256": provenance.sha256(Path(opt.language_vectors).expanduser())} if opt.language_vectors else {}),
+        **({"language_vectors_sha256": provenance.sha256(expanded(opt.language_vectors))} if opt.language_vectors else {}),
         **({"code_files": opt.code_files()} if opt.code_files() else {}),
         "data": data,
     }

@@ -125,6 +125,11 @@ def trials_and_report(asked: Plan, train) -> Path:
 
     `train`: a function that does one run, of given options.
     """
+    with studies.answering(studies.place_of(asked)):
+        return _trials_and_report(asked, train)
+
+
+def _trials_and_report(asked: Plan, train) -> Path:
     with Lock(asked.folder / ".study.lock"):
         settings.changes(asked)  # first: `open_study` would call the study of another search damaged
         study = studies.open_study(asked, "maximize" if metrics.higher_is_better(asked.opt.storage_metrics[0]) else "minimize")

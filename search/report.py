@@ -13,8 +13,9 @@ from search.tables import best_of
 from search.trials import reason, scores
 from utilities.console import propose
 from utilities.errors import NotFinite
-from utilities.files import load_yaml, write_yaml
+from utilities.files import write_yaml
 from utilities.locks import Lock
+from utilities.reading import read_yaml
 
 REPRODUCTIONS = "reproductions.yaml"
 
@@ -41,7 +42,7 @@ def _reproductions(folder: Path) -> dict:
     if not path.exists():
         return {"trial": None, "results": {}, "runs": {}}
     with undamaged(path, "move it away: the folders of the reproductions stay, and are read again"):
-        known = dict(load_yaml(path.read_text(encoding="utf-8")))
+        known = dict(read_yaml(path))
         _results(known["runs"])
         return {"trial": known["trial"], "results": dict(known["results"]), "runs": known["runs"]}
 

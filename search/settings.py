@@ -2,7 +2,8 @@
 
 from search.files import undamaged
 from utilities.errors import UserError
-from utilities.files import load_yaml, write_yaml
+from utilities.files import write_yaml
+from utilities.reading import read_yaml
 
 FILE = "search.yaml"
 
@@ -32,7 +33,7 @@ def changes(plan) -> dict:
         return {}
     now = _written(ranges)
     with undamaged(path, "put a copy back, or move it away and the search goes on with the flags and ranges that are given now"):
-        content = dict(load_yaml(path.read_text(encoding="utf-8")))
+        content = dict(read_yaml(path))
         before, flags = content["ranges"], content["flags"]
         others = sorted(set(before) ^ set(now))
         narrowed = [flag for flag in before if flag in now and not _is_within(before[flag], now[flag])]

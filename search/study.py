@@ -16,6 +16,7 @@ from search.files import TABLE, read_table
 from utilities import secrets
 from utilities.errors import UserError
 from utilities.locks import Lock
+from utilities.reading import Locked, Unreadable, check_sqlite, is_locked, reason_of
 
 DATABASE = "study.db"
 ATTEMPTS = 4  # how often a trial's process may be killed before it counts as failed: it may be the trial that kills it
@@ -45,13 +46,61 @@ def open_study(plan, direction: str):
     file = plan.folder / DATABASE
     if url is None and (plan.folder / "journal.log").exists() and not file.exists():
         raise UserError(f"{plan.folder} is a search of an earlier version, which kept it in journal.log: go on there, or choose another --group")
-    where = file if url is None else "the study in --study_storage"
-    if url is None and not (file.exists() and file.stat().st_size > 1):  # SQLite takes a file of one byte for an empty one
-        _check(where, [], left)
-    storage = _database(url, file, plan.own.heartbeat)
-    _check(where, _attempts(storage, name), left)
+    where = place_of(plan)
+    if url is None:
+        if file.exists() and file.stat().st_size > 1:  # SQLite takes a file of one byte for an empty one
+            _check_file(file)
+        else:
+            _check(where, [], left)
     sampler = sampler_of({flag: found.distribution() for flag, found in plan.ranges.items()}, plan.opt.seed)
-    return optuna.create_study(storage=storage, sampler=sampler, study_name=name, direction=direction, load_if_exists=True)
+    with answering(where):
+        storage = _database(url, file, plan.own.heartbeat)
+        _check(where, _attempts(storage, name), left)
+        study = optuna.create_study(storage=storage, sampler=sampler, study_name=name, direction=direction, load_if_exists=True)
+    before = study.direction.name.lower()
+    if before != direction:
+        raise UserError(
+            f"{where} holds a search that is to {before} its value, and {plan.opt.storage_metrics[0]} is to {direction}: its trials cannot be "
+            "compared with new ones. Nothing was changed: give the --storage_metrics that it had, or choose another --group"
+        )
+    return study
+
+
+def place_of(plan):
+    """Where the study of a search is kept, for messages; not the URL: it may hold a password."""
+    return plan.folder / DATABASE if plan.own.study_storage is None else "the study in --study_storage"
+
+
+def _check_file(file: Path) -> None:
+    """Raise UserError where a SQLite database is damaged, also behind its first pages, or locked."""
+    try:
+        check_sqlite(file, PATIENCE)
+    except Unreadable as error:
+        raise _damaged(file, error.reason) from error
+    except Locked as error:
+        raise _locked(file) from error
+
+
+@contextlib.contextmanager
+def answering(where):
+    """Context in which a study is read and written: an error of its database becomes a UserError that names it, `where`."""
+    import optuna
+    import sqlalchemy
+
+    try:
+        yield
+    except (sqlite3.Error, sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+        cause = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise (_locked(where) if is_locked(error) else _damaged(where, reason_of(cause))) from error
+
+
+def _locked(where) -> UserError:
+    return UserError(
+        f"{where} is locked by another program for more than {PATIENCE} seconds. Nothing is damaged: end that program, such as a database browser, "
+        "and start the same command again"
+    )
 
 
 def _database(url: str | None, file: Path, heartbeat: int):
@@ -71,6 +120,8 @@ def _database(url: str | None, file: Path, heartbeat: int):
             heartbeat_stale_trial_callback=lambda study, trial: put_back(study, trial),
         )
     except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
+        if is_locked(error):
+            raise _locked("the study in --study_storage" if url else file) from error
         said = str(error).splitlines()[0]
         if url is None:
             raise _damaged(file, said) from error

@@ -1,7 +1,6 @@
 """Trials as runs: the loop over trials, a single trial, and its value as its run folder gives it."""
 
 import gc
-import json
 import math
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from search.tables import write_tables
 from training.ranks import Lost
 from utilities.errors import NotFinite, UserError
 from utilities.locks import Lock
+from utilities.reading import parsing, read_json
 
 
 class TrialFailed(Exception):
@@ -26,12 +26,14 @@ def scores(folder: Path) -> dict:
     The folds' concatenated embeddings, where measured, are the split `test_concatenated`. Raises UserError where a summary is missing.
     """
     folds = sorted(folder.glob("fold_*/")) or [folder]
+    joined = folder / "meta" / "concatenated.json"
     try:
-        found = over_folds([RunFolder(fold).selected["values"] for fold in folds])
-        joined = folder / "meta" / "concatenated.json"
-        if joined.exists():
-            found["test_concatenated"] = json.loads(joined.read_text(encoding="utf-8"))["values"]["test"]
-    except (OSError, ValueError, KeyError, UserError) as error:
+        with parsing(folder):
+            found = over_folds([RunFolder(fold).selected["values"] for fold in folds])
+        with parsing(joined):
+            if joined.exists():
+                found["test_concatenated"] = read_json(joined)["values"]["test"]
+    except UserError as error:
         raise UserError(f"{folder} holds no result: {error}") from error
     return {split: {metric: value["mean"] for metric, value in values.items()} for split, values in found.items()}
 

@@ -1,14 +1,14 @@
 """Language guidance, ELG and PLG (Roth et al., Integrating Language Guidance into Vision-based Deep Metric Learning, CVPR 2022, arXiv 2203.08543)."""
 
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from trainers._added_losses import AddedLoss
 from utilities.errors import UserError
-from utilities.files import UNREADABLE, read_npz
+from utilities.files import expanded
 from utilities.numbers import number, whole
+from utilities.reading import Unreadable, parsing, read_arrays
 from utilities.tensors import normalize
 from utilities.tuples import same_class
 
@@ -79,10 +79,12 @@ def read(path: str, names: list[str]) -> torch.Tensor:
     Raises UserError for a file that is none of these, for a class without vectors or with a vector that has no direction.
     """
     try:
-        listed, vectors = read_npz(Path(path).expanduser(), ["names", "vectors"])
-        listed, vectors = [str(name) for name in listed], vectors.astype(np.float32)
-    except UNREADABLE as error:
-        raise UserError(f"{FLAG} {path}: not an .npz file with names (N,) and vectors (N, E) or (N, K, E) ({str(error).splitlines()[0][:80]})") from None
+        with parsing(path):
+            arrays = read_arrays(expanded(path), ["names", "vectors"])
+            listed, vectors = [str(name) for name in arrays["names"]], arrays["vectors"].astype(np.float32)
+    except Unreadable as error:
+        expected = "not an .npz file with names (N,) and vectors (N, E) or (N, K, E)"
+        raise UserError(f"{FLAG} {path}: {expected} ({error.reason})") from None
     if vectors.ndim not in (2, 3) or len(vectors) != len(listed) or not vectors.size:
         raise UserError(f"{FLAG} {path}: {len(listed)} names and vectors {vectors.shape}: expected (N, E) or (N, K, E) of N names")
     rows = {name: row for row, name in enumerate(listed)}

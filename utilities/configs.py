@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from utilities.errors import UserError
-from utilities.files import refuse_aliases
+from utilities.reading import Unreadable, read_yaml_nodes
 
 PRESETS = Path(__file__).parent.parent / "configs"
 
@@ -32,13 +32,9 @@ def nodes(path: Path) -> dict[str, yaml.Node]:
     Raises UserError for a file that cannot be read, is no YAML mapping, or names a flag twice.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        refuse_aliases(text)
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except OSError as error:
-        raise UserError(f"--config {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"--config {path}: not YAML: {' '.join(str(error).split())}") from error
+        root = read_yaml_nodes(path)
+    except Unreadable as error:
+        raise UserError(f"--config {path}: {error.reason}") from error
     if root is None:
         return {}
     if not isinstance(root, yaml.MappingNode):

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -12,6 +13,10 @@ from utilities.numbers import OutOfRange
 from utilities.secrets import mask_urls
 
 NO_MEMORY = ("can't allocate memory", "not enough memory", "CUDA out of memory", "Storage size calculation overflowed")  # torch's words
+# What the system refuses, whatever the program does: names that are too long, a full or failing disk, missing permissions.
+OF_THE_SYSTEM = {
+    errno.ENAMETOOLONG, errno.ELOOP, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.ESTALE, errno.EMFILE, errno.ENFILE,
+}  # fmt: skip
 _LOST_WORKER = re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: ([^.]*)|exited unexpectedly)")
 
 
@@ -65,10 +70,16 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
+def needs_memory(error: BaseException) -> bool:
+    """Whether an error is a failed allocation, of Python's, NumPy's or torch's."""
+    text = " ".join(str(error).split())
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(words in text for words in NO_MEMORY)
+
+
 def too_large(error: Exception) -> str | None:
     """The message for a failed allocation, or for a number too large for a library; None for another error."""
     text = " ".join(str(error).split())
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(said in text for said in NO_MEMORY):
+    if needs_memory(error):
         return (
             "there is not enough memory for these sizes. Lower --bs, --embed_dim, --embed_hidden, --eval_bs, --crop_size or a count of the "
             f"loss, miner or sampler ({text[:160] or 'MemoryError'})"
@@ -172,6 +183,11 @@ def one_line_errors(program: str = "main.py"):
     except KeyboardInterrupt:
         print(f"\n{program}: interrupted", file=sys.stderr)
         sys.exit(130)
+    except OSError as error:
+        if error.errno not in OF_THE_SYSTEM or error.filename is None:
+            raise
+        print(f"{program}: error: {os.fsdecode(error.filename)}: {error.strerror}", file=sys.stderr)
+        sys.exit(2)
     except (RuntimeError, MemoryError, OverflowError) as error:
         if (line := too_large(error)) is None:
             raise

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import tempfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +14,9 @@ import yaml
 
 from utilities.errors import UserError
 
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile)  # of `read_npz`
 YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml reads hundreds of files in a second, plain PyYAML in many
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # and writes in a fifth of the time
+DEEPEST = 1000  # levels of a YAML file
 
 
 @contextlib.contextmanager
@@ -79,12 +78,6 @@ def write_npz(path: Path | str, arrays: dict, save=np.savez) -> None:
         save(file, **arrays)
 
 
-def read_npz(path: Path | str, names) -> list[np.ndarray]:
-    """The arrays `names` of an .npz file. Raises one of UNREADABLE where it is none, or lacks one."""
-    with np.load(path, allow_pickle=False) as file:
-        return [file[name] for name in names]
-
-
 def write_csv(path: Path | str, head, rows) -> None:
     """Write a table with a heading."""
     with replacing(path) as file:
@@ -97,9 +90,29 @@ def write_records(path: Path | str, names, rows) -> None:
 
 
 def load_yaml(text: str | bytes):
-    """The content of a YAML text. Raises yaml.YAMLError as `refuse_aliases` too."""
+    """The content of a YAML text. Raises yaml.YAMLError as `refuse_depth` and `refuse_aliases` too."""
+    refuse_depth(text)
     refuse_aliases(text)
     return yaml.load(text, Loader=YAML)
+
+
+def refuse_depth(text: str | bytes) -> None:
+    """Raise yaml.YAMLError where values are nested more than `DEEPEST` times: libyaml's loader would overflow the stack, which ends the process.
+
+    Each level takes a bracket or another column, so that in ordinary files counting these is enough.
+    """
+    text = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    brackets = text.count(b"[") + text.count(b"{")
+    if brackets < DEEPEST and max(map(len, text.splitlines()), default=0) < DEEPEST:
+        return
+    depth = 0
+    for event in yaml.parse(text, Loader=YAML):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEEPEST:
+            raise yaml.YAMLError(f"values are nested more than {DEEPEST} times")
 
 
 def refuse_aliases(text: str | bytes) -> None:
@@ -130,6 +143,11 @@ def walk(root: Path | str, follow_links: bool = True):
             continue
         seen.add(real)
         yield folder, folders, files
+
+
+def expanded(path: Path | str) -> Path:
+    """The path with the home folder in place of `~`; unchanged where there is no such user: then there is no such file either."""
+    return Path(os.path.expanduser(path))
 
 
 def link(path: Path, name: Path) -> None:

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from utilities.files import expanded
+
 PROJECT = Path(__file__).resolve().parent.parent
 # Recorded wherever they are installed, imported or not; any other package only if it is imported when the run begins.
 PACKAGES = (
@@ -33,7 +35,7 @@ def describe(weights: str | None = None, project: Path = PROJECT) -> dict:
         "git_commit": (_git(project, "describe", "--always", "--dirty", "--abbrev=40") or "").strip() or None,
         "changed_files": _hashes(project, _git(project, "diff", "--name-only", "--relative", "-z", "HEAD")),
         "untracked_files": _hashes(project, _git(project, "ls-files", "--others", "--exclude-standard", "-z", "--", *OURS)),
-        "weights_sha256": None if weights is None else sha256(Path(weights).expanduser()),
+        "weights_sha256": None if weights is None else sha256(expanded(weights)),
     }
 
 

@@ -12,12 +12,11 @@ import threading
 import time
 from pathlib import Path
 
-import yaml
-
 from runs.records import SECTIONS, SPLIT_TITLES, BatchRow, Row, Sink, named_row
 from runs.records.damaged import as_file, as_folder, set_aside
 from utilities.console import say
 from utilities.errors import UserError
+from utilities.reading import read_yaml
 
 OPEN_WITHIN = 10  # seconds that a run waits for its service at the start; after that it trains while the service still starts
 GIVEN_UP_AFTER = 30  # seconds since the start after which an ending run gives up a service that has not opened
@@ -151,7 +150,7 @@ class _Service(Sink):
 def _configuration(opt, folder: Path) -> dict:
     """The flags and, under `environment`, what environment.yaml holds: commit, versions, weights, counts of the data."""
     try:
-        environment = yaml.safe_load((folder / "environment.yaml").read_text(encoding="utf-8"))
+        environment = read_yaml(folder / "environment.yaml")
     except Exception:  # missing or damaged: the flags alone
         environment = None
     return opt.saved() | ({"environment": environment} if isinstance(environment, dict) else {})

@@ -49,7 +49,7 @@ DAMAGES = [  # name, file, what of it is replaced (None: all, "": the file is go
     ("cub200", "images.txt", None, "1 a/b.jpg\n2\n", "row 2"),
     ("cub200", "images.txt", None, "x 001.A/0.jpg\n", "row 1: 'x 001.A/0.jpg', expected image, file"),
     ("cub200", "image_class_labels.txt", None, "1 1\n2 x\n", "row 2: '2 x', expected image, label: the file is damaged"),
-    ("cub200", "classes.txt", None, "1 001.A\n\udcff 002.B\n", "classes.txt: byte 8 is no text in UTF-8"),
+    ("cub200", "classes.txt", None, "1 001.A\n\udcff 002.B\n", "classes.txt cannot be read \\(byte 8 is no text in UTF-8"),
     ("cub200", "bounding_boxes.txt", None, "1 5.0 2.0 8.0 9.0\n", "has no box of image 2", {"cub_boxes": True}),
     ("cub200", "bounding_boxes.txt", None, "1 x 2.0 8.0 9.0\n", "bounding_boxes.txt, row 1", {"cub_boxes": True}),
     ("online_products", "Ebay_train.txt", None, "image_id class_id super_class_id path\n1 x 1 bicycle_final/1.JPG\n", "row 2: '1 x 1 bicycle_final"),

@@ -1,9 +1,11 @@
 """A search on tiny data, in this process: what it leaves, how it fails, how it goes on."""
 
+import contextlib
 import csv
 import itertools
 import json
 import math
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -389,6 +391,35 @@ def test_who_is_lost(tmp_path, capsys, host):
     assert studies.folder_name(study, study.trials[2]) == "trial_1", "attempts do not count"
     unborn.suggest_float("lr", 0, 1)
     assert studies.collect_lost(study, plan.folder) == [], "a process that died before it said who it was"
+
+
+def test_a_study_of_the_other_direction_is_refused(folder_data, tmp_path, monkeypatch, trained):
+    words = [*command(folder_data, tmp_path, *RANGES), "--bayesian_optimization_n_iter", "2"]
+    folder = searcher.search(words)
+    before = (folder / "study.db").read_bytes()
+    monkeypatch.setattr(metrics, "higher_is_better", lambda metric: False)
+    with refused("study.db holds a search that is to maximize its value, and map_r is to minimize", "another --group"):
+        searcher.search(words)
+    assert (folder / "study.db").read_bytes() == before
+
+
+def test_a_locked_study_is_locked_and_a_damaged_one_damaged(folder_data, tmp_path, monkeypatch, trained):
+    words = [*command(folder_data, tmp_path, *RANGES), "--bayesian_optimization_n_iter", "2"]
+    folder = searcher.search(words)
+    monkeypatch.setattr(studies, "PATIENCE", 0.05)
+    for extra in ([], ["--study_storage", f"sqlite:///{folder / 'study.db'}"]):
+        with contextlib.closing(sqlite3.connect(folder / "study.db")) as other:
+            other.execute("begin exclusive")
+            with refused("is locked by another program for more than 0.05 seconds. Nothing is damaged"):
+                searcher.search([*words[:-1], "3", *(f"{word}?timeout=0.05" if "://" in word else word for word in extra)])
+    content = bytearray((folder / "study.db").read_bytes())
+    with contextlib.closing(sqlite3.connect(folder / "study.db")) as connection:
+        (root,) = connection.execute("select rootpage from sqlite_master where name = 'trial_params'").fetchone()
+        (size,) = connection.execute("pragma page_size").fetchone()
+    content[(root - 1) * size : root * size] = bytes(size)
+    (folder / "study.db").write_bytes(content)
+    with refused("study.db is damaged, or of another search", "put a copy of it back"):
+        searcher.search([*words[:-1], "3"])
 
 
 @pytest.mark.parametrize("name", ["../../thesis", "/tmp/thesis", "trial_1/../..", "trial_x", "trial_1\n", 7])
