@@ -16,7 +16,7 @@ from evaluation import ensemble, features, oodml, outputs
 from runs import RunFolder, reports
 from runs.folder import run_folder
 from runs.follow import Selection, folds_of, goes_on, run_of
-from trainers import TrainerState
+from training.agreement import same_data, same_on_all
 from training.loading import evaluation_loader, training_loader
 from training.meter import EpochMeter
 from training.optimisers import build_optimizer, build_scheduler
@@ -59,7 +59,7 @@ def train(opt, when_started=lambda: None):
     runtime = Runtime(opt).begin()
     datasets.locate(opt)  # missing data are reported before missing weights
     network = architectures.select(opt.arch, opt)
-    splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(network))
+    splits = same_data(datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(network)))
     opt.n_classes = splits["training"].n_classes  # the one option that the data decides
     trainer = criteria.with_levels(build_trainer(opt.but(class_names=splits["training"].class_names), network, runtime), splits["training"])
     features.check(trainer, opt, runtime)
@@ -75,7 +75,7 @@ def train(opt, when_started=lambda: None):
     if opt.dry_run or opt.profile_steps:
         return reports.tried(opt, step, training, to_evaluate)
     datasampler.fill_storage(sampler, evaluation_loader(splits["evaluation"], opt), trainer, runtime, restored=goes_on(opt))
-    run = run_of(opt, {**step.parts, "scheduler": scheduler, **TrainerState.part(trainer)}, selection, runtime.ranks)
+    run = run_of(opt, {**step.parts, "scheduler": scheduler, **trainers.TrainerState.part(trainer)}, selection, runtime.ranks)
     run.start(reports.environment(runtime, oodml.recorded(splits, to_evaluate, network, opt, runtime), network, opt))
     when_started()
     with reports.interruptible(run):
@@ -94,7 +94,7 @@ def evaluate_again(opt):
     """Measure the best checkpoint of a finished run, or by `--evaluate_only` the network as it starts. Returns split -> {metric: value}."""
     runtime, again = Runtime(opt).begin(), opt.job == "evaluate"
     network = runtime.place(RunFolder(run_folder(opt)).network(evaltypes=opt.evaltypes) if again else architectures.select(opt.arch, opt))
-    splits = datasets.select(opt.dataset, opt.but(label_level_train=0), opt.source_path, **datasets.shape_for(network))
+    splits = same_data(datasets.select(opt.dataset, opt.but(label_level_train=0), opt.source_path, **datasets.shape_for(network)))
     return (outputs.again if again else outputs.only)(network, splits, opt, runtime)
 
 
@@ -137,7 +137,7 @@ def cross_validate(opt):
 def main(opt):
     """Do what the flags ask for: train or evaluate a run or all folds, or train the stages of a reproduction in turn."""
     run = cross_validate if opt.is_cross_validation else evaluate_again if opt.job in ("evaluate", "evaluate_only") else train
-    result = run(opt)
+    result = run(same_on_all(opt))
     for stage in [] if opt.dry_run or opt.profile_steps else opt.later:
         result = run(stage.but(resume="latest", resume_from=str(result.folder), savename=result.opt.savename))
     return result

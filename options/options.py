@@ -2,9 +2,9 @@
 
 import copy
 from argparse import Namespace
-from pathlib import Path
 
 from utilities import provenance
+from utilities.files import expanded
 from utilities.flags import has_folds
 from utilities.roles import Roles
 
@@ -55,7 +55,7 @@ class Options(Namespace):
     def code_files(self) -> dict[str, str | None]:
         """Flag -> SHA-256, of the files of code that flags name; None for a file that cannot be read."""
         files = {name: getattr(self, name) for name in sorted(self.roles.having(code=True))}
-        return {name: provenance.sha256(Path(file).expanduser()) for name, file in files.items() if file is not None}
+        return {name: provenance.sha256(expanded(file)) for name, file in files.items() if file is not None}
 
     @property
     def is_cross_validation(self) -> bool:

@@ -1,5 +1,6 @@
 """The table of `python -m evaluation models`. Rows of a later command join it where they were measured on the same data in the same way."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from results.formats import Cell, Table, file_name
 from runs.folder import json_safe
 from runs.names import plain
 from utilities.files import write_json
+from utilities.reading import Unreadable, parsing, read_json
 
 HEAD = ["model", "pooling", "input", "width", "parameters in M", "images/s", "licence"]
 ROWS = ".json"  # ending of the file from which a later command reads the rows
@@ -79,15 +81,14 @@ def write(folder: Path, table: Table, measured: Measured) -> None:
 
 def _read(path: Path) -> Measured | None:
     """What `write` wrote; None where there is no such file, or it is damaged."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+    with contextlib.suppress(Unreadable), parsing(path):
+        content = read_json(path)
         rows = [Row(**row) for row in content["rows"]]
         for row in rows:
             for values in row.scores.values():
                 values |= {name: float("nan") for name, value in values.items() if value is None}
         return Measured(content["about"], rows, content["devices"])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None
+    return None
 
 
 def _numbers(scores: dict) -> dict:

@@ -147,6 +147,15 @@ class Ranks(Alone):
         dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
         return box[0]
 
+    @_raising_lost
+    def everyone(self, value) -> list:
+        """The `value` of every process, in the order of their ranks, on all."""
+        if self.size == 1:
+            return [value]
+        found = [None] * self.size
+        dist.all_gather_object(found, value)
+        return found
+
     def first(self, make):
         """Call `make()` on the first process alone; return its value, or raise its UserError, on all."""
         if self.size == 1:

@@ -56,6 +56,10 @@ class Alone:
         """The first process's `value`, on all."""
         return value
 
+    def everyone(self, value) -> list:
+        """The `value` of every process, on all."""
+        return [value]
+
     def first(self, make):
         """Call `make()` on the first process alone; return its value, or raise its UserError, on all."""
         return make()

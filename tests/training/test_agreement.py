@@ -1,0 +1,148 @@
+"""Processes of one run that are not alike: one line names the flag, file, package, code or data, in every process, before a batch is drawn."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+import datasets
+import parameters
+from tests import builders
+from tests._processes import spawned
+from training import agreement
+from utilities import provenance
+from utilities.errors import UserError
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BASE = ["--arch", "conv4_normalize", "--dataset", "glyphs", "--loss", "margin"]
+
+
+def said(call) -> str:
+    """The message of a UserError; empty without one."""
+    try:
+        call()
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def flags_of(tmp: Path, rank: int) -> list[tuple[list[str], str]]:
+    """Command lines of a process, and what both processes say of them."""
+    (tmp / f"{rank}").mkdir(exist_ok=True)
+    weights = tmp / f"{rank}" / "weights.pth"
+    weights.write_bytes(bytes([rank]))
+    os.chdir(tmp / f"{rank}")
+    return [
+        (["--seed", str(rank)], "--seed is 0 in process 0 and 1 in process 1"),
+        (["--loss", ["margin", "triplet"][rank]], "--loss is margin in process 0 and triplet in process 1"),
+        (["--evaluation_metrics", *["e_recall@1", "nmi"][: rank + 1]], "--evaluation_metrics is ['e_recall@1'] in process 0 and ['e_recall@1', 'nmi'] in process 1"),
+        ([["--warmup_epochs", "1"], []][rank], "--warmup_epochs is"),
+        ([["--dry_run"], []][rank], "--dry_run is True in process 0 and False in process 1"),
+        (["--weights", "weights.pth"], "the file of --weights is 6e340b9cffb3 in process 0 and 4bf5122f3445 in process 1"),
+        (["--source_path", f"/somewhere/{rank}", "--kernels", str(rank), "--wandb_key", f"secret{rank}"], ""),
+        ([], ""),
+    ]  # fmt: skip
+
+
+def compare_flags(rank, tmp):
+    for words, expected in flags_of(tmp, rank):
+        found = said(lambda words=words: agreement.same_on_all(parameters.resolve([*BASE, *words])))
+        assert (expected in found and "start them with the same command" in found) if expected else not found, (
+            words,
+            found,
+        )
+        assert "secret" not in found and len(found.splitlines()) < 2
+    opt = parameters.resolve(BASE)
+    assert agreement.same_on_all(opt) is opt
+    with mock.patch.object(provenance, "packages", lambda: {"torch": f"2.{rank}", **({"optuna": "4"} if rank else {})}):
+        found = said(lambda: agreement.same_on_all(opt))
+    assert "differ: torch is 2.0 in process 0 and 2.1 in process 1. All" in found, found
+    plain = Path.read_bytes
+    with mock.patch.object(
+        Path,
+        "read_bytes",
+        lambda path: plain(path) + bytes([rank]) * (path.name == "margin.py" and path.parent.name == "criteria"),
+    ):
+        found = said(lambda: agreement.same_on_all(opt))
+    assert "differ: criteria/margin.py is " in found, found
+
+
+def test_other_flags_files_packages_and_code_are_named(tmp_path):
+    spawned(2, compare_flags, tmp_path)
+
+
+def compare_data(rank, roots):
+    for number, (root, expected) in enumerate(roots):
+        opt = parameters.resolve(
+            ["--dataset", "folder", "--dataset_folder_path", str(root[rank]), "--arch", "conv4_normalize"]
+        )
+        splits = datasets.select("folder", opt, input_size=16)
+        found = said(lambda splits=splits: agreement.same_data(splits))
+        assert (
+            (expected in found and "the data of process 1 are not those of process 0" in found)
+            if expected
+            else not found
+        ), (number, found)
+
+
+def test_other_data_are_named(tmp_path):
+    one = builders.make_folder(tmp_path / "one", n_classes=4, n_images=3)
+    same, more, other = (shutil.copytree(one, tmp_path / name) for name in ("same", "more", "other"))
+    new = min(more.glob("*/*"))
+    shutil.copy(new, new.with_name("more.jpg"))
+    changed = max(other.glob("*/*"))
+    changed.write_bytes(min(other.glob("*/*")).read_bytes())
+    spawned(2, compare_data, [((one, same), ""), ((one, more), "class"), ((one, other), "class")])
+
+
+def test_one_process_compares_nothing(monkeypatch):
+    monkeypatch.setattr(provenance, "packages", None)
+    opt = parameters.resolve(BASE)
+    assert agreement.same_on_all(opt) is opt and agreement.same_data({}) == {}
+
+
+@pytest.mark.long
+def test_torchrun_with_two_seeds_ends_with_one_line_and_leaves_no_folder(tmp_path):
+    script = tmp_path / "start.py"
+    script.write_text(
+        "import os, runpy, sys\nsys.argv[1:] += ['--seed', os.environ['RANK']]\nrunpy.run_path('main.py', run_name='__main__')\n"
+    )
+    data = builders.make_folder(tmp_path / "data", n_classes=4, n_images=4)
+    words = [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(data),
+        "--arch",
+        "conv4_normalize",
+        "--bs",
+        "4",
+        "--n_epochs",
+        "1",
+        "--kernels",
+        "0",
+        "--save_path",
+        str(tmp_path / "runs"),
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        str(script),
+        *words,
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    lines = [line for line in done.stderr.splitlines() if line.startswith("main.py: error: ")]
+    assert done.returncode and len(lines) == 1 and "--seed is 0 in process 0 and 1 in process 1" in lines[0], (
+        done.stderr
+    )
+    assert not (tmp_path / "runs").exists()

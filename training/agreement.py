@@ -1,0 +1,117 @@
+"""All processes of a run compute one experiment: at its start their flags, code, packages and data are compared.
+
+Processes with other flags, such as another seed, would exchange gradients of different steps, and end without an error
+with weights of neither. torchrun starts the processes of one machine with one command; of several each has its own.
+"""
+
+import hashlib
+import platform
+import sys
+from pathlib import Path
+
+import datasets
+from training.ranks import Ranks
+from utilities import provenance
+from utilities.errors import UserError
+from utilities.files import expanded
+
+OF_THE_FIRST = (
+    "config",
+    "wandb_key",
+    "comet_api_key",
+)  # where flags were read, and keys, which only the first process uses
+MOST_SHOWN = 5  # differences in a message
+LONGEST = 60  # characters of a value in a message
+WAY_OUT = "All processes of a run need the same flags, code, packages and data: start them with the same command, on equal copies"
+_FOLDERS = (
+    "criteria", "batch_mining", "datasampler", "architectures", "datasets", "trainers", "training", "utilities", "metrics",
+    "evaluation", "runs",
+)  # fmt: skip
+
+
+def same_on_all(opt):
+    """`opt`, the flags. Under torchrun raises UserError, in all processes, where these differ in flags, files or code."""
+    ranks = Ranks()
+    if ranks.size > 1:
+        _refuse_differences(ranks.everyone({**_flags(opt), **_files(opt), **_versions()}))
+    return opt
+
+
+def same_data(splits: dict) -> dict:
+    """`splits`, the data sets. Under torchrun raises UserError, in all processes, where these differ in images or splits."""
+    ranks = Ranks()
+    if ranks.size == 1:
+        return splits
+    record = datasets.record(splits)
+    facts = {name: str(record[name]) for name in ("name", "counts", "partial")}
+    facts["fingerprint"] = record["fingerprint"]["sha256"]
+    facts["classes"] = _digest(str(sorted(record["classes"].items())).encode())
+    found = ranks.everyone(facts)
+    if all(other == found[0] for other in found):
+        return splits
+    words = ranks.everyone("; ".join(datasets.differences(ranks.share(record), record)))
+    other = next(rank for rank, theirs in enumerate(found) if theirs != found[0])
+    what = words[other] or f"{found[other]['counts']} in place of {found[0]['counts']}"
+    raise UserError(f"the data of process {other} are not those of process 0: {what}. {WAY_OUT}")
+
+
+def _flags(opt) -> dict[str, str]:
+    """Flag -> its value, of the flags that must be the same: all but paths, devices and numbers of workers."""
+    facts = {}
+    for name, value in vars(opt).items():
+        is_switch = isinstance(value, bool)
+        if name not in OF_THE_FIRST and (is_switch or opt.roles[name].name != "place"):
+            facts[f"--{name}"] = str(value)
+    return facts
+
+
+def _files(opt) -> dict[str, str]:
+    """`the file of --flag` -> the digest of its content, of the flags that name a file."""
+    facts = {}
+    for name, value in vars(opt).items():
+        if name not in OF_THE_FIRST and isinstance(value, str) and expanded(value).is_file():
+            facts[f"the file of --{name}"] = str(provenance.sha256(expanded(value)))
+    return facts
+
+
+def _versions() -> dict[str, str]:
+    """Python, packages and this program's loaded modules -> version, or the digest of the file."""
+    facts = {"python": platform.python_version(), **provenance.packages()}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file is None or not file.endswith(".py"):
+            continue
+        path = Path(file)
+        if path.parent in (provenance.PROJECT, *(provenance.PROJECT / name for name in _FOLDERS)):
+            facts[f"{path.relative_to(provenance.PROJECT)}"] = _digest(path.read_bytes())
+    return facts
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _refuse_differences(found: list[dict[str, str]]) -> None:
+    """Raise UserError where a process's facts, name -> value, are not those of the first."""
+    for rank, facts in enumerate(found):
+        # A package or module that one process alone has loaded yet, such as the first one of a search, is no difference.
+        names = [
+            name for name in {**found[0], **facts} if name.startswith("--") or (name in found[0] and name in facts)
+        ]
+        names = [name for name in names if found[0].get(name) != facts.get(name)]
+        if not names:
+            continue
+        shown = [
+            f"{name} is {_shown(found[0].get(name))} in process 0 and {_shown(facts.get(name))} in process {rank}"
+            for name in names
+        ]
+        more = f"; and {len(shown) - MOST_SHOWN} more" if len(shown) > MOST_SHOWN else ""
+        raise UserError(f"the processes of this run differ: {'; '.join(shown[:MOST_SHOWN])}{more}. {WAY_OUT}")
+
+
+def _shown(value: str | None) -> str:
+    """A value in a message, shortened; a digest by its first characters."""
+    if value is None:
+        return "missing"
+    is_digest = len(value) == 64 and set(value) <= set("0123456789abcdef")
+    return value[:12] if is_digest else value[:LONGEST] or "empty"
