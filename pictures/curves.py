@@ -5,6 +5,7 @@ import copy
 import math
 from pathlib import Path
 
+from pictures.fonts import save_figure
 from pictures.text import SPLIT_COLOURS
 from runs.folder import METRICS, RunFolder
 from runs.records.damaged import as_file, as_folder
@@ -40,7 +41,7 @@ def draw_curves(folder: Path) -> list[Path]:
         _explain(figure)
         figure.suptitle(_name(folder), fontsize=11, parse_math=False)
         files.append(as_file(target / f"{group.replace('/', '_')}.svg"))
-        figure.savefig(files[-1])
+        save_figure(figure, files[-1])
         plt.close(figure)
     return files
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pictures.fonts import save_figure
 from pictures.labels import place_labels
 
 BASE, REGULARISED = "#2b6ca3", "#c2571a"  # colours of plain methods, and of those with rho_distance
@@ -68,8 +69,8 @@ def _figure(width: float, height: float):
 
 def save(figure, folder: Path, name: str) -> None:
     """Write `name`.pdf and `name`.png."""
-    figure.savefig(folder / f"{name}.pdf")
-    figure.savefig(folder / f"{name}.png", dpi=DPI)
+    save_figure(figure, folder / f"{name}.pdf")
+    save_figure(figure, folder / f"{name}.png", dpi=DPI)
 
 
 def _room(figure, left: float = 0.75, right: float = 0.2, bottom: float = 0.6, top: float = 0.45) -> None:

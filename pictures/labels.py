@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+from pictures.fonts import drawable
+
 ANGLES = 20  # directions in which a label is tried
 SIZE = 8.5  # points, of the letters
 NEAR = 12  # points: a label further away than this is joined to its point by a line
@@ -15,6 +17,7 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
     Returns:
         Whether all found a place inside the axes that touches no other label and no point.
     """
+    texts = list(map(drawable, texts))
     figure = axis.figure
     figure.canvas.draw()
     renderer = figure.canvas.get_renderer()

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
+from pictures.fonts import names_or_numbers, save_figure
 from pictures.space import distances_of
 from pictures.text import printable, shortened, text_width
 
@@ -64,7 +65,7 @@ def recoveries(
             start, name = left + position * WIDTH + 0.2, names[int(reference_labels[index])]
             _tile(axis, start, top, whole_image(images[1], int(index)), name, f"distance {distance:#.3g}", COLOURS[kind])
     axis.set(xlim=(0, size[0]), ylim=(size[1], 0))
-    figure.savefig(path, dpi=100, pil_kwargs={"compress_level": 3})
+    save_figure(figure, path, dpi=100, pil_kwargs={"compress_level": 3})
 
 
 def _tile(axis, left: float, top: float, image: np.ndarray, name: dict, note: str, colour: str) -> None:
@@ -99,7 +100,13 @@ def whole_image(dataset, index: int) -> np.ndarray:
 
 def _names(labels: set, names: dict | None, of_none: str) -> dict[int, dict]:
     """label -> text and font size of the name under its tiles, `of_none` of those without a class; the size is the same in the whole picture."""
-    texts = {label: printable(of_none if label < 0 else names[label] if names else f"class {label}") for label in labels}
+    texts = {}
+    for label in labels:
+        if label < 0:
+            texts[label] = of_none
+        else:
+            texts[label] = names[label] if names else f"class {label}"
+    texts = {label: printable(text) for label, text in names_or_numbers(texts, lambda label: f"class {label}").items()}
     fits = (size for size in NAME_SIZES if all(text_width(text, size) <= TILE for text in texts.values()))
     size = next(fits, NAME_SIZES[-1])
     short = shortened(texts.values(), size, TILE)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from pictures.fonts import save_figure
 from pictures.neighbours import whole_image
 from pictures.text import fitted
 
@@ -35,4 +36,4 @@ def draw_pairs(path: Path, pairs: list[tuple[Shown, Shown]]) -> None:
             axis.set_title(shown.title, fontsize=8, pad=3)
             name = fitted(shown.name, 7, points)
             axis.text(0.5, -0.05, name, fontsize=7, ha="center", va="top", transform=axis.transAxes, parse_math=False)
-    figure.savefig(path, dpi=100, bbox_inches="tight")
+    save_figure(figure, path, dpi=100, bbox_inches="tight")

@@ -4,6 +4,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+from pictures.fonts import save_figure
+
 KINDS = {
     "history": "plot_optimization_history",
     "slice": "plot_slice",
@@ -63,7 +65,7 @@ def _draw_picture(study, name: str, folder: Path, metric: str) -> Path | None:
         figure = plt.gcf()
         figure.set_size_inches(*sizes.get(name, (7, 4.5)))
         _make_readable(figure, {"Trial", *whole})
-        figure.savefig(path, dpi=120, bbox_inches="tight")
+        save_figure(figure, path, dpi=120, bbox_inches="tight")
     except Exception as error:
         _warn(f"{name} plot", error)
         return None

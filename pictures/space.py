@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 import metrics
+from pictures.fonts import names_or_numbers, save_figure
 from pictures.maps import tsne_places
 from pictures.text import SPLIT_COLOURS, TITLE_SIZE, shortened
 
@@ -42,7 +43,7 @@ def spectra(path: Path, features: dict, seed: int, title: str) -> Path:
     axis.grid(alpha=0.3)
     axis.legend(frameon=False)
     axis.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=110)
+    save_figure(figure, path, dpi=110)
     return path
 
 
@@ -96,7 +97,7 @@ def compression(path: Path, rows: list[dict], title: str) -> Path:
         axis.spines[["top", "right"]].set_visible(False)
     figure.legend(*axis.get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=6)
     figure.suptitle(f"{title}: quality against size", fontsize=TITLE_SIZE, parse_math=False)
-    figure.savefig(path, dpi=110)
+    save_figure(figure, path, dpi=110)
     return path
 
 
@@ -112,7 +113,7 @@ def _curve(path: Path, x: np.ndarray, y: np.ndarray, label: str, title: str, mar
     axis.grid(alpha=0.3)
     axis.legend(frameon=False, loc="lower right")
     axis.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=110)
+    save_figure(figure, path, dpi=110)
     return path
 
 
@@ -150,7 +151,7 @@ def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int
     handles, names = max((panel.get_legend_handles_labels() for panel in panels), key=lambda both: len(both[0]))
     figure.legend(handles, [f"{name} (line: median)" for name in names], loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(f"{title}: distances of pairs", fontsize=TITLE_SIZE, parse_math=False)
-    figure.savefig(path, dpi=110)
+    save_figure(figure, path, dpi=110)
     return path
 
 
@@ -194,10 +195,11 @@ def tsne(
     places = tsne_places(features[chosen], seed, ball)  # (n, 2)
     if parents is None:
         kind, kinds, codes = "class", *np.unique(labels[chosen], return_inverse=True)
-        texts = [str(names[label]) if names else f"class {label}" for label in kinds.tolist()]
+        texts = {label: names[label] if names else f"class {label}" for label in kinds.tolist()}
     else:
         kind, kinds, codes = "super-class", *np.unique(parents[chosen], return_inverse=True)
-        texts = kinds.tolist()
+        texts = dict(enumerate(kinds.tolist()))
+    texts = list(names_or_numbers(texts, lambda label: f"{kind} {label}").values())
     shown = coloured(places, codes, len(PALETTE))
     short = shortened([texts[code] for code in shown], LEGEND_SIZE, LEGEND_WIDTH)
     figure = Figure(figsize=(9, 6), layout="constrained")
@@ -214,7 +216,7 @@ def tsne(
     legend = figure.legend(loc="outside right upper", frameon=False, fontsize=LEGEND_SIZE, markerscale=1.5)
     for text in legend.get_texts():
         text.set_parse_math(False)
-    figure.savefig(path, dpi=110)
+    save_figure(figure, path, dpi=110)
     return True
 
 

@@ -3,6 +3,8 @@
 import bisect
 import os
 
+from pictures.fonts import drawable
+
 SPLIT_COLOURS = {"train": "#8a8f98", "val": "#c2571a", "test": "#2b6ca3"}  # in every picture, of a run and of tables
 TITLE_SIZE = 11  # points
 SEPARATORS = " _-./"  # between the words of a name
@@ -17,8 +19,8 @@ def text_width(text: str, size: float) -> float:
 
 
 def printable(text) -> str:
-    """`text` on one line; unprintable characters become spaces."""
-    return "".join(letter if letter.isprintable() else " " for letter in str(text))
+    """`text` on one line; unprintable characters become spaces, those that no font has a sign."""
+    return drawable("".join(letter if letter.isprintable() else " " for letter in str(text)))
 
 
 def fitted(text, size: float, width: float) -> str:

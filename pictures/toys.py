@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pictures.fonts import save_figure
+
 
 def diagonal_lines(path: Path, panels: list[tuple], bars: dict[str, np.ndarray], title: str) -> None:
     """Draw points of training and test in each panel, and mean singular values with one deviation; the suffix of `path` is the format.
@@ -38,7 +40,7 @@ def diagonal_lines(path: Path, panels: list[tuple], bars: dict[str, np.ndarray],
     axes[3].tick_params(axis="x", labelsize=8)
     axes[3].spines[["top", "right"]].set_visible(False)
     axes[3].legend(frameon=False, fontsize=9, loc="upper center", ncols=2)
-    figure.savefig(path, dpi=100)
+    save_figure(figure, path, dpi=100)
     plt.close(figure)
 
 
@@ -65,5 +67,5 @@ def spaces(path: Path, shown: list[tuple], stressed: set[str], title: str) -> No
         bars.set(xlim=(0, 101), xticks=[0, 25, 50, 75, 100])
         bars.spines[["top", "right"]].set_visible(False)
     figure.suptitle(title)
-    figure.savefig(path, dpi=130)
+    save_figure(figure, path, dpi=130)
     plt.close(figure)
