@@ -33,7 +33,7 @@ def _found(path: str, changed: int, *rows: bytes) -> Lists:
     try:
         function = runpy.run_path(path).get("relevance")
     except (Exception, SystemExit) as error:  # the file may raise anything; sys.exit() must not end the program
-        raise UserError(f"--eval_relevance {path}: {type(error).__name__}: {error}") from error
+        raise UserError(f"--eval_relevance {path}: {_reason(error)}") from error
     if not callable(function):
         raise UserError(f"--eval_relevance {path}: it defines no function relevance(query_rows, gallery_rows)")
     found, block = [], max(1, ENTRIES // len(gallery))
@@ -42,9 +42,16 @@ def _found(path: str, changed: int, *rows: bytes) -> Lists:
         try:
             values = np.asarray(function(asked, gallery), dtype=np.float64)
         except (Exception, SystemExit) as error:
-            raise UserError(f"--eval_relevance {path}: relevance() raised {type(error).__name__}: {error}") from error
+            raise UserError(f"--eval_relevance {path}: relevance() raised {_reason(error)}") from error
         if values.shape != (len(asked), len(gallery)) or not ((values >= 0) & (values <= 1)).all():
             range_of = f" from {values.min():g} to {values.max():g}" if values.size else ""
             raise UserError(f"--eval_relevance {path}: relevance() gave {values.shape}{range_of}; expected {(len(asked), len(gallery))} from 0 to 1")
         found += [np.setdiff1d(np.flatnonzero(of), own) for of, own in zip(values > 0, exclude[start : start + block], strict=True)]
     return Lists.of(found)
+
+
+def _reason(error: BaseException) -> str:
+    """An error of the user's file in words."""
+    if isinstance(error, SystemExit):
+        return f"SystemExit: sys.exit({'' if error.code is None else error.code!r}) would end the program: leave it out"
+    return f"{type(error).__name__}: {error}"
