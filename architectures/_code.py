@@ -1,4 +1,4 @@
-"""Which code defines a network: its modules' sources and its packages' versions, for keys of what is computed with it."""
+"""The code that defines a network: its modules' sources and its packages' versions, for keys of its features."""
 
 import hashlib
 import importlib.metadata
@@ -10,14 +10,17 @@ from types import ModuleType
 import torch
 
 PACKAGES = {  # module that builds the networks of a package -> the package
-    "architectures._torchvision": "torchvision", "architectures._pretrainedmodels": "pretrainedmodels", "architectures._timm": "timm",
+    "architectures._torchvision": "torchvision", "architectures._pretrainedmodels": "pretrainedmodels",
+    "architectures._timm": "timm",
 }  # fmt: skip
 HELPERS = "utilities"  # of the whole program: they compute no features
-INSTALLED = tuple({str(Path(sysconfig.get_path(kind)).resolve()) for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
+INSTALLED = tuple(
+    {str(Path(sysconfig.get_path(kind)).resolve()) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
 
 
 def code_of(module: ModuleType) -> dict[str, str]:
-    """Name -> SHA-256 of the source of a network's module and of the modules that it takes anything from; package -> version, torch's too.
+    """Name -> SHA-256 of the source of a network's module and of those that it imports from; package -> version.
 
     Modules of installed packages are not read: their version stands for them.
     """
@@ -33,7 +36,11 @@ def _defining(module: ModuleType) -> dict[str, Path]:
     while waiting:
         module = waiting.pop()
         path = Path(getattr(module, "__file__", None) or "").resolve()
-        is_ours = path.suffix == ".py" and not str(path).startswith(INSTALLED) and module.__name__.partition(".")[0] != HELPERS
+        is_ours = (
+            path.suffix == ".py"
+            and not str(path).startswith(INSTALLED)
+            and module.__name__.partition(".")[0] != HELPERS
+        )
         if not is_ours or module.__name__ in found:
             continue
         found[module.__name__] = path

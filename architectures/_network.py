@@ -20,12 +20,16 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 def add_arguments(group) -> None:
     """Declare the flags that every network reads."""
     help_weights = (
-        "start from this state dict: of the bare backbone (classifier keys are ignored) or of a whole network of this program; "
-        "takes precedence over --not_pretrained (unset: the package's ImageNet weights)"
+        "start from the weights in this file (.pth, .ckpt, .safetensors, .npz): of the backbone, wherever its keys lie in it (classifier keys are ignored), "
+        "or of a whole network of this program; takes precedence over --not_pretrained (unset: the package's ImageNet weights)"
     )
     help_hidden = "widths of hidden layers, ReLU after each, between backbone and embedding layer"
     group.add_argument("--not_pretrained", action="store_true", help="start from random weights")
     group.add_argument("--weights", default=None, metavar="FILE", help=help_weights)
+    group.add_argument(
+        "--weights_prefix", default=None, metavar="PREFIX",
+        help="where in --weights the backbone's keys lie, such as teacher.backbone or module.encoder_q (unset: where exactly they lie)",
+    )  # fmt: skip
     group.add_argument(
         "--weights_cache", "--pytorch_home", default=None, metavar="DIR", help="folder for downloaded weights (unset: torch hub's cache)"
     ).role = PLACE

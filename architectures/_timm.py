@@ -13,7 +13,7 @@ import urllib.request
 
 import torch
 
-from architectures import _adaptation, _blocks, _network, _pool, _weights
+from architectures import _adaptation, _blocks, _checkpoints, _network, _pool, _weights
 from architectures._weights import Pretrained
 from utilities.errors import UnknownName, UserError
 
@@ -92,7 +92,7 @@ def fetch(config, cache: str | None) -> dict:
     for file in _files(config.hf_hub_filename):
         path = huggingface_hub.try_to_load_from_cache(repository, file, cache_dir=cache, revision=revision or None)
         if isinstance(path, str):
-            return _weights.content_of(path)
+            return _checkpoints.content_of(path)
     more = {"filename": config.hf_hub_filename} if config.hf_hub_filename else {}
     if not huggingface_hub.constants.HF_HUB_OFFLINE:
         _reach(huggingface_hub.constants.ENDPOINT)
@@ -106,7 +106,7 @@ def _files(named: str | None) -> list[str]:
     """Possible file names of a network's weights on the hub."""
     if not named:
         return ["model.safetensors", "pytorch_model.bin"]
-    return [named.replace("pytorch_model", "model").rpartition(".")[0] + _weights.SAFE, named]
+    return [named.replace("pytorch_model", "model").rpartition(".")[0] + _checkpoints.SAFE, named]
 
 
 def _reach(host: str) -> None:

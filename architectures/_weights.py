@@ -1,5 +1,6 @@
 """Initial weights of a network: the package's, a local file's, or none."""
 
+import functools
 import os
 import socket
 import sys
@@ -9,16 +10,18 @@ from typing import NamedTuple
 
 import torch
 
-from architectures import _adaptation, _pool
+from architectures import _adaptation, _checkpoints, _pool
+from architectures._checkpoints import content_of
+from utilities import weights
 from utilities.console import say
 from utilities.errors import UserError
-from utilities.reading import Unreadable, read_safetensors, read_tensors
+from utilities.reading import Unreadable
 
 TIMEOUT = 20  # seconds without an answer
 WRAPPERS = ("module.", "_orig_mod.", "model.")  # prefixes of all keys by DataParallel, compile and other programs
 CLASSIFIERS = ("fc", "last_linear", "last_conv", "classifier", "head", "heads", "head_dist", "aux1", "aux2", "AuxLogits", "aux_logits")
+OPTIONAL = ("num_batches_tracked",)  # of BatchNorm: files of old versions of torch lack it
 CONTAINERS = ("state_dict", "model_state_dict", "model")  # keys under which checkpoints hold the network's state dict
-SAFE = ".safetensors"
 LEARNED = (f".{_pool.POWER}", f".{_adaptation.PROMPTS}")  # of --pool gem_learned and --prompts: published files lack them
 OTHER_FILES = {  # ending of a file's name -> what it is, and the way out
     ".onnx": "an ONNX graph, without the names of a network's parameters: give the .pth or .safetensors file that it was exported from",
@@ -44,7 +47,7 @@ def fill(network, opt, pretrained: Pretrained | None) -> str:
     Returns the weights' name for the records: that of the package, the file's path, or `random`.
     """
     if opt.weights:
-        _load(network, _read(opt.weights), f"--weights {opt.weights}")
+        _load(network, _read(opt.weights), f"--weights {opt.weights}", getattr(opt, "weights_prefix", None))
         return str(opt.weights)
     if opt.not_pretrained:
         return "random"
@@ -64,11 +67,6 @@ def _read(path) -> dict:
         return content_of(os.path.expanduser(str(path)))
     except Unreadable as error:
         raise UserError(f"--weights {path} cannot be read ({error.reason}): give a file that torch.save(network.state_dict(), …) wrote") from None
-
-
-def content_of(path: str) -> dict:
-    """The tensors of a `.safetensors` file, else of one of `torch.save`. Raises Unreadable for any other file."""
-    return read_safetensors(path) if path.endswith(SAFE) else read_tensors(path)
 
 
 def _download(name: str, pretrained: Pretrained, cache) -> dict:
@@ -109,87 +107,160 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".: ")[:160]
 
 
-def _load(network, content, source: str) -> None:
-    """Load a file's content: a state dict of the bare backbone, or of a whole network of this program.
+def _load(network, content, source: str, prefix: str | None = None) -> None:
+    """Load a file's content: the weights of the backbone, wherever they lie, and those of a whole network of this program.
 
-    Raises UserError where it is neither, or a state dict of another backbone.
+    `prefix`: --weights_prefix; None: it is found. Raises UserError where there are none, or those of another backbone,
+    and for values that are no weights.
     """
-    state = _adaptation.merged(_without_wrappers(_state_dict_in(content, source)))
-    own, whole = network.backbone.state_dict(), None
-    if any(key.startswith("backbone.") for key in state) and not any(key.startswith("backbone.") for key in own):
-        whole, state = state, _under(state, "backbone.")
+    flat = _checkpoints.flattened(content)
+    if not flat or not _is_of_tensors(content):
+        way_out = "give a file that torch.save(network.state_dict(), …) wrote"
+        raise UserError(f"{source} holds no state dict (names to tensors): {way_out}")
+    fit = functools.partial(_fit, network, flat)
+    size = len(network.backbone.state_dict())
+    found, others = _checkpoints.search(flat, size, fit, _usual_prefix(content), prefix, source)
+    if isinstance(found.fault, Exception):
+        reason = _first_line(found.fault)
+        raise UserError(f"{source} does not fit {network.name} ({reason}): give weights of this backbone, or --not_pretrained")
+    weights.refuse_faults(found.state, network.backbone, source, found.prefix)
+    kept = {key: weights.dequantized(value) for key, value in found.state.items()}
+    metadata = getattr(found.state, "_metadata", {"": {"version": getattr(network.backbone, "_version", 1)}})
     try:
-        state = network.published_state(_with_keys(state, network.published_key))
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{source} does not fit {network.name} ({_first_line(error)}): give weights of this backbone, or --not_pretrained"
-        ) from None
-    classifiers = tuple(f"{name}." for name in (network.head, *CLASSIFIERS))
-    kept = {key: value for key, value in state.items() if key in own or not key.startswith(classifiers)}
-    kept = _with_metadata(kept, getattr(state, "_metadata", {"": {"version": getattr(network.backbone, "_version", 1)}}))
-    try:
-        missing, unexpected = network.backbone.load_state_dict(kept, strict=False)
+        missing, unexpected = network.backbone.load_state_dict(_checkpoints.with_metadata(kept, metadata), strict=False)
     except (RuntimeError, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if "size mismatch" in line] or [_first_line(error)]
         raise UserError(f"{source} does not fit {network.name}: {_few(lines, '; ', 2)}") from None
-    prompts = f".{_adaptation.PROMPTS}"
-    if any(key.endswith(prompts) for key in unexpected) or (any(key.endswith(prompts) for key in kept) and any(key.endswith(prompts) for key in missing)):
-        raise UserError(f"{source} holds prompts: give the --prompts, --prompt_depth and --prompt_step that they were trained with")
-    missing = [key for key in missing if not key.endswith(LEARNED)]
-    faults = [f"{kind} {_few(keys)}" for kind, keys in (("missing", missing), ("unexpected", unexpected)) if keys]
-    if faults:
-        raise UserError(f"{source} does not fit {network.name}: {'; '.join(faults)}: give weights of this backbone, or --not_pretrained")
+    _refuse_other_prompts(kept, missing, unexpected, source)
+    places = [] if prefix is not None else _checkpoints.prefixes(flat, size // 2)
+    _refuse_other_keys(network, missing, unexpected, source, [place.rstrip(".") for place in places if place])
+    whole = _whole_network(network, flat, found.prefix)
+    _tell_place(flat, found, others, whole, content, source)
     if whole is not None:
         _load_embedding_layer(network, whole, source)
 
 
-def _load_embedding_layer(network, state: dict, source: str) -> None:
-    """Load the layers behind the backbone, if all have the shapes of this network's; else print that they start random."""
-    for part, layers in network.behind.items():
-        given = _under(state, f"{part}.")
-        if {key: value.shape for key, value in given.items()} != {key: value.shape for key, value in layers.state_dict().items()}:
-            say(f"{source}: only the backbone fits; what follows it has other shapes (--embed_dim, --embed_hidden) and starts random")
-            return
-    for part, layers in network.behind.items():
-        layers.load_state_dict(_under(state, f"{part}."))
+def _refuse_other_prompts(kept: dict, missing: list, unexpected: list, source: str) -> None:
+    """Raise UserError where a file holds prompts that the network does not have, or fewer."""
+    prompts = f".{_adaptation.PROMPTS}"
+    are_fewer = any(key.endswith(prompts) for key in kept) and any(key.endswith(prompts) for key in missing)
+    if are_fewer or any(key.endswith(prompts) for key in unexpected):
+        flags = "--prompts, --prompt_depth and --prompt_step"
+        raise UserError(f"{source} holds prompts: give the {flags} that they were trained with")
 
 
-def _state_dict_in(content, source: str) -> dict:
-    """The state dict itself, or the one inside a checkpoint."""
+def _refuse_other_keys(network, missing: list, unexpected: list, source: str, places: list[str]) -> None:
+    """Raise UserError where keys of the backbone are missing, or there are others. `places`: where else they may lie."""
+    missing = [key for key in missing if not key.endswith(LEARNED)]
+    faults = [f"{kind} {_few(keys)}" for kind, keys in (("missing", missing), ("unexpected", unexpected)) if keys]
+    if not faults:
+        return
+    way_out = f", or say by --weights_prefix where they lie: {_few(places)}" if places else ""
+    way_out = f"give weights of this backbone{way_out}, or --not_pretrained"
+    raise UserError(f"{source} does not fit {network.name}: {'; '.join(faults)}: {way_out}")
+
+
+def _fit(network, flat: dict, prefix: str) -> "_checkpoints.Fit":
+    """How the tensors below a prefix fit the backbone, as they are or in the names that other programs give them."""
+    below = _checkpoints.under(flat, prefix)
+    fits = [_fit_of(network, below, prefix)]
+    for rename in (functools.partial(_checkpoints.by_position, backbone=network.backbone), _checkpoints.without_chunks):
+        renamed = None if fits[0].is_exact else rename(below)
+        fits += [] if renamed is None else [_fit_of(network, renamed, prefix)]
+    return next((found for found in fits if found.is_exact), fits[0])
+
+
+def _fit_of(network, state: dict, prefix: str) -> "_checkpoints.Fit":
+    own = network.backbone.state_dict()
+    try:
+        state = _adaptation.merged(state)
+        state = network.published_state(_with_keys(state, network.published_key))
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        return _checkpoints.Fit(prefix, state, list(own), list(state), [], error)
+    classifiers = tuple(f"{name}." for name in (network.head, *CLASSIFIERS))
+    kept = {key: value for key, value in state.items() if key in own or not key.startswith(classifiers)}
+    if hasattr(state, "_metadata"):
+        kept = _checkpoints.with_metadata(kept, state._metadata)
+    missing = [key for key in own if key not in kept and not key.endswith((*OPTIONAL, *LEARNED))]
+    other_shape = [key for key in kept if key in own and kept[key].shape != own[key].shape]
+    return _checkpoints.Fit(prefix, kept, missing, [key for key in kept if key not in own], other_shape)
+
+
+def _usual_prefix(content) -> str:
+    """The prefix of the state dict itself, or of the one inside a checkpoint, with the names of wrappers before all keys."""
+    prefix = ""
+    for key in CONTAINERS:
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content, prefix = content[key], f"{prefix}{key}."
+    keys = list(map(str, content)) if isinstance(content, dict) else []
+    while (wrapper := _wrapper_of(keys)) is not None:
+        keys = [key[len(wrapper) :] for key in keys]
+        prefix += wrapper
+    behind = any(key.startswith("backbone.") for key in keys)
+    return f"{prefix}backbone." if behind else prefix
+
+
+def _wrapper_of(keys: list[str]) -> str | None:
+    """The name that DataParallel, compile or another program put before all keys; None without one."""
+    return next((name for name in WRAPPERS if keys and all(key.startswith(name) for key in keys)), None)
+
+
+def _is_of_tensors(content) -> bool:
+    """Whether the content, or what lies in it under a name of CONTAINERS, is a dict that is not empty."""
     for key in CONTAINERS:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
-    if not isinstance(content, dict) or not content or not all(isinstance(value, torch.Tensor) for value in content.values()):
-        raise UserError(f"{source} holds no state dict (names to tensors): give a file that torch.save(network.state_dict(), …) wrote")
-    return content
+    return isinstance(content, dict) and len(content) > 0
 
 
-def _without_wrappers(state: dict) -> dict:
-    wrapper = next((prefix for prefix in WRAPPERS if all(key.startswith(prefix) for key in state)), None)
-    return state if wrapper is None else _without_wrappers(_under(state, wrapper))
+def _whole_network(network, flat: dict, prefix: str) -> dict | None:
+    """The state of a whole network of this program around a backbone's prefix; None where there is none."""
+    if not f".{prefix}".endswith(".backbone."):
+        return None
+    whole = _checkpoints.under(flat, prefix.removesuffix("backbone."))
+    parts = tuple(f"{part}." for part in ("backbone", *network.behind))
+    return whole if all(key.startswith(parts) for key in whole) else None
 
 
-def _under(state: dict, prefix: str) -> dict:
-    """The entries below `prefix`, without it, and the modules' versions, by which torch converts old formats."""
-    entries = {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
-    if not hasattr(state, "_metadata"):
-        return entries
-    return _with_metadata(entries, {path[len(prefix) :]: data for path, data in state._metadata.items() if f"{path}.".startswith(prefix)})
+def _tell_place(flat: dict, found, others: list, whole: dict | None, content, source: str) -> None:
+    """Print where weights were found that are not at the usual place, what else fits, and what is not used."""
+    outside = {key for key in flat if not key.startswith(found.prefix)}
+    if whole is not None:
+        outside -= {key for key in flat if key.startswith(found.prefix.removesuffix("backbone."))}
+    used = set(flat) - outside
+    rest = _checkpoints.unused(flat, found.prefix, used)
+    if not rest and not others and found.prefix == _usual_prefix(content):
+        return
+    line = f"{source}: weights under {found.prefix.rstrip('.') or 'no prefix'}"
+    if rest:
+        line += f"; not used: {', '.join(rest)}"
+    if others:
+        also = ", ".join(other.prefix.rstrip(".") or "(none)" for other in others)
+        line += f"; these fit too, by --weights_prefix: {also}"
+    say(line)
+
+
+def _load_embedding_layer(network, state: dict, source: str) -> None:
+    """Load the layers behind the backbone, if all have the shapes of this network's; else print that they are random."""
+    for part, layers in network.behind.items():
+        below = _checkpoints.under(state, f"{part}.")
+        if _shapes(below) != _shapes(layers.state_dict()):
+            what = "what follows it has other shapes (--embed_dim, --embed_hidden) and starts random"
+            say(f"{source}: only the backbone fits; {what}")
+            return
+    for part, layers in network.behind.items():
+        below = _checkpoints.under(state, f"{part}.")
+        weights.refuse_faults(below, layers, source, f"{part}.")
+        layers.load_state_dict({key: weights.dequantized(value) for key, value in below.items()})
+
+
+def _shapes(state: dict) -> dict:
+    return {key: value.shape for key, value in state.items()}
 
 
 def _with_keys(state: dict, rename) -> dict:
     entries = {rename(key): value for key, value in state.items()}
-    return _with_metadata(entries, state._metadata) if hasattr(state, "_metadata") else entries
-
-
-def _with_metadata(entries: dict, metadata: dict) -> dict:
-    entries = _StateDict(entries)
-    entries._metadata = metadata
-    return entries
-
-
-class _StateDict(dict):
-    """A dict that can carry `_metadata`, as torch's own do."""
+    return _checkpoints.with_metadata(entries, state._metadata) if hasattr(state, "_metadata") else entries
 
 
 def _few(items, separator: str = ", ", count: int = 3) -> str:

@@ -9,8 +9,8 @@ import os
 import pickle
 from pathlib import Path
 
-from datasets import _pickles
 from datasets._images import Image
+from utilities import pickles
 from utilities.errors import UserError
 from utilities.files import expanded, replacing
 from utilities.numbers import whole
@@ -60,7 +60,7 @@ def of_file(opt) -> dict:
 def read(path: Path) -> dict:
     """The content of a file of splits. Raises UserError where it is missing, damaged, or holds more than plain data."""
     try:
-        content = _pickles.load(path)
+        content = pickles.load(path)
     except Unreadable as error:
         raise UserError(f"--oodml_file {path}: no pickle of class lists ({error.reason})") from error
     if not isinstance(content, dict) or not content:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets import _download, _layout, _lists, _pickles
+from datasets import _download, _layout, _lists
 from datasets._layout import Published, Reading
+from utilities import pickles
 from utilities.errors import UserError
 from utilities.reading import Unreadable
 
@@ -88,7 +89,7 @@ def lists(file: Path) -> _lists.Lists:
 def _content(file: Path) -> tuple[list[str], list[tuple[str, tuple, dict]]]:
     """Names of the gallery; of each query its name, its box, and kind -> indices in the gallery. Raises UserError for another content."""
     try:
-        content = _pickles.load(file, arrays=True)
+        content = pickles.load(file, arrays=True)
     except Unreadable as error:
         raise UserError(f"{file}: refused, no pickle of plain lists, texts, numbers and arrays alone ({error.reason})") from error
     try:

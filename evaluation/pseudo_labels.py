@@ -14,7 +14,7 @@ import torch
 
 import datasets
 from architectures import _timm, _torchvision
-from architectures._weights import content_of
+from architectures._checkpoints import content_of
 from evaluation.oodml import SETTINGS
 from training.loading import evaluation_loader
 from training.ranks import one_run
@@ -24,6 +24,7 @@ from utilities.errors import OneLineParser, UserError
 from utilities.files import expanded, write_npz
 from utilities.numbers import whole
 from utilities.reading import Unreadable, parsing, read_arrays, reason_of
+from utilities.weights import refuse_faults
 
 PROGRAM = "python -m evaluation.pseudo_labels"
 
@@ -77,7 +78,9 @@ def _loaded(package: str, constructor: str, weights: str | None) -> tuple:
         size, mean, std, interpolation = transforms.crop_size[0], transforms.mean, transforms.std, transforms.interpolation.value
     if weights:
         state = content_of(weights)
-        network.load_state_dict(_timm.renamed_efficientnet(state, network) if "_conv_stem.weight" in state else state)
+        state = _timm.renamed_efficientnet(state, network) if "_conv_stem.weight" in state else state
+        network.load_state_dict(state)
+        refuse_faults(state, network, f"--weights {weights}")
     return network, size, mean, std, interpolation
 
 

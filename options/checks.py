@@ -26,6 +26,7 @@ def _wrong(opt):
     yield from _rates(opt)
     architectures.check(opt.arch)
     datasets.check(opt)
+    yield from _weights(opt)
     yield from _features(opt)
     loss, sampler = criteria.REGISTRY.module(opt.loss), datasampler.REGISTRY.module(opt.data_sampler)
     trainers.check(opt)
@@ -134,6 +135,12 @@ def _subset(opt, inner, loss, sampler):
             yield f"{subset} is not a multiple of --samples_per_class {opt.samples_per_class}: classes of a batch have that many images"
         if size == _of_a_class(opt) and getattr(loss, "REQUIRES_BATCHMINER", False):
             yield f"{subset} is one class of --samples_per_class {opt.samples_per_class}: --loss {opt.loss} has no negatives there"
+
+
+def _weights(opt):
+    """A prefix is that of a file's keys."""
+    if opt.weights_prefix is not None and opt.weights is None:
+        yield f"--weights_prefix {opt.weights_prefix}: says where in the file of --weights the keys lie: add --weights, or leave it out"
 
 
 def _features(opt):

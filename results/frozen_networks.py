@@ -1,4 +1,4 @@
-"""The table of `python -m evaluation models`. Rows of a later command join it where they were measured on the same data in the same way."""
+"""The table of `python -m evaluation models`, which rows of later commands join if data and evaluation are the same."""
 
 import contextlib
 import json
@@ -17,11 +17,19 @@ from utilities.reading import Unreadable, parsing, read_json
 
 HEAD = ["model", "pooling", "input", "width", "parameters in M", "images/s", "licence"]
 ROWS = ".json"  # ending of the file from which a later command reads the rows
-OF_ROW = {"evaluation_metrics", "crop_size", "resize_size", "eval_resize_size", "resize_mode", "precision", "eval_bs"}  # flags in which rows of one table may differ
+OF_ROW = {
+    "evaluation_metrics",
+    "crop_size",
+    "resize_size",
+    "eval_resize_size",
+    "resize_mode",
+    "precision",
+    "eval_bs",
+}  # flags in which rows of one table may differ
 
 
 class Row(NamedTuple):
-    """A row of the table; scores: split -> metric -> value; source: hash of the weights and code that its features come from."""
+    """A row of the table; scores: split -> metric -> value; source: hash of the weights and code of its features."""
 
     name: str
     pooling: str
@@ -49,15 +57,22 @@ class Measured(NamedTuple):
 
 
 def about(data: dict, opt, splits: list[str]) -> dict:
-    """What decides whether rows can be compared: the images of `splits`, and the evaluation's flags. `data`: split -> data set."""
-    images = {split: {"images": len(data[split]), "classes": data[split].n_classes, "content": feature_store.images_of(data[split])} for split in splits}
+    """What decides whether rows can be compared: the images of `splits`, the evaluation's flags. `data`: split -> data set."""
+    images = {
+        split: {
+            "images": len(data[split]),
+            "classes": data[split].n_classes,
+            "content": feature_store.images_of(data[split]),
+        }
+        for split in splits
+    }
     flags = {name: value for name, value in opt.measured().items() if name not in OF_ROW}
     parts = {name: getattr(opt, name) for name in ("split_scheme", "use_tv_split", "evaluate_all")}
     return json.loads(json.dumps({"data": images, "flags": flags, "parts": parts}, default=str))
 
 
 def joined(folder: Path, stem: str, measured: Measured) -> tuple[str, Measured]:
-    """The name of the table in `folder` that the rows join, and all its rows; a new name where there is no table that they fit.
+    """The name of the table in `folder` that the rows join, and all its rows; a new name where they fit none.
 
     They fit a table of the same `about`, in which no row of the same name has another source or value.
     """
@@ -67,7 +82,11 @@ def joined(folder: Path, stem: str, measured: Measured) -> tuple[str, Measured]:
         earlier = _read(folder / f"{name}{ROWS}")
         if earlier is None and not (folder / f"{name}.md").exists():
             return name, measured
-        if earlier is not None and earlier.about == measured.about and (rows := _together(earlier.rows, measured.rows)) is not None:
+        if (
+            earlier is not None
+            and earlier.about == measured.about
+            and (rows := _together(earlier.rows, measured.rows)) is not None
+        ):
             return name, Measured(earlier.about, rows, sorted({*earlier.devices, *measured.devices}))
         number += 1
 
@@ -75,7 +94,10 @@ def joined(folder: Path, stem: str, measured: Measured) -> tuple[str, Measured]:
 def write(folder: Path, table: Table, measured: Measured) -> None:
     """Write the table, and its rows for `joined`."""
     table.write(folder)
-    content = {**measured._asdict(), "rows": [row._asdict() | {"scores": _numbers(row.scores)} for row in measured.rows]}
+    content = {
+        **measured._asdict(),
+        "rows": [row._asdict() | {"scores": _numbers(row.scores)} for row in measured.rows],
+    }
     write_json(folder / f"{table.name}{ROWS}", json_safe(content))
 
 
@@ -93,11 +115,14 @@ def _read(path: Path) -> Measured | None:
 
 def _numbers(scores: dict) -> dict:
     """The scores without arrays, as `float`."""
-    return {split: {name: float(value) for name, value in values.items() if not np.ndim(value)} for split, values in scores.items()}
+    return {
+        split: {name: float(value) for name, value in values.items() if not np.ndim(value)}
+        for split, values in scores.items()
+    }
 
 
 def _together(earlier: list[Row], rows: list[Row]) -> list[Row] | None:
-    """The rows of both; those of one name with the metrics of both. None where two of one name differ in source or in a value."""
+    """The rows of both, with the metrics of both. None where two rows of one name differ in source or in a value."""
     by_name = {row.name: row for row in earlier}
     for row in rows:
         scores, before = _numbers(row.scores), by_name.get(row.name)
@@ -113,32 +138,51 @@ def _together(earlier: list[Row], rows: list[Row]) -> list[Row] | None:
 
 def _differ(values: dict, others: dict) -> bool:
     shared = values.keys() & others.keys()
-    return any(values[name] != others[name] and not (np.isnan(values[name]) and np.isnan(others[name])) for name in shared)
+    return any(
+        values[name] != others[name] and not (np.isnan(values[name]) and np.isnan(others[name])) for name in shared
+    )
 
 
 def table_of(name: str, measured: Measured, missing: list[str], opt) -> Table:
-    """The table: a part for each split, the best of each column marked. `missing`: lines on networks that were left out."""
+    """The table: a part for each split, the best of each column marked. `missing`: lines on networks left out."""
     rows = measured.rows
-    metric_names = list(dict.fromkeys(metric for row in rows for values in _numbers(row.scores).values() for metric in values))
+    metric_names = list(
+        dict.fromkeys(metric for row in rows for values in _numbers(row.scores).values() for metric in values)
+    )
     in_percent = {metric: metric.startswith("k-NN") or metrics.searches(plain(metric)) for metric in metric_names}
     heads = [f"{metric} in %" if in_percent[metric] else metric for metric in metric_names]
     table = Table(name, f"Frozen networks on {opt.dataset}", HEAD + heads)
     for split in rows[0].scores:
-        best = {metric: _best(metric, [row.scores[split].get(metric, np.nan) for row in rows]) for metric in metric_names}
+        best = {
+            metric: _best(metric, [row.scores[split].get(metric, np.nan) for row in rows]) for metric in metric_names
+        }
         for row in rows:
             cells = [Cell(text=text) for text in (row.name, row.pooling, row.size)]
             speed_digits = 0 if row.speed >= 10 else 1
-            cells += [Cell(row.width, digits=0), Cell(row.parameters / 1e6, digits=1), Cell(row.speed, digits=speed_digits), Cell(text=row.licence)]
+            cells += [
+                Cell(row.width, digits=0),
+                Cell(row.parameters / 1e6, digits=1),
+                Cell(row.speed, digits=speed_digits),
+                Cell(text=row.licence),
+            ]
             for metric in metric_names:
                 value = row.scores[split].get(metric, float("nan"))
                 mark = "best" if value == best[metric] and len(rows) > 1 else ""
                 cells.append(Cell(100 * value, mark=mark) if in_percent[metric] else Cell(value, mark=mark, digits=4))
             table.add(cells, row.remarks, split if len(rows[0].scores) > 1 else "")
     length = "." if opt.eval_no_normalize else ", at unit length."
-    table.notes += [*_data_notes(measured.about), f"Pooled features of frozen backbones, before any projection or classifier{length}"]
-    table.notes.append(f"images/s: embedding and reading of images, as measured when the features were computed, on {', '.join(measured.devices)}.")
+    table.notes += [
+        *_data_notes(measured.about),
+        f"Pooled features of frozen backbones, before any projection or classifier{length}",
+    ]
+    table.notes.append(
+        "images/s: embedding and reading of images, as measured when the features were computed, "
+        f"on {', '.join(measured.devices)}."
+    )
     if any(metric.startswith("k-NN") for metric in metric_names):
-        table.notes.append(f"k-NN@k: votes exp(cosine / {knn.TEMPERATURE}) of the k nearest training images, as DINO's eval_knn.")
+        table.notes.append(
+            f"k-NN@k: votes exp(cosine / {knn.TEMPERATURE}) of the k nearest training images, as DINO's eval_knn."
+        )
     table.notes += [f"Left out: {line}" for line in missing]
     return table
 
@@ -156,4 +200,7 @@ def _data_notes(about: dict) -> list[str]:
     parts = about["parts"]
     flags = [f"--split_scheme {parts['split_scheme']}"] + (["--use_tv_split"] if parts["use_tv_split"] else [])
     by = "--evaluate_all" if parts["evaluate_all"] else " ".join(flags)
-    return [f"Part {split}: {data['images']:,} images of {data['classes']:,} classes ({by})." for split, data in about["data"].items()]
+    return [
+        f"Part {split}: {data['images']:,} images of {data['classes']:,} classes ({by})."
+        for split, data in about["data"].items()
+    ]

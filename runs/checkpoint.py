@@ -12,6 +12,7 @@ from runs import damage
 from runs.damage import line
 from training.optimisers import check_state
 from training.random_state import random_states, set_random_states
+from utilities import weights
 from utilities.errors import UserError
 from utilities.files import replacing
 from utilities.reading import read_tensors
@@ -93,11 +94,12 @@ def with_or_without_average(content: dict, parts: dict) -> dict:
 
 
 def restore_network(path: Path | str, content: dict, network: torch.nn.Module) -> None:
-    """Put the weights that `read` gave of `path` into a network. Raises UserError where they belong to another network."""
+    """Put the weights that `read` gave of `path` into a network. Raises UserError where they belong to another network, or are no weights."""
     try:
         network.load_state_dict(content["state_dict"])
     except Exception as error:
         raise damaged(path, f"its weights are not of the network in parameters.yaml: {line(error)}") from error
+    weights.refuse_faults(content["state_dict"], network, str(path))
 
 
 def restore(path: Path | str, content: dict, parts: dict) -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 import datasets
 import main
 import parameters
-from datasets import _pickles, _transforms, roxford5k
+from datasets import _transforms, roxford5k
 from datasets._layout import Published
 from evaluation import __main__ as command
 from evaluation import galleries, models, overlap
@@ -22,6 +22,7 @@ from retrieval import explore
 from tests import builders
 from tests.datasets import layouts
 from tests.datasets.layouts import partial, refused
+from utilities import pickles
 from utilities.errors import UserError
 
 
@@ -153,7 +154,7 @@ def test_pickles_of_plain_content_are_read_and_a_damaged_ground_truth_is_named(t
     content = {"a": ["x", 1, 2.5, None, True, b"\xe9"], "b": np.arange(3), "c": np.float32(2), "d": np.array(["x", "yy"]), "e": (np.zeros((2, 0)),)}
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         path.write_bytes(pickle.dumps(content, protocol))
-        found = _pickles.load(path, arrays=True)
+        found = pickles.load(path, arrays=True)
         assert found["a"] == content["a"] and found["c"] == 2 and list(found["d"]) == ["x", "yy"]
         for array, expected in ((found["b"], content["b"]), (found["e"][0], content["e"][0])):
             np.testing.assert_array_equal(np.asarray(array), expected)

@@ -1,7 +1,8 @@
-"""Pickles as data sets publish their lists in, read without running anything that they hold."""
+"""Pickles that somebody else wrote, such as published lists and checkpoints, read without running anything that they hold."""
 
 import pickle
 import re
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -118,3 +119,82 @@ def load(path: Path, arrays: bool = False):
     """The content of a pickle; with `arrays` it may hold NumPy's, which come as `Array`. Raises Unreadable where it is damaged or holds more."""
     with parsing(path), open(path, "rb") as file:
         return _Unpickler(file, PLAIN | (ARRAYS if arrays else {})).load()
+
+
+# torch's errors: a name that it does not import, a call, an object that is filled like a dict or a list
+UNKNOWN = re.compile(r"Unsupported global: GLOBAL (\S+)")
+CALLED = re.compile(r"Trying to call reduce|Can only create new object|Can only build")
+FORBIDDEN = re.compile(r"GLOBAL (\S+)")
+MOST_UNKNOWN = 500  # names in a file that are not read
+AS_DICT, AS_LIST = (
+    re.compile(r"Can only SETITEMS? .*Unread_(\d+)"),
+    re.compile(r"Can only (?:append to|extend) lists.*Unread_(\d+)"),
+)
+
+
+class Unread:
+    """Stands for an object of a class that is not imported; takes any arguments and state and keeps none."""
+
+    def __init__(self, *_, **__):
+        pass
+
+    def __setstate__(self, state):
+        pass
+
+
+def load_tensors(path: Path | str):
+    """The content of a file of torch.save that another program wrote, on the CPU; NumPy's arrays come as `Array`.
+
+    Objects of other classes, such as an `argparse.Namespace` of flags, come as `Unread`: nothing that the file names is
+    imported or run. Raises Unreadable.
+    """
+    with parsing(path):
+        return _torch_content(path)
+
+
+def _torch_content(path: Path | str):
+    """Read with weights_only, and again with a stand-in for each name that torch refuses. Raises errors of all kinds."""
+    import torch
+
+    stand_ins = {f"{module}.{name}": value for (module, name), value in (PLAIN | ARRAYS).items()}
+    for name in ("_codecs.encode", "builtins.bytes", "__builtin__.bytes"):  # torch has its own
+        del stand_ins[name]
+    made = [(Array, "Array"), (_Kind, "Kind")]  # what the stand-ins make, which torch fills
+    for _ in range(MOST_UNKNOWN):
+        allowed = [*made, *((value, name) for name, value in stand_ins.items())]
+        try:
+            with torch.serialization.safe_globals(allowed):
+                return torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            if not _replace(str(error), stand_ins):
+                raise ValueError(_reason(str(error))) from error
+    raise ValueError(f"it holds more than {MOST_UNKNOWN} kinds of objects, and tensors alone are read")
+
+
+def _reason(message: str) -> str:
+    """Why torch cannot read a file, in a few words."""
+    forbidden = FORBIDDEN.search(message)
+    if forbidden:
+        return f"it holds {forbidden[1]}, and tensors alone are read"
+    if CALLED.search(message):
+        return "it holds calls of functions, and tensors alone are read"
+    return "it is no file of torch.save"
+
+
+def _replace(message: str, stand_ins: dict) -> bool:
+    """Add the stand-in for the name in torch's error, or make one a dict or list. Returns whether something changed."""
+    if (unknown := UNKNOWN.search(message)) is not None:
+        name = unknown[1] if "." in unknown[1] else f"builtins.{unknown[1]}"
+        if name in stand_ins:
+            return False
+        stand_ins[name] = type(f"Unread_{len(stand_ins)}", (Unread,), {})
+        return True
+    for pattern, container in ((AS_DICT, OrderedDict), (AS_LIST, list)):
+        found = pattern.search(message)
+        if found is not None:
+            name = next(
+                name for name, value in stand_ins.items() if getattr(value, "__name__", "") == f"Unread_{found[1]}"
+            )
+            stand_ins[name] = container
+            return True
+    return False

@@ -1,0 +1,58 @@
+"""Values of a state dict that are no weights: refused with the file's name before they are loaded."""
+
+import torch
+
+from utilities.errors import UserError
+
+STATISTICS = (
+    "running_mean",
+    "running_var",
+)  # buffers that hold finite numbers as parameters do; masks of attention may hold -inf
+NAMED = 3  # keys that a message names
+
+
+def refuse_faults(state: dict, module: torch.nn.Module, source: str, prefix: str = "") -> None:
+    """Raise UserError where integers stand for floating-point weights, or weights are NaN or infinite.
+
+    Args:
+        state: in the names of `module`; other keys are not looked at. source: the file, for the message.
+        prefix: of the keys in the file.
+
+    Quantised tensors of torch are let through, see `dequantized`.
+    """
+    own = module.state_dict()
+    parameters = {name for name, _ in module.named_parameters()}
+    pairs = [(key, value, own[key]) for key, value in state.items() if key in own and own[key].is_floating_point()]
+    others = [key for key, value, _ in pairs if not (value.is_floating_point() or value.is_quantized)]
+    if others:
+        types = ", ".join(sorted({str(state[key].dtype).removeprefix("torch.") for key in others}))
+        raise UserError(
+            f"{source} holds {types} where weights are floating-point numbers: {_few(prefix, others)}: "
+            "give the weights before quantisation"
+        )
+    broken = [
+        key
+        for key, value, _ in pairs
+        if (key in parameters or key.endswith(STATISTICS)) and not _is_finite(dequantized(value))
+    ]
+    if broken:
+        raise UserError(
+            f"{source} holds NaN or infinity in {_few(prefix, broken)}: give weights of a training that did not diverge"
+        )
+
+
+def dequantized(value: torch.Tensor) -> torch.Tensor:
+    """The tensor; a quantised one of torch as floating-point numbers."""
+    return value.dequantize() if value.is_quantized else value
+
+
+def _is_finite(value: torch.Tensor) -> bool:
+    if value.is_meta:
+        return True
+    wide = value.float() if value.element_size() == 1 else value  # of float8 torch has no isfinite
+    return bool(torch.isfinite(wide).all())
+
+
+def _few(prefix: str, keys: list[str]) -> str:
+    shown = ", ".join(f"{prefix}{key}" for key in keys[:NAMED])
+    return shown + (f" … ({len(keys)} in all)" if len(keys) > NAMED else "")
