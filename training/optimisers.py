@@ -85,6 +85,7 @@ def fitting(state: dict, optimizer: torch.optim.Optimizer) -> dict:
 
     Where the names of the groups have changed, nothing is kept; where the kind of optimiser has, the rates alone.
     """
+    state = _without_untrained(state, optimizer)
     before, now, fresh = state["param_groups"], optimizer.param_groups, {**optimizer.state_dict(), "state": {}}
     names = [[group.get("name") for group in groups] for groups in (before, now)]
     numbers = sorted(number for group in before for number in group["params"])
@@ -97,6 +98,16 @@ def fitting(state: dict, optimizer: torch.optim.Optimizer) -> dict:
     for group, saved in zip(fresh["param_groups"], before, strict=True):
         group.update(lr=saved["lr"], initial_lr=saved["initial_lr"])
     return fresh
+
+
+def _without_untrained(state: dict, optimizer: torch.optim.Optimizer) -> dict:
+    """The saved `state` without groups that have no place in `optimizer` and were never trained, as a cascade's `last_linear` until version 0.2.1."""
+    now = [group.get("name") for group in optimizer.param_groups]
+    kept = [group for group in state["param_groups"] if group.get("name") in now]
+    if [group.get("name") for group in kept] != now:
+        return state
+    numbers = {number for group in kept for number in group["params"]}
+    return {**state, "param_groups": kept} if set(state["state"]) <= numbers else state
 
 
 def check_state(optimizer: torch.optim.Optimizer) -> None:

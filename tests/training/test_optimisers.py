@@ -225,3 +225,30 @@ def test_rates_that_contradict_are_refused(flags, told, capsys):
     with pytest.raises((UserError, SystemExit)) as error:
         parameters.read(["--dataset", "glyphs", *flags.split()])
     assert told in str(error.value) + capsys.readouterr().err
+
+
+def test_a_group_that_was_never_trained_and_is_gone_is_left_out():
+    """A cascade's embedding layer was in the optimiser until version 0.2.1, without a gradient."""
+    def optimizer_of(names, parts):
+        groups = [{"params": [parts[name]], "name": name, "initial_lr": 0.1} for name in names]
+        return torch.optim.Adam(groups, lr=0.1)
+
+    def trained(names, parts):
+        optimizer = optimizer_of(names, parts)
+        for _ in range(2):
+            optimizer.zero_grad()
+            (parts["backbone"].square().sum() + parts["levels"].square().sum()).backward()
+            optimizer.step()
+        return optimizer
+
+    names = ("backbone", "last_linear", "levels")
+    parts = {name: torch.nn.Parameter(torch.full((2,), float(number))) for number, name in enumerate(names, start=1)}
+    before = trained(names, parts)
+    now = optimizer_of(["backbone", "levels"], parts)
+    now.load_state_dict(fitting(before.state_dict(), now))
+    for name in ("backbone", "levels"):
+        for key, value in before.state[parts[name]].items():
+            assert torch.equal(now.state[parts[name]][key], value)
+    one_more = trained(names, parts)
+    one_more.state[parts["last_linear"]] = {"step": torch.tensor(1.0)}
+    assert fitting(one_more.state_dict(), now)["param_groups"] == one_more.state_dict()["param_groups"], "trained: kept, and refused by torch"
