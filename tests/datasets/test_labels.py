@@ -31,7 +31,7 @@ def notes_of(splits):
 @pytest.mark.parametrize("missing", ["nan", "NaN", "None", "null", " NULL ", "<NA>", ""])
 def test_a_missing_label_is_no_class_in_a_table_or_a_shard(missing, tmp_path):
     rows = [*rows_of(tmp_path, ["a", "b", missing, missing]), *rows_of(tmp_path, ["c", "d"], "validation")]
-    with refused("df.csv, row 4: no label.* 2 other rows lack one.*--allow_partial_dataset"):
+    with refused("df.csv, row 4: no label.* in all 2 rows lack one.*--allow_partial_dataset"):
         test_csv.read(tmp_path / "df.csv", rows)
     splits = test_csv.read(tmp_path / "df.csv", allow_partial_dataset=True)
     assert names(splits) == {"training": ["a", "b"], "testing": ["c", "d"]}
