@@ -265,7 +265,7 @@ class Cache:
         except (OSError, UserError) as error:
             reason = getattr(error, "strerror", None) or error
             lacking = len(self._lacking(wanted))
-            say(
+            print(
                 f"WARNING: --image_cache {self.folder} cannot be written ({reason}): {lacking:,} of {len(wanted):,} images are not in it and "
                 "are decoded whenever they are loaded. The next run goes on with it",
                 file=sys.stderr,
