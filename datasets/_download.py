@@ -14,6 +14,7 @@ from pathlib import Path
 
 from utilities.errors import UserError
 from utilities.locks import Lock
+from utilities.numbers import is_whole
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz")
 CHUNK = 1 << 20  # bytes
@@ -144,7 +145,7 @@ def _transfer(url: str, part: Path, start: int, label: str) -> bool:
     with response:
         resumes = getattr(response, "status", None) == 206  # else (ftp, or a host without ranges) the file starts anew
         length = response.headers.get("Content-Length")
-        if length is not None and not length.isdecimal():
+        if length is not None and not is_whole(length):
             raise _NoAnswerError(f"it says Content-Length {length[:20]!r}, which is no number")
         position = start if resumes else 0
         total = position + int(length) if length is not None else None

@@ -12,6 +12,7 @@ from datasets._images import Image, suffixes
 from datasets._lists import Lists
 from utilities.errors import UserError
 from utilities.files import walk
+from utilities.numbers import is_whole
 from utilities.reading import read_text
 
 MOST_ENDINGS = 8  # endings of files that are no images, named in a note
@@ -219,7 +220,7 @@ def spellings(path: str) -> tuple[str, ...]:
 def by_label(labels: list[str]) -> list[int]:
     """Indices that sort by label, as numbers where all are whole numbers; within a class the order stays."""
     names = set(labels)
-    key = int if all(name.isdecimal() for name in names) else str
+    key = int if all(map(is_whole, names)) else str
     place = {name: number for number, name in enumerate(sorted(names, key=lambda name: (key(name), name)))}
     return sorted(range(len(labels)), key=[place[label] for label in labels].__getitem__)
 

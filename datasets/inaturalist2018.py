@@ -5,6 +5,7 @@ from pathlib import Path
 from datasets import _download, _layout
 from datasets._layout import Published, Reading
 from utilities.errors import UserError
+from utilities.numbers import is_whole
 from utilities.reading import Unreadable, parsing, read_json
 
 FOLDERS = ("inaturalist2018", "inaturalist", "Inaturalist", "iNaturalist2018", "inat2018")
@@ -97,4 +98,4 @@ def _taxa(path: Path) -> dict[str, list[str]]:
 def _order(name: str) -> tuple:
     """Sort key: species by their ids, which are unique across super-classes."""
     number = name.partition("/")[2]
-    return (0, int(number), name) if number.isdecimal() else (1, 0, name)
+    return (0, int(number), name) if is_whole(number) else (1, 0, name)

@@ -7,6 +7,7 @@ from datasets import _download, _layout, _reid
 from datasets._layout import Published, Reading
 from datasets._reid import Shot
 from utilities.errors import UserError
+from utilities.numbers import is_whole
 
 FOLDERS = ("msmt17", "MSMT17_V1", "MSMT17_V2", "msmt17/MSMT17_V1", "msmt17/MSMT17_V2", "MSMT17")
 VERSIONS = {"V1": ("train", "test"), "V2": ("mask_train_v2", "mask_test_v2")}
@@ -60,7 +61,7 @@ def _listed(root: Path, name: str, folder: str) -> list[Shot]:
     found = []
     for number, row in enumerate(_layout.read_table(root / name), start=1):
         camera = row[0].split("_")[2:3]
-        if len(row) != 2 or not row[1].isdecimal() or not camera or not camera[0].isdecimal():
+        if len(row) != 2 or not is_whole(row[1]) or not camera or not is_whole(camera[0]):
             raise UserError(
                 f"{root / name}, row {number}: {' '.join(row)!r}, expected a path with its camera and the person, as "
                 "0000/0000_000_01_0303morning_0008_0.jpg 0"

@@ -8,7 +8,7 @@ from datasets import _download, _layout
 from datasets._images import Image
 from datasets._layout import Published, Reading
 from utilities.errors import UserError
-from utilities.numbers import whole
+from utilities.numbers import is_whole, whole
 
 FOLDERS = ("vehicleid", "VehicleID_V1.0", "VehicleID", "PKU-VehicleID")
 LISTS = "train_test_split"
@@ -53,7 +53,7 @@ def read(opt, root: Path) -> Reading:
     for file in ("train_list.txt", f"test_list_{opt.vehicleid_list}.txt"):
         path = root / LISTS / file
         for number, row in enumerate(_layout.read_table(path), start=1):
-            if len(row) != 2 or not all(field.isdecimal() for field in row):
+            if len(row) != 2 or not all(map(is_whole, row)):
                 raise UserError(f"{path}, row {number}: {' '.join(row)!r}, expected the numbers of an image and of its vehicle")
             image, vehicle = map(int, row)
             vehicles.setdefault(vehicle, []).append((f"{image:07d}.jpg", str(vehicle)))

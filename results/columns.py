@@ -12,6 +12,7 @@ from runs.names import apart, domain_of, mean_of, named, plain
 from runs.records import SPLIT_TITLES
 from runs.run import Selection
 from utilities.errors import UserError
+from utilities.numbers import is_whole
 from utilities.registry import unknown
 
 STRUCTURE = ("dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@2")  # the ICML paper's quantities
@@ -80,7 +81,7 @@ def title(metric: str) -> str:
         return metric
     own, at, prefix = own.partition("@d")  # e_recall@1@d64
     head, _, number = own.partition("@")
-    shown = OF_NUMBER[head].format(number) if head in OF_NUMBER and number.lstrip("-").isdigit() else own
+    shown = OF_NUMBER[head].format(number) if head in OF_NUMBER and is_whole(number.lstrip("-")) else own
     return TITLES.get(own, shown) + at + prefix + (f" [{above}]" if above else "")
 
 
@@ -144,7 +145,7 @@ def _rating(available) -> list[tuple[str, str]]:
 def _order(metric: str):
     """e_recall@1, @2, @4, @10, then the others as they came."""
     head, _, number = plain(metric).partition("@")
-    return (0, int(number)) if head == "e_recall" and number.isdigit() else (1, 0)
+    return (0, int(number)) if head == "e_recall" and is_whole(number) else (1, 0)
 
 
 def structure(available) -> list[Column]:

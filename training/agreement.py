@@ -22,15 +22,18 @@ OF_THE_FIRST = (
 )  # where flags were read, and keys, which only the first process uses
 MOST_SHOWN = 5  # differences in a message
 LONGEST = 60  # characters of a value in a message
-WAY_OUT = "All processes of a run need the same flags, code, packages and data: start them with the same command, on equal copies"
+WAY_OUT = (
+    "All processes of a run need the same flags, code, packages and data: "
+    "start them with the same command, on equal copies"
+)
 _FOLDERS = (
-    "criteria", "batch_mining", "datasampler", "architectures", "datasets", "trainers", "training", "utilities", "metrics",
-    "evaluation", "runs",
+    "criteria", "batch_mining", "datasampler", "architectures", "datasets", "trainers", "training", "utilities",
+    "metrics", "evaluation", "runs",
 )  # fmt: skip
 
 
 def same_on_all(opt):
-    """`opt`, the flags. Under torchrun raises UserError, in all processes, where these differ in flags, files or code."""
+    """`opt`, the flags. Raises UserError, in all processes, where these differ in flags, files, packages or code."""
     ranks = Ranks()
     if ranks.size > 1:
         _refuse_differences(ranks.everyone({**_flags(opt), **_files(opt), **_versions()}))
@@ -38,7 +41,7 @@ def same_on_all(opt):
 
 
 def same_data(splits: dict) -> dict:
-    """`splits`, the data sets. Under torchrun raises UserError, in all processes, where these differ in images or splits."""
+    """`splits`, the data sets. Raises UserError, in all processes, where these differ in images or classes."""
     ranks = Ranks()
     if ranks.size == 1:
         return splits
@@ -94,7 +97,7 @@ def _digest(content: bytes) -> str:
 def _refuse_differences(found: list[dict[str, str]]) -> None:
     """Raise UserError where a process's facts, name -> value, are not those of the first."""
     for rank, facts in enumerate(found):
-        # A package or module that one process alone has loaded yet, such as the first one of a search, is no difference.
+        # A package or module that only one process has loaded, such as the first one of a search, is no difference.
         names = [
             name for name in {**found[0], **facts} if name.startswith("--") or (name in found[0] and name in facts)
         ]

@@ -12,6 +12,8 @@ LARGEST = 10**6  # default bound of a number: losses square and exponentiate, an
 MOST_64 = 2**63 - 1  # default bound of a whole number: seeds and sizes have 64 bits
 WIDEST = 2**16  # dimensions of a layer: more than any published network has; a square matrix of that side fills 17 GB
 
+MOST_DIGITS = 1000  # of a number in a file
+
 
 class OutOfRange(argparse.ArgumentTypeError):
     """A number that the flag does not allow; the message is the rule, `must be at least 1`."""
@@ -111,3 +113,8 @@ def help_of(action: argparse.Action) -> str:
 def share_of(share: float, number: int) -> int:
     """`share * number`, rounded up, without the rounding error of binary floats: .07 of 100 is 7."""
     return math.ceil(share * number * (1 - 1e-12))
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text of a file is a whole number from 0 on that is converted: Python refuses one of thousands of digits."""
+    return text.isdecimal() and len(text) <= MOST_DIGITS

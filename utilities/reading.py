@@ -204,7 +204,7 @@ def map_array(path: Path | str, way_out: str = "") -> np.ndarray:
 
 
 def read_tensors(path: Path | str, way_out: str = "", lazily: bool = False):
-    """The content of a file of `torch.save`, on the CPU: tensors and plain values alone, no code is run. Raises Unreadable.
+    """The content of a file of `torch.save`, on the CPU: tensors and plain values alone. Raises Unreadable.
 
     Args:
         lazily: map the file into memory, so that values are read on first use; files of old versions are read whole.
@@ -261,7 +261,7 @@ def _refuse_a_crash(read: Callable[[], object]) -> None:
 
 
 def check_sqlite(path: Path | str, patience: float, way_out: str = "") -> None:
-    """Read a whole SQLite database and check it: damage behind its first pages would show only when a row there is read.
+    """Check a whole SQLite database: damage behind its first pages would show only when a row there is read.
 
     Args:
         patience: seconds that a lock of another program is waited for.
