@@ -15,6 +15,7 @@ from results.columns import SELECTED
 from results.recorded import RecordedRun
 from runs.names import plain
 from utilities.console import propose, say
+from utilities.counts import count_of
 from utilities.errors import OneLineParser, one_line_errors
 from utilities.files import make_folder
 from utilities.numbers import number, whole
@@ -30,6 +31,8 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--runs", nargs="+", default=[], metavar="FOLDER", help="folders with run folders below them (without --project: Training_Results)")
     add("--project", nargs="+", default=[], metavar="ENTITY/NAME", help="W&B projects, those of the ICML 2020 pipeline included")
+    help_plain = "plain LaTeX: the .tex files hold rows, mean and deviation, the best bold, and no notes"
+    add("--plain", action="store_true", help=help_plain)
     add("--out", default="Result_Tables", metavar="FOLDER", help="where tables, figures and index.html go (default: Result_Tables)")
     help_compare = "published values beside ours: ICML 2020's, the Reality Check's; ledger: every published figure of the same conditions"
     add("--compare_to", nargs="+", default=[], choices=published.SOURCES, help=help_compare)
@@ -61,6 +64,7 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     declared = vars(parameters.get_parser().parse_args([]))
     for run in runs:
         run.flags = composition.completed(declared, run.flags)  # older runs recorded derived flags as unset
+        run.derived = composition.followers(declared, run.flags)
     available = columns.recorded(runs)
     asked = [columns.parse(name, available) for name in opt.metrics]
     pairs = [(columns.parse(x, available), columns.parse(y, available)) for x, y in opt.relation]
@@ -74,7 +78,8 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     compared = _compared(found, of, opt.compare_to, defaults, notes)
     out = make_folder(opt.out, f"--out {opt.out}")
 
-    parts = {ALL: [tables.shared(found, {d: _two(of[d], shown[d], how) for d in names}, how, opt.ddof) for how in columns.SELECTIONS]}
+    both = not (opt.metrics or opt.plain)  # columns of both selections beside the first metric, where no columns were requested
+    parts = {ALL: _shared(found, {d: _two(of[d], shown[d]) for d in names}, both, opt.ddof)}
     parts |= {dataset: _tables(of[dataset], shown[dataset], compared, opt, defaults) for dataset in names}
     notes += tables.on_average(found, {dataset: columns.first_on_test(own) for dataset, own in shown.items()})
     progressions = {f"{name}{PROGRESSION}": (name, methods) for name, methods in progression.find(found).items()}
@@ -87,9 +92,9 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     left_out = tables.left_out(found, _together(*(shown[dataset][:3] for dataset in names)))
     parts |= {LEFT_OUT: [left_out]} if left_out else {}
     for table in (table for part in parts.values() for table in part):
-        table.write(out)
+        table.write(out, opt.plain)
     tables.values(found, {dataset: _together(shown[dataset], _structure(of[dataset])) for dataset in names}, out)
-    figures = {dataset: _figures(of[dataset], shown[dataset], pairs, out) for dataset in names}
+    figures = {dataset: _figures(of[dataset], shown[dataset], pairs, out, notes) for dataset in names}
     for one in over_splits:
         title = "{} on each split, less the mean of all methods there; bars: one deviation of the seeds"
         figures[one.dataset] += [(plots.by_split(one, c, out), title.format(c.title)) for c in shown[one.dataset] if c.split == "test" and one.has(c)]
@@ -155,10 +160,24 @@ def _together(*parts) -> list[columns.Column]:
     return list(dict.fromkeys(c for part in parts for c in part))
 
 
-def _two(of, shown, how) -> list[columns.Column]:
-    """The columns of the shared table: the first metric, by both selections where available, and NMI as in the paper, else the second."""
+def _shared(found, shown, both: bool, ddof: int) -> list[formats.Table]:
+    """The tables over all data sets, one for each selection rule; `shown`: data set -> its columns."""
+    made = []
+    for how in columns.SELECTIONS:
+        of_rule = {dataset: _by_both(own, of, how, both) for (dataset, own), of in zip(shown.items(), groups.of_datasets(found).values(), strict=True)}
+        made.append(tables.shared(found, of_rule, how, ddof))
+    return made
+
+
+def _two(of, shown) -> list[columns.Column]:
+    """The columns of the shared table: the first metric, and NMI as in the paper, else the second."""
     nmi = [c for c in shown[1:] if plain(c.metric) == "nmi"]
-    return columns.with_both(shown[:1] + (nmi or shown[1:2])[:1], _counted(of), how)
+    return shown[:1] + (nmi or shown[1:2])[:1]
+
+
+def _by_both(shown, of, how: str, both: bool) -> list[columns.Column]:
+    """The columns; if `both`, the first also by the other selection, where the runs have it."""
+    return columns.with_both(shown, _counted(of), how) if both else shown
 
 
 def _counted(of) -> list[RecordedRun]:
@@ -175,8 +194,11 @@ def _of_pairs(of, shown, quantities) -> list[columns.Column]:
 def _tables(of, shown, compared, opt, defaults) -> list[formats.Table]:
     """All tables of one data set."""
     quantities, (matches, ledgers) = _structure(of), compared
-    made = [tables.single(of, columns.with_both(shown, _counted(of), how), how, opt.ddof) for how in columns.SELECTIONS]
-    made += [*tables.by_domain(of, opt.ddof), tables.reidentification(of, opt.ddof), tables.optimism(of, shown, opt.ddof)]
+    both = not (opt.metrics or opt.plain)
+    made = [tables.single(of, _by_both(shown, of, how, both), how, opt.ddof) for how in columns.SELECTIONS]
+    made += [*tables.by_domain(of, opt.ddof, shown if opt.metrics else ())]
+    made += [] if opt.metrics else [tables.reidentification(of, opt.ddof)]
+    made += [tables.optimism(of, shown, opt.ddof)]
     made += [tables.power(of, shown[0], opt.plan), tables.ranks(of, shown[0])] if shown else []
     made += [tables.cross_validation(of, shown)]
     for source, found in matches.items():
@@ -191,8 +213,8 @@ def _tables(of, shown, compared, opt, defaults) -> list[formats.Table]:
     return [table for table in [*made, tables.settings(of, defaults)] if table]
 
 
-def _figures(of, shown, pairs, out) -> list[tuple[str, str]]:
-    """All figures of one data set: (name, caption)."""
+def _figures(of, shown, pairs, out, notes=None) -> list[tuple[str, str]]:
+    """All figures of one data set: (name, caption). Appends to `notes` which of the requested `pairs` cannot be drawn."""
     quantities, made = columns.principal(_structure(of)), []
     if shown:
         first, legend = shown[0], "one point a group, bars: one deviation"
@@ -206,7 +228,11 @@ def _figures(of, shown, pairs, out) -> list[tuple[str, str]]:
                 f"{first.title} on test, the epoch chosen on validation and on test",
             ),
         ]
-    made += [(plots.relation(of, x, y, out), f"{y.title} against {x.title}") for x, y in pairs]
+    for x, y in pairs:
+        name = plots.relation(of, x, y, out)
+        made.append((name, f"{y.title} against {x.title}"))
+        if name is None and notes is not None:
+            notes.append(f"{of[0].dataset}: {y.title} against {x.title} is not drawn: fewer than two groups have both")
     absent = [group.name for group in of if not group.counted]
     beside = f"; without a run that counts, and so not here: {', '.join(absent)}" if absent else ""
     return [(name, caption + beside) for name, caption in made if name]
@@ -230,8 +256,9 @@ def _report(found, parts, notes, out) -> None:
     for dataset in groups.of_datasets(found):
         print(formats.to_text(parts[dataset][0]))
     left_out = [run for group in found for run, _ in group.left_out]
+    counts = f"{count_of(sum(len(group.runs) for group in found), 'run')} in {count_of(len(found), 'group')}"
     where = f" ({out / 'left_out.md'})" if left_out else ""
-    say(f"{sum(len(g.runs) for g in found)} runs in {len(found)} groups; {len(left_out)} runs are in no mean{where}")
+    say(f"{counts}; {page.in_no_mean(len(left_out))}{where}")
     for note in notes:
         say(f"note: {note}")
     print(f"tables (.md, .tex, .csv), figures and the page: {out / 'index.html'}")

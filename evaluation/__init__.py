@@ -8,8 +8,6 @@ import utilities.openmp  # noqa: F401  # isort: skip, before torch is imported
 import contextlib
 import functools
 import itertools
-import math
-import statistics
 import time
 from typing import Any, NamedTuple
 
@@ -20,6 +18,7 @@ from tqdm import tqdm
 import datasets
 import metrics
 from evaluation import checks, galleries, scales, selectable, spaces, whitening
+from evaluation.averages import over_draws
 from runs.names import named
 from training.loading import SeededItems, evaluation_loader
 from utilities.console import say
@@ -28,7 +27,7 @@ from utilities.evaltypes import BARE, of_type
 from utilities.tensors import normalize as normalize_rows
 from utilities.tensors import raise_half
 
-__all__ = ["Embedded", "embed", "embed_all", "evaluate", "loaders", "of_type", "roles", "score", "without_seeds"]
+__all__ = ["Embedded", "embed", "embed_all", "evaluate", "loaders", "of_type", "over_draws", "roles", "score", "without_seeds"]
 
 MAIN_EVALTYPE = "discriminative"  # the name of a network's one embedding
 
@@ -213,8 +212,8 @@ def _device(opt, runtime) -> torch.device:
 def score(embedded: dict, opt, runtime) -> dict:
     """All `--evaluation_metrics` of all `--evaltypes` of `embedded`, split -> Embedded, against `--eval_reference_set`, by `--tester`.
 
-    Returns split -> {metric: value}, names as in metrics.csv. With `--tester same_parent_label` a value is the mean over the super-classes
-    in which the metric is defined (`map_r` needs a class of two images), NaN where there is none. Of several processes each searches and
+    Returns split -> {metric: value}, names as in metrics.csv. A value is NaN where the metric is not defined (`map_r` needs a class of two
+    images); means over super-classes, domains and draws leave such values out, which is printed once. Of several processes each searches and
     clusters for its part of the queries; all return the first one's values, which are those of one process.
     """
     return runtime.ranks.share(_score(embedded, opt, runtime))
@@ -229,31 +228,17 @@ def _score(embedded: dict, opt, runtime) -> dict:
     about |= metrics.measured_by(opt)
     for line in (*unaffected_metrics(opt.evaluation_metrics, opt), *whitening.mark(opt)):
         runtime.say_once(line)
-    if opt.tester == spaces.INSIDE_PARENTS:
-        about["uncounted"] = float("nan")
     for evaltype in opt.evaltypes if measured else ():
         bar = tqdm(spaces.build(embedded, evaltype, opt).items(), unit="split", leave=False, disable=None)
         for split, parts in bar:
             bar.set_description(f"neighbours and clusters of {split}")
             draws = itertools.chain([parts], _further_draws(embedded, split, evaltype, opt))
-            means = over_draws(draws, opt.evaluation_metrics, about)
+            notes = []
+            means = over_draws(draws, opt.evaluation_metrics, about, notes)
+            for note in notes:
+                runtime.say_once(f"{split}: {named(evaltype, note, opt.evaltypes)}")
             scores[split].update({named(evaltype, name, opt.evaltypes): value for name, value in means.items()})
     return scores
-
-
-def over_draws(draws, names: list[str], about: dict) -> dict:
-    """Metric -> value, the mean over the spaces of a draw; `<domain>/<metric>` -> its value there, where these are of domains.
-
-    `draws`: lists of spaces. Metrics that search are means over all draws; the others are those of the first.
-    """
-    found, searching = [], [name for name in names if metrics.searches(name)]
-    for parts in draws:
-        values = [part.compute(searching if found else names, **about) for part in parts]
-        found.append({name: _mean([one[name] for one in values]) for name in values[0]})
-        found[-1] |= {f"{part.domain}/{name}": value for part, own in zip(parts, values, strict=True) if part.domain for name, value in own.items()}
-        if not searching:
-            break
-    return {name: _mean([values[name] for values in found if name in values]) for name in found[0]}
 
 
 def _further_draws(embedded: dict, split: str, evaltype: str, opt):
@@ -274,17 +259,6 @@ def unaffected_metrics(metric_names: list[str], opt) -> list[str]:
     flags = " ".join(flag for flag, is_set in (("--eval_space hyperbolic", hyperbolic), (f"--rerank {rerank}", rerank)) if is_set)
     of = "Euclidean, of the tangent vectors" if hyperbolic else "as without it"
     return [f"{flags}: changes what queries find; {', '.join(kept)}: {of}"]
-
-
-def _mean(values: list):
-    """Mean over super-classes, NaN left out; of arrays too, where a shorter one (a spectrum of few samples) is padded with zeros."""
-    if len(values) == 1:
-        return values[0]
-    if not np.ndim(values[0]):
-        defined = [value for value in values if not math.isnan(value)]
-        return statistics.fmean(defined) if defined else float("nan")
-    longest = max(len(value) for value in values)
-    return np.mean([np.pad(value, (0, longest - len(value))) for value in values], axis=0)
 
 
 def evaluate(model, loaders: dict, opt, runtime, bare: bool = False) -> tuple[dict, dict]:

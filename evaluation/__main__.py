@@ -43,6 +43,7 @@ from evaluation.galleries import taken
 from evaluation.judgements import has_lists
 from evaluation.space import Space
 from training.ranks import Ranks, one_run
+from utilities.counts import count_of
 from utilities.errors import OneLineParser, UserError
 from utilities.files import write_json
 from utilities.numbers import number, whole
@@ -201,16 +202,20 @@ def main(argv: list[str] | None = None) -> dict | list:
     about = {"seed": seeds, "device": ranks.gpu if flags.evaluate_on_gpu else "cpu", "progress": True, "ranks": ranks, **metrics.measured_by(flags)}
     further = from_files.draws(flags.file, arrays) if flags.gallery is None else ()
     further = further if flags.eval_whiten is None else (whiten.of_file(one, flags) for one in further)
-    values = evaluation.over_draws((one.parts() for one in itertools.chain([space], further)), flags.evaluation_metrics, about)
+    notes = []
+    draws = (one.parts() for one in itertools.chain([space], further))
+    values = evaluation.over_draws(draws, flags.evaluation_metrics, about, notes)
     scores = {Path(flags.file).stem: ranks.share(values)}
     size, dimensions = arrays["features"].shape
-    classes = [f"{len(np.unique(from_files.finest(arrays))):,} classes"] if "labels" in arrays else []
+    classes = [count_of(len(np.unique(from_files.finest(arrays))), "class", "classes")] if "labels" in arrays else []
     print(f"{', '.join([f'{flags.file}: {size:,} embeddings of {dimensions} dimensions', *classes, *([searched] if searched else [])])}\n")
     evaluation.say_few_samples(flags.file, flags.evaluation_metrics, len((space.pool or space).features), dimensions)
     copies = from_files.copies_told(flags.file, arrays, space, rows, flags.gallery is not None)
     if copies is not None:
         print(f"note: {copies}\n")
     print(outputs.table(scores))
+    for note in notes:
+        print(note)
     if flags.dump_query_results is not None:
         dump_query_results(flags, arrays, space, rows, ranks)
     if flags.out is not None and ranks.writes:

@@ -22,6 +22,7 @@ from training.optimisers import build_optimizer, build_scheduler
 from training.random_state import seed_everything
 from training.runtime import Runtime
 from training.step import build_step
+from utilities.counts import count_of
 
 KINDS = ("linear", "mlp")
 RECIPE = ["--config", "ilias_adapter"]
@@ -69,7 +70,7 @@ def adapted(kind: str, embedded: dict, opt) -> Adapted:
             step(batch)
         step.end_epoch()
         scheduler.step({})
-    how = f"adapter: --loss {opt.loss}, {opt.n_epochs} epochs on {len(training):,} training images, {time.monotonic() - began:.1f} s"
+    how = f"adapter: --loss {opt.loss}, {count_of(opt.n_epochs, 'epoch')} on {len(training):,} training images, {time.monotonic() - began:.1f} s"
     evaluated = trainer.evaluated(step.evaluated)
     found = {split: evaluation.embed(evaluated, evaluation_loader(one, opt), runtime, normalize=not opt.eval_no_normalize) for split, one in splits.items()}
     return Adapted(found, sum(parameter.numel() for parameter in network.parameters()), how)

@@ -18,7 +18,6 @@ from tqdm import tqdm
 import metrics
 from evaluation import from_files
 from pictures import space as charts
-from runs.folder import json_safe
 from utilities import codes
 from utilities.codes import Codes
 from utilities.errors import OneLineParser, UserError
@@ -261,7 +260,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     print(f"\n{table(rows)}")
     if flags.out is not None:
         folder = make_folder(flags.out, f"--out {flags.out}")
-        write_json(folder / "compression.json", json_safe({**about, "skipped": skipped, "rows": rows}))
+        write_json(folder / "compression.json", {**about, "skipped": skipped, "rows": rows})
         charts.compression(folder / "compression.png", rows, Path(flags.features).stem)
         print("".join(f"\nwritten  {folder / name}" for name in ("compression.json", "compression.png")))
     return rows

@@ -17,11 +17,11 @@ from pictures.neighbours import recoveries
 from pictures.text import TITLE_SIZE, fitted
 from runs import checkpoint, reports
 from runs.changes import changes_of_data
-from runs.folder import RunFolder, describe, json_safe, measurement, run_folder
+from runs.folder import RunFolder, describe, measurement, run_folder
 from runs.idle import overruled
 from runs.records.damaged import as_folder
 from training.random_state import random_states, set_random_states
-from utilities.files import new_folder, write_json, write_npz
+from utilities.files import json_safe, new_folder, write_json, write_npz
 
 NEIGHBOURS = 7  # images beside a query in a picture
 TITLE_WIDTH = 180  # points that a group's name may take in a title

@@ -144,7 +144,7 @@ def sample_queries(labels: np.ndarray, seed: int) -> np.ndarray:
 def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, list[str]]:
     """Queries with the lowest average precision, at most one a class, and a note on each; none where no query can find its class.
 
-    Of `CANDIDATES` random queries. Average precision is a query's term of `map_r`; of two equal ones, the query whose first hit comes later
+    Of `CANDIDATES` random queries. Average precision is AP@R, a query's term of `map_r`; of two equal ones, the query whose first hit comes later
     is worse. The note gives both.
     """
     candidates = np.flatnonzero(compared.space.findable()[0])
@@ -158,4 +158,4 @@ def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, lis
     labels = compared.space.labels[candidates]
     labels = np.where(labels < 0, -1 - np.arange(len(labels)), labels)  # without classes each query stands for itself
     order = order[np.sort(np.unique(labels[order], return_index=True)[1])][:SHOWN]  # the worst of each class
-    return candidates[order], [f"AP {precisions[i]:.2f}\nfirst hit at {firsts[i]:,}" for i in order]
+    return candidates[order], [f"AP@R {precisions[i]:.2f}\nfirst hit at {firsts[i]:,}" for i in order]

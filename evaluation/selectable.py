@@ -5,6 +5,7 @@ import numpy as np
 import metrics
 from evaluation import galleries, spaces
 from evaluation.space import Space
+from utilities.counts import count_of
 from utilities.errors import UserError
 from utilities.flags import has_folds
 
@@ -38,7 +39,7 @@ def check(datasets: dict, opt) -> None:
         why = f"{'validation' if split == 'val' else 'test, without validation data,'} has "
         if hits.any():
             n = len(np.unique(space.gallery()[1]))
-            why += f"{n} class{'es' * (n != 1)}, and a query at most {max(seen - hits)} images of others: {least} or more are needed"
+            why += f"{count_of(n, 'class', 'classes')}, and a query at most {max(seen - hits)} images of others: {least} or more are needed"
         elif split not in sources:
             why += f"no image of a class that is in the reference, --eval_reference_set {opt.eval_reference_set}"
         else:

@@ -28,6 +28,7 @@ from search import __main__ as searching
 from search import report, settings
 from search.__main__ import secret_options
 from utilities.console import propose, wrapped
+from utilities.counts import count_of
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.locks import Lock
 from utilities.numbers import whole
@@ -43,14 +44,14 @@ def how_far(folder: Path, opt) -> tuple[bool, str]:
     if opt.is_cross_validation:
         cross = CrossValidation(opt, datasets.n_folds(opt))
         done, finished = len(set(cross.asked) & set(cross.done())), cross.settled
-        return finished, f"{done} folds" if finished else f"after {done} of {len(cross.asked)} folds"
+        return finished, count_of(done, "fold") if finished else f"after {done} of {len(cross.asked)} folds"
     if opt.evaluate_only:
         numbered = folder.parent.glob(f"{glob.escape(folder.name)}_[0-9]*")  # of a line whose first process was killed
         return any((one / "evaluation.json").exists() for one in (folder, *numbered)), "measured"
     run = RunFolder(folder, opt)
     if not run.finished:
         return False, f"after epoch {run.progress.epochs}"
-    return not run.needs_test, f"{run.progress.epochs} epochs"
+    return not run.needs_test, count_of(run.progress.epochs, "epoch")
 
 
 class Task:

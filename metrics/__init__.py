@@ -29,7 +29,7 @@ from utilities.registry import Registry, unknown
 
 __all__ = [
     "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "Lists", "Need", "Neighbours", "Stacked", "add_arguments", "at_prefixes", "ball", "check", "check_flags",
-    "check_levels", "check_width", "column_of", "compute", "derived", "findable", "finest", "group", "higher_is_better", "is_array", "is_mapped", "is_mean_of_queries", "listing", "measured_by", "needs_groups",
+    "check_levels", "check_width", "column_of", "compute", "derived", "findable", "finest", "group", "higher_is_better", "is_array", "is_mapped", "is_mean_of_queries", "is_share", "listing", "measured_by", "needs_groups",
     "needs_levels", "per_query", "prefix", "query_results", "refuse_class_wise", "reranking", "searches", "space_of",
 ]  # fmt: skip
 
@@ -141,6 +141,12 @@ def higher_is_better(name: str) -> bool:
     return _parse(name).metric.higher_is_better
 
 
+def is_share(name: str) -> bool:
+    """Whether all values of a metric lie between 0 and 1, so that it can be printed in percent."""
+    low, high = _parse(name).metric.range
+    return low >= 0 and high <= 1
+
+
 def is_array(name: str) -> bool:
     """Whether a metric is an array (`rho_spectrum@0`) and not one number."""
     return _parse(name).metric.is_array
@@ -222,7 +228,7 @@ def _usable(device) -> str:
 
 def compute(
     names, features, labels=None, reference=None, reference_labels=None, clusters=None, *, seed=0, device="cpu", exclude=None, groups=None,
-    progress=False, uncounted=0.0, ball=None, rerank=None, query_sequences=None, reference_sequences=None, ranks=None,
+    progress=False, uncounted=math.nan, ball=None, rerank=None, query_sequences=None, reference_sequences=None, ranks=None,
     skip_unmatched=False, lists: Lists | None = None,
 ) -> dict:  # fmt: skip
     """Metrics of an embedding space. Work that several of them share is done once.
@@ -242,7 +248,7 @@ def compute(
         exclude: `(N,)` index of each query in the reference, -1 where it is not there. Default: its own, or none in a reference.
         groups: `(N,)` super-class of each query, integers or names; for metrics that compare super-classes.
         progress: show a bar on long searches.
-        uncounted: value of a retrieval metric where no query counts, each being alone in its class.
+        uncounted: value of a retrieval metric where no query counts, since none has anything to find.
         ball: a `utilities.hyperbolic.Ball`: neighbours are found by its distances between the points that the features represent. Metrics
             that do not search, and the `c_` ones, stay Euclidean.
         rerank: a `KReciprocal` or an `AlphaExpansion`: retrieval metrics, the `c_` ones too, are computed on its re-ranked lists.
@@ -255,7 +261,8 @@ def compute(
             left out as under `skip_unmatched`.
 
     Returns:
-        Name -> float, or an array for `rho_spectrum@0`, in the order of `names`.
+        Name -> float, or an array for `rho_spectrum@0`, in the order of `names`. NaN where a metric is not defined: one that searches where no
+        query counts (see `uncounted`), a clustering or distance where its own docstring says so.
 
     Raises:
         UnknownName, UserError: an unknown name, a wrong shape, an impossible value.

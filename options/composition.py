@@ -290,6 +290,12 @@ def completed(defaults: dict, flags: dict) -> dict:
     return {name: derived[name] if value is None and name in derived else value for name, value in flags.items()}
 
 
+def followers(defaults: dict, flags: dict) -> set[str]:
+    """Recorded flags whose value is the one that other flags give them where they are unset; `defaults`: flag -> default, of the parser."""
+    values = _defaults(argparse.Namespace(**{**defaults, **flags}))
+    return {name for name, value in values.items() if name in flags and flags[name] == value}
+
+
 def derived_flags(defaults: dict) -> set[str]:
     """The flags whose default is derived; `defaults`: flag -> default, of the parser."""
     return {"savename", "source_path", "augmentation", "evaluation_metrics", "splits_to_eval", *_defaults(argparse.Namespace(**defaults))}

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from pictures.fonts import save_figure
-from pictures.text import SPLIT_COLOURS
+from pictures.text import MARGIN, SPLIT_COLOURS, set_suptitle, title_that_fits
 from runs.folder import METRICS, RunFolder
 from runs.records.damaged import as_file, as_folder
 from runs.records.local import read_metrics
@@ -14,6 +14,7 @@ from utilities.errors import UserError
 
 UNTRAINED = {-1: ("bare backbone", "s"), 0: ("untrained", "o")}  # epoch -> what was measured, and its marker
 INK = "#555555"  # colour of marks that belong to no split
+PLOT_WIDTH = 4.2  # inches
 COLUMNS = 3  # of plots on a sheet, at most
 
 
@@ -33,13 +34,13 @@ def draw_curves(folder: Path) -> list[Path]:
     for group, metrics in sorted(groups.items()):
         columns = min(len(metrics), COLUMNS)
         lines = -(-len(metrics) // columns)
-        figure, axes = plt.subplots(lines, columns, figsize=(max(4.2 * columns, 5), 3.1 * lines + 0.7), squeeze=False, layout="constrained")
+        figure, axes = plt.subplots(lines, columns, figsize=(max(PLOT_WIDTH * columns, 5), 3.1 * lines + 0.7), squeeze=False, layout="constrained")
         for axis, (metric, curves) in zip(axes.flat, sorted(metrics.items(), key=_in_order), strict=False):
             _draw(axis, metric, curves, selected)
         for axis in axes.flat[len(metrics) :]:
             axis.set_visible(False)
         _explain(figure)
-        figure.suptitle(_name(folder), fontsize=11, parse_math=False)
+        set_suptitle(figure, _name(folder))
         files.append(as_file(target / f"{group.replace('/', '_')}.svg"))
         save_figure(figure, files[-1])
         plt.close(figure)
@@ -59,7 +60,8 @@ def _draw(axis, metric: str, curves: dict, selected: int | None) -> None:
             axis.plot(selected, curves[split][selected], "D", markersize=6, color=colour)
     if selected is not None and selected in {epoch for curve in curves.values() for epoch in curve}:
         axis.axvline(selected, color=INK, linewidth=1, linestyle=":", zorder=0, label=f"selected epoch, {selected}")
-    axis.set_title(metric, fontsize=10, parse_math=False)
+    fitting = title_that_fits(metric, PLOT_WIDTH * 72 - MARGIN, 10)
+    axis.set_title(fitting["text"], fontsize=fitting["fontsize"], parse_math=False)
     axis.set_xlabel("epoch")
     axis.grid(alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)

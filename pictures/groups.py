@@ -8,9 +8,12 @@ import numpy as np
 
 from pictures.fonts import save_figure
 from pictures.labels import place_labels
+from pictures.text import MARGIN, set_suptitle, set_title, title_that_fits
 
 BASE, REGULARISED = "#2b6ca3", "#c2571a"  # colours of plain methods, and of those with rho_distance
 DPI = 130
+PANEL_WIDTH = 3.1  # inches
+LEGEND_WIDTH = 210  # points of the legend beside a title
 BESIDE_TITLE = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "ncols": 2, "borderaxespad": 0.2}
 FEWER = "*"  # after the label of a mean of fewer seeds than were run
 
@@ -111,12 +114,17 @@ def _scatter(axis, panel: Panel) -> None:
     axis.grid(True)
 
 
-def _legend(axis, dots: list[Dot], **where) -> None:
-    """Legend of the two colours, where both occur. It is beside the title: inside the axes it would cover a point or an error bar."""
+def _legend(axis, dots: list[Dot], **where) -> float:
+    """Legend of the two colours, where both occur. It is beside the title: inside the axes it would cover a point or an error bar.
+
+    Returns the points that it takes of the title's line.
+    """
     if {dot.colour for dot in dots} == {BASE, REGULARISED}:
         for colour, name in ((BASE, "as it is"), (REGULARISED, "with rho_distance")):
             axis.plot([], [], "o", color=colour, label=name, markersize=5)
         axis.legend(fontsize=9, frameon=False, **BESIDE_TITLE | where)
+        return LEGEND_WIDTH
+    return 0.0
 
 
 def _lines(dots: list[Dot], texts: list[str], places, count: int):
@@ -136,17 +144,18 @@ def _lines(dots: list[Dot], texts: list[str], places, count: int):
 
 def relations(panels: list[Panel], ylabel: str, title: str):
     """The figure of one y against the x of each panel."""
-    figure = _figure(3.1 * len(panels) + 0.6, 3.6)
+    figure = _figure(PANEL_WIDTH * len(panels) + 0.6, 3.6)
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)
     for axis, panel in zip(axes[0], panels, strict=True):
         _scatter(axis, panel)
         axis.set_xlabel(panel.xlabel)
-        axis.set_title(panel.title, fontsize=10)
+        title_of_panel = title_that_fits(panel.title, PANEL_WIDTH * 72 - MARGIN, 10)
+        axis.set_title(title_of_panel["text"], fontsize=title_of_panel["fontsize"])
     axes[0, 0].set_ylabel(ylabel)
     dots = [dot for panel in panels for dot in panel.dots]
     # Below all panels: a figure of one panel has no room beside its title.
     _legend(axes[0, 0], dots, loc="lower left", bbox_to_anchor=(0.0, 0.0), bbox_transform=figure.transFigure)
-    figure.suptitle(title, x=0.02, ha="left", fontsize=11)
+    set_suptitle(figure, title, x=0.02, ha="left")
     _explain(figure, dots, "hollow:")
     _room(figure, top=0.65, bottom=0.8)
     figure.subplots_adjust(wspace=0.08)
@@ -173,7 +182,7 @@ def matrix(values: np.ndarray, names: list[str], title: str):
     _room(figure, around + 0.2, 1.4, 0.75 * around + 0.2, 0.5)
     bar = figure.add_axes((1 - 1.1 / (side + around + 1.6), 0.35, 0.02, 0.4))
     figure.colorbar(picture, cax=bar, label="Pearson's r")
-    axis.set_title(title, loc="left", fontsize=11)
+    set_title(axis, title)
     return figure
 
 
@@ -186,8 +195,7 @@ def labelled(panel: Panel, ylabel: str):
         _room(figure)
         axis.margins(0.12)
         axis.set(xlabel=panel.xlabel, ylabel=ylabel)
-        axis.set_title(panel.title, loc="left", fontsize=11)
-        _legend(axis, panel.dots)
+        set_title(axis, panel.title, beside=_legend(axis, panel.dots))
         _explain(figure, panel.dots)
         places = [(x.mean, y.mean) for x, y in (dot.values for dot in panel.dots)]
         if place_labels(axis, places, [dot.marked for dot in panel.dots], [dot.colour for dot in panel.dots]):
@@ -212,8 +220,7 @@ def ranked(rows: list[Dot | str], digits: int, xlabel: str, title: str):
             axis.axhline(place - 0.5, color="0.6", linewidth=0.8)
             axis.annotate(row, (0, place), xycoords=("axes fraction", "data"), xytext=(3, -4), textcoords="offset points", fontsize=8.5, style="italic")  # fmt: skip
     axis.set_xlabel(xlabel)
-    axis.set_title(title, loc="left", fontsize=11)
-    _legend(axis, dots)
+    set_title(axis, title, beside=_legend(axis, dots))
     return figure
 
 
@@ -225,7 +232,7 @@ def optimism(dots: list[Dot], digits: int, xlabel: str, title: str):
     for i, (colour, name) in enumerate(((BASE, "chosen on validation"), (REGULARISED, "on test"))):
         axis.plot([dot.values[i].mean for dot in dots], range(len(dots)), "o", color=colour, markersize=5, label=name, zorder=3)
     axis.set_xlabel(xlabel)
-    axis.set_title(title, loc="left", fontsize=11)
+    set_title(axis, title, beside=LEGEND_WIDTH)
     axis.legend(fontsize=9, frameon=False, **BESIDE_TITLE)
     return figure
 
@@ -243,7 +250,7 @@ def by_split(means: np.ndarray, spreads: list[list[float]], methods: list[str], 
     axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)
     axis.set_xticks(range(len(splits)), splits)
     axis.set_ylabel(ylabel)
-    axis.set_title(title, loc="left", fontsize=11)
+    set_title(axis, title)
     axis.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
@@ -260,7 +267,7 @@ def progressed(curves: list[tuple[str, list[float], list[Value]]], ylabel: str, 
         axis.plot(fids, means, "osD^v"[i // len(colours) % 5] + "-", color=colour, markersize=4, linewidth=1.4, label=name)
     _room(figure, bottom=0.75 + 0.2 * math.ceil(len(curves) / 3))
     axis.set(xlabel="FID of the split: how far its test classes are from those of training", ylabel=ylabel)
-    axis.set_title(title, loc="left", fontsize=11)
+    set_title(axis, title)
     axis.grid(True)
     figure.legend(fontsize=8, frameon=False, loc="lower center", ncols=3)
     return figure

@@ -33,7 +33,7 @@ def draw_pairs(path: Path, pairs: list[tuple[Shown, Shown]]) -> None:
         for step, shown in enumerate(pair):
             axis = axes[place // ACROSS, 3 * (place % ACROSS) + step]
             axis.imshow(whole_image(shown.dataset, shown.index))
-            axis.set_title(shown.title, fontsize=8, pad=3)
+            axis.set_title(fitted(shown.title, 8, points), fontsize=8, pad=3, parse_math=False)
             name = fitted(shown.name, 7, points)
             axis.text(0.5, -0.05, name, fontsize=7, ha="center", va="top", transform=axis.transAxes, parse_math=False)
     save_figure(figure, path, dpi=100, bbox_inches="tight")

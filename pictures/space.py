@@ -8,7 +8,8 @@ import torch
 import metrics
 from pictures.fonts import names_or_numbers, save_figure
 from pictures.maps import tsne_places
-from pictures.text import SPLIT_COLOURS, TITLE_SIZE, shortened
+from pictures.text import SPLIT_COLOURS, set_suptitle, shortened, title_that_fits
+from utilities.counts import count_of
 
 LEGEND_SIZE, LEGEND_WIDTH = 9, 160  # points: of the names beside a t-SNE
 ZERO = 1e-6  # times the largest singular value: smaller ones cannot be told from 0 in float32
@@ -39,7 +40,7 @@ def spectra(path: Path, features: dict, seed: int, title: str) -> Path:
         marker = "o" if len(there) == 1 else None  # one value makes no line
         axis.plot(np.arange(1, len(there) + 1), there, color=SPLIT_COLOURS.get(split), label=split + zeros, linewidth=1.8, marker=marker)
     axis.set(yscale="log", xlabel="singular value, largest first", ylabel="share of their sum", xlim=(0, None))
-    figure.suptitle(f"{title}: singular values of the embeddings", fontsize=TITLE_SIZE, parse_math=False)
+    set_suptitle(figure, f"{title}: singular values of the embeddings")
     axis.grid(alpha=0.3)
     axis.legend(frameon=False)
     axis.spines[["top", "right"]].set_visible(False)
@@ -64,7 +65,7 @@ def cmc(path: Path, ranks: np.ndarray, title: str) -> Path:
     shares = 100 * (ranks[:, None] <= np.arange(1, CMC_RANKS + 1)).mean(0)
     name = ", ".join(f"Rank-{k} {shares[k - 1]:.1f} %" for k in (1, 5, 10))
     how = {"xlabel": "rank k", "ylabel": "queries with a match among the first k, %", "xlim": (0, CMC_RANKS + 1)}
-    return _curve(path, np.arange(1, CMC_RANKS + 1), shares, f"{name}; {len(ranks):,} queries", f"{title}: cumulative matches", marker=".", **how)
+    return _curve(path, np.arange(1, CMC_RANKS + 1), shares, f"{name}; {count_of(len(ranks), 'query', 'queries')}", f"{title}: cumulative matches", marker=".", **how)
 
 
 def roc(path: Path, far: np.ndarray, tar: np.ndarray, title: str) -> Path:
@@ -96,7 +97,7 @@ def compression(path: Path, rows: list[dict], title: str) -> Path:
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
     figure.legend(*axis.get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=6)
-    figure.suptitle(f"{title}: quality against size", fontsize=TITLE_SIZE, parse_math=False)
+    set_suptitle(figure, f"{title}: quality against size")
     save_figure(figure, path, dpi=110)
     return path
 
@@ -109,7 +110,7 @@ def _curve(path: Path, x: np.ndarray, y: np.ndarray, label: str, title: str, mar
     axis = figure.subplots()
     axis.plot(x, y, marker=marker, drawstyle=drawstyle, linewidth=1.8, label=label)
     axis.set(**axes)
-    figure.suptitle(title, fontsize=TITLE_SIZE, parse_math=False)
+    set_suptitle(figure, title)
     axis.grid(alpha=0.3)
     axis.legend(frameon=False, loc="lower right")
     axis.spines[["top", "right"]].set_visible(False)
@@ -150,7 +151,7 @@ def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int
         panel.spines[["top", "right", "left"]].set_visible(False)
     handles, names = max((panel.get_legend_handles_labels() for panel in panels), key=lambda both: len(both[0]))
     figure.legend(handles, [f"{name} (line: median)" for name in names], loc="outside lower center", ncols=2, frameon=False)
-    figure.suptitle(f"{title}: distances of pairs", fontsize=TITLE_SIZE, parse_math=False)
+    set_suptitle(figure, f"{title}: distances of pairs")
     save_figure(figure, path, dpi=110)
     return path
 
@@ -209,10 +210,11 @@ def tsne(
     rest = ~np.isin(codes, shown)
     if rest.any():
         others = len(kinds) - len(shown)
-        label = f" {others:,} other {kind}{'es' * (others > 1)}"
+        label = f" {count_of(others, f'other {kind}', f'other {kind}es')}"
         axis.scatter(*places[rest].T, s=9, color="#c9c9c9", linewidths=0, zorder=0, label=label)
     axis.set(xticks=[], yticks=[])
-    axis.set_title(f"{title}, {len(chosen):,} images, colours by {kind}", fontsize=TITLE_SIZE, parse_math=False)
+    fitting = title_that_fits(f"{title}, {count_of(len(chosen), 'image')}, colours by {kind}", 72 * figure.get_figwidth() - LEGEND_WIDTH - 60)
+    axis.set_title(fitting["text"], fontsize=fitting["fontsize"], parse_math=False)
     legend = figure.legend(loc="outside right upper", frameon=False, fontsize=LEGEND_SIZE, markerscale=1.5)
     for text in legend.get_texts():
         text.set_parse_math(False)

@@ -3,10 +3,14 @@
 import bisect
 import os
 
+import numpy as np
+
 from pictures.fonts import drawable
 
 SPLIT_COLOURS = {"train": "#8a8f98", "val": "#c2571a", "test": "#2b6ca3"}  # in every picture, of a run and of tables
-TITLE_SIZE = 11  # points
+TITLE_SIZE, LEAST_TITLE_SIZE = 11, 7  # points
+HINTING = 0.97  # of a width: drawn letters are a little wider than their outlines
+MARGIN = 12  # points between a title and the edge of its figure
 SEPARATORS = " _-./"  # between the words of a name
 
 
@@ -30,6 +34,29 @@ def fitted(text, size: float, width: float) -> str:
         return text
     too_long = bisect.bisect_right(range(len(text)), width, key=lambda n: text_width(text[:n] + "…", size))
     return text[: max(too_long - 1, 0)] + "…"
+
+
+def title_that_fits(text: str, width: float, size: float = TITLE_SIZE) -> dict:
+    """`text` and `fontsize` of a title of at most `width` points: in a smaller font where it is too long, then cut."""
+    text, width = printable(text), HINTING * width
+    for smaller in np.arange(size, LEAST_TITLE_SIZE - 0.5, -0.5).tolist():
+        if text_width(text, smaller) <= width:
+            return {"text": text, "fontsize": smaller}
+    return {"text": fitted(text, LEAST_TITLE_SIZE, width), "fontsize": LEAST_TITLE_SIZE}
+
+
+def set_title(axis, text: str, size: float = TITLE_SIZE, beside: float = 0.0) -> None:
+    """Title an axis at its left, within the figure; `beside`: points that something at the right of the title takes."""
+    left = axis.get_position().x0
+    width = (1 - left) * 72 * axis.figure.get_figwidth() - MARGIN - beside
+    fitting = title_that_fits(text, width, size)
+    axis.set_title(fitting["text"], loc="left", fontsize=fitting["fontsize"], parse_math=False)
+
+
+def set_suptitle(figure, text: str, size: float = TITLE_SIZE, **where) -> None:
+    """Title a figure, within its width."""
+    fitting = title_that_fits(text, 72 * figure.get_figwidth() - 2 * MARGIN, size)
+    figure.suptitle(fitting["text"], fontsize=fitting["fontsize"], parse_math=False, **where)
 
 
 def shortened(names, size: float, width: float) -> dict[str, str]:

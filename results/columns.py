@@ -106,9 +106,17 @@ def is_clustered(metric: str) -> bool:
 
 def column(split: str, metric: str) -> Column:
     """The column of a recorded metric."""
-    structure = is_structure(metric)
-    higher = None if structure else direction(metric)
-    return Column(split, metric, higher, percent=higher is not None)  # every metric that rates a space lies in [0, 1] (ami: up to 1)
+    higher = None if is_structure(metric) else direction(metric)
+    return Column(split, metric, higher, percent=higher is not None and _is_share(metric))
+
+
+@functools.cache
+def _is_share(metric: str) -> bool:
+    """Whether a metric lies between 0 and 1; one that this clone does not know is taken to."""
+    try:
+        return metrics.is_share(plain(metric))
+    except UserError:
+        return True
 
 
 def recorded(runs: list[RecordedRun]) -> dict[tuple[str, str], bool]:

@@ -1,4 +1,4 @@
-"""A table of cells, and its text as Markdown, CSV and LaTeX; page.html shows it on the page."""
+"""A table of cells, and its text as Markdown, CSV and for the console; latex.py writes it as LaTeX, page.html shows it on the page."""
 
 import itertools
 import math
@@ -6,11 +6,13 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from results.latex import to_tex
+from results.texts import brief
 from utilities.console import aligned, wrapped
 from utilities.files import write_file
 from utilities.markdown import escaped
 
-LONG_TEXT = r"p{.22\linewidth}"  # LaTeX column of wrapped text
+SEEDS = "seeds"  # head of the number of seeds
 NOISY = "†"  # after a heading: the column's numbers contain clustering noise
 TEXT_MARKS = {"best": ("*", "best"), "close": ("~", "not shown to be worse than the best")}
 MARKS_NOTE = "Bold: "  # beginning of the note on the marks of .md and .tex
@@ -32,6 +34,7 @@ class Cell:
     sign: bool = False
     link: str = ""  # HTML only
     interval: tuple[float, float] | None = None
+    tex: str | None = None  # in place of the text in LaTeX
 
     @property
     def is_number(self) -> bool:
@@ -44,6 +47,13 @@ class Cell:
         if self.text is not None:
             return self.text
         return "-" if not math.isfinite(self.value) else f"{self.value:{'+' if self.sign else ''}.{self.digits}f}"
+
+    @property
+    def latex_text(self) -> str:
+        """The number or text as LaTeX shows it, without absolute paths."""
+        if self.text is None:
+            return self.mean_text
+        return brief(self.text) if self.tex is None else self.tex
 
     @property
     def deviation_text(self) -> str:
@@ -74,6 +84,7 @@ class Table:
     noisy: set[str] = field(default_factory=set)  # heads that are marked by `NOISY`
     apart: set[str] = field(default_factory=set)  # heads of columns that only the page and the .csv show
     wide: set[str] = field(default_factory=set)  # heads of columns of long texts, which LaTeX breaks into lines
+    aside: set[str] = field(default_factory=set)  # heads of columns that LaTeX leaves out
     folded: list[int] = field(default_factory=list)  # rows folded on the page and put in a note of .md and .tex
     folded_title: str = ""
 
@@ -83,24 +94,41 @@ class Table:
         self.remarks.append(list(remarks))
         self.parts.append(part)
 
-    def write(self, folder: Path) -> None:
-        """Write the .tex, .md and .csv files."""
-        for ending, text in (("tex", to_tex(self)), ("md", to_markdown(self)), ("csv", to_csv(self))):
+    def write(self, folder: Path, plain: bool = False) -> None:
+        """Write the .tex, .md and .csv files; `plain`: the .tex holds rows, means and deviations alone."""
+        for ending, text in (("tex", to_tex(self, plain)), ("md", to_markdown(self)), ("csv", to_csv(self))):
             write_file(folder / f"{file_name(self.name)}.{ending}", text)
 
     @property
     def printed(self) -> "Table":
         """The table as .md and .tex show it: without the `apart` columns, and with the folded rows in a note."""
         columns = [i for i, name in enumerate(self.head) if name not in self.apart]
-        there = [i for i in range(len(self.rows)) if i not in self.folded]
         pairs = ", ".join(f"{self.rows[i][0].mean_text} {self.rows[i][1].mean_text}" for i in self.folded)
+        table = self._with_columns(columns)
+        return replace(table, notes=self.notes + ([f"{self.folded_title}: {pairs}."] if pairs else []))
+
+    def in_latex(self, plain: bool) -> "Table":
+        """The table as .tex shows it: without the `apart` and `aside` columns, the folded rows, the long notes on settings, absolute paths.
+
+        Args:
+            plain: also without the number of seeds.
+        """
+        left_out = self.apart | self.aside | ({SEEDS} if plain else set())
+        table = self._with_columns([i for i, name in enumerate(self.head) if name not in left_out or i == 0])
+        notes = [brief(note) for note in table.notes if not note.startswith((SETTINGS_NOTE, MARKED_NOTE))]
+        remarks = [[brief(remark) for remark in of_row] for of_row in table.remarks]
+        noisy = set() if plain else table.noisy
+        return replace(table, notes=notes, remarks=remarks, parts=[brief(part) for part in table.parts], noisy=noisy)
+
+    def _with_columns(self, columns: list[int]) -> "Table":
+        """The table with these columns and without the folded rows."""
+        there = [i for i in range(len(self.rows)) if i not in self.folded]
         return replace(
             self,
             head=[self.head[i] for i in columns],
             rows=[[self.rows[row][i] for i in columns] for row in there],
             remarks=[self.remarks[row] for row in there],
             parts=[self.parts[row] for row in there],
-            notes=self.notes + ([f"{self.folded_title}: {pairs}."] if pairs else []),
             folded=[],
         )
 
@@ -128,12 +156,8 @@ def file_name(name: str) -> str:
     return re.sub(r"[^\w.$-]+", "-", name)
 
 
-def to_markdown(table: Table, intervals: bool = True) -> str:
-    """As GitHub's Markdown: best bold, not significantly worse underlined, remarks as lettered notes below.
-
-    Args:
-        intervals: also print the intervals of the differences to the best.
-    """
+def to_markdown(table: Table) -> str:
+    """As GitHub's Markdown: best bold, not significantly worse underlined, remarks as lettered notes below."""
     table = table.printed
     letters = table.letters
     head = [escaped(name) + f" {NOISY}" * (name in table.noisy) for name in table.head]
@@ -141,7 +165,7 @@ def to_markdown(table: Table, intervals: bool = True) -> str:
     for part, rows in table.blocks():
         lines += [_pipes([f"*{escaped(part)}*"] + [""] * (len(table.head) - 1))] if part else []
         for row in rows:
-            first, *others = (_markdown_cell(cell, intervals) for cell in table.rows[row])
+            first, *others = (_markdown_cell(cell) for cell in table.rows[row])
             beside = f" <sup>{','.join(letters[remark] for remark in table.remarks[row])}</sup>" * bool(table.remarks[row])
             lines.append(_pipes([first + beside, *others]))
     below = [f"- <sup>{letter}</sup> {escaped(remark)}" for remark, letter in letters.items()]
@@ -152,12 +176,12 @@ def _pipes(cells) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _markdown_cell(cell: Cell, intervals: bool) -> str:
+def _markdown_cell(cell: Cell) -> str:
     shown = escaped(cell.mean_text)
     if cell.mark:
         shown = f"**{shown}**" if cell.mark == "best" else f"<u>{shown}</u>"
     shown += f" ± {cell.deviation_text}" if cell.deviation_text else ""
-    return shown + f"<br><sub>{cell.interval_text}</sub>" * bool(intervals and cell.interval_text)
+    return shown + (f"<br><sub>{cell.interval_text}</sub>" if cell.interval_text else "")
 
 
 def to_text(table: Table) -> str:
@@ -211,70 +235,7 @@ def to_csv(table: Table) -> str:
     return pandas.DataFrame(list(zip(*columns, strict=True)), columns=heads).to_csv(index=False, lineterminator="\n")
 
 
-TEX_SYMBOLS = (  # a character, and its command in math
-    "α alpha β beta γ gamma δ delta ε epsilon ζ zeta η eta θ theta ι iota κ kappa λ lambda μ mu ν nu ξ xi π pi ρ rho ς varsigma σ sigma τ tau "
-    "υ upsilon φ phi χ chi ψ psi ω omega Γ Gamma Δ Delta Θ Theta Λ Lambda Ξ Xi Π Pi Σ Sigma Υ Upsilon Φ Phi Ψ Psi Ω Omega ← leftarrow → to "
-    "↔ leftrightarrow ⇐ Leftarrow ⇒ Rightarrow ⇔ Leftrightarrow ↑ uparrow ↓ downarrow × times · cdot ± pm … dots ≤ le ≥ ge ≠ ne ≈ approx "
-    "∼ sim ∈ in ∞ infty √ surd µ mu"
-)
-TEX_ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "^": r"\^{}",
-    "~": r"\~{}",
-    **{c: "\\" + c for c in "&%$#_{}"},
-    **{c: f"${c}$" for c in "<>|"},
-    **{c: f"$\\{name}$" for c, name in re.findall(r"(\S) (\w+)", TEX_SYMBOLS)},
-    **{"−": "$-$", "†": r"$^\dagger$", "°": r"$^\circ$", "²": "$^2$", "³": "$^3$"},
-    **dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True)),  # Greek letters that LaTeX has no command for, because they look Latin
-}
-
-
-def tex_escaped(text: str) -> str:
-    """Text that LaTeX prints as it is."""
-    shown = re.sub("[" + re.escape("".join(TEX_ESCAPES)) + "]", lambda found: TEX_ESCAPES[found[0]], text)
-    return re.sub("-(?=-)", "-{}", shown)  # two hyphens would be a dash
-
-
-def _line(text: str) -> str:
-    r"""A line after `\\` or a rule; `{}` keeps LaTeX from reading a bracket or star at its beginning as their argument."""
-    return "{}" * text.lstrip().startswith(("[", "*")) + text
-
-
-def to_tex(table: Table) -> str:
-    """As a LaTeX table (package booktabs): best bold, not significantly worse underlined, remarks as lettered notes below."""
-    table = table.printed
-    letters = table.letters
-    footnotes = [f"$^{{{letter}}}$~{tex_escaped(remark)}." for remark, letter in letters.items()]
-    head = [tex_escaped(name) + r"$^\dagger$" * (name in table.noisy) for name in table.head]
-    rows = []
-    for part, block in table.blocks():
-        rows += [[_line(rf"\emph{{{tex_escaped(part)}}}")] + [""] * (len(head) - 1)] if part else []
-        for row in block:
-            shown = [_tex_cell(cell) for cell in table.rows[row]]
-            beside = f"$^{{{','.join(letters[r] for r in table.remarks[row])}}}$" if table.remarks[row] else ""
-            rows.append([_line(shown[0] + beside), *shown[1:]])
-            intervals = [cell.interval_text for cell in table.rows[row]]
-            if any(intervals):  # on a separate line: beside the numbers they would not fit the page
-                rows.append([rf"{{\scriptsize ${text}$}}" if text else "" for text in intervals])
-    import pandas
-
-    text = pandas.DataFrame(rows, columns=head).style.hide(axis="index").to_latex(
-        hrules=True, column_format=f"l{''.join(LONG_TEXT if name in table.wide else 'c' for name in table.head[1:])}", environment="table*",
-        position="t", position_float="centering", caption=tex_escaped(table.title), label=f"tab:{re.sub('[^A-Za-z0-9:]', '-', table.name)}",
-    )  # fmt: skip
-    below = [r"\par\smallskip\footnotesize\raggedright", *(_line(tex_escaped(note)) + r" \\" for note in table.notes), *footnotes]
-    return text.replace(r"\end{table*}", "\n".join([*below, r"\end{table*}"]))
-
-
 def _letter(number: int) -> str:
     """a … z, aa, ab …"""
     return (_letter(number // 26 - 1) if number >= 26 else "") + chr(ord("a") + number % 26)
 
-
-def _tex_cell(cell: Cell) -> str:
-    if cell.text is not None or not math.isfinite(cell.value):
-        return tex_escaped(cell.mean_text)
-    marked = {"best": r"\mathbf{%s}", "close": r"\underline{%s}"}.get(cell.mark, "%s")
-    return (
-        f"${marked % cell.mean_text}" + (rf"\pm{cell.deviation_text}" if cell.deviation_text else "") + "$"
-    )

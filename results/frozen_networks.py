@@ -10,7 +10,6 @@ import numpy as np
 import metrics
 from evaluation import feature_store, knn
 from results.formats import Cell, Table, file_name
-from runs.folder import json_safe
 from runs.names import plain
 from utilities.files import write_json
 from utilities.reading import Unreadable, parsing, read_json
@@ -98,7 +97,7 @@ def write(folder: Path, table: Table, measured: Measured) -> None:
         **measured._asdict(),
         "rows": [row._asdict() | {"scores": _numbers(row.scores)} for row in measured.rows],
     }
-    write_json(folder / f"{table.name}{ROWS}", json_safe(content))
+    write_json(folder / f"{table.name}{ROWS}", content)
 
 
 def _read(path: Path) -> Measured | None:
@@ -149,7 +148,7 @@ def table_of(name: str, measured: Measured, missing: list[str], opt) -> Table:
     metric_names = list(
         dict.fromkeys(metric for row in rows for values in _numbers(row.scores).values() for metric in values)
     )
-    in_percent = {metric: metric.startswith("k-NN") or metrics.searches(plain(metric)) for metric in metric_names}
+    in_percent = {metric: metric.startswith("k-NN") or _is_share(metric) for metric in metric_names}
     heads = [f"{metric} in %" if in_percent[metric] else metric for metric in metric_names]
     table = Table(name, f"Frozen networks on {opt.dataset}", HEAD + heads)
     for split in rows[0].scores:
@@ -185,6 +184,11 @@ def table_of(name: str, measured: Measured, missing: list[str], opt) -> Table:
         )
     table.notes += [f"Left out: {line}" for line in missing]
     return table
+
+
+def _is_share(name: str) -> bool:
+    """Whether a metric is printed in percent: a mean over queries of values between 0 and 1."""
+    return metrics.searches(plain(name)) and metrics.is_share(plain(name))
 
 
 def _best(name: str, values: list[float]) -> float | None:

@@ -10,7 +10,9 @@ import datasets
 from results import columns, inference, roles, settings
 from results.columns import SELECTED, Column
 from results.recorded import OverFolds, RecordedRun
+from results.texts import brief
 from runs.meta import CONCATENATED, SEPARATED
+from utilities.counts import count_of
 
 UNTRAINED = {-1: "untrained backbone", 0: "untrained network"}  # epochs of --check_untrained_accuracy
 OF_NETWORK = {-1: ("arch", "weights", "not_pretrained", "last_stride")}  # flags that make it
@@ -32,6 +34,7 @@ class Group:
     left_out: list[tuple[RecordedRun, str]] = field(default_factory=list)
     refused: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
+    derived: set[str] = field(default_factory=set)  # flags whose value follows from other flags, here as in most groups: no differences
     differs: list[str] = field(default_factory=list)  # settings unlike those that most groups share
     about_meta: list[str] = field(default_factory=list)  # problems of the results over folds
     method: str = ""  # as published, for shared tables and plots
@@ -86,12 +89,12 @@ class Group:
     def seeds_text(self) -> str:
         """How many seeds count, out of how many were run; for cross-validations also the number of folds."""
         count = f"{len(self.seeds)}" + (f" of {self.n_run}" if len(self.seeds) < self.n_run else "")
-        return count + (f" x {_folds_text(len(self.folds))}" if self.folds else "")
+        return count + (f" x {count_of(len(self.folds), 'fold')}" if self.folds else "")
 
     @property
     def remarks(self) -> list[str]:
         """Footnotes of the group in a table: that folds were averaged, why it is not averaged, what was left out, what differs."""
-        mean = f"the mean of {_folds_text(len(self.folds))}, separated"
+        mean = f"the mean of {count_of(len(self.folds), 'fold')}, separated"
         folded = f"{mean}; intervals, concatenated embeddings: {self.dataset}_cross_validation"
         return ([f"cross-validation: a seed's number is {folded}"] if self.folds else []) + self.own_remarks
 
@@ -131,15 +134,18 @@ class Group:
         for title, estimate in estimates:
             if 0 < estimate.count < len(self.seeds):
                 titles.setdefault(estimate.count, []).append(title)
-        return [f"{', '.join(names)}: mean of {count} of {len(self.seeds)} seeds" for count, names in titles.items()]
+        return [f"{', '.join(names)}: mean of {count} of {count_of(len(self.seeds), 'seed')}" for count, names in titles.items()]
+
+    def undefined(self, shown: list[Column]) -> list[str]:
+        """A remark that names the columns that every run recorded and that are NaN in all of them."""
+        runs = self.counted
+        recorded = [c for c in shown if runs and all((c.split, c.metric) in run.series.keys for run in runs)]
+        titles = [c.title for c in recorded if not any(np.isfinite(run.series.of(c.split, c.metric)).any() for run in runs)]
+        return [f"{', '.join(titles)}: NaN in all runs, not defined (no query counts)"] if titles else []
 
     def epochs(self, how: str, ddof: int = 1, of: Column | None = None) -> inference.Estimate:
         """Mean and deviation over the seeds of the selected epoch, as `columns.epoch` takes it; each seed's is the mean over its folds."""
         return inference.estimate([np.mean([columns.epoch(run, how, of) for run in runs]) for runs in self.seeds.values()], ddof)
-
-
-def _folds_text(count: int) -> str:
-    return f"{count} fold{'s' * (count != 1)}"
 
 
 def _is_stale(runs: list[RecordedRun], joined: OverFolds) -> bool:
@@ -164,8 +170,10 @@ def build(runs: list[RecordedRun], defaults: dict | None = None) -> list[Group]:
         groups.append(group)
     for found in of_datasets(groups).values():
         common = settings.shared([group.settings for group in found])
+        usual = settings.usually_derived([(group.settings, group.derived) for group in found], common)
         for group in found:
-            group.differs = settings.differences(group.settings, common)
+            group.derived &= usual
+            group.differs = settings.differences(group.settings, common, group.derived)
     return groups
 
 
@@ -197,7 +205,9 @@ def _count(group: Group, defaults: dict) -> None:
             group.left_out += [(run, f"seed {seed} lacks folds {', '.join(map(str, sorted(missing)))}") for run in members]
             del group.seeds[seed]
     group.about_meta = [note for runs in group.seeds.values() for note in _check_meta(runs)]
-    group.settings = settings.together([settings.of_run(run, defaults) for run in group.counted or group.runs])
+    members = group.counted or group.runs
+    group.settings = settings.together([settings.of_run(run, defaults) for run in members])
+    group.derived = set.intersection(*(run.derived for run in members))
 
 
 def _check_meta(runs: list[RecordedRun]) -> list[str]:
@@ -260,8 +270,11 @@ def pools(found: list[Group], how: str) -> dict[str, list[Group]]:
     order = sorted(members, key=lambda key: (-len(members[key]), key[0] != "val", *key[1:]))
     splits, counts = ({key[i] for key in order} for i in (0, 1))
     parts = {}
+    is_brief = len({brief(classes) for _, _, classes in order}) == len({classes for _, _, classes in order})
     for split, count, classes in order:
-        title = "; ".join([f"selected on {split}"] * (len(splits) > 1) + [f"images: {count}"] * (len(counts) > 1) + [classes] * bool(classes))
+        of_classes = brief(classes) if is_brief else classes
+        titles = [f"selected on {split}"] * (len(splits) > 1) + [f"images: {count}"] * (len(counts) > 1) + [of_classes] * bool(classes)
+        title = "; ".join(titles)
         parts[title] = [g for g in found if g in members[split, count, classes] or (not g.counted and not parts)]
     return parts or {"": found}
 
@@ -301,7 +314,9 @@ def untrained(found: list[Group]) -> list[Untrained]:
     for epoch, of_epoch in members.items():
         varying = {pair for key in of_epoch for pair in key if not all(pair in other for other in of_epoch)}
         for key, runs in sorted(of_epoch.items()):
-            of, others = dict(key), "".join(f", {name} {value}" for name, value in key if (name, value) in varying and name not in ("arch", "embed_dim"))
+            of, others = dict(key), "".join(
+                f", {name} {brief(value)}" for name, value in key if (name, value) in varying and name not in ("arch", "embed_dim")
+            )
             network = f", {of['arch']}" + f", {of.get('embed_dim')} dimensions" * (epoch == 0)
             states.append(Untrained(UNTRAINED[epoch] + network * (len(of_epoch) > 1) + others, epoch, runs))
     return states

@@ -9,6 +9,7 @@ from results import columns, roles
 from results.columns import SELECTED
 from results.recorded import CHANGED, EMPTY, FOLD, RecordedRun, Series, dataset_of, environment, identity, in_one_line, judge, typed, words
 from runs.icml_names import is_misnamed, value_name
+from runs.names import apart
 from utilities.errors import UserError
 
 PLAIN_KEY = re.compile(r"(train|val|test)/(.+)$")  # `test/e_recall@1`, unless --online_names icml
@@ -82,12 +83,25 @@ def _series(history: list[dict], config: dict, notes: list[str]) -> Series:
         (epoch, *names[key], value)
         for epoch, key, value in rows if names[key] and (PLAIN_KEY.fullmatch(key) or (epoch, names[key][0]) not in plain)
     ]  # fmt: skip
+    rows = _in_flags_order(rows, words(config.get("evaluation_metrics") or []), evaltypes)
     logged = {metric for _, _, metric, _ in rows}
     # The ICML pipeline's first version logged its mAP_c as `mAP`; --save_interval is a flag that only this pipeline has.
     if "mAP" in logged and "mAP_c" not in logged and "save_interval" not in config:
         rows = [(epoch, split, "mAP_c" if metric == "mAP" else metric, value) for epoch, split, metric, value in rows]
         notes.append("its mAP is the older name of mAP_c, and read as such")
     return Series.from_rows(*zip(*rows, strict=True)) if rows else EMPTY
+
+
+def _in_flags_order(rows: list[tuple], metrics: list[str], evaltypes: list[str]) -> list[tuple]:
+    """Rows (epoch, split, metric, value) in the order of the flags: W&B returns the values of an epoch in an order of its own."""
+    order = {metric: place for place, metric in enumerate(metrics)}
+    of_evaltype = {evaltype: place for place, evaltype in enumerate(evaltypes)}
+
+    def place(row: tuple) -> tuple[int, int]:
+        above, own = apart(row[2])
+        return of_evaltype.get(above.partition("/")[0], 0), order.get(own, len(order))
+
+    return sorted(rows, key=place)
 
 
 def _epoch(row: dict, number: int) -> int:

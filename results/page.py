@@ -16,6 +16,7 @@ from results import columns
 from results.columns import Column
 from results.formats import MARKED_NOTE, NOISY, SETTINGS_NOTE, Table, file_name
 from results.groups import Group, of_datasets
+from utilities.counts import count_of
 from utilities.files import write_file
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 300, 170, 34, 18  # of the drawing of learning curves, in SVG units
@@ -42,6 +43,7 @@ def write(
         return base64.b64encode((path.parent / f"{name}.png").read_bytes()).decode()
 
     left_out = sum(len(group.left_out) for group in found)
+    n_runs = count_of(sum(len(group.runs) for group in found), "run")
     parts = []
     for name in (part for part in tables if tables[part]):
         groups = [group for group in found if group.dataset == name]
@@ -52,12 +54,18 @@ def write(
             "figures": [(figure, caption, embedded(figure)) for figure, caption in figures.get(name, [])],
         })  # fmt: skip
     text = template().render(
-        head=f"{sum(len(group.runs) for group in found)} runs in {len(found)} groups on {', '.join(of_datasets(found))}"
-        + (f"; {left_out} runs are in no mean" if left_out else ""),
+        head=f"{n_runs} in {count_of(len(found), 'group')} on {', '.join(of_datasets(found))}; {in_no_mean(left_out)}",
         parts=parts, notes=notes, address=address,
         **{name: Path(__file__).with_suffix(ending).read_text(encoding="utf-8") for name, ending in (("style", ".css"), ("script", ".js"))},
     )  # fmt: skip
     write_file(path, text + "\n")
+
+
+def in_no_mean(count: int) -> str:
+    """How many runs are in no mean, in words."""
+    if not count:
+        return "all runs are in the means"
+    return f"{count_of(count, 'run')} {'is' if count == 1 else 'are'} in no mean"
 
 
 def template():

@@ -17,6 +17,7 @@ from results.groups import Group
 from results.recorded import RecordedRun, in_one_line
 from results.tables import notes
 from results.tables.notes import text
+from utilities.counts import count_of
 from utilities.errors import UserError
 from utilities.reading import parsing
 from utilities.registry import unknown
@@ -225,7 +226,7 @@ def _remarks(first: Method, second: Method) -> list[str]:
     ours, theirs = (roles.measured(method.queries.flags) for method in (first, second))
     differing = [f"--{flag} {ours[flag]} and {theirs[flag]}" for flag in sorted(set(ours) & set(theirs)) if ours[flag] != theirs[flag]]
     counts = {method.group: len(method.outcomes["hit"].sums) for method in (first, second)}
-    remarks = [f"{group.name}: {count} of {len(group.seeds)} seeds have query results" for group, count in counts.items() if count < len(group.seeds)]
+    remarks = [f"{group.name}: {count} of {count_of(len(group.seeds), 'seed')} have query results" for group, count in counts.items() if count < len(group.seeds)]
     remarks += [f"of {' and '.join(alone)} there is one seed: the interval does not hold what another seed would change"] if alone else []
     remarks += [f"measured differently: {', '.join(differing)}"] if differing else []
     chosen = [columns.selection_split(method.group.counted[0]) for method in (first, second)]

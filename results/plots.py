@@ -13,6 +13,7 @@ from results.formats import file_name
 from results.groups import Group
 from results.progression import Method
 from results.splits import Splits
+from utilities.counts import count_of
 
 
 def save(figure, folder: Path, name: str) -> str:
@@ -37,10 +38,10 @@ def _dots(found: list[Group], rows: list[tuple]) -> list[Dot]:
 
 
 def _panel(found: list[Group], x: Column, y: Column, prefix: str = "") -> Panel | None:
-    """The groups that have both metrics, titled by Pearson's coefficient, after `prefix`. None where no group has both."""
+    """The groups that have both metrics, titled by Pearson's coefficient, after `prefix`. None where fewer than two have both."""
     pairs = [(g, g.estimate(x, SELECTED), g.estimate(y, SELECTED)) for g in found]
     points = [(g, a, b) for g, a, b in pairs if math.isfinite(a.mean) and math.isfinite(b.mean)]
-    if not points:
+    if len(points) < 2:
         return None
     title = prefix + _coefficient(tables.correlation(found, x, y))
     return Panel(_dots(found, points), x.unit, title, len(points) >= inference.GROUPS_TO_CORRELATE)
@@ -48,14 +49,14 @@ def _panel(found: list[Group], x: Column, y: Column, prefix: str = "") -> Panel 
 
 def _coefficient(result: inference.Correlation) -> str:
     """Pearson's r as text; none for few groups, where it would mean nothing."""
-    n = f"{result.count} group{'s' * (result.count != 1)}"
+    n = count_of(result.count, "group")
     if math.isfinite(result.pearson):
         return f"r = {result.pearson:+.2f} over {n}"
     return f"{n}: too few for r" if result.count < inference.GROUPS_TO_CORRELATE else f"{n}, r not defined"
 
 
 def relations(found: list[Group], y: Column, xs: list[Column], folder: Path) -> str | None:
-    """One panel per quantity: `y` against each of `xs`, with Pearson's coefficient. None where no group has both."""
+    """One panel per quantity: `y` against each of `xs`, with Pearson's coefficient. None where fewer than two groups have both."""
     panels = [panel for x in xs if (panel := _panel(found, x, y))]
     title = f"{found[0].dataset}: {y.title} against the structure of the space"
     return save(pictures.relations(panels, y.unit, title), folder, f"{found[0].dataset}_relations") if panels else None
@@ -71,12 +72,12 @@ def matrix(found: list[Group], shown: list[Column], folder: Path) -> str | None:
     if size < 2 or not np.isfinite(values).any():
         return None
     count = max(result.count for row in results for result in row)
-    figure = pictures.matrix(values, [c.title for c in shown], f"{found[0].dataset}: correlation over {count} groups")
+    figure = pictures.matrix(values, [c.title for c in shown], f"{found[0].dataset}: correlation over {count_of(count, 'group')}")
     return save(figure, folder, f"{found[0].dataset}_metric_correlations")
 
 
 def labelled(found: list[Group], x: Column, y: Column, folder: Path, name: str) -> str | None:
-    """`y` against `x` with every group's label. None where no group has both."""
+    """`y` against `x` with every group's label. None where fewer than two groups have both."""
     panel = _panel(found, x, y, f"{found[0].dataset}: ")
     return save(pictures.labelled(panel, y.unit), folder, name) if panel else None
 

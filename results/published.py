@@ -137,7 +137,7 @@ def match(groups: list[Group], configurations: list[Published], read) -> list[Ma
     found = []
     for group in groups:
         if candidates := counterparts(group, configurations, read):
-            differences, published = min(((_differences(group.flags, p, read), p) for p in candidates), key=lambda pair: len(pair[0]))
+            differences, published = min(((_differences(group, p, read), p) for p in candidates), key=lambda pair: len(pair[0]))
             found.append(Match(group, published, differences))
     return found
 
@@ -176,9 +176,14 @@ def _same_method(flags: dict, published: Published, read) -> bool:
     return (mining is None or mining == flags.get("batch_mining")) and all(shown(flags.get(f, theirs[f])) == shown(theirs[f]) for f in own)
 
 
-def _differences(flags: dict, published: Published, read) -> list[str]:
-    """Flags of a run that differ from the published ones; of the flags of methods, those of its own loss and miner alone."""
-    theirs = published.flags(read)
+def _differences(group: Group, published: Published, read) -> list[str]:
+    """Flags of a group that differ from the published ones; of the flags of methods, those of its own loss and miner alone.
+
+    Flags that neither sets, whose value follows from other flags, are no differences.
+    """
+    flags, theirs = group.flags, published.flags(read)
+    run = (group.counted or group.runs)[0]
+    derived = {flag for flag in run.derived if f"--{flag}" not in published.words}
     of_method = roles.method(theirs)
     if not published.flag("--batch_mining"):  # the loss mines nothing, so the flag has no effect
         of_method.pop("batch_mining", None)
@@ -186,7 +191,7 @@ def _differences(flags: dict, published: Published, read) -> list[str]:
     return [
         f"{flag} {shown(flags[flag])} (published: {shown(value)})"
         for flag, value in sorted(relevant.items())
-        if flag in flags and shown(flags[flag]) != shown(value)
+        if flag in flags and shown(flags[flag]) != shown(value) and flag not in derived
     ]
 
 

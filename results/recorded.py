@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from runs.folder import is_finished, out_of_patience
+from utilities.counts import count_of
 
 CHANGED = "changed_on_resume"  # added to a run's flags: runs that differ in it are not averaged
 FOLD = re.compile(r"fold_(\d+)$")
@@ -66,6 +67,7 @@ class RecordedRun:
     seed: int | None
     fold: int | None = None
     flags: dict = field(default_factory=dict)
+    derived: set[str] = field(default_factory=set)  # flags whose value follows from other flags, as that of --fc_lr from --lr
     environment: dict[str, str] = field(default_factory=dict)  # versions, hardware, images: title -> text
     series: Series = field(default_factory=lambda: EMPTY)
     problem: str | None = None  # failed or short
@@ -150,7 +152,7 @@ def judge(run: RecordedRun, selected: float, evaluated: float) -> None:
     if last <= 0:
         run.problem = "failed: no epoch recorded"
     elif planned is not None and not is_finished(last, planned, stopped):
-        run.problem = f"short: {last} of {planned} epochs"
+        run.problem = f"short: {last} of {count_of(planned, 'epoch')}"
 
 
 def in_one_line(error: Exception, most: int = 120) -> str:

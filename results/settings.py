@@ -4,10 +4,12 @@ from collections import Counter
 
 from results import columns, roles
 from results.recorded import RecordedRun
+from results.texts import brief, brief_pair
 
 UNUSED = "not used"  # a flag that the run's --dataset or --split_scheme does not read
 UNSET = ("None", "False", "", UNUSED)  # not worth printing where all share it
 UNKNOWN = "unknown"
+TRANSFORMS = "transforms, "  # how the names of the settings begin that hold a whole transform each
 
 
 def shown(value) -> str:
@@ -27,6 +29,8 @@ def of_run(run: RecordedRun, defaults: dict | None = None) -> dict[str, str]:
     found = {name: shown(value) for name, value in roles.settings(flags).items()}
     found |= {name: UNUSED for name in roles.without_effect(flags) & set(found)}
     found |= {"dataset": run.dataset} if "dataset" in found else {}
+    if found.get("weights") == "None":  # the flag was left unset: which weights were loaded is in the environment, or not known
+        del found["weights"]
     return found | {"selection": columns.rule(run)} | run.environment
 
 
@@ -43,7 +47,7 @@ def differing_flags(runs: list[RecordedRun], defaults: dict) -> list[str]:
         holders = {}
         for run in runs:
             holders.setdefault(shown(run.flags.get(flag, defaults.get(flag))), []).append(run.name)
-        if len(holders) > 1:
+        if len(holders) > 1 and not all(flag in run.derived for run in runs):
             found.append(f"{flag}: " + ", ".join(f"{value} ({_few(names)})" for value, names in holders.items()))
     return found
 
@@ -65,9 +69,39 @@ def value_of(one: dict[str, str], name: str, common: str) -> str:
     return one.get(name, "None" if common == "None" else UNKNOWN)
 
 
-def differences(one: dict[str, str], common: dict[str, str]) -> list[str]:
-    """Where a group differs from the most frequent values, in words; flags that its data set or split scheme does not read are left out."""
-    return [f"{name} {value} (others: {most})" for name, most in common.items() if (value := value_of(one, name, most)) not in (most, UNUSED)]
+def usually_derived(members: list[tuple[dict[str, str], set[str]]], common: dict[str, str]) -> set[str]:
+    """The flags that most groups with the most frequent value have derived from other flags.
+
+    Args:
+        members: of each group its settings and its derived flags.
+        common: the most frequent settings.
+    """
+    found = set()
+    for name, value in common.items():
+        holders = [name in derived for settings_of, derived in members if settings_of.get(name) == value]
+        if 2 * sum(holders) > len(holders):
+            found.add(name)
+    return found
+
+
+def differences(one: dict[str, str], common: dict[str, str], derived: set[str] = frozenset()) -> list[str]:
+    """Where a group differs from the most frequent values, in words; flags that its data set or split scheme does not read are left out.
+
+    Args:
+        derived: flags that are left out, since the flag from which their value follows is named.
+    """
+    found = []
+    has_other_transforms = False
+    for name, most in common.items():
+        value = value_of(one, name, most)
+        if value in (most, UNUSED) or name in derived:
+            continue
+        if name.startswith(TRANSFORMS):
+            has_other_transforms = True
+            continue
+        value, most = brief_pair(value, most)
+        found.append(f"{name} {value} (others: {most})")
+    return found + ["transforms (see the table of settings)"] * has_other_transforms
 
 
 def printed(found: list[dict[str, str]]) -> str:
@@ -76,7 +110,7 @@ def printed(found: list[dict[str, str]]) -> str:
     parts = []
     for title, names in roles.PRINTED.items():
         there = [name for name in names if common.get(name, "") not in UNSET or (name, common.get(name)) == ("use_tv_split", "False")]
-        parts += [f"{title}: {', '.join(f'{name} {common[name]}' for name in there)}"] if there else []
+        parts += [f"{title}: {', '.join(f'{name} {brief(common[name])}' for name in there)}"] if there else []
     return "; ".join(parts)
 
 
@@ -90,22 +124,24 @@ def left_alone(found: list[dict[str, str]], defaults: dict) -> set[str]:
     }  # fmt: skip
 
 
-def varied(found: list[dict], common: dict[str, str]) -> list[str]:
+def varied(found: list[dict], settings_of: list[dict[str, str]], common: dict[str, str], derived: list[set[str]]) -> list[str]:
     """One text per group, what sets it apart: flags of its method that vary among the groups of that method, and settings unlike most.
 
     Args:
         found: the flags of each group.
+        settings_of: the settings of each group.
         common: the most frequent settings.
+        derived: of each group the flags that are left out, see `differences`.
     """
     methods = [{name: shown(value) for name, value in roles.method(flags).items()} for flags in found]
     texts = []
-    for flags, method in zip(found, methods, strict=True):
+    for flags, method, own, left_out in zip(found, methods, settings_of, derived, strict=True):
         loss, miner = (f"{kind}_{flags.get(flag)}_" for kind, flag in (("loss", "loss"), ("miner", "batch_mining")))
         varying = [name for name in method if len({other[name] for other in methods if name in other}) > 1]
         named = [name for name in varying if name not in ("loss", "batch_mining") and method[name] != "False"]
-        parts = [f"{name.removeprefix(loss).removeprefix(miner)} {method[name]}" for name in named]
-        own_flags = {name: shown(value) for name, value in roles.settings(flags).items() if name in common and name != "dataset"}
-        unread = roles.without_effect(flags)
-        parts += [f"{name} {value}" for name, value in own_flags.items() if value != common[name] and name not in unread]
+        parts = [f"{name.removeprefix(loss).removeprefix(miner)} {method[name]}" for name in named if name not in left_out]
+        of_flags = [name for name in roles.settings(flags) if name in common and name in own and name != "dataset"]
+        unread = roles.without_effect(flags) | left_out
+        parts += [f"{name} {brief(own[name])}" for name in of_flags if own[name] != common[name] and name not in unread]
         texts.append(", ".join(parts))
     return texts

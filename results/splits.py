@@ -99,13 +99,31 @@ def _by_number(split: str) -> list:
 
 
 def components(values: list[list[np.ndarray]]) -> dict[str, float]:
-    """Standard deviations of the parts of a mixed model with random methods, splits, their interaction and seeds (REML); NaN if not to be told."""
+    """Standard deviations of the parts of a mixed model with random methods, splits, their interaction and seeds.
+
+    By REML; where that does not converge, by the mean squares of a balanced table. NaN for parts that the values cannot tell apart.
+
+    Args:
+        values: the seeds' numbers, `[method][split]`.
+    """
+    finite = [[np.asarray(seeds)[np.isfinite(seeds)] for seeds in row] for row in values]
+    found = _by_mixed_model(finite)
+    if found is not None:
+        return found
+    counts = {len(seeds) for row in finite for seeds in row}
+    if len(counts) > 1 or 0 in counts:
+        return dict.fromkeys(COMPONENTS, math.nan)
+    return by_mean_squares(np.array(finite, dtype=np.float64))
+
+
+def _by_mixed_model(values: list[list[np.ndarray]]) -> dict[str, float] | None:
+    """The estimates of REML (statsmodels); None where it does not converge."""
     import warnings
 
     import pandas as pd
     import statsmodels.formula.api as formula
 
-    rows = [(m, k, one) for m, row in enumerate(values) for k, seeds in enumerate(row) for one in seeds if math.isfinite(one)]
+    rows = [(m, k, value) for m, row in enumerate(values) for k, seeds in enumerate(row) for value in seeds]
     frame = pd.DataFrame(rows, columns=["method", "split", "value"])
     parts = {"method": "0 + C(method)", "split": "0 + C(split)", "method x split": "0 + C(method):C(split)"}
     scale = frame["value"].std() or 1.0  # the optimiser starts at variances near 1
@@ -115,10 +133,38 @@ def components(values: list[list[np.ndarray]]) -> dict[str, float]:
         model = formula.mixedlm("value ~ 1", frame, groups=np.ones(len(frame)), re_formula="0", vc_formula=parts)
         try:
             fitted = model.fit(reml=True, method=["bfgs", "powell"])  # the second where the first does not converge
-        except np.linalg.LinAlgError:  # too few values to tell the parts apart
-            return dict.fromkeys(COMPONENTS, math.nan)
-    found = dict(zip(model.exog_vc.names, fitted.vcomp, strict=True)) | {"seed": fitted.scale}
-    return {name: float(scale) * math.sqrt(max(float(found[name]), 0.0)) for name in COMPONENTS}
+        except np.linalg.LinAlgError:
+            return None
+    variances = dict(zip(model.exog_vc.names, fitted.vcomp, strict=True)) | {"seed": fitted.scale}
+    if not fitted.converged or not all(math.isfinite(variance) for variance in variances.values()):
+        return None
+    return {name: float(scale) * math.sqrt(max(float(variances[name]), 0.0)) for name in COMPONENTS}
+
+
+def by_mean_squares(table: np.ndarray) -> dict[str, float]:
+    """The estimates of the analysis of variance of a balanced table `(M, K, S)`: standard deviations, 0 where a variance comes out below 0.
+
+    Each expected mean square is a sum of variances (Searle, Casella & McCulloch, Variance Components, 1992, section 4.4):
+    seed: s^2; method x split: s^2 + S v_mk; method: s^2 + S v_mk + K S v_m; split: s^2 + S v_mk + M S v_k.
+    With one seed per cell, seed and interaction cannot be told apart and are NaN.
+    """
+    methods, splits, seeds = table.shape
+    cells, grand = table.mean(2), table.mean()
+    of_methods, of_splits = cells.mean(1), cells.mean(0)
+    residuals = cells - of_methods[:, None] - of_splits + grand
+    square_method = splits * seeds * ((of_methods - grand) ** 2).sum() / (methods - 1)
+    square_split = methods * seeds * ((of_splits - grand) ** 2).sum() / (splits - 1)
+    square_both = seeds * (residuals**2).sum() / ((methods - 1) * (splits - 1))
+    square_seed = math.nan
+    if seeds > 1:
+        square_seed = ((table - cells[..., None]) ** 2).sum() / (methods * splits * (seeds - 1))
+    variances = {
+        "method": (square_method - square_both) / (splits * seeds),
+        "split": (square_split - square_both) / (methods * seeds),
+        "method x split": (square_both - square_seed) / seeds,
+        "seed": square_seed,
+    }
+    return {name: float(np.sqrt(np.maximum(variances[name], 0.0))) for name in COMPONENTS}
 
 
 def of_queries(outcomes: list[list[bootstrap.Outcomes | None]]) -> float:

@@ -142,8 +142,8 @@ def _results(run: RunFolder, checkpoint: str, opt) -> str:
     selected = summary["selected"]
     values = selected["values"] if checkpoint == "best" else summary.get("last") or {}
     rows = [
-        (split, _cell(metric), f"{value:.4f}")
-        for split, metrics in values.items() for metric, value in metrics.items() if isinstance(value, int | float)
+        (split, _cell(metric), "NaN" if value is None else f"{value:.4f}")
+        for split, metrics in values.items() for metric, value in metrics.items() if value is None or isinstance(value, int | float)
     ]  # fmt: skip
     if checkpoint == "best":
         chosen = f"Epoch {selected['epoch']}, selected by: {_cell(selected['rule'])}."

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from runs.folder import json_safe
+from utilities.files import json_safe
 
 HERE = Path(__file__).parent
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import math
 import re
 from argparse import Namespace
 from pathlib import Path
@@ -248,12 +247,3 @@ def has_its_split_file(folder: Path, split_file: str | None) -> bool:
         return expanded(split_file).read_bytes() == copy.read_bytes()
     except (OSError, ValueError, TypeError, RuntimeError):  # a damaged parameters.yaml may hold no path at all
         return False
-
-
-def json_safe(value):
-    """The value, with None for numbers that JSON lacks (NaN and infinity)."""
-    if isinstance(value, dict):
-        return {key: json_safe(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [json_safe(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

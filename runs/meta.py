@@ -7,7 +7,7 @@ import numpy as np
 
 from runs import checkpoint
 from runs.damage import RESULTS, lacks
-from runs.folder import RunFolder, json_safe, measurement, read_json
+from runs.folder import RunFolder, measurement, read_json
 from runs.records.damaged import as_folder, set_aside
 from utilities.files import write_csv, write_json
 from utilities.intervals import t_interval
@@ -104,7 +104,7 @@ class Meta:
         path = measurement(self.path / apart, about) if apart else self.path / f"{kind}.json"
         if path.exists() and not self._content(path.stem):
             set_aside(path, "no results")
-        write_json(path, json_safe(content))
+        write_json(path, content)
 
     def _write_table(self) -> None:
         rows = [

@@ -21,6 +21,7 @@ from runs.names import plain
 from training import profiling, ranks
 from utilities import provenance
 from utilities.console import aligned, joined, propose, say, wrapped
+from utilities.counts import count_of
 from utilities.errors import BrokenImage, UserError, terminable
 from utilities.files import expanded, refuse_unwritable
 from utilities.intervals import difference_interval
@@ -74,7 +75,7 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
     lines += [("trainer", opt.trainer)] if opt.trainer != "metric_only" else []
     lines += [("beside it", f"{added.NAME}, {added.FLAG} {getattr(opt, added.FLAG[2:])}") for added in trainer.added_losses]
     batches = opt.iterations_per_epoch or len(sampler)
-    lines.append(("batches", f"{opt.bs} images by {opt.data_sampler}, {batches} an epoch, {opt.n_epochs} epochs"))
+    lines.append(("batches", f"{opt.bs} images by {opt.data_sampler}, {batches} per epoch, {count_of(opt.n_epochs, 'epoch')}"))
     lines += [("steps", text) for text in steps(opt)]
     published = datasets.evaluation_metrics(opt)
     if published is not None and list(published) == opt.evaluation_metrics:
@@ -120,10 +121,10 @@ def steps(opt) -> list[str]:
     """The changes that flags make to a step or to the evaluated network, in words."""
     said = {
         "chunk_size": f"in chunks of {opt.chunk_size} images" if opt.chunk_size < opt.bs * opt.views else "",
-        "warmup_epochs": f"rates rise linearly, step by step, over {opt.warmup_epochs} epochs to those of --scheduler {opt.scheduler}",
-        "warmup_steps": f"rates rise linearly over {opt.warmup_steps} steps to those of --scheduler {opt.scheduler}",
-        "freeze_backbone_steps": f"the backbone rests for {opt.freeze_backbone_steps} steps, its BatchNorm statistics too",
-        "warmup_head_epochs": f"the backbone rests for {opt.warmup_head_epochs} epochs, its BatchNorm statistics too",
+        "warmup_epochs": f"rates rise linearly, step by step, over {count_of(opt.warmup_epochs or 0, 'epoch')} to those of --scheduler {opt.scheduler}",
+        "warmup_steps": f"rates rise linearly over {count_of(opt.warmup_steps or 0, 'step')} to those of --scheduler {opt.scheduler}",
+        "freeze_backbone_steps": f"the backbone rests for {count_of(opt.freeze_backbone_steps or 0, 'step')}, its BatchNorm statistics too",
+        "warmup_head_epochs": f"the backbone rests for {count_of(opt.warmup_head_epochs or 0, 'epoch')}, its BatchNorm statistics too",
         "ema_decay": f"evaluated is a moving average of the weights and of BatchNorm's statistics, decay {opt.ema_decay}",
     }
     said |= {name: f"--{name}" for name in ("channels_last", "compile", "tf32", "grad_checkpointing")}
@@ -196,7 +197,7 @@ def profiled(opt, step, training, evaluated: dict) -> None:
     refuse_unwritable(run_folder(opt))
     trace = beside(opt, "trace.json")
     milliseconds = profiling.profile(step, training, opt.profile_steps, str(trace) if step.runtime.ranks.writes else None)
-    print(f"\n{opt.profile_steps} steps of {opt.bs} images on {step.runtime.device}, mean of a step\n\n{profiling.table(milliseconds)}\n")
+    print(f"\n{count_of(opt.profile_steps, 'step')} of {opt.bs} images on {step.runtime.device}, mean of a step\n\n{profiling.table(milliseconds)}\n")
     say(f"{profiling.advice(opt, milliseconds, step.runtime.device)}\ntrace: {trace}; nothing else was written")
 
 
@@ -240,7 +241,7 @@ def finish(run) -> None:
         columns[f"epoch {selected['epoch']} (selected)"] = selected["values"]
     columns[f"epoch {run.epoch} (last)"] = run.state["last"] if run.epoch else {}
     columns = {title: values for title, values in columns.items() if values}
-    say(f"\n{run.folder}: {run.epoch} epochs, {run.state['seconds']:.0f} s\nselected: {run.selection.rule}\n")
+    say(f"\n{run.folder}: {count_of(run.epoch, 'epoch')}, {run.state['seconds']:.0f} s\nselected: {run.selection.rule}\n")
     print(table(columns, (run.selection.split, run.selection.metric)))
     for text in below_untrained(run):
         say(text)
@@ -314,4 +315,7 @@ def _place(split: str) -> int:
 
 
 def _cell(value) -> str:
-    return "-" if value is None or not math.isfinite(value) else f"{value:.4f}"
+    """A number; `-` where nothing was measured, `NaN` where the metric is not defined."""
+    if value is None or math.isinf(value):
+        return "-"
+    return "NaN" if math.isnan(value) else f"{value:.4f}"

@@ -21,7 +21,6 @@ from runs.folder import (
     RunFolder,
     describe,
     is_finished,
-    json_safe,
     out_of_patience,
     run_folder,
     was_stopped,
@@ -232,7 +231,9 @@ class Run:
         best = self.state["selected"]["epoch"]
         if out_of_patience(epoch, best, self.opt.patience):
             self.state["stopped"] = True
-            say(f"--patience {self.opt.patience}: no better {self.selection.metric} on {self.selection.split} since epoch {best}: done")
+            what = f"{self.selection.metric} on {self.selection.split}"
+            since = f"no better {what} since epoch {best}" if best is not None else f"{what} was never finite"
+            say(f"--patience {self.opt.patience}: {since}: done")
 
     def _count_seconds(self) -> None:
         """Add what has passed since the last time to the run's seconds."""
@@ -364,7 +365,7 @@ class Run:
             "seconds": round(self.state["seconds"], 3),
             **({"roles": self.roles} if self.roles else {}),
         }
-        write_json(self.folder / SUMMARY, json_safe(summary))
+        write_json(self.folder / SUMMARY, summary)
         for sink in self.sinks if self.state["selected"]["epoch"] is not None else ():
             sink.selected(**summary["selected"])
 

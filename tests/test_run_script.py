@@ -47,12 +47,12 @@ def test_how_a_run_stands(folder_data, tmp_path):
     assert task().standing() == launcher.NEW
     run = main.main(task("--n_epochs", "1").opt)
     assert run.folder == task().folder and task().name == "folder/Tiny_s0"
-    assert standing(task("--n_epochs", "1")) == (launcher.FINISHED, "1 epochs")
+    assert standing(task("--n_epochs", "1")) == (launcher.FINISHED, "1 epoch")
     more, tested = task("--n_epochs", "2"), task("--n_epochs", "1", "--final_test")
     assert standing(more) == (launcher.INTERRUPTED, "after epoch 1")
-    assert standing(tested) == (launcher.INTERRUPTED, "1 epochs"), "trained, but killed before its test"
+    assert standing(tested) == (launcher.INTERRUPTED, "1 epoch"), "trained, but killed before its test"
     main.main(parameters.read(["--resume_from", str(run.folder), "--final_test"]))
-    assert standing(tested) == (launcher.FINISHED, "1 epochs")
+    assert standing(tested) == (launcher.FINISHED, "1 epoch")
     with pytest.raises(UserError, match=r"--lr 0.5 \(saved"):
         task("--n_epochs", "1", "--lr", "0.5").standing()
     content = checkpoint.read(run.folder / checkpoint.LAST)
@@ -82,7 +82,7 @@ def test_how_a_cross_validation_stands(folder_data, tmp_path):
     assert task().standing() == launcher.NEW
     main.main(task("--folds", "0").opt)
     assert standing(task()) == (launcher.INTERRUPTED, "after 1 of 2 folds")
-    assert standing(task("--folds", "0")) == (launcher.FINISHED, "1 folds"), "the other fold is somebody else's"
+    assert standing(task("--folds", "0")) == (launcher.FINISHED, "1 fold"), "the other fold is somebody else's"
     assert standing(task("--folds", "1")) == (launcher.INTERRUPTED, "after 0 of 1 folds"), "its folder is there: it is joined by --resume"
     cross = main.main(parameters.read([*task("--folds", "1").line.argv, "--resume"]))
     assert cross.folder == task().folder and standing(task()) == (launcher.FINISHED, "2 folds")
@@ -205,7 +205,7 @@ def test_the_whole_way(folder_data, tmp_path, capsys):
     assert told.returncode == 1, told.stderr
     assert all(words in told.stdout for words in ("1 finished", "1 failed", "/absent: no such folder", "Bad_s0.log"))
     assert launcher.main([str(script), "--filter", "Good"]) == 0
-    assert "before, 1 epochs" in capsys.readouterr().out
+    assert "before, 1 epoch" in capsys.readouterr().out
     launcher.main([str(script), "--list"])
     listed = capsys.readouterr().out
     assert "finished          folder/Good_s0" in listed and "new               folder/Bad_s0" in listed

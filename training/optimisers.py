@@ -200,10 +200,13 @@ class Schedule:
         self.scheduler, self.watch = scheduler, watch
 
     def step(self, scores: dict) -> None:
-        """End an epoch. `scores`: split -> {metric: value}, empty where the epoch was not evaluated."""
+        """End an epoch. `scores`: split -> {metric: value}, empty where the epoch was not evaluated.
+
+        An epoch whose watched metric is NaN, where no query counts, is no worse one: a plateau schedule passes over it.
+        """
         if self.watch is None:
             self.scheduler.step()
-        elif scores:
+        elif scores and not math.isnan(self.watch.value(scores)):
             self.scheduler.step(self.watch.value(scores))
 
     def state_dict(self) -> dict:

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import itertools
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -62,9 +63,18 @@ def write_file(path: Path | str, content: str | bytes) -> None:
         file.write(content)
 
 
+def json_safe(value):
+    """The value, with None for numbers that JSON lacks (NaN and infinity)."""
+    if isinstance(value, dict):
+        return {key: json_safe(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_safe(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def write_json(path: Path | str, content, indent: int | None = 1) -> None:
-    """Write a JSON file."""
-    write_file(path, json.dumps(content, indent=indent))
+    """Write a JSON file, null for NaN and infinity."""
+    write_file(path, json.dumps(json_safe(content), indent=indent, allow_nan=False))
 
 
 def write_yaml(path: Path | str, content, sort_keys: bool = True) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import parameters
+from options import composition
 from results import bootstrap, collect, paired, roles
 from results.groups import Group
 from results.recorded import RecordedRun, Series
@@ -88,6 +89,7 @@ def read(path: Path) -> list[RecordedRun]:
         flags = usual | json.loads(line["flags"]) | {"group": line["group"], "seed": int(line["seed"])}
         run = RecordedRun(f"{line['dataset']}/{line['group']}_s{line['seed']}", str(path), line["dataset"], line["group"], int(line["seed"]))
         run.flags, run.environment, run.series = flags, json.loads(line["environment"]), Series(epochs, keys, values)
+        run.derived = composition.followers(usual, flags)
         found.append(run)
     return found
 

@@ -38,7 +38,7 @@ def comparison(matches: list[published.Match], source: str, found: list[Group] |
         *["Where a row's note says that the published code differed, the test compares two different losses."] * (source == "published"),
         *["rho published is over D - 1 singular values (the paper's CPU code), ours over D: the two differ a little for that alone."]
         * with_rho,
-        *notes.about(found, BEST_ON_TEST if source == "published" else SELECTED, 0, None),
+        *notes.about(found, BEST_ON_TEST if source == "published" else SELECTED, 0),
     ]
     return table
 

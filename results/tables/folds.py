@@ -11,6 +11,7 @@ from results.groups import Group
 from results.tables import notes
 from results.tables.notes import head, text
 from runs.meta import CONCATENATED, SEPARATED
+from utilities.counts import count_of
 from utilities.intervals import t_interval
 
 KINDS = (SEPARATED, CONCATENATED)
@@ -42,9 +43,9 @@ def cross_validation(found: list[Group], shown: list[Column]) -> Table | None:
         f"Epochs: {SELECTIONS[SELECTED]} of each fold; selected: {notes.rules(found)}.",
         "Separated: mean of the folds, each measured by itself. Concatenated: their embeddings of test, each at unit length, side by side "
         "as one. A cross-validation has one seed; - where it was not measured.",
-        f"± half of the 95 % interval (Student's t, ddof 1), over {notes.seeds(found)} a group where there are several, else over the folds. "
+        f"± half of the 95 % interval (Student's t, ddof 1), over {notes.seeds(found)} per group where there are several, else over the folds. "
         "Folds share training data, so that over them it is likely too narrow.",
-        notes.RANKING.format(where="column and kind of embeddings" + " in a part of the table" * (len(parts) > 1)),
+        *notes.ranking(table, "column and kind of embeddings" + " in a part of the table" * (len(parts) > 1)),
         *notes.shared_settings(everyone),
     ]
     notes.mark_noise(table, found, {head(c): c for c in shown})
@@ -56,7 +57,7 @@ def _about(group: Group, kind: str, is_there: bool) -> tuple[list[Cell], Cell]:
     count = len(group.seeds)
     width = (group.counted[0].flags.get("embed_dim") or 0) * (group.n_folds if kind == CONCATENATED else 1)
     what = f"{kind}, {width} dimensions" if width and is_there else kind
-    over = f"{count} cross-validations" if count > 1 else f"{len(group.folds)} folds" if kind == SEPARATED else "-"
+    over = f"{count} cross-validations" if count > 1 else count_of(len(group.folds), "fold") if kind == SEPARATED else "-"
     return [text(what), Cell(count, digits=0), text(" ".join(map(str, group.folds)))], text(over if is_there else "-")
 
 

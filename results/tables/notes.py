@@ -4,15 +4,9 @@ import math
 
 from results import columns, groups, inference, settings
 from results.columns import SELECTED, SELECTIONS, Column
-from results.formats import MARKED_NOTE, SETTINGS_NOTE, Cell, Table
+from results.formats import MARKED_NOTE, MARKS_NOTE, SETTINGS_NOTE, Cell, Table
 from results.groups import Group
 
-RANKING = (
-    "Bold: best mean of the {where}. In brackets: interval of the difference to it; all of the {where} hold together with 95 %, whichever is the "
-    f"best (Dunnett's T3 over all pairs, below {inference.SEEDS_FOR_T3} seeds Bonferroni's; benchmarks/marks.py). Underlined: the interval holds 0, it is not shown to "
-    f"be worse. Without brackets: fewer than {inference.SEEDS_TO_COMPARE} seeds, there or of the best, nothing is said. A mean of one seed is never the best. Seeds say nothing of other "
-    "classes: see the paired interval over classes (_paired)."
-)
 CLUSTERING = (
     "† of one k-means start, seeded as the run: the deviation over seeds holds clustering noise. --eval_kmeans_starts N averages it out."
 )
@@ -38,23 +32,35 @@ def head(column: Column) -> str:
     return f"{column.title} [%]" if column.percent else column.title
 
 
-def about(found: list[Group], how: str, ddof: int, where: str | None = "column") -> list[str]:
-    """Notes on a table's numbers: epochs, seeds and deviation; if it ranks, significance; shared settings.
-
-    Args:
-        where: what the table ranks within, such as `column`; None where it does not rank.
-    """
+def about(found: list[Group], how: str, ddof: int) -> list[str]:
+    """Notes on a table's numbers: epochs; seeds and deviation; shared settings."""
     selection = f"{SELECTIONS[how]}; selected: {rules(found)}" if how == SELECTED else SELECTIONS[how]
     folded = any(group.folds for group in found)
     if folded and how != SELECTED:
         selection += "; - where test was not measured throughout, as in cross-validations, which measure it at the selected epoch alone"
     return [
         f"Epochs: {selection}.",
-        f"Mean and standard deviation (ddof {ddof}) over {seeds(found)} a group; no deviation where a number is of one seed only."
+        f"Mean and standard deviation (ddof {ddof}) over {seeds(found)} per group; no deviation of a single seed."
         + " A cross-validation of several folds counts as one seed." * folded,
-        *[RANKING.format(where=where)] * (where is not None),
         *shared_settings(found),
     ]
+
+
+def ranking(table: Table, where: str) -> list[str]:
+    """The note on bold and underlined numbers and on intervals, as far as the table has any; `where`: what it ranks within, such as `column`."""
+    cells = [cell for row in table.rows for cell in row]
+    if not any(cell.mark for cell in cells):
+        return []
+    said = [f"{MARKS_NOTE}best mean of the {where}. A mean of one seed is never the best."]
+    if any(cell.interval for cell in cells):
+        said += [
+            "In brackets: interval of the difference to it; all of them hold together with 95 % "
+            f"(Dunnett's T3, below {inference.SEEDS_FOR_T3} seeds Bonferroni's).",
+            "Underlined: the interval contains 0, so the group is not shown to be worse.",
+        ]
+    else:
+        said.append(f"No intervals: they need {inference.SEEDS_TO_COMPARE} seeds.")
+    return [" ".join([*said, "See docs/statistics.md."])]
 
 
 def least_marked(found: list[Group], c: Column, how: str) -> list[str]:
@@ -65,8 +71,7 @@ def least_marked(found: list[Group], c: Column, how: str) -> list[str]:
         return []
     seeds = min(e.count for e in estimates if e.count >= inference.SEEDS_TO_COMPARE)
     return [
-        f"{seeds} seeds a group would mark a group of {c.title} as worse in {inference.POWER:.0%} of such tables if it truly were so by {least:.{c.digits}f}{unit} "
-        "(by the upper 95 % bound of the pooled deviation)."
+        f"With {seeds} seeds per group a true difference of {least:.{c.digits}f}{unit} in {c.title} to the best is marked with {inference.POWER:.0%} power."
     ]
 
 
@@ -108,7 +113,7 @@ def mark_noise(table: Table, found: list[Group], heads: dict[str, Column]) -> No
 
 def fewer(group: Group, shown: list[Column], how: str) -> list[str]:
     """Remarks that name which of a group's means are of fewer seeds than the group counts."""
-    return group.fewer([(c.title, group.estimate(c, how)) for c in shown])
+    return group.undefined(shown) + group.fewer([(c.title, group.estimate(c, how)) for c in shown])
 
 
 def marked(found: list[Group], shown: list[Column]) -> list[str]:

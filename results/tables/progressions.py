@@ -42,7 +42,7 @@ def progressed(name: str, methods: list[progression.Method], c: Column, ddof: in
     table.notes = [
         "FID: Frechet distance of a split's training and test classes, by their means in the backbone's features; the higher, the further from what was trained. Area: the mean "
         "height of the curve of the metric over the FIDs of these splits (trapezoids), one a seed that all of them have.",
-        notes.RANKING.format(where=f"areas{' in a part of the table' * (len(parts) > 1)}; other columns are not ranked"),
+        *notes.ranking(table, f"areas{' in a part of the table' * (len(parts) > 1)}; other columns are not ranked"),
         f"Mean and standard deviation (ddof {ddof}) over {notes.seeds(everyone)}. Epochs: selected epoch; {notes.rules(everyone)}.",
         *notes.shared_settings(everyone),
     ]

@@ -9,9 +9,11 @@ from results.formats import Cell, Table
 from results.groups import Group
 from results.tables import notes
 from results.tables.notes import head, number, text
+from runs.names import plain
+from utilities.counts import count_of
 from utilities.files import write_csv
 
-EPOCH_DIGITS = 1
+EPOCH, EPOCH_DIGITS = "epoch", 1
 REIDENTIFICATION = {"e_recall@1": "Rank-1", "e_recall@5": "Rank-5", "ap": "mAP", "inp": "mINP"}
 UNTRAINED_PART = "before training"
 
@@ -20,11 +22,12 @@ def single(found: list[Group], shown: list[Column], how: str, ddof: int) -> Tabl
     """The table of one data set: groups x metrics. Groups that must not be ranked with each other are in parts of their own."""
     dataset = found[0].dataset
     own = ["loss", "miner", "unlike others"]
-    heads = ["group", "seeds", *own, *map(head, shown), "epoch"]
-    table = Table(f"{dataset}_{how}", f"{dataset}: {SELECTIONS[how].partition(':')[0]}", heads, apart=set(own))
+    heads = ["group", "seeds", *own, *map(head, shown), EPOCH]
+    table = Table(f"{dataset}_{how}", f"{dataset}: {SELECTIONS[how].partition(':')[0]}", heads, apart=set(own), aside={EPOCH})
     flags = {group.name: group.flags for group in found}
     common = settings.shared([group.settings for group in found])
-    varied = dict(zip(flags, settings.varied(list(flags.values()), common), strict=True))
+    apart = settings.varied(list(flags.values()), [group.settings for group in found], common, [group.derived for group in found])
+    varied = dict(zip(flags, apart, strict=True))
     for part, members in groups.pools(found, how).items():
         places = {c: inference.ranked([g.estimate(c, how) for g in members], c.higher) for c in shown}
         for i, group in enumerate(members):
@@ -32,7 +35,7 @@ def single(found: list[Group], shown: list[Column], how: str, ddof: int) -> Tabl
             miner = flags[group.name].get("batch_mining", "") if group.miner is None else group.miner
             method = [text(str(flags[group.name].get("loss", ""))), text(str(miner))]
             numbers = [number(group.estimate(c, how, ddof), c, places[c][i]) for c in shown]
-            fewer = group.fewer([*((c.title, group.estimate(c, how)) for c in shown), ("epoch", epochs)])
+            fewer = group.undefined(shown) + group.fewer([*((c.title, group.estimate(c, how)) for c in shown), ("epoch", epochs)])
             last = Cell(epochs.mean, epochs.deviation, digits=EPOCH_DIGITS)
             cells = [text(group.name), text(group.seeds_text), *method, text(varied[group.name]), *numbers, last]
             table.add(cells, group.remarks + fewer, part)
@@ -41,7 +44,9 @@ def single(found: list[Group], shown: list[Column], how: str, ddof: int) -> Tabl
         if count := max((e.count for e in estimates), default=0):
             numbers = [number(e, c) for e, c in zip(estimates, shown, strict=True)]
             table.add([text(state.title), text(str(count)), *[text("")] * 3, *numbers, Cell(state.epoch, digits=0)], part=UNTRAINED_PART)
-    table.notes = notes.about(found, how, ddof, "column" if len(groups.pools(found, how)) == 1 else "column in a part of the table")
+    where = "column" if len(groups.pools(found, how)) == 1 else "column in a part of the table"
+    selection, seeds, *of_settings = notes.about(found, how, ddof)
+    table.notes = [selection, seeds, *notes.ranking(table, where), *of_settings]
     notes.mark_noise(table, found, {head(c): c for c in shown})
     ranked = max(groups.pools(found, how).values(), key=len)
     table.notes += [note for c in shown[:1] for note in notes.least_marked(ranked, c, how)]
@@ -65,10 +70,18 @@ def reidentification(found: list[Group], ddof: int) -> Table | None:
     return table
 
 
-def by_domain(found: list[Group], ddof: int) -> list[Table]:
-    """A table for each domain of a data set of several; their means are in that of the data set."""
-    made = []
+def by_domain(found: list[Group], ddof: int, requested: list[Column] = ()) -> list[Table]:
+    """A table for each domain of a data set of several; their means are in that of the data set.
+
+    Args:
+        requested: the columns of the data set, if not all: a domain's are of the same metrics.
+    """
+    made, wanted = [], [plain(c.metric) for c in requested]
     for domain, shown in columns.by_domain(columns.recorded([run for group in found for run in group.counted])).items():
+        if wanted:
+            shown = sorted((c for c in shown if plain(c.metric) in wanted), key=lambda c: wanted.index(plain(c.metric)))
+        if not shown:
+            continue
         table = single(found, shown, SELECTED, ddof)
         table.name, table.title = f"{found[0].dataset}_{domain}", f"{found[0].dataset}, {domain}: values of the selected epoch"
         made.append(table)
@@ -105,7 +118,8 @@ def shared(found: list[Group], shown: dict[str, list[Column]], how: str, ddof: i
             remarks += [apart[group]] if group in apart else []
         seeds = list(dict.fromkeys(group.seeds_text for group in here.values()))
         table.add([text(label), text(" / ".join(seeds)), *cells], remarks)
-    table.notes = notes.about(found, how, ddof)
+    selection, seeds, *of_settings = notes.about(found, how, ddof)
+    table.notes = [selection, seeds, *notes.ranking(table, "column"), *of_settings]
     notes.mark_noise(table, found, heads)
     return table
 
@@ -123,7 +137,7 @@ def left_out(found: list[Group], shown: list[Column]) -> Table | None:
         cells[0].link = run.where
         table.add(cells, run.notes)
     refused = [f"{group.dataset}/{group.name}: {group.refused}." for group in found if group.refused]
-    epochs, *_ = notes.about(found, SELECTED, 1, None)
+    epochs, *_ = notes.about(found, SELECTED, 1)
     first = "Each line is one run with its selected epoch; nothing here is averaged."
     table.notes = [first, *refused, epochs, *notes.shared_settings(found)]
     return table
@@ -158,14 +172,16 @@ def conditions(found: list[Group], defaults: dict | None = None) -> Table:
     for name, value in settings.shared(those).items():
         others = {}
         for group in found:
-            others.setdefault(settings.value_of(group.settings, name, value), []).append(group.name)
+            if name not in group.derived:
+                others.setdefault(settings.value_of(group.settings, name, value), []).append(group.name)
         others.pop(value, None)
         rows.append((name, value, "; ".join(f"{other}: {', '.join(names)}" for other, names in others.items())))
     unset = settings.left_alone(those, defaults or {})
     rows.sort(key=lambda row: (not row[2], row[0] in unset))
     for name, value, differing in rows:
-        table.add([text(name), text(value), text(differing or "none")])
+        in_latex = "see the .md" if name.startswith(settings.TRANSFORMS) else None
+        table.add([text(name), Cell(text=value, tex=in_latex), Cell(text=differing or "none", tex=differing and in_latex)])
     table.folded = [i for i, (name, _, differing) in enumerate(rows) if name in unset and not differing]
     table.folded_title = "Left at their defaults by all groups"
-    table.notes = [f"Shared by {len(found)} group{'s' * (len(found) != 1)} but those named; what differs is first."]
+    table.notes = [f"Shared by {count_of(len(found), 'group')} except those named; the settings that differ come first."]
     return table

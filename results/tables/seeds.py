@@ -10,6 +10,7 @@ from results.formats import Cell, Table
 from results.groups import Group
 from results.tables import notes
 from results.tables.notes import head, text
+from utilities.counts import count_of
 
 POINTS = (0.5, 1.0, 2.0)  # differences for which the needed seeds are always said, in the column's printed unit
 DRAWS, SEED = 10_000, 0  # of the bootstrap of the seeds
@@ -72,7 +73,7 @@ def plan(found: list[Group], c: Column, points: float) -> str:
     common = inference.pooled(list(known.values()))
     return (
         f"plan, {found[0].dataset}: {_words(inference.seeds_needed(points, common.deviation))} seeds a group show a difference of {points:g} points of {c.title} "
-        f"with a chance of {inference.POWER:.0%} (deviation {common.deviation:.2f}, pooled over {len(known)} groups; by their own deviations "
+        f"with a chance of {inference.POWER:.0%} (deviation {common.deviation:.2f}, pooled over {count_of(len(known), 'group')}; by their own deviations "
         f"{_words(counts[0])} to {_words(counts[-1])})"
     )
 

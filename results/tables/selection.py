@@ -10,6 +10,7 @@ from results.formats import Cell, Table
 from results.groups import Group
 from results.tables import notes
 from results.tables.notes import number, text
+from utilities.counts import count_of
 from utilities.intervals import t_interval
 
 EPOCH_DIGITS = 1
@@ -34,7 +35,7 @@ def optimism(found: list[Group], shown: list[Column], ddof: int) -> Table | None
             table.add([text(group.name), text(group.seeds_text), *numbers, *epochs], group.remarks, notes.head(c))
         average = inference.estimate(gaps(found, c), ddof)
         mean = Cell(average.mean, average.deviation, digits=c.digits, sign=True)
-        table.add([text(f"mean of {average.count} groups"), text(""), Cell(), Cell(), mean, Cell(), Cell()], part=notes.head(c))
+        table.add([text(f"mean of {count_of(average.count, 'group')}"), text(""), Cell(), Cell(), mean, Cell(), Cell()], part=notes.head(c))
     table.notes = [
         "Chosen on validation: the value of test at the epoch that validation selects. Chosen on test: at each metric's own best epoch on the test set, "
         "the field's habit. Optimism: by how much the second is the better one, paired by seed.",
@@ -66,5 +67,5 @@ def on_average(found: list[Group], first: dict[str, Column | None]) -> list[str]
     low, high = result["interval_95"] or (math.nan, math.nan)
     interval = f" (95 % interval over the groups {low:+.2f} to {high:+.2f})" if math.isfinite(low) else ""
     return [
-        f"optimism: choosing the epoch on test in place of validation makes {titles} on test better by {result['mean']:.2f} points, the mean of {len(everything)} groups{interval}"
+        f"optimism: choosing the epoch on test in place of validation makes {titles} on test better by {result['mean']:.2f} points, the mean of {count_of(len(everything), 'group')}{interval}"
     ]

@@ -15,7 +15,7 @@ def structure(found: list[Group], shown: list[Column], ddof: int) -> Table:
     for group in found:
         numbers = [number(group.estimate(c, SELECTED, ddof), c) for c in shown]
         table.add([text(group.name), text(group.seeds_text), *numbers], group.remarks + notes.fewer(group, shown, SELECTED))
-    table.notes = notes.about(found, SELECTED, ddof, None)
+    table.notes = notes.about(found, SELECTED, ddof)
     return table
 
 
@@ -39,7 +39,7 @@ def correlations(found: list[Group], of: Column, with_: list[Column]) -> Table:
         coefficients = [Cell(result.pearson, sign=True), _p(p, 4), Cell(result.spearman, sign=True)]
         on_test = [Cell(correlation(both, of, c, BEST_ON_TEST).pearson, sign=True)] if both else []
         table.add([text(c.title), *coefficients, Cell(result.count, digits=0), *on_test])
-    epochs, *_ = notes.about(found, SELECTED, 1, None)
+    epochs, *_ = notes.about(found, SELECTED, 1)
     table.notes = [
         f"Over the groups' means, each over {notes.seeds(found)}; a group and its twin with rho_distance count once, with their mean. "
         f"No coefficient with fewer than {inference.GROUPS_TO_CORRELATE} groups: chance alone gives values near 1. "
@@ -84,11 +84,12 @@ def beside_twins(pairs: list[tuple[Group, Group]], shown: list[Column], ddof: in
         seeds = dict.fromkeys((plain.seeds_text, twin.seeds_text))
         remarks = [f"{g.name}: {remark}" for g in (plain, twin) for remark in g.remarks + notes.fewer(g, shown, SELECTED)]
         table.add([text(plain.label), text(" / ".join(seeds)), *cells], remarks)
+    has_intervals = any(cell.interval for row in table.rows for cell in row)
+    intervals = " In brackets: 95 % interval of the difference (Welch's t)." if has_intervals else ""
     table.notes = [
-        f"The two of a pair differ {about}. In brackets: 95 % interval of the difference (Welch's t). p: two-sided Welch's t-test of the two, "
-        "Holm-corrected over the column's pairs; - of one seed.",
+        f"The two of a pair differ {about}.{intervals} p: two-sided Welch's t-test of the two, Holm-corrected over the column's pairs; - of one seed.",
         *_all_pairs(shown, tests),
-        *notes.about(found, SELECTED, ddof, None),
+        *notes.about(found, SELECTED, ddof),
     ]
     return table
 

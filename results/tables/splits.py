@@ -51,7 +51,8 @@ def variance(of: Splits, shown: list[Column]) -> Table:
     if math.isfinite(drawn):
         table.add([text("draw of test classes"), *(Cell(drawn if c.metric == "e_recall@1" else math.nan, digits=c.digits) for c in shown)])
     table.notes = [
-        "Standard deviations in the columns' units, by a mixed model of the runs' values with random methods, splits, method x split and seeds (REML, statsmodels). "
+        "Standard deviations in the columns' units, by a mixed model of the runs' values with random methods, splits, method x split and seeds (REML, statsmodels; where it does not converge on a balanced table, "
+        "by the mean squares of the two-way analysis of variance). "
         f"{len(of.methods)} methods and {len(of.splits)} splits know their own deviations badly.",
         "Split: other training and other test classes, for all methods alike. Method x split: by how much the difference of two methods changes with the split (times the root of 2). "
         "Draw of test classes: the standard error of a single run's R@1 over classes; it is a part of split, and in differences of methods it mostly cancels.",

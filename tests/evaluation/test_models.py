@@ -189,7 +189,7 @@ def test_an_adapter_takes_any_flags_of_training(shared, tmp_path):
     more += ["--dump_embeddings", "--embed_dim", "4", "--matryoshka", "2", "4", "--n_epochs", "1", "--evaluation_metrics", "map_r"]
     table = models.main(["--archs", CONV, "conv4 --not_pretrained --crop_size 18", "--adapters", "linear", *flags(shared, tmp_path, *more)])
     assert table.head[7:9] == ["map_r in %", "map_r@d2 in %"] and [cells(table, row)["width"] for row in (1, 3)] == ["4", "4"]
-    assert "--loss margin, 1 epochs" in table.remarks[3][1]
+    assert "--loss margin, 1 epoch" in table.remarks[3][1]
     written = {path.relative_to(tmp_path / "folder").as_posix(): np.load(path)["features"].shape for path in (tmp_path / "folder").glob("*/*.npz")}
     assert written["conv4---not_pretrained-linear-adapter/embeddings_train.npz"] == (20, 4) and written["conv4---not_pretrained/embeddings_test.npz"] == (15, 576)
     assert len(written) == 8, "two rows of each network, two splits of each"

@@ -45,7 +45,7 @@ def assert_worst(shown, found):
     for ap, first, query in sorted(rows):
         if shown.space.labels[query] not in seen:
             seen.add(shown.space.labels[query])
-            expected.append((query, f"AP {ap:.2f}\nfirst hit at {-first:,}"))
+            expected.append((query, f"AP@R {ap:.2f}\nfirst hit at {-first:,}"))
     worst, notes = queries.worst_queries(shown, seed=1)
     assert len(worst) > 2
     assert [(int(query), note) for query, note in zip(worst, notes, strict=True)] == expected[: queries.SHOWN]
@@ -210,7 +210,7 @@ def test_no_text_runs_into_another_or_off_the_picture(figures, tmp_path, size, c
             x, y, right, top = np.array([box.extents for _, box in found]).T
             overlap = (x[:, None] <= right) & (x <= right[:, None]) & (y[:, None] <= top) & (y <= top[:, None])
             assert not [(found[a][0], found[b][0]) for a, b in np.argwhere(np.triu(overlap, 1))], stem
-            assert all("\n" not in shown or shown.startswith("AP ") for shown, _ in found)
+            assert all("\n" not in shown or shown.startswith("AP@R ") for shown, _ in found)
 
 
 def test_spectra_count_zeros_and_show_a_single_value(figures, tmp_path):

@@ -55,6 +55,64 @@ def test_the_parts_of_a_balanced_table_are_those_of_the_analysis_of_variance(dra
     assert found["split"] == pytest.approx(0, abs=0.2) and found["method"] == pytest.approx(10, rel=0.01), "a part that is not there is zero"
 
 
+def slow_mean_squares(table):
+    """The variances of a balanced table, by plain loops over its values."""
+    methods, splits, seeds = range(len(table)), range(len(table[0])), range(len(table[0][0]))
+
+    def mean(values):
+        values = list(values)
+        return math.fsum(values) / len(values)
+
+    cells = [[mean(table[m][k]) for k in splits] for m in methods]
+    of_methods, of_splits = [mean(row) for row in cells], [mean(row[k] for row in cells) for k in splits]
+    grand = mean(of_methods)
+    n_m, n_k, n_s = len(methods), len(splits), len(seeds)
+    method = n_k * n_s * math.fsum((of_methods[m] - grand) ** 2 for m in methods) / (n_m - 1)
+    split = n_m * n_s * math.fsum((of_splits[k] - grand) ** 2 for k in splits) / (n_k - 1)
+    both = n_s * math.fsum((cells[m][k] - of_methods[m] - of_splits[k] + grand) ** 2 for m in methods for k in splits)
+    both /= (n_m - 1) * (n_k - 1)
+    seed = math.fsum((table[m][k][s] - cells[m][k]) ** 2 for m in methods for k in splits for s in seeds)
+    seed /= n_m * n_k * (n_s - 1)
+    variances = ((method - both) / (n_k * n_s), (split - both) / (n_m * n_s), (both - seed) / n_s, seed)
+    return [math.sqrt(max(variance, 0.0)) for variance in variances]
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 2), (5, 2, 4), (3, 4, 3), (2, 6, 2)])
+def test_mean_squares_are_those_of_plain_loops(shape):
+    rng = np.random.default_rng(7)
+    for scale in (0.0, 0.1, 5.0):
+        table = scale * rng.normal(size=(shape[0], 1, 1)) + rng.normal(size=(1, shape[1], 1)) + rng.normal(size=shape)
+        found = splits.by_mean_squares(table)
+        assert [found[name] for name in splits.COMPONENTS] == pytest.approx(slow_mean_squares(table.tolist()), abs=1e-9)
+
+
+def test_mean_squares_and_the_mixed_model_agree_where_that_converges(drawn):
+    found = splits._by_mixed_model([list(row) for row in drawn])
+    assert found == pytest.approx(splits.by_mean_squares(drawn), rel=2e-3)
+
+
+def test_a_balanced_table_on_which_the_mixed_model_fails_has_mean_squares():
+    table = np.array([[[0.1, -0.1], [0.6, 0.1]], [[-0.5, 0.4], [1.3, 0.9]]])
+    found = splits.components([list(row) for row in table])
+    assert [found[name] for name in splits.COMPONENTS] == pytest.approx(slow_mean_squares(table.tolist()))
+    constant = splits.components([[np.full(2, 3.0)] * 2] * 3)
+    assert constant == dict.fromkeys(splits.COMPONENTS, 0.0)
+
+
+def test_the_estimates_of_a_model_that_does_not_converge_are_not_taken(drawn, monkeypatch):
+    monkeypatch.setattr(splits, "_by_mixed_model", lambda values: None)
+    assert splits.components([list(row) for row in drawn]) == splits.by_mean_squares(drawn)
+
+
+def test_parts_that_cannot_be_told_apart_are_nan(monkeypatch):
+    monkeypatch.setattr(splits, "_by_mixed_model", lambda values: None)
+    single = splits.components([[np.array([1.0])] * 2, [np.array([2.0]), np.array([2.5])]])
+    assert math.isnan(single["seed"]) and math.isnan(single["method x split"])
+    assert single["method"] > 0 and single["split"] >= 0
+    unbalanced = splits.components([[np.array([1.0, 2.0])] * 2, [np.array([2.0]), np.array([2.5, math.nan])]])
+    assert all(math.isnan(part) for part in unbalanced.values())
+
+
 def test_tau_is_that_of_scipy_with_ties_and_its_interval_holds_the_mean(drawn):
     table = drawn.mean(2).round()
     expected = [[kendalltau(table[:, a], table[:, b]).statistic for b in range(5)] for a in range(5)]

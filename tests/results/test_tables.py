@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+import metrics
 from results import columns, formats, page
 from tests.results.made import METRICS, evaluated, lines, make_run, make_runs, rows
 
@@ -68,9 +69,9 @@ def test_single_tables(results, dataset, how):
             mean, deviation, _ = recomputed(root, dataset, line["group"], "test", TITLES[title], how)
             mean, deviation = f"{100 * mean:.2f}", f"{100 * deviation:.2f}"
             assert (line[title], line[f"{title} deviation"]) == (mean, deviation)
-            row = [next(r for r in text.splitlines() if line["group"] in r.replace("\\", "")) for text in texts]
-            assert f"{mean}" in row[0] and f"± {deviation}" in row[0]
-            assert re.search(rf"{re.escape(mean)}\}}?\\pm{re.escape(deviation)}", row[1])
+            of_md, of_tex = ([row for row in text.splitlines() if line["group"] in row.replace("\\", "")] for text in texts)
+            assert mean in of_md[0] and f"± {deviation}" in of_md[0]
+            assert any(re.search(rf"{re.escape(mean)}\}}?\\pm{re.escape(deviation)}", row) for row in of_tex), "in one of its blocks of columns"
         assert line["epoch"] == f"{recomputed(root, dataset, line['group'], 'test', 'e_recall@1', how)[2]:.1f}"
 
 
@@ -133,10 +134,14 @@ def test_latex_is_well_formed(results):
     assert len(files) >= 13
     for path in files:
         text = path.read_text()
-        columns = re.search(r"\\begin\{tabular\}\{(l c*|lc*)\}", text)[1].strip()
-        body = text[text.index("\\toprule") : text.index("\\bottomrule")].replace("\\toprule", "").replace("\\midrule", "")
-        for row in filter(str.strip, body.split("\\\\\n")):
-            assert len(re.findall(r"(?<!\\)&", row)) == len(columns) - 1, (path, row)
+        blocks = re.findall(r"\\begin\{tabular\}\{((?:[lc]|p\{[^}]*\})+)\}(.*?)\\end\{tabular\}", text, re.DOTALL)
+        assert blocks, path
+        for form, body in blocks:
+            columns = len(re.findall(r"[lc]|p\{[^}]*\}", form))
+            body = re.sub(r"\\(?:top|mid|bottom)rule\n", "", body)
+            for row in filter(str.strip, body.split("\\\\\n")):
+                is_title = row.startswith(rf"\multicolumn{{{columns}}}")
+                assert len(re.findall(r"(?<!\\)&", row)) == (0 if is_title else columns - 1), (path, row)
         assert text.count("{") - text.count("\\{") == text.count("}") - text.count("\\}")
         assert not re.search(r"(?<!\\)[%#]", text)
         assert len(re.findall(r"(?<!\\)\$", text)) % 2 == 0
@@ -206,7 +211,7 @@ def test_columns_of_a_clustering_are_marked_with_how_many_starts_they_are_of(res
                       (evaluated(tmp_path, "--metrics", "e_recall@1", "nmi", "train/rho_spectrum@2"), "† the mean over 3 k-means starts")):  # fmt: skip
         text = (out / "cub200_selected.md").read_text()
         assert "| NMI [%] † |" in text and "R@1 [%] †" not in text and told in text
-        assert r"NMI [\%]$^\dagger$ &" in (out / "cub200_selected.tex").read_text() and "NMI [%]<sup>†</sup>" in (out / "index.html").read_text()
+        assert r"NMI [\%]$^\dagger$" in (out / "cub200_selected.tex").read_text() and "NMI [%]<sup>†</sup>" in (out / "index.html").read_text()
     quantities = [line["quantity"] for line in lines(out / "cub200_correlations.csv")]
     assert quantities.count("rho (train)") == 1, "asked for, and shown anyway"
 
@@ -253,6 +258,40 @@ def test_re_identification_has_a_table_of_its_own(tmp_path):
         text = (out / f"{dataset}_reidentification.md").read_text()
         assert words in text and "| group | seeds | Rank-1 [%] | Rank-5 [%] | mAP [%] | mINP [%] | epoch |" in text
     assert not (out / "cub200_reidentification.md").exists()
+
+
+def test_a_metric_beyond_0_to_1_is_no_percentage(monkeypatch):
+    from metrics import mrr
+
+    class Rank(mrr.Metric):
+        """A user's metric: the rank of the first hit."""
+
+        NAMES = {"first_rank": "rank of the first hit"}
+        RANGE = (1.0, float("inf"))
+        HIGHER_IS_BETTER = False
+
+    known = metrics._declared()
+    monkeypatch.setattr(metrics, "_declared", lambda: {**known, "first_rank": Rank})
+    for cache in (columns.direction, columns._is_share):
+        cache.cache_clear()
+    try:
+        found = {name: columns.column("test", name) for name in ("first_rank", "ami", "nmi", "c_map_r", "fnmr@.1", "opis", "birds/e_recall@1@d8")}
+    finally:
+        for cache in (columns.direction, columns._is_share):
+            cache.cache_clear()
+    assert [name for name, c in found.items() if not c.percent] == ["first_rank", "ami"]
+    assert (found["first_rank"].scale, found["first_rank"].unit, found["nmi"].unit) == (1.0, "first_rank", "NMI in %")
+
+
+def test_a_metric_that_is_nan_in_all_runs_is_named_in_a_remark(tmp_path):
+    for seed in range(2):
+        found = rows(0.5, 3, seed, metrics=("e_recall@1", "map_r"), training=())
+        found = [(epoch, split, metric, float("nan") if metric == "map_r" and split == "test" else value) for epoch, split, metric, value in found]
+        make_run(tmp_path / "runs", "A", seed, epochs=3, found=found)
+    out = evaluated(tmp_path)
+    (line,) = lines(out / "cub200_selected.csv")
+    assert line["MAP@R [%]"] == "" and line["remarks"] == "MAP@R: NaN in all runs, not defined (no query counts)"
+    assert line["R@1 [%]"] != ""
 
 
 def test_titles_of_metrics_of_a_prefix():

@@ -55,6 +55,18 @@ def mine(rows, **config):
     return run
 
 
+def test_columns_are_in_the_order_of_the_flags():
+    """W&B returns the values of an epoch in an order of its own."""
+    wanted = ["nmi", "map_r", "e_recall@2", "e_recall@1", "f1"]
+    rows = [{"epoch": epoch, **{f"test/{name}": 0.5 for name in sorted(wanted)}} for epoch in (1, 2)]
+    run = mine(rows, evaluation_metrics=wanted)
+    assert [c.metric for c in columns.performance(columns.recorded([run]))] == ["e_recall@1", "e_recall@2", "nmi", "map_r", "f1"]
+    assert [metric for _, metric in run.series.keys] == wanted
+    rows = [{"epoch": 1, **{f"test/{head}/{name}": 0.5 for head in "ab" for name in ("map_r", "nmi")}}]
+    run = mine(rows, evaluation_metrics=["nmi", "map_r"], evaltypes=["b", "a"], storage_metrics=["nmi"])
+    assert [metric for _, metric in run.series.keys] == ["b/nmi", "b/map_r", "a/nmi", "a/map_r"]
+
+
 def test_icml_runs_are_read():
     group = read(icml(0, [0.1, 0.6, 0.5]), icml(1, [0.2, 0.3, 0.4]))[NAMED]
     means = {("test", "e_recall@1"): 50, ("test", "mAP_c"): 25, ("train", "rho_spectrum@2"): 0.5}  # their mAP is today's mAP_c

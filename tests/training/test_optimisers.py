@@ -123,6 +123,16 @@ def test_schedules(name, expected):
     assert rates == pytest.approx(expected, abs=1e-6)
 
 
+def test_a_plateau_schedule_passes_over_epochs_whose_metric_is_nan():
+    optimizer = build_optimizer(torch.nn.Linear(2, 1), torch.nn.Identity(), options())
+    schedule, rates = build_scheduler(optimizer, options(scheduler="plateau"), Watching()), []
+    for nmi in (float("nan"), 0.5, float("nan"), float("nan"), 0.6, 0.4):
+        optimizer.step()
+        schedule.step({"val": {"nmi": nmi}})
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([0.1] * 5 + [0.05])
+
+
 @pytest.mark.parametrize("scheduler", ["step", "cosine", "plateau"])
 def test_another_optimiser_goes_on_at_the_rate_of_now(scheduler):
     """Restored with twice the rate and, of a cosine, twice the epochs: as if these flags had been there from the start."""

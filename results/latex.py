@@ -1,0 +1,375 @@
+r"""A table as LaTeX that fits its page: `to_tex`.
+
+It needs the package booktabs alone. Widths are estimated from those of Computer Modern, the widest of the usual fonts,
+for the text width of `article` at 10 pt. A table that is too wide is set in a smaller font, then divided into blocks of
+columns, one below the other, that repeat the names of the rows; a long one goes on in further floats. Long texts become
+columns of wrapped lines, and part titles rows of their own.
+"""
+
+import math
+import re
+from typing import NamedTuple
+
+RAGGED = r"\raggedright\let\\\tabularnewline "  # \raggedright takes \\ for the end of a line of text: give it back
+LONG_TEXT = r"p{.22\linewidth}"  # column of wrapped text
+LONG_SHARE = 0.22
+TEXT_WIDTH = 332.0  # points: somewhat less than \textwidth of article at 10 pt (345), the narrowest relative to its font
+SAFETY = 1.04  # of estimated widths
+WIDE_GAP, GAP = 12.0, 6.0  # points between two columns: twice \tabcolsep
+COMPACT = r"\footnotesize\setlength{\tabcolsep}{3pt}"
+# Points of the font, points between two columns, and the commands that set them; from the largest to the smallest.
+SIZES = (
+    (10.0, WIDE_GAP, ""),
+    (9.0, WIDE_GAP, r"\small"),
+    (8.0, WIDE_GAP, r"\footnotesize"),
+    (8.0, GAP, COMPACT),
+)
+SMALLEST = 8.0
+SCRIPT = 7.0  # points of \scriptsize: intervals
+MOST_NAME, MOST_TEXT = 130.0, 110.0  # points: wider names of rows, and wider texts, are wrapped
+PAGE_HEIGHT = 410.0  # points of a float, its caption left out: fits a page of `article` at 10 to 12 pt
+BASELINES = {10.0: 12.0, 9.0: 11.0, 8.0: 9.5}  # size of a font -> points from line to line
+RULES = 20.0  # points of a tabular's rules and of the gap above it
+MOST_HEAD = 62.0  # points: longer titles of columns are stacked
+MOST_SHARED, LEAST_SHARED = 100.0, 60.0  # points that wrapped columns need in a large font and in the smallest
+SHORT_TEXT = 20  # characters of a text that is never wrapped
+REMARK = 200  # characters of a remark; the .md has it whole
+LINE = 80  # characters of a line below the table
+SUPERSCRIPT = 0.7
+
+# Widths in thousandths of the font size: Knuth's Computer Modern at 10 pt.
+WIDTHS = {
+    **dict.fromkeys("0123456789/agnopquvxykhbd", 540), **dict.fromkeys("cefrstz-()[]? ", 430), **dict.fromkeys("ijl.,:;'!|`", 310),
+    **dict.fromkeys("mwMW@%&", 900), **dict.fromkeys("+=<>", 800), "±": 1250, "_": 430,
+}  # fmt: skip
+UPPER, OTHER = 770, 900
+BOLD = 1.16
+
+SYMBOLS = (  # a character, and its command in math
+    "α alpha β beta γ gamma δ delta ε epsilon ζ zeta η eta θ theta ι iota κ kappa λ lambda μ mu ν nu ξ xi π pi ρ rho "
+    "ς varsigma σ sigma τ tau υ upsilon φ phi χ chi ψ psi ω omega Γ Gamma Δ Delta Θ Theta Λ Lambda Ξ Xi Π Pi Σ Sigma "
+    "Υ Upsilon Φ Phi Ψ Psi Ω Omega ← leftarrow → to ↔ leftrightarrow ⇐ Leftarrow ⇒ Rightarrow ⇔ Leftrightarrow ↑ uparrow ↓ downarrow × times · cdot ± pm … dots ≤ le ≥ ge ≠ ne ≈ approx "
+    "∼ sim ∈ in ∞ infty √ surd µ mu"
+)
+ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "^": r"\^{}",
+    "~": r"\~{}",
+    **{c: "\\" + c for c in "&%$#_{}"},
+    **{c: f"${c}$" for c in "<>|"},
+    **{c: f"$\\{name}$" for c, name in re.findall(r"(\S) (\w+)", SYMBOLS)},
+    **{"−": "$-$", "†": r"$^\dagger$", "°": r"$^\circ$", "²": "$^2$", "³": "$^3$"},
+    **dict(
+        zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True)
+    ),  # Greek letters that LaTeX has no command for, because they look Latin
+}
+BREAKS = "_/.,=:;@+-"  # a wrapped text may break behind these
+LONGEST_WORD = 24  # characters of a word that a line of text is trusted to hold
+PIECE = 6  # characters between two breaks of a longer word
+
+
+def escaped(text: str) -> str:
+    """Text that LaTeX prints as it is."""
+    shown = re.sub("[" + re.escape("".join(ESCAPES)) + "]", lambda found: ESCAPES[found[0]], text)
+    return re.sub("-(?=-)", "-{}", shown)  # two hyphens would be a dash
+
+
+def wrapped(text: str, longest: int = LONGEST_WORD) -> str:
+    """Text that LaTeX may break into lines: words of more than `longest` characters have breaks inside."""
+    return " ".join(escaped(word) if len(word) <= longest else _with_breaks(word) for word in text.split(" "))
+
+
+def _with_breaks(word: str) -> str:
+    pieces = re.findall(rf"[^{re.escape(BREAKS)}]{{1,{PIECE}}}[{re.escape(BREAKS)}]?|.", word)
+    return r"\allowbreak{}".join(map(escaped, pieces))
+
+
+def width(text: str, size: float) -> float:
+    """Points of a text of `size` points in one line, rather more than less."""
+    widths = (WIDTHS.get(letter, UPPER if letter.isupper() else OTHER) for letter in text)
+    return SAFETY * size * sum(widths) / 1000
+
+
+class Block(NamedTuple):
+    """Lines of LaTeX, and about how many points of the page they take."""
+
+    lines: list[str]
+    height: float
+
+
+class Layout:
+    """The columns of a table: font, widths, which of them stand in one block.
+
+    Args:
+        table: a `formats.Table`, as its `in_latex` gives it.
+        plain: without letters of remarks and intervals.
+    """
+
+    def __init__(self, table, plain: bool):
+        self.table, self.plain = table, plain
+        self.letters = {} if plain else table.letters
+        columns = range(len(table.head))
+        for size, self.gap, self.command in SIZES:
+            self.size = size
+            naturals = [self._natural(column) for column in columns]
+            self.wrapped = [column for column in columns if self._is_long(column, naturals[column])]
+            self.widths = self._shared(naturals, MOST_SHARED if size > SMALLEST else LEAST_SHARED)
+            if sum(self.widths) + self.gap * len(self.widths) <= TEXT_WIDTH:
+                break
+
+    def _natural(self, column: int) -> float:
+        """Points of a column in which nothing is wrapped."""
+        name = self.table.head[column]
+        if name in self.table.wide:
+            return LONG_SHARE * TEXT_WIDTH
+        head = max(width(line, self.size) for line in self._head_lines(column))
+        return max([head, self._cells_width(column)])
+
+    def _cells_width(self, column: int) -> float:
+        return max((self._cell_width(row, column) for row in range(len(self.table.rows))), default=0.0)
+
+    def _head_lines(self, column: int) -> list[str]:
+        """A column's title as lines of at most `MOST_HEAD` points, in the narrowest layout no wider than its cells."""
+        name, lines = self.table.head[column], []
+        most = min(MOST_HEAD, self._cells_width(column)) if self.gap == GAP else MOST_HEAD
+        for word in name.split(" "):
+            joined = f"{lines[-1]} {word}" if lines else word
+            if lines and width(joined, self.size) <= most:
+                lines[-1] = joined
+            else:
+                lines.append(word)
+        return [*lines[:-1], lines[-1] + ("†" if name in self.table.noisy else "")]
+
+    def _is_long(self, column: int, natural: float) -> bool:
+        """Whether the texts of a column are broken into lines."""
+        if self.table.head[column] in self.table.wide:
+            return True
+        has_texts = column == 0 or any(
+            row[column].text is not None and len(row[column].text) > SHORT_TEXT for row in self.table.rows
+        )
+        return has_texts and natural > (MOST_TEXT if column else MOST_NAME)
+
+    def _shared(self, naturals: list[float], least: float) -> list[float]:
+        """The widths of all columns: wrapped ones share what the others leave, if that is `least` or more for each."""
+        flexible = [column for column in self.wrapped if self.table.head[column] not in self.table.wide]
+        left = (
+            TEXT_WIDTH
+            - self.gap * len(naturals)
+            - sum(natural for column, natural in enumerate(naturals) if column not in flexible)
+        )
+        share = left / len(flexible) if flexible else 0.0
+        widths = list(naturals)
+        for column in flexible:
+            most = share if share >= least else (MOST_TEXT if column else MOST_NAME)
+            widths[column] = min(naturals[column], most)
+        return widths
+
+    def _cell_width(self, row: int, column: int) -> float:
+        cell = self.table.rows[row][column]
+        text = cell.latex_text + (f"±{cell.deviation_text}" if cell.deviation_text else "")
+        points = width(text, self.size) * (BOLD if cell.mark == "best" else 1.0)
+        if not self.plain:
+            points = max(points, width(cell.interval_text, SCRIPT))
+            if column == 0:
+                points += SUPERSCRIPT * width(self._beside(row), self.size)
+        return points
+
+    def _beside(self, row: int) -> str:
+        return "" if self.plain else ",".join(self.letters[remark] for remark in self.table.remarks[row])
+
+    def form(self, column: int) -> str:
+        """The column's letter in the head of a tabular."""
+        if self.table.head[column] in self.table.wide:
+            return LONG_TEXT
+        if column in self.wrapped:
+            return f"p{{{self.widths[column]:.0f}pt}}"
+        return "l" if column == 0 else "c"
+
+    @property
+    def n_names(self) -> int:
+        """How many columns are repeated in each block: the name of a row, and what follows it of the `seeds`."""
+        return 2 if self.table.head[1:2] == ["seeds"] and len(self.table.head) > 2 else 1
+
+    def blocks(self) -> list[list[int]]:
+        """The columns of each block, the names first; each block fits the page's width."""
+        names = list(range(min(self.n_names, len(self.table.head))))
+        taken = sum(self.widths[i] + self.gap for i in names)
+        blocks, used = [[]], taken
+        for column in range(len(names), len(self.table.head)):
+            needed = self.widths[column] + self.gap
+            if blocks[-1] and used + needed > TEXT_WIDTH:
+                blocks.append([])
+                used = taken
+            blocks[-1].append(column)
+            used += needed
+        return [names + block for block in blocks]
+
+    def block_width(self, block: list[int]) -> float:
+        """Points of a block's text, without the outer gaps."""
+        return sum(self.widths[column] + self.gap for column in block) - self.gap
+
+    # ------------------------------------------------------------------------------------------------------------- cells
+    def head(self, column: int) -> str:
+        """The title of a column."""
+        name = self.table.head[column]
+        if column in self.wrapped:
+            return wrapped(name, 10)
+        lines = [_line(escaped(line)) for line in self._head_lines(column)]
+        stacked = r"\\ ".join(lines)
+        return stacked if len(lines) == 1 else rf"\shortstack{{{stacked}}}"
+
+    def head_height(self, block: list[int]) -> float:
+        """Points of the row of titles."""
+        return self.baseline * max(len(self._head_lines(column)) for column in block)
+
+    @property
+    def baseline(self) -> float:
+        """Points from line to line."""
+        return BASELINES[self.size]
+
+    def cell(self, row: int, column: int) -> str:
+        """A cell's text or number."""
+        cell = self.table.rows[row][column]
+        letters = self._beside(row) if column == 0 else ""
+        beside = f"$^{{{letters}}}$" if letters else ""
+        if not _is_text(cell):
+            return _number(cell, self.plain) + beside
+        if column in self.wrapped and len(cell.latex_text) > SHORT_TEXT:
+            return RAGGED + wrapped(cell.latex_text, 10) + beside
+        return escaped(cell.latex_text) + beside
+
+    def rows(self, rows: list[int], block: list[int]) -> list[Block]:
+        """The lines of some rows in a block's columns."""
+        found = []
+        for row in rows:
+            lines = [_line(" & ".join(self.cell(row, column) for column in block) + r" \\")]
+            height = self.baseline * max([1.0, *(self._lines_of(row, column) for column in block)])
+            intervals = [self.table.rows[row][column].interval_text for column in block]
+            if any(intervals) and not self.plain:  # on a separate line: beside the numbers they would not fit the page
+                lines.append(" & ".join(rf"{{\scriptsize ${text}$}}" if text else "" for text in intervals) + r" \\")
+                height += self.baseline
+            found.append(Block(lines, height))
+        return found
+
+    def _lines_of(self, row: int, column: int) -> float:
+        if column not in self.wrapped:
+            return 1.0
+        return math.ceil(1.45 * width(self.table.rows[row][column].latex_text, self.size) / self.widths[column])
+
+    def part(self, title: str, block: list[int]) -> Block:
+        """The row with the title of a part, over all columns of a block."""
+        available = self.block_width(block)
+        lines = math.ceil(width(title, self.size) / available)
+        form, text = "l", rf"\emph{{{escaped(title)}}}"
+        if lines > 1:
+            form = f"p{{{available:.0f}pt}}"
+            text = rf"{RAGGED}\emph{{{wrapped(title)}}}"
+        return Block([rf"\multicolumn{{{len(block)}}}{{{form}}}{{{text}}} \\"], lines * self.baseline)
+
+
+def _is_text(cell) -> bool:
+    return cell.text is not None or not math.isfinite(cell.value)
+
+
+def _number(cell, plain: bool) -> str:
+    marks = {"best": r"\mathbf{%s}"} if plain else {"best": r"\mathbf{%s}", "close": r"\underline{%s}"}
+    deviation = rf"\pm{cell.deviation_text}" if cell.deviation_text else ""
+    return f"${marks.get(cell.mark, '%s') % cell.mean_text}{deviation}$"
+
+
+def _line(text: str) -> str:
+    r"""A line after `\\` or a rule; `{}` keeps LaTeX from reading a bracket or star at its beginning as an argument."""
+    return "{}" * text.lstrip().startswith(("[", "*")) + text
+
+
+def to_tex(table, plain: bool = False) -> str:
+    """A `formats.Table` as LaTeX: best bold, not shown to be worse underlined, remarks as lettered notes below.
+
+    Args:
+        plain: rows, means and deviations, the best bold; no remarks, intervals, notes.
+    """
+    table = table.in_latex(plain)
+    layout = Layout(table, plain)
+    tabulars = [tabular for block in layout.blocks() for tabular in _tabulars(layout, block)]
+    notes = [] if plain else _below(table, layout.letters)
+    return "\n".join(_floats(table, layout, tabulars, notes)) + "\n"
+
+
+def _tabulars(layout: Layout, block: list[int]) -> list[Block]:
+    """The tabulars of a block of columns; several where the rows do not fit a page."""
+    pieces = []
+    for title, rows in layout.table.blocks():
+        made = layout.rows(rows, block)
+        if title and made:  # a title is not the last line of a page
+            heading, first = layout.part(title, block), made[0]
+            made[0] = Block(heading.lines + first.lines, heading.height + first.height)
+        pieces += made
+    groups, used = [[]], 0.0
+    for piece in pieces:
+        if groups[-1] and used + piece.height > PAGE_HEIGHT - RULES - layout.head_height(block):
+            groups.append([])
+            used = 0.0
+        groups[-1].append(piece)
+        used += piece.height
+    return [_tabular(layout, block, group) for group in groups]
+
+
+def _tabular(layout: Layout, block: list[int], rows: list[Block]) -> Block:
+    head = _line(" & ".join(layout.head(column) for column in block) + r" \\")
+    form = "".join(layout.form(column) for column in block)
+    body = [line for row in rows for line in row.lines]
+    lines = [rf"\begin{{tabular}}{{{form}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+    return Block(lines, sum(row.height for row in rows) + layout.head_height(block) + RULES)
+
+
+def _below(table, letters: dict[str, str]) -> list[Block]:
+    """Notes and lettered remarks, without the settings that the .md lists."""
+    texts = [_line(wrapped(note)) for note in table.notes]
+    texts += [f"$^{{{letter}}}$~{wrapped(_cut(remark))}." for remark, letter in letters.items()]
+    heights = [BASELINES[SMALLEST] * math.ceil(len(text) / LINE) for text in [*table.notes, *map(_cut, letters)]]
+    last = len(texts) - 1
+    return [
+        Block([text + r" \\" * (i < last)], float(height))
+        for i, (text, height) in enumerate(zip(texts, heights, strict=True))
+    ]
+
+
+def _cut(remark: str) -> str:
+    """A remark of at most `REMARK` characters."""
+    if len(remark) <= REMARK:
+        return remark
+    return remark[:REMARK].rpartition(" ")[0].rstrip(";,") + " …"
+
+
+def _floats(table, layout: Layout, tabulars: list[Block], notes: list[Block]) -> list[str]:
+    """The lines of all floats: tabulars below each other, then notes, as many as fit a page each."""
+    pages, used = [[]], 0.0
+    for kind, block in [*(("tabular", one) for one in tabulars), *(("note", one) for one in notes)]:
+        if pages[-1] and used + block.height > PAGE_HEIGHT:
+            pages.append([])
+            used = 0.0
+        pages[-1].append((kind, block))
+        used += block.height
+    label = re.sub("[^A-Za-z0-9:]", "-", table.name)
+    lines = []
+    for number, page in enumerate(pages):
+        caption = wrapped(table.title) + (" (continued)" if number else "")
+        lines += [r"\begin{table*}[t]", r"\centering", rf"\caption{{{caption}}}"]
+        lines += [rf"\label{{tab:{label}}}"] if not number else []
+        lines += [layout.command] if layout.command else []
+        lines += _page(
+            [block for kind, block in page if kind == "tabular"], [block for kind, block in page if kind == "note"]
+        )
+        lines.append(r"\end{table*}")
+    return lines
+
+
+def _page(tabulars: list[Block], notes: list[Block]) -> list[str]:
+    lines = []
+    for i, tabular in enumerate(tabulars):
+        lines += [r"\par\medskip"] if i else []
+        lines += tabular.lines
+    if notes:
+        lines.append(r"\par\smallskip\footnotesize\raggedright")
+        lines += [line for note in notes for line in note.lines]
+    return lines

@@ -1,0 +1,6 @@
+"""Counts in words: `1 epoch`, `2 epochs`."""
+
+
+def count_of(count: int, noun: str, plural: str | None = None) -> str:
+    """A count with its noun, which has an s unless the count is 1; `plural`: another form."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
