@@ -31,7 +31,7 @@ from results.frozen_networks import Measured, Row
 from training.loading import evaluation_loader
 from training.random_state import seed_everything
 from training.runtime import Runtime
-from utilities.console import propose
+from utilities.console import propose, wrapped
 from utilities.errors import NotFinite, OneLineParser, UserError
 from utilities.evaltypes import BARE
 from utilities.files import expanded, refuse_unwritable, write_json
@@ -327,7 +327,7 @@ def rows_of(models: list[Model], own, runtime) -> tuple[list[Row], list[str], di
             embedded = model.embedded(images(model))
         except (Unavailable, NotFinite) as error:
             missing.append(f"{model.label}: {error}")
-            tqdm.write(f"left out  {missing[-1]}")
+            tqdm.write(wrapped(f"left out  {missing[-1]}", 10))
             continue
         finally:
             model.release()

@@ -15,6 +15,7 @@ from tqdm import tqdm
 from training import memory
 from training.cropping import Cut
 from training.erasing import Erased
+from utilities.console import wrapped
 from utilities.errors import UserError, lost_worker
 from utilities.processes import kernels
 
@@ -76,7 +77,7 @@ class EpochBatches:
             batches += self._drawn()
         batches = batches[: len(self)] if self.iterations else batches
         if self.tells and (line := _repeats(batches, self._name)) is not None:
-            tqdm.write(line)
+            tqdm.write(wrapped(line, 2))
         self.tells = False
         for indices, seed in zip(batches, torch.randint(2**62, (len(batches),)).tolist(), strict=True):
             batch = SeededBatch([*indices] * self.views)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -197,3 +198,12 @@ def test_the_next_command_follows_what_became_of_the_runs(stand_in, monkeypatch,
         script.write_text("".join(f"{line} {group}\n" for group in groups))
         launcher.main([str(script), *words])
         assert capsys.readouterr().out.splitlines()[-1] == f"next: {expected}"
+
+
+def test_the_list_says_how_far_a_run_of_another_process_is(stand_in, monkeypatch):  # noqa: F811
+    (task,) = tasks(stand_in, "A")
+    monkeypatch.setattr(launcher.Task, "at_work", lambda self: "process 5 on host")
+    assert launcher.listing([task]).splitlines()[0].endswith("process 5 on host"), "its folder says nothing yet"
+    monkeypatch.setattr(launcher.parameters, "resolve", lambda words: types.SimpleNamespace(later=[]))
+    monkeypatch.setattr(launcher, "how_far", lambda folder, opt: (False, "after epoch 3"))
+    assert launcher.listing([task]).splitlines()[0].endswith("process 5 on host, after epoch 3")
