@@ -14,7 +14,7 @@ NUMBER = re.compile(r"[+-]?\d+(\.\d*)?", re.ASCII)
 
 
 def present(value) -> str:
-    """A value of a table or JSON file as text without spaces around it; empty where it is missing, such as NaN or None."""
+    """A value of a table or JSON file as text without outer spaces; empty where it is missing, NaN or None."""
     text = str(value).strip()
     return "" if text.lower() in MISSING else text
 
@@ -70,8 +70,8 @@ def means_nobody(label: str | None, opt) -> bool:
 def without_nobody(reading: Reading, opt) -> Reading:
     """The reading in which images of `--dataset_unknown_label` have no class.
 
-    Those of the test set that are in its gallery are distractors. Others are left out, as are queries: they have nothing
-    to find, unless lists say what. A note counts both. Where the data set names no split, all are distractors of the
+    Those of the test set that are in its gallery are distractors. Others are left out, as are queries: they have
+    nothing to find, unless lists say what. A note counts both. Where the data set names no split, all are distractors of the
     test set.
 
     Raises UserError where no image has such a label.

@@ -150,8 +150,8 @@ def _left_out(path: Path, unlabelled: list[int], opt) -> list[str]:
     if not opt.allow_partial_dataset:
         raise UserError(
             f"--dataset_csv {path}, row {unlabelled[0] + 2}: no label. Only a validation row of is_query False and "
-            f"is_gallery True, a distractor, has none; in all {len(unlabelled):,} rows lack one (nan, None and null are "
-            "none). Correct them, or leave them out with --allow_partial_dataset"
+            f"is_gallery True, a distractor, has none; in all {len(unlabelled):,} rows lack one (nan, None and null "
+            "are none). Correct them, or leave them out with --allow_partial_dataset"
         )
     return [f"{len(unlabelled):,} rows without a label are left out, the first is row {unlabelled[0] + 2}"]
 

@@ -1,11 +1,11 @@
 """Text files of pairs for verification: LFW's pairs.txt, and lists of two paths and whether they show one class.
 
-LFW: the first line says how many folds there are and how many pairs of each kind a fold has, the others are `name i j` or
-`name1 i name2 j`, image i of a name being `name/name_000i` with any ending. Names may have spaces.
+LFW: the first line says how many folds there are and how many pairs of each kind a fold has, the others are
+`name i j` or `name1 i name2 j`, image i of a name being `name/name_000i` with any ending. Names may have spaces.
 
 Lists of paths: `path1 path2 1` or `1 path1 path2` in each line, 0 for two classes, perhaps below a heading. Fields are
-separated by tabs, commas or spaces; paths with spaces need tabs or commas. A path is that of a row of the features where
-one of the two ends with the other, folder by folder.
+separated by tabs, commas or spaces; paths with spaces need tabs or commas. A path is that of a row of the features
+where one of the two ends with the other, folder by folder.
 """
 
 import csv
@@ -22,7 +22,7 @@ EXPECTED = "a text file that begins with two numbers, as LFW's pairs.txt with 10
 
 
 class TextPairs(NamedTuple):
-    """Rows of the features `(P, 2)`, whether a pair is of one class `(P,)`, and the number of folds, None: not given."""
+    """Rows of the features `(P, 2)`, whether a pair is of one class `(P,)`, and the number of folds, if given."""
 
     rows: np.ndarray
     same: np.ndarray
@@ -132,7 +132,7 @@ def _row(path: str, number: int, name: str, rows: list[int]) -> int:
     if not rows:
         raise UserError(f"{path}: pair {number} names {name}, which is not among the paths of the features")
     if len(rows) > 1:
-        raise UserError(f"{path}: pair {number} names {name}, which is the path of {len(rows)} rows: give more of its path")
+        raise UserError(f"{path}: pair {number} names {name}, the path of {len(rows)} rows: give more of its path")
     return rows[0]
 
 

@@ -1,7 +1,7 @@
-"""Characters that the default font of matplotlib does not have, such as Chinese, Japanese and Korean: another font, or a sign.
+"""Characters that the default font of matplotlib does not have, as Chinese ones: another font, or a sign.
 
-`drawable` is called for every text that users choose. An installed font that has the missing characters is added behind the
-default one, which matplotlib then takes for these alone; without such a font, characters are replaced, or names by numbers.
+`drawable` is called for every text that users choose. An installed font that has the missing characters is added behind
+the default one, and matplotlib takes it for these alone. Without one, characters are replaced, or names by numbers.
 """
 
 import functools
@@ -33,7 +33,7 @@ def _characters_of(families: tuple[str, ...]) -> frozenset[int]:
 
 @functools.lru_cache(maxsize=1024)
 def _family_with(characters: frozenset[int], fonts: int) -> str | None:
-    """The installed upright font that has the most of the characters; None where none has any. `fonts`: how many there are."""
+    """The installed upright font that has the most of the characters; None where none has any. `fonts`: their number."""
     from matplotlib.font_manager import fontManager
 
     best, most = None, 0

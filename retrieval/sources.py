@@ -21,8 +21,8 @@ def listed_with_notes(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Absolute paths of all images, in the order of the arguments, each once; and what the user should know of them.
 
     A folder gives the files with an ending of images, in the order of their names, hidden ones left out; a note counts
-    its other files by their endings. Paths in a CSV file are relative to its folder. Raises UserError for a missing file
-    or folder, and where there is no image at all.
+    its other files by their endings. Paths in a CSV file are relative to its folder. Raises UserError for a missing
+    file or folder, and where there is no image at all.
     """
     found, unread = {}, Counter()
     for argument in arguments:

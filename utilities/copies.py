@@ -1,7 +1,7 @@
 """Finding the same vector twice: an image that is in a gallery under another name finds itself.
 
-All vectors are projected onto one random direction. Two vectors differ at least as much as their projections do, so only the
-rows whose projections are next to a query's have to be compared: N log N operations in place of N squared.
+All vectors are projected onto one random direction. Two vectors differ at least as much as their projections do, so
+only the rows whose projections are next to a query's have to be compared: N log N operations in place of N squared.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ class CopyFinder:
         return np.asarray(vectors, dtype=np.float64) @ self.direction
 
     def find(self, queries: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """A row of the reference with the same vector for each of `queries` `(Q, D)`, but its `own` row `(Q,)`; -1 for none."""
+        """For each of `queries` `(Q, D)` a row of the reference with the same vector, not its `own` `(Q,)`; -1: none."""
         queries = np.asarray(queries, dtype=np.float64)
         projections, allowed = self._project(queries), TOLERANCE * np.linalg.norm(queries, axis=1)
         places, found = np.searchsorted(self.projections, projections), np.full(len(queries), -1)

@@ -1,4 +1,4 @@
-"""Missing labels are no class, names that differ only in writing are told, and a flag names the label that means nobody."""
+"""Missing labels are no class, names that differ only in writing are told, a flag names the label of nobody."""
 
 import math
 

@@ -77,7 +77,8 @@ def test_names_with_spaces(tmp_path):
     """With tabs, and without them where it is clear which images exist."""
     paths = [f"/lfw/{name}/{name}_{image:04d}.png" for name in ("Ann B Lee", "Bo", "Louis 14") for image in (1, 2)]
     features = save(tmp_path, features={"features": np.eye(3)[[0, 0, 1, 1, 2, 2]], "paths": paths})[0]
-    fields = ["Ann B Lee|1|2", "Louis 14|2|1", "Bo|1|2", "Ann B Lee|2|Bo|1", "Bo|2|Louis 14|1", "Louis 14|1|Ann B Lee|2"]
+    fields = ["Ann B Lee|1|2", "Louis 14|2|1", "Bo|1|2"]
+    fields += ["Ann B Lee|2|Bo|1", "Bo|2|Louis 14|1", "Louis 14|1|Ann B Lee|2"]
     for separator in ("\t", " "):
         (tmp_path / "pairs.txt").write_text("\n".join(["3 1", *(line.replace("|", separator) for line in fields)]))
         found = pair_lists.read(str(tmp_path / "pairs.txt"), np.array(paths))
@@ -88,14 +89,17 @@ def test_names_with_spaces(tmp_path):
     with refused("pair 1 is 'Ann B Lee 1 x', expected .*with spaces, tabs"):
         command.main(["pairs", features, str(tmp_path / "pairs.txt")])
     (tmp_path / "pairs.txt").write_text("1 1\nBo 1 2\nBo 1 Bo 2\n")
-    with refused("Bo/Bo_0001, which is the path of 2 rows"):
+    with refused("Bo/Bo_0001, the path of 2 rows"):
         pair_lists.read(str(tmp_path / "pairs.txt"), np.array([*paths, "/lfw/Bo/Bo_0001.jpg"]))
 
 
-@pytest.mark.parametrize("form", ["a\t{}\t{}\t{}", "a {} {} {}", "a,{},{},{}", '"{}","{}",{}', "{2} {0} {1}", "{2}\t{0}\t{1}"])
+FORMS = ["{}\t{}\t{}", "{} {} {}", "{},{},{}", '"{}","{}",{}', "{2} {0} {1}", "{2}\t{0}\t{1}"]
+
+
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("heading", ["", "first second same\n"])
 def test_lists_of_paths(form, heading, tmp_path):
-    form, listed = form.removeprefix("a").lstrip("\t ,"), ["x/1.jpg", "x/2.jpg", "y/1.jpg", "/root/data/y/2.jpg", "z/1.jpg"]
+    listed = ["x/1.jpg", "x/2.jpg", "y/1.jpg", "/root/data/y/2.jpg", "z/1.jpg"]
     paths = np.array(["/data/x/1.jpg", "/data/x/2.jpg", "y/1.jpg", "data/y/2.jpg", "/data/z/1.jpg"])
     if " " not in form:  # tabs and commas leave spaces to the paths
         listed, paths = [name.replace("x/", "x x/") for name in listed], np.char.replace(paths, "x/", "x x/")
@@ -114,7 +118,7 @@ def test_a_path_that_is_not_there_or_of_several_images_is_named(tmp_path):
     assert pair_lists.read(str(tmp_path / "pairs.txt"), paths).rows.tolist() == [[0, 2]], "as on Windows"
     for line, told in (
         ("a/1.jpg b/3.jpg 1", "pair 1 names b/3.jpg, which is not among the paths"),
-        ("1.jpg b/2.jpg 1", "pair 1 names 1.jpg, which is the path of 2 rows: give more of its path"),
+        ("1.jpg b/2.jpg 1", "pair 1 names 1.jpg, the path of 2 rows: give more of its path"),
         ("other/b/2.jpg a/1.jpg 0", "pair 1 names other/b/2.jpg, which is not among"),
         ("a/1.jpg b/2.jpg 0\na/1.jpg b/2.jpg", "pair 2 is 'a/1.jpg b/2.jpg', expected two paths and 1 or 0"),
     ):

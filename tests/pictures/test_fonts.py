@@ -17,7 +17,8 @@ NAMES = {0: "東京 犬", 1: "부산 고양이", 2: "cat", 3: "北京"}
 def without_other_fonts(monkeypatch):
     """Whatever fonts this machine has: those of matplotlib alone."""
     monkeypatch.setitem(matplotlib.rcParams, "font.family", ["sans-serif"])
-    monkeypatch.setattr(fontManager, "ttflist", [font for font in fontManager.ttflist if font.name.startswith(("DejaVu", "Last"))])
+    shipped = [font for font in fontManager.ttflist if font.name.startswith(("DejaVu", "Last"))]
+    monkeypatch.setattr(fontManager, "ttflist", shipped)
     fonts._family_with.cache_clear()
     yield
     fonts._family_with.cache_clear()

@@ -37,7 +37,8 @@ def test_equal_vectors_all_of_them_few_or_none():
     found = copies.find_copies(same, same, np.arange(50))
     assert (found >= 0).all() and (found != np.arange(50)).all()
     assert copies.find_copies(same[:1], same[:1], np.arange(1)).tolist() == [-1]
-    assert copies.find_copies(same[:0], same).shape == (0,) and copies.find_copies(same[:2], same[:0]).tolist() == [-1, -1]
+    assert copies.find_copies(same[:0], same).shape == (0,)
+    assert copies.find_copies(same[:2], same[:0]).tolist() == [-1, -1]
     with_nan = same.copy()
     with_nan[3] = np.nan
     assert (copies.find_copies(with_nan, with_nan, np.arange(50)) >= 0).sum() == 49
