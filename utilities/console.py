@@ -48,9 +48,9 @@ def joined(parts: list[str], separator: str = "  ", indent: int = 4) -> str:
     return "\n".join(lines)
 
 
-def say(text: str, file=None) -> None:
-    """Print a note, its further lines indented. `file`: None: standard output."""
-    print(wrapped(text, 2), file=file or sys.stdout, flush=True)
+def say(text: str) -> None:
+    """Print a note, its further lines indented."""
+    print(wrapped(text, 2), flush=True)
 
 
 def propose(*words, file=None) -> None:
