@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from datasets import _images, _pickles
+from datasets import _images
 from runs.records import local
-from utilities import errors, reading
+from utilities import errors, pickles, reading
 from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -103,7 +103,7 @@ def kinds(tmp_path_factory):
         "tensors": (".pth", tensors_file(), reading.read_tensors),
         "tensors, lazily": (".pth", tensors_file(), lambda path: reading.read_tensors(path, lazily=True)),
         "safetensors": (".safetensors", safetensors_file(), reading.read_safetensors),
-        "pickle": (".pkl", plain_pickle, lambda path: _pickles.load(path, arrays=True)),
+        "pickle": (".pkl", plain_pickle, lambda path: pickles.load(path, arrays=True)),
         "MATLAB": (".mat", matlab_file(), reading.read_matlab),
         "SQLite": (".db", sqlite_file(tmp), lambda path: reading.check_sqlite(path, 1)),
         **{kind: (f".{kind.lower()}", picture(kind), lambda path: _images.decode(str(path))) for kind in ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")},
@@ -245,7 +245,7 @@ def test_known_damages(kinds, tmp_path):
         "a short row": (".csv", b"a,b\n1\n", reading.read_records), "a column twice": (".csv", b"a,a\n1,2\n", reading.read_records),
         "half a character": (".json", b'"\xc3', reading.read_json),
         "no tensor": (".pth", made_by(lambda file: torch.save(pytest.approx, file)), reading.read_tensors),
-        "a memo of a billion": (".pkl", b"\x80\x02]r\xff\xff\xff\x7f.", _pickles.load), "a huge text": (".pkl", b"\x80\x04\x8d" + b"\xff" * 7 + b"\x7fa.", _pickles.load),
+        "a memo of a billion": (".pkl", b"\x80\x02]r\xff\xff\xff\x7f.", pickles.load), "a huge text": (".pkl", b"\x80\x04\x8d" + b"\xff" * 7 + b"\x7fa.", pickles.load),
     }  # fmt: skip
     for name, (ending, content, read) in cases.items():
         path = tmp_path / f"file{ending}"
@@ -330,12 +330,12 @@ NAMES = [
 def test_a_pickle_sets_no_attribute_of_what_it_is_handed(tmp_path, name, state):
     path = tmp_path / "splits.pkl"
     path.write_bytes(Setting(*name, state).content)
-    known = {**_pickles.PLAIN, **_pickles.ARRAYS}[name]
+    known = {**pickles.PLAIN, **pickles.ARRAYS}[name]
     function = known._function
     before = {key: getattr(function, key, None) for key in ("__defaults__", "__name__", "__dict__", "__call__")}
     before = {key: dict(value) if key == "__dict__" else value for key, value in before.items()}
     with pytest.raises(reading.Unreadable, match="splits.pkl cannot be read"):
-        _pickles.load(path, arrays=True)
+        pickles.load(path, arrays=True)
     assert known._function is function and not hasattr(known, "__dict__")
     now = {key: getattr(function, key, None) for key in before}
     assert {key: dict(value) if key == "__dict__" else value for key, value in now.items()} == before
@@ -344,7 +344,7 @@ def test_a_pickle_sets_no_attribute_of_what_it_is_handed(tmp_path, name, state):
 def test_arrays_of_pickles_have_no_other_attributes(tmp_path):
     path = tmp_path / "splits.pkl"
     path.write_bytes(pickle.dumps({"a": np.arange(3), "b": np.float64(2.5), "c": np.array(["x", "yy"])}, protocol=2))
-    found = _pickles.load(path, arrays=True)
+    found = pickles.load(path, arrays=True)
     assert np.asarray(found["a"]).tolist() == [0, 1, 2] and found["b"] == 2.5 and list(found["c"]) == ["x", "yy"]
     assert not hasattr(found["a"], "__dict__")
 
