@@ -1,6 +1,5 @@
 """The code that defines a network: its modules' sources and its packages' versions, for keys of its features."""
 
-import hashlib
 import importlib.metadata
 import sys
 import sysconfig
@@ -9,10 +8,13 @@ from types import ModuleType
 
 import torch
 
+from utilities.provenance import sha256
+
 PACKAGES = {  # module that builds the networks of a package -> the package
     "architectures._torchvision": "torchvision", "architectures._pretrainedmodels": "pretrainedmodels",
     "architectures._timm": "timm",
 }  # fmt: skip
+MISSING = "missing"  # instead of a hash
 HELPERS = "utilities"  # of the whole program: they compute no features
 INSTALLED = tuple(
     {str(Path(sysconfig.get_path(kind)).resolve()) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -22,11 +24,12 @@ INSTALLED = tuple(
 def code_of(module: ModuleType) -> dict[str, str]:
     """Name -> SHA-256 of the source of a network's module and of those that it imports from; package -> version.
 
-    Modules of installed packages are not read: their version stands for them.
+    Modules of installed packages are not read: their version stands for them. A module whose file was deleted since its
+    import has `MISSING`.
     """
     sources = _defining(module)
     packages = ["torch", *(PACKAGES[name] for name in sorted(sources) if name in PACKAGES)]
-    hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in sorted(sources.items())}
+    hashes = {name: sha256(path) or MISSING for name, path in sorted(sources.items())}
     return {**hashes, **{package: _version(package) for package in packages}}
 
 

@@ -101,6 +101,19 @@ def states():
     set_random_states(before)
 
 
+@pytest.fixture(autouse=True)
+def modules_of_temporary_files(tmp_path_factory):
+    """Modules that a test wrote and imported are forgotten after it: their files are deleted, their names free for others."""
+    names_before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - names_before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and Path(file).is_relative_to(tmp_path_factory.getbasetemp()):
+            del sys.modules[name]
+            package, _, attribute = name.rpartition(".")
+            vars(sys.modules.get(package, SimpleNamespace())).pop(attribute, None)
+
+
 @pytest.fixture(scope="session")
 def drawing():
     """What draws a run's pictures and its curves, by owner and name."""

@@ -68,8 +68,13 @@ def test_installation_md_names_every_file_and_package():
 
 
 def test_what_is_imported_is_in_a_file():
-    """By its own name, or as what a listed package needs itself: SQLAlchemy for optuna's databases, packaging for pytest's marks."""
-    needed = [line for name in ("optuna", "pytest") for line in metadata.requires(name) if "extra" not in line]
+    """By its own name, or as what a listed package needs itself.
+
+    These are SQLAlchemy for optuna's databases, packaging for pytest's marks, and fontTools, with which matplotlib embeds
+    its fonts.
+    """
+    bringing = ("optuna", "pytest", "matplotlib")
+    needed = [line for name in bringing for line in metadata.requires(name) if "extra" not in line]
     brought = {canonical(Requirement(line).name) for line in needed}
     distributions = provenance._distributions()  # importlib's take a second
     own = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in sources()} | {path.stem for path in (ROOT / "docs").glob("*.py")}

@@ -2,7 +2,6 @@
 
 import importlib
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -89,9 +88,7 @@ def criterion(tmp_path, monkeypatch):
     own = lambda self: sorted({*names(self), *(path.stem for path in tmp_path.glob("*.py"))}) if self.package == "criteria" else names(self)  # noqa: E731
     monkeypatch.setattr(type(criteria.REGISTRY), "names", own)
     importlib.invalidate_caches()
-    yield of
-    for path in tmp_path.glob("*.py"):
-        sys.modules.pop(f"criteria.{path.stem}", None)
+    return of
 
 
 X = torch.randn(9, 4, generator=torch.Generator().manual_seed(2))

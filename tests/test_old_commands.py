@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import metrics
 import parameters
 from options import help as help_pages
 from search import __main__ as searcher
@@ -187,3 +188,12 @@ def test_the_page_holds_what_is_read():
     answers = migration.answers()
     assert Path(migration.PAGE).name == "migration.md" and len(answers) > 120
     assert all(shlex.split(text.replace("'", "")) for text in answers.values())
+
+
+def test_names_are_refused_as_well_where_the_docs_were_not_copied(monkeypatch, tmp_path):
+    monkeypatch.setattr(migration, "PAGE", tmp_path / "migration.md")
+    monkeypatch.setattr(migration, "answers", migration.answers.__wrapped__)
+    assert migration.answer("margins") is None
+    assert migration.answer_to_class("MarginLoss", "loss", ["margin"]) == "--loss margin"
+    with pytest.raises(UserError, match="unknown metric 'loss'"):
+        metrics.check("loss")

@@ -1,5 +1,6 @@
 """The recipes of CONTRIBUTING.md and README.md, word for word: the file is written, trained with, removed. And plug-ins in a foreign program."""
 
+import contextlib
 import os
 import re
 import runpy
@@ -8,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from unittest import mock
 
 import pytest
 import torch
@@ -143,14 +143,12 @@ def test_recipes_are_listed_with_their_flags_and_one_trains(folder_data, tmp_pat
     monkeypatch.setattr(
         Registry, "caption", lambda self, name: caption(SimpleNamespace(folder=folders[self.package]) if name == "mine" else self, name)
     )
-    with mock.patch.dict(sys.modules):
-        for package, folder in folders.items():
-            sys.modules.pop(f"{package}.mine", None)
-            monkeypatch.setattr(sys.modules[package], "__path__", [*sys.modules[package].__path__, str(folder)])
-        listed = [parameters.answer(parameters.read(["--list", kind])) for kind in LISTED.values()]
-        words = training(folder_data, tmp_path, RECIPES["a formula with a memory"][-1])
-        main.main(parameters.read([*map(str, words), "--no_records"]))
-        assert "--loss_mine_scale" in parameters.get_parser().format_help()
+    for package, folder in folders.items():
+        monkeypatch.setattr(sys.modules[package], "__path__", [*sys.modules[package].__path__, str(folder)])
+    listed = [parameters.answer(parameters.read(["--list", kind])) for kind in LISTED.values()]
+    words = training(folder_data, tmp_path, RECIPES["a formula with a memory"][-1])
+    main.main(parameters.read([*map(str, words), "--no_records"]))
+    assert "--loss_mine_scale" in parameters.get_parser().format_help()
     assert all("\nmine " in rows for rows in listed) and "epoch 1/1" in capsys.readouterr().out
 
 
@@ -195,6 +193,21 @@ print("served")
 """
 
 
+@contextlib.contextmanager
+def without_modules(packages):
+    """The program's modules are imported anew inside. All others stay: some, such as torch's, cannot be imported twice."""
+    def taken():
+        names = [name for name in sys.modules if name.partition(".")[0] in packages]
+        return {name: sys.modules.pop(name) for name in names}
+
+    modules = taken()
+    try:
+        yield
+    finally:
+        taken()
+        sys.modules.update(modules)
+
+
 def test_plug_ins_serve_a_foreign_program_as_contributing_shows(tmp_path, monkeypatch, capsys):
     """With the clone's path put in; an installed package named `datasets` stays the program's own."""
     code = code_of("Use a loss in another program")
@@ -203,8 +216,6 @@ def test_plug_ins_serve_a_foreign_program_as_contributing_shows(tmp_path, monkey
     (tmp_path / "program.py").write_text(code.replace("/path/to/the/clone", str(ROOT)) + FOREIGN)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *(place for place in sys.path if Path(place).resolve() != ROOT)])
     ours = {path.stem for path in ROOT.iterdir()}
-    with mock.patch.dict(sys.modules):
-        for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
-            del sys.modules[name]
+    with without_modules(ours):
         runpy.run_path(str(tmp_path / "program.py"), run_name="__main__")
     assert capsys.readouterr().out.strip().endswith("served")

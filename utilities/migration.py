@@ -43,7 +43,12 @@ def bare(name: str) -> str:
 
 @functools.cache
 def answers() -> dict[str, str]:
-    """Old name -> what takes its place here: keys and flags without dashes, and names of classes."""
+    """Old name -> what takes its place here: keys and flags without dashes, and names of classes.
+
+    Empty where the program was copied without its docs.
+    """
+    if not PAGE.is_file():
+        return {}
     found = {}
     for old, here in _ROW.findall(PAGE.read_text(encoding="utf-8")):
         text = _LINK.sub(r"\1", here).replace("`", "").replace("\\|", "|")

@@ -279,14 +279,18 @@ def test_keys_change_with_what_decides_features_and_a_second_table_needs_no_netw
 
 def test_contents_and_code_are_part_of_the_key(shared, tmp_path, monkeypatch):
     """Weights and images of the same size and time, an edited architecture, another version of torch: features are computed anew."""
-    (tmp_path / "user_nets.py").write_text("import architectures.conv4\n\n\nclass Network(architectures.conv4.Network):\n    pass\n")
+    file = tmp_path / "user_nets.py"
+    file.write_text("import architectures.conv4\n\n\nclass Network(architectures.conv4.Network):\n    pass\n")
     monkeypatch.syspath_prepend(tmp_path)
-    module = importlib.import_module("user_nets")
+    module = importlib.import_module(file.stem)
     before = _code.code_of(module)
-    assert {"user_nets", "architectures.conv4", "architectures._network", "torch"} <= before.keys() and not any(name.startswith("utilities") for name in before)
-    (tmp_path / "user_nets.py").write_text((tmp_path / "user_nets.py").read_text() + "    WIDER = True\n")
+    assert {"user_nets", "architectures.conv4", "architectures._network", "torch"} <= before.keys()
+    assert not any(name.startswith("utilities") for name in before)
+    file.write_text(file.read_text() + "    WIDER = True\n")
     after = _code.code_of(module)
-    assert {name for name in before if before[name] != after[name]} == {"user_nets"}
+    file.unlink()
+    assert before | {"user_nets": after["user_nets"]} == after != before
+    assert _code.code_of(module) == after | {"user_nets": _code.MISSING}, "it goes on where a file was deleted meanwhile"
     assert {"timm"} <= architectures.code_of("timm:resnet18_frozen").keys() and "torchvision" in architectures.code_of("resnet50_normalize")
 
     data, weights = tmp_path / "data", tmp_path / "weights.pth"

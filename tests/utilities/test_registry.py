@@ -30,9 +30,7 @@ def registry(tmp_path, monkeypatch):
     for name, source in {"__init__": "", "_shared": HELPER, "ball": BALL, "kite": '"""A kite."""\n'}.items():
         (folder / f"{name}.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    yield Registry("made_toys", "toy")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "made_toys"]:
-        del sys.modules[name]
+    return Registry("made_toys", "toy")
 
 
 def test_plugins_are_the_files_without_an_underscore_and_captions_cost_no_import(registry):
