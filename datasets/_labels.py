@@ -1,4 +1,4 @@
-"""Labels as users write them: missing ones, names that differ only in writing, and labels that mean nobody."""
+"""Labels as users write them: names that differ only in writing, and labels that mean nobody."""
 
 import difflib
 import re
@@ -8,15 +8,9 @@ from decimal import Decimal
 
 from datasets._layout import Reading
 from utilities.errors import UserError
+from utilities.labels import present
 
-MISSING = ("", "nan", "none", "null", "<na>")  # as programs write a missing value, in any case
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?", re.ASCII)
-
-
-def present(value) -> str:
-    """A value of a table or JSON file as text without outer spaces; empty where it is missing, NaN or None."""
-    text = str(value).strip()
-    return "" if text.lower() in MISSING else text
 
 
 def _normal(name: str) -> str:

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from datasets import _content, _layout
 from datasets._images import Image, suffixes, uncollected
-from datasets._labels import present
 from datasets._layout import Reading
 from utilities.errors import UserError
 from utilities.files import write_json
+from utilities.labels import present
 from utilities.reading import Unreadable, parsing, read_json
 from utilities.roles import DATA
 

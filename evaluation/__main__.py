@@ -207,7 +207,7 @@ def main(argv: list[str] | None = None) -> dict | list:
     values = evaluation.over_draws(draws, flags.evaluation_metrics, about, notes)
     scores = {Path(flags.file).stem: ranks.share(values)}
     size, dimensions = arrays["features"].shape
-    classes = [count_of(len(np.unique(from_files.finest(arrays))), "class", "classes")] if "labels" in arrays else []
+    classes = [count_of(from_files.n_classes(arrays), "class", "classes")] if "labels" in arrays else []
     print(f"{', '.join([f'{flags.file}: {size:,} embeddings of {dimensions} dimensions', *classes, *([searched] if searched else [])])}\n")
     evaluation.say_few_samples(flags.file, flags.evaluation_metrics, len((space.pool or space).features), dimensions)
     copies = from_files.copies_told(flags.file, arrays, space, rows, flags.gallery is not None)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 import metrics
-from evaluation import galleries, judgements
+from evaluation import galleries, judgements, missing_labels
 from evaluation.file_kinds import refuse_others
 from evaluation.galleries import ROLES, taken
 from evaluation.judgements import LISTS, has_lists, protocol_of
@@ -86,7 +86,17 @@ def checked(path: str, arrays: dict) -> dict:
 
 
 def read_queries(path: str, has_gallery: bool, with_names: bool = False, **labels) -> dict:
-    """See `read`, also for `labels` and what follows. Raises UserError also where an array needs a reference and there is none."""
+    """The arrays of a file whose rows search; see `read`, also for `labels` and what follows. Rows without a label are distractors.
+
+    Raises UserError also where an array needs a reference and there is none, and for a query without a label.
+    """
+    arrays = _with_roles(path, has_gallery, with_names, **labels)
+    is_listed = not labels.get("needs_labels", True) or has_lists(arrays)
+    return missing_labels.of_queries(path, arrays, is_listed)
+
+
+def _with_roles(path: str, has_gallery: bool, with_names: bool, **labels) -> dict:
+    """All arrays of a file that an evaluation uses; see `read_queries`."""
     arrays = read(path, (*OF_REFERENCE, *ROLES, *GROUPS, HIGHER, DOMAINS, *LISTS, "flags", *NAMES * (has_gallery or with_names)), **labels)
     extra = next((name for name in arrays if name in OF_REFERENCE and not (has_gallery and name == "exclude")), None)
     if "reference_features" not in arrays and extra is not None:
@@ -107,7 +117,9 @@ def read_gallery(paths: list[str], keep: str | None = None, labels: list[str] | 
     labels = [None] * len(paths) if labels is None else labels
     if len(labels) != len(paths):
         raise UserError(f"--gallery_labels {' '.join(labels)}: {len(labels)} files beside {len(paths)} of --gallery: give one for each")
-    parts = [_kept(path, read_queries(path, True, with_names=True, labels=of, **about), keep) for path, of in zip(paths, labels, strict=True)]
+    parts = [_with_roles(path, True, True, labels=file, **about) for path, file in zip(paths, labels, strict=True)]
+    parts = missing_labels.of_gallery(paths, parts)
+    parts = [_kept(path, part, keep) for path, part in zip(paths, parts, strict=True)]
     if len(parts) == 1:
         return parts[0]
     names = [set(part) - {"flags"} for part in parts]
@@ -177,6 +189,13 @@ def finest(arrays: dict, of: str = "features", name: str = "labels") -> np.ndarr
     """The labels `(N,)` of the rows, of several levels the finest; where lists stand in place of labels, one label for all."""
     size = len(np.atleast_1d(arrays[of]))
     return metrics.finest(arrays[name], size) if name in arrays else np.zeros(size, dtype=np.int64)
+
+
+def n_classes(arrays: dict) -> int:
+    """The number of classes of the rows with one: without distractors."""
+    labels = finest(arrays)
+    distractor = arrays.get("is_distractor")
+    return len(np.unique(labels if distractor is None else labels[~distractor.astype(bool)]))
 
 
 def _above(arrays: dict, groups: np.ndarray | None = None, of: str = "features", name: str = "labels") -> np.ndarray | None:
@@ -254,17 +273,7 @@ def _checked(path: str, arrays: dict, listed: bool = False) -> Embeddings:
                 f"{path}: role_draws must be (D, {size}), true where a row is in the gallery of a draw; it is {draws.shape} of {draws.dtype}"
             )
         about = SimpleNamespace(is_query=~draws[0], is_gallery=draws[0], sequences=sequence, role_draws=draws, is_distractor=distractor)
-    return Embeddings(path, arrays if distractor is None else _classless(arrays, distractor), galleries.roles_of(about, size))
-
-
-def _classless(arrays: dict, distractor: np.ndarray) -> dict:
-    """The arrays with a label and a name for distractors `(N,)` that no query has: their own count for nothing."""
-    found = dict(arrays)
-    for name in {"labels", "class_names"} & arrays.keys():
-        own, none = arrays[name], "" if arrays[name].dtype.kind == "U" else np.iinfo(np.int64).min
-        own = own.astype(np.int64) if own.dtype.kind in "biu" else own
-        found[name] = np.where(distractor.reshape(-1, *[1] * (own.ndim - 1)), none, own)
-    return found
+    return Embeddings(path, arrays if distractor is None else missing_labels.classless(arrays, distractor), galleries.roles_of(about, size))
 
 
 def _of_role(file: Embeddings, role: str) -> np.ndarray:

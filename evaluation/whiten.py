@@ -6,6 +6,7 @@ FEATURES.npz holds embeddings of other data than it is used on, such as `--dump_
 from pathlib import Path
 
 from evaluation import from_files, whitening
+from evaluation.missing_labels import refuse_missing
 from evaluation.space import Space
 from utilities.errors import OneLineParser, UserError
 from utilities.files import write_npz
@@ -35,6 +36,8 @@ def main(argv: list[str] | None = None) -> Path:
     """Fit, write the file, and return its path. Raises UserError."""
     flags = parser().parse_args(argv)
     arrays = from_files.read(flags.features, (), needs_labels=flags.learned)
+    if flags.learned:
+        refuse_missing(flags.features, arrays)
     space = from_files.plain_space(flags.features, arrays)
     found = whitening.learned(space.features, whitening.pairs_of_classes(space.labels), flags.dims) if flags.learned else whitening.pca(space.features, flags.dims)
     write_npz(flags.out, found._asdict())

@@ -7,7 +7,7 @@ import numpy as np
 from tqdm import tqdm
 
 import metrics
-from evaluation import from_files, galleries, spaces
+from evaluation import from_files, galleries, missing_labels, spaces
 from evaluation.from_files import read, written_flags
 from evaluation.galleries import ROLES, taken
 from evaluation.judgements import LISTS, has_lists, protocol_of
@@ -128,6 +128,7 @@ def _embedded(embedder: Embedder, dataset) -> np.ndarray:
 def of_file(path: str) -> Shown:
     """The content of an .npz file, as `--dump_embeddings` writes it. Pictures are read from its paths, where these still exist."""
     arrays = read(path, optional=("paths", "class_names", "super_names", *ROLES, *LISTS, "flags"))
+    arrays = missing_labels.of_queries(path, arrays, has_lists(arrays))
     listed = _listed(path, arrays) if has_lists(arrays) else None
     apart = {name: arrays.pop(name) for name in list(arrays) if name in (*ROLES, "flags") or protocol_of(name) is not None}
     size = len(arrays["features"])
