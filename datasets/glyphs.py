@@ -11,6 +11,7 @@ tests. Super labels are the scripts.
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import unicodedata
@@ -29,6 +30,7 @@ DEFAULT_AUGMENTATION = "shift"  # letters may not be mirrored: b would be d
 FONT_SIZE = 36
 VERSION = 1  # of the rendering: raise it when a change below alters an image
 MANIFEST = "manifest.json"
+CHARACTER_FOLDER = re.compile(r"U\+[0-9A-F]{4,6}")  # see `_folder`
 LETTERS_AND_DIGITS = ("Lu", "Ll", "Lt", "Lo", "Nd")  # Unicode categories; not Lm, small raised marks
 FACES = (
     *(f"DejaVu{family}{style}" for family in ("Sans", "SansMono") for style in ("", "-Bold", "-Oblique", "-BoldOblique")),
@@ -64,7 +66,10 @@ def default_source_path() -> str:
 
 
 def prepare(opt, source: Path) -> Path:
-    """The folder of the rendered images, `<source>/glyphs` or `source` itself; rendered now where it is missing or out of date."""
+    """The folder of the rendered images, `<source>/glyphs` or `source` itself; rendered now where it is missing or out of date.
+
+    Raises UserError where `<source>/glyphs` holds something else: it stays as it is.
+    """
     fingerprint = _fingerprint()
     for root in (source / "glyphs", source):
         if _is_current(root, fingerprint):
@@ -72,6 +77,7 @@ def prepare(opt, source: Path) -> Path:
     root = source / "glyphs"
     temporary = None
     try:
+        _refuse_foreign(root)
         source.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=".glyphs-", dir=source))
         _render(temporary, fingerprint)
@@ -85,6 +91,35 @@ def prepare(opt, source: Path) -> Path:
     return root
 
 
+def _refuse_foreign(root: Path) -> None:
+    """Raise UserError where `root` exists and holds anything that no rendering writes, such as images of the user."""
+    try:
+        foreign = _foreign_entry(root)
+    except FileNotFoundError:  # nothing there, or another process is putting its rendering in place
+        return
+    if foreign is not None:
+        raise UserError(
+            f"--dataset glyphs renders its images to {root}, which holds something else ({foreign}): "
+            "choose another --source_path, or move it away"
+        )
+
+
+def _foreign_entry(root: Path) -> str | None:
+    """The first entry of a folder that no rendering, whole or in part, has; None where there is none."""
+    if root.is_symlink() or not root.is_dir():
+        os.lstat(root)
+        return "a link" if root.is_symlink() else "a file"
+    faces = {f"{face}.png" for face in FACES}
+    for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
+        if entry.is_dir(follow_symlinks=False) and CHARACTER_FOLDER.fullmatch(entry.name):
+            for image in sorted(os.scandir(entry), key=lambda image: image.name):
+                if image.name not in faces or not image.is_file(follow_symlinks=False):
+                    return f"{entry.name}/{image.name}"
+        elif entry.name != MANIFEST or not entry.is_file(follow_symlinks=False):
+            return entry.name
+    return None
+
+
 def _put_in_place(rendered: Path, root: Path, fingerprint: str) -> None:
     """Rename `rendered` to `root`, unless another process was faster; an outdated `root` is moved aside first."""
     for _ in range(10):
@@ -94,6 +129,7 @@ def _put_in_place(rendered: Path, root: Path, fingerprint: str) -> None:
         except OSError:  # `root` exists and is not empty
             if _is_current(root, fingerprint):
                 return
+            _refuse_foreign(root)
             aside = Path(tempfile.mkdtemp(prefix=".glyphs-old-", dir=root.parent))
             try:
                 root.rename(aside / "glyphs")

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import unicodedata
 
 import numpy as np
@@ -107,6 +108,45 @@ def test_an_outdated_or_damaged_folder_is_rendered_anew(tmp_path, monkeypatch):
         assert not glyphs._is_current(root, glyphs._fingerprint())
         assert glyphs.prepare(None, tmp_path) == root and glyphs._is_current(root, glyphs._fingerprint())
     assert os.listdir(tmp_path) == ["glyphs"] and json.loads((root / "manifest.json").read_text())["version"] == glyphs.VERSION
+
+
+@pytest.mark.parametrize("entry", ["notes.txt", "U+0041/mine.png", "U+0041/DejaVuSans.png/", "letters/", "u+0041/"])
+def test_a_folder_of_the_user_is_never_touched(entry, tmp_path, monkeypatch):
+    monkeypatch.setattr(glyphs, "_render", lambda *where: pytest.fail("rendered"))
+    path = tmp_path / "glyphs" / entry
+    path.mkdir(parents=True) if entry.endswith("/") else path.parent.mkdir(parents=True)
+    if not entry.endswith("/"):
+        path.write_text("mine")
+    (tmp_path / "glyphs" / "manifest.json").write_text("{}")
+    with refused(re.escape(entry.rstrip("/")) + ".*choose another --source_path, or move it away"):
+        glyphs.prepare(None, tmp_path)
+    assert path.exists() and os.listdir(tmp_path) == ["glyphs"]
+
+
+def test_a_file_or_a_link_of_that_name_is_never_touched(tmp_path):
+    (tmp_path / "file").mkdir()
+    (tmp_path / "file" / "glyphs").write_text("mine")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / "glyphs").symlink_to(tmp_path / "mine")
+    (tmp_path / "nowhere").mkdir()
+    (tmp_path / "nowhere" / "glyphs").symlink_to(tmp_path / "absent")
+    for folder, what in (("file", "a file"), ("link", "a link"), ("nowhere", "a link")):
+        with refused(rf"{what}.*choose another --source_path"):
+            glyphs.prepare(None, tmp_path / folder)
+    assert (tmp_path / "file" / "glyphs").read_text() == "mine" and (tmp_path / "nowhere" / "glyphs").is_symlink()
+
+
+def test_what_appears_during_the_rendering_is_not_touched(tmp_path, monkeypatch):
+    def render(folder, fingerprint):
+        (folder / "manifest.json").write_text("{}")
+        (tmp_path / "glyphs").mkdir()
+        (tmp_path / "glyphs" / "mine.txt").write_text("mine")
+
+    monkeypatch.setattr(glyphs, "_render", render)
+    with refused("mine.txt"):
+        glyphs.prepare(None, tmp_path)
+    assert os.listdir(tmp_path) == ["glyphs"] and os.listdir(tmp_path / "glyphs") == ["mine.txt"]
 
 
 def test_interrupted_rendering_leaves_nothing(tmp_path, monkeypatch):
