@@ -45,8 +45,9 @@ class Runtime:
         self.tf32 = getattr(opt, "tf32", False) and self.device.type == "cuda"
         self.compiler = Compiler(self.device) if self.compiles else None
         self._check_every = CHECK_EVERY if self.device.type == "cuda" else 1
-        # Called in each step when the gradients are those of the whole batch, before they are limited.
-        self.on_gradients = lambda: None
+        # Called in each step when the gradients are those of the whole batch, before they are limited, with the norm of each
+        # parameter's gradient.
+        self.on_gradients = lambda norm_of: None
         self._said = set()
         self.start_epoch(0)
 
@@ -173,8 +174,9 @@ class Runtime:
         if self.scaler.is_enabled():
             shards.share_overflow(parameters)
         self.scaler.unscale_(optimizer)
-        self.on_gradients()
-        norm = torch.nn.utils.get_total_norm(shards.norms(parameters))
+        norms = shards.norms(parameters)
+        self.on_gradients(dict(zip(parameters, norms, strict=True)))
+        norm = torch.nn.utils.get_total_norm(norms)
         if self.clip_grad_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(parameters, self.clip_grad_norm, norm)
         if self.clip_grad_each is not None:

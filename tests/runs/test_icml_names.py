@@ -1,6 +1,7 @@
 """The ICML 2020 pipeline's names of a run's values: all of a whole run, no two alike, read back as they were recorded."""
 
 import itertools
+from argparse import Namespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from runs.icml_names import icml_name, is_metric, value_name
 from tests import builders
 from tests.datasets.test_domains import make_union
 from training.gradients import GradientEntries
+from training.runtime import Runtime
 
 # name in metrics.csv, on train -> key at the service; the metrics with other splits alike
 OF_TRAINING = {
@@ -95,12 +97,40 @@ def test_a_run_of_two_evaltypes_and_three_domains_logs_each_value_once(tmp_path,
 def test_the_size_of_a_gradients_entries():
     network = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
     entries = GradientEntries(network)
-    entries.measure()
+
+    def measure():
+        entries.measure({p: p.grad.norm() for p in network.parameters() if p.grad is not None})
+
+    measure()
     assert entries.values == {}, "no gradient yet"
     network[1].requires_grad_(False)
     network(torch.randn(5, 3)).pow(2).sum().backward()
-    entries.measure()
+    measure()
     values = [float(value) for p in network.parameters() if p.grad is not None for value in p.grad.double().flatten()]
     assert len(values) == 8 + 3
     expected = {"gradient_rms": (sum(value * value for value in values) / len(values)) ** 0.5, "gradient_max": max(map(abs, values))}
     assert {name: value.item() for name, value in entries.values.items()} == pytest.approx(expected, rel=1e-6)
+    with torch.no_grad():
+        network[2].bias.grad.fill_(-100.0)
+    measure()
+    assert entries.values["gradient_max"] == 100, "of a negative entry"
+    network[2].bias.grad.fill_(torch.nan)
+    measure()
+    assert entries.values["gradient_rms"].isnan() and entries.values["gradient_max"].isnan()
+
+
+def test_the_norm_of_a_step_serves_the_size_of_its_entries(monkeypatch):
+    """Each gradient's norm is computed once, and the root mean square is that of the network alone, before gradients are limited."""
+    network, criterion = torch.nn.Linear(4, 3), torch.nn.Linear(3, 1)
+    flags = {"gpu": [0], "seed": 0, "precision": "float32", "clip_grad_norm": 1e-3}
+    runtime, entries, sizes = Runtime(Namespace(**flags)), GradientEntries(network), []
+    runtime.on_gradients = entries.measure
+    norms = torch._foreach_norm
+    monkeypatch.setattr(torch, "_foreach_norm", lambda tensors, *order: sizes.append(tensors) or norms(tensors, *order))
+    optimizer = torch.optim.SGD([*criterion.parameters(), *network.parameters()], lr=0.0)
+    runtime.step(criterion(network(torch.randn(6, 4))).pow(2).sum(), optimizer)
+    assert sum(tensor.numel() for tensors in sizes for tensor in tensors if tensor.ndim) == 15 + 4
+    gradient = torch.cat([p.grad.flatten() for p in network.parameters()])  # limited since
+    ratio = gradient.double().square().mean().sqrt() / gradient.abs().max()
+    assert (entries.values["gradient_rms"] / entries.values["gradient_max"]).item() == pytest.approx(ratio.item(), rel=1e-5)
+    assert entries.values["gradient_max"] > 100 * gradient.abs().max()
