@@ -6,6 +6,8 @@ their files select by name, and those whose flags their files read: a file of th
 
 import functools
 import re
+import tokenize
+from pathlib import Path
 
 import architectures
 import batch_mining
@@ -113,9 +115,8 @@ def used_plug_ins(opt) -> set[tuple[str, str]]:
         used.add(("batch_mining", opt.batch_mining))
         for loss in losses:
             allowed = getattr(criteria.REGISTRY.module(loss), "ALLOWED_MINING_OPS", None)
-            if (
-                allowed and opt.batch_mining not in allowed
-            ):  # of a loss inside another, which takes the first that it allows
+            # A loss inside another takes the first miner that it allows.
+            if allowed and opt.batch_mining not in allowed:
                 used.add(("batch_mining", allowed[0]))
     waiting = list(used)
     while waiting:
@@ -187,10 +188,16 @@ def _source(package: str, name: str) -> str:
     while waiting:
         stem = waiting.pop()
         path = folder / f"{stem}.py"
-        texts[stem] = _without_flags(path.read_text(encoding="utf-8")) if path.exists() else ""
+        texts[stem] = _without_flags(_read(path)) if path.exists() else ""
         unread = helpers - texts.keys() - set(waiting)
         waiting += [helper for helper in sorted(unread) if _names(helper, texts[stem])]
     return "\n".join(texts.values())
+
+
+def _read(path: Path) -> str:
+    """The text of a Python file in the encoding that it declares; a file of the user's may have another one than UTF-8."""
+    with tokenize.open(path) as file:
+        return file.read()
 
 
 def _without_flags(text: str) -> str:

@@ -15,11 +15,7 @@ from utilities import provenance
 from utilities.errors import UserError
 from utilities.files import expanded
 
-OF_THE_FIRST = (
-    "config",
-    "wandb_key",
-    "comet_api_key",
-)  # where flags were read, and keys, which only the first process uses
+FILES_OF_FLAGS = "config"  # where flags were read: their values are compared
 MOST_SHOWN = 5  # differences in a message
 LONGEST = 60  # characters of a value in a message
 WAY_OUT = (
@@ -59,22 +55,41 @@ def same_data(splits: dict) -> dict:
 
 
 def _flags(opt) -> dict[str, str]:
-    """Flag -> its value, of the flags that must be the same: all but paths, devices and numbers of workers."""
+    """Flag -> its value, of the flags that must be the same: all but paths, devices and numbers of workers.
+
+    Of a file or folder that may lie elsewhere on each machine only whether it is given: contents are compared, not places.
+    """
     facts = {}
-    for name, value in vars(opt).items():
-        is_switch = isinstance(value, bool)
-        if name not in OF_THE_FIRST and (is_switch or opt.roles[name].name != "place"):
+    for name, value in _compared(opt).items():
+        role = opt.roles[name]
+        if role.moves and value is not None:
+            facts[f"--{name}"] = "given"
+        elif isinstance(value, bool) or role.name != "place":
             facts[f"--{name}"] = str(value)
     return facts
+
+
+def _compared(opt) -> dict:
+    """Flag -> value, without the keys and passwords, which only the first process uses and no message shows."""
+    names = vars(opt).keys() - opt.roles.having(secret=True) - {FILES_OF_FLAGS}
+    return {name: getattr(opt, name) for name in sorted(names)}
 
 
 def _files(opt) -> dict[str, str]:
     """`the file of --flag` -> the digest of its content, of the flags that name a file."""
     facts = {}
-    for name, value in vars(opt).items():
-        if name not in OF_THE_FIRST and isinstance(value, str) and expanded(value).is_file():
+    for name, value in _compared(opt).items():
+        if isinstance(value, str) and _is_file(value):
             facts[f"the file of --{name}"] = str(provenance.sha256(expanded(value)))
     return facts
+
+
+def _is_file(value: str) -> bool:
+    """Whether a flag's value is the path of a file; a text may be longer than any path."""
+    try:
+        return expanded(value).is_file()
+    except OSError:
+        return False
 
 
 def _versions() -> dict[str, str]:

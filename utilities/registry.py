@@ -14,6 +14,7 @@ import difflib
 import functools
 import importlib
 import importlib.util
+import itertools
 import pkgutil
 import sys
 import traceback
@@ -65,7 +66,7 @@ class Registry:
     def caption(self, name: str) -> str:
         """First line of the plug-in's docstring, read without importing it; of a file that is no Python: that it cannot be imported."""
         try:
-            docstring = ast.get_docstring(ast.parse((self.folder / f"{name}.py").read_text(encoding="utf-8")))
+            docstring = ast.get_docstring(ast.parse((self.folder / f"{name}.py").read_bytes()))
         except (SyntaxError, ValueError):
             return "cannot be imported"
         return (docstring or "").partition("\n")[0].strip()
@@ -86,9 +87,14 @@ class Registry:
             try:
                 modules[name] = self._import(name)
             except UserError as error:
-                if not _is_named(name):  # else the error itself ends the program
+                if not self._is_named(name):  # else the error itself ends the program
                     _say_once(f"{error}: it is left out")
         return modules
+
+    def _is_named(self, name: str) -> bool:
+        """Whether the command line gives `name` to the flag that names this kind of plug-in."""
+        words, flag = sys.argv[1:], f"--{migration.FLAGS.get(self.kind, self.kind)}"
+        return f"{flag}={name}" in words or (flag, name) in itertools.pairwise(words)
 
     def _import(self, name: str):
         """The module of a file of the folder. Raises UserError, of one line, where it cannot be imported; a file is tried once for each state."""
@@ -175,11 +181,6 @@ class Registry:
 
 _FAILED = {}  # (path, time of its last change) -> the line of a file that could not be imported
 _SAID = set()
-
-
-def _is_named(name: str) -> bool:
-    """Whether the command line has `name` as a word, or as the value of a word with an equals sign."""
-    return any(name in (word, word.partition("=")[2]) for word in sys.argv[1:])
 
 
 def _say_once(line: str) -> None:

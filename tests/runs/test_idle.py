@@ -1,5 +1,7 @@
 """The start of a run says which of the flags that the user set have no effect: of plug-ins that are not used, of a miner, of --tau."""
 
+from types import SimpleNamespace
+
 import pytest
 
 import criteria
@@ -47,6 +49,13 @@ def test_a_file_of_the_users_may_read_any_flag(monkeypatch, tmp_path):
             idle, "_source", lambda package, name, text=text: text if name == "softmax" else source(package, name)
         )
         assert not said("--loss", "softmax", "--loss_triplet_margin", ".3")
+
+
+def test_a_file_in_another_encoding_than_utf_8(monkeypatch, tmp_path):
+    text = "# -*- coding: latin-1 -*-\nname = 'Größe'\nmargin = opt.loss_triplet_margin\n"
+    (tmp_path / "mine.py").write_bytes(text.encode("latin-1"))
+    monkeypatch.setitem(idle.REGISTRIES, "criteria", SimpleNamespace(folder=tmp_path))
+    assert "Größe" in idle._source.__wrapped__("criteria", "mine")
 
 
 def test_files_count_saved_runs_do_not(trained_once, tmp_path):

@@ -16,6 +16,7 @@ from tests._processes import spawned
 from training import agreement
 from utilities import provenance
 from utilities.errors import UserError
+from utilities.roles import SECRET, Roles
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BASE = ["--arch", "conv4_normalize", "--dataset", "glyphs", "--loss", "margin"]
@@ -35,6 +36,9 @@ def flags_of(tmp: Path, rank: int) -> list[tuple[list[str], str]]:
     (tmp / f"{rank}").mkdir(exist_ok=True)
     weights = tmp / f"{rank}" / "weights.pth"
     weights.write_bytes(bytes([rank]))
+    relevance, other = (tmp / f"{rank}" / name for name in ("relevance.py", "other.py"))
+    relevance.write_text("# equal, in two folders\n")
+    other.write_text(f"# {rank}\n")
     os.chdir(tmp / f"{rank}")
     return [
         (["--seed", str(rank)], "--seed is 0 in process 0 and 1 in process 1"),
@@ -44,6 +48,9 @@ def flags_of(tmp: Path, rank: int) -> list[tuple[list[str], str]]:
         ([["--dry_run"], []][rank], "--dry_run is True in process 0 and False in process 1"),
         (["--weights", "weights.pth"], "the file of --weights is 6e340b9cffb3 in process 0 and 4bf5122f3445 in process 1"),
         (["--source_path", f"/somewhere/{rank}", "--kernels", str(rank), "--wandb_key", f"secret{rank}"], ""),
+        (["--eval_relevance", str(relevance)], ""),
+        (["--eval_relevance", str(other)], "the file of --eval_relevance is "),
+        (["--project", 300 * "p"], ""),
         ([], ""),
     ]  # fmt: skip
 
@@ -58,6 +65,9 @@ def compare_flags(rank, tmp):
         assert "secret" not in found and len(found.splitlines()) < 2
     opt = parameters.resolve(BASE)
     assert agreement.same_on_all(opt) is opt
+    service = parameters.resolve(BASE)
+    service.service_token, service.roles = f"secret{rank}", Roles({**service.roles, "service_token": SECRET})
+    assert agreement.same_on_all(service) is service, "a key of a user's plug-in"
     with mock.patch.object(provenance, "packages", lambda: {"torch": f"2.{rank}", **({"optuna": "4"} if rank else {})}):
         found = said(lambda: agreement.same_on_all(opt))
     assert "differ: torch is 2.0 in process 0 and 2.1 in process 1. All" in found, found

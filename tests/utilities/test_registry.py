@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from utilities import registry as registries
 from utilities.errors import UnknownName, UserError
 from utilities.registry import Registry
 
@@ -79,6 +80,7 @@ def test_flags_and_values_that_do_not_exist(registry):
 def broken(registry, capsys, monkeypatch):
     """Two more files that cannot be imported."""
     monkeypatch.setattr(sys, "argv", ["main.py"])
+    monkeypatch.setattr(registries, "_SAID", set())
     (registry.folder / "halfdone.py").write_text('"""Half done."""\nimport no_such_package\n')
     (registry.folder / "slip.py").write_text("def half(:\n")
     (registry.folder / "stops.py").write_text('"""Stops."""\nraise SystemExit\n')
@@ -121,3 +123,15 @@ def test_who_names_it_gets_one_line(broken, capsys, monkeypatch, words):
     monkeypatch.setattr(sys, "argv", ["main.py", *words])
     broken.modules()
     assert "halfdone" not in capsys.readouterr().err
+
+
+def test_a_value_of_another_flag_names_no_plug_in(broken, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["main.py", "--group", "halfdone", "--savename=slip"])
+    broken.modules()
+    assert NO_PACKAGE in (lines := capsys.readouterr().err) and "slip.py" in lines
+
+
+def test_the_caption_of_a_file_in_another_encoding(registry):
+    text = '# -*- coding: latin-1 -*-\n"""Größe."""\n'
+    (registry.folder / "size.py").write_bytes(text.encode("latin-1"))
+    assert registry.caption("size") == "Größe."
