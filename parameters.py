@@ -118,7 +118,10 @@ class _Parser(OneLineParser):
         """The values of a flag that takes several, also as `[a, b]`."""
         joined = " ".join(arg_strings)
         if action.nargs in ("+", "*") and joined.startswith("[") and joined.endswith("]"):
-            arg_strings = re.split(r"[,\s]+", joined[1:-1].strip())
+            words = re.split(r"[,\s]+", joined[1:-1])
+            arg_strings = [word.strip("'\"") for word in words if word]
+            if action.nargs == "+" and not arg_strings:
+                raise argparse.ArgumentError(action, "expected at least one value")
         return super()._get_values(action, arg_strings)
 
 

@@ -148,11 +148,12 @@ def _added(group) -> None:
     group.add_argument(
         "--random_erasing_ratio", type=number(0.1, 10), nargs=2, default=None, help="its least and greatest height by width (unset: .3 3.333)"
     ).role = METHOD
-    group.add_argument(
+    aspect = group.add_argument(
         "--random_erasing_aspect", choices=["uniform", "log"], default=None,
         help="how height by width is drawn: uniformly (Zhong et al., BoT, IBC), or its logarithm uniformly (torchvision, FastReID, timm) "
         "(unset: uniform)",
-    ).role = METHOD  # fmt: skip
+    )  # fmt: skip
+    aspect.role, aspect.before = METHOD, lambda saved: "log" if saved.get("random_erasing") else None
     group.add_argument(
         "--random_erasing_value", type=number(), nargs="+", default=None, metavar="V",
         help="its value after normalisation, one number or three (RGB): 0 is the mean colour, that of FastReID; BoT has .485 .456 .406 (unset: 0)",

@@ -48,7 +48,9 @@ class Layers:
         """Add the flags of a --config file; they win over those of earlier files."""
         found = files.read(self.parser, path)
         is_saved = {"savename", "fc_lr", "lr", "eval_kernels", "kernels"} <= set(found)  # a run's parameters.yaml names every flag
-        self.files |= self.underived(found) if is_saved else found
+        if is_saved:
+            found = self.underived({**files.before_they_existed(self.parser, found), **found})
+        self.files |= found
         self.file_of |= dict.fromkeys((name for name in found if self.files[name] is not None), f"--config {path}")
 
     def resolved(self, saved: dict | None = None, explicit: dict | None = None) -> Options:
@@ -61,6 +63,7 @@ class Layers:
         if opt.list is None and opt.find is None:
             if "batch_mining" not in below and "batch_mining" not in explicit:
                 opt.batch_mining = criteria.only_miner(opt) or opt.batch_mining
+            opt.repeats = saved is not None
             if not opt.evaluate_only:
                 _resume(opt, explicit, self)
             _refuse_code(opt, self.explicit)
@@ -83,7 +86,8 @@ class Layers:
 
     def saved(self, folder: Path, flags: dict) -> dict:
         """Flags of the run in `folder` as options, each passed through its flag's type. Raises UserError for a damaged value."""
-        return files.passed(self.parser, folder / PARAMETERS, flags)
+        values = files.passed(self.parser, folder / PARAMETERS, flags)
+        return {**files.before_they_existed(self.parser, values), **values}
 
 
 def _is_derived(flags: dict, explicit: dict) -> bool:
@@ -182,7 +186,7 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
             raise UserError(f"{asked}: no run there (parameters.yaml is missing)")
         _refuse_missing(folder, opt)
         return
-    saved = layers.saved(folder, RunFolder(folder).flags)
+    saved, opt.repeats = layers.saved(folder, RunFolder(folder).flags), True
     saved = {**{name: layers.defaults[name] for name in opt.roles.having(fixed="always")}, **saved}  # a run may be older than a flag
     explicit = _with_weights(explicit, saved, opt.roles)
     opt.loss_weights = explicit.get("loss_weights", opt.loss_weights)

@@ -53,6 +53,19 @@ def passed(parser, path: Path, flags: dict) -> dict:
     return values
 
 
+def before_they_existed(parser, saved: dict) -> dict:
+    """Flag -> what a run did whose `saved` flags are older than the flag, where that is not the flag's default.
+
+    A flag declares it by a function of the saved flags, `group.add_argument(…).before = lambda saved: …`; None: the default.
+    """
+    values = {}
+    for action in parser._actions:
+        before = getattr(action, "before", None)
+        if before is not None and action.dest not in saved and before(saved) is not None:
+            values[action.dest] = before(saved)
+    return values
+
+
 def _action(actions: dict, declared: roles.Roles, path: Path, key: str) -> argparse.Action:
     """The flag of a file's key, of all `actions`. Raises UserError for one that no file may hold."""
     if key not in actions:

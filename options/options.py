@@ -21,15 +21,17 @@ class Options(Namespace):
         set_by: flag -> where a value that is not the default was set, in words.
         overruled: flag -> the --config file that asks for another value than the saved run, whose value stands.
         command: how the run is continued, as a shell takes it; None: by main.py with --resume_from.
+        repeats: whether the flags are those of a saved run, which may be of an older version.
         other_data: flag -> value of the data that `--evaluate` measures in place of the run's own; empty where it measures the run's own.
     """
 
-    __slots__ = ("roles", "fold", "until", "later", "set_by", "overruled", "other_data", "command", "typed")  # not in `vars(opt)`, which are the flags
+    # Not in `vars(opt)`, which are the flags.
+    __slots__ = ("roles", "fold", "until", "later", "set_by", "overruled", "other_data", "command", "typed", "repeats")
 
     def __init__(self, flags: dict, roles: Roles):
         super().__init__(**flags)
         self.roles, self.fold, self.until, self.later, self.set_by, self.overruled, self.other_data = roles, None, None, [], {}, {}, {}
-        self.command, self.typed = None, frozenset()
+        self.command, self.typed, self.repeats = None, frozenset(), False
 
     def but(self, **flags) -> "Options":
         """The same options with some flags changed."""

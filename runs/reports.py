@@ -46,7 +46,7 @@ def interruptible(run):
         saved = f": epochs 1 to {epoch} are saved" if epoch else " before the end of epoch 1"
         say(f"\ninterrupted{saved} in {run.folder}")
         whole = run.folder if run.opt.fold is None else run.folder.parent
-        command = run.opt.command or shlex.join([*ranks.starter(), "main.py", "--resume_from", str(whole)])
+        command = run.opt.command or shlex.join([*ranks.starter(), "main.py", "--resume_from", str(whole), *_code_words(run.opt)])
         print(f"continue with: {command}")
         sys.exit(130)
     except BaseException as error:
@@ -259,7 +259,16 @@ def propose_next(opt, result) -> None:
         folder = getattr(result, "folder", None) or run_folder(opt)
         propose("python", "Result_Evaluations.py", "--runs", folder.parent)
     else:
-        propose("python", "main.py", "--resume_from", result.folder)
+        propose("python", "main.py", "--resume_from", result.folder, *_code_words(opt))
+
+
+def _code_words(opt) -> list[str]:
+    """The flags of files of code, with their values: a run that goes on executes only those that its command line names."""
+    words = []
+    for name in sorted(opt.roles.having(code=True)):
+        if getattr(opt, name) is not None:
+            words += [f"--{name}", getattr(opt, name)]
+    return words
 
 
 def finish_folds(cross) -> None:
@@ -286,7 +295,9 @@ def below_untrained(run) -> list[str]:
 
 def evidence(metric: str, trained: float, before: float, queries: int) -> str:
     """How sure the difference of two values of a metric over the same queries is, in words."""
-    if not metrics.is_mean_of_queries(plain(metric)) or not queries:
+    if not queries:
+        return "without an interval, as the queries of this split are not counted: compare several seeds"
+    if not metrics.is_mean_of_queries(plain(metric)):
         return f"{queries:,} queries, and no interval, as the metric is not a mean over queries: compare several seeds"
     low, high = difference_interval(trained, before, queries)
     interval = f"difference {trained - before:+.4f}, 95 % interval {low:+.4f} to {high:+.4f} over {queries:,} queries"

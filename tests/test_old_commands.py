@@ -151,7 +151,7 @@ def test_classes_become_plug_ins_on_the_command_line_in_files_and_in_a_search(tm
     assert plan.ranges["loss"].values == ("arcface", "softmax")
 
 
-@pytest.mark.parametrize("brackets", ["[test]", "[test, val]", "[test,val]", "test val"])
+@pytest.mark.parametrize("brackets", ["[test]", "[test, val]", "[test,val]", "test val", "[test, val,]", "[ 'test', \"val\" ]"])
 def test_values_in_brackets_are_read(brackets):
     opt = parameters.resolve(
         [
@@ -167,6 +167,14 @@ def test_values_in_brackets_are_read(brackets):
         ]
     )
     assert opt.splits_to_eval == re.findall(r"\w+", brackets) and opt.evaluation_metrics == ["e_recall@1", "map_r"]
+
+
+@pytest.mark.parametrize("brackets", ["[]", "[ ]"])
+def test_empty_brackets_hold_no_value(brackets):
+    words = ["--dataset", "glyphs", "--loss_learn", *brackets.split()]
+    assert parameters.resolve(words).loss_learn == []
+    with pytest.raises(UserError, match="--evaltypes: expected at least one value"):
+        parameters.resolve([*words, "--evaltypes", *brackets.split()])
 
 
 def test_every_class_of_the_package_is_known():

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -9,6 +10,7 @@ import yaml
 import main
 import parameters
 from evaluation import relevance
+from runs import reports
 from tests.builders import refused, run_words
 
 CODE = """
@@ -27,6 +29,17 @@ def code(tmp_path):
     file = tmp_path / "relevance.py"
     file.write_text(CODE.format(marker=marker))
     return file, marker
+
+
+def test_a_proposed_command_names_the_file_of_code(code, tmp_path, capsys):
+    file, _ = code
+    opt = parameters.resolve(["--dataset", "glyphs", "--eval_relevance", str(file)])
+    reports.propose_next(opt, SimpleNamespace(complete=False, folder=tmp_path))
+    assert capsys.readouterr().out.endswith(f"main.py --resume_from {tmp_path} --eval_relevance {file}\n")
+    run = SimpleNamespace(opt=opt, folder=tmp_path, close=lambda: None)
+    with pytest.raises(SystemExit), reports.interruptible(run):
+        raise KeyboardInterrupt
+    assert f"main.py --resume_from {tmp_path} --eval_relevance {file}\n" in capsys.readouterr().out
 
 
 def test_the_command_line_alone_executes_code(code, folder_data, tmp_path, capsys):

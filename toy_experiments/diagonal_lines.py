@@ -14,11 +14,13 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import utilities.openmp  # noqa: F401  # isort: skip, before torch is imported
+
 import numpy as np
 import torch
 from tqdm import tqdm
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import metrics
 from pictures import toys

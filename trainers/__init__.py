@@ -73,7 +73,7 @@ def check(opt) -> None:
     """Refuse flags that the method cannot honour, by its module's `check(opt)`, before loading. Raises UserError, UnknownName."""
     module = REGISTRY.module(opt.trainer)
     getattr(module, "check", lambda opt: None)(opt)
-    if getattr(opt, "resume", None) is None:  # a run of an older version may have such flags
+    if not getattr(opt, "repeats", False):  # a run of an older version may have such flags
         _classifier.check_use(opt, module)
     if opt.views > 1 and opt.augmentation == "none":
         raise UserError(f"--views {opt.views} with --augmentation none: the views of an image would be equal. Choose an augmentation")

@@ -37,7 +37,8 @@ def add_arguments(group) -> None:
         "pairs of a level: hardest: those of --cascade_percents; miner: those that --batch_mining mines in the level's own embedding "
         "(unset: miner under --mine_pairs, else hardest)"
     )
-    group.add_argument("--cascade_mining", choices=["hardest", "miner"], default=None, help=help_mining)
+    mining = group.add_argument("--cascade_mining", choices=["hardest", "miner"], default=None, help=help_mining)
+    mining.before = lambda saved: "hardest" if saved.get("trainer") == "cascaded" else None
 
 
 def derived(opt) -> dict:
@@ -60,7 +61,7 @@ def check(opt) -> None:
         check_miner(opt)
     else:
         per_level["cascade_percents"] = opt.cascade_percents
-        if opt.mine_pairs:
+        if opt.mine_pairs and not getattr(opt, "repeats", False):
             raise UserError("--mine_pairs has no effect with --cascade_mining hardest: leave one of them out")
     for flag, values in per_level.items():
         if len(values) != levels:

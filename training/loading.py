@@ -5,6 +5,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -92,7 +93,7 @@ class EpochBatches:
         Raises UserError where it yields none, as an epoch that is filled up would wait forever, and for a batch that is
         no list of places in the data set.
         """
-        name, batches = f"--data_sampler {self._name}", list(self.sampler)
+        name, batches = f"--data_sampler {self._name}", [_listed(batch) for batch in self.sampler]
         if not batches:
             raise UserError(f"{name} yields no batch: __iter__ must yield lists of indices each time, in every epoch")
         for batch in batches:
@@ -117,6 +118,11 @@ class EpochBatches:
         return bool(places) and min(places) >= 0 and max(places) < self.size
 
 
+def _listed(batch):
+    """A batch that can be read several times: an iterator of a user's sampler becomes a list."""
+    return list(batch) if isinstance(batch, Iterator) else batch
+
+
 def _repeats(batches: list, name: str) -> str | None:
     """A line on batches that hold an image several times, of the sampler `name`; None without any."""
     repeats = [len(batch) - len(set(map(int, batch))) for batch in batches]
@@ -125,7 +131,7 @@ def _repeats(batches: list, name: str) -> str | None:
         return None
     return (
         f"batches of {name}: {affected:,} of {len(batches):,} hold an image several times, {sum(repeats) / images:.1%} "
-        "of the images are such repeats, positives at distance 0. --data_sampler class_balanced repeats only images of "
+        "of the images are such repeats, positives that show the image of their anchor. --data_sampler class_balanced repeats only images of "
         "classes with fewer than --samples_per_class"
     )
 

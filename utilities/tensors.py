@@ -82,14 +82,16 @@ def pairwise_distances(x: torch.Tensor, y: torch.Tensor | None = None, y_norms: 
 
 
 @functools.lru_cache(maxsize=64)
-def _odd_numbers(count: int) -> torch.Tensor:
-    """Fixed random odd numbers of 64 bits, `(count,)`."""
+def _odd_numbers(count: int, device: torch.device) -> torch.Tensor:
+    """Fixed random odd numbers of 64 bits, `(count,)`. They stay on the device: each copy to it would make the host wait."""
     numbers = torch.randint(-(2**63), 2**63 - 1, (count,), generator=torch.Generator().manual_seed(count))
-    return numbers | 1
+    return (numbers | 1).to(device)
 
 
 def first_equal_rows(x: torch.Tensor) -> torch.Tensor:
-    """For each row of `x` `(N, D)`, float32 or float64, the index `(N,)` of the first row that equals it. Does not wait for the device.
+    """For each row of `x` `(N, D)`, float32 or float64, the index `(N,)` of the first row that equals it.
+
+    Waits for the device only at the first call with a width.
 
     Rows are sorted by a sum of products of their bits with random numbers, exact modulo 2^64, and then compared with the first row of the
     same sum. Two different rows have the same sum with a probability of about 2^-64; their duplicates would then count as different.
@@ -97,7 +99,7 @@ def first_equal_rows(x: torch.Tensor) -> torch.Tensor:
     places = torch.arange(len(x), device=x.device)
     x = x.detach() + 0.0  # -0 equals 0 and has other bits
     bits = x.contiguous().view(torch.int64 if x.dtype == torch.float64 else torch.int32).long()
-    sums = (bits * _odd_numbers(x.shape[1]).to(x.device)).sum(1)
+    sums = (bits * _odd_numbers(x.shape[1], x.device)).sum(1)
     sorted_sums, order = sums.sort(stable=True)
     begins = torch.ones_like(sorted_sums, dtype=torch.bool)
     begins[1:] = sorted_sums[1:] != sorted_sums[:-1]

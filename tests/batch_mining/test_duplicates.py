@@ -8,7 +8,7 @@ import torch
 import batch_mining
 from batch_mining._miner import comparable_distances
 from utilities.reference import Reference
-from utilities.tensors import first_equal_rows, pairwise_distances
+from utilities.tensors import _odd_numbers, first_equal_rows, pairwise_distances
 
 SHAPES = list(itertools.product((5, 9), (4, 7, 33, 129)))
 
@@ -20,6 +20,12 @@ def batches(dtype=torch.float32):
         rows = torch.randn(size, dimensions, generator=generator, dtype=torch.float64).to(dtype)
         x = rows[torch.randint(size // 2, (size,), generator=generator)]
         yield x, torch.randint(3, (size,), generator=generator)
+
+
+def test_the_random_numbers_are_copied_to_a_device_once():
+    """A copy from the host in each step would make the host wait for the device."""
+    for device in map(torch.device, ("cpu", "meta")):
+        assert _odd_numbers(7, device) is _odd_numbers(7, device) and _odd_numbers(7, device).device == device
 
 
 def equal_rows(x):

@@ -220,6 +220,8 @@ def test_a_difference_over_few_queries_is_called_too_small_to_tell():
     for metric in ("nmi", "map_r_macro", "e_recall@1_worst10", "dists@intra"):
         (line,) = reports.below_untrained(untrained_run(metric, 0.5, before, 40))
         assert "40 queries, and no interval" in line
+    (line,) = reports.below_untrained(untrained_run("e_recall@1", 0.5, before, 0))  # of train
+    assert "without an interval, as the queries of this split are not counted" in line
 
 
 def test_the_epoch_line_and_notes_break_between_words(monkeypatch, capsys):

@@ -111,6 +111,18 @@ def test_a_users_sampler_is_checked_in_every_epoch(later, message, iterations):
         list(loader)
 
 
+def test_batches_that_are_iterators_are_read():
+    class Iterators(Draws):
+        def __iter__(self):
+            yield from (map(int, batch) for batch in ("012", "345"))
+
+        def __len__(self):
+            return 2
+
+    indices = [batch.indices.tolist() for batch in training_loader(Noisy(), Iterators(), options())]
+    assert indices == [[0, 1, 2], [3, 4, 5]]
+
+
 def test_repeated_images_in_batches_are_told_at_the_start_and_once(capsys):
     class Repeating(Draws):
         def __iter__(self):
@@ -124,6 +136,7 @@ def test_repeated_images_in_batches_are_told_at_the_start_and_once(capsys):
         list(loader)
     told = capsys.readouterr().out
     assert told.count("\n") == 1 and "2 of 3 hold an image several times, 25.0% of the images" in told
+    assert "at distance 0" not in told, "each is augmented for itself"
     assert "--data_sampler class_balanced" in told
     list(training_loader(Noisy(), make_sampler("class_balanced", [4, 4, 4], bs=6), options()))
     assert capsys.readouterr().out == ""

@@ -10,7 +10,12 @@ import pytest
 from utilities import openmp
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = ["main.py", "Result_Evaluations.py", "toy_experiments/reality_check_spaces.py"]
+SCRIPTS = [
+    "main.py",
+    "Result_Evaluations.py",
+    "toy_experiments/diagonal_lines.py",
+    "toy_experiments/reality_check_spaces.py",
+]
 MODULES = ["launch", "search", "retrieval", "evaluation", "evaluation.overlap", "experiments.study.tables"]
 # Runs a program and prints the spin count that OpenMP reads at the first import of torch, or that is set at the end where torch was not needed.
 PROBE = """
