@@ -1,7 +1,8 @@
 """Finding the same vector twice: an image that is in a gallery under another name finds itself.
 
-All vectors are projected onto one random direction. Two vectors differ at least as much as their projections do, so
-only the rows whose projections are next to a query's have to be compared: N log N operations in place of N squared.
+All vectors are projected onto two random directions. Two vectors differ at least as much as their projections do, so
+only rows whose first projection is next to a query's can be copies, and of these only rows with its second projection
+are read: N log N operations in place of N squared, and hardly any rows of a large file.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 TOLERANCE = 1e-5  # distance by the vector's length: one image embedded in two batches differs by rounding
-NEXT = 4  # rows on each side of a query's projection that are compared
+NEXT = 16  # rows on each side of a query's projection that are compared
 BLOCK = 1 << 14  # rows that are read at once
 
 
@@ -22,24 +23,25 @@ class CopyFinder:
     """
 
     def __init__(self, blocks: Iterable[np.ndarray], dimensions: int, read: Callable[[np.ndarray], np.ndarray]):
-        self.direction = np.random.default_rng(0).standard_normal(dimensions)
-        self.direction /= np.linalg.norm(self.direction)
-        projections = np.concatenate([np.empty(0), *(self._project(block) for block in blocks)])
-        self.order = projections.argsort(kind="stable")  # (M,)
-        self.projections, self.read = projections[self.order], read
+        self.directions = np.random.default_rng(0).standard_normal((dimensions, 2))
+        self.directions /= np.linalg.norm(self.directions, axis=0)
+        projections = np.concatenate([np.empty((0, 2)), *(self._project(block) for block in blocks)])
+        self.order = projections[:, 0].argsort(kind="stable")  # (M,)
+        self.projections, self.read = np.ascontiguousarray(projections[self.order].T), read  # (2, M)
 
     def _project(self, vectors: np.ndarray) -> np.ndarray:
-        return np.asarray(vectors, dtype=np.float64) @ self.direction
+        """`(m, 2)`: the projections of vectors `(m, D)`."""
+        return np.asarray(vectors, dtype=np.float64) @ self.directions
 
     def find(self, queries: np.ndarray, own: np.ndarray) -> np.ndarray:
         """For each of `queries` `(Q, D)` a row of the reference with the same vector, not its `own` `(Q,)`; -1: none."""
         queries = np.asarray(queries, dtype=np.float64)
-        projections, allowed = self._project(queries), TOLERANCE * np.linalg.norm(queries, axis=1)
-        places, found = np.searchsorted(self.projections, projections), np.full(len(queries), -1)
+        projections, allowed = self._project(queries).T, TOLERANCE * np.linalg.norm(queries, axis=1)
+        places, found = np.searchsorted(self.projections[0], projections[0]), np.full(len(queries), -1)
         for offset in range(-NEXT, NEXT) if len(self.order) else ():
             place = np.clip(places + offset, 0, len(self.order) - 1)
             rows = self.order[place]
-            is_near = np.abs(self.projections[place] - projections) <= allowed
+            is_near = (np.abs(self.projections[:, place] - projections) <= allowed).all(0)
             compared = np.flatnonzero(is_near & (rows != own) & (found < 0))
             if len(compared):
                 differences = np.asarray(self.read(rows[compared]), dtype=np.float64) - queries[compared]

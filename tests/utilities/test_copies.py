@@ -42,3 +42,21 @@ def test_equal_vectors_all_of_them_few_or_none():
     with_nan = same.copy()
     with_nan[3] = np.nan
     assert (copies.find_copies(with_nan, with_nan, np.arange(50)) >= 0).sum() == 49
+
+
+def test_of_many_vectors_hardly_any_row_is_read_and_rounded_copies_are_found():
+    generator = np.random.default_rng(0)
+    reference = generator.standard_normal((40_000, 2)).astype(np.float32) @ generator.standard_normal((2, 16)).astype(np.float32)
+    reference += generator.standard_normal(reference.shape).astype(np.float32)
+    queries = reference[:500] + generator.standard_normal((500, 16)).astype(np.float32) * np.float32(1e-6)
+    read = []
+
+    def rows_of(rows):
+        read.extend(rows)
+        return reference[rows]
+
+    finder = copies.CopyFinder([reference[:30_000], reference[30_000:]], 16, rows_of)
+    assert (finder.find(queries, np.full(500, -1)) == np.arange(500)).all()
+    assert len(read) < 600
+    read.clear()
+    assert (finder.find(reference[:5_000], np.arange(5_000)) == -1).all() and len(read) < 100
