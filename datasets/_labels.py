@@ -4,7 +4,6 @@ import difflib
 import re
 import unicodedata
 from collections import Counter
-from decimal import Decimal
 
 from datasets._layout import Reading
 from utilities.errors import UserError
@@ -18,8 +17,16 @@ def _normal(name: str) -> str:
     parts = []
     for part in unicodedata.normalize("NFKC", name).casefold().split("/"):
         part = " ".join(part.split())
-        parts.append(str(Decimal(part).normalize()) if NUMBER.fullmatch(part) else part)
+        parts.append(_normal_number(part) if NUMBER.fullmatch(part) else part)
     return "/".join(parts)
+
+
+def _normal_number(text: str) -> str:
+    """A decimal number without the zeros that change no value; exact, however many digits it has."""
+    sign = "-" if text.startswith("-") else ""
+    whole, _, fraction = text.lstrip("+-").partition(".")
+    digits = f"{whole.lstrip('0') or '0'}.{fraction.rstrip('0')}"
+    return digits if digits == "0." else sign + digits
 
 
 def alike_names(names, what: str) -> str | None:

@@ -78,7 +78,7 @@ def prepare(opt, source: Path) -> Path:
     places = list(dict.fromkeys((source, path.parent)))
     for name in _table(path)["path"]:
         for place in places:
-            if any((place / spelling).exists() for spelling in _layout.spellings(name)):
+            if any(os.path.exists(place / spelling) for spelling in _layout.spellings(name)):
                 return place
     raise UserError(f"--dataset_csv {path}: none of its images is there, neither below --source {places[0]} nor below {places[-1]}")
 
@@ -128,7 +128,7 @@ def read(opt, root: Path) -> Reading:
         split_of.append(splits[i])
     reading = Reading(images, split_of=split_of, missing=missing)
     known = [split for split, label in zip(splits, labels, strict=True) if label and not means_nobody(label, opt)]
-    reading.notes += [*_notes(known), *_repeated_columns(path), *_left_out(path, unlabelled, opt)]
+    reading.notes += [*_notes(known), *_repeated_columns(table), *_left_out(path, unlabelled, opt)]
     if listed:
         if any(sequences):
             raise UserError(f"--dataset_csv_lists {opt.dataset_csv_lists}: lists already give what takes no rank: leave out the column sequence of {path}")
@@ -157,15 +157,11 @@ def _left_out(path: Path, unlabelled: list[int], opt) -> list[str]:
     return [f"{len(unlabelled):,} rows without a label are left out, the first is row {unlabelled[0] + 2}"]
 
 
-def _repeated_columns(path: Path) -> list[str]:
+def _repeated_columns(table: "Table") -> list[str]:
     """A note on columns that the table has several times, of those that are read."""
-    header = read_csv(path)[0]
-    names = [name.strip() for name in header]
-    known = {*KNOWN, *_higher(names)}
-    repeated = [name for name, times in Counter(names).items() if times > 1 and name in known]
-    if not repeated:
+    if not table.repeated:
         return []
-    return [f"columns that the table has several times, of which the last is read: {', '.join(repeated)}"]
+    return [f"columns that the table has several times, of which the last is read: {', '.join(table.repeated)}"]
 
 
 def _notes(splits: list[str]) -> list[str]:
@@ -179,7 +175,13 @@ def _notes(splits: list[str]) -> list[str]:
     return [f"{splits.count('val'):,} validation rows have labels that train: they validate, the other {splits.count('test'):,} test"]
 
 
-def _table(path: Path) -> dict[str, list]:
+class Table(dict):
+    """Column -> its values; `repeated`: columns that stand in the file several times."""
+
+    repeated: tuple[str, ...] = ()
+
+
+def _table(path: Path) -> Table:
     """Column -> its values as strings (007 is not 7), empty where a row has none. Raises UserError where it is not such a table."""
     with parsing(f"--dataset_csv {path}"):
         found = path.stat()
@@ -188,7 +190,7 @@ def _table(path: Path) -> dict[str, list]:
 
 @functools.lru_cache(maxsize=2)  # the flags are checked before the data are loaded
 @uncollected()
-def _parsed(path: str, size: int, changed: int) -> dict[str, list]:
+def _parsed(path: str, size: int, changed: int) -> Table:
     try:
         with parsing(path):
             header, *rows = read_csv(path)
@@ -203,7 +205,9 @@ def _parsed(path: str, size: int, changed: int) -> dict[str, list]:
         raise UserError(f"--dataset_csv {path}, row {short}: {len(rows[short - 2])} fields, its first row has {len(header)}: it is damaged")
     columns = zip(*rows, strict=True) if rows else [()] * len(header)
     known = {*KNOWN, *_higher(header)}
-    table = {name: [value.strip() for value in column] for name, column in zip(header, columns, strict=True) if name in known}
+    read = [(name, column) for name, column in zip(header, columns, strict=True) if name in known]
+    table = Table({name: [value.strip() for value in column] for name, column in read})
+    table.repeated = tuple(name for name, times in Counter(name for name, _ in read).items() if times > 1)
     for name in {"label", "category", "sequence", *_higher(header)} & set(table):
         table[name] = list(map(present, table[name]))
     for name in NEEDED[1:]:

@@ -9,9 +9,11 @@ import torch
 
 import datasets
 import parameters
+from datasets import csv as of_tables
 from retrieval import sources
 from tests import builders
 from tests.datasets.layouts import names, refused
+from utilities.reading import read_csv
 
 
 def write(path, rows):
@@ -182,3 +184,12 @@ def test_distractors_are_in_the_gallery_and_in_no_class(tmp_path):
     assert "are the test set too" in read(tmp_path / "seen.csv", seen)["training"].notes[0], "distractors make no test set"
     everything = read(tmp_path / "df.csv", evaluate_all=True)["testing"]
     assert everything.n_classes == 8 and everything.counts["distractors"] == 5 and not everything.is_query[-5:].any()
+
+
+def test_a_table_is_read_once_and_names_too_long_for_a_file_are_missing(tmp_path, monkeypatch):
+    rows, reads = table(tmp_path), []
+    monkeypatch.setattr(of_tables, "read_csv", lambda path: reads.append(path) or read_csv(path))
+    read(tmp_path / "table.csv", rows)
+    assert len(reads) == 1
+    with refused("1 images of the list are missing|missing"):
+        read(tmp_path / "long.csv", [{**rows[0], "path": "x" * 300 + ".png"}, *rows])

@@ -51,6 +51,10 @@ def test_names_that_differ_only_in_writing_and_columns_that_come_twice_are_told(
     for one, other in (("1", "1.0"), ("C1", "c1"), ("7", "007"), ("caf\u00e9", "cafe\u0301"), ("x/A b", "X/a  b")):
         assert repr(one) in (told := _labels.alike_names([one, other, "z"], "classes")) and told.startswith("2 classes differ")
     assert _labels.alike_names(["1", "10", "1.5", "C 1", "C1", "a/b", "ab", "nan", "1_0", "inf"], "classes") is None
+    long = "12345" * 8
+    assert _labels.alike_names([f"{long}1", f"{long}2", f"{long}.5", f"-{long}1"], "classes") is None
+    assert _labels.alike_names([f"{long}1", f"0{long}1.0"], "classes") is not None
+    assert _labels.alike_names(["0", "-0.0", "+00"], "classes").startswith("3 classes differ")
     rows = [*rows_of(tmp_path, ["1", "C1"]), *rows_of(tmp_path, ["1.0", "c1"], "validation")]
     path = test_csv.write(tmp_path / "df.csv", [{**row, "category": row["label"]} for row in rows])
     lines = path.read_text().splitlines()
