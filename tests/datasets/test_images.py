@@ -108,7 +108,7 @@ def test_endings_are_those_that_the_installed_pillow_reads(monkeypatch):
         cached.cache_clear()
 
 
-def test_images_of_16_bits_that_are_almost_black_are_told_with_their_highest_value(tmp_path):
+def test_images_of_16_bits_that_are_almost_black_are_told_with_their_highest_value(tmp_path, monkeypatch):
     values = np.zeros((6, 8), dtype=np.uint16)
     values[2, 3] = 4000
     paths = []
@@ -125,6 +125,9 @@ def test_images_of_16_bits_that_are_almost_black_are_told_with_their_highest_val
     assert 3900 < _images.highest_of_16_bits(str(tmp_path / "c.ppm")) < 4400
     (tmp_path / "g.pgm").write_bytes(b"P5 8 6 4095\n" + values.astype(">u2").tobytes())  # scaled to its own white
     assert _images.highest_of_16_bits(str(tmp_path / "g.pgm")) > 60_000
+    with monkeypatch.context() as patched:  # as Pillow fails on some damaged JPEG 2000 and TIFF files
+        patched.setattr(Image, "open", lambda *_, **__: (_ for _ in ()).throw(MemoryError()))
+        assert _images.highest_of_16_bits(paths[0]) is None
     root = tmp_path / "set"
     for name in "abcd":
         (root / name).mkdir(parents=True)
