@@ -218,8 +218,9 @@ def _whole_network(network, flat: dict, prefix: str) -> dict | None:
     if not f".{prefix}".endswith(".backbone."):
         return None
     whole = _checkpoints.under(flat, prefix.removesuffix("backbone."))
-    parts = tuple(f"{part}." for part in ("backbone", *network.behind))
-    return whole if all(key.startswith(parts) for key in whole) else None
+    behind = tuple(f"{part}." for part in network.behind)
+    has_more = any(key.startswith(behind) for key in whole)
+    return whole if has_more and all(key.startswith(("backbone.", *behind)) for key in whole) else None
 
 
 def _tell_place(flat: dict, found, others: list, whole: dict | None, content, source: str) -> None:

@@ -18,7 +18,7 @@ def refuse_faults(state: dict, module: torch.nn.Module, source: str, prefix: str
         state: in the names of `module`; other keys are not looked at. source: the file, for the message.
         prefix: of the keys in the file.
 
-    Quantised tensors of torch are let through, see `dequantized`.
+    Quantised and sparse tensors of torch are let through, see `dequantized`.
     """
     own = module.state_dict()
     parameters = {name for name, _ in module.named_parameters()}
@@ -42,7 +42,9 @@ def refuse_faults(state: dict, module: torch.nn.Module, source: str, prefix: str
 
 
 def dequantized(value: torch.Tensor) -> torch.Tensor:
-    """The tensor; a quantised one of torch as floating-point numbers."""
+    """The tensor; a quantised one of torch as floating-point numbers, a sparse one with its zeros."""
+    if value.layout != torch.strided:
+        return value.to_dense()
     return value.dequantize() if value.is_quantized else value
 
 

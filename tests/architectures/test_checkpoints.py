@@ -119,6 +119,13 @@ def test_files_without_a_prefix_say_nothing(states, tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_a_backbone_with_nothing_behind_it_is_no_whole_network(tmp_path, capsys):
+    state = made.select("conv4").backbone.state_dict()
+    content = {"student": put("backbone.", state), "teacher": put("backbone.", state) | HEAD}
+    same(select(saved(content, tmp_path / "dino.pth"), "conv4", weights_prefix="student").backbone.state_dict(), state)
+    assert "only the backbone fits" not in capsys.readouterr().out
+
+
 def test_a_prefix_that_is_not_there_or_is_ambiguous(states, tmp_path):
     both = saved({"a": put("net.", states[0]), "b": put("net.", states[1])}, tmp_path / "both.pth")
     with refused("in several places: choose one by --weights_prefix: a.net, b.net"):
@@ -197,6 +204,8 @@ def test_values_that_are_no_weights_are_refused_with_file_and_keys(states, tmp_p
     quantized = torch.quantize_per_tensor(states[0][key], 0.01, 0, torch.qint8)
     found = select(saved(states[0] | {key: quantized}, tmp_path / "quantized.pth")).backbone.state_dict()[key]
     torch.testing.assert_close(found, quantized.dequantize())
+    sparse = saved(states[0] | {key: states[0][key].to_sparse()}, tmp_path / "sparse.pth")
+    same(select(sparse).backbone.state_dict(), states[0])
     half = {key: value.half() if value.is_floating_point() else value for key, value in states[0].items()}
     assert select(saved(half, tmp_path / "half.pth")).backbone.state_dict()[key].dtype == torch.float32
     network = made.select("conv4")
