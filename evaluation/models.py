@@ -368,9 +368,14 @@ def main(argv: list[str]) -> Table:
     table = frozen_networks.table_of(name, measured, missing, opt)
     frozen_networks.write(target, table, measured)
     print(f"{to_text(table)}\nwritten  {target / name}.md, .tex, .csv, .json")
-    arch = architectures.without_traits(best_of(models, rows).opt.arch)
-    propose("python", "main.py", "--dataset", opt.dataset, "--arch", f"{arch}_normalize")
+    propose("python", "main.py", *_training_words(best_of(models, rows), own.rest))
     return table
+
+
+def _training_words(model: Model, words: list[str]) -> list[str]:
+    """The words of a command that trains a network on the same data; `words`: flags of all networks."""
+    flags = shlex.split(model.label)[1:]
+    return [*words, "--arch", f"{architectures.without_traits(model.opt.arch)}_normalize", *flags]
 
 
 def best_of(models: list[Model], rows: list[Row]) -> Model:

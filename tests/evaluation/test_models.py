@@ -118,7 +118,9 @@ def test_the_table_by_hand(shared, tmp_path, capsys):
     assert "Part test: 15 images of 5 classes (--split_scheme half)." in said
     assert {path.suffix for path in (tmp_path / "folder").glob("models_folder.*")} == {".md", ".tex", ".csv", ".json"}
     assert (tmp_path / "folder" / "models_folder.md").read_text().startswith("## Frozen networks on folder")
-    assert re.fullmatch(r"next: python main.py --dataset folder --arch conv4\w*_normalize", said.splitlines()[-1])
+    next_command = said.splitlines()[-1]
+    assert next_command.startswith(f"next: python main.py --dataset folder --dataset_folder_path {shared}")
+    assert re.search(r" --arch conv4\w*_normalize\b", next_command)
     opts = [parameters.read([*asked, "--not_pretrained", "--no_train_metrics", "--evaluate_only", "--arch", "conv4", "--crop_size", size]) for size in ("16", "18")]
     found = [features_by_hand(opt) for opt in opts]
     (train, train_labels), (test, labels) = found[0]["evaluation"], found[0]["testing"]
@@ -331,12 +333,14 @@ def test_contents_and_code_are_part_of_the_key(shared, tmp_path, monkeypatch):
     assert feature_store.stamp_of(weights) == [weights.stat().st_size, weights.stat().st_mtime_ns], "larger files are not read"
 
 
-def test_no_table_is_overwritten_rows_join_those_that_compare(shared, tmp_path):
+def test_no_table_is_overwritten_rows_join_those_that_compare(shared, tmp_path, capsys):
     asked, folder = flags(shared, tmp_path, "--evaluation_metrics", "map_r"), tmp_path / "folder"
     folder.mkdir(parents=True)
     (folder / "models_folder.md").write_text("a table of an earlier version")
     first = models.main(["--archs", CONV, *asked])
     assert first.name == "models_folder_1" and (folder / "models_folder.md").read_text() == "a table of an earlier version"
+    next_command = " ".join(capsys.readouterr().out.rpartition("next: ")[2].split())
+    assert f"--dataset_folder_path {shared}" in next_command and "--arch conv4_normalize --not_pretrained" in next_command
     second = models.main(["--archs", "conv4 --not_pretrained --crop_size 18", *asked])
     assert second.name == first.name and [cells(second, row)["input"] for row in (0, 1)] == ["16 x 16", "18 x 18"]
     assert [cell.mean_text for cell in second.rows[0]] == [cell.mean_text for cell in first.rows[0]]
