@@ -21,6 +21,7 @@ from launch import torchrun
 from launch.lines import masked
 from utilities.console import wrapped
 from utilities.errors import UserError
+from utilities.files import refuse_link
 from utilities.secrets import mask_urls
 
 POLL = 0.2  # seconds between checks of the running jobs
@@ -47,6 +48,7 @@ class Job:
         command = torchrun.command(nproc, [*task.program, *task.line.argv, *added])
         task.log.parent.mkdir(parents=True, exist_ok=True)
         self.offset = task.log.stat().st_size if task.log.exists() else 0  # where this attempt's output begins
+        refuse_link(task.log)
         with open(task.log, "a", encoding="utf-8") as log:
             log.write(f"\n$ {shlex.join(masked(command))}    # {datetime.datetime.now():%Y-%m-%d %H:%M:%S}, {socket.gethostname()}\n")
             log.flush()

@@ -15,6 +15,7 @@ from pathlib import Path
 from search.files import TABLE, read_table
 from utilities import secrets
 from utilities.errors import UserError
+from utilities.files import refuse_link
 from utilities.locks import Lock
 from utilities.reading import Locked, Unreadable, check_sqlite, is_locked, reason_of
 
@@ -107,6 +108,8 @@ def _database(url: str | None, file: Path, heartbeat: int):
     """The storage at `url`, or in the SQLite database `file`."""
     import optuna
     import sqlalchemy
+
+    refuse_link(file)
 
     def opened():
         return sqlite3.connect(file, timeout=PATIENCE, check_same_thread=False)

@@ -47,11 +47,26 @@ def replacing(path: Path | str, mode: str = "w"):
         raise
 
 
+def refuse_link(path: Path | str) -> None:
+    """Raise UserError where `path` is a link: one in a folder from someone else may lead to any file of the user."""
+    if os.path.islink(path):
+        raise UserError(
+            f"{path} is a link to {os.readlink(path)}, and a run writes only to files in its folder: "
+            "put a copy in its place, or remove it"
+        )
+
+
+def without_links(path: str, flags: int) -> int:
+    """An opener for `open`: not through a link, see `refuse_link`, nor a pipe without a reader."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
 @contextlib.contextmanager
 def appending(path: Path | str):
-    """Open a text file at its end. Raises UserError when the disk is full or the file not writable."""
+    """Open a text file at its end. Raises UserError for a link, and when the disk is full or the file not writable."""
+    refuse_link(path)
     try:
-        with open(path, "a", encoding="utf-8", newline="") as file:
+        with open(path, "a", encoding="utf-8", newline="", opener=without_links) as file:
             yield file
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}. Free the disk, then --resume") from error

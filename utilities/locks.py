@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from utilities.errors import UserError
+from utilities.files import without_links
 
 
 class Lock:
@@ -26,7 +27,7 @@ class Lock:
             return True
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self.path, "a+", encoding="utf-8", opener=_without_links)  # noqa: SIM115  held until release
+            self._file = open(self.path, "a+", encoding="utf-8", opener=without_links)  # noqa: SIM115  held until release
         except OSError as error:
             reason = "it is a link, and a lock is written to" if error.errno == errno.ELOOP else error.strerror
             raise UserError(f"cannot lock {self.path}: {reason}. Remove it, or choose another folder") from error
@@ -50,7 +51,7 @@ class Lock:
         if self._file is not None:
             return None  # this process has it: to open the file again and close it would release the lock
         try:
-            with open(self.path, "r+", encoding="utf-8", errors="replace", opener=_without_links) as file:
+            with open(self.path, "r+", encoding="utf-8", errors="replace", opener=without_links) as file:
                 return None if _locked(file, wait=False) else file.read() or "another process"
         except OSError:
             return None
@@ -61,11 +62,6 @@ class Lock:
 
     def __exit__(self, *error):
         self.release()
-
-
-def _without_links(path: str, flags: int) -> int:
-    """Opens a lock's file: not through a link, which in a folder from someone else may lead to any file, nor a pipe without a reader."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 def _locked(file, wait: bool) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from utilities.console import say
 from utilities.errors import UserError
-from utilities.files import alternatives
+from utilities.files import alternatives, refuse_link
 
 
 def set_aside(path: Path, why: str) -> Path:
@@ -20,15 +20,23 @@ def set_aside(path: Path, why: str) -> Path:
 
 
 def as_folder(path: Path) -> Path:
-    """Make the folder `path` where it is missing; anything else of that name is set aside. Returns `path`."""
+    """Make the folder `path` where it is missing; anything else of that name is set aside. Returns `path`.
+
+    Raises UserError for a link to a folder.
+    """
     if os.path.lexists(path) and not path.is_dir():
         set_aside(path, "no folder")
+    refuse_link(path)
     path.mkdir(exist_ok=True)
     return path
 
 
 def as_file(path: Path) -> Path:
-    """Set `path` aside where it exists and is no file, so that a file can have the name. Returns `path`."""
+    """Set `path` aside where it exists and is no file, so that a file can have the name. Returns `path`.
+
+    Raises UserError for a link to a file.
+    """
     if os.path.lexists(path) and not path.is_file():
         set_aside(path, "no file")
+    refuse_link(path)
     return path

@@ -7,7 +7,7 @@ import pytest
 
 import main
 import parameters
-from tests.builders import SHORT_RUN
+from tests.builders import SHORT_RUN, refused
 
 RECORDS = [
     "CSV_Logs", "CSV_Logs/metrics.csv", "CSV_Logs/Test_discriminative_e_recall.csv", "metrics.db", "tensorboard", "tensorboard/batches",
@@ -37,6 +37,18 @@ def spoil(path):
 
 def resumed(folder, *more):
     return main.main(parameters.resolve(["--resume_from", str(folder), "--log_every", "1", "--plot_every", "0", *more]))
+
+
+@pytest.mark.parametrize("name", ["CSV_Logs/metrics.csv", "CSV_Logs/Test_discriminative_e_recall.csv", "metrics.db", ".lock", "CSV_Logs"])
+def test_records_that_are_links_are_not_written(trained_run, tmp_path, name):
+    path, mine = trained_run / name, tmp_path / "mine"
+    path.rename(mine)
+    path.symlink_to(mine)
+    files = [mine] if mine.is_file() else sorted(mine.iterdir())
+    before = [file.read_bytes() for file in files]
+    with refused(f"{name} is a link to {mine}"):
+        resumed(trained_run, "--n_epochs", "3")
+    assert [file.read_bytes() for file in files] == before and path.is_symlink()
 
 
 @pytest.mark.parametrize("damage", [pytest.param(swap, marks=pytest.mark.long), spoil])

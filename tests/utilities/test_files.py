@@ -28,6 +28,17 @@ def test_a_full_disk_is_one_line_also_at_the_end_of_a_file():
         file.write("x")
 
 
+def test_nothing_is_appended_through_a_link(tmp_path):
+    mine, link = tmp_path / "mine", tmp_path / "metrics.csv"
+    mine.write_text("mine")
+    for target in (mine, tmp_path / "absent"):
+        link.symlink_to(target)
+        with builders.refused(f"metrics.csv is a link to {target}.*: put a copy in its place, or remove it"), appending(link):
+            pytest.fail("opened")
+        link.unlink()
+    assert mine.read_text() == "mine" and os.listdir(tmp_path) == ["mine"]
+
+
 def test_an_error_leaves_what_was_there(tmp_path):
     path = tmp_path / "values.csv"
     path.write_text("old")

@@ -140,6 +140,16 @@ def test_a_database_that_breaks_in_mid_run_and_what_sqlite_wrote_beside_it(tmp_p
     assert capsys.readouterr().out.count("the run goes on") == 2
 
 
+def test_a_link_to_what_is_there_is_refused(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    for make, name in ((as_file, "file"), (as_folder, "folder")):
+        (tmp_path / f"{name}_link").symlink_to(tmp_path / name)
+        with pytest.raises(UserError, match=rf"{name}_link is a link to .*/{name}, and a run writes only to files in its folder"):
+            make(tmp_path / f"{name}_link")
+    assert (tmp_path / "file_link").is_symlink() and (tmp_path / "file").read_text() == "mine"
+
+
 def test_names_are_numbered_and_what_is_right_stays(tmp_path, capsys):
     path, expected = tmp_path / "metrics.db", ["metrics.db.damaged", "metrics.db.damaged_1", "metrics.db.damaged_2"]
     for number, name in enumerate(expected):
