@@ -19,6 +19,7 @@ from utilities.reading import read_tensors
 
 LAST = "checkpoint_last.pth.tar"
 NAME = re.compile(r"checkpoint_[^/\0]+\.pth\.tar")
+NETWORKS = ("model", "trained")  # the parts whose weights are checked on resume
 EVALUATED = ("model", "trainer", "criterion")  # the parts that evaluation and use need
 
 
@@ -103,7 +104,10 @@ def restore_network(path: Path | str, content: dict, network: torch.nn.Module) -
 
 
 def restore(path: Path | str, content: dict, parts: dict) -> None:
-    """Restore `parts` and random generators from what `read` gave of `path`. Raises UserError where a state is missing or does not fit."""
+    """Restore `parts` and random generators from what `read` gave of `path`.
+
+    Raises UserError where a state is missing or does not fit, or weights of the network are NaN or infinite.
+    """
     for name, part in parts.items():
         key = "state_dict" if name == "model" else name
         if key not in content:
@@ -117,6 +121,8 @@ def restore(path: Path | str, content: dict, parts: dict) -> None:
                 f"its {name} does not fit this run's ({line(error).rstrip('.')}), as where a flag that was changed asks for another {name}"
             )
             raise damaged(path, why) from error
+        if name in NETWORKS and isinstance(part, torch.nn.Module):
+            weights.refuse_faults(content[key], part, str(path), way_out=way_out(path))
     try:
         set_random_states(content["random_states"])
     except Exception as error:

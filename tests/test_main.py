@@ -145,6 +145,15 @@ def raising(error):
     return fails
 
 
+def test_weights_that_are_nan_are_not_trained_on(begun):
+    content = torch.load(begun / checkpoint.LAST, weights_only=True)
+    key = next(key for key, value in content["state_dict"].items() if key.endswith("last_linear.weight"))
+    content["state_dict"][key][0, 0] = torch.nan
+    torch.save(content, begun / checkpoint.LAST)
+    with builders.refused(f"{begun / checkpoint.LAST} holds NaN or infinity in {key}: --resume best goes on from"):
+        resumed(begun, "--n_epochs", "2")
+
+
 def test_a_failure_leaves_the_last_checkpoint_and_says_how_to_go_on(begun, monkeypatch, capsys):
     good, step = (begun / checkpoint.LAST).read_bytes(), Runtime.step
     for owner, name, stand_in, error, said in (
