@@ -114,6 +114,9 @@ def refusal(words: list[str], options, registries: dict, searches: bool = False)
         if not option.startswith("--"):
             continue
         key, values = option.strip("-").partition("~")[0], _values(words, place)
+        if key.startswith("config_") and option not in options:
+            told.setdefault(f"here {_shipped_files(answer(key), values)}", []).append(option)
+            continue
         has_braces = any(value.startswith("{") for value in values) and (values == ["{}"] or ":" in " ".join(values))
         if _OLD_SUFFIX.search(option) or has_braces:
             here = answer(key) or f"--{key} VALUE"
@@ -128,6 +131,16 @@ def refusal(words: list[str], options, registries: dict, searches: bool = False)
         return None
     lines = [f"{', '.join(dict.fromkeys(flags))}: {text}" for text, flags in told.items()]
     return ". ".join(["; ".join(lines), *dict.fromkeys(closing)])
+
+
+def _shipped_files(general: str, values: list[str]) -> str:
+    """What the shipped config files among the values are here, after the `general` answer unless all of them are known."""
+    names = dict.fromkeys(re.findall(r"[\w.]+", " ".join(values)))
+    texts = {name: answer(name.removesuffix(".yaml")) for name in names}
+    known = [f"for {name} {text}" for name, text in texts.items() if text is not None]
+    if known and len(known) == len(texts):
+        return "; ".join(known)
+    return "; ".join([general, *known])
 
 
 def _values(words: list[str], place: int) -> list[str]:
