@@ -1,6 +1,8 @@
 """The code that defines a network: its modules' sources and its packages' versions, for keys of its features."""
 
+import ast
 import importlib.metadata
+import importlib.util
 import sys
 import sysconfig
 from pathlib import Path
@@ -16,9 +18,8 @@ PACKAGES = {  # module that builds the networks of a package -> the package
 }  # fmt: skip
 MISSING = "missing"  # instead of a hash
 HELPERS = "utilities"  # of the whole program: they compute no features
-INSTALLED = tuple(
-    {str(Path(sysconfig.get_path(kind)).resolve()) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
-)
+INSTALLED = {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+PACKAGE_FOLDERS = {"site-packages", "dist-packages"}  # also those of a user and of a distribution
 
 
 def code_of(module: ModuleType) -> dict[str, str]:
@@ -39,22 +40,45 @@ def _defining(module: ModuleType) -> dict[str, Path]:
     while waiting:
         module = waiting.pop()
         path = Path(getattr(module, "__file__", None) or "").resolve()
-        is_ours = (
-            path.suffix == ".py"
-            and not str(path).startswith(INSTALLED)
-            and module.__name__.partition(".")[0] != HELPERS
-        )
-        if not is_ours or module.__name__ in found:
+        is_read = path.suffix == ".py" and not _is_installed(path) and module.__name__.partition(".")[0] != HELPERS
+        if not is_read or module.__name__ in found:
             continue
         found[module.__name__] = path
         waiting += filter(None, map(_module_of, list(vars(module).values())))
+        waiting += _imported(module, path)
     return found
 
 
+def _is_installed(path: Path) -> bool:
+    """Whether a file is Python's, or that of an installed package."""
+    return not (INSTALLED.isdisjoint(path.parents) and PACKAGE_FOLDERS.isdisjoint(path.parts))
+
+
+def _imported(module: ModuleType, path: Path) -> list[ModuleType]:
+    """The loaded modules that import statements name: numbers and tables do not tell where they are from."""
+    try:
+        statements = ast.parse(path.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):  # edited or deleted since its import
+        return []
+    names = []
+    for statement in statements:
+        if isinstance(statement, ast.Import):
+            names += [alias.name for alias in statement.names]
+        elif isinstance(statement, ast.ImportFrom):
+            relative = "." * statement.level + (statement.module or "")
+            parent = importlib.util.resolve_name(relative, module.__package__ or module.__name__)
+            parts = [f"{parent}.{alias.name}" for alias in statement.names]
+            names += [part if part in sys.modules else parent for part in parts]
+    return [sys.modules[name] for name in names if name in sys.modules]
+
+
 def _module_of(value) -> ModuleType | None:
-    """The module that a value is, or that a class or function is from."""
+    """The module that a value is, or that a class or function is from.
+
+    Packages are left to `_imported`, as they have all of their loaded modules as values.
+    """
     if isinstance(value, ModuleType):
-        return value
+        return None if hasattr(value, "__path__") else value
     name = getattr(value, "__module__", None)
     return sys.modules.get(name) if isinstance(name, str) else None
 

@@ -3,6 +3,7 @@
 import importlib
 import math
 import os
+import pathlib
 import re
 import shutil
 import types
@@ -282,17 +283,21 @@ def test_keys_change_with_what_decides_features_and_a_second_table_needs_no_netw
 def test_contents_and_code_are_part_of_the_key(shared, tmp_path, monkeypatch):
     """Weights and images of the same size and time, an edited architecture, another version of torch: features are computed anew."""
     file = tmp_path / "user_nets.py"
-    file.write_text("import architectures.conv4\n\n\nclass Network(architectures.conv4.Network):\n    pass\n")
+    (tmp_path / "user_widths.py").write_text("WIDTHS = (3, 4)\n")
+    content = "import architectures.conv4\nfrom user_widths import WIDTHS\n\n\nclass Network(architectures.conv4.Network):\n    pass\n"
+    file.write_text(content)
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module(file.stem)
     before = _code.code_of(module)
-    assert {"user_nets", "architectures.conv4", "architectures._network", "torch"} <= before.keys()
+    assert {"user_nets", "user_widths", "architectures.conv4", "architectures._network", "torch"} <= before.keys()
+    assert "architectures.googlenet" not in before and not any(name.startswith("torch.") for name in before)
     assert not any(name.startswith("utilities") for name in before)
     file.write_text(file.read_text() + "    WIDER = True\n")
     after = _code.code_of(module)
     file.unlink()
     assert before | {"user_nets": after["user_nets"]} == after != before
-    assert _code.code_of(module) == after | {"user_nets": _code.MISSING}, "it goes on where a file was deleted meanwhile"
+    assert _code.code_of(module)["user_nets"] == _code.MISSING, "it goes on where a file was deleted meanwhile"
+    assert _code._is_installed(pathlib.Path("/home/x/.local/lib/python3.11/site-packages/torch/nn.py"))
     assert {"timm"} <= architectures.code_of("timm:resnet18_frozen").keys() and "torchvision" in architectures.code_of("resnet50_normalize")
 
     data, weights = tmp_path / "data", tmp_path / "weights.pth"
