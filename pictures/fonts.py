@@ -7,6 +7,8 @@ the default one, and matplotlib takes it for these alone. Without one, character
 import functools
 from collections.abc import Callable
 
+from utilities.files import refuse_link
+
 REPLACEMENT = "\N{WHITE SQUARE}"
 PLACEHOLDERS = "Last Resort"  # begins the names of fonts that have a sign in place of each character
 
@@ -87,7 +89,8 @@ def _is_in_first_font(text: str) -> bool:
 
 
 def save_figure(figure, path, **how) -> None:
-    """`figure.savefig(path, **how)` with all its texts `drawable`."""
+    """`figure.savefig(path, **how)` with all its texts `drawable`. Raises UserError where `path` is a link."""
+    refuse_link(path)
     import matplotlib
     from matplotlib.text import Text
 

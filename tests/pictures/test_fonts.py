@@ -8,6 +8,7 @@ import pytest
 from matplotlib.font_manager import fontManager
 
 from pictures import fonts, neighbours, space, text
+from tests.builders import refused
 
 PICTURES = True
 NAMES = {0: "東京 犬", 1: "부산 고양이", 2: "cat", 3: "北京"}
@@ -101,3 +102,13 @@ def test_numbers_of_axes_stay_as_matplotlib_places_them(tmp_path):
     fonts.save_figure(axis.figure, tmp_path / "a.png")
     assert (axis.get_xlim(), axis.get_ylim()) == limits
     assert type(axis.xaxis.get_major_locator()).__name__ == "AutoLocator"
+
+
+def test_no_picture_is_written_through_a_link(tmp_path):
+    from matplotlib.figure import Figure
+
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "a.png").symlink_to(tmp_path / "mine")
+    with refused("a.png is a link to .*mine"):
+        fonts.save_figure(Figure(), tmp_path / "a.png")
+    assert (tmp_path / "mine").read_text() == "mine"
