@@ -152,4 +152,4 @@ if __name__ == "__main__":
     with ranks.one_run(PROGRAM):
         searched = search(sys.argv[1:])
         if searched is not None:
-            report.propose_next(searched)
+            report.propose_next(searched, roles.declared(parameters.get_parser()).having(code=True))

@@ -89,11 +89,20 @@ def reproduce(study, plan, train) -> dict | None:
         return content
 
 
-def propose_next(folder: Path) -> None:
-    """Print the command that trains with the best flags found, once there are some."""
-    if (folder / BEST).exists():
-        print(f"best flags: {folder / BEST}")
-        propose("python", "main.py", "--config", folder / BEST)
+def propose_next(folder: Path, code_flags: set[str]) -> None:
+    """Print the command that trains with the best flags found, once there are some.
+
+    `code_flags`: the flags of files of code, which a run executes only where its command line names them.
+    """
+    path = folder / BEST
+    if not path.exists():
+        return
+    print(f"best flags: {path}")
+    best, words = read_yaml(path), []
+    for flag in sorted(code_flags & best.keys()):
+        if best[flag] is not None:
+            words += [f"--{flag}", best[flag]]
+    propose("python", "main.py", "--config", path, *words)
 
 
 def tell(study, plan, reproductions: dict | None) -> None:

@@ -11,6 +11,7 @@ import main
 import parameters
 from evaluation import relevance
 from runs import reports
+from search import report
 from tests.builders import refused, run_words
 
 CODE = """
@@ -40,6 +41,14 @@ def test_a_proposed_command_names_the_file_of_code(code, tmp_path, capsys):
     with pytest.raises(SystemExit), reports.interruptible(run):
         raise KeyboardInterrupt
     assert f"main.py --resume_from {tmp_path} --eval_relevance {file}\n" in capsys.readouterr().out
+
+
+def test_the_command_of_the_best_trial_names_the_file_of_code(tmp_path, capsys):
+    path = tmp_path / "best_parameters.yaml"
+    for content, words in (("eval_relevance: rel.py\nlr: 0.1\n", " --eval_relevance rel.py"), ("eval_relevance: null\n", "")):
+        path.write_text(content)
+        report.propose_next(tmp_path, {"eval_relevance"})
+        assert capsys.readouterr().out.endswith(f"main.py --config {path}{words}\n")
 
 
 def test_the_command_line_alone_executes_code(code, folder_data, tmp_path, capsys):
