@@ -51,7 +51,7 @@ NEGATION = "--no-"  # before a switch's name: switches it off
 
 
 class _Switch(argparse._StoreTrueAction):
-    """A flag without a value: `--NAME` switches it on, `--no-NAME` off, as where a --config file or a saved run has it on."""
+    """A flag without a value: `--NAME` switches it on, `--no-NAME` off, also one of a --config file or a saved run."""
 
     def __call__(self, parser, namespace, values, option_string=None):
         setattr(namespace, self.dest, not option_string.startswith(NEGATION))
@@ -223,7 +223,8 @@ def evaluation_parameters(parser) -> None:
     group.add_argument("--save_interval", type=whole(1), default=1,
         help="evaluate, and keep the best, every N epochs; the last checkpoint is saved after each epoch").role = roles.SELECTION.but(fixed=None)
     group.add_argument("--check_untrained_accuracy", action="store_true",
-        help="first evaluate the bare backbone (epoch -1), with _normalize at unit length as the network, and the untrained network (epoch 0)").role = roles.RECORDS
+        help="first evaluate the bare backbone (epoch -1), with _normalize at unit length as the network, and the "
+        "untrained network (epoch 0)").role = roles.RECORDS
     group.add_argument("--splits_to_eval", nargs="+", choices=["train", "val", "test"],
         help="splits to evaluate (unset: train unless --no_train_metrics, val where there is one, test; with a --split_scheme of folds val alone)",
     ).role = roles.EXTENT
@@ -237,14 +238,16 @@ def evaluation_parameters(parser) -> None:
         help="evaluate the first N principal components, fitted on the reference (unset: all dimensions as they are)")
     group.add_argument("--eval_no_normalize", action="store_true",
         help="evaluate embeddings before they are brought to unit length")
-    group.add_argument("--eval_use_trunk_output", action="store_true", help="evaluate the backbone's features, with _normalize at unit length, instead of the embedding")
+    group.add_argument("--eval_use_trunk_output", action="store_true",
+        help="evaluate the backbone's features, with _normalize at unit length, instead of the embedding")
     group.add_argument("--eval_scales", type=number(above=0, most=4), nargs="+", default=[1], metavar="S",
         help="embed each image at these scales of its size, 1 .7071 .5 for Oxford and Paris, and join the embeddings at unit length")
     group.add_argument("--eval_scales_join", default="mean", choices=["mean", "gem"],
         help="how --eval_scales joins: the mean, or the mean of the power of --pool gem or gem_learned, for --embed_dim 0")
     group.add_argument("--eval_relevance", metavar="FILE", type=_file_of_code,
         help="Python file with relevance(query_rows, gallery_rows) -> (q, g) from 0 to 1, of rows of a split: what is above 0 is to be found, in place of the "
-        "images of the query's class. It is executed only where the command line names it; none: not that of the saved run",
+        "images of the query's class. It is executed only where the command line names it; none: not that of the saved "
+        "run",
     ).role = roles.CODE
     whitening.add_arguments(group)
     metrics.add_arguments(group)
@@ -269,8 +272,10 @@ def _beside_the_values(group) -> None:
         "with --resume_from on other data too, by --dataset and its flags, split as the flags of the split say, or whole by --evaluate_all",
     ).role = roles.CONTROL
     group.add_argument("--evaluate_only", action="store_true",
-        help="do not train: measure the network of --arch as it starts, with pretrained weights or those of --weights, and its bare backbone, with _normalize at "
-        "unit length too, on --splits_to_eval, or by --evaluate_all on all classes; --embed_dim 0 leaves out the embedding layer, which is random",
+        help="do not train: measure the network of --arch as it starts, with pretrained weights or those of --weights, "
+        "and its bare backbone, with _normalize at "
+        "unit length too, on --splits_to_eval, or by --evaluate_all on all classes; --embed_dim 0 leaves out the "
+        "embedding layer, which is random",
     ).role = roles.CONTROL
     group.add_argument("--evaluate_ensemble", action="store_true",
         help="do not train: measure the networks of all folds of a finished cross-validation as one, their embeddings side by side, on test",
@@ -282,9 +287,11 @@ def _beside_the_values(group) -> None:
 def logging_parameters(parser) -> None:
     """Where a run is written, and under which name."""
     group = roles.group(parser, "records", roles.RECORDS)
-    group.add_argument("--save_path", "--root_experiment_folder", default="./Training_Results", help="parent folder of <dataset>/<savename>/").role = roles.PLACE
+    group.add_argument("--save_path", "--root_experiment_folder", default="./Training_Results",
+        help="parent folder of <dataset>/<savename>/").role = roles.PLACE
     group.add_argument(
-        "--savename", "--experiment_name", default="group_plus_seed", help="name of the run folder; group_plus_seed becomes <group>_s<seed>"
+        "--savename", "--experiment_name", default="group_plus_seed",
+        help="name of the run folder; group_plus_seed becomes <group>_s<seed>"
     ).role = roles.IDENTITY
     group.add_argument("--log_online", action="store_true", help="also log to --online_backend; without credentials offline")
     group.add_argument("--online_backend", default="wandb", choices=["wandb", "comet_ml", "comet"], help="service of --log_online")
@@ -300,8 +307,10 @@ def logging_parameters(parser) -> None:
         help="with --log_online: at the end of the run its selected checkpoint goes to the service too, as an artifact of type `model` from "
         "which `load_run` reads (W&B) or as the model `selected` (Comet)",
     )
-    group.add_argument("--wandb_key", help="W&B key, never stored or logged; `wandb login` or WANDB_API_KEY is better").role = roles.SECRET
-    group.add_argument("--comet_api_key", help="Comet key, never stored or logged; COMET_API_KEY is better").role = roles.SECRET
+    group.add_argument("--wandb_key",
+        help="W&B key, never stored or logged; `wandb login` or WANDB_API_KEY is better").role = roles.SECRET
+    group.add_argument("--comet_api_key",
+        help="Comet key, never stored or logged; COMET_API_KEY is better").role = roles.SECRET
     group.add_argument("--project", default="Sample_Project", help="project of --log_online").role = roles.IDENTITY
     group.add_argument("--group", default="Sample_Group",
         help="name of the configuration; runs that differ only in the seed share it").role = roles.IDENTITY

@@ -1,4 +1,7 @@
-"""Base of the miners: full precision for half-precision input, the number of mined tuples, distances that are compared, weighted draws."""
+"""Base of the miners.
+
+Full precision for half-precision input, the number of mined tuples, distances that are compared, weighted draws.
+"""
 
 import inspect
 
@@ -65,8 +68,8 @@ class Miner:
 def comparable_distances(embeddings: torch.Tensor, reference: Reference) -> torch.Tensor:
     """Euclidean distances `(B, M)` from anchors `(B, D)`, for rules that compare those of an anchor with each other.
 
-    A matrix product may round the columns of equal rows differently, which would decide ties between duplicates. Here equal rows of the
-    reference are exactly equally far from an anchor, and a row equal to the anchor is exactly 0 away.
+    A matrix product may round the columns of equal rows differently, which would decide ties between duplicates. Here
+    equal rows of the reference are exactly equally far from an anchor, and a row equal to the anchor is exactly 0 away.
     """
     others = reference.embeddings
     first = first_equal_rows(others if reference.plain else torch.cat([others, embeddings]))

@@ -36,7 +36,8 @@ class BatchMiner(Miner):
         size = len(reference)
         are_positive, are_negative = reference.masks(labels)
         distances = comparable_distances(embeddings, reference)  # (B, M)
-        negative_distances, negatives = distances.masked_fill(~are_negative, torch.inf).sort(dim=1, stable=True)  # (B, M)
+        # (B, M)
+        negative_distances, negatives = distances.masked_fill(~are_negative, torch.inf).sort(dim=1, stable=True)
         within_margin = torch.searchsorted(negative_distances, distances + self.margin, right=True)  # (B, M): by anchor and positive
         nearer = torch.searchsorted(negative_distances, distances, right=True)  # (B, M)
         available = are_negative.sum(1, keepdim=True).expand(-1, size)

@@ -1,8 +1,9 @@
 """Losses: one file a criterion, the file name is the value of `--loss`.
 
 A module declares `REQUIRES_BATCHMINER`, `REQUIRES_OPTIM`, `ALLOWED_MINING_OPS`, perhaps `MINES_PAIRS` (works on all pairs of
-the batch, takes a miner's under `--mine_pairs`), `TAKES_TRIPLETS` (works on a miner's sets, and on triplets that a trainer gives it:
-sets with a single negative), `COMPARES_SAMPLES = False` (compares each sample with class vectors alone),
+the batch, takes a miner's under `--mine_pairs`), `TAKES_TRIPLETS` (works on a miner's sets, and on triplets that a
+trainer gives it: sets with a single negative), `COMPARES_SAMPLES = False` (compares each sample with class vectors
+alone),
 `REDUCES` (a mean over tuples, obeys `--loss_reduction`), `PER_CLASS` (hyperparameters that may be learned one a class), `INNER_LOSS`
 (the flag that names a loss it contains) and `add_arguments(group)`; its class is `Criterion(opt)`, or `Criterion(opt, batchminer)` where it takes a miner.
 """
@@ -47,7 +48,7 @@ def takes_tuples(name: str) -> bool:
 
 
 def takes_given_triplets(name: str) -> bool:
-    """Whether the criterion works on triplets that a trainer gives it: those of `takes_tuples`, and of sets with a single negative."""
+    """Whether the criterion works on triplets of a trainer: `takes_tuples`, or sets with a single negative."""
     return takes_tuples(name) or getattr(REGISTRY.module(name), "TAKES_TRIPLETS", False)
 
 

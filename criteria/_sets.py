@@ -48,7 +48,9 @@ def npair_excesses(batch: torch.Tensor, reference: Reference, triplets: Triplets
 
 
 def triplet_terms(excesses: torch.Tensor, opposite: bool) -> torch.Tensor:
-    """log(1 + exp(e)), `(T,)`, of a single negative's `excesses` `(T,)` over the positive; `opposite`: log(1 + exp(-e)).
+    """log(1 + exp(e)), `(T,)`, of a single negative's `excesses` `(T,)` over the positive.
+
+    `opposite`: log(1 + exp(-e)).
 
     The opposite is small where the negative is on the wrong side, which is what a generator of negatives learns from.
     """

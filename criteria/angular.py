@@ -78,7 +78,9 @@ class Criterion(MetricCriterion):
         self.stats = {"outweighed_share": outweighed_share(npair), "wide_angle_share": outweighed_share(angular)}
         return mean_term(npair + self.npair_ang_weight * angular) + self.npair_l2 * mean_norm(batch)
 
-    def of_triplets(self, batch: torch.Tensor, reference: Reference, triplets: Triplets, opposite: bool = False) -> torch.Tensor:
+    def of_triplets(
+        self, batch: torch.Tensor, reference: Reference, triplets: Triplets, opposite: bool = False
+    ) -> torch.Tensor:
         """The terms `(T,)` of triplets, or their opposites; see `criteria._sets.triplet_terms`."""
         squared_tangent = _squared_tangent(self.alpha)
         directions, others = reference.mapped(normalize, batch)

@@ -1,8 +1,9 @@
 """ArcFace, additive angular margin (Deng et al., CVPR 2019, arXiv 1801.07698).
 
-In the ICML 2020 pipeline's published rows the margin had no effect and cosines below 0 got no gradient; this is the paper's form. Gradients
-are those of this formula, and the probability of the own class has no floor. Versions of the authors' code (insightface, arcface_torch; also
-UNICOM's) leave the angle and its margin out of the backward pass, and their PartialFC keeps that probability above 1e-30 in the loss.
+In the ICML 2020 pipeline's published rows the margin had no effect and cosines below 0 got no gradient; this is the
+paper's form. Gradients are those of this formula, and the probability of the own class has no floor. Versions of the
+authors' code (insightface, arcface_torch; also UNICOM's) leave the angle and its margin out of the backward pass, and
+their PartialFC keeps that probability above 1e-30 in the loss.
 """
 
 import torch

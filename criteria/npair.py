@@ -41,6 +41,8 @@ class Criterion(MetricCriterion):
         self.stats = {"outweighed_share": outweighed_share(terms)}
         return mean_term(terms) + self.l2 * mean_norm(batch)
 
-    def of_triplets(self, batch: torch.Tensor, reference: Reference, triplets: Triplets, opposite: bool = False) -> torch.Tensor:
+    def of_triplets(
+        self, batch: torch.Tensor, reference: Reference, triplets: Triplets, opposite: bool = False
+    ) -> torch.Tensor:
         """The terms `(T,)` of triplets, or their opposites; see `criteria._sets.triplet_terms`."""
         return triplet_terms(npair_excesses(batch, reference, triplets), opposite)

@@ -40,7 +40,10 @@ class Criterion(MetricCriterion):
         self.reduction = Reduction(opt, "nonzero")
         package, _, name = type(batchminer).__module__.rpartition(".")
         if (name if package == "batch_mining" else opt.batch_mining) == "distance" and self.reg_lambda:
-            say(f"--loss_snr_reg_lambda {self.reg_lambda} is taken as 0 with --batch_mining distance, as in the published runs")
+            say(
+                f"--loss_snr_reg_lambda {self.reg_lambda} is taken as 0 with --batch_mining distance, as in the "
+                "published runs"
+            )
             self.reg_lambda = 0.0
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:

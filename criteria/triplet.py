@@ -31,7 +31,8 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_triplet_smooth", action="store_true", help="log(1 + exp(violation)) in place of the hinge")
     group.add_argument(
         "--loss_triplet_per_anchor", type=whole(1, 1000, word="all"), default=None, metavar="N",
-        help="with --batch_mining none: N random triplets of each anchor, its positives and negatives drawn with replacement, or all of them, as "
+        help="with --batch_mining none: N random triplets of each anchor, its positives and negatives drawn with "
+        "replacement, or all of them, as "
         "TripletMarginLoss's triplets_per_anchor without a miner (unset: all)",
     )  # fmt: skip
     group.add_argument(
@@ -45,8 +46,8 @@ class Criterion(MetricCriterion):
 
     swap: min(d_an, d_pn) in place of d_an (Balntas et al., Learning Local Feature Descriptors with Triplets, BMVC 2016). smooth: softplus
     in place of the hinge (Hermans et al., arXiv 1703.07737, with margin 0), where every triplet is active. own_positive: anchors without
-    a positive add a triplet of themselves, at distance 0, and their nearest negative. per_anchor: so many random triplets of each anchor
-    in place of all, where no miner chooses any.
+    a positive add a triplet of themselves, at distance 0, and their nearest negative. per_anchor: so many random
+    triplets of each anchor in place of all, where no miner chooses any.
 
     Raises UserError for per_anchor with a miner that chooses.
     """
@@ -93,5 +94,7 @@ def drawn_per_anchor(count: "int | str | None", batchminer, opt):
     if count is None:
         return batchminer
     if not getattr(batchminer, "EVERY_PAIR", False):
-        raise UserError(f"--loss_triplet_per_anchor {count}: a miner chooses the triplets; add --batch_mining none, or leave it out")
+        raise UserError(
+            f"--loss_triplet_per_anchor {count}: a miner chooses the triplets; add --batch_mining none, or leave it out"
+        )
     return batchminer if count == "all" else batch_mining.select("random", opt, miner_random_per_anchor=count)

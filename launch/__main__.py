@@ -105,9 +105,12 @@ class Task:
         if not (self.folder / "parameters.yaml").exists():
             foreign = [path.name for path in self.folder.glob("*") if not is_leftover(path)]
             if foreign:
-                raise UserError(f"{self.folder} holds no run (parameters.yaml is missing), but {min(foreign)}: move it away")
+                raise UserError(
+                    f"{self.folder} holds no run (parameters.yaml is missing), but {min(foreign)}: move it away"
+                )
             return NEW
-        opt = parameters.resolve([*self.line.argv, "--resume_or_start"])  # refuses flags that differ from the saved ones
+        # refuses flags that differ from the saved ones
+        opt = parameters.resolve([*self.line.argv, "--resume_or_start"])
         opt = [opt, *opt.later][-1]  # a reproduction is finished with its last stage
         finished, self.progress = how_far(self.folder, opt)
         return FINISHED if finished else INTERRUPTED

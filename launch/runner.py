@@ -50,7 +50,10 @@ class Job:
         self.offset = task.log.stat().st_size if task.log.exists() else 0  # where this attempt's output begins
         refuse_link(task.log)
         with open(task.log, "a", encoding="utf-8") as log:
-            log.write(f"\n$ {shlex.join(masked(command))}    # {datetime.datetime.now():%Y-%m-%d %H:%M:%S}, {socket.gethostname()}\n")
+            log.write(
+                f"\n$ {shlex.join(masked(command))}    # {datetime.datetime.now():%Y-%m-%d %H:%M:%S}, "
+                f"{socket.gethostname()}\n"
+            )
             log.flush()
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
@@ -124,7 +127,8 @@ class Runner:
                 self.note(FINISHED, task.name, f"before, {task.progress}")
             else:
                 if standing == NEW and not self.dry and task.folds is None and task.folder.is_dir():
-                    for path in task.folder.iterdir():  # its run was killed before it wrote its flags: `standing` allows no other files
+                    # its run was killed before it wrote its flags: `standing` allows no other files
+                    for path in task.folder.iterdir():
                         path.unlink()
                     task.folder.rmdir()
                 job = Job(task, self.added(standing), self.free[-1], self.nproc, self.environment())

@@ -140,7 +140,10 @@ def _subset(opt, inner, loss, sampler):
 def _weights(opt):
     """A prefix is that of a file's keys."""
     if opt.weights_prefix is not None and opt.weights is None:
-        yield f"--weights_prefix {opt.weights_prefix}: says where in the file of --weights the keys lie: add --weights, or leave it out"
+        yield (
+            f"--weights_prefix {opt.weights_prefix}: says where in the file of --weights the keys lie: add --weights, "
+            "or leave it out"
+        )
 
 
 def _features(opt):
@@ -243,7 +246,10 @@ def _mining(opt, inner: list[str]):
             yield f"--loss_triplet_own_positive completes the anchors of --batch_mining batchhard: {opt.batch_mining} takes no triplet of each anchor"
         if name == "triplet" and opt.loss_triplet_per_anchor is not None and opt.batch_mining != "none":
             asked = f"--loss_triplet_per_anchor {opt.loss_triplet_per_anchor}"
-            yield f"{asked}: --batch_mining {opt.batch_mining} chooses the triplets; add --batch_mining none, or leave it out"
+            yield (
+                f"{asked}: --batch_mining {opt.batch_mining} chooses the triplets; add --batch_mining none, or leave "
+                "it out"
+            )
         if not criteria.takes_miner(name, opt):
             continue
         allowed = getattr(criteria.REGISTRY.module(name), "ALLOWED_MINING_OPS", None)

@@ -218,7 +218,8 @@ def _refuse_code(opt: Options, typed: dict) -> None:
         file = getattr(opt, name)
         if file is not None and typed.get(name) != file:
             raise UserError(
-                f"--{name} {file} is code, and a saved run or a --config file asks for it: if you trust it, name it on the "
+                f"--{name} {file} is code, and a saved run or a --config file asks for it: if you trust it, name it on "
+                "the "
                 f"command line, --{name} {file}; --{name} none measures without it"
             )
 
@@ -232,7 +233,8 @@ def _refuse_missing(folder: Path, opt: Options) -> None:
         return
     runs = [path.parent.name for path in folder.parent.glob(f"*/{PARAMETERS}")]
     raise UserError(
-        f"--resume: there is no run {folder}.{did_you_mean(folder.name, runs)} --resume_or_start begins a new run where "
+        f"--resume: there is no run {folder}.{did_you_mean(folder.name, runs)} --resume_or_start begins a new run "
+        "where "
         "there is none"
     )
 
@@ -255,10 +257,11 @@ def _refuse_changes(folder: Path, opt: Options, saved: dict, explicit: dict) -> 
     given = {name: value for name, value in explicit.items() if name in saved and name not in free}
     derived = opt.but(**{**saved, **given})  # so that `--savename group_plus_seed` equals its resolved value
     _derive(derived)
+    longer = {"n_epochs"} if not measures and given.get("n_epochs", 0) > saved.get("n_epochs", 0) else set()
     differing = {
         name: f"--{name} {checks.shown(getattr(derived, name))} (saved: {checks.shown(saved[name])})"
         for name in sorted(given)
-        if opt.roles[name].changes(saved[name], getattr(derived, name)) and not (name == "n_epochs" and not measures and given[name] > saved[name])
+        if opt.roles[name].changes(saved[name], getattr(derived, name)) and name not in longer
     }
     what = opt.job if measures else "resume"
     fixed = [text for name, text in differing.items() if opt.roles[name].forbids(saved[name], getattr(derived, name))]
@@ -295,7 +298,10 @@ def completed(defaults: dict, flags: dict) -> dict:
 
 
 def followers(defaults: dict, flags: dict) -> set[str]:
-    """Recorded flags whose value is the one that other flags give them where they are unset; `defaults`: flag -> default, of the parser."""
+    """Recorded flags whose value is the one that other flags give them where they are unset.
+
+    `defaults`: flag -> default, of the parser.
+    """
     values = _defaults(argparse.Namespace(**{**defaults, **flags}))
     return {name for name, value in values.items() if name in flags and flags[name] == value}
 

@@ -56,7 +56,8 @@ def passed(parser, path: Path, flags: dict) -> dict:
 def before_they_existed(parser, saved: dict) -> dict:
     """Flag -> what a run did whose `saved` flags are older than the flag, where that is not the flag's default.
 
-    A flag declares it by a function of the saved flags, `group.add_argument(…).before = lambda saved: …`; None: the default.
+    A flag declares it by a function of the saved flags, `group.add_argument(…).before = lambda saved: …`; None: the
+    default.
     """
     values = {}
     for action in parser._actions:

@@ -34,7 +34,8 @@ def draw_curves(folder: Path) -> list[Path]:
     for group, metrics in sorted(groups.items()):
         columns = min(len(metrics), COLUMNS)
         lines = -(-len(metrics) // columns)
-        figure, axes = plt.subplots(lines, columns, figsize=(max(PLOT_WIDTH * columns, 5), 3.1 * lines + 0.7), squeeze=False, layout="constrained")
+        size = max(PLOT_WIDTH * columns, 5), 3.1 * lines + 0.7
+        figure, axes = plt.subplots(lines, columns, figsize=size, squeeze=False, layout="constrained")
         for axis, (metric, curves) in zip(axes.flat, sorted(metrics.items(), key=_in_order), strict=False):
             _draw(axis, metric, curves, selected)
         for axis in axes.flat[len(metrics) :]:
@@ -98,7 +99,7 @@ def _in_order(curve: tuple[str, dict]) -> tuple[str, float, str]:
 
 
 def _group(metric: str) -> str:
-    """The sheet of a curve: one for `e_recall@1` and `e_recall@2`, for all of `criterion/…`, for the gradient's sizes."""
+    """The sheet of a curve: one for `e_recall@1` and `e_recall@2`, for `criterion/…`, for the gradient's sizes."""
     if metric.startswith("gradient_"):
         return "gradient_norm"
     head, _, tail = metric.rpartition("/")

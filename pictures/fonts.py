@@ -35,7 +35,10 @@ def _characters_of(families: tuple[str, ...]) -> frozenset[int]:
 
 @functools.lru_cache(maxsize=1024)
 def _family_with(characters: frozenset[int], fonts: int) -> str | None:
-    """The installed upright font that has the most of the characters; None where none has any. `fonts`: their number."""
+    """The installed upright font that has the most of the characters; None where none has any.
+
+    `fonts`: their number.
+    """
     from matplotlib.font_manager import fontManager
 
     best, most = None, 0

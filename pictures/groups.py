@@ -115,7 +115,9 @@ def _scatter(axis, panel: Panel) -> None:
 
 
 def _legend(axis, dots: list[Dot], **where) -> float:
-    """Legend of the two colours, where both occur. It is beside the title: inside the axes it would cover a point or an error bar.
+    """Legend of the two colours, where both occur.
+
+    It is beside the title: inside the axes it would cover a point or an error bar.
 
     Returns the points that it takes of the title's line.
     """

@@ -65,7 +65,8 @@ def cmc(path: Path, ranks: np.ndarray, title: str) -> Path:
     shares = 100 * (ranks[:, None] <= np.arange(1, CMC_RANKS + 1)).mean(0)
     name = ", ".join(f"Rank-{k} {shares[k - 1]:.1f} %" for k in (1, 5, 10))
     how = {"xlabel": "rank k", "ylabel": "queries with a match among the first k, %", "xlim": (0, CMC_RANKS + 1)}
-    return _curve(path, np.arange(1, CMC_RANKS + 1), shares, f"{name}; {count_of(len(ranks), 'query', 'queries')}", f"{title}: cumulative matches", marker=".", **how)
+    label = f"{name}; {count_of(len(ranks), 'query', 'queries')}"
+    return _curve(path, np.arange(1, CMC_RANKS + 1), shares, label, f"{title}: cumulative matches", marker=".", **how)
 
 
 def roc(path: Path, far: np.ndarray, tar: np.ndarray, title: str) -> Path:
@@ -213,7 +214,8 @@ def tsne(
         label = f" {count_of(others, f'other {kind}', f'other {kind}es')}"
         axis.scatter(*places[rest].T, s=9, color="#c9c9c9", linewidths=0, zorder=0, label=label)
     axis.set(xticks=[], yticks=[])
-    fitting = title_that_fits(f"{title}, {count_of(len(chosen), 'image')}, colours by {kind}", 72 * figure.get_figwidth() - LEGEND_WIDTH - 60)
+    whole_title = f"{title}, {count_of(len(chosen), 'image')}, colours by {kind}"
+    fitting = title_that_fits(whole_title, 72 * figure.get_figwidth() - LEGEND_WIDTH - 60)
     axis.set_title(fitting["text"], fontsize=fitting["fontsize"], parse_math=False)
     legend = figure.legend(loc="outside right upper", frameon=False, fontsize=LEGEND_SIZE, markerscale=1.5)
     for text in legend.get_texts():

@@ -68,7 +68,10 @@ def changes_of_data(folder: Path, now: dict, opt) -> list[str]:
     if found:
         say(f"the data changed since the run began; {'; '.join(found)} (--resume_allow_changes)")
     elif not now["fingerprint"]["by_content"] and before["fingerprint"].get("times") not in (None, now["fingerprint"]["times"]):
-        say("the data's files have other times of change than when the run began; so large a set is not compared by content")
+        say(
+            "the data's files have other times of change than when the run began; so large a set is not compared by "
+            "content"
+        )
     return found
 
 
@@ -81,7 +84,8 @@ def refuse_changed_code(folder: Path, now: dict, opt) -> None:
     for flag, sha256 in now.get("code_files", {}).items():
         if before.get(flag, sha256) != sha256 and not opt.resume_allow_changes:
             raise UserError(
-                f"--{flag} {getattr(opt, flag)} is not the file that {folder} began with (its hash differs): put that one "
+                f"--{flag} {getattr(opt, flag)} is not the file that {folder} began with (its hash differs): put that "
+                "one "
                 "back, or go on with --resume_allow_changes"
             )
 
@@ -105,7 +109,8 @@ def record_changes_of_environment(folder: Path, now: dict, epoch: int) -> None:
         return
     kinds = ("python", "cuda", "gpu", "processes", "git_commit")
     found = [f"{name} {str(now.get(name))[:12]}" for name in kinds if now.get(name) != content.get(name) and (name in content or name == "processes")]
-    found += [f"other {name}" for name in ("changed_files", "untracked_files", "code_files") if (now.get(name) or {}) != (content.get(name) or {})]
+    hashes = ("changed_files", "untracked_files", "code_files")
+    found += [f"other {name}" for name in hashes if (now.get(name) or {}) != (content.get(name) or {})]
     before = content.get("packages") or {}
     found += [f"{name} {version}" for name, version in now["packages"].items() if before.get(name, version) != version]
     changes = {when: what for when, what in (content.get("environment_changes") or {}).items() if int(when.removeprefix("after epoch ")) < epoch}

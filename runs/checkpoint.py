@@ -52,13 +52,16 @@ def read(path: Path | str, lazily: bool = False) -> dict:
 
 
 def selected(folder: Path, state: dict) -> Path:
-    """The checkpoint of the selected epoch, which the `state` of a run in `folder` names; the last one where it names none.
+    """The checkpoint of the selected epoch, which the `state` of a run in `folder` names.
+
+    The last one where it names none.
 
     Raises UserError for a name that no run gives: files beside it are named after it.
     """
     name = state["selected"].get("checkpoint", LAST)
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise damaged(folder / LAST, f"it names the checkpoint {name!r:.80}, expected checkpoint_….pth.tar in the run folder")
+        why = f"it names the checkpoint {name!r:.80}, expected checkpoint_….pth.tar in the run folder"
+        raise damaged(folder / LAST, why)
     return folder / name
 
 
@@ -95,7 +98,10 @@ def with_or_without_average(content: dict, parts: dict) -> dict:
 
 
 def restore_network(path: Path | str, content: dict, network: torch.nn.Module) -> None:
-    """Put the weights that `read` gave of `path` into a network. Raises UserError where they belong to another network, or are no weights."""
+    """Put the weights that `read` gave of `path` into a network.
+
+    Raises UserError where they belong to another network, or are no weights.
+    """
     try:
         network.load_state_dict(content["state_dict"])
     except Exception as error:

@@ -19,7 +19,8 @@ from utilities.flags import has_folds
 PARAMETERS, SUMMARY, INFO = "parameters.yaml", "summary.json", "Parameter_Info.txt"
 METRICS = Path("CSV_Logs") / "metrics.csv"
 SPLIT_FILE = "split_file.json"  # the run's copy of --split_file
-_LEFTOVER = re.compile(r"\.lock|\.(?:parameters\.yaml|Parameter_Info\.txt|split_file\.json)\.\w{8}\.tmp")  # as `replacing` names them
+# as `replacing` names them
+_LEFTOVER = re.compile(r"\.lock|\.(?:parameters\.yaml|Parameter_Info\.txt|split_file\.json)\.\w{8}\.tmp")
 
 
 def is_finished(epoch: int, planned: int, stopped: bool) -> bool:
@@ -78,7 +79,8 @@ class RunFolder:
         path = self.path / SUMMARY
         if not path.exists():
             raise UserError(f"{path} is missing: --resume writes it anew from the checkpoint")
-        summary = damage.load(path, reading.read_json, damage.SUMMARY, "delete it, and --resume writes it anew from the checkpoint")
+        way_out = "delete it, and --resume writes it anew from the checkpoint"
+        summary = damage.load(path, reading.read_json, damage.SUMMARY, way_out)
         return {**summary, "selected": {"rule": "", "epoch": None, **summary["selected"]}}
 
     @property
@@ -188,7 +190,7 @@ def fold_of(folder: Path) -> tuple[Path, list[int]] | None:
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether a file in a run folder is the run's lock, or what a run leaves that is killed while it writes its flags."""
+    """Whether a file in a run folder is its lock, or what a run leaves that is killed while it writes its flags."""
     return bool(_LEFTOVER.fullmatch(path.name)) and path.is_file() and not path.is_symlink()
 
 

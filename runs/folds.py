@@ -74,7 +74,10 @@ class CrossValidation:
             return
         untested = "test" not in self.opt.splits_to_eval and not self.opt.final_test
         test = "; nothing is measured on test: --final_test does so at the end, also with --resume" if untested else ""
-        say(f"--split_scheme {self.opt.split_scheme} makes one fold: its results have no deviation and no interval{test}")
+        say(
+            f"--split_scheme {self.opt.split_scheme} makes one fold: its results have no deviation and no "
+            f"interval{test}"
+        )
 
     def _epochs_of(self, fold: int) -> int:
         """The epochs after which a fold goes on: those trained, or with `--resume best` those of its best checkpoint."""

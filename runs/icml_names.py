@@ -1,9 +1,9 @@
 """Names of values in the ICML 2020 pipeline, which the online service and the files of groups keep: written and read.
 
-A name is `<section>: <group>: <label>`, such as `Test: discriminative_e_recall: e_recall@1`, or `<section>: <group>` where
-the label equals the group, such as `Train: loss`. A section is a split or `Model Grad`. The group of a metric is
-`<evaltype>_<its name before the @>`, that of a domain or protocol `<evaltype>_<domain>_…`, without the evaltype where the
-run has one alone. No two values of a run share a name.
+A name is `<section>: <group>: <label>`, such as `Test: discriminative_e_recall: e_recall@1`, or `<section>: <group>`
+where the label equals the group, such as `Train: loss`. A section is a split or `Model Grad`. The group of a metric is
+`<evaltype>_<its name before the @>`, that of a domain or protocol `<evaltype>_<domain>_…`, without the evaltype where
+the run has one alone. No two values of a run share a name.
 """
 
 import functools
@@ -80,7 +80,10 @@ def icml_name(split: str, name: str, evaltypes: list[str]) -> IcmlName:
 
 
 def value_name(key: str, evaltypes: list[str]) -> tuple[str, str] | None:
-    """(split, name as in metrics.csv) of a key at the online service: the reverse of `IcmlName.key`; None of other keys."""
+    """(split, name as in metrics.csv) of a key at the online service: the reverse of `IcmlName.key`.
+
+    None of other keys.
+    """
     match = _KEY.fullmatch(key)
     if match is None:
         return None

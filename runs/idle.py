@@ -145,7 +145,7 @@ def owners() -> dict[str, tuple[str, str | None]]:
 
 @functools.cache
 def _other_texts() -> str:
-    """The texts of all files that belong to no plug-in: of the other rooms, and of each package of plug-ins as a whole."""
+    """The texts of all files that belong to no plug-in: other folders, and each package of plug-ins as a whole."""
     root = REGISTRIES["criteria"].folder.parent
     rooms = ("evaluation", "metrics", "options", "pictures", "runs", "training", "utilities")
     paths = [root / "main.py", *(path for room in rooms for path in (root / room).rglob("*.py"))]
@@ -195,7 +195,10 @@ def _source(package: str, name: str) -> str:
 
 
 def _read(path: Path) -> str:
-    """The text of a Python file in the encoding that it declares; a file of the user's may have another one than UTF-8."""
+    """The text of a Python file in the encoding that it declares.
+
+    A file of the user's may have another one than UTF-8.
+    """
     with tokenize.open(path) as file:
         return file.read()
 

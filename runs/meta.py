@@ -90,7 +90,8 @@ class Meta:
         """Write the ensemble's results; under a name of their own where they were measured with other flags than in training."""
         about, protocol = self._about(list(range(self.n_folds))), RunFolder(self.folder).flags
         # An ensemble is measured on test alone: which splits were asked for, and the batch size, do not matter.
-        deciding = {flag for flag in about["flags"] if flag in self.opt.roles and self.opt.roles[flag].compared} | {"evaluation_metrics"}
+        compared = self.opt.roles.having(compared=True)
+        deciding = (about["flags"].keys() & compared) | {"evaluation_metrics"}
         alike = all(about["flags"][flag] == protocol.get(flag) for flag in deciding)
         self._write(CONCATENATED, about, over_folds([scores]), None if alike else f"evaluation_{CONCATENATED}")
 

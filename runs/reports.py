@@ -46,8 +46,8 @@ def interruptible(run):
         saved = f": epochs 1 to {epoch} are saved" if epoch else " before the end of epoch 1"
         say(f"\ninterrupted{saved} in {run.folder}")
         whole = run.folder if run.opt.fold is None else run.folder.parent
-        command = run.opt.command or shlex.join([*ranks.starter(), "main.py", "--resume_from", str(whole), *_code_words(run.opt)])
-        print(f"continue with: {command}")
+        words = [*ranks.starter(), "main.py", "--resume_from", str(whole), *_code_words(run.opt)]
+        print(f"continue with: {run.opt.command or shlex.join(words)}")
         sys.exit(130)
     except BaseException as error:
         with contextlib.suppress(UserError, OSError):  # what ended the run is told, not that its last records fail likewise
@@ -75,7 +75,8 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
     lines += [("trainer", opt.trainer)] if opt.trainer != "metric_only" else []
     lines += [("beside it", f"{added.NAME}, {added.FLAG} {getattr(opt, added.FLAG[2:])}") for added in trainer.added_losses]
     batches = opt.iterations_per_epoch or len(sampler)
-    lines.append(("batches", f"{opt.bs} images by {opt.data_sampler}, {batches} per epoch, {count_of(opt.n_epochs, 'epoch')}"))
+    epochs = count_of(opt.n_epochs, "epoch")
+    lines.append(("batches", f"{opt.bs} images by {opt.data_sampler}, {batches} per epoch, {epochs}"))
     lines += [("steps", text) for text in steps(opt)]
     published = datasets.evaluation_metrics(opt)
     if published is not None and list(published) == opt.evaluation_metrics:
@@ -93,7 +94,7 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
 
 
 def described_network(opt, trainer) -> str:
-    """The network's name, its parameters without those that the trainer leaves out, its weights and the width of the embedding."""
+    """The network's name, parameters (without those the trainer leaves out), weights and width of the embedding."""
     model, heads = trainer.network, getattr(trainer, "evaluated_heads", None)
     size, embedding = _size(model.parameters()), opt.embed_dim or "as the features"
     if getattr(model, "leaves_out_embedding", False):
@@ -121,14 +122,24 @@ def steps(opt) -> list[str]:
     """The changes that flags make to a step or to the evaluated network, in words."""
     said = {
         "chunk_size": f"in chunks of {opt.chunk_size} images" if opt.chunk_size < opt.bs * opt.views else "",
-        "warmup_epochs": f"rates rise linearly, step by step, over {count_of(opt.warmup_epochs or 0, 'epoch')} to those of --scheduler {opt.scheduler}",
-        "warmup_steps": f"rates rise linearly over {count_of(opt.warmup_steps or 0, 'step')} to those of --scheduler {opt.scheduler}",
-        "freeze_backbone_steps": f"the backbone rests for {count_of(opt.freeze_backbone_steps or 0, 'step')}, its BatchNorm statistics too",
-        "warmup_head_epochs": f"the backbone rests for {count_of(opt.warmup_head_epochs or 0, 'epoch')}, its BatchNorm statistics too",
+        "warmup_epochs": f"rates rise linearly, step by step, over {count_of(opt.warmup_epochs or 0, 'epoch')} to "
+        f"those of --scheduler {opt.scheduler}",
+        "warmup_steps": f"rates rise linearly over {count_of(opt.warmup_steps or 0, 'step')} to those of --scheduler "
+        f"{opt.scheduler}",
+        "freeze_backbone_steps": f"the backbone rests for {count_of(opt.freeze_backbone_steps or 0, 'step')}, its "
+        "BatchNorm statistics too",
+        "warmup_head_epochs": f"the backbone rests for {count_of(opt.warmup_head_epochs or 0, 'epoch')}, its BatchNorm "
+        "statistics too",
         "ema_decay": f"evaluated is a moving average of the weights and of BatchNorm's statistics, decay {opt.ema_decay}",
     }
     said |= {name: f"--{name}" for name in ("channels_last", "compile", "tf32", "grad_checkpointing")}
     return [text for name, text in said.items() if text and getattr(opt, name)]
+
+
+def _vectors_hash(opt) -> dict:
+    if not opt.language_vectors:
+        return {}
+    return {"language_vectors_sha256": provenance.sha256(expanded(opt.language_vectors))}
 
 
 def environment(runtime, data: dict, model, opt) -> dict:
@@ -144,7 +155,7 @@ def environment(runtime, data: dict, model, opt) -> dict:
         **({"dimensions": model.embed_dim} if isinstance(getattr(model, "last_linear", None), torch.nn.Identity) else {}),  # --embed_dim 0
         **({"data_config": model.data_config} if hasattr(model, "data_config") else {}),
         **provenance.describe(getattr(model, "weights_file", None)),
-        **({"language_vectors_sha256": provenance.sha256(expanded(opt.language_vectors))} if opt.language_vectors else {}),
+        **_vectors_hash(opt),
         **({"code_files": opt.code_files()} if opt.code_files() else {}),
         "data": data,
     }
@@ -197,7 +208,10 @@ def profiled(opt, step, training, evaluated: dict) -> None:
     refuse_unwritable(run_folder(opt))
     trace = beside(opt, "trace.json")
     milliseconds = profiling.profile(step, training, opt.profile_steps, str(trace) if step.runtime.ranks.writes else None)
-    print(f"\n{count_of(opt.profile_steps, 'step')} of {opt.bs} images on {step.runtime.device}, mean of a step\n\n{profiling.table(milliseconds)}\n")
+    print(
+        f"\n{count_of(opt.profile_steps, 'step')} of {opt.bs} images on {step.runtime.device}, mean of a "
+        f"step\n\n{profiling.table(milliseconds)}\n"
+    )
     say(f"{profiling.advice(opt, milliseconds, step.runtime.device)}\ntrace: {trace}; nothing else was written")
 
 
@@ -219,7 +233,10 @@ def dry_run(opt, step, training, evaluated: dict) -> None:
         next(iter(loader))
     refuse_unwritable(run_folder(opt))
     picture = step.runtime.ranks.first(lambda: _picture(step.runtime.to_device(step.seen(batch).images[:MOST_SHOWN]), opt))
-    say(f"dry run: one batch of {images} images gives loss {loss.item():.4f}; nothing was written but {picture}, its images for the network")
+    say(
+        f"dry run: one batch of {images} images gives loss {loss.item():.4f}; nothing was written but {picture}, its "
+        "images for the network"
+    )
 
 
 def _picture(images: torch.Tensor, opt):
@@ -241,7 +258,10 @@ def finish(run) -> None:
         columns[f"epoch {selected['epoch']} (selected)"] = selected["values"]
     columns[f"epoch {run.epoch} (last)"] = run.state["last"] if run.epoch else {}
     columns = {title: values for title, values in columns.items() if values}
-    say(f"\n{run.folder}: {count_of(run.epoch, 'epoch')}, {run.state['seconds']:.0f} s\nselected: {run.selection.rule}\n")
+    say(
+        f"\n{run.folder}: {count_of(run.epoch, 'epoch')}, {run.state['seconds']:.0f} s\nselected: "
+        f"{run.selection.rule}\n"
+    )
     print(table(columns, (run.selection.split, run.selection.metric)))
     for text in below_untrained(run):
         say(text)
@@ -263,7 +283,7 @@ def propose_next(opt, result) -> None:
 
 
 def _code_words(opt) -> list[str]:
-    """The flags of files of code, with their values: a run that goes on executes only those that its command line names."""
+    """The flags of files of code, with their values: a run that goes on executes only what its command line names."""
     words = []
     for name in sorted(opt.roles.having(code=True)):
         if getattr(opt, name) is not None:
@@ -276,7 +296,10 @@ def finish_folds(cross) -> None:
     if cross.results:
         print(f"\n{cross.meta.path}: results over the folds\n\n{table(cross.meta.columns())}")
     else:
-        say(f"\n{cross.folder}: not all of {cross.n_folds} folds are finished; meta results come after the last, or by --aggregate_only")
+        say(
+            f"\n{cross.folder}: not all of {cross.n_folds} folds are finished; meta results come after the last, or by "
+            "--aggregate_only"
+        )
 
 
 def below_untrained(run) -> list[str]:
@@ -307,8 +330,8 @@ def evidence(metric: str, trained: float, before: float, queries: int) -> str:
 def table(columns: dict, first: tuple[str, str] | None = None) -> str:
     """Text table of `columns`: title -> {split: {metric: value}}, a line for each split and metric.
 
-    The splits come in the order val, test, train, and within its split the metric of `first`, (split, metric), is on top.
-    Of a table longer than a screen lines of train are left out, never one of val or test.
+    The splits come in the order val, test, train, and within its split the metric of `first`, (split, metric), is on
+    top. Of a table longer than a screen lines of train are left out, never one of val or test.
     """
     lines = list(dict.fromkeys((split, metric) for values in columns.values() for split in values for metric in values[split]))
     lines.sort(key=lambda line: (_place(line[0]), line != first))  # stable

@@ -112,7 +112,8 @@ class Run:
         last = self.folder / checkpoint.LAST
         if last.exists():
             self._restore(last if self.opt.resume == "latest" else self._best_checkpoint())
-        planned = RunFolder(self.folder).flags.get("n_epochs") if self.resumed and (self.folder / PARAMETERS).exists() else None
+        has_flags = self.resumed and (self.folder / PARAMETERS).exists()
+        planned = RunFolder(self.folder).flags.get("n_epochs") if has_flags else None
         record_changes(self.folder, [self.epoch], self.opt)  # after `_restore`: flags that do not fit the checkpoint change nothing
         if self.opt.fold is None:
             write_plan(self.folder, self.opt)  # before the flags: who finds these finds the stages that follow

@@ -57,12 +57,14 @@ def open_study(plan, direction: str):
     with answering(where):
         storage = _database(url, file, plan.own.heartbeat)
         _check(where, _attempts(storage, name), left)
-        study = optuna.create_study(storage=storage, sampler=sampler, study_name=name, direction=direction, load_if_exists=True)
+        kept = {"storage": storage, "study_name": name, "load_if_exists": True}
+        study = optuna.create_study(sampler=sampler, direction=direction, **kept)
     before = study.direction.name.lower()
     if before != direction:
         raise UserError(
-            f"{where} holds a search that is to {before} its value, and {plan.opt.storage_metrics[0]} is to {direction}: its trials cannot be "
-            "compared with new ones. Nothing was changed: give the --storage_metrics that it had, or choose another --group"
+            f"{where} holds a search that is to {before} its value, and {plan.opt.storage_metrics[0]} is to "
+            f"{direction}: its trials cannot be compared with new ones. Nothing was changed: give the "
+            "--storage_metrics that it had, or choose another --group"
         )
     return study
 
@@ -84,7 +86,7 @@ def _check_file(file: Path) -> None:
 
 @contextlib.contextmanager
 def answering(where):
-    """Context in which a study is read and written: an error of its database becomes a UserError that names it, `where`."""
+    """Context in which a study is used: an error of its database becomes a UserError that names it, `where`."""
     import optuna
     import sqlalchemy
 
@@ -99,7 +101,8 @@ def answering(where):
 
 def _locked(where) -> UserError:
     return UserError(
-        f"{where} is locked by another program for more than {PATIENCE} seconds. Nothing is damaged: end that program, such as a database browser, "
+        f"{where} is locked by another program for more than {PATIENCE} seconds. Nothing is damaged: end that program, "
+        "such as a database browser, "
         "and start the same command again"
     )
 
@@ -246,7 +249,10 @@ def folder_name(study, trial) -> str:
 
 
 def _checked_name(name) -> str:
-    """The folder that a study names for a trial: it is written to, so that it must lie in the search's. Raises UserError."""
+    """The folder that a study names for a trial: it is written to, so that it must lie in the search's.
+
+    Raises UserError.
+    """
     if not isinstance(name, str) or not TRIAL.fullmatch(name):
         raise _damaged("the study", f"it names the folder {name!r} for a trial, expected trial_<number>")
     return name

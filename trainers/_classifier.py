@@ -71,8 +71,8 @@ def classifies(opt) -> bool:
 def check_use(opt, module) -> None:
     """Refuse flags of a classifier where the trainer of `module` has none. Raises UserError.
 
-    A trainer that has one only in some cases declares a function `classifies(opt)`; of others the names in `LOSSES` decide. A user's
-    trainer that declares neither may read any flag.
+    A trainer that has one only in some cases declares a function `classifies(opt)`; of others the names in `LOSSES`
+    decide. A user's trainer that declares neither may read any flag.
     """
     optional = getattr(module, "classifies", None)
     if optional is not None:
@@ -83,7 +83,9 @@ def check_use(opt, module) -> None:
     changed = [] if has_classifier else changed_flags(opt)
     if changed:
         way_out = "add --loss_weights classifier_loss=1" if optional is not None else "take --trainer classifier"
-        raise UserError(f"{changed[0]} has no effect: --trainer {opt.trainer} has no classifier here; {way_out}, or leave it out")
+        raise UserError(
+            f"{changed[0]} has no effect: --trainer {opt.trainer} has no classifier here; {way_out}, or leave it out"
+        )
 
 
 def changed_flags(opt) -> list[str]:

@@ -1,6 +1,5 @@
 """Language guidance, ELG and PLG (Roth et al., Integrating Language Guidance into Vision-based Deep Metric Learning, CVPR 2022, arXiv 2203.08543)."""
 
-
 import numpy as np
 import torch
 
@@ -28,7 +27,8 @@ def add_arguments(group) -> None:
     )  # fmt: skip
     group.add_argument("--language_shift", type=number(), default=1, help="added to the cosines of the vectors; pairs of a class have 1 + this on both sides")
     group.add_argument("--language_T", type=number(1e-6), default=1, help="temperature of both similarities")
-    group.add_argument("--language_delay", type=whole(0), default=0, metavar="N", help="language_loss begins with step N, counted from 1, as in the authors' code (0 and 1: with the first)")
+    help_delay = "language_loss begins with step N, counted from 1, as in the authors' code (0 and 1: with the first)"
+    group.add_argument("--language_delay", type=whole(0), default=0, metavar="N", help=help_delay)
 
 
 class Language(AddedLoss):

@@ -35,7 +35,8 @@ def add_arguments(group) -> None:
     )  # fmt: skip
     group.add_argument(
         "--adversarial_losses", nargs="*", default=[], metavar="KEY=LOSS",
-        help="losses on the synthetic triplets, such as synth_loss=angular g_adv_loss=angular, each a criterion of its own with that loss's "
+        help="losses on the synthetic triplets, such as synth_loss=angular g_adv_loss=angular, each a criterion of its "
+        "own with that loss's "
         "flags (unset: synth_loss is --loss itself, g_adv_loss is triplet with --adversarial_margin)",
     )  # fmt: skip
     help_margin = "g_adv_loss is above 0 only where a synthetic negative is farther from the anchor than the positive by more than this"
@@ -59,7 +60,10 @@ def named_losses(opt) -> dict[str, str]:
     for word in opt.adversarial_losses or ():
         key, _, name = word.partition("=")
         if key not in LOSS_KEYS or not name:
-            raise UserError(f"--adversarial_losses {word}: expected KEY=LOSS with one of the keys {' and '.join(LOSS_KEYS)}; metric_loss is --loss")
+            raise UserError(
+                f"--adversarial_losses {word}: expected KEY=LOSS with one of the keys {' and '.join(LOSS_KEYS)}; "
+                "metric_loss is --loss"
+            )
         if key in losses:
             raise UserError(f"--adversarial_losses names {key} twice: leave one out")
         losses[key] = name
@@ -77,11 +81,13 @@ def check(opt) -> None:
     module = criteria.REGISTRY.module(adversary)
     if not criteria.takes_given_triplets(adversary) or getattr(module, "REQUIRES_OPTIM", False):
         raise UserError(
-            f"--adversarial_losses {ADVERSARY_LOSS}={adversary}: the generator learns from a loss on triplets without parameters; triplet and angular are"
+            f"--adversarial_losses {ADVERSARY_LOSS}={adversary}: the generator learns from a loss on triplets without "
+            "parameters; triplet and angular are"
         )
     if adversary != DEFAULT_ADVERSARY and opt.adversarial_margin != DEFAULT_MARGIN:
         raise UserError(
-            f"--adversarial_margin {opt.adversarial_margin:g} has no effect with --adversarial_losses {ADVERSARY_LOSS}={adversary}: leave it out"
+            f"--adversarial_margin {opt.adversarial_margin:g} has no effect with --adversarial_losses "
+            f"{ADVERSARY_LOSS}={adversary}: leave it out"
         )
     if classifies(opt):
         _classifier.check(opt)
@@ -90,7 +96,10 @@ def check(opt) -> None:
 def check_synth(name: str, flag: str) -> None:
     """Refuse a loss that neither takes triplets nor compares with class vectors alone. Raises UserError."""
     if not criteria.takes_given_triplets(name) and getattr(criteria.REGISTRY.module(name), "COMPARES_SAMPLES", True):
-        raise UserError(f"--trainer adversarial: {flag} takes neither triplets as they are nor class vectors; triplet, margin and angular do")
+        raise UserError(
+            f"--trainer adversarial: {flag} takes neither triplets as they are nor class vectors; triplet, margin and "
+            "angular do"
+        )
 
 
 class Trainer(Base):
@@ -100,8 +109,9 @@ class Trainer(Base):
     g_hard_loss = mean squared error of n~^ and f_a^, g_reg_loss of n~^ and f_n^, g_adv_loss = mean [d(x_a, x_n~) - d(x_a, x_p) - margin]+.
     classifier_loss, if its weight is given, is that of the trainer classifier, with its flags.
 
-    `--adversarial_losses` replaces the criterion of synth_loss by another one, and g_adv_loss by the opposite of another one: the terms
-    log(1 + exp(-e)) in place of log(1 + exp(e)) of angular and npair, minus the loss of any other.
+    `--adversarial_losses` replaces the criterion of synth_loss by another one, and g_adv_loss by the opposite of
+    another one: the terms log(1 + exp(-e)) in place of log(1 + exp(e)) of angular and npair, minus the loss of any
+    other.
 
     The generator's losses train only the generator; synth_loss and the others train only the network and the criterion, as in the paper,
     whose two minimisations are over different parameters. In pytorch-metric-learning each loss trains all of them.
@@ -130,7 +140,10 @@ class Trainer(Base):
         self.start_epoch(1)
 
     def _criterion(self, key: str, opt) -> "torch.nn.Module | None":
-        """The criterion that `--adversarial_losses` names for a key, which gets triplets in place of its miner's; None without one."""
+        """The criterion that `--adversarial_losses` names for a key, which gets triplets in place of its miner's.
+
+        None without one.
+        """
         name = named_losses(opt).get(key)
         if name is None or (key, name) == (ADVERSARY_LOSS, DEFAULT_ADVERSARY):
             return None
@@ -195,7 +208,9 @@ class Trainer(Base):
         with resting_statistics(self.network):  # those of --neck bn are of real images
             return self.named(self.network.embed(pooled, *seen), features)["embeddings"]
 
-    def _generator_losses(self, outputs: dict, labels: torch.Tensor, triplets: Triplets, negatives: torch.Tensor) -> dict:
+    def _generator_losses(
+        self, outputs: dict, labels: torch.Tensor, triplets: Triplets, negatives: torch.Tensor
+    ) -> dict:
         anchors, _, real = triplets
         unit, synthetic = normalize(outputs["pooled"]), normalize(negatives)
         with resting(self.network):
@@ -208,14 +223,16 @@ class Trainer(Base):
             ADVERSARY_LOSS: self._adversary_loss(embeddings, labels, triplets, embedded),
         }
 
-    def _adversary_loss(self, embeddings: torch.Tensor, labels: torch.Tensor, triplets: Triplets, synthetic: torch.Tensor) -> torch.Tensor:
-        """The opposite of a loss on the triplets (a, p, n~): `embeddings` `(B, D)` without a graph, `synthetic` `(T, D)`."""
+    def _adversary_loss(
+        self, embeddings: torch.Tensor, labels: torch.Tensor, triplets: Triplets, synthetic: torch.Tensor
+    ) -> torch.Tensor:
+        """The opposite of a loss on triplets (a, p, n~); `embeddings` `(B, D)` have no graph, `synthetic` `(T, D)`."""
         anchors, positives, _ = triplets
         if not len(anchors):
             return synthetic.sum() * 0
         if self.adversary is None:
-            rows = embeddings.index_select(0, anchors)
-            violations = _distances(rows, synthetic) - _distances(rows, embeddings.index_select(0, positives)) - self.margin  # (T,)
+            rows, partners = embeddings.index_select(0, anchors), embeddings.index_select(0, positives)
+            violations = _distances(rows, synthetic) - _distances(rows, partners) - self.margin  # (T,)
             return torch.relu(violations).sum() / len(anchors)
         if hasattr(self.adversary, "of_triplets"):
             columns, mined = self._with_synthetic(embeddings, labels, triplets, synthetic)
@@ -238,7 +255,8 @@ class Trainer(Base):
         """A criterion on the triplets (a, p, n~) as they are, whose n~ have the labels of n."""
         (reference, reference_labels, own), mined = self._with_synthetic(embeddings, labels, triplets, synthetic)
         with with_tuples(criterion, mined):
-            return criterion(batch=embeddings, labels=labels, reference=reference, reference_labels=reference_labels, own=own)
+            compared = {"reference": reference, "reference_labels": reference_labels, "own": own}
+            return criterion(batch=embeddings, labels=labels, **compared)
 
     def _synth_loss(self, embeddings: torch.Tensor, labels: torch.Tensor, triplets: Triplets, synthetic: torch.Tensor) -> torch.Tensor:
         """L on the triplets (a, p, n~), whose n~ have the labels of n."""

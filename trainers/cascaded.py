@@ -32,9 +32,11 @@ def add_arguments(group) -> None:
         "--cascade_sizes", type=whole(1, WIDEST), nargs="+", default=[64, 64, 64], help="dimensions of each level's embedding"
     )
     help_percents = "share of the pairs of the level before, for the first of all pairs, that a level learns from: its hardest"
-    group.add_argument("--cascade_percents", type=number(above=0, most=1), nargs="+", default=list(PERCENTS), help=help_percents)
+    share = number(above=0, most=1)
+    group.add_argument("--cascade_percents", type=share, nargs="+", default=list(PERCENTS), help=help_percents)
     help_mining = (
-        "pairs of a level: hardest: those of --cascade_percents; miner: those that --batch_mining mines in the level's own embedding "
+        "pairs of a level: hardest: those of --cascade_percents; miner: those that --batch_mining mines in the level's "
+        "own embedding "
         "(unset: miner under --mine_pairs, else hardest)"
     )
     mining = group.add_argument("--cascade_mining", choices=["hardest", "miner"], default=None, help=help_mining)
@@ -77,12 +79,15 @@ def check_miner(opt) -> None:
     if opt.cascade_percents != list(PERCENTS):
         percents = " ".join(f"{share:g}" for share in opt.cascade_percents)
         raise UserError(
-            f"--cascade_percents {percents} has no effect with --cascade_mining miner, where --batch_mining chooses the pairs: leave it out"
+            f"--cascade_percents {percents} has no effect with --cascade_mining miner, where --batch_mining chooses "
+            "the pairs: leave it out"
         )
 
 
 class Levels(Heads):
-    """A linear layer on each stage's pooled features. The main embedding concatenates the K levels and divides them by sqrt(K).
+    """A linear layer on each stage's pooled features.
+
+    The main embedding concatenates the K levels and divides them by sqrt(K).
 
     Attributes:
         classifier: a `_classifier.Classifier` of the main embedding, or None.
@@ -97,7 +102,7 @@ class Levels(Heads):
         self.classifier = None
 
     def forward(self, embeddings: dict, features: dict) -> dict:
-        """`level_1` … `(B, size)`, of unit length where the network normalises, and the main embedding `(B, sum of sizes)`.
+        """`level_1` … `(B, size)`, of unit length if the network's is, and the main embedding `(B, sum of sizes)`.
 
         With a classifier also its logits `(B, C)`.
         """
@@ -124,9 +129,10 @@ class Trainer(Base):
     """metric_loss_l = the criterion on the pairs of level l, which are chosen and compared in that level's embedding.
 
     Level 1 takes the hardest share of all pairs (all of them, by default), level l the hardest share of those that level l - 1 kept: of
-    the positive pairs the farthest, of the negative pairs the nearest, the share rounded up; the criterion's miner is not used. Under
-    `--cascade_mining miner` it mines in each level's embedding instead, as in pytorch-metric-learning's CascadedEmbeddings. All levels
-    have one criterion. The network's own embedding layer is neither trained nor evaluated.
+    the positive pairs the farthest, of the negative pairs the nearest, the share rounded up; the criterion's miner is
+    not used. Under `--cascade_mining miner` it mines in each level's embedding instead, as in
+    pytorch-metric-learning's CascadedEmbeddings. All levels have one criterion. The network's own embedding layer is
+    neither trained nor evaluated.
 
     classifier_loss, if its weight is given, is that of the trainer classifier on the main embedding, with its flags.
     """
@@ -169,7 +175,8 @@ class Trainer(Base):
 
     def losses(self, outputs: dict, batch) -> dict:
         """One scalar per level, and that of the classifier."""
-        losses = self._mined_losses(outputs, batch.labels) if self.mines else self._hardest_losses(outputs, batch.labels)
+        level_losses = self._mined_losses if self.mines else self._hardest_losses
+        losses = level_losses(outputs, batch.labels)
         if self.classifier_loss is not None:
             losses[CLASSIFIER_LOSS] = self.classifier_loss(outputs[LOGITS], batch.labels)
         return losses
@@ -192,7 +199,7 @@ class Trainer(Base):
         return self.criterion(batch=outputs[f"level_{depth}"], labels=labels, **features)
 
     def param_groups(self, opt) -> list[dict]:
-        """The levels, at --fc_lr and --fc_decay as an embedding layer of the network, and the classifier where there is one."""
+        """The levels, at --fc_lr and --fc_decay as an embedding layer of the network, and a classifier, if any."""
         heads = self.evaluated_heads
         groups = [{"params": list(heads.layers.parameters()), "name": "levels", **embedding_rates(opt)}]
         if heads.classifier is not None:

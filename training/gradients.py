@@ -6,20 +6,23 @@ import torch
 
 
 class GradientEntries:
-    """`measure()` keeps in `values` the root mean square and the largest magnitude of all entries of a network's gradient.
+    """`measure()` keeps in `values` the root mean square and largest magnitude of all entries of a network's gradient.
 
-    What that pipeline calls L2 is this root mean square: the norm divided by the root of the number of entries. Parameters
-    without a gradient have no part; where none has one, `values` is empty.
+    What that pipeline calls L2 is this root mean square: the norm divided by the root of the number of entries.
+    Parameters without a gradient have no part; where none has one, `values` is empty.
     """
 
     def __init__(self, network: torch.nn.Module):
         self.parameters, self.values = list(network.parameters()), {}
 
     def measure(self, norm_of: dict[torch.nn.Parameter, torch.Tensor]) -> None:
-        """Take the present gradients, as device scalars `gradient_rms` and `gradient_max`; the host does not wait for them.
+        """Take the present gradients, as device scalars `gradient_rms` and `gradient_max`.
+
+        The host does not wait for them.
 
         Args:
-            norm_of: the norm of the gradient of each parameter that the optimiser steps, which the step computes anyway.
+            norm_of: the norm of the gradient of each parameter that the optimiser steps, which the step computes
+            anyway.
         """
         parameters = [parameter for parameter in self.parameters if parameter in norm_of]
         gradients = [parameter.grad for parameter in parameters if parameter.grad.numel()]

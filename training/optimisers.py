@@ -101,7 +101,10 @@ def fitting(state: dict, optimizer: torch.optim.Optimizer) -> dict:
 
 
 def _without_untrained(state: dict, optimizer: torch.optim.Optimizer) -> dict:
-    """The saved `state` without groups that have no place in `optimizer` and were never trained, as a cascade's `last_linear` until version 0.2.1."""
+    """The saved `state` without groups that have no place in `optimizer` and were never trained.
+
+    A cascade's `last_linear` was such a group until version 0.2.1.
+    """
     now = [group.get("name") for group in optimizer.param_groups]
     kept = [group for group in state["param_groups"] if group.get("name") in now]
     if [group.get("name") for group in kept] != now:
@@ -271,16 +274,22 @@ def _epoch_factor(opt, n_epochs: int, epoch: int) -> float:
 
 
 def change_of_length(opt, before: int, epoch: int) -> str | None:
-    """A line on what `--n_epochs` in place of `before` epochs changes for a run that goes on after `epoch`; None where no rate depends on it."""
+    """A line on what `--n_epochs` in place of `before` epochs changes for a run that goes on after `epoch`.
+
+    None where no rate depends on it.
+    """
     if opt.scheduler not in OVER_ALL_EPOCHS or before == opt.n_epochs or not epoch:
         return None
     if opt.scheduler == "onecycle":
-        factors = [one_cycle(epoch * STEPS + 1, n_epochs * STEPS, opt.onecycle_rise, _floor(opt)) for n_epochs in (opt.n_epochs, before)]
+        step, rise, floor = epoch * STEPS + 1, opt.onecycle_rise, _floor(opt)
+        factors = [one_cycle(step, n_epochs * STEPS, rise, floor) for n_epochs in (opt.n_epochs, before)]
     else:
         factors = [_epoch_factor(opt, n_epochs, epoch) for n_epochs in (opt.n_epochs, before)]
     return (
-        f"--n_epochs {opt.n_epochs} (before: {before}): --scheduler {opt.scheduler} spans all epochs, so after epoch {epoch} the learning rates are "
-        f"{factors[0]:.3g} of their full value, not {factors[1]:.3g}. These weights are not those of {opt.n_epochs} epochs without a break, whose rates "
+        f"--n_epochs {opt.n_epochs} (before: {before}): --scheduler {opt.scheduler} spans all epochs, so after epoch "
+        f"{epoch} the learning rates are "
+        f"{factors[0]:.3g} of their full value, not {factors[1]:.3g}. These weights are not those of {opt.n_epochs} "
+        "epochs without a break, whose rates "
         f"would have differed from the first epoch on"
     )
 

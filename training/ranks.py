@@ -226,7 +226,7 @@ def local_rank() -> int | None:
 
 
 def starter() -> list[str]:
-    """The words before a program's name in a command that starts it as it runs now: of Python, or of torchrun on one machine."""
+    """The words before a program's name in a command that starts it as it runs: Python, or torchrun on one machine."""
     return ["torchrun", "--nproc_per_node", os.environ["LOCAL_WORLD_SIZE"]] if _under_torchrun() else ["python"]
 
 

@@ -45,7 +45,8 @@ class Runtime:
         self.tf32 = getattr(opt, "tf32", False) and self.device.type == "cuda"
         self.compiler = Compiler(self.device) if self.compiles else None
         self._check_every = CHECK_EVERY if self.device.type == "cuda" else 1
-        # Called in each step when the gradients are those of the whole batch, before they are limited, with the norm of each
+        # Called in each step when the gradients are those of the whole batch, before they are limited, with the norm of
+        # each
         # parameter's gradient.
         self.on_gradients = lambda norm_of: None
         self._said = set()

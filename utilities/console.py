@@ -1,7 +1,7 @@
 """Text for a terminal: lines that break between words, and tables with aligned columns.
 
-Output that is written to a file or a pipe keeps its lines whole, so that programs can read it; the variable COLUMNS sets a
-width there too.
+Output that is written to a file or a pipe keeps its lines whole, so that programs can read it; the variable COLUMNS
+sets a width there too.
 """
 
 import os
@@ -37,7 +37,10 @@ def _broken(line: str, indent: int, columns: int) -> str:
 
 
 def joined(parts: list[str], separator: str = "  ", indent: int = 4) -> str:
-    """Parts, such as `test e_recall@1 0.4387`, in one line; where the terminal is too narrow, in several, each part whole."""
+    """Parts, such as `test e_recall@1 0.4387`, in one line.
+
+    Where the terminal is too narrow, in several, each part whole.
+    """
     columns, lines = width(), []
     for part in parts:
         longer = f"{lines[-1]}{separator}{part}" if lines else part
@@ -59,7 +62,9 @@ def propose(*words, file=None) -> None:
 
 
 def aligned(rows: list[list[str]], left: Container[int] = (0,), fitted: bool = False) -> list[str]:
-    """The lines of a table with a rule below its first row. The columns `left` are left-aligned, the others right-aligned.
+    """The lines of a table with a rule below its first row.
+
+    The columns `left` are left-aligned, the others right-aligned.
 
     A row of a single cell is a heading over the rows below it, and does not widen the first column.
     `fitted`: columns that the terminal has no room for come in further blocks below, each with the first column again.

@@ -34,7 +34,10 @@ class CopyFinder:
         return np.asarray(vectors, dtype=np.float64) @ self.directions
 
     def find(self, queries: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """For each of `queries` `(Q, D)` a row of the reference with the same vector, not its `own` `(Q,)`; -1: none."""
+        """For each of `queries` `(Q, D)` a row of the reference with the same vector, or -1.
+
+        own: `(Q,)`, the row that is the query itself and is not looked at; -1: none.
+        """
         queries = np.asarray(queries, dtype=np.float64)
         projections, allowed = self._project(queries).T, TOLERANCE * np.linalg.norm(queries, axis=1)
         places, found = np.searchsorted(self.projections[0], projections[0]), np.full(len(queries), -1)

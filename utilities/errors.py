@@ -13,9 +13,11 @@ from utilities.numbers import OutOfRange
 from utilities.secrets import mask_urls
 
 NO_MEMORY = ("can't allocate memory", "not enough memory", "CUDA out of memory", "Storage size calculation overflowed")  # torch's words
-# What the system refuses, whatever the program does: names that are too long, a full or failing disk, missing permissions.
+# What the system refuses, whatever the program does: names that are too long, a full or failing disk, missing
+# permissions.
 OF_THE_SYSTEM = {
-    errno.ENAMETOOLONG, errno.ELOOP, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.ESTALE, errno.EMFILE, errno.ENFILE,
+    errno.ENAMETOOLONG, errno.ELOOP, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM,
+    errno.ESTALE, errno.EMFILE, errno.ENFILE,
 }  # fmt: skip
 _LOST_WORKER = re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: ([^.]*)|exited unexpectedly)")
 
@@ -73,7 +75,8 @@ class OneLineParser(argparse.ArgumentParser):
 def needs_memory(error: BaseException) -> bool:
     """Whether an error is a failed allocation, of Python's, NumPy's or torch's."""
     text = " ".join(str(error).split())
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(words in text for words in NO_MEMORY)
+    is_of_this_kind = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return is_of_this_kind or any(words in text for words in NO_MEMORY)
 
 
 def too_large(error: Exception) -> str | None:

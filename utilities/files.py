@@ -122,7 +122,9 @@ def load_yaml(text: str | bytes):
 
 
 def refuse_depth(text: str | bytes) -> None:
-    """Raise yaml.YAMLError where values are nested more than `DEEPEST` times: libyaml's loader would overflow the stack, which ends the process.
+    """Raise yaml.YAMLError where values are nested more than `DEEPEST` times.
+
+    libyaml's loader would overflow the stack, which ends the process.
 
     Each level takes a bracket or another column, so that in ordinary files counting these is enough.
     """
@@ -171,7 +173,10 @@ def walk(root: Path | str, follow_links: bool = True):
 
 
 def expanded(path: Path | str) -> Path:
-    """The path with the home folder in place of `~`; unchanged where there is no such user: then there is no such file either."""
+    """The path with the home folder in place of `~`.
+
+    Unchanged where there is no such user: then there is no such file either.
+    """
     return Path(os.path.expanduser(path))
 
 

@@ -12,7 +12,10 @@ def present(value) -> str:
 
 
 def are_missing(labels: np.ndarray) -> np.ndarray:
-    """Whether each label of an array is missing: NaN, or a text of which `present` leaves nothing. Shape of `labels`."""
+    """Whether each label of an array is missing: NaN, or a text of which `present` leaves nothing.
+
+    Shape of `labels`.
+    """
     if labels.dtype.kind == "f":
         return np.isnan(labels)
     if labels.dtype.kind not in "US":

@@ -30,7 +30,10 @@ class Range:
         word: a text that is allowed in place of a number, such as "all".
     """
 
-    def __init__(self, kind: type, least=None, most=None, *, above=None, below=None, special=None, inf: bool = False, word: str | None = None):
+    def __init__(
+        self, kind: type, least=None, most=None, *, above=None, below=None, special=None, inf: bool = False,
+        word: str | None = None,
+    ):  # fmt: skip
         self.kind, self.least, self.most, self.above, self.below, self.special, self.inf = kind, least, most, above, below, special, inf
         self.word = word
         self.__name__ = kind.__name__  # as argparse names a type
@@ -116,5 +119,5 @@ def share_of(share: float, number: int) -> int:
 
 
 def is_whole(text: str) -> bool:
-    """Whether a text of a file is a whole number from 0 on that is converted: Python refuses one of thousands of digits."""
+    """Whether a text is a whole number from 0 on that can be converted: Python refuses thousands of digits."""
     return text.isdecimal() and len(text) <= MOST_DIGITS

@@ -1,4 +1,4 @@
-"""Pickles that somebody else wrote, such as published lists and checkpoints, read without running anything that they hold."""
+"""Pickles that somebody else wrote, such as published lists and checkpoints, read without running what they hold."""
 
 import pickle
 import re
@@ -11,7 +11,10 @@ from utilities.reading import parsing
 
 
 class Array:
-    """An array of a pickle: `np.asarray` and iteration give what it holds. NumPy's own class would take addresses from the file."""
+    """An array of a pickle: `np.asarray` and iteration give what it holds.
+
+    NumPy's own class would take addresses from the file.
+    """
 
     __slots__ = ("values",)
 
@@ -66,8 +69,8 @@ def _encoded(text: str, encoding: str) -> bytes:
 class _Function:
     """What stands for a name in a pickle: it can be called, and nothing else.
 
-    A pickle can set the attributes of whatever it was handed (its code BUILD), of a function even its code or its defaults, which then stay
-    changed in this process. This has none to set, and refuses a state.
+    A pickle can set the attributes of whatever it was handed (its code BUILD), of a function even its code or its
+    defaults, which then stay changed in this process. This has none to set, and refuses a state.
     """
 
     __slots__ = ("_function",)
@@ -99,7 +102,9 @@ ARRAYS = {
 
 
 class _Unpickler(pickle._Unpickler):
-    """Loads lists, dictionaries, tuples, strings and numbers, also NumPy's; a pickle that names anything but `known` is refused, not run.
+    """Loads lists, dictionaries, tuples, strings and numbers, also NumPy's.
+
+    A pickle that names anything but `known` is refused, not run.
 
     It is Python's own unpickler in Python: that in C takes as much memory for its memo as a damaged byte asks for.
     """
@@ -111,12 +116,17 @@ class _Unpickler(pickle._Unpickler):
     def find_class(self, module: str, name: str):
         """What stands for a name in the pickle. Raises UnpicklingError for an unknown one."""
         if (module, name) not in self.known:
-            raise pickle.UnpicklingError(f"it holds {module}.{name}; lists, dictionaries, tuples, strings and numbers are read, no code")
+            raise pickle.UnpicklingError(
+                f"it holds {module}.{name}; lists, dictionaries, tuples, strings and numbers are read, no code"
+            )
         return self.known[module, name]
 
 
 def load(path: Path, arrays: bool = False):
-    """The content of a pickle; with `arrays` it may hold NumPy's, which come as `Array`. Raises Unreadable where it is damaged or holds more."""
+    """The content of a pickle; with `arrays` it may hold NumPy's, which come as `Array`.
+
+    Raises Unreadable where it is damaged or holds more.
+    """
     with parsing(path), open(path, "rb") as file:
         return _Unpickler(file, PLAIN | (ARRAYS if arrays else {})).load()
 
@@ -153,7 +163,10 @@ def load_tensors(path: Path | str):
 
 
 def _torch_content(path: Path | str):
-    """Read with weights_only, and again with a stand-in for each name that torch refuses. Raises errors of all kinds."""
+    """Read with weights_only, and again with a stand-in for each name that torch refuses.
+
+    Raises errors of all kinds.
+    """
     import torch
 
     stand_ins = {f"{module}.{name}": value for (module, name), value in (PLAIN | ARRAYS).items()}

@@ -4,7 +4,8 @@ A plug-in is a file of the folder whose name does not start with `_`. Its docstr
 `add_arguments(group)` declares its own flags, each written out in full with the plug-in's prefix; its optional `derived(opt)` returns
 flag -> value for those of them whose default depends on other flags.
 
-A plug-in that cannot be imported, such as a user's unfinished file, is left out with a printed line, and stops only who names it.
+A plug-in that cannot be imported, such as a user's unfinished file, is left out with a printed line, and stops only who
+names it.
 """
 
 import argparse
@@ -64,7 +65,10 @@ class Registry:
         return name if name in names else migration.plug_in(name, migration.FLAGS[self.kind], names) or name
 
     def caption(self, name: str) -> str:
-        """First line of the plug-in's docstring, read without importing it; of a file that is no Python: that it cannot be imported."""
+        """First line of the plug-in's docstring, read without importing it.
+
+        Of a file that is no Python: that it cannot be imported.
+        """
         try:
             docstring = ast.get_docstring(ast.parse((self.folder / f"{name}.py").read_bytes()))
         except (SyntaxError, ValueError):
@@ -72,7 +76,10 @@ class Registry:
         return (docstring or "").partition("\n")[0].strip()
 
     def module(self, name: str):
-        """The plug-in's module. Raises UnknownName for a name that the folder does not hold, UserError where it cannot be imported."""
+        """The plug-in's module.
+
+        Raises UnknownName for a name that the folder does not hold, UserError where it cannot be imported.
+        """
         if name not in (available := self.names()):
             raise unknown(self.kind, name, available)
         return self._import(name)
@@ -97,7 +104,10 @@ class Registry:
         return f"{flag}={name}" in words or (flag, name) in itertools.pairwise(words)
 
     def _import(self, name: str):
-        """The module of a file of the folder. Raises UserError, of one line, where it cannot be imported; a file is tried once for each state."""
+        """The module of a file of the folder.
+
+        Raises UserError, of one line, where it cannot be imported; a file is tried once for each state.
+        """
         module = f"{self.package}.{name}"
         if module in sys.modules:
             return sys.modules[module]

@@ -63,7 +63,10 @@ class Shard:
         n = max(int(self.share * self.size), 1)
         if n < min(len(labels), self.size) and (own := int((scores == 2).sum())) > n:  # read from the device only where it can happen
             if not self.said:
-                say(f"--sample_classes {self.share:g}: {n} of {self.size} classes are fewer than the {own} of a batch: these alone are used")
+                say(
+                    f"--sample_classes {self.share:g}: {n} of {self.size} classes are fewer than the {own} of a batch: "
+                    "these alone are used"
+                )
             self.said, n = True, own
         classes = scores.topk(n).indices.sort().values
         if torch.is_grad_enabled():

@@ -83,7 +83,10 @@ def pairwise_distances(x: torch.Tensor, y: torch.Tensor | None = None, y_norms: 
 
 @functools.lru_cache(maxsize=64)
 def _odd_numbers(count: int, device: torch.device) -> torch.Tensor:
-    """Fixed random odd numbers of 64 bits, `(count,)`. They stay on the device: each copy to it would make the host wait."""
+    """Fixed random odd numbers of 64 bits, `(count,)`.
+
+    They stay on the device: each copy to it would make the host wait.
+    """
     numbers = torch.randint(-(2**63), 2**63 - 1, (count,), generator=torch.Generator().manual_seed(count))
     return (numbers | 1).to(device)
 
@@ -93,8 +96,9 @@ def first_equal_rows(x: torch.Tensor) -> torch.Tensor:
 
     Waits for the device only at the first call with a width.
 
-    Rows are sorted by a sum of products of their bits with random numbers, exact modulo 2^64, and then compared with the first row of the
-    same sum. Two different rows have the same sum with a probability of about 2^-64; their duplicates would then count as different.
+    Rows are sorted by a sum of products of their bits with random numbers, exact modulo 2^64, and then compared with
+    the first row of the same sum. Two different rows have the same sum with a probability of about 2^-64; their
+    duplicates would then count as different.
     """
     places = torch.arange(len(x), device=x.device)
     x = x.detach() + 0.0  # -0 equals 0 and has other bits

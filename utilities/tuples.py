@@ -71,7 +71,8 @@ class TupleMiner:
             check_reference(self.miner)
             compared = {"reference": reference.embeddings.detach(), "reference_labels": reference.labels, "own": reference.own}
         with span("miner"), torch.no_grad():
-            mined = self.miner(batch.detach(), torch.as_tensor(labels, device=batch.device), **compared)  # a user's loss may pass an array
+            # a user's loss may pass an array
+            mined = self.miner(batch.detach(), torch.as_tensor(labels, device=batch.device), **compared)
         return mined if hasattr(mined, "_fields") else from_user(mined, batch.device)
 
     def __getattr__(self, name: str):

@@ -10,8 +10,8 @@ from runs.icml_names import SECTIONS, SPLIT_TITLES, IcmlName, icml_name, metric_
 from runs.names import plain
 
 __all__ = [
-    "SECTIONS", "SPLIT_TITLES", "BatchRow", "IcmlName", "Row", "Sink", "icml_name", "metric_group", "named_row", "open_sinks",
-    "training_group",
+    "SECTIONS", "SPLIT_TITLES", "BatchRow", "IcmlName", "Row", "Sink", "icml_name", "metric_group", "named_row",
+    "open_sinks", "training_group",
 ]  # fmt: skip
 
 
@@ -19,8 +19,8 @@ class Row(NamedTuple):
     """One value of an epoch.
 
     metric: the name in metrics.csv. group: the ICML pipeline's group of curves. step: the batches trained so far.
-    label: the value's name within its group; None: the metric's own name. section: the ICML pipeline's section; None: that
-    of the split.
+    label: the value's name within its group; None: the metric's own name. section: the ICML pipeline's section; None:
+    that of the split.
     """
 
     epoch: int

@@ -96,11 +96,16 @@ class Background:
     def close(self) -> None:
         self._later("close")
         if not self._opened.wait(max(0, self._began + self._given_up_after - time.monotonic())):
-            say(f"the online service did not open within {self._given_up_after} s: given up; local records are complete")
+            say(
+                f"the online service did not open within {self._given_up_after} s: given up; local records are complete"
+            )
             return
         self._thread.join(self._close_within)
         if self._thread.is_alive():
-            say(f"the online service did not take everything within {self._close_within} s: given up; local records are complete")
+            say(
+                f"the online service did not take everything within {self._close_within} s: given up; local records "
+                "are complete"
+            )
 
 
 def _never_fatal(method):
@@ -113,7 +118,10 @@ def _never_fatal(method):
         try:
             method(self, *args, **kwargs)
         except Exception as error:
-            say(f"{type(self).__name__} failed and is off from here on ({type(error).__name__}: {error}); local records go on")
+            say(
+                f"{type(self).__name__} failed and is off from here on ({type(error).__name__}: {error}); local "
+                "records go on"
+            )
             self.run = None
 
     return guarded
@@ -163,8 +171,8 @@ class Wandb(_Service):
     trained so far plus that of epochs, so that epochs and batches share one order and a resumed run goes on in it.
 
     The x axis of curves is the epoch, of `batch/` the batch; the two counters make no panels. With `--online_names both` the ICML
-    pipeline's names make none either: the plain ones do, a section a split. A picture is sent once, as an image: its panel
-    shows all runs of a group.
+    pipeline's names make none either: the plain ones do, a section a split. A picture is sent once, as an image: its
+    panel shows all runs of a group.
     """
 
     HIDES = True
