@@ -103,7 +103,7 @@ def states():
 
 @pytest.fixture(autouse=True)
 def modules_of_temporary_files(tmp_path_factory):
-    """Modules that a test wrote and imported are forgotten after it: their files are deleted, their names free for others."""
+    """Modules that a test wrote and imported are forgotten after it: their files are deleted, their names free."""
     names_before = set(sys.modules)
     yield
     for name in set(sys.modules) - names_before:

@@ -123,18 +123,28 @@ def test_check_data_lists_all_problems_at_once(tmp_path, capsys):
         parameters.answer(opt)
     said = capsys.readouterr().out
     assert all(word in said for word in ("which are the classes?", "empty: a folder without images", "an image beside folders of images"))
-    assert all(word in said for word in ("class_0/000.jpg", "class_1/001.jpg")), "images are decoded whatever else is wrong"
+    assert all(word in said for word in ("class_0/000.jpg", "class_1/001.jpg")), (
+        "images are decoded whatever else is wrong"
+    )
 
 
 def test_check_data_tells_copies_as_a_run_does(tmp_path, capsys):
     root = builders.make_folder(tmp_path / "things", n_classes=4, n_images=3)
     shutil.copy(root / "class_0" / "000.jpg", root / "class_3" / "copy.jpg")
     flags = ["--dataset", "folder", "--dataset_folder_path", str(root)]
-    (told,) = [note for note in datasets.select("folder", parameters.read(flags))["training"].notes if note.startswith("exact copies")]
+    (told,) = [
+        note
+        for note in datasets.select("folder", parameters.read(flags))["training"].notes
+        if note.startswith("exact copies")
+    ]
     with pytest.raises(UserError, match="1 problems"):
         parameters.answer(parameters.read([*flags, "--check_data"]))
-    assert told in capsys.readouterr().out.splitlines() and "in several classes: 1 (2 images); in test and in training" in told
-    builders.write_image(root / "class_0" / "deep" / "er" / "0.jpg", 1)  # no layout: the classes are the folders of the images
+    assert (
+        told in capsys.readouterr().out.splitlines()
+        and "in several classes: 1 (2 images); in test and in training" in told
+    )
+    # no layout: the classes are the folders of the images
+    builders.write_image(root / "class_0" / "deep" / "er" / "0.jpg", 1)
     with pytest.raises(UserError, match="problems"):
         parameters.answer(parameters.read([*flags, "--check_data"]))
     said = capsys.readouterr().out

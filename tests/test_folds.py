@@ -266,7 +266,9 @@ def test_a_dry_run_and_the_configuration_that_repeats_the_folds(short, data, tmp
     assert cross.folder.name == "Cross_s1_1" == yaml.safe_load((cross.folder / "parameters.yaml").read_text())["savename"]
     assert meta(cross.folder)["separated"]["values"] == meta(short)["separated"]["values"]
     config = ["--config", str(cross.folder / "parameters.yaml")]
-    assert [parameters.read([*config, *more]).savename for more in (["--resume"], [], ["--seed", "2", "--resume_or_start"])] == ["Cross_s1_1", "Cross_s1", "Cross_s2"]
+    assert [
+        parameters.read([*config, *more]).savename for more in (["--resume"], [], ["--seed", "2", "--resume_or_start"])
+    ] == ["Cross_s1_1", "Cross_s1", "Cross_s2"]
 
 
 def test_a_split_file_is_one_fold_that_says_at_its_start_what_it_lacks_and_is_kept(data, tmp_path, capsys):

@@ -66,7 +66,10 @@ def changed(text):
     """A file with the page's changes."""
     table = {there[0]: here for there, here in changes() if there}
     text = text.replace("import batchminer\n", "")
-    for line in ("ALLOWED_MINING_OPS = list(batchminer.BATCHMINING_METHODS.keys())", "sampled_triplets = self.batchminer(batch, labels)"):
+    for line in (
+        "ALLOWED_MINING_OPS = list(batchminer.BATCHMINING_METHODS.keys())",
+        "sampled_triplets = self.batchminer(batch, labels)",
+    ):
         text = text.replace(line, table[line][0])
     assert table["….to(self.par.device)"] == ["….to(batch.device)"]
     text = text.replace(".to(self.par.device)", ".to(batch.device)")
@@ -85,8 +88,12 @@ def criterion(tmp_path, monkeypatch):
 
     monkeypatch.setattr(criteria, "__path__", [*criteria.__path__, str(tmp_path)])
     names = type(criteria.REGISTRY).names
-    own = lambda self: sorted({*names(self), *(path.stem for path in tmp_path.glob("*.py"))}) if self.package == "criteria" else names(self)  # noqa: E731
-    monkeypatch.setattr(type(criteria.REGISTRY), "names", own)
+
+    def with_folder(self):
+        added = {path.stem for path in tmp_path.glob("*.py")} if self.package == "criteria" else set()
+        return sorted({*names(self), *added})
+
+    monkeypatch.setattr(type(criteria.REGISTRY), "names", with_folder)
     importlib.invalidate_caches()
     return of
 
@@ -102,7 +109,9 @@ def test_the_files_run_after_the_changes(criterion):
     ours = criteria.select("triplet", batchminer=batch_mining.select("all"), **flags)
     theirs = criterion("icml_triplet", changed(TRIPLETS), batchminer=batch_mining.select("all"))
     assert theirs(X, Y).item() == pytest.approx(ours(X, Y).item(), rel=1e-5)
-    npair = criteria.select("npair", batchminer=batch_mining.select("npair"), loss_npair_l2=0, arch="conv4", batch_mining="npair")
+    npair = criteria.select(
+        "npair", batchminer=batch_mining.select("npair"), loss_npair_l2=0, arch="conv4", batch_mining="npair"
+    )
     angular = criterion("icml_angular", changed(ANGULAR), batchminer=batch_mining.select("npair"), batch_mining="npair")
     values = []
     for loss in (npair, angular):
@@ -112,12 +121,18 @@ def test_the_files_run_after_the_changes(criterion):
 
 
 def test_without_the_changes_one_line_names_the_file(criterion):
-    with pytest.raises(UserError, match="criteria/icml_raw.py cannot be imported: line 3: ModuleNotFoundError: No module named 'batchminer'"):
+    with pytest.raises(
+        UserError,
+        match="criteria/icml_raw.py cannot be imported: line 3: ModuleNotFoundError: No module named 'batchminer'",
+    ):
         criterion("icml_raw", SOFTMAX)
 
 
 def test_the_differing_defaults_are_those_of_the_page():
     defaults = parameters.read([])
-    assert defaults.miner_distance_upper_cutoff is defaults.miner_rho_distance_upper_cutoff is None and defaults.source_path == "./Datasets"
+    assert (
+        defaults.miner_distance_upper_cutoff is defaults.miner_rho_distance_upper_cutoff is None
+        and defaults.source_path == "./Datasets"
+    )
     for flag in ("--source_path", "--miner_distance_upper_cutoff", "--miner_rho_distance_upper_cutoff"):
         assert f"`{flag}`" in PAGE

@@ -76,7 +76,9 @@ def killed_and_resumed(data, tmp_path, moments, *more):
         arguments, folder = command(data, tmp_path / str(number), *more), tmp_path / str(number) / "folder" / "Kill_s1"
         run_and_kill(arguments, folder, moment)
         killed = time.time()
-        told = subprocess.run([*arguments, "--resume_or_start"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        told = subprocess.run(
+            [*arguments, "--resume_or_start"], cwd=ROOT, check=True, capture_output=True, text=True
+        ).stdout
         assert [path.name for path in folder.parent.iterdir()] == ["Kill_s1"]
         yield tmp_path / "whole" / "folder" / "Kill_s1", folder, told, killed
 

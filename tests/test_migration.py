@@ -66,7 +66,11 @@ def test_the_flags_of_the_tables_exist_and_their_values_are_accepted():
     flags = {flag for here in rows for flag in re.findall(r"--[a-z_]+", here)}
     assert len(rows) > 60 and len(flags) > 80 and flags <= known, flags - known
     given = {found for here in rows for found in re.findall(r"`(--[^`]*\s[^`]*)`", here)}
-    given = {found for found in given if not found.endswith(("_path", "_file", "--decay")) and not found.startswith("--resume")}
+    given = {
+        found
+        for found in given
+        if not found.endswith(("_path", "_file", "--decay")) and not found.startswith("--resume")
+    }
     assert len(given) > 25
     for text in given:
         opt = parameters.read(text.split())

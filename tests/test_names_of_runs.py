@@ -1,4 +1,7 @@
-"""`--resume` continues a run that exists, `--resume_or_start` also begins one; a miner that a loss leaves no choice about is taken."""
+"""`--resume` continues a run that exists, `--resume_or_start` also begins one.
+
+A miner that a loss leaves no choice about is taken.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Commands and names of powerful-benchmarker and pytorch-metric-learning run, or end with one line that says what to type."""
+"""Commands and names of powerful-benchmarker and pytorch-metric-learning run, or a line says what to type."""
 
 import re
 import shlex
@@ -23,9 +23,14 @@ OLD = [
     if line.startswith("python run")
 ]
 ALIASES = {
-    "batch_size": "bs", "experiment_name": "savename", "dataset_root": "source_path", "root_experiment_folder": "save_path", "pytorch_home": "weights_cache",
-    "num_epochs_train": "n_epochs", "resume_training": "resume",
-}  # fmt: skip
+    "batch_size": "bs",
+    "experiment_name": "savename",
+    "dataset_root": "source_path",
+    "root_experiment_folder": "save_path",
+    "pytorch_home": "weights_cache",
+    "num_epochs_train": "n_epochs",
+    "resume_training": "resume",
+}
 
 
 def said(words):
@@ -37,7 +42,10 @@ def said(words):
 
 
 def words_of(line):
-    """The words of an old command as a shell gives them, without its program; a placeholder such as <folder> is a name."""
+    """The words of an old command as a shell gives them, without its program.
+
+    A placeholder such as <folder> is a name.
+    """
     return [word.strip("<>") for word in line.split()[2:]]
 
 
@@ -79,20 +87,43 @@ def test_plain_names_are_aliases(old, folder_data, tmp_path):
     assert ALIASES[old] in help_pages.find(parameters.get_parser(), old)
 
 
-@pytest.mark.parametrize(("command", "parts"), {
-    "--mining_funcs~OVERRIDE~ {}": ["--batch_mining", "--config"], "--trainer~APPLY~2: {a: 1}": ["--trainer", "--config"],
-    "--optimizers {trunk_optimizer: {Adam: {lr: 0.01}}}": ["--optim adam --lr --decay"], "--lr~LOG_BAYESIAN~ [1e-6,1]": ["python -m search --lr~LOG_BAYESIAN~ [1e-6,1]"],
-    "--optimizers {a: {RMSprop: {lr~LOG_BAYESIAN~: [0.1, 1]}}}": ["--optim adam", "python -m search"], "--config_models default with_resnet50": ["--config with any number of flat files, such as powerful_benchmarker"],
-    "--split_manager~SWAP~1 {MLRCSplitManager: {}} --merge_argparse_when_resuming": ["--split_scheme mlrc", "--merge_argparse_when_resuming: here --resume_allow_changes"],
-    "--dataset~OVERRIDE~ {Cars196: {download: True}}": ["--dataset cars196", "--download"], "--bayes_opt_iters 3": ["python -m search --bayesian_optimization_n_iter"],
-    "--mining_funcs {tuple_miner: {PairMarginMiner: {pos_margin: 1}}}": ["--batch_mining pairmargin"], "--eval_batch_size=3": ["--eval_bs"],
-    "--loss TripletMarginLoss": ["--loss triplet --batch_mining all"], "--loss ProxyNCALoss": ["--loss proxynca_pp"], "--loss tripletmarginloss": ["--loss triplet "],
-    "--loss softmax --batch_mining DistanceWeightedMiner": ["--batch_mining distance"], "--data_sampler MPerClassSampler": ["--data_sampler class_balanced"],
-    "--loss SelfMadeLoss": ["--loss pml --loss_pml_class SelfMadeLoss"], "--trainer TrainWithClassifier": ["--trainer classifier"], "--dataset SOP": ["--dataset online_products"],
-    "--tester WithSameParentLabelTester": ["--tester same_parent_label"], "--storage_metrics NMI": ["nmi"], "--patience null": ["--patience", "leave the flag out"],
-    "--check_untrained_accuracy True": ["a switch", "without a value"], "--no_records false": ["a switch", "leave it out"], "--wandb_kez=KEY": ["--wandb_kez.", "Did you mean --wandb_key?"],
-    "--reproduce_results /old/test1": ["/old/test1", "experiments/MLRC_Runs.sh"], "--find dataloader_num_workers --batchsize 3": ["Did you mean --batch_size?"],
-}.items())  # fmt: skip
+@pytest.mark.parametrize(
+    ("command", "parts"),
+    {
+        "--mining_funcs~OVERRIDE~ {}": ["--batch_mining", "--config"],
+        "--trainer~APPLY~2: {a: 1}": ["--trainer", "--config"],
+        "--optimizers {trunk_optimizer: {Adam: {lr: 0.01}}}": ["--optim adam --lr --decay"],
+        "--lr~LOG_BAYESIAN~ [1e-6,1]": ["python -m search --lr~LOG_BAYESIAN~ [1e-6,1]"],
+        "--optimizers {a: {RMSprop: {lr~LOG_BAYESIAN~: [0.1, 1]}}}": ["--optim adam", "python -m search"],
+        "--config_models default with_resnet50": [
+            "--config with any number of flat files, such as powerful_benchmarker"
+        ],
+        "--split_manager~SWAP~1 {MLRCSplitManager: {}} --merge_argparse_when_resuming": [
+            "--split_scheme mlrc",
+            "--merge_argparse_when_resuming: here --resume_allow_changes",
+        ],
+        "--dataset~OVERRIDE~ {Cars196: {download: True}}": ["--dataset cars196", "--download"],
+        "--bayes_opt_iters 3": ["python -m search --bayesian_optimization_n_iter"],
+        "--mining_funcs {tuple_miner: {PairMarginMiner: {pos_margin: 1}}}": ["--batch_mining pairmargin"],
+        "--eval_batch_size=3": ["--eval_bs"],
+        "--loss TripletMarginLoss": ["--loss triplet --batch_mining all"],
+        "--loss ProxyNCALoss": ["--loss proxynca_pp"],
+        "--loss tripletmarginloss": ["--loss triplet "],
+        "--loss softmax --batch_mining DistanceWeightedMiner": ["--batch_mining distance"],
+        "--data_sampler MPerClassSampler": ["--data_sampler class_balanced"],
+        "--loss SelfMadeLoss": ["--loss pml --loss_pml_class SelfMadeLoss"],
+        "--trainer TrainWithClassifier": ["--trainer classifier"],
+        "--dataset SOP": ["--dataset online_products"],
+        "--tester WithSameParentLabelTester": ["--tester same_parent_label"],
+        "--storage_metrics NMI": ["nmi"],
+        "--patience null": ["--patience", "leave the flag out"],
+        "--check_untrained_accuracy True": ["a switch", "without a value"],
+        "--no_records false": ["a switch", "leave it out"],
+        "--wandb_kez=KEY": ["--wandb_kez.", "Did you mean --wandb_key?"],
+        "--reproduce_results /old/test1": ["/old/test1", "experiments/MLRC_Runs.sh"],
+        "--find dataloader_num_workers --batchsize 3": ["Did you mean --batch_size?"],
+    }.items(),
+)
 def test_other_names_are_answered(command, parts):
     message = said(command.split())
     assert all(part in message for part in parts) and "KEY" not in message, message
@@ -119,8 +150,10 @@ def test_each_shipped_file_is_answered(command, parts):
 
 def test_names_of_a_search_are_answered(tmp_path):
     for words, way in (
-        (["--experiment_name", "a"], "--group"), (["--loss_funcs~OVERRIDE~", "{a: {MarginLoss: {beta~BAYESIAN~: [0, 1]}}}"], "--loss margin"), (["--batchsize~INT_BAYESIAN~", "1,2"], "batch_size"),
-    ):  # fmt: skip
+        (["--experiment_name", "a"], "--group"),
+        (["--loss_funcs~OVERRIDE~", "{a: {MarginLoss: {beta~BAYESIAN~: [0, 1]}}}"], "--loss margin"),
+        (["--batchsize~INT_BAYESIAN~", "1,2"], "batch_size"),
+    ):
         with refused(way):
             searcher.plan([*words, "--lr~LOG_BAYESIAN~", "1e-6,1"], tmp_path)
 
@@ -170,7 +203,9 @@ def test_classes_become_plug_ins_on_the_command_line_in_files_and_in_a_search(tm
     assert plan.ranges["loss"].values == ("arcface", "softmax")
 
 
-@pytest.mark.parametrize("brackets", ["[test]", "[test, val]", "[test,val]", "test val", "[test, val,]", "[ 'test', \"val\" ]"])
+@pytest.mark.parametrize(
+    "brackets", ["[test]", "[test, val]", "[test,val]", "test val", "[test, val,]", "[ 'test', \"val\" ]"]
+)
 def test_values_in_brackets_are_read(brackets):
     opt = parameters.resolve(
         [

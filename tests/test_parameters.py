@@ -115,11 +115,18 @@ def test_every_switch_can_be_switched_off(tmp_path):
         name = action.option_strings[0].removeprefix("--")
         assert getattr(parser.parse_args([f"--{name}", f"--no-{name}"]), action.dest) is False, name
         assert getattr(parser.parse_args([f"--no-{name}", f"--{name}"]), action.dest) is True, name
-    in_file = {action.dest: True for action in switches if saved[action.dest].saved and action.dest in ("use_tv_split", "no_records", "freeze_backbone")}
+    in_file = {
+        action.dest: True
+        for action in switches
+        if saved[action.dest].saved and action.dest in ("use_tv_split", "no_records", "freeze_backbone")
+    }
     (tmp_path / "all.yaml").write_text(yaml.safe_dump(in_file))
     opt = parameters.read(["--config", str(tmp_path / "all.yaml"), "--no-use_tv_split", "--no-no_records"])
     assert len(in_file) == 3 and (opt.use_tv_split, opt.no_records, opt.freeze_backbone) == (False, False, True)
-    for words, said in ((["--no-bs"], "unrecognized argument --no-bs"), (["--no-use_tv_split=1"], "ignored explicit argument")):
+    for words, said in (
+        (["--no-bs"], "unrecognized argument --no-bs"),
+        (["--no-use_tv_split=1"], "ignored explicit argument"),
+    ):
         with refused(said):
             parameters.resolve(words)
 
@@ -133,7 +140,11 @@ def test_a_saved_run_wins_over_a_file_and_says_so(tmp_path):
     assert (again.lr, again.overruled) == (1e-3, {"lr": f"--config {file}"}) and again.set_by["lr"].endswith(f"the run {folder}")
     assert reports.idle(again) == [f"--config {file}: lr not as there, but as the run has it: the command line alone changes a run"]
     same = written(tmp_path / "b.yaml", "savename: group_plus_seed\nfc_lr: -1\nlr: 1e-3\nno_train_metrics: false\n")
-    for words in (["--resume_from", str(folder), "--config", same], ["--config", file], ["--config", same, "--save_path", str(tmp_path / "new"), "--resume_or_start"]):
+    for words in (
+        ["--resume_from", str(folder), "--config", same],
+        ["--config", file],
+        ["--config", same, "--save_path", str(tmp_path / "new"), "--resume_or_start"],
+    ):
         assert not parameters.read(["--dataset", "glyphs", *words]).overruled
     assert not reports.idle(parameters.read(["--config", str(folder / "parameters.yaml"), "--seed", "7"]))
 

@@ -195,7 +195,10 @@ print("served")
 
 @contextlib.contextmanager
 def without_modules(packages):
-    """The program's modules are imported anew inside. All others stay: some, such as torch's, cannot be imported twice."""
+    """The program's modules are imported anew inside.
+
+    All others stay: some, such as torch's, cannot be imported twice.
+    """
     def taken():
         names = [name for name in sys.modules if name.partition(".")[0] in packages]
         return {name: sys.modules.pop(name) for name in names}

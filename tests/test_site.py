@@ -145,7 +145,12 @@ def test_no_page_loses_a_placeholder_to_html():
     known = {"a", "b", "br", "details", "img", "p", "sub", "summary", "sup", "u"}
     lost = {}
     for path in [*DOCS.rglob("*.md"), *ROOT.glob("*.md"), ROOT / "experiments" / "README.md"]:
-        text = re.sub(r"<!--.*?-->|^ *```.*?^ *```$|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        text = re.sub(
+            r"<!--.*?-->|^ *```.*?^ *```$|`[^`\n]*`",
+            "",
+            path.read_text(encoding="utf-8"),
+            flags=re.DOTALL | re.MULTILINE,
+        )
         names = set(re.findall(r"</?([A-Za-z][\w-]*)[^<>\n]*>", text)) - known
         lost |= {path.name: names} if names else {}
     assert not lost
@@ -160,7 +165,9 @@ def test_the_python_page_tells_a_reader_of_the_file_what_there_is(hooks):
         documented = inspect.getdoc(pkgutil.resolve_name(name)).split()[0].strip("`*_")
         assert documented in section, name
     assert "load_run(folder" in visible and ":::" not in visible
-    site = hooks.on_page_markdown(page, types.SimpleNamespace(file=types.SimpleNamespace(src_uri="python.md")), None, None)
+    site = hooks.on_page_markdown(
+        page, types.SimpleNamespace(file=types.SimpleNamespace(src_uri="python.md")), None, None
+    )
     assert re.findall(r"^::: ([\w.]+)$", site, re.MULTILINE) == names and "### `" not in site and "<!--" not in site
 
 

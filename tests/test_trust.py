@@ -45,7 +45,10 @@ def test_a_proposed_command_names_the_file_of_code(code, tmp_path, capsys):
 
 def test_the_command_of_the_best_trial_names_the_file_of_code(tmp_path, capsys):
     path = tmp_path / "best_parameters.yaml"
-    for content, words in (("eval_relevance: rel.py\nlr: 0.1\n", " --eval_relevance rel.py"), ("eval_relevance: null\n", "")):
+    for content, words in (
+        ("eval_relevance: rel.py\nlr: 0.1\n", " --eval_relevance rel.py"),
+        ("eval_relevance: null\n", ""),
+    ):
         path.write_text(content)
         report.propose_next(tmp_path, {"eval_relevance"})
         assert capsys.readouterr().out.endswith(f"main.py --config {path}{words}\n")

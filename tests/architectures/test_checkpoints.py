@@ -1,4 +1,7 @@
-"""--weights of the field's programs: small files with the key names of each, read without running anything, and which of their tensors are taken."""
+"""--weights of the field's programs: small files with the key names of each.
+
+They are read without running anything; which of their tensors are taken.
+"""
 
 import argparse
 import pathlib
@@ -50,50 +53,98 @@ LAYOUTS = {
     # https://github.com/Lightning-AI/pytorch-lightning: checkpoint["state_dict"] has the module's attribute names
     "Lightning": (
         lambda a, b: {
-            "state_dict": put("model.net.", a) | put("model.head.", HEAD), "hyper_parameters": Settings(lr=0.1), "epoch": 3, "optimizer_states": [OPTIMIZER],
-            "pytorch-lightning_version": "2.1", "callbacks": {"ModelCheckpoint{'monitor': None}": {"best_model_score": np.float64(0.5)}},
+            "state_dict": put("model.net.", a) | put("model.head.", HEAD),
+            "hyper_parameters": Settings(lr=0.1),
+            "epoch": 3,
+            "optimizer_states": [OPTIMIZER],
+            "pytorch-lightning_version": "2.1",
+            "callbacks": {"ModelCheckpoint{'monitor': None}": {"best_model_score": np.float64(0.5)}},
         },
-        "state_dict.model.net", ["state_dict.model.head (2 tensors)"],
+        "state_dict.model.net",
+        ["state_dict.model.head (2 tensors)"],
     ),
     # facebookresearch/moco, main_lincls.py: retains only module.encoder_q up to before the embedding layer
     "MoCo": (
         lambda a, b: {
-            "epoch": 200, "arch": "resnet50", "optimizer": OPTIMIZER,
-            "state_dict": put("module.encoder_q.", a | put("fc.", HEAD)) | put("module.encoder_k.", b | put("fc.", HEAD)) | {"module.queue": torch.ones(2, 3)},
+            "epoch": 200,
+            "arch": "resnet50",
+            "optimizer": OPTIMIZER,
+            "state_dict": put("module.encoder_q.", a | put("fc.", HEAD))
+            | put("module.encoder_k.", b | put("fc.", HEAD))
+            | {"module.queue": torch.ones(2, 3)},
         },
-        "state_dict.module.encoder_q", ["module.encoder_k (", "module.queue", "--weights_prefix: state_dict.module.encoder_k"],
+        "state_dict.module.encoder_q",
+        ["module.encoder_k (", "module.queue", "--weights_prefix: state_dict.module.encoder_k"],
     ),
     # facebookresearch/moco-v3
     "MoCo v3": (
-        lambda a, b: {"state_dict": put("module.base_encoder.", a | put("head.", HEAD)) | put("module.momentum_encoder.", b) | put("module.predictor.", HEAD)},
-        "state_dict.module.base_encoder", ["module.momentum_encoder (", "module.predictor (2 tensors)"],
+        lambda a, b: {
+            "state_dict": put("module.base_encoder.", a | put("head.", HEAD))
+            | put("module.momentum_encoder.", b)
+            | put("module.predictor.", HEAD)
+        },
+        "state_dict.module.base_encoder",
+        ["module.momentum_encoder (", "module.predictor (2 tensors)"],
     ),
-    # facebookresearch/dino, main_dino.py saves student (DistributedDataParallel), teacher and args; eval_knn.py takes the teacher
+    # facebookresearch/dino, main_dino.py saves student (DistributedDataParallel), teacher and args; eval_knn.py takes
+    # the teacher
     "DINO": (
         lambda a, b: {
-            "student": put("module.backbone.", b) | put("module.head.", HEAD), "teacher": put("backbone.", a) | put("head.", HEAD), "args": FLAGS, "epoch": 1,
-            "optimizer": OPTIMIZER, "dino_loss": {"center": torch.ones(1, 3)},
+            "student": put("module.backbone.", b) | put("module.head.", HEAD),
+            "teacher": put("backbone.", a) | put("head.", HEAD),
+            "args": FLAGS,
+            "epoch": 1,
+            "optimizer": OPTIMIZER,
+            "dino_loss": {"center": torch.ones(1, 3)},
         },
-        "teacher.backbone", ["teacher.head (2 tensors)", "dino_loss", "--weights_prefix: student.module.backbone"],
+        "teacher.backbone",
+        ["teacher.head (2 tensors)", "dino_loss", "--weights_prefix: student.module.backbone"],
     ),
     # facebookresearch/dinov2: teacher_checkpoint.pth
-    "DINOv2": (lambda a, b: {"teacher": put("backbone.", a) | put("dino_head.", HEAD) | put("ibot_head.", HEAD)}, "teacher.backbone", ["dino_head", "ibot_head"]),
+    "DINOv2": (
+        lambda a, b: {"teacher": put("backbone.", a) | put("dino_head.", HEAD) | put("ibot_head.", HEAD)},
+        "teacher.backbone",
+        ["dino_head", "ibot_head"],
+    ),
     # lightly's benchmarks: backbone, projection_head, and momentum copies
     "lightly": (
-        lambda a, b: {"state_dict": put("backbone.", a) | put("backbone_momentum.", b) | put("projection_head.layers.", HEAD)},
-        "state_dict.backbone", ["backbone_momentum (", "projection_head"],
+        lambda a, b: {
+            "state_dict": put("backbone.", a) | put("backbone_momentum.", b) | put("projection_head.layers.", HEAD)
+        },
+        "state_dict.backbone",
+        ["backbone_momentum (", "projection_head"],
     ),
-    "teacher and student of lightly": (lambda a, b: put("student_backbone.", b) | put("teacher_backbone.", a), "teacher_backbone", ["student_backbone"]),
+    "teacher and student of lightly": (
+        lambda a, b: put("student_backbone.", b) | put("teacher_backbone.", a),
+        "teacher_backbone",
+        ["student_backbone"],
+    ),
     # timm's CheckpointSaver
-    "timm": (lambda a, b: {"state_dict": a, "state_dict_ema": b, "args": FLAGS, "metric": np.float64(1)}, "state_dict", ["--weights_prefix: state_dict_ema"]),
+    "timm": (
+        lambda a, b: {"state_dict": a, "state_dict_ema": b, "args": FLAGS, "metric": np.float64(1)},
+        "state_dict",
+        ["--weights_prefix: state_dict_ema"],
+    ),
     # DeiT, ConvNeXt, MAE
-    "model_ema": (lambda a, b: {"model": a, "model_ema": b, "args": FLAGS, "scaler": {}}, "model", ["--weights_prefix: model_ema"]),
+    "model_ema": (
+        lambda a, b: {"model": a, "model_ema": b, "args": FLAGS, "scaler": {}},
+        "model",
+        ["--weights_prefix: model_ema"],
+    ),
     # pytorch-metric-learning and powerful-benchmarker: trunk_best5.pth is a state dict; others keep both in one file
     "trunk": (lambda a, b: {"trunk": put("module.", a), "embedder": put("net.", HEAD)}, "trunk.module", ["embedder"]),
     "net": (lambda a, b: put("net.", a) | put("criterion.", HEAD), "net", ["criterion"]),
-    "encoder": (lambda a, b: {"state_dict": put("encoder.", a) | put("decoder.", HEAD)}, "state_dict.encoder", ["decoder"]),
-    "arrays": (lambda a, b: {"model": {key: value.numpy() for key, value in a.items()}, "matching_heuristics": True}, "model", []),
-}  # fmt: skip
+    "encoder": (
+        lambda a, b: {"state_dict": put("encoder.", a) | put("decoder.", HEAD)},
+        "state_dict.encoder",
+        ["decoder"],
+    ),
+    "arrays": (
+        lambda a, b: {"model": {key: value.numpy() for key, value in a.items()}, "matching_heuristics": True},
+        "model",
+        [],
+    ),
+}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -143,12 +194,23 @@ def test_sequential_children_and_chunks_of_blocks_have_the_backbones_names(tmp_p
     torch.manual_seed(0)
     resnet = torchvision.models.resnet18()
     children = torch.nn.Sequential(*list(resnet.children())[:-1])
-    path = saved({"state_dict": put("backbone.", children.state_dict()) | put("projection_head.", HEAD)}, tmp_path / "lightly.ckpt")
-    same(select(path, "resnet18").backbone.state_dict(), {key: value for key, value in resnet.state_dict().items() if not key.startswith("fc.")})
+    path = saved(
+        {"state_dict": put("backbone.", children.state_dict()) | put("projection_head.", HEAD)},
+        tmp_path / "lightly.ckpt",
+    )
+    same(
+        select(path, "resnet18").backbone.state_dict(),
+        {key: value for key, value in resnet.state_dict().items() if not key.startswith("fc.")},
+    )
     own = made.select("timm:test_vit").backbone.state_dict()
-    chunked = {key.replace("blocks.", f"blocks.{int(key.split('.')[1]) // 2}.") if key.startswith("blocks.") else key: value for key, value in own.items()}
+    chunked = {
+        key.replace("blocks.", f"blocks.{int(key.split('.')[1]) // 2}.") if key.startswith("blocks.") else key: value
+        for key, value in own.items()
+    }
     assert chunked.keys() != own.keys()
-    path = saved({"teacher": put("backbone.", chunked) | {"dino_head.mlp.0.weight": torch.ones(2)}}, tmp_path / "chunks.pth")
+    path = saved(
+        {"teacher": put("backbone.", chunked) | {"dino_head.mlp.0.weight": torch.ones(2)}}, tmp_path / "chunks.pth"
+    )
     same(select(path, "timm:test_vit").backbone.state_dict(), own)
 
 
@@ -174,14 +236,22 @@ class Method(Harmful):
 
 
 def test_nothing_that_a_file_names_is_run(states, tmp_path):
-    for content in ({"model": states[0], "extra": Harmful()}, {"model": states[0], "extra": [Settings(a=1), Harmful(), {1: Harmful()}]}):
+    for content in (
+        {"model": states[0], "extra": Harmful()},
+        {"model": states[0], "extra": [Settings(a=1), Harmful(), {1: Harmful()}]},
+    ):
         for legacy in (False, True):
             path = tmp_path / "file.pth"
             torch.save(content, path, _use_new_zipfile_serialization=not legacy)
             RAN.clear()
             same(select(str(path)).backbone.state_dict(), states[0])
             assert RAN == []
-    found = _checkpoints.content_of(saved({"args": FLAGS, "settings": Settings(lr=1), "a": np.arange(3), "b": OrderedDict(c=torch.ones(2))}, tmp_path / "mixed.pth"))
+    found = _checkpoints.content_of(
+        saved(
+            {"args": FLAGS, "settings": Settings(lr=1), "a": np.arange(3), "b": OrderedDict(c=torch.ones(2))},
+            tmp_path / "mixed.pth",
+        )
+    )
     assert isinstance(found["args"], pickles.Unread) and not vars(found["args"]) and found["settings"] == {"lr": 1}
     assert _checkpoints.flattened(found).keys() == {"a", "b.c"}
     with refused("it holds calls of functions, and tensors alone are read"):
@@ -193,14 +263,25 @@ def test_nothing_that_a_file_names_is_run(states, tmp_path):
 def test_values_that_are_no_weights_are_refused_with_file_and_keys(states, tmp_path):
     key = "conv1.0.weight"
     for value, said in (
-        (lambda x: (x * 100).to(torch.int8), r"--weights .*broken.pth holds int8 where weights are floating-point numbers: a\.conv1\.0\.weight: give"),
-        (lambda x: x.clone().fill_(torch.nan), r"--weights .*broken.pth holds NaN or infinity in a\.conv1\.0\.weight: give"),
+        (
+            lambda x: (x * 100).to(torch.int8),
+            r"--weights .*broken.pth holds int8 where weights are floating-point numbers: a\.conv1\.0\.weight: give",
+        ),
+        (
+            lambda x: x.clone().fill_(torch.nan),
+            r"--weights .*broken.pth holds NaN or infinity in a\.conv1\.0\.weight: give",
+        ),
         (lambda x: x / 0, r"holds NaN or infinity in a\.conv1\.0\.weight"),
     ):
         with refused(said):
             select(saved(put("a.", states[0] | {key: value(states[0][key])}), tmp_path / "broken.pth"))
     with refused(r"holds NaN or infinity in conv1.0.weight, conv1.1.weight, conv1.1.bias … \(\d+ in all\)"):
-        select(saved({key: value * torch.nan if value.is_floating_point() else value for key, value in states[0].items()}, tmp_path / "broken.pth"))
+        select(
+            saved(
+                {key: value * torch.nan if value.is_floating_point() else value for key, value in states[0].items()},
+                tmp_path / "broken.pth",
+            )
+        )
     quantized = torch.quantize_per_tensor(states[0][key], 0.01, 0, torch.qint8)
     found = select(saved(states[0] | {key: quantized}, tmp_path / "quantized.pth")).backbone.state_dict()[key]
     torch.testing.assert_close(found, quantized.dequantize())
@@ -226,5 +307,9 @@ def test_a_runs_checkpoint_with_nan_is_refused_with_file_and_key():
 
 def test_usual_prefixes():
     state = {"a.weight": torch.ones(1)}
-    for content, prefix in ((state, ""), ({"model": put("module._orig_mod.", state)}, "model.module._orig_mod."), ({"state_dict": put("backbone.", state)}, "state_dict.backbone.")):
+    for content, prefix in (
+        (state, ""),
+        ({"model": put("module._orig_mod.", state)}, "model.module._orig_mod."),
+        ({"state_dict": put("backbone.", state)}, "state_dict.backbone."),
+    ):
         assert _weights._usual_prefix(content) == prefix

@@ -1,4 +1,4 @@
-"""Equal rows are equally far from an anchor, whatever a matrix product's rounding: ties between duplicates have one answer."""
+"""Equal rows are equally far from an anchor, whatever a matrix product's rounding: ties have one answer."""
 
 import itertools
 
@@ -53,7 +53,10 @@ def test_a_matrix_product_rounds_duplicates_differently_and_miners_do_not_see_it
     differ = 0
     for x, labels in batches():
         others = torch.cat([x, x[:2] + 1])
-        for reference in (Reference.build(x, labels), Reference.build(x, labels, others, torch.zeros(len(others)), torch.arange(len(x)))):
+        for reference in (
+            Reference.build(x, labels),
+            Reference.build(x, labels, others, torch.zeros(len(others)), torch.arange(len(x))),
+        ):
             first = first_equal_rows(reference.embeddings)
             plain = pairwise_distances(x, reference.embeddings)
             differ += int((plain != plain[:, first]).sum())
@@ -75,7 +78,9 @@ def test_a_negative_that_equals_the_positive_is_hard_and_not_semihard():
                 assert found & ties == expected
 
 
-@pytest.mark.parametrize(("pos", "neg"), [("easy", "semihard"), ("hard", "semihard"), ("semihard", "hard"), ("semihard", "easy")])
+@pytest.mark.parametrize(
+    ("pos", "neg"), [("easy", "semihard"), ("hard", "semihard"), ("semihard", "hard"), ("semihard", "easy")]
+)
 def test_a_semihard_pair_is_no_duplicate_of_the_other(pos, neg):
     for x, labels in batches():
         for pairs in mined("easy_hard", x, labels, miner_easy_hard_pos=pos, miner_easy_hard_neg=neg):

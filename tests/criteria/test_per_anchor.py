@@ -1,4 +1,4 @@
-"""`--loss_triplet_per_anchor`: random triplets of each anchor, as TripletMarginLoss without a miner draws them, or all."""
+"""`--loss_triplet_per_anchor`: random triplets of each anchor, as TripletMarginLoss without a miner, or all."""
 
 import itertools
 
@@ -18,7 +18,7 @@ LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 3, 3])
 VALID = [
     (a, p, n) for a, p, n in itertools.product(range(8), repeat=3)
     if a != p and LABELS[a] == LABELS[p] != LABELS[n]
-]  # fmt: skip
+]
 
 
 def criterion_of(count, **flags):
@@ -59,7 +59,10 @@ def test_the_loss_is_that_of_the_drawn_triplets(flags):
     loss = criterion(x, LABELS).item()
     power = 1 if flags else 2
     rows = x.tolist()
-    terms = [max(tiny.distance(rows[a], rows[p]) ** power - tiny.distance(rows[a], rows[n]) ** power + 0.2, 0) for a, p, n in triplets]
+    terms = [
+        max(tiny.distance(rows[a], rows[p]) ** power - tiny.distance(rows[a], rows[n]) ** power + 0.2, 0)
+        for a, p, n in triplets
+    ]
     counted = [term for term in terms if term > 0] if flags else terms
     assert loss == pytest.approx(sum(counted) / len(counted), rel=1e-10)
 
@@ -82,8 +85,15 @@ def test_a_reference_and_a_batch_without_triplets():
 
 
 def test_a_miner_and_wrong_values_are_refused():
-    assert tiny.resolve("--loss", "triplet", "--batch_mining", "none", "--loss_triplet_per_anchor", "all").loss_triplet_per_anchor == "all"
-    with tiny.refused("--loss_triplet_per_anchor 3: --batch_mining distance chooses the triplets; add --batch_mining none"):
+    assert (
+        tiny.resolve(
+            "--loss", "triplet", "--batch_mining", "none", "--loss_triplet_per_anchor", "all"
+        ).loss_triplet_per_anchor
+        == "all"
+    )
+    with tiny.refused(
+        "--loss_triplet_per_anchor 3: --batch_mining distance chooses the triplets; add --batch_mining none"
+    ):
         tiny.resolve("--loss", "triplet", "--loss_triplet_per_anchor", "3")
     with tiny.refused("--loss_triplet_per_anchor 3: a miner chooses"):
         criteria.select("triplet", batchminer=batch_mining.select("all"), loss_triplet_per_anchor=3)

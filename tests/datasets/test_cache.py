@@ -203,20 +203,34 @@ def test_a_full_disk_leaves_what_is_whole(things, tmp_path, after, monkeypatch, 
 
 
 DAMAGES = {  # to the index, its lines and the file of the pixels; or place and value of what is changed in a line: name, size, time, shape, …
-    "zeros after a power cut": lambda index, lines, data: index.write_text("".join([*index.read_text().splitlines(keepends=True)[:11], "\0" * 300])),
+    "zeros after a power cut": lambda index, lines, data: index.write_text(
+        "".join([*index.read_text().splitlines(keepends=True)[:11], "\0" * 300])
+    ),
     "no index": lambda index, lines, data: index.unlink(),
     "no pixels": lambda index, lines, data: data.unlink(),
     "short pixels": lambda index, lines, data: os.truncate(data, data.stat().st_size // 3),
     "text": lambda index, lines, data: index.write_bytes(b"[1, 2]\nnothing\n"),
     "a header of another kind": lambda index, lines, data: index.write_text("".join(["[" * 100_000, "\n", *lines])),
-    "a number of 5,000 digits": lambda index, lines, data: index.write_text(index.read_text().replace(lines[7], f'["a", {"9" * 5000}]\n')),
+    "a number of 5,000 digits": lambda index, lines, data: index.write_text(
+        index.read_text().replace(lines[7], f'["a", {"9" * 5000}]\n')
+    ),
     "deep": lambda index, lines, data: index.write_text(index.read_text().replace(lines[7], "[" * 100_000 + "\n")),
-    "no text": lambda index, lines, data: index.write_bytes(index.read_bytes().replace(lines[7].encode(), b"\xff\xfe\n")),
+    "no text": lambda index, lines, data: index.write_bytes(
+        index.read_bytes().replace(lines[7].encode(), b"\xff\xfe\n")
+    ),
     "a line twice": lambda index, lines, data: index.write_text(index.read_text().replace(lines[7], lines[7] * 2)),
-    "offset": (5, -9), "another offset": (5, 0), "no number": (5, float("nan")), "strides": (4, [1, 10**9, 3]), "shape": (3, [3, 0, 9]),
-    "a word": (3, ["3", 1, 1]), "halves": (3, [3.0, 25.0, 33.0]), "another shape": (3, [1, 25, 33]), "no list": (4, 3),
-    "a list as name": (0, ["a"]), "a number as name": (0, 7),
-}  # fmt: skip
+    "offset": (5, -9),
+    "another offset": (5, 0),
+    "no number": (5, float("nan")),
+    "strides": (4, [1, 10**9, 3]),
+    "shape": (3, [3, 0, 9]),
+    "a word": (3, ["3", 1, 1]),
+    "halves": (3, [3.0, 25.0, 33.0]),
+    "another shape": (3, [1, 25, 33]),
+    "no list": (4, 3),
+    "a list as name": (0, ["a"]),
+    "a number as name": (0, 7),
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
@@ -235,7 +249,7 @@ def test_a_damaged_cache_is_mended(tmp_path, damage):
 
 
 def test_a_cache_from_someone_else_writes_to_no_file_outside_of_it(things, tmp_path):
-    """Whatever its index names, and whatever is a link in it: the user's files stay as they are, and the cache is made anew."""
+    """Whatever its index names, and whatever is a link in it: the user's files stay, and the cache is made anew."""
     read(things, tmp_path)
     index, lines, data = files_of(tmp_path)
     mine = tmp_path / "thesis.bin"
@@ -243,7 +257,14 @@ def test_a_cache_from_someone_else_writes_to_no_file_outside_of_it(things, tmp_p
     notes, other = index.with_name("images-notes.bin"), tmp_path / "lock"
     notes.write_bytes(b"mine")
     header = json.loads(index.read_text().splitlines()[0])
-    named = {"relative": "../../thesis.bin", "absolute": str(mine), "another pattern": "images-notes.bin", "NUL": "a\0b", "long": "a" * 300, "a number": 7}
+    named = {
+        "relative": "../../thesis.bin",
+        "absolute": str(mine),
+        "another pattern": "images-notes.bin",
+        "NUL": "a\0b",
+        "long": "a" * 300,
+        "a number": 7,
+    }
     for how in (*named, "link", "hard link", "linked index", "linked lock", "hard linked lock"):
         index, _, data = files_of(tmp_path)
         other.write_bytes(b"mine too")
@@ -267,7 +288,9 @@ def test_a_cache_from_someone_else_writes_to_no_file_outside_of_it(things, tmp_p
         if how == "linked lock":
             index.with_name("lock").unlink()
             read(things, tmp_path)
-        assert mine.read_bytes() == b"\0" * 50_000 and notes.read_bytes() == b"mine" and other.read_bytes() == b"mine too", how
+        assert (
+            mine.read_bytes() == b"\0" * 50_000 and notes.read_bytes() == b"mine" and other.read_bytes() == b"mine too"
+        ), how
         everything = {name for name, *_ in map(json.loads, files_of(tmp_path)[1])}
         assert len(everything) == 160, how
     assert (tmp_path / "elsewhere.jsonl").read_text().count("\n") == 161

@@ -141,9 +141,16 @@ def test_paths_may_have_the_backslashes_of_windows(tmp_path):
     expected = [str(tmp_path / row["path"]) for row in rows if row["label"] == 10]
     windows = [{**row, "path": row["path"].replace("/", "\\")} for row in rows]
     splits = read(tmp_path / "df.csv", windows)
-    assert splits["training"].paths == [str(tmp_path / "images\\2_0.png"), *(str(tmp_path / f"images/2_{i}.png") for i in (1, 2)), *expected]
+    assert splits["training"].paths == [
+        str(tmp_path / "images\\2_0.png"),
+        *(str(tmp_path / f"images/2_{i}.png") for i in (1, 2)),
+        *expected,
+    ]
     assert sources.listed([str(tmp_path / "df.csv")])[:2] == splits["training"].paths[:2]
-    lists = [{"query": "images/3_1.png", "kind": "positive", "path": "images\\3_0.png"}, {"query": "images\\11_1.png", "kind": "junk", "path": "images/3_0.png"}]
+    lists = [
+        {"query": "images/3_1.png", "kind": "positive", "path": "images\\3_0.png"},
+        {"query": "images\\11_1.png", "kind": "junk", "path": "images/3_0.png"},
+    ]
     by_lists = read(tmp_path / "df.csv", dataset_csv_lists=str(write(tmp_path / "lists.csv", lists)))
     positives, junk = by_lists["testing"].lists[""]
     assert sum(map(len, positives)) == sum(map(len, junk)) == 1

@@ -38,7 +38,11 @@ def test_a_missing_label_is_no_class_in_a_table_or_a_shard(missing, tmp_path):
     assert "2 rows without a label are left out, the first is row 4" in notes_of(splits)
     with refused("df.csv, row 4: no label"):
         datasets.select("union", union=[f"csv:{tmp_path / 'df.csv'}", "glyphs"])
-    of_json = [{"label": missing}, {"label": None, "cls": math.nan, "category": missing}, {"label": missing, "class": "c"}]
+    of_json = [
+        {"label": missing},
+        {"label": None, "cls": math.nan, "category": missing},
+        {"label": missing, "class": "c"},
+    ]
     samples = {f"k{number}": label for number, label in enumerate(["a", missing, *of_json, "d"])}
     path = layouts.make_shard(tmp_path / "data.tar", samples)
     with refused("images without a class.*: 3, the first .*data.tar: k1"):
@@ -49,7 +53,9 @@ def test_a_missing_label_is_no_class_in_a_table_or_a_shard(missing, tmp_path):
 
 def test_names_that_differ_only_in_writing_and_columns_that_come_twice_are_told(tmp_path):
     for one, other in (("1", "1.0"), ("C1", "c1"), ("7", "007"), ("caf\u00e9", "cafe\u0301"), ("x/A b", "X/a  b")):
-        assert repr(one) in (told := _labels.alike_names([one, other, "z"], "classes")) and told.startswith("2 classes differ")
+        assert repr(one) in (told := _labels.alike_names([one, other, "z"], "classes")) and told.startswith(
+            "2 classes differ"
+        )
     assert _labels.alike_names(["1", "10", "1.5", "C 1", "C1", "a/b", "ab", "nan", "1_0", "inf"], "classes") is None
     long = "12345" * 8
     assert _labels.alike_names([f"{long}1", f"{long}2", f"{long}.5", f"-{long}1"], "classes") is None
@@ -67,7 +73,9 @@ def test_names_that_differ_only_in_writing_and_columns_that_come_twice_are_told(
     root = builders.make_folder(tmp_path / "things", names=["Cats", "cats", "None", "x"], n_images=1)
     splits = datasets.select("folder", dataset_folder_path=str(root), input_size=8)
     assert "2 classes differ from another only in writing, as 'Cats' and 'cats'" in notes_of(splits)
-    assert "the folder None is a class; if it holds images of none, add --dataset_unknown_label None" in notes_of(splits)
+    assert "the folder None is a class; if it holds images of none, add --dataset_unknown_label None" in notes_of(
+        splits
+    )
     union = datasets.select("union", union=[f"folder:{root}", f"csv:{path}"], input_size=8)
     assert notes_of(union).count("differ from another") == 3
 
@@ -83,7 +91,9 @@ def test_the_label_that_means_nobody_makes_distractors_of_the_test_gallery(tmp_p
     assert splits["testing"].roles == {"query_images": 2, "gallery_images": 3}
     note = "--dataset_unknown_label unknown new: 1 images are in the test set without a class, 2 are left out"
     assert note in notes_of(splits)
-    with_roles = [{**row, "is_query": row["label"] in ("c", "unknown"), "is_gallery": row["label"] == "d"} for row in rows]
+    with_roles = [
+        {**row, "is_query": row["label"] in ("c", "unknown"), "is_gallery": row["label"] == "d"} for row in rows
+    ]
     splits = test_csv.read(tmp_path / "roles.csv", with_roles, **flags)
     assert "distractors" not in splits["testing"].counts and "3 are left out" in notes_of(splits)
     root = builders.make_folder(tmp_path / "things", names=["x/a", "x/unknown", "y/b", "y/c"], n_images=2)

@@ -179,7 +179,9 @@ def test_a_progression_is_made_read_and_recorded(tmp_path, capsys):
     assert sorted(content[1]["train"] + content[1]["test"]) == sorted(f"class_{c}" for c in range(16)) and content[1]["swapped"] <= 0
     assert content[1]["fid"] < content[2]["fid"] < content[3]["fid"] and not (tmp_path / "runs").exists()
     plain = [str(tmp_path / "plain.pkl") if word == str(path) else word.removesuffix("_normalize") for word in making]
-    assert _oodml.read(oodml.main([*plain, "--easier", "--splits", "3"])) == content, "the FID is of the features as they are"
+    assert _oodml.read(oodml.main([*plain, "--easier", "--splits", "3"])) == content, (
+        "the FID is of the features as they are"
+    )
     for part, first, size in (("train", 0, 6), ("val", 6, 3), ("test", 9, 6)):
         builders.make_folder(tmp_path / "parts" / part, names=[f"class_{c}" for c in range(first, first + size)])
     own = [str(tmp_path / "parts") if word == str(data) else word.replace("splits.pkl", "own.pkl") for word in making]

@@ -99,7 +99,9 @@ def test_adv_jitters_and_overrides_are_what_the_text_says():
 
 def test_test_images_may_have_a_resize_of_their_own():
     training, test = build(augmentation="base", eval_resize_size=224)
-    assert "Resize(size=[" not in training.text and "Resize(size=[224]" in test.text and training.text == build()[0].text
+    assert (
+        "Resize(size=[" not in training.text and "Resize(size=[224]" in test.text and training.text == build()[0].text
+    )
     training, test = build(augmentation="mlrc", resize_size=300, eval_resize_size=260)
     assert "size=[300]" in training.text and "size=[260]" in test.text
     flags = {"dataset": "cub200", "eval_resize_size": 232}

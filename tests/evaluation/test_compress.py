@@ -113,12 +113,19 @@ def test_codes_that_cannot_be_learned_are_skipped_with_a_note(files, capsys):
     said = capsys.readouterr().out
     assert "note  skipped, 12 dimensions: pq64: 64 does not divide the 12 dimensions" in said and "opq64: 64" in said
     assert len(json.loads((files / "out" / "compression.json").read_text())["skipped"]) == 2
-    rows = compressed(files / "features.npz", "--codes", "pq4", "float32", "--prefixes", "6", "--calibration", files / "training.npz")
+    rows = compressed(
+        files / "features.npz", "--codes", "pq4", "float32", "--prefixes", "6", "--calibration", files / "training.npz"
+    )
     assert [(row["code"], row["dimensions"]) for row in rows] == [("float32", 6), ("float32", 12)]
     said = capsys.readouterr().out
-    assert "12 dimensions: pq4 learns from at least 9,984" in said and "6 dimensions: pq4: 4 does not divide the 6" in said
+    assert (
+        "12 dimensions: pq4 learns from at least 9,984" in said and "6 dimensions: pq4: 4 does not divide the 6" in said
+    )
     assert [row["code"] for row in compressed(files / "features.npz")] == ["float32", "float16", "binary"]
-    assert "skipped, 12 dimensions: --codes int8 learns from training embeddings: name their file by --calibration" in capsys.readouterr().out
+    assert (
+        "skipped, 12 dimensions: --codes int8 learns from training embeddings: name their file by --calibration"
+        in capsys.readouterr().out
+    )
 
 
 def test_mistakes_end_in_one_line(files):

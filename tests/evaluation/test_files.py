@@ -176,18 +176,29 @@ def test_the_same_vectors_under_other_paths_are_told_with_the_way_out(form, tmp_
 def test_a_file_of_another_kind_is_called_what_it_is(tmp_path):
     """Whatever its name; tables, files of torch and others."""
     contents = {
-        "a text file": b"label,path,f0\na,b.jpg,\xc3\xa9\n", "an HDF5 file": b"\x89HDF\r\n\x1a\n" + bytes(20), "a Parquet file": b"PAR1" + bytes(9),
-        "a pickle, perhaps of torch.save": pickle.dumps([1]), "a safetensors file": b'@\0\0\0\0\0\0\0{"features":{"dtype":"F32","shape":[1]}}',
+        "a text file": b"label,path,f0\na,b.jpg,\xc3\xa9\n",
+        "an HDF5 file": b"\x89HDF\r\n\x1a\n" + bytes(20),
+        "a Parquet file": b"PAR1" + bytes(9),
+        "a pickle, perhaps of torch.save": pickle.dumps([1]),
+        "a safetensors file": b'@\0\0\0\0\0\0\0{"features":{"dtype":"F32","shape":[1]}}',
         "a gzip file": gzip.compress(b"1"),
-    }  # fmt: skip
+    }
     torch.save({"features": torch.ones(3, 2)}, tmp_path / "new.pt")
     torch.save({"features": torch.ones(3, 2)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
-    contents |= {"a file of torch.save": (tmp_path / "new.pt").read_bytes(), "perhaps of torch.save": (tmp_path / "old.pt").read_bytes()}
+    contents |= {
+        "a file of torch.save": (tmp_path / "new.pt").read_bytes(),
+        "perhaps of torch.save": (tmp_path / "old.pt").read_bytes(),
+    }
     good = save(tmp_path, good=GOOD)[0]
     for number, (kind, content) in enumerate(contents.items()):
         path = tmp_path / f"{number}.{('csv', 'npz', 'pt')[number % 3]}"
         path.write_bytes(content)
-        for words in ([str(path)], [good, "--gallery", str(path)], ["compress", str(path)], ["pairs", str(path), "pairs.npz"]):
+        for words in (
+            [str(path)],
+            [good, "--gallery", str(path)],
+            ["compress", str(path)],
+            ["pairs", str(path), "pairs.npz"],
+        ):
             with refused(None, f"{path}: ", kind, "not an .npz file of arrays, nor an .npy file", "numpy.savez"):
                 command.main(words)
     for content in (b"", bytes(range(256)) * 20, b"\xff" * 50):

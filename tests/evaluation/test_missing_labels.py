@@ -54,7 +54,9 @@ def test_references_and_galleries_without_labels(form, tmp_path):
     labels, query, gallery = FORMS[form], np.arange(6), np.arange(6, ROWS)
     known = [row for row in gallery if not HAS_NONE[row]]
     alone = {"features": FEATURES[query], "labels": labels[query]}
-    with refused("2 of 18 reference_labels are missing, such as .* in row 1: give distractors a label that no query has"):
+    with refused(
+        "2 of 18 reference_labels are missing, such as .* in row 1: give distractors a label that no query has"
+    ):
         measured(tmp_path, **alone, reference_features=FEATURES[gallery], reference_labels=labels[gallery])
     numbers, names = np.where(HAS_NONE, -5, LABELS), ["map_r", "e_recall@1"]
     slow = metrics.compute(names, FEATURES[query], numbers[query], FEATURES[gallery], numbers[gallery])

@@ -234,7 +234,9 @@ def test_a_network_is_measured_without_a_run_and_dumped_untrained(folder_data, t
     written = strict(folder / "evaluation.json")
     assert all(written["values"][split] == pytest.approx(scores[split]) for split in scores) and written["bare_backbone"]["test"] == pytest.approx(run.untrained(-1)["test"])
     without_layer = main.main(parameters.read([*flags, "--evaluate_only", "--embed_dim", "0"]))
-    assert run.untrained(-1)["test"] == pytest.approx(without_layer["test"]), "the bare backbone has unit length, as the network has"
+    assert run.untrained(-1)["test"] == pytest.approx(without_layer["test"]), (
+        "the bare backbone has unit length, as the network has"
+    )
     whole = main.main(parameters.read([*flags, "--evaluate_only", "--evaluate_all"]))
     assert list(whole) == ["test"] and whole["test"] != scores["test"]
     for words, said in ((["--evaluate_only", "--resume_from", str(folder)], "as it starts"), (["--evaluate_all"], "add --evaluate_only")):

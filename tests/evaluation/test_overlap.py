@@ -99,7 +99,9 @@ def test_a_folder_is_measured_at_unit_length_where_the_network_normalises(plante
         words = ["--arch", arch, "--not_pretrained", "--kernels", "0", "--pictures", "0", "--out", str(tmp_path / arch)]
         contents += overlap.main([str(planted), *words, "--evaluation_metrics", "map_r"])
     plain, normalised = (content["all"]["map_r"] for content in contents)
-    assert listed(tmp_path / "conv4", planted) == listed(tmp_path / "conv4_normalize", planted), "pairs are those of the features as they are"
+    assert listed(tmp_path / "conv4", planted) == listed(tmp_path / "conv4_normalize", planted), (
+        "pairs are those of the features as they are"
+    )
     torch.manual_seed(0)
     task = overlap.Task(planted, overlap.parser().parse_args([str(planted), *SMALL]))
     features = task.embed(task.backbone, task.seen["testing"], "", True)["pooled"]

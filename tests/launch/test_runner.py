@@ -114,7 +114,9 @@ def test_hidden_files_of_the_user_are_not_deleted(stand_in, name):  # noqa: F811
     runner = launcher.Runner([task], jobs=1, gpus=[])
     runner.run()
     (said,) = runner.outcomes["failed"]
-    assert f"{task.folder} holds no run (parameters.yaml is missing), but {name.partition('/')[0]}: move it away" in said
+    assert (
+        f"{task.folder} holds no run (parameters.yaml is missing), but {name.partition('/')[0]}: move it away" in said
+    )
     assert (task.folder / name).exists()
     (task.folder / name).unlink()
     if "/" in name:
@@ -180,7 +182,9 @@ def test_a_running_job_shows_its_epoch(stand_in):  # noqa: F811
     job.process.wait()
     assert job.standing() == "glyphs/A_s1", "no epoch yet"
     with open(task.log, "a") as log:
-        log.write("epoch 1/30  loss 0.5  1.0 s\n" + "x" * 50_000 + "\nepoch 12/30  loss 0.25  1.0 s  best so far\na line\n")
+        log.write(
+            "epoch 1/30  loss 0.5  1.0 s\n" + "x" * 50_000 + "\nepoch 12/30  loss 0.25  1.0 s  best so far\na line\n"
+        )
     assert job.standing() == "glyphs/A_s1 epoch 12/30"
     later = Job(task, [], slot=0)  # a second attempt: what the first one said is no longer so
     later.process.wait()

@@ -56,7 +56,10 @@ def test_kmeans_of_huge_embeddings_is_that_of_small_ones(size, mapped, tmp_path)
     labels = np.repeat(np.arange(6), 10)
     features = draws.normal(size=(6, 5))[labels] + draws.normal(size=(60, 5)) / 9
     factor = 2.0 ** np.floor(np.log2(size / np.abs(features).max()))
-    small, huge = features.astype(np.float32).astype(np.float64), features.astype(np.float32).astype(np.float64) * factor
+    small, huge = (
+        features.astype(np.float32).astype(np.float64),
+        features.astype(np.float32).astype(np.float64) * factor,
+    )
     expected = metrics.compute("nmi", small, labels)
     if mapped:
         np.save(tmp_path / "features.npy", huge)

@@ -34,7 +34,9 @@ def test_the_worked_example():
     counted, skipped = (measured(without, identities=("1", "7"), skip_unmatched=skips) for skips in (False, True))
     assert (counted["map@100000"], counted["mAP"], counted["e_recall@5"]) == (0.5, 0.25, 0.5)
     assert skipped == measured(without)
-    assert np.isnan(list(measured(without, identities=("7",), skip_unmatched=True).values())).all(), "where no query counts"
+    assert np.isnan(list(measured(without, identities=("7",), skip_unmatched=True).values())).all(), (
+        "where no query counts"
+    )
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -137,20 +137,36 @@ def test_the_run_of_a_preset_has_the_conditions_of_its_figure(defaults, few):
         for figure in preset.figures:
             assert ledger.differences(of_preset(preset, flags, defaults), figure, trained) == [], preset.group
             images_kept = {**flags, "decode_once": True, "image_cache": "images"}
-            assert ledger.differences(of_preset(preset, images_kept, defaults), figure, trained) == [], "decode_once is no condition"
+            assert ledger.differences(of_preset(preset, images_kept, defaults), figure, trained) == [], (
+                "decode_once is no condition"
+            )
             other = of_preset(preset, {**flags, "lr": 1.0}, defaults)
-            assert any(difference.startswith("--lr ") for difference in ledger.differences(other, figure, trained)), "flags are conditions"
+            assert any(difference.startswith("--lr ") for difference in ledger.differences(other, figure, trained)), (
+                "flags are conditions"
+            )
             if flags["eval_space"] == "hyperbolic":
                 euclidean = of_preset(preset, {**flags, "eval_space": "euclidean"}, defaults)
-                assert any(difference.startswith("evaluation eval_space hyperbolic") for difference in ledger.differences(euclidean, figure, trained))
+                assert any(
+                    difference.startswith("evaluation eval_space hyperbolic")
+                    for difference in ledger.differences(euclidean, figure, trained)
+                )
 
 
 def test_figures_of_recipes_have_the_conditions_of_the_authors_code():
     rows = {(f.source.split(" (")[0], f.method, f.dataset): f for f in ledger.figures()}
-    for dataset, resize in (("cub200", "256"), ("cars196", "256 x 256"), ("online_products", "256 x 256"), ("inshop", "none")):
+    for dataset, resize in (
+        ("cub200", "256"),
+        ("cars196", "256 x 256"),
+        ("online_products", "256 x 256"),
+        ("inshop", "none"),
+    ):
         figure = rows["FastRetri", "FastRetri", dataset]
         assert (figure.condition("crop"), figure.condition("test_resize")) == ("224", resize)
-        for method, of_cub in (("MS + Metrix (feature)", "100"), ("MS, baseline", "60"), ("contrastive + Metrix (feature)", "60")):
+        for method, of_cub in (
+            ("MS + Metrix (feature)", "100"),
+            ("MS, baseline", "60"),
+            ("contrastive + Metrix (feature)", "60"),
+        ):
             assert rows["Metrix", method, dataset].condition("epochs") == (of_cub if dataset == "cub200" else "60")
     for method, size in (("BoT (R50)", "256 x 128"), ("SBS (R50, non-local blocks)", "384 x 128")):
         figure = rows["FastReID", method, "market1501"]
@@ -172,7 +188,9 @@ def test_the_same_conditions_give_difference_and_t(tmp_path, flags):
     assert "divided by the number of anchors" in line["remarks"], "the published code differed"
     assert others and all(other["difference"] == other["t"] == other["ours"] == "" for other in others)
     told = {other["published"]: other["conditions that differ"] for other in others}
-    assert told["Proxy-Anchor 69.9"].startswith("dimensions 512 (ours: 128); batch 120 (ours: 112); --classifier_lr 0.0001 (ours: 1e-05)")
+    assert told["Proxy-Anchor 69.9"].startswith(
+        "dimensions 512 (ours: 128); batch 120 (ours: 112); --classifier_lr 0.0001 (ours: 1e-05)"
+    )
     begins = "boxes yes (ours: no); pretraining vit_small_patch16_224.dino (ours: IMAGENET1K_V1)"
     assert told["OML, triplet, hard miner 83.7"].startswith(begins)
 
@@ -254,7 +272,12 @@ def test_which_flags_are_conditions(configurations, flags_of, defaults):
         idle = name in roles.without_effect(plain) or any(
             name.startswith(f"{other}_") and plain[other] == defaults[other] and declared[other].name == role.name == "evaluation" for other in plain
         )
-        free = idle or role.name == "selection" or name in roles.OUTPUTS | {"precision", "decode_once"} or roles.OF_METHOD.fullmatch(name)
+        free = (
+            idle
+            or role.name == "selection"
+            or name in roles.OUTPUTS | {"precision", "decode_once"}
+            or roles.OF_METHOD.fullmatch(name)
+        )
         refused = role.compared and not free
         if name in plain and bool(differs(p, **{name: other_value(actions[name], plain[name])})) != refused:
             wrong.append((p.group, role.name, name))

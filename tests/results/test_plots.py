@@ -70,7 +70,9 @@ def test_figures_of_few_groups_give_no_r_and_no_line(tmp_path, figures):
     for count in (1, 4, 5):
         found, said = groups_of(count), f"{count} group{'s' * (count > 1)}: too few for r" if count < 5 else "r = -1.00 over 5 groups"
         if count == 1:
-            assert plots.relations(found, R1, [RHO], tmp_path) is plots.rho(found, R1, [RHO], tmp_path) is None, "one point shows no relation"
+            assert plots.relations(found, R1, [RHO], tmp_path) is plots.rho(found, R1, [RHO], tmp_path) is None, (
+                "one point shows no relation"
+            )
             assert plots.ranked(found, R1, tmp_path) == "cub200_ranked"
             continue
         assert plots.relations(found, R1, [RHO, distances], tmp_path) == "cub200_relations"

@@ -69,9 +69,13 @@ def test_single_tables(results, dataset, how):
             mean, deviation, _ = recomputed(root, dataset, line["group"], "test", TITLES[title], how)
             mean, deviation = f"{100 * mean:.2f}", f"{100 * deviation:.2f}"
             assert (line[title], line[f"{title} deviation"]) == (mean, deviation)
-            of_md, of_tex = ([row for row in text.splitlines() if line["group"] in row.replace("\\", "")] for text in texts)
+            of_md, of_tex = (
+                [row for row in text.splitlines() if line["group"] in row.replace("\\", "")] for text in texts
+            )
             assert mean in of_md[0] and f"± {deviation}" in of_md[0]
-            assert any(re.search(rf"{re.escape(mean)}\}}?\\pm{re.escape(deviation)}", row) for row in of_tex), "in one of its blocks of columns"
+            assert any(re.search(rf"{re.escape(mean)}\}}?\\pm{re.escape(deviation)}", row) for row in of_tex), (
+                "in one of its blocks of columns"
+            )
         assert line["epoch"] == f"{recomputed(root, dataset, line['group'], 'test', 'e_recall@1', how)[2]:.1f}"
 
 
@@ -211,7 +215,10 @@ def test_columns_of_a_clustering_are_marked_with_how_many_starts_they_are_of(res
                       (evaluated(tmp_path, "--metrics", "e_recall@1", "nmi", "train/rho_spectrum@2"), "† the mean over 3 k-means starts")):  # fmt: skip
         text = (out / "cub200_selected.md").read_text()
         assert "| NMI [%] † |" in text and "R@1 [%] †" not in text and told in text
-        assert r"NMI [\%]$^\dagger$" in (out / "cub200_selected.tex").read_text() and "NMI [%]<sup>†</sup>" in (out / "index.html").read_text()
+        assert (
+            r"NMI [\%]$^\dagger$" in (out / "cub200_selected.tex").read_text()
+            and "NMI [%]<sup>†</sup>" in (out / "index.html").read_text()
+        )
     quantities = [line["quantity"] for line in lines(out / "cub200_correlations.csv")]
     assert quantities.count("rho (train)") == 1, "asked for, and shown anyway"
 
@@ -275,7 +282,10 @@ def test_a_metric_beyond_0_to_1_is_no_percentage(monkeypatch):
     for cache in (columns.direction, columns._is_share):
         cache.cache_clear()
     try:
-        found = {name: columns.column("test", name) for name in ("first_rank", "ami", "nmi", "c_map_r", "fnmr@.1", "opis", "birds/e_recall@1@d8")}
+        found = {
+            name: columns.column("test", name)
+            for name in ("first_rank", "ami", "nmi", "c_map_r", "fnmr@.1", "opis", "birds/e_recall@1@d8")
+        }
     finally:
         for cache in (columns.direction, columns._is_share):
             cache.cache_clear()
@@ -286,7 +296,10 @@ def test_a_metric_beyond_0_to_1_is_no_percentage(monkeypatch):
 def test_a_metric_that_is_nan_in_all_runs_is_named_in_a_remark(tmp_path):
     for seed in range(2):
         found = rows(0.5, 3, seed, metrics=("e_recall@1", "map_r"), training=())
-        found = [(epoch, split, metric, float("nan") if metric == "map_r" and split == "test" else value) for epoch, split, metric, value in found]
+        found = [
+            (epoch, split, metric, float("nan") if metric == "map_r" and split == "test" else value)
+            for epoch, split, metric, value in found
+        ]
         make_run(tmp_path / "runs", "A", seed, epochs=3, found=found)
     out = evaluated(tmp_path)
     (line,) = lines(out / "cub200_selected.csv")

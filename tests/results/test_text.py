@@ -6,14 +6,22 @@ from results.formats import Cell, Table, to_text
 
 
 def wide_table():
-    table = Table("glyphs", "glyphs: values", ["group", "seeds", *(f"metric@{i} [%]" for i in range(9)), "arch"], noisy={"metric@3 [%]"})
+    table = Table(
+        "glyphs",
+        "glyphs: values",
+        ["group", "seeds", *(f"metric@{i} [%]" for i in range(9)), "arch"],
+        noisy={"metric@3 [%]"},
+    )
     for number, name in enumerate(["Triplet", "MultiSimilarity_with_a_name"]):
         mark = "best" if number else "close"
         values = [Cell(10.5 * i + number, 0.25, mark=mark if i == 1 else "") for i in range(9)]
         remarks = ["fewer than 3 seeds"] if number else []
         table.add([Cell(text=name), Cell(5, digits=0), *values, Cell(text="conv4")], remarks, part="distance")
     table.notes.append("Bold: as the files say it.")
-    table.notes.append("A note of many words, which the page of a terminal with a hundred columns cannot show in one line of text alone.")
+    table.notes.append(
+        "A note of many words, which the page of a terminal with a hundred columns cannot show in one line of text "
+        "alone."
+    )
     return table
 
 
@@ -27,11 +35,20 @@ def test_a_table_fits_the_terminal_and_its_columns_stand_below_each_other(monkey
         rule, block = lines[number + 1], lines[number : number + 5]
         starts = [found.start() for found in re.finditer("(?<= )-|^-", rule)]
         for line in block:
-            assert all(line.ljust(100)[start - 1] == " " for start in starts[1:]), "no cell reaches into the next column"
+            assert all(line.ljust(100)[start - 1] == " " for start in starts[1:]), (
+                "no cell reaches into the next column"
+            )
         assert block[4].startswith("MultiSimilarity_with_a_name [a]")
     text = "\n".join(lines)
-    assert "11.50 ± 0.25*" in text and "10.50 ± 0.25~" in text and "* best; ~ not shown to be worse than the best" in text
-    assert "Bold" not in text and "[a] fewer than 3 seeds" in text and "metric@3 [%] †" in text and "\n  " in text.partition("A note")[2]
+    assert (
+        "11.50 ± 0.25*" in text and "10.50 ± 0.25~" in text and "* best; ~ not shown to be worse than the best" in text
+    )
+    assert (
+        "Bold" not in text
+        and "[a] fewer than 3 seeds" in text
+        and "metric@3 [%] †" in text
+        and "\n  " in text.partition("A note")[2]
+    )
 
 
 def test_in_a_file_a_table_is_one_block():

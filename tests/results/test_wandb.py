@@ -60,7 +60,13 @@ def test_columns_are_in_the_order_of_the_flags():
     wanted = ["nmi", "map_r", "e_recall@2", "e_recall@1", "f1"]
     rows = [{"epoch": epoch, **{f"test/{name}": 0.5 for name in sorted(wanted)}} for epoch in (1, 2)]
     run = mine(rows, evaluation_metrics=wanted)
-    assert [c.metric for c in columns.performance(columns.recorded([run]))] == ["e_recall@1", "e_recall@2", "nmi", "map_r", "f1"]
+    assert [c.metric for c in columns.performance(columns.recorded([run]))] == [
+        "e_recall@1",
+        "e_recall@2",
+        "nmi",
+        "map_r",
+        "f1",
+    ]
     assert [metric for _, metric in run.series.keys] == wanted
     rows = [{"epoch": 1, **{f"test/{head}/{name}": 0.5 for head in "ab" for name in ("map_r", "nmi")}}]
     run = mine(rows, evaluation_metrics=["nmi", "map_r"], evaltypes=["b", "a"], storage_metrics=["nmi"])

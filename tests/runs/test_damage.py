@@ -252,7 +252,17 @@ def test_the_way_out_leads_out(copied, jobs):
         assert {name: (folder / name).read_text() for name in names} == whole
 
 
-@pytest.mark.parametrize("name", ["../../thesis.pth.tar", "/etc/hostname", "checkpoint_x/../../thesis.pth.tar", "thesis", "checkpoint_\n.pth.tar\n", 3])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../thesis.pth.tar",
+        "/etc/hostname",
+        "checkpoint_x/../../thesis.pth.tar",
+        "thesis",
+        "checkpoint_\n.pth.tar\n",
+        3,
+    ],
+)
 def test_a_checkpoint_that_names_another_file_is_refused(copied, jobs, name):
     """What is measured is written beside the run under a name made from that of the checkpoint."""
     with copied("run") as folder:
@@ -260,7 +270,10 @@ def test_a_checkpoint_that_names_another_file_is_refused(copied, jobs, name):
         content["run"]["selected"]["checkpoint"] = name
         torch.save(content, folder / LAST)
         for job in ("network", "evaluate"):
-            with pytest.raises(UserError, match=r"checkpoint_last.pth.tar is damaged.* it names the checkpoint .* expected checkpoint_….pth.tar"):
+            with pytest.raises(
+                UserError,
+                match=r"checkpoint_last.pth.tar is damaged.* it names the checkpoint .* expected checkpoint_….pth.tar",
+            ):
                 jobs[job](folder)
 
 

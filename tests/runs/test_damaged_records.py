@@ -97,8 +97,26 @@ def test_without_records_there_is_what_the_help_says_and_few_samples_of_a_spectr
 def test_nobody_is_told_of_a_spectrum_that_was_not_asked_for(folder_data, tmp_path, capsys):
     """The default of --evaluation_metrics has it."""
     start, metrics = SHORT_RUN.index("--evaluation_metrics"), ["--evaluation_metrics", "e_recall@1", "rho_spectrum@1"]
-    short = [*SHORT_RUN[:start], *SHORT_RUN[start + 3 :], "--storage_metrics", "e_recall@1", "--embed_dim", "64", "--dry_run"]
-    words = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), "--loss", "softmax", *short]
+    short = [
+        *SHORT_RUN[:start],
+        *SHORT_RUN[start + 3 :],
+        "--storage_metrics",
+        "e_recall@1",
+        "--embed_dim",
+        "64",
+        "--dry_run",
+    ]
+    words = [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(folder_data),
+        "--save_path",
+        str(tmp_path),
+        "--loss",
+        "softmax",
+        *short,
+    ]
     for more, count in (([], 0), (metrics, 2)):
         opt = parameters.read([*words, *more])
         assert any(name.startswith("rho_spectrum") for name in opt.evaluation_metrics)

@@ -46,8 +46,11 @@ def test_an_old_run_is_resumed_measured_reproduced_and_tabulated(old):
     assert values["test"]["map_r"] == pytest.approx(RunFolder(old).selected["values"]["test"]["map_r"], abs=0.01)
     again = main.main(parameters.read(["--reproduce_results", str(old), "--group", "Again"]))
     other = recorded(again.folder)
-    newer = {(epoch, "train", name) for epoch in (1, 2) for name in ("gradient_rms", "gradient_max")}  # not yet recorded then
-    assert before.keys() | newer == other.keys() and other[1, "train", "loss"] == pytest.approx(before[1, "train", "loss"], rel=1e-3)
+    # not yet recorded then
+    newer = {(epoch, "train", name) for epoch in (1, 2) for name in ("gradient_rms", "gradient_max")}
+    assert before.keys() | newer == other.keys() and other[1, "train", "loss"] == pytest.approx(
+        before[1, "train", "loss"], rel=1e-3
+    )
     Result_Evaluations.main(Result_Evaluations.read(["--runs", "runs", "--out", "tables", "--metrics", "map_r"]))
     tables = "".join(path.read_text() for path in Path("tables").rglob("*.csv"))
     assert "Old" in tables and "Again" in tables

@@ -1,4 +1,4 @@
-"""The ICML 2020 pipeline's names of a run's values: all of a whole run, no two alike, read back as they were recorded."""
+"""The ICML 2020 pipeline's names of a run's values: all of a run, no two alike, read back as they were recorded."""
 
 import itertools
 from argparse import Namespace
@@ -18,29 +18,55 @@ from training.runtime import Runtime
 
 # name in metrics.csv, on train -> key at the service; the metrics with other splits alike
 OF_TRAINING = {
-    "loss": "Train: loss", "metric_loss": "Train: loss: metric_loss", "gradient_norm": "Train: gradient_norm",
-    "gradient_rms": "Model Grad: L2: Grad L2", "gradient_max": "Model Grad: Max: Grad Max", "epoch_seconds": "Train: epoch_seconds",
-    "criterion/active_share": "Train: criterion: active_share", "miner/tuples": "Train: miner: tuples", "miner/parts/easy": "Train: miner: parts/easy",
-    "criterion/part_loss": "Train: criterion: part_loss", "rate/backbone": "Train: rate: backbone", "reconstruction": "Train: reconstruction",
-}  # fmt: skip
+    "loss": "Train: loss",
+    "metric_loss": "Train: loss: metric_loss",
+    "gradient_norm": "Train: gradient_norm",
+    "gradient_rms": "Model Grad: L2: Grad L2",
+    "gradient_max": "Model Grad: Max: Grad Max",
+    "epoch_seconds": "Train: epoch_seconds",
+    "criterion/active_share": "Train: criterion: active_share",
+    "miner/tuples": "Train: miner: tuples",
+    "miner/parts/easy": "Train: miner: parts/easy",
+    "criterion/part_loss": "Train: criterion: part_loss",
+    "rate/backbone": "Train: rate: backbone",
+    "reconstruction": "Train: reconstruction",
+}
 OF_ONE = {
-    "e_recall@1": "discriminative_e_recall: e_recall@1", "dists@intra": "discriminative_dists: dists@intra",
-    "dists@intra_over_inter": "discriminative_dists: dists@intra_over_inter", "rho_spectrum@-1": "discriminative_rho_spectrum: rho_spectrum@-1",
-    "c_recall@1": "discriminative_c_recall: c_recall@1", "e_recall@1@d8": "discriminative_e_recall: e_recall@1@d8", "nmi": "discriminative_nmi: nmi",
-    "emoji_1008/e_recall@1": "emoji_1008_e_recall: e_recall@1", "discriminative/nmi": "discriminative_nmi: discriminative/nmi",
-    "emoji/1008/nmi": "discriminative_nmi: emoji/1008/nmi", "emoji_1008/nmi": "emoji_1008_nmi: nmi", "rate_a/nmi": "rate_a_nmi: nmi",
-}  # fmt: skip
+    "e_recall@1": "discriminative_e_recall: e_recall@1",
+    "dists@intra": "discriminative_dists: dists@intra",
+    "dists@intra_over_inter": "discriminative_dists: dists@intra_over_inter",
+    "rho_spectrum@-1": "discriminative_rho_spectrum: rho_spectrum@-1",
+    "c_recall@1": "discriminative_c_recall: c_recall@1",
+    "e_recall@1@d8": "discriminative_e_recall: e_recall@1@d8",
+    "nmi": "discriminative_nmi: nmi",
+    "emoji_1008/e_recall@1": "emoji_1008_e_recall: e_recall@1",
+    "discriminative/nmi": "discriminative_nmi: discriminative/nmi",
+    "emoji/1008/nmi": "discriminative_nmi: emoji/1008/nmi",
+    "emoji_1008/nmi": "emoji_1008_nmi: nmi",
+    "rate_a/nmi": "rate_a_nmi: nmi",
+}
 OF_SEVERAL = {
-    "a/e_recall@1": "a_e_recall: e_recall@1", "a_b/e_recall@1": "a_b_e_recall: e_recall@1", "a/b/e_recall@1": "a_e_recall: b/e_recall@1",
-    "a/b_c/e_recall@1": "a_e_recall: b_c/e_recall@1", "a_b/c/e_recall@1": "a_b_c_e_recall: e_recall@1", "a/d/dists@intra": "a_d_dists: dists@intra",
-    "Combined_a_a_b-1-2/nmi": "Combined_a_a_b-1-2_nmi: nmi", "criterion/nmi": "criterion_nmi: nmi",
-}  # fmt: skip
+    "a/e_recall@1": "a_e_recall: e_recall@1",
+    "a_b/e_recall@1": "a_b_e_recall: e_recall@1",
+    "a/b/e_recall@1": "a_e_recall: b/e_recall@1",
+    "a/b_c/e_recall@1": "a_e_recall: b_c/e_recall@1",
+    "a_b/c/e_recall@1": "a_b_c_e_recall: e_recall@1",
+    "a/d/dists@intra": "a_d_dists: dists@intra",
+    "Combined_a_a_b-1-2/nmi": "Combined_a_a_b-1-2_nmi: nmi",
+    "criterion/nmi": "criterion_nmi: nmi",
+}
 
 
-@pytest.mark.parametrize("evaltypes, metrics", [(["discriminative"], OF_ONE), (["a", "a_b", "Combined_a_a_b-1-2", "criterion"], OF_SEVERAL)])
+@pytest.mark.parametrize(
+    "evaltypes, metrics", [(["discriminative"], OF_ONE), (["a", "a_b", "Combined_a_a_b-1-2", "criterion"], OF_SEVERAL)]
+)
 def test_each_value_has_one_name_which_no_other_has(evaltypes, metrics):
     table = {("train", name): key for name, key in OF_TRAINING.items() if name.partition("/")[0] not in evaltypes}
-    table |= {(split, name): f"{title}: {key}" for split, title in records.SPLIT_TITLES.items() for name, key in metrics.items()}
+    table |= {
+        (split, name): f"{title}: {key}"
+        for split, title in records.SPLIT_TITLES.items()
+        for name, key in metrics.items()
+    }
     assert {value: icml_name(*value, evaltypes).key for value in table} == table
     assert len(set(table.values())) == len(table)
     read = {key: value_name(key, evaltypes) for key in table.values() if not key.startswith("Train: criterion_")}
@@ -50,7 +76,11 @@ def test_each_value_has_one_name_which_no_other_has(evaltypes, metrics):
 def test_evaltypes_and_domains_of_all_shapes_stay_apart():
     words = ["a", "b", "a_b", "b_a", "a_a", "b_a_b", "e", "recall", "c"]
     for evaltypes in (["a"], ["a_b"], ["a", "b"], ["a", "a_b", "a_b_a"], ["b", "a_b", "b_a"]):
-        heads = ["", *(f"{word}/" for word in words), *(f"{one}/{other}/" for one, other in itertools.product(words, repeat=2))]
+        heads = [
+            "",
+            *(f"{word}/" for word in words),
+            *(f"{one}/{other}/" for one, other in itertools.product(words, repeat=2)),
+        ]
         if len(evaltypes) > 1:
             heads = [f"{evaltype}/{head}" for evaltype in evaltypes for head in heads]
         names = [f"{head}{metric}" for head in heads for metric in ("e_recall@1", "c_recall@1", "e_recall@2", "nmi")]
@@ -61,13 +91,31 @@ def test_evaltypes_and_domains_of_all_shapes_stay_apart():
 
 def test_what_a_version_of_november_logged_is_read():
     """The group of each metric of train was then the first part of its name."""
-    keys = {"Train: dists@intra: dists@intra": "dists@intra", "Train: loss: loss": "loss", "Train: emoji: nmi": "emoji/nmi", "Train: nmi: nmi": "nmi"}
-    assert {key: value_name(key, ["discriminative"]) for key in keys} == {key: ("train", name) for key, name in keys.items()}
+    keys = {
+        "Train: dists@intra: dists@intra": "dists@intra",
+        "Train: loss: loss": "loss",
+        "Train: emoji: nmi": "emoji/nmi",
+        "Train: nmi: nmi": "nmi",
+    }
+    assert {key: value_name(key, ["discriminative"]) for key in keys} == {
+        key: ("train", name) for key, name in keys.items()
+    }
     assert value_name("Train: other: e_recall@1", ["discriminative", "other"]) == ("train", "other/e_recall@1")
     config, notes = {"evaltypes": ["a", "b"], "save_interval": 1}, []
-    history = [{"epoch": 1, "Train: a: nmi": 0.1, "Train: b: nmi": 0.2, "Test: a_x_nmi: nmi": 0.3, "Test: a_nmi: nmi": 0.4, "Test: b_nmi: nmi": 0.5}]
+    history = [
+        {
+            "epoch": 1,
+            "Train: a: nmi": 0.1,
+            "Train: b: nmi": 0.2,
+            "Test: a_x_nmi: nmi": 0.3,
+            "Test: a_nmi: nmi": 0.4,
+            "Test: b_nmi: nmi": 0.5,
+        }
+    ]
     series = online._series(history, config, notes)
-    assert set(series.keys) == {("train", "b/nmi"), ("test", "a/x/nmi"), ("test", "a/nmi"), ("test", "b/nmi")}, "a's mean or that of x: unknown"
+    assert set(series.keys) == {("train", "b/nmi"), ("test", "a/x/nmi"), ("test", "a/nmi"), ("test", "b/nmi")}, (
+        "a's mean or that of x: unknown"
+    )
     assert len(notes) == 1 and "left out" in notes[0]
 
 
@@ -76,22 +124,53 @@ def test_a_run_of_two_evaltypes_and_three_domains_logs_each_value_once(tmp_path,
     service.write = rows.extend
     monkeypatch.setattr("runs.records.online.online_sink", lambda opt, folder: service)
     words, evaltypes = make_union(tmp_path), ["discriminative", "Combined_discriminative"]
-    run = main.main(parameters.read([
-        "--dataset", "union", "--union", *words, "--source_path", str(tmp_path), *builders.SHORT_RUN, "--allow_partial_dataset", "--n_epochs", "1",
-        "--loss", "multisimilarity", "--save_path", str(tmp_path / "runs"), "--evaltypes", *evaltypes, "--evaluation_metrics", "map_r", "dists@intra", "dists@inter",
-    ]).but(no_records=False))  # fmt: skip
+    run = main.main(
+        parameters.read(
+            [
+                "--dataset",
+                "union",
+                "--union",
+                *words,
+                "--source_path",
+                str(tmp_path),
+                *builders.SHORT_RUN,
+                "--allow_partial_dataset",
+                "--n_epochs",
+                "1",
+                "--loss",
+                "multisimilarity",
+                "--save_path",
+                str(tmp_path / "runs"),
+                "--evaltypes",
+                *evaltypes,
+                "--evaluation_metrics",
+                "map_r",
+                "dists@intra",
+                "dists@inter",
+            ]
+        ).but(no_records=False)
+    )
     table = {row.title: (row.split, row.metric) for row in rows}
     assert len(table) == len(rows) == len(set(table.values()))
     metrics = {name for split, name in table.values() if split == "test"}
     assert {"discriminative/map_r", "discriminative/birds/map_r", "Combined_discriminative/cars/dists@inter"} <= metrics
-    assert {name for split, name in table.values() if split == "train" and is_metric(name)} == metrics, "train has the same"
+    assert {name for split, name in table.values() if split == "train" and is_metric(name)} == metrics, (
+        "train has the same"
+    )
     for key, (split, name) in table.items():
         assert value_name(key, evaltypes) == (split, name)
         assert split != "train" or not is_metric(name) or f"Test{key.removeprefix('Train')}" in table
-    assert {"Train: loss", "Model Grad: L2: Grad L2", "Model Grad: Max: Grad Max", "Train: discriminative_birds_dists: dists@intra"} <= set(table)
+    assert {
+        "Train: loss",
+        "Model Grad: L2: Grad L2",
+        "Model Grad: Max: Grad Max",
+        "Train: discriminative_birds_dists: dists@intra",
+    } <= set(table)
     files = {path.stem for path in (run.folder / "CSV_Logs").iterdir()}
     assert files == {"metrics"} | {f"{row.icml_name.section}_{row.group}" for row in rows}
-    assert {name for name in files if name.startswith("Train_disc")} == {name.replace("Test", "Train") for name in files if name.startswith("Test_disc")}
+    assert {name for name in files if name.startswith("Train_disc")} == {
+        name.replace("Test", "Train") for name in files if name.startswith("Test_disc")
+    }
 
 
 def test_the_size_of_a_gradients_entries():
@@ -108,7 +187,10 @@ def test_the_size_of_a_gradients_entries():
     measure()
     values = [float(value) for p in network.parameters() if p.grad is not None for value in p.grad.double().flatten()]
     assert len(values) == 8 + 3
-    expected = {"gradient_rms": (sum(value * value for value in values) / len(values)) ** 0.5, "gradient_max": max(map(abs, values))}
+    expected = {
+        "gradient_rms": (sum(value * value for value in values) / len(values)) ** 0.5,
+        "gradient_max": max(map(abs, values)),
+    }
     assert {name: value.item() for name, value in entries.values.items()} == pytest.approx(expected, rel=1e-6)
     with torch.no_grad():
         network[2].bias.grad.fill_(-100.0)
@@ -120,7 +202,7 @@ def test_the_size_of_a_gradients_entries():
 
 
 def test_the_norm_of_a_step_serves_the_size_of_its_entries(monkeypatch):
-    """Each gradient's norm is computed once, and the root mean square is that of the network alone, before gradients are limited."""
+    """Each gradient's norm is computed once; the root mean square is the network's, before gradients are limited."""
     network, criterion = torch.nn.Linear(4, 3), torch.nn.Linear(3, 1)
     flags = {"gpu": [0], "seed": 0, "precision": "float32", "clip_grad_norm": 1e-3}
     runtime, entries, sizes = Runtime(Namespace(**flags)), GradientEntries(network), []
@@ -132,5 +214,7 @@ def test_the_norm_of_a_step_serves_the_size_of_its_entries(monkeypatch):
     assert sum(tensor.numel() for tensors in sizes for tensor in tensors if tensor.ndim) == 15 + 4
     gradient = torch.cat([p.grad.flatten() for p in network.parameters()])  # limited since
     ratio = gradient.double().square().mean().sqrt() / gradient.abs().max()
-    assert (entries.values["gradient_rms"] / entries.values["gradient_max"]).item() == pytest.approx(ratio.item(), rel=1e-5)
+    assert (entries.values["gradient_rms"] / entries.values["gradient_max"]).item() == pytest.approx(
+        ratio.item(), rel=1e-5
+    )
     assert entries.values["gradient_max"] > 100 * gradient.abs().max()

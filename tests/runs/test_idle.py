@@ -1,4 +1,4 @@
-"""The start of a run says which of the flags that the user set have no effect: of plug-ins that are not used, of a miner, of --tau."""
+"""The start of a run says which flags of the user have no effect: of plug-ins that are not used, a miner, --tau."""
 
 from types import SimpleNamespace
 
@@ -15,15 +15,44 @@ def said(*words):
     return idle.idle(parameters.resolve(["--dataset", "glyphs", *words]))
 
 
-@pytest.mark.parametrize(("words", "lines"), [
-    ("--loss softmax --loss_triplet_margin .3 --loss_triplet_swap", ["--loss_triplet_margin, --loss_triplet_swap have no effect: of --loss triplet, which this run does not use"]),
-    ("--loss margin --batch_mining semihard --miner_distance_lower_cutoff .5", ["--miner_distance_lower_cutoff has no effect: of --batch_mining distance, which this run does not use"]),
-    ("--loss softmax --batch_mining distance", ["--batch_mining distance has no effect: --loss softmax takes no miner"]),
-    ("--loss multisimilarity --batch_mining distance", ["--batch_mining distance has no effect: --loss multisimilarity compares all pairs of a batch, and those of a miner with --mine_pairs"]),
-    ("--adversarial_triplets_per_anchor 3 --data_mb_lr .5", ["--adversarial_triplets_per_anchor has no effect: of --trainer adversarial, which this run does not use", "--data_mb_lr has no effect with --data_sampler class_random"]),
-    ("--n_epochs 100 --tau 50 100 200", ["--tau 100 200 has no effect: --n_epochs 100 is the last epoch"]), ("--scheduler cosine --tau 5", ["--tau has no effect with --scheduler cosine"]),
-    ("--cub_boxes", ["--cub_boxes has no effect: of --dataset cub200, which this run does not use"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (
+            "--loss softmax --loss_triplet_margin .3 --loss_triplet_swap",
+            [
+                "--loss_triplet_margin, --loss_triplet_swap have no effect: of --loss triplet, which this run does not "
+                "use"
+            ],
+        ),
+        (
+            "--loss margin --batch_mining semihard --miner_distance_lower_cutoff .5",
+            ["--miner_distance_lower_cutoff has no effect: of --batch_mining distance, which this run does not use"],
+        ),
+        (
+            "--loss softmax --batch_mining distance",
+            ["--batch_mining distance has no effect: --loss softmax takes no miner"],
+        ),
+        (
+            "--loss multisimilarity --batch_mining distance",
+            [
+                "--batch_mining distance has no effect: --loss multisimilarity compares all pairs of a batch, and "
+                "those of a miner with --mine_pairs"
+            ],
+        ),
+        (
+            "--adversarial_triplets_per_anchor 3 --data_mb_lr .5",
+            [
+                "--adversarial_triplets_per_anchor has no effect: of --trainer adversarial, which this run does not "
+                "use",
+                "--data_mb_lr has no effect with --data_sampler class_random",
+            ],
+        ),
+        ("--n_epochs 100 --tau 50 100 200", ["--tau 100 200 has no effect: --n_epochs 100 is the last epoch"]),
+        ("--scheduler cosine --tau 5", ["--tau has no effect with --scheduler cosine"]),
+        ("--cub_boxes", ["--cub_boxes has no effect: of --dataset cub200, which this run does not use"]),
+    ],
+)
 def test_what_has_no_effect_is_said(words, lines):
     found = said(*words.split())
     assert len(found) == len(lines) and all(text.startswith(line) for text, line in zip(found, lines, strict=True)), (
@@ -31,12 +60,22 @@ def test_what_has_no_effect_is_said(words, lines):
     )
 
 
-@pytest.mark.parametrize("words", [
-    "--loss margin --loss_margin_nu 1 --miner_distance_lower_cutoff .4 --batch_mining distance", "--loss multisimilarity --mine_pairs --batch_mining semihard",
-    "--loss happier --loss_softmax_temperature .1", "--loss triplet --batch_mining random_distance --miner_distance_lower_cutoff .4", "--n_epochs 100 --tau 50 99",
-    "--loss hier --loss_hier_base triplet --loss_triplet_margin .3 --batch_mining semihard", "--trainer classifier --classifier_layer circle_softmax --loss_circle_softmax_scale 3",
-    "--trainer s2sd --s2sd_target npair --loss softmax --loss_npair_l2 .1 --batch_mining distance", "--loss npair", "--n_epochs 100", "",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--loss margin --loss_margin_nu 1 --miner_distance_lower_cutoff .4 --batch_mining distance",
+        "--loss multisimilarity --mine_pairs --batch_mining semihard",
+        "--loss happier --loss_softmax_temperature .1",
+        "--loss triplet --batch_mining random_distance --miner_distance_lower_cutoff .4",
+        "--n_epochs 100 --tau 50 99",
+        "--loss hier --loss_hier_base triplet --loss_triplet_margin .3 --batch_mining semihard",
+        "--trainer classifier --classifier_layer circle_softmax --loss_circle_softmax_scale 3",
+        "--trainer s2sd --s2sd_target npair --loss softmax --loss_npair_l2 .1 --batch_mining distance",
+        "--loss npair",
+        "--n_epochs 100",
+        "",
+    ],
+)
 def test_what_is_read_is_not_said(words):
     assert not said(*words.split())
 

@@ -189,7 +189,9 @@ def test_the_table_has_val_test_train_in_this_order_and_all_of_test(first):
     assert lines[-1] == "and 31 more, in the records"
     if first is not None:
         assert lines[2 if first[0] == "val" else 33].split()[:2] == list(first)
-    short = reports.table({"last": {"train": {"nmi": 0.1}, "val": {"nmi": 0.2}, "test": {"nmi": 0.3}}}, first).splitlines()
+    short = reports.table(
+        {"last": {"train": {"nmi": 0.1}, "val": {"nmi": 0.2}, "test": {"nmi": 0.3}}}, first
+    ).splitlines()
     assert [line.split()[0] for line in short[2:]] == ["val", "test", "train"]
 
 
@@ -197,7 +199,10 @@ def untrained_run(metric, trained, before, queries, higher=True):
     """A run whose selected epoch and untrained states have these values of a metric on test."""
     selection = SimpleNamespace(split="test", metric=metric, higher_is_better=lambda metric: higher)
     return SimpleNamespace(
-        selection=selection, state={"selected": {"values": {"test": {metric: trained}}}}, untrained=lambda epoch: {"test": {metric: before[epoch]}}, queries={"test": queries}
+        selection=selection,
+        state={"selected": {"values": {"test": {metric: trained}}}},
+        untrained=lambda epoch: {"test": {metric: before[epoch]}},
+        queries={"test": queries},
     )
 
 
@@ -236,5 +241,9 @@ def test_the_epoch_line_and_notes_break_between_words(monkeypatch, capsys):
     assert texts[""].count("\n") == 1, "whole in a file"
     for columns in ("100", "60"):
         lines = texts[columns].splitlines()
-        assert max(map(len, lines)) <= int(columns) and len(lines) > 2 and all(line.startswith("    ") for line in lines[1:])
+        assert (
+            max(map(len, lines)) <= int(columns)
+            and len(lines) > 2
+            and all(line.startswith("    ") for line in lines[1:])
+        )
         assert "  ".join(line.strip() for line in lines) == texts[""].strip(), "a metric and its value stay together"

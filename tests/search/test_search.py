@@ -312,7 +312,9 @@ def drawn_study(folder):
 
     studies.quiet()
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed=1))
-    study.optimize(lambda trial: trial.suggest_float("lr", 1e-4, 1e-2, log=True) + trial.suggest_int("bs", 2, 5), n_trials=3)
+    study.optimize(
+        lambda trial: trial.suggest_float("lr", 1e-4, 1e-2, log=True) + trial.suggest_int("bs", 2, 5), n_trials=3
+    )
     report.draw(study, folder, "map_r")
     return {path.name for path in (folder / "plots").iterdir()}
 
@@ -322,7 +324,10 @@ KINDS_OF_PLOTS = ("history", "slice", "contour", "importance")
 
 def test_plots_are_pages_too_which_need_no_network(tmp_path):
     pytest.importorskip("plotly")
-    assert drawn_study(tmp_path) == {*(f"{kind}.{ending}" for kind in KINDS_OF_PLOTS for ending in ("png", "html")), "plotly.min.js"}
+    assert drawn_study(tmp_path) == {
+        *(f"{kind}.{ending}" for kind in KINDS_OF_PLOTS for ending in ("png", "html")),
+        "plotly.min.js",
+    }
     for kind in KINDS_OF_PLOTS:
         page = (tmp_path / "plots" / f"{kind}.html").read_text()
         assert 'src="plotly.min.js"' in page and "map_r" in page and "<script src=\"http" not in page
@@ -411,7 +416,9 @@ def test_a_locked_study_is_locked_and_a_damaged_one_damaged(folder_data, tmp_pat
         with contextlib.closing(sqlite3.connect(folder / "study.db")) as other:
             other.execute("begin exclusive")
             with refused("is locked by another program for more than 0.05 seconds. Nothing is damaged"):
-                searcher.search([*words[:-1], "3", *(f"{word}?timeout=0.05" if "://" in word else word for word in extra)])
+                searcher.search(
+                    [*words[:-1], "3", *(f"{word}?timeout=0.05" if "://" in word else word for word in extra)]
+                )
     content = bytearray((folder / "study.db").read_bytes())
     with contextlib.closing(sqlite3.connect(folder / "study.db")) as connection:
         (root,) = connection.execute("select rootpage from sqlite_master where name = 'trial_params'").fetchone()
@@ -428,7 +435,9 @@ def test_a_study_from_someone_else_names_no_folder_outside_of_the_search(name):
 
     study = optuna.create_study()
     study.enqueue_trial({}, user_attrs={"folder": name})
-    with pytest.raises(UserError, match=r"the study is damaged, or of another search: it names the folder .* expected trial_<number>"):
+    with pytest.raises(
+        UserError, match=r"the study is damaged, or of another search: it names the folder .* expected trial_<number>"
+    ):
         studies.folder_name(study, study.get_trials()[0])
 
 

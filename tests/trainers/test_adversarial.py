@@ -159,7 +159,15 @@ def angular_excess(x, a, p, n, tangent):
 @pytest.mark.parametrize("normalizes", [False, True])
 def test_a_loss_for_each_key(normalizes):
     """Angular on the synthetic triplets for the network, its opposite for the generator."""
-    flags = ["--adversarial_losses", "synth_loss=angular", "g_adv_loss=angular", "--loss_angular_alpha", "35", "--adversarial_hidden", "7"]
+    flags = [
+        "--adversarial_losses",
+        "synth_loss=angular",
+        "g_adv_loss=angular",
+        "--loss_angular_alpha",
+        "35",
+        "--adversarial_hidden",
+        "7",
+    ]
     trainer, opt = tiny.trainer("adversarial", "--loss", "triplet", *flags, network=tiny.Network(normalizes))
     outputs, losses, triplets, synthetic = computed(trainer, tiny.batch(LABELS))
     x, embedded = outputs["embeddings"].tolist(), trainer.network.embed(synthetic).tolist()
@@ -172,12 +180,16 @@ def test_a_loss_for_each_key(normalizes):
     norms = sum(math.sqrt(dot(row, row)) for row in x) / len(x)
     assert losses["synth_loss"].item() == pytest.approx(sum(synth) / len(synth) + 0.005 * norms, rel=1e-10)
     assert losses["g_adv_loss"].item() == pytest.approx(sum(opposite) / len(opposite), rel=1e-10)
-    assert tiny.gradients(losses["g_adv_loss"], trainer) == {name for name, _ in trainer.named_parameters() if name.startswith("generator")}
+    assert tiny.gradients(losses["g_adv_loss"], trainer) == {
+        name for name, _ in trainer.named_parameters() if name.startswith("generator")
+    }
     assert set(tiny.groups(opt, trainer)) == {"network", "generator"}
 
 
 def test_the_generators_loss_of_any_other_criterion_is_its_negative():
-    trainer, _ = tiny.trainer("adversarial", "--loss", "margin", "--adversarial_losses", "g_adv_loss=contrastive", "synth_loss=triplet")
+    trainer, _ = tiny.trainer(
+        "adversarial", "--loss", "margin", "--adversarial_losses", "g_adv_loss=contrastive", "synth_loss=triplet"
+    )
     outputs, losses, triplets, synthetic = computed(trainer, tiny.batch(LABELS))
     x, embedded = outputs["embeddings"].tolist(), trainer.network.embed(synthetic).tolist()
     near = [distance(x[a], x[p]) for a, p, _ in triplets]
@@ -191,7 +203,9 @@ def test_the_generators_loss_of_any_other_criterion_is_its_negative():
 
 @pytest.mark.parametrize("name", ["softmax", "margin"])
 def test_parameters_of_a_loss_for_a_key_are_trained(name):
-    trainer, opt = tiny.trainer("adversarial", "--loss", "triplet", "--adversarial_losses", f"synth_loss={name}", "--loss_softmax_lr", ".5")
+    trainer, opt = tiny.trainer(
+        "adversarial", "--loss", "triplet", "--adversarial_losses", f"synth_loss={name}", "--loss_softmax_lr", ".5"
+    )
     losses = tiny.losses(trainer, tiny.batch(LABELS))[1]
     reached = tiny.gradients(losses["synth_loss"], trainer)
     assert any(parameter.startswith("synth_criterion.") for parameter in reached)

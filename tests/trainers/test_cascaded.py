@@ -113,7 +113,16 @@ def test_what_it_never_asks_for_is_refused(flag):
 
 def test_under_mine_pairs_each_level_mines_in_its_own_embedding():
     """Multi-similarity on pairs of the distance-weighted miner, with a classifier on the main embedding."""
-    flags = ["--batch_mining", "distance", "--mine_pairs", *SIZES, "--loss_weights", "classifier_loss=.5", "--classifier_lr", ".1"]
+    flags = [
+        "--batch_mining",
+        "distance",
+        "--mine_pairs",
+        *SIZES,
+        "--loss_weights",
+        "classifier_loss=.5",
+        "--classifier_lr",
+        ".1",
+    ]
     trainer, opt = tiny.trainer("cascaded", *flags, network=network())
     assert opt.cascade_mining == "miner" and trainer.LOSSES[-1] == "classifier_loss"
     outputs, labels = trainer.outputs(batch().images), torch.tensor(LABELS)
@@ -160,7 +169,9 @@ def test_the_networks_own_embedding_layer_is_not_trained_nor_counted():
 
 
 def test_logits_see_the_embedding_of_training():
-    trainer, _ = tiny.trainer("cascaded", *SIZES, "--loss", "triplet", "--loss_weights", "classifier_loss=1", network=network())
+    trainer, _ = tiny.trainer(
+        "cascaded", *SIZES, "--loss", "triplet", "--loss_weights", "classifier_loss=1", network=network()
+    )
     trainer.eval()
     features = trainer.network(batch().images)[1]
     expected = trainer.evaluated_heads({}, features)["classifier_logits"]

@@ -1,4 +1,7 @@
-"""Processes of one run that are not alike: one line names the flag, file, package, code or data, in every process, before a batch is drawn."""
+"""Processes of one run that are not alike: a line names the flag, file, package, code or data.
+
+In every process, before a batch is drawn.
+"""
 
 import os
 import shutil
@@ -43,16 +46,22 @@ def flags_of(tmp: Path, rank: int) -> list[tuple[list[str], str]]:
     return [
         (["--seed", str(rank)], "--seed is 0 in process 0 and 1 in process 1"),
         (["--loss", ["margin", "triplet"][rank]], "--loss is margin in process 0 and triplet in process 1"),
-        (["--evaluation_metrics", *["e_recall@1", "nmi"][: rank + 1]], "--evaluation_metrics is ['e_recall@1'] in process 0 and ['e_recall@1', 'nmi'] in process 1"),
+        (
+            ["--evaluation_metrics", *["e_recall@1", "nmi"][: rank + 1]],
+            "--evaluation_metrics is ['e_recall@1'] in process 0 and ['e_recall@1', 'nmi'] in process 1",
+        ),
         ([["--warmup_epochs", "1"], []][rank], "--warmup_epochs is"),
         ([["--dry_run"], []][rank], "--dry_run is True in process 0 and False in process 1"),
-        (["--weights", "weights.pth"], "the file of --weights is 6e340b9cffb3 in process 0 and 4bf5122f3445 in process 1"),
+        (
+            ["--weights", "weights.pth"],
+            "the file of --weights is 6e340b9cffb3 in process 0 and 4bf5122f3445 in process 1",
+        ),
         (["--source_path", f"/somewhere/{rank}", "--kernels", str(rank), "--wandb_key", f"secret{rank}"], ""),
         (["--eval_relevance", str(relevance)], ""),
         (["--eval_relevance", str(other)], "the file of --eval_relevance is "),
         (["--project", 300 * "p"], ""),
         ([], ""),
-    ]  # fmt: skip
+    ]
 
 
 def compare_flags(rank, tmp):
@@ -119,7 +128,8 @@ def test_one_process_compares_nothing(monkeypatch):
 def test_torchrun_with_two_seeds_ends_with_one_line_and_leaves_no_folder(tmp_path):
     script = tmp_path / "start.py"
     script.write_text(
-        "import os, runpy, sys\nsys.argv[1:] += ['--seed', os.environ['RANK']]\nrunpy.run_path('main.py', run_name='__main__')\n"
+        "import os, runpy, sys\nsys.argv[1:] += ['--seed', os.environ['RANK']]\nrunpy.run_path('main.py', "
+        "run_name='__main__')\n"
     )
     data = builders.make_folder(tmp_path / "data", n_classes=4, n_images=4)
     words = [

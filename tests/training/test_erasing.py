@@ -45,7 +45,13 @@ def test_height_by_width_is_drawn_uniformly_as_by_the_authors():
     uniform = _transforms.Erasing(1.0, (0.02, 0.4), (0.3, 10 / 3), [0.0], (60, 30), "uniform")
     boxes = uniform.draw(3000)
     top, left, height, width = boxes.double().unbind(1)
-    assert (top >= 0).all() and (left >= 0).all() and (top + height <= 60).all() and (left + width <= 30).all() and (height > 0).all()
+    assert (
+        (top >= 0).all()
+        and (left >= 0).all()
+        and (top + height <= 60).all()
+        and (left + width <= 30).all()
+        and (height > 0).all()
+    )
     generator = random.Random(1)
     expected = sorted(plain_ratio(generator) for _ in range(3000))
     found = sorted((height / width).tolist())
@@ -57,8 +63,20 @@ def test_height_by_width_is_drawn_uniformly_as_by_the_authors():
 
 
 def test_the_flag_chooses_how_the_aspect_is_drawn(folder_data):
-    folder = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--not_pretrained", "--random_erasing", "0.5"]
-    for flags, expected in (([], "uniform"), (["--random_erasing_aspect", "uniform"], "uniform"), (["--random_erasing_aspect", "log"], "log")):
+    folder = [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(folder_data),
+        "--not_pretrained",
+        "--random_erasing",
+        "0.5",
+    ]
+    for flags, expected in (
+        ([], "uniform"),
+        (["--random_erasing_aspect", "uniform"], "uniform"),
+        (["--random_erasing_aspect", "log"], "log"),
+    ):
         opt = parameters.read([*folder, *flags])
         assert datasets.select("folder", opt, input_size=36)["training"].transform.erasing.aspect == expected
 

@@ -189,10 +189,28 @@ def test_onecycle_is_that_of_torch(epochs, batches, rise):
 
 def test_what_more_epochs_change_in_a_schedule_over_all_of_them_is_told():
     def told(before, epoch, **flags):
-        return change_of_length(Namespace(**{"n_epochs": 20, "min_lr": 0.0, "lr": 1.0, "flat_share": 0.5, "onecycle_rise": 0.25, "gamma": 0.3, "tau": [5], **flags}), before, epoch)
+        return change_of_length(
+            Namespace(
+                **{
+                    "n_epochs": 20,
+                    "min_lr": 0.0,
+                    "lr": 1.0,
+                    "flat_share": 0.5,
+                    "onecycle_rise": 0.25,
+                    "gamma": 0.3,
+                    "tau": [5],
+                    **flags,
+                }
+            ),
+            before,
+            epoch,
+        )
 
     line = told(10, 10, scheduler="cosine")
-    assert line.startswith("--n_epochs 20 (before: 10): --scheduler cosine spans all epochs, so after epoch 10 the learning rates are 0.5 of their full value, not 0.")
+    assert line.startswith(
+        "--n_epochs 20 (before: 10): --scheduler cosine spans all epochs, so after epoch 10 the learning rates are 0.5 "
+        "of their full value, not 0."
+    )
     assert "are 0.854 of their full value, not 0.5." in told(10, 5, scheduler="cosine")
     assert "are 1 of their full value, not 0.1." in told(10, 10, scheduler="flat_cosine", min_lr=0.1)
     assert "are 0.75 of their full value, not 0." in told(10, 10, scheduler="onecycle")
@@ -261,4 +279,6 @@ def test_a_group_that_was_never_trained_and_is_gone_is_left_out():
             assert torch.equal(now.state[parts[name]][key], value)
     one_more = trained(names, parts)
     one_more.state[parts["last_linear"]] = {"step": torch.tensor(1.0)}
-    assert fitting(one_more.state_dict(), now)["param_groups"] == one_more.state_dict()["param_groups"], "trained: kept, and refused by torch"
+    assert fitting(one_more.state_dict(), now)["param_groups"] == one_more.state_dict()["param_groups"], (
+        "trained: kept, and refused by torch"
+    )

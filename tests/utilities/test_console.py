@@ -4,7 +4,9 @@ import pytest
 
 from utilities import console
 
-SENTENCE = "  note  --some_flag has no effect without --another_flag: leave it out, or give both of them on one command line"
+SENTENCE = (
+    "  note  --some_flag has no effect without --another_flag: leave it out, or give both of them on one command line"
+)
 
 
 @pytest.fixture(params=[40, 72, 100])
@@ -16,7 +18,9 @@ def columns(request, monkeypatch):
 def test_lines_break_between_words_and_keep_their_indent(columns):
     lines = console.wrapped(f"short\n{SENTENCE}", 8).splitlines()
     assert lines[0] == "short" and len(lines) > 2 and max(map(len, lines)) <= columns
-    assert lines[1].startswith("  note  --some_flag") and all(line.startswith(" " * 8) and line[8] != " " for line in lines[2:])
+    assert lines[1].startswith("  note  --some_flag") and all(
+        line.startswith(" " * 8) and line[8] != " " for line in lines[2:]
+    )
     assert " ".join(line.strip() for line in lines[1:]).split() == SENTENCE.split()
 
 
@@ -32,11 +36,16 @@ def test_without_a_terminal_lines_stay_whole(monkeypatch):
 
 
 def test_tables_are_aligned_and_fit(columns):
-    rows = [["model", *(f"metric@{i}" for i in range(12))], *([f"model {n}", *(f"{n * i / 7:.2f}" for i in range(12))] for n in (1, 100))]
+    rows = [
+        ["model", *(f"metric@{i}" for i in range(12))],
+        *([f"model {n}", *(f"{n * i / 7:.2f}" for i in range(12))] for n in (1, 100)),
+    ]
     whole = console.aligned(rows)
     assert len(whole) == 4 and set(whole[1]) == {"-", " "} and len({len(line) for line in whole}) == 1
     fitted = console.aligned(rows, fitted=True)
     assert max(map(len, fitted)) <= columns
     blocks = "\n".join(fitted).split("\n\n")
     cells = [line.split() for block in blocks for line in (block.splitlines()[2:3])]
-    assert all(row[:2] == ["model", "1"] for row in cells) and [value for row in cells for value in row[2:]] == rows[1][1:]
+    assert (
+        all(row[:2] == ["model", "1"] for row in cells) and [value for row in cells for value in row[2:]] == rows[1][1:]
+    )

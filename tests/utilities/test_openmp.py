@@ -17,7 +17,9 @@ SCRIPTS = [
     "toy_experiments/reality_check_spaces.py",
 ]
 MODULES = ["launch", "search", "retrieval", "evaluation", "evaluation.overlap", "experiments.study.tables"]
-# Runs a program and prints the spin count that OpenMP reads at the first import of torch, or that is set at the end where torch was not needed.
+# Runs a program and prints the spin count that OpenMP reads at the first import of torch, or that is set at the end
+# where torch was not needed.
+
 PROBE = """
 import importlib.abc, os, runpy, sys
 
@@ -46,9 +48,13 @@ finally:
 
 def spin_count_of(program: str, **variables: str) -> str:
     """What OpenMP reads when `program` imports torch."""
-    environment = {name: value for name, value in os.environ.items() if name not in (openmp.SPIN_COUNT, openmp.WAIT_POLICY)}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in (openmp.SPIN_COUNT, openmp.WAIT_POLICY)
+    }
     command = [sys.executable, "-c", PROBE, program, "--help"]
-    finished = subprocess.run(command, cwd=ROOT, env=environment | variables, capture_output=True, text=True, check=True)
+    finished = subprocess.run(
+        command, cwd=ROOT, env=environment | variables, capture_output=True, text=True, check=True
+    )
     return finished.stdout.split()[-1]
 
 
@@ -65,5 +71,7 @@ def test_the_users_environment_is_kept():
 def test_nothing_is_set_after_torch_was_imported():
     environment = {name: value for name, value in os.environ.items() if name != openmp.SPIN_COUNT}
     program = "import os, torch, utilities.openmp; print(os.environ.get('GOMP_SPINCOUNT'))"
-    finished = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    finished = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
     assert finished.stdout.strip() == "None"

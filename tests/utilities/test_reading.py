@@ -106,20 +106,49 @@ def kinds(tmp_path_factory):
         "pickle": (".pkl", plain_pickle, lambda path: pickles.load(path, arrays=True)),
         "MATLAB": (".mat", matlab_file(), reading.read_matlab),
         "SQLite": (".db", sqlite_file(tmp), lambda path: reading.check_sqlite(path, 1)),
-        **{kind: (f".{kind.lower()}", picture(kind), lambda path: _images.decode(str(path))) for kind in ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")},
+        **{
+            kind: (f".{kind.lower()}", picture(kind), lambda path: _images.decode(str(path)))
+            for kind in ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+        },
         "size of an image": (".tif", picture("TIFF"), lambda path: _images.size(str(path))),
         "grey image": (".png", picture("PNG"), lambda path: _images.grey(str(path))),
-    }  # fmt: skip
+    }
 
 
 KINDS = (
-    "text", "JSON", "YAML", "YAML nodes", "CSV", "records", "npz", "compressed npz", "npz or npy", "npy", "tensors", "tensors, lazily", "safetensors", "pickle", "MATLAB",
-    "SQLite", "PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "size of an image", "grey image",
-)  # fmt: skip
+    "text",
+    "JSON",
+    "YAML",
+    "YAML nodes",
+    "CSV",
+    "records",
+    "npz",
+    "compressed npz",
+    "npz or npy",
+    "npy",
+    "tensors",
+    "tensors, lazily",
+    "safetensors",
+    "pickle",
+    "MATLAB",
+    "SQLite",
+    "PNG",
+    "JPEG",
+    "BMP",
+    "GIF",
+    "TIFF",
+    "WEBP",
+    "PPM",
+    "size of an image",
+    "grey image",
+)
 
 
 def said_of(read, path) -> str:
-    """The message where a file cannot be read, which is one printable line with its name; empty where it can be read."""
+    """The message where a file cannot be read, which is one printable line with its name.
+
+    Empty where it can be read.
+    """
     try:
         read(path)
     except UserError as error:
@@ -230,23 +259,42 @@ def test_known_damages(kinds, tmp_path):
     encrypted[6] |= 1
     encrypted[sound.index(b"PK\x01\x02") + 8] |= 1
     cases = {
-        "unknown method": (".npz", with_method(sound, 77), reading.read_arrays), "encrypted": (".npz", bytes(encrypted), reading.read_arrays),
+        "unknown method": (".npz", with_method(sound, 77), reading.read_arrays),
+        "encrypted": (".npz", bytes(encrypted), reading.read_arrays),
         "a broken stream": (".npz", broken_stream, reading.read_arrays),
-        "no array": (".npz", made_by(lambda file: zipfile.ZipFile(file, "w").close()), lambda path: reading.read_arrays(path, ["x"])),
+        "no array": (
+            ".npz",
+            made_by(lambda file: zipfile.ZipFile(file, "w").close()),
+            lambda path: reading.read_arrays(path, ["x"]),
+        ),
         "objects": (".npz", made_by(lambda file: np.savez(file, a=np.array([{}], dtype=object))), reading.read_arrays),
-        "huge header": (".npy", b"\x93NUMPY\x01\x00\x76\x00" + b"{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999,), }".ljust(117) + b"\n", reading.map_array),
-        "digits in JSON": (".json", b"9" * 5000, reading.read_json), "digits in YAML": (".yaml", b"a: " + b"9" * 5000, reading.read_yaml),
-        "deep JSON": (".json", b"[" * 10**6, reading.read_json), "deep YAML": (".yaml", b"[" * 10**5, reading.read_yaml),
-        "deep YAML in blocks": (".yaml", b"- " * 10**5, reading.read_yaml), "deep nodes": (".yaml", b"[" * 10**5, reading.read_yaml_nodes),
+        "huge header": (
+            ".npy",
+            b"\x93NUMPY\x01\x00\x76\x00"
+            + b"{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999,), }".ljust(117)
+            + b"\n",
+            reading.map_array,
+        ),
+        "digits in JSON": (".json", b"9" * 5000, reading.read_json),
+        "digits in YAML": (".yaml", b"a: " + b"9" * 5000, reading.read_yaml),
+        "deep JSON": (".json", b"[" * 10**6, reading.read_json),
+        "deep YAML": (".yaml", b"[" * 10**5, reading.read_yaml),
+        "deep YAML in blocks": (".yaml", b"- " * 10**5, reading.read_yaml),
+        "deep nodes": (".yaml", b"[" * 10**5, reading.read_yaml_nodes),
         "code in YAML": (".yaml", b"!!python/object/apply:os.system ['ls']", reading.read_yaml),
-        "a date that does not exist": (".yaml", b"a: 2020-13-45", reading.read_yaml), "an unhashable key": (".yaml", b"? [a]\n: 1", reading.read_yaml),
-        "NUL in a text": (".txt", b"a\0b", reading.read_text), "NUL in a table": (".csv", b"a,b\n1,\0\n", reading.read_csv),
-        "a field without end": (".csv", b'a,b\n1,"2\n', reading.read_csv), "a huge field": (".csv", b"a\n" + b"1" * 10**6, reading.read_csv),
-        "a short row": (".csv", b"a,b\n1\n", reading.read_records), "a column twice": (".csv", b"a,a\n1,2\n", reading.read_records),
+        "a date that does not exist": (".yaml", b"a: 2020-13-45", reading.read_yaml),
+        "an unhashable key": (".yaml", b"? [a]\n: 1", reading.read_yaml),
+        "NUL in a text": (".txt", b"a\0b", reading.read_text),
+        "NUL in a table": (".csv", b"a,b\n1,\0\n", reading.read_csv),
+        "a field without end": (".csv", b'a,b\n1,"2\n', reading.read_csv),
+        "a huge field": (".csv", b"a\n" + b"1" * 10**6, reading.read_csv),
+        "a short row": (".csv", b"a,b\n1\n", reading.read_records),
+        "a column twice": (".csv", b"a,a\n1,2\n", reading.read_records),
         "half a character": (".json", b'"\xc3', reading.read_json),
         "no tensor": (".pth", made_by(lambda file: torch.save(pytest.approx, file)), reading.read_tensors),
-        "a memo of a billion": (".pkl", b"\x80\x02]r\xff\xff\xff\x7f.", pickles.load), "a huge text": (".pkl", b"\x80\x04\x8d" + b"\xff" * 7 + b"\x7fa.", pickles.load),
-    }  # fmt: skip
+        "a memo of a billion": (".pkl", b"\x80\x02]r\xff\xff\xff\x7f.", pickles.load),
+        "a huge text": (".pkl", b"\x80\x04\x8d" + b"\xff" * 7 + b"\x7fa.", pickles.load),
+    }
     for name, (ending, content, read) in cases.items():
         path = tmp_path / f"file{ending}"
         path.write_bytes(content)

@@ -91,7 +91,10 @@ NO_PACKAGE = "made_toys/halfdone.py cannot be imported: line 2: ModuleNotFoundEr
 
 
 def test_a_plug_in_that_cannot_be_imported_stops_only_who_names_it(broken, capsys):
-    assert broken.names() == ["ball", "halfdone", "kite", "slip", "stops"] and list(broken.modules()) == ["ball", "kite"]
+    assert broken.names() == ["ball", "halfdone", "kite", "slip", "stops"] and list(broken.modules()) == [
+        "ball",
+        "kite",
+    ]
     assert [broken.caption(name) for name in ("halfdone", "slip")] == ["Half done.", "cannot be imported"]
     assert broken.flags() == {"toy_seed", "toy_ball_radius", "toy_ball_colour"} and broken.flags("halfdone") == set()
     assert broken.options().toy_ball_radius == 0.5 and broken.derived("ball", broken.options()) == {}

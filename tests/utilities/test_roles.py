@@ -28,10 +28,30 @@ def test_every_flag_has_a_role_its_own_before_its_groups():
 
 def test_what_is_never_saved():
     assert DECLARED.having(saved=False) == {
-        "wandb_key", "comet_api_key", "config", "print_config", "list", "find", "explain", "dry_run", "check_data", "profile_steps",
-        "evaluate_only", "memory_weight", "embed_regularizer_weight", "weight_regularizer_weight", "resume", "resume_or_start", "resume_from",
-        "resume_allow_changes", "reproduce_results", "evaluate", "evaluate_ensemble", "aggregate_only", "folds",
-    }  # fmt: skip
+        "wandb_key",
+        "comet_api_key",
+        "config",
+        "print_config",
+        "list",
+        "find",
+        "explain",
+        "dry_run",
+        "check_data",
+        "profile_steps",
+        "evaluate_only",
+        "memory_weight",
+        "embed_regularizer_weight",
+        "weight_regularizer_weight",
+        "resume",
+        "resume_or_start",
+        "resume_from",
+        "resume_allow_changes",
+        "reproduce_results",
+        "evaluate",
+        "evaluate_ensemble",
+        "aggregate_only",
+        "folds",
+    }
     assert not {"wandb_key", "config", "resume"} & set(parameters.read(["--dataset", "glyphs", "--wandb_key", "secret"]).saved())
 
 

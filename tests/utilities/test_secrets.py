@@ -15,11 +15,14 @@ from utilities import roles, secrets
 from utilities.errors import UserError, one_line_errors
 
 LOGINS = {  # the value of a flag -> how it is shown
-    "0123456789abcdef": "***", "postgresql://me:PASSWORD@host:5432/db": "postgresql://***@host:5432/db", "sqlite:////tmp/study.db": "sqlite:////tmp/study.db",
+    "0123456789abcdef": "***",
+    "postgresql://me:PASSWORD@host:5432/db": "postgresql://***@host:5432/db",
+    "sqlite:////tmp/study.db": "sqlite:////tmp/study.db",
     "mysql+pymysql://me:PASS@PASSWORD@host/db?password=PASSWORD": "mysql+pymysql://***@host/db?***",
-    "postgresql://me:PASS/PASSWORD@host/db": "postgresql://***@host/db", "postgresql://me:PASS?PASSWORD@host/db": "postgresql://***?***",
+    "postgresql://me:PASS/PASSWORD@host/db": "postgresql://***@host/db",
+    "postgresql://me:PASS?PASSWORD@host/db": "postgresql://***?***",
     "me:PASSWORD@host": "***",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("value", "shown"), LOGINS.items())

@@ -113,9 +113,16 @@ def test_each_picture_is_sent_once(recorded):
     drawn = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.png")}
     assert set(drawn) == {"sample_recoveries", "distances"}
     for run, offline in zip(runs, sorted(folder.glob("wandb/offline-run-*")), strict=True):
-        logged = [(key.split("/")[1], value) for row in run.history.values() for key, value in row.items() if re.fullmatch("pictures/.*/sha256", key)]
+        logged = [
+            (key.split("/")[1], value)
+            for row in run.history.values()
+            for key, value in row.items()
+            if re.fullmatch("pictures/.*/sha256", key)
+        ]
         assert sorted(logged) == sorted(drawn.items()), "one image a name and epoch"
-        assert sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in offline.rglob("*.png")) == sorted(drawn.values())
+        assert sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in offline.rglob("*.png")) == sorted(
+            drawn.values()
+        )
         assert "run_table" not in run.artifacts
 
 

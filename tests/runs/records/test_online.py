@@ -217,7 +217,9 @@ def test_no_two_patterns_fit_one_name(names):
     patterns = [name[:-1] for name in defined if name.endswith("*")]
     assert not any(a != b and a.startswith(b) for a in patterns for b in patterns) and "" not in patterns
     hidden = {name for name, more in defined.items() if more.get("hidden")}
-    assert hidden - {"epoch", "batch/step"} == ({"Train: *", "Val: *", "Test: *", "Model Grad: *"} if names == "both" else set())
+    assert hidden - {"epoch", "batch/step"} == (
+        {"Train: *", "Val: *", "Test: *", "Model Grad: *"} if names == "both" else set()
+    )
 
 
 def test_comet_which_hides_nothing_takes_each_value_once(tmp_path, comet):
