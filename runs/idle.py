@@ -45,8 +45,7 @@ _SELECTED = re.compile(r"(?:(\w+)\.)?\bselect\(\s*[\"'](\w+)[\"']")
 
 def idle(opt) -> list[str]:
     """What to say of flags that were given and have no effect."""
-    given = opt.set_by
-    needing = [flag for flag, needed in NEEDS.items() if flag in given and not getattr(opt, needed)]
+    needing = [flag for flag, needed in NEEDS.items() if flag in opt.set_by and not getattr(opt, needed)]
     lines = [f"--{flag} has no effect without --{NEEDS[flag]}" for flag in needing]
     lines += overruled(opt)
     asked = asked_for(opt)
@@ -135,12 +134,12 @@ def owners() -> dict[str, tuple[str, str | None]]:
 
     Name None: a helper of the package declares it, for several plug-ins.
     """
-    found = {}
+    owner_of = {}
     for package, registry in REGISTRIES.items():
-        found |= dict.fromkeys(registry.flags(), (package, None))
+        owner_of |= dict.fromkeys(registry.flags(), (package, None))
         for name in registry.names():
-            found |= dict.fromkeys(registry.flags(name), (package, name))
-    return found
+            owner_of |= dict.fromkeys(registry.flags(name), (package, name))
+    return owner_of
 
 
 @functools.cache

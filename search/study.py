@@ -57,8 +57,8 @@ def open_study(plan, direction: str):
     with answering(where):
         storage = _database(url, file, plan.own.heartbeat)
         _check(where, _attempts(storage, name), left)
-        kept = {"storage": storage, "study_name": name, "load_if_exists": True}
-        study = optuna.create_study(sampler=sampler, direction=direction, **kept)
+        arguments = {"storage": storage, "study_name": name, "load_if_exists": True}
+        study = optuna.create_study(sampler=sampler, direction=direction, **arguments)
     before = study.direction.name.lower()
     if before != direction:
         raise UserError(

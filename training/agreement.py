@@ -45,12 +45,12 @@ def same_data(splits: dict) -> dict:
     facts = {name: str(record[name]) for name in ("name", "counts", "partial")}
     facts["fingerprint"] = record["fingerprint"]["sha256"]
     facts["classes"] = _digest(str(sorted(record["classes"].items())).encode())
-    found = ranks.everyone(facts)
-    if all(other == found[0] for other in found):
+    facts_of_all = ranks.everyone(facts)
+    if all(other == facts_of_all[0] for other in facts_of_all):
         return splits
     words = ranks.everyone("; ".join(datasets.differences(ranks.share(record), record)))
-    other = next(rank for rank, theirs in enumerate(found) if theirs != found[0])
-    what = words[other] or f"{found[other]['counts']} in place of {found[0]['counts']}"
+    other = next(rank for rank, theirs in enumerate(facts_of_all) if theirs != facts_of_all[0])
+    what = words[other] or f"{facts_of_all[other]['counts']} in place of {facts_of_all[0]['counts']}"
     raise UserError(f"the data of process {other} are not those of process 0: {what}. {WAY_OUT}")
 
 
@@ -110,18 +110,19 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _refuse_differences(found: list[dict[str, str]]) -> None:
+def _refuse_differences(facts_of_all: list[dict[str, str]]) -> None:
     """Raise UserError where a process's facts, name -> value, are not those of the first."""
-    for rank, facts in enumerate(found):
+    first = facts_of_all[0]
+    for rank, facts in enumerate(facts_of_all):
         # A package or module that only one process has loaded, such as the first one of a search, is no difference.
         names = [
-            name for name in {**found[0], **facts} if name.startswith("--") or (name in found[0] and name in facts)
+            name for name in {**first, **facts} if name.startswith("--") or (name in first and name in facts)
         ]
-        names = [name for name in names if found[0].get(name) != facts.get(name)]
+        names = [name for name in names if first.get(name) != facts.get(name)]
         if not names:
             continue
         shown = [
-            f"{name} is {_shown(found[0].get(name))} in process 0 and {_shown(facts.get(name))} in process {rank}"
+            f"{name} is {_shown(first.get(name))} in process 0 and {_shown(facts.get(name))} in process {rank}"
             for name in names
         ]
         more = f"; and {len(shown) - MOST_SHOWN} more" if len(shown) > MOST_SHOWN else ""

@@ -106,11 +106,11 @@ def _without_untrained(state: dict, optimizer: torch.optim.Optimizer) -> dict:
     A cascade's `last_linear` was such a group until version 0.2.1.
     """
     now = [group.get("name") for group in optimizer.param_groups]
-    kept = [group for group in state["param_groups"] if group.get("name") in now]
-    if [group.get("name") for group in kept] != now:
+    known_groups = [group for group in state["param_groups"] if group.get("name") in now]
+    if [group.get("name") for group in known_groups] != now:
         return state
-    numbers = {number for group in kept for number in group["params"]}
-    return {**state, "param_groups": kept} if set(state["state"]) <= numbers else state
+    numbers = {number for group in known_groups for number in group["params"]}
+    return {**state, "param_groups": known_groups} if set(state["state"]) <= numbers else state
 
 
 def check_state(optimizer: torch.optim.Optimizer) -> None:

@@ -152,9 +152,9 @@ class Ranks(Alone):
         """The `value` of every process, in the order of their ranks, on all."""
         if self.size == 1:
             return [value]
-        found = [None] * self.size
-        dist.all_gather_object(found, value)
-        return found
+        values = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
 
     def first(self, make):
         """Call `make()` on the first process alone; return its value, or raise its UserError, on all."""

@@ -40,17 +40,17 @@ class CopyFinder:
         """
         queries = np.asarray(queries, dtype=np.float64)
         projections, allowed = self._project(queries).T, TOLERANCE * np.linalg.norm(queries, axis=1)
-        places, found = np.searchsorted(self.projections[0], projections[0]), np.full(len(queries), -1)
+        places, copies = np.searchsorted(self.projections[0], projections[0]), np.full(len(queries), -1)
         for offset in range(-NEXT, NEXT) if len(self.order) else ():
             place = np.clip(places + offset, 0, len(self.order) - 1)
             rows = self.order[place]
             is_near = (np.abs(self.projections[:, place] - projections) <= allowed).all(0)
-            compared = np.flatnonzero(is_near & (rows != own) & (found < 0))
+            compared = np.flatnonzero(is_near & (rows != own) & (copies < 0))
             if len(compared):
                 differences = np.asarray(self.read(rows[compared]), dtype=np.float64) - queries[compared]
                 same = np.linalg.norm(differences, axis=1) <= allowed[compared]
-                found[compared[same]] = rows[compared[same]]
-        return found
+                copies[compared[same]] = rows[compared[same]]
+        return copies
 
 
 def find_copies(queries, reference, own: np.ndarray | None = None) -> np.ndarray:
@@ -59,5 +59,5 @@ def find_copies(queries, reference, own: np.ndarray | None = None) -> np.ndarray
     finder = CopyFinder(blocks, reference.shape[1], lambda rows: reference[rows])
     own = np.full(len(queries), -1) if own is None else own
     starts = range(0, len(queries), BLOCK)
-    found = [finder.find(queries[start : start + BLOCK], own[start : start + BLOCK]) for start in starts]
-    return np.concatenate([np.empty(0, dtype=np.int64), *found])
+    copies = [finder.find(queries[start : start + BLOCK], own[start : start + BLOCK]) for start in starts]
+    return np.concatenate([np.empty(0, dtype=np.int64), *copies])

@@ -49,7 +49,7 @@ def answers() -> dict[str, str]:
     """
     if not PAGE.is_file():
         return {}
-    found = {}
+    answer_of = {}
     for old, here in _ROW.findall(PAGE.read_text(encoding="utf-8")):
         text = _LINK.sub(r"\1", here).replace("`", "").replace("\\|", "|")
         codes = _CODE.findall(old)
@@ -60,8 +60,8 @@ def answers() -> dict[str, str]:
             if key is not None and not is_of_class:
                 names.append(key[1])
             for name in names:
-                found.setdefault(name, text)
-    return found
+                answer_of.setdefault(name, text)
+    return answer_of
 
 
 def answer(name: str) -> str | None:
@@ -108,7 +108,7 @@ def refusal(words: list[str], options, registries: dict, searches: bool = False)
         registries: flag -> the registry of its plug-ins.
         searches: the command is a search, which takes ranges.
     """
-    told, closing = {}, []  # what is said -> the flags of which it is said
+    flags_of, closing = {}, []  # text -> the flags that it answers
     for place, word in enumerate(words):
         option = word.partition("=")[0]
         if not option.startswith("--"):
@@ -120,16 +120,17 @@ def refusal(words: list[str], options, registries: dict, searches: bool = False)
         has_braces = any(value.startswith("{") for value in values) and (values == ["{}"] or ":" in " ".join(values))
         if _OLD_SUFFIX.search(option) or has_braces:
             here = answer(key) or f"--{key} VALUE"
-            told.setdefault(f"here {here}{_classes(values, registries, here)}", []).append(option.rstrip(":"))
+            flags_of.setdefault(f"here {here}{_classes(values, registries, here)}", []).append(option.rstrip(":"))
             closing += [RANGES] if any(map(_RANGE.search, values)) else []
             closing.append(NESTED)
         elif _RANGE.search(option) and not searches:
-            told.setdefault(f"a range is searched: python -m search {' '.join([option, *values])}", []).append(option)
+            text = f"a range is searched: python -m search {' '.join([option, *values])}"
+            flags_of.setdefault(text, []).append(option)
         elif "~" not in option and option not in options and (here := answer(key)) is not None:
-            told.setdefault(f"here {here}", []).append(option)
-    if not told:
+            flags_of.setdefault(f"here {here}", []).append(option)
+    if not flags_of:
         return None
-    lines = [f"{', '.join(dict.fromkeys(flags))}: {text}" for text, flags in told.items()]
+    lines = [f"{', '.join(dict.fromkeys(flags))}: {text}" for text, flags in flags_of.items()]
     return ". ".join(["; ".join(lines), *dict.fromkeys(closing)])
 
 
@@ -156,10 +157,10 @@ def _values(words: list[str], place: int) -> list[str]:
 
 def _classes(values: list[str], registries: dict, here: str) -> str:
     """What the classes among the values are here, in brackets, where `here` does not say it; empty for none."""
-    told = []
+    texts = []
     for name in _CLASS.findall(" ".join(values)):
         flag = next((FLAGS[kind] for kind in FLAGS if name.lower().endswith(kind)), "dataset")
         known = answer_to_class(name, flag, registries[flag].names())
         if known is not None and known != here:
-            told.append(f"{name}: {known}")
-    return f" ({'; '.join(told)})" if told else ""
+            texts.append(f"{name}: {known}")
+    return f" ({'; '.join(texts)})" if texts else ""

@@ -172,9 +172,9 @@ def _torch_content(path: Path | str):
     stand_ins = {f"{module}.{name}": value for (module, name), value in (PLAIN | ARRAYS).items()}
     for name in ("_codecs.encode", "builtins.bytes", "__builtin__.bytes"):  # torch has its own
         del stand_ins[name]
-    made = [(Array, "Array"), (_Kind, "Kind")]  # what the stand-ins make, which torch fills
+    filled = [(Array, "Array"), (_Kind, "Kind")]  # what the stand-ins make, which torch fills
     for _ in range(MOST_UNKNOWN):
-        allowed = [*made, *((value, name) for name, value in stand_ins.items())]
+        allowed = [*filled, *((value, name) for name, value in stand_ins.items())]
         try:
             with torch.serialization.safe_globals(allowed):
                 return torch.load(path, map_location="cpu", weights_only=True)
@@ -203,10 +203,10 @@ def _replace(message: str, stand_ins: dict) -> bool:
         stand_ins[name] = type(f"Unread_{len(stand_ins)}", (Unread,), {})
         return True
     for pattern, container in ((AS_DICT, OrderedDict), (AS_LIST, list)):
-        found = pattern.search(message)
-        if found is not None:
+        refused = pattern.search(message)
+        if refused is not None:
             name = next(
-                name for name, value in stand_ins.items() if getattr(value, "__name__", "") == f"Unread_{found[1]}"
+                name for name, value in stand_ins.items() if getattr(value, "__name__", "") == f"Unread_{refused[1]}"
             )
             stand_ins[name] = container
             return True

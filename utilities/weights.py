@@ -27,9 +27,10 @@ def refuse_faults(
 
     Quantised and sparse tensors of torch are let through, see `dequantized`.
     """
-    own = module.state_dict()
+    expected = module.state_dict()
     parameters = {name for name, _ in module.named_parameters()}
-    pairs = [(key, value, own[key]) for key, value in state.items() if key in own and own[key].is_floating_point()]
+    floating = {key for key, value in expected.items() if value.is_floating_point()}
+    pairs = [(key, value, expected[key]) for key, value in state.items() if key in floating]
     others = [key for key, value, _ in pairs if not (value.is_floating_point() or value.is_quantized)]
     if others:
         types = ", ".join(sorted({str(state[key].dtype).removeprefix("torch.") for key in others}))
