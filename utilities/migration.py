@@ -115,7 +115,7 @@ def refusal(words: list[str], options, registries: dict, searches: bool = False)
             continue
         key, values = option.strip("-").partition("~")[0], _values(words, place)
         if key.startswith("config_") and option not in options:
-            told.setdefault(f"here {_shipped_files(answer(key), values)}", []).append(option)
+            flags_of.setdefault(f"here {_shipped_files(answer(key), values)}", []).append(option)
             continue
         has_braces = any(value.startswith("{") for value in values) and (values == ["{}"] or ":" in " ".join(values))
         if _OLD_SUFFIX.search(option) or has_braces:
