@@ -78,7 +78,8 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     compared = _compared(found, of, opt.compare_to, defaults, notes)
     out = make_folder(opt.out, f"--out {opt.out}")
 
-    both = not (opt.metrics or opt.plain)  # columns of both selections beside the first metric, where no columns were requested
+    # Columns of both selections beside the first metric, where no columns were requested.
+    both = not (opt.metrics or opt.plain)
     parts = {ALL: _shared(found, {d: _two(of[d], shown[d]) for d in names}, both, opt.ddof)}
     parts |= {dataset: _tables(of[dataset], shown[dataset], compared, opt, defaults) for dataset in names}
     notes += tables.on_average(found, {dataset: columns.first_on_test(own) for dataset, own in shown.items()})
@@ -164,7 +165,8 @@ def _shared(found, shown, both: bool, ddof: int) -> list[formats.Table]:
     """The tables over all data sets, one for each selection rule; `shown`: data set -> its columns."""
     made = []
     for how in columns.SELECTIONS:
-        of_rule = {dataset: _by_both(own, of, how, both) for (dataset, own), of in zip(shown.items(), groups.of_datasets(found).values(), strict=True)}
+        pairs = zip(shown.items(), groups.of_datasets(found).values(), strict=True)
+        of_rule = {dataset: _by_both(requested, members, how, both) for (dataset, requested), members in pairs}
         made.append(tables.shared(found, of_rule, how, ddof))
     return made
 

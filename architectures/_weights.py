@@ -150,7 +150,10 @@ def _refuse_other_prompts(kept: dict, missing: list, unexpected: list, source: s
 
 
 def _refuse_other_keys(network, missing: list, unexpected: list, source: str, places: list[str]) -> None:
-    """Raise UserError where keys of the backbone are missing, or there are others. `places`: where else they may lie."""
+    """Raise UserError where keys of the backbone are missing, or there are others.
+
+    `places`: where else they may lie.
+    """
     missing = [key for key in missing if not key.endswith(LEARNED)]
     faults = [f"{kind} {_few(keys)}" for kind, keys in (("missing", missing), ("unexpected", unexpected)) if keys]
     if not faults:

@@ -66,7 +66,9 @@ def sizes(flags: dict, input_size: int | None = None) -> tuple | None:
         return None
     names = ("augmentation", "crop_size", "resize_size", "eval_resize_size", "resize_mode")
     opt = Namespace(**{flag: flags.get(flag) for flag in names})
-    return _transforms.sizes(opt, input_size, test=True) if (opt.augmentation or "base") in _transforms.PRESETS else None
+    if (opt.augmentation or "base") not in _transforms.PRESETS:
+        return None
+    return _transforms.sizes(opt, input_size, test=True)
 
 
 def evaluation_metrics(opt) -> list[str] | None:

@@ -5,8 +5,9 @@ image after image in their memory layout, and `index.jsonl` one line per image: 
 offset. Both files only grow, pixels reach the disk before their lines, and one process writes at a time. So each line's pixels are
 complete, however that process ends.
 
-A cache may come from someone else, so nothing in it is trusted: the file of the pixels has a name of the pattern `PIXELS`, no file that is
-read or written is a link, and from the first line on that `_load` cannot use, the images are decoded again.
+A cache may come from someone else, so nothing in it is trusted: the file of the pixels has a name of the pattern
+`PIXELS`, no file that is read or written is a link, and from the first line on that `_load` cannot use, the images are
+decoded again.
 
 The cache is filled before training, not when an image is first loaded: one process writes, with a lock and a progress bar, and the workers
 only read.
@@ -164,7 +165,8 @@ class Entry(NamedTuple):
         lists = (self.shape, self.strides)
         if not all(isinstance(numbers, list) and len(numbers) == 3 for numbers in lists):
             return False
-        if not all(type(number) is int for number in (self.size, self.changed, self.offset, *self.shape, *self.strides)):
+        numbers = (self.size, self.changed, self.offset, *self.shape, *self.strides)
+        if not all(type(number) is int for number in numbers):
             return False
         reach = sum((length - 1) * stride for length, stride in zip(self.shape, self.strides, strict=True))
         positive = min(*self.shape, *self.strides) > 0 and self.offset >= 0
@@ -188,7 +190,10 @@ def _is_plain(status: os.stat_result) -> bool:
 
 @contextlib.contextmanager
 def _opened(path: Path):
-    """Open a file of the cache to be changed, unbuffered. Raises OSError for a link, and for what is no regular file."""
+    """Open a file of the cache to be changed, unbuffered.
+
+    Raises OSError for a link, and for what is no regular file.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "r+b", buffering=0) as file:
         if not _is_plain(os.fstat(descriptor)):

@@ -21,15 +21,16 @@ def problems(read, split, root: Path, opt) -> list[str]:
     Args:
         read: gives the data set's `_layout.Reading`. split: the images of a reading by split, as of `_splits.images_by_split`.
 
-    Images are decoded and copies searched for whatever else is wrong: where the layout cannot be read, all images below `root`, whose
-    classes are then the folders that hold them.
+    Images are decoded and copies searched for whatever else is wrong: where the layout cannot be read, all images below
+    `root`, whose classes are then the folders that hold them.
     """
     found = list(_strays(root)) if opt.dataset == "folder" else []
     try:
         reading = read()
     except UserError as error:
         found.insert(0, str(error))
-        reading = _layout.Reading([_images.Image(path, os.path.relpath(os.path.dirname(path), root)) for path in _layout.below(root)])
+        paths = _layout.below(root)
+        reading = _layout.Reading([_images.Image(path, os.path.relpath(os.path.dirname(path), root)) for path in paths])
         splits = _in_one_split(reading.images)
     else:
         found += [f"{path}: missing" for path in reading.missing]
@@ -38,7 +39,8 @@ def problems(read, split, root: Path, opt) -> list[str]:
         except UserError as error:
             found.insert(0, str(error))
             splits = _in_one_split(reading.images)
-    return [*found, *_undecodable_images(reading.images, opt), *_copies(reading, splits, root), *_small_classes(reading.images, opt)]
+    found += _undecodable_images(reading.images, opt)
+    return [*found, *_copies(reading, splits, root), *_small_classes(reading.images, opt)]
 
 
 def _in_one_split(images: list[_images.Image]) -> dict:
@@ -47,8 +49,8 @@ def _in_one_split(images: list[_images.Image]) -> dict:
 
 def _undecodable_images(images: list[_images.Image], opt) -> list[str]:
     with ThreadPoolExecutor(THREADS) as pool:
-        told = pool.map(lambda image: _undecodable(image, opt), images)
-        return list(filter(None, tqdm(told, "decoding", len(images), leave=False, unit="img", disable=None)))
+        faults = pool.map(lambda image: _undecodable(image, opt), images)
+        return list(filter(None, tqdm(faults, "decoding", len(images), leave=False, unit="img", disable=None)))
 
 
 def _copies(reading: _layout.Reading, splits: dict, root: Path) -> list[str]:

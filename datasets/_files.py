@@ -1,6 +1,7 @@
 """Checks of a data set's files without decoding them: a fingerprint, byte-identical copies, transparency."""
 
 import contextlib
+import functools
 import hashlib
 import os
 import zlib
@@ -105,9 +106,10 @@ class Files:
         """The first file with an alpha channel or a transparent colour, in a sample spread over all files whose format allows it."""
         import PIL.Image
 
+        open_image = functools.partial(PIL.Image.open, formats=_images.formats())
         for path in _sample([path for path in self.paths if not path.lower().endswith(OPAQUE)]):
             # A damaged image is reported when it is decoded.
-            with contextlib.suppress(Unreadable), parsing(path), PIL.Image.open(_content.opened(path), formats=_images.formats()) as image:
+            with contextlib.suppress(Unreadable), parsing(path), open_image(_content.opened(path)) as image:
                 if image.has_transparency_data:
                     return path
         return None

@@ -112,7 +112,8 @@ def decode(path: str, most_pixels: int = MOST_PIXELS, decode_jpeg=None) -> torch
 
 
 def _unreadable(path: str, error: Exception) -> UserError:
-    return BrokenImage(f"image {printable(path)} cannot be read ({getattr(error, 'strerror', None) or reason_of(error)}): restore it")
+    reason = getattr(error, "strerror", None) or reason_of(error)
+    return BrokenImage(f"image {printable(path)} cannot be read ({reason}): restore it")
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:

@@ -72,8 +72,8 @@ def without_nobody(reading: Reading, opt) -> Reading:
     """The reading in which images of `--dataset_unknown_label` have no class.
 
     Those of the test set that are in its gallery are distractors. Others are left out, as are queries: they have
-    nothing to find, unless lists say what. A note counts both. Where the data set names no split, all are distractors of the
-    test set.
+    nothing to find, unless lists say what. A note counts both. Where the data set names no split, all are distractors
+    of the test set.
 
     Raises UserError where no image has such a label.
     """

@@ -139,9 +139,9 @@ def read(opt, root: Path) -> Reading:
     return reading
 
 
-def _existing(name: str, there: set[str]) -> str:
-    """The spelling of a path that exists; the table's own where none does."""
-    return next((spelling for spelling in _layout.spellings(name) if spelling in there), name)
+def _existing(name: str, known: set[str]) -> str:
+    """The spelling of a path that is among the `known` ones; the table's own where none is."""
+    return next((spelling for spelling in _layout.spellings(name) if spelling in known), name)
 
 
 def _left_out(path: Path, unlabelled: list[int], opt) -> list[str]:

@@ -129,9 +129,12 @@ def say_few_samples(name: str, metric_names: list[str], size: int, width: int) -
 
 
 def _outputs(embeddings, activations: dict, bare: bool, unit_length: bool = False) -> dict:
-    """Name -> `(B, D)` of a network's output: its embeddings, or if `bare` its backbone's features. Raises UserError without those.
+    """Name -> `(B, D)` of a network's output: its embeddings, or if `bare` its backbone's features.
 
-    `unit_length`: whether the backbone's features are brought to unit length; the network itself does so with its embeddings.
+    Raises UserError without those.
+
+    `unit_length`: whether the backbone's features are brought to unit length; the network itself does so with its
+    embeddings.
     """
     if not bare:
         return embeddings if isinstance(embeddings, dict) else {MAIN_EVALTYPE: embeddings}
@@ -146,9 +149,9 @@ def embed(
 ) -> Embedded:
     """Embed all images of `loader`, in its order, into preallocated arrays. Several processes embed a part each; all get all rows.
 
-    `title`: of the progress bar. `bare`: the backbone's pooled features instead of the embedding, at unit length where the network's
-    embeddings are. Without `normalize` neither is brought to unit length. `sizes`, `power`: the scales of --eval_scales, and how they are joined (`scales.joined`).
-    Raises UserError where the network has no such output.
+    `title`: of the progress bar. `bare`: the backbone's pooled features instead of the embedding, at unit length where
+    the network's embeddings are. Without `normalize` neither is brought to unit length. `sizes`, `power`: the scales of
+    --eval_scales, and how they are joined (`scales.joined`). Raises UserError where the network has no such output.
     """
     began = time.monotonic()
     was_training = model.training
@@ -212,9 +215,10 @@ def _device(opt, runtime) -> torch.device:
 def score(embedded: dict, opt, runtime) -> dict:
     """All `--evaluation_metrics` of all `--evaltypes` of `embedded`, split -> Embedded, against `--eval_reference_set`, by `--tester`.
 
-    Returns split -> {metric: value}, names as in metrics.csv. A value is NaN where the metric is not defined (`map_r` needs a class of two
-    images); means over super-classes, domains and draws leave such values out, which is printed once. Of several processes each searches and
-    clusters for its part of the queries; all return the first one's values, which are those of one process.
+    Returns split -> {metric: value}, names as in metrics.csv. A value is NaN where the metric is not defined (`map_r`
+    needs a class of two images); means over super-classes, domains and draws leave such values out, which is printed
+    once. Of several processes each searches and clusters for its part of the queries; all return the first one's
+    values, which are those of one process.
     """
     return runtime.ranks.share(_score(embedded, opt, runtime))
 

@@ -1,8 +1,10 @@
 """Compression: what codes of embeddings cost and keep, `python -m evaluation compress FEATURES --calibration TRAINING`.
 
-FEATURES is a file as `python -m evaluation` reads it; the gallery is coded, queries stay float. TRAINING is a file with `features` of training
-images, from which int8, pq and opq learn; codes that cannot be learned from it are skipped with a note. Each row of the table is a code of a prefix: bytes a vector and an image of the whole index, e_recall@1,
-map_r, recall@10 against exact float search, seconds to learn and build, queries a second of a search for 10, one query and 1,000 at a time.
+FEATURES is a file as `python -m evaluation` reads it; the gallery is coded, queries stay float. TRAINING is a file with
+`features` of training images, from which int8, pq and opq learn; codes that cannot be learned from it are skipped with
+a note. Each row of the table is a code of a prefix: bytes a vector and an image of the whole index, e_recall@1, map_r,
+recall@10 against exact float search, seconds to learn and build, queries a second of a search for 10, one query and
+1,000 at a time.
 """
 
 import argparse

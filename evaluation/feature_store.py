@@ -50,7 +50,8 @@ def images_of(dataset) -> dict:
     boxes = b"" if dataset.boxes is None else dataset.boxes.tobytes()
     split = "training" if dataset.split == "evaluation" else dataset.split
     content = dataset.class_lists.get(split, "")
-    return {**dataset.fingerprint, "split": hashlib.sha256("\n".join((paths, content)).encode() + b"\n" + boxes).hexdigest()}
+    listed = "\n".join((paths, content)).encode() + b"\n" + boxes
+    return {**dataset.fingerprint, "split": hashlib.sha256(listed).hexdigest()}
 
 
 def stamp_of(file: Path) -> list:

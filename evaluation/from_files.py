@@ -70,7 +70,10 @@ def read(
 
 
 def checked(path: str, arrays: dict) -> dict:
-    """The arrays of a file, by name. Raises UserError for one that no use could fit: without rows, without columns, or of other values."""
+    """The arrays of a file, by name.
+
+    Raises UserError for one that no use could fit: without rows, without columns, or of other values.
+    """
     for name, array in arrays.items():
         if name == "flags":
             continue
@@ -86,7 +89,9 @@ def checked(path: str, arrays: dict) -> dict:
 
 
 def read_queries(path: str, has_gallery: bool, with_names: bool = False, **labels) -> dict:
-    """The arrays of a file whose rows search; see `read`, also for `labels` and what follows. Rows without a label are distractors.
+    """The arrays of a file whose rows search; see `read`, also for `labels` and what follows.
+
+    Rows without a label are distractors.
 
     Raises UserError also where an array needs a reference and there is none, and for a query without a label.
     """

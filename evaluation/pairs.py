@@ -1,8 +1,8 @@
 """Verification: are two images of one class? `python -m evaluation pairs FEATURES.npz PAIRS`, as LFW is measured (Huang et al., 2007).
 
-FEATURES holds `features` `(N, D)`, and `paths` `(N,)` where PAIRS names images; `--dump_embeddings` writes both. PAIRS is an .npz file with
-`first`, `second` `(P,)`, rows of the features, and `same` `(P,)`; or a text file such as LFW's pairs.txt, or with two paths
-and 1 or 0 in each line (`pair_lists.py`).
+FEATURES holds `features` `(N, D)`, and `paths` `(N,)` where PAIRS names images; `--dump_embeddings` writes both. PAIRS
+is an .npz file with `first`, `second` `(P,)`, rows of the features, and `same` `(P,)`; or a text file such as LFW's
+pairs.txt, or with two paths and 1 or 0 in each line (`pair_lists.py`).
 """
 
 import argparse

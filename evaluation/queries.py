@@ -144,8 +144,8 @@ def sample_queries(labels: np.ndarray, seed: int) -> np.ndarray:
 def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, list[str]]:
     """Queries with the lowest average precision, at most one a class, and a note on each; none where no query can find its class.
 
-    Of `CANDIDATES` random queries. Average precision is AP@R, a query's term of `map_r`; of two equal ones, the query whose first hit comes later
-    is worse. The note gives both.
+    Of `CANDIDATES` random queries. Average precision is AP@R, a query's term of `map_r`; of two equal ones, the query
+    whose first hit comes later is worse. The note gives both.
     """
     candidates = np.flatnonzero(compared.space.findable()[0])
     if len(candidates) > CANDIDATES:

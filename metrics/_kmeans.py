@@ -66,7 +66,8 @@ def in_range(features: np.ndarray | Converted) -> np.ndarray | Converted:
         largest = max(abs(float(features.max(initial=0))), abs(float(features.min(initial=0))))
     else:
         starts = range(0, len(features), features.block)
-        largest = max((float(np.abs(features.read(slice(first, first + features.block))).max()) for first in starts), default=0.0)
+        blocks = (features.read(slice(first, first + features.block)) for first in starts)
+        largest = max((float(np.abs(block).max()) for block in blocks), default=0.0)
     if largest <= LARGEST:
         return np.ascontiguousarray(features, dtype=np.float32) if is_array else features
     factor = 2.0 ** -math.ceil(math.log2(largest / LARGEST))

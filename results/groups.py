@@ -34,7 +34,8 @@ class Group:
     left_out: list[tuple[RecordedRun, str]] = field(default_factory=list)
     refused: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
-    derived: set[str] = field(default_factory=set)  # flags whose value follows from other flags, here as in most groups: no differences
+    # Flags whose value follows from other flags, here as in most groups: no differences.
+    derived: set[str] = field(default_factory=set)
     differs: list[str] = field(default_factory=list)  # settings unlike those that most groups share
     about_meta: list[str] = field(default_factory=list)  # problems of the results over folds
     method: str = ""  # as published, for shared tables and plots
@@ -140,7 +141,8 @@ class Group:
         """A remark that names the columns that every run recorded and that are NaN in all of them."""
         runs = self.counted
         recorded = [c for c in shown if runs and all((c.split, c.metric) in run.series.keys for run in runs)]
-        titles = [c.title for c in recorded if not any(np.isfinite(run.series.of(c.split, c.metric)).any() for run in runs)]
+        is_defined = [any(np.isfinite(run.series.of(c.split, c.metric)).any() for run in runs) for c in recorded]
+        titles = [c.title for c, defined in zip(recorded, is_defined, strict=True) if not defined]
         return [f"{', '.join(titles)}: NaN in all runs, not defined (no query counts)"] if titles else []
 
     def epochs(self, how: str, ddof: int = 1, of: Column | None = None) -> inference.Estimate:

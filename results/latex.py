@@ -13,7 +13,8 @@ from typing import NamedTuple
 RAGGED = r"\raggedright\let\\\tabularnewline "  # \raggedright takes \\ for the end of a line of text: give it back
 LONG_TEXT = r"p{.22\linewidth}"  # column of wrapped text
 LONG_SHARE = 0.22
-TEXT_WIDTH = 332.0  # points: somewhat less than \textwidth of article at 10 pt (345), the narrowest relative to its font
+# Points: somewhat less than \textwidth of article at 10 pt (345), the narrowest relative to its font.
+TEXT_WIDTH = 332.0
 SAFETY = 1.04  # of estimated widths
 WIDE_GAP, GAP = 12.0, 6.0  # points between two columns: twice \tabcolsep
 COMPACT = r"\footnotesize\setlength{\tabcolsep}{3pt}"
@@ -344,7 +345,7 @@ def _cut(remark: str) -> str:
 def _floats(table, layout: Layout, tabulars: list[Block], notes: list[Block]) -> list[str]:
     """The lines of all floats: tabulars below each other, then notes, as many as fit a page each."""
     pages, used = [[]], 0.0
-    for kind, block in [*(("tabular", one) for one in tabulars), *(("note", one) for one in notes)]:
+    for kind, block in [*(("tabular", tabular) for tabular in tabulars), *(("note", note) for note in notes)]:
         if pages[-1] and used + block.height > PAGE_HEIGHT:
             pages.append([])
             used = 0.0

@@ -1,10 +1,11 @@
 """The ledger: the conditions of runs and of published figures, and which numbers share them.
 
-docs/published/ledger.csv holds the published figures, each with its source. A figure is compared where no condition that its source
-states differs; conditions that it does not state are named beside the comparison. Most published figures are of plain evaluations: no
-re-ranking, tester, reference set, projection or other space; those of Hyp-ViT and HIER rank by hyperbolic distance. How the network was
-trained (trainer, memory, averaging, augmentation, optimiser, rates) is a condition where one of our run scripts repeats the figure: its
-flags state it. The number of seeds is no condition: the test knows it.
+docs/published/ledger.csv holds the published figures, each with its source. A figure is compared where no condition
+that its source states differs; conditions that it does not state are named beside the comparison. Most published
+figures are of plain evaluations: no re-ranking, tester, reference set, projection or other space; those of Hyp-ViT and
+HIER rank by hyperbolic distance. How the network was trained (trainer, memory, averaging, augmentation, optimiser,
+rates) is a condition where one of our run scripts repeats the figure: its flags state it. The number of seeds is no
+condition: the test knows it.
 """
 
 import csv

@@ -38,7 +38,10 @@ def _dots(found: list[Group], rows: list[tuple]) -> list[Dot]:
 
 
 def _panel(found: list[Group], x: Column, y: Column, prefix: str = "") -> Panel | None:
-    """The groups that have both metrics, titled by Pearson's coefficient, after `prefix`. None where fewer than two have both."""
+    """The groups that have both metrics, titled by Pearson's coefficient, after `prefix`.
+
+    None where fewer than two have both.
+    """
     pairs = [(g, g.estimate(x, SELECTED), g.estimate(y, SELECTED)) for g in found]
     points = [(g, a, b) for g, a, b in pairs if math.isfinite(a.mean) and math.isfinite(b.mean)]
     if len(points) < 2:

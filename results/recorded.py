@@ -67,7 +67,8 @@ class RecordedRun:
     seed: int | None
     fold: int | None = None
     flags: dict = field(default_factory=dict)
-    derived: set[str] = field(default_factory=set)  # flags whose value follows from other flags, as that of --fc_lr from --lr
+    # Flags whose value follows from other flags, as that of --fc_lr from --lr.
+    derived: set[str] = field(default_factory=set)
     environment: dict[str, str] = field(default_factory=dict)  # versions, hardware, images: title -> text
     series: Series = field(default_factory=lambda: EMPTY)
     problem: str | None = None  # failed or short

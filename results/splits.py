@@ -101,7 +101,8 @@ def _by_number(split: str) -> list:
 def components(values: list[list[np.ndarray]]) -> dict[str, float]:
     """Standard deviations of the parts of a mixed model with random methods, splits, their interaction and seeds.
 
-    By REML; where that does not converge, by the mean squares of a balanced table. NaN for parts that the values cannot tell apart.
+    By REML; where that does not converge, by the mean squares of a balanced table. NaN for parts that the values cannot
+    tell apart.
 
     Args:
         values: the seeds' numbers, `[method][split]`.

@@ -53,7 +53,8 @@ def _take_place(hidden: Path, out: Path) -> None:
 def _left_behind(out: Path) -> list[Path]:
     """The hidden folders of `replacing_folder`: a folder of the user's that merely begins as they do is none."""
     ours = re.compile(rf"\.{re.escape(out.name)}\.[a-z0-9_]{{8}}(?:{re.escape(BEFORE)})?")
-    return [path for path in out.parent.glob(f".{glob.escape(out.name)}.*") if ours.fullmatch(path.name) and path.is_dir()]
+    hidden = out.parent.glob(f".{glob.escape(out.name)}.*")
+    return [path for path in hidden if ours.fullmatch(path.name) and path.is_dir()]
 
 
 def _clean_up(out: Path) -> None:

@@ -58,7 +58,8 @@ class Index:
 
     def _read(self) -> None:
         """Read `paths`, `code` and `vectors`. Raises Unreadable where one is damaged, or they do not fit together."""
-        with parsing(f"the index in {self.folder}", "its files do not fit together. Delete the folder and make it anew"):
+        way_out = "its files do not fit together. Delete the folder and make it anew"
+        with parsing(f"the index in {self.folder}", way_out):
             with open(self.folder / PATHS, newline="", encoding="utf-8", errors="surrogateescape") as file:
                 self.paths = [row[0] for row in itertools.islice(csv.reader(file), 1, None)]
             self.code = codes.name(self.about.get("code", codes.FLOAT32))  # an index of an earlier version names none

@@ -51,16 +51,16 @@ def ranking(table: Table, where: str) -> list[str]:
     cells = [cell for row in table.rows for cell in row]
     if not any(cell.mark for cell in cells):
         return []
-    said = [f"{MARKS_NOTE}best mean of the {where}. A mean of one seed is never the best."]
+    sentences = [f"{MARKS_NOTE}best mean of the {where}. A mean of one seed is never the best."]
     if any(cell.interval for cell in cells):
-        said += [
+        sentences += [
             "In brackets: interval of the difference to it; all of them hold together with 95 % "
             f"(Dunnett's T3, below {inference.SEEDS_FOR_T3} seeds Bonferroni's).",
             "Underlined: the interval contains 0, so the group is not shown to be worse.",
         ]
     else:
-        said.append(f"No intervals: they need {inference.SEEDS_TO_COMPARE} seeds.")
-    return [" ".join([*said, "See docs/statistics.md."])]
+        sentences.append(f"No intervals: they need {inference.SEEDS_TO_COMPARE} seeds.")
+    return [" ".join([*sentences, "See docs/statistics.md."])]
 
 
 def least_marked(found: list[Group], c: Column, how: str) -> list[str]:
