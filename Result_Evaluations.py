@@ -14,7 +14,7 @@ from results import collect, columns, formats, groups, ledger, page, paired, plo
 from results.columns import SELECTED
 from results.recorded import RecordedRun
 from runs.names import plain
-from utilities.console import propose, say
+from utilities.console import propose_view, say
 from utilities.counts import count_of
 from utilities.errors import OneLineParser, one_line_errors
 from utilities.files import make_folder
@@ -268,4 +268,4 @@ def _report(found, parts, notes, out) -> None:
 
 if __name__ == "__main__":
     with one_line_errors(PROGRAM):
-        propose("python", "-m", "webbrowser", main(read()).resolve().as_uri())
+        propose_view(main(read()))

@@ -42,7 +42,8 @@ from evaluation.from_files import NAMES, read, read_queries, written_flags
 from evaluation.galleries import taken
 from evaluation.judgements import has_lists
 from evaluation.space import Space
-from training.ranks import Ranks, one_run
+from training.ranks import Ranks, one_run, starter
+from utilities.console import propose, say
 from utilities.counts import count_of
 from utilities.errors import OneLineParser, UserError
 from utilities.files import write_json
@@ -106,13 +107,29 @@ def parser() -> argparse.ArgumentParser:
 def list_outliers(flags) -> list[outliers.Outlier]:
     """Print the outliers of `--outliers`, and write them to `--out`. Returns them."""
     found, size = outliers.find(flags.file, functools.partial(read, optional=("paths", "class_names")), flags.outlier_angle)
-    print(
-        f"{flags.file}: {len(found):,} of {size:,} training images lie more than {flags.outlier_angle:g} degrees from their class's dominant centre"
-    )
+    far = f"{len(found):,} of {size:,} training images lie more than {flags.outlier_angle:g} degrees"
+    say(f"{flags.file}: {far} from their class's dominant centre")
     print(outliers.table(found))
     if flags.out is not None:
         write_json(flags.out, {"angle": flags.outlier_angle, "images": size, "outliers": [one._asdict() for one in found]})
+    source = Path(flags.file)
+    split = ["--split", "train"] if source.is_dir() else []
+    propose("python", "-m", "retrieval", "explore", source, *split, "--out", source.with_name(f"{source.stem}_train.html"))
     return found
+
+
+def propose_next(flags, arrays: dict, argv: list[str]) -> None:
+    """Print the command after a measurement: the page of the file's embedding space, else what each query found, or a file of values."""
+    file = Path(flags.file)
+    lists_of_another = flags.gallery is not None and has_lists(arrays)
+    if file.suffix == ".npz" and "labels" in arrays and arrays["labels"].ndim == 1 and not lists_of_another:
+        propose("python", "-m", "retrieval", "explore", file, "--out", file.with_suffix(".html"))
+        return
+    further = {"dump_query_results": f"{file.stem}_queries.npz", "out": f"{file.stem}_metrics.json"}
+    for flag, name in further.items():
+        if getattr(flags, flag) is None:
+            propose(*starter(), "-m", "evaluation", *argv, f"--{flag}", file.with_name(name))
+            return
 
 
 def take_written(flags, arrays: dict) -> None:
@@ -197,7 +214,7 @@ def main(argv: list[str] | None = None) -> dict | list:
         return ranks.first(lambda: list_outliers(flags))
     arrays, space, searched, rows = space_of(flags)
     for line in (*evaluation.unaffected_metrics(flags.evaluation_metrics, flags), *whitening.mark(flags)):
-        print(line)
+        say(line)
     seeds = range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed
     about = {"seed": seeds, "device": ranks.gpu if flags.evaluate_on_gpu else "cpu", "progress": True, "ranks": ranks, **metrics.measured_by(flags)}
     further = from_files.draws(flags.file, arrays) if flags.gallery is None else ()
@@ -208,18 +225,20 @@ def main(argv: list[str] | None = None) -> dict | list:
     scores = {Path(flags.file).stem: ranks.share(values)}
     size, dimensions = arrays["features"].shape
     classes = [count_of(from_files.n_classes(arrays), "class", "classes")] if "labels" in arrays else []
-    print(f"{', '.join([f'{flags.file}: {size:,} embeddings of {dimensions} dimensions', *classes, *([searched] if searched else [])])}\n")
+    facts = [f"{flags.file}: {size:,} embeddings of {dimensions} dimensions", *classes, searched]
+    say(f"{', '.join(filter(None, facts))}\n")
     evaluation.say_few_samples(flags.file, flags.evaluation_metrics, len((space.pool or space).features), dimensions)
     copies = from_files.copies_told(flags.file, arrays, space, rows, flags.gallery is not None)
     if copies is not None:
-        print(f"note: {copies}\n")
+        say(f"note: {copies}\n")
     print(outputs.table(scores))
     for note in notes:
-        print(note)
+        say(note)
     if flags.dump_query_results is not None:
         dump_query_results(flags, arrays, space, rows, ranks)
     if flags.out is not None and ranks.writes:
         write_json(flags.out, outputs.jsonable(scores)[Path(flags.file).stem])
+    propose_next(flags, arrays, argv)
     return scores[Path(flags.file).stem]
 
 

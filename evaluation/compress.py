@@ -10,6 +10,7 @@ recall@10 against exact float search, seconds to learn and build, queries a seco
 import argparse
 import platform
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from evaluation import from_files
 from pictures import space as charts
 from utilities import codes
 from utilities.codes import Codes
+from utilities.console import propose, propose_view, say
 from utilities.errors import OneLineParser, UserError
 from utilities.files import make_folder, write_json
 from utilities.numbers import WIDEST, whole
@@ -235,6 +237,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     """Print the table, and write it and its plot. Returns its rows."""
     import faiss
 
+    argv = sys.argv[1:] if argv is None else argv
     flags = parser().parse_args(argv)
     flags.codes = list(dict.fromkeys(flags.codes or CODES))
     arrays = from_files.read_queries(flags.features, False, labels=flags.labels)
@@ -245,7 +248,8 @@ def main(argv: list[str] | None = None) -> list[dict]:
     calibration = None if flags.calibration is None else from_files.read(flags.calibration, (), needs_labels=False)["features"]
     check(flags, dimensions, calibration)
     cases, skipped = learnable(flags, calibration)
-    print("".join(f"note  skipped, {line}\n" for line in skipped), end="")
+    for line in skipped:
+        say(f"note  skipped, {line}")
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(flags.threads)
     try:
@@ -257,12 +261,17 @@ def main(argv: list[str] | None = None) -> list[dict]:
         "calibration_vectors": 0 if calibration is None else min(len(calibration), codes.MOST), "rescore_multiplier": flags.rescore_multiplier,
         "faiss": faiss.__version__, "faiss_seed": codes.SEED, "threads": flags.threads, "processor": processor(),
     }  # fmt: skip
-    print("; ".join([f"{flags.features}: {about['queries']:,} queries, {about['images']:,} images in the index", *([searched] if searched else [])]))
-    print("{processor}, {threads} threads, faiss {faiss}, {calibration_vectors:,} training vectors".format(**about))
+    sizes = f"{flags.features}: {about['queries']:,} queries, {about['images']:,} images in the index"
+    say(f"{sizes}; {searched}" if searched else sizes)
+    say("{processor}, {threads} threads, faiss {faiss}, {calibration_vectors:,} training vectors".format(**about))
     print(f"\n{table(rows)}")
     if flags.out is not None:
         folder = make_folder(flags.out, f"--out {flags.out}")
         write_json(folder / "compression.json", {**about, "skipped": skipped, "rows": rows})
         charts.compression(folder / "compression.png", rows, Path(flags.features).stem)
         print("".join(f"\nwritten  {folder / name}" for name in ("compression.json", "compression.png")))
+        propose_view(folder / "compression.png")
+    else:
+        place = Path(flags.features).with_name(f"{Path(flags.features).stem}_codes")
+        propose(*PROGRAM.split(), *argv, "--out", place)
     return rows

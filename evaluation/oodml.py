@@ -6,6 +6,7 @@ that main.py takes.
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +22,14 @@ from training.random_state import random_states, set_random_states
 from training.ranks import one_run
 from training.runtime import Runtime
 from utilities import flags
+from utilities.console import propose, without_flags
 from utilities.errors import OneLineParser, UserError
 from utilities.evaltypes import BARE
 from utilities.files import expanded
 from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation.oodml"
+OWN_FLAGS = {"--out": 1, "--splits": 1, "--easier": 0, "--swaps": 1, "--removed": 1}  # not main.py's -> number of values
 SETTINGS = {"precision": "float32", "clip_grad_norm": None, "fold": None}  # of the runtime and the data, which no flag here changes
 
 
@@ -145,14 +148,18 @@ def make(asked, opt) -> Path:
             f"split {place}: FID {step['fid']:.4g}, {len(step['train']):,} training and {len(step['test']):,} test classes, "
             f"{step['swapped']:,} of each side swapped, {step['removed']:,} left out"
         )
-    runtime.say_once(f"written to {path}: --split_scheme oodml --oodml_file {path} --oodml_id N")
+    runtime.say_once(f"written to {path}")
     return path
 
 
 def main(argv: list[str] | None = None) -> Path:
     """Run the command. Returns the file."""
+    argv = sys.argv[1:] if argv is None else argv
     asked = parser().parse_args(argv)
-    return make(asked, argparse.Namespace(**SETTINGS, **vars(asked)))
+    path = make(asked, argparse.Namespace(**SETTINGS, **vars(asked)))
+    flags_of_split = ["--split_scheme", "oodml", "--oodml_file", path, "--oodml_id", 1]
+    propose("python", "main.py", *without_flags(argv, OWN_FLAGS), *flags_of_split)
+    return path
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from runs.folder import RunFolder, describe, measurement, run_folder
 from runs.idle import overruled
 from runs.records.damaged import as_folder
 from training.random_state import random_states, set_random_states
+from utilities.console import say
 from utilities.files import json_safe, new_folder, write_json, write_npz
 
 NEIGHBOURS = 7  # images beside a query in a picture
@@ -194,7 +195,9 @@ def again(model, splits: dict, opt, runtime) -> dict:
     draw_pictures(drawn, embedded, shown, opt, _title(RunFolder(folder).flags["group"], epoch) + (", on other data" if on else ""))
     place = drawn if on else folder
     written = [target, drawn, *dump_asked(place, embedded, opt, epoch, instead=drawn)]
-    print("".join(f"note  {text}\n" for text in overruled(opt)) + f"\n{folder / name}, epoch {epoch}{on}\n\n{table(scores)}\n")
+    for text in overruled(opt):
+        say(f"note  {text}")
+    print(f"\n{folder / name}, epoch {epoch}{on}\n\n{table(scores)}\n")
     print("\n".join(f"written  {path}" for path in written))
     return scores
 

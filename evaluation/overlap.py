@@ -8,6 +8,7 @@ the embedding; the run's flags of `UNHEEDED` have no effect.
 """
 
 import argparse
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +29,7 @@ from runs import reports
 from runs.folder import PARAMETERS, RunFolder, data_of
 from training.loading import evaluation_loader
 from training.runtime import Runtime
+from utilities.console import propose, propose_view, say, without_flags
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.evaltypes import BARE
 from utilities.files import make_folder, write_csv, write_json
@@ -165,9 +167,15 @@ class Task:
     @property
     def out(self) -> Path:
         """The folder of the files."""
-        if self.flags.out is not None:
-            return Path(self.flags.out) / self.place.resolve().name if len(self.flags.what) > 1 else Path(self.flags.out)
-        return self.place / "overlap" if self.is_run else Path(f"{self.place.resolve().name}_overlap")
+        return folder_for(self.place, self.flags)
+
+
+def folder_for(place: Path, flags) -> Path:
+    """The folder of the files on a run folder or folder of data."""
+    if flags.out is not None:
+        return Path(flags.out) / place.resolve().name if len(flags.what) > 1 else Path(flags.out)
+    is_run = (place / PARAMETERS).exists()
+    return place / "overlap" if is_run else Path(f"{place.resolve().name}_overlap")
 
 
 def images_below(folder: Path, transform) -> ImageSet:
@@ -300,16 +308,29 @@ def measure(place: str, flags) -> dict:
     return content
 
 
+def propose_next(contents: list[dict], flags, argv: list[str]) -> None:
+    """Print the command that opens the first picture of pairs, else one that draws them, or looks for less similar ones."""
+    pictures = [folder_for(Path(place), flags) / "pairs.png" for place in flags.what]
+    drawn = next((path for path in pictures if path.exists()), None)
+    if drawn is not None:
+        propose_view(drawn)
+    elif any(content["with_near_duplicates"] for content in contents):
+        propose(*PROGRAM.split(), *without_flags(argv, {"--pictures": 1}))
+    else:
+        lower = max(flags.threshold - 0.05, -1)
+        propose(*PROGRAM.split(), *without_flags(argv, {"--threshold": 1}), "--threshold", f"{lower:g}")
+
+
 def _say(place: str, out: Path, content: dict) -> None:
     pairs = ", ".join(f"{count:,} with {split}" for split, count in content["pairs"].items())
-    print(
+    say(
         f"{place}: {content['with_near_duplicates']:,} of {content['test_images']:,} test images have a near-duplicate (similarity of "
         f"{content['features']} from {content['threshold']:g} on); pairs: {pairs}"
     )
     if content["left_alone"]:
-        print(f"{content['left_alone']:,} further test images are alone in their class without them, and are no queries then")
+        say(f"{content['left_alone']:,} further test images are alone in their class without them, and are no queries then")
     if content["not_heeded"]:
-        print(
+        say(
             f"test images search among test images alone, in all dimensions: {', '.join(content['not_heeded'])} of the run: not heeded here"
         )
     columns = {title: {"test": {k: v for k, v in content[title].items() if not np.ndim(v)}} for title in ("all", "without")}
@@ -318,12 +339,15 @@ def _say(place: str, out: Path, content: dict) -> None:
 
 def main(argv: list[str] | None = None) -> list[dict]:
     """Run the command. Returns the content of each overlap.json."""
+    argv = sys.argv[1:] if argv is None else argv
     flags = parser().parse_args(argv)
     for name in flags.evaluation_metrics:
         metrics.check(name)
     if flags.arch is None and (flags.weights or flags.not_pretrained) and any((Path(place) / PARAMETERS).exists() for place in flags.what):
         raise UserError("--weights and --not_pretrained belong to --arch; a run's own network has its own weights")
-    return [measure(place, flags) for place in flags.what]
+    contents = [measure(place, flags) for place in flags.what]
+    propose_next(contents, flags, argv)
+    return contents
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ pairs.txt, or with two paths and 1 or 0 in each line (`pair_lists.py`).
 """
 
 import argparse
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 from evaluation import from_files, outputs, pair_lists
 from evaluation.file_kinds import TEXT, kind_of, refuse_others
 from pictures import space as charts
+from utilities.console import propose, propose_view, say
 from utilities.errors import OneLineParser, UserError
 from utilities.files import write_json
 from utilities.numbers import number, whole
@@ -131,6 +133,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> dict[str, float]:
     """Print and return `verification_accuracy`, its deviation over the folds, and `tar@far`, by name."""
+    argv = sys.argv[1:] if argv is None else argv
     flags = parser().parse_args(argv)
     arrays = from_files.read(flags.features, ("paths",), needs_labels=False)
     space = from_files.plain_space(flags.features, {"features": arrays["features"]}).normalised()
@@ -140,12 +143,18 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     values = {"verification_accuracy": accuracy.mean, "verification_accuracy_deviation": accuracy.deviation}
     values |= {f"tar@{far:g}": tar_at(far, rates) for far in flags.far}
     low, high = accuracy.thresholds.min(), accuracy.thresholds.max()
-    print(f"{flags.pairs}: {len(pairs.same):,} pairs, {others:,} of two classes; {pairs.folds} folds, thresholds of the squared distance {low:g} to {high:g}")
+    counts = f"{len(pairs.same):,} pairs, {others:,} of two classes; {pairs.folds} folds"
+    say(f"{flags.pairs}: {counts}, thresholds of the squared distance {low:g} to {high:g}")
     for far in (far for far in flags.far if far * others < FEW):
-        print(f"tar@{far:g}: {far:g} of {others:,} pairs are {far * others:g} false accepts: such a rate says little")
+        say(f"tar@{far:g}: {far:g} of {others:,} pairs are {far * others:g} false accepts: such a rate says little")
     print(f"\n{outputs.table({Path(flags.features).stem: values})}")
     if flags.roc is not None:
         print(f"written  {charts.roc(Path(flags.roc), *rates, Path(flags.features).stem)}")
     if flags.out is not None:
         write_json(flags.out, values)
+    if flags.roc is None:
+        features = Path(flags.features)
+        propose(*PROGRAM.split(), *argv, "--roc", features.with_name(f"{features.stem}_roc.png"))
+    else:
+        propose_view(Path(flags.roc))
     return values

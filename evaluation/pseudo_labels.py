@@ -7,6 +7,7 @@ stand in: that needs no text model and is not the paper's method. Takes the data
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from training.loading import evaluation_loader
 from training.ranks import one_run
 from training.runtime import Runtime
 from utilities import flags
+from utilities.console import propose, say, without_flags
 from utilities.errors import OneLineParser, UserError
 from utilities.files import expanded, write_npz
 from utilities.numbers import whole
@@ -27,6 +29,8 @@ from utilities.reading import Unreadable, parsing, read_arrays, reason_of
 from utilities.weights import refuse_faults
 
 PROGRAM = "python -m evaluation.pseudo_labels"
+# Flags that main.py does not have, or that mean another network there -> number of values.
+OWN_FLAGS = {"--out": 1, "--classifier": 1, "--weights": 1, "--vectors": 1, "--top": 1}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -131,14 +135,17 @@ def make(asked, opt) -> Path:
     names = np.array([split.class_names[label] for label in range(split.n_classes)])
     write_npz(path, dict(names=names, indices=indices.numpy(), scores=scores.numpy(), vectors=vectors[indices.numpy()], classifier=asked.classifier))
     of = "the classifier's own rows, which are not the paper's text vectors" if asked.vectors is None else f"vectors of {asked.vectors}"
-    print(f"written to {path}: {asked.top} pseudo-labels of {len(names)} training classes, with {of}: --language_vectors {path}")
+    say(f"written to {path}: {asked.top} pseudo-labels of {len(names)} training classes, with {of}")
     return path
 
 
 def main(argv: list[str] | None = None) -> Path:
     """Run the command. Returns the file."""
+    argv = sys.argv[1:] if argv is None else argv
     asked = parser().parse_args(argv)
-    return make(asked, argparse.Namespace(**SETTINGS, **vars(asked)))
+    path = make(asked, argparse.Namespace(**SETTINGS, **vars(asked)))
+    propose("python", "main.py", *without_flags(argv, OWN_FLAGS), "--language_vectors", path)
+    return path
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 from evaluation import from_files, whitening
 from evaluation.missing_labels import refuse_missing
 from evaluation.space import Space
+from utilities.console import propose, say
 from utilities.errors import OneLineParser, UserError
 from utilities.files import write_npz
 from utilities.numbers import whole
@@ -32,6 +33,16 @@ def parser() -> OneLineParser:
     return parser
 
 
+def _propose_next(fitted_on: Path, whitening_file: str) -> None:
+    """Print the command that measures other embeddings with the whitening: those of test beside the file, if there are."""
+    names = [fitted_on.name.replace("train", split) for split in ("test", "val")]
+    others = [path for path in map(fitted_on.with_name, names) if path != fitted_on and path.is_file()]
+    if not others:
+        say("FILE.npz below: embeddings of other images than those of the whitening")
+    measured = others[0] if others else "FILE.npz"
+    propose("python", "-m", "evaluation", measured, "--eval_whiten", whitening_file)
+
+
 def main(argv: list[str] | None = None) -> Path:
     """Fit, write the file, and return its path. Raises UserError."""
     flags = parser().parse_args(argv)
@@ -41,5 +52,6 @@ def main(argv: list[str] | None = None) -> Path:
     space = from_files.plain_space(flags.features, arrays)
     found = whitening.learned(space.features, whitening.pairs_of_classes(space.labels), flags.dims) if flags.learned else whitening.pca(space.features, flags.dims)
     write_npz(flags.out, found._asdict())
-    print(f"{flags.out}: {space.size:,} embeddings, {found.projection.shape[1]} dimensions to {found.projection.shape[0]}")
+    say(f"{flags.out}: {space.size:,} embeddings, {found.projection.shape[1]} dimensions to {found.projection.shape[0]}")
+    _propose_next(Path(flags.features), flags.out)
     return Path(flags.out)

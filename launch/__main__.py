@@ -27,7 +27,7 @@ from runs.folds import CrossValidation
 from search import __main__ as searching
 from search import report, settings
 from search.__main__ import secret_options
-from utilities.console import propose, wrapped
+from utilities.console import propose, without_flags, wrapped
 from utilities.counts import count_of
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.locks import Lock
@@ -309,7 +309,7 @@ def _propose_next(runner: Runner, options, tasks: list[Task], argv: list[str]) -
     """Print the next command: this one again where runs failed or were only checked, else the one that makes tables."""
     words = ["python", "-m", "launch", *masked(argv)]
     if options.dry_run:
-        propose(*(word for word in words if word != "--dry_run"))
+        propose(*without_flags(words, {"--dry_run": 0}))
     elif any(runner.outcomes.get(outcome) for outcome in (FAILED, STOPPED)):
         propose(*words)
     else:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from utilities import codes
-from utilities.console import propose
+from utilities.console import propose, propose_view, warn
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.numbers import WIDEST, number, whole
 
@@ -137,12 +137,12 @@ def index(flags) -> dict:
     if about["copies"]:
         notes.append(_copies_told(about, flags.add))
     for note in notes:
-        print(note, file=sys.stderr)
+        warn(note)
     for reason in list(about["left_out"].values())[:NAMED]:
-        print(f"left out: {reason}", file=sys.stderr)
-    propose("python", "-m", "retrieval", "query", flags.out, paths[0])
+        warn(f"left out: {reason}")
     if about["left_out"]:
-        print(f"{len(about['left_out']):,} images cannot be decoded: {Path(flags.out) / indices.LEFT_OUT}", file=sys.stderr)
+        warn(f"{len(about['left_out']):,} images cannot be decoded: {Path(flags.out) / indices.LEFT_OUT}")
+    propose("python", "-m", "retrieval", "query", flags.out, paths[0])
     return about
 
 
@@ -172,12 +172,27 @@ def query(flags) -> list:
     found = answers.answers(found_in, images, embedder(images, progress=True), flags.k, flags.exclude_self, flags.rescore_multiplier)
     print(answers.text(found).encode("utf-8", "replace").decode())
     for note in notes:
-        print(note, file=sys.stderr)
+        warn(note)
     if (number := answers.found_themselves(found)):
-        print(f"{number} of the queries are in the index, and among their own neighbours: --exclude_self leaves them out", file=sys.stderr)
+        warn(f"{number} of the queries are in the index, and among their own neighbours: --exclude_self leaves them out")
     if flags.out is not None:
         answers.write(found, flags.out, embedder.preparation)
+    _propose_after_query(flags)
     return found
+
+
+def _propose_after_query(flags) -> None:
+    """Print the command that shows the pictures of what was found; on standard error, as other programs read the answers."""
+    out = Path(flags.out or "neighbours")
+    if out.suffix.lower() == ".html":
+        propose_view(out, file=sys.stderr)
+        return
+    words = ["query", flags.index_folder, flags.images[0], "-k", flags.k, "--out", out.with_suffix(".html")]
+    if flags.run_folder is not None:
+        words += ["--run", flags.run_folder]
+    if flags.exclude_self:
+        words.append("--exclude_self")
+    propose(*PROGRAM.split(), *words, file=sys.stderr)
 
 
 def export(flags) -> dict:

@@ -17,7 +17,7 @@ from pictures import maps
 from pictures.thumbnails import Sheets
 from retrieval import data, explore_page, pairs
 from runs import Embedder
-from utilities.console import propose
+from utilities.console import propose_view
 from utilities.errors import UserError
 from utilities.files import write_file
 
@@ -83,7 +83,7 @@ def explore(flags) -> Path:
     page = explore_page.html(content(shown, flags))
     write_file(out, page)
     print(f"{out}: {len(shown.features):,} images of {len(set(shown.labels.tolist())):,} classes, {out.stat().st_size / 1e6:.1f} MB")
-    propose("python", "-m", "webbrowser", out.resolve().as_uri())
+    propose_view(out)
     return out
 
 

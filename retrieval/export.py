@@ -15,6 +15,7 @@ import torch
 from retrieval import card, coding, data, plain, sources
 from retrieval.folders import check_new, replacing_folder
 from runs import Embedder
+from utilities.console import propose, say
 from utilities.errors import UserError
 
 IMAGES = 8  # on which an export is compared with the run
@@ -53,10 +54,11 @@ def export(flags) -> dict[str, float]:
         (folder / "preprocessing.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
         card.made(embedder, cosines, lines, flags.checkpoint, len(images), about["output"].get("code")).save(folder / "README.md")
     for name, cosine in cosines.items():
-        print(f"{name}: least cosine to the run on {len(images)} images {cosine:.6f}")
+        say(f"{name}: least cosine to the run on {len(images)} images {cosine:.6f}")
     print("\n".join(f"written  {path}" for path in sorted(Path(flags.out).iterdir())))
     if flags.push_to_hub:
         _push(flags)
+    propose("cat", Path(flags.out) / "README.md")
     return cosines
 
 

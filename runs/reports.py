@@ -20,15 +20,18 @@ from runs.idle import idle
 from runs.names import plain
 from training import profiling, ranks
 from utilities import provenance
-from utilities.console import aligned, joined, propose, say, wrapped
+from utilities.console import aligned, joined, propose, say, without_flags, wrapped
 from utilities.counts import count_of
 from utilities.errors import BrokenImage, UserError, terminable
 from utilities.files import expanded, refuse_unwritable
 from utilities.intervals import difference_interval
 from utilities.processes import kernels
+from utilities.secrets import mask_words
 from utilities.spans import moment, seconds_between
 
 MOST_LINES = 32  # of a printed table
+# Flags of the command line, no file has them, without which a command trains -> number of values.
+TRYING = {"--dry_run": 0, "--profile_steps": 1, "--evaluate_only": 0}
 ORDER = ("val", "test", "train")  # of splits in a printed table
 MOST_SHOWN = 64  # images of a batch in the picture of a dry run
 SHOW_EVERY = 10  # steps between updates of the loss in the progress bar: each waits for the device
@@ -272,9 +275,9 @@ def finish(run) -> None:
 
 def propose_next(opt, result) -> None:
     """Print the command to type after main.py. `result`: what it returned, a run, a cross-validation, or scores."""
-    if opt.dry_run or opt.profile_steps or opt.job == "evaluate_only":
-        flag = "--dry_run" if opt.dry_run else "--profile_steps" if opt.profile_steps else "--evaluate_only"
-        print(f"next: the same command without {flag} trains")
+    if any(getattr(opt, flag.removeprefix("--")) for flag in TRYING):
+        words = mask_words(sys.argv[1:], {f"--{name}" for name in opt.roles.having(secret=True)})
+        propose(*ranks.starter(), "main.py", *without_flags(words, TRYING))
     elif getattr(result, "complete", True):
         folder = getattr(result, "folder", None) or run_folder(opt)
         propose("python", "Result_Evaluations.py", "--runs", folder.parent)

@@ -10,6 +10,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Container
+from pathlib import Path
 
 LEAST_WIDTH = 40  # columns: no text is broken into narrower lines
 
@@ -56,9 +57,33 @@ def say(text: str) -> None:
     print(wrapped(text, 2), flush=True)
 
 
+def warn(text: str) -> None:
+    """Print a note on standard error, its further lines indented."""
+    print(wrapped(text, 2), file=sys.stderr, flush=True)
+
+
 def propose(*words, file=None) -> None:
     """Print the command to type next, the words of its line, which stays whole so that it can be copied."""
     print(f"next: {shlex.join(map(str, words))}", file=file or sys.stdout, flush=True)
+
+
+def propose_view(path: Path, file=None) -> None:
+    """Print the command that opens a page or picture."""
+    propose("python", "-m", "webbrowser", path.resolve().as_uri(), file=file)
+
+
+def without_flags(words: list[str], n_values: dict[str, int]) -> list[str]:
+    """The words of a command without some flags. `n_values`: flag, with its dashes -> number of its values, which go too."""
+    remaining, skipped = [], 0
+    for word in words:
+        flag, equals, _ = word.partition("=")
+        if skipped:
+            skipped -= 1
+        elif flag in n_values:
+            skipped = 0 if equals else n_values[flag]
+        else:
+            remaining.append(word)
+    return remaining
 
 
 def aligned(rows: list[list[str]], left: Container[int] = (0,), fitted: bool = False) -> list[str]:

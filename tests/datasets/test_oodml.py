@@ -1,6 +1,7 @@
 """ooDML splits: files are read without running them, the FID is the formula's, splits are made by the paper's swaps, runs record theirs."""
 
 import pickle
+import shlex
 from collections import Counter, OrderedDict
 
 import numpy as np
@@ -175,7 +176,11 @@ def test_a_progression_is_made_read_and_recorded(tmp_path, capsys):
     with refused("exists: name another file"):
         oodml.main(making)
     content = _oodml.read(path)
-    assert list(content) == [1, 2, 3] and "split 3: FID" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert list(content) == [1, 2, 3] and "split 3: FID" in said
+    proposed = shlex.split(said.splitlines()[-1].removeprefix("next: python main.py"))
+    opt = parameters.read(proposed)
+    assert (opt.oodml_file, opt.oodml_id, opt.dataset_folder_path) == (str(path), 1, str(data))
     assert sorted(content[1]["train"] + content[1]["test"]) == sorted(f"class_{c}" for c in range(16)) and content[1]["swapped"] <= 0
     assert content[1]["fid"] < content[2]["fid"] < content[3]["fid"] and not (tmp_path / "runs").exists()
     plain = [str(tmp_path / "plain.pkl") if word == str(path) else word.removesuffix("_normalize") for word in making]

@@ -40,6 +40,8 @@ def test_the_angles_are_those_of_pytorch_metric_learning(n_centers, threshold):
 def test_a_runs_images(run, tmp_path, capsys):
     found = command.main([str(run), "--outliers", "--outlier_angle", "0", "--out", str(tmp_path / "found.json")])
     told = capsys.readouterr().out
+    page = run.with_name(f"{run.name}_train.html")
+    assert told.splitlines()[-1] == f"next: python -m retrieval explore {run} --split train --out {page}"
     with np.load(run / outliers.EMBEDDINGS) as file:
         features, labels, paths = torch.tensor(file["features"]).double(), file["labels"], file["paths"].tolist()
     centres = torch.load(run / "checkpoint_Test_discriminative_e_recall@1.pth.tar", weights_only=True)["criterion"]["proxies"].double().view(-1, 2, 16)

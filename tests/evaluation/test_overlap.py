@@ -68,6 +68,12 @@ def test_planted_copies_are_found_and_left_out_those_of_the_pretraining_too(plan
     assert written["all"] == content["all"] and written["without"] == content["without"]
     told = capsys.readouterr().out
     assert "4 of 21 test images" in told and str(tmp_path / "out" / "pairs.csv") in told
+    assert told.splitlines()[-1] == f"next: python -m webbrowser {(tmp_path / 'out' / 'pairs.png').as_uri()}"
+    flags = overlap.parser().parse_args([str(planted), "--out", str(tmp_path / "none"), "--threshold", ".98"])
+    for pairs, ending in ((1, ""), (0, " --threshold 0.93")):
+        overlap.propose_next([{"with_near_duplicates": pairs}], flags, ["DATA", "--pictures", "0", *["--threshold", ".98"] * (not pairs)])
+        words = "DATA" if pairs else "DATA --pictures 0"
+        assert capsys.readouterr().out == f"next: python -m evaluation.overlap {words}{ending}\n"
 
 
 def test_of_a_run_its_own_network_and_embedding(planted, tmp_path, capsys):

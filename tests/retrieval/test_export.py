@@ -240,7 +240,8 @@ def test_the_whole_folder_is_pushed_once_it_is_checked(run, tmp_path, monkeypatc
     exporting(run, tmp_path / "a", *words)
     hub.create_repo.assert_called_once_with("me/model", exist_ok=True)
     hub.upload_folder.assert_called_once_with(repo_id="me/model", folder_path=str(tmp_path / "a"))
-    assert "uploaded to me/model" in capsys.readouterr().out
+    *_, uploaded, proposed = capsys.readouterr().out.splitlines()
+    assert (uploaded, proposed) == ("uploaded to me/model", f"next: cat {tmp_path / 'a' / 'README.md'}")
     hub.create_repo.side_effect = ConnectionError("no\nroute")
     with builders.refused("me/model: not uploaded .no route"):
         exporting(run, tmp_path / "b", *words)

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -286,7 +287,15 @@ def test_the_commands_from_images_to_answers(run, images, tmp_path, capsys):
     assert page.count("data:image/jpeg;base64,") == 5 and "http://" not in page and "https://" not in page
     found = retrieval.main(["query", out, paths[2], "-k", "3", "--exclude_self"])
     assert [(one.rank, one.path) for one in found] == [(rank, paths[i]) for rank, (_, i) in enumerate(expected[1:], 1)]
-    assert "--exclude_self" not in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == 3, "answers alone, which other programs read"
+    (line,) = told.err.splitlines()
+    assert line.startswith("next: python -m retrieval query ") and line.endswith(" --exclude_self")
+    proposed = shlex.split(line)[4:]
+    page = tmp_path / proposed[proposed.index("--out") + 1]
+    proposed[proposed.index("--out") + 1] = str(page)
+    assert retrieval.main(proposed) == found and page.exists()
+    assert capsys.readouterr().err == f"next: python -m webbrowser {page.as_uri()}\n"
     odd = [found[0]._replace(path=os.fsdecode(b"odd \xff.jpg"))]
     for ending in (".html", ".json", ".csv"):
         answers.write(odd, str(tmp_path / f"odd{ending}"), Embedder(run).preparation)

@@ -247,3 +247,12 @@ def test_the_epoch_line_and_notes_break_between_words(monkeypatch, capsys):
             and all(line.startswith("    ") for line in lines[1:])
         )
         assert "  ".join(line.strip() for line in lines) == texts[""].strip(), "a metric and its value stay together"
+
+
+@pytest.mark.parametrize("trying", [["--dry_run"], ["--profile_steps", "3"], ["--profile_steps=3"], ["--evaluate_only"]])
+def test_what_only_tries_a_training_ends_with_the_command_that_trains(trying, monkeypatch, capsys):
+    words = ["--dataset", "glyphs", *trying, "--savename", "my run", "--wandb_key", "SECRET"]
+    monkeypatch.setattr(sys, "argv", ["main.py", *words])
+    reports.propose_next(parameters.read(words), None)
+    said = capsys.readouterr().out
+    assert said == "next: python main.py --dataset glyphs --savename 'my run' --wandb_key '***'\n"

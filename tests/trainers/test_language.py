@@ -1,6 +1,7 @@
 """Language guidance: its formula and pins, the file and its damages, a run, and the command that makes pseudo-labels."""
 
 import hashlib
+import shlex
 
 import numpy as np
 import pytest
@@ -149,7 +150,10 @@ def command(data, weights, out, *flags):
 
 def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few, weights, tmp_path, capsys):
     path = command(few, weights, tmp_path / "plg.npz")
-    assert "not the paper's text vectors" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "not the paper's text vectors" in said
+    opt = parameters.read(shlex.split(said.splitlines()[-1].removeprefix("next: python main.py")))
+    assert (opt.language_vectors, opt.dataset_folder_path, opt.weights) == (str(path), str(few), None)
     with np.load(path) as found:
         names, indices, scores, vectors = (found[name] for name in ("names", "indices", "scores", "vectors"))
     network = torchvision.models.mobilenet_v3_small()
