@@ -276,22 +276,30 @@ def _epoch_factor(opt, n_epochs: int, epoch: int) -> float:
 def change_of_length(opt, before: int, epoch: int) -> str | None:
     """A line on what `--n_epochs` in place of `before` epochs changes for a run that goes on after `epoch`.
 
-    None where no rate depends on it.
+    None where no rate depends on it, or only rates that are still to come.
     """
-    if opt.scheduler not in OVER_ALL_EPOCHS or before == opt.n_epochs or not epoch:
+    if opt.scheduler not in OVER_ALL_EPOCHS or before == opt.n_epochs:
         return None
-    if opt.scheduler == "onecycle":
-        step, rise, floor = epoch * STEPS + 1, opt.onecycle_rise, _floor(opt)
-        factors = [one_cycle(step, n_epochs * STEPS, rise, floor) for n_epochs in (opt.n_epochs, before)]
-    else:
-        factors = [_epoch_factor(opt, n_epochs, epoch) for n_epochs in (opt.n_epochs, before)]
+    changed = list(range(epoch))  # onecycle: each step has another rate
+    if opt.scheduler != "onecycle":
+        changed = [past for past in changed if len(set(_factors_at(opt, before, past))) > 1]
+    if not changed:
+        return None
+    now, planned = _factors_at(opt, before, epoch)
     return (
         f"--n_epochs {opt.n_epochs} (before: {before}): --scheduler {opt.scheduler} spans all epochs, so after epoch "
-        f"{epoch} the learning rates are "
-        f"{factors[0]:.3g} of their full value, not {factors[1]:.3g}. These weights are not those of {opt.n_epochs} "
-        "epochs without a break, whose rates "
-        f"would have differed from the first epoch on"
+        f"{epoch} the learning rates are {now:.3g} of their full value, not {planned:.3g}. These weights are not those "
+        f"of {opt.n_epochs} epochs without a break, whose rates would have differed from epoch {changed[0] + 1} on"
     )
+
+
+def _factors_at(opt, before: int, epoch: int) -> list[float]:
+    """The factors of the rates after `epoch`, of a schedule over `--n_epochs` and over `before` epochs."""
+    lengths = (opt.n_epochs, before)
+    if opt.scheduler != "onecycle":
+        return [_epoch_factor(opt, n_epochs, epoch) for n_epochs in lengths]
+    step, rise, floor = epoch * STEPS + 1, opt.onecycle_rise, _floor(opt)
+    return [one_cycle(step, n_epochs * STEPS, rise, floor) for n_epochs in lengths]
 
 
 def _after(flat: float, share: float) -> float:

@@ -218,6 +218,16 @@ def test_what_more_epochs_change_in_a_schedule_over_all_of_them_is_told():
     assert told(20, 10, scheduler="cosine") is None and told(10, 0, scheduler="cosine") is None
 
 
+def test_a_longer_schedule_that_changes_no_past_rate_is_not_told():
+    """The first epoch of a cosine, and the flat part of flat_cosine, have the full rate whatever the length."""
+    flags = {"n_epochs": 20, "min_lr": 0.0, "lr": 1.0, "flat_share": 0.5, "onecycle_rise": 0.25}
+    for scheduler, last_alike in (("cosine", 1), ("flat_cosine", 6), ("onecycle", 0)):
+        opt = Namespace(scheduler=scheduler, **flags)
+        assert change_of_length(opt, 10, last_alike) is None
+        line = change_of_length(opt, 10, last_alike + 1)
+        assert line.endswith(f"would have differed from epoch {last_alike + 1} on"), line
+
+
 def test_cosines_end_at_a_rate_and_begin_late_and_onecycle_may_only_fall():
     found = rates_of("--scheduler", "cosine", "--min_lr", "0.02", epochs=4, batches=1)
     twin = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.2)
