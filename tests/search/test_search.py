@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import itertools
+import importlib
 import json
 import math
 import sqlite3
@@ -334,7 +335,9 @@ def test_plots_are_pages_too_which_need_no_network(tmp_path):
 
 
 def test_without_plotly_there_are_pictures_and_one_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("optuna.visualization.is_available", lambda: False)
+    # optuna loads the module on demand: until then the name stands for another object
+    visualization = importlib.import_module("optuna.visualization")
+    monkeypatch.setattr(visualization, "is_available", lambda: False)
     assert drawn_study(tmp_path) == {f"{kind}.png" for kind in KINDS_OF_PLOTS}
     out, err = capsys.readouterr()
     assert out.count("\n") == 1 and "pip install plotly" in out and not err
