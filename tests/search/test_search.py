@@ -2,8 +2,8 @@
 
 import contextlib
 import csv
-import itertools
 import importlib
+import itertools
 import json
 import math
 import sqlite3
