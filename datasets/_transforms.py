@@ -208,8 +208,10 @@ def sizes(opt, input_size: int | None = None, test: bool = False) -> tuple:
 
 
 def shown(value) -> str:
-    """Numbers of a flag as the command line has them."""
-    return " ".join(f"{number:g}" for number in value) if isinstance(value, list | tuple) else f"{value:g}"
+    """Words and numbers of a flag as the command line has them."""
+    values = value if isinstance(value, list | tuple) else [value]
+    words = [item if isinstance(item, str) else f"{item:g}" for item in values]
+    return " ".join(words)
 
 
 def _short(size):

@@ -1,6 +1,7 @@
 """The command line: defaults of the ICML pipeline, one-line errors, configuration files, lists."""
 
 import argparse
+import contextlib
 import re
 
 import pytest
@@ -238,3 +239,15 @@ def test_find_and_explain(tmp_path, capsys):
     rows = {line.split()[0]: (line.split()[1], line.split(None, 2)[2]) for line in said.splitlines()}
     assert rows["--lr"] == ("0.01", f"--config {mine}") and rows["--bs"] == ("32", "command line")
     assert rows["--fc_lr"] == ("0.01", "derived") and rows["--eval_bs"][0] == "32" and "--dataset" not in rows
+
+
+def test_each_choice_alone_is_read_or_refused_in_one_line(capsys):
+    """No flag with choices ends in a traceback, whatever it needs beside it."""
+    for action in parameters.get_parser()._actions:
+        if not action.choices or action.dest == "list":
+            continue
+        for choice in {str(choice) for choice in action.choices if choice != action.default}:
+            with contextlib.suppress(SystemExit):
+                parameters.read([action.option_strings[0], choice])
+            last_lines = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
+            assert len(last_lines) <= 1, (action.dest, choice)
