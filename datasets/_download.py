@@ -3,12 +3,10 @@
 import contextlib
 import glob
 import hashlib
-import lzma
 import os
 import re
 import shutil
 import tempfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -225,6 +223,7 @@ def _unpack(file: Path, folder: Path) -> None:
             raise zipfile.BadZipFile(f"{file.stat().st_size:,} bytes that are no archive")
         else:
             shutil.copy2(file, folder / file.name)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, RuntimeError, ValueError, zlib.error, lzma.LZMAError) as error:
-        # RuntimeError: encrypted, or a compression that Python does not know
+    except Exception as error:  # damaged, encrypted, or of a version or compression that Python does not know
+        if getattr(error, "errno", None) is not None:  # a full disk, for example, is no fault of the archive
+            raise
         raise UserError(f"{file} cannot be unpacked ({error}): remove it and run the same command") from error

@@ -159,6 +159,7 @@ def test_a_dead_host_or_a_corrupt_file_names_the_alternatives(tmp_path, host, cu
 CONTENTS = {
     "empty": b"", "unknown": b"no archive", "zip bomb": archived({"a": bytes(10**6)}, "zip"), "tar bomb": archived({"a": bytes(10**6)}),
     "reaches out of its folder": archived({"../escaped.txt": b"x"}),
+    "zip of version 9.8": archived({"a": b"x"}, "zip").replace(b"PK\x01\x02\x14\x03\x14", b"PK\x01\x02\x14\x03\x62"),
 }  # fmt: skip
 
 

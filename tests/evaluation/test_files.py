@@ -9,7 +9,7 @@ import torch
 
 import metrics
 from evaluation import __main__ as command
-from evaluation import whitening
+from evaluation import from_files, whitening
 from tests.builders import refused
 from tests.evaluation._made import measured, save
 from tests.metrics._plain import random_lists, random_space
@@ -343,3 +343,14 @@ def test_rows_of_a_gallery_that_is_cut_or_named_second_are_refused(tmp_path):
     (plain,) = save(tmp_path, plain=part(GALLERY, labels=Y))
     with refused("name .*mine.npz first, so that no image finds itself"):
         command.main([own, "--gallery", plain, own, "--evaluation_metrics", "map_r"])
+
+
+def test_a_damaged_archive_is_one_line(tmp_path):
+    """Python's zipfile answers an unknown version by NotImplementedError."""
+    path = tmp_path / "embeddings.npz"
+    np.savez(path, features=np.eye(3), labels=np.arange(3))
+    content = path.read_bytes()
+    place = content.index(b"PK\x01\x02") + 6  # the version needed to extract, in the directory of the archive
+    path.write_bytes(content[:place] + b"\x62" + content[place + 1 :])
+    with refused("embeddings.npz cannot be read"):
+        from_files.read(str(path))
