@@ -93,7 +93,7 @@ def test_four_folds_over_the_first_half_of_the_classes(protocol):
     preset = yaml.safe_load((ROOT / "configs" / "mlrc_cub200.yaml").read_text())
     typed = {word.removeprefix("--") for word in protocol.words if word.startswith("--")}
     assert {name: flags[name] for name in preset if name not in typed} == {name: preset[name] for name in preset if name not in typed}
-    assert "criterion  contrastive with miner none" in protocol.said and "32 images by class_balanced, 2 an epoch" in protocol.said
+    assert "criterion  contrastive with miner none" in protocol.said and "32 images by class_balanced, 2 per epoch" in protocol.said
 
 
 def test_each_fold_stops_by_patience(protocol):
