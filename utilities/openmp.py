@@ -2,7 +2,7 @@
 
 PyTorch shares each operation among OpenMP threads. A thread that has finished its part spins until the others have, by
 default for milliseconds. Where another process needs the core, a loader worker or a second run, a spinning thread takes
-the time slice of the thread that it waits for, and a step of many small operations takes up to twenty times as long.
+the time slice of the thread that it waits for, and a step of many small operations takes several times as long.
 Passive waiting avoids this, but then each operation wakes a sleeping thread, which takes longer than the operation
 itself. A short spin is the compromise, see `python benchmarks/contention.py`.
 
