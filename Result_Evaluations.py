@@ -10,7 +10,21 @@ from pathlib import Path
 
 import parameters
 from options import composition
-from results import collect, columns, formats, groups, ledger, page, paired, plots, progression, published, roles, splits, tables
+from results import (
+    collect,
+    columns,
+    formats,
+    groups,
+    ledger,
+    page,
+    paired,
+    plots,
+    progression,
+    published,
+    roles,
+    splits,
+    tables,
+)
 from results.columns import SELECTED
 from results.recorded import RecordedRun
 from runs.names import plain
@@ -29,11 +43,28 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     """The flags of this script."""
     parser = OneLineParser(prog=PROGRAM, description=__doc__.partition("\n")[0], allow_abbrev=False)
     add = parser.add_argument
-    add("--runs", nargs="+", default=[], metavar="FOLDER", help="folders with run folders below them (without --project: Training_Results)")
-    add("--project", nargs="+", default=[], metavar="ENTITY/NAME", help="W&B projects, those of the ICML 2020 pipeline included")
+    add(
+        "--runs",
+        nargs="+",
+        default=[],
+        metavar="FOLDER",
+        help="folders with run folders below them (without --project: Training_Results)",
+    )
+    add(
+        "--project",
+        nargs="+",
+        default=[],
+        metavar="ENTITY/NAME",
+        help="W&B projects, those of the ICML 2020 pipeline included",
+    )
     help_plain = "plain LaTeX: the .tex files hold rows, mean and deviation, the best bold, and no notes"
     add("--plain", action="store_true", help=help_plain)
-    add("--out", default="Result_Tables", metavar="FOLDER", help="where tables, figures and index.html go (default: Result_Tables)")
+    add(
+        "--out",
+        default="Result_Tables",
+        metavar="FOLDER",
+        help="where tables, figures and index.html go (default: Result_Tables)",
+    )
     help_compare = "published values beside ours: ICML 2020's, the Reality Check's; ledger: every published figure of the same conditions"
     add("--compare_to", nargs="+", default=[], choices=published.SOURCES, help=help_compare)
     help_metrics = "columns, as e_recall@1 (on test) or train/nmi (default: all that rate a space)"
@@ -68,7 +99,10 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     available = columns.recorded(runs)
     asked = [columns.parse(name, available) for name in opt.metrics]
     pairs = [(columns.parse(x, available), columns.parse(y, available)) for x, y in opt.relation]
-    defaults = {**declared, **dict.fromkeys(composition.derived_flags(declared), "unknown")}  # of flags that a run was recorded without
+    defaults = {
+        **declared,
+        **dict.fromkeys(composition.derived_flags(declared), "unknown"),
+    }  # of flags that a run was recorded without
     found = groups.build(runs, defaults)
     _name_methods(found)
     of = groups.of_datasets(found)
@@ -84,8 +118,12 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     parts |= {dataset: _tables(of[dataset], shown[dataset], compared, opt, defaults) for dataset in names}
     notes += tables.on_average(found, {dataset: columns.first_on_test(own) for dataset, own in shown.items()})
     progressions = {f"{name}{PROGRESSION}": (name, methods) for name, methods in progression.find(found).items()}
-    firsts = {name: shown[next(iter(methods[0].groups.values())).dataset][:1] for name, methods in progressions.values()}
-    parts |= {part: [tables.progressed(*own, c, opt.ddof) for c in firsts[own[0]]] for part, own in progressions.items()}
+    firsts = {
+        name: shown[next(iter(methods[0].groups.values())).dataset][:1] for name, methods in progressions.values()
+    }
+    parts |= {
+        part: [tables.progressed(*own, c, opt.ddof) for c in firsts[own[0]]] for part, own in progressions.items()
+    }
     notes += paired.add(parts, of, opt.paired)
     over_splits = splits.find(of, opt.splits, paired.of_groups) if opt.splits else []
     for one in over_splits:
@@ -98,13 +136,20 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     figures = {dataset: _figures(of[dataset], shown[dataset], pairs, out, notes) for dataset in names}
     for one in over_splits:
         title = "{} on each split, less the mean of all methods there; bars: one deviation of the seeds"
-        figures[one.dataset] += [(plots.by_split(one, c, out), title.format(c.title)) for c in shown[one.dataset] if c.split == "test" and one.has(c)]
+        figures[one.dataset] += [
+            (plots.by_split(one, c, out), title.format(c.title))
+            for c in shown[one.dataset]
+            if c.split == "test" and one.has(c)
+        ]
     caption = "{} against the FID of the splits of a progression"
     figures |= {
-        part: [(plots.progressed(*own, c, out), caption.format(c.title)) for c in firsts[own[0]]] for part, own in progressions.items()
+        part: [(plots.progressed(*own, c, out), caption.format(c.title)) for c in firsts[own[0]]]
+        for part, own in progressions.items()
     }
     notes += [f"{group.dataset}/{group.name} is not averaged: {group.refused}" for group in found if group.refused]
-    on_page = {part: made for part, made in parts.items() if part != ALL or len(names) > 1}  # with one data set it would be shown twice
+    on_page = {
+        part: made for part, made in parts.items() if part != ALL or len(names) > 1
+    }  # with one data set it would be shown twice
     curves = {dataset: own[0] for dataset, own in shown.items() if own}
     page.write(out / "index.html", on_page, figures, found, curves, notes)
     _report(found, parts, notes, out)
@@ -124,7 +169,9 @@ def program() -> ledger.Program:
 def _compared(found, of, sources, defaults, notes) -> tuple[dict, dict]:
     """Source -> matches with published runs, and data set -> its groups beside the ledger; appends to `notes` what has no counterpart."""
     matches, without = published.matches(found, sources, parameters.read)
-    ledgers, absent = published.from_ledger(of, program(), defaults, parameters.read) if published.LEDGER in sources else ({}, [])
+    ledgers, absent = (
+        published.from_ledger(of, program(), defaults, parameters.read) if published.LEDGER in sources else ({}, [])
+    )
     notes += without + absent
     return matches, ledgers
 
@@ -221,7 +268,10 @@ def _figures(of, shown, pairs, out, notes=None) -> list[tuple[str, str]]:
     if shown:
         first, legend = shown[0], "one point a group, bars: one deviation"
         made += [
-            (plots.relations(of, first, quantities, out), f"{first.title} against the structure of the embedding space; {legend}"),
+            (
+                plots.relations(of, first, quantities, out),
+                f"{first.title} against the structure of the embedding space; {legend}",
+            ),
             (plots.rho(of, first, quantities, out), f"{first.title} against rho"),
             (plots.matrix(of, _together(shown, quantities), out), "Correlation of the metrics over the groups"),
             (plots.ranked(of, first, out), f"Groups ranked by {first.title}"),

@@ -28,8 +28,12 @@ from training.step import build_step
 def build_trainer(opt, network, runtime):
     """The training method with network, miner and criterion, on the runtime's device."""
     batchminer = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
-    criterion = criteria.of_run(opt.but(embed_dim=trainers.width(network, opt)), batchminer, network)  # --embed_dim 0: as the features
-    return criteria.shard(trainers.select(opt.trainer, opt, runtime.place(network), criterion), opt, runtime.ranks).to(runtime.device)
+    criterion = criteria.of_run(
+        opt.but(embed_dim=trainers.width(network, opt)), batchminer, network
+    )  # --embed_dim 0: as the features
+    return criteria.shard(trainers.select(opt.trainer, opt, runtime.place(network), criterion), opt, runtime.ranks).to(
+        runtime.device
+    )
 
 
 def train_one_epoch(epoch, loader, step, opt, batches=None):
@@ -61,7 +65,9 @@ def train(opt, when_started=lambda: None):
     network = architectures.select(opt.arch, opt)
     splits = same_data(datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(network)))
     opt.n_classes = splits["training"].n_classes  # the one option that the data decides
-    trainer = criteria.with_levels(build_trainer(opt.but(class_names=splits["training"].class_names), network, runtime), splits["training"])
+    trainer = criteria.with_levels(
+        build_trainer(opt.but(class_names=splits["training"].class_names), network, runtime), splits["training"]
+    )
     features.check(trainer, opt, runtime)
     optimizer = build_optimizer(network, trainer.criterion, opt, trainer.param_groups(opt))
     sampler = datasampler.for_training(opt, splits["training"], trainer.LABELS)
@@ -74,14 +80,21 @@ def train(opt, when_started=lambda: None):
     reports.start_up(opt, runtime, datasets.describe(splits), trainer, optimizer, sampler, selection)
     if opt.dry_run or opt.profile_steps:
         return reports.tried(opt, step, training, to_evaluate)
-    datasampler.fill_storage(sampler, evaluation_loader(splits["evaluation"], opt), trainer, runtime, restored=goes_on(opt))
-    run = run_of(opt, {**step.parts, "scheduler": scheduler, **trainers.TrainerState.part(trainer)}, selection, runtime.ranks)
+    datasampler.fill_storage(
+        sampler, evaluation_loader(splits["evaluation"], opt), trainer, runtime, restored=goes_on(opt)
+    )
+    run = run_of(
+        opt, {**step.parts, "scheduler": scheduler, **trainers.TrainerState.part(trainer)}, selection, runtime.ranks
+    )
     run.start(reports.environment(runtime, oodml.recorded(splits, to_evaluate, network, opt, runtime), network, opt))
     when_started()
     with reports.interruptible(run):
         features.fill(splits, network, opt, runtime)
         for epoch, bare in run.untrained_epochs():
-            run.record_untrained(epoch, outputs.of_untrained(run, epoch, *evaluation.evaluate(evaluated, to_evaluate, opt, runtime, bare)))
+            run.record_untrained(
+                epoch,
+                outputs.of_untrained(run, epoch, *evaluation.evaluate(evaluated, to_evaluate, opt, runtime, bare)),
+            )
         train_epochs(run, training, step, evaluated, to_evaluate, scheduler)
         if run.lacks_final_test:
             run.record_final(outputs.on_test(run, splits, runtime))
@@ -93,8 +106,12 @@ def train(opt, when_started=lambda: None):
 def evaluate_again(opt):
     """Measure the best checkpoint of a finished run, or by `--evaluate_only` the network as it starts. Returns split -> {metric: value}."""
     runtime, again = Runtime(opt).begin(), opt.job == "evaluate"
-    network = runtime.place(RunFolder(run_folder(opt)).network(evaltypes=opt.evaltypes) if again else architectures.select(opt.arch, opt))
-    splits = same_data(datasets.select(opt.dataset, opt.but(label_level_train=0), opt.source_path, **datasets.shape_for(network)))
+    network = runtime.place(
+        RunFolder(run_folder(opt)).network(evaltypes=opt.evaltypes) if again else architectures.select(opt.arch, opt)
+    )
+    splits = same_data(
+        datasets.select(opt.dataset, opt.but(label_level_train=0), opt.source_path, **datasets.shape_for(network))
+    )
     return (outputs.again if again else outputs.only)(network, splits, opt, runtime)
 
 
@@ -104,10 +121,16 @@ def evaluate_ensemble(cross):
     runtime, members = Runtime(opt).begin(), []
     for fold in cross.options(range(cross.n_folds)):  # one network in memory at a time
         network = runtime.place(RunFolder(run_folder(fold)).network(evaltypes=opt.evaltypes))
-        splits = datasets.select(opt.dataset, fold.but(label_level_train=0), opt.source_path, **datasets.shape_for(network))
-        members.append(evaluation.embed_all(network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime)[ensemble.SPLIT])
+        splits = datasets.select(
+            opt.dataset, fold.but(label_level_train=0), opt.source_path, **datasets.shape_for(network)
+        )
+        members.append(
+            evaluation.embed_all(network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime)[ensemble.SPLIT]
+        )
     embedded = ensemble.join(members)
-    runtime.ranks.first(lambda: outputs.dump_asked(cross.meta.path, embedded, opt, epoch=-1))  # the networks may be of different epochs
+    runtime.ranks.first(
+        lambda: outputs.dump_asked(cross.meta.path, embedded, opt, epoch=-1)
+    )  # the networks may be of different epochs
     return evaluation.score(embedded, opt, runtime)
 
 
@@ -136,7 +159,13 @@ def cross_validate(opt):
 
 def main(opt):
     """Do what the flags ask for: train or evaluate a run or all folds, or train the stages of a reproduction in turn."""
-    run = cross_validate if opt.is_cross_validation else evaluate_again if opt.job in ("evaluate", "evaluate_only") else train
+    run = (
+        cross_validate
+        if opt.is_cross_validation
+        else evaluate_again
+        if opt.job in ("evaluate", "evaluate_only")
+        else train
+    )
     result = run(same_on_all(opt))
     for stage in [] if opt.dry_run or opt.profile_steps else opt.later:
         result = run(stage.but(resume="latest", resume_from=str(result.folder), savename=result.opt.savename))

@@ -81,7 +81,9 @@ def published_weights(name: str) -> str | None:
     backbone = without_traits(name)
     try:
         module = _module_of(backbone)
-        package = next((p for p in MARKED.values() if module is not None and issubclass(module.Network, p.Network)), None)
+        package = next(
+            (p for p in MARKED.values() if module is not None and issubclass(module.Network, p.Network)), None
+        )
         return package and package.weights_of(backbone.rpartition(":")[2])
     except (ImportError, UserError):
         return None
@@ -114,13 +116,22 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
         opt = argparse.Namespace(**{**vars(opt), "crop_size": crop_size})
     network = _module_of(parsed.backbone).Network(opt, parsed)
     if opt.freeze_backbone and not getattr(network, "backbone_rests", False):
-        raise UserError(f"--freeze_backbone: {name} does not say that its backbone rests (attribute backbone_rests). Leave it out")
-    partly = [*_adaptation.tuned(opt), *([f"--freeze_blocks {opt.freeze_blocks}"] if opt.freeze_blocks is not None else [])]
+        raise UserError(
+            f"--freeze_backbone: {name} does not say that its backbone rests (attribute backbone_rests). Leave it out"
+        )
+    partly = [
+        *_adaptation.tuned(opt),
+        *([f"--freeze_blocks {opt.freeze_blocks}"] if opt.freeze_blocks is not None else []),
+    ]
     if partly and not hasattr(network, "resting"):
-        raise UserError(f"{partly[0]}: {name} does not declare which parts of its backbone are frozen (attribute resting). Leave it out")
+        raise UserError(
+            f"{partly[0]}: {name} does not declare which parts of its backbone are frozen (attribute resting). Leave it out"
+        )
     for flag, plain in (("pool", None), ("last_stride", 2), ("neck", "none")):
         if getattr(opt, flag) != plain and not getattr(network, "pools", False):
-            raise UserError(f"--{flag} {getattr(opt, flag)}: {name} is a network of its own, which does not read it: leave it out")
+            raise UserError(
+                f"--{flag} {getattr(opt, flag)}: {name} is a network of its own, which does not read it: leave it out"
+            )
     if opt.neck_feature == "before" and opt.neck == "none":
         raise UserError("--neck_feature before: there is no neck, add --neck bn or layernorm, or leave it out")
     return network

@@ -50,9 +50,10 @@ def updated(weight, up, down, scale) -> torch.Tensor:
 def tuned(opt) -> list[str]:
     """The flags that let the backbone rest but for what they train: LoRA, prompts, biases. They can be combined."""
     given = {
-        f"--lora_rank {opt.lora_rank}": opt.lora_rank, f"--prompts {opt.prompts}": opt.prompts,
+        f"--lora_rank {opt.lora_rank}": opt.lora_rank,
+        f"--prompts {opt.prompts}": opt.prompts,
         "--train_biases": opt.train_biases,
-    }  # fmt: skip
+    }
     return [flag for flag, value in given.items() if value]
 
 
@@ -63,7 +64,10 @@ def adapt(network, opt) -> Resting:
 
     Raises UserError where two of these flags exclude each other, or the backbone has no such parts.
     """
-    frozen = {"--freeze_backbone": opt.freeze_backbone, f"--freeze_blocks {opt.freeze_blocks}": opt.freeze_blocks is not None}
+    frozen = {
+        "--freeze_backbone": opt.freeze_backbone,
+        f"--freeze_blocks {opt.freeze_blocks}": opt.freeze_blocks is not None,
+    }
     frozen, trained = [flag for flag, given in frozen.items() if given], tuned(opt)
     if frozen and len([*frozen, *trained]) > 1:
         one, other = [*frozen, *trained][:2]
@@ -96,10 +100,14 @@ def add_prompts(network, opt) -> None:
     if not opt.prompts:
         return
     if not network.takes_prompts:
-        raise UserError(f"--prompts {opt.prompts}: --arch {network.name} takes no prompts; timm's VisionTransformers do (not DINOv3), such as timm:vit_small_patch16_224: leave it out")
+        raise UserError(
+            f"--prompts {opt.prompts}: --arch {network.name} takes no prompts; timm's VisionTransformers do (not DINOv3), such as timm:vit_small_patch16_224: leave it out"
+        )
     blocks = network.blocks()
     if (opt.prompt_depth or 0) > len(blocks):
-        raise UserError(f"--prompt_depth {opt.prompt_depth}: --arch {network.name} has {len(blocks)} blocks: give at most as many")
+        raise UserError(
+            f"--prompt_depth {opt.prompt_depth}: --arch {network.name} has {len(blocks)} blocks: give at most as many"
+        )
     for number, block in enumerate(blocks[: opt.prompt_depth]):
         if (count := opt.prompts - number * opt.prompt_step) <= 0:
             break
@@ -130,9 +138,13 @@ def first_blocks(network, count: int) -> Resting:
     """
     backbone, blocks = network.backbone, network.blocks()
     if not blocks:
-        raise UserError(f"--freeze_blocks {count}: --arch {network.name} has no blocks; ViTs and ResNets have: leave it out")
+        raise UserError(
+            f"--freeze_blocks {count}: --arch {network.name} has no blocks; ViTs and ResNets have: leave it out"
+        )
     if count > len(blocks):
-        raise UserError(f"--freeze_blocks {count}: --arch {network.name} has {len(blocks)} blocks: give at most as many")
+        raise UserError(
+            f"--freeze_blocks {count}: --arch {network.name} has {len(blocks)} blocks: give at most as many"
+        )
     stem = next((f"{name}." for name in STEMS if hasattr(backbone, name)), "")
     names = {id(parameter): name for name, parameter in backbone.named_parameters()}
     resting = set()
@@ -174,7 +186,9 @@ def add_low_rank(network, rank: int, alpha: float) -> None:
     """Add an update of this rank to every attention weight. Raises UserError where there is none, or one is smaller than the rank."""
     weights = attention_weights(network.backbone)
     if not weights:
-        raise UserError(f"--lora_rank {rank}: --arch {network.name} has no attention layers that could be updated; ViTs have: leave it out")
+        raise UserError(
+            f"--lora_rank {rank}: --arch {network.name} has no attention layers that could be updated; ViTs have: leave it out"
+        )
     least = min(min(getattr(module, name).shape) for module, name in weights)
     if rank > least:
         raise UserError(
@@ -200,5 +214,7 @@ def merged(state: dict) -> dict:
     plain = {key: value for key, value in state.items() if MARK not in key}
     for base in bases:
         path, _, name = base.rpartition(MARK)
-        plain[f"{path}.{name}"] = updated(state[base + ORIGINAL], *(state[f"{base}.0.{part}"] for part in ("up", "down", "scale")))
+        plain[f"{path}.{name}"] = updated(
+            state[base + ORIGINAL], *(state[f"{base}.0.{part}"] for part in ("up", "down", "scale"))
+        )
     return plain

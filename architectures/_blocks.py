@@ -54,10 +54,16 @@ def recomputed(function, module: torch.nn.Module, *args, **kwargs):
 
     Random draws are the same in both runs; BatchNorm's running statistics move in the first run only.
     """
-    if not torch.is_grad_enabled():  # not `module.training`: in evaluation mode it may hold low-rank updates, or precede trained layers
+    if (
+        not torch.is_grad_enabled()
+    ):  # not `module.training`: in evaluation mode it may hold low-rank updates, or precede trained layers
         return function(*args, **kwargs)
     return checkpoint(
-        function, *args, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), resting_statistics(module)), **kwargs
+        function,
+        *args,
+        use_reentrant=False,
+        context_fn=lambda: (contextlib.nullcontext(), resting_statistics(module)),
+        **kwargs,
     )
 
 

@@ -13,9 +13,10 @@ import torch
 from utilities.provenance import sha256
 
 PACKAGES = {  # module that builds the networks of a package -> the package
-    "architectures._torchvision": "torchvision", "architectures._pretrainedmodels": "pretrainedmodels",
+    "architectures._torchvision": "torchvision",
+    "architectures._pretrainedmodels": "pretrainedmodels",
     "architectures._timm": "timm",
-}  # fmt: skip
+}
 MISSING = "missing"  # instead of a hash
 HELPERS = "utilities"  # of the whole program: they compute no features
 INSTALLED = {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib", "purelib", "platlib")}

@@ -27,76 +27,127 @@ def add_arguments(group) -> None:
     group.add_argument("--not_pretrained", action="store_true", help="start from random weights")
     group.add_argument("--weights", default=None, metavar="FILE", help=help_weights)
     group.add_argument(
-        "--weights_prefix", default=None, metavar="PREFIX",
+        "--weights_prefix",
+        default=None,
+        metavar="PREFIX",
         help="where in --weights the backbone's keys lie, such as teacher.backbone or module.encoder_q (unset: where exactly they lie)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--weights_cache", "--pytorch_home", default=None, metavar="DIR", help="folder for downloaded weights (unset: torch hub's cache)"
+        "--weights_cache",
+        "--pytorch_home",
+        default=None,
+        metavar="DIR",
+        help="folder for downloaded weights (unset: torch hub's cache)",
     ).role = PLACE
     group.add_argument(
-        "--freeze_backbone", action="store_true",
+        "--freeze_backbone",
+        action="store_true",
         help="train only the layers after the backbone: embedding layer, heads, criterion; the backbone is frozen, its layers in evaluation mode",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--feature_cache", action="store_true",
+        "--feature_cache",
+        action="store_true",
         help="with --freeze_backbone and --augmentation none: compute the pooled features of every image once a run, and train and evaluate what "
         "stands behind the backbone on them; memory: features x 4 bytes an image",
-    ).role = PLACE  # fmt: skip
+    ).role = PLACE
     _partial_training(group)
     group.add_argument("--embed_hidden", type=whole(1, WIDEST), nargs="*", default=[], help=help_hidden)
     group.add_argument(
-        "--layer_decay", type=number(above=0, most=1), default=1.0, metavar="D",
+        "--layer_decay",
+        type=number(above=0, most=1),
+        default=1.0,
+        metavar="D",
         help="the backbone's rate falls with depth: --lr times D^k in the k-th block from the end, and once more before the first; ViTs, ResNets "
         "and other networks of blocks",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--grad_checkpointing", action="store_true",
+        "--grad_checkpointing",
+        action="store_true",
         help="keep no activations inside the backbone's blocks, compute them again in the backward pass: less memory, a third more time, the same numbers",
-    ).role = PLACE  # fmt: skip
+    ).role = PLACE
 
 
 def _partial_training(group) -> None:
     """Declare the flags of partial training, pooling and the embedding layer's start."""
     group.add_argument(
-        "--freeze_blocks", type=whole(0, 1000), default=None, metavar="N",
+        "--freeze_blocks",
+        type=whole(0, 1000),
+        default=None,
+        metavar="N",
         help="the patch embedding (of other networks what lies before the first block) and the first N blocks rest, in evaluation mode; 0: the patch "
         "embedding alone (unset: all trains)",
-    )  # fmt: skip
-    group.add_argument(
-        "--lora_rank", type=whole(0, WIDEST), default=0, metavar="R",
-        help="the backbone rests but for updates of rank R of its attention's query, key, value and projection weights (LoRA); a fused weight is one; "
-        "0: none",
-    )  # fmt: skip
-    group.add_argument(
-        "--lora_alpha", type=number(above=0), default=8.0, metavar="A", help="the updates of --lora_rank are multiplied by A / R"
     )
     group.add_argument(
-        "--prompts", type=whole(0, WIDEST), default=0, metavar="N",
-        help="the backbone rests but for N learned tokens before each block's sequence, which leave it after the block (VPT-deep); timm's ViTs; 0: none",
-    )  # fmt: skip
-    group.add_argument("--prompt_depth", type=whole(1, 1000), default=None, metavar="D", help="--prompts in the first D blocks (unset: in all)")
-    group.add_argument("--prompt_step", type=whole(0, WIDEST), default=0, metavar="S", help="block b, counted from 0, has S b fewer --prompts")
+        "--lora_rank",
+        type=whole(0, WIDEST),
+        default=0,
+        metavar="R",
+        help="the backbone rests but for updates of rank R of its attention's query, key, value and projection weights (LoRA); a fused weight is one; "
+        "0: none",
+    )
     group.add_argument(
-        "--train_biases", action="store_true",
+        "--lora_alpha",
+        type=number(above=0),
+        default=8.0,
+        metavar="A",
+        help="the updates of --lora_rank are multiplied by A / R",
+    )
+    group.add_argument(
+        "--prompts",
+        type=whole(0, WIDEST),
+        default=0,
+        metavar="N",
+        help="the backbone rests but for N learned tokens before each block's sequence, which leave it after the block (VPT-deep); timm's ViTs; 0: none",
+    )
+    group.add_argument(
+        "--prompt_depth",
+        type=whole(1, 1000),
+        default=None,
+        metavar="D",
+        help="--prompts in the first D blocks (unset: in all)",
+    )
+    group.add_argument(
+        "--prompt_step",
+        type=whole(0, WIDEST),
+        default=0,
+        metavar="S",
+        help="block b, counted from 0, has S b fewer --prompts",
+    )
+    group.add_argument(
+        "--train_biases",
+        action="store_true",
         help="the backbone rests but for its parameters with 'bias' in their name (BitFit), those of norms and patch embedding too; also with --prompts "
         "and --lora_rank",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--head_init", choices=["default", "orthogonal"], default="default",
+        "--head_init",
+        choices=["default", "orthogonal"],
+        default="default",
         help="start of the embedding layer: torch's uniform one, or an orthogonal weight and no bias; --weights of a whole network take precedence",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--pool", choices=_pool.KINDS, default=None,
+        "--pool",
+        choices=_pool.KINDS,
+        default=None,
         help="pooling: class token (ViTs of timm), class token and mean of the others side by side, mean, maximum, mean of both, generalised mean of power 3 "
         "or of one learned power (unset: the backbone's own)",
-    )  # fmt: skip
-    group.add_argument("--last_stride", type=whole(1, 2), default=2, help="1: the last stage keeps the size of its map, as in re-identification")
+    )
     group.add_argument(
-        "--neck", choices=["none", "bn", "layernorm"], default="none",
+        "--last_stride",
+        type=whole(1, 2),
+        default=2,
+        help="1: the last stage keeps the size of its map, as in re-identification",
+    )
+    group.add_argument(
+        "--neck",
+        choices=["none", "bn", "layernorm"],
+        default="none",
         help="behind the embedding layer: BatchNorm whose bias stays 0 (Luo et al., arXiv 1903.07071), or LayerNorm without weights; evaluation and "
         "classifiers see what leaves it",
-    )  # fmt: skip
-    group.add_argument("--neck_feature", choices=["before", "after"], default="after", help="what the metric loss sees of --neck")
+    )
+    group.add_argument(
+        "--neck_feature", choices=["before", "after"], default="after", help="what the metric loss sees of --neck"
+    )
 
 
 NECKS = {
@@ -145,16 +196,29 @@ class Network(torch.nn.Module):
     takes_prompts = False  # its blocks take and give tokens `(B, N, E)`, for --prompts
 
     def __init__(
-        self, opt, name, backbone: torch.nn.Module, feature_dim: int, pretrained: "_weights.Pretrained | None", *,
-        input_size: int = 224, mean=IMAGENET_MEAN, std=IMAGENET_STD, input_space: str = "RGB", input_range: float = 1, head: str = "fc",
+        self,
+        opt,
+        name,
+        backbone: torch.nn.Module,
+        feature_dim: int,
+        pretrained: "_weights.Pretrained | None",
+        *,
+        input_size: int = 224,
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
+        input_space: str = "RGB",
+        input_range: float = 1,
+        head: str = "fc",
         interpolation: str = "bilinear",
-    ):  # fmt: skip
+    ):
         super().__init__()
         if opt.embed_dim < 0 or min(opt.embed_hidden, default=1) < 1:
             given = f"--embed_dim {opt.embed_dim} --embed_hidden {' '.join(map(str, opt.embed_hidden))}"
             raise UserError(f"{given}: a width is at least 1 (--embed_dim 0: no embedding layer)")
         if opt.embed_hidden and not opt.embed_dim:
-            raise UserError("--embed_hidden puts layers before the embedding layer, which --embed_dim 0 leaves out: give a dimension")
+            raise UserError(
+                "--embed_hidden puts layers before the embedding layer, which --embed_dim 0 leaves out: give a dimension"
+            )
         self.name, self.constructor = name.full, name.constructor
         self.frozen, self.normalizes = "frozen" in name.traits, "normalize" in name.traits
         self.backbone_rests = opt.freeze_backbone
@@ -162,7 +226,9 @@ class Network(torch.nn.Module):
         self.input_size, self.input_space, self.input_range = int(input_size), input_space, input_range
         self.mean, self.std, self.head, self.interpolation = tuple(mean), tuple(std), head, interpolation
         mean, std = (torch.tensor(values, dtype=torch.float64).view(1, 3, 1, 1) for values in (self.mean, self.std))
-        self.register_buffer("scale", (input_range / std).to(torch.get_default_dtype()), persistent=False)  # (1, 3, 1, 1)
+        self.register_buffer(
+            "scale", (input_range / std).to(torch.get_default_dtype()), persistent=False
+        )  # (1, 3, 1, 1)
         self.register_buffer("shift", (-mean / std).to(torch.get_default_dtype()), persistent=False)  # (1, 3, 1, 1)
 
         self.set_pool(backbone, opt.pool)
@@ -170,7 +236,11 @@ class Network(torch.nn.Module):
         self.backbone, self._stages, self._stage_names, self._watched = backbone, None, [], set()
         widths = [feature_dim, *opt.embed_hidden]
         layers = [[torch.nn.Linear(*pair), torch.nn.ReLU()] for pair in zip(widths, widths[1:], strict=False)]
-        self.layernorm = torch.nn.LayerNorm(feature_dim, elementwise_affine=False) if "layernorm" in name.traits else torch.nn.Identity()
+        self.layernorm = (
+            torch.nn.LayerNorm(feature_dim, elementwise_affine=False)
+            if "layernorm" in name.traits
+            else torch.nn.Identity()
+        )
         self.hidden = torch.nn.Sequential(*(layer for pair in layers for layer in pair))
         self.last_linear = torch.nn.Linear(widths[-1], opt.embed_dim) if opt.embed_dim else torch.nn.Identity()
         self.neck = NECKS[opt.neck](self.embed_dim)
@@ -215,7 +285,9 @@ class Network(torch.nn.Module):
         for name, module in self.behind.items():
             if name == "neck" and not isinstance(module, torch.nn.Identity):
                 if self.training and len(embeddings) == 1 and isinstance(module, _BatchNorm):
-                    raise UserError("--neck bn: a batch, a chunk or a process's part of one image has no batch statistics: take another --bs or --chunk_size")
+                    raise UserError(
+                        "--neck bn: a batch, a chunk or a process's part of one image has no batch statistics: take another --bs or --chunk_size"
+                    )
                 if features is not None:
                     features["before_neck"] = self._at_length(embeddings)
             embeddings = module(embeddings)
@@ -232,7 +304,10 @@ class Network(torch.nn.Module):
     @property
     def gem_power(self) -> float | None:
         """The power of --pool gem or gem_learned; None of other poolings."""
-        return next((float(module.power) for module in self.backbone.modules() if isinstance(module, _pool.GeneralisedMean)), None)
+        return next(
+            (float(module.power) for module in self.backbone.modules() if isinstance(module, _pool.GeneralisedMean)),
+            None,
+        )
 
     @property
     def behind(self) -> dict[str, torch.nn.Module]:
@@ -330,7 +405,9 @@ class Network(torch.nn.Module):
         """The error for images of a size that the backbone cannot take."""
         height, width = images.shape[2:]
         size = self.input_size
-        return UserError(f"{self.name} takes images of {size} x {size} pixels, not {height} x {width}: --crop_size {size}")
+        return UserError(
+            f"{self.name} takes images of {size} x {size} pixels, not {height} x {width}: --crop_size {size}"
+        )
 
     def train(self, mode: bool = True) -> "Network":
         """As in torch, but BatchNorm layers of a `_frozen` network's backbone and the untrained part of any stay in eval mode.
@@ -373,7 +450,9 @@ class Network(torch.nn.Module):
 
     def _start_orthogonal(self) -> None:
         if not isinstance(self.last_linear, torch.nn.Linear):
-            raise UserError("--head_init orthogonal is a start of the embedding layer, which --embed_dim 0 leaves out: give a dimension")
+            raise UserError(
+                "--head_init orthogonal is a start of the embedding layer, which --embed_dim 0 leaves out: give a dimension"
+            )
         torch.nn.init.orthogonal_(self.last_linear.weight)
         torch.nn.init.zeros_(self.last_linear.bias)
 
@@ -394,12 +473,24 @@ class Network(torch.nn.Module):
         """One group, or under --layer_decay one for each depth, named by it; without untrained parameters."""
         rests = {id(parameter) for parameter in self.at_rest()}
         if self.backbone_rests or getattr(opt, "layer_decay", 1.0) == 1:
-            return [{"name": "backbone", "params": [p for p in self.backbone.parameters() if id(p) not in rests], "lr": opt.lr}]
+            return [
+                {
+                    "name": "backbone",
+                    "params": [p for p in self.backbone.parameters() if id(p) not in rests],
+                    "lr": opt.lr,
+                }
+            ]
         blocks = self.blocks()
         if not blocks:
-            raise UserError(f"--layer_decay {opt.layer_decay:g}: --arch {self.name} has no blocks; ViTs and ResNets have: leave it out")
+            raise UserError(
+                f"--layer_decay {opt.layer_decay:g}: --arch {self.name} has no blocks; ViTs and ResNets have: leave it out"
+            )
         depths = _blocks.by_depth(self.backbone, blocks)
         return [
-            {"name": f"backbone_{depth}", "params": [p for p in found if id(p) not in rests], "lr": opt.lr * opt.layer_decay**depth}
+            {
+                "name": f"backbone_{depth}",
+                "params": [p for p in found if id(p) not in rests],
+                "lr": opt.lr * opt.layer_decay**depth,
+            }
             for depth, found in depths.items()
         ]

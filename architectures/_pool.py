@@ -7,11 +7,22 @@ from utilities.errors import UserError
 GEM_POWER, GEM_LEAST = 3.0, 1e-6
 POWER = "power"  # the learned power's name among a pooling's parameters
 KINDS = ("token", "token_avg", "avg", "max", "avgmax", "gem", "gem_learned")
-POOLINGS = ("avgpool", "avg_pool", "avgpool_1a", "global_pool")  # names of the last pooling in torchvision and pretrainedmodels
+POOLINGS = (
+    "avgpool",
+    "avg_pool",
+    "avgpool_1a",
+    "global_pool",
+)  # names of the last pooling in torchvision and pretrainedmodels
 HALVING = torch.nn.Conv2d | torch.nn.MaxPool2d | torch.nn.AvgPool2d  # layers whose stride halves a map
 LAST_STAGES = (  # what halves the map for the last time: ResNets, RegNets, GoogLeNet, BN-Inception
-    "layer4", "trunk_output.block4", "s4", "maxpool4", "inception_4e_3x3", "inception_4e_double_3x3_2", "inception_4e_pool",
-)  # fmt: skip
+    "layer4",
+    "trunk_output.block4",
+    "s4",
+    "maxpool4",
+    "inception_4e_3x3",
+    "inception_4e_double_3x3_2",
+    "inception_4e_pool",
+)
 
 
 class GeneralisedMean(torch.nn.Module):
@@ -47,14 +58,19 @@ def pooling(kind: str) -> torch.nn.Module:
     """The pooling `kind` of maps `(B, C, h, w)`, with sides of 1."""
     if kind.startswith("gem"):
         return GeneralisedMean(kind == "gem_learned")
-    return {"avg": torch.nn.AdaptiveAvgPool2d(1), "max": torch.nn.AdaptiveMaxPool2d(1), "avgmax": MeanAndMaximum()}[kind]
+    return {"avg": torch.nn.AdaptiveAvgPool2d(1), "max": torch.nn.AdaptiveMaxPool2d(1), "avgmax": MeanAndMaximum()}[
+        kind
+    ]
 
 
 def place(backbone: torch.nn.Module) -> str | None:
     """The name of a torchvision or pretrainedmodels backbone's last pooling, if it is a module that pools the whole map; else None."""
     for name in POOLINGS:
         layer = getattr(backbone, name, None)
-        if isinstance(layer, torch.nn.AdaptiveAvgPool2d | torch.nn.AdaptiveMaxPool2d) and layer.output_size in (1, (1, 1)):
+        if isinstance(layer, torch.nn.AdaptiveAvgPool2d | torch.nn.AdaptiveMaxPool2d) and layer.output_size in (
+            1,
+            (1, 1),
+        ):
             return name
     return None
 
@@ -64,7 +80,9 @@ def replace(backbone: torch.nn.Module, name: str, kind: str) -> None:
     found = place(backbone)
     if kind.startswith("token") or found is None:
         why = "it has no class token" if found else "it does not pool its map by a layer of its own"
-        raise UserError(f"--pool {kind}: {name} does not pool so ({why}): leave it out{', or take avg' if found else ''}")
+        raise UserError(
+            f"--pool {kind}: {name} does not pool so ({why}): leave it out{', or take avg' if found else ''}"
+        )
     setattr(backbone, found, pooling(kind))
 
 
@@ -91,5 +109,7 @@ def keep_last_map(backbone: torch.nn.Module, name: str) -> dict[str, str]:
                 changed[path] = "torch.nn.MaxPool2d(3, 1, 1)" if overlaps else "torch.nn.Identity()"
                 backbone.set_submodule(path, torch.nn.MaxPool2d(3, 1, 1) if overlaps else torch.nn.Identity())
     if not changed:
-        raise UserError(f"--last_stride 1: {name} has no last stage whose stride is known; ResNets, RegNets, GoogLeNet and BN-Inception have: leave it out")
+        raise UserError(
+            f"--last_stride 1: {name} has no last stage whose stride is known; ResNets, RegNets, GoogLeNet and BN-Inception have: leave it out"
+        )
     return changed

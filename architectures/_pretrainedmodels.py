@@ -11,7 +11,12 @@ from architectures._torchvision import CLASSES, current_key, cut_classifier
 from architectures._weights import Pretrained
 from utilities.errors import UserError
 
-POOLS = ("avgpool", "avg_pool", "avgpool_1a", "global_pool")  # names of the last pooling, which is made for one image size
+POOLS = (
+    "avgpool",
+    "avg_pool",
+    "avgpool_1a",
+    "global_pool",
+)  # names of the last pooling, which is made for one image size
 RENAMED = {  # the package loads torchvision's files and renames the layers afterwards
     "alexnet": {"features.": "_features.", "classifier.1.": "linear0.", "classifier.4.": "linear1."},
     "vgg": {"features.": "_features.", "classifier.0.": "linear0.", "classifier.3.": "linear1."},
@@ -32,7 +37,9 @@ def names() -> tuple[str, ...]:
         pretrainedmodels = package()
     except ImportError:
         return ()
-    return tuple(sorted(name for name in pretrainedmodels.model_names if callable(getattr(pretrainedmodels, name, None))))
+    return tuple(
+        sorted(name for name in pretrainedmodels.model_names if callable(getattr(pretrainedmodels, name, None)))
+    )
 
 
 def separate(backbone: torch.nn.Module) -> torch.nn.Module:
@@ -57,7 +64,9 @@ class Network(_network.Network):
         try:
             pretrainedmodels = package()
         except ImportError as error:
-            raise UserError(f"{name.full} needs a package that is not there ({error}): pip install pretrainedmodels six") from None
+            raise UserError(
+                f"{name.full} needs a package that is not there ({error}): pip install pretrainedmodels six"
+            ) from None
         weights_name = weights_of(name.constructor)
         settings = pretrainedmodels.pretrained_settings[name.constructor][weights_name]
         with warnings.catch_warnings():
@@ -74,10 +83,18 @@ class Network(_network.Network):
         if hasattr(backbone, "aux_logits"):  # inceptionv3 would give a second output in training
             backbone.aux_logits, backbone.AuxLogits = False, None
         super().__init__(
-            opt, name, backbone, feature_dim, Pretrained(weights_name, settings["url"], hashed=False),
-            input_size=settings["input_size"][1], mean=settings["mean"], std=settings["std"],
-            input_space=settings["input_space"], input_range=max(settings["input_range"]), head=head,
-        )  # fmt: skip
+            opt,
+            name,
+            backbone,
+            feature_dim,
+            Pretrained(weights_name, settings["url"], hashed=False),
+            input_size=settings["input_size"][1],
+            mean=settings["mean"],
+            std=settings["std"],
+            input_space=settings["input_space"],
+            input_range=max(settings["input_range"]),
+            head=head,
+        )
 
     def published_key(self, key: str) -> str:
         """See the base: torchvision's files, layers renamed by the package."""

@@ -18,20 +18,44 @@ from architectures._weights import Pretrained
 from utilities.errors import UnknownName, UserError
 
 FIND = "python -c \"import timm; print(*timm.list_models('vit*', pretrained=True))\""
-RECORDED = ("input_size", "mean", "std", "interpolation", "crop_pct", "crop_mode", "license")  # of the data config, in environment.yaml
+RECORDED = (
+    "input_size",
+    "mean",
+    "std",
+    "interpolation",
+    "crop_pct",
+    "crop_mode",
+    "license",
+)  # of the data config, in environment.yaml
 ROOTS = ("blocks", "stages", "layers")  # attributes of timm's networks that hold blocks, or stages of blocks
 REGNET_BLOCK = re.compile(r"b\d+")
 # Layer names of efficientnet-pytorch and efficientnet-lite-pytorch, whose blocks are numbered across stages -> those of timm
 FOREIGN_BLOCK = re.compile(r"_blocks\.(\d+)\.(.+)")
-FOREIGN_STEM = {"_conv_stem.": "conv_stem.", "_bn0.": "bn1.", "_conv_head.": "conv_head.", "_bn1.": "bn2.", "_fc.": "classifier."}
+FOREIGN_STEM = {
+    "_conv_stem.": "conv_stem.",
+    "_bn0.": "bn1.",
+    "_conv_head.": "conv_head.",
+    "_bn1.": "bn2.",
+    "_fc.": "classifier.",
+}
 FOREIGN_EXPANDING = {
-    "_expand_conv.": "conv_pw.", "_bn0.": "bn1.", "_depthwise_conv.": "conv_dw.", "_bn1.": "bn2.", "_project_conv.": "conv_pwl.",
-    "_bn2.": "bn3.", "_se_reduce.": "se.conv_reduce.", "_se_expand.": "se.conv_expand.",
-}  # fmt: skip
-FOREIGN_PLAIN = {
-    "_depthwise_conv.": "conv_dw.", "_bn1.": "bn1.", "_project_conv.": "conv_pw.", "_bn2.": "bn2.", "_se_reduce.": "se.conv_reduce.",
+    "_expand_conv.": "conv_pw.",
+    "_bn0.": "bn1.",
+    "_depthwise_conv.": "conv_dw.",
+    "_bn1.": "bn2.",
+    "_project_conv.": "conv_pwl.",
+    "_bn2.": "bn3.",
+    "_se_reduce.": "se.conv_reduce.",
     "_se_expand.": "se.conv_expand.",
-}  # fmt: skip
+}
+FOREIGN_PLAIN = {
+    "_depthwise_conv.": "conv_dw.",
+    "_bn1.": "bn1.",
+    "_project_conv.": "conv_pw.",
+    "_bn2.": "bn2.",
+    "_se_reduce.": "se.conv_reduce.",
+    "_se_expand.": "se.conv_expand.",
+}
 
 
 def package():
@@ -128,9 +152,13 @@ def build(name, config, size: int | None) -> torch.nn.Module:
 
 def set_pool(backbone: torch.nn.Module, name: str, pool: str) -> None:
     """Replace the pooling by `pool`. Raises UserError where the network does not allow it."""
-    refused = UserError(f"--pool {pool}: {name} does not pool so: leave it out, or take {'avg' if pool.startswith('token') else 'token or avg'}")
+    refused = UserError(
+        f"--pool {pool}: {name} does not pool so: leave it out, or take {'avg' if pool.startswith('token') else 'token or avg'}"
+    )
     if pool.startswith("gem"):
-        layers = [(path, layer) for path, layer in backbone.named_modules() if type(layer).__name__ == "SelectAdaptivePool2d"]
+        layers = [
+            (path, layer) for path, layer in backbone.named_modules() if type(layer).__name__ == "SelectAdaptivePool2d"
+        ]
         if not layers:
             raise refused
         for path, layer in layers:
@@ -160,29 +188,47 @@ class Network(_network.Network):
         if isinstance(crop_size, list) and len(set(crop_size)) == 1:
             crop_size = crop_size[0]
         if config.fixed_input_size and isinstance(crop_size, list):
-            raise UserError(f"--crop_size {' '.join(map(str, crop_size))}: {name.full} is made for square images: take one number, or a convolutional network")
+            raise UserError(
+                f"--crop_size {' '.join(map(str, crop_size))}: {name.full} is made for square images: take one number, or a convolutional network"
+            )
         size = crop_size or native if config.fixed_input_size else native
         backbone = build(name, config, size if config.fixed_input_size else None)
         patch = _side(getattr(getattr(backbone, "patch_embed", None), "patch_size", None))
         if config.fixed_input_size and size % patch:
             near = max(round(size / patch), 1) * patch
-            raise UserError(f"--crop_size {size}: {name.full} cuts images into patches of {patch} x {patch}: take a multiple, {near}")
+            raise UserError(
+                f"--crop_size {size}: {name.full} cuts images into patches of {patch} x {patch}: take a multiple, {near}"
+            )
         self.joins_tokens = opt.pool == "token_avg"
         self.maps_are_channels_last = getattr(backbone, "output_fmt", "NCHW") == "NHWC"
         self.prefix_tokens = getattr(backbone, "num_prefix_tokens", 0)
         self.fixed_size = config.fixed_input_size
         self.data_config = {
-            key: list(value) if isinstance(value, tuple) else value for key in RECORDED if (value := getattr(config, key)) is not None
+            key: list(value) if isinstance(value, tuple) else value
+            for key in RECORDED
+            if (value := getattr(config, key)) is not None
         }
         heads = config.classifier if isinstance(config.classifier, tuple) else (config.classifier,)
         self.takes_prompts = isinstance(backbone, package().models.VisionTransformer)
         width = getattr(backbone, "head_hidden_size", None) or backbone.num_features
         super().__init__(
-            opt, name, backbone, width * (1 + self.joins_tokens), published(config), input_size=size, mean=config.mean, std=config.std,
-            head=heads[0] or "head", interpolation=config.interpolation,
-        )  # fmt: skip
-        if self.frozen and not any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in self.backbone.modules()):
-            raise UserError(f"--arch {name.full}: _frozen lets BatchNorm rest, and this backbone has none: leave it out")
+            opt,
+            name,
+            backbone,
+            width * (1 + self.joins_tokens),
+            published(config),
+            input_size=size,
+            mean=config.mean,
+            std=config.std,
+            head=heads[0] or "head",
+            interpolation=config.interpolation,
+        )
+        if self.frozen and not any(
+            isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in self.backbone.modules()
+        ):
+            raise UserError(
+                f"--arch {name.full}: _frozen lets BatchNorm rest, and this backbone has none: leave it out"
+            )
         parts = dict(self.backbone.named_modules())
         stages = [stage["module"] for stage in getattr(self.backbone, "feature_info", None) or []]
         self.STAGES = {stage: stage for stage in stages if stage in parts}
@@ -194,7 +240,11 @@ class Network(_network.Network):
 
     def published_state(self, state: dict) -> dict:
         """See the base: names of other programs and position embeddings of other sizes, converted by timm's own function."""
-        own = {key: value for key, value in self.backbone.state_dict().items() if not key.endswith(f".{_adaptation.PROMPTS}")}
+        own = {
+            key: value
+            for key, value in self.backbone.state_dict().items()
+            if not key.endswith(f".{_adaptation.PROMPTS}")
+        }
         state = self._without_pooling(state)
         if all(key in state and state[key].shape == value.shape for key, value in own.items()):
             return state
@@ -232,7 +282,9 @@ class Network(_network.Network):
         activations = self.backbone.forward_features(images)
         features = {"pooled": self.backbone.forward_head(activations, pre_logits=True)}
         if self.joins_tokens:
-            norm = getattr(self.backbone, "fc_norm", torch.nn.Identity())  # EVA-02 and BEiT normalise behind the pooling
+            norm = getattr(
+                self.backbone, "fc_norm", torch.nn.Identity()
+            )  # EVA-02 and BEiT normalise behind the pooling
             features["pooled"] = torch.cat([features["pooled"], norm(self.mean_of(activations))], 1)
         if isinstance(activations, torch.Tensor) and activations.ndim == 4:
             features["spatial"] = activations.permute(0, 3, 1, 2) if self.maps_are_channels_last else activations
@@ -240,7 +292,9 @@ class Network(_network.Network):
 
     def pool(self, spatial: torch.Tensor) -> torch.Tensor:
         """The pooled features `(B, feature_dim)` of last maps `(B, C, h, w)`."""
-        return self.backbone.forward_head(spatial.permute(0, 2, 3, 1) if self.maps_are_channels_last else spatial, pre_logits=True)
+        return self.backbone.forward_head(
+            spatial.permute(0, 2, 3, 1) if self.maps_are_channels_last else spatial, pre_logits=True
+        )
 
 
 def _side(patch_size) -> int:
@@ -250,7 +304,9 @@ def _side(patch_size) -> int:
 def _leaves(module: torch.nn.Module):
     """The blocks in nested stages."""
     children = dict(module.named_children())
-    if isinstance(module, torch.nn.Sequential | torch.nn.ModuleList) or (children and all(map(REGNET_BLOCK.fullmatch, children))):
+    if isinstance(module, torch.nn.Sequential | torch.nn.ModuleList) or (
+        children and all(map(REGNET_BLOCK.fullmatch, children))
+    ):
         for child in children.values():
             yield from _leaves(child)
     elif isinstance(children.get("blocks"), torch.nn.Sequential | torch.nn.ModuleList):

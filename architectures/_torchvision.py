@@ -12,14 +12,23 @@ from architectures._weights import Pretrained
 from utilities.errors import UserError
 
 CLASSES = 1000
-STAGED = ("ResNet", "GoogLeNet", "Inception3", "RegNet")  # classes whose children, run in order up to `avgpool`, give the map
+STAGED = (
+    "ResNet",
+    "GoogLeNet",
+    "Inception3",
+    "RegNet",
+)  # classes whose children, run in order up to `avgpool`, give the map
 STAGES = {  # class -> the last module before each halving of the map, and the last of all
     "ResNet": ("layer1", "layer2", "layer3", "layer4"),
     "GoogLeNet": ("conv3", "inception3b", "inception4e", "inception5b"),
     "Inception3": ("Conv2d_4a_3x3", "Mixed_5d", "Mixed_6e", "Mixed_7c"),
     "RegNet": ("trunk_output.block1", "trunk_output.block2", "trunk_output.block3", "trunk_output.block4"),
 }
-HALVES = (0.5, 0.5, 0.5)  # of weights ported from TensorFlow; torchvision converts ImageNet's to them by `transform_input`
+HALVES = (
+    0.5,
+    0.5,
+    0.5,
+)  # of weights ported from TensorFlow; torchvision converts ImageNet's to them by `transform_input`
 # published keys have dots in layer names, which torch forbids today
 DENSE_LAYER = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\.)")
 
@@ -47,7 +56,9 @@ def cut_classifier(backbone: torch.nn.Module, classes: int) -> tuple[str, int]:
         parent, _, child = name.rpartition(".")
         setattr(backbone.get_submodule(parent), child, torch.nn.Identity())
         return name, feature_dim
-    raise UserError(f"{type(backbone).__name__} has no layer of {classes} outputs that an embedding layer could replace")
+    raise UserError(
+        f"{type(backbone).__name__} has no layer of {classes} outputs that an embedding layer could replace"
+    )
 
 
 def published(constructor: str):
@@ -96,7 +107,18 @@ class Network(_network.Network):
         backbone = torchvision.models.get_model(name.constructor, weights=None, **arguments)
         head, feature_dim = cut_classifier(backbone, CLASSES)
         pretrained = Pretrained(weights.name, weights.url, hashed=True) if weights else None
-        super().__init__(opt, name, backbone, feature_dim, pretrained, input_size=input_size, mean=mean, std=std, head=head, interpolation=interpolation)
+        super().__init__(
+            opt,
+            name,
+            backbone,
+            feature_dim,
+            pretrained,
+            input_size=input_size,
+            mean=mean,
+            std=std,
+            head=head,
+            interpolation=interpolation,
+        )
         self.fixed_size = name.constructor.startswith(("vit_", "maxvit"))
         self.STAGES = {stage: stage for stage in STAGES.get(type(backbone).__name__, ())}
 
@@ -121,6 +143,8 @@ class Network(_network.Network):
         """The pooled features `(B, feature_dim)` of last maps `(B, C, h, w)`."""
         children = dict(self.backbone.named_children())
         pooled = children["avgpool"](spatial).flatten(1)
-        for name in list(children)[list(children).index("avgpool") + 1 :]:  # dropout, if any, and the identity in place of the classifier
+        for name in list(children)[
+            list(children).index("avgpool") + 1 :
+        ]:  # dropout, if any, and the identity in place of the classifier
             pooled = children[name](pooled)
         return pooled

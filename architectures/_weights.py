@@ -19,10 +19,25 @@ from utilities.reading import Unreadable
 
 TIMEOUT = 20  # seconds without an answer
 WRAPPERS = ("module.", "_orig_mod.", "model.")  # prefixes of all keys by DataParallel, compile and other programs
-CLASSIFIERS = ("fc", "last_linear", "last_conv", "classifier", "head", "heads", "head_dist", "aux1", "aux2", "AuxLogits", "aux_logits")
+CLASSIFIERS = (
+    "fc",
+    "last_linear",
+    "last_conv",
+    "classifier",
+    "head",
+    "heads",
+    "head_dist",
+    "aux1",
+    "aux2",
+    "AuxLogits",
+    "aux_logits",
+)
 OPTIONAL = ("num_batches_tracked",)  # of BatchNorm: files of old versions of torch lack it
 CONTAINERS = ("state_dict", "model_state_dict", "model")  # keys under which checkpoints hold the network's state dict
-LEARNED = (f".{_pool.POWER}", f".{_adaptation.PROMPTS}")  # of --pool gem_learned and --prompts: published files lack them
+LEARNED = (
+    f".{_pool.POWER}",
+    f".{_adaptation.PROMPTS}",
+)  # of --pool gem_learned and --prompts: published files lack them
 OTHER_FILES = {  # ending of a file's name -> what it is, and the way out
     ".onnx": "an ONNX graph, without the names of a network's parameters: give the .pth or .safetensors file that it was exported from",
     ".safetensors.index.json": "the index of a model in several files: join them into one .safetensors file",
@@ -66,7 +81,9 @@ def _read(path) -> dict:
     try:
         return content_of(os.path.expanduser(str(path)))
     except Unreadable as error:
-        raise UserError(f"--weights {path} cannot be read ({error.reason}): give a file that torch.save(network.state_dict(), …) wrote") from None
+        raise UserError(
+            f"--weights {path} cannot be read ({error.reason}): give a file that torch.save(network.state_dict(), …) wrote"
+        ) from None
 
 
 def _download(name: str, pretrained: Pretrained, cache) -> dict:
@@ -78,14 +95,20 @@ def _download(name: str, pretrained: Pretrained, cache) -> dict:
             if pretrained.fetch is not None:
                 return pretrained.fetch(os.path.expanduser(cache) if cache else None)
             return torch.hub.load_state_dict_from_url(
-                pretrained.url, model_dir=folder, map_location="cpu", progress=sys.stderr.isatty(),
-                check_hash=pretrained.hashed, weights_only=True,
-            )  # fmt: skip
+                pretrained.url,
+                model_dir=folder,
+                map_location="cpu",
+                progress=sys.stderr.isatty(),
+                check_hash=pretrained.hashed,
+                weights_only=True,
+            )
     except UserError:
         raise
     except Exception as error:  # hosts, disks and damaged files fail in all kinds of ways
         if pretrained.fetch is None and os.path.isfile(file):
-            raise UserError(f"{name}: its weights in {file} cannot be read ({_first_line(error)}): delete that file") from None
+            raise UserError(
+                f"{name}: its weights in {file} cannot be read ({_first_line(error)}): delete that file"
+            ) from None
         raise UserError(
             f"{name}: its weights {pretrained.name} cannot be had from {pretrained.url} ({_first_line(error)}): "
             f"give a local state dict with --weights FILE, or start random with --not_pretrained"
@@ -122,7 +145,9 @@ def _load(network, content, source: str, prefix: str | None = None) -> None:
     found, others = _checkpoints.search(flat, size, fit, _usual_prefix(content), prefix, source)
     if isinstance(found.fault, Exception):
         reason = _first_line(found.fault)
-        raise UserError(f"{source} does not fit {network.name} ({reason}): give weights of this backbone, or --not_pretrained")
+        raise UserError(
+            f"{source} does not fit {network.name} ({reason}): give weights of this backbone, or --not_pretrained"
+        )
     weights.refuse_faults(found.state, network.backbone, source, found.prefix)
     kept = {key: weights.dequantized(value) for key, value in found.state.items()}
     metadata = getattr(found.state, "_metadata", {"": {"version": getattr(network.backbone, "_version", 1)}})

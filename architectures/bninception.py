@@ -8,6 +8,9 @@ class Network(_pretrainedmodels.Network):
 
     # branches are concatenated between modules, so a stage is named by the module that takes the concatenated map
     STAGES = {
-        "conv2": "inception_3a_1x1", "inception_3c": "inception_4a_1x1", "inception_4e": "inception_5a_1x1", "inception_5b": "global_pool",
-    }  # fmt: skip
+        "conv2": "inception_3a_1x1",
+        "inception_3c": "inception_4a_1x1",
+        "inception_4e": "inception_5a_1x1",
+        "inception_5b": "global_pool",
+    }
     STAGES_ARE_INPUTS = True

@@ -12,7 +12,9 @@ SMALLEST = 2**BLOCKS  # pixels: every block halves the side
 class Network(_network.Network):
     """Images of 48 x 48 leave the blocks as 3 x 3 maps, flattened to 576 features; other sizes are pooled to 3 x 3."""
 
-    STAGES = {f"block{number}": str(4 * number - 1) for number in range(1, BLOCKS + 1)}  # the block's output, after the ReLU
+    STAGES = {
+        f"block{number}": str(4 * number - 1) for number in range(1, BLOCKS + 1)
+    }  # the block's output, after the ReLU
 
     def __init__(self, opt, name):
         layers, channels = [], 3
@@ -22,7 +24,9 @@ class Network(_network.Network):
             layers += [torch.nn.MaxPool2d(2), torch.nn.ReLU(inplace=True)]
             channels = WIDTH
         half = (0.5, 0.5, 0.5)
-        super().__init__(opt, name, torch.nn.Sequential(*layers), WIDTH * GRID**2, None, input_size=48, mean=half, std=half)
+        super().__init__(
+            opt, name, torch.nn.Sequential(*layers), WIDTH * GRID**2, None, input_size=48, mean=half, std=half
+        )
 
     recomputes = False
 
@@ -38,7 +42,9 @@ class Network(_network.Network):
         """`spatial` `(B, 64, H / 16, W / 16)` and `pooled` `(B, 576)`."""
         height, width = images.shape[2:]
         if min(height, width) < SMALLEST:
-            raise UserError(f"{self.name} needs images of at least {SMALLEST} x {SMALLEST} pixels, not {height} x {width}: --crop_size")
+            raise UserError(
+                f"{self.name} needs images of at least {SMALLEST} x {SMALLEST} pixels, not {height} x {width}: --crop_size"
+            )
         spatial = images.contiguous(memory_format=torch.channels_last)  # a third faster on a CPU
         for block in self.blocks() if self.recomputes else [self.backbone]:
             spatial = _blocks.recomputed(block, self.backbone, spatial) if self.recomputes else block(spatial)

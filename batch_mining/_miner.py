@@ -41,7 +41,9 @@ class Miner:
 
         Raises UserError where a user's miner takes no reference, ValueError where a reference does not fit.
         """
-        with torch.autocast(batch.device.type, enabled=False):  # full precision also inside a program's `torch.autocast`
+        with torch.autocast(
+            batch.device.type, enabled=False
+        ):  # full precision also inside a program's `torch.autocast`
             return self._mine(raise_half(batch.detach()), labels.to(batch.device), reference, reference_labels, own)
 
     def _mine(self, batch, labels, reference, reference_labels, own):

@@ -17,4 +17,6 @@ class BatchMiner(Miner):
         classes = Classes(labels, reference)
         anchors, numbers = spread(classes.n_positives * classes.n_negatives)
         of_anchor = classes.n_negatives[anchors]
-        return Triplets(anchors, classes.positives(anchors, numbers // of_anchor), classes.negatives(anchors, numbers % of_anchor))
+        return Triplets(
+            anchors, classes.positives(anchors, numbers // of_anchor), classes.negatives(anchors, numbers % of_anchor)
+        )

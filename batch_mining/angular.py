@@ -16,7 +16,9 @@ CHUNK = 2**22  # entries of the largest matrix of pairs against negatives
 
 def add_arguments(group) -> None:
     """Declare the flags of the angular miner."""
-    group.add_argument("--miner_angular_angle", type=number(0, below=90), default=20.0, help="degrees above which a triplet is taken")
+    group.add_argument(
+        "--miner_angular_angle", type=number(0, below=90), default=20.0, help="degrees above which a triplet is taken"
+    )
 
 
 class BatchMiner(Miner):
@@ -48,4 +50,6 @@ class BatchMiner(Miner):
             if reference.plain:
                 found.append((positives[pair], anchors[pair], negatives))
         empty = labels.new_empty(0, dtype=torch.long)
-        return Triplets(*(torch.cat([empty, *parts]) for parts in zip(*found, strict=True)) if found else (empty, empty, empty))
+        return Triplets(
+            *(torch.cat([empty, *parts]) for parts in zip(*found, strict=True)) if found else (empty, empty, empty)
+        )

@@ -12,8 +12,15 @@ YIELDS = "triplets"
 
 def add_arguments(group) -> None:
     """Declare the flags of the distance miner."""
-    group.add_argument("--miner_distance_lower_cutoff", type=number(0, below=2), default=0.5, help="nearer negatives count as this far")
-    group.add_argument("--miner_distance_upper_cutoff", type=number(0), default=None, help="farther negatives are left out (unset: none)")
+    group.add_argument(
+        "--miner_distance_lower_cutoff", type=number(0, below=2), default=0.5, help="nearer negatives count as this far"
+    )
+    group.add_argument(
+        "--miner_distance_upper_cutoff",
+        type=number(0),
+        default=None,
+        help="farther negatives are left out (unset: none)",
+    )
 
 
 class BatchMiner(DistanceMiner):

@@ -15,21 +15,33 @@ STRATEGIES = ["easy", "semihard", "hard", "all"]
 def add_arguments(group) -> None:
     """Declare the flags of the easy_hard miner."""
     group.add_argument(
-        "--miner_easy_hard_pos", default="easy", choices=STRATEGIES,
+        "--miner_easy_hard_pos",
+        default="easy",
+        choices=STRATEGIES,
         help="positive of an anchor: its nearest (easy), its farthest (hard), the farthest that is nearer than the negative (semihard), all of them",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--miner_easy_hard_neg", default="semihard", choices=STRATEGIES,
+        "--miner_easy_hard_neg",
+        default="semihard",
+        choices=STRATEGIES,
         help="negative of an anchor: its farthest (easy), its nearest (hard), the nearest that is farther than the positive (semihard), all of them",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--miner_easy_hard_pos_range", type=number(0), nargs=2, default=None, metavar=("LOW", "HIGH"),
+        "--miner_easy_hard_pos_range",
+        type=number(0),
+        nargs=2,
+        default=None,
+        metavar=("LOW", "HIGH"),
         help="distances among which the positive is chosen, where it is not all of them (unset: any)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--miner_easy_hard_neg_range", type=number(0), nargs=2, default=None, metavar=("LOW", "HIGH"),
+        "--miner_easy_hard_neg_range",
+        type=number(0),
+        nargs=2,
+        default=None,
+        metavar=("LOW", "HIGH"),
         help="distances among which the negative is chosen, where it is not all of them (unset: any)",
-    )  # fmt: skip
+    )
 
 
 class BatchMiner(Miner):
@@ -50,7 +62,9 @@ class BatchMiner(Miner):
             )
         for kind, limits in (("pos", self.pos_range), ("neg", self.neg_range)):
             if limits is not None and limits[0] > limits[1]:
-                raise UserError(f"--miner_easy_hard_{kind}_range {limits[0]:g} {limits[1]:g}: from a distance to a larger one")
+                raise UserError(
+                    f"--miner_easy_hard_{kind}_range {limits[0]:g} {limits[1]:g}: from a distance to a larger one"
+                )
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:
         """At most one pair of each kind per anchor, unless the strategy is "all"."""

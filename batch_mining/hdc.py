@@ -12,7 +12,12 @@ YIELDS = "pairs"
 
 def add_arguments(group) -> None:
     """Declare the flags of the hdc miner."""
-    group.add_argument("--miner_hdc_percentage", type=number(0, 1), default=0.5, help="share of the pairs that is kept, but one at least")
+    group.add_argument(
+        "--miner_hdc_percentage",
+        type=number(0, 1),
+        default=0.5,
+        help="share of the pairs that is kept, but one at least",
+    )
 
 
 class BatchMiner(Miner):
@@ -30,5 +35,7 @@ class BatchMiner(Miner):
         numbers = torch.stack([are_positive.sum(), are_negative.sum()]).tolist()
         kept = [max(share_of(self.percentage, number), min(number, 1)) for number in numbers]
         farthest = distances.masked_fill(~are_positive, -torch.inf).flatten().topk(kept[0], sorted=False).indices
-        nearest = distances.masked_fill(~are_negative, torch.inf).flatten().topk(kept[1], largest=False, sorted=False).indices
+        nearest = (
+            distances.masked_fill(~are_negative, torch.inf).flatten().topk(kept[1], largest=False, sorted=False).indices
+        )
         return Pairs(farthest // size, farthest % size, nearest // size, nearest % size)

@@ -12,7 +12,12 @@ YIELDS = "pairs"
 
 def add_arguments(group) -> None:
     """Declare the flags of the multisimilarity miner."""
-    group.add_argument("--miner_multisimilarity_epsilon", type=number(inf=True), default=0.1, help="slack with which a pair counts as hard")
+    group.add_argument(
+        "--miner_multisimilarity_epsilon",
+        type=number(inf=True),
+        default=0.1,
+        help="slack with which a pair counts as hard",
+    )
 
 
 class BatchMiner(Miner):

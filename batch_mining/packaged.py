@@ -29,7 +29,11 @@ class BatchMiner(Miner):
         anchors, positives, negatives = torch.arange(size - size % 3, device=labels.device).view(-1, 3).unbind(1)
         looks = labels.device.type == "cpu" or not self.looked
         self.looked = True
-        if size % 3 or looks and not bool(((labels[anchors] == labels[positives]) & (labels[anchors] != labels[negatives])).all()):
+        if (
+            size % 3
+            or looks
+            and not bool(((labels[anchors] == labels[positives]) & (labels[anchors] != labels[negatives])).all())
+        ):
             raise UserError(
                 f"--batch_mining packaged: a batch of {size} images is not made of triplets, two of one class and one of another: "
                 "use --data_sampler fixed_triplets or hard_triplets"
@@ -43,6 +47,8 @@ def _in_reference(labels, reference: Reference, anchors, positives, negatives) -
     """The triplets whose positive and negative are in the reference, are not the anchor's own image, and fit by the reference's labels."""
     own, positives, negatives = reference.own[anchors], reference.own[positives], reference.own[negatives]
     there = (positives >= 0) & (negatives >= 0) & (positives != own) & (negatives != own)
-    there &= (reference.labels[positives.clamp(min=0)] == labels[anchors]) & (reference.labels[negatives.clamp(min=0)] != labels[anchors])
+    there &= (reference.labels[positives.clamp(min=0)] == labels[anchors]) & (
+        reference.labels[negatives.clamp(min=0)] != labels[anchors]
+    )
     there = there.nonzero().squeeze(1)
     return Triplets(anchors[there], positives[there], negatives[there])

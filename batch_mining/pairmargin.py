@@ -13,8 +13,12 @@ YIELDS = "pairs"
 
 def add_arguments(group) -> None:
     """Declare the flags of the pairmargin miner."""
-    group.add_argument("--miner_pairmargin_pos_margin", type=number(), default=0.2, help="positives farther than this are taken")
-    group.add_argument("--miner_pairmargin_neg_margin", type=number(), default=0.8, help="negatives nearer than this are taken")
+    group.add_argument(
+        "--miner_pairmargin_pos_margin", type=number(), default=0.2, help="positives farther than this are taken"
+    )
+    group.add_argument(
+        "--miner_pairmargin_neg_margin", type=number(), default=0.8, help="negatives nearer than this are taken"
+    )
 
 
 class BatchMiner(Miner):
@@ -29,4 +33,6 @@ class BatchMiner(Miner):
         """The pairs `(i, j)` that violate a margin, also of anchors that lack a positive or a negative."""
         are_positive, are_negative = reference.masks(labels)
         distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
-        return pairs_of_masks(are_positive & (distances > self.pos_margin), are_negative & (distances < self.neg_margin))
+        return pairs_of_masks(
+            are_positive & (distances > self.pos_margin), are_negative & (distances < self.neg_margin)
+        )

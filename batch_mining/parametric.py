@@ -10,16 +10,35 @@ from utilities.tensors import pairwise_distances
 from utilities.tuples import Classes, Triplets
 
 YIELDS = "triplets"
-LIMITS = {"uniform": (0.0, float("inf")), "hards": (0.0, 0.5), "semihards": (0.3, 0.7), "veryhards": (0.0, 0.3)}  # of distance, by mode
+LIMITS = {
+    "uniform": (0.0, float("inf")),
+    "hards": (0.0, 0.5),
+    "semihards": (0.3, 0.7),
+    "veryhards": (0.0, 0.3),
+}  # of distance, by mode
 
 
 def add_arguments(group) -> None:
     """Declare the flags of the parametric miner."""
-    group.add_argument("--miner_parametric_mode", default="uniform", choices=list(LIMITS), help="which negatives are drawn, each with the same probability")
     group.add_argument(
-        "--miner_parametric_n_support", type=whole(2, 10**5), default=30, help="points that bound the bins, one more than bins"
+        "--miner_parametric_mode",
+        default="uniform",
+        choices=list(LIMITS),
+        help="which negatives are drawn, each with the same probability",
     )
-    group.add_argument("--miner_parametric_support_lim", type=number(0), nargs=2, default=[0.1, 1.4], help="first and last of these points")
+    group.add_argument(
+        "--miner_parametric_n_support",
+        type=whole(2, 10**5),
+        default=30,
+        help="points that bound the bins, one more than bins",
+    )
+    group.add_argument(
+        "--miner_parametric_support_lim",
+        type=number(0),
+        nargs=2,
+        default=[0.1, 1.4],
+        help="first and last of these points",
+    )
 
 
 class BatchMiner(Miner):
@@ -50,7 +69,9 @@ class BatchMiner(Miner):
         """
         p = torch.as_tensor(p, dtype=torch.float64).detach().clone()
         if p.ndim != 1 or not len(p) or not bool(torch.isfinite(p).all() & (p >= 0).all() & (p.sum() > 0)):
-            raise ValueError(f"a distribution over bins of distance has one dimension, no negative entry and a positive sum, not {p}")
+            raise ValueError(
+                f"a distribution over bins of distance has one dimension, no negative entry and a positive sum, not {p}"
+            )
         self.distribution = p / p.sum()
         self.inner_edges = torch.linspace(*self.support_lim, len(p) + 1, dtype=torch.float64)[1:-1]
         self.limits = tuple(self.support_lim)

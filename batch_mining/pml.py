@@ -11,11 +11,16 @@ YIELDS = "triplets"  # or pairs, depending on the class: losses take both
 
 def add_arguments(group) -> None:
     """Declare the flags of the pml miner."""
-    group.add_argument("--miner_pml_class", default="TripletMarginMiner", help="class of pytorch_metric_learning.miners")
     group.add_argument(
-        "--miner_pml_kwargs", nargs="*", default=[], metavar="KEY=VALUE",
+        "--miner_pml_class", default="TripletMarginMiner", help="class of pytorch_metric_learning.miners"
+    )
+    group.add_argument(
+        "--miner_pml_kwargs",
+        nargs="*",
+        default=[],
+        metavar="KEY=VALUE",
         help="arguments of its constructor, e.g. margin=0.1 type_of_triplets=semihard",
-    )  # fmt: skip
+    )
 
 
 class BatchMiner(Miner):
@@ -28,7 +33,9 @@ class BatchMiner(Miner):
         super().__init__()
         self.miner = pml.build("miners", opt.miner_pml_class, opt.miner_pml_kwargs)
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> tuples.Triplets | tuples.Pairs:
+    def mine(
+        self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference
+    ) -> tuples.Triplets | tuples.Pairs:
         """Tuples by the rules of that package, on the device of `embeddings`."""
         # a copy: where both labels are one tensor, the package takes row i of the reference for anchor i itself
         compared = () if reference.plain else (reference.embeddings, reference.labels.clone())

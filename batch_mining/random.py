@@ -13,9 +13,11 @@ YIELDS = "triplets"
 def add_arguments(group) -> None:
     """Declare the flags of the random miner."""
     group.add_argument(
-        "--miner_random_per_anchor", type=whole(1, 1000), default=None,
+        "--miner_random_per_anchor",
+        type=whole(1, 1000),
+        default=None,
         help="triplets for each anchor (unset: as many as the batch has samples, from all valid ones)",
-    )  # fmt: skip
+    )
 
 
 class BatchMiner(Miner):

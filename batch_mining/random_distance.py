@@ -25,7 +25,9 @@ class BatchMiner(DistanceMiner):
         # one order for both: restricted to the shorter of them it is a random permutation too
         order = torch.randperm(max(len(labels), len(reference)), device=labels.device)
         permuted, others = (
-            part.index_select(0, order.index_select(0, torch.nonzero_static(order < len(part), size=len(part)).squeeze(1)))
+            part.index_select(
+                0, order.index_select(0, torch.nonzero_static(order < len(part), size=len(part)).squeeze(1))
+            )
             for part in (labels, reference.labels)
         )
         if not reference.plain and len(reference):  # an image has the same label in batch and reference

@@ -17,12 +17,23 @@ YIELDS = "triplets"
 
 def add_arguments(group) -> None:
     """Declare the flags of the rho_distance miner."""
-    group.add_argument("--miner_rho_distance_lower_cutoff", type=number(0, below=2), default=0.5, help="nearer negatives count as this far")
     group.add_argument(
-        "--miner_rho_distance_upper_cutoff", type=number(0), default=None, help="farther negatives are left out (unset: none)"
+        "--miner_rho_distance_lower_cutoff",
+        type=number(0, below=2),
+        default=0.5,
+        help="nearer negatives count as this far",
     )
     group.add_argument(
-        "--miner_rho_distance_cp", type=number(0, 1), default=0.2, help="probability that an anchor pushes its own class away"
+        "--miner_rho_distance_upper_cutoff",
+        type=number(0),
+        default=None,
+        help="farther negatives are left out (unset: none)",
+    )
+    group.add_argument(
+        "--miner_rho_distance_cp",
+        type=number(0, 1),
+        default=0.2,
+        help="probability that an anchor pushes its own class away",
     )
 
 

@@ -13,9 +13,11 @@ YIELDS = "triplets"
 def add_arguments(group) -> None:
     """Declare the flags of the semihard miner."""
     group.add_argument(
-        "--miner_semihard_margin", type=number(inf=True), default=None,
+        "--miner_semihard_margin",
+        type=number(inf=True),
+        default=None,
         help="width of the band of semihard negatives (unset: --loss_<loss>_margin where the loss that mines has one, else 0.2)",
-    )  # fmt: skip
+    )
 
 
 def derived(opt) -> dict:
@@ -36,7 +38,11 @@ class BatchMiner(Miner):
         distances = comparable_distances(embeddings, reference)  # (B, M)
         positives = classes.draw_positives()
         positive_distances = distances.gather(1, positives[:, None])  # (B, 1)
-        semihard = (distances > positive_distances) & (distances < positive_distances + self.margin) & reference.negatives(labels)
+        semihard = (
+            (distances > positive_distances)
+            & (distances < positive_distances + self.margin)
+            & reference.negatives(labels)
+        )
         negatives = drawn(semihard, classes.draw_negatives())
         anchors = classes.anchors()
         self.stats["semihard_share"] = semihard.gather(1, negatives[:, None])[anchors].sum() / max(len(anchors), 1)

@@ -12,11 +12,15 @@ YIELDS = "triplets"
 
 def add_arguments(group) -> None:
     """Declare the flags of the tripletmargin miner."""
-    group.add_argument("--miner_tripletmargin_margin", type=number(), default=0.2, help="gap between negative and positive distance")
     group.add_argument(
-        "--miner_tripletmargin_type", default="all", choices=["all", "hard", "semihard", "easy"],
+        "--miner_tripletmargin_margin", type=number(), default=0.2, help="gap between negative and positive distance"
+    )
+    group.add_argument(
+        "--miner_tripletmargin_type",
+        default="all",
+        choices=["all", "hard", "semihard", "easy"],
         help="d_an - d_ap at most the margin (all), at most 0 (hard), above 0 and at most the margin (semihard), above the margin (easy)",
-    )  # fmt: skip
+    )
 
 
 class BatchMiner(Miner):
@@ -38,7 +42,9 @@ class BatchMiner(Miner):
         distances = comparable_distances(embeddings, reference)  # (B, M)
         # (B, M)
         negative_distances, negatives = distances.masked_fill(~are_negative, torch.inf).sort(dim=1, stable=True)
-        within_margin = torch.searchsorted(negative_distances, distances + self.margin, right=True)  # (B, M): by anchor and positive
+        within_margin = torch.searchsorted(
+            negative_distances, distances + self.margin, right=True
+        )  # (B, M): by anchor and positive
         nearer = torch.searchsorted(negative_distances, distances, right=True)  # (B, M)
         available = are_negative.sum(1, keepdim=True).expand(-1, size)
         first, last = {
@@ -50,5 +56,7 @@ class BatchMiner(Miner):
         counts = (torch.minimum(last, available) - first).clamp(min=0).masked_fill(~are_positive, 0).flatten()
         pairs, numbers = spread(counts)
         anchors, positives = pairs // size, pairs % size
-        self.stats["hard_share"] = nearer.masked_fill(~are_positive, 0).sum() / (available * are_positive).sum().clamp(min=1)
+        self.stats["hard_share"] = nearer.masked_fill(~are_positive, 0).sum() / (available * are_positive).sum().clamp(
+            min=1
+        )
         return Triplets(anchors, positives, negatives[anchors, first.flatten()[pairs] + numbers])

@@ -14,14 +14,22 @@ YIELDS = "pairs"
 def add_arguments(group) -> None:
     """Declare the flags of the uniform_histogram miner."""
     group.add_argument(
-        "--miner_uniform_histogram_bins", type=whole(1, 10**5), default=100,
+        "--miner_uniform_histogram_bins",
+        type=whole(1, 10**5),
+        default=100,
         help="equally wide bins from the smallest distance to the largest",
-    )  # fmt: skip
-    group.add_argument(
-        "--miner_uniform_histogram_pos_per_bin", type=whole(1, 1000), default=10, help="positive pairs drawn from each bin that has any"
     )
     group.add_argument(
-        "--miner_uniform_histogram_neg_per_bin", type=whole(1, 1000), default=10, help="negative pairs drawn from each bin that has any"
+        "--miner_uniform_histogram_pos_per_bin",
+        type=whole(1, 1000),
+        default=10,
+        help="positive pairs drawn from each bin that has any",
+    )
+    group.add_argument(
+        "--miner_uniform_histogram_neg_per_bin",
+        type=whole(1, 1000),
+        default=10,
+        help="negative pairs drawn from each bin that has any",
     )
 
 
@@ -41,7 +49,9 @@ class BatchMiner(Miner):
         distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
         pairs = pairs_of_masks(*reference.masks(labels))
         kinds = [self._sorted(distances[anchors, others]) for anchors, others in (pairs[:2], pairs[2:])]
-        n_filled = torch.stack([(sizes > 0).sum() for _, sizes in kinds]).tolist()  # waits for the device, as do the numbers of pairs
+        n_filled = torch.stack(
+            [(sizes > 0).sum() for _, sizes in kinds]
+        ).tolist()  # waits for the device, as do the numbers of pairs
         drawn = ()
         for anchors, others, kind, n, count in zip(pairs[::2], pairs[1::2], kinds, n_filled, self.per_bin, strict=True):
             chosen = _drawn(*kind, n, count)
@@ -55,7 +65,9 @@ class BatchMiner(Miner):
             return torch.zeros_like(distances, dtype=torch.long), sizes
         edges = torch.linspace(0, 1, self.n_bins + 1, dtype=distances.dtype, device=distances.device)
         low, high = distances.aminmax()
-        bins = torch.searchsorted(edges, (distances - low) / (high - low).clamp(min=torch.finfo(distances.dtype).tiny), right=True)
+        bins = torch.searchsorted(
+            edges, (distances - low) / (high - low).clamp(min=torch.finfo(distances.dtype).tiny), right=True
+        )
         bins, order = torch.sort((bins - 1).clamp(max=self.n_bins - 1), stable=True)
         return order, sizes.scatter_add_(0, bins, torch.ones_like(bins))  # bincount would wait for the device
 

@@ -29,7 +29,9 @@ def measure(arch: str, loss: str, side: int, bs: int, chunk: int, steps: int, fo
     step, _ = built(arch, *flags)
     runtime, trainer = step.runtime, step.trainer
     network = trainer.network
-    batch = Batch(torch.arange(bs) // 4 % CLASSES, torch.randint(0, 256, (bs, 3, side, side), dtype=torch.uint8), torch.arange(bs))
+    batch = Batch(
+        torch.arange(bs) // 4 % CLASSES, torch.randint(0, 256, (bs, 3, side, side), dtype=torch.uint8), torch.arange(bs)
+    )
     cuda = runtime.device.type == "cuda"
     step(Batch(*(part[:16] for part in batch)))  # optimiser states, libraries
     if cuda:
@@ -81,8 +83,10 @@ if __name__ == "__main__":
         sys.exit()
     about = opt.arch, opt.loss, opt.side
     small, loss, cut = (
-        in_a_process(*about, opt.chunk, 0, 1), in_a_process(*about, opt.bs, 0, 1, False), in_a_process(*about, opt.bs, opt.chunk, opt.steps)
-    )  # fmt: skip
+        in_a_process(*about, opt.chunk, 0, 1),
+        in_a_process(*about, opt.bs, 0, 1, False),
+        in_a_process(*about, opt.bs, opt.chunk, opt.steps),
+    )
     try:
         whole = in_a_process(*about, opt.bs, 0, opt.steps)
     except subprocess.CalledProcessError:
@@ -90,9 +94,17 @@ if __name__ == "__main__":
     print(
         f"{opt.arch}, {opt.side} x {opt.side}, {opt.loss}, {'cuda' if torch.cuda.is_available() else f'{torch.get_num_threads()} CPU threads'}"
     )
-    for title, row in ((f"plain, B = {opt.chunk}", small), (f"loss alone, B = {opt.bs}", loss), (f"plain, B = {opt.bs}", whole),
-                       (f"B = {opt.bs} in chunks of {opt.chunk}", cut)):  # fmt: skip
+    for title, row in (
+        (f"plain, B = {opt.chunk}", small),
+        (f"loss alone, B = {opt.bs}", loss),
+        (f"plain, B = {opt.bs}", whole),
+        (f"B = {opt.bs} in chunks of {opt.chunk}", cut),
+    ):
         print(f"{title:32} {row['mib']:9.0f} MiB  {row['seconds']:8.2f} s a step")
-    print(f"memory: {cut['mib'] / (small['mib'] + cut['outputs']):.2f} times the small step and the outputs ({cut['outputs']:.0f} MiB)")
-    print(f"memory: {cut['mib'] / (small['mib'] + loss['mib']):.2f} times the small step and the loss (goal: at most 1.3)")
+    print(
+        f"memory: {cut['mib'] / (small['mib'] + cut['outputs']):.2f} times the small step and the outputs ({cut['outputs']:.0f} MiB)"
+    )
+    print(
+        f"memory: {cut['mib'] / (small['mib'] + loss['mib']):.2f} times the small step and the loss (goal: at most 1.3)"
+    )
     print(f"time:   {cut['seconds'] / whole['seconds']:.2f} times the plain step (goal: at most 2.1)")

@@ -25,7 +25,9 @@ def block(dimensions: int, rows: int, number: int) -> np.ndarray:
     """Unit vectors `(rows, D)`, the `number`-th block of them."""
     centres = np.random.default_rng(0).standard_normal((CENTRES, dimensions), dtype=np.float32)
     drawn = np.random.default_rng(2 + number)
-    found = centres[drawn.integers(CENTRES, size=rows)] + SPREAD * drawn.standard_normal((rows, dimensions), dtype=np.float32)
+    found = centres[drawn.integers(CENTRES, size=rows)] + SPREAD * drawn.standard_normal(
+        (rows, dimensions), dtype=np.float32
+    )
     return found / np.linalg.norm(found, axis=1, keepdims=True)
 
 

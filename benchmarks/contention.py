@@ -90,8 +90,19 @@ def measure(case: str, seconds: float, threads: int) -> float:
 
 def in_a_process(case: str, policy: str, options) -> float:
     """`measure` in a process with the environment of a policy."""
-    environment = {name: value for name, value in os.environ.items() if name not in (openmp.SPIN_COUNT, openmp.WAIT_POLICY)}
-    command = [sys.executable, __file__, "--measure", case, "--seconds", str(options.seconds), "--threads", str(options.threads)]
+    environment = {
+        name: value for name, value in os.environ.items() if name not in (openmp.SPIN_COUNT, openmp.WAIT_POLICY)
+    }
+    command = [
+        sys.executable,
+        __file__,
+        "--measure",
+        case,
+        "--seconds",
+        str(options.seconds),
+        "--threads",
+        str(options.threads),
+    ]
     finished = subprocess.run(command, env=environment | POLICIES[policy], capture_output=True, text=True, check=True)
     return float(finished.stdout)
 
@@ -118,7 +129,10 @@ def main(options) -> None:
     print(f"| {' | '.join(heads)} |\n|{'-|' * len(heads)}")
     for case in options.cases:
         alone = compare(case, 0, options)
-        for n_busy, found, goal in ((0, alone, GOAL_ALONE), (options.busy, compare(case, options.busy, options), GOAL_BUSY)):
+        for n_busy, found, goal in (
+            (0, alone, GOAL_ALONE),
+            (options.busy, compare(case, options.busy, options), GOAL_BUSY),
+        ):
             values = [f"{found[policy]:.1f}" for policy in POLICIES]
             ratio = found["ours"] / alone["torch"]
             print(f"| {case} | {n_busy} | {' | '.join(values)} | {ratio:.2f} | at most {goal} |", flush=True)
@@ -129,7 +143,9 @@ if __name__ == "__main__":
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--busy", type=whole(1, 1000), default=1, help="busy processes beside the steps")
     parser.add_argument("--threads", type=whole(1, 1000), default=2)
-    parser.add_argument("--seconds", type=number(above=0), default=3, help="of measuring one case with one policy, once")
+    parser.add_argument(
+        "--seconds", type=number(above=0), default=3, help="of measuring one case with one policy, once"
+    )
     parser.add_argument("--rounds", type=whole(1, 1000), default=3)
     parser.add_argument("--measure", choices=list(CASES), help=argparse.SUPPRESS)  # what the processes are started with
     main(parser.parse_args())

@@ -31,29 +31,67 @@ DIMENSIONS, CLASSES = 128, 256
 OWN = "multisimilarity"  # what ours are compared with where there is no peer
 # name of the case: loss, miner or None; the loss and miner of pytorch-metric-learning, or None
 CASES = {
-    "margin": ("margin", "distance", lambda losses, miners: (losses.MarginLoss(learn_beta=True, num_classes=CLASSES), miners.DistanceWeightedMiner())),
-    "triplet": ("triplet", "distance", lambda losses, miners: (losses.TripletMarginLoss(margin=0.2), miners.DistanceWeightedMiner())),
-    "contrastive": ("contrastive", "distance", lambda losses, miners: (losses.ContrastiveLoss(), miners.DistanceWeightedMiner())),
-    "semihard": ("triplet", "semihard", lambda losses, miners: (losses.TripletMarginLoss(margin=0.2), miners.TripletMarginMiner(0.2, type_of_triplets="semihard"))),
+    "margin": (
+        "margin",
+        "distance",
+        lambda losses, miners: (
+            losses.MarginLoss(learn_beta=True, num_classes=CLASSES),
+            miners.DistanceWeightedMiner(),
+        ),
+    ),
+    "triplet": (
+        "triplet",
+        "distance",
+        lambda losses, miners: (losses.TripletMarginLoss(margin=0.2), miners.DistanceWeightedMiner()),
+    ),
+    "contrastive": (
+        "contrastive",
+        "distance",
+        lambda losses, miners: (losses.ContrastiveLoss(), miners.DistanceWeightedMiner()),
+    ),
+    "semihard": (
+        "triplet",
+        "semihard",
+        lambda losses, miners: (
+            losses.TripletMarginLoss(margin=0.2),
+            miners.TripletMarginMiner(0.2, type_of_triplets="semihard"),
+        ),
+    ),
     "npair": ("npair", "npair", lambda losses, miners: (losses.NPairsLoss(), None)),
     "angular": ("angular", "npair", lambda losses, miners: (losses.AngularLoss(), None)),
     "lifted": ("lifted", "lifted", lambda losses, miners: (losses.GeneralizedLiftedStructureLoss(), None)),
-    "multisimilarity": ("multisimilarity", None, lambda losses, miners: (losses.MultiSimilarityLoss(2, 40, 0.5), miners.MultiSimilarityMiner(0.1))),
+    "multisimilarity": (
+        "multisimilarity",
+        None,
+        lambda losses, miners: (losses.MultiSimilarityLoss(2, 40, 0.5), miners.MultiSimilarityMiner(0.1)),
+    ),
     "histogram": ("histogram", None, None),
     "snr_contrastive": ("snr_contrastive", None, None),
     "ntxent": ("ntxent", None, None),
     "nca": ("nca", None, lambda losses, miners: (losses.NCALoss(), None)),
-    "softtriplet": ("softtriplet", None, lambda losses, miners: (losses.SoftTripleLoss(CLASSES, DIMENSIONS, centers_per_class=2, la=8), None)),
-    "proxynca_pp": ("proxynca_pp", None, lambda losses, miners: (losses.ProxyNCALoss(CLASSES, DIMENSIONS, softmax_scale=9), None)),
+    "softtriplet": (
+        "softtriplet",
+        None,
+        lambda losses, miners: (losses.SoftTripleLoss(CLASSES, DIMENSIONS, centers_per_class=2, la=8), None),
+    ),
+    "proxynca_pp": (
+        "proxynca_pp",
+        None,
+        lambda losses, miners: (losses.ProxyNCALoss(CLASSES, DIMENSIONS, softmax_scale=9), None),
+    ),
     "softmax": ("softmax", None, lambda losses, miners: (losses.NormalizedSoftmaxLoss(CLASSES, DIMENSIONS), None)),
     "arcface": ("arcface", None, lambda losses, miners: (losses.ArcFaceLoss(CLASSES, DIMENSIONS, scale=16), None)),
     "cosface": ("cosface", None, lambda losses, miners: (losses.CosFaceLoss(CLASSES, DIMENSIONS), None)),
-    "subcenter_arcface": ("subcenter_arcface", None, lambda losses, miners: (losses.SubCenterArcFaceLoss(num_classes=CLASSES, embedding_size=DIMENSIONS), None)),
+    "subcenter_arcface": (
+        "subcenter_arcface",
+        None,
+        lambda losses, miners: (losses.SubCenterArcFaceLoss(num_classes=CLASSES, embedding_size=DIMENSIONS), None),
+    ),
     "fastap": ("fastap", None, lambda losses, miners: (losses.FastAPLoss(), None)),
     "supcon": ("supcon", None, lambda losses, miners: (losses.SupConLoss(), None)),
     "circle": ("circle", None, lambda losses, miners: (losses.CircleLoss(), None)),
     "proxyanchor": ("proxyanchor", None, lambda losses, miners: (losses.ProxyAnchorLoss(CLASSES, DIMENSIONS), None)),
-}  # fmt: skip
+}
 # with a memory: loss, miner or None; the loss of pytorch-metric-learning on all pairs
 WITH_A_MEMORY = {
     "contrastive": ("none", lambda losses: losses.ContrastiveLoss()),
@@ -64,7 +102,9 @@ WITH_A_MEMORY = {
     "lifted": ("lifted", lambda losses: losses.GeneralizedLiftedStructureLoss()),
 }
 SIZE, MEMORY_CLASSES = 112, 1000
-MOST_OF_NTXENT = 16384  # rows with which the peer's, which compares every positive pair with every negative pair, fits into 64 GB
+MOST_OF_NTXENT = (
+    16384  # rows with which the peer's, which compares every positive pair with every negative pair, fits into 64 GB
+)
 M_MMAP_THRESHOLD = -3  # of malloc.h
 
 
@@ -96,7 +136,10 @@ def of_batches(arguments) -> None:
             steps = {"ours": step_of(ours, None, batch, labels), "other": step_of(*other, batch, labels)}
             found = medians(steps, 3, arguments.repeats if size < 200 else max(arguments.repeats // 3, 3))
             mine, theirs = (1000 * seconds for seconds in found.values())
-            print(f"| {case} | {size} | {mine:.2f} | {'peer' if peer else OWN} | {theirs:.2f} | {mine / theirs:.2f} |", flush=True)
+            print(
+                f"| {case} | {size} | {mine:.2f} | {'peer' if peer else OWN} | {theirs:.2f} | {mine / theirs:.2f} |",
+                flush=True,
+            )
 
 
 def steps_with_a_memory(case: str, size: int) -> dict:
@@ -142,7 +185,9 @@ def beside(found: dict, form: str) -> str:
 
 def of_memories(arguments) -> None:
     """The table with a memory."""
-    print("\n| case, with a memory | rows | ours, ms | peer, ms | ratio | ours, MB | peer, MB | ratio |\n|-|-|-|-|-|-|-|-|")
+    print(
+        "\n| case, with a memory | rows | ours, ms | peer, ms | ratio | ours, MB | peer, MB | ratio |\n|-|-|-|-|-|-|-|-|"
+    )
     for size in arguments.memories:
         for case in arguments.only or WITH_A_MEMORY:
             if case not in WITH_A_MEMORY:
@@ -152,7 +197,10 @@ def of_memories(arguments) -> None:
                 steps.pop("peer")
             times = {who: 1000 * seconds for who, seconds in medians(steps, 2, max(arguments.repeats // 3, 3)).items()}
             command = [sys.executable, __file__, "--threads", str(arguments.threads), "--peak", case, str(size)]
-            peaks = {who: float(subprocess.run([*command, who], capture_output=True, check=True, text=True).stdout) for who in times}
+            peaks = {
+                who: float(subprocess.run([*command, who], capture_output=True, check=True, text=True).stdout)
+                for who in times
+            }
             print(f"| {case} | {size} | {beside(times, '.1f')} | {beside(peaks, '.0f')} |", flush=True)
 
 
@@ -176,5 +224,7 @@ if __name__ == "__main__":
     parser.add_argument("--only", nargs="+", default=None, choices=list(CASES))
     parser.add_argument("--threads", type=whole(1, 1000), default=2)
     parser.add_argument("--repeats", type=whole(1), default=30)
-    parser.add_argument("--peak", nargs=3, default=None, help=argparse.SUPPRESS)  # what the processes above are started with
+    parser.add_argument(
+        "--peak", nargs=3, default=None, help=argparse.SUPPRESS
+    )  # what the processes above are started with
     main(parser.parse_args())

@@ -41,7 +41,16 @@ def main():
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         make_files(Path(folder) / "photographs", options.images)
-        words = ["--archs", options.arch, "--dataset", "folder", "--dataset_folder_path", f"{folder}/photographs", "--evaluate_all", "--not_pretrained"]
+        words = [
+            "--archs",
+            options.arch,
+            "--dataset",
+            "folder",
+            "--dataset_folder_path",
+            f"{folder}/photographs",
+            "--evaluate_all",
+            "--not_pretrained",
+        ]
         _, asked = models.read([*words, "--eval_kernels", "1", "--eval_bs", str(options.bs), "--save_path", folder])
         (opt,) = asked.values()
         runtime, rounds = Runtime(opt).begin(), []
@@ -50,14 +59,23 @@ def main():
             ((split, dataset),) = models.splits_for(opt, model.facts, False).items()
             loaded = Loaded(evaluation_loader(dataset, opt))
             loaded.dataset = dataset
-            rounds.append([len(dataset) / seconds(work) for work in (
-                lambda dataset=dataset: list(evaluation_loader(dataset, opt)),
-                lambda loaded=loaded, model=model: evaluation.embed(model.network, loaded, runtime, "", True, True),
-                lambda split=split, dataset=dataset, model=model: model.embedded({split: dataset}),
-            )])  # fmt: skip
+            rounds.append(
+                [
+                    len(dataset) / seconds(work)
+                    for work in (
+                        lambda dataset=dataset: list(evaluation_loader(dataset, opt)),
+                        lambda loaded=loaded, model=model: evaluation.embed(
+                            model.network, loaded, runtime, "", True, True
+                        ),
+                        lambda split=split, dataset=dataset, model=model: model.embedded({split: dataset}),
+                    )
+                ]
+            )
         loader, network, extraction = (statistics.median(column) for column in zip(*rounds[1:], strict=True))
     slower = statistics.median(found / min(*paces) for *paces, found in rounds[1:])
-    print(f"images a second: loader {loader:,.1f}, network {network:,.1f}, extraction {extraction:,.1f}; extraction / the slower of both {slower:.3f}")
+    print(
+        f"images a second: loader {loader:,.1f}, network {network:,.1f}, extraction {extraction:,.1f}; extraction / the slower of both {slower:.3f}"
+    )
 
 
 if __name__ == "__main__":

@@ -50,7 +50,9 @@ def run():
     network = architectures.select(opt.arch, opt)
     splits = {name: split(name, network.feature_dim) for name in SIZES}
     loader, step, _ = training(opt, runtime, network, splits["training"])
-    loaders = evaluation.loaders({"evaluation": splits["training"], "validation": None, "testing": splits["testing"]}, opt)
+    loaders = evaluation.loaders(
+        {"evaluation": splits["training"], "validation": None, "testing": splits["testing"]}, opt
+    )
     epochs, scored, embedded = [], [], []
     for epoch in range(1, options.epochs + 2):
         times = [time.perf_counter()]
@@ -62,11 +64,15 @@ def run():
         times.append(time.perf_counter())
         for seconds, (start, stop) in zip((epochs, embedded, scored), zip(times, times[1:], strict=False), strict=True):
             seconds.append(stop - start)
-    print(f"an epoch of {len(loader)} batches of {opt.bs}: {statistics.median(epochs[1:]):.2f} s; embedding both splits: "
-          f"{statistics.median(embedded[1:]):.2f} s; the metrics of both: {statistics.median(scored[1:]):.2f} s")  # fmt: skip
+    print(
+        f"an epoch of {len(loader)} batches of {opt.bs}: {statistics.median(epochs[1:]):.2f} s; embedding both splits: "
+        f"{statistics.median(embedded[1:]):.2f} s; the metrics of both: {statistics.median(scored[1:]):.2f} s"
+    )
     began = time.perf_counter()
     network(torch.zeros(opt.bs, 3, 224, 224, dtype=torch.uint8))
-    print(f"the same backbone on a batch of {opt.bs} images: {time.perf_counter() - began:.1f} s, {len(loader)} of them an epoch")
+    print(
+        f"the same backbone on a batch of {opt.bs} images: {time.perf_counter() - began:.1f} s, {len(loader)} of them an epoch"
+    )
 
 
 if __name__ == "__main__":

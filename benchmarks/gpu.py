@@ -66,7 +66,10 @@ def bare(trainer, runtime, opt, batch):
     optimizer = build_optimizer(network, criterion, opt)
 
     def step():
-        labels, images = batch.labels.to(runtime.device, non_blocking=True), batch.images.to(runtime.device, non_blocking=True)
+        labels, images = (
+            batch.labels.to(runtime.device, non_blocking=True),
+            batch.images.to(runtime.device, non_blocking=True),
+        )
         with runtime.autocast():
             embeddings, _ = network(images)
         loss = criterion(embeddings.float(), labels)
@@ -85,17 +88,38 @@ def steps(options) -> None:
             for precision, flags in PRECISIONS.items():
                 try:
                     step, trainer, runtime, opt, batch = with_batch(arch, bs, *flags)
-                    works = {"ours": lambda step=step, batch=batch: step(batch), "bare": bare(trainer, runtime, opt, batch)}
+                    works = {
+                        "ours": lambda step=step, batch=batch: step(batch),
+                        "bare": bare(trainer, runtime, opt, batch),
+                    }
                     found = medians(works, options.warm_up, options.repeats)
                     ratio = found["ours"] / found["bare"]
                     rows.append(
-                        (arch, bs, precision, 1e3 * found["ours"], 1e3 * found["bare"], bs / found["ours"], ratio, ratio <= STEPS_GOAL)
+                        (
+                            arch,
+                            bs,
+                            precision,
+                            1e3 * found["ours"],
+                            1e3 * found["bare"],
+                            bs / found["ours"],
+                            ratio,
+                            ratio <= STEPS_GOAL,
+                        )
                     )
                 except torch.OutOfMemoryError:
                     rows.append((arch, bs, precision, "out of memory", "", "", "", ""))
                 step = trainer = works = None  # before the next one is built
                 torch.cuda.empty_cache()
-    heads = ("network", "batch", "precision", "ms a step", "ms bare", "images a second", "ratio", f"at most {STEPS_GOAL}")
+    heads = (
+        "network",
+        "batch",
+        "precision",
+        "ms a step",
+        "ms bare",
+        "images a second",
+        "ratio",
+        f"at most {STEPS_GOAL}",
+    )
     table("Training steps", heads, rows)
 
 
@@ -109,10 +133,28 @@ def loader(options) -> None:
         root, cache = Path(folder) / "photographs", Path(folder) / "cache"
         make_files(root, 100 if options.small else 4000)
         once = datasets.select(
-            "folder", dataset_folder_path=str(root), input_size=224, image_cache=str(cache), image_cache_side=256, decode_once=True
+            "folder",
+            dataset_folder_path=str(root),
+            input_size=224,
+            image_cache=str(cache),
+            image_cache_side=256,
+            decode_once=True,
         )
-        for name, splits in {**variants(root, cache, 256), "decode_once": once, "decode_once, crops made": once}.items():
-            words = ["--dataset", "glyphs", "--data_sampler", "shuffle", "--bs", str(bs), "--kernels", str(options.workers)]
+        for name, splits in {
+            **variants(root, cache, 256),
+            "decode_once": once,
+            "decode_once, crops made": once,
+        }.items():
+            words = [
+                "--dataset",
+                "glyphs",
+                "--data_sampler",
+                "shuffle",
+                "--bs",
+                str(bs),
+                "--kernels",
+                str(options.workers),
+            ]
             opt, dataset = parameters.read(words).but(decode_once=splits is once), splits["training"]
             batches = training_loader(dataset, datasampler.for_training(opt, dataset), opt)
             for _ in range(2):  # the first epoch starts the workers and touches the cache's pages
@@ -126,7 +168,14 @@ def loader(options) -> None:
                     torch.cuda.synchronize()
                 rate = count / (time.perf_counter() - began)
             rows.append((name, 0 if splits is once else options.workers, rate, wanted, rate / wanted, rate >= wanted))
-    heads = ("images", "workers", "loader, images a second", f"step of {arch} in bfloat16, images a second", "ratio", "enough")
+    heads = (
+        "images",
+        "workers",
+        "loader, images a second",
+        f"step of {arch} in bfloat16, images a second",
+        "ratio",
+        "enough",
+    )
     table("Loader", heads, rows)
 
 
@@ -140,11 +189,15 @@ def torch_kmeans(features, labels) -> None:
     """Twenty iterations of Lloyd's algorithm."""
     points = torch.from_numpy(features).cuda() if torch.cuda.is_available() else torch.from_numpy(features)
     n_clusters = len(np.unique(labels))
-    centroids = points[torch.randperm(len(points), generator=torch.Generator().manual_seed(0))[:n_clusters].to(points.device)]
+    centroids = points[
+        torch.randperm(len(points), generator=torch.Generator().manual_seed(0))[:n_clusters].to(points.device)
+    ]
     for _ in range(20):
         norms = centroids.square().sum(1)
         assigned = torch.cat([torch.addmm(norms, part, centroids.T, alpha=-2).argmin(1) for part in points.split(4096)])
-        counts = torch.zeros(n_clusters, device=points.device).index_add_(0, assigned, torch.ones(len(points), device=points.device))
+        counts = torch.zeros(n_clusters, device=points.device).index_add_(
+            0, assigned, torch.ones(len(points), device=points.device)
+        )
         sums = torch.zeros_like(centroids).index_add_(0, assigned, points)
         centroids = torch.where(counts[:, None] > 0, sums / counts[:, None].clamp(min=1), centroids)
     assigned.cpu()
@@ -176,12 +229,21 @@ def metric_list(options) -> None:
     """The ICML list beside a search and a k-means."""
     features, labels = data("sop", 600 if options.small else None, options.dimensions)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    package, of_search, of_kmeans = ("faiss", faiss_search, faiss_kmeans) if has_faiss_gpu() else ("torch", torch_search, torch_kmeans)
+    package, of_search, of_kmeans = (
+        ("faiss", faiss_search, faiss_kmeans) if has_faiss_gpu() else ("torch", torch_search, torch_kmeans)
+    )
     works = {"list": lambda: metrics.compute(ICML_LIST, features, labels, device=device)}
     works |= {"search": lambda: of_search(features, labels), "k-means": lambda: of_kmeans(features, labels)}
     found = medians(works, 1, 1 if options.small else 3)
     ratio = found["list"] / (found["search"] + found["k-means"])
-    row = (len(features), options.dimensions, *found.values(), ratio, found["list"] <= SECONDS_GOAL, ratio <= METRICS_GOAL)
+    row = (
+        len(features),
+        options.dimensions,
+        *found.values(),
+        ratio,
+        found["list"] <= SECONDS_GOAL,
+        ratio <= METRICS_GOAL,
+    )
     heads = ("images", "dimensions", "ICML list, s", f"{package} search, s", f"{package} k-means, s", "ratio")
     table("Metrics", (*heads, f"at most {SECONDS_GOAL:g} s", f"at most {METRICS_GOAL} times"), [row])
 
@@ -210,11 +272,16 @@ def determinism(options) -> None:
         for loss in ("multisimilarity", "triplet", "proxyanchor"):
             states = []
             for _ in range(2):
-                step, trainer, *_, batch = with_batch(arch, SMALL_SIZES[0] if options.small else SIZES[0], "--loss", loss)
+                step, trainer, *_, batch = with_batch(
+                    arch, SMALL_SIZES[0] if options.small else SIZES[0], "--loss", loss
+                )
                 for _ in range(n_steps):
                     step(batch)
                 states.append({name: value.detach().cpu() for name, value in trainer.named_parameters()})
-            apart = [float((states[0][name] - value).abs().max() / value.abs().max().clamp(min=1e-12)) for name, value in states[1].items()]
+            apart = [
+                float((states[0][name] - value).abs().max() / value.abs().max().clamp(min=1e-12))
+                for name, value in states[1].items()
+            ]
             rows.append((arch, loss, n_steps, max(apart) == 0, max(apart)))
     table("Two equal runs, float32", ("network", "loss", "steps", "the same bits", "largest difference"), rows)
 
@@ -227,7 +294,9 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="these parts")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: to try the benchmark itself")
     parser.add_argument("--small", action="store_true", help="a tiny network, few steps, little data")
-    parser.add_argument("--dimensions", type=whole(1, WIDEST), default=128, help="of the embeddings whose metrics are computed")
+    parser.add_argument(
+        "--dimensions", type=whole(1, WIDEST), default=128, help="of the embeddings whose metrics are computed"
+    )
     parser.add_argument("--workers", type=whole(0, 1000), default=8, help="worker processes of the loader")
     parser.add_argument("--warm_up", type=whole(0, 1000), default=5, help="steps before the clock runs")
     parser.add_argument("--repeats", type=whole(1, 10**5), default=20, help="number of steps; their median counts")
@@ -235,7 +304,10 @@ def main() -> int:
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # also for the processes that are started
     elif not torch.cuda.is_available():
-        print("benchmarks/gpu.py: there is no CUDA device here: --small --device cpu tries the benchmark itself", file=sys.stderr)
+        print(
+            "benchmarks/gpu.py: there is no CUDA device here: --small --device cpu tries the benchmark itself",
+            file=sys.stderr,
+        )
         return 2
     where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
     print(f"# {where}; torch {torch.__version__}")

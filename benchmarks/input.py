@@ -53,7 +53,14 @@ def make_files(folder: Path, n_images: int) -> None:
             box = (left, top, left + source.width - 60, top + source.height - 40)
             made.append((source, box, folder / f"class_{c}" / f"{i:04d}.jpg"))
     with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda given: given[0].resize(SIZE, Image.Resampling.BICUBIC, box=given[1]).save(given[2], quality=QUALITY), made))
+        list(
+            pool.map(
+                lambda given: (
+                    given[0].resize(SIZE, Image.Resampling.BICUBIC, box=given[1]).save(given[2], quality=QUALITY)
+                ),
+                made,
+            )
+        )
 
 
 class Classic(torch.utils.data.Dataset):
@@ -95,7 +102,9 @@ def processor_seconds(pid: int) -> float:
 
 def loader_of(dataset, batch_size: int) -> torch.utils.data.DataLoader:
     """A loader of whole batches with one worker that lives on."""
-    return torch.utils.data.DataLoader(dataset, batch_size=batch_size, num_workers=1, drop_last=True, persistent_workers=True)
+    return torch.utils.data.DataLoader(
+        dataset, batch_size=batch_size, num_workers=1, drop_last=True, persistent_workers=True
+    )
 
 
 def images_per_second(loader, batch_size: int) -> tuple[float, float]:
@@ -111,7 +120,9 @@ def images_per_second(loader, batch_size: int) -> tuple[float, float]:
     next(batches)
     start, processor = time.perf_counter(), processor_seconds(worker)
     count = sum(len(next(batches)[1]) for _ in range(len(loader) - 1))
-    ahead = loader.prefetch_factor * batch_size  # these were loaded before the clock began; at the epoch's end none are loaded ahead
+    ahead = (
+        loader.prefetch_factor * batch_size
+    )  # these were loaded before the clock began; at the epoch's end none are loaded ahead
     return count / (time.perf_counter() - start), (count - ahead) / max(processor_seconds(worker) - processor, 1e-9)
 
 
@@ -128,15 +139,28 @@ def pixel_difference(dataset, classic, n_images) -> float:
 
 def variants(root: Path, cache: Path, side: int) -> dict:
     """Name -> splits: decoded from the files, from the cache, from the cache with a limited side."""
-    flags = {"here": {}, "cache": {"image_cache": str(cache)}, f"cache {side}": {"image_cache": str(cache), "image_cache_side": side}}
-    return {name: datasets.select("folder", dataset_folder_path=str(root), input_size=224, **more) for name, more in flags.items()}
+    flags = {
+        "here": {},
+        "cache": {"image_cache": str(cache)},
+        f"cache {side}": {"image_cache": str(cache), "image_cache_side": side},
+    }
+    return {
+        name: datasets.select("folder", dataset_folder_path=str(root), input_size=224, **more)
+        for name, more in flags.items()
+    }
 
 
 def rates(split: str, splits: dict, options) -> None:
     """Print images a second of each variant and its ratio to the classic pipeline's, all in turns."""
     plain = splits["here"][split]
-    sources = {"classic": Classic(plain.paths, classic_steps(split)), **{name: there[split] for name, there in splits.items()}}
-    rounds = [{name: images_per_second(loader_of(source, options.bs), options.bs) for name, source in sources.items()} for _ in range(options.repeats)]
+    sources = {
+        "classic": Classic(plain.paths, classic_steps(split)),
+        **{name: there[split] for name, there in splits.items()},
+    }
+    rounds = [
+        {name: images_per_second(loader_of(source, options.bs), options.bs) for name, source in sources.items()}
+        for _ in range(options.repeats)
+    ]
     for name in sources:
         columns = []
         for clock in (0, 1):
@@ -165,7 +189,9 @@ def steps(split: str, splits: dict) -> None:
         images = [dataset.original(i) for i in indices]
         reading = min(microseconds(dataset.original, indices) for _ in range(5))
         transform = min(microseconds(dataset.transform, images) for _ in range(5))
-        print(f"{split:<12}{name:<12}{reading:>12.0f}{transform:>12.0f}   microseconds of processor time an image: reading, transform")
+        print(
+            f"{split:<12}{name:<12}{reading:>12.0f}{transform:>12.0f}   microseconds of processor time an image: reading, transform"
+        )
 
 
 def additions(root: Path, options) -> None:
@@ -176,13 +202,18 @@ def additions(root: Path, options) -> None:
         images = datasets.select("folder", dataset_folder_path=str(root), input_size=224, **flags)["training"]
         batches = torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(images), options.bs, drop_last=True)
         loaders[name] = loading.training_loader(images, batches, of_loader)
-    rounds = [{name: images_per_second(loader, options.bs) for name, loader in loaders.items()} for _ in range(options.repeats)]
+    rounds = [
+        {name: images_per_second(loader, options.bs) for name, loader in loaders.items()}
+        for _ in range(options.repeats)
+    ]
     print(f"{'one worker':<32}{'a second':>10}{'ratio':>8}{'CPU second':>12}{'ratio':>8}")
     for name in loaders:
         medians = []
         for clock in (0, 1):
             medians.append(statistics.median(measured[name][clock] for measured in rounds))
-            medians.append(statistics.median(measured[name][clock] / measured["crop and flip"][clock] for measured in rounds))
+            medians.append(
+                statistics.median(measured[name][clock] / measured["crop and flip"][clock] for measured in rounds)
+            )
         print(f"{name:<32}{medians[0]:>10.0f}{medians[1]:>8.2f}{medians[2]:>12.0f}{medians[3]:>8.2f}")
 
 
@@ -197,7 +228,9 @@ def copied(images, batches):
     """Copy the cached images whole, each into its place in a new batch, and yield the batches' lengths."""
     for batch in batches:
         views = [images.view(index).reshape(-1) for index in batch]
-        for place, view in zip(torch.empty(len(batch), max(map(len, views)), dtype=torch.uint8).numpy(), views, strict=True):
+        for place, view in zip(
+            torch.empty(len(batch), max(map(len, views)), dtype=torch.uint8).numpy(), views, strict=True
+        ):
             place[: len(view)] = view
         yield len(batch)
 
@@ -207,13 +240,21 @@ def once(root: Path, options) -> None:
     memory.keep_freed()  # as a run does on a CPU
     of_loader = {"kernels": 1, "iterations_per_epoch": None, "seed": 0}
     cached, loaders, images = {"image_cache": str(root.parent / "cache"), "image_cache_side": options.side}, {}, None
-    for name, flags in {"one worker, files": {}, "one worker, cache": cached, "decode_once": {**cached, "decode_once": True}}.items():
+    for name, flags in {
+        "one worker, files": {},
+        "one worker, cache": cached,
+        "decode_once": {**cached, "decode_once": True},
+    }.items():
         images = datasets.select("folder", dataset_folder_path=str(root), input_size=224, **flags)["training"]
         batches = torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(images), options.bs, drop_last=True)
-        loaders[name] = loading.training_loader(images, batches, SimpleNamespace(**of_loader, decode_once="decode_once" in flags))
+        loaders[name] = loading.training_loader(
+            images, batches, SimpleNamespace(**of_loader, decode_once="decode_once" in flags)
+        )
     cuts, rounds, generator = loaders.pop("decode_once"), [], torch.Generator().manual_seed(0)
     views = [[images.view(index) for index in batch] for batch in batches]
-    boxes = [images.transform.draw(torch.tensor([view.shape[:2] for view in there]), generator)["boxes"] for there in views]
+    boxes = [
+        images.transform.draw(torch.tensor([view.shape[:2] for view in there]), generator)["boxes"] for there in views
+    ]
     for _ in range(options.repeats + 1):
         measured = {name: images_per_second(loader, options.bs) for name, loader in loaders.items()}
         measured["once, with its crops"] = timed(len(batch.images.on(torch.device("cpu"))) for batch in cuts)
@@ -225,7 +266,9 @@ def once(root: Path, options) -> None:
     for name in rounds[0]:
         columns = ""
         for clock in (0, 1):
-            columns += f"{statistics.median(measured[name][clock] for measured in rounds[1:]):>{12 if clock else 10},.0f}"
+            columns += (
+                f"{statistics.median(measured[name][clock] for measured in rounds[1:]):>{12 if clock else 10},.0f}"
+            )
             for other in ("one worker, files", "copying whole images"):
                 columns += f"{statistics.median(measured[name][clock] / measured[other][clock] for measured in rounds[1:]):>9.2f}"
         print(f"{name:<24}{columns}")
@@ -237,11 +280,19 @@ def main():
     parser.add_argument("--repeats", type=whole(1), default=5)
     parser.add_argument("--bs", type=whole(1, 10**6), default=32)
     parser.add_argument("--side", type=whole(1, 10**4), default=256)
-    parser.add_argument("--additions", action="store_true", help="the further augmentations beside crop and flip, alone")
-    parser.add_argument("--once", action="store_true", help="--decode_once against the loader with a worker and against a bare copy, alone")
+    parser.add_argument(
+        "--additions", action="store_true", help="the further augmentations beside crop and flip, alone"
+    )
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        help="--decode_once against the loader with a worker and against a bare copy, alone",
+    )
     options = parser.parse_args()
     if options.images < 8 * options.bs:
-        parser.error(f"--images {options.images}: at least {8 * options.bs}, four batches of --bs {options.bs} in each of two splits, as two are loaded ahead")
+        parser.error(
+            f"--images {options.images}: at least {8 * options.bs}, four batches of --bs {options.bs} in each of two splits, as two are loaded ahead"
+        )
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "photographs"
@@ -251,7 +302,9 @@ def main():
         if options.once:
             return once(root, options)
         splits = variants(root, Path(folder) / "cache", options.side)
-        print(f"{'images of':<24}{'a second':>12}{'ratio':>8}{'CPU second':>12}{'ratio':>8}   one worker; against classic")
+        print(
+            f"{'images of':<24}{'a second':>12}{'ratio':>8}{'CPU second':>12}{'ratio':>8}   one worker; against classic"
+        )
         for split in ("training", "testing"):
             rates(split, splits, options)
         steps("training", splits)
@@ -260,7 +313,9 @@ def main():
         start = time.perf_counter()
         for _ in range(10):
             ((batch.float() / 255) - mean) / std
-        print(f"scaling and normalising a batch, which the network does: {320 / (time.perf_counter() - start):.0f} images a second")
+        print(
+            f"scaling and normalising a batch, which the network does: {320 / (time.perf_counter() - start):.0f} images a second"
+        )
 
 
 if __name__ == "__main__":

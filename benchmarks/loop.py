@@ -23,7 +23,13 @@ from training.runtime import Runtime
 from utilities.errors import OneLineParser
 from utilities.numbers import whole
 
-PARTS = {"plain": {}, "gem": {"pool": "gem"}, "gem_learned": {"pool": "gem_learned"}, "neck bn": {"neck": "bn"}, "both": {"pool": "gem", "neck": "bn"}}
+PARTS = {
+    "plain": {},
+    "gem": {"pool": "gem"},
+    "gem_learned": {"pool": "gem_learned"},
+    "neck bn": {"neck": "bn"},
+    "both": {"pool": "gem", "neck": "bn"},
+}
 PARTS_BATCH = (16, 3, 224, 224)
 FLAGS = "--config demo_glyphs --no_train_metrics --kernels 1"
 
@@ -61,7 +67,10 @@ def run(epochs: int) -> tuple[list[float], list[float]]:
 
 def parts(repeats: int) -> None:
     """Print the median seconds of a step of each of PARTS, and the median of its ratios to the plain network's."""
-    networks = {name: architectures.select("resnet50_frozen", not_pretrained=True, embed_dim=512, **flags) for name, flags in PARTS.items()}
+    networks = {
+        name: architectures.select("resnet50_frozen", not_pretrained=True, embed_dim=512, **flags)
+        for name, flags in PARTS.items()
+    }
     images, seconds = torch.rand(PARTS_BATCH), {name: [] for name in PARTS}
     for _ in range(repeats + 1):
         for name, network in networks.items():
@@ -69,14 +78,20 @@ def parts(repeats: int) -> None:
             network(images)[0].square().sum().backward()
             seconds[name].append(time.perf_counter() - began)
     for name, found in seconds.items():
-        ratios = [ours / plain for ours, plain in zip(found[1:], seconds["plain"][1:], strict=True)]  # the first warms caches
+        ratios = [
+            ours / plain for ours, plain in zip(found[1:], seconds["plain"][1:], strict=True)
+        ]  # the first warms caches
         print(f"{name:<12}{statistics.median(found[1:]):>7.2f} s{statistics.median(ratios):>8.3f}")
 
 
 if __name__ == "__main__":
     parser = OneLineParser(description=__doc__)
     parser.add_argument("--epochs", type=whole(1), default=5)
-    parser.add_argument("--parts", action="store_true", help="a ResNet-50 with poolings and neck instead; --epochs: how many steps of each")
+    parser.add_argument(
+        "--parts",
+        action="store_true",
+        help="a ResNet-50 with poolings and neck instead; --epochs: how many steps of each",
+    )
     flags = parser.parse_args()
     if flags.parts:
         sys.exit(parts(flags.epochs))

@@ -68,15 +68,24 @@ def measure(limit: int, argv: list[str]) -> None:
 
 def main() -> None:
     parser = OneLineParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
-    parser.add_argument("--rows", type=whole(2), default=4_200_000, help="of the gallery; without --queries they search in themselves")
-    parser.add_argument("--queries", type=whole(0), default=256, help="0: the gallery searches in itself, or is clustered")
+    parser.add_argument(
+        "--rows", type=whole(2), default=4_200_000, help="of the gallery; without --queries they search in themselves"
+    )
+    parser.add_argument(
+        "--queries", type=whole(0), default=256, help="0: the gallery searches in itself, or is clustered"
+    )
     parser.add_argument("--dimensions", type=whole(1), default=128)
     parser.add_argument("--classes", type=whole(1), default=50_000)
-    parser.add_argument("--limit", type=whole(1), default=900, help="MB that the process may take beyond what it has once it is loaded")
+    parser.add_argument(
+        "--limit", type=whole(1), default=900, help="MB that the process may take beyond what it has once it is loaded"
+    )
     parser.add_argument("--metrics", nargs="+", default=["e_recall@1", "e_recall@10", "map_r"])
     parser.add_argument("--folder", default=None, help="where the files are written (default: a temporary folder)")
     parser.add_argument(
-        "--inside", nargs="+", default=None, help="measure in this process: the command's arguments, without dashes as file names"
+        "--inside",
+        nargs="+",
+        default=None,
+        help="measure in this process: the command's arguments, without dashes as file names",
     )
     opt = parser.parse_args()
     if opt.inside:

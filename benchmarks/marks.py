@@ -28,7 +28,9 @@ LEVEL = inference.ALPHA
 
 def drawn(kind: str, tables: int, k: int, n: int, generator) -> np.ndarray:
     """Values `(tables, k, n)` around 0; of `unequal` the groups' deviations are drawn from 1 to 4, of `t3` values have t of 3 degrees."""
-    values = generator.standard_t(3, (tables, k, n)) / 3**0.5 if kind == "t3" else generator.standard_normal((tables, k, n))
+    values = (
+        generator.standard_t(3, (tables, k, n)) / 3**0.5 if kind == "t3" else generator.standard_normal((tables, k, n))
+    )
     return values * (generator.uniform(1, 4, (tables, k, 1)) if kind == "unequal" else 1)
 
 
@@ -67,8 +69,12 @@ def against_best(k: int, n: int, freedom: np.ndarray) -> np.ndarray:
 
 
 PROCEDURES = {
-    "these tables": present, "Dunnett T3": dunnett_t3, "Games-Howell": games_howell, "Bonferroni": bonferroni, "k - 1 tests": against_best,
-}  # fmt: skip
+    "these tables": present,
+    "Dunnett T3": dunnett_t3,
+    "Games-Howell": games_howell,
+    "Bonferroni": bonferroni,
+    "k - 1 tests": against_best,
+}
 
 
 def measured(procedure, values: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -96,7 +102,12 @@ def line(procedure, kind: str, k: int, n: int, tables: int, seed: int = 0) -> tu
 
 def main(tables: int) -> None:
     """Print a line for each kind of values and number of seeds: highest error and lowest coverage over the `GROUPS`, power of `SHOWN` groups."""
-    print(f"{tables:,} tables each: highest error, lowest coverage, power\n\n| values | seeds | " + " | ".join(PROCEDURES) + " |\n|" + "-|" * (2 + len(PROCEDURES)))
+    print(
+        f"{tables:,} tables each: highest error, lowest coverage, power\n\n| values | seeds | "
+        + " | ".join(PROCEDURES)
+        + " |\n|"
+        + "-|" * (2 + len(PROCEDURES))
+    )
     for kind, n in product(KINDS, SEEDS):
         cells = []
         for procedure in PROCEDURES.values():

@@ -85,21 +85,40 @@ METHODS = {
 }
 PEERS = {  # ours -> how pytorch-metric-learning computes the same; none of them draws at random
     "arcface": lambda pml, o, n, d: (
-        pml.ArcFaceLoss(n, d, margin=o.loss_arcface_angular_margin * 180 / torch.pi, scale=o.loss_arcface_feature_scale), None),
+        pml.ArcFaceLoss(
+            n, d, margin=o.loss_arcface_angular_margin * 180 / torch.pi, scale=o.loss_arcface_feature_scale
+        ),
+        None,
+    ),
     "circle": lambda pml, o, n, d: (pml.CircleLoss(m=o.loss_circle_m, gamma=o.loss_circle_gamma), None),
-    "cosface": lambda pml, o, n, d: (pml.CosFaceLoss(n, d, margin=o.loss_cosface_margin, scale=o.loss_cosface_scale), None),
+    "cosface": lambda pml, o, n, d: (
+        pml.CosFaceLoss(n, d, margin=o.loss_cosface_margin, scale=o.loss_cosface_scale),
+        None,
+    ),
     "fastap": lambda pml, o, n, d: (pml.FastAPLoss(num_bins=o.loss_fastap_num_bins), None),
     "multisimilarity": lambda pml, o, n, d: (
-        pml.MultiSimilarityLoss(o.loss_multisimilarity_pos_weight, o.loss_multisimilarity_neg_weight, o.loss_multisimilarity_thresh),
-        o.loss_multisimilarity_margin),
+        pml.MultiSimilarityLoss(
+            o.loss_multisimilarity_pos_weight, o.loss_multisimilarity_neg_weight, o.loss_multisimilarity_thresh
+        ),
+        o.loss_multisimilarity_margin,
+    ),
     "nca": lambda pml, o, n, d: (pml.NCALoss(softmax_scale=o.loss_nca_scale), None),
     "ntxent": lambda pml, o, n, d: (pml.NTXentLoss(temperature=o.loss_ntxent_temperature), None),
-    "proxyanchor": lambda pml, o, n, d: (pml.ProxyAnchorLoss(n, d, margin=o.loss_proxyanchor_delta, alpha=o.loss_proxyanchor_alpha), None),
+    "proxyanchor": lambda pml, o, n, d: (
+        pml.ProxyAnchorLoss(n, d, margin=o.loss_proxyanchor_delta, alpha=o.loss_proxyanchor_alpha),
+        None,
+    ),
     "proxynca_pp": lambda pml, o, n, d: (pml.ProxyNCALoss(n, d, softmax_scale=o.loss_proxynca_pp_scale**2), None),
     "softmax": lambda pml, o, n, d: (pml.NormalizedSoftmaxLoss(n, d, temperature=o.loss_softmax_temperature), None),
     "supcon": lambda pml, o, n, d: (pml.SupConLoss(temperature=o.loss_supcon_temperature), None),
-}  # fmt: skip
-WITH_VECTORS = ("arcface", "cosface", "proxyanchor", "proxynca_pp", "softmax")  # each program starts their class vectors in its own way
+}
+WITH_VECTORS = (
+    "arcface",
+    "cosface",
+    "proxyanchor",
+    "proxynca_pp",
+    "softmax",
+)  # each program starts their class vectors in its own way
 MARGIN = f"--loss margin {METHODS['margin']}"
 TWO_VIEWS = "--bs 56 --iterations_per_epoch 35"  # 112 embeddings a batch and 35 batches an epoch, as in the other runs
 TRAINERS = {  # name -> flags shared with metric_only, the trainer's own flags, further embeddings to measure
@@ -109,7 +128,11 @@ TRAINERS = {  # name -> flags shared with metric_only, the trainer's own flags, 
     "unsupervised": ("--loss ntxent --loss_ntxent_temperature 0.1", TWO_VIEWS, []),
     "cascaded": ("--loss contrastive --batch_mining distance --embed_dim 192", "", ["level_1", "level_2", "level_3"]),
     "adversarial": (MARGIN, "--adversarial_triplets_per_anchor 10", []),
-    "diva": (MARGIN, TWO_VIEWS, ["shared", "intra", "selfsimilarity", "Combined_discriminative_shared_intra_selfsimilarity-1-1-1-1"]),
+    "diva": (
+        MARGIN,
+        TWO_VIEWS,
+        ["shared", "intra", "selfsimilarity", "Combined_discriminative_shared_intra_selfsimilarity-1-1-1-1"],
+    ),
 }
 PAIRS, TRIPLETS = "--loss contrastive --batch_mining", "--loss triplet --batch_mining"
 MINERS = {  # name -> its loss and flags; lifted and npair are run with their losses
@@ -142,7 +165,9 @@ SAMPLERS = {  # name -> its loss and flags
     "full_random": f"{OF_SAMPLERS} full_random",
     "shuffle": f"{OF_SAMPLERS} shuffle",
     "hierarchical": f"{OF_SAMPLERS} hierarchical",
-    **{name: f"{OF_SAMPLERS} {name}" for name in ("domain_balanced", "domain_round_robin", "domain_size")},  # a domain: letters of one kind, or digits
+    **{
+        name: f"{OF_SAMPLERS} {name}" for name in ("domain_balanced", "domain_round_robin", "domain_size")
+    },  # a domain: letters of one kind, or digits
     "d2_coreset": f"{OF_SAMPLERS} d2_coreset",
     "greedy_coreset": f"{OF_SAMPLERS} greedy_coreset",
     "disthist_batchmatch": f"{OF_SAMPLERS} disthist_batchmatch",
@@ -154,14 +179,16 @@ SMALL_BATCHES = "--bs 28 --iterations_per_epoch 35"  # as many steps an epoch as
 OF_MEMORY = {"multisimilarity": "", "ntxent": "--loss_ntxent_temperature 0.1"}
 MEMORIES = {  # start of the memory -> flags of both runs, the memory's flags, loss -> its flags
     "early": (
-        SMALL_BATCHES, "--memory_size 512 --memory_start 35",
+        SMALL_BATCHES,
+        "--memory_size 512 --memory_start 35",
         {"contrastive": "--batch_mining distance", **OF_MEMORY, "margin": METHODS["margin"]},
     ),
     "settled": (  # the memory starts with a tenth of the rate, when the weights move slowly
-        f"{SMALL_BATCHES} --n_epochs 9 --save_interval 9 --scheduler step --tau 5 --gamma 0.1", "--memory_size 1024 --memory_start 175",
+        f"{SMALL_BATCHES} --n_epochs 9 --save_interval 9 --scheduler step --tau 5 --gamma 0.1",
+        "--memory_size 1024 --memory_start 175",
         {"contrastive": "--batch_mining none --loss_contrastive_reduction nonzero", **OF_MEMORY},
     ),
-}  # fmt: skip
+}
 BACKBONES = {  # name -> its arch, its own flags, those of its cascade; all with random weights and 192 dimensions
     "conv4": ("conv4", "--embed_dim 192", "--trainer cascaded"),
     "vit_tiny": (  # 48 x 48 pixels are 9 patches of 16
@@ -189,7 +216,11 @@ OPERATIONS = {  # name -> arch, flags; the first of an arch is what the others a
 }
 BATCH = 128  # of --operations, images of 224 x 224, four of a class
 STUDIED = {method.name: method for method in protocol.RECENT_METHODS.methods}
-STUDY_CLASSES, STUDY_BATCH, STUDY_SIDE = 336, 112, 64  # of the study's training data, batches and images (configs/study_emoji.yaml)
+STUDY_CLASSES, STUDY_BATCH, STUDY_SIDE = (
+    336,
+    112,
+    64,
+)  # of the study's training data, batches and images (configs/study_emoji.yaml)
 
 
 class Peer(torch.nn.Module):
@@ -204,7 +235,9 @@ class Peer(torch.nn.Module):
         for mine, peer in () if own_start else zip(ours.parameters(), theirs.parameters(), strict=True):
             start = mine.detach() if mine.shape == peer.shape else mine.detach().T
             peer.data.copy_(start.reshape(peer.shape))
-        self.optim_dict_list = [{**group, "params": list(theirs.parameters())} for group in getattr(ours, "optim_dict_list", [])]
+        self.optim_dict_list = [
+            {**group, "params": list(theirs.parameters())} for group in getattr(ours, "optim_dict_list", [])
+        ]
 
     def forward(self, batch, labels, **kwargs):
         return self.loss(batch, labels, self.miner(batch, labels) if self.miner is not None else None)
@@ -212,7 +245,9 @@ class Peer(torch.nn.Module):
 
 def options(loss: str, seed: int, save_path: str, group: str):
     words = [*COMMON.split(), "--loss", loss, *METHODS[loss].split()]
-    return parameters.read([*words, "--seed", str(seed), "--group", group, "--save_path", save_path, "--resume_or_start"])
+    return parameters.read(
+        [*words, "--seed", str(seed), "--group", group, "--save_path", save_path, "--resume_or_start"]
+    )
 
 
 @contextlib.contextmanager
@@ -257,7 +292,9 @@ def measured(flags: str, seed: int, save_path: str) -> tuple[dict, float]:
     told = json.loads((run_folder(opt) / "summary.json").read_text(encoding="utf-8"))
     values = told["last"]["test"]
     prefixes = {name: f"{name}/" if len(opt.evaltypes) > 1 else "" for name in opt.evaltypes}
-    return {name: (values[f"{prefix}e_recall@1"], values[f"{prefix}map_r"]) for name, prefix in prefixes.items()}, told["seconds"]
+    return {name: (values[f"{prefix}e_recall@1"], values[f"{prefix}map_r"]) for name, prefix in prefixes.items()}, told[
+        "seconds"
+    ]
 
 
 def spread(values: list[float]) -> str:
@@ -272,7 +309,10 @@ def operations(arch: str, flags: list[str]) -> tuple[int, int]:
     with FlopCounterMode(display=False) as of_network:
         outputs = trainer.outputs(torch.zeros(2, 3, 224, 224, dtype=torch.uint8))
         sum(value.sum() for value in outputs.values() if value.requires_grad).backward()
-    given = {name: torch.randn(BATCH, *value.shape[1:]).requires_grad_(value.requires_grad) for name, value in outputs.items()}
+    given = {
+        name: torch.randn(BATCH, *value.shape[1:]).requires_grad_(value.requires_grad)
+        for name, value in outputs.items()
+    }
     with FlopCounterMode(display=False) as of_losses:
         sum(trainer.losses(given, Batch(torch.arange(BATCH) // 4, None, torch.arange(BATCH))).values()).backward()
     return of_network.get_total_flops() * BATCH // 2, of_losses.get_total_flops()
@@ -284,12 +324,19 @@ def operations_table(names: list[str]) -> None:
     for name, (arch, flags) in OPERATIONS.items():
         with tempfile.NamedTemporaryFile(suffix=".npz") as vectors:
             if "--language_vectors" in flags:
-                np.savez(vectors.name, names=[f"class {label}" for label in range(CLASSES)], vectors=np.random.default_rng(0).normal(size=(CLASSES, 5, 512)))
+                np.savez(
+                    vectors.name,
+                    names=[f"class {label}" for label in range(CLASSES)],
+                    vectors=np.random.default_rng(0).normal(size=(CLASSES, 5, 512)),
+                )
                 flags += f" {vectors.name}"
             found = operations(arch, flags.split()) if name in names or arch not in plain else None
         if found:
             plain.setdefault(arch, sum(found))
-            print(f"| {name} | {found[0] / 1e9:,.0f} | {found[1] / 1e9:.2f} | {sum(found) / plain[arch]:.3f} |", flush=True)
+            print(
+                f"| {name} | {found[0] / 1e9:,.0f} | {found[1] / 1e9:.2f} | {sum(found) / plain[arch]:.3f} |",
+                flush=True,
+            )
 
 
 def study_step(name: str):
@@ -297,7 +344,11 @@ def study_step(name: str):
     shape = f"--embed_dim 128 --bs {STUDY_BATCH} --samples_per_class 4 --crop_size {STUDY_SIDE} --channels_last"
     line = protocol.line(protocol.DATA[0]._replace(flags=shape), STUDIED[name], "Costs", 0, "")
     with tempfile.NamedTemporaryFile(suffix="_rows.npz") as vectors:
-        np.savez(vectors.name, names=[f"class {label}" for label in range(STUDY_CLASSES)], vectors=np.random.default_rng(0).normal(size=(STUDY_CLASSES, 5, 1280)))
+        np.savez(
+            vectors.name,
+            names=[f"class {label}" for label in range(STUDY_CLASSES)],
+            vectors=np.random.default_rng(0).normal(size=(STUDY_CLASSES, 5, 1280)),
+        )
         words = re.sub(r"\S+_rows\.npz", vectors.name, line).split()[2:]
         step, _ = built("timm:tf_efficientnet_lite0_frozen_normalize", *words, n_classes=STUDY_CLASSES)
     images = torch.randint(0, 256, (STUDY_BATCH, 3, STUDY_SIDE, STUDY_SIDE), dtype=torch.uint8)
@@ -312,7 +363,14 @@ def write_costs(path: str, repeats: int) -> None:
     for name, seconds in times.items():
         command = [sys.executable, __file__, "--peak", name]
         megabytes = float(subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()[-1])
-        rows.append({"method": name, "milliseconds": f"{1000 * seconds:.1f}", "megabytes": f"{megabytes:.0f}", "threads": torch.get_num_threads()})
+        rows.append(
+            {
+                "method": name,
+                "milliseconds": f"{1000 * seconds:.1f}",
+                "megabytes": f"{megabytes:.0f}",
+                "threads": torch.get_num_threads(),
+            }
+        )
         print(rows[-1], flush=True)
     write_records(Path(path), list(rows[0]), rows)
 
@@ -323,7 +381,8 @@ def table(names: list[str], seeds: range, save_path: str) -> None:
         results = [result(name, seed, save_path) for seed in seeds]
         recall, map_r, seconds = (list(column) for column in zip(*results, strict=True))
         print(
-            f"| `{name}` | `{METHODS[name] or '–'}` | {spread(recall)} | {spread(map_r)} | {statistics.median(seconds):.0f} |", flush=True
+            f"| `{name}` | `{METHODS[name] or '–'}` | {spread(recall)} | {spread(map_r)} | {statistics.median(seconds):.0f} |",
+            flush=True,
         )
 
 
@@ -334,7 +393,8 @@ def peer_table(names: list[str], seeds: range, save_path: str, peer: str) -> Non
         differences = [a - b for a, b in zip(ours, theirs, strict=True)]
         error = 2 * statistics.stdev(differences) / len(differences) ** 0.5
         print(
-            f"| `{name}` | {spread(ours)} | {spread(theirs)} | {100 * statistics.mean(differences):+.2f} | {100 * error:.2f} |", flush=True
+            f"| `{name}` | {spread(ours)} | {spread(theirs)} | {100 * statistics.mean(differences):+.2f} | {100 * error:.2f} |",
+            flush=True,
         )
 
 
@@ -384,29 +444,67 @@ def backbone_table(names: list[str], seeds: range, save_path: str) -> None:
     print("| flags besides the common ones | seeds | e_recall@1 | map_r | seconds |\n|-|-|-|-|-|")
     for name in names:
         arch, own, cascade = BACKBONES[name]
-        cosine, raw, ball = f"--arch {arch}_normalize {own} --loss", f"--arch {arch} {own} --loss", "--eval_space hyperbolic"
-        plain = (f"{cosine} ntxent", f"{cosine} supcon", f"{raw} hyperbolic {ball}", f"{raw} triplet --batch_mining semihard {ball}")
+        cosine, raw, ball = (
+            f"--arch {arch}_normalize {own} --loss",
+            f"--arch {arch} {own} --loss",
+            "--eval_space hyperbolic",
+        )
+        plain = (
+            f"{cosine} ntxent",
+            f"{cosine} supcon",
+            f"{raw} hyperbolic {ball}",
+            f"{raw} triplet --batch_mining semihard {ball}",
+        )
         for flags in (*plain, f"{cosine} ntxent {cascade}", f"{raw} triplet --batch_mining semihard {ball} {cascade}"):
             rows_of(f"`{flags}`", flags, seeds, save_path, of_one=len(seeds))
 
 
 if __name__ == "__main__":
     parser = OneLineParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=None, help="these losses, trainers, miners, samplers or backbones (default: all)")
-    parser.add_argument("--peers", action="store_true", help="the comparison with pytorch-metric-learning instead of the table")
-    parser.add_argument("--own_starts", action="store_true", help="with --peers: class vectors of each program start its own way")
-    parser.add_argument("--trainers", action="store_true", help="every trainer beside metric_only instead of the table")
-    parser.add_argument("--miners", action="store_true", help="every miner with contrastive or triplet loss instead of the table")
-    parser.add_argument("--samplers", action="store_true", help="every sampler with multisimilarity, or triplet loss, instead of the table")
     parser.add_argument(
-        "--memory", nargs="?", const="settled", choices=list(MEMORIES), help="cross-batch memory on small batches instead of the table"
+        "--only", nargs="+", default=None, help="these losses, trainers, miners, samplers or backbones (default: all)"
     )
-    parser.add_argument("--backbones", action="store_true", help="the backbones, cosine, hyperbolic and cascaded, instead of the table")
-    parser.add_argument("--operations", action="store_true", help="operations of a step of the methods since 2021 instead of the table")
-    parser.add_argument("--costs", default=None, metavar="FILE", help="time and memory of a step of each method of Recent_Runs.sh, written to a CSV file, instead of the table")
+    parser.add_argument(
+        "--peers", action="store_true", help="the comparison with pytorch-metric-learning instead of the table"
+    )
+    parser.add_argument(
+        "--own_starts", action="store_true", help="with --peers: class vectors of each program start its own way"
+    )
+    parser.add_argument("--trainers", action="store_true", help="every trainer beside metric_only instead of the table")
+    parser.add_argument(
+        "--miners", action="store_true", help="every miner with contrastive or triplet loss instead of the table"
+    )
+    parser.add_argument(
+        "--samplers",
+        action="store_true",
+        help="every sampler with multisimilarity, or triplet loss, instead of the table",
+    )
+    parser.add_argument(
+        "--memory",
+        nargs="?",
+        const="settled",
+        choices=list(MEMORIES),
+        help="cross-batch memory on small batches instead of the table",
+    )
+    parser.add_argument(
+        "--backbones", action="store_true", help="the backbones, cosine, hyperbolic and cascaded, instead of the table"
+    )
+    parser.add_argument(
+        "--operations", action="store_true", help="operations of a step of the methods since 2021 instead of the table"
+    )
+    parser.add_argument(
+        "--costs",
+        default=None,
+        metavar="FILE",
+        help="time and memory of a step of each method of Recent_Runs.sh, written to a CSV file, instead of the table",
+    )
     parser.add_argument("--repeats", type=whole(1), default=15, help="with --costs: steps of each method")
-    parser.add_argument("--peak", default=None, choices=STUDIED, help=argparse.SUPPRESS)  # what the processes of --costs are started with
-    parser.add_argument("--seeds", type=whole(1, 1000), default=None, help="how many seeds (default: 3; 5 with --peers)")
+    parser.add_argument(
+        "--peak", default=None, choices=STUDIED, help=argparse.SUPPRESS
+    )  # what the processes of --costs are started with
+    parser.add_argument(
+        "--seeds", type=whole(1, 1000), default=None, help="how many seeds (default: 3; 5 with --peers)"
+    )
     parser.add_argument("--save_path", default="Training_Results/Methods", help="where the runs lie")
     arguments = parser.parse_args()
     if arguments.peers and arguments.seeds == 1:

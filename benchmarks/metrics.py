@@ -28,8 +28,26 @@ sys.path.insert(0, str(ROOT))
 from utilities.errors import OneLineParser
 from utilities.numbers import WIDEST, whole
 
-ICML_LIST = ["e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c", "dists@intra", "dists@inter"]
-ICML_LIST += ["dists@intra_over_inter", "rho_spectrum@0", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10"]
+ICML_LIST = [
+    "e_recall@1",
+    "e_recall@2",
+    "e_recall@4",
+    "nmi",
+    "f1",
+    "mAP_1000",
+    "mAP_lim",
+    "mAP_c",
+    "dists@intra",
+    "dists@inter",
+]
+ICML_LIST += [
+    "dists@intra_over_inter",
+    "rho_spectrum@0",
+    "rho_spectrum@-1",
+    "rho_spectrum@1",
+    "rho_spectrum@2",
+    "rho_spectrum@10",
+]
 REALITY_CHECK = ["precision@1", "r_precision", "map_r", "map@1000", "nmi"]
 LANDMARKS = ["map@100", "e_recall@1", "ap_trapezoid", "mp@10"]  # by lists
 PAIR_METRICS = ["alignment", "fnmr@.01", "uniformity", "opis"]  # with --only alone
@@ -88,7 +106,9 @@ def by_lists(features, labels, options):
     junk = [rng.choice(len(features), 20, replace=False) for _ in queries]
     found = [np.setdiff1d(np.flatnonzero(labels == labels[i]), [i, *junk[i]]) for i in queries]
     lists = metrics.Lists.of(found, junk)
-    return metrics.compute(LANDMARKS, features[queries], reference=features, exclude=queries, lists=lists, progress=True)
+    return metrics.compute(
+        LANDMARKS, features[queries], reference=features, exclude=queries, lists=lists, progress=True
+    )
 
 
 def pytorch_metric_learning(features, labels, options):
@@ -100,10 +120,15 @@ def pytorch_metric_learning(features, labels, options):
 
 
 CONTESTANTS = {
-    "faiss_search": faiss_search, "faiss_kmeans": faiss_kmeans, "icml_list": listed(ICML_LIST), "reality_check": listed(REALITY_CHECK),
-    "pytorch_metric_learning": pytorch_metric_learning, "neighbours_only": listed(["e_recall@1", "e_recall@10", "map_r"]),
-    **{name: listed([name]) for name in PAIR_METRICS}, "by_lists": by_lists,
-}  # fmt: skip
+    "faiss_search": faiss_search,
+    "faiss_kmeans": faiss_kmeans,
+    "icml_list": listed(ICML_LIST),
+    "reality_check": listed(REALITY_CHECK),
+    "pytorch_metric_learning": pytorch_metric_learning,
+    "neighbours_only": listed(["e_recall@1", "e_recall@10", "map_r"]),
+    **{name: listed([name]) for name in PAIR_METRICS},
+    "by_lists": by_lists,
+}
 RUNS = {"cub": [*CONTESTANTS][:5], "sop": [*CONTESTANTS][:5], "million": ["neighbours_only"]}
 
 
@@ -133,7 +158,11 @@ def run_one(options) -> None:
     before = memory("VmRSS")
     wall, cpu = time.perf_counter(), time.process_time()
     values = CONTESTANTS[options.only](features, labels, options)
-    figures = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu, "peak_mb": memory("VmHWM") - before}
+    figures = {
+        "seconds": time.perf_counter() - wall,
+        "cpu_seconds": time.process_time() - cpu,
+        "peak_mb": memory("VmHWM") - before,
+    }
     figures["values"] = {name: round(float(value), 4) for name, value in (values or {}).items() if np.ndim(value) == 0}
     print(json.dumps(figures))
 
@@ -144,7 +173,9 @@ def compare(size: str, options) -> None:
     for _ in range(options.repeats):
         for name in RUNS[size]:
             command = [sys.executable, __file__, "--only", name, "--size", size, "--threads", str(options.threads)]
-            command += ["--dimensions", str(options.dimensions)] + (["--rows", str(options.rows)] if options.rows else [])
+            command += ["--dimensions", str(options.dimensions)] + (
+                ["--rows", str(options.rows)] if options.rows else []
+            )
             environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
             printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment, text=True).stdout
             figures = json.loads(printed.splitlines()[-1])
@@ -155,10 +186,19 @@ def compare(size: str, options) -> None:
     print(f"\n{size}: {n} x {options.dimensions}, {options.threads} threads, best of {options.repeats}")
     print(f"{'':26}{'seconds':>10}{'CPU s':>10}{'peak MB':>10}")
     for name, figures in best.items():
-        print(f"{name:26}{figures['seconds']:10.2f}{figures['cpu_seconds']:10.2f}{figures['peak_mb']:10.0f}   {figures['values'] or ''}")
+        print(
+            f"{name:26}{figures['seconds']:10.2f}{figures['cpu_seconds']:10.2f}{figures['peak_mb']:10.0f}   {figures['values'] or ''}"
+        )
     if size == "million":
         return
-    rows = [("icml_list / (faiss search + k-means)", "icml_list", ("faiss_search", "faiss_kmeans"), 1.4 if size == "sop" else 1.5)]
+    rows = [
+        (
+            "icml_list / (faiss search + k-means)",
+            "icml_list",
+            ("faiss_search", "faiss_kmeans"),
+            1.4 if size == "sop" else 1.5,
+        )
+    ]
     rows.append(("reality_check / pytorch-metric-learning", "reality_check", ("pytorch_metric_learning",), 1 / 3))
     for title, ours, theirs, goal in rows:
         wall, cpu = (best[ours][key] / sum(best[name][key] for name in theirs) for key in ("seconds", "cpu_seconds"))

@@ -58,7 +58,10 @@ def truth(**effects) -> float:
     of = EFFECTS | {name: value for name, value in effects.items() if name in EFFECTS}
     deviation = np.sqrt(sum(value**2 for value in of.values()) + 1)  # 1: of the query itself
     points, weights = np.polynomial.hermite_e.hermegauss(100)
-    means = [float((weights / (1 + np.exp(-(MEAN + BETTER * m + deviation * points)))).sum() / weights.sum()) for m in range(2)]
+    means = [
+        float((weights / (1 + np.exp(-(MEAN + BETTER * m + deviation * points)))).sum() / weights.sum())
+        for m in range(2)
+    ]
     return means[0] - means[1]
 
 
@@ -91,14 +94,19 @@ def measure(draws: int, repeats: int) -> None:
     """Print the seconds that the bootstrap takes at SOP's size."""
     generator = np.random.default_rng(0)
     labels = np.concatenate([np.arange(11_316), generator.integers(0, 11_316, 60_502 - 11_316)])
-    runs = [[(generator.random(60_502) < 0.75 + 0.01 * m).astype(np.uint8).astype(float) for _ in range(5)] for m in range(2)]
+    runs = [
+        [(generator.random(60_502) < 0.75 + 0.01 * m).astype(np.uint8).astype(float) for _ in range(5)]
+        for m in range(2)
+    ]
     seconds = []
     for _ in range(repeats):
         began = time.perf_counter()
         outcomes = [bootstrap.class_outcomes(values, labels) for values in runs]
         found = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, draws)))
         seconds.append(time.perf_counter() - began)
-    print(f"{draws:,} draws, 60,502 queries in 11,316 classes, 2 methods x 5 seeds: {min(seconds):.2f} s (goal 10); {found}")
+    print(
+        f"{draws:,} draws, 60,502 queries in 11,316 classes, 2 methods x 5 seeds: {min(seconds):.2f} s (goal 10); {found}"
+    )
 
 
 def main() -> None:
@@ -107,7 +115,10 @@ def main() -> None:
     parser.add_argument("--coverage", action="store_true", help="simulate runs")
     parser.add_argument("--simulations", type=whole(1, 10**6), default=1000, help="of each kind")
     parser.add_argument(
-        "--draws", type=whole(100, 10**6), default=None, help="draws of classes (default: 10,000 for --time, 2,000 for --coverage)"
+        "--draws",
+        type=whole(100, 10**6),
+        default=None,
+        help="draws of classes (default: 10,000 for --time, 2,000 for --coverage)",
     )
     parser.add_argument("--repeats", type=whole(1), default=3, help="number of runs; the best one counts")
     options = parser.parse_args()

@@ -48,9 +48,13 @@ with open("/proc/self/status") as status, open(sys.argv[1], "w") as file:
 def measure(words: list[str], note: Path) -> tuple[float, float, str]:
     """Run `python -m retrieval` with these words. Returns its peak resident memory in MB (10^6 bytes), seconds, and what it printed."""
     began = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", MEASURED, str(note), *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, str(note), *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        raise UserError((done.stderr.strip() or "no reason").splitlines()[-1].partition("UserError: ")[2] or done.stderr)
+        raise UserError(
+            (done.stderr.strip() or "no reason").splitlines()[-1].partition("UserError: ")[2] or done.stderr
+        )
     return int(note.read_text().split()[1]) * 1024 / 1e6, time.monotonic() - began, done.stdout
 
 

@@ -48,7 +48,9 @@ class Simple:
         self.ties = Ties(space, self.limits, self.work)
         m, d = space.reference_size, space.dimensions
         self.mean = sum(block.sum(0) for _, block in space.reference_blocks()) / m
-        self.scale = 1 / (max(np.sqrt(((block - self.mean) ** 2).sum(1).max()) for _, block in space.reference_blocks()) or 1.0)
+        self.scale = 1 / (
+            max(np.sqrt(((block - self.mean) ** 2).sum(1).max()) for _, block in space.reference_blocks()) or 1.0
+        )
         self.reference = np.ones((m, d + 2), dtype=np.float32)  # the features, 1, -|r|^2/2
         for start, block in space.reference_blocks():
             moved = (block - self.mean) * self.scale
@@ -80,7 +82,13 @@ class Simple:
         space = self.space
         features = (space.queries(rows) - self.mean) * self.scale
         squares = (features**2).sum(1)
-        noise = SLACK * np.finfo(np.float32).eps / 2 * np.sqrt(space.dimensions + 4) * (np.sqrt(squares) + 0.5 * squares + 0.5)
+        noise = (
+            SLACK
+            * np.finfo(np.float32).eps
+            / 2
+            * np.sqrt(space.dimensions + 4)
+            * (np.sqrt(squares) + 0.5 * squares + 0.5)
+        )
         queries = np.ones((len(rows), features.shape[1] + 2), dtype=np.float32)
         queries[:, :-2], queries[:, -2] = features, -0.5 * squares
         scores, columns = faiss.knn(queries, self.reference, width, metric=faiss.METRIC_INNER_PRODUCT)
@@ -156,17 +164,30 @@ def compare(size: str, tasks, options) -> None:
         figures, values, works = {}, {}, {}
         for _ in range(options.repeats):
             for name, make in SEARCHES.items():
-                (values[name], works[name]), found = timed(lambda make=make, task=task: result(make, features, labels, task))
+                (values[name], works[name]), found = timed(
+                    lambda make=make, task=task: result(make, features, labels, task)
+                )
                 figures.setdefault(name, []).append(found)
             figures.setdefault("faiss", []).append(timed(lambda task=task: bare(features, task))[1])
         what = f"{task} nearest" if isinstance(task, int) else task
         print(f"\n{size}, {rows:,} x 128, {what}: {options.threads} threads, median of {options.repeats}")
         print(f"{'':12}{'seconds':>9}{'CPU s':>9}{'peak MB':>9}{'of search, wall':>17}{'CPU':>7}  ranks")
-        medians = {name: [statistics.median(part) for part in zip(*found, strict=True)] for name, found in figures.items()}
+        medians = {
+            name: [statistics.median(part) for part in zip(*found, strict=True)] for name, found in figures.items()
+        }
         for name, (wall, cpu, peak) in medians.items():
             ratios = wall / medians["search"][0], cpu / medians["search"][1]
-            same = "" if name not in values else "equal" if np.array_equal(values[name], values["search"], equal_nan=True) else "DIFFER"
-            print(f"{name:12}{wall:9.2f}{cpu:9.2f}{peak:9.0f}{ratios[0]:17.2f}{ratios[1]:7.2f}  {same}  {works.get(name, '')}", flush=True)
+            same = (
+                ""
+                if name not in values
+                else "equal"
+                if np.array_equal(values[name], values["search"], equal_nan=True)
+                else "DIFFER"
+            )
+            print(
+                f"{name:12}{wall:9.2f}{cpu:9.2f}{peak:9.0f}{ratios[0]:17.2f}{ratios[1]:7.2f}  {same}  {works.get(name, '')}",
+                flush=True,
+            )
 
 
 def main() -> None:
@@ -175,7 +196,9 @@ def main() -> None:
 
     parser = OneLineParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("--size", nargs="+", default=["cub", "sop"], choices=list(SIZES), help="how many samples")
-    parser.add_argument("--tasks", nargs="+", default=[], help="some of a size's tasks: its ks and metrics (default: all)")
+    parser.add_argument(
+        "--tasks", nargs="+", default=[], help="some of a size's tasks: its ks and metrics (default: all)"
+    )
     parser.add_argument("--threads", type=whole(1, 1000), default=2)
     parser.add_argument("--repeats", type=whole(1), default=3, help="runs of each, in turn; the median counts")
     options = parser.parse_args()

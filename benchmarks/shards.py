@@ -34,8 +34,16 @@ from utilities.errors import OneLineParser
 from utilities.numbers import number, whole
 
 FLAGS = ("classes", "dimensions", "bs", "steps", "loss")
-PARTS = {"mean_": "averaged gradients", "gather": "outputs, labels", "sum_of": "outputs' gradient", "_reduced": "the loss's sums"}  # callers in training/ranks.py
-SENT = {"all_reduce": lambda n: 2 * (n - 1) / n, "all_gather": lambda n: n - 1}  # bytes that a ring of n sends for each byte handed to it
+PARTS = {
+    "mean_": "averaged gradients",
+    "gather": "outputs, labels",
+    "sum_of": "outputs' gradient",
+    "_reduced": "the loss's sums",
+}  # callers in training/ranks.py
+SENT = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "all_gather": lambda n: n - 1,
+}  # bytes that a ring of n sends for each byte handed to it
 
 
 def resident() -> float:
@@ -50,7 +58,9 @@ def measure(loss: str, classes: int, dimensions: int, bs: int, share: float, ste
     runtime, network = Runtime(opt), torch.nn.Linear(dimensions, dimensions)
 
     def stepped(classes: int, steps: int) -> tuple:
-        criterion = criteria.shard(criteria.select(loss, opt.but(n_classes=classes, embed_dim=dimensions)), opt, runtime.ranks)
+        criterion = criteria.shard(
+            criteria.select(loss, opt.but(n_classes=classes, embed_dim=dimensions)), opt, runtime.ranks
+        )
         optimizer = build_optimizer(network, criterion, opt)
         for step in range(steps + 1):
             if step == 1:  # the first makes the optimiser's state
@@ -75,13 +85,17 @@ def counted():
 
     def counting(name, call):
         def counts(*arguments):
-            handed[sys._getframe(1).f_code.co_name, name] += next(argument for argument in arguments[::-1] if torch.is_tensor(argument)).nbytes
+            handed[sys._getframe(1).f_code.co_name, name] += next(
+                argument for argument in arguments[::-1] if torch.is_tensor(argument)
+            ).nbytes
             return call(*arguments)
 
         return counts
 
     calls = {name: counting(name, getattr(torch.distributed, name)) for name in SENT}
-    refused = dict.fromkeys(("broadcast", "broadcast_object_list", "send", "recv"))  # a step that used one would end in an error
+    refused = dict.fromkeys(
+        ("broadcast", "broadcast_object_list", "send", "recv")
+    )  # a step that used one would end in an error
     with mock.patch.multiple(torch.distributed, **calls, **refused):
         yield handed
 
@@ -93,7 +107,19 @@ def written() -> int:
 
 def traffic(loss: str, classes: int, dimensions: int, bs: int, share: float, *sharded: str) -> str:
     """A row of the table of traffic, bytes / formula = ratio: the second step, of the first process."""
-    flags = ["--loss", loss, "--bs", str(bs), "--embed_dim", str(dimensions), "--crop_size", "16", "--sample_classes", str(share), *sharded]
+    flags = [
+        "--loss",
+        loss,
+        "--bs",
+        str(bs),
+        "--embed_dim",
+        str(dimensions),
+        "--crop_size",
+        "16",
+        "--sample_classes",
+        str(share),
+        *sharded,
+    ]
     step, _ = built("conv4_frozen_normalize", *flags, n_classes=classes)
     ranks, network = step.runtime.ranks, step.trainer.network
     part = ranks.part(bs)
@@ -104,12 +130,24 @@ def traffic(loss: str, classes: int, dimensions: int, bs: int, share: float, *sh
             before = written()
             step(batch)
             sockets = written() - before
-    averaged = sum(p.numel() for p in network.parameters() if p.requires_grad) + (0 if sharded else classes * dimensions)
-    formulas = {"mean_": 8 * averaged, "gather": (4 * dimensions + 8) * bs, "sum_of": 8 * bs * dimensions, "_reduced": (40 * bs + 8) * bool(sharded)}
+    averaged = sum(p.numel() for p in network.parameters() if p.requires_grad) + (
+        0 if sharded else classes * dimensions
+    )
+    formulas = {
+        "mean_": 8 * averaged,
+        "gather": (4 * dimensions + 8) * bs,
+        "sum_of": 8 * bs * dimensions,
+        "_reduced": (40 * bs + 8) * bool(sharded),
+    }
     formulas = [formulas[caller] * (ranks.size - 1) / ranks.size for caller in PARTS]
-    sent = [sum(size * SENT[name](ranks.size) for (of, name), size in handed.items() if of == caller) for caller in PARTS]
+    sent = [
+        sum(size * SENT[name](ranks.size) for (of, name), size in handed.items() if of == caller) for caller in PARTS
+    ]
     pairs = zip([*sent, sockets], [*formulas, sum(formulas)], strict=True)
-    cells = [f"{found:,.0f} / {wanted:,.0f} = {found / wanted:.3f}" if wanted else f"{found:,.0f} / 0" for found, wanted in pairs]
+    cells = [
+        f"{found:,.0f} / {wanted:,.0f} = {found / wanted:.3f}" if wanted else f"{found:,.0f} / 0"
+        for found, wanted in pairs
+    ]
     return f"| {ranks.size} | {'in shards' if sharded else 'whole'} | {share:g} | {' | '.join(cells)} |"
 
 
@@ -119,7 +157,9 @@ def main(argv=None) -> None:
     parser.add_argument("--classes", type=whole(4), default=200_000)
     parser.add_argument("--dimensions", type=whole(1), default=128)
     parser.add_argument("--bs", type=whole(4), default=128, help="images a batch, of all processes")
-    parser.add_argument("--share", type=number(above=0, most=1), nargs="+", default=[1.0, 0.1], help="of --sample_classes")
+    parser.add_argument(
+        "--share", type=number(above=0, most=1), nargs="+", default=[1.0, 0.1], help="of --sample_classes"
+    )
     parser.add_argument("--processes", type=whole(1), nargs="+", default=[1, 2, 4])
     parser.add_argument("--steps", type=whole(1), default=5)
     parser.add_argument("--loss", choices=criteria.divisible(), default="arcface")
@@ -130,7 +170,10 @@ def main(argv=None) -> None:
     if given.row:
         with several_processes():
             if given.traffic:
-                print(*(traffic(*sizes, share, *flags) for flags in ((), ("--shard_classes",)) for share in given.share), sep="\n")
+                print(
+                    *(traffic(*sizes, share, *flags) for flags in ((), ("--shard_classes",)) for share in given.share),
+                    sep="\n",
+                )
             else:
                 print(measure(*sizes, given.share[0], given.steps))
         return
@@ -143,7 +186,17 @@ def main(argv=None) -> None:
         for n in given.processes:
             words = [word for flag in FLAGS for word in (f"--{flag}", str(getattr(given, flag)))]
             words += ["--share", *map(str, shares), *["--traffic"] * given.traffic]
-            command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(n), __file__, "--row", *words]
+            command = [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                "--nproc_per_node",
+                str(n),
+                __file__,
+                "--row",
+                *words,
+            ]
             subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 

@@ -30,7 +30,9 @@ def make(root: Path, runs: int, epochs: int, is_bare: bool = False) -> int:
     from tests.results.made import ENVIRONMENT, make_run, rows
 
     own = ("n_epochs", "group", "seed", "savename")
-    flags = {name: value for name, value in parameters.read([]).saved().items() if name not in own}  # all that parameters.yaml has
+    flags = {
+        name: value for name, value in parameters.read([]).saved().items() if name not in own
+    }  # all that parameters.yaml has
     transforms = {"testing": "Resize(size=[256]); CenterCrop(size=(224, 224))"}
     recorded = {**ENVIRONMENT, "weights": "IMAGENET1K_V1", "data": {**ENVIRONMENT["data"], "transforms": transforms}}
     recorded = ENVIRONMENT if is_bare else recorded
@@ -42,7 +44,9 @@ def make(root: Path, runs: int, epochs: int, is_bare: bool = False) -> int:
             quality = 0.5 + 0.3 * group / groups
             found = rows(quality, epochs, seed, splits)
             changed = {"dataset": dataset, "use_tv_split": "val" in splits, "loss_margin_beta": 1 + group}
-            make_run(root, f"Method_{group:02d}", seed, epochs=epochs, found=found, environment=recorded, **flags | changed)
+            make_run(
+                root, f"Method_{group:02d}", seed, epochs=epochs, found=found, environment=recorded, **flags | changed
+            )
     return groups * SEEDS
 
 
@@ -52,7 +56,9 @@ def main() -> None:
     parser.add_argument("--runs", type=whole(1), default=340, help="how many run folders (default: 340)")
     parser.add_argument("--epochs", type=whole(2), default=150, help="recorded epochs a run (default: 150)")
     parser.add_argument("--repeats", type=whole(1), default=3, help="how often it is measured (default: 3)")
-    parser.add_argument("--bare", action="store_true", help="runs that recorded neither their weights nor their transforms")
+    parser.add_argument(
+        "--bare", action="store_true", help="runs that recorded neither their weights nor their transforms"
+    )
     opt = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         count = make(Path(folder) / "runs", opt.runs, opt.epochs, opt.bare)
@@ -60,9 +66,13 @@ def main() -> None:
         taken = []
         for _ in range(opt.repeats):
             began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run([sys.executable, "Result_Evaluations.py", *words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [sys.executable, "Result_Evaluations.py", *words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
+            )
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            taken.append((time.perf_counter() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime))
+            taken.append(
+                (time.perf_counter() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+            )
         page = (Path(folder) / "out" / "index.html").stat().st_size
     print(
         f"{count} runs of {opt.epochs} epochs: {min(wall for wall, _ in taken):.1f} s at best of {opt.repeats} (target: {SECONDS} s), {min(cpu for _, cpu in taken):.1f} s of processor time"

@@ -78,9 +78,13 @@ def check(opt, inner=()) -> None:
     if flag and opt.matryoshka is not None:
         raise UserError(f"{flag}: --matryoshka compares prefixes of all class vectors: leave one out")
     if flag and opt.weight_regularizer and not flag.startswith("--loss_dims"):
-        raise UserError(f"{flag}: --weight_regularizer {opt.weight_regularizer} needs all class vectors in each step: leave one out")
+        raise UserError(
+            f"{flag}: --weight_regularizer {opt.weight_regularizer} needs all class vectors in each step: leave one out"
+        )
     if flag and opt.metrix:
-        raise UserError(f"{flag}: --metrix compares mixed points with whole class vectors of all classes: leave one out")
+        raise UserError(
+            f"{flag}: --metrix compares mixed points with whole class vectors of all classes: leave one out"
+        )
     if opt.separate_classifiers:
         check_separate(opt, inner)
 
@@ -89,22 +93,49 @@ def check_separate(opt, inner) -> None:
     """Refuse `--separate_classifiers` where nothing obeys it, or what cannot. Raises UserError."""
     module, classifies = REGISTRY.module(opt.loss), opt.trainer == "classifier"
     for flag in ("loss", *inner):
-        if issubclass(REGISTRY.module(getattr(opt, flag)).Criterion, ProxyCriterion) and getattr(opt, flag) not in (able := divisible()):
-            raise UserError(f"--separate_classifiers: --{flag} {getattr(opt, flag)} compares with the vectors of all classes; these can leave some out: {', '.join(able)}")
+        if issubclass(REGISTRY.module(getattr(opt, flag)).Criterion, ProxyCriterion) and getattr(opt, flag) not in (
+            able := divisible()
+        ):
+            raise UserError(
+                f"--separate_classifiers: --{flag} {getattr(opt, flag)} compares with the vectors of all classes; these can leave some out: {', '.join(able)}"
+            )
     if opt.weight_regularizer == "regular_face":
-        raise UserError("--separate_classifiers: --weight_regularizer regular_face pushes the vectors of all domains apart: leave one out")
+        raise UserError(
+            "--separate_classifiers: --weight_regularizer regular_face pushes the vectors of all domains apart: leave one out"
+        )
     if not (classifies or issubclass(module.Criterion, ShardedCriterion)):
-        raise UserError(f"--separate_classifiers: neither --loss {opt.loss} nor --trainer {opt.trainer} has class vectors of domains: leave it out")
+        raise UserError(
+            f"--separate_classifiers: neither --loss {opt.loss} nor --trainer {opt.trainer} has class vectors of domains: leave it out"
+        )
     if (flag := asked(opt)) is not None:
-        raise UserError(f"--separate_classifiers {flag}: class vectors that are taken apart are compared with all samples: leave one out")
+        raise UserError(
+            f"--separate_classifiers {flag}: class vectors that are taken apart are compared with all samples: leave one out"
+        )
     if opt.label_level_train:
-        raise UserError(f"--separate_classifiers --label_level_train {opt.label_level_train}: the classes of training are the domains: leave one out")
+        raise UserError(
+            f"--separate_classifiers --label_level_train {opt.label_level_train}: the classes of training are the domains: leave one out"
+        )
     if opt.metrix and issubclass(module.Criterion, ShardedCriterion):
-        raise UserError(f"--separate_classifiers --metrix: mixed points of --loss {opt.loss} are compared with the vectors of all domains: leave one out")
-    if opt.trainer == "intrabatch" or opt.trainer == "adversarial" and parse_weights(opt.loss_weights).get("classifier_loss"):
-        raise UserError(f"--separate_classifiers: --trainer {opt.trainer} has a classifier of all domains: leave one out")
-    if classifies and (opt.classifier_loss != "CrossEntropyLoss" or opt.classifier_layer != "linear" or opt.classifier_smoothing or "label_smoothing" in " ".join(opt.classifier_kwargs or ())):
-        raise UserError("--separate_classifiers: classes of other domains get no probability, which only the cross-entropy of a linear layer without smoothing supports: leave --classifier_loss, --classifier_layer and smoothing out")
+        raise UserError(
+            f"--separate_classifiers --metrix: mixed points of --loss {opt.loss} are compared with the vectors of all domains: leave one out"
+        )
+    if (
+        opt.trainer == "intrabatch"
+        or opt.trainer == "adversarial"
+        and parse_weights(opt.loss_weights).get("classifier_loss")
+    ):
+        raise UserError(
+            f"--separate_classifiers: --trainer {opt.trainer} has a classifier of all domains: leave one out"
+        )
+    if classifies and (
+        opt.classifier_loss != "CrossEntropyLoss"
+        or opt.classifier_layer != "linear"
+        or opt.classifier_smoothing
+        or "label_smoothing" in " ".join(opt.classifier_kwargs or ())
+    ):
+        raise UserError(
+            "--separate_classifiers: classes of other domains get no probability, which only the cross-entropy of a linear layer without smoothing supports: leave --classifier_loss, --classifier_layer and smoothing out"
+        )
 
 
 def shard(module: torch.nn.Module, opt, ranks) -> torch.nn.Module:
@@ -138,7 +169,9 @@ def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
         miner = opt.batch_mining if allowed is None or opt.batch_mining in allowed else allowed[0]
         batchminer = batch_mining.select(miner, opt)
     if with_miner and not issubclass(module.Criterion, MetricCriterion):
-        batchminer = TupleMiner(batchminer)  # a plain module calls the miner itself, and a user's miner may return lists
+        batchminer = TupleMiner(
+            batchminer
+        )  # a plain module calls the miner itself, and a user's miner may return lists
     criterion = module.Criterion(opt, batchminer) if with_miner else module.Criterion(opt)
     if check_inputs not in criterion._forward_pre_hooks.values():
         criterion.register_forward_pre_hook(check_inputs, with_kwargs=True)
@@ -154,7 +187,9 @@ def with_levels(trainer: torch.nn.Module, dataset) -> torch.nn.Module:
     """
     for module in trainer.modules():
         if isinstance(module, OwnDomain) and module.separate:
-            module.set_domains(levels.domains_of(dataset, "--separate_classifiers").to(next(trainer.parameters()).device))
+            module.set_domains(
+                levels.domains_of(dataset, "--separate_classifiers").to(next(trainer.parameters()).device)
+            )
         if hasattr(module, "set_levels"):
             module.set_levels(levels.of_classes(dataset, f"--loss {type(module).__module__.rpartition('.')[2]}"))
     return trainer

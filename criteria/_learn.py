@@ -14,11 +14,18 @@ from utilities.numbers import Range, number
 def add_arguments(group) -> None:
     """Declare the flags of learnable hyperparameters."""
     group.add_argument(
-        "--loss_learn", nargs="*", default=[], metavar="NAME",
+        "--loss_learn",
+        nargs="*",
+        default=[],
+        metavar="NAME",
         help="hyperparameters of --loss that are learned from their value on, by their flags' names without the prefix, such as margin",
-    )  # fmt: skip
-    group.add_argument("--loss_learn_lr", type=number(0), default=0.0005, help="their learning rate; they have no weight decay")
-    group.add_argument("--loss_learn_per_class", action="store_true", help="learn one value a class, that of the anchor's class counts")
+    )
+    group.add_argument(
+        "--loss_learn_lr", type=number(0), default=0.0005, help="their learning rate; they have no weight decay"
+    )
+    group.add_argument(
+        "--loss_learn_per_class", action="store_true", help="learn one value a class, that of the anchor's class counts"
+    )
 
 
 class Positive(torch.nn.Module):
@@ -55,7 +62,9 @@ class Within(torch.nn.Module):
         span = self.most - self.least
         place = raw.new_full((), (self.start - self.least) / span).logit()
         growth = torch.sigmoid(raw + place) / torch.sigmoid(torch.zeros_like(raw) + place)
-        return (self.least + (self.start - self.least) * growth).clamp(self.least + 1e-6 * span, self.most - 1e-6 * span)
+        return (self.least + (self.start - self.least) * growth).clamp(
+            self.least + 1e-6 * span, self.most - 1e-6 * span
+        )
 
 
 def hyperparameters(name: str, module, criterion: torch.nn.Module) -> dict[str, Range]:
@@ -67,7 +76,11 @@ def hyperparameters(name: str, module, criterion: torch.nn.Module) -> dict[str, 
     """
     parser, prefix = argparse.ArgumentParser(), f"loss_{name}_"
     getattr(module, "add_arguments", lambda parser: None)(parser)
-    floats = {action.dest.removeprefix(prefix): action.type for action in parser._actions if getattr(action.type, "kind", None) is float}
+    floats = {
+        action.dest.removeprefix(prefix): action.type
+        for action in parser._actions
+        if getattr(action.type, "kind", None) is float
+    }
     return {
         hyper: its_range
         for hyper, its_range in floats.items()
@@ -96,7 +109,9 @@ def make_learnable(name: str, module, criterion: torch.nn.Module, opt) -> None:
                 f"--loss_learn {hyper}: --loss {name} has no derivative by it: it is used in comparisons, constants or random draws"
             )
         if hyper not in known:
-            raise UserError(f"--loss_learn {hyper}: --loss {name} has no such number to learn; it has {', '.join(sorted(known)) or 'none'}")
+            raise UserError(
+                f"--loss_learn {hyper}: --loss {name} has no such number to learn; it has {', '.join(sorted(known)) or 'none'}"
+            )
         if opt.loss_learn_per_class and hyper not in per_class:
             able = f"these have: {', '.join(per_class)}" if per_class else "none of its hyperparameters has"
             raise UserError(f"--loss_learn_per_class: {hyper} of --loss {name} has no value an anchor; {able}")
@@ -123,7 +138,9 @@ def _parameter(criterion: torch.nn.Module, hyper: str, its_range: Range, size: t
     upper = its_range.most if its_range.most is not None else its_range.below
     if start <= lower or (upper is not None and start >= upper):
         bound, other = (lower, "larger") if start <= lower else (upper, "smaller")
-        raise UserError(f"--loss_learn {hyper}: it starts at its bound {bound:g} and could not move: give it a {other} value")
+        raise UserError(
+            f"--loss_learn {hyper}: it starts at its bound {bound:g} and could not move: give it a {other} value"
+        )
     criterion.register_parameter(hyper, torch.nn.Parameter(torch.zeros(size)))
     within = Positive(start, max(lower, 1e-6)) if upper is None else Within(start, lower, upper)
     parametrize.register_parametrization(criterion, hyper, within, unsafe=True)

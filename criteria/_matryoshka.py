@@ -18,17 +18,28 @@ from utilities.tensors import normalize, raise_half
 def add_arguments(group) -> None:
     """Declare the flags."""
     group.add_argument(
-        "--matryoshka", type=whole(1, WIDEST), nargs="+", default=None, metavar="D",
+        "--matryoshka",
+        type=whole(1, WIDEST),
+        nargs="+",
+        default=None,
+        metavar="D",
         help="train the loss also on the first D dimensions of the embedding, for each D; ascending, the last is --embed_dim. The metrics of the run are "
         "measured on each, named e_recall@1@d64",
-    )  # fmt: skip
-    group.add_argument(
-        "--matryoshka_weights", type=number(0), nargs="+", default=None, metavar="W", help="weights of the losses of --matryoshka, one each (unset: 1 each)"
     )
     group.add_argument(
-        "--matryoshka_heads", default="prefix", choices=["prefix", "own"],
+        "--matryoshka_weights",
+        type=number(0),
+        nargs="+",
+        default=None,
+        metavar="W",
+        help="weights of the losses of --matryoshka, one each (unset: 1 each)",
+    )
+    group.add_argument(
+        "--matryoshka_heads",
+        default="prefix",
+        choices=["prefix", "own"],
         help="the class vectors of a prefix of --matryoshka: their own prefix (MRL-E), or others of its own (MRL)",
-    )  # fmt: skip
+    )
 
 
 def check(opt) -> None:
@@ -42,9 +53,13 @@ def check(opt) -> None:
     if any(one >= other for one, other in zip(opt.matryoshka, opt.matryoshka[1:], strict=False)):
         raise UserError(f"{shown}: the prefixes must ascend")
     if opt.matryoshka_weights is not None and len(opt.matryoshka_weights) != len(opt.matryoshka):
-        raise UserError(f"{shown} has {len(opt.matryoshka)} prefixes, --matryoshka_weights {len(opt.matryoshka_weights)} weights: give one each")
+        raise UserError(
+            f"{shown} has {len(opt.matryoshka)} prefixes, --matryoshka_weights {len(opt.matryoshka_weights)} weights: give one each"
+        )
     if opt.trainer == "cascaded":
-        raise UserError(f"{shown}: --trainer cascaded compares embeddings of several stages, none of which has prefixes: leave one of them out")
+        raise UserError(
+            f"{shown}: --trainer cascaded compares embeddings of several stages, none of which has prefixes: leave one of them out"
+        )
     if opt.embed_dim:
         check_width(opt)
 
@@ -55,7 +70,9 @@ def check_width(opt) -> None:
     if above := [one for one in opt.matryoshka if one > opt.embed_dim]:
         raise UserError(f"{shown}: the embedding has {opt.embed_dim} dimensions, {above[0]} are more: leave it out")
     if last < opt.embed_dim:
-        raise UserError(f"{shown}: the dimensions above {last} would not be trained: add {opt.embed_dim}, the whole embedding")
+        raise UserError(
+            f"{shown}: the dimensions above {last} would not be trained: add {opt.embed_dim}, the whole embedding"
+        )
 
 
 class Nesting(NamedTuple):
@@ -73,7 +90,9 @@ class Nested:
     own takes it. So are the rows of a `reference`. The whole embedding comes last: statistics are its own, with the loss of each prefix beside them.
     """
 
-    def __call__(self, batch: torch.Tensor, labels: torch.Tensor, reference: torch.Tensor | None = None, **kwargs) -> torch.Tensor:
+    def __call__(
+        self, batch: torch.Tensor, labels: torch.Tensor, reference: torch.Tensor | None = None, **kwargs
+    ) -> torch.Tensor:
         """See the criterion. A batch that is a prefix itself gets the criterion's loss."""
         (*prefixes, whole_width), (*weights, last), _ = self.nesting
         given = kwargs if reference is None else {"reference": reference, **kwargs}
@@ -85,10 +104,17 @@ class Nested:
             if self.of_prefixes is not None:
                 values.append(self.of_prefixes[place](self.cut(batch, width), labels, **cut))
             else:
-                matrices = {name: p[:, :width] for name, p in self.named_parameters() if p.ndim == 2 and p.shape[1] == whole_width}
+                matrices = {
+                    name: p[:, :width]
+                    for name, p in self.named_parameters()
+                    if p.ndim == 2 and p.shape[1] == whole_width
+                }
                 values.append(torch.func.functional_call(self, matrices, (self.cut(batch, width), labels), cut))
         total = last * super().__call__(batch, labels, **given)
-        self.stats = {**getattr(self, "stats", {}), **{f"loss@d{width}": value.detach() for width, value in zip(prefixes, values, strict=True)}}
+        self.stats = {
+            **getattr(self, "stats", {}),
+            **{f"loss@d{width}": value.detach() for width, value in zip(prefixes, values, strict=True)},
+        }
         return total + sum(weight * value for weight, value in zip(weights, values, strict=True))
 
     def cut(self, rows: torch.Tensor, width: int) -> torch.Tensor:
@@ -107,12 +133,22 @@ def nest(criterion: torch.nn.Module, opt, rescales: bool, make) -> torch.nn.Modu
     check_width(opt)
     own = opt.matryoshka_heads == "own"
     if not own and any(buffer.is_floating_point() for buffer in criterion.buffers()):
-        raise UserError(f"--matryoshka: --loss {opt.loss} keeps statistics of one embedding, which prefixes cannot share: add --matryoshka_heads own")
+        raise UserError(
+            f"--matryoshka: --loss {opt.loss} keeps statistics of one embedding, which prefixes cannot share: add --matryoshka_heads own"
+        )
     if not own and opt.loss == "pml" and any(p.ndim == 2 for p in criterion.parameters()):
-        raise UserError("--matryoshka: class vectors of --loss pml stand in columns, which prefixes cannot cut: add --matryoshka_heads own")
-    criterion.nesting = Nesting(tuple(opt.matryoshka), tuple(opt.matryoshka_weights or [1.0] * len(opt.matryoshka)), rescales)
+        raise UserError(
+            "--matryoshka: class vectors of --loss pml stand in columns, which prefixes cannot cut: add --matryoshka_heads own"
+        )
+    criterion.nesting = Nesting(
+        tuple(opt.matryoshka), tuple(opt.matryoshka_weights or [1.0] * len(opt.matryoshka)), rescales
+    )
     others = {width: make(width) for width in opt.matryoshka[:-1]} if own else {}
-    of_others = [{**group, "name": f"{group['name']}_d{width}"} for width, other in others.items() for group in criterion_groups(other, opt)]
+    of_others = [
+        {**group, "name": f"{group['name']}_d{width}"}
+        for width, other in others.items()
+        for group in criterion_groups(other, opt)
+    ]
     if of_others:
         criterion.optim_dict_list = [*criterion_groups(criterion, opt), *of_others]
     criterion.of_prefixes = torch.nn.ModuleList(others.values()) if own else None

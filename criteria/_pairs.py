@@ -102,7 +102,9 @@ class PairCriterion(MetricCriterion):
             reference, mined = reference.with_own_row(), None
         points, reference = self.prepare(batch, reference)
         distances = self.SPACE in ("euclidean", "squared")
-        norms = reference.embeddings.square().sum(1) if distances and not reference.plain else None  # once, not for each few anchors
+        norms = (
+            reference.embeddings.square().sum(1) if distances and not reference.plain else None
+        )  # once, not for each few anchors
         part = functools.partial(self._part, formula or self.formula, norms)
         size = anchors_at_once(len(reference))
         if reference.plain or size >= len(batch):
@@ -142,7 +144,10 @@ def anchors_at_once(n_others: int) -> int:
 def few_at_a_time(part: Callable, given: Iterable[tuple]) -> list:
     """`part(*few)` of each `few` that is `given`; computed again in the backward pass, as exactly as now."""
     precision = precision_of_products()
-    return [checkpoint(part, *few, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), Products(precision))) for few in given]
+    return [
+        checkpoint(part, *few, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), Products(precision)))
+        for few in given
+    ]
 
 
 def joined(parts: list[torch.Tensor]) -> torch.Tensor:
@@ -209,7 +214,9 @@ def chosen_mean(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     return (values * weights).sum() / weights.sum().clamp(min=1)
 
 
-def soft_counts(positions: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, n_nodes: int) -> torch.Tensor:
+def soft_counts(
+    positions: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, n_nodes: int
+) -> torch.Tensor:
     """Linear soft histograms `(B, 2, n_nodes)` of each row's positives and negatives.
 
     Args:

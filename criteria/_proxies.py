@@ -10,10 +10,12 @@ from utilities.tensors import normalize
 def add_arguments(group) -> None:
     """Declare the flag that all losses with class vectors share: how the vectors are initialised."""
     group.add_argument(
-        "--loss_vectors_start", default="icml", choices=["icml", "pml"],
+        "--loss_vectors_start",
+        default="icml",
+        choices=["icml", "pml"],
         help="initialisation of class weights, proxies and centres: icml as each loss here defines, most at lengths around 0.6; pml as in "
         "pytorch-metric-learning, most from a unit normal, the longer they are the slower a rate turns them",
-    )  # fmt: skip
+    )
 
 
 def _check_width(criterion: "ProxyCriterion", args: tuple, kwargs: dict) -> None:

@@ -36,7 +36,9 @@ class SoftRanks(torch.autograd.Function):
         result = torch.zeros_like(similarities)
         for chunk in _chunks(len(anchors), similarities.shape[1]):
             sigmoids = _sigmoids(similarities, anchors[chunk], positives[chunk], own[chunk], ctx.temperature)
-            slopes = sigmoids.mul_(1 - sigmoids).div_(ctx.temperature)  # (P', M), 0 at the own image and at the positive
+            slopes = sigmoids.mul_(1 - sigmoids).div_(
+                ctx.temperature
+            )  # (P', M), 0 at the own image and at the positive
             weights = gradient[0, chunk, None]
             if among is not None:
                 weights = weights + gradient[1, chunk, None] * among.index_select(0, anchors[chunk])
@@ -53,7 +55,9 @@ def soft_ranks(similarities, anchors, positives, own, temperature, among=None) -
     return SoftRanks.apply(similarities, anchors, positives, own, temperature, among)
 
 
-def left_out(positives: torch.Tensor, negatives: torch.Tensor, anchors: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+def left_out(
+    positives: torch.Tensor, negatives: torch.Tensor, anchors: torch.Tensor, others: torch.Tensor
+) -> torch.Tensor:
     """The column `(P,)` left out of each pair's list: the anchor's own image or, without one, the positive, which is no rival either.
 
     Args:

@@ -16,16 +16,20 @@ CHOICES = ["mean", "nonzero", "per_anchor", "sum", "class_weighted"]
 def add_arguments(group) -> None:
     """Declare the reduction that all losses on tuples share."""
     group.add_argument(
-        "--loss_reduction", default=None, choices=CHOICES,
+        "--loss_reduction",
+        default=None,
+        choices=CHOICES,
         help="reduction of the terms of all pairs or triplets: their mean, the mean of those above 0, the mean over the batch of each anchor's "
         "mean (0 without a term), their sum, or their mean with the weights of the anchors' classes. Wins over --loss_triplet_reduction and "
         "--loss_contrastive_reduction (default: what the loss does by itself)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--loss_class_weights", default=None, metavar="FILE",
+        "--loss_class_weights",
+        default=None,
+        metavar="FILE",
         help="of --loss_reduction class_weighted: a text file with one number of at least 0 a class, in the order of the labels (default: the "
         "classes that have terms in a batch count alike)",
-    )  # fmt: skip
+    )
 
 
 class Reduction:
@@ -88,5 +92,7 @@ def read_weights(path: str, n_classes: int | None) -> torch.Tensor:
     if not bool((weights.isfinite() & (weights >= 0)).all()):
         raise UserError(f"--loss_class_weights {path}: every weight is a finite number of at least 0")
     if n_classes and len(weights) != n_classes:
-        raise UserError(f"--loss_class_weights {path} has {len(weights)} numbers, the training data {n_classes} classes: one a class")
+        raise UserError(
+            f"--loss_class_weights {path} has {len(weights)} numbers, the training data {n_classes} classes: one a class"
+        )
     return weights

@@ -18,9 +18,14 @@ def warn_of_normalized(loss: str, opt) -> None:
     Raises UserError where it would see them behind --neck, which scales them.
     """
     if getattr(opt, "neck", "none") != "none" and opt.neck_feature == "after":
-        raise UserError(f"--neck {opt.neck}: --loss {loss} is meant for embeddings of any length, which a neck scales: add --neck_feature before, or leave it out")
+        raise UserError(
+            f"--neck {opt.neck}: --loss {loss} is meant for embeddings of any length, which a neck scales: add --neck_feature before, or leave it out"
+        )
     if "normalize" in opt.arch.split("_")[1:]:
-        print(f"warning: --loss {loss} is meant for embeddings of any length, --arch {opt.arch} normalises them", file=sys.stderr)
+        print(
+            f"warning: --loss {loss} is meant for embeddings of any length, --arch {opt.arch} normalises them",
+            file=sys.stderr,
+        )
 
 
 def choice_terms(exponents: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:

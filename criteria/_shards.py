@@ -20,21 +20,29 @@ ENTRIES = 1 << 22  # of a matrix (B, classes) at once: 16 MB in float32
 def add_arguments(group) -> None:
     """Declare the flags of many class vectors."""
     group.add_argument(
-        "--shard_classes", action="store_true",
+        "--shard_classes",
+        action="store_true",
         help="under torchrun each of N processes holds an N-th of the class vectors, of their gradients and of the optimiser's means: the loss is "
         "that of all vectors, memory falls as 1 / N",
-    ).role = roles.PLACE  # fmt: skip
+    ).role = roles.PLACE
     group.add_argument(
-        "--sample_classes", type=number(above=0, most=1), default=1.0, metavar="Q",
+        "--sample_classes",
+        type=number(above=0, most=1),
+        default=1.0,
+        metavar="Q",
         help="each step compares with the vectors of the batch's classes and of others drawn at random, together this share of all (with "
         "--shard_classes of each shard); the vectors that are not drawn rest",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--loss_dims", type=whole(1, WIDEST), default=None, metavar="K",
+        "--loss_dims",
+        type=whole(1, WIDEST),
+        default=None,
+        metavar="K",
         help="each step compares embeddings and class vectors in K of their coordinates, drawn at random (unset: in all)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--separate_classifiers", action="store_true",
+        "--separate_classifiers",
+        action="store_true",
         help="--dataset union, uned: a classifier a domain, in place of a joint one; each sample is compared with the class vectors, and those of --trainer "
         "classifier, of its own domain's classes alone",
     )
@@ -86,7 +94,9 @@ class ShardedCriterion(ProxyCriterion):
         """Scalar loss from the similarities `(B, C)` of all classes."""
         raise NotImplementedError
 
-    def terms(self, similarities: torch.Tensor, own: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor, n: int) -> tuple:
+    def terms(
+        self, similarities: torch.Tensor, own: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor, n: int
+    ) -> tuple:
         """What `join` needs of n classes, tensors.
 
         Args:
@@ -112,7 +122,9 @@ class ShardedCriterion(ProxyCriterion):
         if classes is not None:
             vectors = vectors.unflatten(0, (-1, self.per_class)).index_select(0, classes).flatten(0, 1)
         if self.dims is not None:
-            dims = torch.randperm(batch.shape[1])[: self.dims].to(batch.device, non_blocking=True)  # the same on all processes
+            dims = torch.randperm(batch.shape[1])[: self.dims].to(
+                batch.device, non_blocking=True
+            )  # the same on all processes
             batch, vectors = batch.index_select(1, dims), vectors.index_select(1, dims)
         blocks = vectors.split(max(ENTRIES // len(batch), 1) * self.per_class)
         starts = range(0, len(vectors) // self.per_class, len(blocks[0]) // self.per_class)
@@ -135,13 +147,17 @@ class ShardedCriterion(ProxyCriterion):
 class SoftmaxCriterion(ShardedCriterion):
     """Base of the criteria that are a cross-entropy of logits, one a class."""
 
-    def logits(self, similarities: torch.Tensor, own: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+    def logits(
+        self, similarities: torch.Tensor, own: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor
+    ) -> torch.Tensor:
         """The logits `(B, C)`, with margin and scale, of `similarities` `(B, C)`; `own` `(B,)` is the column of each sample's class."""
         raise NotImplementedError
 
     def loss(self, similarities: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
         """See `ShardedCriterion`."""
-        return torch.nn.functional.cross_entropy(self.own_domain(self.logits(similarities, labels, labels, batch), labels), labels)
+        return torch.nn.functional.cross_entropy(
+            self.own_domain(self.logits(similarities, labels, labels, batch), labels), labels
+        )
 
     def terms(self, similarities, own, labels, batch, n) -> tuple:
         """The highest logit of each sample, the sum of exp(logit - highest), and the logit of its own class or 0; `(B,)` each."""

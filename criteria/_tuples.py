@@ -13,7 +13,9 @@ def tuple_distances(
     """Distances of the positive pairs, `(P,)`, and of the negative pairs, `(N,)`, of mined tuples: from the batch to the reference."""
     pairs = as_pairs(tuples)
     rows, columns = torch.cat([pairs.anchors_p, pairs.anchors_n]), torch.cat([pairs.positives, pairs.negatives])
-    return pair_distances(batch, rows, columns, squared, reference.embeddings).split([len(pairs.positives), len(pairs.negatives)])
+    return pair_distances(batch, rows, columns, squared, reference.embeddings).split(
+        [len(pairs.positives), len(pairs.negatives)]
+    )
 
 
 def mean_term(terms: torch.Tensor, reduction: str = "mean") -> torch.Tensor:

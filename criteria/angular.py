@@ -16,7 +16,7 @@ from criteria._sets import (
     outweighed_share,
     triplet_terms,
     warn_of_normalized,
-)  # fmt: skip
+)
 from criteria._tuples import mean_term
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
@@ -33,13 +33,20 @@ TAKES_TRIPLETS = True
 def add_arguments(group) -> None:
     """Declare the flags of the angular loss."""
     group.add_argument(
-        "--loss_angular_alpha", type=number(above=0, below=90), default=45.0,
+        "--loss_angular_alpha",
+        type=number(above=0, below=90),
+        default=45.0,
         help="degrees that the angle at the negative should not exceed",
-    )  # fmt: skip
-    group.add_argument(
-        "--loss_angular_npair_ang_weight", type=number(0), default=2.0, help="weight of the angular term beside the N-pair term"
     )
-    group.add_argument("--loss_angular_npair_l2", type=number(0), default=0.005, help="weight of the mean norm of the embeddings")
+    group.add_argument(
+        "--loss_angular_npair_ang_weight",
+        type=number(0),
+        default=2.0,
+        help="weight of the angular term beside the N-pair term",
+    )
+    group.add_argument(
+        "--loss_angular_npair_l2", type=number(0), default=0.005, help="weight of the mean norm of the embeddings"
+    )
 
 
 class Criterion(MetricCriterion):
@@ -63,7 +70,10 @@ class Criterion(MetricCriterion):
 
         def terms(anchors, positives, negatives):
             npair = npair_terms(batch, reference, anchors, positives, negatives)  # (A,)
-            of_anchors, of_positives = directions.index_select(0, anchors), others.embeddings.index_select(0, positives)  # (A, D)
+            of_anchors, of_positives = (
+                directions.index_select(0, anchors),
+                others.embeddings.index_select(0, positives),
+            )  # (A, D)
             towards_negatives = (4 * squared_tangent * (of_anchors + of_positives)) @ others.embeddings.T  # (A, M)
             towards_positive = 2 * (1 + squared_tangent) * (of_anchors * of_positives).sum(1, keepdim=True)  # (A, 1)
             towards = towards_negatives.scatter(1, positives[:, None], towards_positive)
@@ -73,7 +83,9 @@ class Criterion(MetricCriterion):
             npair, angular = terms(anchors, positives, negatives)
         else:
             size = anchors_at_once(len(reference))
-            parts = few_at_a_time(terms, zip(*(rows.split(size) for rows in (anchors, positives, negatives)), strict=True))
+            parts = few_at_a_time(
+                terms, zip(*(rows.split(size) for rows in (anchors, positives, negatives)), strict=True)
+            )
             npair, angular = (torch.cat(column) for column in zip(*parts, strict=True))
         self.stats = {"outweighed_share": outweighed_share(npair), "wide_angle_share": outweighed_share(angular)}
         return mean_term(npair + self.npair_ang_weight * angular) + self.npair_l2 * mean_norm(batch)

@@ -23,7 +23,10 @@ def add_arguments(group) -> None:
     """Declare the flags of ArcFace."""
     group.add_argument("--loss_arcface_lr", type=number(0), default=0.0005, help="learning rate of the class weights")
     group.add_argument(
-        "--loss_arcface_angular_margin", type=number(0, 3.1416), default=0.5, help="radians by which the angle to the own class is widened"
+        "--loss_arcface_angular_margin",
+        type=number(0, 3.1416),
+        default=0.5,
+        help="radians by which the angle to the own class is widened",
     )
     group.add_argument("--loss_arcface_feature_scale", type=number(above=0), default=16, help="multiplies the cosines")
 

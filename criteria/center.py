@@ -9,16 +9,26 @@ REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
 ALLOWED_MINING_OPS = None
-SGD_RATE, OTHER_RATE = 0.5, 5e-4  # theirs is of plain SGD; an adaptive optimiser moves every entry by about its rate in each step
+SGD_RATE, OTHER_RATE = (
+    0.5,
+    5e-4,
+)  # theirs is of plain SGD; an adaptive optimiser moves every entry by about its rate in each step
 
 
 def add_arguments(group) -> None:
     """Declare the flags of the center loss."""
     group.add_argument(
-        "--loss_center_lr", type=number(0), default=None,
+        "--loss_center_lr",
+        type=number(0),
+        default=None,
         help=f"learning rate of the centres (unset: {SGD_RATE:g} under --optim sgd, as published, else {OTHER_RATE:g})",
-    )  # fmt: skip
-    group.add_argument("--loss_center_weight", type=number(0), default=5e-4, help="weight of the loss for the embeddings; the centres' gradient is without it")
+    )
+    group.add_argument(
+        "--loss_center_weight",
+        type=number(0),
+        default=5e-4,
+        help="weight of the loss for the embeddings; the centres' gradient is without it",
+    )
 
 
 def derived(opt) -> dict:
@@ -44,4 +54,6 @@ class Criterion(ProxyCriterion):
         of_embeddings = (batch - own.detach()).square().sum(1).mean()
         of_centres = (batch.detach() - own).square().sum(1).mean()
         self.stats = {"squared_distance": of_embeddings.detach()}
-        return self.weight * of_embeddings + (of_centres - of_centres.detach())  # the second is 0, with the centres' gradient
+        return self.weight * of_embeddings + (
+            of_centres - of_centres.detach()
+        )  # the second is 0, with the centres' gradient

@@ -15,7 +15,9 @@ MINES_PAIRS = True
 
 def add_arguments(group) -> None:
     """Declare the flags of the circle loss."""
-    group.add_argument("--loss_circle_m", type=number(), default=0.4, help="relaxation: positives aim at 1 - m, negatives at m")
+    group.add_argument(
+        "--loss_circle_m", type=number(), default=0.4, help="relaxation: positives aim at 1 - m, negatives at m"
+    )
     group.add_argument("--loss_circle_gamma", type=number(above=0), default=80, help="scale of the similarities")
 
 

@@ -15,9 +15,18 @@ START_DEVIATION = 0.01  # of the class vectors, as FastReID's
 
 def add_arguments(group) -> None:
     """Declare the flags of the circle loss with class vectors."""
-    group.add_argument("--loss_circle_softmax_lr", type=number(0), default=3.5e-4, help="learning rate of the class weights")
-    group.add_argument("--loss_circle_softmax_margin", type=number(), default=0.35, help="relaxation m: the optimum is 1 + m, the limit 1 - m")
-    group.add_argument("--loss_circle_softmax_scale", type=number(above=0), default=64, help="multiplies the weighted cosines")
+    group.add_argument(
+        "--loss_circle_softmax_lr", type=number(0), default=3.5e-4, help="learning rate of the class weights"
+    )
+    group.add_argument(
+        "--loss_circle_softmax_margin",
+        type=number(),
+        default=0.35,
+        help="relaxation m: the optimum is 1 + m, the limit 1 - m",
+    )
+    group.add_argument(
+        "--loss_circle_softmax_scale", type=number(above=0), default=64, help="multiplies the weighted cosines"
+    )
 
 
 class Criterion(SoftmaxCriterion):

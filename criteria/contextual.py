@@ -22,19 +22,61 @@ SLOPE = 10.0  # of the step in the backward pass
 
 def add_arguments(group) -> None:
     """Declare the flags of contextual similarity."""
-    group.add_argument("--loss_contextual_context_weight", type=number(0), default=0.95, help="weight of the contextual part")
-    group.add_argument("--loss_contextual_contrastive_weight", type=number(0), default=0.05, help="weight of the contrastive part")
-    group.add_argument("--loss_contextual_mean_weight", type=number(0), default=0.1, help="weight of the regulariser of the mean cosine (gamma there)")
-    group.add_argument("--loss_contextual_k", type=whole(2, 10**5), default=4, help="neighbours, the own image counted: images a class in a batch")
-    group.add_argument("--loss_contextual_eps", type=number(0), default=0.05, help="squared distance beyond the k-th neighbour that still is in the neighbourhood")
-    group.add_argument("--loss_contextual_pos_margin", type=number(), default=0.75, help="cosine above which positives cost nothing in the contrastive part")
-    group.add_argument("--loss_contextual_neg_margin", type=number(), default=0.6, help="cosine below which negatives cost nothing there")
-    group.add_argument("--loss_contextual_mean", type=number(-1, 1), default=0.3, help="mean cosine of the batch that the regulariser asks for")
     group.add_argument(
-        "--loss_contextual_projection", type=whole(0, WIDEST), default=0, metavar="D",
+        "--loss_contextual_context_weight", type=number(0), default=0.95, help="weight of the contextual part"
+    )
+    group.add_argument(
+        "--loss_contextual_contrastive_weight", type=number(0), default=0.05, help="weight of the contrastive part"
+    )
+    group.add_argument(
+        "--loss_contextual_mean_weight",
+        type=number(0),
+        default=0.1,
+        help="weight of the regulariser of the mean cosine (gamma there)",
+    )
+    group.add_argument(
+        "--loss_contextual_k",
+        type=whole(2, 10**5),
+        default=4,
+        help="neighbours, the own image counted: images a class in a batch",
+    )
+    group.add_argument(
+        "--loss_contextual_eps",
+        type=number(0),
+        default=0.05,
+        help="squared distance beyond the k-th neighbour that still is in the neighbourhood",
+    )
+    group.add_argument(
+        "--loss_contextual_pos_margin",
+        type=number(),
+        default=0.75,
+        help="cosine above which positives cost nothing in the contrastive part",
+    )
+    group.add_argument(
+        "--loss_contextual_neg_margin",
+        type=number(),
+        default=0.6,
+        help="cosine below which negatives cost nothing there",
+    )
+    group.add_argument(
+        "--loss_contextual_mean",
+        type=number(-1, 1),
+        default=0.3,
+        help="mean cosine of the batch that the regulariser asks for",
+    )
+    group.add_argument(
+        "--loss_contextual_projection",
+        type=whole(0, WIDEST),
+        default=0,
+        metavar="D",
         help="compute the loss on a trained linear projection of the embedding to D dimensions, which evaluation does not use (0: on the embedding)",
-    )  # fmt: skip
-    group.add_argument("--loss_contextual_projection_lrmulti", type=number(0), default=2, help="learning rate of that map, in multiples of --lr")
+    )
+    group.add_argument(
+        "--loss_contextual_projection_lrmulti",
+        type=number(0),
+        default=2,
+        help="learning rate of that map, in multiples of --lr",
+    )
 
 
 class Criterion(MetricCriterion):
@@ -47,13 +89,20 @@ class Criterion(MetricCriterion):
 
     def __init__(self, opt):
         super().__init__()
-        self.context_weight, self.contrastive_weight = opt.loss_contextual_context_weight, opt.loss_contextual_contrastive_weight
+        self.context_weight, self.contrastive_weight = (
+            opt.loss_contextual_context_weight,
+            opt.loss_contextual_contrastive_weight,
+        )
         self.mean_weight, self.mean = opt.loss_contextual_mean_weight, opt.loss_contextual_mean
         self.k, self.eps = opt.loss_contextual_k, opt.loss_contextual_eps
         self.pos_margin, self.neg_margin = opt.loss_contextual_pos_margin, opt.loss_contextual_neg_margin
         width = opt.loss_contextual_projection
         self.projection = torch.nn.Linear(opt.embed_dim, width, bias=False) if width else None
-        self.optim_dict_list = [{"params": list(self.parameters()), "lr": opt.lr * opt.loss_contextual_projection_lrmulti}] if width else []
+        self.optim_dict_list = (
+            [{"params": list(self.parameters()), "lr": opt.lr * opt.loss_contextual_projection_lrmulti}]
+            if width
+            else []
+        )
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
@@ -65,8 +114,17 @@ class Criterion(MetricCriterion):
         far, near = torch.relu(self.pos_margin - cosines), torch.relu(cosines - self.neg_margin)
         contrastive = masked_mean(far, others & (far > 0)) + masked_mean(near, ~same & (near > 0))
         of_mean = (cosines.mean() - self.mean).square()
-        self.stats = {"context": context.detach(), "contrastive": contrastive.detach(), "mean_cosine": cosines.detach().mean()}
-        return self.context_weight * context + self.contrastive_weight * contrastive + self.mean_weight * of_mean + 0 * batch.sum()  # NaN reaches the loss
+        self.stats = {
+            "context": context.detach(),
+            "contrastive": contrastive.detach(),
+            "mean_cosine": cosines.detach().mean(),
+        }
+        return (
+            self.context_weight * context
+            + self.contrastive_weight * contrastive
+            + self.mean_weight * of_mean
+            + 0 * batch.sum()
+        )  # NaN reaches the loss
 
     def alikeness(self, cosines: torch.Tensor) -> torch.Tensor:
         """J `(B, B)`."""
@@ -78,7 +136,9 @@ class Criterion(MetricCriterion):
         overlap = _overlap(near) + _overlap(1 - near)
         reciprocal = half * half.T
         sizes = reciprocal.sum(1, keepdim=True)
-        alike = reciprocal @ (overlap / 2 * near) / (sizes + (sizes.detach() == 0))  # a zero row is not its own neighbour; clamp would stop the gradient at 1
+        alike = (
+            reciprocal @ (overlap / 2 * near) / (sizes + (sizes.detach() == 0))
+        )  # a zero row is not its own neighbour; clamp would stop the gradient at 1
         return (alike + alike.T) / 2
 
 

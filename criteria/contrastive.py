@@ -17,9 +17,18 @@ REDUCES = True
 
 def add_arguments(group) -> None:
     """Declare the flags of the contrastive loss."""
-    group.add_argument("--loss_contrastive_pos_margin", type=number(), default=0.0, help="positives nearer than this cost nothing")
-    group.add_argument("--loss_contrastive_neg_margin", type=number(), default=1.0, help="negatives farther than this cost nothing")
-    group.add_argument("--loss_contrastive_reduction", default="mean", choices=["mean", "nonzero"], help="over all pairs or active ones")
+    group.add_argument(
+        "--loss_contrastive_pos_margin", type=number(), default=0.0, help="positives nearer than this cost nothing"
+    )
+    group.add_argument(
+        "--loss_contrastive_neg_margin", type=number(), default=1.0, help="negatives farther than this cost nothing"
+    )
+    group.add_argument(
+        "--loss_contrastive_reduction",
+        default="mean",
+        choices=["mean", "nonzero"],
+        help="over all pairs or active ones",
+    )
 
 
 class Criterion(PairCriterion):
@@ -42,7 +51,10 @@ class Criterion(PairCriterion):
         positive_distances, negative_distances = tuple_distances(batch, reference, pairs)
         far_positives = self.far(positive_distances, labels[pairs.anchors_p])  # (P,)
         near_negatives = self.near(negative_distances, labels[pairs.anchors_n])  # (N,)
-        self.stats = {"active_positives": active_share(far_positives.detach()), "active_negatives": active_share(near_negatives.detach())}
+        self.stats = {
+            "active_positives": active_share(far_positives.detach()),
+            "active_negatives": active_share(near_negatives.detach()),
+        }
         positive_part = self.reduction(far_positives, pairs.anchors_p, labels)
         return positive_part + self.reduction(near_negatives, pairs.anchors_n, labels)
 
@@ -57,10 +69,15 @@ class Criterion(PairCriterion):
     def formula(self, values, positives, negatives, labels) -> dict:
         """What the reduction needs of all pairs."""
         of_pairs = self.reduction.of_pairs
-        return {**of_pairs("positives", self.far(values, labels), positives), **of_pairs("negatives", self.near(values, labels), negatives)}
+        return {
+            **of_pairs("positives", self.far(values, labels), positives),
+            **of_pairs("negatives", self.near(values, labels), negatives),
+        }
 
     def join(self, found) -> torch.Tensor:
         """See the class."""
         kinds = ("positives", "negatives")
-        self.stats |= {f"active_{kind}": found[f"active_{kind}"] / found[f"n_{kind}"].sum().clamp(min=1) for kind in kinds}
+        self.stats |= {
+            f"active_{kind}": found[f"active_{kind}"] / found[f"n_{kind}"].sum().clamp(min=1) for kind in kinds
+        }
         return sum(self.reduction.join(kind, found) for kind in kinds)

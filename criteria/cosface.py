@@ -15,7 +15,9 @@ PER_CLASS = ("margin", "scale")
 def add_arguments(group) -> None:
     """Declare the flags of CosFace."""
     group.add_argument("--loss_cosface_lr", type=number(0), default=0.0005, help="learning rate of the class weights")
-    group.add_argument("--loss_cosface_margin", type=number(), default=0.35, help="subtracted from the cosine to the own class")
+    group.add_argument(
+        "--loss_cosface_margin", type=number(), default=0.35, help="subtracted from the cosine to the own class"
+    )
     group.add_argument("--loss_cosface_scale", type=number(above=0), default=64, help="multiplies the cosines")
 
 

@@ -23,9 +23,17 @@ LARGEST = 2.0  # difference of two distances between unit vectors
 
 def add_arguments(group) -> None:
     """Declare the flags of the dynamic soft margin."""
-    group.add_argument("--loss_dynamic_softmargin_nbins", type=whole(2, 10**6), default=512, help="nodes of the histogram, from -2 to 2")
     group.add_argument(
-        "--loss_dynamic_softmargin_momentum", type=number(above=0, most=1), default=0.01, help="share of a batch in the moving histogram"
+        "--loss_dynamic_softmargin_nbins",
+        type=whole(2, 10**6),
+        default=512,
+        help="nodes of the histogram, from -2 to 2",
+    )
+    group.add_argument(
+        "--loss_dynamic_softmargin_momentum",
+        type=number(above=0, most=1),
+        default=0.01,
+        help="share of a batch in the moving histogram",
     )
 
 
@@ -56,10 +64,16 @@ class Criterion(MetricCriterion):
         """Weights `(T,)` of `differences` `(T,)`. These enter the histogram first, each split between its two nearest nodes."""
         if not len(differences):
             return differences
-        positions = (differences + LARGEST).mul((self.nbins - 1) / (2 * LARGEST)).clamp(0, self.nbins - 1).nan_to_num(0.0)
+        positions = (
+            (differences + LARGEST).mul((self.nbins - 1) / (2 * LARGEST)).clamp(0, self.nbins - 1).nan_to_num(0.0)
+        )
         lower = positions.floor().clamp(max=self.nbins - 2)
         above = positions - lower
-        counts = differences.new_zeros(self.nbins).scatter_add(0, lower.long(), 1 - above).scatter_add(0, lower.long() + 1, above)
+        counts = (
+            differences.new_zeros(self.nbins)
+            .scatter_add(0, lower.long(), 1 - above)
+            .scatter_add(0, lower.long() + 1, above)
+        )
         before = self.histogram.to(differences)
         kept = (1 - self.momentum) * (before.sum() > 0).to(before)  # before the first batch the histogram is empty
         moved = kept * before + (1 - kept) * counts / len(differences)

@@ -14,7 +14,9 @@ MINES_PAIRS = True
 
 def add_arguments(group) -> None:
     """Declare the flags of FastAP."""
-    group.add_argument("--loss_fastap_num_bins", type=whole(1, 10**4), default=10, help="bins of the distance histograms")
+    group.add_argument(
+        "--loss_fastap_num_bins", type=whole(1, 10**4), default=10, help="bins of the distance histograms"
+    )
 
 
 class Criterion(PairCriterion):

@@ -13,22 +13,38 @@ from utilities.numbers import number
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None
-FIXED = ("pos_scale", "neg_scale", "threshold", "margin")  # they enter the weights only, which are constants for the gradient
+FIXED = (
+    "pos_scale",
+    "neg_scale",
+    "threshold",
+    "margin",
+)  # they enter the weights only, which are constants for the gradient
 MINES_PAIRS = True
 
 
 def add_arguments(group) -> None:
     """Declare the flags of general pair weighting."""
     group.add_argument(
-        "--loss_gpw_weights", default="multisimilarity", choices=list(WEIGHTS),
+        "--loss_gpw_weights",
+        default="multisimilarity",
+        choices=list(WEIGHTS),
         help="weights of the pairs: 1 for positives and for negatives above the threshold (contrastive), the triplets violated (triplet), sigmoids "
         "(binomial deviance), a softmax over an anchor's positives and one over its negatives (lifted structure), multi-similarity",
-    )  # fmt: skip
-    group.add_argument("--loss_gpw_pos_scale", type=number(above=0), default=2, help="of binomial and multisimilarity (alpha)")
-    group.add_argument("--loss_gpw_neg_scale", type=number(above=0), default=50, help="of binomial and multisimilarity (beta)")
-    group.add_argument("--loss_gpw_threshold", type=number(), default=0.5, help="of contrastive, binomial and multisimilarity (lambda)")
+    )
     group.add_argument(
-        "--loss_gpw_margin", type=number(), default=0.1, help="cosine by which a positive is to exceed a negative, of triplet"
+        "--loss_gpw_pos_scale", type=number(above=0), default=2, help="of binomial and multisimilarity (alpha)"
+    )
+    group.add_argument(
+        "--loss_gpw_neg_scale", type=number(above=0), default=50, help="of binomial and multisimilarity (beta)"
+    )
+    group.add_argument(
+        "--loss_gpw_threshold", type=number(), default=0.5, help="of contrastive, binomial and multisimilarity (lambda)"
+    )
+    group.add_argument(
+        "--loss_gpw_margin",
+        type=number(),
+        default=0.1,
+        help="cosine by which a positive is to exceed a negative, of triplet",
     )
 
 
@@ -81,12 +97,17 @@ class Criterion(PairCriterion):
         """Slopes of [log sum_p exp(-s) + log sum_n exp(s)]+."""
         far_positives, near_negatives = log_sum_exp(-values, positives), log_sum_exp(values, negatives)
         active = as_weights(far_positives + near_negatives > 0, values)[:, None]
-        rising = torch.exp((-values - far_positives[:, None]).clamp(max=0))  # at most 1 where chosen; elsewhere it is not used
+        rising = torch.exp(
+            (-values - far_positives[:, None]).clamp(max=0)
+        )  # at most 1 where chosen; elsewhere it is not used
         return active * rising, active * torch.exp((values - near_negatives[:, None]).clamp(max=0))
 
     def multisimilarity(self, values, positives, negatives):
         """Slopes of 1/pos_scale log(1 + sum_p exp(-pos_scale (s - threshold))) and its mirror, without that loss's selection of pairs."""
-        positive_exponents, negative_exponents = self.pos_scale * (self.threshold - values), self.neg_scale * (values - self.threshold)
+        positive_exponents, negative_exponents = (
+            self.pos_scale * (self.threshold - values),
+            self.neg_scale * (values - self.threshold),
+        )
         of_positives = positive_exponents - softplus(log_sum_exp(positive_exponents, positives))[:, None]
         of_negatives = negative_exponents - softplus(log_sum_exp(negative_exponents, negatives))[:, None]
         return of_positives.clamp(max=0).exp(), of_negatives.clamp(max=0).exp()

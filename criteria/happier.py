@@ -26,14 +26,48 @@ FIXED = ("delta",)  # where the step's slope begins: used in comparisons
 
 def add_arguments(group) -> None:
     """Declare the flags of HAPPIER."""
-    group.add_argument("--loss_happier_weight", type=number(0, 1), default=0.1, help="share of the normalised softmax in the loss (lambda)")
-    group.add_argument("--loss_happier_temperature", type=number(1e-6), default=0.01, help="temperature of the step below a difference of delta (tau)")
-    group.add_argument("--loss_happier_rho", type=number(0), default=100, help="slope of the step beyond a difference of delta")
-    group.add_argument("--loss_happier_delta", type=number(0), default=0.05, help="difference of similarities from which on the step is a line")
-    group.add_argument("--loss_happier_offset", type=number(), default=1.44, help="the line's value at delta; the authors' 1.44 goes with start .5, 1 with 0")
-    group.add_argument("--loss_happier_start", type=number(), default=0.5, help="what is added to the sigmoid between 0 and delta")
-    group.add_argument("--loss_happier_lr", type=number(0), default=5e-5, help="learning rate of the class weights; the authors' on SOP is 10")
-    group.add_argument("--loss_happier_cluster_temperature", type=number(1e-6), default=0.05, help="divides the similarities to the class weights")
+    group.add_argument(
+        "--loss_happier_weight",
+        type=number(0, 1),
+        default=0.1,
+        help="share of the normalised softmax in the loss (lambda)",
+    )
+    group.add_argument(
+        "--loss_happier_temperature",
+        type=number(1e-6),
+        default=0.01,
+        help="temperature of the step below a difference of delta (tau)",
+    )
+    group.add_argument(
+        "--loss_happier_rho", type=number(0), default=100, help="slope of the step beyond a difference of delta"
+    )
+    group.add_argument(
+        "--loss_happier_delta",
+        type=number(0),
+        default=0.05,
+        help="difference of similarities from which on the step is a line",
+    )
+    group.add_argument(
+        "--loss_happier_offset",
+        type=number(),
+        default=1.44,
+        help="the line's value at delta; the authors' 1.44 goes with start .5, 1 with 0",
+    )
+    group.add_argument(
+        "--loss_happier_start", type=number(), default=0.5, help="what is added to the sigmoid between 0 and delta"
+    )
+    group.add_argument(
+        "--loss_happier_lr",
+        type=number(0),
+        default=5e-5,
+        help="learning rate of the class weights; the authors' on SOP is 10",
+    )
+    group.add_argument(
+        "--loss_happier_cluster_temperature",
+        type=number(1e-6),
+        default=0.05,
+        help="divides the similarities to the class weights",
+    )
 
 
 class Criterion(PairCriterion):
@@ -47,10 +81,17 @@ class Criterion(PairCriterion):
 
     def __init__(self, opt):
         super().__init__()
-        flags = {"loss_softmax_lr": opt.loss_happier_lr, "loss_softmax_temperature": opt.loss_happier_cluster_temperature}
+        flags = {
+            "loss_softmax_lr": opt.loss_happier_lr,
+            "loss_softmax_temperature": opt.loss_happier_cluster_temperature,
+        }
         self.cluster = criteria.select("softmax", opt, loss_learn=[], **flags)
         self.optim_dict_list = self.cluster.optim_dict_list
-        self.weight, self.temperature, self.rho = opt.loss_happier_weight, opt.loss_happier_temperature, opt.loss_happier_rho
+        self.weight, self.temperature, self.rho = (
+            opt.loss_happier_weight,
+            opt.loss_happier_temperature,
+            opt.loss_happier_rho,
+        )
         self.delta, self.offset, self.start = opt.loss_happier_delta, opt.loss_happier_offset, opt.loss_happier_start
         self.register_buffer("class_levels", None, persistent=False)  # (C, L), of the data
         self.expect_classes(opt.n_classes)
@@ -63,7 +104,10 @@ class Criterion(PairCriterion):
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`; the softmax is that of the batch."""
         cluster = self.cluster(batch, labels)
         reference = reference if len(reference) else reference.with_own_row()
-        ranking = self.finish(self.compare(batch, labels, reference, formula=functools.partial(self.formula, others=reference.labels)), batch)
+        ranking = self.finish(
+            self.compare(batch, labels, reference, formula=functools.partial(self.formula, others=reference.labels)),
+            batch,
+        )
         self.stats |= {"h_ap": 1 - ranking.detach(), "cluster_loss": cluster.detach(), **self.cluster.stats}
         return (1 - self.weight) * ranking + self.weight * cluster
 
@@ -103,7 +147,9 @@ class Criterion(PairCriterion):
 
     def _precisions(self, values, levels, relevances, counted, anchors, related) -> torch.Tensor:
         """H_k / rank_k `(P',)` of some pairs of an anchor and a relative k."""
-        others = counted.index_select(0, anchors).scatter(1, related[:, None], 0.0)  # (P', M), 0 with the own image and k
+        others = counted.index_select(0, anchors).scatter(
+            1, related[:, None], 0.0
+        )  # (P', M), 0 with the own image and k
         excesses, of_j, rel_j = (given.index_select(0, anchors) for given in (values, levels, relevances))
         excesses = excesses - excesses.gather(1, related[:, None])
         of_k, rel_k = of_j.gather(1, related[:, None]), rel_j.gather(1, related[:, None])
@@ -115,4 +161,6 @@ class Criterion(PairCriterion):
         """An upper bound of the step function, of the shape of `differences`."""
         sigmoids = torch.sigmoid(differences / self.temperature)
         line = self.rho * (differences - self.delta) + self.offset
-        return torch.where(differences > self.delta, line, torch.where(differences > 0, self.start + sigmoids, sigmoids))
+        return torch.where(
+            differences > self.delta, line, torch.where(differences > 0, self.start + sigmoids, sigmoids)
+        )

@@ -20,25 +20,53 @@ REQUIRES_BATCHMINER = False  # the base makes its own where it needs one
 REQUIRES_OPTIM = True
 ALLOWED_MINING_OPS = None
 INNER_LOSS = "loss_hier_base"
-FIXED = ("tau", "c", "clip_r")  # they shape the random draws, where the straight-through gradient is not a true derivative
+FIXED = (
+    "tau",
+    "c",
+    "clip_r",
+)  # they shape the random draws, where the straight-through gradient is not a true derivative
 
 CHUNK = 1 << 18  # entries of a matrix (triplets, proxies) computed at once
 
 
 def add_arguments(group) -> None:
     """Declare the flags of HIER."""
-    group.add_argument("--loss_hier_base", default="proxyanchor", metavar="LOSS", help="loss to which the regulariser is added (--list losses)")
+    group.add_argument(
+        "--loss_hier_base",
+        default="proxyanchor",
+        metavar="LOSS",
+        help="loss to which the regulariser is added (--list losses)",
+    )
     group.add_argument("--loss_hier_weight", type=number(0), default=0.5, help="weight of the regulariser")
     group.add_argument("--loss_hier_n_proxies", type=whole(1, 4096), default=512, help="hierarchical proxies (P)")
-    group.add_argument("--loss_hier_lrmulti", type=number(0), default=50, help="learning rate of these proxies, in multiples of --lr")
     group.add_argument(
-        "--loss_hier_topk", type=whole(1, 10**5), default=20, help="nearest ones among which reciprocal neighbours are, itself counted in"
+        "--loss_hier_lrmulti", type=number(0), default=50, help="learning rate of these proxies, in multiples of --lr"
     )
-    group.add_argument("--loss_hier_per_anchor", type=whole(1, 1000), default=50, help="triplets an anchor, drawn with replacement")
-    group.add_argument("--loss_hier_margin", type=number(), default=0.1, help="by which a common ancestor is to be nearer")
+    group.add_argument(
+        "--loss_hier_topk",
+        type=whole(1, 10**5),
+        default=20,
+        help="nearest ones among which reciprocal neighbours are, itself counted in",
+    )
+    group.add_argument(
+        "--loss_hier_per_anchor", type=whole(1, 1000), default=50, help="triplets an anchor, drawn with replacement"
+    )
+    group.add_argument(
+        "--loss_hier_margin", type=number(), default=0.1, help="by which a common ancestor is to be nearer"
+    )
     group.add_argument("--loss_hier_tau", type=number(1e-6), default=0.1, help="temperature of the draw of an ancestor")
-    group.add_argument("--loss_hier_c", type=number(0, 100), default=0.1, help="the ball's curvature is -c; 0: the sphere, with 2 - 2 cos")
-    group.add_argument("--loss_hier_clip_r", type=number(above=0), default=2.3, help="length to which embeddings and proxies are clipped")
+    group.add_argument(
+        "--loss_hier_c",
+        type=number(0, 100),
+        default=0.1,
+        help="the ball's curvature is -c; 0: the sphere, with 2 - 2 cos",
+    )
+    group.add_argument(
+        "--loss_hier_clip_r",
+        type=number(above=0),
+        default=2.3,
+        help="length to which embeddings and proxies are clipped",
+    )
 
 
 def derived(opt) -> dict:
@@ -59,12 +87,16 @@ class Criterion(MetricCriterion):
     def __init__(self, opt):
         super().__init__()
         if opt.embed_dim < 1:
-            raise UserError(f"embed_dim {opt.embed_dim}: hierarchical proxies need at least 1: select('hier', opt, embed_dim=128)")
+            raise UserError(
+                f"embed_dim {opt.embed_dim}: hierarchical proxies need at least 1: select('hier', opt, embed_dim=128)"
+            )
         self.base = criteria.select(opt.loss_hier_base, opt, loss_learn=[])
         self.weight, self.margin, self.tau = opt.loss_hier_weight, opt.loss_hier_margin, opt.loss_hier_tau
         self.c, self.clip_r = opt.loss_hier_c, opt.loss_hier_clip_r
         self.topk, self.per_anchor = opt.loss_hier_topk, opt.loss_hier_per_anchor
-        start = torch.randn(opt.loss_hier_n_proxies, opt.embed_dim) / math.sqrt(opt.embed_dim) * opt.loss_hier_clip_r * 0.9
+        start = (
+            torch.randn(opt.loss_hier_n_proxies, opt.embed_dim) / math.sqrt(opt.embed_dim) * opt.loss_hier_clip_r * 0.9
+        )
         self.ancestors = torch.nn.Parameter(start)
         base = {"params": list(self.base.parameters()), "lr": getattr(self.base, "lr", opt.lr)}
         groups = getattr(self.base, "optim_dict_list", None) or ([base] if base["params"] else [])
@@ -77,26 +109,40 @@ class Criterion(MetricCriterion):
         ball, ancestors = Ball(self.c, self.clip_r), self.ancestors.to(batch)
         _check_width(batch, ancestors)
         with torch.no_grad():
-            distances = ball.distances(batch, batch)  # those of one class are the closest; a larger number would round distances away
+            distances = ball.distances(
+                batch, batch
+            )  # those of one class are the closest; a larger number would round distances away
             closeness = torch.where(labels[:, None] == labels[None, :], distances.amax() + 1, 0.0) - distances
         of_samples = self.regulariser(ball.distances(batch, ancestors), closeness)
         among_ancestors = ball.distances(ancestors, ancestors)
         of_proxies = self.regulariser(among_ancestors, -among_ancestors.detach())
-        self.stats = {**getattr(self.base, "stats", {}), "hierarchy": of_samples.detach(), "hierarchy_of_proxies": of_proxies.detach()}
+        self.stats = {
+            **getattr(self.base, "stats", {}),
+            "hierarchy": of_samples.detach(),
+            "hierarchy_of_proxies": of_proxies.detach(),
+        }
         return loss + self.weight * (of_samples + of_proxies)
 
     def regulariser(self, distances: torch.Tensor, closeness: torch.Tensor) -> torch.Tensor:
         """R of N points, given their `distances` `(N, P)` to the proxies and their `closeness` `(N, N)` to each other."""
-        margin = self.margin.to(distances) if isinstance(self.margin, torch.Tensor) else distances.new_full((), self.margin)
-        return _Hierarchy.apply(distances, *reciprocal_triplets(closeness, self.topk, self.per_anchor), margin, self.tau)
+        margin = (
+            self.margin.to(distances) if isinstance(self.margin, torch.Tensor) else distances.new_full((), self.margin)
+        )
+        return _Hierarchy.apply(
+            distances, *reciprocal_triplets(closeness, self.topk, self.per_anchor), margin, self.tau
+        )
 
 
 def _check_width(batch: torch.Tensor, ancestors: torch.Tensor) -> None:
     if batch.shape[1] != ancestors.shape[1]:
-        raise UserError(f"embeddings of {batch.shape[1]} dimensions, hierarchical proxies of {ancestors.shape[1]}: embed_dim is another")
+        raise UserError(
+            f"embeddings of {batch.shape[1]} dimensions, hierarchical proxies of {ancestors.shape[1]}: embed_dim is another"
+        )
 
 
-def reciprocal_triplets(closeness: torch.Tensor, topk: int, per_anchor: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def reciprocal_triplets(
+    closeness: torch.Tensor, topk: int, per_anchor: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Indices i, j, k `(T,)`: j a reciprocal nearest neighbour of i by `closeness` `(N, N)`, k neither that nor i; both drawn uniformly."""
     nearest = closeness.topk(min(topk, len(closeness)), dim=1).indices
     near = torch.zeros_like(closeness, dtype=torch.bool).scatter_(1, nearest, True)
@@ -121,7 +167,9 @@ def _drawn(mask: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
 def gumbel(size: tuple, like: torch.Tensor) -> torch.Tensor:
     """Standard Gumbel noise in the precision of `like`, drawn in float32, so that every precision gets the same."""
     draws = torch.rand(size, dtype=torch.float32, device=like.device).clamp_(min=torch.finfo(torch.float32).tiny)
-    return draws.log_().neg_().log_().neg_().to(like.dtype)  # from rand, as exponential_ takes five times as long on a CPU
+    return (
+        draws.log_().neg_().log_().neg_().to(like.dtype)
+    )  # from rand, as exponential_ takes five times as long on a CPU
 
 
 class _Hierarchy(torch.autograd.Function):
@@ -144,20 +192,32 @@ class _Hierarchy(torch.autograd.Function):
             two, three = gumbel(a.shape, a) - of_two / tau, gumbel(a.shape, a) - of_three / tau  # logits
             near, far = two.argmax(1, keepdim=True), three.argmax(1, keepdim=True)
             steps = torch.cat(
-                [x.gather(1, one) - x.gather(1, other) for x, one, other in ((a, near, far), (b, near, far), (c, far, near))], 1
+                [
+                    x.gather(1, one) - x.gather(1, other)
+                    for x, one, other in ((a, near, far), (b, near, far), (c, far, near))
+                ],
+                1,
             )
             terms = steps + margin  # (T', 3)
             active = (near != far) & (terms > 0)
             total += torch.where(near != far, terms.relu(), 0.0).sum()
             pulls = active.to(a.dtype)
             pulls = torch.cat([pulls[:, :2], -pulls[:, 2:]], 1)  # d loss / d (x at near - x at far)
-            up = pulls[:, :1] * a + pulls[:, 1:2] * b + pulls[:, 2:] * c  # gradient of each proxy's share in r_ij; in r_ijk its negative
+            up = (
+                pulls[:, :1] * a + pulls[:, 1:2] * b + pulls[:, 2:] * c
+            )  # gradient of each proxy's share in r_ij; in r_ijk its negative
             slope_two, slope_three = _through_softmax(two, up), -_through_softmax(three, up)
             of_margin += active.sum()
             by_three = _share(c, of_two) * slope_three
-            slope_two = slope_two + slope_three - by_three  # gradient of the maximum of two, directly and through that of three
+            slope_two = (
+                slope_two + slope_three - by_three
+            )  # gradient of the maximum of two, directly and through that of three
             by_one = _share(a, b) * slope_two
-            chosen = torch.zeros_like(a).scatter_(1, near, 1.0).scatter_add_(1, far, torch.full_like(near, -1, dtype=a.dtype))
+            chosen = (
+                torch.zeros_like(a)
+                .scatter_(1, near, 1.0)
+                .scatter_add_(1, far, torch.full_like(near, -1, dtype=a.dtype))
+            )
             for rows, pull, slope in zip(chunk, pulls.unbind(1), (by_one, slope_two - by_one, by_three), strict=True):
                 gradient.index_add_(0, rows, pull[:, None] * chosen - slope / tau)
         count = max(len(i), 1)

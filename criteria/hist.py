@@ -23,12 +23,28 @@ SLOPE = 0.1  # of the network's leaky ReLU
 
 def add_arguments(group) -> None:
     """Declare the flags of HIST."""
-    group.add_argument("--loss_hist_tau", type=number(1e-6), default=32, help="scale of the distances in the distribution loss")
-    group.add_argument("--loss_hist_alpha", type=number(0), default=0.9, help="scale of the distances in the hypergraph: of semantic tuplets")
-    group.add_argument("--loss_hist_weight", type=number(0), default=1, help="weight of the network's cross-entropy (lambda_s)")
-    group.add_argument("--loss_hist_hidden", type=whole(1, WIDEST), default=512, help="units of the network's hidden layer")
+    group.add_argument(
+        "--loss_hist_tau", type=number(1e-6), default=32, help="scale of the distances in the distribution loss"
+    )
+    group.add_argument(
+        "--loss_hist_alpha",
+        type=number(0),
+        default=0.9,
+        help="scale of the distances in the hypergraph: of semantic tuplets",
+    )
+    group.add_argument(
+        "--loss_hist_weight", type=number(0), default=1, help="weight of the network's cross-entropy (lambda_s)"
+    )
+    group.add_argument(
+        "--loss_hist_hidden", type=whole(1, WIDEST), default=512, help="units of the network's hidden layer"
+    )
     group.add_argument("--loss_hist_lr", type=number(0), default=0.1, help="learning rate of means and variances")
-    group.add_argument("--loss_hist_network_lrmulti", type=number(0), default=10, help="learning rate of the network, in multiples of --lr")
+    group.add_argument(
+        "--loss_hist_network_lrmulti",
+        type=number(0),
+        default=10,
+        help="learning rate of the network, in multiples of --lr",
+    )
 
 
 class Criterion(ProxyCriterion):
@@ -42,7 +58,12 @@ class Criterion(ProxyCriterion):
         start = functools.partial(torch.nn.init.kaiming_normal_, mode="fan_out")
         super().__init__(opt, opt.loss_hist_lr, start, pml_start=start)  # the means
         self.log_variances = torch.nn.Parameter(start(torch.empty_like(self.proxies)))
-        self.layers = torch.nn.ModuleList([torch.nn.Linear(opt.embed_dim, opt.loss_hist_hidden), torch.nn.Linear(opt.loss_hist_hidden, self.n_classes)])
+        self.layers = torch.nn.ModuleList(
+            [
+                torch.nn.Linear(opt.embed_dim, opt.loss_hist_hidden),
+                torch.nn.Linear(opt.loss_hist_hidden, self.n_classes),
+            ]
+        )
         self.norm = WholeBatchNorm(opt.loss_hist_hidden)
         self.tau, self.alpha, self.weight = opt.loss_hist_tau, opt.loss_hist_alpha, opt.loss_hist_weight
         network = [*self.layers.parameters(), *self.norm.parameters()]
@@ -63,7 +84,11 @@ class Criterion(ProxyCriterion):
 
     def distances(self, batch: torch.Tensor) -> torch.Tensor:
         """M `(B, C)`."""
-        unit, means, precisions = normalize(batch), self.unit_proxies(batch), torch.exp(-relu6(self.log_variances.to(batch)))
+        unit, means, precisions = (
+            normalize(batch),
+            self.unit_proxies(batch),
+            torch.exp(-relu6(self.log_variances.to(batch))),
+        )
         return unit.square() @ precisions.T - 2 * unit @ (means * precisions).T + (means.square() * precisions).sum(1)
 
     def graph(self, distances: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,10 @@ ALLOWED_MINING_OPS = None
 def add_arguments(group) -> None:
     """Declare the flags of the histogram loss."""
     group.add_argument(
-        "--loss_histogram_nbins", type=whole(2, 10**5), default=65, help="nodes of the histograms from -1 to 1, both included"
+        "--loss_histogram_nbins",
+        type=whole(2, 10**5),
+        default=65,
+        help="nodes of the histograms from -1 to 1, both included",
     )
 
 

@@ -25,10 +25,17 @@ ATTRIBUTES = {"T": "temperature"}
 def add_arguments(group) -> None:
     """Declare the flags of the hyperbolic loss."""
     group.add_argument(
-        "--loss_hyperbolic_c", type=number(0, 100), default=0.1, help="the ball's curvature is -c; 0: the sphere, with cosines"
+        "--loss_hyperbolic_c",
+        type=number(0, 100),
+        default=0.1,
+        help="the ball's curvature is -c; 0: the sphere, with cosines",
     )
-    group.add_argument("--loss_hyperbolic_clip_r", type=number(above=0), default=2.3, help="length to which embeddings are clipped")
-    group.add_argument("--loss_hyperbolic_T", type=number(1e-6), default=0.2, help="temperature that divides the distances")
+    group.add_argument(
+        "--loss_hyperbolic_clip_r", type=number(above=0), default=2.3, help="length to which embeddings are clipped"
+    )
+    group.add_argument(
+        "--loss_hyperbolic_T", type=number(1e-6), default=0.2, help="temperature that divides the distances"
+    )
 
 
 class Criterion(PairCriterion):

@@ -20,9 +20,11 @@ def add_arguments(group) -> None:
     """Declare the flags of the instance loss."""
     group.add_argument("--loss_instance_lr", type=number(0), default=0.0005, help="learning rate of the class vectors")
     group.add_argument(
-        "--loss_instance_gamma", type=number(above=0), default=1,
+        "--loss_instance_gamma",
+        type=number(above=0),
+        default=1,
         help="multiplies the products of embeddings and class vectors; the 64 of pytorch-metric-learning is meant for cosines",
-    )  # fmt: skip
+    )
 
 
 class Criterion(ProxyCriterion):

@@ -19,10 +19,16 @@ REDUCES = True
 def add_arguments(group) -> None:
     """Declare the flags of the intra-pair variance loss."""
     group.add_argument(
-        "--loss_intrapair_variance_pos_eps", type=number(0, 1), default=0.01, help="share by which a positive pair may lie below their mean"
+        "--loss_intrapair_variance_pos_eps",
+        type=number(0, 1),
+        default=0.01,
+        help="share by which a positive pair may lie below their mean",
     )
     group.add_argument(
-        "--loss_intrapair_variance_neg_eps", type=number(0, 1), default=0.01, help="share by which a negative pair may lie above their mean"
+        "--loss_intrapair_variance_neg_eps",
+        type=number(0, 1),
+        default=0.01,
+        help="share by which a negative pair may lie above their mean",
     )
 
 
@@ -52,7 +58,10 @@ class Criterion(PairCriterion):
         of_positives, of_negatives = means or (chosen_mean(values, positives), chosen_mean(values, negatives))
         below = torch.relu((1 - self.pos_eps) * of_positives - values).square()
         above = torch.relu(values - (1 + self.neg_eps) * of_negatives).square()
-        return {**self.reduction.of_pairs("positives", below, positives), **self.reduction.of_pairs("negatives", above, negatives)}
+        return {
+            **self.reduction.of_pairs("positives", below, positives),
+            **self.reduction.of_pairs("negatives", above, negatives),
+        }
 
     def join(self, found) -> torch.Tensor:
         """See the class."""

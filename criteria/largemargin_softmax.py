@@ -16,18 +16,27 @@ COMPARES_SAMPLES = False  # with class vectors alone
 
 def add_arguments(group) -> None:
     """Declare the flags of large-margin softmax."""
-    group.add_argument("--loss_largemargin_softmax_lr", type=number(0), default=0.0005, help="learning rate of the class weights")
     group.add_argument(
-        "--loss_largemargin_softmax_margin", type=whole(1, 20), default=4,
-        help="multiplies the angle to the own class; 1 is the plain softmax",
-    )  # fmt: skip
-    group.add_argument(
-        "--loss_largemargin_softmax_scale", type=number(above=0), default=1, help="multiplies the products of embeddings and class weights"
+        "--loss_largemargin_softmax_lr", type=number(0), default=0.0005, help="learning rate of the class weights"
     )
     group.add_argument(
-        "--loss_largemargin_softmax_cosine_weight", type=number(0), default=0,
+        "--loss_largemargin_softmax_margin",
+        type=whole(1, 20),
+        default=4,
+        help="multiplies the angle to the own class; 1 is the plain softmax",
+    )
+    group.add_argument(
+        "--loss_largemargin_softmax_scale",
+        type=number(above=0),
+        default=1,
+        help="multiplies the products of embeddings and class weights",
+    )
+    group.add_argument(
+        "--loss_largemargin_softmax_cosine_weight",
+        type=number(0),
+        default=0,
         help="weight of the plain cosine beside that of the multiplied angle, which eases training (the paper's lambda, lowered there in steps)",
-    )  # fmt: skip
+    )
 
 
 class Criterion(ProxyCriterion):

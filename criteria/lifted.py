@@ -15,8 +15,12 @@ ALLOWED_MINING_OPS = ["lifted"]
 
 def add_arguments(group) -> None:
     """Declare the flags of the lifted loss."""
-    group.add_argument("--loss_lifted_neg_margin", type=number(), default=1.0, help="distance that negatives are pushed beyond")
-    group.add_argument("--loss_lifted_l2", type=number(0), default=0.005, help="weight of the mean norm of the embeddings")
+    group.add_argument(
+        "--loss_lifted_neg_margin", type=number(), default=1.0, help="distance that negatives are pushed beyond"
+    )
+    group.add_argument(
+        "--loss_lifted_l2", type=number(0), default=0.005, help="weight of the mean norm of the embeddings"
+    )
 
 
 class Criterion(PairCriterion):
@@ -35,7 +39,8 @@ class Criterion(PairCriterion):
         """See the base. The miner gives sets, of the anchors that have both."""
         anchors, *sets = self.mine(batch, labels, reference)
         masks = tuple(
-            torch.zeros(len(batch), *mask.shape[1:], dtype=torch.bool, device=mask.device).index_copy(0, anchors, mask) for mask in sets
+            torch.zeros(len(batch), *mask.shape[1:], dtype=torch.bool, device=mask.device).index_copy(0, anchors, mask)
+            for mask in sets
         )
         terms = self.compare(batch, labels, reference, masks)["loss"].index_select(0, anchors)
         self.stats = {"active_share": active_share(terms.detach())}

@@ -17,9 +17,11 @@ REDUCES = True
 def add_arguments(group) -> None:
     """Declare the flags of the original lifted loss."""
     group.add_argument(
-        "--loss_lifted_original_neg_margin", type=number(), default=1.0,
+        "--loss_lifted_original_neg_margin",
+        type=number(),
+        default=1.0,
         help="distance that negatives are pushed beyond (the paper's alpha)",
-    )  # fmt: skip
+    )
 
 
 class Criterion(PairCriterion):
@@ -51,5 +53,7 @@ class Criterion(PairCriterion):
         distances, of_samples = found["distances"], found["of_samples"]
         of_samples = of_samples.squeeze(0) if len(of_samples) == 1 else of_samples.logsumexp(0)
         anchors = anchors_of(found["n_positives"], distances)
-        near_negatives = torch.logaddexp(found["of_anchors"].index_select(0, anchors), of_samples.index_select(0, found["samples"]))
+        near_negatives = torch.logaddexp(
+            found["of_anchors"].index_select(0, anchors), of_samples.index_select(0, found["samples"])
+        )
         return self.reduction(torch.relu(distances + near_negatives).square() / 2, anchors, found["labels"])

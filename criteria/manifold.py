@@ -20,10 +20,21 @@ TEMPERATURE = 0.5  # of the edges
 def add_arguments(group) -> None:
     """Declare the flags of the manifold loss."""
     group.add_argument("--loss_manifold_lr", type=number(0), default=0.0005, help="learning rate of the proxies")
-    group.add_argument("--loss_manifold_n_proxies", type=whole(1, 10000), default=50, help="groups of classes, at most one a class (K)")
-    group.add_argument("--loss_manifold_context_weight", type=number(0), default=1, help="weight of the context part (lambda_C)")
-    group.add_argument("--loss_manifold_alpha", type=number(above=0, below=1), default=0.8, help="share that a step of the random walk passes on")
-    group.add_argument("--loss_manifold_margin", type=number(0), default=5e-4, help="by which the own proxy is to be the most similar")
+    group.add_argument(
+        "--loss_manifold_n_proxies", type=whole(1, 10000), default=50, help="groups of classes, at most one a class (K)"
+    )
+    group.add_argument(
+        "--loss_manifold_context_weight", type=number(0), default=1, help="weight of the context part (lambda_C)"
+    )
+    group.add_argument(
+        "--loss_manifold_alpha",
+        type=number(above=0, below=1),
+        default=0.8,
+        help="share that a step of the random walk passes on",
+    )
+    group.add_argument(
+        "--loss_manifold_margin", type=number(0), default=5e-4, help="by which the own proxy is to be the most similar"
+    )
 
 
 class Criterion(ProxyCriterion):
@@ -36,7 +47,9 @@ class Criterion(ProxyCriterion):
     def __init__(self, opt):
         n_proxies = min(opt.loss_manifold_n_proxies, getattr(opt, "n_classes", None) or 1)
         super().__init__(opt, opt.loss_manifold_lr, n_vectors=n_proxies, pml_start=torch.nn.init.normal_)
-        generator = torch.Generator().manual_seed(torch.initial_seed())  # depends on the run's seed only, not on earlier draws
+        generator = torch.Generator().manual_seed(
+            torch.initial_seed()
+        )  # depends on the run's seed only, not on earlier draws
         self.register_buffer("groups", torch.randperm(self.n_classes, generator=generator) % n_proxies)
         self.context_weight = opt.loss_manifold_context_weight
         self.alpha = opt.loss_manifold_alpha
@@ -58,7 +71,9 @@ class Criterion(ProxyCriterion):
         edges = torch.exp((nodes @ nodes.T).clamp(min=0) / TEMPERATURE) * (1 - identity)
         degrees = edges.sum(1).rsqrt()
         # invertible, as the normalised edges have eigenvalues of at most 1; inv_ex does not check, so NaN reaches the loss
-        return (1 - self.alpha) * torch.linalg.inv_ex(identity - self.alpha * degrees[:, None] * edges * degrees).inverse
+        return (1 - self.alpha) * torch.linalg.inv_ex(
+            identity - self.alpha * degrees[:, None] * edges * degrees
+        ).inverse
 
     def part(self, similarities: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
         """mean log(1 + sum exp) of the excesses of `similarities` `(B, K)` over that to the own proxy, `own` `(B, 1)`."""

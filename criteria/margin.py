@@ -22,12 +22,21 @@ REDUCES = True
 
 def add_arguments(group) -> None:
     """Declare the flags of the margin loss."""
-    group.add_argument("--loss_margin_margin", type=number(), default=0.2, help="half the gap between positives and negatives around beta")
+    group.add_argument(
+        "--loss_margin_margin",
+        type=number(),
+        default=0.2,
+        help="half the gap between positives and negatives around beta",
+    )
     group.add_argument("--loss_margin_beta_lr", type=number(0), default=0.0005, help="learning rate of beta")
-    group.add_argument("--loss_margin_beta", type=number(), default=1.2, help="boundary between positives and negatives at the start")
+    group.add_argument(
+        "--loss_margin_beta", type=number(), default=1.2, help="boundary between positives and negatives at the start"
+    )
     group.add_argument("--loss_margin_nu", type=number(0), default=0.0, help="weight of the sum of betas")
     group.add_argument("--loss_margin_beta_constant", action="store_true", help="beta is not learned")
-    group.add_argument("--loss_margin_beta_shared", action="store_true", help="one beta for all classes instead of one a class")
+    group.add_argument(
+        "--loss_margin_beta_shared", action="store_true", help="one beta for all classes instead of one a class"
+    )
 
 
 class Criterion(MetricCriterion):
@@ -49,10 +58,14 @@ class Criterion(MetricCriterion):
         self.optim_dict_list = []
         if not opt.loss_margin_beta_constant:
             if not self.shared and not getattr(opt, "n_classes", None):
-                raise UserError("margin with a beta a class needs n_classes: select('margin', opt, batchminer, n_classes=100)")
+                raise UserError(
+                    "margin with a beta a class needs n_classes: select('margin', opt, batchminer, n_classes=100)"
+                )
             if not self.shared:
                 self.expect_classes(opt.n_classes)
-            self.beta = torch.nn.Parameter(torch.full((1 if self.shared else opt.n_classes,), float(opt.loss_margin_beta)))
+            self.beta = torch.nn.Parameter(
+                torch.full((1 if self.shared else opt.n_classes,), float(opt.loss_margin_beta))
+            )
             self.optim_dict_list.append({"params": [self.beta], "lr": self.lr, "weight_decay": 0})
 
     def betas(self, anchor_labels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | float:
@@ -76,7 +89,10 @@ class Criterion(MetricCriterion):
         if isinstance(self.nu, torch.Tensor) or self.nu:
             of_triplets = betas.expand(len(terms)).sum() if isinstance(betas, torch.Tensor) else betas * len(terms)
             regularisation = self.nu * of_triplets * (active > 0).to(batch.dtype)  # without active terms the loss is 0
-        self.stats = {"active_positives": active_share(far_positives.detach()), "active_negatives": active_share(near_negatives.detach())}
+        self.stats = {
+            "active_positives": active_share(far_positives.detach()),
+            "active_negatives": active_share(near_negatives.detach()),
+        }
         if isinstance(self.beta, torch.Tensor):
             self.stats["beta"] = self.beta.detach().mean()
         if self.reduction.is_own:

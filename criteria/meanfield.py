@@ -15,10 +15,30 @@ ALLOWED_MINING_OPS = None
 
 def add_arguments(group) -> None:
     """Declare the flags of the mean-field loss."""
-    group.add_argument("--loss_meanfield_alpha", type=number(1e-6), default=0.01, help="exponential weight of the distances to the own field")
-    group.add_argument("--loss_meanfield_beta", type=number(1e-6), default=80, help="exponential weight of the distances to other fields")
-    group.add_argument("--loss_meanfield_margin", type=number(), default=0.8, help="cosine at which a term weighs one half (mrg there, lambda in the paper)")
-    group.add_argument("--loss_meanfield_lrmulti", type=number(0), default=2000, help="learning rate of the class fields, in multiples of --lr")
+    group.add_argument(
+        "--loss_meanfield_alpha",
+        type=number(1e-6),
+        default=0.01,
+        help="exponential weight of the distances to the own field",
+    )
+    group.add_argument(
+        "--loss_meanfield_beta",
+        type=number(1e-6),
+        default=80,
+        help="exponential weight of the distances to other fields",
+    )
+    group.add_argument(
+        "--loss_meanfield_margin",
+        type=number(),
+        default=0.8,
+        help="cosine at which a term weighs one half (mrg there, lambda in the paper)",
+    )
+    group.add_argument(
+        "--loss_meanfield_lrmulti",
+        type=number(0),
+        default=2000,
+        help="learning rate of the class fields, in multiples of --lr",
+    )
 
 
 class Criterion(ProxyCriterion):
@@ -31,20 +51,28 @@ class Criterion(ProxyCriterion):
 
     def __init__(self, opt):
         super().__init__(opt, opt.lr * opt.loss_meanfield_lrmulti, start=torch.nn.init.normal_)
-        self.alpha, self.beta, self.margin = opt.loss_meanfield_alpha, opt.loss_meanfield_beta, opt.loss_meanfield_margin
+        self.alpha, self.beta, self.margin = (
+            opt.loss_meanfield_alpha,
+            opt.loss_meanfield_beta,
+            opt.loss_meanfield_margin,
+        )
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
         cosines, places = self.cosines(batch), torch.arange(len(labels), device=labels.device)
         self.note(cosines, labels)
-        rows = torch.where(same_class(labels), places, len(labels)).amin(1)  # the first image of each one's class stands for the class
+        rows = torch.where(same_class(labels), places, len(labels)).amin(
+            1
+        )  # the first image of each one's class stands for the class
         is_first = (rows == places).to(cosines.dtype)
         own = log_mean_exp(self.alpha * (self.margin - cosines.gather(1, labels[:, None])), rows)  # (B, 1)
         others = log_mean_exp(self.beta * (cosines - self.margin), rows)  # (B, C)
         absent = torch.ones_like(others[0]).index_fill(0, labels, 0)
         of_present = others.index_select(1, labels)  # (B, B)
         pairs = is_first[:, None] * is_first * (1 - torch.diag(is_first))
-        negative = 2 * (softplus(others) * absent).sum() + (softplus(torch.logaddexp(of_present, of_present.T)) * pairs).sum()
+        negative = (
+            2 * (softplus(others) * absent).sum() + (softplus(torch.logaddexp(of_present, of_present.T)) * pairs).sum()
+        )
         return (softplus(own).sum() / self.alpha + negative / (2 * self.beta)) / is_first.sum()
 
 

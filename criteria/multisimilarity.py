@@ -20,19 +20,28 @@ MINES_PAIRS = True
 def add_arguments(group) -> None:
     """Declare the flags of the multi-similarity loss."""
     group.add_argument(
-        "--loss_multisimilarity_pos_weight", type=number(1e-6), default=2,
+        "--loss_multisimilarity_pos_weight",
+        type=number(1e-6),
+        default=2,
         help="exponential weight of positive pairs (the paper's alpha)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--loss_multisimilarity_neg_weight", type=number(1e-6), default=40,
+        "--loss_multisimilarity_neg_weight",
+        type=number(1e-6),
+        default=40,
         help="exponential weight of negative pairs (the paper's beta)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--loss_multisimilarity_margin", type=number(inf=True), default=0.1,
+        "--loss_multisimilarity_margin",
+        type=number(inf=True),
+        default=0.1,
         help="slack in the comparison that keeps pairs (the paper's epsilon); inf compares nothing and keeps all",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--loss_multisimilarity_thresh", type=number(), default=0.5, help="similarity at which a pair weighs one half (the paper's lambda)"
+        "--loss_multisimilarity_thresh",
+        type=number(),
+        default=0.5,
+        help="similarity at which a pair weighs one half (the paper's lambda)",
     )
 
 
@@ -54,12 +63,16 @@ class Criterion(PairCriterion):
 
     def formula(self, values, positives, negatives, labels) -> dict:
         """See the class."""
-        thresh, pos_weight, neg_weight = (self.per_anchor(name, labels, 2) for name in ("thresh", "pos_weight", "neg_weight"))
+        thresh, pos_weight, neg_weight = (
+            self.per_anchor(name, labels, 2) for name in ("thresh", "pos_weight", "neg_weight")
+        )
         margin = self.per_anchor("margin", labels, 2)
         positives, negatives = self.kept(values.detach(), positives, negatives, margin)
         positive_terms = softplus(log_sum_exp(pos_weight * (thresh - values), positives))  # (b,)
         negative_terms = softplus(log_sum_exp(neg_weight * (values - thresh), negatives))
-        losses = positive_terms / self.per_anchor("pos_weight", labels) + negative_terms / self.per_anchor("neg_weight", labels)
+        losses = positive_terms / self.per_anchor("pos_weight", labels) + negative_terms / self.per_anchor(
+            "neg_weight", labels
+        )
         if isinstance(margin, torch.Tensor):  # learned: it only decides which pairs count, so its gradient is 0
             losses = losses + 0 * self.per_anchor("margin", labels)
         return {"loss": losses, "kept_positives": positives.sum(), "kept_negatives": negatives.sum()}
@@ -68,7 +81,10 @@ class Criterion(PairCriterion):
         """The weights `(b, M)` of the positives and of the negatives that the comparison keeps."""
         if not isinstance(margin, torch.Tensor) and margin == math.inf:
             return positives, negatives
-        most_similar_negative, least_similar_positive = hardest(values, negatives)[:, None], easiest(values, positives)[:, None]
+        most_similar_negative, least_similar_positive = (
+            hardest(values, negatives)[:, None],
+            easiest(values, positives)[:, None],
+        )
         kept_positives = positives * as_weights(values - margin < most_similar_negative, values)
         return kept_positives, negatives * as_weights(values + margin > least_similar_positive, values)
 

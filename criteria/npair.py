@@ -20,7 +20,9 @@ TAKES_TRIPLETS = True
 
 def add_arguments(group) -> None:
     """Declare the flags of the npair loss."""
-    group.add_argument("--loss_npair_l2", type=number(0), default=0.005, help="weight of the mean norm of the embeddings")
+    group.add_argument(
+        "--loss_npair_l2", type=number(0), default=0.005, help="weight of the mean norm of the embeddings"
+    )
 
 
 class Criterion(MetricCriterion):

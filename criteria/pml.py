@@ -15,19 +15,31 @@ REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 ALLOWED_MINING_OPS = None
 _NO_REFERENCE = ("ref_emb is not supported", "indices_tuple is not supported")  # the package's own messages
-MOVING = {"hist_"}  # what the package's losses change from step to step outside their state: DynamicSoftMarginLoss's histogram
+MOVING = {
+    "hist_"
+}  # what the package's losses change from step to step outside their state: DynamicSoftMarginLoss's histogram
 
 
 def add_arguments(group) -> None:
     """Declare the flags of the adapter."""
     group.add_argument(
-        "--loss_pml_class", default=None, help="class of pytorch_metric_learning.losses, e.g. CircleLoss; required with --loss pml"
+        "--loss_pml_class",
+        default=None,
+        help="class of pytorch_metric_learning.losses, e.g. CircleLoss; required with --loss pml",
     )
     group.add_argument(
-        "--loss_pml_kwargs", nargs="*", default=None, metavar="KEY=VALUE",
+        "--loss_pml_kwargs",
+        nargs="*",
+        default=None,
+        metavar="KEY=VALUE",
         help="arguments of the class, e.g. m=0.4 gamma=80 (num_classes and embedding_size are filled in)",
-    )  # fmt: skip
-    group.add_argument("--loss_pml_lr", type=number(0), default=0.0005, help="learning rate of the loss's own parameters, if it has any")
+    )
+    group.add_argument(
+        "--loss_pml_lr",
+        type=number(0),
+        default=0.0005,
+        help="learning rate of the loss's own parameters, if it has any",
+    )
 
 
 class Criterion(MetricCriterion):
@@ -40,7 +52,11 @@ class Criterion(MetricCriterion):
     def __init__(self, opt):
         super().__init__()
         self.loss = pml.build(
-            "losses", opt.loss_pml_class, opt.loss_pml_kwargs, num_classes=getattr(opt, "n_classes", None), embedding_size=opt.embed_dim
+            "losses",
+            opt.loss_pml_class,
+            opt.loss_pml_kwargs,
+            num_classes=getattr(opt, "n_classes", None),
+            embedding_size=opt.embed_dim,
         )
         for name in MOVING & vars(self.loss).keys():
             self.loss.register_buffer(name, vars(self.loss).pop(name))
@@ -78,7 +94,9 @@ class Criterion(MetricCriterion):
         rows, labels = torch.eye(4, self.embed_dim), torch.tensor([0, 0, 1, 1])
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             tried = copy.deepcopy(self).cpu()
-            tried(batch=rows, labels=labels, reference=rows.clone(), reference_labels=labels.clone(), own=torch.arange(4))
+            tried(
+                batch=rows, labels=labels, reference=rows.clone(), reference_labels=labels.clone(), own=torch.arange(4)
+            )
 
     def with_reference(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference) -> torch.Tensor:
         """The package's loss with `ref_emb`, plus a zero that gives the whole reference a gradient."""
@@ -86,7 +104,9 @@ class Criterion(MetricCriterion):
         tuples = None
         if bool((reference.own >= 0).any()):
             if name in pml.OWN_PAIRS:
-                raise UserError(f"--loss_pml_class {name} cannot leave an anchor's own image out of a reference: choose another loss")
+                raise UserError(
+                    f"--loss_pml_class {name} cannot leave an anchor's own image out of a reference: choose another loss"
+                )
             tuples = tuple(pairs_of_masks(*reference.masks(labels)))
         try:
             if name in pml.MISREADS:

@@ -21,12 +21,21 @@ CHUNK = 1 << 21  # sigmoids computed at once: positive pairs of a chunk times th
 def add_arguments(group) -> None:
     """Declare the flags of PNP."""
     group.add_argument(
-        "--loss_pnp_variant", default="Dq", choices=["O", "Iu", "Ib", "Ds", "Dq"],
+        "--loss_pnp_variant",
+        default="Dq",
+        choices=["O", "Iu", "Ib", "Ds", "Dq"],
         help="what a positive with R negatives before it costs: R (O), (1 + R) log(1 + R) (Iu), (b R - log(1 + b R)) / b^2 (Ib), log(1 + R) "
         "(Ds), 1 - (1 + R)^-alpha (Dq, the authors' choice)",
-    )  # fmt: skip
-    group.add_argument("--loss_pnp_temperature", type=number(1e-6), default=0.01, help="temperature of the sigmoids between similarities")
-    group.add_argument("--loss_pnp_alpha", type=number(above=0), default=4, help="exponent of variant Dq (the authors' on SOP)")
+    )
+    group.add_argument(
+        "--loss_pnp_temperature",
+        type=number(1e-6),
+        default=0.01,
+        help="temperature of the sigmoids between similarities",
+    )
+    group.add_argument(
+        "--loss_pnp_alpha", type=number(above=0), default=4, help="exponent of variant Dq (the authors' on SOP)"
+    )
     group.add_argument("--loss_pnp_b", type=number(above=0), default=2, help="b of variant Ib")
 
 
@@ -48,7 +57,9 @@ class Criterion(PairCriterion):
         size = max(CHUNK // values.shape[1], 1)
         parts = zip(anchors.split(size), others.split(size), strict=True)
         costs = [self._costs(values, negatives, *part, len(anchors) > size) for part in parts]
-        means = sums_per_anchor(torch.cat([values.new_zeros(0), *costs]), anchors, len(values)) / positives.sum(1).clamp(min=1)
+        means = sums_per_anchor(torch.cat([values.new_zeros(0), *costs]), anchors, len(values)) / positives.sum(
+            1
+        ).clamp(min=1)
         return means + 0 * values.sum(1)  # a graph even without pairs, and NaN reaches the loss
 
     def join(self, found) -> torch.Tensor:
@@ -58,7 +69,9 @@ class Criterion(PairCriterion):
     def _costs(self, similarities, negative_weights, anchors, positives, several: bool) -> torch.Tensor:
         """Cost `(P',)` of each positive pair; with several chunks the backward pass recomputes the `(P', M)` sigmoids."""
         given = (similarities, negative_weights, anchors, positives, self.temperature)
-        count = checkpoint(_before, *given, use_reentrant=False, preserve_rng_state=False) if several else _before(*given)
+        count = (
+            checkpoint(_before, *given, use_reentrant=False, preserve_rng_state=False) if several else _before(*given)
+        )
         match self.variant:
             case "O":
                 return count

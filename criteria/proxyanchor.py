@@ -17,7 +17,12 @@ def add_arguments(group) -> None:
     """Declare the flags of Proxy-Anchor."""
     group.add_argument("--loss_proxyanchor_alpha", type=number(above=0), default=32, help="scale of the similarities")
     group.add_argument("--loss_proxyanchor_delta", type=number(), default=0.1, help="margin on the similarities")
-    group.add_argument("--loss_proxyanchor_lrmulti", type=number(0), default=100, help="learning rate of the proxies, in multiples of --lr")
+    group.add_argument(
+        "--loss_proxyanchor_lrmulti",
+        type=number(0),
+        default=100,
+        help="learning rate of the proxies, in multiples of --lr",
+    )
 
 
 class Criterion(ShardedCriterion):
@@ -46,7 +51,9 @@ class Criterion(ShardedCriterion):
         negative_logits = negative_logits.scatter(1, own[:, None], torch.finfo(negative_logits.dtype).min)
         negative_terms = -torch.nn.functional.logsigmoid(-torch.logsumexp(negative_logits, 0))
         compared = nothing.add(1) if self.own_domain.domains is None else self.own_domain.compared(labels).to(nothing)
-        return (torch.stack([(largest + sums.log())[:n].sum(), n_present, negative_terms[:n].sum(), compared[:n].sum()]),)
+        return (
+            torch.stack([(largest + sums.log())[:n].sum(), n_present, negative_terms[:n].sum(), compared[:n].sum()]),
+        )
 
     def join(self, sums: torch.Tensor) -> torch.Tensor:
         """The two means; of drawn classes the second is over these."""

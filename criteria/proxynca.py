@@ -18,8 +18,12 @@ ALLOWED_MINING_OPS = None
 
 def add_arguments(group) -> None:
     """Declare the flags of ProxyNCA."""
-    group.add_argument("--loss_proxynca_lrmulti", type=number(0), default=50, help="learning rate of the proxies, in multiples of --lr")
-    group.add_argument("--loss_proxynca_scale", type=number(above=0), default=3, help="length of embeddings and proxies")
+    group.add_argument(
+        "--loss_proxynca_lrmulti", type=number(0), default=50, help="learning rate of the proxies, in multiples of --lr"
+    )
+    group.add_argument(
+        "--loss_proxynca_scale", type=number(above=0), default=3, help="length of embeddings and proxies"
+    )
 
 
 class Criterion(ProxyCriterion):

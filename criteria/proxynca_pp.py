@@ -15,15 +15,25 @@ ALLOWED_MINING_OPS = None
 
 def add_arguments(group) -> None:
     """Declare the flags of ProxyNCA++."""
-    group.add_argument("--loss_proxynca_pp_lrmulti", type=number(0), default=50, help="learning rate of the proxies, in multiples of --lr")
     group.add_argument(
-        "--loss_proxynca_pp_scale", type=number(above=0), default=3, help="length of embeddings and proxies (temperature 1 / scale^2)"
+        "--loss_proxynca_pp_lrmulti",
+        type=number(0),
+        default=50,
+        help="learning rate of the proxies, in multiples of --lr",
     )
     group.add_argument(
-        "--loss_proxynca_pp_softmax_scale", type=number(above=0), default=None,
+        "--loss_proxynca_pp_scale",
+        type=number(above=0),
+        default=3,
+        help="length of embeddings and proxies (temperature 1 / scale^2)",
+    )
+    group.add_argument(
+        "--loss_proxynca_pp_softmax_scale",
+        type=number(above=0),
+        default=None,
         help="the same as the factor of squared distances between unit vectors, as pytorch-metric-learning states it; where it is given "
         "it decides (unset: the square of --loss_proxynca_pp_scale)",
-    )  # fmt: skip
+    )
 
 
 class Criterion(ProxyCriterion):

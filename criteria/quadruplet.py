@@ -23,8 +23,12 @@ REDUCES = True
 
 def add_arguments(group) -> None:
     """Declare the flags of the quadruplet loss."""
-    group.add_argument("--loss_quadruplet_margin_alpha_1", type=number(), default=0.2, help="margin of positive against negative")
-    group.add_argument("--loss_quadruplet_margin_alpha_2", type=number(), default=0.2, help="margin of positive against two negatives")
+    group.add_argument(
+        "--loss_quadruplet_margin_alpha_1", type=number(), default=0.2, help="margin of positive against negative"
+    )
+    group.add_argument(
+        "--loss_quadruplet_margin_alpha_2", type=number(), default=0.2, help="margin of positive against two negatives"
+    )
 
 
 class Criterion(MetricCriterion):
@@ -61,11 +65,15 @@ class Criterion(MetricCriterion):
             of_strangers = self.reduction(with_stranger.index_select(0, there), anchors.index_select(0, there), labels)
         return self.reduction(with_negative, anchors, labels) + of_strangers
 
-    def distances(self, batch, reference: Reference, anchors, positives, negatives, strangers) -> tuple[torch.Tensor, ...]:
+    def distances(
+        self, batch, reference: Reference, anchors, positives, negatives, strangers
+    ) -> tuple[torch.Tensor, ...]:
         """d_ap, d_an and d_nm, `(T,)` each. Within a reference d_nm comes from differences of embeddings, without an `(M, M)` matrix."""
         if reference.plain:
             rows, columns = torch.cat([anchors, anchors, negatives]), torch.cat([positives, negatives, strangers])
             return pair_distances(batch, rows, columns).view(3, -1).unbind()
         d_ap, d_an = tuple_distances(batch, reference, Triplets(anchors, positives, negatives))
-        between = reference.embeddings.index_select(0, negatives) - reference.embeddings.index_select(0, strangers)  # (T, D)
+        between = reference.embeddings.index_select(0, negatives) - reference.embeddings.index_select(
+            0, strangers
+        )  # (T, D)
         return d_ap, d_an, safe_sqrt(between.square().sum(1))

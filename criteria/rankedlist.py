@@ -18,15 +18,32 @@ MINES_PAIRS = True
 def add_arguments(group) -> None:
     """Declare the flags of the ranked list loss."""
     group.add_argument(
-        "--loss_rankedlist_margin", type=number(0), default=0.4, help="distance between the positives' boundary and alpha (m)"
+        "--loss_rankedlist_margin",
+        type=number(0),
+        default=0.4,
+        help="distance between the positives' boundary and alpha (m)",
     )
     group.add_argument(
-        "--loss_rankedlist_alpha", type=number(), default=None,
+        "--loss_rankedlist_alpha",
+        type=number(),
+        default=None,
         help="distance beyond which negatives cost nothing (default: 1 + margin / 2)",
-    )  # fmt: skip
-    group.add_argument("--loss_rankedlist_neg_temperature", type=number(0), default=10, help="temperature of the weights of negatives: higher values favour nearer ones (T_n)")
-    group.add_argument("--loss_rankedlist_pos_temperature", type=number(0), default=0, help="temperature of the weights of positives: higher values favour farther ones (T_p)")
-    group.add_argument("--loss_rankedlist_imbalance", type=number(0, 1), default=0.5, help="share of the negatives' part (lambda)")
+    )
+    group.add_argument(
+        "--loss_rankedlist_neg_temperature",
+        type=number(0),
+        default=10,
+        help="temperature of the weights of negatives: higher values favour nearer ones (T_n)",
+    )
+    group.add_argument(
+        "--loss_rankedlist_pos_temperature",
+        type=number(0),
+        default=0,
+        help="temperature of the weights of positives: higher values favour farther ones (T_p)",
+    )
+    group.add_argument(
+        "--loss_rankedlist_imbalance", type=number(0, 1), default=0.5, help="share of the negatives' part (lambda)"
+    )
 
 
 def derived(opt) -> dict:
@@ -57,7 +74,9 @@ class Criterion(PairCriterion):
         near_negatives = self.alpha - values
         positive_shares = _shares(far_positives.detach(), positives, self.pos_temperature)
         negative_shares = _shares(near_negatives.detach(), negatives, self.neg_temperature)
-        terms = (1 - self.imbalance) * positive_shares * far_positives + self.imbalance * negative_shares * near_negatives
+        terms = (
+            1 - self.imbalance
+        ) * positive_shares * far_positives + self.imbalance * negative_shares * near_negatives
         return {"loss": terms.sum()}
 
     def join(self, found) -> torch.Tensor:

@@ -21,18 +21,31 @@ ALLOWED_MINING_OPS = None
 def add_arguments(group) -> None:
     """Declare the flags of the recall@k surrogate."""
     group.add_argument(
-        "--loss_recallatk_temperature", type=number(1e-6), default=0.01, help="temperature of the sigmoids between similarities"
+        "--loss_recallatk_temperature",
+        type=number(1e-6),
+        default=0.01,
+        help="temperature of the sigmoids between similarities",
     )
-    group.add_argument("--loss_recallatk_k_temperature", type=number(1e-6), default=1, help="temperature of the sigmoid between rank and k")
     group.add_argument(
-        "--loss_recallatk_ks", type=whole(1), nargs="+", default=[1, 2, 4, 8, 16],
+        "--loss_recallatk_k_temperature",
+        type=number(1e-6),
+        default=1,
+        help="temperature of the sigmoid between rank and k",
+    )
+    group.add_argument(
+        "--loss_recallatk_ks",
+        type=whole(1),
+        nargs="+",
+        default=[1, 2, 4, 8, 16],
         help="the k of recall@k, averaged; those above the batch size (of a reference: its size) less one are dropped",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--loss_recallatk_simix", "--simix", action="store_true",
+        "--loss_recallatk_simix",
+        "--simix",
+        action="store_true",
         help="SiMix: every pair of a class in the batch also gives a virtual image of that class, a convex combination of the two whose weight is "
         "drawn uniformly; it is a query and is found, with the convex combinations of their similarities",
-    )  # fmt: skip
+    )
 
 
 class Criterion(PairCriterion):
@@ -60,14 +73,18 @@ class Criterion(PairCriterion):
 
     def formula(self, values, positives, negatives, labels) -> torch.Tensor:
         """See the class."""
-        ks = [values.new_full((), k) for k in self.ks if k < values.shape[1]]  # filled on the device: a list would have to be copied there
+        ks = [
+            values.new_full((), k) for k in self.ks if k < values.shape[1]
+        ]  # filled on the device: a list would have to be copied there
         if not ks:
             return 0.0 * values.sum(1)
         ks, n_positives = torch.stack(ks), positives.sum(1, keepdim=True)  # (K,), (b, 1)
         anchors, others = positive_pairs(positives)  # (P,) each
         left_out = _ranking.left_out(positives, negatives, anchors, others)
         ranks = _ranking.soft_ranks(values, anchors, others, left_out, self.temperature, None).squeeze(0)
-        hits = _ranking.sums_per_anchor(torch.sigmoid((ks - ranks[:, None]) / self.k_temperature), anchors, len(values))  # (b, K)
+        hits = _ranking.sums_per_anchor(
+            torch.sigmoid((ks - ranks[:, None]) / self.k_temperature), anchors, len(values)
+        )  # (b, K)
         recalls = torch.minimum(hits, ks) / torch.minimum(ks, n_positives.clamp(min=1))
         return 1 - recalls.mean(1)
 

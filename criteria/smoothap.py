@@ -19,7 +19,10 @@ ALLOWED_MINING_OPS = None
 def add_arguments(group) -> None:
     """Declare the flags of Smooth-AP."""
     group.add_argument(
-        "--loss_smoothap_temperature", type=number(1e-6), default=0.01, help="temperature of the sigmoids between similarities"
+        "--loss_smoothap_temperature",
+        type=number(1e-6),
+        default=0.01,
+        help="temperature of the sigmoids between similarities",
     )
 
 

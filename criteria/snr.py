@@ -19,11 +19,18 @@ REDUCES = True
 
 def add_arguments(group) -> None:
     """Declare the flags of the snr loss."""
-    group.add_argument("--loss_snr_margin", type=number(), default=0.2, help="margin by which a negative is to be noisier than a positive")
     group.add_argument(
-        "--loss_snr_reg_lambda", type=number(0), default=0.005,
+        "--loss_snr_margin",
+        type=number(),
+        default=0.2,
+        help="margin by which a negative is to be noisier than a positive",
+    )
+    group.add_argument(
+        "--loss_snr_reg_lambda",
+        type=number(0),
+        default=0.005,
         help="weight of the anchors' absolute sums (0 with the miner `distance`, as published)",
-    )  # fmt: skip
+    )
 
 
 class Criterion(MetricCriterion):
@@ -54,7 +61,10 @@ class Criterion(MetricCriterion):
         freedom = max(batch.shape[1] - 1, 1)
         signals = (centred.square().sum(1) / freedom).clamp(min=FLOOR).index_select(0, anchors)  # (T,)
         noises = (
-            pair_distances(centred, anchors.repeat(2), torch.cat([positives, negatives]), True, others.embeddings).view(2, -1) / freedom
+            pair_distances(centred, anchors.repeat(2), torch.cat([positives, negatives]), True, others.embeddings).view(
+                2, -1
+            )
+            / freedom
         )
         positive_ratios, negative_ratios = noises / signals  # (T,) each
         violations = torch.relu(positive_ratios - negative_ratios + self.per_anchor("margin", labels[anchors]))

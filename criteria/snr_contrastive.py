@@ -18,15 +18,23 @@ REDUCES = True
 def add_arguments(group) -> None:
     """Declare the flags of the SNR contrastive loss."""
     group.add_argument(
-        "--loss_snr_contrastive_pos_margin", type=number(), default=0, help="distance up to which a positive pair costs nothing"
+        "--loss_snr_contrastive_pos_margin",
+        type=number(),
+        default=0,
+        help="distance up to which a positive pair costs nothing",
     )
     group.add_argument(
-        "--loss_snr_contrastive_neg_margin", type=number(), default=1, help="distance from which a negative pair costs nothing"
+        "--loss_snr_contrastive_neg_margin",
+        type=number(),
+        default=1,
+        help="distance from which a negative pair costs nothing",
     )
     group.add_argument(
-        "--loss_snr_contrastive_regularizer_weight", type=number(0), default=0,
+        "--loss_snr_contrastive_regularizer_weight",
+        type=number(0),
+        default=0,
         help="weight of the mean absolute sum of an embedding's entries",
-    )  # fmt: skip
+    )
 
 
 class Criterion(PairCriterion):

@@ -23,14 +23,32 @@ def add_arguments(group) -> None:
     """Declare the flags of SoftTriple."""
     group.add_argument("--loss_softtriplet_n_centroids", type=whole(1, 1000), default=2, help="centres a class")
     group.add_argument(
-        "--loss_softtriplet_margin_delta", type=number(), default=0.01, help="subtracted from the similarity to the own class"
+        "--loss_softtriplet_margin_delta",
+        type=number(),
+        default=0.01,
+        help="subtracted from the similarity to the own class",
     )
-    group.add_argument("--loss_softtriplet_gamma", type=number(1e-6), default=0.1, help="temperature of the softmax over a class's centres")
-    group.add_argument("--loss_softtriplet_lambda", type=number(above=0), default=8, help="multiplies the similarities to the classes")
     group.add_argument(
-        "--loss_softtriplet_reg_weight", type=number(0), default=0.2, help="weight of the term that draws a class's centres together"
+        "--loss_softtriplet_gamma",
+        type=number(1e-6),
+        default=0.1,
+        help="temperature of the softmax over a class's centres",
     )
-    group.add_argument("--loss_softtriplet_lrmulti", type=number(0), default=1, help="learning rate of the centres, in multiples of --lr")
+    group.add_argument(
+        "--loss_softtriplet_lambda", type=number(above=0), default=8, help="multiplies the similarities to the classes"
+    )
+    group.add_argument(
+        "--loss_softtriplet_reg_weight",
+        type=number(0),
+        default=0.2,
+        help="weight of the term that draws a class's centres together",
+    )
+    group.add_argument(
+        "--loss_softtriplet_lrmulti",
+        type=number(0),
+        default=1,
+        help="learning rate of the centres, in multiples of --lr",
+    )
 
 
 class Criterion(ProxyCriterion):
@@ -40,7 +58,9 @@ class Criterion(ProxyCriterion):
     """
 
     def __init__(self, opt):
-        start = functools.partial(torch.nn.init.kaiming_uniform_, a=math.sqrt(5))  # its fan is D here, C * n_centroids in the package
+        start = functools.partial(
+            torch.nn.init.kaiming_uniform_, a=math.sqrt(5)
+        )  # its fan is D here, C * n_centroids in the package
         there = functools.partial(in_columns, start)
         super().__init__(opt, opt.lr * opt.loss_softtriplet_lrmulti, start, opt.loss_softtriplet_n_centroids, there)
         self.margin_delta = opt.loss_softtriplet_margin_delta
@@ -55,5 +75,7 @@ class Criterion(ProxyCriterion):
         similarities = (torch.softmax(to_centres / self.gamma, 1) * to_centres).sum(1)  # (B, C)
         self.note(similarities, labels)
         margins = similarities.new_zeros(len(labels), 1) - self.margin_delta
-        loss = torch.nn.functional.cross_entropy(self.scale * similarities.scatter_add(1, labels[:, None], margins), labels)
+        loss = torch.nn.functional.cross_entropy(
+            self.scale * similarities.scatter_add(1, labels[:, None], margins), labels
+        )
         return loss + self.reg_weight * spread_of_centres(centres) if self.per_class > 1 else loss

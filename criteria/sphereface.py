@@ -16,13 +16,24 @@ COMPARES_SAMPLES = False  # with class vectors alone
 
 def add_arguments(group) -> None:
     """Declare the flags of SphereFace."""
-    group.add_argument("--loss_sphereface_lr", type=number(0), default=0.0005, help="learning rate of the class weights")
-    group.add_argument("--loss_sphereface_margin", type=whole(1, 20), default=4, help="multiplies the angle to the own class")
-    group.add_argument("--loss_sphereface_scale", type=number(above=0), default=1, help="multiplies the products of lengths and cosines")
     group.add_argument(
-        "--loss_sphereface_cosine_weight", type=number(0), default=0,
+        "--loss_sphereface_lr", type=number(0), default=0.0005, help="learning rate of the class weights"
+    )
+    group.add_argument(
+        "--loss_sphereface_margin", type=whole(1, 20), default=4, help="multiplies the angle to the own class"
+    )
+    group.add_argument(
+        "--loss_sphereface_scale",
+        type=number(above=0),
+        default=1,
+        help="multiplies the products of lengths and cosines",
+    )
+    group.add_argument(
+        "--loss_sphereface_cosine_weight",
+        type=number(0),
+        default=0,
         help="weight of the plain cosine beside that of the multiplied angle, which eases training (lambda; the official code lowers it to 5)",
-    )  # fmt: skip
+    )
 
 
 class Criterion(SoftmaxCriterion):

@@ -17,13 +17,19 @@ CHUNK = 4096  # samples whose class centres are gathered at once
 
 def add_arguments(group) -> None:
     """Declare the flags of sub-center ArcFace."""
-    group.add_argument("--loss_subcenter_arcface_lr", type=number(0), default=0.0005, help="learning rate of the centres")
+    group.add_argument(
+        "--loss_subcenter_arcface_lr", type=number(0), default=0.0005, help="learning rate of the centres"
+    )
     group.add_argument("--loss_subcenter_arcface_n_centers", type=whole(1, 1000), default=3, help="centres a class")
     group.add_argument(
-        "--loss_subcenter_arcface_angular_margin", type=number(0, 3.1416), default=0.5,
+        "--loss_subcenter_arcface_angular_margin",
+        type=number(0, 3.1416),
+        default=0.5,
         help="radians by which the angle to the own class is widened",
-    )  # fmt: skip
-    group.add_argument("--loss_subcenter_arcface_feature_scale", type=number(above=0), default=64, help="multiplies the cosines")
+    )
+    group.add_argument(
+        "--loss_subcenter_arcface_feature_scale", type=number(above=0), default=64, help="multiplies the cosines"
+    )
 
 
 class Criterion(SoftmaxCriterion):
@@ -50,7 +56,9 @@ class Criterion(SoftmaxCriterion):
         """
         centres = self.unit_proxies(batch).view(self.n_classes, self.per_class, -1)
         parts = zip(normalize(batch).split(CHUNK), labels.split(CHUNK), strict=True)  # without products across classes
-        to_own = torch.cat([torch.einsum("nd,nkd->nk", part, centres.index_select(0, own)) for part, own in parts])  # (B, K)
+        to_own = torch.cat(
+            [torch.einsum("nd,nkd->nk", part, centres.index_select(0, own)) for part, own in parts]
+        )  # (B, K)
         cells = labels * self.per_class + to_own.argmax(1)
         counts = torch.bincount(cells, minlength=self.n_classes * self.per_class).view(self.n_classes, self.per_class)
         own = to_own.gather(1, counts.argmax(1).index_select(0, labels)[:, None]).squeeze(1)

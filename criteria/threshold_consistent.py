@@ -17,13 +17,29 @@ MINES_PAIRS = True
 def add_arguments(group) -> None:
     """Declare the flags of the threshold-consistent margin."""
     group.add_argument(
-        "--loss_threshold_consistent_pos_margin", type=number(), default=0.9, help="cosine above which positives cost nothing"
+        "--loss_threshold_consistent_pos_margin",
+        type=number(),
+        default=0.9,
+        help="cosine above which positives cost nothing",
     )
     group.add_argument(
-        "--loss_threshold_consistent_neg_margin", type=number(), default=0.5, help="cosine below which negatives cost nothing"
+        "--loss_threshold_consistent_neg_margin",
+        type=number(),
+        default=0.5,
+        help="cosine below which negatives cost nothing",
     )
-    group.add_argument("--loss_threshold_consistent_pos_weight", type=number(0), default=1, help="weight of the positives' part (lambda+)")
-    group.add_argument("--loss_threshold_consistent_neg_weight", type=number(0), default=1, help="weight of the negatives' part (lambda-)")
+    group.add_argument(
+        "--loss_threshold_consistent_pos_weight",
+        type=number(0),
+        default=1,
+        help="weight of the positives' part (lambda+)",
+    )
+    group.add_argument(
+        "--loss_threshold_consistent_neg_weight",
+        type=number(0),
+        default=1,
+        help="weight of the negatives' part (lambda-)",
+    )
 
 
 class Criterion(PairCriterion):
@@ -33,19 +49,30 @@ class Criterion(PairCriterion):
 
     def __init__(self, opt, batchminer=None):
         super().__init__(batchminer)
-        self.pos_margin, self.neg_margin = opt.loss_threshold_consistent_pos_margin, opt.loss_threshold_consistent_neg_margin
-        self.pos_weight, self.neg_weight = opt.loss_threshold_consistent_pos_weight, opt.loss_threshold_consistent_neg_weight
+        self.pos_margin, self.neg_margin = (
+            opt.loss_threshold_consistent_pos_margin,
+            opt.loss_threshold_consistent_neg_margin,
+        )
+        self.pos_weight, self.neg_weight = (
+            opt.loss_threshold_consistent_pos_weight,
+            opt.loss_threshold_consistent_neg_weight,
+        )
 
     def formula(self, values, positives, negatives, labels) -> dict:
         """Sum and number of the violations, of positives and of negatives."""
         below = positives * as_weights(values <= self.pos_margin, values)
         above = negatives * as_weights(values >= self.neg_margin, values)
-        sums = {"positives": ((self.pos_margin - values) * below).sum(), "negatives": ((values - self.neg_margin) * above).sum()}
+        sums = {
+            "positives": ((self.pos_margin - values) * below).sum(),
+            "negatives": ((values - self.neg_margin) * above).sum(),
+        }
         return {**sums, "active_positives": below.sum(), "active_negatives": above.sum()}
 
     def join(self, found) -> torch.Tensor:
         """See the class."""
         for kind in ("positive", "negative"):
             self.stats[f"active_{kind}_share"] = found[f"active_{kind}s"] / found[f"n_{kind}s"].sum().clamp(min=1)
-        positive_mean, negative_mean = (found[kind] / found[f"active_{kind}"].clamp(min=1) for kind in ("positives", "negatives"))
+        positive_mean, negative_mean = (
+            found[kind] / found[f"active_{kind}"].clamp(min=1) for kind in ("positives", "negatives")
+        )
         return self.pos_weight * positive_mean + self.neg_weight * negative_mean

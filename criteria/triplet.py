@@ -21,24 +21,43 @@ REDUCES = True
 
 def add_arguments(group) -> None:
     """Declare the flags of the triplet loss."""
-    group.add_argument("--loss_triplet_margin", type=number(), default=0.2, help="how much farther a negative is to be than a positive")
-    group.add_argument("--loss_triplet_distance", default="squared", choices=["squared", "euclidean"], help="squared (FaceNet) or plain")
-    group.add_argument("--loss_triplet_reduction", default="mean", choices=["mean", "nonzero"], help="over all triplets or the active ones")
     group.add_argument(
-        "--loss_triplet_swap", action="store_true",
+        "--loss_triplet_margin", type=number(), default=0.2, help="how much farther a negative is to be than a positive"
+    )
+    group.add_argument(
+        "--loss_triplet_distance",
+        default="squared",
+        choices=["squared", "euclidean"],
+        help="squared (FaceNet) or plain",
+    )
+    group.add_argument(
+        "--loss_triplet_reduction",
+        default="mean",
+        choices=["mean", "nonzero"],
+        help="over all triplets or the active ones",
+    )
+    group.add_argument(
+        "--loss_triplet_swap",
+        action="store_true",
         help="take the negative's distance to the positive where it is the smaller one (anchor swap)",
-    )  # fmt: skip
-    group.add_argument("--loss_triplet_smooth", action="store_true", help="log(1 + exp(violation)) in place of the hinge")
+    )
     group.add_argument(
-        "--loss_triplet_per_anchor", type=whole(1, 1000, word="all"), default=None, metavar="N",
+        "--loss_triplet_smooth", action="store_true", help="log(1 + exp(violation)) in place of the hinge"
+    )
+    group.add_argument(
+        "--loss_triplet_per_anchor",
+        type=whole(1, 1000, word="all"),
+        default=None,
+        metavar="N",
         help="with --batch_mining none: N random triplets of each anchor, its positives and negatives drawn with "
         "replacement, or all of them, as "
         "TripletMarginLoss's triplets_per_anchor without a miner (unset: all)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--loss_triplet_own_positive", action="store_true",
+        "--loss_triplet_own_positive",
+        action="store_true",
         help="with --batch_mining batchhard: an anchor alone in its class counts too, with itself as its positive at distance 0, as in torchreid and FastReID",
-    )  # fmt: skip
+    )
 
 
 class Criterion(MetricCriterion):
@@ -77,11 +96,15 @@ class Criterion(MetricCriterion):
         self.stats = {"active_share": active_share(violations.detach())}
         return self.reduction(softplus(margins) if self.smooth else violations, anchors, labels)
 
-    def _alone(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference) -> tuple[torch.Tensor, torch.Tensor]:
+    def _alone(
+        self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """The anchors `(A,)` that have negatives and no positive, and the distance of each to its nearest negative."""
         are_positive, are_negative = reference.masks(labels)
         alone = (are_negative.any(1) & ~are_positive.any(1)).nonzero().squeeze(1)
-        distances = pairwise_distances(batch.detach()[alone], reference.embeddings.detach()).masked_fill(~are_negative[alone], torch.inf)
+        distances = pairwise_distances(batch.detach()[alone], reference.embeddings.detach()).masked_fill(
+            ~are_negative[alone], torch.inf
+        )
         nearest = distances.argmin(1) if len(alone) else alone
         return alone, pair_distances(batch, alone, nearest, self.squared, reference.embeddings)
 

@@ -21,10 +21,14 @@ REDUCES = True
 def add_arguments(group) -> None:
     """Declare the flags of the tuplet margin loss."""
     group.add_argument(
-        "--loss_tupletmargin_margin", type=number(0, 3.1416), default=0.1,
+        "--loss_tupletmargin_margin",
+        type=number(0, 3.1416),
+        default=0.1,
         help="radians taken off the angle of a positive pair: one this near is drawn no nearer (the paper's beta; 5.73 degrees)",
-    )  # fmt: skip
-    group.add_argument("--loss_tupletmargin_scale", type=number(above=0), default=64, help="multiplies the cosines (the paper's s)")
+    )
+    group.add_argument(
+        "--loss_tupletmargin_scale", type=number(above=0), default=64, help="multiplies the cosines (the paper's s)"
+    )
 
 
 class Criterion(PairCriterion):

@@ -17,10 +17,21 @@ ALLOWED_MINING_OPS = None
 
 def add_arguments(group) -> None:
     """Declare the flags of VICReg."""
-    group.add_argument("--loss_vicreg_invariance", type=number(0), default=25, help="weight of the distance between views (lambda)")
-    group.add_argument("--loss_vicreg_variance", type=number(0), default=25, help="weight of the shortfall of the deviations from 1 (mu)")
-    group.add_argument("--loss_vicreg_covariance", type=number(0), default=1, help="weight of the covariances between dimensions (nu)")
-    group.add_argument("--loss_vicreg_eps", type=number(above=0), default=1e-4, help="added to variances before the root")
+    group.add_argument(
+        "--loss_vicreg_invariance", type=number(0), default=25, help="weight of the distance between views (lambda)"
+    )
+    group.add_argument(
+        "--loss_vicreg_variance",
+        type=number(0),
+        default=25,
+        help="weight of the shortfall of the deviations from 1 (mu)",
+    )
+    group.add_argument(
+        "--loss_vicreg_covariance", type=number(0), default=1, help="weight of the covariances between dimensions (nu)"
+    )
+    group.add_argument(
+        "--loss_vicreg_eps", type=number(above=0), default=1e-4, help="added to variances before the root"
+    )
 
 
 class Criterion(MetricCriterion):
@@ -43,7 +54,9 @@ class Criterion(MetricCriterion):
         ordered, order = torch.sort(labels, stable=True)
         sorted_batch, places = batch.index_select(0, order), torch.arange(len(labels), device=labels.device)
         is_first = (places - torch.searchsorted(ordered, ordered)) % 2 == 0  # of two of its label
-        pairs = (is_first[:-1] & (ordered[1:] == ordered[:-1])).to(batch.dtype)[:, None]  # (B - 1, 1), of each place with the next
+        pairs = (is_first[:-1] & (ordered[1:] == ordered[:-1])).to(batch.dtype)[
+            :, None
+        ]  # (B - 1, 1), of each place with the next
         number = pairs.sum().clamp(min=1)
         views = torch.stack([sorted_batch[:-1], sorted_batch[1:]]) * pairs  # (2, B - 1, D); places without a pair are 0
         centred = (views - views.sum(1, keepdim=True) / number) * pairs
@@ -53,6 +66,7 @@ class Criterion(MetricCriterion):
         spread = (torch.relu(1 - (variances + self.eps).sqrt()) * (pairs.sum() > 0)).mean()
         redundancy = (covariances.square().sum() - variances.square().sum()) / batch.shape[1]
         self.stats = {
-            name: value.detach() for name, value in (("invariance", invariance), ("variance", spread), ("covariance", redundancy))
+            name: value.detach()
+            for name, value in (("invariance", invariance), ("variance", spread), ("covariance", redundancy))
         }
         return self.invariance * invariance + self.variance * spread + self.covariance * redundancy

@@ -47,7 +47,14 @@ def for_training(opt, dataset, by_class: bool = True):
         opt = REGISTRY.options(opt, samples_per_class=1)
         classes, super_labels = {index: [[path, index]] for index, (path, _) in enumerate(dataset.image_list)}, {}
     sampler = select(opt.data_sampler, opt, classes, dataset.image_list)
-    for call in ("set_super_labels", "create_storage", "precompute_indices", "replace_storage_entries", "state_dict", "load_state_dict"):
+    for call in (
+        "set_super_labels",
+        "create_storage",
+        "precompute_indices",
+        "replace_storage_entries",
+        "state_dict",
+        "load_state_dict",
+    ):
         if not hasattr(sampler, call):
             setattr(sampler, call, MethodType(getattr(BatchSampler, call), sampler))
     sampler.set_super_labels(super_labels)
@@ -65,5 +72,7 @@ def fill_storage(sampler, loader, model, runtime, restored: bool = False) -> Non
         sampler.create_storage(loader, model, runtime.device)
         return
     runtime.ranks.first(lambda: sampler.create_storage(loader, model, runtime.device))
-    state = {name: value.cpu() if isinstance(value, torch.Tensor) else value for name, value in sampler.state_dict().items()}
+    state = {
+        name: value.cpu() if isinstance(value, torch.Tensor) else value for name, value in sampler.state_dict().items()
+    }
     sampler.load_state_dict(runtime.ranks.share(state))

@@ -9,7 +9,9 @@ from utilities.console import say
 from utilities.errors import UserError
 from utilities.tuples import spread
 
-CHUNK = 2**22  # entries of the largest tensor while an epoch is chosen: bounds the memory, and is faster than larger ones
+CHUNK = (
+    2**22
+)  # entries of the largest tensor while an epoch is chosen: bounds the memory, and is faster than larger ones
 
 
 def add_arguments(group) -> None:
@@ -63,7 +65,9 @@ class BatchSampler(torch.utils.data.Sampler):
         self.batch_size = opt.bs
         self.n_images = len(image_list)
         if not 1 <= opt.bs <= self.n_images:
-            raise UserError(f"--bs {opt.bs} does not fit the {self.n_images} training images: choose 1 to {self.n_images}.")
+            raise UserError(
+                f"--bs {opt.bs} does not fit the {self.n_images} training images: choose 1 to {self.n_images}."
+            )
         self.classes = [name for name, entries in image_dict.items() if len(entries)]
         self.class_sizes = torch.tensor([len(image_dict[name]) for name in self.classes], dtype=torch.long)
         self.class_starts = self.class_sizes.cumsum(0) - self.class_sizes
@@ -71,13 +75,17 @@ class BatchSampler(torch.utils.data.Sampler):
         if len(self.images) == 0 or self.images.min() < 0 or self.images.max() >= self.n_images:
             raise ValueError(f"image_dict holds no images, or indices outside of image_list (0 to {self.n_images - 1})")
         if opt.data_sim_measure != "euclidean" or opt.data_idx_full_prec:
-            say("--data_sim_measure and --data_idx_full_prec steer nothing: samplers use Euclidean distances in full precision.")
+            say(
+                "--data_sim_measure and --data_idx_full_prec steer nothing: samplers use Euclidean distances in full precision."
+            )
 
     def split_batch(self, opt) -> None:
         """Set `samples_per_class` (m) and `classes_per_batch` (bs / m); UserError where m does not divide bs."""
         self.samples_per_class = opt.samples_per_class
         if self.samples_per_class < 1 or opt.bs % self.samples_per_class:
-            raise UserError(f"--bs {opt.bs} is not a multiple of --samples_per_class {opt.samples_per_class}: change one of them.")
+            raise UserError(
+                f"--bs {opt.bs} is not a multiple of --samples_per_class {opt.samples_per_class}: change one of them."
+            )
         self.classes_per_batch = opt.bs // self.samples_per_class
 
     def require_classes(self) -> None:

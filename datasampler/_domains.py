@@ -9,9 +9,12 @@ from utilities.errors import UserError
 def add_arguments(group) -> None:
     """Declare the flag of the samplers of domains."""
     group.add_argument(
-        "--data_domains", nargs="+", default=None, metavar="NAME",
+        "--data_domains",
+        nargs="+",
+        default=None,
+        metavar="NAME",
         help="domain_balanced, domain_size and domain_round_robin take batches of these domains alone: a specialist, where there is one (unset: of all)",
-    )  # fmt: skip
+    )
 
 
 class DomainSampler(BatchSampler):
@@ -34,13 +37,21 @@ class DomainSampler(BatchSampler):
                 f"--data_sampler takes batches of one domain, and {len(missing)} of {len(self.classes)} classes have none: --dataset union and uned have "
                 "domains; those of other data sets are their super-classes"
             )
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(super_labels[name] for name in self.classes))}
+        numbers = {
+            name: number for number, name in enumerate(dict.fromkeys(super_labels[name] for name in self.classes))
+        }
         self.domain_of = torch.tensor([numbers[super_labels[name]] for name in self.classes])  # (C,)
         wrong = [name for name in self.names or () if name not in numbers]
         if wrong:
-            raise UserError(f"--data_domains {wrong[0]}: no domain of the training images; these are {', '.join(map(str, numbers))}")
-        self.chosen = torch.tensor(sorted({numbers[name] for name in self.names or numbers}))  # (D,) domains that take turns
-        self.domain_sizes = torch.bincount(self.domain_of, weights=self.class_sizes.double())[self.chosen]  # (D,) images
+            raise UserError(
+                f"--data_domains {wrong[0]}: no domain of the training images; these are {', '.join(map(str, numbers))}"
+            )
+        self.chosen = torch.tensor(
+            sorted({numbers[name] for name in self.names or numbers})
+        )  # (D,) domains that take turns
+        self.domain_sizes = torch.bincount(self.domain_of, weights=self.class_sizes.double())[
+            self.chosen
+        ]  # (D,) images
 
     def turns(self, n_batches: int) -> torch.Tensor:
         """Whose turn each batch of an epoch is, positions in `domain_sizes` `(D,)`: `(n_batches,)`."""

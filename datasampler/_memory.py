@@ -16,20 +16,34 @@ from utilities.tensors import raise_half, squared_distances
 def add_arguments(group) -> None:
     """Declare the flags of the samplers with a memory."""
     group.add_argument(
-        "--data_batchmatch_bigbs", type=whole(1), default=512, help="pool that a batch is chosen from, at most as many as the data"
+        "--data_batchmatch_bigbs",
+        type=whole(1),
+        default=512,
+        help="pool that a batch is chosen from, at most as many as the data",
     )
     group.add_argument(
-        "--data_batchmatch_ncomps", type=whole(1, 10**4), default=10, help="candidate batches a batch of the *_batchmatch samplers"
+        "--data_batchmatch_ncomps",
+        type=whole(1, 10**4),
+        default=10,
+        help="candidate batches a batch of the *_batchmatch samplers",
     )
-    group.add_argument("--data_storage_no_update", action="store_true", help="do not update the embeddings stored at the start of training")
     group.add_argument(
-        "--data_sampler_lowproj_dim", type=whole(1, WIDEST, special=-1), default=-1,
+        "--data_storage_no_update",
+        action="store_true",
+        help="do not update the embeddings stored at the start of training",
+    )
+    group.add_argument(
+        "--data_sampler_lowproj_dim",
+        type=whole(1, WIDEST, special=-1),
+        default=-1,
         help="dimensions of a random projection to choose in (-1: none)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--data_mb_mom", type=number(0, 1, special=-1), default=-1,
+        "--data_mb_mom",
+        type=number(0, 1, special=-1),
+        default=-1,
         help="storage updates give mom * old + (1 - mom) * new (-1: the new)",
-    )  # fmt: skip
+    )
     group.add_argument("--data_mb_lr", type=number(0, 1), default=1, help="step of the storage towards its update")
 
 
@@ -92,10 +106,14 @@ class StoringSampler(BatchSampler):
         """
         if not self.update_storage:
             return
-        self.storage = self.require_storage().to(embeddings.device)  # a storage from a checkpoint may be on another device
+        self.storage = self.require_storage().to(
+            embeddings.device
+        )  # a storage from a checkpoint may be on another device
         indices = torch.as_tensor(indices).to(embeddings.device, non_blocking=True)
         same = indices[:, None] == indices[None, :]  # (B, B)
-        last = len(indices) - 1 - same.flip(1).int().argmax(1)  # equal rows write equal values: deterministic on every device
+        last = (
+            len(indices) - 1 - same.flip(1).int().argmax(1)
+        )  # equal rows write equal values: deterministic on every device
         new = embeddings.to(self.storage.dtype).index_select(0, last)
         old = self.storage.index_select(0, indices)
         self.storage.index_copy_(0, indices, torch.lerp(old, new, self.update_rate))
@@ -117,7 +135,9 @@ class StoringSampler(BatchSampler):
     def draw_epoch(self) -> torch.Tensor:
         """The batches that `precompute_indices` chose, `(batches, bs)`; RuntimeError before its first call."""
         if self.epoch is None:
-            raise RuntimeError("the sampler has chosen no batches yet: call precompute_indices() at the start of each epoch")
+            raise RuntimeError(
+                "the sampler has chosen no batches yet: call precompute_indices() at the start of each epoch"
+            )
         return self.epoch
 
     def state_dict(self) -> dict:
@@ -129,9 +149,9 @@ class StoringSampler(BatchSampler):
         storage = state.get("storage")
         if storage is None:
             raise ValueError("it holds no embeddings of the training images, as a sampler without them leaves none")
-        if (
-            self.storage is not None
-            and (storage.shape[1:], storage.dtype) != (self.storage.shape[1:], self.storage.dtype)
+        if self.storage is not None and (storage.shape[1:], storage.dtype) != (
+            self.storage.shape[1:],
+            self.storage.dtype,
         ):
             raise ValueError(
                 f"the storage is {storage.dtype} {tuple(storage.shape)}, this network's {self.storage.dtype} {tuple(self.storage.shape)}"
@@ -152,12 +172,16 @@ class MemorySampler(StoringSampler):
         self.split_batch(opt)
         self.pool_size = min(opt.data_batchmatch_bigbs, len(self.images))
         self.class_of_slot = torch.arange(len(self.classes)).repeat_interleave(self.class_sizes)
-        self.class_of = torch.full((self.n_images,), -1).index_copy_(0, self.images, self.class_of_slot)  # image -> class
+        self.class_of = torch.full((self.n_images,), -1).index_copy_(
+            0, self.images, self.class_of_slot
+        )  # image -> class
 
     def require_pool(self, smallest: int) -> None:
         """UserError where the pool is smaller than what is chosen from it."""
         if self.pool_size < smallest:
-            raise UserError(f"--data_batchmatch_bigbs {self.pool_size} is too small to choose {smallest} samples from: raise it.")
+            raise UserError(
+                f"--data_batchmatch_bigbs {self.pool_size} is too small to choose {smallest} samples from: raise it."
+            )
 
     def draw_pools(self) -> torch.Tensor:
         """Indices of a pool for every batch, `(batches, P)`."""
@@ -195,7 +219,9 @@ class CoresetSampler(MemorySampler):
         super().__init__(opt, image_dict, image_list)
         self.require_pool(self.classes_per_batch)
         places = torch.arange(len(self.images)) - self.class_starts[self.class_of_slot]
-        self.place_of = torch.full((self.n_images,), -1).index_copy_(0, self.images, places)  # image -> its place in the class
+        self.place_of = torch.full((self.n_images,), -1).index_copy_(
+            0, self.images, places
+        )  # image -> its place in the class
 
     def draw_pools(self) -> torch.Tensor:
         """Indices `(batches, P)`, distinct in a row, in random order."""
@@ -271,12 +297,16 @@ class BatchMatchSampler(MemorySampler):
     def draw_candidates(self, pools: torch.Tensor) -> torch.Tensor:
         """Positions in the `pools` `(b, P)`, `(b, candidates, bs)`: one group of each drawn class in the pool."""
         m = self.samples_per_class
-        classes, groups = self.class_of[pools[:, ::m]].sort(stable=True, dim=1)  # (b, G) each, a pool's classes side by side
+        classes, groups = self.class_of[pools[:, ::m]].sort(
+            stable=True, dim=1
+        )  # (b, G) each, a pool's classes side by side
         n_groups = classes.shape[1]
         begins = torch.ones_like(classes, dtype=torch.bool)
         begins[:, 1:] = classes[:, 1:] != classes[:, :-1]
         ends = torch.full_like(classes[:, :1], n_groups)
-        bounds = torch.cat([torch.where(begins, torch.arange(n_groups), n_groups).sort(1).values, ends], 1)  # (b, G + 1)
+        bounds = torch.cat(
+            [torch.where(begins, torch.arange(n_groups), n_groups).sort(1).values, ends], 1
+        )  # (b, G + 1)
         drawn = random_below(begins.sum(1, keepdim=True).expand(-1, self.n_candidates * self.classes_per_batch))
         first, behind = bounds.gather(1, drawn), bounds.gather(1, drawn + 1)
         chosen = groups.gather(1, first + random_below(behind - first)).view(len(pools), self.n_candidates, -1)

@@ -10,9 +10,11 @@ from utilities.numbers import whole
 def add_arguments(group) -> None:
     """Declare the flag of the samplers of triplets."""
     group.add_argument(
-        "--data_fixed_triplets_n", type=whole(1, 10**7), default=10000,
+        "--data_fixed_triplets_n",
+        type=whole(1, 10**7),
+        default=10000,
         help="triplets that fixed_triplets draws once, and hard_triplets anew every epoch to keep the hardest share of them",
-    )  # fmt: skip
+    )
 
 
 class TripletSampler(BatchSampler):
@@ -24,7 +26,9 @@ class TripletSampler(BatchSampler):
     def __init__(self, opt, image_dict: dict, image_list: list):
         super().__init__(opt, image_dict, image_list)
         if opt.bs % 3:
-            raise UserError(f"--bs {opt.bs} is not a multiple of 3: the batches of fixed_triplets and hard_triplets are whole triplets.")
+            raise UserError(
+                f"--bs {opt.bs} is not a multiple of 3: the batches of fixed_triplets and hard_triplets are whole triplets."
+            )
         self.able = (self.class_sizes >= 2).nonzero().squeeze(1)  # classes that can give anchor and positive
         if len(self.classes) < 2 or not len(self.able):
             raise UserError(
@@ -36,7 +40,9 @@ class TripletSampler(BatchSampler):
     def require_batch(self, given: str) -> None:
         """UserError, naming the flags `given`, where an epoch's triplets do not fill one batch."""
         if len(self) < 1:
-            raise UserError(f"{given}: {self.n_triplets} triplets do not fill one batch of --bs {self.batch_size}: raise it or lower --bs.")
+            raise UserError(
+                f"{given}: {self.n_triplets} triplets do not fill one batch of --bs {self.batch_size}: raise it or lower --bs."
+            )
 
     def draw_triplets(self, n: int) -> torch.Tensor:
         """Indices `(n, 3)`: of two random classes, two images of the first and one of the second."""

@@ -12,9 +12,10 @@ GUARANTEES_POSITIVES = True
 def add_arguments(group) -> None:
     """Declare the flag of the sampler."""
     group.add_argument(
-        "--data_class_groups_draw", action="store_true",
+        "--data_class_groups_draw",
+        action="store_true",
         help="draw the number of groups in a batch anew each epoch, from the divisors of --bs from 2 to half of it (their images: --bs over it)",
-    )  # fmt: skip
+    )
 
 
 class Sampler(BatchSampler):
@@ -32,7 +33,9 @@ class Sampler(BatchSampler):
         self.split_batch(opt)
         self.divisors = [n for n in range(2, opt.bs // 2 + 1) if opt.bs % n == 0] if opt.data_class_groups_draw else []
         if opt.data_class_groups_draw and not self.divisors:
-            raise UserError(f"--data_class_groups_draw: no number of groups from 2 to half of --bs {opt.bs} divides it: choose another --bs")
+            raise UserError(
+                f"--data_class_groups_draw: no number of groups from 2 to half of --bs {opt.bs} divides it: choose another --bs"
+            )
 
     def draw_epoch(self) -> torch.Tensor:
         """Indices `(batches, bs)`, the m images of a group next to each other."""

@@ -13,7 +13,12 @@ SHRINKAGE = 0.1  # towards the mean variance on the diagonal, so that a pool sma
 
 def add_arguments(group) -> None:
     """Declare the flag of the D2 coreset."""
-    group.add_argument("--data_d2_coreset_lambda", type=number(0), default=1, help="exponent of the squared distance to the chosen anchors")
+    group.add_argument(
+        "--data_d2_coreset_lambda",
+        type=number(0),
+        default=1,
+        help="exponent of the squared distance to the chosen anchors",
+    )
 
 
 class Sampler(CoresetSampler):
@@ -53,6 +58,8 @@ class Sampler(CoresetSampler):
         no_distance = (log_weights == -torch.inf).all(1, keepdim=True)
         log_weights = torch.where(no_distance, context.masked_fill(taken, -torch.inf), log_weights)
         # The Gumbel-max trick, in logarithms: densities in 128 dimensions span more than a float's exponent.
-        times = torch.empty(log_weights.shape, dtype=log_weights.dtype).exponential_().to(log_weights)  # on the CPU, as all draws of samplers
+        times = (
+            torch.empty(log_weights.shape, dtype=log_weights.dtype).exponential_().to(log_weights)
+        )  # on the CPU, as all draws of samplers
         times.clamp_(min=torch.finfo(log_weights.dtype).tiny)
         return (log_weights - times.log()).argmax(1)

@@ -16,10 +16,16 @@ SOFT_SHARE = 0.03  # share of the pool from which the softened variant draws
 def add_arguments(group) -> None:
     """Declare the flags of the greedy coreset."""
     group.add_argument(
-        "--data_gc_coreset_lim", type=number(0), default=1e-9,
+        "--data_gc_coreset_lim",
+        type=number(0),
+        default=1e-9,
         help="distances up to this value count as 0: where all remaining samples are this near, the next anchor is random",
-    )  # fmt: skip
-    group.add_argument("--data_gc_softened", action="store_true", help="the next anchor is drawn among the farthest 3 percent of the pool")
+    )
+    group.add_argument(
+        "--data_gc_softened",
+        action="store_true",
+        help="the next anchor is drawn among the farthest 3 percent of the pool",
+    )
 
 
 class Sampler(CoresetSampler):
@@ -41,5 +47,7 @@ class Sampler(CoresetSampler):
         if not self.softened:
             return distances.argmax(1)
         farthest = distances.topk(math.ceil(SOFT_SHARE * distances.shape[1]), dim=1)
-        ranks = chosen_uniformly((farthest.values >= 0).cpu()).to(distances.device)  # fewer than 3 % of the pool may be left; drawn on the CPU
+        ranks = chosen_uniformly((farthest.values >= 0).cpu()).to(
+            distances.device
+        )  # fewer than 3 % of the pool may be left; drawn on the CPU
         return farthest.indices.gather(1, ranks[:, None]).squeeze(1)

@@ -15,9 +15,11 @@ GIVES_TRIPLETS = True
 def add_arguments(group) -> None:
     """Declare the flag of the hard triplets."""
     group.add_argument(
-        "--data_hard_triplets_share", type=number(above=0, most=1), default=0.5,
+        "--data_hard_triplets_share",
+        type=number(above=0, most=1),
+        default=0.5,
         help="share of the drawn triplets that is kept, the hardest",
-    )  # fmt: skip
+    )
 
 
 class Sampler(TripletSampler, StoringSampler):
@@ -39,7 +41,9 @@ class Sampler(TripletSampler, StoringSampler):
         stored, drawn = self.projected(), self.draw_triplets(self.n_drawn)
         hardness = []
         for chunk in drawn.split(max(1, CHUNK // stored.shape[1])):
-            anchors, positives, negatives = (stored.index_select(0, column) for column in chunk.to(stored.device).unbind(1))
+            anchors, positives, negatives = (
+                stored.index_select(0, column) for column in chunk.to(stored.device).unbind(1)
+            )
             hardness.append((anchors - positives).norm(dim=1) - (anchors - negatives).norm(dim=1))
         hardest = torch.cat(hardness).topk(self.n_triplets).indices.cpu()
         self.epoch = self.shuffled(drawn[hardest])

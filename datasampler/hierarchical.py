@@ -13,9 +13,12 @@ GUARANTEES_POSITIVES = True
 def add_arguments(group) -> None:
     """Declare the flag of the hierarchical sampler."""
     group.add_argument(
-        "--data_hierarchical_supers", type=whole(1, 10**4), default=1, metavar="S",
+        "--data_hierarchical_supers",
+        type=whole(1, 10**4),
+        default=1,
+        metavar="S",
         help="super-classes that hierarchical takes an equal share of a batch's classes from (HAPPIER: 2)",
-    )  # fmt: skip
+    )
 
 
 class Sampler(BatchSampler):
@@ -41,7 +44,9 @@ class Sampler(BatchSampler):
                 f"--data_sampler hierarchical needs super labels, {len(missing)} of {len(self.classes)} classes have none: "
                 "use a data set that has them (online_products, glyphs) or another sampler."
             )
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(super_labels[name] for name in self.classes))}
+        numbers = {
+            name: number for number, name in enumerate(dict.fromkeys(super_labels[name] for name in self.classes))
+        }
         self.super_of = torch.tensor([numbers[super_labels[name]] for name in self.classes])  # (C,)
 
     def draw_epoch(self) -> torch.Tensor:

@@ -74,13 +74,21 @@ def sizes(flags: dict, input_size: int | None = None) -> tuple | None:
 def evaluation_metrics(opt) -> list[str] | None:
     """The metrics in which results on the flags' data set are published; None where it names none."""
     module = REGISTRY.module(opt.dataset)
-    return module.evaluation_metrics(opt) if hasattr(module, "evaluation_metrics") else getattr(module, "EVALUATION_METRICS", None)
+    return (
+        module.evaluation_metrics(opt)
+        if hasattr(module, "evaluation_metrics")
+        else getattr(module, "EVALUATION_METRICS", None)
+    )
 
 
 def names_in_groups() -> list[str]:
     """What data sets are called in names of groups, such as CUB_Margin: their own names and shorter ones, the longest first."""
     modules = REGISTRY.modules()
-    return sorted({*modules, *(name for module in modules.values() for name in getattr(module, "ALSO_CALLED", ()))}, key=len, reverse=True)
+    return sorted(
+        {*modules, *(name for module in modules.values() for name in getattr(module, "ALSO_CALLED", ()))},
+        key=len,
+        reverse=True,
+    )
 
 
 def table_order(name: str) -> float:
@@ -99,7 +107,10 @@ def other(saved: dict, opt) -> dict:
     Args:
         saved: the run's flags. The flags of the data are `dataset` and those that the data sets' plug-ins declare.
     """
-    if all(saved.get(flag, getattr(opt, flag)) == getattr(opt, flag) for flag in {"dataset", "evaluate_all", *REGISTRY.flags(opt.dataset)}):
+    if all(
+        saved.get(flag, getattr(opt, flag)) == getattr(opt, flag)
+        for flag in {"dataset", "evaluate_all", *REGISTRY.flags(opt.dataset)}
+    ):
         return {}
     flags = sorted({"dataset", *REGISTRY.flags()} & set(vars(opt)))
     return {flag: getattr(opt, flag) for flag in flags if flag in saved and getattr(opt, flag) != saved[flag]}
@@ -115,11 +126,19 @@ def unfit(opt) -> list[str]:
 
 def locate(opt) -> Path:
     """The folder of the flags' data set, made or downloaded where the flags ask for it. Raises UserError where it is missing."""
-    return _splits.locate(opt.dataset, REGISTRY.module(opt.dataset), opt, _splits.source_of(REGISTRY.module(opt.dataset), opt))
+    return _splits.locate(
+        opt.dataset, REGISTRY.module(opt.dataset), opt, _splits.source_of(REGISTRY.module(opt.dataset), opt)
+    )
 
 
 def select(
-    name: str, opt=None, source_path=None, input_size: int | None = None, fold: int | None = None, interpolation: str | None = None, **flags
+    name: str,
+    opt=None,
+    source_path=None,
+    input_size: int | None = None,
+    fold: int | None = None,
+    interpolation: str | None = None,
+    **flags,
 ) -> dict:
     """The splits of the data set `name`: `training`, `validation` (or None), `testing`, `evaluation` (training images, test transform).
 

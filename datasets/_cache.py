@@ -52,25 +52,34 @@ LEFT_FREE = 1 << 30  # bytes of the disk that the cache leaves free, as the run'
 def add_arguments(group) -> None:
     """Declare the flags of the cache."""
     group.add_argument(
-        "--image_cache", default=None, metavar="DIR",
+        "--image_cache",
+        default=None,
+        metavar="DIR",
         help="folder where decoded images are kept, written once and shared by runs and processes; a source file that has changed is decoded "
-             "anew. It takes width x height x 3 bytes an image. Results do not depend on it (unset: each image is decoded whenever it is loaded)",
-    ).role = PLACE  # fmt: skip
+        "anew. It takes width x height x 3 bytes an image. Results do not depend on it (unset: each image is decoded whenever it is loaded)",
+    ).role = PLACE
     group.add_argument(
-        "--image_cache_side", type=whole(0, 10**4), default=0, metavar="N",
+        "--image_cache_side",
+        type=whole(0, 10**4),
+        default=0,
+        metavar="N",
         help="images whose long side is more than N pixels are scaled down to it when they are decoded, in training and test, with or without "
-             "--image_cache: a smaller cache, faster crops, other numbers; 0: no limit",
-    ).role = DATA  # fmt: skip
+        "--image_cache: a smaller cache, faster crops, other numbers; 0: no limit",
+    ).role = DATA
     group.add_argument(
-        "--decode_once", action="store_true",
+        "--decode_once",
+        action="store_true",
         help="with --image_cache: batches of training images are cut out of it by the main process, and cropped, resized, flipped, jittered and erased on the "
-             "device, a whole batch at once. The distribution of the augmentations stays, their draws are others. For --augmentation base, adv and big; "
-             "images of several sizes need --image_cache_side",
-    ).role = METHOD  # fmt: skip
+        "device, a whole batch at once. The distribution of the augmentations stays, their draws are others. For --augmentation base, adv and big; "
+        "images of several sizes need --image_cache_side",
+    ).role = METHOD
     group.add_argument(
-        "--max_image_pixels", type=whole(1, 2**40), default=_images.MOST_PIXELS, metavar="N",
+        "--max_image_pixels",
+        type=whole(1, 2**40),
+        default=_images.MOST_PIXELS,
+        metavar="N",
         help="largest number of pixels of an image: a larger one ends the run, because decoding a small file can take all memory",
-    ).role = PLACE  # fmt: skip
+    ).role = PLACE
 
 
 class Reader:
@@ -126,7 +135,13 @@ def reader(opt, name: str, root, files, grey: bool = False) -> Reader:
     Raises UserError where `--image_cache` is not a folder.
     """
     decode = functools.partial(_images.grey if grey else _images.decode, most_pixels=opt.max_image_pixels)
-    fill_on_gpu = opt.decode_once and not grey and torch.version.cuda is not None and torch.cuda.is_available() and _images.jpeg_package() == "torchvision"
+    fill_on_gpu = (
+        opt.decode_once
+        and not grey
+        and torch.version.cuda is not None
+        and torch.cuda.is_available()
+        and _images.jpeg_package() == "torchvision"
+    )
     read = Reader(decode, opt.image_cache_side, f"nvJPEG(CUDA {torch.version.cuda}); " if fill_on_gpu else "")
     if opt.image_cache is None:
         return read
@@ -134,9 +149,14 @@ def reader(opt, name: str, root, files, grey: bool = False) -> Reader:
     if parent.exists() and not parent.is_dir():
         raise UserError(f"--image_cache {parent}: a file, expected a folder")
     about = {
-        "version": VERSION, "dataset": name, "root": str(Path(root).resolve()), "grey": grey, "decoders": read.decoder + _images.decoders(),
-        "side": read.side, **({"torch": torch.__version__.partition("+")[0]} if read.side else {}),
-    }  # fmt: skip
+        "version": VERSION,
+        "dataset": name,
+        "root": str(Path(root).resolve()),
+        "grey": grey,
+        "decoders": read.decoder + _images.decoders(),
+        "side": read.side,
+        **({"torch": torch.__version__.partition("+")[0]} if read.side else {}),
+    }
     key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
     read.cache = Cache(parent / f"{name}-{key}", about)
     if fill_on_gpu:
@@ -213,8 +233,15 @@ class Cache:
         self._clear()
 
     def _clear(self) -> None:
-        self.data, self.entries, self.valid_bytes = None, {}, 0  # file of the pixels; name -> Entry; valid bytes of the index
-        self._places, self._pixels = {}, None  # path -> (shape, strides, offset); all pixels as one tensor on the memory map
+        self.data, self.entries, self.valid_bytes = (
+            None,
+            {},
+            0,
+        )  # file of the pixels; name -> Entry; valid bytes of the index
+        self._places, self._pixels = (
+            {},
+            None,
+        )  # path -> (shape, strides, offset); all pixels as one tensor on the memory map
 
     def get(self, path: str) -> torch.Tensor | None:
         """A copy of the image with the strides of a decoded one; None where it is not in the cache."""
@@ -257,7 +284,9 @@ class Cache:
         Args:
             files: the data set's `_files.Files`. read: path -> uint8 `(C, H, W)`, UserError for a file that cannot be decoded.
         """
-        wanted = {files.name(path): (path, stat) for path, stat in zip(files.paths, files.stats, strict=True) if stat[0]}
+        wanted = {
+            files.name(path): (path, stat) for path, stat in zip(files.paths, files.stats, strict=True) if stat[0]
+        }
         lock = Lock(self.folder / LOCK)
         try:
             if self.folder.is_symlink():
@@ -274,7 +303,7 @@ class Cache:
                 f"WARNING: --image_cache {self.folder} cannot be written ({reason}): {lacking:,} of {len(wanted):,} images are not in it and "
                 "are decoded whenever they are loaded. The next run goes on with it",
                 file=sys.stderr,
-            )  # fmt: skip
+            )
         finally:
             lock.release()
         lacking = self._lacking(wanted)
@@ -289,7 +318,9 @@ class Cache:
 
     def _lacking(self, wanted: dict) -> set[str]:
         """The names of `wanted` that are missing, or whose source has changed."""
-        return {name for name, (_, stat) in wanted.items() if name not in self.entries or self.entries[name][:2] != stat}
+        return {
+            name for name, (_, stat) in wanted.items() if name not in self.entries or self.entries[name][:2] != stat
+        }
 
     def _wait(self, lock: Lock) -> None:
         """Take the lock; print a line where another process has it."""
@@ -331,7 +362,11 @@ class Cache:
         changed = len(lacking & set(self.entries))
         if changed:
             say(f"image cache {self.folder}: source files that have changed since, decoded anew: {changed:,}")
-        if self.data is None or 2 * sum(self.entries[name].end - self.entries[name].offset for name in wanted.keys() - lacking) < self._end:
+        if (
+            self.data is None
+            or 2 * sum(self.entries[name].end - self.entries[name].offset for name in wanted.keys() - lacking)
+            < self._end
+        ):
             self._begin_anew()
             lacking = set(wanted)
         todo = [(name, *wanted[name]) for name in wanted if name in lacking]
@@ -375,9 +410,10 @@ class Cache:
             except UserError:  # raised again if the image is ever loaded
                 return None
 
-        with ThreadPoolExecutor(max(kernels(THREADS), 1)) as pool, tqdm(
-            desc="image cache", total=len(todo), unit="image", leave=False, disable=None
-        ) as bar:  # fmt: skip
+        with (
+            ThreadPoolExecutor(max(kernels(THREADS), 1)) as pool,
+            tqdm(desc="image cache", total=len(todo), unit="image", leave=False, disable=None) as bar,
+        ):
             for chunk in (todo[start : start + CHUNK] for start in range(0, len(todo), CHUNK)):
                 if shutil.disk_usage(self.folder).free < LEFT_FREE:
                     raise OSError(None, f"less than {LEFT_FREE >> 30} GiB of its disk is free")

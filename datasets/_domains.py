@@ -17,9 +17,12 @@ def placed(image: Image, domain: str) -> Image:
     if image.class_name is None:  # a distractor
         return image
     return image._replace(
-        class_name=f"{domain}/{image.class_name}", super_name=domain, higher_names=(), sequence=image.sequence and f"{domain}/{image.sequence}",
+        class_name=f"{domain}/{image.class_name}",
+        super_name=domain,
+        higher_names=(),
+        sequence=image.sequence and f"{domain}/{image.sequence}",
         further_names=tuple(f"{domain}/{name}" for name in image.further_names),
-    )  # fmt: skip
+    )
 
 
 def validation_groups(names: list[str]) -> list[list[str]]:
@@ -29,12 +32,19 @@ def validation_groups(names: list[str]) -> list[list[str]]:
 
 def notes(reading: Reading) -> list[str]:
     """A line on each domain: how many images of how many classes each of its splits has."""
-    classes = dict.fromkeys((image.super_name, split, image.class_name) for image, split in zip(reading.images, reading.split_of, strict=True) if image.super_name)
+    classes = dict.fromkeys(
+        (image.super_name, split, image.class_name)
+        for image, split in zip(reading.images, reading.split_of, strict=True)
+        if image.super_name
+    )
     n_classes = Counter((domain, split) for domain, split, _ in classes)
     n_images = Counter((image.super_name, split) for image, split in zip(reading.images, reading.split_of, strict=True))
     return [
-        f"domain {domain}: " + ", ".join(
-            f"{name} {n_images[domain, split]:,} images of {n_classes[domain, split]:,} classes" for split, name in SPLIT_NAMES.items() if n_images[domain, split]
+        f"domain {domain}: "
+        + ", ".join(
+            f"{name} {n_images[domain, split]:,} images of {n_classes[domain, split]:,} classes"
+            for split, name in SPLIT_NAMES.items()
+            if n_images[domain, split]
         )
         for domain in dict.fromkeys(domain for domain, _ in n_classes)
-    ]  # fmt: skip
+    ]

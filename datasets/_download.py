@@ -17,7 +17,10 @@ from utilities.numbers import is_whole
 ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz")
 CHUNK = 1 << 20  # bytes
 STAGING = re.compile(r"[a-z0-9_]{8}")  # how tempfile ends the name of a folder
-RATIO, ALWAYS = 200, 10**9  # the largest ratio of an archive's files to its own size, and the bytes that any archive may hold
+RATIO, ALWAYS = (
+    200,
+    10**9,
+)  # the largest ratio of an archive's files to its own size, and the bytes that any archive may hold
 TIMEOUT = 30  # seconds without an answer
 
 
@@ -49,7 +52,9 @@ def fetch(name: str, source: Source, into: Path) -> Path:
     """
     target, staging = into / source.folder, None
     if target.exists():
-        raise UserError(f"--download: {target} exists but does not hold {name}. Move it away, or fetch it by hand: {source.alternatives}")
+        raise UserError(
+            f"--download: {target} exists but does not hold {name}. Move it away, or fetch it by hand: {source.alternatives}"
+        )
     lock = Lock(into / f".{source.folder}.lock")
     try:
         into.mkdir(parents=True, exist_ok=True)
@@ -107,8 +112,14 @@ def _fetch_file(name: str, archive: Archive, source: Source, into: Path) -> Path
             return file
         part.unlink()
         failures.append(f"{url}: MD5 {found}, expected {archive.md5}; what was fetched is removed")
-    kept = f" {part.stat().st_size:,} bytes are kept in {part}: the same command goes on from there." if part.exists() else ""
-    raise UserError(f"--download of {name}: no source gave {archive.file} ({'; '.join(failures)}).{kept} By hand: {source.alternatives}")
+    kept = (
+        f" {part.stat().st_size:,} bytes are kept in {part}: the same command goes on from there."
+        if part.exists()
+        else ""
+    )
+    raise UserError(
+        f"--download of {name}: no source gave {archive.file} ({'; '.join(failures)}).{kept} By hand: {source.alternatives}"
+    )
 
 
 class _NoAnswerError(Exception):
@@ -162,7 +173,9 @@ def _open(url: str, start: int):
     import urllib.error
     import urllib.request
 
-    request = urllib.request.Request(url, headers={"User-Agent": "python", **({"Range": f"bytes={start}-"} if start else {})})
+    request = urllib.request.Request(
+        url, headers={"User-Agent": "python", **({"Range": f"bytes={start}-"} if start else {})}
+    )
     try:
         response = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:

@@ -42,7 +42,10 @@ class Files:
     """
 
     def __init__(self, images: list[Image], root: Path):
-        self.root, self.paths = str(root), list(dict.fromkeys(image.path for image in images))  # images with several boxes count once
+        self.root, self.paths = (
+            str(root),
+            list(dict.fromkeys(image.path for image in images)),
+        )  # images with several boxes count once
         self.stats = _of_each(_stat, self.paths)
 
     def name(self, path: str) -> str:
@@ -58,7 +61,13 @@ class Files:
         """SHA-256 of the sorted names and sizes, of names and times of change, and the numbers of files and bytes; not of the location."""
         sizes = [size for size, _ in self.stats]
         times = self._digest([time for _, time in self.stats])
-        return {"sha256": self._digest(sizes), "files": len(sizes), "bytes": sum(sizes), "times": times, "by_content": self.hashed}
+        return {
+            "sha256": self._digest(sizes),
+            "files": len(sizes),
+            "bytes": sum(sizes),
+            "times": times,
+            "by_content": self.hashed,
+        }
 
     @property
     def hashed(self) -> bool:
@@ -67,14 +76,22 @@ class Files:
 
     def class_lists(self, splits: dict[str, list[Image] | None]) -> dict[str, str]:
         """The classes of each split, a line each: number of images, checksum of their names, sizes and, where `hashed`, bytes, name."""
-        sums = dict(zip(self.paths, _of_each(_checksum, self.paths) if self.hashed else [0] * len(self.paths), strict=True))
-        facts = {path: f"{self.name(path)}\0{size}\0{sums[path]}\n" for path, (size, _) in zip(self.paths, self.stats, strict=True)}
+        sums = dict(
+            zip(self.paths, _of_each(_checksum, self.paths) if self.hashed else [0] * len(self.paths), strict=True)
+        )
+        facts = {
+            path: f"{self.name(path)}\0{size}\0{sums[path]}\n"
+            for path, (size, _) in zip(self.paths, self.stats, strict=True)
+        }
         lists = {}
         for split, images in splits.items():
             of_class = {}
             for image in images or ():
                 of_class.setdefault(image.class_name, []).append(facts[image.path])
-            lines = (f"{len(found)} {zlib.crc32(os.fsencode(''.join(sorted(found)))):08x} {' '.join((name or '').split())}" for name, found in of_class.items())
+            lines = (
+                f"{len(found)} {zlib.crc32(os.fsencode(''.join(sorted(found)))):08x} {' '.join((name or '').split())}"
+                for name, found in of_class.items()
+            )
             lists[split] = "\n".join(lines)
         return {split: text for split, text in lists.items() if text}
 
@@ -92,12 +109,16 @@ class Files:
         try:
             with parsing(kept):
                 content = read_json(kept)
-                return [[os.path.join(self.root, name) for name in group] for group in content["groups"]], int(content["left"])
+                return [[os.path.join(self.root, name) for name in group] for group in content["groups"]], int(
+                    content["left"]
+                )
         except Unreadable:
             groups, left = _copies(alike)
         try:
             kept.parent.mkdir(parents=True, exist_ok=True)
-            write_json(kept, {"groups": [[self.name(path) for path in group] for group in groups], "left": left}, indent=None)
+            write_json(
+                kept, {"groups": [[self.name(path) for path in group] for group in groups], "left": left}, indent=None
+            )
         except (OSError, UserError, UnicodeEncodeError):
             pass  # the next run compares them again
         return groups, left
@@ -196,7 +217,8 @@ def differences(before: dict, now: dict) -> list[str]:
         "moved": [
             f"class {name} from {' and '.join(was)} to {' and '.join(is_in)}"
             for name in sorted(there_before & there_now)
-            if (was := [split for one, split in old if one == name]) != (is_in := [split for one, split in new if one == name])
+            if (was := [split for one, split in old if one == name])
+            != (is_in := [split for one, split in new if one == name])
         ],
     }
     kept = [key for key in old if key in new and old[key] != new[key]]
@@ -209,7 +231,11 @@ def differences(before: dict, now: dict) -> list[str]:
             found.setdefault("files", []).append(f"of class {name}")
     if not comparable and before["fingerprint"]["sha256"] != now["fingerprint"]["sha256"] and not any(found.values()):
         found["files"] = ["names or sizes"]
-    return [f"{kind}: {', '.join(some[:3])}" + (f" and {len(some) - 3:,} more" if len(some) > 3 else "") for kind, some in found.items() if some]
+    return [
+        f"{kind}: {', '.join(some[:3])}" + (f" and {len(some) - 3:,} more" if len(some) > 3 else "")
+        for kind, some in found.items()
+        if some
+    ]
 
 
 def _by_class(lists: dict[str, str]) -> dict[tuple[str, str], tuple[int, str]]:
@@ -244,7 +270,11 @@ def repeated(splits: dict[str, list[Image] | None]) -> str | None:
     """
     own = {split: [(image.path, image.box) for image in images or ()] for split, images in splits.items()}
     twice = [place for places in own.values() for place, times in Counter(places).items() if times > 1]
-    others = set(own["training"]) if set(own["validation"]) == set(own["testing"]) else {*own["training"], *own["validation"]}
+    others = (
+        set(own["training"])
+        if set(own["validation"]) == set(own["testing"])
+        else {*own["training"], *own["validation"]}
+    )
     across = sorted(others & set(own["testing"]), key=str)
     parts = [f"twice in one split, so that they find themselves: {len(twice):,}"] if twice else []
     if across:
@@ -259,7 +289,9 @@ def copies_found(groups: list[list[str]], left: int, splits: dict[str, list[Imag
         groups, left: the result of `Files.copies`.
         splits: `training`, `validation`, `testing` -> images.
     """
-    place = {image.path: (image.class_name, split == "testing") for split, images in splits.items() for image in images or ()}
+    place = {
+        image.path: (image.class_name, split == "testing") for split, images in splits.items() for image in images or ()
+    }
     between, across = [], []
     for group in groups:
         there = [path for path in group if path in place]
@@ -267,11 +299,19 @@ def copies_found(groups: list[list[str]], left: int, splits: dict[str, list[Imag
             between.append(there)
         if len({place[path][1] for path in there}) > 1:
             across.append(there)
-    parts = [f"groups of equal files in several classes: {len(between):,} ({sum(map(len, between)):,} images)"] if between else []
-    parts += [f"in test and in training or validation: {len(across):,} ({sum(map(len, across)):,} images)"] if across else []
+    parts = (
+        [f"groups of equal files in several classes: {len(between):,} ({sum(map(len, between)):,} images)"]
+        if between
+        else []
+    )
+    parts += (
+        [f"in test and in training or validation: {len(across):,} ({sum(map(len, across)):,} images)"] if across else []
+    )
     if left:
         parts.append(f"{left:,} files of equal size were not compared")
     if not parts:
         return None
-    first = next((pair for group in between or across for pair in pairwise(group) if place[pair[0]] != place[pair[1]]), None)
+    first = next(
+        (pair for group in between or across for pair in pairwise(group) if place[pair[0]] != place[pair[1]]), None
+    )
     return f"exact copies: {'; '.join(parts)}" + (f", as {first[0]} and {first[1]}" if first else "")

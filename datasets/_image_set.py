@@ -46,14 +46,31 @@ class ImageSet(torch.utils.data.Dataset):
 
     @uncollected()
     def __init__(
-        self, images: list[Image], transform, pixels: torch.Tensor | None = None, name="", split="", root="", labels=None, read=decode,
+        self,
+        images: list[Image],
+        transform,
+        pixels: torch.Tensor | None = None,
+        name="",
+        split="",
+        root="",
+        labels=None,
+        read=decode,
         before="",
-    ):  # fmt: skip
+    ):
         self.transform, self.pixels, self.read, self.before = transform, pixels, read, before
         self.name, self.split, self.root = name, split, str(root)
-        self.partial, self.notes, self.fingerprint, self.class_lists, self.features, self.lists = None, [], {}, {}, None, None
+        self.partial, self.notes, self.fingerprint, self.class_lists, self.features, self.lists = (
+            None,
+            [],
+            {},
+            {},
+            None,
+            None,
+        )
         of_class = [image for image in images if image.class_name is not None]
-        labels = {} if labels is None else {image.class_name: labels[image.class_name] for image in of_class}  # in order of appearance
+        labels = (
+            {} if labels is None else {image.class_name: labels[image.class_name] for image in of_class}
+        )  # in order of appearance
         self.image_list = [(image.path, labels.setdefault(image.class_name, len(labels))) for image in of_class]
         self.image_dict = {label: [] for label in labels.values()}
         for index, (path, label) in enumerate(self.image_list):
@@ -66,7 +83,9 @@ class ImageSet(torch.utils.data.Dataset):
         self.super_labels = {labels[image.class_name]: image.super_name for image in of_class}
         self.by_domain = False
         self.further_labels = {
-            row: [labels[name] for name in image.further_names if name in labels] for row, image in enumerate(images) if image.further_names
+            row: [labels[name] for name in image.further_names if name in labels]
+            for row, image in enumerate(images)
+            if image.further_names
         }
         self.lineages = {(image.class_name, image.super_name, *image.higher_names) for image in of_class}
         self.paths = [path for path, _ in self.image_list]
@@ -74,7 +93,11 @@ class ImageSet(torch.utils.data.Dataset):
         self.is_gallery = np.fromiter((image.is_gallery for image in images), bool, len(images))
         (self.sequences, self.sequence_names), self.boxes, self.role_draws = _sequences(images), _boxes(images), None
         self.is_distractor = np.arange(len(images)) >= len(of_class) if of_none else None
-        self.counts = {"images": len(of_class), "classes": self.n_classes, "single_image_classes": sum(n == 1 for n in sizes.values())}
+        self.counts = {
+            "images": len(of_class),
+            "classes": self.n_classes,
+            "single_image_classes": sum(n == 1 for n in sizes.values()),
+        }
         self.counts |= {"distractors" if of_class else "images": len(of_none)} if of_none else {}
 
     def draw_roles(self, draws: np.ndarray) -> None:
@@ -126,7 +149,10 @@ class ImageSet(torch.utils.data.Dataset):
         """(height, width) of the image as read, before it is cropped to its box."""
         if self.pixels is not None:
             return tuple(self.pixels[index].shape[1:])
-        path, measure = self.image_list[index][0], getattr(self.read, "size", None) or (size if self.read is decode else None)
+        path, measure = (
+            self.image_list[index][0],
+            getattr(self.read, "size", None) or (size if self.read is decode else None),
+        )
         return tuple(self.read(path).shape[1:]) if measure is None else measure(path)
 
     def _box(self, index: int) -> np.ndarray | None:
@@ -161,7 +187,9 @@ class ImageSet(torch.utils.data.Dataset):
 def _sequences(images: list[Image]) -> tuple[np.ndarray, dict[int, str]] | tuple[None, None]:
     """Each image's sequence as a number, int64 `(N,)`, in order of appearance, -1 for none; number -> name. Both None without sequences."""
     numbers = {None: -1}
-    found = np.fromiter((numbers.setdefault(image.sequence, len(numbers) - 1) for image in images), np.int64, len(images))
+    found = np.fromiter(
+        (numbers.setdefault(image.sequence, len(numbers) - 1) for image in images), np.int64, len(images)
+    )
     del numbers[None]
     return (found, {number: name for name, number in numbers.items()}) if numbers else (None, None)
 

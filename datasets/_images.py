@@ -17,9 +17,34 @@ from utilities.reading import printable, reason_of
 # Formats of pictures, as Pillow or a plug-in of it names them; those without a signature of their own come last.
 # Pillow's other formats are documents and programs (EPS, WMF), measurements (FITS, HDF5, GRIB) and films (MPEG, FLI).
 PICTURE_FORMATS = (
-    "JPEG", "PNG", "WEBP", "AVIF", "HEIF", "JPEG2000", "BMP", "DIB", "GIF", "TIFF", "PPM", "QOI", "PSD", "DDS", "ICNS",
-    "SGI", "SUN", "DCX", "PIXAR", "MSP", "IM", "XBM", "XPM", "ICO", "CUR", "PCX", "TGA",
-)  # fmt: skip
+    "JPEG",
+    "PNG",
+    "WEBP",
+    "AVIF",
+    "HEIF",
+    "JPEG2000",
+    "BMP",
+    "DIB",
+    "GIF",
+    "TIFF",
+    "PPM",
+    "QOI",
+    "PSD",
+    "DDS",
+    "ICNS",
+    "SGI",
+    "SUN",
+    "DCX",
+    "PIXAR",
+    "MSP",
+    "IM",
+    "XBM",
+    "XPM",
+    "ICO",
+    "CUR",
+    "PCX",
+    "TGA",
+)
 ALSO_JPEG = "MPO"  # several JPEG images in one file, which Pillow opens as JPEG
 FRACTIONS = ".pfm"  # an ending of PPM for pixels that are no colours
 # What Pillow must be built with to decode a format: names of `PIL.features`.
@@ -135,7 +160,9 @@ def _fits(path: str, height: int, width: int, most_pixels: int) -> bool:
 
 
 def _too_large(path: str, size: str, most_pixels: int) -> UserError:
-    return BrokenImage(f"image {path} {size}, more than --max_image_pixels {most_pixels:,}: remove it, or raise the flag if it is to be trusted")
+    return BrokenImage(
+        f"image {path} {size}, more than --max_image_pixels {most_pixels:,}: remove it, or raise the flag if it is to be trusted"
+    )
 
 
 def size(path: str) -> tuple[int, int]:
@@ -184,7 +211,9 @@ def on_gpu(device: torch.device):
     def decoded(data: torch.Tensor) -> torch.Tensor:
         if b"Exif" in data[:MOST_16].numpy().tobytes():
             raise RuntimeError("nvJPEG does not look at the orientation")
-        return decode_jpeg(data, ImageReadMode.RGB, device).cpu().permute(1, 2, 0).contiguous().permute(2, 0, 1)  # the layout of the other decoders
+        return (
+            decode_jpeg(data, ImageReadMode.RGB, device).cpu().permute(1, 2, 0).contiguous().permute(2, 0, 1)
+        )  # the layout of the other decoders
 
     return decoded
 
@@ -217,7 +246,9 @@ def _with_pillow(path: str, mode: str, most_pixels: int = MOST_PIXELS) -> np.nda
         with PIL.Image.open(_content.opened(path), formats=formats()) as image:
             _fits(path, *image.size[::-1], most_pixels)
             plain = _plain(image)
-            return np.array(plain if plain.mode == mode else plain.convert(mode))  # avoids a copy: each costs a fifth of the decoding time
+            return np.array(
+                plain if plain.mode == mode else plain.convert(mode)
+            )  # avoids a copy: each costs a fifth of the decoding time
     except UserError:
         raise
     except FileNotFoundError as error:
@@ -226,7 +257,9 @@ def _with_pillow(path: str, mode: str, most_pixels: int = MOST_PIXELS) -> np.nda
         raise _too_large(path, str(error).partition(" exceeds")[0], most_pixels) from error
     except Exception as error:  # damaged files make Pillow fail in all kinds of ways
         reason = "no known image format" if isinstance(error, PIL.UnidentifiedImageError) else reason_of(error)
-        raise BrokenImage(f"image {printable(path)} cannot be decoded ({reason}, {_size_in_words(path)}): restore or remove it") from error
+        raise BrokenImage(
+            f"image {printable(path)} cannot be decoded ({reason}, {_size_in_words(path)}): restore or remove it"
+        ) from error
 
 
 def _size_in_words(path: str) -> str:
@@ -249,7 +282,9 @@ def _plain(image):
     if image.mode.startswith(("I", "F")):
         values = np.asarray(image)
         if image.mode == "F" or values.min() < 0 or values.max() > MOST_16:
-            raise ValueError(f"{image.mode}: fractions or 32 bits a pixel, of which white is not known: save it with 8 or 16 bits")
+            raise ValueError(
+                f"{image.mode}: fractions or 32 bits a pixel, of which white is not known: save it with 8 or 16 bits"
+            )
         image = PIL.Image.fromarray(((values.astype(np.uint32) * 255 + MOST_16 // 2) // MOST_16).astype(np.uint8))
     if image.has_transparency_data:
         rgba = image.convert("RGBA")

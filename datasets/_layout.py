@@ -53,16 +53,25 @@ class Published:
 
     def fits(self, found: "Published") -> bool:
         """Whether all counts that are known are those found."""
-        pairs = zip(itertools.chain(*filter(None, astuple(self))), itertools.chain(*filter(None, astuple(found))), strict=True)
+        pairs = zip(
+            itertools.chain(*filter(None, astuple(self))), itertools.chain(*filter(None, astuple(found))), strict=True
+        )
         return all(count in (None, other) for count, other in pairs)
 
     def __str__(self):
         parts = {"training": (self.images[0], self.classes[0]), "test": (self.images[1], self.classes[1])}
         if self.query is not None:
             parts |= {"query": self.query, "gallery": self.gallery}
-        each = ", ".join(f"{name} {_number(images)}" + f" of {_number(classes)}" * (classes != 0) for name, (images, classes) in parts.items())
+        each = ", ".join(
+            f"{name} {_number(images)}" + f" of {_number(classes)}" * (classes != 0)
+            for name, (images, classes) in parts.items()
+        )
         each += "" if self.searched is None else f", gallery with distractors {_number(*self.searched)}"
-        whole = f"{sum(self.images):,} images of {sum(self.classes):,} classes" if None not in (*self.images, *self.classes) else "images of classes"
+        whole = (
+            f"{sum(self.images):,} images of {sum(self.classes):,} classes"
+            if None not in (*self.images, *self.classes)
+            else "images of classes"
+        )
         whole = whole if self.classes != (0, 0) else whole.partition(" of ")[0]
         return f"{whole} ({each})"
 
@@ -74,7 +83,11 @@ def _number(count: int | None) -> str:
 def _counted(training: list[Image], testing: list[Image], distractors: int, published: Published) -> Published:
     """The counts of the images found, of those kinds that are published."""
     has_roles = published.query is not None
-    roles = [[image for image in testing if image.is_query], [image for image in testing if image.is_gallery]] if has_roles else []
+    roles = (
+        [[image for image in testing if image.is_query], [image for image in testing if image.is_gallery]]
+        if has_roles
+        else []
+    )
     (of_training, of_test, *of_roles) = (
         (len(images), len({image.class_name for image in images} - {None})) for images in (training, testing, *roles)
     )
@@ -156,9 +169,7 @@ def image_files(folder: Path) -> list[str]:
     return [entry.name for entry in visible(folder) if is_image(entry) and entry.is_file()]
 
 
-def class_folders(
-    folders: list[Path], opt, order=None, by_id: bool = False, without: Container[Path] = ()
-) -> Reading:
+def class_folders(folders: list[Path], opt, order=None, by_id: bool = False, without: Container[Path] = ()) -> Reading:
     """One class a subfolder; subfolders of the same name in several `folders` are one class.
 
     Subfolders that hold files but no image are not classes. An empty one is an error, or left out with a note under
@@ -187,15 +198,21 @@ def class_folders(
             ignored.append(name)
         elif not files:
             if not opt.allow_partial_dataset:
-                raise UserError(f"class folder {places[0]} holds no image: fill or remove it, or leave it out with --allow_partial_dataset")
+                raise UserError(
+                    f"class folder {places[0]} holds no image: fill or remove it, or leave it out with --allow_partial_dataset"
+                )
             reading.notes.append(f"class folder {places[0]} holds no image: left out")
         gone = [path for path in files if os.path.islink(path) and not os.path.exists(path)]
         if gone and not opt.allow_partial_dataset:
-            raise UserError(f"{gone[0]} is a link to nothing: is the disk there? Or leave such images out with --allow_partial_dataset")
+            raise UserError(
+                f"{gone[0]} is a link to nothing: is the disk there? Or leave such images out with --allow_partial_dataset"
+            )
         reading.notes += [f"class folder {places[0]}: {len(gone)} links to nothing left out"] * bool(gone)
         reading.images += [Image(path, name) for path in files if path not in gone]
     if ignored:
-        reading.notes.append(f"folders that are no classes of the data set, ignored: {', '.join(ignored[:5])}{' …' * (len(ignored) > 5)}")
+        reading.notes.append(
+            f"folders that are no classes of the data set, ignored: {', '.join(ignored[:5])}{' …' * (len(ignored) > 5)}"
+        )
     return reading
 
 
@@ -209,7 +226,9 @@ def listed(folder: Path, rows: list[tuple]) -> Reading:
 def existing(folder: Path, paths) -> set[str]:
     """Those of many paths, absolute or relative to `folder`, that exist. Lists each folder once instead of looking up each file."""
     folders = {path.rpartition("/")[0] for path in paths}
-    return {os.path.join(sub, file) for sub in folders if os.path.isdir(folder / sub) for file in os.listdir(folder / sub)}
+    return {
+        os.path.join(sub, file) for sub in folders if os.path.isdir(folder / sub) for file in os.listdir(folder / sub)
+    }
 
 
 def spellings(path: str) -> tuple[str, ...]:
@@ -244,12 +263,21 @@ def typed(path: Path, rows: list[list[str]], start: int = 1, **kinds) -> list[tu
         try:
             found.append(tuple(kind(field) for kind, field in zip(kinds.values(), row, strict=True)))
         except ValueError as error:
-            raise UserError(f"{path}, row {number}: {' '.join(row)!r}, expected {', '.join(kinds)}: the file is damaged") from error
+            raise UserError(
+                f"{path}, row {number}: {' '.join(row)!r}, expected {', '.join(kinds)}: the file is damaged"
+            ) from error
     return found
 
 
 def difference(
-    name: str, module, opt, root: Path, reading: Reading, training: list[Image], testing: list[Image], of_none: list[Image]
+    name: str,
+    module,
+    opt,
+    root: Path,
+    reading: Reading,
+    training: list[Image],
+    testing: list[Image],
+    of_none: list[Image],
 ) -> str | None:
     """A text on how the data set differs from the published one, or from its own list; None where it does not. `of_none`: test images of no class."""
     published = module.published(opt) if hasattr(module, "published") else getattr(module, "PUBLISHED", None)
@@ -261,5 +289,7 @@ def difference(
         return None
     text = f"{name} in {root}" + ("" if fits else f" holds {found}; published are {published}")
     if reading.missing:
-        text += f"{':' if fits else ';'} {len(reading.missing):,} listed files are missing, the first {reading.missing[0]}"
+        text += (
+            f"{':' if fits else ';'} {len(reading.missing):,} listed files are missing, the first {reading.missing[0]}"
+        )
     return text

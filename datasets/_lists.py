@@ -29,10 +29,14 @@ def of_table(path: Path, located: Callable[[str], str | None]) -> dict[str, Foun
     for number, row in enumerate(table[1:], start=2):
         query, kind, name = map(str.strip, row) if len(row) == len(COLUMNS) else ("", "", "")
         if kind not in KINDS:
-            raise UserError(f"{path}, row {number}: {','.join(row)!r}, expected a query, {' or '.join(KINDS)}, and an image of the gallery")
+            raise UserError(
+                f"{path}, row {number}: {','.join(row)!r}, expected a query, {' or '.join(KINDS)}, and an image of the gallery"
+            )
         images = [_located(image, located) for image in (query, name)]
         if None in images:
-            raise UserError(f"{path}, row {number}: {(query, name)[images.index(None)]}: the data set's table has no such image")
+            raise UserError(
+                f"{path}, row {number}: {(query, name)[images.index(None)]}: the data set's table has no such image"
+            )
         found.setdefault(images[0], ([], []))[KINDS.index(kind)].append(images[1])
     return found
 
@@ -56,13 +60,19 @@ def rows(lists: Lists, images: list[Image], partial: bool) -> dict[str, tuple[li
             twice.add(image.path)
     found = {}
     for protocol, of in lists.items():
-        listed = [(path, path in queries) for path in of] + [(path, path in places) for both in of.values() for kind in both for path in kind]
+        listed = [(path, path in queries) for path in of] + [
+            (path, path in places) for both in of.values() for kind in both for path in kind
+        ]
         unknown = [path for path, there in listed if not there]
         if unknown and not partial:
-            raise UserError(f"ground truth lists {unknown[0]}, which is no query or no image of the gallery here, as are {len(unknown) - 1:,} others")
+            raise UserError(
+                f"ground truth lists {unknown[0]}, which is no query or no image of the gallery here, as are {len(unknown) - 1:,} others"
+            )
         for path, _ in listed:
             if path in twice:
                 raise UserError(f"ground truth lists {path}, a name that two images have: it must be unique")
         of_query = [of.get(image.path, ((), ())) for image in images if image.is_query]
-        found[protocol] = tuple([[places[path] for path in both[kind] if path in places] for both in of_query] for kind in (0, 1))
+        found[protocol] = tuple(
+            [[places[path] for path in both[kind] if path in places] for both in of_query] for kind in (0, 1)
+        )
     return found

@@ -23,11 +23,19 @@ SCHEME = "oodml"
 def add_arguments(group) -> None:
     """Declare the flags of these splits."""
     file = group.add_argument(
-        "--oodml_file", default=None, metavar="FILE",
+        "--oodml_file",
+        default=None,
+        metavar="FILE",
         help="pickle of --split_scheme oodml, as published with the paper (2107.09562) or written by `python -m evaluation.oodml`",
-    )  # fmt: skip
+    )
     file.role = DATA.but(fixed=None)  # it may move
-    group.add_argument("--oodml_id", type=whole(), default=None, metavar="N", help="number of the split in --oodml_file; higher ones are harder")
+    group.add_argument(
+        "--oodml_id",
+        type=whole(),
+        default=None,
+        metavar="N",
+        help="number of the split in --oodml_file; higher ones are harder",
+    )
 
 
 def check(opt) -> None:
@@ -35,10 +43,14 @@ def check(opt) -> None:
     if opt.split_scheme != SCHEME:
         for flag in ("oodml_file", "oodml_id"):
             if getattr(opt, flag) is not None:
-                raise UserError(f"--{flag} is read by --split_scheme oodml alone, not by {opt.split_scheme}: leave one of them out")
+                raise UserError(
+                    f"--{flag} is read by --split_scheme oodml alone, not by {opt.split_scheme}: leave one of them out"
+                )
         return
     if opt.oodml_file is None or opt.oodml_id is None:
-        raise UserError("--split_scheme oodml needs --oodml_file FILE and --oodml_id N: the class lists, and which of them")
+        raise UserError(
+            "--split_scheme oodml needs --oodml_file FILE and --oodml_id N: the class lists, and which of them"
+        )
     of_file(opt)
 
 
@@ -50,7 +62,10 @@ def of_file(opt) -> dict:
     if split is None:
         raise UserError(f"--oodml_id {opt.oodml_id}: {path} has the splits {', '.join(map(str, splits))}")
     lists = [split.get(part) for part in ("train", "test")] if isinstance(split, dict) else [None]
-    if not all(isinstance(names, (list, tuple)) and names and all(isinstance(name, (str, int)) for name in names) for names in lists):
+    if not all(
+        isinstance(names, (list, tuple)) and names and all(isinstance(name, (str, int)) for name in names)
+        for names in lists
+    ):
         raise UserError(
             f"--oodml_file {path}: split {opt.oodml_id} has no lists train and test of class names: it is no file of such splits"
         )
@@ -64,7 +79,9 @@ def read(path: Path) -> dict:
     except Unreadable as error:
         raise UserError(f"--oodml_file {path}: no pickle of class lists ({error.reason})") from error
     if not isinstance(content, dict) or not content:
-        raise UserError(f"--oodml_file {path}: expected a dictionary, split -> train and test classes, found {type(content).__name__}")
+        raise UserError(
+            f"--oodml_file {path}: expected a dictionary, split -> train and test classes, found {type(content).__name__}"
+        )
     return content
 
 
@@ -98,7 +115,9 @@ def parts(classes: dict[str, list[Image]], opt) -> tuple[dict, None, dict]:
                     f"--oodml_file {opt.oodml_file}: split {opt.oodml_id} has the class {name!r} {where}: a class is in one split"
                 )
             part_of[found] = part
-    training, testing = ({name: classes[name] for name in classes if part_of.get(name) == part} for part in ("train", "test"))
+    training, testing = (
+        {name: classes[name] for name in classes if part_of.get(name) == part} for part in ("train", "test")
+    )
     return training, None, testing
 
 

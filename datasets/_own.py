@@ -41,13 +41,19 @@ class Preparation:
         """The steps in order, for use by another program."""
         steps = [{"decode": "RGB, 8 bits a channel, turned as EXIF data say, white behind transparent parts"}]
         steps += [{"grey": "Y = 0.299 R + 0.587 G + 0.114 B, in all three channels"}] if self.grey else []
-        steps += [{"limit_long_side": self.read.side, "interpolation": "bilinear", "antialias": True}] if self.read.side else []
+        steps += (
+            [{"limit_long_side": self.read.side, "interpolation": "bilinear", "antialias": True}]
+            if self.read.side
+            else []
+        )
         limit = self.transform.limit
         steps += [{"limit_long_side": limit.side, "interpolation": "lanczos", "antialias": True}] if limit else []
         for step in self.steps:
             size = list(step.size) if isinstance(step.size, list | tuple) else [step.size]
             if type(step).__name__ == "Resize" and step.size is None:
-                steps.append({"resize_long_side": step.max_size, "interpolation": step.interpolation.value, "antialias": True})
+                steps.append(
+                    {"resize_long_side": step.max_size, "interpolation": step.interpolation.value, "antialias": True}
+                )
             elif type(step).__name__ == "Resize":
                 whole = {"resize_short_side": size[0]} if len(size) == 1 else {"resize": size}
                 steps.append({**whole, "interpolation": step.interpolation.value, "antialias": True})
@@ -57,7 +63,9 @@ class Preparation:
 
     def original(self, image) -> torch.Tensor:
         """The image before the transform, uint8 `(3, H, W)`. Raises UserError where it cannot be decoded, or is not an image."""
-        pixels = self.read(str(image)) if isinstance(image, str) or hasattr(image, "__fspath__") else self._pixels(image)
+        pixels = (
+            self.read(str(image)) if isinstance(image, str) or hasattr(image, "__fspath__") else self._pixels(image)
+        )
         return pixels.repeat(3, 1, 1) if len(pixels) == 1 else pixels
 
     def __call__(self, image) -> torch.Tensor:
@@ -81,12 +89,19 @@ def _as_array(image) -> np.ndarray:
         image = image.detach().cpu()
         if image.is_floating_point():
             if image.numel() and (image.min() < 0 or image.max() > 1):
-                raise UserError(f"an image of floats from {image.min():g} to {image.max():g}: floats are from 0 to 1, or give uint8")
+                raise UserError(
+                    f"an image of floats from {image.min():g} to {image.max():g}: floats are from 0 to 1, or give uint8"
+                )
             image = (image * 255).round().to(torch.uint8)
         image = image.permute(1, 2, 0).numpy() if image.ndim == 3 else image.numpy()
         image = image[:, :, 0] if image.ndim == 3 and image.shape[2] == 1 else image
     array = np.asarray(image)
-    if array.dtype != np.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3) or not array.size:
+    if (
+        array.dtype != np.uint8
+        or array.ndim not in (2, 3)
+        or (array.ndim == 3 and array.shape[2] != 3)
+        or not array.size
+    ):
         raise UserError(
             f"an image of shape {array.shape} and type {array.dtype}: a path, a Pillow image, uint8 (H, W, 3), or a tensor (3, H, W) is expected"
         )

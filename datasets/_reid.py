@@ -33,7 +33,9 @@ def shots(root: Path, folder: str, name: re.Pattern, example: str) -> list[Shot]
     """The images of a folder, whose names begin with identity and camera. Raises UserError where the folder, or a camera, is missing."""
     files = _layout.image_files(root / folder) if (root / folder).is_dir() else []
     if not files:
-        raise UserError(f"{root / folder}: {'no images in it' if (root / folder).is_dir() else 'no such folder'}: the data set needs it")
+        raise UserError(
+            f"{root / folder}: {'no images in it' if (root / folder).is_dir() else 'no such folder'}: the data set needs it"
+        )
     found = [(file, name.match(file)) for file in files]
     for file, match in found:
         if match is None:
@@ -41,7 +43,9 @@ def shots(root: Path, folder: str, name: re.Pattern, example: str) -> list[Shot]
     return [Shot(f"{folder}/{file}", *match.groups()) for file, match in found]
 
 
-def reading(root: Path, opt, training: list[Shot], queries: list[Shot], gallery: list[Shot], validation: list[Shot] = ()) -> Reading:
+def reading(
+    root: Path, opt, training: list[Shot], queries: list[Shot], gallery: list[Shot], validation: list[Shot] = ()
+) -> Reading:
     """The images in the order of the identities, training and validation ones first, and distractors last.
 
     An image that is in `queries` and in `gallery` has both roles. Raises UserError, or with `--allow_partial_dataset` notes it, where an
@@ -49,7 +53,9 @@ def reading(root: Path, opt, training: list[Shot], queries: list[Shot], gallery:
     """
     notes = []
     if absent := sorted({shot.identity for shot in queries} - {shot.identity for shot in gallery}):
-        notes = [f"{root}: {len(absent):,} identities of queries have no image in the gallery, the first is {absent[0]}"]
+        notes = [
+            f"{root}: {len(absent):,} identities of queries have no image in the gallery, the first is {absent[0]}"
+        ]
         if not opt.allow_partial_dataset:
             raise UserError(f"{notes[0]}: it is incomplete. Restore it, or go on with --allow_partial_dataset")
     asking, found = set(queries), set(gallery)

@@ -16,7 +16,11 @@ from utilities.errors import UserError
 from utilities.reading import Unreadable
 
 EVALUATION_METRICS = ["ap_trapezoid", "mp@1", "mp@5", "mp@10"]
-PROTOCOLS = {"medium": (("easy", "hard"), ("junk",)), "hard": (("hard",), ("junk", "easy")), "easy": (("easy",), ("junk", "hard"))}  # positives, junk
+PROTOCOLS = {
+    "medium": (("easy", "hard"), ("junk",)),
+    "hard": (("hard",), ("junk", "easy")),
+    "easy": (("easy",), ("junk", "hard")),
+}  # positives, junk
 DISTRACTORS = "revisitop1m"
 LONG_SIDE = 1024  # pixels
 
@@ -24,9 +28,10 @@ LONG_SIDE = 1024  # pixels
 def add_arguments(group) -> None:
     """Declare the flag of these data sets."""
     group.add_argument(
-        "--revisitop1m", action="store_true",
+        "--revisitop1m",
+        action="store_true",
         help=f"roxford5k, rparis6k: the 1,001,001 distractors of {DISTRACTORS}/, beside the data set's folder, are added to the gallery",
-    )  # fmt: skip
+    )
 
 
 def unset(opt) -> dict:
@@ -36,12 +41,18 @@ def unset(opt) -> dict:
 
 def expected(name: str) -> str:
     """The layout in words."""
-    return f"gnd_{name}.pkl and jpg/ with its images; for --revisitop1m beside it {DISTRACTORS}/{DISTRACTORS}.txt and jpg/"
+    return (
+        f"gnd_{name}.pkl and jpg/ with its images; for --revisitop1m beside it {DISTRACTORS}/{DISTRACTORS}.txt and jpg/"
+    )
 
 
 def source(name: str) -> _download.Source:
     """Where the data set comes from."""
-    return _download.Source(folder=name, archives=(), alternatives=f"images and gnd_{name}.pkl from http://cmp.felk.cvut.cz/revisitop/; since June 2022 with blurred faces")
+    return _download.Source(
+        folder=name,
+        archives=(),
+        alternatives=f"images and gnd_{name}.pkl from http://cmp.felk.cvut.cz/revisitop/; since June 2022 with blurred faces",
+    )
 
 
 def published(counts: Published, opt) -> Published:
@@ -64,7 +75,8 @@ def read(name: str, opt, root: Path) -> Reading:
     path = [f"{root}/jpg/{one}.jpg" for one in gallery]
     reading.lists = {
         protocol: {
-            f"{root}/jpg/{query}.jpg": tuple([path[i] for kind in kinds for i in of[kind]] for kinds in both) for query, _, of in truth
+            f"{root}/jpg/{query}.jpg": tuple([path[i] for kind in kinds for i in of[kind]] for kinds in both)
+            for query, _, of in truth
         }
         for protocol, both in PROTOCOLS.items()
     }
@@ -81,7 +93,9 @@ def lists(file: Path) -> _lists.Lists:
     """The protocols of a ground truth, by the names of the images, which have no suffix there."""
     gallery, truth = _content(file)
     return {
-        protocol: {query: tuple([gallery[i] for kind in kinds for i in of[kind]] for kinds in both) for query, _, of in truth}
+        protocol: {
+            query: tuple([gallery[i] for kind in kinds for i in of[kind]] for kinds in both) for query, _, of in truth
+        }
         for protocol, both in PROTOCOLS.items()
     }
 
@@ -91,17 +105,35 @@ def _content(file: Path) -> tuple[list[str], list[tuple[str, tuple, dict]]]:
     try:
         content = pickles.load(file, arrays=True)
     except Unreadable as error:
-        raise UserError(f"{file}: refused, no pickle of plain lists, texts, numbers and arrays alone ({error.reason})") from error
+        raise UserError(
+            f"{file}: refused, no pickle of plain lists, texts, numbers and arrays alone ({error.reason})"
+        ) from error
     try:
         gallery, queries = list(content["imlist"]), list(content["qimlist"])
         boxes = [tuple(float(edge) for edge in one["bbx"]) for one in content["gnd"]]
-        kinds = [{kind: np.asarray(one[kind], dtype=np.float64).reshape(-1) for kind in ("easy", "hard", "junk")} for one in content["gnd"]]
+        kinds = [
+            {kind: np.asarray(one[kind], dtype=np.float64).reshape(-1) for kind in ("easy", "hard", "junk")}
+            for one in content["gnd"]
+        ]
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise UserError(f"{file}: expected imlist, qimlist and gnd, of each query bbx, easy, hard and junk ({type(error).__name__}: {error})") from error
-    if len(boxes) != len(queries) or not all(isinstance(name, str) for name in [*gallery, *queries]) or any(len(box) != 4 for box in boxes):
-        raise UserError(f"{file}: {len(queries)} queries beside {len(boxes)} boxes of four numbers and lists: it is damaged")
+        raise UserError(
+            f"{file}: expected imlist, qimlist and gnd, of each query bbx, easy, hard and junk ({type(error).__name__}: {error})"
+        ) from error
+    if (
+        len(boxes) != len(queries)
+        or not all(isinstance(name, str) for name in [*gallery, *queries])
+        or any(len(box) != 4 for box in boxes)
+    ):
+        raise UserError(
+            f"{file}: {len(queries)} queries beside {len(boxes)} boxes of four numbers and lists: it is damaged"
+        )
     for query, of in zip(queries, kinds, strict=True):
         for kind, indices in of.items():
             if ((indices != indices.round()) | (indices < 0) | (indices >= len(gallery))).any():
-                raise UserError(f"{file}: {kind} of {query} lists {indices.max():g}, which is no index of its {len(gallery)} images")
-    return gallery, [(query, box, {kind: found.astype(int).tolist() for kind, found in of.items()}) for query, box, of in zip(queries, boxes, kinds, strict=True)]
+                raise UserError(
+                    f"{file}: {kind} of {query} lists {indices.max():g}, which is no index of its {len(gallery)} images"
+                )
+    return gallery, [
+        (query, box, {kind: found.astype(int).tolist() for kind, found in of.items()})
+        for query, box, of in zip(queries, boxes, kinds, strict=True)
+    ]

@@ -57,19 +57,25 @@ def check(opt) -> None:
     """Refuse flags that no data set can satisfy. Raises UserError."""
     scheme = f"--split_scheme {opt.split_scheme}"
     if opt.split_file is not None and opt.split_scheme != "predefined":
-        raise UserError(f"--split_file is read by --split_scheme predefined alone, not by {opt.split_scheme}: leave one of them out")
+        raise UserError(
+            f"--split_file is read by --split_scheme predefined alone, not by {opt.split_scheme}: leave one of them out"
+        )
     _oodml.check(opt)
     if not has_folds(vars(opt)):
         return
     if opt.use_tv_split:
-        raise UserError(f"--use_tv_split cuts validation from --split_scheme half, and {opt.split_scheme} has its own: leave it out")
+        raise UserError(
+            f"--use_tv_split cuts validation from --split_scheme half, and {opt.split_scheme} has its own: leave it out"
+        )
     if opt.split_scheme == "predefined":
         if opt.split_shuffle is not None:
             raise UserError(
                 f"--split_shuffle {opt.split_shuffle}: {scheme} names what is in each split, there is nothing to mix. Leave it out"
             )
         if opt.split_file is None:
-            raise UserError(f"{scheme} needs --split_file splits.json: train, val and test with class names or image paths")
+            raise UserError(
+                f"{scheme} needs --split_file splits.json: train, val and test with class names or image paths"
+            )
         read_split_file(opt.split_file)
         return
     if not 0 < opt.split_test_size < 1:
@@ -77,7 +83,9 @@ def check(opt) -> None:
     if not 0 <= opt.split_test_start < 1:
         raise UserError(f"--split_test_start {opt.split_test_start:g}: expected a share from 0 to below 1")
     if opt.split_partitions < 2:
-        raise UserError(f"--split_partitions {opt.split_partitions} must be at least 2: one part validates while the others train")
+        raise UserError(
+            f"--split_partitions {opt.split_partitions} must be at least 2: one part validates while the others train"
+        )
     if not 1 <= sets(opt) <= opt.split_partitions:
         raise UserError(f"--split_sets {opt.split_sets} must be from 1 to --split_partitions {opt.split_partitions}")
 
@@ -182,7 +190,9 @@ def _moved(found: list[Fold], names: list[str], opt, keeps_test: bool, groups: n
     return [Fold(*(np.sort(there[part]) for part in fold)) for fold in found]
 
 
-def divide(classes: Classes, opt, fold: int, root: Path | str, keeps_test: bool = False) -> tuple[list, list | None, list]:
+def divide(
+    classes: Classes, opt, fold: int, root: Path | str, keeps_test: bool = False
+) -> tuple[list, list | None, list]:
     """The training, validation and test images of one fold, in the data set's order.
 
     Args:
@@ -191,7 +201,9 @@ def divide(classes: Classes, opt, fold: int, root: Path | str, keeps_test: bool 
     Raises UserError where the flags leave one of them empty, there is no such fold, or the split file does not fit.
     """
     if not 0 <= fold < count(opt):
-        raise UserError(f"fold {fold}: --split_scheme {opt.split_scheme} makes {count(opt)} (--split_sets), counted from 0")
+        raise UserError(
+            f"fold {fold}: --split_scheme {opt.split_scheme} makes {count(opt)} (--split_sets), counted from 0"
+        )
     images = [image for of_class in classes.values() for image in of_class]
     found = folds(classes, images, opt, root, keeps_test)
     _verify(found, len(images))
@@ -259,10 +271,14 @@ def read_split_file(path: str) -> dict[str, list[str]]:
         raise UserError(f"--split_file {path}: {error.reason}") from error
     if not isinstance(content, dict) or not {"train", "test"} <= set(content) <= set(SPLITS):
         keys = ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__
-        raise UserError(f"--split_file {path}: expected an object with train, test and optionally val, found {keys or 'nothing'}")
+        raise UserError(
+            f"--split_file {path}: expected an object with train, test and optionally val, found {keys or 'nothing'}"
+        )
     for split, names in content.items():
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            raise UserError(f"--split_file {path}: {split} must be a list of class names or image paths, with one at least")
+            raise UserError(
+                f"--split_file {path}: {split} must be a list of class names or image paths, with one at least"
+            )
     return content
 
 
@@ -283,7 +299,9 @@ def _predefined(classes: Classes, images: list[Image], path: str, root: Path | s
                 if not found:
                     nearest = difflib.get_close_matches(name, classes, n=1)
                     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-                    raise UserError(f"--split_file {path}: {split} names {name!r}, no class and no image of the data set.{hint}")
+                    raise UserError(
+                        f"--split_file {path}: {split} names {name!r}, no class and no image of the data set.{hint}"
+                    )
             taken = set(split_of[found].tolist()) - {-1}
             if taken:
                 other = SPLITS[min(taken)]

@@ -3,7 +3,10 @@
 import numpy as np
 
 ROWS = 4096  # rows whose differences from the mean are in memory at once
-KEPT_OUT, KEPT_OUT_EASIER = 5, 30  # number of the last swapped classes that are not swapped back, as in the authors' code
+KEPT_OUT, KEPT_OUT_EASIER = (
+    5,
+    30,
+)  # number of the last swapped classes that are not swapped back, as in the authors' code
 
 
 def fid(training: np.ndarray, testing: np.ndarray) -> float:
@@ -64,7 +67,9 @@ def progression(training: np.ndarray, testing: np.ndarray, swaps: int, removed: 
     least = [max(round(len(side) * (1 - removed)), 2) for side in sides]
     while all(len(side) - swaps >= limit for side, limit in zip(sides, least, strict=True)):
         left_out = [set(order[:swaps]) for order in _orders(means, sides)]
-        sides = [[c for place, c in enumerate(side) if place not in out] for side, out in zip(sides, left_out, strict=True)]
+        sides = [
+            [c for place, c in enumerate(side) if place not in out] for side, out in zip(sides, left_out, strict=True)
+        ]
         step = _step(means, sides, steps[-1]["swapped"], steps[-1]["removed"] + swaps)
         if step["fid"] <= steps[-1]["fid"]:
             break
@@ -80,7 +85,9 @@ def easier(training: np.ndarray, testing: np.ndarray, swaps: int) -> list[dict]:
     means = np.concatenate([training, testing]).astype(np.float64)
     sides = [list(range(len(training))), list(range(len(training), len(means)))]
     steps, recent = [_step(means, sides, 0, 0)], ([], [])
-    while (moved := _swapped(sides, swaps, recent, [order[::-1] for order in _orders(means, sides)], KEPT_OUT_EASIER)) is not None:
+    while (
+        moved := _swapped(sides, swaps, recent, [order[::-1] for order in _orders(means, sides)], KEPT_OUT_EASIER)
+    ) is not None:
         step = _step(means, moved, steps[-1]["swapped"] - swaps, 0)
         if step["fid"] >= steps[-1]["fid"]:
             break

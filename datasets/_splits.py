@@ -37,7 +37,11 @@ def check(opt, module) -> None:
     _schemes.check(opt)
     if opt.use_tv_split and not 0 < opt.tv_split_perc < 1:
         raise UserError(f"--tv_split_perc {opt.tv_split_perc:g}: expected a share between 0 and 1, both excluded")
-    if opt.download and not hasattr(module, "IMAGE_SIZE") and not getattr(getattr(module, "DOWNLOAD", None), "archives", ()):
+    if (
+        opt.download
+        and not hasattr(module, "IMAGE_SIZE")
+        and not getattr(getattr(module, "DOWNLOAD", None), "archives", ())
+    ):
         by_hand = f": {module.DOWNLOAD.alternatives}" if hasattr(module, "DOWNLOAD") else ""
         raise UserError(f"--download: this data set has no source to fetch from{by_hand}. Leave it out")
     if opt.dataset_unknown_label and not getattr(module, "OWN_LABELS", False):
@@ -71,7 +75,9 @@ def parts(classes: Classes, reading: _layout.Reading, opt, keeps_test: bool) -> 
     training = {name: classes[name] for name in names if name in train_classes}
     testing = {name: classes[name] for name in names if name not in train_classes}
     if not training or not testing:
-        raise UserError(f"{len(names)} classes, {len(training)} for training and {len(testing)} for test: both need at least one")
+        raise UserError(
+            f"{len(names)} classes, {len(training)} for training and {len(testing)} for test: both need at least one"
+        )
     return training, None, testing
 
 
@@ -97,7 +103,9 @@ def cut_by_classes(training: Classes, opt, groups: list[list[str]] | None = None
             f"--tv_split_perc {opt.tv_split_perc:g} of {len(names)} training classes leaves {len(kept)} for training and "
             f"{len(names) - len(kept)} for validation: both need at least one"
         )
-    return {name: training[name] for name in names if name in kept}, {name: training[name] for name in names if name not in kept}
+    return {name: training[name] for name in names if name in kept}, {
+        name: training[name] for name in names if name not in kept
+    }
 
 
 def cut_by_samples(training: Classes, opt) -> tuple[Classes, Classes]:
@@ -111,11 +119,15 @@ def cut_by_samples(training: Classes, opt) -> tuple[Classes, Classes]:
             rest[name] = [image for i, image in enumerate(images) if i not in kept]
     if not rest:
         part = f"{opt.tv_split_perc:g}"
-        raise UserError(f"--tv_split_perc {part} of each class's images leaves none for validation: lower it, or split by classes")
+        raise UserError(
+            f"--tv_split_perc {part} of each class's images leaves none for validation: lower it, or split by classes"
+        )
     return first, rest
 
 
-def _divided(classes: Classes, published: tuple, reading, module, opt, fold: int, root: Path) -> tuple[list, list | None, list]:
+def _divided(
+    classes: Classes, published: tuple, reading, module, opt, fold: int, root: Path
+) -> tuple[list, list | None, list]:
     """The training, validation and test images by `--split_scheme`. `published`: the result of `parts`."""
     if has_folds(vars(opt)):
         if reading.split_of is not None and opt.split_scheme != "predefined":
@@ -126,7 +138,9 @@ def _divided(classes: Classes, published: tuple, reading, module, opt, fold: int
         if validation is not None:
             raise UserError(f"--use_tv_split cuts validation from training, and {root} has its own: leave it out")
         groups = module.validation_groups(list(training)) if hasattr(module, "validation_groups") else None
-        training, validation = cut_by_samples(training, opt) if opt.tv_split_by_samples else cut_by_classes(training, opt, groups)
+        training, validation = (
+            cut_by_samples(training, opt) if opt.tv_split_by_samples else cut_by_classes(training, opt, groups)
+        )
     return tuple(map(_images_of, (training, validation, testing)))
 
 
@@ -137,9 +151,15 @@ def _folds_of_training(published: tuple, reading, opt, fold: int, root: Path) ->
     """
     training, validation, testing = published
     if validation is not None:
-        raise UserError(f"--split_scheme {opt.split_scheme} cuts validation from training, and {root} has its own: leave it out")
+        raise UserError(
+            f"--split_scheme {opt.split_scheme} cuts validation from training, and {root} has its own: leave it out"
+        )
     without_test = Namespace(**{**vars(opt), "split_test_size": 0.0, "split_test_start": 0.0})
-    groups = _domains.validation_groups(list(training)) if reading.by_domain and opt.split_scheme in _schemes.BY_CLASSES else [list(training)]
+    groups = (
+        _domains.validation_groups(list(training))
+        if reading.by_domain and opt.split_scheme in _schemes.BY_CLASSES
+        else [list(training)]
+    )
     divided = [_schemes.divide({name: training[name] for name in group}, without_test, fold, root) for group in groups]
     training, validation = ([image for group in divided for image in group[part]] for part in (0, 1))
     return training, validation, _images_of(testing)
@@ -148,7 +168,12 @@ def _folds_of_training(published: tuple, reading, opt, fold: int, root: Path) ->
 def _without_roles(images: list | None, reading, opt) -> list | None:
     """The images; with both roles for each where a scheme divides the classes anew, as roles belong to the data set's own test set."""
     own_split = reading.split_of is not None and opt.split_scheme != _oodml.SCHEME  # which divides all classes anew
-    if images is None or opt.split_scheme in KEEP_ROLES or own_split or all(image.is_query and image.is_gallery for image in images):
+    if (
+        images is None
+        or opt.split_scheme in KEEP_ROLES
+        or own_split
+        or all(image.is_query and image.is_gallery for image in images)
+    ):
         return images
     _tell_without_roles(reading, opt)
     return [image._replace(is_query=True, is_gallery=True) for image in images]
@@ -156,9 +181,7 @@ def _without_roles(images: list | None, reading, opt) -> list | None:
 
 def _tell_without_roles(reading, opt) -> None:
     """Note, once, that the data set's roles are not used."""
-    note = (
-        f"--split_scheme {opt.split_scheme}: query and gallery are those of the data set's own test set; here all images ask and are found"
-    )
+    note = f"--split_scheme {opt.split_scheme}: query and gallery are those of the data set's own test set; here all images ask and are found"
     reading.notes += [note] if note not in reading.notes else []
 
 
@@ -171,8 +194,17 @@ def of_super_classes(images: list, name: str) -> list:
             "do, and inshop, inaturalist2018, csv and shards"
         )
     if len(supers) < 2:
-        raise UserError(f"--label_level_train 1: all training images are of the super-class {min(supers)!r}: training needs two")
-    return [image._replace(class_name=image.super_name, super_name=next(iter(image.higher_names), None), higher_names=image.higher_names[1:]) for image in images]
+        raise UserError(
+            f"--label_level_train 1: all training images are of the super-class {min(supers)!r}: training needs two"
+        )
+    return [
+        image._replace(
+            class_name=image.super_name,
+            super_name=next(iter(image.higher_names), None),
+            higher_names=image.higher_names[1:],
+        )
+        for image in images
+    ]
 
 
 def _has_split(module) -> bool:
@@ -200,17 +232,31 @@ def checked(name: str, module, opt, root: Path, reading: _layout.Reading) -> tup
             classes.setdefault(image.class_name, []).append(image)
     for class_name in classes:
         if class_name != class_name.encode(errors="replace").decode():
-            raise UserError(f"--dataset {name}: the name of class {ascii(class_name)} is no text (UTF-8): rename its folder")
+            raise UserError(
+                f"--dataset {name}: the name of class {ascii(class_name)} is no text (UTF-8): rename its folder"
+            )
     if len(classes) < 2 and reading.lists is None:
-        raise UserError(f"--dataset {name}: {len(classes)} classes with images in {root}; training and test need one each at least")
+        raise UserError(
+            f"--dataset {name}: {len(classes)} classes with images in {root}; training and test need one each at least"
+        )
     published = parts(classes, reading, opt, keeps_test=_has_split(module))
     of_none = [image for image in reading.images if image.class_name is None]
-    partial = _layout.difference(name, module, opt, root, reading, _images_of(published[0]), _images_of(published[2]), of_none)
+    partial = _layout.difference(
+        name, module, opt, root, reading, _images_of(published[0]), _images_of(published[2]), of_none
+    )
     if partial is not None:
         if not opt.allow_partial_dataset:
-            fetch = f"fetch it anew ({module.DOWNLOAD.alternatives})" if hasattr(module, "DOWNLOAD") else "correct the list or the files"
-            raise UserError(f"{partial}. It is incomplete or has stray files: {fetch}, or go on with --allow_partial_dataset")
-        print(f"WARNING: {partial}. Results do not compare with published ones (--allow_partial_dataset)", file=sys.stderr)
+            fetch = (
+                f"fetch it anew ({module.DOWNLOAD.alternatives})"
+                if hasattr(module, "DOWNLOAD")
+                else "correct the list or the files"
+            )
+            raise UserError(
+                f"{partial}. It is incomplete or has stray files: {fetch}, or go on with --allow_partial_dataset"
+            )
+        print(
+            f"WARNING: {partial}. Results do not compare with published ones (--allow_partial_dataset)", file=sys.stderr
+        )
     return classes, published, of_none, partial or reading.partial
 
 
@@ -230,7 +276,9 @@ def _split(
     """Training, validation and test images by the flags, with the roles that they have there; `published`: the result of `parts`."""
     is_test_only = getattr(module, "TEST_ONLY", False)
     if opt.evaluate_all and reading.lists is not None and not is_test_only:
-        raise UserError(f"--evaluate_all: lists say what the queries of --dataset {name} find, and its training images have none: leave it out")
+        raise UserError(
+            f"--evaluate_all: lists say what the queries of --dataset {name} find, and its training images have none: leave it out"
+        )
     if opt.evaluate_all or is_test_only:
         return None, None, _images_of(classes if reading.lists is None else published[2])
     divided = _divided(classes, published, reading, module, opt, fold, root)
@@ -264,16 +312,26 @@ def build(
     read = _cache.reader(opt, name, root, files, grey=image_size is not None)
     splits = {}
     for split, images, transform in (
-        ("training", training, for_training), ("validation", validation, for_test), ("testing", testing, for_test),
+        ("training", training, for_training),
+        ("validation", validation, for_test),
+        ("testing", testing, for_test),
         ("evaluation", training, for_test),
-    ):  # fmt: skip
+    ):
         pixels = None
-        if image_size is not None and images is not None:  # small images of one size stay in memory; evaluation shares training's
-            pixels = splits["training"].pixels if split == "evaluation" else _images.decode_grey([image.path for image in images], read)
+        if (
+            image_size is not None and images is not None
+        ):  # small images of one size stay in memory; evaluation shares training's
+            pixels = (
+                splits["training"].pixels
+                if split == "evaluation"
+                else _images.decode_grey([image.path for image in images], read)
+            )
         supers = split == "training" and opt.label_level_train == 1
         numbers = None if supers else labels
         images = of_super_classes(images, name) if supers and images is not None else images
-        splits[split] = None if images is None else ImageSet(images, transform, pixels, name, split, root, numbers, read, read.text)
+        splits[split] = (
+            None if images is None else ImageSet(images, transform, pixels, name, split, root, numbers, read, read.text)
+        )
         if images is not None:
             splits[split].partial, splits[split].notes, splits[split].fingerprint = partial, notes, fingerprint
             splits[split].class_lists, splits[split].by_domain = class_lists, reading.by_domain
@@ -290,7 +348,8 @@ def _notes(reading, files: _files.Files, splits: dict, opt) -> list[str]:
     if opt.split_scheme == _oodml.SCHEME:
         by_file = _oodml.of_file(opt).get("fid")
         notes.append(
-            f"ooDML split {opt.oodml_id} of {opt.oodml_file}" + (f", whose FID is {by_file:.4g} by the file" if by_file is not None else "")
+            f"ooDML split {opt.oodml_id} of {opt.oodml_file}"
+            + (f", whose FID is {by_file:.4g} by the file" if by_file is not None else "")
         )
     if opt.split_shuffle is not None:
         notes.append(f"--split_shuffle {opt.split_shuffle}: the order is mixed before it is cut")

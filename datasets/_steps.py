@@ -94,8 +94,13 @@ class OnDevice(Steps):
         first, found = fits.int().argmax(1, keepdim=True), fits.any(1)
         rows = torch.where(found, heights.gather(1, first)[:, 0], torch.minimum(height, (width / flat).round()))
         columns = torch.where(found, widths.gather(1, first)[:, 0], torch.minimum(width, (height * wide).round()))
-        at = torch.where(found, torch.rand(2, len(sizes), generator=generator, dtype=torch.float64), torch.full((), -1.0))
-        top, left = (torch.where(found, share * (room + 1), room / 2).floor() for share, room in zip(at, (height - rows, width - columns), strict=True))
+        at = torch.where(
+            found, torch.rand(2, len(sizes), generator=generator, dtype=torch.float64), torch.full((), -1.0)
+        )
+        top, left = (
+            torch.where(found, share * (room + 1), room / 2).floor()
+            for share, room in zip(at, (height - rows, width - columns), strict=True)
+        )
         return torch.stack([top, left, rows, columns], 1).long()
 
 
@@ -193,7 +198,10 @@ class Erasing:
         from torchvision.transforms import v2
 
         self.aspect, self.size = aspect, size
-        self.rule, self.image = v2.RandomErasing(p, tuple(area), tuple(ratio), tuple(value)), torch.empty(3, *size, device="meta")
+        self.rule, self.image = (
+            v2.RandomErasing(p, tuple(area), tuple(ratio), tuple(value)),
+            torch.empty(3, *size, device="meta"),
+        )
 
     def draw(self, count: int) -> torch.Tensor:
         """Top, left, height, width of the rectangle of each of `count` images, int64 `(count, 4)`; without one the height is 0."""

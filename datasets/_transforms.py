@@ -33,12 +33,34 @@ PRESETS = {
     "shift": Preset("shift", flip=False),
     "none": Preset("centre", flip=False),
 }
-SHOWN_WHOLE = {"base": "shift", "shift": "shift", "none": "none"}  # presets of images that may be neither cropped nor mirrored
-OF_PHOTOGRAPHS = ("eval_long_side", "eval_resize_size", "resize_size", "resize_mode", "pad_crop", "crop_scale", "crop_ratio", "image_cache_side", "decode_once")  # flags that images shown whole do not take
-ERASED_AREA, ERASED_RATIO = (0.02, 0.4), (0.3, 1 / 0.3)  # Zhong et al. and BoT; torchvision has .02 to .33 and .3 to 3.3
+SHOWN_WHOLE = {
+    "base": "shift",
+    "shift": "shift",
+    "none": "none",
+}  # presets of images that may be neither cropped nor mirrored
+OF_PHOTOGRAPHS = (
+    "eval_long_side",
+    "eval_resize_size",
+    "resize_size",
+    "resize_mode",
+    "pad_crop",
+    "crop_scale",
+    "crop_ratio",
+    "image_cache_side",
+    "decode_once",
+)  # flags that images shown whole do not take
+ERASED_AREA, ERASED_RATIO = (
+    (0.02, 0.4),
+    (0.3, 1 / 0.3),
+)  # Zhong et al. and BoT; torchvision has .02 to .33 and .3 to 3.3
 OF_ERASING = ("random_erasing_area", "random_erasing_ratio", "random_erasing_value", "random_erasing_aspect")
 NEEDS = {"color_jitter_p": "color_jitter", **dict.fromkeys(OF_ERASING, "random_erasing")}
-ADDED = ("color_jitter", "randaugment", "auto_augment", "random_erasing")  # to the training transform of any preset but none
+ADDED = (
+    "color_jitter",
+    "randaugment",
+    "auto_augment",
+    "random_erasing",
+)  # to the training transform of any preset but none
 
 
 def check(opt, whole: bool = False) -> None:
@@ -55,51 +77,81 @@ def check(opt, whole: bool = False) -> None:
             )
         for flag in OF_PHOTOGRAPHS:
             if getattr(opt, flag):
-                raise UserError(f"--{flag}: images of --dataset {opt.dataset} are shown whole. Leave it out; --crop_size sets their size")
+                raise UserError(
+                    f"--{flag}: images of --dataset {opt.dataset} are shown whole. Leave it out; --crop_size sets their size"
+                )
     for flag in ("resize_size", "crop_size"):
         if getattr(opt, flag) is not None and min(pair(getattr(opt, flag))) < 1:
             raise UserError(f"--{flag} {shown(getattr(opt, flag))}: expected 1 or more")
-    for flag, limit in (("crop_scale", 1.0), ("crop_ratio", math.inf), ("random_erasing_area", 1.0), ("random_erasing_ratio", math.inf)):
+    for flag, limit in (
+        ("crop_scale", 1.0),
+        ("crop_ratio", math.inf),
+        ("random_erasing_area", 1.0),
+        ("random_erasing_ratio", math.inf),
+    ):
         bounds = getattr(opt, flag)
         if bounds is None:
             continue
         if not 0 < bounds[0] <= bounds[1] <= limit:
-            raise UserError(f"--{flag} {shown(bounds)}: expected 0 < least <= greatest" + (" <= 1" if limit == 1 else ""))
+            raise UserError(
+                f"--{flag} {shown(bounds)}: expected 0 < least <= greatest" + (" <= 1" if limit == 1 else "")
+            )
         if preset.crop != "random_resized" and flag.startswith("crop"):
-            raise UserError(f"--{flag} is RandomResizedCrop's, not that of --augmentation {opt.augmentation}: take base, adv, big or mlrc")
+            raise UserError(
+                f"--{flag} is RandomResizedCrop's, not that of --augmentation {opt.augmentation}: take base, adv, big or mlrc"
+            )
     if opt.pad_crop and preset.crop != "random":
-        raise UserError(f"--pad_crop {opt.pad_crop} is RandomCrop's, not that of --augmentation {opt.augmentation or 'base'}: take red or plain")
+        raise UserError(
+            f"--pad_crop {opt.pad_crop} is RandomCrop's, not that of --augmentation {opt.augmentation or 'base'}: take red or plain"
+        )
     for flag in ("resize_size", "eval_resize_size"):
         if opt.resize_mode == "none" and getattr(opt, flag):
-            raise UserError(f"--{flag} {getattr(opt, flag)} with --resize_mode none, which resizes nothing: leave one out")
+            raise UserError(
+                f"--{flag} {getattr(opt, flag)} with --resize_mode none, which resizes nothing: leave one out"
+            )
     for flag in ADDED:
         if getattr(opt, flag) and preset.crop == "centre":
-            raise UserError(f"--{flag} {shown(getattr(opt, flag))}: --augmentation none is the test transform alone. Take another, or leave it out")
+            raise UserError(
+                f"--{flag} {shown(getattr(opt, flag))}: --augmentation none is the test transform alone. Take another, or leave it out"
+            )
     for flag, needed in NEEDS.items():
         if getattr(opt, flag) is not None and not getattr(opt, needed):
             raise UserError(f"--{flag} {shown(getattr(opt, flag))} has no effect without --{needed}: add it")
     if opt.decode_once:
         _check_decode_once(opt, preset)
     if opt.color_jitter and opt.color_jitter[3] > MOST_HUE:
-        raise UserError(f"--color_jitter {shown(opt.color_jitter)}: the last, the hue, is a share of the circle, at most {MOST_HUE} each way")
+        raise UserError(
+            f"--color_jitter {shown(opt.color_jitter)}: the last, the hue, is a share of the circle, at most {MOST_HUE} each way"
+        )
     if opt.random_erasing_value is not None and len(opt.random_erasing_value) not in (1, 3):
-        raise UserError(f"--random_erasing_value {shown(opt.random_erasing_value)}: expected one number, or three for R, G, B")
+        raise UserError(
+            f"--random_erasing_value {shown(opt.random_erasing_value)}: expected one number, or three for R, G, B"
+        )
 
 
 def _check_decode_once(opt, preset: Preset) -> None:
     if opt.image_cache is None:
         raise UserError("--decode_once cuts its batches out of --image_cache DIR: name a folder for the decoded images")
-    if preset.crop != "random_resized" or preset.resize_first or opt.resize_size or opt.resize_mode not in (None, "none"):
+    if (
+        preset.crop != "random_resized"
+        or preset.resize_first
+        or opt.resize_size
+        or opt.resize_mode not in (None, "none")
+    ):
         raise UserError(
             "--decode_once is for RandomResizedCrop of whole images: take --augmentation base, adv or big, without --resize_size and --resize_mode; "
             "--image_cache_side makes images smaller"
         )
     for flag in ("randaugment", "auto_augment"):
         if getattr(opt, flag):
-            raise UserError(f"--{flag} works image by image, not on whole batches as --decode_once does: leave one of them out")
+            raise UserError(
+                f"--{flag} works image by image, not on whole batches as --decode_once does: leave one of them out"
+            )
 
 
-def build(opt, input_size: int | None = None, image_size: int | None = None, interpolation: str | None = None) -> tuple[Steps, Steps]:
+def build(
+    opt, input_size: int | None = None, image_size: int | None = None, interpolation: str | None = None
+) -> tuple[Steps, Steps]:
     """The training and the test transform.
 
     Args:
@@ -123,7 +175,9 @@ def build(opt, input_size: int | None = None, image_size: int | None = None, int
     _, test_resize = sizes(opt, input_size, test=True)
     for flag, side in (("resize_size", resize), ("eval_resize_size", test_resize)):
         if side is not None and any(given < least for given, least in zip(pair(side), pair(size), strict=True)):
-            raise UserError(f"a crop of {shown(size)} reaches over the border of images resized to {side}: raise --{flag} or lower --crop_size")
+            raise UserError(
+                f"a crop of {shown(size)} reaches over the border of images resized to {side}: raise --{flag} or lower --crop_size"
+            )
     resized = _resized(resize, by)
     test = [*_resized(test_resize, by), v2.CenterCrop(size)]
     if preset.crop == "centre":
@@ -138,7 +192,10 @@ def build(opt, input_size: int | None = None, image_size: int | None = None, int
         crop = ShiftedCrop(size)
     training = [*training, crop]
     if preset.jitter:
-        training += [v2.RandomGrayscale(p=0.2), *([] if opt.color_jitter else [v2.ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2, hue=0.2)])]
+        training += [
+            v2.RandomGrayscale(p=0.2),
+            *([] if opt.color_jitter else [v2.ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2, hue=0.2)]),
+        ]
     training += _added(opt)
     if preset.flip:
         training.append(v2.RandomHorizontalFlip(p=0.5))
@@ -161,7 +218,9 @@ def _added(opt) -> list:
     steps = []
     if opt.color_jitter:
         jitter = v2.ColorJitter(*opt.color_jitter)
-        jitter = OnPillow(jitter) if opt.color_jitter[3] else jitter  # Pillow turns hues in half the time; without, tensors are faster
+        jitter = (
+            OnPillow(jitter) if opt.color_jitter[3] else jitter
+        )  # Pillow turns hues in half the time; without, tensors are faster
         steps.append(jitter if opt.color_jitter_p is None else Sometimes(jitter, opt.color_jitter_p))
     if opt.auto_augment:
         steps.append(Sometimes(OnPillow(v2.AutoAugment()), opt.auto_augment))

@@ -18,13 +18,22 @@ PUBLISHED = Published(classes=(98, 98), images=(8054, 8131))
 DOWNLOAD = _download.Source(
     folder="cars196",
     archives=(
-        _download.Archive("car_ims.tgz", "d5c8f0aa497503f355e17dc7886c3f14", ("http://ai.stanford.edu/~jkrause/car196/car_ims.tgz",)),
-        _download.Archive("cars_annos.mat", "b407c6086d669747186bd1d764ff9dbc", ("http://ai.stanford.edu/~jkrause/car196/cars_annos.mat",)),
+        _download.Archive(
+            "car_ims.tgz", "d5c8f0aa497503f355e17dc7886c3f14", ("http://ai.stanford.edu/~jkrause/car196/car_ims.tgz",)
+        ),
+        _download.Archive(
+            "cars_annos.mat",
+            "b407c6086d669747186bd1d764ff9dbc",
+            ("http://ai.stanford.edu/~jkrause/car196/cars_annos.mat",),
+        ),
     ),
     alternatives="the first host is often gone: cars196.tar from https://www.dropbox.com/s/zi2o92hzqekbmef/cars196.tar, or the re-pack "
     "https://www.kaggle.com/datasets/jutrera/stanford-car-dataset-by-classes-folder",
 )
-HALVES = (("train", "test"), ("cars_train", "cars_test"))  # each class has images in both halves, and all of them are used
+HALVES = (
+    ("train", "test"),
+    ("cars_train", "cars_test"),
+)  # each class has images in both halves, and all of them are used
 DEVKIT, TEST_LABELS = "devkit/cars_train_annos.mat", "cars_test_annos_withlabels.mat"
 
 
@@ -71,7 +80,9 @@ def _half(root: Path, half: str) -> str:
 
 
 def _test_labels(root: Path) -> str:
-    return f"devkit/{TEST_LABELS}" if (root / "devkit" / TEST_LABELS).exists() else TEST_LABELS  # they came after the development kit
+    return (
+        f"devkit/{TEST_LABELS}" if (root / "devkit" / TEST_LABELS).exists() else TEST_LABELS
+    )  # they came after the development kit
 
 
 def _annotated(root: Path, of_names: str, *lists: tuple[str, str, str]) -> Reading:
@@ -83,7 +94,10 @@ def _annotated(root: Path, of_names: str, *lists: tuple[str, str, str]) -> Readi
     for file, field, folder in lists:
         with parsing(root / file, needs):
             annotations = np.atleast_1d(read_matlab(root / file, needs)["annotations"])
-            rows += sorted((f"{folder}{image}", int(label)) for image, label in zip(annotations[field], annotations["class"], strict=True))
+            rows += sorted(
+                (f"{folder}{image}", int(label))
+                for image, label in zip(annotations[field], annotations["class"], strict=True)
+            )
             if not all(1 <= label <= len(names) for _, label in rows):
                 raise ValueError(f"a class is not from 1 to {len(names)}")
     named = [(image, names[label - 1], None) for image, label in sorted(rows, key=lambda row: row[1])]

@@ -40,14 +40,18 @@ TRUTH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0"
 def add_arguments(group) -> None:
     """Declare the flag of this data set."""
     path = group.add_argument(
-        "--dataset_csv", default=None, metavar="FILE",
+        "--dataset_csv",
+        default=None,
+        metavar="FILE",
         help="table of images with the columns label, path, split (train, validation), is_query, is_gallery and optionally x_1, y_1, x_2, y_2 "
-             "(a box), category (super-class), category_2 … (coarser levels), sequence; paths from --source or from the table's folder",
-    )  # fmt: skip
+        "(a box), category (super-class), category_2 … (coarser levels), sequence; paths from --source or from the table's folder",
+    )
     lists = group.add_argument(
-        "--dataset_csv_lists", default=None, metavar="FILE",
+        "--dataset_csv_lists",
+        default=None,
+        metavar="FILE",
         help="table with the columns query, kind (positive, junk), path: what each query is to find in place of its label's images, and what takes no rank",
-    )  # fmt: skip
+    )
     path.role = lists.role = DATA.but(fixed=None)  # a table may move
 
 
@@ -67,7 +71,9 @@ def has_validation(opt) -> bool:
 
 def derived(opt) -> dict:
     """Flags that are unset: queries that no list names are left out."""
-    return {} if getattr(opt, "dataset_csv_lists", None) is None else {"eval_skip_unmatched": 1}  # runs of earlier versions have no such flag
+    return (
+        {} if getattr(opt, "dataset_csv_lists", None) is None else {"eval_skip_unmatched": 1}
+    )  # runs of earlier versions have no such flag
 
 
 def prepare(opt, source: Path) -> Path:
@@ -80,7 +86,9 @@ def prepare(opt, source: Path) -> Path:
         for place in places:
             if any(os.path.exists(place / spelling) for spelling in _layout.spellings(name)):
                 return place
-    raise UserError(f"--dataset_csv {path}: none of its images is there, neither below --source {places[0]} nor below {places[-1]}")
+    raise UserError(
+        f"--dataset_csv {path}: none of its images is there, neither below --source {places[0]} nor below {places[-1]}"
+    )
 
 
 @uncollected()
@@ -99,8 +107,12 @@ def read(opt, root: Path) -> Reading:
     images, split_of, missing = [], [], []
     splits, boxes = _splits_of(table, opt), _boxes(path, table)
     queries, galleries = (_role(path, table, column) for column in ROLES)
-    categories, sequences = ([value or None for value in table.get(name, [""] * len(order))] for name in ("category", "sequence"))
-    higher = list(zip(*([value or None for value in table[name]] for name in _higher(table)), strict=True)) or [()] * len(labels)
+    categories, sequences = (
+        [value or None for value in table.get(name, [""] * len(order))] for name in ("category", "sequence")
+    )
+    higher = list(zip(*([value or None for value in table[name]] for name in _higher(table)), strict=True)) or [
+        ()
+    ] * len(labels)
     folder = os.path.join(root, "")
     paths = [_existing(name, there) for name in table["path"]]
     listed = opt.dataset_csv_lists is not None
@@ -131,7 +143,9 @@ def read(opt, root: Path) -> Reading:
     reading.notes += [*_notes(known), *_repeated_columns(table), *_left_out(path, unlabelled, opt)]
     if listed:
         if any(sequences):
-            raise UserError(f"--dataset_csv_lists {opt.dataset_csv_lists}: lists already give what takes no rank: leave out the column sequence of {path}")
+            raise UserError(
+                f"--dataset_csv_lists {opt.dataset_csv_lists}: lists already give what takes no rank: leave out the column sequence of {path}"
+            )
         names = {}
         for name, existing in zip(table["path"], paths, strict=True):
             names |= dict.fromkeys((name, *_layout.spellings(name)), os.path.join(folder, existing))
@@ -172,7 +186,9 @@ def _notes(splits: list[str]) -> list[str]:
         return [
             "all validation labels are training labels: these rows validate and are the test set too, which so sees the choice of the epoch"
         ]
-    return [f"{splits.count('val'):,} validation rows have labels that train: they validate, the other {splits.count('test'):,} test"]
+    return [
+        f"{splits.count('val'):,} validation rows have labels that train: they validate, the other {splits.count('test'):,} test"
+    ]
 
 
 class Table(dict):
@@ -197,12 +213,16 @@ def _parsed(path: str, size: int, changed: int) -> Table:
     except Unreadable as error:
         raise UserError(f"--dataset_csv {path}: no table of comma-separated values ({error.reason})") from error
     header = [name.strip() for name in header]
-    lacking = [name for name in NEEDED if name not in header] or [name for name in BOX if name not in header and set(BOX) & set(header)]
+    lacking = [name for name in NEEDED if name not in header] or [
+        name for name in BOX if name not in header and set(BOX) & set(header)
+    ]
     if lacking:
         raise UserError(f"--dataset_csv {path}: no column {', '.join(lacking)} among {', '.join(header)}")
     short = next((number for number, row in enumerate(rows, start=2) if len(row) != len(header)), None)
     if short is not None:
-        raise UserError(f"--dataset_csv {path}, row {short}: {len(rows[short - 2])} fields, its first row has {len(header)}: it is damaged")
+        raise UserError(
+            f"--dataset_csv {path}, row {short}: {len(rows[short - 2])} fields, its first row has {len(header)}: it is damaged"
+        )
     columns = zip(*rows, strict=True) if rows else [()] * len(header)
     known = {*KNOWN, *_higher(header)}
     read = [(name, column) for name, column in zip(header, columns, strict=True) if name in known]
@@ -216,15 +236,23 @@ def _parsed(path: str, size: int, changed: int) -> Table:
     table["path"] = [os.path.normpath(path) for path in table["path"]]
     other = next((i for i, split in enumerate(table["split"]) if split not in ("train", "validation")), None)
     if other is not None:
-        raise UserError(f"--dataset_csv {path}, row {other + 2}: split {table['split'][other]!r}, expected train or validation")
+        raise UserError(
+            f"--dataset_csv {path}, row {other + 2}: split {table['split'][other]!r}, expected train or validation"
+        )
     if len(set(table["split"])) < 2:
-        raise UserError(f"--dataset_csv {path}: {len(table['split']):,} rows, all of split {'/'.join(set(table['split']))}: it needs both")
+        raise UserError(
+            f"--dataset_csv {path}: {len(table['split']):,} rows, all of split {'/'.join(set(table['split']))}: it needs both"
+        )
     return table
 
 
 def _higher(names) -> list[str]:
     """Of the names of columns those of the levels above the super-class: category_2, category_3 and on, up to the first that is missing."""
-    return list(itertools.takewhile(names.__contains__, (f"category_{level}" for level in itertools.count(2)))) if "category" in names else []
+    return (
+        list(itertools.takewhile(names.__contains__, (f"category_{level}" for level in itertools.count(2))))
+        if "category" in names
+        else []
+    )
 
 
 def _splits_of(table: dict[str, list], opt) -> list[str]:
@@ -248,7 +276,9 @@ def _role(path: Path, table: dict[str, list], column: str) -> list[bool]:
     for row, (value, split) in enumerate(zip(table[column], table["split"], strict=True), start=2):
         has = True if split == "train" else TRUTH.get(value.lower())
         if has is None:
-            raise UserError(f"--dataset_csv {path}, row {row}: {column} {value!r} of a validation row, expected True or False")
+            raise UserError(
+                f"--dataset_csv {path}, row {row}: {column} {value!r} of a validation row, expected True or False"
+            )
         role.append(has)
     return role
 
@@ -263,7 +293,9 @@ def _boxes(path: Path, table: dict[str, list]) -> list[tuple | None] | None:
             box = tuple(map(float, values)) if any(map(present, values)) else None
         except ValueError:
             box = ()
-        if box is not None and not (len(box) == 4 and 0 <= box[0] < box[2] < float("inf") and 0 <= box[1] < box[3] < float("inf")):
+        if box is not None and not (
+            len(box) == 4 and 0 <= box[0] < box[2] < float("inf") and 0 <= box[1] < box[3] < float("inf")
+        ):
             raise UserError(
                 f"--dataset_csv {path}, row {row}: box {', '.join(values)}; expected 0 <= x_1 < x_2 and 0 <= y_1 < y_2, or none"
             )

@@ -27,10 +27,11 @@ DOWNLOAD = _download.Source(
 def add_arguments(group) -> None:
     """Declare the flag of this data set."""
     group.add_argument(
-        "--cub_boxes", action="store_true",
+        "--cub_boxes",
+        action="store_true",
         help="cub200: crop every image, in training and test, to the bird's bounding box (bounding_boxes.txt of the release); results are not "
-             "comparable with those on whole images",
-    )  # fmt: skip
+        "comparable with those on whole images",
+    )
 
 
 def recognises(root: Path) -> bool:
@@ -54,8 +55,13 @@ def read(opt, root: Path) -> Reading:
     boxes = _boxes(root / "bounding_boxes.txt") if opt.cub_boxes else {}
     if opt.cub_boxes and any(image not in boxes for _, image, _ in rows):
         image = next(image for _, image, _ in rows if image not in boxes)
-        raise UserError(f"--cub_boxes: {root / 'bounding_boxes.txt'} has no box of image {image}, {files[image]}: restore the file")
-    named = [(file, names.get(label, file.split("/")[0]), None, True, True, None, boxes.get(image)) for label, image, file in rows]
+        raise UserError(
+            f"--cub_boxes: {root / 'bounding_boxes.txt'} has no box of image {image}, {files[image]}: restore the file"
+        )
+    named = [
+        (file, names.get(label, file.split("/")[0]), None, True, True, None, boxes.get(image))
+        for label, image, file in rows
+    ]
     return _layout.listed(root / "images", named)
 
 

@@ -25,9 +25,12 @@ from utilities.roles import DATA
 
 PARTS = ("train", "val", "test", "query", "gallery")
 ALSO_MEANT = {  # names of parts elsewhere -> the part's name here
-    **{name: "train" for name in ("training", "trn")}, **{name: "val" for name in ("valid", "validation", "dev")},
-    **{name: "test" for name in ("testing", "tst")}, **{name: "query" for name in ("queries", "probe")}, "galleries": "gallery",
-}  # fmt: skip
+    **{name: "train" for name in ("training", "trn")},
+    **{name: "val" for name in ("valid", "validation", "dev")},
+    **{name: "test" for name in ("testing", "tst")},
+    **{name: "query" for name in ("queries", "probe")},
+    "galleries": "gallery",
+}
 SPLIT = {"query": "test", "gallery": "test"}  # the two roles of a test set, in the place of X/test
 OWN_LABELS = True
 LAYOUTS = "X/<class>/<images> or X/<super>/<class>/<images>, all at one depth"
@@ -36,10 +39,11 @@ LAYOUTS = "X/<class>/<images> or X/<super>/<class>/<images>, all at one depth"
 def add_arguments(group) -> None:
     """Declare the flag of this data set."""
     path = group.add_argument(
-        "--dataset_folder_path", default=None,
+        "--dataset_folder_path",
+        default=None,
         help="the folder X of X/<class>/<images> or X/<super>/<class>/<images>; with X/train and X/test (X/val) in place of X the split is theirs; X/query "
-             "and X/gallery in the place of X/test give test images roles",
-    )  # fmt: skip
+        "and X/gallery in the place of X/test give test images roles",
+    )
     path.role = DATA.but(fixed=None)  # a folder may move
 
 
@@ -172,14 +176,24 @@ def _of_parts(root: Path, trees: dict[str, Tree], opt) -> Reading:
     readings = {part: _classes(tree, opt, levels) for part, tree in trees.items()}
     for part, reading in readings.items():
         if not reading.images:
-            raise UserError(f"{root / part} holds no image: fill it, or take it away so that no split is read from the folders of {root}")
-    placed = [(_with_role(image, part), SPLIT.get(part, part)) for part, reading in readings.items() for image in reading.images]
+            raise UserError(
+                f"{root / part} holds no image: fill it, or take it away so that no split is read from the folders of {root}"
+            )
+    placed = [
+        (_with_role(image, part), SPLIT.get(part, part))
+        for part, reading in readings.items()
+        for image in reading.images
+    ]
     placed.sort(key=lambda one: one[0].class_name)
     notes = [note for reading in readings.values() for note in reading.notes]
-    names = {split: {image.class_name for image, of_split in placed if of_split == split} for split in ("train", "test")}
+    names = {
+        split: {image.class_name for image, of_split in placed if of_split == split} for split in ("train", "test")
+    }
     shared = names["train"] & names["test"]
     if shared:
-        notes.append(f"{len(shared):,} classes are in train and in test: the test classes are not new ones, as {min(shared)}")
+        notes.append(
+            f"{len(shared):,} classes are in train and in test: the test classes are not new ones, as {min(shared)}"
+        )
     return Reading([image for image, _ in placed], split_of=[split for _, split in placed], notes=notes)
 
 
@@ -195,9 +209,15 @@ def _classes(tree: Tree, opt, levels: int) -> Reading:
         found, steps = _layout.class_folders([place], opt, without=tree.repeated), place.relative_to(tree.root).parts
         super_name, *higher = ["/".join(steps[:n]) for n in range(len(steps), 0, -1)] or [None]
         for image in found.images:
-            reading.images.append(image._replace(class_name="/".join((*steps, image.class_name)), super_name=super_name, higher_names=tuple(higher)))
+            reading.images.append(
+                image._replace(
+                    class_name="/".join((*steps, image.class_name)), super_name=super_name, higher_names=tuple(higher)
+                )
+            )
         reading.notes += found.notes
-    reading.images.sort(key=lambda image: image.class_name)  # stable; by the whole name `a b/c` comes before `a/c`, unlike their folders
+    reading.images.sort(
+        key=lambda image: image.class_name
+    )  # stable; by the whole name `a b/c` comes before `a/c`, unlike their folders
     return reading
 
 
@@ -212,7 +232,9 @@ def _parts(top: Tree) -> list[str]:
     meant = {name: part for name in like_parts if name not in PARTS and (part := _part_meant(name)) is not None}
     if meant and len(meant) + len(named) > 1:
         name, part = next(iter(meant.items()))
-        raise UserError(f"{root} holds {' and '.join([*named, *meant])}: is {name} the part {part}? Then rename it; parts are {', '.join(PARTS)}")
+        raise UserError(
+            f"{root} holds {' and '.join([*named, *meant])}: is {name} the part {part}? Then rename it; parts are {', '.join(PARTS)}"
+        )
     if not named:
         return []
     others = [name for name, folder in there.items() if name not in named and Tree(folder).holders]
@@ -226,10 +248,14 @@ def _parts(top: Tree) -> list[str]:
         return named
     if named and not others:
         if len(testing) == 3:
-            raise UserError(f"{root} holds test, and beside it query and gallery: the test images have roles or have none, take one away")
+            raise UserError(
+                f"{root} holds test, and beside it query and gallery: the test images have roles or have none, take one away"
+            )
         wanted = ("train", *(["query", "gallery"] if "test" not in named and testing else ["test"]))
         missing = " and ".join(part for part in wanted if part not in named)
-        raise UserError(f"{root} holds {' and '.join(named)}, but no {missing}: name both, or give one of them as --dataset_folder_path")
+        raise UserError(
+            f"{root} holds {' and '.join(named)}, but no {missing}: name both, or give one of them as --dataset_folder_path"
+        )
     return []
 
 
@@ -264,5 +290,7 @@ def _levels_above(trees: list[Tree]) -> int:
     levels, place = next(iter(holders.items()), (0, None))
     part = next((upper for upper in place.parents[: levels - 1] if upper.name in PARTS), None) if levels > 1 else None
     if part is not None:
-        raise UserError(f"images lie in {place}: is {part} a part of the split? Then X is {part.parent}; else rename it")
+        raise UserError(
+            f"images lie in {place}: is {part} a part of the split? Then X is {part.parent}; else rename it"
+        )
     return levels

@@ -15,7 +15,11 @@ TRAINING, INDEX, SOLUTION = "train_clean.csv", "index.csv", "retrieval_solution_
 EXPECTED = f"{TRAINING}, {INDEX}, {SOLUTION}, and images like train/0/1/2/012….jpg, index/…, test/…"
 PUBLISHED = Published(classes=(None, 0), images=(1_580_470, None), query=(1129, 0), gallery=(761_757, 0))
 EVALUATION_METRICS = ["map@100", "e_recall@1"]
-DOWNLOAD = _download.Source(folder="gldv2", archives=(), alternatives="images and tables as https://github.com/cvdfoundation/google-landmark says")
+DOWNLOAD = _download.Source(
+    folder="gldv2",
+    archives=(),
+    alternatives="images and tables as https://github.com/cvdfoundation/google-landmark says",
+)
 USAGES, UNUSED = ("Private", "Public"), "Ignored"  # protocols; the first of them is the one that pictures show
 
 
@@ -31,15 +35,27 @@ def derived(opt) -> dict:
 
 def read(opt, root: Path) -> Reading:
     """Training images by landmark; the index and the queries without a class, and what each query is to find, by usage."""
-    training = [(name, row["landmark_id"]) for row in _table(root / TRAINING, "landmark_id", "images") for name in row["images"].split()]
-    rows = [(_place("train", training[i][0]), training[i][1]) for i in _layout.by_label([landmark for _, landmark in training])]
+    training = [
+        (name, row["landmark_id"])
+        for row in _table(root / TRAINING, "landmark_id", "images")
+        for name in row["images"].split()
+    ]
+    rows = [
+        (_place("train", training[i][0]), training[i][1])
+        for i in _layout.by_label([landmark for _, landmark in training])
+    ]
     solution, index = _solution(root / SOLUTION), [row["id"] for row in _table(root / INDEX, "id")]
     queries = [name for of in solution.values() for name in of]
-    rows += [(_place("test", name), None, None, True, False) for name in queries] + [(_place("index", name), None, None, False, True) for name in index]
+    rows += [(_place("test", name), None, None, True, False) for name in queries] + [
+        (_place("index", name), None, None, False, True) for name in index
+    ]
     reading = _layout.listed(root, rows)
     reading.split_of = ["train" if image.class_name is not None else "test" for image in reading.images]
     reading.lists = {
-        usage.lower(): {f"{root}/{_place('test', name)}": ([f"{root}/{_place('index', one)}" for one in found], []) for name, found in of.items()}
+        usage.lower(): {
+            f"{root}/{_place('test', name)}": ([f"{root}/{_place('index', one)}" for one in found], [])
+            for name, found in of.items()
+        }
         for usage, of in solution.items()
     }
     return reading

@@ -33,7 +33,11 @@ MANIFEST = "manifest.json"
 CHARACTER_FOLDER = re.compile(r"U\+[0-9A-F]{4,6}")  # see `_folder`
 LETTERS_AND_DIGITS = ("Lu", "Ll", "Lt", "Lo", "Nd")  # Unicode categories; not Lm, small raised marks
 FACES = (
-    *(f"DejaVu{family}{style}" for family in ("Sans", "SansMono") for style in ("", "-Bold", "-Oblique", "-BoldOblique")),
+    *(
+        f"DejaVu{family}{style}"
+        for family in ("Sans", "SansMono")
+        for style in ("", "-Bold", "-Oblique", "-BoldOblique")
+    ),
     *(f"DejaVuSerif{style}" for style in ("", "-Bold", "-Italic", "-BoldItalic")),
     *(f"STIXGeneral{style}" for style in ("", "Bol", "Italic", "BolIta")),
 )
@@ -44,10 +48,12 @@ SCRIPTS = ("latin", "greek", "cyrillic")
 def add_arguments(group) -> None:
     """Declare the flag of this data set."""
     group.add_argument(
-        "--glyphs_protocol", default="set", choices=["set", "reid"],
+        "--glyphs_protocol",
+        default="set",
+        choices=["set", "reid"],
         help="set: the test images search each other; reid: re-identification across fonts. The regular face of each of the four fonts is a "
-             "query, the other faces are the gallery, and those of the query's own character and font take no rank",
-    )  # fmt: skip
+        "query, the other faces are the gallery, and those of the query's own character and font take no rank",
+    )
 
 
 def evaluation_metrics(opt) -> list[str] | None:
@@ -57,7 +63,9 @@ def evaluation_metrics(opt) -> list[str] | None:
 
 def derived(opt) -> dict:
     """The flags of re-identification that are unset."""
-    return _reid.unset(opt) if getattr(opt, "glyphs_protocol", "set") == "reid" else {}  # runs of earlier versions have no such flag
+    return (
+        _reid.unset(opt) if getattr(opt, "glyphs_protocol", "set") == "reid" else {}
+    )  # runs of earlier versions have no such flag
 
 
 def default_source_path() -> str:
@@ -84,7 +92,9 @@ def prepare(opt, source: Path) -> Path:
         os.chmod(temporary, 0o755)  # mkdtemp makes folders that only the user can read
         _put_in_place(temporary, root, fingerprint)
     except OSError as error:
-        raise UserError(f"glyphs cannot be written to {source} ({error.strerror or error}): choose another --source_path") from error
+        raise UserError(
+            f"glyphs cannot be written to {source} ({error.strerror or error}): choose another --source_path"
+        ) from error
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -160,7 +170,9 @@ def _face_files() -> list[Path]:
     files = [folder / f"{face}.ttf" for face in FACES]
     missing = [file.name for file in files if not file.exists()]
     if missing:
-        raise UserError(f"--dataset glyphs needs the faces of matplotlib: {', '.join(missing)} missing in {folder}. Reinstall matplotlib")
+        raise UserError(
+            f"--dataset glyphs needs the faces of matplotlib: {', '.join(missing)} missing in {folder}. Reinstall matplotlib"
+        )
     return files
 
 
@@ -214,7 +226,12 @@ def _render(folder: Path, fingerprint: str) -> None:
         (folder / _folder(character)).mkdir()
         for face, image in zip(FACES, drawings[character], strict=True):
             PIL.Image.fromarray(image).save(folder / _folder(character) / f"{face}.png")
-    manifest = {"version": VERSION, "fingerprint": fingerprint, "freetype": features.version("freetype2"), "characters": characters}
+    manifest = {
+        "version": VERSION,
+        "fingerprint": fingerprint,
+        "freetype": features.version("freetype2"),
+        "characters": characters,
+    }
     (folder / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False, indent=1), encoding="utf-8")
 
 

@@ -13,7 +13,9 @@ CORE, QUERIES, POSITIVES = "ilias_core", "query", "pos"
 EXPECTED = f"{CORE}/<object>/{QUERIES}/Q….jpg and {POSITIVES}/P….jpg"
 PUBLISHED = Published(classes=(0, 1000), images=(0, 1232 + 4715), query=(1232, 1000), gallery=(4715, 1000))
 EVALUATION_METRICS = ["map@1000", "map@1000_macro", "oracle@1000"]
-DOWNLOAD = _download.Source(folder="ilias", archives=(), alternatives="ilias_core as https://github.com/ilias-vrg/ilias says")
+DOWNLOAD = _download.Source(
+    folder="ilias", archives=(), alternatives="ilias_core as https://github.com/ilias-vrg/ilias says"
+)
 
 
 def recognises(root: Path) -> bool:
@@ -31,7 +33,10 @@ def read(opt, root: Path) -> Reading:
     rows, core = [], _core(root)
     for folder in (entry.name for entry in _layout.visible(core) if entry.is_dir()):
         for kind in (kind for kind in (QUERIES, POSITIVES) if (core / folder / kind).is_dir()):
-            rows += [(f"{folder}/{kind}/{file}", folder, None, kind == QUERIES, kind == POSITIVES) for file in _layout.image_files(core / folder / kind)]
+            rows += [
+                (f"{folder}/{kind}/{file}", folder, None, kind == QUERIES, kind == POSITIVES)
+                for file in _layout.image_files(core / folder / kind)
+            ]
     reading = _layout.listed(core, rows)
     reading.split_of = ["test"] * len(reading.images)
     return reading

@@ -25,7 +25,9 @@ DOWNLOAD = _download.Source(
         _download.Archive(
             file="Inat_dataset_splits.zip",
             md5=None,  # none is published
-            urls=("https://drive.usercontent.google.com/download?id=1sXfkBTFDrRU3__-NUs1qBP3sf_0uMB98&export=download&confirm=t",),
+            urls=(
+                "https://drive.usercontent.google.com/download?id=1sXfkBTFDrRU3__-NUs1qBP3sf_0uMB98&export=download&confirm=t",
+            ),
         ),
     ),
     alternatives="train_val2018.tar.gz (120 GB) from https://github.com/visipedia/inat_comp/tree/master/2018, and the split files "
@@ -37,9 +39,11 @@ EVALUATION_METRICS = ["e_recall@1", "e_recall@4", "e_recall@16", "e_recall@32"]
 def add_arguments(group) -> None:
     """Declare the flag of this data set."""
     group.add_argument(
-        "--inaturalist2018_levels", default="base", choices=["base", "full"],
+        "--inaturalist2018_levels",
+        default="base",
+        choices=["base", "full"],
         help="levels above the species. base: the 13 super-categories of the folders; full: genus, family, order, class, phylum and kingdom, from train2018.json",
-    )  # fmt: skip
+    )
 
 
 def _list(root: Path, part: str) -> Path:
@@ -73,7 +77,9 @@ def read(opt, root: Path) -> Reading:
     if taxa is not None:
         unknown = next((name for name in classes if name.partition("/")[2] not in taxa), None)
         if unknown is not None:
-            raise UserError(f"{root / TAXA}: its categories have no id {unknown.partition('/')[2]}, which the lists name: the file is another one")
+            raise UserError(
+                f"{root / TAXA}: its categories have no id {unknown.partition('/')[2]}, which the lists name: the file is another one"
+            )
         for name, rows in classes.items():
             genus, *higher = taxa[name.partition("/")[2]]
             classes[name] = [(path, name, genus, True, True, None, None, tuple(higher)) for path, *_ in rows]
@@ -87,12 +93,19 @@ def _taxa(path: Path) -> dict[str, list[str]]:
     try:
         with parsing(path):
             categories = read_json(path)["categories"]
-            return {str(one["id"]): ["/".join(one[rank] for rank in RANKS[:n]) for n in range(len(RANKS), 0, -1)] for one in categories}
+            return {
+                str(one["id"]): ["/".join(one[rank] for rank in RANKS[:n]) for n in range(len(RANKS), 0, -1)]
+                for one in categories
+            }
     except Unreadable as error:
         if error.is_missing:
             get = "it is in train2018.json.tar.gz of https://github.com/visipedia/inat_comp/tree/master/2018"
-            raise UserError(f"{path} cannot be read ({error.reason}): --inaturalist2018_levels full needs it, {get}") from error
-        raise UserError(f"{path}: expected JSON with categories of id, {', '.join(RANKS)} ({error.reason}): restore it") from error
+            raise UserError(
+                f"{path} cannot be read ({error.reason}): --inaturalist2018_levels full needs it, {get}"
+            ) from error
+        raise UserError(
+            f"{path}: expected JSON with categories of id, {', '.join(RANKS)} ({error.reason}): restore it"
+        ) from error
 
 
 def _order(name: str) -> tuple:

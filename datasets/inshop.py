@@ -9,9 +9,12 @@ from utilities.errors import UserError
 from utilities.reading import read_text
 
 FOLDERS = (
-    "inshop", "In-shop Clothes Retrieval Benchmark", "In-shop_Clothes_Retrieval_Benchmark", "deepfashion_inshop",
+    "inshop",
+    "In-shop Clothes Retrieval Benchmark",
+    "In-shop_Clothes_Retrieval_Benchmark",
+    "deepfashion_inshop",
     "DeepFashion/In-shop Clothes Retrieval Benchmark",
-)  # fmt: skip
+)
 LIST = "list_eval_partition.txt"
 EXPECTED = f"{LIST}, or Eval/{LIST}, and the images under img/, Img/img/ or img_highres/, as <gender>/<category>/id_00000002/<images>"
 PUBLISHED = Published(classes=(3997, 3985), images=(25882, 26830), query=(14218, 3985), gallery=(12612, 3985))
@@ -49,9 +52,13 @@ def read(opt, root: Path) -> Reading:
                 f"{path}, row {number}: {file!r} {item!r} {status!r}, expected img/…/id_00000002/… id_00000002 {'|'.join(STATUS)}"
             )
         place = file.split("/", 1)[1]
-        items.setdefault(digits[1], []).append((place, digits[1], "/".join(place.split("/")[:2]), status != "gallery", status != "query"))
+        items.setdefault(digits[1], []).append(
+            (place, digits[1], "/".join(place.split("/")[:2]), status != "gallery", status != "query")
+        )
         if (status == "train") != (_is_training(items[digits[1]][0])):
-            raise UserError(f"{path}, row {number}: item {item} is in train and in {status}, test items are new ones: the list is damaged")
+            raise UserError(
+                f"{path}, row {number}: item {item} is in train and in {status}, test items are new ones: the list is damaged"
+            )
     reading = _layout.listed(_folder(root, rows), [row for item in sorted(items, key=int) for row in items[item]])
     reading.train_classes = {item for item, found in items.items() if _is_training(found[0])}
     reading.notes += notes

@@ -10,23 +10,29 @@ from datasets._layout import Published, Reading
 FOLDERS = ("market1501", "Market-1501-v15.09.15", "market1501/Market-1501-v15.09.15", "Market1501")
 TRAINING, QUERY, GALLERY, DISTRACTORS = "bounding_box_train", "query", "bounding_box_test", "images"
 EXPECTED = f"{TRAINING}/, {QUERY}/ and {GALLERY}/ with images like 0002_c1s1_000451_03.jpg"
-PUBLISHED = Published(classes=(None, None), images=(12936, None), query=(3368, None), gallery=(None, None), searched=(15913,))
+PUBLISHED = Published(
+    classes=(None, None), images=(12936, None), query=(3368, None), gallery=(None, None), searched=(15913,)
+)
 EVALUATION_METRICS, derived = _reid.EVALUATION_METRICS, _reid.unset
 DOWNLOAD = _download.Source(
     folder="market1501",
     archives=(),
     alternatives="Market-1501-v15.09.15 from its authors, https://zheng-lab.cecs.anu.edu.au/Project/project_reid.html",
 )
-NAME, ANY_NAME = re.compile(r"(-?\d+)_c(\d)"), re.compile("()()")  # 0002_c1s1_000451_03.jpg: person, camera, sequence, frame, box
+NAME, ANY_NAME = (
+    re.compile(r"(-?\d+)_c(\d)"),
+    re.compile("()()"),
+)  # 0002_c1s1_000451_03.jpg: person, camera, sequence, frame, box
 JUNK, BACKGROUND = -1, 0  # numbers of persons that are none: badly cut boxes, and boxes of the background
 
 
 def add_arguments(group) -> None:
     """Declare the flag of this data set."""
     group.add_argument(
-        "--market1501_distractors", action="store_true",
+        "--market1501_distractors",
+        action="store_true",
         help=f"the images of {DISTRACTORS}/, the 500,000 distractors that are offered beside the data set, are added to the gallery",
-    )  # fmt: skip
+    )
 
 
 def published(opt) -> Published:
@@ -41,8 +47,12 @@ def recognises(root: Path) -> bool:
 
 def read(opt, root: Path) -> Reading:
     """The images by person. Junk (-1) is left out everywhere; background (0000) is of no class and lies in the gallery alone."""
-    found = {folder: _reid.shots(root, folder, NAME, "0002_c1s1_000451_03.jpg") for folder in (TRAINING, QUERY, GALLERY)}
-    training, queries, gallery = ([shot for shot in those if int(shot.identity) > BACKGROUND] for those in found.values())
+    found = {
+        folder: _reid.shots(root, folder, NAME, "0002_c1s1_000451_03.jpg") for folder in (TRAINING, QUERY, GALLERY)
+    }
+    training, queries, gallery = (
+        [shot for shot in those if int(shot.identity) > BACKGROUND] for those in found.values()
+    )
     gallery += [shot._replace(identity=None) for shot in found[GALLERY] if int(shot.identity) == BACKGROUND]
     if opt.market1501_distractors:
         gallery += [shot._replace(identity=None) for shot in _reid.shots(root, DISTRACTORS, ANY_NAME, "")]

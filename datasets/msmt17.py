@@ -15,15 +15,20 @@ LISTS = ("list_train.txt", "list_val.txt", "list_query.txt", "list_gallery.txt")
 EXPECTED = f"{', '.join(LISTS)}, and the images in train/ and test/ (V1) or mask_train_v2/ and mask_test_v2/ (V2)"
 PUBLISHED = Published(classes=(None, None), images=(32621, None), query=(11659, None), gallery=(82161, None))
 EVALUATION_METRICS, derived = _reid.EVALUATION_METRICS, _reid.unset
-DOWNLOAD = _download.Source(folder="msmt17", archives=(), alternatives="MSMT17 on request, for research, from https://www.pkuvmc.com/dataset.html")
+DOWNLOAD = _download.Source(
+    folder="msmt17",
+    archives=(),
+    alternatives="MSMT17 on request, for research, from https://www.pkuvmc.com/dataset.html",
+)
 
 
 def add_arguments(group) -> None:
     """Declare the flag of this data set."""
     group.add_argument(
-        "--msmt17_combined", action="store_true",
+        "--msmt17_combined",
+        action="store_true",
         help="the images of list_val train too (combineall of torchreid and FastReID); without it they validate, and list_train alone trains",
-    )  # fmt: skip
+    )
 
 
 def has_validation(opt) -> bool:
@@ -43,7 +48,9 @@ def recognises(root: Path) -> bool:
 
 def read(opt, root: Path) -> Reading:
     """The images of the four lists by person; the folders tell the version."""
-    version = next((name for name, folders in VERSIONS.items() if all((root / folder).is_dir() for folder in folders)), None)
+    version = next(
+        (name for name, folders in VERSIONS.items() if all((root / folder).is_dir() for folder in folders)), None
+    )
     if version is None:
         folders = " nor ".join(" and ".join(f"{folder}/" for folder in both) for both in VERSIONS.values())
         raise UserError(f"{root}: neither {folders}: the data set needs the images of one version")
@@ -52,7 +59,9 @@ def read(opt, root: Path) -> Reading:
     if opt.msmt17_combined:
         training, validation = training + validation, []
     found = _reid.reading(root, opt, training, queries, gallery, validation)
-    found.notes.append(f"MSMT17 {version}{', with blurred faces' * (version == 'V2')}: results of V1 and V2 do not compare")
+    found.notes.append(
+        f"MSMT17 {version}{', with blurred faces' * (version == 'V2')}: results of V1 and V2 do not compare"
+    )
     return found
 
 

@@ -53,7 +53,9 @@ def read(opt, root: Path) -> Reading:
         path = _lists(root) / f"Ebay_{part}.txt"
         header, *table = _layout.read_table(path) or [[]]
         if header != ["image_id", "class_id", "super_class_id", "path"]:
-            raise UserError(f"{path} begins with {' '.join(header)!r}, expected 'image_id class_id super_class_id path'")
+            raise UserError(
+                f"{path} begins with {' '.join(header)!r}, expected 'image_id class_id super_class_id path'"
+            )
         table = _layout.typed(path, table, start=2, image_id=int, class_id=int, super_class_id=int, file=str)
         for _, class_id, _, file in sorted(table, key=lambda row: (row[1], row[0])):
             category = file.split("/")[0].removesuffix("_final")

@@ -35,18 +35,22 @@ LARGEST = 1 << 20  # bytes of a .cls or .json
 def add_arguments(group) -> None:
     """Declare the flag of this data set."""
     shards = group.add_argument(
-        "--dataset_shards", default=None, metavar="PATTERN",
+        "--dataset_shards",
+        default=None,
+        metavar="PATTERN",
         help="tar files of WebDataset, as data-{000..015}.tar or {a,b}.tar, from the working folder or from --source: <key>.jpg (png, webp) "
-             "with <key>.cls or <key>.json, whose label, cls or class is the class and category the super-class; an index is written beside "
-             "each once",
-    )  # fmt: skip
+        "with <key>.cls or <key>.json, whose label, cls or class is the class and category the super-class; an index is written beside "
+        "each once",
+    )
     shards.role = DATA.but(fixed=None)  # shards may move
 
 
 def check(opt) -> None:
     """The shards are needed. Raises UserError."""
     if opt.dataset_shards is None:
-        raise UserError("--dataset shards needs --dataset_shards 'data-{000..015}.tar', where images lie in WebDataset tar files")
+        raise UserError(
+            "--dataset shards needs --dataset_shards 'data-{000..015}.tar', where images lie in WebDataset tar files"
+        )
     expand(opt.dataset_shards)
 
 
@@ -201,9 +205,14 @@ def _scanned(shard: str) -> dict:
     there = [key for key in images if labels.get(key)]
     named, offsets, sizes = zip(*(images[key] for key in there), strict=True) if there else ((), (), ())
     return {
-        "keys": named, "offsets": offsets, "sizes": sizes, "labels": [labels[key] for key in there],
-        "categories": [categories.get(key) for key in there], "unlabelled": unlabelled, "unread": unread,
-    }  # fmt: skip
+        "keys": named,
+        "offsets": offsets,
+        "sizes": sizes,
+        "labels": [labels[key] for key in there],
+        "categories": [categories.get(key) for key in there],
+        "unlabelled": unlabelled,
+        "unread": unread,
+    }
 
 
 def _parsed(shard: str, name: str, data: bytes) -> dict:
@@ -229,7 +238,9 @@ def _members(shard: str):
             if len(closing) < BLOCK or any(closing):
                 raise tarfile.ReadError("it is cut short" if len(closing) < BLOCK else f"no header at byte {end:,}")
     except Unreadable as error:
-        raise UserError(f"shard {shard} is damaged ({error.reason}): fetch it anew, or take it out of --dataset_shards") from error
+        raise UserError(
+            f"shard {shard} is damaged ({error.reason}): fetch it anew, or take it out of --dataset_shards"
+        ) from error
 
 
 def _bytes(file, member) -> bytes:

@@ -16,20 +16,30 @@ FOLDERS = ("uned", "uned/data", "UnED", "UnED/data", "Universal-Image-Embeddings
 DOMAINS = ("food2k", "cars", "sop", "inshop", "inat", "met", "gldv2", "rp2k")
 SPLITS, IMAGES = "info_files", "images"
 INDEXES = {  # split files of images that are found alone, of the domains whose queries do not search each other
-    "inshop": {"test": "index"}, "met": {"val": "small_index", "test": "index"}, "gldv2": {"test": "index"},
-}  # fmt: skip
-EXPECTED = f"{SPLITS}/<domain>/<split>.json of the eight domains, and their images below {IMAGES}/, as {IMAGES}/cars/car_ims"
-PUBLISHED = Published(classes=(316_446, None), images=(2_831_222, 1_413_476), query=(241_986, None), gallery=(1_397_126, None))
+    "inshop": {"test": "index"},
+    "met": {"val": "small_index", "test": "index"},
+    "gldv2": {"test": "index"},
+}
+EXPECTED = (
+    f"{SPLITS}/<domain>/<split>.json of the eight domains, and their images below {IMAGES}/, as {IMAGES}/cars/car_ims"
+)
+PUBLISHED = Published(
+    classes=(316_446, None), images=(2_831_222, 1_413_476), query=(241_986, None), gallery=(1_397_126, None)
+)
 EVALUATION_METRICS = ["mmp@5", "e_recall@1", "map@5"]
 DOWNLOAD = _download.Source(
-    folder="uned", archives=(), alternatives="split files and the addresses of the eight data sets: https://cmp.felk.cvut.cz/univ_emb/"
+    folder="uned",
+    archives=(),
+    alternatives="split files and the addresses of the eight data sets: https://cmp.felk.cvut.cz/univ_emb/",
 )
 
 
 def check(opt) -> None:
     """Refuse to measure training and test images together. Raises UserError."""
     if opt.evaluate_all:
-        raise UserError("--evaluate_all: the training images of met in --dataset uned are its index too, and would find themselves: leave it out")
+        raise UserError(
+            "--evaluate_all: the training images of met in --dataset uned are its index too, and would find themselves: leave it out"
+        )
 
 
 def has_validation(opt) -> bool:
@@ -50,16 +60,26 @@ def read(opt, root: Path) -> Reading:
         for split in ("train", "val", "test"):
             index = INDEXES.get(domain, {}).get(split)
             files = [(split, True, index is None), *([(index, False, True)] if index else [])]
-            rows += [(split, domain, *row, *role) for name, *role in files for row in _rows(root / SPLITS / domain / f"{name}.json")]
+            rows += [
+                (split, domain, *row, *role)
+                for name, *role in files
+                for row in _rows(root / SPLITS / domain / f"{name}.json")
+            ]
     there = _layout.existing(root / IMAGES, (path for _, _, path, *_ in rows))
     escaped = [_escaped(path) for _, _, path, *_ in rows]
-    there |= _layout.existing(root / IMAGES, (path for (_, _, plain, *_), path in zip(rows, escaped, strict=True) if plain not in there))
+    there |= _layout.existing(
+        root / IMAGES, (path for (_, _, plain, *_), path in zip(rows, escaped, strict=True) if plain not in there)
+    )
     for (split, domain, path, classes, *role), other in zip(rows, escaped, strict=True):
         path = path if path in there or other not in there else other
         if path not in there:
             reading.missing.append(f"{root / IMAGES}/{path}")
             continue
-        reading.images.append(_domains.placed(Image(f"{root / IMAGES}/{path}", classes[0], None, *role, further_names=classes[1:]), domain))
+        reading.images.append(
+            _domains.placed(
+                Image(f"{root / IMAGES}/{path}", classes[0], None, *role, further_names=classes[1:]), domain
+            )
+        )
         reading.split_of.append(split)
     reading.notes += _domains.notes(reading)
     return reading
@@ -78,7 +98,9 @@ def _rows(path: Path) -> list[tuple[str, tuple[str, ...]]]:
         classes = row.get("class_id") if isinstance(row, dict) else None
         classes = classes if isinstance(classes, list) else [classes]
         if None in classes or not classes or not isinstance(row.get("path"), str):
-            raise UserError(f"{path}, entry {number}: expected an object with path and class_id, a list of such: the file is damaged")
+            raise UserError(
+                f"{path}, entry {number}: expected an object with path and class_id, a list of such: the file is damaged"
+            )
         rows.append((row["path"], tuple(map(str, classes))))
     if not rows:
         raise UserError(f"{path}: no image in it; a domain without {path.stem} images cannot be measured")

@@ -15,7 +15,10 @@ from utilities.errors import UserError
 from utilities.registry import Registry
 from utilities.roles import DATA
 
-PATHS = {"folder": "dataset_folder_path", "csv": "dataset_csv"}  # data sets that lie at a path, and the flag that names it
+PATHS = {
+    "folder": "dataset_folder_path",
+    "csv": "dataset_csv",
+}  # data sets that lie at a path, and the flag that names it
 OWN_LABELS = True
 validation_groups = _domains.validation_groups
 
@@ -23,16 +26,21 @@ validation_groups = _domains.validation_groups
 def add_arguments(group) -> None:
     """Declare the flag of this data set."""
     group.add_argument(
-        "--union", nargs="+", default=None, metavar="NAME",
+        "--union",
+        nargs="+",
+        default=None,
+        metavar="NAME",
         help="--dataset union: its data sets, each a domain, by name or as folder:PATH, csv:FILE; what --dataset_folder_path and --dataset_csv take",
-    ).role = DATA.but(fixed=None)  # fmt: skip # a folder may move
+    ).role = DATA.but(fixed=None)  # a folder may move
 
 
 def check(opt) -> None:
     """Two data sets or more, of different names, and what each of them checks. Raises UserError, UnknownName."""
     names = [domain for domain, *_ in _members(opt)]
     if len(names) < 2:
-        raise UserError("--dataset union needs --union A B …, two data sets or more, as in --union cub200 cars196 folder:PATH")
+        raise UserError(
+            "--dataset union needs --union A B …, two data sets or more, as in --union cub200 cars196 folder:PATH"
+        )
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UserError(f"--union: two domains are called {twice}: rename one of the folders or files")
     if taken := next((name for name in names if name in _schemes.SPLITS), None):
@@ -58,13 +66,18 @@ def read(opt, root: Path) -> Reading:
         root = _root(module, flags)
         reading = _splits.labelled_reading(module, flags, root)
         _, parts, of_none, partial = _splits.checked(flags.dataset, module, flags, root, reading)
-        if reading.lists is not None or (hasattr(module, "role_draws") and module.role_draws(flags, [image for of in parts[2].values() for image in of]) is not None):
+        if reading.lists is not None or (
+            hasattr(module, "role_draws")
+            and module.role_draws(flags, [image for of in parts[2].values() for image in of]) is not None
+        ):
             why = "lists say what its queries find" if reading.lists is not None else "its gallery is drawn at random"
             raise UserError(f"--union {domain}: {why}, and a union needs classes: leave it out")
         for split, classes in zip(_schemes.SPLITS, parts, strict=True):
             if not classes and split != "val":
                 raise UserError(f"--union {domain}: it has no {_domains.SPLIT_NAMES[split]} images: leave it out")
-            images = [_domains.placed(image, domain) for of in (classes or {}).values() for image in of] + (of_none if split == "test" else [])
+            images = [_domains.placed(image, domain) for of in (classes or {}).values() for image in of] + (
+                of_none if split == "test" else []
+            )
             joined.images += images
             joined.split_of += [split] * len(images)
         joined.notes += [f"{domain}: {note}" for note in reading.notes]

@@ -12,7 +12,9 @@ from utilities.numbers import is_whole, whole
 
 FOLDERS = ("vehicleid", "VehicleID_V1.0", "VehicleID", "PKU-VehicleID")
 LISTS = "train_test_split"
-EXPECTED = f"image/0000001.jpg, …, and {LISTS}/train_list.txt, test_list_800.txt (1600, 2400): image and vehicle in each line"
+EXPECTED = (
+    f"image/0000001.jpg, …, and {LISTS}/train_list.txt, test_list_800.txt (1600, 2400): image and vehicle in each line"
+)
 TRAINING = (13164, 113346)  # vehicles, images
 TEST_IMAGES = {800: 6493, 1600: 13377, 2400: 19777}  # number of vehicles of a list -> its images
 PUBLISHED = {n: Published(classes=(TRAINING[0], n), images=(TRAINING[1], images)) for n, images in TEST_IMAGES.items()}
@@ -28,12 +30,18 @@ DRAWS = 10  # random galleries over which a re-identification result is averaged
 def add_arguments(group) -> None:
     """Declare the flags of this data set."""
     group.add_argument(
-        "--vehicleid_protocol", default="reid", choices=["reid", "set"],
+        "--vehicleid_protocol",
+        default="reid",
+        choices=["reid", "set"],
         help="reid: one random image of each test vehicle is the gallery, all others are queries, and results are means over ten such draws, "
-             "the same in every run; set: the test list is one set that is searched against itself, as retrieval papers do",
-    )  # fmt: skip
+        "the same in every run; set: the test list is one set that is searched against itself, as retrieval papers do",
+    )
     group.add_argument(
-        "--vehicleid_list", type=whole(), default=800, choices=sorted(TEST_IMAGES), help="the test list, by its number of vehicles"
+        "--vehicleid_list",
+        type=whole(),
+        default=800,
+        choices=sorted(TEST_IMAGES),
+        help="the test list, by its number of vehicles",
     )
 
 
@@ -54,7 +62,9 @@ def read(opt, root: Path) -> Reading:
         path = root / LISTS / file
         for number, row in enumerate(_layout.read_table(path), start=1):
             if len(row) != 2 or not all(map(is_whole, row)):
-                raise UserError(f"{path}, row {number}: {' '.join(row)!r}, expected the numbers of an image and of its vehicle")
+                raise UserError(
+                    f"{path}, row {number}: {' '.join(row)!r}, expected the numbers of an image and of its vehicle"
+                )
             image, vehicle = map(int, row)
             vehicles.setdefault(vehicle, []).append((f"{image:07d}.jpg", str(vehicle)))
             if file == "train_list.txt":

@@ -12,7 +12,9 @@ EXPECTED = f"{TRAINING}/, {QUERY}/ and {GALLERY}/ with images like 0002_c002_000
 PUBLISHED = Published(classes=(None, None), images=(37778, None), query=(1678, None), gallery=(11579, None))
 EVALUATION_METRICS, derived = _reid.EVALUATION_METRICS, _reid.unset
 DOWNLOAD = _download.Source(
-    folder="veri776", archives=(), alternatives="VeRi on request, for research, from https://vehiclereid.github.io/VeRi/"
+    folder="veri776",
+    archives=(),
+    alternatives="VeRi on request, for research, from https://vehiclereid.github.io/VeRi/",
 )
 NAME = re.compile(r"(\d+)_c(\d\d\d)")  # 0002_c002_00030600_0.jpg: vehicle, camera, time, box
 
@@ -24,7 +26,9 @@ def recognises(root: Path) -> bool:
 
 def read(opt, root: Path) -> Reading:
     """The images by vehicle. A query that is in the gallery too, under the same name, is one image with both roles."""
-    training, queries, gallery = (_reid.shots(root, folder, NAME, "0002_c002_00030600_0.jpg") for folder in (TRAINING, QUERY, GALLERY))
+    training, queries, gallery = (
+        _reid.shots(root, folder, NAME, "0002_c002_00030600_0.jpg") for folder in (TRAINING, QUERY, GALLERY)
+    )
     there = set(gallery)
     moved = [shot._replace(path=f"{GALLERY}/{Path(shot.path).name}") for shot in queries]
     queries = [again if again in there else shot for shot, again in zip(queries, moved, strict=True)]

@@ -28,6 +28,7 @@ Conditions that are *not stated* are listed with the comparison. For all other f
 - Values are in percent; the standard deviation over the seeds has ddof 0.
 """
 
+
 def text() -> str:
     """The whole of docs/ledger.md."""
     blocks = {}
@@ -41,15 +42,18 @@ def text() -> str:
                 parts += [f"**{source}**\\", _conditions(conditions), "", *_table(figures), ""]
     return "\n".join(parts)
 
+
 def _conditions(conditions: tuple[tuple[str, str], ...]) -> str:
     """All conditions but the data set; those not stated come last."""
     usual = {("evaluation", ledger.PLAIN)}
     stated = [
-        f"{ledger.CONDITIONS[name]} {value}" for name, value in conditions
+        f"{ledger.CONDITIONS[name]} {value}"
+        for name, value in conditions
         if value != ledger.NOT_STATED and name != "dataset" and (name, value) not in usual
-    ]  # fmt: skip
+    ]
     silent = [ledger.CONDITIONS[name] for name, value in conditions if value == ledger.NOT_STATED]
     return "; ".join(stated) + f"; *not stated*: {', '.join(silent)}" * bool(silent)
+
 
 def _table(figures: list[ledger.Figure]) -> list[str]:
     """Markdown rows."""
@@ -58,6 +62,7 @@ def _table(figures: list[ledger.Figure]) -> list[str]:
         deviation = f" ± {f.deviation:.2f}" if math.isfinite(f.deviation) else ""
         rows.append(f"| {f.method} | {f.column.title} | {f.text}{deviation} | {f.note} |")
     return rows
+
 
 if __name__ == "__main__":
     TARGET.write_text(text(), encoding="utf-8")

@@ -94,7 +94,9 @@ def prose(text: str) -> list[str]:
 def plain(text: str) -> str:
     """A docstring's text escaped for Markdown except in backticks; arXiv numbers become links."""
     parts = re.split(r"(`[^`]*`)", text)
-    escaped = "".join(part if part.startswith("`") else SPECIAL.sub(r"\\\1", part).replace("\\<", "&lt;") for part in parts)
+    escaped = "".join(
+        part if part.startswith("`") else SPECIAL.sub(r"\\\1", part).replace("\\<", "&lt;") for part in parts
+    )
     return re.sub(r"arXiv (\d{4}\.\d{4,5})", r"[arXiv \1](https://arxiv.org/abs/\1)", escaped)
 
 
@@ -116,15 +118,28 @@ def _results(kind: str, name: str) -> list[str]:
         return _table(_beside_its_base(f"--trainer {name}"), "every-trainer-beside-metric_only")
     if kind == "miners":
         rows = [[f"`--loss {loss.strip('`')} {flags.strip('`')}`", "–", *row[:2]] for loss, flags, *row in of_losses()]
-        return _table([row for row in [*results("Every miner"), *rows] if re.search(rf"--batch_mining {name}[ `]", row[0])], "every-miner")
+        return _table(
+            [row for row in [*results("Every miner"), *rows] if re.search(rf"--batch_mining {name}[ `]", row[0])],
+            "every-miner",
+        )
     if kind == "samplers":
-        return _table([row for row in results("Every sampler") if re.search(rf"--data_sampler {name}[ `]", row[0])], "every-sampler")
+        return _table(
+            [row for row in results("Every sampler") if re.search(rf"--data_sampler {name}[ `]", row[0])],
+            "every-sampler",
+        )
     if kind != "losses":
         return []
     for loss, flags, recall, map_r, _ in of_losses():
         if loss == f"`{name}`":
-            return [f"On the embedded characters, with {_given(flags.strip('`'))}: e_recall@1 **{recall}**, map_r **{map_r}**.", ""]
-    run = f": with {_given(METHODS[name])}, `python benchmarks/methods.py --only {name}` runs it" if name in METHODS else ""
+            return [
+                f"On the embedded characters, with {_given(flags.strip('`'))}: e_recall@1 **{recall}**, map_r **{map_r}**.",
+                "",
+            ]
+    run = (
+        f": with {_given(METHODS[name])}, `python benchmarks/methods.py --only {name}` runs it"
+        if name in METHODS
+        else ""
+    )
     return [f"On the embedded characters: not run yet{run}.", ""]
 
 

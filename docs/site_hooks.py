@@ -33,7 +33,9 @@ def on_config(config):
     """Pages that mkdocs.yml does not name yet come at the end of its navigation."""
     named = set(_pages(config["nav"]))
     others = sorted(
-        str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md") if str(page.relative_to(ROOT / "docs")) not in named
+        str(page.relative_to(ROOT / "docs"))
+        for page in (ROOT / "docs").rglob("*.md")
+        if str(page.relative_to(ROOT / "docs")) not in named
     )
     config["nav"] += [{"More": others}] if others else []
     return config
@@ -50,7 +52,9 @@ def on_files(files, config):
     for name, on_site in OUTSIDE.items():
         files.append(File.generated(config, on_site, abs_src_path=str(ROOT / name)))
     for kind in generate_reference.KINDS:
-        content = re.sub(r"\]\((?=[\w-]+\.md)", "](../", generate_reference.text(kind))  # its links are relative to docs/
+        content = re.sub(
+            r"\]\((?=[\w-]+\.md)", "](../", generate_reference.text(kind)
+        )  # its links are relative to docs/
         files.append(File.generated(config, f"{METHODS}/{kind}.md", content=content))
     linked = set()
     for file in files.documentation_pages():
@@ -74,7 +78,10 @@ def on_page_markdown(markdown, page, config, files):
         markdown = generate_python.for_site(markdown)
     if not uri.startswith(f"{METHODS}/"):
         markdown = relinked(markdown, source_of(uri))
-    return "".join(part if part.lstrip().startswith("```") else lists(unreferenced(part)) for part in FENCE.split(indented(markdown)))
+    return "".join(
+        part if part.lstrip().startswith("```") else lists(unreferenced(part))
+        for part in FENCE.split(indented(markdown))
+    )
 
 
 def on_page_content(html, page, config, files):
@@ -133,7 +140,9 @@ def with_sections(markdown: str) -> str:
 
 def unreferenced(text: str) -> str:
     """Escape the brackets of `<name>[_frozen][_normalize]` outside code, which Markdown would read as a reference link."""
-    return "".join(part if part.startswith("`") else part.replace("][", "]\\[") for part in re.split(r"(`[^`\n]*`)", text))
+    return "".join(
+        part if part.startswith("`") else part.replace("][", "]\\[") for part in re.split(r"(`[^`\n]*`)", text)
+    )
 
 
 def indented(markdown: str) -> str:
@@ -150,6 +159,12 @@ def lists(text: str) -> str:
     """Insert an empty line between a paragraph and a list right after it, as Python-Markdown needs."""
     lines = []
     for line in text.split("\n"):
-        starts = LISTED.match(line) and lines and lines[-1].strip() and not lines[-1].startswith(" ") and not LISTED.match(lines[-1])
+        starts = (
+            LISTED.match(line)
+            and lines
+            and lines[-1].strip()
+            and not lines[-1].startswith(" ")
+            and not LISTED.match(lines[-1])
+        )
         lines += ["", line] if starts else [line]
     return "\n".join(lines)

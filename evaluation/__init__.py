@@ -27,7 +27,18 @@ from utilities.evaltypes import BARE, of_type
 from utilities.tensors import normalize as normalize_rows
 from utilities.tensors import raise_half
 
-__all__ = ["Embedded", "embed", "embed_all", "evaluate", "loaders", "of_type", "over_draws", "roles", "score", "without_seeds"]
+__all__ = [
+    "Embedded",
+    "embed",
+    "embed_all",
+    "evaluate",
+    "loaders",
+    "of_type",
+    "over_draws",
+    "roles",
+    "score",
+    "without_seeds",
+]
 
 MAIN_EVALTYPE = "discriminative"  # the name of a network's one embedding
 
@@ -50,10 +61,17 @@ def loaders(splits: dict, opt, ranks=None) -> dict:
     there = {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
     missing = [split for split in opt.splits_to_eval if there[split] is None]
     if missing:
-        raise UserError(f"--splits_to_eval {missing[0]}: there is no such data in this run (--use_tv_split cuts validation from training)")
-    wanted = {*opt.splits_to_eval, *(["train"] if opt.eval_reference_set == spaces.TRAINING or whitening.needs_training(opt) else [])}
+        raise UserError(
+            f"--splits_to_eval {missing[0]}: there is no such data in this run (--use_tv_split cuts validation from training)"
+        )
+    wanted = {
+        *opt.splits_to_eval,
+        *(["train"] if opt.eval_reference_set == spaces.TRAINING or whitening.needs_training(opt) else []),
+    }
     if whitening.needs_training(opt) and there["train"] is None:
-        raise UserError(f"--eval_whiten {opt.eval_whiten}: there are no training images to fit on: fit on other embeddings by `{whitening.PROGRAM}`")
+        raise UserError(
+            f"--eval_whiten {opt.eval_whiten}: there are no training images to fit on: fit on other embeddings by `{whitening.PROGRAM}`"
+        )
     chosen = {split: dataset for split, dataset in there.items() if split in wanted}
     checks.check(chosen, opt)
     return {split: evaluation_loader(dataset, opt, ranks) for split, dataset in chosen.items()}
@@ -81,7 +99,9 @@ def check(model, loaders: dict, opt, runtime) -> None:
     with torch.no_grad(), runtime.autocast():
         embeddings, activations = model(runtime.to_device(image))
     model.train(was_training)
-    rows = {name: output.float().cpu().numpy() for name, output in _outputs(embeddings, activations, bare=False).items()}
+    rows = {
+        name: output.float().cpu().numpy() for name, output in _outputs(embeddings, activations, bare=False).items()
+    }
     widths = {of_type(rows, evaltype).shape[1] for evaltype in opt.evaltypes}
     of_all = {split: galleries.roles_of(dataset, len(dataset)) for split, dataset in there.items()}
     sizes = {split: len(galleries.taken(np.arange(one.size), one.gallery)) for split, one in of_all.items()}
@@ -145,7 +165,14 @@ def _outputs(embeddings, activations: dict, bare: bool, unit_length: bool = Fals
 
 
 def embed(
-    model: torch.nn.Module, loader, runtime, title: str = "", bare: bool = False, normalize: bool = True, sizes=(1,), power: float = 1.0
+    model: torch.nn.Module,
+    loader,
+    runtime,
+    title: str = "",
+    bare: bool = False,
+    normalize: bool = True,
+    sizes=(1,),
+    power: float = 1.0,
 ) -> Embedded:
     """Embed all images of `loader`, in its order, into preallocated arrays. Several processes embed a part each; all get all rows.
 
@@ -156,12 +183,19 @@ def embed(
     began = time.monotonic()
     was_training = model.training
     model.eval()
-    count, parts = len(loader.dataset), getattr(getattr(loader, "batch_sampler", None), "rows", None)  # one process's loader has no parts
+    count, parts = (
+        len(loader.dataset),
+        getattr(getattr(loader, "batch_sampler", None), "rows", None),
+    )  # one process's loader has no parts
     mine = slice(0, count) if parts is None else loader.batch_sampler.mine
     features, labels, start = {}, np.empty(count, dtype=np.int64), mine.start
     length = contextlib.nullcontext() if normalize or bare else _unnormalised(model)
     outputs = functools.partial(_outputs, bare=bare, unit_length=normalize and getattr(model, "normalizes", False))
-    with torch.no_grad(), length, tqdm(total=mine.stop - mine.start, desc=title, unit="img", leave=False, disable=None) as bar:
+    with (
+        torch.no_grad(),
+        length,
+        tqdm(total=mine.stop - mine.start, desc=title, unit="img", leave=False, disable=None) as bar,
+    ):
         for batch_labels, images, _ in loader:
             with runtime.autocast():
                 found = scales.outputs_at(model, runtime.to_device(images), sizes, power, outputs)
@@ -197,7 +231,9 @@ def without_seeds(dataset):
 def _unnormalised(model: torch.nn.Module):
     """Inside, a network that brings its embeddings to unit length (`_normalize`) leaves them as they are."""
     if not hasattr(model, "normalizes"):
-        raise UserError("--eval_no_normalize: the network does not declare whether it normalises (attribute `normalizes`)")
+        raise UserError(
+            "--eval_no_normalize: the network does not declare whether it normalises (attribute `normalizes`)"
+        )
     before, model.normalizes = model.normalizes, False
     try:
         yield
@@ -260,7 +296,9 @@ def unaffected_metrics(metric_names: list[str], opt) -> list[str]:
     kept = [name for name in metric_names if not metrics.searches(name)]
     if not (hyperbolic or rerank) or not kept:
         return []
-    flags = " ".join(flag for flag, is_set in (("--eval_space hyperbolic", hyperbolic), (f"--rerank {rerank}", rerank)) if is_set)
+    flags = " ".join(
+        flag for flag, is_set in (("--eval_space hyperbolic", hyperbolic), (f"--rerank {rerank}", rerank)) if is_set
+    )
     of = "Euclidean, of the tangent vectors" if hyperbolic else "as without it"
     return [f"{flags}: changes what queries find; {', '.join(kept)}: {of}"]
 

@@ -51,8 +51,10 @@ from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation"
 WITHIN = {
-    "pairs": (pairs, "Verification by pairs of embeddings"), "compress": (compress, "Codes of embeddings"), "whiten": (whiten, "A whitening for --eval_whiten"),
-}  # fmt: skip
+    "pairs": (pairs, "Verification by pairs of embeddings"),
+    "compress": (compress, "Codes of embeddings"),
+    "whiten": (whiten, "A whitening for --eval_whiten"),
+}
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "precision@1", "r_precision", "map_r", "nmi"]
 
 
@@ -62,7 +64,12 @@ def parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Measure embeddings from an .npz or .npy file.",
         allow_abbrev=False,
-        epilog=" ".join([*(f"{what}: {PROGRAM} {name} --help." for name, (_, what) in WITHIN.items()), f"Frozen networks in one table: {PROGRAM} models --help."]),
+        epilog=" ".join(
+            [
+                *(f"{what}: {PROGRAM} {name} --help." for name, (_, what) in WITHIN.items()),
+                f"Frozen networks in one table: {PROGRAM} models --help.",
+            ]
+        ),
     )
     help_file = (
         "an .npz file with features (N, D) and labels (N,) or (N, levels); optional reference_features, reference_labels, exclude, or is_query, is_gallery, sequence; "
@@ -70,16 +77,26 @@ def parser() -> argparse.ArgumentParser:
     )
     help_labels = "the .npy file with the labels (N,) of FILE, where that is an .npy file of features, which are read through a memory map"
     help_metrics = f"what to measure, names of `python main.py --list metrics` (default: {' '.join(DEFAULT_METRICS)})"
-    parser.add_argument("file", help=f"{help_file}; with --outliers a run folder, or the embeddings of its training images")
+    parser.add_argument(
+        "file", help=f"{help_file}; with --outliers a run folder, or the embeddings of its training images"
+    )
     parser.add_argument("--labels", default=None, metavar="FILE", help=help_labels)
     help_gallery = "the file, .npz or .npy, in whose gallery the queries of the first file search, or several that are one gallery, row after row; class-wise numbers are of both together"
     parser.add_argument("--gallery", nargs="+", default=None, metavar="FILE", help=help_gallery)
-    parser.add_argument("--gallery_labels", nargs="+", default=None, metavar="FILE", help="the .npy file with the labels of each .npy --gallery")
+    parser.add_argument(
+        "--gallery_labels",
+        nargs="+",
+        default=None,
+        metavar="FILE",
+        help="the .npy file with the labels of each .npy --gallery",
+    )
     help_keep = "file with a name in each line: of the rows of --gallery that are is_distractor only those stay whose path, or file name with or without suffix, it lists"
     parser.add_argument("--gallery_keep", default=None, metavar="FILE", help=help_keep)
     parser.add_argument("--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC", help=help_metrics)
     parser.add_argument("--seed", type=whole(0), default=1, help="seed of k-means (default: 1)")
-    help_starts = "nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 (default: one start, with --seed)"
+    help_starts = (
+        "nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 (default: one start, with --seed)"
+    )
     parser.add_argument("--eval_kmeans_starts", type=whole(1, 1000), default=None, metavar="N", help=help_starts)
     parser.add_argument("--evaluate_on_gpu", action="store_true", help="search and cluster on the GPU")
     help_queries = "also write to this .npz file what each query finds: hit, ap_at_r and first_hit, as main.py --dump_query_results does"
@@ -94,9 +111,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--eval_relevance", default=None, metavar="FILE", help=help_relevance)
     metrics.add_arguments(parser)
     whitening.add_arguments(parser)
-    help_outliers = (
-        "list the training images of a run with --loss subcenter_arcface beyond --outlier_angle of their class's dominant centre"
-    )
+    help_outliers = "list the training images of a run with --loss subcenter_arcface beyond --outlier_angle of their class's dominant centre"
     parser.add_argument("--outliers", action="store_true", help=help_outliers)
     help_angle = "degrees beyond which an image is an outlier (from 0 to 180; default: 75, the paper's)"
     parser.add_argument("--outlier_angle", type=number(0, 180), default=75, metavar="DEGREES", help=help_angle)
@@ -106,15 +121,21 @@ def parser() -> argparse.ArgumentParser:
 
 def list_outliers(flags) -> list[outliers.Outlier]:
     """Print the outliers of `--outliers`, and write them to `--out`. Returns them."""
-    found, size = outliers.find(flags.file, functools.partial(read, optional=("paths", "class_names")), flags.outlier_angle)
+    found, size = outliers.find(
+        flags.file, functools.partial(read, optional=("paths", "class_names")), flags.outlier_angle
+    )
     far = f"{len(found):,} of {size:,} training images lie more than {flags.outlier_angle:g} degrees"
     say(f"{flags.file}: {far} from their class's dominant centre")
     print(outliers.table(found))
     if flags.out is not None:
-        write_json(flags.out, {"angle": flags.outlier_angle, "images": size, "outliers": [one._asdict() for one in found]})
+        write_json(
+            flags.out, {"angle": flags.outlier_angle, "images": size, "outliers": [one._asdict() for one in found]}
+        )
     source = Path(flags.file)
     split = ["--split", "train"] if source.is_dir() else []
-    propose("python", "-m", "retrieval", "explore", source, *split, "--out", source.with_name(f"{source.stem}_train.html"))
+    propose(
+        "python", "-m", "retrieval", "explore", source, *split, "--out", source.with_name(f"{source.stem}_train.html")
+    )
     return found
 
 
@@ -142,11 +163,17 @@ def take_written(flags, arrays: dict) -> None:
 
 def check(flags) -> None:
     """Raise UserError for flags that do not fit each other."""
-    for name in ("gallery", "labels", "gallery_labels", "ground_truth", "eval_relevance", "eval_whiten") if flags.outliers else ():
+    for name in (
+        ("gallery", "labels", "gallery_labels", "ground_truth", "eval_relevance", "eval_whiten")
+        if flags.outliers
+        else ()
+    ):
         if getattr(flags, name) is not None:
             raise UserError(f"--outliers searches nowhere: leave out --{name}")
     if flags.gallery_labels is not None and flags.gallery is None:
-        raise UserError(f"--gallery_labels {' '.join(flags.gallery_labels)}: there is no --gallery that they belong to: name it or leave them out")
+        raise UserError(
+            f"--gallery_labels {' '.join(flags.gallery_labels)}: there is no --gallery that they belong to: name it or leave them out"
+        )
     if flags.gallery_keep is not None and flags.gallery is None:
         raise UserError(f"--gallery_keep {flags.gallery_keep}: there is no --gallery: name it or leave this out")
     if flags.eval_whiten_dims is not None and flags.eval_whiten is None:
@@ -165,14 +192,35 @@ def space_of(flags) -> tuple[dict, Space, str, np.ndarray | None]:
     names = flags.dump_query_results is not None or flags.ground_truth is not None
     arrays = read_queries(flags.file, flags.gallery is not None, names, labels=flags.labels, needs_labels=not truths)
     if len(truths + ["lists"] * has_lists(arrays)) > 1:
-        raise UserError(f"{flags.file}: what queries are to find is said twice, by {' and by '.join([*(f'--{name}' for name in truths), *['lists'] * has_lists(arrays)])}")
-    of_gallery = {"labels": flags.gallery_labels, "flag": "--gallery_labels", "needs_labels": not truths and not has_lists(arrays)}
+        raise UserError(
+            f"{flags.file}: what queries are to find is said twice, by {' and by '.join([*(f'--{name}' for name in truths), *['lists'] * has_lists(arrays)])}"
+        )
+    of_gallery = {
+        "labels": flags.gallery_labels,
+        "flag": "--gallery_labels",
+        "needs_labels": not truths and not has_lists(arrays),
+    }
     other = None if flags.gallery is None else from_files.read_gallery(flags.gallery, flags.gallery_keep, **of_gallery)
     own = [Path(path).resolve() for path in flags.gallery or ()].count(Path(flags.file).resolve())
-    by_row = [what for what, asked in (("exclude", "exclude" in arrays), ("lists", has_lists(arrays)), ("--eval_relevance", flags.eval_relevance), (f"--gallery {flags.file}", own)) if asked]
+    by_row = [
+        what
+        for what, asked in (
+            ("exclude", "exclude" in arrays),
+            ("lists", has_lists(arrays)),
+            ("--eval_relevance", flags.eval_relevance),
+            (f"--gallery {flags.file}", own),
+        )
+        if asked
+    ]
     if flags.gallery_keep is not None and by_row:
-        raise UserError(f"--gallery_keep {flags.gallery_keep}: {by_row[0]} goes by rows of the whole gallery: leave one out")
-    if own and Path(flags.gallery[0]).resolve() != Path(flags.file).resolve() and not {"exclude", "paths"} & arrays.keys():
+        raise UserError(
+            f"--gallery_keep {flags.gallery_keep}: {by_row[0]} goes by rows of the whole gallery: leave one out"
+        )
+    if (
+        own
+        and Path(flags.gallery[0]).resolve() != Path(flags.file).resolve()
+        and not {"exclude", "paths"} & arrays.keys()
+    ):
         raise UserError(f"--gallery {' '.join(flags.gallery)}: name {flags.file} first, so that no image finds itself")
     take_written(flags, arrays)
     if other is not None and "labels" not in other:  # labels of one side say nothing
@@ -180,7 +228,9 @@ def space_of(flags) -> tuple[dict, Space, str, np.ndarray | None]:
     if "labels" not in arrays:
         metrics.refuse_class_wise(flags.evaluation_metrics)
     gallery = flags.gallery and flags.gallery[0]
-    space, searched, rows = from_files.space(flags.file, arrays, gallery, other, bool(flags.eval_skip_unmatched), listed=bool(truths))
+    space, searched, rows = from_files.space(
+        flags.file, arrays, gallery, other, bool(flags.eval_skip_unmatched), listed=bool(truths)
+    )
     if truths:
         space, searched = judgements.judged_by(flags, space, rows, arrays, other)
     return arrays, space if flags.eval_whiten is None else whiten.of_file(space, flags), searched, rows
@@ -216,7 +266,13 @@ def main(argv: list[str] | None = None) -> dict | list:
     for line in (*evaluation.unaffected_metrics(flags.evaluation_metrics, flags), *whitening.mark(flags)):
         say(line)
     seeds = range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed
-    about = {"seed": seeds, "device": ranks.gpu if flags.evaluate_on_gpu else "cpu", "progress": True, "ranks": ranks, **metrics.measured_by(flags)}
+    about = {
+        "seed": seeds,
+        "device": ranks.gpu if flags.evaluate_on_gpu else "cpu",
+        "progress": True,
+        "ranks": ranks,
+        **metrics.measured_by(flags),
+    }
     further = from_files.draws(flags.file, arrays) if flags.gallery is None else ()
     further = further if flags.eval_whiten is None else (whiten.of_file(one, flags) for one in further)
     notes = []

@@ -26,7 +26,16 @@ from utilities.counts import count_of
 
 KINDS = ("linear", "mlp")
 RECIPE = ["--config", "ilias_adapter"]
-FROZEN = ["--freeze_backbone", "--feature_cache", "--augmentation", "none", "--eval_scales", "1", "--evaluate_only", "--no_train_metrics"]
+FROZEN = [
+    "--freeze_backbone",
+    "--feature_cache",
+    "--augmentation",
+    "none",
+    "--eval_scales",
+    "1",
+    "--evaluate_only",
+    "--no_train_metrics",
+]
 
 
 class Adapted(NamedTuple):
@@ -57,9 +66,13 @@ def adapted(kind: str, embedded: dict, opt) -> Adapted:
     network = runtime.place(architectures.behind(width, opt))
     miner = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
     criterion = criteria.of_run(opt.but(embed_dim=trainers.width(network, opt)), miner, network)
-    trainer = trainers.select(opt.trainer, opt.but(class_names=training.class_names), network, criterion).to(runtime.device)
+    trainer = trainers.select(opt.trainer, opt.but(class_names=training.class_names), network, criterion).to(
+        runtime.device
+    )
     features.check(trainer, opt, runtime)
-    optimizer = build_optimizer(network, criteria.with_levels(trainer, training).criterion, opt, trainer.param_groups(opt))
+    optimizer = build_optimizer(
+        network, criteria.with_levels(trainer, training).criterion, opt, trainer.param_groups(opt)
+    )
     sampler = datasampler.for_training(opt, training, trainer.LABELS)
     step = build_step(opt, trainer, optimizer, runtime, sampler, trainers.average_of(network, opt))
     scheduler, loader = build_scheduler(optimizer, opt, None), training_loader(training, sampler, opt, trainer.VIEWS)
@@ -72,5 +85,8 @@ def adapted(kind: str, embedded: dict, opt) -> Adapted:
         scheduler.step({})
     how = f"adapter: --loss {opt.loss}, {count_of(opt.n_epochs, 'epoch')} on {len(training):,} training images, {time.monotonic() - began:.1f} s"
     evaluated = trainer.evaluated(step.evaluated)
-    found = {split: evaluation.embed(evaluated, evaluation_loader(one, opt), runtime, normalize=not opt.eval_no_normalize) for split, one in splits.items()}
+    found = {
+        split: evaluation.embed(evaluated, evaluation_loader(one, opt), runtime, normalize=not opt.eval_no_normalize)
+        for split, one in splits.items()
+    }
     return Adapted(found, sum(parameter.numel() for parameter in network.parameters()), how)

@@ -15,7 +15,11 @@ def check(datasets: dict, opt) -> None:
     """
     measured = scored(datasets, opt)
     deepest = opt.label_hierarchy_level + (opt.tester == INSIDE_PARENTS)
-    flag = "--tester same_parent_label" if opt.tester == INSIDE_PARENTS else f"--label_hierarchy_level {opt.label_hierarchy_level}"
+    flag = (
+        "--tester same_parent_label"
+        if opt.tester == INSIDE_PARENTS
+        else f"--label_hierarchy_level {opt.label_hierarchy_level}"
+    )
     for dataset in datasets.values():
         if deepest and None in names_at(dataset, deepest).values():
             those = "online_products, glyphs and a folder X/<super>/<class>/ do"
@@ -26,19 +30,27 @@ def check(datasets: dict, opt) -> None:
     if opt.tester == INSIDE_PARENTS:
         for split in measured:
             if "distractors" in getattr(datasets[split], "counts", {}):
-                raise UserError(f"{flag}: the distractors of {split} have no super-class, so no query would search them: take global")
-            found = set().union(*(_names_of(datasets[source], deepest, "gallery") for source in sources_of(split, measured, opt)))
+                raise UserError(
+                    f"{flag}: the distractors of {split} have no super-class, so no query would search them: take global"
+                )
+            found = set().union(
+                *(_names_of(datasets[source], deepest, "gallery") for source in sources_of(split, measured, opt))
+            )
             alone = _names_of(datasets[split], deepest, "queries") - found
             if alone:
                 reference = f"--eval_reference_set {opt.eval_reference_set}"
-                raise UserError(f"{flag}: the super-class {min(alone)!r} of {split} has no image in the reference, {reference}")
+                raise UserError(
+                    f"{flag}: the super-class {min(alone)!r} of {split} has no image in the reference, {reference}"
+                )
     _check_groups(datasets, measured, opt, flag if deepest else None)
     _check_levels(datasets, opt, flag if deepest else None)
     if opt.eval_reference_set == TRAINING:
         found = _names_of(datasets["train"], opt.label_hierarchy_level, "gallery")
         for split in measured:
             if found.isdisjoint(_names_of(datasets[split], opt.label_hierarchy_level, "queries")):
-                say(f"--eval_reference_set {TRAINING}: no query of {split} has a counterpart in the reference, so no query can find its class")
+                say(
+                    f"--eval_reference_set {TRAINING}: no query of {split} has a counterpart in the reference, so no query can find its class"
+                )
 
 
 def _check_lists(datasets: dict, opt) -> None:
@@ -48,10 +60,14 @@ def _check_lists(datasets: dict, opt) -> None:
         if getattr(dataset, "lists", None) is None and not by_function:
             continue
         if by_function and getattr(dataset, "sequences", None) is not None:
-            raise UserError(f"--eval_relevance {opt.eval_relevance}: {split} of --dataset {dataset.name} has sequences, which say too what is found: leave one out")
+            raise UserError(
+                f"--eval_relevance {opt.eval_relevance}: {split} of --dataset {dataset.name} has sequences, which say too what is found: leave one out"
+            )
         for flag, needed in (("eval_reference_set", SELF), ("tester", "global"), ("label_hierarchy_level", 0)):
             if (value := getattr(opt, flag)) != needed:
-                raise UserError(f"--{flag} {value}: lists, or --eval_relevance, say what a query of --dataset {dataset.name} finds, in its own gallery: take {needed}")
+                raise UserError(
+                    f"--{flag} {value}: lists, or --eval_relevance, say what a query of --dataset {dataset.name} finds, in its own gallery: take {needed}"
+                )
         if not dataset.n_classes:
             metrics.refuse_class_wise(opt.evaluation_metrics)
 
@@ -63,11 +79,19 @@ def _check_domains(datasets: dict, opt) -> None:
             continue
         of_dataset = f"--dataset {dataset.name} is measured domain by domain"
         if (name := grouping(opt)) is not None:
-            raise UserError(f"--evaluation_metrics {name}: {of_dataset}, and one has a single super-class: leave it out")
+            raise UserError(
+                f"--evaluation_metrics {name}: {of_dataset}, and one has a single super-class: leave it out"
+            )
         if dataset.further_labels and (name := comparing_levels(opt)) is not None:
-            raise UserError(f"--evaluation_metrics {name}: {of_dataset}, and queries of {split} show several classes, whose levels are not compared: leave it out")
+            raise UserError(
+                f"--evaluation_metrics {name}: {of_dataset}, and queries of {split} show several classes, whose levels are not compared: leave it out"
+            )
         several = f"queries of {split} show several classes"
-        of_several = (("eval_reference_set", SELF, several), ("label_hierarchy_level", 0, several)) if dataset.further_labels else ()
+        of_several = (
+            (("eval_reference_set", SELF, several), ("label_hierarchy_level", 0, several))
+            if dataset.further_labels
+            else ()
+        )
         for flag, needed, why in (("eval_relevance", None, "its classes say what is found"), *of_several):
             if (value := getattr(opt, flag, None)) != needed:
                 raise UserError(f"--{flag} {value}: {of_dataset}, and {why}: leave it out")
@@ -79,12 +103,16 @@ def _check_groups(datasets: dict, measured: list[str], opt, flag: str | None) ->
     if name is None:
         return
     if flag is not None:
-        raise UserError(f"--evaluation_metrics {name} compares super-classes by a search in all images: leave out {flag}")
+        raise UserError(
+            f"--evaluation_metrics {name} compares super-classes by a search in all images: leave out {flag}"
+        )
     for split in measured:
         there = set(names_at(datasets[split], 1).values())
         if len(there) < 2 or None in there:
             found = "no super-classes" if None in there else f"only the super-class {min(there)!r}"
-            raise UserError(f"--evaluation_metrics {name}: {split} of --dataset {datasets[split].name} has {found}, two or more are needed: leave it out")
+            raise UserError(
+                f"--evaluation_metrics {name}: {split} of --dataset {datasets[split].name} has {found}, two or more are needed: leave it out"
+            )
 
 
 def _check_levels(datasets: dict, opt, flag: str | None) -> None:
@@ -96,7 +124,9 @@ def _check_levels(datasets: dict, opt, flag: str | None) -> None:
         raise UserError(f"--evaluation_metrics {name} compares levels by a search in all images: leave out {flag}")
     for dataset in datasets.values():
         metrics.check_levels(opt.evaluation_metrics, n_levels(dataset), f"the classes of --dataset {dataset.name}")
-    refuse_unnested(names_of(datasets.values()), f"--evaluation_metrics {name}: --dataset {next(iter(datasets.values())).name}")
+    refuse_unnested(
+        names_of(datasets.values()), f"--evaluation_metrics {name}: --dataset {next(iter(datasets.values())).name}"
+    )
 
 
 def _names_of(dataset, level: int, role: str) -> set:

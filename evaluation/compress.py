@@ -35,9 +35,17 @@ AT = 10  # neighbours of the recall and of the timed searches
 BATCH, REPEATS = 1000, 5  # queries at a time, and timed searches, of which the median counts
 ENTRIES = 1 << 22  # of the lists (queries, depth) that exist at once
 HEAD = {
-    "code": "{}", "dimensions": "{}", "bytes_a_vector": "{:,}", "bytes_an_image": "{:,.1f}", "e_recall@1": "{:.4f}", "map_r": "{:.4f}",
-    "recall@10": "{:.4f}", "build_seconds": "{:.2f}", "queries_a_second_1": "{:,.0f}", "queries_a_second_1000": "{:,.0f}",
-}  # fmt: skip
+    "code": "{}",
+    "dimensions": "{}",
+    "bytes_a_vector": "{:,}",
+    "bytes_an_image": "{:,.1f}",
+    "e_recall@1": "{:.4f}",
+    "map_r": "{:.4f}",
+    "recall@10": "{:.4f}",
+    "build_seconds": "{:.2f}",
+    "queries_a_second_1": "{:,.0f}",
+    "queries_a_second_1000": "{:,.0f}",
+}
 
 
 class CodeSearch:
@@ -51,14 +59,18 @@ class CodeSearch:
     def run(self, needs: list[metrics.Need], progress: bool = False, rows: slice | None = None):
         """Yield `metrics.Neighbours` in blocks: what the index finds, without what takes no rank."""
         space, truth = self.space, self.space.truth
-        depth = int(np.maximum.reduce([need.depth for need in needs]).max()) + int((space.reference_size - space.visible).max())
+        depth = int(np.maximum.reduce([need.depth for need in needs]).max()) + int(
+            (space.reference_size - space.visible).max()
+        )
         depth = min(depth, space.reference_size)
         step = max(ENTRIES // depth, 1)
         for start in range(rows.start, rows.stop, step):
             part = np.arange(start, min(start + step, rows.stop))
             columns = self.index.search(space.queries(part), depth, self.rescored)[1]
             row, hidden = truth.hidden_pairs(part)
-            seen = ~np.isin(np.arange(len(part))[:, None] * space.reference_size + columns, row * space.reference_size + hidden)
+            seen = ~np.isin(
+                np.arange(len(part))[:, None] * space.reference_size + columns, row * space.reference_size + hidden
+            )
             if truth.sequences is not None:
                 seen &= truth.sequences[1][columns] != truth.sequences[0][part][:, None]
             columns = np.take_along_axis(columns, np.argsort(~seen, axis=1, kind="stable"), 1)
@@ -119,7 +131,9 @@ def queries_a_second(index: Codes, queries, batch: int, rescored: int) -> float:
     return batch / statistics.median(seconds[1:])
 
 
-def measure(space, calibration, cases: list[tuple[str, int]], rescored: int = codes.RESCORED, skips: bool = False) -> list[dict]:
+def measure(
+    space, calibration, cases: list[tuple[str, int]], rescored: int = codes.RESCORED, skips: bool = False
+) -> list[dict]:
     """One row per case, a code and a number of dimensions, with the keys of `HEAD`.
 
     `space`: `evaluation.space.Space`; `calibration`: `(T, D)` or None.
@@ -129,14 +143,24 @@ def measure(space, calibration, cases: list[tuple[str, int]], rescored: int = co
     bar = tqdm(cases, leave=False, disable=None)
     for name, width in bar:
         bar.set_description(f"{name} of {width} dimensions")
-        cut = [None if features is None else metrics.prefix(features, width) for features in (space.features, space.reference, calibration)]
+        cut = [
+            None if features is None else metrics.prefix(features, width)
+            for features in (space.features, space.reference, calibration)
+        ]
         part = space._replace(features=cut[0], reference=cut[1])
         index, seconds = built(name, part.gallery()[0], None if cut[2] is None else sample(cut[2]))
         searched = Searched(index, rescored)
-        about = {"code": name, "dimensions": width, "bytes_a_vector": index.bytes_a_vector, "bytes_an_image": index.size() / len(index)}
+        about = {
+            "code": name,
+            "dimensions": width,
+            "bytes_a_vector": index.bytes_a_vector,
+            "bytes_an_image": index.size() / len(index),
+        }
         about |= metrics.compute(["e_recall@1", "map_r"], **part.arguments(), rerank=searched, skip_unmatched=skips)
         about["recall@10"] = recall(whole_space, searched.neighbours(metrics.space_of(None, **part.arguments())), exact)
-        rates = {f"queries_a_second_{batch}": queries_a_second(index, part.features, batch, rescored) for batch in (1, BATCH)}
+        rates = {
+            f"queries_a_second_{batch}": queries_a_second(index, part.features, batch, rescored) for batch in (1, BATCH)
+        }
         rows.append({**about, "build_seconds": seconds, **rates})
     return rows
 
@@ -150,7 +174,10 @@ def sample(features) -> np.ndarray:
 
 def table(rows: list[dict]) -> str:
     """One line a row."""
-    cells = [[name.replace("_", " ") for name in HEAD], *([form.format(row[name]) for name, form in HEAD.items()] for row in rows)]
+    cells = [
+        [name.replace("_", " ") for name in HEAD],
+        *([form.format(row[name]) for name, form in HEAD.items()] for row in rows),
+    ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)) for line in cells)
 
@@ -166,18 +193,44 @@ def processor() -> str:
 
 def parser() -> argparse.ArgumentParser:
     """The command's flags."""
-    parser = OneLineParser(prog=PROGRAM, description="Quality, size and speed of codes of embeddings.", allow_abbrev=False)
-    parser.add_argument("features", help="an .npz file with features (N, D) and labels (N,), and what else `python -m evaluation` reads; or an .npy file")
+    parser = OneLineParser(
+        prog=PROGRAM, description="Quality, size and speed of codes of embeddings.", allow_abbrev=False
+    )
+    parser.add_argument(
+        "features",
+        help="an .npz file with features (N, D) and labels (N,), and what else `python -m evaluation` reads; or an .npy file",
+    )
     parser.add_argument("--labels", default=None, metavar="FILE", help="the .npy file with the labels of an .npy file")
-    help_calibration = "an .npz file with features (T, D) of training images, or an .npy file: int8, pq and opq learn from them"
+    help_calibration = (
+        "an .npz file with features (T, D) of training images, or an .npy file: int8, pq and opq learn from them"
+    )
     parser.add_argument("--calibration", default=None, metavar="FILE", help=help_calibration)
-    parser.add_argument("--codes", type=codes.name, nargs="+", default=None, metavar="CODE", help=f"{codes.NAMES} (default: {' '.join(CODES)})")
+    parser.add_argument(
+        "--codes",
+        type=codes.name,
+        nargs="+",
+        default=None,
+        metavar="CODE",
+        help=f"{codes.NAMES} (default: {' '.join(CODES)})",
+    )
     help_prefixes = "also code the first N dimensions, for each N, at unit length again where the features are (default: all dimensions)"
     parser.add_argument("--prefixes", type=whole(1, WIDEST), nargs="+", default=None, metavar="D", help=help_prefixes)
-    help_rescore = f"of binary: times as many candidates by Hamming distance as are asked for (default: {codes.RESCORED})"
-    parser.add_argument("--rescore_multiplier", type=whole(1, 10**4), default=codes.RESCORED, metavar="N", help=help_rescore)
-    parser.add_argument("--threads", type=whole(1, 1024), default=kernels(1024), metavar="N", help="of faiss (default: all processors, here %(default)s)")
-    parser.add_argument("--out", default=None, metavar="FOLDER", help="also write compression.json and compression.png there")
+    help_rescore = (
+        f"of binary: times as many candidates by Hamming distance as are asked for (default: {codes.RESCORED})"
+    )
+    parser.add_argument(
+        "--rescore_multiplier", type=whole(1, 10**4), default=codes.RESCORED, metavar="N", help=help_rescore
+    )
+    parser.add_argument(
+        "--threads",
+        type=whole(1, 1024),
+        default=kernels(1024),
+        metavar="N",
+        help="of faiss (default: all processors, here %(default)s)",
+    )
+    parser.add_argument(
+        "--out", default=None, metavar="FOLDER", help="also write compression.json and compression.png there"
+    )
     return parser
 
 
@@ -194,7 +247,9 @@ def check(flags, dimensions: int, calibration) -> None:
         raise UserError(f"--calibration {flags.calibration}: it is measured itself, take embeddings of training images")
     learned_from = _checked(flags.calibration, lambda: metrics.EmbeddingSpace(calibration, np.zeros(len(calibration))))
     if learned_from.dimensions != dimensions:
-        raise UserError(f"--calibration {flags.calibration}: features are {calibration.shape}, those of {flags.features} have {dimensions} dimensions")
+        raise UserError(
+            f"--calibration {flags.calibration}: features are {calibration.shape}, those of {flags.features} have {dimensions} dimensions"
+        )
 
 
 def learnable(flags, calibration) -> tuple[list[tuple[str, int]], list[str]]:
@@ -220,7 +275,9 @@ def _check_code(name: str, width: int, calibration) -> None:
     """Raise UserError where a code of `width` dimensions cannot be learned from `calibration` `(T, D)` or None."""
     Codes(name, width)
     if codes.is_learned(name) and calibration is None:
-        raise UserError(f"--codes {name} learns from training embeddings: name their file by --calibration, never that of the queries")
+        raise UserError(
+            f"--codes {name} learns from training embeddings: name their file by --calibration, never that of the queries"
+        )
     if codes.is_learned(name):
         codes.refuse_few(name, len(calibration))
 
@@ -245,7 +302,9 @@ def main(argv: list[str] | None = None) -> list[dict]:
     space, searched, _ = from_files.space(flags.features, arrays, skips=skips)
     dimensions = _checked(flags.features, lambda: metrics.space_of(None, **space.arguments())).dimensions
     flags.prefixes = list(dict.fromkeys([*(flags.prefixes or []), dimensions]))
-    calibration = None if flags.calibration is None else from_files.read(flags.calibration, (), needs_labels=False)["features"]
+    calibration = (
+        None if flags.calibration is None else from_files.read(flags.calibration, (), needs_labels=False)["features"]
+    )
     check(flags, dimensions, calibration)
     cases, skipped = learnable(flags, calibration)
     for line in skipped:
@@ -257,10 +316,17 @@ def main(argv: list[str] | None = None) -> list[dict]:
     finally:
         faiss.omp_set_num_threads(threads)
     about = {
-        "features": flags.features, "images": len(space.gallery()[1]), "queries": len(space.labels), "calibration": flags.calibration,
-        "calibration_vectors": 0 if calibration is None else min(len(calibration), codes.MOST), "rescore_multiplier": flags.rescore_multiplier,
-        "faiss": faiss.__version__, "faiss_seed": codes.SEED, "threads": flags.threads, "processor": processor(),
-    }  # fmt: skip
+        "features": flags.features,
+        "images": len(space.gallery()[1]),
+        "queries": len(space.labels),
+        "calibration": flags.calibration,
+        "calibration_vectors": 0 if calibration is None else min(len(calibration), codes.MOST),
+        "rescore_multiplier": flags.rescore_multiplier,
+        "faiss": faiss.__version__,
+        "faiss_seed": codes.SEED,
+        "threads": flags.threads,
+        "processor": processor(),
+    }
     sizes = f"{flags.features}: {about['queries']:,} queries, {about['images']:,} images in the index"
     say(f"{sizes}; {searched}" if searched else sizes)
     say("{processor}, {threads} threads, faiss {faiss}, {calibration_vectors:,} training vectors".format(**about))

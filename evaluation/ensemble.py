@@ -12,7 +12,9 @@ SPLIT = "test"  # the only one that no fold's network has seen
 def options(opt):
     """The flags of an evaluation on test alone. Raises UserError where they ask for a reference that folds do not share."""
     if opt.eval_reference_set == spaces.TRAINING:
-        raise UserError(f"--eval_reference_set {spaces.TRAINING}: the folds train on different images; an ensemble has no such set")
+        raise UserError(
+            f"--eval_reference_set {spaces.TRAINING}: the folds train on different images; an ensemble has no such set"
+        )
     return opt.but(splits_to_eval=[SPLIT])
 
 
@@ -25,10 +27,16 @@ def join(members: list) -> dict:
     first = members[0]
     for other in members[1:]:
         if getattr(other.dataset, "paths", None) != getattr(first.dataset, "paths", None):
-            raise UserError("the folds' test images differ: they cannot be joined. Was the data set changed between folds?")
-    joined = {name: np.concatenate([unit(member.features[name]) for member in members], axis=1) for name in first.features}
+            raise UserError(
+                "the folds' test images differ: they cannot be joined. Was the data set changed between folds?"
+            )
+    joined = {
+        name: np.concatenate([unit(member.features[name]) for member in members], axis=1) for name in first.features
+    }
     features = {name: unit(rows).astype(np.float32) for name, rows in joined.items()}
-    return {SPLIT: evaluation.Embedded(features, first.labels, sum(member.seconds for member in members), first.dataset)}
+    return {
+        SPLIT: evaluation.Embedded(features, first.labels, sum(member.seconds for member in members), first.dataset)
+    }
 
 
 def unit(features: np.ndarray) -> np.ndarray:

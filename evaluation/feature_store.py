@@ -110,10 +110,14 @@ class Store:
             if self.shard(part) is None:
                 features, seconds = embed(part)
                 if not np.isfinite(features).all():
-                    raise NotFinite(f"{self.about.get('name')}: the network gives NaN or infinity on images {part.start} to {part.stop - 1}: take --precision float32")
+                    raise NotFinite(
+                        f"{self.about.get('name')}: the network gives NaN or infinity on images {part.start} to {part.stop - 1}: take --precision float32"
+                    )
                 with np.errstate(over="ignore"):
                     kept = features.astype(self.dtype)
                 if not np.isfinite(kept).all():
-                    raise NotFinite(f"--feature_type {self.dtype}: features of {self.about.get('name')} exceed its range: take float32")
+                    raise NotFinite(
+                        f"--feature_type {self.dtype}: features of {self.about.get('name')} exceed its range: take float32"
+                    )
                 write_npz(self.path(part), dict(features=kept, seconds=seconds, device=device))
             done(part.stop - part.start)

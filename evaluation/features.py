@@ -38,10 +38,19 @@ def fill(splits: dict, network: torch.nn.Module, opt, runtime) -> None:
     seconds, there = 0.0, {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
     for split in dict.fromkeys(["train", *opt.splits_to_eval]):
         embedded = evaluation.embed(
-            network, evaluation_loader(there[split], opt, runtime.ranks), runtime, f"features of {split}", bare=True, normalize=False
+            network,
+            evaluation_loader(there[split], opt, runtime.ranks),
+            runtime,
+            f"features of {split}",
+            bare=True,
+            normalize=False,
         )
         there[split].features = torch.from_numpy(embedded.features[BARE])
         seconds += embedded.seconds
     splits["training"].features = splits["evaluation"].features
-    shown = ", ".join(f"{len(dataset):,} of {split}" for split, dataset in there.items() if getattr(dataset, "features", None) is not None)
+    shown = ", ".join(
+        f"{len(dataset):,} of {split}"
+        for split, dataset in there.items()
+        if getattr(dataset, "features", None) is not None
+    )
     say(f"--feature_cache: {network.feature_dim:,} features of each image, {shown}, in {seconds:.1f} s")

@@ -8,9 +8,14 @@ HEAD = 4096  # bytes that are read
 ARRAYS = (b"\x93NUMPY", b"PK")  # how .npy and .npz files begin
 TORCH, PICKLE, TEXT = "a file of torch.save", "a pickle, perhaps of torch.save", "a text file"
 BEGINNINGS = {  # of other files -> what they are
-    b"\x80": PICKLE, b"\x89HDF": "an HDF5 file", b"PAR1": "a Parquet file", b"\x1f\x8b": "a gzip file",
-    b"MATLAB": "a MATLAB file", b"SQLite": "an SQLite file", b"ARROW1": "an Arrow file",
-}  # fmt: skip
+    b"\x80": PICKLE,
+    b"\x89HDF": "an HDF5 file",
+    b"PAR1": "a Parquet file",
+    b"\x1f\x8b": "a gzip file",
+    b"MATLAB": "a MATLAB file",
+    b"SQLite": "an SQLite file",
+    b"ARROW1": "an Arrow file",
+}
 
 
 def kind_of(path: str) -> str | None:

@@ -21,7 +21,10 @@ from utilities.reading import Unreadable, parsing, read_array_or_arrays, read_te
 OF_REFERENCE = ("reference_features", "reference_labels", "exclude")
 NAMES = ("paths", "class_names")
 REQUIRED = ("features", "labels")
-GROUPS = ("groups", "super_names")  # super-classes: the first of them that the file has; --dump_embeddings writes the second
+GROUPS = (
+    "groups",
+    "super_names",
+)  # super-classes: the first of them that the file has; --dump_embeddings writes the second
 HIGHER = "higher_names"  # (N, L - 2) classes of the levels above the super-classes
 MOST_COMPARED = 2 << 30  # bytes of a reference that is searched for copies of the queries
 KINDS = "biufUS"  # NumPy's letters of the types of values: numbers and text, not dates, complex numbers or structures
@@ -36,11 +39,17 @@ def opened(path: str, optional: tuple[str, ...]) -> tuple[dict, list[str]] | np.
         )
     refuse_others(path)
     wanted = {*REQUIRED, *optional}
-    return read_array_or_arrays(path, lambda name: name in wanted or (LISTS[0] in wanted and protocol_of(name) is not None))
+    return read_array_or_arrays(
+        path, lambda name: name in wanted or (LISTS[0] in wanted and protocol_of(name) is not None)
+    )
 
 
 def read(
-    path: str, optional: tuple[str, ...] = OF_REFERENCE + ROLES, labels: str | None = None, flag: str = "--labels", needs_labels: bool = True
+    path: str,
+    optional: tuple[str, ...] = OF_REFERENCE + ROLES,
+    labels: str | None = None,
+    flag: str = "--labels",
+    needs_labels: bool = True,
 ) -> dict:
     """The arrays of the file, by name. Raises UserError where it cannot be read, or lacks a required array.
 
@@ -54,7 +63,8 @@ def read(
         found = None if labels is None else opened(labels, ())
         if not isinstance(found, np.ndarray):
             raise UserError(
-                f"{path}: one array, the features: name the .npy file of their labels by {flag}" + f", not {labels}" * bool(labels)
+                f"{path}: one array, the features: name the .npy file of their labels by {flag}"
+                + f", not {labels}" * bool(labels)
             )
         return {**checked(path, {"features": content}), **checked(labels, {"labels": np.array(found)})}
     if labels is not None:
@@ -78,13 +88,21 @@ def checked(path: str, arrays: dict) -> dict:
         if name == "flags":
             continue
         if array.ndim == 0 or 0 in array.shape[1:]:
-            raise UserError(f"{path}: {name} has shape {array.shape}: an array with a row for each image is expected, such as (N,) or (N, D)")
+            raise UserError(
+                f"{path}: {name} has shape {array.shape}: an array with a row for each image is expected, such as (N,) or (N, D)"
+            )
         if array.dtype.kind not in KINDS:
-            raise UserError(f"{path}: {name} holds values of the type {array.dtype.name}: numbers, true and false, or text are expected")
+            raise UserError(
+                f"{path}: {name} holds values of the type {array.dtype.name}: numbers, true and false, or text are expected"
+            )
     if DOMAINS in arrays and arrays[DOMAINS].dtype.kind == "f":
-        raise UserError(f"{path}: {DOMAINS} holds values of the type {arrays[DOMAINS].dtype.name}: the names or numbers of domains (N,) are expected")
+        raise UserError(
+            f"{path}: {DOMAINS} holds values of the type {arrays[DOMAINS].dtype.name}: the names or numbers of domains (N,) are expected"
+        )
     if DOMAINS in arrays and "reference_features" in arrays:
-        raise UserError(f"{path}: {DOMAINS} are of the rows of features, which search each other: they need no reference_features")
+        raise UserError(
+            f"{path}: {DOMAINS} are of the rows of features, which search each other: they need no reference_features"
+        )
     return arrays
 
 
@@ -102,12 +120,18 @@ def read_queries(path: str, has_gallery: bool, with_names: bool = False, **label
 
 def _with_roles(path: str, has_gallery: bool, with_names: bool, **labels) -> dict:
     """All arrays of a file that an evaluation uses; see `read_queries`."""
-    arrays = read(path, (*OF_REFERENCE, *ROLES, *GROUPS, HIGHER, DOMAINS, *LISTS, "flags", *NAMES * (has_gallery or with_names)), **labels)
+    arrays = read(
+        path,
+        (*OF_REFERENCE, *ROLES, *GROUPS, HIGHER, DOMAINS, *LISTS, "flags", *NAMES * (has_gallery or with_names)),
+        **labels,
+    )
     extra = next((name for name in arrays if name in OF_REFERENCE and not (has_gallery and name == "exclude")), None)
     if "reference_features" not in arrays and extra is not None:
         raise UserError(f"{path}: {extra} needs reference_features" + ", or --gallery" * (extra == "exclude"))
     if DOMAINS in arrays and arrays[DOMAINS].shape != arrays["features"].shape[:1]:
-        raise UserError(f"{path}: {DOMAINS} has shape {arrays[DOMAINS].shape}: ({len(arrays['features'])},) is expected, one for each row of features")
+        raise UserError(
+            f"{path}: {DOMAINS} has shape {arrays[DOMAINS].shape}: ({len(arrays['features'])},) is expected, one for each row of features"
+        )
     return arrays
 
 
@@ -121,7 +145,9 @@ def read_gallery(paths: list[str], keep: str | None = None, labels: list[str] | 
     """
     labels = [None] * len(paths) if labels is None else labels
     if len(labels) != len(paths):
-        raise UserError(f"--gallery_labels {' '.join(labels)}: {len(labels)} files beside {len(paths)} of --gallery: give one for each")
+        raise UserError(
+            f"--gallery_labels {' '.join(labels)}: {len(labels)} files beside {len(paths)} of --gallery: give one for each"
+        )
     parts = [_with_roles(path, True, True, labels=file, **about) for path, file in zip(paths, labels, strict=True)]
     parts = missing_labels.of_gallery(paths, parts)
     parts = [_kept(path, part, keep) for path, part in zip(paths, parts, strict=True)]
@@ -129,11 +155,15 @@ def read_gallery(paths: list[str], keep: str | None = None, labels: list[str] | 
         return parts[0]
     names = [set(part) - {"flags"} for part in parts]
     if other := next((i for i, there in enumerate(names) if there != names[0]), None):
-        raise UserError(f"--gallery {paths[other]}: it differs from {paths[0]} in {', '.join(sorted(names[other] ^ names[0]))}: give all of them the same arrays")
+        raise UserError(
+            f"--gallery {paths[other]}: it differs from {paths[0]} in {', '.join(sorted(names[other] ^ names[0]))}: give all of them the same arrays"
+        )
     if alone := sorted(names[0] & {"role_draws", *OF_REFERENCE}):
         raise UserError(f"--gallery {' '.join(paths)}: {alone[0]} is of one file: several are joined row after row")
     if len({part["features"].shape[1:] for part in parts}) > 1:
-        raise UserError(f"--gallery {' '.join(paths)}: features of {', '.join(str(part['features'].shape) for part in parts)}: their width must agree")
+        raise UserError(
+            f"--gallery {' '.join(paths)}: features of {', '.join(str(part['features'].shape) for part in parts)}: their width must agree"
+        )
     joined = {name: np.concatenate([part[name] for part in parts]) for name in names[0] - {"features"}}
     return {**joined, "features": _joined(*((part["features"], np.arange(len(part["features"]))) for part in parts))}
 
@@ -143,11 +173,19 @@ def _kept(path: str, arrays: dict, keep: str | None) -> dict:
     if keep is None:
         return arrays
     if "is_distractor" not in arrays:
-        raise UserError(f"--gallery_keep {keep}: {path} has no is_distractor (N,), so nothing says which images could be left out")
+        raise UserError(
+            f"--gallery_keep {keep}: {path} has no is_distractor (N,), so nothing says which images could be left out"
+        )
     if "paths" not in arrays:
         raise UserError(f"--gallery_keep {keep}: images are matched by name, and {path} has no paths (N,)")
     listed = {line.strip() for line in read_text(keep, encoding="utf-8-sig").splitlines()}
-    there = np.array([not {name, Path(name).name, Path(name).stem}.isdisjoint(listed) for name in map(str, arrays["paths"].tolist())], dtype=bool)
+    there = np.array(
+        [
+            not {name, Path(name).name, Path(name).stem}.isdisjoint(listed)
+            for name in map(str, arrays["paths"].tolist())
+        ],
+        dtype=bool,
+    )
     rows = np.flatnonzero(there | ~arrays["is_distractor"].astype(bool))
     return {name: array[rows] if array.shape[:1] == there.shape else array for name, array in arrays.items()}
 
@@ -179,7 +217,14 @@ class Embeddings(NamedTuple):
 def _whole(arrays: dict) -> Space:
     """The space in which all rows of a file search each other."""
     groups = next((arrays[name] for name in GROUPS if name in arrays), None)
-    return Space(arrays["features"], finest(arrays), query_sequences=arrays.get("sequence"), groups=groups, above=_above(arrays, groups), domains=arrays.get(DOMAINS))
+    return Space(
+        arrays["features"],
+        finest(arrays),
+        query_sequences=arrays.get("sequence"),
+        groups=groups,
+        above=_above(arrays, groups),
+        domains=arrays.get(DOMAINS),
+    )
 
 
 def plain_space(path: str, arrays: dict) -> metrics.EmbeddingSpace:
@@ -203,17 +248,28 @@ def n_classes(arrays: dict) -> int:
     return len(np.unique(labels if distractor is None else labels[~distractor.astype(bool)]))
 
 
-def _above(arrays: dict, groups: np.ndarray | None = None, of: str = "features", name: str = "labels") -> np.ndarray | None:
+def _above(
+    arrays: dict, groups: np.ndarray | None = None, of: str = "features", name: str = "labels"
+) -> np.ndarray | None:
     """The labels `(N, L - 1)` of the coarser levels: those of labels `(N, L)`, else super-classes and what is above them; None without."""
     labels = arrays.get(name)
     if labels is not None and labels.ndim == 2:
         return labels[:, 1:] if len(labels) == len(arrays[of]) and labels.shape[1] > 1 else None
     levels = [level for level in (groups, arrays.get(HIGHER)) if level is not None and groups is not None]
-    return np.column_stack(levels) if levels and all(len(level) == len(arrays[of]) and level.ndim < 3 for level in levels) else None
+    return (
+        np.column_stack(levels)
+        if levels and all(len(level) == len(arrays[of]) and level.ndim < 3 for level in levels)
+        else None
+    )
 
 
 def space(
-    path: str, arrays: dict, gallery_path: str | None = None, gallery: dict | None = None, skips: bool = False, listed: bool = False
+    path: str,
+    arrays: dict,
+    gallery_path: str | None = None,
+    gallery: dict | None = None,
+    skips: bool = False,
+    listed: bool = False,
 ) -> tuple[Space, str, np.ndarray | None]:
     """The space to measure, a line on its queries and reference, and the rows of the file that are the queries; None: all.
 
@@ -236,7 +292,9 @@ def space(
     whole = _whole(arrays)
     if gallery is None and "reference_features" in arrays:
         if role is not None:
-            raise UserError(f"{path}: it has reference_features and {role}: one of them says who searches where, leave out the other")
+            raise UserError(
+                f"{path}: it has reference_features and {role}: one of them says who searches where, leave out the other"
+            )
         reference, labels, exclude = arrays[OF_REFERENCE[0]], finest(arrays, *OF_REFERENCE[:2]), arrays.get("exclude")
         above = _above(arrays, None, *OF_REFERENCE[:2])
         found = whole._replace(reference=reference, reference_labels=labels, exclude=exclude, reference_above=above)
@@ -244,7 +302,9 @@ def space(
     if gallery is None and role is None:
         return whole, "".join(_left_out(whole, skips)), None
     queries = _checked(path, arrays, listed)
-    return in_itself(queries, skips) if gallery is None else _in_another(queries, _checked(gallery_path, gallery), skips)
+    return (
+        in_itself(queries, skips) if gallery is None else _in_another(queries, _checked(gallery_path, gallery), skips)
+    )
 
 
 def draws(path: str, arrays: dict):
@@ -259,8 +319,14 @@ def _checked(path: str, arrays: dict, listed: bool = False) -> Embeddings:
     for name in (*ROLES, *NAMES, *GROUPS):
         array = None if name == "role_draws" else arrays.get(name)
         if array is not None and array.shape != (size,):
-            raise UserError(f"{path}: {name} has shape {array.shape}: ({size},) is expected, one for each row of features")
-        if array is not None and name.startswith("is_") and (array.dtype.kind not in "biu" or not np.isin(array, (0, 1)).all()):
+            raise UserError(
+                f"{path}: {name} has shape {array.shape}: ({size},) is expected, one for each row of features"
+            )
+        if (
+            array is not None
+            and name.startswith("is_")
+            and (array.dtype.kind not in "biu" or not np.isin(array, (0, 1)).all())
+        ):
             raise UserError(f"{path}: {name} holds something else than true and false")
     sequence = arrays.get("sequence")
     if sequence is not None and sequence.dtype.kind == "U":
@@ -270,22 +336,34 @@ def _checked(path: str, arrays: dict, listed: bool = False) -> Embeddings:
     distractor = None if distractor is None else distractor.astype(bool)
     is_query = arrays.get("is_query", None if distractor is None else ~distractor)
     if distractor is not None and not listed and (distractor & is_query.astype(bool)).any():
-        raise UserError(f"{path}: row {int((distractor & is_query.astype(bool)).argmax())} is_distractor and is_query: an image of no class finds none of its own")
-    about = SimpleNamespace(is_query=is_query, is_gallery=arrays.get("is_gallery"), sequences=sequence, is_distractor=distractor)
+        raise UserError(
+            f"{path}: row {int((distractor & is_query.astype(bool)).argmax())} is_distractor and is_query: an image of no class finds none of its own"
+        )
+    about = SimpleNamespace(
+        is_query=is_query, is_gallery=arrays.get("is_gallery"), sequences=sequence, is_distractor=distractor
+    )
     if draws is not None:
         if draws.dtype != bool or draws.ndim != 2 or draws.shape[1] != size or not len(draws):
             raise UserError(
                 f"{path}: role_draws must be (D, {size}), true where a row is in the gallery of a draw; it is {draws.shape} of {draws.dtype}"
             )
-        about = SimpleNamespace(is_query=~draws[0], is_gallery=draws[0], sequences=sequence, role_draws=draws, is_distractor=distractor)
-    return Embeddings(path, arrays if distractor is None else missing_labels.classless(arrays, distractor), galleries.roles_of(about, size))
+        about = SimpleNamespace(
+            is_query=~draws[0], is_gallery=draws[0], sequences=sequence, role_draws=draws, is_distractor=distractor
+        )
+    return Embeddings(
+        path,
+        arrays if distractor is None else missing_labels.classless(arrays, distractor),
+        galleries.roles_of(about, size),
+    )
 
 
 def _of_role(file: Embeddings, role: str) -> np.ndarray:
     """The rows of the file that are its `queries`, or its `gallery`. Raises UserError where there is none."""
     rows = taken(np.arange(file.roles.size), getattr(file.roles, role))
     if not len(rows):
-        raise UserError(f"{file.path}: none of its {file.roles.size} embeddings is a {'query' if role == 'queries' else role} image")
+        raise UserError(
+            f"{file.path}: none of its {file.roles.size} embeddings is a {'query' if role == 'queries' else role} image"
+        )
     return rows
 
 
@@ -304,7 +382,9 @@ def _in_another(queries: Embeddings, gallery: Embeddings, skips: bool) -> tuple[
     """The queries of a file search the gallery of another. Class-wise numbers are of both; an image that is in both counts once."""
     for file in (queries, gallery):
         if "reference_features" in file.arrays:
-            raise UserError(f"{file.path}: it has reference_features, and --gallery names another reference: leave out one of them")
+            raise UserError(
+                f"{file.path}: it has reference_features, and --gallery names another reference: leave out one of them"
+            )
     asking, found = _whole(queries.arrays), _whole(gallery.arrays)
     if asking.features.shape[1] != found.features.shape[1]:
         raise UserError(
@@ -316,21 +396,40 @@ def _in_another(queries: Embeddings, gallery: Embeddings, skips: bool) -> tuple[
         labels = [asking.labels, found.labels]
     for one, other, what in ((*labels, "labels"), (asking.above, found.above, "levels")):
         if one is not None and other is not None and (one.dtype.kind == "U") != (other.dtype.kind == "U"):
-            raise UserError(f"--gallery {gallery.path}: {what} of numbers beside {what} of names: give numbers in both files, or names")
+            raise UserError(
+                f"--gallery {gallery.path}: {what} of numbers beside {what} of names: give numbers in both files, or names"
+            )
     rows, kept = _of_role(queries, "queries"), _of_role(gallery, "gallery")
     exclude = galleries.places_in(kept, gallery.roles.size)[_own_rows(queries, gallery)[rows]]
     apart, none = rows[exclude < 0], gallery.roles.distractors
     of_class = kept if none is None else np.setdiff1d(kept, none)
-    pool = Space(_joined((asking.features, apart), (found.features, of_class)), np.concatenate([labels[0][apart], labels[1][of_class]]))
+    pool = Space(
+        _joined((asking.features, apart), (found.features, of_class)),
+        np.concatenate([labels[0][apart], labels[1][of_class]]),
+    )
     space = Space(
-        _joined((asking.features, rows)), labels[0][rows], _joined((found.features, kept)), labels[1][kept], exclude,
-        groups=taken(asking.groups, rows), pool=pool, above=taken(asking.above, rows), reference_above=taken(found.above, kept),
-    )  # fmt: skip
-    for one, other, name in ((asking.query_sequences, found.query_sequences, "sequence"), (asking.domains, found.domains, "domains")):
+        _joined((asking.features, rows)),
+        labels[0][rows],
+        _joined((found.features, kept)),
+        labels[1][kept],
+        exclude,
+        groups=taken(asking.groups, rows),
+        pool=pool,
+        above=taken(asking.above, rows),
+        reference_above=taken(found.above, kept),
+    )
+    for one, other, name in (
+        (asking.query_sequences, found.query_sequences, "sequence"),
+        (asking.domains, found.domains, "domains"),
+    ):
         if (one is None) != (other is None):
-            raise UserError(f"--gallery {gallery.path}: {name} is in one of the files alone: give it in both, or in none")
+            raise UserError(
+                f"--gallery {gallery.path}: {name} is in one of the files alone: give it in both, or in none"
+            )
     if asking.query_sequences is not None:
-        space = space._replace(query_sequences=asking.query_sequences[rows], reference_sequences=found.query_sequences[kept])
+        space = space._replace(
+            query_sequences=asking.query_sequences[rows], reference_sequences=found.query_sequences[kept]
+        )
     if asking.domains is not None:
         pool = pool._replace(domains=np.concatenate([asking.domains[apart], found.domains[of_class]]))
         space = space._replace(domains=asking.domains[rows], pool=pool)
@@ -351,7 +450,9 @@ def _own_rows(queries: Embeddings, gallery: Embeddings) -> np.ndarray:
         exclude = queries.arrays["exclude"]
         whole = exclude.dtype.kind in "iu" and exclude.shape == (size,)
         if not whole or exclude.min() < -1 or exclude.max() >= gallery.roles.size:
-            raise UserError(f"{queries.path}: exclude must be ({size},) whole numbers, rows of {gallery.path}, -1 for none")
+            raise UserError(
+                f"{queries.path}: exclude must be ({size},) whole numbers, rows of {gallery.path}, -1 for none"
+            )
         return exclude.astype(np.int64)
     if Path(queries.path).resolve() == Path(gallery.path).resolve():
         return np.arange(size)
@@ -410,5 +511,12 @@ def _described(found: Space, roles: galleries.Roles | None, skips: bool) -> str:
     if roles is not None:
         return galleries.described(roles, len(found.gallery()[1]), "its gallery", lone, skips)
     return galleries.roles_in_words(
-        len(found.labels), len(found.reference), "--gallery", int((found.exclude >= 0).sum()), len(found.pool.labels), None, lone, skips
+        len(found.labels),
+        len(found.reference),
+        "--gallery",
+        int((found.exclude >= 0).sum()),
+        len(found.pool.labels),
+        None,
+        lone,
+        skips,
     )

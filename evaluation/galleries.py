@@ -13,7 +13,13 @@ import numpy as np
 from metrics import Lists
 from utilities.errors import UserError
 
-ROLES = ("is_query", "is_gallery", "sequence", "role_draws", "is_distractor")  # arrays of a file of embeddings that say who finds whom
+ROLES = (
+    "is_query",
+    "is_gallery",
+    "sequence",
+    "role_draws",
+    "is_distractor",
+)  # arrays of a file of embeddings that say who finds whom
 
 
 class Images(NamedTuple):
@@ -55,7 +61,9 @@ class Roles(NamedTuple):
         if self.lists is None:
             return None
         places = places_in(taken(np.arange(self.size), self.gallery), self.size)
-        return {protocol: Lists.of(*([places[one] for one in of] for of in both)) for protocol, both in self.lists.items()}
+        return {
+            protocol: Lists.of(*([places[one] for one in of] for of in both)) for protocol, both in self.lists.items()
+        }
 
     @property
     def pool(self) -> np.ndarray | None:
@@ -78,7 +86,15 @@ def roles_of(dataset, size: int) -> Roles:
     distractors = None if distractors is None else np.flatnonzero(distractors)
     sequences = None if sequences is None or (np.asarray(sequences) < 0).all() else np.asarray(sequences)
     lists = getattr(dataset, "lists", None)
-    return Roles(size, *rows, sequences, getattr(dataset, "sequence_names", None), 1 if draws is None else len(draws), distractors, lists)
+    return Roles(
+        size,
+        *rows,
+        sequences,
+        getattr(dataset, "sequence_names", None),
+        1 if draws is None else len(draws),
+        distractors,
+        lists,
+    )
 
 
 def draws(dataset) -> list:
@@ -99,7 +115,10 @@ def roles_of_all(images: dict) -> dict[str, Roles]:
 
 def images_of(datasets: dict) -> dict[str, Images]:
     """Split -> `Images`, of split -> data set with `image_list`."""
-    return {split: Images(np.array([label for _, label in dataset.image_list]), dataset) for split, dataset in datasets.items()}
+    return {
+        split: Images(np.array([label for _, label in dataset.image_list]), dataset)
+        for split, dataset in datasets.items()
+    }
 
 
 def check(datasets: dict, measured: list[str]) -> None:
@@ -108,7 +127,9 @@ def check(datasets: dict, measured: list[str]) -> None:
         roles = roles_of(dataset, len(dataset))
         for rows, what in ((roles.queries if split in measured else None, "query"), (roles.gallery, "gallery")):
             if rows is not None and not len(rows):
-                raise UserError(f"{split}, of --dataset {dataset.name}: none of its {roles.size} images is a {what} image (is_{what})")
+                raise UserError(
+                    f"{split}, of --dataset {dataset.name}: none of its {roles.size} images is a {what} image (is_{what})"
+                )
 
 
 def numbers(roles: dict[str, Roles]) -> dict[str, np.ndarray | None]:
@@ -121,7 +142,9 @@ def numbers(roles: dict[str, Roles]) -> dict[str, np.ndarray | None]:
         if one.sequences is not None:
             own, places = np.unique(one.sequences, return_inverse=True)
             keys = [(split, number) if one.names is None else str(one.names.get(number)) for number in own.tolist()]
-            table = np.array([-1 if number < 0 else known.setdefault(key, len(known)) for number, key in zip(own, keys, strict=True)])
+            table = np.array(
+                [-1 if number < 0 else known.setdefault(key, len(known)) for number, key in zip(own, keys, strict=True)]
+            )
             found[split] = table[places.reshape(-1)]
     return found
 
@@ -147,17 +170,37 @@ def described(roles: Roles, searched: int, where: str, lone: int, skips: bool) -
     of_query, of_gallery = (taken(np.arange(roles.size), rows) for rows in (roles.queries, roles.gallery))
     sequences = None if roles.sequences is None else len(np.unique(roles.sequences[roles.sequences >= 0]))
     pool = None if roles.pool is None else len(roles.pool)
-    return roles_in_words(len(of_query), searched, where, len(np.intersect1d(of_query, of_gallery)), pool, sequences, lone, skips, roles.draws)
+    return roles_in_words(
+        len(of_query),
+        searched,
+        where,
+        len(np.intersect1d(of_query, of_gallery)),
+        pool,
+        sequences,
+        lone,
+        skips,
+        roles.draws,
+    )
 
 
 def roles_in_words(
-    queries: int, searched: int, where: str, both: int, pool: int | None, sequences: int | None, lone: int, skips: bool, draws: int = 1
+    queries: int,
+    searched: int,
+    where: str,
+    both: int,
+    pool: int | None,
+    sequences: int | None,
+    lone: int,
+    skips: bool,
+    draws: int = 1,
 ) -> str:
     """See `described`. both: images that are query and gallery. pool: those of class-wise numbers, None where roles do not differ."""
     said = []
     if pool is not None:
         said.append(f"{queries:,} queries search in {searched:,} images, {where}")
-        said.append(f"{both:,} images are query and gallery, none finds itself" if both else "no image is query and gallery")
+        said.append(
+            f"{both:,} images are query and gallery, none finds itself" if both else "no image is query and gallery"
+        )
         said.append(f"k-means, pairs, distances and spectra are of queries and gallery together, {pool:,} images")
     if draws > 1:
         said.append(
@@ -166,7 +209,11 @@ def roles_in_words(
     if sequences is not None:
         said.append(f"images of one sequence, of {sequences:,}, never find each other")
     if lone or skips:
-        counted = "left out of all ranking metrics (--eval_skip_unmatched)" if skips else "0 for e_recall and mAP, left out by the others"
+        counted = (
+            "left out of all ranking metrics (--eval_skip_unmatched)"
+            if skips
+            else "0 for e_recall and mAP, left out by the others"
+        )
         said.append(f"{lone:,} of {queries:,} queries have no image of their class to find: {counted}")
     return "; ".join(said)
 
@@ -175,9 +222,14 @@ def lists_in_words(lists: dict[str, Lists], searched: int) -> str:
     """One line on the lists of queries that search in `searched` images."""
     one, said = next(iter(lists.values())), []
     for protocol, of in lists.items():
-        junk, lone = 0 if of.junk_indices is None else len(of.junk_indices), int((np.diff(of.positive_indptr) == 0).sum())
+        junk, lone = (
+            0 if of.junk_indices is None else len(of.junk_indices),
+            int((np.diff(of.positive_indptr) == 0).sum()),
+        )
         left_out = f"{lone:,} of {len(of):,} queries have no positive: left out of all ranking metrics"
-        said.append(f"{protocol or 'lists'}: {len(of.positive_indices):,} positives, {junk:,} junk, which takes no rank; {left_out}")
+        said.append(
+            f"{protocol or 'lists'}: {len(of.positive_indices):,} positives, {junk:,} junk, which takes no rank; {left_out}"
+        )
     return "; ".join([f"{len(one):,} queries search in {searched:,} images", *said])
 
 
@@ -186,7 +238,10 @@ def dumped(roles: Roles) -> dict[str, np.ndarray]:
     found = {}
     if roles.pool is not None:
         rows = np.arange(roles.size)
-        found = {name: np.isin(rows, taken(rows, which)) for name, which in (("is_query", roles.queries), ("is_gallery", roles.gallery))}
+        found = {
+            name: np.isin(rows, taken(rows, which))
+            for name, which in (("is_query", roles.queries), ("is_gallery", roles.gallery))
+        }
         if roles.distractors is not None and len(roles.distractors) < roles.size:
             found["is_distractor"] = np.isin(rows, roles.distractors)
     for protocol, lists in (roles.listed() or {}).items():
@@ -194,5 +249,7 @@ def dumped(roles: Roles) -> dict[str, np.ndarray]:
     if roles.sequences is not None:
         found["sequence"] = roles.sequences
         if roles.names is not None:
-            found["sequence"] = np.array(["" if number < 0 else str(roles.names.get(number)) for number in roles.sequences.tolist()])
+            found["sequence"] = np.array(
+                ["" if number < 0 else str(roles.names.get(number)) for number in roles.sequences.tolist()]
+            )
     return found

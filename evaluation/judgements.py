@@ -10,7 +10,9 @@ from evaluation import galleries, relevance
 from evaluation.space import Space
 from utilities.errors import UserError
 
-LISTS = metrics.Lists._fields  # positive_indptr, positive_indices, junk_indptr, junk_indices: positions among the rows of the gallery
+LISTS = (
+    metrics.Lists._fields
+)  # positive_indptr, positive_indices, junk_indptr, junk_indices: positions among the rows of the gallery
 
 
 def has_lists(arrays: dict) -> bool:
@@ -33,11 +35,15 @@ def in_file(path: str, arrays: dict) -> dict[str, metrics.Lists]:
             names = [f"{kind}_indptr{end}", f"{kind}_indices{end}"]
             there = [name for name in names if name in arrays]
             if len(there) == 1 or (kind == "positive" and not there):
-                raise UserError(f"{path}: lists of {'positives' if kind == 'positive' else kind} are {' and '.join(names)}; it has {' and '.join(there) or 'neither'}")
+                raise UserError(
+                    f"{path}: lists of {'positives' if kind == 'positive' else kind} are {' and '.join(names)}; it has {' and '.join(there) or 'neither'}"
+                )
         found[protocol] = metrics.Lists(*(arrays.get(f"{name}{end}") for name in LISTS))
     for name in ("sequence", "role_draws"):
         if name in arrays:
-            raise UserError(f"{path}: it has lists and {name}, and lists already give what takes no rank: leave {name} out")
+            raise UserError(
+                f"{path}: it has lists and {name}, and lists already give what takes no rank: leave {name} out"
+            )
     return found
 
 
@@ -63,20 +69,30 @@ def judged_by(flags, found: Space, rows: np.ndarray | None, arrays: dict, galler
     if flags.eval_relevance is not None:
         exclude = found.gallery()[2]
         exclude = np.full(len(queries), -1) if exclude is None else np.asarray(exclude)
-        return judged(flags.eval_relevance, found, {"": relevance.lists(flags.eval_relevance, queries, searched, exclude)})
+        return judged(
+            flags.eval_relevance, found, {"": relevance.lists(flags.eval_relevance, queries, searched, exclude)}
+        )
     for file in (arrays, where):
         if "paths" not in file or "reference_features" in file:
-            raise UserError(f"--ground_truth {flags.ground_truth}: images are matched by name, and an .npz file of queries or gallery has no paths (N,)")
+            raise UserError(
+                f"--ground_truth {flags.ground_truth}: images are matched by name, and an .npz file of queries or gallery has no paths (N,)"
+            )
     asking, places = (_by_name(file["paths"][of]) for file, of in ((arrays, queries), (where, searched)))
     lists = {}
     for protocol, of in datasets.ground_truth(Path(flags.ground_truth)).items():
-        found_by = [of.get(str(path), of.get(Path(str(path)).stem, ((), ()))) for path in arrays["paths"][queries].tolist()]
+        found_by = [
+            of.get(str(path), of.get(Path(str(path)).stem, ((), ()))) for path in arrays["paths"][queries].tolist()
+        ]
         named = [(name, places) for both in of.values() for name in (*both[0], *both[1])]
         for name, known in [*((query, asking) for query in of), *named]:
             if known.get(name, -1) < 0:
                 why = "stands there twice" if name in known else "is not among the paths"
-                raise UserError(f"--ground_truth {flags.ground_truth}: {name} {why} of the {'queries' if known is asking else 'gallery'}")
-        lists[protocol] = metrics.Lists.of(*([[places[name] for name in both[kind]] for both in found_by] for kind in (0, 1)))
+                raise UserError(
+                    f"--ground_truth {flags.ground_truth}: {name} {why} of the {'queries' if known is asking else 'gallery'}"
+                )
+        lists[protocol] = metrics.Lists.of(
+            *([[places[name] for name in both[kind]] for both in found_by] for kind in (0, 1))
+        )
     return judged(flags.ground_truth, found, lists)
 
 

@@ -25,12 +25,18 @@ def accuracies(space: metrics.EmbeddingSpace, counts=COUNTS) -> dict[int, float]
     Features are brought to unit length; neighbours are exact, of equally near ones the lower index comes first. Where there are fewer than k, all vote.
     """
     space = space.normalised()
-    nearest, n_classes, right = space.neighbours(max(counts)), int(space.reference_labels.max()) + 1, dict.fromkeys(counts, 0)
+    nearest, n_classes, right = (
+        space.neighbours(max(counts)),
+        int(space.reference_labels.max()) + 1,
+        dict.fromkeys(counts, 0),
+    )
     for start in range(0, space.size, BLOCK):
         rows = slice(start, start + BLOCK)
         there = nearest[rows] >= 0
         columns = np.where(there, nearest[rows], 0)
-        cosines = np.stack([space.references(some) @ query for some, query in zip(columns, space.queries(rows), strict=True)])
+        cosines = np.stack(
+            [space.references(some) @ query for some, query in zip(columns, space.queries(rows), strict=True)]
+        )
         cosines = np.where(there, cosines, -np.inf)
         for k in counts:
             chosen = votes(cosines[:, :k], space.reference_labels[columns[:, :k]], n_classes).argmax(1)

@@ -41,9 +41,21 @@ from utilities.reading import Unreadable, parsing, read_json, read_text
 PROGRAM = "python -m evaluation models"
 NO_LICENCE = "not stated"  # a package states the licence of its own weights alone
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "map_r", "map@100"]
-OF_ONE = {"crop_size", "resize_size", "eval_resize_size", "resize_mode", "eval_bs", "precision"}  # flags of one model beside those of its network
-CLOSED = re.compile(r"(^|[._])(in1k|in12k|in21k|in22k|dino|mae|fcmae|imagenet\w*)($|[._])", re.IGNORECASE)  # names of weights that learned from ImageNet
-OPEN = re.compile(r"laion|openai|clip|webli|datacomp|dfn|lvd|sat493m|jft|ig1b|ig-|swag|swsl|ssl|yfcc|cc12m|merged|dinov|\.fb$", re.IGNORECASE)  # … from other images too
+OF_ONE = {
+    "crop_size",
+    "resize_size",
+    "eval_resize_size",
+    "resize_mode",
+    "eval_bs",
+    "precision",
+}  # flags of one model beside those of its network
+CLOSED = re.compile(
+    r"(^|[._])(in1k|in12k|in21k|in22k|dino|mae|fcmae|imagenet\w*)($|[._])", re.IGNORECASE
+)  # names of weights that learned from ImageNet
+OPEN = re.compile(
+    r"laion|openai|clip|webli|datacomp|dfn|lvd|sat493m|jft|ig1b|ig-|swag|swsl|ssl|yfcc|cc12m|merged|dinov|\.fb$",
+    re.IGNORECASE,
+)  # … from other images too
 WEB = "pretraining may have seen images of this data set: its images come from the web, or are not known here"
 IMAGENET_HOLDS = {"cub200": "ImageNet, of the pretraining, holds images of CUB200, as its authors warn"}
 
@@ -90,17 +102,30 @@ def facts_of(network, opt) -> Facts:
     is_published = network.weights_name != "random" and not opt.weights
     licence = getattr(network, "data_config", {}).get("license", NO_LICENCE) if is_published else NO_LICENCE
     return Facts(
-        feature_store.hash_of(network.backbone.state_dict()), str(network.weights_name), network.input_size, network.interpolation, prepared,
-        network.feature_dim, sum(parameter.numel() for parameter in network.backbone.parameters()),
-        opt.pool or (own if isinstance(own, str) else "its own"), licence,
-    )  # fmt: skip
+        feature_store.hash_of(network.backbone.state_dict()),
+        str(network.weights_name),
+        network.input_size,
+        network.interpolation,
+        prepared,
+        network.feature_dim,
+        sum(parameter.numel() for parameter in network.backbone.parameters()),
+        opt.pool or (own if isinstance(own, str) else "its own"),
+        licence,
+    )
 
 
 class Model:
     """One network with its flags `opt`; it is built only where features are missing. `store`: the folder of features; `training`: flags of adapters."""
 
     def __init__(self, label: str, opt, store: Path, dtype: str, runtime, training=None):
-        self.label, self.opt, self.store, self.dtype, self.runtime, self.training = label, opt, store, dtype, runtime, training
+        self.label, self.opt, self.store, self.dtype, self.runtime, self.training = (
+            label,
+            opt,
+            store,
+            dtype,
+            runtime,
+            training,
+        )
         self.seconds, self.images, self.devices = 0.0, 0, set()
 
     @functools.cached_property
@@ -130,7 +155,9 @@ class Model:
     def _remembered(self) -> Path:
         flags = {flag: getattr(self.opt, flag) for flag in sorted(architectures.REGISTRY.flags() - {"weights_cache"})}
         file = expanded(self.opt.weights) if self.opt.weights else None
-        stamp = feature_store.stamp_of(file) if file and file.is_file() else architectures.published_weights(self.opt.arch)
+        stamp = (
+            feature_store.stamp_of(file) if file and file.is_file() else architectures.published_weights(self.opt.arch)
+        )
         about = {"arch": self.opt.arch, "crop": self.opt.crop_size, "stamp": stamp, "code": self._code, **flags}
         return self.store / "networks" / f"{feature_store.digest(about)}.json"
 
@@ -144,11 +171,19 @@ class Model:
         return feature_store.digest({"weights": self.facts.weights, "code": self._code})
 
     def _shards(self, dataset) -> feature_store.Store:
-        asked = {flag: getattr(self.opt, flag) for flag in ("pool", "last_stride", "precision", "tf32", "eval_scales", "eval_scales_join")}
+        asked = {
+            flag: getattr(self.opt, flag)
+            for flag in ("pool", "last_stride", "precision", "tf32", "eval_scales", "eval_scales_join")
+        }
         about = {
-            "name": architectures.without_traits(self.opt.arch), "code": self._code, "weights": self.facts.weights,
-            "prepared": self.facts.prepared, **asked, "transform": dataset.transforms_as_resolved, "images": feature_store.images_of(dataset),
-        }  # fmt: skip
+            "name": architectures.without_traits(self.opt.arch),
+            "code": self._code,
+            "weights": self.facts.weights,
+            "prepared": self.facts.prepared,
+            **asked,
+            "transform": dataset.transforms_as_resolved,
+            "images": feature_store.images_of(dataset),
+        }
         return feature_store.Store(self.store, about, len(dataset), self.dtype)
 
     def embedded(self, chosen: dict) -> dict:
@@ -161,14 +196,20 @@ class Model:
                 content = self._shards(dataset).read()
             rows, seconds, devices = content
             rows = rows if self.opt.eval_no_normalize else ensemble.unit(rows).astype(np.float32)
-            self.seconds, self.images, self.devices = self.seconds + seconds, self.images + len(rows), self.devices | devices
+            self.seconds, self.images, self.devices = (
+                self.seconds + seconds,
+                self.images + len(rows),
+                self.devices | devices,
+            )
             labels = np.array([label for _, label in dataset.image_list], dtype=np.int64)
             found[split] = evaluation.Embedded({evaluation.MAIN_EVALTYPE: rows}, labels, seconds, dataset)
         return found
 
     def _fill(self, shards: feature_store.Store, split: str, dataset) -> None:
         how = (True, False, self.opt.eval_scales, scales.power_of(self.network, self.opt, bare=True))
-        batches = iter(evaluation_loader(dataset, self.opt, parts=[part for part in shards.parts if shards.shard(part) is None]))
+        batches = iter(
+            evaluation_loader(dataset, self.opt, parts=[part for part in shards.parts if shards.shard(part) is None])
+        )
 
         def embed(part: slice) -> tuple[np.ndarray, float]:
             made = evaluation.embed(self.network, Part(batches, part), self.runtime, f"from image {part.start:,}", *how)
@@ -193,16 +234,46 @@ class Model:
 
 def parser() -> argparse.ArgumentParser:
     """The command's own flags; all others are main.py's."""
-    parser = OneLineParser(prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser = OneLineParser(
+        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     add = parser.add_argument
-    add("--archs", nargs="+", default=[], metavar="NAME", help='names of networks, as --arch has them; "NAME --pool token" with flags of this one')
-    add("--archs_file", default=None, metavar="FILE", help="a text file with such a name in each line; what follows # is passed over")
+    add(
+        "--archs",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help='names of networks, as --arch has them; "NAME --pool token" with flags of this one',
+    )
+    add(
+        "--archs_file",
+        default=None,
+        metavar="FILE",
+        help="a text file with such a name in each line; what follows # is passed over",
+    )
     add("--ensembles", action="store_true", help="further rows: the features of each two of the networks side by side")
-    add("--pca", type=whole(1), default=None, metavar="N", help="further rows: the first N principal components of the training images, at unit length")
-    add("--whitened", type=whole(1), default=None, metavar="N", help="further rows: the same, each component divided by its deviation")
+    add(
+        "--pca",
+        type=whole(1),
+        default=None,
+        metavar="N",
+        help="further rows: the first N principal components of the training images, at unit length",
+    )
+    add(
+        "--whitened",
+        type=whole(1),
+        default=None,
+        metavar="N",
+        help="further rows: the same, each component divided by its deviation",
+    )
     help_adapters = "further rows: an embedding layer trained on the features of the training images, or that and a hidden layer, by flags of training or ILIAS's recipe"
     add("--adapters", nargs="+", choices=adapters.KINDS, default=[], help=help_adapters)
-    add("--feature_type", choices=feature_store.TYPES, default=feature_store.TYPES[0], help="how features are kept on disk (default: %(default)s)")
+    add(
+        "--feature_type",
+        choices=feature_store.TYPES,
+        default=feature_store.TYPES[0],
+        help="how features are kept on disk (default: %(default)s)",
+    )
     return parser
 
 
@@ -231,7 +302,11 @@ def _options(words: list[str], rest: list[str]):
             raise UserError(f"--archs {' '.join(words)!r}: {word} is not a flag of one network: give it once, for all")
     opt = parameters.resolve([*rest, "--evaluate_only", "--no_train_metrics", "--arch", name, *flags])
     if opt.set_by.get("evaluation_metrics") == "derived":
-        opt = opt.but(evaluation_metrics=metrics.at_prefixes(datasets.evaluation_metrics(opt) or DEFAULT_METRICS, (opt.matryoshka or [])[:-1]))
+        opt = opt.but(
+            evaluation_metrics=metrics.at_prefixes(
+                datasets.evaluation_metrics(opt) or DEFAULT_METRICS, (opt.matryoshka or [])[:-1]
+            )
+        )
     if opt.pool is None and re.match(r"timm:vit_\w+_dinov3", name):
         opt = opt.but(pool="token")  # its authors' features; timm takes the mean
     return opt.but(evaltypes=[evaluation.MAIN_EVALTYPE])
@@ -240,7 +315,11 @@ def _options(words: list[str], rest: list[str]):
 def training_options(rest: list[str], one):
     """The flags of an adapter of a network with the flags `one`: those of `rest`, else of the recipe. Raises UserError."""
     named = any(word.partition("=")[0] == "--config" for word in rest)
-    fixed = ["--arch", f"{architectures.without_traits(one.arch)}_normalize", *adapters.FROZEN]  # no image is read: neither scales nor augmentation
+    fixed = [
+        "--arch",
+        f"{architectures.without_traits(one.arch)}_normalize",
+        *adapters.FROZEN,
+    ]  # no image is read: neither scales nor augmentation
     opt = parameters.resolve([*([] if named else adapters.RECIPE), "--dataset", one.dataset, *rest, *fixed])
     if opt.scheduler == "plateau":
         raise UserError("--scheduler plateau: an adapter is not measured before it is trained: choose another one")
@@ -250,10 +329,21 @@ def training_options(rest: list[str], one):
 def splits_for(opt, facts: Facts, fits: bool) -> dict:
     """Split -> data set of the images to embed: those of --splits_to_eval, and training images where these are searched or, if it `fits`, learned from."""
     splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(facts))
-    chosen, training = {split: evaluation.without_seeds(loader.dataset) for split, loader in evaluation.loaders(splits, opt).items()}, splits["evaluation"]
+    chosen, training = (
+        {split: evaluation.without_seeds(loader.dataset) for split, loader in evaluation.loaders(splits, opt).items()},
+        splits["evaluation"],
+    )
     if fits and training is None:
-        raise UserError(f"--pca, --whitened, --adapters: --dataset {opt.dataset} has no training images to learn from: leave them out")
-    if fits or (training and any(one.class_names and set(one.class_names.values()) <= set(training.class_names.values()) for one in chosen.values())):
+        raise UserError(
+            f"--pca, --whitened, --adapters: --dataset {opt.dataset} has no training images to learn from: leave them out"
+        )
+    if fits or (
+        training
+        and any(
+            one.class_names and set(one.class_names.values()) <= set(training.class_names.values())
+            for one in chosen.values()
+        )
+    ):
         chosen["train"] = training  # shared classes: k-NN
     return chosen
 
@@ -278,29 +368,51 @@ def scored(name: str, embedded: dict, opt, runtime) -> dict:
 
 def _row(model: Model, embedded: dict, runtime) -> Row:
     facts, size = model.facts, next(iter(embedded.values())).dataset.transform.size
-    about = facts.pooling, " x ".join(map(str, size)), facts.width, facts.parameters, model.images / model.seconds, facts.licence
+    about = (
+        facts.pooling,
+        " x ".join(map(str, size)),
+        facts.width,
+        facts.parameters,
+        model.images / model.seconds,
+        facts.licence,
+    )
     return Row(model.label, *about, model.remarks(), scored(model.label, embedded, model.opt, runtime), model.source)
 
 
 def _projected(name: str, row: Row, embedded: dict, dims: int, whitens: bool, opt, runtime) -> Row:
     by = whitening.pca(embedded["train"].features[evaluation.MAIN_EVALTYPE], dims, whitens)
-    found = {split: one._replace(features={evaluation.MAIN_EVALTYPE: by(one.features[evaluation.MAIN_EVALTYPE])}) for split, one in embedded.items()}
+    found = {
+        split: one._replace(features={evaluation.MAIN_EVALTYPE: by(one.features[evaluation.MAIN_EVALTYPE])})
+        for split, one in embedded.items()
+    }
     return row._replace(name=name, width=dims, scores=scored(name, found, opt, runtime))
 
 
 def _adapted(name: str, row: Row, kind: str, embedded: dict, model: Model, runtime) -> Row:
     found = adapters.adapted(kind, embedded, model.training)
-    width, scores = next(iter(found.embedded["train"].features.values())).shape[1], scored(name, found.embedded, model.opt.but(evaltypes=model.training.evaltypes), runtime)
+    width, scores = (
+        next(iter(found.embedded["train"].features.values())).shape[1],
+        scored(name, found.embedded, model.opt.but(evaltypes=model.training.evaltypes), runtime),
+    )
     source = feature_store.digest({"features": row.source, "training": model.training.saved()})
     return row._replace(
-        name=name, width=width, parameters=row.parameters + found.parameters, remarks=[*row.remarks, found.remark], scores=scores, source=source
+        name=name,
+        width=width,
+        parameters=row.parameters + found.parameters,
+        remarks=[*row.remarks, found.remark],
+        scores=scores,
+        source=source,
     )
 
 
 def _joined(name: str, rows: list[Row], members: list[dict], opt, runtime) -> Row:
     embedded = {split: ensemble.join([one[split] for one in members])[ensemble.SPLIT] for split in members[0]}
     texts = [", ".join(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("pooling", "size", "licence")]
-    numbers = sum(row.width for row in rows), sum(row.parameters for row in rows), 1 / sum(1 / row.speed for row in rows)
+    numbers = (
+        sum(row.width for row in rows),
+        sum(row.parameters for row in rows),
+        1 / sum(1 / row.speed for row in rows),
+    )
     remarks = list(dict.fromkeys(remark for row in rows for remark in row.remarks))
     source = feature_store.digest({"members": [row.source for row in rows]})
     return Row(name, *texts[:2], *numbers, texts[2], remarks, scored(name, embedded, opt, runtime), source)
@@ -311,7 +423,16 @@ def rows_of(models: list[Model], own, runtime) -> tuple[list[Row], list[str], di
     rows, missing, there, known = [], [], [], {}
 
     def images(model: Model) -> dict:
-        key = tuple(map(str, (model.facts.input_size, model.facts.interpolation, *(getattr(model.opt, flag) for flag in sorted(OF_ONE)))))
+        key = tuple(
+            map(
+                str,
+                (
+                    model.facts.input_size,
+                    model.facts.interpolation,
+                    *(getattr(model.opt, flag) for flag in sorted(OF_ONE)),
+                ),
+            )
+        )
         if key not in known:
             known[key] = splits_for(model.opt, model.facts, bool(own.pca or own.whitened or own.adapters))
         return known[key]
@@ -335,13 +456,21 @@ def rows_of(models: list[Model], own, runtime) -> tuple[list[Row], list[str], di
         there.append((model, rows[-1]))
         for said, dims, whitens in (("PCA", own.pca, False), ("whitened", own.whitened, True)):
             if dims is not None:
-                further(f"{model.label}, {said} to {dims}", lambda name: _projected(name, there[-1][1], embedded, dims, whitens, model.opt, runtime))  # noqa: B023
+                further(
+                    f"{model.label}, {said} to {dims}",
+                    lambda name: _projected(name, there[-1][1], embedded, dims, whitens, model.opt, runtime),
+                )  # noqa: B023
         for kind in own.adapters:
-            further(f"{model.label}, {kind} adapter", lambda name: _adapted(name, there[-1][1], kind, embedded, model, runtime))  # noqa: B023
+            further(
+                f"{model.label}, {kind} adapter",
+                lambda name: _adapted(name, there[-1][1], kind, embedded, model, runtime),
+            )  # noqa: B023
     for place, (second, its_row) in enumerate(there) if own.ensembles else ():
         for first, row in there[:place]:
             members = [model.embedded(images(model)) for model in (first, second)]
-            further(f"{row.name} + {its_row.name}", lambda name: _joined(name, [row, its_row], members, first.opt, runtime))  # noqa: B023
+            further(
+                f"{row.name} + {its_row.name}", lambda name: _joined(name, [row, its_row], members, first.opt, runtime)
+            )  # noqa: B023
     if not rows:
         raise UserError("no network could be had: " + "; ".join(missing))
     return rows, missing, next(iter(known.values()))
@@ -358,7 +487,10 @@ def main(argv: list[str]) -> Table:
     folder = Path(opt.save_path)
     refuse_unwritable(folder)
     trains = {label: training_options(own.rest, one) if own.adapters else None for label, one in asked.items()}
-    models = [Model(label, one, folder / "features", own.feature_type, Runtime(one), trains[label]) for label, one in asked.items()]
+    models = [
+        Model(label, one, folder / "features", own.feature_type, Runtime(one), trains[label])
+        for label, one in asked.items()
+    ]
     rows, missing, data = rows_of(models, own, runtime)
     devices = sorted(set().union(*(model.devices for model in models)))
     measured = Measured(frozen_networks.about(data, opt, list(rows[0].scores)), rows, devices)

@@ -29,8 +29,18 @@ from utilities.files import expanded
 from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation.oodml"
-OWN_FLAGS = {"--out": 1, "--splits": 1, "--easier": 0, "--swaps": 1, "--removed": 1}  # not main.py's -> number of values
-SETTINGS = {"precision": "float32", "clip_grad_norm": None, "fold": None}  # of the runtime and the data, which no flag here changes
+OWN_FLAGS = {
+    "--out": 1,
+    "--splits": 1,
+    "--easier": 0,
+    "--swaps": 1,
+    "--removed": 1,
+}  # not main.py's -> number of values
+SETTINGS = {
+    "precision": "float32",
+    "clip_grad_norm": None,
+    "fold": None,
+}  # of the runtime and the data, which no flag here changes
 
 
 def recorded(splits: dict, loaders: dict, network, opt, runtime) -> dict:
@@ -40,7 +50,9 @@ def recorded(splits: dict, loaders: dict, network, opt, runtime) -> dict:
     all images.
     """
     data = outputs.about_data(splits, loaders, opt)
-    if opt.split_scheme != _oodml.SCHEME or (opt.resume is not None and (run_folder(opt) / "environment.yaml").exists()):
+    if opt.split_scheme != _oodml.SCHEME or (
+        opt.resume is not None and (run_folder(opt) / "environment.yaml").exists()
+    ):
         return data
     states = random_states()
     features, labels = _pooled(splits, network, opt, runtime)
@@ -48,9 +60,11 @@ def recorded(splits: dict, loaders: dict, network, opt, runtime) -> dict:
     means = [_shift.class_means(*one) for one in zip(features, labels, strict=True)]
     by_file = _oodml.of_file(opt).get("fid")
     facts = {
-        "id": opt.oodml_id, "fid": _shift.fid(*means), "fid_images": _shift.fid(*features),
+        "id": opt.oodml_id,
+        "fid": _shift.fid(*means),
+        "fid_images": _shift.fid(*features),
         "fid_in_file": None if by_file is None else float(by_file),
-    }  # fmt: skip
+    }
     of_file = "" if by_file is None else f", by the file {by_file:.4g}"
     runtime.say_once(
         f"ooDML split {opt.oodml_id}: FID {facts['fid']:.4g} of the class means{of_file}, {facts['fid_images']:.4g} of all images"
@@ -64,13 +78,18 @@ def _pooled(splits: dict, network, opt, runtime) -> tuple[list[np.ndarray], list
     for split in ("evaluation", "validation", "testing"):
         if splits[split] is not None:
             loader = evaluation_loader(splits[split], opt, runtime.ranks)
-            found[split] = evaluation.embed(network, loader, runtime, f"features of {split}", bare=True, normalize=False)
+            found[split] = evaluation.embed(
+                network, loader, runtime, f"features of {split}", bare=True, normalize=False
+            )
     found = {split: _of_classes(one) for split, one in found.items()}
     training, testing = found["evaluation"], found["testing"]
     features, labels = [training.features[BARE], testing.features[BARE]], [training.labels, testing.labels]
     if "validation" in found:
         names = list(splits["evaluation"].class_names.values())
-        places = {name: number for number, name in enumerate(dict.fromkeys([*names, *splits["validation"].class_names.values()]))}
+        places = {
+            name: number
+            for number, name in enumerate(dict.fromkeys([*names, *splits["validation"].class_names.values()]))
+        }
         numbers = np.array([places[splits["validation"].class_names[label]] for label in found["validation"].labels])
         own = np.array([places[splits["evaluation"].class_names[label]] for label in training.labels])
         features[0] = np.concatenate([features[0], found["validation"].features[BARE]])
@@ -86,11 +105,22 @@ def _of_classes(one):
 
 def parser() -> argparse.ArgumentParser:
     """The command's own flags, and those of data set and network."""
-    parser = OneLineParser(prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser = OneLineParser(
+        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     add = parser.add_argument
     add("--out", required=True, metavar="FILE", help="where the splits are written, for --oodml_file; a new file")
-    add("--splits", type=whole(2, 1000), default=8, help="how many splits, evenly spaced in FID from the data set's own on (default: 8)")
-    add("--easier", action="store_true", help="begin with easier splits than the data set's own, by the swaps turned round")
+    add(
+        "--splits",
+        type=whole(2, 1000),
+        default=8,
+        help="how many splits, evenly spaced in FID from the data set's own on (default: 8)",
+    )
+    add(
+        "--easier",
+        action="store_true",
+        help="begin with easier splits than the data set's own, by the swaps turned round",
+    )
     help_swaps = "classes that are swapped, or left out, before distances are taken anew (default: 2 in a hundred training classes)"
     add("--swaps", type=whole(1), default=None, metavar="N", help=help_swaps)
     help_removed = "greatest share of the classes that are left out, once swapping makes no harder split (default: 0.5)"
@@ -113,34 +143,55 @@ def make(asked, opt) -> Path:
     if path.exists():
         raise UserError(f"--out {asked.out} exists: name another file, or move it away")
     if opt.split_scheme != "half" or opt.use_tv_split:
-        raise UserError("the progression begins with the data set's own split: leave out --split_scheme and --use_tv_split")
+        raise UserError(
+            "the progression begins with the data set's own split: leave out --split_scheme and --use_tv_split"
+        )
     if opt.evaluate_all or datasets.is_test_only(opt):
-        raise UserError("the progression swaps classes of training and of test: take a data set that has both, and leave out --evaluate_all")
+        raise UserError(
+            "the progression swaps classes of training and of test: take a data set that has both, and leave out --evaluate_all"
+        )
     runtime = Runtime(opt).begin()
     datasets.locate(opt)
     network = runtime.place(architectures.select(opt.arch, opt))
     splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(network))
     runtime.say_once(datasets.describe(splits))
     if not splits["testing"].n_classes:
-        raise UserError(f"--dataset {opt.dataset}: its test images have no classes, which the progression swaps: take another data set")
+        raise UserError(
+            f"--dataset {opt.dataset}: its test images have no classes, which the progression swaps: take another data set"
+        )
     features, labels = _pooled(splits, network, opt, runtime)
-    of_split = [[one.class_names[label] for label in sorted(one.class_names)] for one in map(splits.get, ("evaluation", "validation", "testing")) if one is not None]
-    names = [*dict.fromkeys(name for part in of_split[:-1] for name in part), *of_split[-1]]  # in the order of `_pooled`
+    of_split = [
+        [one.class_names[label] for label in sorted(one.class_names)]
+        for one in map(splits.get, ("evaluation", "validation", "testing"))
+        if one is not None
+    ]
+    names = [
+        *dict.fromkeys(name for part in of_split[:-1] for name in part),
+        *of_split[-1],
+    ]  # in the order of `_pooled`
     if len(set(names)) < len(names):
         shared = next(name for name in names if names.count(name) > 1)
-        raise UserError(f"class {shared!r} is in training and in test; classes of the two are swapped, so they must differ")
+        raise UserError(
+            f"class {shared!r} is in training and in test; classes of the two are swapped, so they must differ"
+        )
     means = [_shift.class_means(*one) for one in zip(features, labels, strict=True)]
     swaps = asked.swaps or max(round(len(means[0]) / 50), 1)
     if swaps > min(map(len, means)):
-        raise UserError(f"--swaps {swaps}: training has {len(means[0]):,} classes and test {len(means[1]):,}, no more can be swapped")
+        raise UserError(
+            f"--swaps {swaps}: training has {len(means[0]):,} classes and test {len(means[1]):,}, no more can be swapped"
+        )
     below = _shift.easier(*means, swaps) if asked.easier else []
     steps = _shift.evenly(below + _shift.progression(*means, swaps, asked.removed), asked.splits)
     content = {
         number: {
-            "train": [names[c] for c in step["train"]], "test": [names[c] for c in step["test"]], "fid": step["fid"],
-            "swapped": step["swapped"], "removed": step["removed"],
-        } for number, step in enumerate(steps, start=1)
-    }  # fmt: skip
+            "train": [names[c] for c in step["train"]],
+            "test": [names[c] for c in step["test"]],
+            "fid": step["fid"],
+            "swapped": step["swapped"],
+            "removed": step["removed"],
+        }
+        for number, step in enumerate(steps, start=1)
+    }
     if runtime.ranks.writes:
         _oodml.write(path, content)
     for place, step in enumerate(steps, start=1):

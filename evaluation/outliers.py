@@ -46,12 +46,16 @@ def criterion(folder: Path) -> torch.nn.Module:
     flags = Namespace(**run.flags)
     if not hasattr(criteria.REGISTRY.module(flags.loss).Criterion, METHOD):
         able = [name for name, module in criteria.REGISTRY.modules().items() if hasattr(module.Criterion, METHOD)]
-        raise UserError(f"--outliers: {folder} was trained with --loss {flags.loss}; outliers are those of --loss {' or '.join(able)}")
+        raise UserError(
+            f"--outliers: {folder} was trained with --loss {flags.loss}; outliers are those of --loss {' or '.join(able)}"
+        )
     path = checkpoint.selected(folder, checkpoint.read(folder / checkpoint.LAST)["run"])
     state = checkpoint.read(path).get("criterion")
     try:
         rows, embed_dim = state["proxies"].shape
-        built = criteria.select(flags.loss, flags, n_classes=1, embed_dim=embed_dim)  # one class, to learn its number of centres
+        built = criteria.select(
+            flags.loss, flags, n_classes=1, embed_dim=embed_dim
+        )  # one class, to learn its number of centres
         built = criteria.select(flags.loss, flags, n_classes=rows // built.per_class, embed_dim=embed_dim)
         built.load_state_dict(state)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -74,7 +78,9 @@ def find(path: str, read, threshold: float) -> tuple[list[Outlier], int]:
     features, labels = torch.as_tensor(arrays["features"]).double(), torch.as_tensor(arrays["labels"]).long()
     expected = (built.n_classes, built.proxies.shape[1])
     if features.ndim != 2 or features.shape[1] != expected[1] or labels.shape != features.shape[:1]:
-        raise UserError(f"{file}: features {tuple(features.shape)}; the run's centres have {expected[1]} dimensions (without --eval_pca)")
+        raise UserError(
+            f"{file}: features {tuple(features.shape)}; the run's centres have {expected[1]} dimensions (without --eval_pca)"
+        )
     if not len(labels) or int(labels.min()) < 0 or int(labels.max()) >= expected[0]:
         raise UserError(
             f"{file}: the run trained on {expected[0]} classes, 0 to {expected[0] - 1}: its labels are others, give those of train"
@@ -91,4 +97,7 @@ def find(path: str, read, threshold: float) -> tuple[list[Outlier], int]:
 
 def table(found: list[Outlier]) -> str:
     """One line an image."""
-    return "\n".join(f"{one.angle:6.1f}  {one.class_name}  {one.path if one.path is not None else f'image {one.index}'}" for one in found)
+    return "\n".join(
+        f"{one.angle:6.1f}  {one.class_name}  {one.path if one.path is not None else f'image {one.index}'}"
+        for one in found
+    )

@@ -46,7 +46,9 @@ def of_best_epoch(run, embedded: dict) -> None:
     dump_asked(run.folder, embedded, run.opt, run.epoch)
     if not run.opt.no_records:
         with tqdm(total=0, desc=f"pictures of epoch {run.epoch}", bar_format="{desc}", leave=False, disable=None):
-            for path in draw_pictures(run.folder, embedded, run.selection.split, run.opt, _title(run.opt.group, run.epoch)):
+            for path in draw_pictures(
+                run.folder, embedded, run.selection.split, run.opt, _title(run.opt.group, run.epoch)
+            ):
                 run.add_picture(path)
 
 
@@ -77,7 +79,10 @@ def draw_pictures(folder: Path, embedded: dict, split: str, opt, title: str) -> 
     compared = spaces.compare(embedded, opt.evaltypes[0], opt)
     shown = compared[split]
     whole = {name: one.space.whole() for name, one in compared.items() if (one.space.whole().labels >= 0).any()}
-    features, labels = {name: one.features for name, one in whole.items()}, {name: one.labels for name, one in whole.items()}
+    features, labels = (
+        {name: one.features for name, one in whole.items()},
+        {name: one.labels for name, one in whole.items()},
+    )
     parents = {name: one.parents for name, one in whole.items()}
     kept = [_subset(embedded[source].dataset, rows) for source, rows in zip(shown.sources, shown.kept, strict=True)]
     images = _subset(embedded[split].dataset, shown.rows), ConcatDataset(kept)
@@ -91,13 +96,32 @@ def draw_pictures(folder: Path, embedded: dict, split: str, opt, title: str) -> 
     paths = [folder / "sample_recoveries.png"]
     sampled = queries.sample_queries(shown.space.labels, opt.seed)
     found = queries.nearest(shown, sampled, NEIGHBOURS)
-    recoveries(paths[0], images, shown, sampled, found, queries.judged(shown, sampled, found), f"{title}: nearest neighbours {searched}")
+    recoveries(
+        paths[0],
+        images,
+        shown,
+        sampled,
+        found,
+        queries.judged(shown, sampled, found),
+        f"{title}: nearest neighbours {searched}",
+    )
     worst, notes = queries.worst_queries(shown, opt.seed)
     if len(worst):
         paths.append(folder / "worst_queries.png")
         found = queries.nearest(shown, worst, NEIGHBOURS)
-        recoveries(paths[-1], images, shown, worst, found, queries.judged(shown, worst, found), f"{title}: worst queries {searched}", notes)
-    skips = bool(opt.eval_skip_unmatched) or shown.space.lists is not None  # metrics leave out queries whose lists are empty
+        recoveries(
+            paths[-1],
+            images,
+            shown,
+            worst,
+            found,
+            queries.judged(shown, worst, found),
+            f"{title}: worst queries {searched}",
+            notes,
+        )
+    skips = (
+        bool(opt.eval_skip_unmatched) or shown.space.lists is not None
+    )  # metrics leave out queries whose lists are empty
     ranks = queries.first_hits(shown, skips) if shown.pool is not None else ()
     if len(ranks):
         paths.append(space.cmc(folder / "cmc.png", ranks, f"{title}, {searched}"))
@@ -113,7 +137,9 @@ def draw_pictures(folder: Path, embedded: dict, split: str, opt, title: str) -> 
             about = f"{title}: t-SNE of {name}"
             supers = queries.super_classes(embedded[name]) if opt.label_hierarchy_level == 0 else None
             supers = galleries.taken(supers, one.pool)
-            drawn = space.tsne(path, features[name], labels[name], opt.eval_size_of_tsne, opt.seed, about, one.names, supers, one.ball)
+            drawn = space.tsne(
+                path, features[name], labels[name], opt.eval_size_of_tsne, opt.seed, about, one.names, supers, one.ball
+            )
             paths += [path] if drawn else []
     return paths
 
@@ -152,9 +178,15 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
     paths, flags = [], np.array(json.dumps(measured))
     features = {evaltype: spaces.projected(embedded, evaltype, opt) for evaltype in opt.evaltypes}
     for split, e in embedded.items():
-        labels = {"labels": e.labels} if (e.labels >= 0).any() else {}  # lists say what is found among images of no class
+        labels = (
+            {"labels": e.labels} if (e.labels >= 0).any() else {}
+        )  # lists say what is found among images of no class
         about = {**labels, **queries.described(e), **galleries.dumped(galleries.roles_of(e.dataset, len(e.labels)))}
-        if opt.eval_pca is None and opt.eval_whiten is None and (draws := getattr(e.dataset, "role_draws", None)) is not None:
+        if (
+            opt.eval_pca is None
+            and opt.eval_whiten is None
+            and (draws := getattr(e.dataset, "role_draws", None)) is not None
+        ):
             about["role_draws"] = draws
         if (supers := queries.super_classes(e)) is not None:
             about["super_names"] = supers
@@ -192,7 +224,9 @@ def again(model, splits: dict, opt, runtime) -> dict:
     drawn = as_folder(target.with_suffix(""))
     shown = next(split for split in ("val", "test", "train") if split in scores)
     on = f", on {data['root']}" if about["other_data"] else ""
-    draw_pictures(drawn, embedded, shown, opt, _title(RunFolder(folder).flags["group"], epoch) + (", on other data" if on else ""))
+    draw_pictures(
+        drawn, embedded, shown, opt, _title(RunFolder(folder).flags["group"], epoch) + (", on other data" if on else "")
+    )
     place = drawn if on else folder
     written = [target, drawn, *dump_asked(place, embedded, opt, epoch, instead=drawn)]
     for text in overruled(opt):
@@ -216,7 +250,10 @@ def only(model, splits: dict, opt, runtime) -> dict:
         return scores
     folder = new_folder(run_folder(opt))
     describe(folder, opt)
-    write_json(folder / "evaluation.json", {"data": _data(loaders, opt), "values": jsonable(scores), "bare_backbone": jsonable(bare or {})})
+    write_json(
+        folder / "evaluation.json",
+        {"data": _data(loaders, opt), "values": jsonable(scores), "bare_backbone": jsonable(bare or {})},
+    )
     shown = next(split for split in ("val", "test", "train") if split in scores)
     if not opt.no_records:
         draw_pictures(folder, embedded, shown, opt, fitted(opt.arch, TITLE_SIZE, TITLE_WIDTH))
@@ -229,7 +266,9 @@ def only(model, splits: dict, opt, runtime) -> dict:
 
 def plain(scores: dict) -> dict:
     """split -> {metric: value}, without arrays."""
-    return {split: {name: value for name, value in values.items() if not np.ndim(value)} for split, values in scores.items()}
+    return {
+        split: {name: value for name, value in values.items() if not np.ndim(value)} for split, values in scores.items()
+    }
 
 
 def _title(group: str, epoch: int) -> str:
@@ -264,11 +303,18 @@ def _roles(loaders: dict, opt) -> dict:
 def table(scores: dict, column: str = "value") -> str:
     """Text table of split -> {metric: value}; of an array, its length alone."""
     numbers = plain(scores)
-    arrays = ((split, name, value) for split, values in scores.items() for name, value in values.items() if np.ndim(value))
+    arrays = (
+        (split, name, value) for split, values in scores.items() for name, value in values.items() if np.ndim(value)
+    )
     lengths = [f"{split}  {name}: {len(value)} values" for split, name, value in arrays]
     return "\n".join([reports.table({column: numbers}), *lengths])
 
 
 def jsonable(scores: dict) -> dict:
     """The scores with arrays as lists, and None for NaN."""
-    return json_safe({split: {name: np.asarray(value).tolist() for name, value in values.items()} for split, values in scores.items()})
+    return json_safe(
+        {
+            split: {name: np.asarray(value).tolist() for name, value in values.items()}
+            for split, values in scores.items()
+        }
+    )

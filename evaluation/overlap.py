@@ -62,32 +62,41 @@ def parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     help_what = "run folders, whose data and network are taken, or folders of data sets"
     add("what", nargs="+", metavar="RUN_OR_DATA", help=help_what)
-    help_threshold = (
-        f"similarity from which two images are near-duplicates: cosine of the backbone's features less their mean (default: {THRESHOLD})"
-    )
+    help_threshold = f"similarity from which two images are near-duplicates: cosine of the backbone's features less their mean (default: {THRESHOLD})"
     add("--threshold", type=number(-1, 1), default=THRESHOLD, help=help_threshold)
-    add("--pretraining", default=None, metavar="FOLDER", help="also compare the test images with all images in and below this folder")
     add(
-        "--dataset", default="folder",
+        "--pretraining",
+        default=None,
+        metavar="FOLDER",
+        help="also compare the test images with all images in and below this folder",
+    )
+    add(
+        "--dataset",
+        default="folder",
         help="how a folder of data is read and split, as main.py's --dataset; a run knows its own (default: folder)",
-    )  # fmt: skip
+    )
     add("--source_path", default=None, metavar="FOLDER", help="where a run's data set lies now (default: where it lay)")
     help_arch = "compare by this network's features (default: a run's own network; of a folder of data resnet50)"
     add("--arch", default=None, help=help_arch)
     add("--weights", default=None, metavar="FILE", help="weights of --arch (default: the published ones)")
     add("--not_pretrained", action="store_true", help="--arch with random weights")
     add(
-        "--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC",
+        "--evaluation_metrics",
+        nargs="+",
+        default=DEFAULT_METRICS,
+        metavar="METRIC",
         help=f"what to measure (default: {' '.join(DEFAULT_METRICS)})",
-    )  # fmt: skip
+    )
     add("--pictures", type=whole(0, 1000), default=24, metavar="N", help="draw the N most similar pairs (default: 24)")
     add("--eval_bs", type=whole(1, 10**6), default=64, help="images a batch (default: 64)")
     add("--kernels", type=whole(0), default=4, help="worker processes that load images (default: 4)")
     add("--gpu", type=whole(0), default=0, help="which GPU, where there is one (default: 0)")
     add(
-        "--out", default=None, metavar="FOLDER",
+        "--out",
+        default=None,
+        metavar="FOLDER",
         help="where files go, of several RUN_OR_DATA each in a folder of its own (default: RUN/overlap, DATA_overlap)",
-    )  # fmt: skip
+    )
     parser.exits = False
     return parser
 
@@ -107,10 +116,22 @@ class Task:
             raise UserError(f"{place}: no such folder; give a run folder or the folder of a data set")
         own = RunFolder(place).flags if self.is_run else {}
         arch = flags.arch or (None if self.is_run else "resnet50")
-        self.about = Namespace(**{
-            "clip_grad_norm": None, "seed": 1, **own, "gpu": [flags.gpu], "precision": "float32", "eval_bs": flags.eval_bs, "eval_kernels": flags.kernels,
-            "channels_last": False, "compile": False, "tf32": False, "sync_bn": False, "label_level_train": 0,
-        })  # fmt: skip
+        self.about = Namespace(
+            **{
+                "clip_grad_norm": None,
+                "seed": 1,
+                **own,
+                "gpu": [flags.gpu],
+                "precision": "float32",
+                "eval_bs": flags.eval_bs,
+                "eval_kernels": flags.kernels,
+                "channels_last": False,
+                "compile": False,
+                "tf32": False,
+                "sync_bn": False,
+                "label_level_train": 0,
+            }
+        )
         self.runtime = Runtime(self.about)
         self.network = RunFolder(place).network() if self.is_run else None
         self.backbone = self.network if arch is None else self._chosen(arch)
@@ -148,10 +169,13 @@ class Task:
     def embeddings(self, features: np.ndarray) -> np.ndarray:
         """The embeddings that are measured: a run's, of the test images; without a run, their features, with `_normalize` at unit length."""
         if not self.is_run:
-            return ensemble.unit(features).astype(np.float32) if getattr(self.backbone, "normalizes", False) else features
+            return (
+                ensemble.unit(features).astype(np.float32) if getattr(self.backbone, "normalizes", False) else features
+            )
         images = (self.seen if self.backbone is self.network else self._data(self.network))["testing"]
         return evaluation.of_type(
-            self.embed(self.network, images, "embedding test", False), getattr(self.about, "evaltypes", ["discriminative"])[0]
+            self.embed(self.network, images, "embedding test", False),
+            getattr(self.about, "evaltypes", ["discriminative"])[0],
         )
 
     @property
@@ -208,7 +232,14 @@ def near_duplicates(test: np.ndarray, others: dict[str, np.ndarray], threshold: 
             for column in range(0, len(reference), COLUMNS):
                 similarity = queries[row : row + ROWS] @ reference[column : column + COLUMNS].T
                 first, second = torch.nonzero(similarity >= threshold, as_tuple=True)
-                found.append((similarity[first, second].numpy(), first.numpy() + row, second.numpy() + column, np.full(len(first), split)))
+                found.append(
+                    (
+                        similarity[first, second].numpy(),
+                        first.numpy() + row,
+                        second.numpy() + column,
+                        np.full(len(first), split),
+                    )
+                )
                 count += len(first)
                 if count > MOST_PAIRS:
                     raise UserError(
@@ -219,7 +250,9 @@ def near_duplicates(test: np.ndarray, others: dict[str, np.ndarray], threshold: 
     return Found(np.minimum(similarity, 1.0)[order], first[order], second[order], split[order])
 
 
-def without(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray, **measured_by) -> tuple[dict, dict, int]:
+def without(
+    names: list[str], features: np.ndarray, dataset, concerned: np.ndarray, **measured_by
+) -> tuple[dict, dict, int]:
     """The metrics of all test images, those without the concerned images, and how many queries then have no image of their class left.
 
     Args:
@@ -247,7 +280,9 @@ def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray
     if len(asking) and len(kept):
         alone = (complete.part(asking, kept).findable()[0] == 0) & (complete.findable()[0][asking] > 0)
     if alone.all():
-        raise UserError(f"{int(concerned.sum())} of {len(labels)} test images have near-duplicates, no query is left: raise --threshold")
+        raise UserError(
+            f"{int(concerned.sum())} of {len(labels)} test images have near-duplicates, no query is left: raise --threshold"
+        )
     reduced = complete.part(asking[~alone], kept)
     if complete.pool is not None:
         left = roles.pool[~concerned[roles.pool]]
@@ -258,7 +293,10 @@ def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray
 def write_pairs(path: Path, found: Found, test, others: dict) -> None:
     """The pairs as a table, a line each."""
     pairs = zip(*(column.tolist() for column in found), strict=True)
-    rows = ([f"{cosine:.5f}", *_named(test, first), split, *_named(others[split], second)] for cosine, first, second, split in pairs)
+    rows = (
+        [f"{cosine:.5f}", *_named(test, first), split, *_named(others[split], second)]
+        for cosine, first, second, split in pairs
+    )
     write_csv(path, ["similarity", "test_image", "test_class", "split", "image", "class"], rows)
 
 
@@ -270,7 +308,9 @@ def _named(dataset, index: int) -> tuple[str, str]:
 def draw_found(path: Path, found: Found, test, others: dict, count: int) -> None:
     """Draw the `count` most similar pairs: the test image left, the other right, with their classes, the split and the similarity."""
     pairs = []
-    for first, second, split, similarity in zip(found.test, found.other, found.split.tolist(), found.similarity, strict=True):
+    for first, second, split, similarity in zip(
+        found.test, found.other, found.split.tolist(), found.similarity, strict=True
+    ):
         both = (test, int(first), "test"), (others[split], int(second), f"{split}, {similarity:.4f}")
         pairs.append(tuple(Shown(*one, _named(*one[:2])[1]) for one in both))
         if len(pairs) == count:
@@ -285,13 +325,18 @@ def measure(place: str, flags) -> dict:
     if test.lists is not None:
         raise UserError(f"{place}: lists say what its queries are to find; overlap measures by classes alone")
     features = task.embed(task.backbone, test, "features of test", True)[BARE]
-    theirs = {split: task.embed(task.backbone, dataset, f"features of {split}", True)[BARE] for split, dataset in others.items()}
+    theirs = {
+        split: task.embed(task.backbone, dataset, f"features of {split}", True)[BARE]
+        for split, dataset in others.items()
+    }
     if "train" not in theirs:
         raise UserError(f"{place}: there are no training images to compare with")
     found = near_duplicates(features, theirs, flags.threshold)
     concerned = np.zeros(len(test), dtype=bool)
     concerned[found.test] = True
-    scores, reduced, alone = without(flags.evaluation_metrics, task.embeddings(features), test, concerned, **task.measured_by)
+    scores, reduced, alone = without(
+        flags.evaluation_metrics, task.embeddings(features), test, concerned, **task.measured_by
+    )
     make_folder(task.out, f"--out {task.out}")
     write_pairs(task.out / "pairs.csv", found, test, others)
     (task.out / "pairs.png").unlink(missing_ok=True)
@@ -299,11 +344,19 @@ def measure(place: str, flags) -> dict:
         draw_found(task.out / "pairs.png", found, test, others, flags.pictures)
     counts = {split: int((found.split == split).sum()) for split in others}
     content = {
-        "threshold": flags.threshold, "pairs": counts, "test_images": len(test), "with_near_duplicates": int(concerned.sum()), "left_alone": alone,
-        "features": flags.arch or (task.about.arch if task.is_run else "resnet50"), "all": scores, "without": reduced,
+        "threshold": flags.threshold,
+        "pairs": counts,
+        "test_images": len(test),
+        "with_near_duplicates": int(concerned.sum()),
+        "left_alone": alone,
+        "features": flags.arch or (task.about.arch if task.is_run else "resnet50"),
+        "all": scores,
+        "without": reduced,
         "not_heeded": task.unheeded,
-    }  # fmt: skip
-    write_json(task.out / "overlap.json", content | outputs.jsonable({name: content[name] for name in ("all", "without")}))
+    }
+    write_json(
+        task.out / "overlap.json", content | outputs.jsonable({name: content[name] for name in ("all", "without")})
+    )
     _say(place, task.out, content)
     return content
 
@@ -328,13 +381,20 @@ def _say(place: str, out: Path, content: dict) -> None:
         f"{content['features']} from {content['threshold']:g} on); pairs: {pairs}"
     )
     if content["left_alone"]:
-        say(f"{content['left_alone']:,} further test images are alone in their class without them, and are no queries then")
+        say(
+            f"{content['left_alone']:,} further test images are alone in their class without them, and are no queries then"
+        )
     if content["not_heeded"]:
         say(
             f"test images search among test images alone, in all dimensions: {', '.join(content['not_heeded'])} of the run: not heeded here"
         )
-    columns = {title: {"test": {k: v for k, v in content[title].items() if not np.ndim(v)}} for title in ("all", "without")}
-    print(f"\n{reports.table(columns)}\n\nwritten  {out / 'pairs.csv'}" + f"\nwritten  {out / 'pairs.png'}" * (out / "pairs.png").exists())
+    columns = {
+        title: {"test": {k: v for k, v in content[title].items() if not np.ndim(v)}} for title in ("all", "without")
+    }
+    print(
+        f"\n{reports.table(columns)}\n\nwritten  {out / 'pairs.csv'}"
+        + f"\nwritten  {out / 'pairs.png'}" * (out / "pairs.png").exists()
+    )
 
 
 def main(argv: list[str] | None = None) -> list[dict]:
@@ -343,7 +403,11 @@ def main(argv: list[str] | None = None) -> list[dict]:
     flags = parser().parse_args(argv)
     for name in flags.evaluation_metrics:
         metrics.check(name)
-    if flags.arch is None and (flags.weights or flags.not_pretrained) and any((Path(place) / PARAMETERS).exists() for place in flags.what):
+    if (
+        flags.arch is None
+        and (flags.weights or flags.not_pretrained)
+        and any((Path(place) / PARAMETERS).exists() for place in flags.what)
+    ):
         raise UserError("--weights and --not_pretrained belong to --arch; a run's own network has its own weights")
     contents = [measure(place, flags) for place in flags.what]
     propose_next(contents, flags, argv)

@@ -22,7 +22,9 @@ from utilities.numbers import number, whole
 from utilities.reading import Unreadable, read_arrays
 
 PROGRAM = "python -m evaluation pairs"
-THRESHOLDS = np.arange(400) / 100  # of the squared distance of unit vectors, from 0 to 3.99, as in InsightFace's verification.py
+THRESHOLDS = (
+    np.arange(400) / 100
+)  # of the squared distance of unit vectors, from 0 to 3.99, as in InsightFace's verification.py
 FOLDS, FARS = 10, (0.001, 0.01, 0.1)
 FEW = 10  # false accepts below which a rate says little
 
@@ -88,9 +90,13 @@ def read(path: str, size: int, paths: np.ndarray | None, folds: int | None = Non
     found = found if folds is None else found._replace(folds=folds)
     kinds = found.same.sum()
     if not 0 < kinds < len(found.same):
-        raise UserError(f"{path}: {len(found.same)} pairs, {kinds} of one class: verification needs pairs of both kinds")
+        raise UserError(
+            f"{path}: {len(found.same)} pairs, {kinds} of one class: verification needs pairs of both kinds"
+        )
     if not 2 <= found.folds <= len(found.same):
-        raise UserError(f"{path}: {len(found.same)} pairs cannot be cut into {found.folds} folds: --folds says how many, at least 2")
+        raise UserError(
+            f"{path}: {len(found.same)} pairs cannot be cut into {found.folds} folds: --folds says how many, at least 2"
+        )
     return found
 
 
@@ -99,13 +105,21 @@ def _of_arrays(path: str, arrays: dict, size: int) -> Pairs:
     if missing:
         raise UserError(f"{path} has no {' and no '.join(missing)}; it holds {', '.join(arrays) or 'nothing'}")
     first, second, same = (arrays[name] for name in Pairs._fields[:3])
-    if len({first.shape, second.shape, same.shape}) > 1 or first.ndim != 1 or {first.dtype.kind, second.dtype.kind} - set("iu"):
-        raise UserError(f"{path}: first, second and same must be (P,), the first two rows of the features; they are {first.shape}, {second.shape}, {same.shape}")
+    if (
+        len({first.shape, second.shape, same.shape}) > 1
+        or first.ndim != 1
+        or {first.dtype.kind, second.dtype.kind} - set("iu")
+    ):
+        raise UserError(
+            f"{path}: first, second and same must be (P,), the first two rows of the features; they are {first.shape}, {second.shape}, {same.shape}"
+        )
     if same.dtype.kind not in "biu" or not np.isin(same, (0, 1)).all():
         raise UserError(f"{path}: same holds something else than true and false")
     rows = np.concatenate([first, second])
     if len(rows) and not 0 <= rows.min() <= rows.max() < size:
-        raise UserError(f"{path}: row {rows[(rows < 0) | (rows >= size)][0]} is outside the features, which have {size}")
+        raise UserError(
+            f"{path}: row {rows[(rows < 0) | (rows >= size)][0]} is outside the features, which have {size}"
+        )
     return Pairs(first, second, same.astype(bool))
 
 
@@ -124,8 +138,19 @@ def parser() -> argparse.ArgumentParser:
         "two paths and 1 or 0 in each line"
     )
     parser.add_argument("pairs", help=help_pairs)
-    parser.add_argument("--folds", type=whole(2, 10**6), default=None, help=f"folds of consecutive pairs (default: as the text file says, else {FOLDS})")
-    parser.add_argument("--far", type=number(0, 1), nargs="+", default=list(FARS), help="false accept rates of tar@far (default: %(default)s)")
+    parser.add_argument(
+        "--folds",
+        type=whole(2, 10**6),
+        default=None,
+        help=f"folds of consecutive pairs (default: as the text file says, else {FOLDS})",
+    )
+    parser.add_argument(
+        "--far",
+        type=number(0, 1),
+        nargs="+",
+        default=list(FARS),
+        help="false accept rates of tar@far (default: %(default)s)",
+    )
     parser.add_argument("--roc", default=None, metavar="FILE", help="draw the ROC curve to this file, .png or .svg")
     parser.add_argument("--out", default=None, metavar="FILE", help="also write the values to this JSON file")
     return parser
@@ -139,7 +164,11 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     space = from_files.plain_space(flags.features, {"features": arrays["features"]}).normalised()
     pairs = read(flags.pairs, space.size, arrays.get("paths"), flags.folds)
     distances = space.squared_distances(pairs.first, pairs.second)
-    accuracy, rates, others = verification_accuracy(distances, pairs.same, pairs.folds), roc(distances, pairs.same), int((~pairs.same).sum())
+    accuracy, rates, others = (
+        verification_accuracy(distances, pairs.same, pairs.folds),
+        roc(distances, pairs.same),
+        int((~pairs.same).sum()),
+    )
     values = {"verification_accuracy": accuracy.mean, "verification_accuracy_deviation": accuracy.deviation}
     values |= {f"tar@{far:g}": tar_at(far, rates) for far in flags.far}
     low, high = accuracy.thresholds.min(), accuracy.thresholds.max()

@@ -35,12 +35,34 @@ OWN_FLAGS = {"--out": 1, "--classifier": 1, "--weights": 1, "--vectors": 1, "--t
 
 def parser() -> argparse.ArgumentParser:
     """The command's own flags, and those of the data set."""
-    parser = OneLineParser(prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser = OneLineParser(
+        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     add = parser.add_argument
-    add("--out", required=True, metavar="FILE", help="the .npz file to write: names (C,), indices and scores (C, K), vectors (C, K, E)")
-    add("--classifier", default="tv:resnet50", metavar="NAME", help="a network of torchvision (tv:) or timm (timm:) with its classifier (default: tv:resnet50)")
-    add("--weights", default=None, metavar="FILE", help="a local state dict of the whole classifier (default: the published one)")
-    add("--vectors", default=None, metavar="FILE", help="an .npz file with vectors (L, E) of the classifier's L labels (default: rows of its last layer)")
+    add(
+        "--out",
+        required=True,
+        metavar="FILE",
+        help="the .npz file to write: names (C,), indices and scores (C, K), vectors (C, K, E)",
+    )
+    add(
+        "--classifier",
+        default="tv:resnet50",
+        metavar="NAME",
+        help="a network of torchvision (tv:) or timm (timm:) with its classifier (default: tv:resnet50)",
+    )
+    add(
+        "--weights",
+        default=None,
+        metavar="FILE",
+        help="a local state dict of the whole classifier (default: the published one)",
+    )
+    add(
+        "--vectors",
+        default=None,
+        metavar="FILE",
+        help="an .npz file with vectors (L, E) of the classifier's L labels (default: rows of its last layer)",
+    )
     add("--top", type=whole(1, 1000), default=5, metavar="K", help="pseudo-labels of a class (default: 5)")
     add("--eval_bs", type=whole(1, 10**6), default=64, help="images a batch (default: 64)")
     add("--eval_kernels", type=whole(0), default=4, help="worker processes that load images (default: 4)")
@@ -58,12 +80,16 @@ def classifier(name: str, weights: str | None) -> tuple[torch.nn.Module, int, tu
     package, _, constructor = name.partition(":")
     known = {"tv": _torchvision.names, "timm": _timm.names}
     if package not in known or constructor not in known[package]():
-        raise UserError(f"--classifier {name}: expected tv:NAME of torchvision or timm:NAME of timm, such as tv:resnet50")
+        raise UserError(
+            f"--classifier {name}: expected tv:NAME of torchvision or timm:NAME of timm, such as tv:resnet50"
+        )
     try:
         found = _loaded(package, constructor, weights)
     except Exception as error:  # hosts and files of weights fail in all kinds of ways
         reason = error.reason if isinstance(error, Unreadable) else reason_of(error)
-        raise UserError(f"--classifier {name}: its weights cannot be had ({reason}): --weights FILE names a local state dict") from None
+        raise UserError(
+            f"--classifier {name}: its weights cannot be had ({reason}): --weights FILE names a local state dict"
+        ) from None
     network, *others = found
     return network.eval(), *others
 
@@ -71,15 +97,28 @@ def classifier(name: str, weights: str | None) -> tuple[torch.nn.Module, int, tu
 def _loaded(package: str, constructor: str, weights: str | None) -> tuple:
     """See `classifier`. Raises errors of all kinds where the weights cannot be had."""
     if package == "timm":
-        config, network = _timm.data_config(constructor), _timm.package().create_model(constructor, pretrained=weights is None)
+        config, network = (
+            _timm.data_config(constructor),
+            _timm.package().create_model(constructor, pretrained=weights is None),
+        )
         size, mean, std, interpolation = config.input_size[-1], config.mean, config.std, config.interpolation
     else:
         import torchvision
 
         record = _torchvision.published(constructor)
-        own_input = {"transform_input": True} if weights and constructor in ("googlenet", "inception_v3") else {}  # as with their own weights
-        network, transforms = torchvision.models.get_model(constructor, weights=None if weights else record, **own_input), record.transforms()
-        size, mean, std, interpolation = transforms.crop_size[0], transforms.mean, transforms.std, transforms.interpolation.value
+        own_input = (
+            {"transform_input": True} if weights and constructor in ("googlenet", "inception_v3") else {}
+        )  # as with their own weights
+        network, transforms = (
+            torchvision.models.get_model(constructor, weights=None if weights else record, **own_input),
+            record.transforms(),
+        )
+        size, mean, std, interpolation = (
+            transforms.crop_size[0],
+            transforms.mean,
+            transforms.std,
+            transforms.interpolation.value,
+        )
     if weights:
         state = content_of(weights)
         state = _timm.renamed_efficientnet(state, network) if "_conv_stem.weight" in state else state
@@ -105,7 +144,11 @@ def mean_logits(network, mean, std, split, opt, runtime) -> torch.Tensor:
 def label_vectors(path: str | None, network: torch.nn.Module, n_labels: int) -> np.ndarray:
     """Vectors `(L, E)` of the classifier's labels: the file's, else the rows of its last linear layer. Raises UserError without any."""
     if path is None:
-        layers = [layer for layer in network.modules() if isinstance(layer, torch.nn.Linear) and layer.out_features == n_labels]
+        layers = [
+            layer
+            for layer in network.modules()
+            if isinstance(layer, torch.nn.Linear) and layer.out_features == n_labels
+        ]
         if not layers:
             raise UserError("the classifier has no last linear layer whose rows could stand in: give --vectors")
         return layers[-1].weight.detach().cpu().numpy()
@@ -115,7 +158,9 @@ def label_vectors(path: str | None, network: torch.nn.Module, n_labels: int) -> 
     except Unreadable as error:
         raise UserError(f"--vectors {path}: not an .npz file with vectors (L, E) ({error.reason})") from None
     if vectors.ndim != 2 or len(vectors) != n_labels:
-        raise UserError(f"--vectors {path}: vectors {vectors.shape}: expected a row for each of the classifier's {n_labels} labels")
+        raise UserError(
+            f"--vectors {path}: vectors {vectors.shape}: expected a row for each of the classifier's {n_labels} labels"
+        )
     return vectors
 
 
@@ -123,18 +168,35 @@ def make(asked, opt) -> Path:
     """Write the file. `asked`: the command's own flags; `opt`: those of data and runtime."""
     runtime = Runtime(opt).begin()
     if opt.evaluate_all or datasets.is_test_only(opt):
-        raise UserError("pseudo-labels are of training classes, and there are none: take another data set, or leave out --evaluate_all")
+        raise UserError(
+            "pseudo-labels are of training classes, and there are none: take another data set, or leave out --evaluate_all"
+        )
     datasets.locate(opt)
     network, size, mean, std, interpolation = classifier(asked.classifier, asked.weights)
-    split = datasets.select(opt.dataset, opt, opt.source_path, input_size=size, interpolation=interpolation)["evaluation"]
+    split = datasets.select(opt.dataset, opt, opt.source_path, input_size=size, interpolation=interpolation)[
+        "evaluation"
+    ]
     logits = mean_logits(network.to(runtime.device), mean, std, split, opt, runtime)
     if asked.top > logits.shape[1]:
         raise UserError(f"--top {asked.top}: the classifier has {logits.shape[1]} labels")
     vectors, (scores, indices) = label_vectors(asked.vectors, network, logits.shape[1]), logits.topk(asked.top)
     path = expanded(asked.out)
     names = np.array([split.class_names[label] for label in range(split.n_classes)])
-    write_npz(path, dict(names=names, indices=indices.numpy(), scores=scores.numpy(), vectors=vectors[indices.numpy()], classifier=asked.classifier))
-    of = "the classifier's own rows, which are not the paper's text vectors" if asked.vectors is None else f"vectors of {asked.vectors}"
+    write_npz(
+        path,
+        dict(
+            names=names,
+            indices=indices.numpy(),
+            scores=scores.numpy(),
+            vectors=vectors[indices.numpy()],
+            classifier=asked.classifier,
+        ),
+    )
+    of = (
+        "the classifier's own rows, which are not the paper's text vectors"
+        if asked.vectors is None
+        else f"vectors of {asked.vectors}"
+    )
     say(f"written to {path}: {asked.top} pseudo-labels of {len(names)} training classes, with {of}")
     return path
 

@@ -50,9 +50,20 @@ def dump(folder: Path, embedded: dict, opt, epoch: int, instead: Path | None = N
             name = file_name(split, evaltype, opt.evaltypes)
             place = instead if instead is not None and (folder / name).exists() else folder
             found = results(compared[split], metrics.reranking(opt))
-            of_queries = {known: taken(values, compared[split].rows) for known, values in described(embedded[split]).items()}
+            of_queries = {
+                known: taken(values, compared[split].rows) for known, values in described(embedded[split]).items()
+            }
             labels = compared[split].space.labels
-            paths.append(write(place / name, found, labels if (labels >= 0).any() else None, **of_queries, flags=flags, epoch=np.array(epoch)))
+            paths.append(
+                write(
+                    place / name,
+                    found,
+                    labels if (labels >= 0).any() else None,
+                    **of_queries,
+                    flags=flags,
+                    epoch=np.array(epoch),
+                )
+            )
     return paths
 
 
@@ -119,10 +130,15 @@ def judged(compared: spaces.Compared, queries: np.ndarray, found: list[np.ndarra
     if lists is None:
         further = compared.space.further or {}
         wanted = [(compared.space.labels[query], *further.get(query, ())) for query in queries.tolist()]
-        return [np.where(np.isin(labels[few], classes), RIGHT, WRONG) for classes, few in zip(wanted, found, strict=True)]
+        return [
+            np.where(np.isin(labels[few], classes), RIGHT, WRONG) for classes, few in zip(wanted, found, strict=True)
+        ]
     of_query = lists.part(queries)
     kinds = zip(of_query.each("positive"), of_query.each("junk"), found, strict=True)
-    return [np.where(np.isin(few, positives), RIGHT, np.where(np.isin(few, junk), JUNK, WRONG)) for positives, junk, few in kinds]
+    return [
+        np.where(np.isin(few, positives), RIGHT, np.where(np.isin(few, junk), JUNK, WRONG))
+        for positives, junk, few in kinds
+    ]
 
 
 def first_hits(compared: spaces.Compared, skips: bool) -> np.ndarray:

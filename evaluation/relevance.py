@@ -24,7 +24,11 @@ def lists(path: str, queries: np.ndarray, gallery: np.ndarray, exclude: np.ndarr
     """
     if not Path(path).is_file():
         raise UserError(f"--eval_relevance {path}: no such file")
-    return _found(str(path), Path(path).stat().st_mtime_ns, *(rows.astype(np.int64).tobytes() for rows in (queries, gallery, exclude)))
+    return _found(
+        str(path),
+        Path(path).stat().st_mtime_ns,
+        *(rows.astype(np.int64).tobytes() for rows in (queries, gallery, exclude)),
+    )
 
 
 @functools.lru_cache(maxsize=8)  # the splits of a run: each evaluation asks for the lists of each several times
@@ -45,8 +49,13 @@ def _found(path: str, changed: int, *rows: bytes) -> Lists:
             raise UserError(f"--eval_relevance {path}: relevance() raised {_reason(error)}") from error
         if values.shape != (len(asked), len(gallery)) or not ((values >= 0) & (values <= 1)).all():
             range_of = f" from {values.min():g} to {values.max():g}" if values.size else ""
-            raise UserError(f"--eval_relevance {path}: relevance() gave {values.shape}{range_of}; expected {(len(asked), len(gallery))} from 0 to 1")
-        found += [np.setdiff1d(np.flatnonzero(of), own) for of, own in zip(values > 0, exclude[start : start + block], strict=True)]
+            raise UserError(
+                f"--eval_relevance {path}: relevance() gave {values.shape}{range_of}; expected {(len(asked), len(gallery))} from 0 to 1"
+            )
+        found += [
+            np.setdiff1d(np.flatnonzero(of), own)
+            for of, own in zip(values > 0, exclude[start : start + block], strict=True)
+        ]
     return Lists.of(found)
 
 

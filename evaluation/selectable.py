@@ -23,18 +23,31 @@ def check(datasets: dict, opt) -> None:
     if split not in spaces.scored(datasets, opt) or least is None:
         return
     if protocols := [protocol for protocol in getattr(datasets[split], "lists", None) or () if protocol]:
-        raise UserError(f"{split} is measured by {len(protocols)} protocols ({', '.join(protocols)}), none of which chooses the epoch: cut validation by --use_tv_split")
+        raise UserError(
+            f"{split} is measured by {len(protocols)} protocols ({', '.join(protocols)}), none of which chooses the epoch: cut validation by --use_tv_split"
+        )
     images = galleries.images_of(datasets)
     plan, searches = spaces.plans(images, opt)[split], metrics.searches(metric)
-    space, sources = (_by_column(plan.space, metrics.column_of(metric)), plan.sources) if searches else (_in_itself(plan.space.whole()), [split])
+    space, sources = (
+        (_by_column(plan.space, metrics.column_of(metric)), plan.sources)
+        if searches
+        else (_in_itself(plan.space.whole()), [split])
+    )
     hits, seen = space.findable()
     if np.any((hits > 0) & (seen - hits >= least)):
         return
     if any(galleries.roles_of_all(images)[source].restrict for source in {split, *sources}):
-        why = f"a query finds at most {max(seen - hits)} images of other classes, {least} or more are needed" if hits.any() else (
-            "no query has another image of its class" + " to find: in the gallery, and not of its sequence" * searches
-        )  # fmt: skip
-        way_out = "Make more images queries and gallery (is_query, is_gallery), or choose another metric by --storage_metrics"
+        why = (
+            f"a query finds at most {max(seen - hits)} images of other classes, {least} or more are needed"
+            if hits.any()
+            else (
+                "no query has another image of its class"
+                + " to find: in the gallery, and not of its sequence" * searches
+            )
+        )
+        way_out = (
+            "Make more images queries and gallery (is_query, is_gallery), or choose another metric by --storage_metrics"
+        )
     else:
         why = f"{'validation' if split == 'val' else 'test, without validation data,'} has "
         if hits.any():
@@ -52,7 +65,10 @@ def _by_column(space: Space, column: int) -> Space:
     """The space with the labels of one level."""
     if column == 0:
         return space
-    return space._replace(labels=space.above[:, column - 1], reference_labels=None if space.reference_above is None else space.reference_above[:, column - 1])
+    return space._replace(
+        labels=space.above[:, column - 1],
+        reference_labels=None if space.reference_above is None else space.reference_above[:, column - 1],
+    )
 
 
 def _in_itself(space: Space) -> Space:
@@ -70,7 +86,10 @@ def _least_others(metric: str) -> int | None:
         return int(parameter.partition("_")[0])  # with fewer a hit is among the first k wherever it lies
     if metric == "alignment":
         return 0
-    described = head.removeprefix("c_") in ("nmi", "ami", "f1", "fnmr", "opis") or metric in ("dists@intra", "dists@intra_over_inter")
+    described = head.removeprefix("c_") in ("nmi", "ami", "f1", "fnmr", "opis") or metric in (
+        "dists@intra",
+        "dists@intra_over_inter",
+    )
     return 1 if metrics.searches(metric) or described else None
 
 

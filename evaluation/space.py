@@ -76,8 +76,13 @@ class Space(NamedTuple):
         if self.lists is None or "" in self.lists:
             found |= metrics.compute(of_queries, **self.arguments(levels=levels), **about)
             return {name: found[name] for name in names}
-        of_protocol = {protocol: metrics.compute(of_queries, **self.arguments(protocol, levels), **about) for protocol in self.lists}
-        return {f"{protocol}/{name}": value for protocol, of in of_protocol.items() for name, value in of.items()} | {name: found[name] for name in of_classes}
+        of_protocol = {
+            protocol: metrics.compute(of_queries, **self.arguments(protocol, levels), **about)
+            for protocol in self.lists
+        }
+        return {f"{protocol}/{name}": value for protocol, of in of_protocol.items() for name, value in of.items()} | {
+            name: found[name] for name in of_classes
+        }
 
     def whole(self) -> "Space":
         """The space of the images of class-wise numbers."""
@@ -101,7 +106,9 @@ class Space(NamedTuple):
             return self._with_further_counted(*metrics.findable(self.labels, reference_labels, *others))
         apart = max(self.labels.max(), reference_labels.max()) + 1  # a class in two super-classes counts as two
         classes = self.labels + apart * self.parents, reference_labels + apart * self.reference_parents
-        return self._with_further_counted(metrics.findable(*classes, *others)[0], metrics.findable(self.parents, self.reference_parents, *others)[0])
+        return self._with_further_counted(
+            metrics.findable(*classes, *others)[0], metrics.findable(self.parents, self.reference_parents, *others)[0]
+        )
 
     def _with_further_counted(self, to_find: np.ndarray, ranked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`findable` with the images of further classes, from the counts of a query's own."""
@@ -124,18 +131,32 @@ class Space(NamedTuple):
         """The space of the queries `rows` and the part `kept` of their reference, both ascending indices; with lists that is all of it."""
         whole = len(kept) == len(self.gallery()[1])  # a large reference is not copied
         found = Space(
-            self.features[rows], self.labels[rows], query_sequences=taken(self.query_sequences, rows), groups=taken(self.groups, rows),
+            self.features[rows],
+            self.labels[rows],
+            query_sequences=taken(self.query_sequences, rows),
+            groups=taken(self.groups, rows),
             lists=self.lists and {protocol: lists.part(rows) for protocol, lists in self.lists.items()},
             above=taken(self.above, rows),
-        )  # fmt: skip
+        )
         if self.reference_labels is not None or not np.array_equal(rows, kept):
             reference, labels, exclude = self.gallery()
             places = places_in(kept, len(labels))[exclude[rows]]
-            reference, labels, sequences, above = (taken(of, None if whole else kept) for of in (reference, labels, self.gallery_sequences(), self.gallery_above()))
-            found = found._replace(
-                reference=reference, reference_labels=labels, exclude=places, reference_sequences=sequences, reference_above=above
+            reference, labels, sequences, above = (
+                taken(of, None if whole else kept)
+                for of in (reference, labels, self.gallery_sequences(), self.gallery_above())
             )
-        further = {place: self.further[row] for place, row in enumerate(rows.tolist()) if row in self.further} if self.further else {}
+            found = found._replace(
+                reference=reference,
+                reference_labels=labels,
+                exclude=places,
+                reference_sequences=sequences,
+                reference_above=above,
+            )
+        further = (
+            {place: self.further[row] for place, row in enumerate(rows.tolist()) if row in self.further}
+            if self.further
+            else {}
+        )
         return found._replace(lists={"": found._lists_with(further)}) if further else found
 
     def _lists_with(self, further: dict[int, list[int]]) -> metrics.Lists:
@@ -145,7 +166,9 @@ class Space(NamedTuple):
         starts, stops = (np.searchsorted(labels[order], range(labels.max() + 2), side) for side in ("left", "right"))
         positives = []
         for row, (own, label) in enumerate(zip(exclude.tolist(), self.labels.tolist(), strict=True)):
-            found = np.concatenate([order[starts[one] : stops[one]] for one in {label, *further.get(row, ())} if one < len(starts)])
+            found = np.concatenate(
+                [order[starts[one] : stops[one]] for one in {label, *further.get(row, ())} if one < len(starts)]
+            )
             positives.append(np.sort(found[found != own]))
         return metrics.Lists.of(positives)
 
@@ -164,7 +187,12 @@ class Space(NamedTuple):
             part = Space(None, None)
             if len(rows):
                 searches_all = self.parents is None
-                part = self.part(rows, np.arange(len(self.gallery()[1])) if searches_all else np.flatnonzero(self.gallery_parents() == self.parents[rows[0]]))
+                part = self.part(
+                    rows,
+                    np.arange(len(self.gallery()[1]))
+                    if searches_all
+                    else np.flatnonzero(self.gallery_parents() == self.parents[rows[0]]),
+                )
             pool = None if self.pool is None else Space(whole.features[inside], whole.labels[inside])
             found.append(part._replace(domain=None if self.domains is None else one, pool=pool))
         return found

@@ -19,8 +19,19 @@ from utilities.levels import n_levels
 SELF, COMBINED, TRAINING = "compared_to_self", "compared_to_sets_combined", "compared_to_training_set"
 INSIDE_PARENTS = "same_parent_label"
 LEVELS = ("class_names", "super_labels")  # where a data set keeps its names at each --label_hierarchy_level
-OF_SEARCH = {"eval_reference_set": SELF, "tester": "global", "label_hierarchy_level": 0, "eval_relevance": None}  # flags of an evaluation -> their plain values
-OF_EMBEDDINGS = {"eval_pca": None, "eval_no_normalize": False, "eval_use_trunk_output": False, "eval_scales": [1], "eval_whiten": None}
+OF_SEARCH = {
+    "eval_reference_set": SELF,
+    "tester": "global",
+    "label_hierarchy_level": 0,
+    "eval_relevance": None,
+}  # flags of an evaluation -> their plain values
+OF_EMBEDDINGS = {
+    "eval_pca": None,
+    "eval_no_normalize": False,
+    "eval_use_trunk_output": False,
+    "eval_scales": [1],
+    "eval_whiten": None,
+}
 OF_DISTANCES = {"eval_space": "euclidean", "rerank": None}
 
 
@@ -44,7 +55,9 @@ class Compared(NamedTuple):
 def asked(flags: dict, plain: dict) -> list[str]:
     """The flags of `plain` with another value in `flags`, in words; those that `flags` lacks are plain."""
     given = {name: flags.get(name, value) for name, value in plain.items()}
-    return [f"--{name}" if value is True else f"--{name} {value}" for name, value in given.items() if value != plain[name]]
+    return [
+        f"--{name}" if value is True else f"--{name} {value}" for name, value in given.items() if value != plain[name]
+    ]
 
 
 def build(embedded: dict, evaltype: str, opt) -> dict[str, list[Space]]:
@@ -65,9 +78,13 @@ def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
     for split, plan in plans(embedded, opt).items():
         key = tuple(plan.sources)
         if plan.space.reference_labels is not None and key not in references:  # shared by all splits that search it
-            references[key] = _joined([taken(features[source], kept) for source, kept in zip(plan.sources, plan.kept, strict=True)])
+            references[key] = _joined(
+                [taken(features[source], kept) for source, kept in zip(plan.sources, plan.kept, strict=True)]
+            )
         space = plan.space._replace(
-            features=taken(features[split], plan.rows), reference=references.get(key), groups=taken(groups.get(split), plan.rows)
+            features=taken(features[split], plan.rows),
+            reference=references.get(key),
+            groups=taken(groups.get(split), plan.rows),
         )
         if space.pool is not None:
             space = space._replace(pool=space.pool._replace(features=features[split][plan.pool]))
@@ -93,20 +110,43 @@ def plans(images: dict, opt) -> dict[str, Compared]:
         kept = [of_all[source].gallery for source in sources]
         its_labels, its_sequences, its_parents, its_above = (taken(values[split], own.queries) for values in by_images)
         space = Space(
-            None, its_labels, query_sequences=its_sequences, lists=_lists(own, opt), above=its_above, parents=its_parents, reference_parents=its_parents,
-            domains=taken(domains[split], own.queries), further=_further(images[split].dataset, own),
-        )  # fmt: skip
+            None,
+            its_labels,
+            query_sequences=its_sequences,
+            lists=_lists(own, opt),
+            above=its_above,
+            parents=its_parents,
+            reference_parents=its_parents,
+            domains=taken(domains[split], own.queries),
+            further=_further(images[split].dataset, own),
+        )
         if opt.eval_reference_set != SELF or own.differ:
-            rows = {source: np.arange(own.size) if source == split else np.full(of_all[source].size, -1) for source in sources}
+            rows = {
+                source: np.arange(own.size) if source == split else np.full(of_all[source].size, -1)
+                for source in sources
+            }
             joined = [
                 _joined([taken(values[source], which) for source, which in zip(sources, kept, strict=True)])
                 for values in (*by_images, rows)
             ]
             exclude = taken(galleries.places_in(joined.pop(), own.size)[:-1], own.queries)
-            reference = dict(zip(("reference_labels", "reference_sequences", "reference_parents", "reference_above"), joined, strict=True))
+            reference = dict(
+                zip(
+                    ("reference_labels", "reference_sequences", "reference_parents", "reference_above"),
+                    joined,
+                    strict=True,
+                )
+            )
             space = space._replace(exclude=exclude, **reference)
         if own.pool is not None:
-            space = space._replace(pool=Space(None, labels[split][own.pool], parents=taken(parents[split], own.pool), domains=taken(domains[split], own.pool)))
+            space = space._replace(
+                pool=Space(
+                    None,
+                    labels[split][own.pool],
+                    parents=taken(parents[split], own.pool),
+                    domains=taken(domains[split], own.pool),
+                )
+            )
         found[split] = Compared(space, names[split], sources, own.queries, kept, own.pool)
     return found
 
@@ -137,7 +177,9 @@ def roles(images: dict, opt) -> dict[str, str]:
         return found
     for split, plan in plans(images, opt).items():
         one = of_all[split]
-        if split in scored(images, opt) and (skips or one.restrict or plan.space.lists is not None or any(kept is not None for kept in plan.kept)):
+        if split in scored(images, opt) and (
+            skips or one.restrict or plan.space.lists is not None or any(kept is not None for kept in plan.kept)
+        ):
             where = "its gallery" if plan.sources == [split] else f"the gallery of {', '.join(plan.sources)}"
             one = one._replace(draws=max(of_all[name].draws for name in {split, *plan.sources}))
             searched = len(plan.space.gallery()[1])
@@ -164,7 +206,11 @@ def projected(embedded: dict, evaltype: str, opt) -> dict[str, np.ndarray]:
         key = tuple(sources)
         if key not in projections:
             reference = _joined([taken(features[source], of_all[source].gallery) for source in sources])
-            projections[key] = whitening.of_flags(opt, training, reference) if opt.eval_pca is None else _projection(reference, opt.eval_pca)
+            projections[key] = (
+                whitening.of_flags(opt, training, reference)
+                if opt.eval_pca is None
+                else _projection(reference, opt.eval_pca)
+            )
         found[split] = projections[key](rows)
     return found
 
@@ -182,13 +228,17 @@ def _projection(reference: np.ndarray, components: int):
     check_components(components, *reference.shape)
     from sklearn.decomposition import PCA
 
-    solver = "covariance_eigh" if len(reference) >= reference.shape[1] else "full"  # both exact; the first is fast on many rows
+    solver = (
+        "covariance_eigh" if len(reference) >= reference.shape[1] else "full"
+    )  # both exact; the first is fast on many rows
     try:
         pca = PCA(components, svd_solver=solver).fit(reference.astype(np.float64))
     except ValueError as error:
         if np.isfinite(reference).all():
             raise
-        raise NotFinite(f"--eval_pca {components}: the reference holds NaN or infinity, so no metric can be computed") from error
+        raise NotFinite(
+            f"--eval_pca {components}: the reference holds NaN or infinity, so no metric can be computed"
+        ) from error
     mean, directions = pca.mean_.astype(np.float32), pca.components_.T.astype(np.float32)  # (D,), (D, components)
     return lambda features: (features - mean) @ directions
 
@@ -229,7 +279,9 @@ def names_at(dataset, level: int) -> dict:
         return {label: of_class[name] for label, name in dataset.class_names.items() if name in of_class}
     table = getattr(dataset, LEVELS[level], None)
     if table is None:
-        raise UserError(f"the data set has no {LEVELS[level]}, by which --eval_reference_set, --tester or --label_hierarchy_level compare")
+        raise UserError(
+            f"the data set has no {LEVELS[level]}, by which --eval_reference_set, --tester or --label_hierarchy_level compare"
+        )
     return table
 
 
@@ -242,11 +294,16 @@ def _codes(embedded: dict, level: int, opt) -> tuple[dict[str, np.ndarray], dict
         names = {split: getattr(e.dataset, LEVELS[0], None) for split, e in embedded.items()}
         return {split: e.labels for split, e in embedded.items()}, names
     tables = {split: names_at(e.dataset, level) for split, e in embedded.items()}
-    numbers = {name: number for number, name in enumerate(sorted({str(n) for table in tables.values() for n in table.values()}))}
+    numbers = {
+        name: number
+        for number, name in enumerate(sorted({str(n) for table in tables.values() for n in table.values()}))
+    }
     codes = {}
     for split, e in embedded.items():
         table = {label: numbers[str(name)] for label, name in tables[split].items()}
-        lookup = np.array([table.get(label, -1) for label in range(max(table) + 1)])  # one look-up of names a label, not an image
+        lookup = np.array(
+            [table.get(label, -1) for label in range(max(table) + 1)]
+        )  # one look-up of names a label, not an image
         codes[split] = np.where(e.labels < 0, -1, lookup[e.labels])  # -1: a distractor
     return codes, dict.fromkeys(embedded, {number: name for name, number in numbers.items()})
 

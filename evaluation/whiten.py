@@ -17,19 +17,31 @@ from utilities.numbers import whole
 def of_file(space: Space, flags) -> Space:
     """The space of a file's embeddings, whitened as its flags ask. Raises UserError where they ask for training images."""
     if whitening.needs_training(flags):
-        raise UserError(f"--eval_whiten {flags.eval_whiten}: a file has no training images: fit on another one by `{whitening.PROGRAM}`")
+        raise UserError(
+            f"--eval_whiten {flags.eval_whiten}: a file has no training images: fit on another one by `{whitening.PROGRAM}`"
+        )
     by = whitening.of_flags(flags, None, space.gallery()[0])
     pool = space.pool and space.pool._replace(features=by(space.pool.features))
-    return space._replace(features=by(space.features), reference=None if space.reference is None else by(space.reference), pool=pool)
+    return space._replace(
+        features=by(space.features), reference=None if space.reference is None else by(space.reference), pool=pool
+    )
 
 
 def parser() -> OneLineParser:
     """The command's flags."""
-    parser = OneLineParser(prog=whitening.PROGRAM, description="Fit a whitening on embeddings of other data than it is used on.", allow_abbrev=False)
+    parser = OneLineParser(
+        prog=whitening.PROGRAM,
+        description="Fit a whitening on embeddings of other data than it is used on.",
+        allow_abbrev=False,
+    )
     parser.add_argument("features", help="an .npz file with features (N, D), and labels (N,) for --learned")
     parser.add_argument("--out", required=True, metavar="FILE", help="the .npz file to write, for --eval_whiten")
-    parser.add_argument("--learned", action="store_true", help="learn from pairs of a class (unset: principal components)")
-    parser.add_argument("--dims", type=whole(1), default=None, metavar="N", help="keep the first N dimensions (unset: all)")
+    parser.add_argument(
+        "--learned", action="store_true", help="learn from pairs of a class (unset: principal components)"
+    )
+    parser.add_argument(
+        "--dims", type=whole(1), default=None, metavar="N", help="keep the first N dimensions (unset: all)"
+    )
     return parser
 
 
@@ -50,8 +62,14 @@ def main(argv: list[str] | None = None) -> Path:
     if flags.learned:
         refuse_missing(flags.features, arrays)
     space = from_files.plain_space(flags.features, arrays)
-    found = whitening.learned(space.features, whitening.pairs_of_classes(space.labels), flags.dims) if flags.learned else whitening.pca(space.features, flags.dims)
+    found = (
+        whitening.learned(space.features, whitening.pairs_of_classes(space.labels), flags.dims)
+        if flags.learned
+        else whitening.pca(space.features, flags.dims)
+    )
     write_npz(flags.out, found._asdict())
-    say(f"{flags.out}: {space.size:,} embeddings, {found.projection.shape[1]} dimensions to {found.projection.shape[0]}")
+    say(
+        f"{flags.out}: {space.size:,} embeddings, {found.projection.shape[1]} dimensions to {found.projection.shape[0]}"
+    )
     _propose_next(Path(flags.features), flags.out)
     return Path(flags.out)

@@ -74,7 +74,9 @@ def _spread(values: np.ndarray, dims: int | None) -> np.ndarray:
     """Eigenvalues `(D,)`, the largest first. Raises UserError where fewer than `dims` differ from 0."""
     there = int((values > values[0] * np.finfo(np.float64).eps * len(values)).sum())
     if (len(values) if dims is None else dims) > there:
-        raise UserError(f"whitening: the embeddings spread in {there} dimensions of {len(values)}: ask for at most {there}")
+        raise UserError(
+            f"whitening: the embeddings spread in {there} dimensions of {len(values)}: ask for at most {there}"
+        )
     return values if dims is None else np.where(np.arange(len(values)) < dims, values, 1.0)
 
 
@@ -90,11 +92,19 @@ def pairs_of_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def add_arguments(group) -> None:
     """Declare the flags of whitening."""
     group.add_argument(
-        "--eval_whiten", default=None, metavar="FILE|fit|fit_learned|fit_gallery",
+        "--eval_whiten",
+        default=None,
+        metavar="FILE|fit|fit_learned|fit_gallery",
         help=f"whiten embeddings before they are measured: by a FILE of `{PROGRAM}`; fit: by the principal components of the training images; fit_learned: "
-             "learned from pairs of their classes; fit_gallery: by the components of the images that are searched, which no published protocol does",
-    ).role = EVALUATION  # fmt: skip
-    group.add_argument("--eval_whiten_dims", type=whole(1), default=None, metavar="N", help="keep the first N dimensions of --eval_whiten (unset: all)").role = EVALUATION
+        "learned from pairs of their classes; fit_gallery: by the components of the images that are searched, which no published protocol does",
+    ).role = EVALUATION
+    group.add_argument(
+        "--eval_whiten_dims",
+        type=whole(1),
+        default=None,
+        metavar="N",
+        help="keep the first N dimensions of --eval_whiten (unset: all)",
+    ).role = EVALUATION
 
 
 def mark(opt) -> list[str]:
@@ -115,7 +125,11 @@ def of_flags(opt, training: tuple[np.ndarray, np.ndarray] | None, gallery: np.nd
     if opt.eval_whiten not in ON_TRAINING:
         return read(opt.eval_whiten, gallery.shape[1], opt.eval_whiten_dims)
     features, labels = training
-    return learned(features, pairs_of_classes(labels), opt.eval_whiten_dims) if ON_TRAINING[opt.eval_whiten] else pca(features, opt.eval_whiten_dims)
+    return (
+        learned(features, pairs_of_classes(labels), opt.eval_whiten_dims)
+        if ON_TRAINING[opt.eval_whiten]
+        else pca(features, opt.eval_whiten_dims)
+    )
 
 
 def check(opt, width: int) -> int:
@@ -136,9 +150,22 @@ def read(path: str, width: int, dims: int | None) -> Whitening:
             found = Whitening(*(array.astype(np.float64) for array in read_arrays(path, Whitening._fields).values()))
     except Unreadable as error:
         found = f"cannot be read ({error.reason})"
-    if not isinstance(found, Whitening) or found.mean.ndim != 1 or found.projection.ndim != 2 or found.projection.shape[1] != len(found.mean):
-        why = found if isinstance(found, str) else f"holds mean {found.mean.shape} and projection {found.projection.shape}"
-        raise UserError(f"--eval_whiten {path}: {why}; expected mean (D,) and projection (D', D), as `{PROGRAM}` writes them, or {', '.join([*ON_TRAINING, ON_GALLERY])}")
+    if (
+        not isinstance(found, Whitening)
+        or found.mean.ndim != 1
+        or found.projection.ndim != 2
+        or found.projection.shape[1] != len(found.mean)
+    ):
+        why = (
+            found
+            if isinstance(found, str)
+            else f"holds mean {found.mean.shape} and projection {found.projection.shape}"
+        )
+        raise UserError(
+            f"--eval_whiten {path}: {why}; expected mean (D,) and projection (D', D), as `{PROGRAM}` writes them, or {', '.join([*ON_TRAINING, ON_GALLERY])}"
+        )
     if len(found.mean) != width or (dims or 0) > len(found.projection):
-        raise UserError(f"--eval_whiten {path}: takes {len(found.mean)} dimensions to {len(found.projection)}; there are {width}, and {dims or 'all'} are requested")
+        raise UserError(
+            f"--eval_whiten {path}: takes {len(found.mean)} dimensions to {len(found.projection)}; there are {width}, and {dims or 'all'} are requested"
+        )
     return found._replace(projection=found.projection[:dims])

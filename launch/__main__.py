@@ -80,7 +80,9 @@ class Task:
         """The flags, the folder, and the folds where `--folds` names some."""
         opt = parameters.resolve(self.line.argv)
         if opt.job not in ("train", "evaluate_only"):
-            raise UserError(f"--{opt.job} measures a run that another line makes, and leaves nothing by which it is finished: call main.py with it by hand")
+            raise UserError(
+                f"--{opt.job} measures a run that another line makes, and leaves nothing by which it is finished: call main.py with it by hand"
+            )
         return opt, run_folder(opt), None if opt.folds is None else set(opt.folds)
 
     def collides(self, other: "Task") -> bool:
@@ -92,7 +94,9 @@ class Task:
         return next(filter(None, (lock.holder() for lock in [self.lock, *self._run_locks()])), None)
 
     def _run_locks(self) -> list[Lock]:
-        folds = self.folder.glob("fold_*") if self.folds is None else [self.folder / f"fold_{fold}" for fold in self.folds]
+        folds = (
+            self.folder.glob("fold_*") if self.folds is None else [self.folder / f"fold_{fold}" for fold in self.folds]
+        )
         return [Lock(folder / ".lock") for folder in (self.folder, *folds)]
 
     def standing(self) -> str:
@@ -155,7 +159,11 @@ class SearchTask(Task):
     def outcome(self) -> tuple[str, str]:
         """See `Task.outcome`. A search also ends with status 0 while other processes still work on its last trials."""
         standing = self.standing()
-        return (FINISHED, "now") if standing == FINISHED else (RUNNING, f"{self.progress}: another process works on the rest")
+        return (
+            (FINISHED, "now")
+            if standing == FINISHED
+            else (RUNNING, f"{self.progress}: another process works on the rest")
+        )
 
 
 TASKS = {Line.program: Task, SearchLine.program: SearchTask}
@@ -176,7 +184,9 @@ def make_tasks(lines: list[Line]) -> tuple[list[Task], list[tuple[Line, str]]]:
         for other in places.setdefault(task.folder.absolute(), []):
             if task.collides(other):
                 if other.line.number == line.number:
-                    raise UserError(f"line {line.number} writes to {task.folder} with every seed: {task.SAME_FOR_EVERY_SEED}")
+                    raise UserError(
+                        f"line {line.number} writes to {task.folder} with every seed: {task.SAME_FOR_EVERY_SEED}"
+                    )
                 raise UserError(
                     f"lines {other.line.number} and {line.number} both write to {task.folder}: give them different {task.TOLD_APART_BY}"
                 )
@@ -226,26 +236,40 @@ def refuse_secrets(options) -> None:
 def get_parser() -> argparse.ArgumentParser:
     """The flags of this script; those after `--` are added to every run."""
     parser = OneLineParser(
-        prog="launch", allow_abbrev=False, description="Execute a file of runs: skip the finished, resume the interrupted, report the failed.",
+        prog="launch",
+        allow_abbrev=False,
+        description="Execute a file of runs: skip the finished, resume the interrupted, report the failed.",
         epilog="Flags after -- are added to every run: python -m launch Revisit_Runs.sh -- --log_online --save_path /data/runs",
-    )  # fmt: skip
+    )
     add, several = parser.add_argument, {"nargs": "+", "default": []}
     add("script", help="file of runs, such as Revisit_Runs.sh")
     add("--filter", metavar="TEXT", **several, help="only runs whose command holds one of these (regular expressions)")
     add("--lines", type=whole(1), metavar="N", **several, help="only the runs on these lines of the file")
-    add("--seeds", type=whole(0), metavar="N", **several, help="run each line with each of these seeds instead of its own")
+    add(
+        "--seeds",
+        type=whole(0),
+        metavar="N",
+        **several,
+        help="run each line with each of these seeds instead of its own",
+    )
     add("--datapath", help="value of $datapath, instead of the file's own")
     add("--jobs", type=whole(1, 1000), help="runs at a time (default: as many as --gpus has GPUs for, else 1)")
-    add("--gpus", type=whole(0, 1000), metavar="N", **several, help="GPUs for the jobs in turn (default: the lines' own --gpu)")
-    help_nproc = (
-        "processes of each run, started by torchrun on this machine, each on a GPU of its own: of --gpus N a job (default: one process)"
+    add(
+        "--gpus",
+        type=whole(0, 1000),
+        metavar="N",
+        **several,
+        help="GPUs for the jobs in turn (default: the lines' own --gpu)",
     )
+    help_nproc = "processes of each run, started by torchrun on this machine, each on a GPU of its own: of --gpus N a job (default: one process)"
     add("--nproc", type=whole(1, 1000), metavar="N", default=1, help=help_nproc)
     add("--list", action="store_true", help="say how each run stands, and stop")
-    add("--dry_run", action="store_true", help="check each run by its program's --dry_run: data, network, one batch; nothing is trained")
-    help_slurm = (
-        "submit each run as a Slurm job by submitit; its settings, such as slurm_partition=gpu timeout_min=1440 (folder=…: of the logs)"
+    add(
+        "--dry_run",
+        action="store_true",
+        help="check each run by its program's --dry_run: data, network, one batch; nothing is trained",
     )
+    help_slurm = "submit each run as a Slurm job by submitit; its settings, such as slurm_partition=gpu timeout_min=1440 (folder=…: of the logs)"
     add("--slurm", nargs="*", metavar="KEY=VALUE", help=help_slurm)
     return parser
 
@@ -274,7 +298,9 @@ def main(argv: list[str] | None = None) -> int:
     lines = read_lines(Path(options.script), {} if options.datapath is None else {"datapath": options.datapath})
     chosen = select_lines(lines, options)
     if not chosen:
-        raise UserError(f"none of the {len(lines)} runs of {options.script} is chosen by --filter and --lines; --list shows them")
+        raise UserError(
+            f"none of the {len(lines)} runs of {options.script} is chosen by --filter and --lines; --list shows them"
+        )
     tasks, refused = make_tasks(chosen)
     refusals = "\n".join(f"{FAILED:18}line {line.number}: {reason}" for line, reason in refused)
     if options.list:
@@ -284,11 +310,17 @@ def main(argv: list[str] | None = None) -> int:
         return 1 if refused else 0
     if options.slurm is not None:
         if options.gpus:
-            raise UserError(f"--slurm --gpus {' '.join(map(str, options.gpus))}: Slurm hands out GPUs: leave --gpus out and ask for them, such as slurm_gpus_per_node=1")
+            raise UserError(
+                f"--slurm --gpus {' '.join(map(str, options.gpus))}: Slurm hands out GPUs: leave --gpus out and ask for them, such as slurm_gpus_per_node=1"
+            )
         refuse_secrets(options)
         settings = dict(setting.split("=", 1) for setting in options.slurm)
         commands = [(task.name, own_command(task, options)) for task in tasks]
-        done = slurm.submit(commands, settings, Path(options.script).stem, options.jobs, options.nproc) if commands else True
+        done = (
+            slurm.submit(commands, settings, Path(options.script).stem, options.jobs, options.nproc)
+            if commands
+            else True
+        )
         print(refusals, end="\n" if refused else "")
         return 0 if done and not refused else 1
     jobs = options.jobs or len(options.gpus) // options.nproc or 1

@@ -18,8 +18,12 @@ from utilities.errors import UserError
 from utilities.reading import Unreadable, read_text
 
 NAME, OPERATORS = r"[A-Za-z_]\w*", "$`|&;<>()"
-VARIABLE = rf"""\$(?P<open>\{{)?(?P<name>{NAME})(?(open)(?::-(?P<default>[^}}$`"'\\]*))?\}})"""  # a default is plain text
-HEADING = re.compile(r'^[ \t]*"""(?:(?!""").)*"""[ \t]*$', re.MULTILINE | re.DOTALL)  # as the ICML authors' scripts have them
+VARIABLE = (
+    rf"""\$(?P<open>\{{)?(?P<name>{NAME})(?(open)(?::-(?P<default>[^}}$`"'\\]*))?\}})"""  # a default is plain text
+)
+HEADING = re.compile(
+    r'^[ \t]*"""(?:(?!""").)*"""[ \t]*$', re.MULTILINE | re.DOTALL
+)  # as the ICML authors' scripts have them
 PART = rf"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?<!\S)#.*|{VARIABLE}|[{OPERATORS}]"""  # all that is more than plain text
 
 
@@ -69,13 +73,18 @@ def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
             if command.endswith("\\"):
                 begun = command[:-1]
                 continue
-            begun, words = "", [os.path.expanduser(word) if word.startswith("~/") else word for word in shlex.split(command)]
+            begun, words = (
+                "",
+                [os.path.expanduser(word) if word.startswith("~/") else word for word in shlex.split(command)],
+            )
             pairs = [word.partition("=") for word in words[words[:1] == ["export"] :]]
             if words and all(equals and re.fullmatch(NAME, name) for name, equals, _ in pairs):
                 known |= {name: os.path.expanduser(value) for name, _, value in pairs if name not in variables}
                 for name in (name for name, _, _ in pairs if words[0] == "export" or name in exported):
                     if exported.setdefault(name, known[name]) != known[name]:
-                        raise ValueError(f"{name} is exported, and has two values: all runs of a file have one environment")
+                        raise ValueError(
+                            f"{name} is exported, and has two values: all runs of a file have one environment"
+                        )
             elif words:
                 lines.append(_line(number, words))
         except ValueError as error:
@@ -124,7 +133,10 @@ def _line(number: int, words: list[str]) -> Line:
     if re.fullmatch(r"python[\d.]*", Path(words[0]).name):
         for kind in KINDS:
             *options, name = kind.program
-            if words[1 : len(options) + 1] == options and Path("".join(words[len(options) + 1 : len(options) + 2])).name == name:
+            if (
+                words[1 : len(options) + 1] == options
+                and Path("".join(words[len(options) + 1 : len(options) + 2])).name == name
+            ):
                 return kind(number, words[len(kind.program) + 1 :])
     programs = " or ".join(f"python {' '.join(kind.program)} …" for kind in KINDS)
     raise ValueError(f"expected a comment, name=value, {programs}, not {' '.join(masked(words))[:60]!r}")

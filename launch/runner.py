@@ -29,7 +29,14 @@ TAIL = 16384  # bytes at the end of a run's output in which its epoch is looked 
 GRACE = 60  # seconds that a run has to close its records after Ctrl-C
 
 # The outcomes of a line.
-NEW, INTERRUPTED, FINISHED, RUNNING, FAILED, STOPPED = "new", "interrupted", "finished", "running elsewhere", "failed", "stopped"
+NEW, INTERRUPTED, FINISHED, RUNNING, FAILED, STOPPED = (
+    "new",
+    "interrupted",
+    "finished",
+    "running elsewhere",
+    "failed",
+    "stopped",
+)
 
 
 class Job:

@@ -8,7 +8,9 @@ from tqdm import tqdm
 from launch.runner import FAILED
 
 
-def submit(commands: list[tuple[str, list[str]]], settings: dict[str, str], title: str, at_once: int | None, nproc: int = 1) -> bool:
+def submit(
+    commands: list[tuple[str, list[str]]], settings: dict[str, str], title: str, at_once: int | None, nproc: int = 1
+) -> bool:
     """Submit every run, (name, command), to Slurm as a job, and wait. Returns whether nothing failed.
 
     `settings`: of submitit, and `folder`, for the logs; `title`: name of the jobs; `at_once`: how many run at a time, None: all;
@@ -37,7 +39,9 @@ def submit(commands: list[tuple[str, list[str]]], settings: dict[str, str], titl
                 if job.exception() is not None:
                     said = [line.strip() for line in (job.stdout() or "").splitlines()]
                     reasons = [line.removeprefix("failed: ") for line in said if line.startswith("failed: ")]
-                    failed.append(f"{(reasons or [f'{name}: the job ended early'])[-1]}\n            job: {job.paths.stdout}")
+                    failed.append(
+                        f"{(reasons or [f'{name}: the job ended early'])[-1]}\n            job: {job.paths.stdout}"
+                    )
                 tqdm.write(f"{'done' if job.exception() is None else FAILED:9} {name}")
                 bar.update()
             if waiting:

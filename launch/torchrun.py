@@ -36,16 +36,22 @@ def environment(nproc: int, gpus: list[int], at_once: int) -> dict[str, str]:
     if gpus:
         seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         if seen and max(gpus) >= len(seen):
-            raise UserError(f"--gpus {max(gpus)}: CUDA_VISIBLE_DEVICES={','.join(seen)} shows GPUs 0 to {len(seen) - 1}")
+            raise UserError(
+                f"--gpus {max(gpus)}: CUDA_VISIBLE_DEVICES={','.join(seen)} shows GPUs 0 to {len(seen) - 1}"
+            )
         found["CUDA_VISIBLE_DEVICES"] = ",".join(seen[gpu] if seen else str(gpu) for gpu in gpus)
     return found
 
 
 def reasons(said: list[str]) -> list[str]:
     """The lines of a failed run's output that tell why it failed: without torchrun's own, and how it ended the other processes."""
-    report = next((number for number, line in enumerate(said) if re.search("ChildFailedError|SignalException", line)), None)
+    report = next(
+        (number for number, line in enumerate(said) if re.search("ChildFailedError|SignalException", line)), None
+    )
     if report is not None:
-        said = said[: max((number for number, line in enumerate(said[:report]) if line.startswith("Traceback")), default=report)]
+        said = said[
+            : max((number for number, line in enumerate(said[:report]) if line.startswith("Traceback")), default=report)
+        ]
     lines = [line for line in said if not TORCHRUNS_LINE.match(line)]
     errors = [line for line in lines if re.search(r"error|exception", line, re.IGNORECASE)]
     return errors or lines

@@ -28,10 +28,44 @@ from utilities.errors import UserError
 from utilities.registry import Registry, unknown
 
 __all__ = [
-    "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "Lists", "Need", "Neighbours", "Stacked", "add_arguments", "at_prefixes", "ball", "check", "check_flags",
-    "check_levels", "check_width", "column_of", "compute", "derived", "findable", "finest", "group", "higher_is_better", "is_array", "is_mapped", "is_mean_of_queries", "is_share", "listing", "measured_by", "needs_groups",
-    "needs_levels", "per_query", "prefix", "query_results", "refuse_class_wise", "reranking", "searches", "space_of",
-]  # fmt: skip
+    "REGISTRY",
+    "AlphaExpansion",
+    "EmbeddingSpace",
+    "KReciprocal",
+    "Lists",
+    "Need",
+    "Neighbours",
+    "Stacked",
+    "add_arguments",
+    "at_prefixes",
+    "ball",
+    "check",
+    "check_flags",
+    "check_levels",
+    "check_width",
+    "column_of",
+    "compute",
+    "derived",
+    "findable",
+    "finest",
+    "group",
+    "higher_is_better",
+    "is_array",
+    "is_mapped",
+    "is_mean_of_queries",
+    "is_share",
+    "listing",
+    "measured_by",
+    "needs_groups",
+    "needs_levels",
+    "per_query",
+    "prefix",
+    "query_results",
+    "refuse_class_wise",
+    "reranking",
+    "searches",
+    "space_of",
+]
 
 REGISTRY = Registry("metrics", "metric")
 LEVEL = re.compile(r"(.*)_level(0|[1-9][0-9]{0,8})")
@@ -94,7 +128,11 @@ def _parse(name: str) -> Parsed:
     macro, base = str(name).endswith("_macro"), str(name).removesuffix("_macro")
     base, level = (*found.groups(),) if (found := LEVEL.fullmatch(base)) else (base, None)
     head, at, parameter = base.partition("@")
-    taking = [(found, known) for known in names if (found := _kind(known)) and found[0] == head and parameter.endswith(found[2])]
+    taking = [
+        (found, known)
+        for known in names
+        if (found := _kind(known)) and found[0] == head and parameter.endswith(found[2])
+    ]
     if base in names and _kind(base) is None:
         declared_name, is_cosine = names[base]
         number = None
@@ -102,7 +140,9 @@ def _parse(name: str) -> Parsed:
         (_, kind, suffix), known = max(taking, key=lambda pair: len(pair[0][2]))  # `_worst10` before no suffix at all
         allowed, parameter = PARAMETERS[kind], parameter.removesuffix(suffix)
         if not re.fullmatch(allowed.pattern, parameter):
-            raise UserError(f"metric {name!r} is ill-formed: in {known}, {allowed.rule}, for example {head}@{allowed.example}{suffix}.")
+            raise UserError(
+                f"metric {name!r} is ill-formed: in {known}, {allowed.rule}, for example {head}@{allowed.example}{suffix}."
+            )
         declared_name, is_cosine = names[known]
         number = allowed.number(parameter)
     elif at and head in names:
@@ -126,7 +166,11 @@ def check(name: str) -> None:
 
 def at_prefixes(names: list[str], prefixes) -> list[str]:
     """The names, and each of them on each of the prefixes, whole numbers of dimensions."""
-    return list(dict.fromkeys([*names, *(f"{name}@d{width}" for width in prefixes for name in names if _parse(name).prefix is None)]))
+    return list(
+        dict.fromkeys(
+            [*names, *(f"{name}@d{width}" for width in prefixes for name in names if _parse(name).prefix is None)]
+        )
+    )
 
 
 def check_width(names, width: int) -> None:
@@ -185,7 +229,9 @@ def check_levels(names, n_levels: int, of: str = "labels") -> None:
         column = column_of(name)
         if n_levels < 2 or (column or 0) >= n_levels:
             there = f"the levels 0 to {n_levels - 1}" if n_levels > 1 else "a single level"
-            raise UserError(f"metric {name!r} compares levels of classes, and {of} have {there}: leave it out, or give labels of more")
+            raise UserError(
+                f"metric {name!r} compares levels of classes, and {of} have {there}: leave it out, or give labels of more"
+            )
 
 
 def refuse_class_wise(names) -> None:
@@ -193,7 +239,9 @@ def refuse_class_wise(names) -> None:
     for name in names:
         parsed = _parse(name)
         if parsed.metric.CLASS_WISE or parsed.macro:
-            raise UserError(f"metric {name!r} is of classes, and there are lists without labels: leave it out, or give labels.")
+            raise UserError(
+                f"metric {name!r} is of classes, and there are lists without labels: leave it out, or give labels."
+            )
 
 
 def group(name: str) -> str:
@@ -208,9 +256,17 @@ def listing() -> list[tuple[str, str]]:
         metric = metric_class(name, 1 if _kind(name) else None)
         low, high = (f"{bound:g}" for bound in metric.range)
         direction = "higher is better" if metric.higher_is_better else "lower is better"
-        variants = [_cosine_name(name)] * ("cosine" in metric.VARIANTS) + [f"{name}_macro"] * ("macro" in metric.VARIANTS)
+        variants = [_cosine_name(name)] * ("cosine" in metric.VARIANTS) + [f"{name}_macro"] * (
+            "macro" in metric.VARIANTS
+        )
         variants += [f"{name}_level1"] * ("level" in metric.VARIANTS)
-        rows.append((name, f"{metric.NAMES[name]} [{low}, {high}], {direction}" + (f"; also {', '.join(variants)}" if variants else "")))
+        rows.append(
+            (
+                name,
+                f"{metric.NAMES[name]} [{low}, {high}], {direction}"
+                + (f"; also {', '.join(variants)}" if variants else ""),
+            )
+        )
     return rows
 
 
@@ -227,10 +283,27 @@ def _usable(device) -> str:
 
 
 def compute(
-    names, features, labels=None, reference=None, reference_labels=None, clusters=None, *, seed=0, device="cpu", exclude=None, groups=None,
-    progress=False, uncounted=math.nan, ball=None, rerank=None, query_sequences=None, reference_sequences=None, ranks=None,
-    skip_unmatched=False, lists: Lists | None = None,
-) -> dict:  # fmt: skip
+    names,
+    features,
+    labels=None,
+    reference=None,
+    reference_labels=None,
+    clusters=None,
+    *,
+    seed=0,
+    device="cpu",
+    exclude=None,
+    groups=None,
+    progress=False,
+    uncounted=math.nan,
+    ball=None,
+    rerank=None,
+    query_sequences=None,
+    reference_sequences=None,
+    ranks=None,
+    skip_unmatched=False,
+    lists: Lists | None = None,
+) -> dict:
     """Metrics of an embedding space. Work that several of them share is done once.
 
     Neighbours are in the order of their float64 distances; of equally distant ones the lower index comes first.
@@ -269,7 +342,12 @@ def compute(
     """
     names = [names] if isinstance(names, str) else list(names)
     parsed = {name: _parse(name) for name in names}
-    given = {"groups": groups, "query_sequences": query_sequences, "reference_sequences": reference_sequences, "ranks": ranks}
+    given = {
+        "groups": groups,
+        "query_sequences": query_sequences,
+        "reference_sequences": reference_sequences,
+        "ranks": ranks,
+    }
     given |= {"skip_unmatched": skip_unmatched, "lists": lists}
     if labels is None and lists is not None:
         refuse_class_wise(names)
@@ -277,13 +355,24 @@ def compute(
         labels, reference_labels = finest(labels, _length(features)), finest(reference_labels, _length(reference))
     device, spaces = _usable(device), {}  # (prefix, cosine) -> space
     for width in dict.fromkeys(p.prefix for p in parsed.values()):
-        cut = [values if width is None or values is None else _cut(names, values, width) for values in (features, reference)]
-        plain = space_of(ball, cut[0], labels, cut[1], reference_labels, clusters, exclude, seed, device, progress, **given)
+        cut = [
+            values if width is None or values is None else _cut(names, values, width)
+            for values in (features, reference)
+        ]
+        plain = space_of(
+            ball, cut[0], labels, cut[1], reference_labels, clusters, exclude, seed, device, progress, **given
+        )
         check_levels(names, plain.truth.n_levels, "labels" if lists is None else "lists")
         spaces[width, False] = plain
-        spaces[width, True] = plain.normalised() if any(p.cosine for p in parsed.values() if p.prefix == width) else None
+        spaces[width, True] = (
+            plain.normalised() if any(p.cosine for p in parsed.values() if p.prefix == width) else None
+        )
     for space in {id(space): space for space in spaces.values() if space is not None}.values():
-        wanted = [p.metric for p in parsed.values() if isinstance(p.metric, RetrievalMetric) and spaces[p.prefix, p.cosine] is space]
+        wanted = [
+            p.metric
+            for p in parsed.values()
+            if isinstance(p.metric, RetrievalMetric) and spaces[p.prefix, p.cosine] is space
+        ]
         if rerank is not None and wanted:
             space.search = rerank.search(space, progress)
         space.scores(wanted)
@@ -299,8 +388,14 @@ def compute(
 def finest(labels, size: int):
     """Column 0 of labels `(size, L)`; others as they are. Raises UserError where there is no column."""
     if labels is not None and np.ndim(labels) == 2 and np.shape(labels)[1] == 0:
-        raise UserError(f"labels {tuple(np.shape(labels))} have no column: (N,), or (N, L) with the finest level in column 0, is expected")
-    return as_numpy(labels)[:, 0] if labels is not None and np.shape(labels)[:1] == (size,) and np.ndim(labels) == 2 else labels
+        raise UserError(
+            f"labels {tuple(np.shape(labels))} have no column: (N,), or (N, L) with the finest level in column 0, is expected"
+        )
+    return (
+        as_numpy(labels)[:, 0]
+        if labels is not None and np.shape(labels)[:1] == (size,) and np.ndim(labels) == 2
+        else labels
+    )
 
 
 def _length(values) -> int:
@@ -329,7 +424,9 @@ def findable(
     """`(N,)` each: how many samples each query is to find, and how many take a rank; arguments as in `compute`, labels are needed."""
     reference = None if reference_labels is None else np.zeros((len(reference_labels), 1), np.float32)
     given = {"query_sequences": query_sequences, "reference_sequences": reference_sequences, "lists": lists}
-    space = EmbeddingSpace(np.zeros((len(labels), 1), np.float32), labels, reference, reference_labels, exclude=exclude, **given)
+    space = EmbeddingSpace(
+        np.zeros((len(labels), 1), np.float32), labels, reference, reference_labels, exclude=exclude, **given
+    )
     return space.relevant, space.visible
 
 

@@ -8,53 +8,86 @@ from utilities.numbers import number, whole
 HYPERBOLIC = "hyperbolic"
 LOSSES = ("hyperbolic", "hier")  # their flags define the ball in which their embeddings lie
 C, CLIP_R = 0.1, 2.3  # their defaults
-RERANK = {"rerank_k1": 20, "rerank_k2": 6, "rerank_lambda": 0.3, "rerank_n": 50, "rerank_alpha": 3.0}  # the flags of --rerank
+RERANK = {
+    "rerank_k1": 20,
+    "rerank_k2": 6,
+    "rerank_lambda": 0.3,
+    "rerank_n": 50,
+    "rerank_alpha": 3.0,
+}  # the flags of --rerank
 ALPHA_QE = ("rerank_n", "rerank_alpha")  # those of them that belong to alpha_qe
 
 
 def add_arguments(group) -> None:
     """Declare the flags."""
     group.add_argument(
-        "--eval_space", default="euclidean", choices=["euclidean", HYPERBOLIC],
+        "--eval_space",
+        default="euclidean",
+        choices=["euclidean", HYPERBOLIC],
         help="distances by which neighbours are found; hyperbolic: embeddings are clipped and mapped into the Poincare ball. Clusterings, spectrum, dists "
         "and c_ metrics stay Euclidean, of the embeddings before the map",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--eval_space_c", type=number(0, 100), default=None, metavar="C",
+        "--eval_space_c",
+        type=number(0, 100),
+        default=None,
+        metavar="C",
         help=f"the ball of --eval_space hyperbolic has the curvature -C (unset: as --loss hyperbolic or hier says, with another loss {C})",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--eval_space_clip_r", type=number(above=0), default=None, metavar="R",
+        "--eval_space_clip_r",
+        type=number(above=0),
+        default=None,
+        metavar="R",
         help=f"length to which --eval_space hyperbolic clips embeddings (unset: as --loss hyperbolic or hier says, with another loss {CLIP_R})",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--eval_skip_unmatched", nargs="?", const=1, type=whole(), choices=[0, 1], default=None,
+        "--eval_skip_unmatched",
+        nargs="?",
+        const=1,
+        type=whole(),
+        choices=[0, 1],
+        default=None,
         help="leave queries with nothing to find out of every ranking metric, and report their number; 0: they count as 0 for e_recall and mAP, and the "
         "others leave them out (unset: 1 for data sets of re-identification, ilias, and those with lists of positives, which leave them out in any case; else 0)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--rerank", default=None, choices=["k_reciprocal", "alpha_qe"],
+        "--rerank",
+        default=None,
+        choices=["k_reciprocal", "alpha_qe"],
         help="re-rank what queries find before ranking metrics are computed: by k-reciprocal encodings, or by queries expanded with what they find "
         "(unset: not)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--rerank_k1", type=whole(1, 10**4), default=RERANK["rerank_k1"],
+        "--rerank_k1",
+        type=whole(1, 10**4),
+        default=RERANK["rerank_k1"],
         help="nearest samples among which k_reciprocal looks for reciprocal ones",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--rerank_k2", type=whole(1, 10**4), default=RERANK["rerank_k2"],
+        "--rerank_k2",
+        type=whole(1, 10**4),
+        default=RERANK["rerank_k2"],
         help="nearest samples, itself counted in, whose encodings k_reciprocal averages",
-    )  # fmt: skip
-    group.add_argument(
-        "--rerank_lambda", type=number(0, 1), default=RERANK["rerank_lambda"], help="weight of the original distance in k_reciprocal"
     )
     group.add_argument(
-        "--rerank_n", type=whole(1, 10**4), default=RERANK["rerank_n"], help="nearest samples with which alpha_qe expands a query"
+        "--rerank_lambda",
+        type=number(0, 1),
+        default=RERANK["rerank_lambda"],
+        help="weight of the original distance in k_reciprocal",
     )
     group.add_argument(
-        "--rerank_alpha", type=number(0, 100), default=RERANK["rerank_alpha"],
+        "--rerank_n",
+        type=whole(1, 10**4),
+        default=RERANK["rerank_n"],
+        help="nearest samples with which alpha_qe expands a query",
+    )
+    group.add_argument(
+        "--rerank_alpha",
+        type=number(0, 100),
+        default=RERANK["rerank_alpha"],
         help="power of the cosine that is a sample's weight in alpha_qe",
-    )  # fmt: skip
+    )
 
 
 def ball(opt) -> Ball | None:
@@ -86,7 +119,11 @@ def reranking(opt) -> KReciprocal | AlphaExpansion | None:
 
 def measured_by(opt) -> dict:
     """The arguments of `metrics.compute` that these flags set: `ball`, `rerank`, `skip_unmatched`."""
-    return {"ball": ball(opt), "rerank": reranking(opt), "skip_unmatched": bool(getattr(opt, "eval_skip_unmatched", None))}
+    return {
+        "ball": ball(opt),
+        "rerank": reranking(opt),
+        "skip_unmatched": bool(getattr(opt, "eval_skip_unmatched", None)),
+    }
 
 
 def check(opt) -> None:
@@ -95,7 +132,9 @@ def check(opt) -> None:
         for name in ("eval_space_c", "eval_space_clip_r"):
             if getattr(opt, name, None) is not None:
                 raise UserError(f"--{name} {getattr(opt, name):g} has no effect: add --eval_space hyperbolic")
-    if getattr(opt, "rerank", None) is None:  # a run's flags may be of its own re-ranking, where it is measured by another
+    if (
+        getattr(opt, "rerank", None) is None
+    ):  # a run's flags may be of its own re-ranking, where it is measured by another
         for name, default in RERANK.items():
             if getattr(opt, name, default) != default:
                 raise UserError(

@@ -16,7 +16,9 @@ def as_exclude(exclude, size: int, reference_size: int) -> np.ndarray:
     exclude = as_numpy(exclude)
     fits = exclude.dtype.kind in "iu" and exclude.shape == (size,)
     if not fits or exclude.min() < -1 or exclude.max() >= reference_size:
-        raise UserError(f"exclude must be ({size},) whole numbers, indices into the reference of {reference_size}, -1 for none.")
+        raise UserError(
+            f"exclude must be ({size},) whole numbers, indices into the reference of {reference_size}, -1 for none."
+        )
     return exclude.astype(np.int64)
 
 
@@ -28,7 +30,9 @@ def as_sequences(sequences, size: int, name: str) -> np.ndarray:
         of_names = all(isinstance(one, str) for one in given)
         if of_names or all(isinstance(one, int) and not isinstance(one, bool) for one in given):
             empty = "" if of_names else -1
-            sequences = np.array([empty if one is None else one for one in sequences.reshape(-1).tolist()]).reshape(sequences.shape)
+            sequences = np.array([empty if one is None else one for one in sequences.reshape(-1).tolist()]).reshape(
+                sequences.shape
+            )
     if sequences.dtype.kind not in "iuU" or sequences.shape != (size,):
         raise UserError(
             f"{name} must be ({size},) whole numbers, -1 for none, or names; they are {sequences.shape} of type {sequences.dtype}."
@@ -42,7 +46,9 @@ def numbered(query_sequences: np.ndarray, reference_sequences: np.ndarray) -> tu
         kinds = f"query_sequences are of type {query_sequences.dtype}, reference_sequences of type {reference_sequences.dtype}"
         raise UserError(f"{kinds}: give numbers, or names.")
     size, of_names = len(query_sequences), query_sequences.dtype.kind == "U"
-    both = np.concatenate([query_sequences, reference_sequences], dtype=None if of_names else np.int64, casting="unsafe")
+    both = np.concatenate(
+        [query_sequences, reference_sequences], dtype=None if of_names else np.int64, casting="unsafe"
+    )
     numbers, none = np.unique(both, return_inverse=True)[1].reshape(-1), both == "" if of_names else both < 0
     return np.where(none, -1, numbers)[:size], np.where(none, -2, numbers)[size:]
 
@@ -56,10 +62,15 @@ def findable(labels, reference_labels, exclude, sequences) -> tuple[np.ndarray, 
     n_classes = int(max(labels.max(), reference_labels.max())) + 1
     own = exclude >= 0
     alike = own & (reference_labels[exclude] == labels)
-    relevant, visible = np.bincount(reference_labels, minlength=n_classes)[labels], np.full(len(labels), len(reference_labels))
+    relevant, visible = (
+        np.bincount(reference_labels, minlength=n_classes)[labels],
+        np.full(len(labels), len(reference_labels)),
+    )
     if sequences is not None:
         queries, reference = sequences
-        relevant = relevant - _times(queries * n_classes + labels, reference * n_classes + reference_labels, queries >= 0)
+        relevant = relevant - _times(
+            queries * n_classes + labels, reference * n_classes + reference_labels, queries >= 0
+        )
         visible = visible - _times(queries, reference, queries >= 0)
         inside = reference[exclude] == queries
         own, alike = own & ~inside, alike & ~inside

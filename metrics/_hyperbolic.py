@@ -76,6 +76,8 @@ def _lorentz(space: HyperbolicSpace) -> _Lorentz:
     """The rows of a space, with their mean as `centre` and the largest distance from it as `reach`."""
     lorentz = space.view(_Lorentz, of=space, dimensions=space.dimensions + 2)
     lorentz.centre = sum(lorentz._points(block).sum(0) for _, block in space.reference_blocks()) / space.reference_size
-    farthest = max(float(((lorentz._points(block) - lorentz.centre) ** 2).sum(1).max()) for _, block in space.reference_blocks())
+    farthest = max(
+        float(((lorentz._points(block) - lorentz.centre) ** 2).sum(1).max()) for _, block in space.reference_blocks()
+    )
     lorentz.reach = np.sqrt(farthest) or 1.0
     return lorentz

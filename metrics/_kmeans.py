@@ -22,7 +22,9 @@ TILE = 16_000_000  # distances that torch holds at once
 FAISS_ROWS = 4096  # rows of one matrix product of faiss, on which its rounding depends
 
 
-def kmeans(features: np.ndarray | Converted, n_clusters: int, seed: int = 0, device: str = "cpu", ranks: Alone | None = None) -> np.ndarray:
+def kmeans(
+    features: np.ndarray | Converted, n_clusters: int, seed: int = 0, device: str = "cpu", ranks: Alone | None = None
+) -> np.ndarray:
     """The cluster `(N,)` int64 of each row of `features` `(N, D)`, compared in float32; no more clusters than rows.
 
     Features in a file are read one block at a time, and the clusters' means are summed block by block, in float64. With several processes,
@@ -121,7 +123,9 @@ def sums(features: Converted, assigned: np.ndarray, n_clusters: int) -> np.ndarr
         own = assigned[start : start + features.block]
         order = np.argsort(own, kind="stable")
         first = np.flatnonzero(np.diff(own[order], prepend=-1))
-        total[own[order[first]]] += np.add.reduceat(features[slice(start, start + len(own))][order].astype(np.float64), first)
+        total[own[order[first]]] += np.add.reduceat(
+            features[slice(start, start + len(own))][order].astype(np.float64), first
+        )
     return total
 
 
@@ -138,7 +142,9 @@ def in_blocks(nearest):
     return read
 
 
-def of_parts(nearest, step, ranks: Alone, features: np.ndarray | Converted, centroids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def of_parts(
+    nearest, step, ranks: Alone, features: np.ndarray | Converted, centroids: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """`nearest`, each of several processes for its rows, split where one process alone would split them: the same to the bit."""
     whole = isinstance(features, np.ndarray)
     rows = ranks.portions(len(features), step(len(centroids)) if whole else features.block)

@@ -25,7 +25,10 @@ class Stacked:
 
     def __getitem__(self, rows) -> np.ndarray:
         rows = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
-        found, part = np.empty((len(rows), self.shape[1]), self.dtype), np.searchsorted(self.starts, rows, side="right") - 1
+        found, part = (
+            np.empty((len(rows), self.shape[1]), self.dtype),
+            np.searchsorted(self.starts, rows, side="right") - 1,
+        )
         for i, (array, kept) in enumerate(zip(self.arrays, self.rows, strict=True)):
             here = rows[part == i] - self.starts[i]
             found[part == i] = array[here if kept is None else kept[here]]

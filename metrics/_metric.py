@@ -38,7 +38,11 @@ class Hits(NamedTuple):
 
     def by_level(self) -> tuple[np.ndarray, np.ndarray]:
         """`levels` and `of_level`."""
-        return (np.ones_like(self.queries), self.relevant[:, None]) if self.levels is None else (self.levels, self.of_level)
+        return (
+            (np.ones_like(self.queries), self.relevant[:, None])
+            if self.levels is None
+            else (self.levels, self.of_level)
+        )
 
     def sum(self, values: np.ndarray) -> np.ndarray:
         """Sum `(Q,)` over each query's hits of `values` `(H,)`."""

@@ -17,7 +17,10 @@ BINS = 2**16
 DRAWN = 2048  # drawn pairs whose distances are computed at once, to fit the cache
 COLLECTED = 20_000_000  # values that are sorted at once
 EXACT = 10**9  # up to so many pairs, products are in float64; beyond, in float32
-ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5}  # bound of the error of products, relative to the largest squared norm
+ROUNDING = {
+    torch.float64: 1e-12,
+    torch.float32: 1e-5,
+}  # bound of the error of products, relative to the largest squared norm
 
 
 class Tile(NamedTuple):
@@ -55,7 +58,9 @@ class Pairs:
         self.same = int((sizes * (sizes - 1) // 2).sum())
         self.other = self.size * (self.size - 1) // 2 - self.same
         parts = [slice(start, start + ROWS) for start in range(0, self.size, ROWS)]
-        self.mean = sum(space.queries(part).sum(0) for part in parts) / self.size  # (D,): without it products lose more digits
+        self.mean = (
+            sum(space.queries(part).sum(0) for part in parts) / self.size
+        )  # (D,): without it products lose more digits
         self.reach = float(max(np.square(space.queries(part) - self.mean).sum(1).max() for part in parts))
         self.exact = self.same + self.other <= EXACT
         self.dtype = torch.float64 if self.exact else torch.float32
@@ -75,7 +80,9 @@ class Pairs:
                 end = min(column + COLUMNS, self.size)
                 others = self._features(column, end)
                 with Products("highest"):  # as the rounding bound assumes
-                    tile = torch.addmm(squares[:, None] + others.square().sum(1), features, others.T, alpha=-2).clamp_min_(0)
+                    tile = torch.addmm(
+                        squares[:, None] + others.square().sum(1), features, others.T, alpha=-2
+                    ).clamp_min_(0)
                 pairs = None
                 if column < stop:  # on the diagonal: each pair once
                     pairs = torch.ones(tile.shape, dtype=torch.bool, device=self.device).triu_(row - column + 1)
@@ -88,7 +95,9 @@ class Pairs:
         """Squared distances at the `ranks`, from 0, among all pairs of two classes in ascending order; exact up to `tolerance`."""
         bounds = [self._bounds(rank) for rank in ranks]
         below, filled = [0] * len(ranks), [0] * len(ranks)
-        found = [np.empty(size) for *_, size in bounds]  # filled in place: a list of small arrays pins the memory of the tiles
+        found = [
+            np.empty(size) for *_, size in bounds
+        ]  # filled in place: a list of small arrays pins the memory of the tiles
         for tile in self.tiles(same=False):
             values = tile.values
             for place, (low, high, size) in enumerate(bounds):
@@ -97,15 +106,24 @@ class Pairs:
                     own = values[(values >= low) & (values <= high)].cpu().numpy()[: size - filled[place]]
                     found[place][filled[place] : filled[place] + len(own)] = own
                     filled[place] += len(own)
-        ordered = [np.sort(own[:count]) if count else [low] for own, count, (low, *_) in zip(found, filled, bounds, strict=True)]
-        return [float(own[min(max(rank - before, 0), len(own) - 1)]) for own, rank, before in zip(ordered, ranks, below, strict=True)]
+        ordered = [
+            np.sort(own[:count]) if count else [low]
+            for own, count, (low, *_) in zip(found, filled, bounds, strict=True)
+        ]
+        return [
+            float(own[min(max(rank - before, 0), len(own) - 1)])
+            for own, rank, before in zip(ordered, ranks, below, strict=True)
+        ]
 
     def _bounds(self, rank: int) -> tuple[float, float, int]:
         """Bounds of the squared distance at `rank`, and the most pairs that can lie between; 0 if the bounds agree up to `tolerance`."""
         low, high, (below, counts) = *self._range, self._coarse
         while True:
             place = min(int(np.searchsorted(below + np.cumsum(counts), rank, side="right")), BINS - 1)
-            width, slack = (high - low) / BINS, self.tolerance / 4  # values may fall into a neighbouring bin by rounding
+            width, slack = (
+                (high - low) / BINS,
+                self.tolerance / 4,
+            )  # values may fall into a neighbouring bin by rounding
             low, high = low + place * width - slack, low + (place + 1) * width + slack
             if high - low <= self.tolerance:
                 return low, high, 0
@@ -149,7 +167,10 @@ class Pairs:
                 second += second >= first
             else:
                 second = place + sizes[first] * (place >= starts[first])
-            found += [self._between(first[part : part + DRAWN], second[part : part + DRAWN]) for part in range(0, len(first), DRAWN)]
+            found += [
+                self._between(first[part : part + DRAWN], second[part : part + DRAWN])
+                for part in range(0, len(first), DRAWN)
+            ]
         return np.sort(np.concatenate(found))
 
     def _between(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -37,7 +37,9 @@ class AlphaExpansion:
         for start in range(0, space.size, step):
             rows = slice(start, min(start + step, space.size))
             queries, found = space.queries(rows), nearest[rows]
-            there = space.references(np.maximum(found, 0).reshape(-1)).reshape(*found.shape, -1)  # (R, n, D); any row where there is none, with weight 0
+            there = space.references(np.maximum(found, 0).reshape(-1)).reshape(
+                *found.shape, -1
+            )  # (R, n, D); any row where there is none, with weight 0
             lengths = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(there, axis=2)
             cosines = np.einsum("rd,rnd->rn", queries, there) / np.where(lengths > 0, lengths, 1.0)
             weights = np.where(found >= 0, np.maximum(cosines, 0.0) ** self.alpha, 0.0)
@@ -72,8 +74,13 @@ class KReciprocal:
         size = nodes.size
         depth = max(min(max(self.k1, self.k2 - 1), size - 1), 1)
         nearest = np.concatenate([np.arange(size)[:, None], nodes.neighbours(depth)], 1)  # (T, 1 + depth)
-        wide, narrow = _reciprocal(nearest[:, : self.k1 + 1]), _reciprocal(nearest[:, : int(np.around(self.k1 / 2)) + 1])
-        shared = wide.multiply(wide @ narrow.T).tocsr()  # of a node and its neighbour: how many neighbours of the latter the node has too
+        wide, narrow = (
+            _reciprocal(nearest[:, : self.k1 + 1]),
+            _reciprocal(nearest[:, : int(np.around(self.k1 / 2)) + 1]),
+        )
+        shared = wide.multiply(
+            wide @ narrow.T
+        ).tocsr()  # of a node and its neighbour: how many neighbours of the latter the node has too
         shared.data = (3 * shared.data > 2 * narrow.sum(1).A1[shared.indices]).astype(np.int32)
         shared.eliminate_zeros()
         members = (wide + shared @ narrow).tocsr()
@@ -101,7 +108,9 @@ def _nodes(space: EmbeddingSpace) -> tuple[EmbeddingSpace, np.ndarray]:
     if len(outside):
         features = np.concatenate([features, space.features[outside] if plain else space.queries(outside)])
     ball = space.ball if isinstance(space, HyperbolicSpace) else None
-    return space_of(ball, features, np.arange(len(features)), device=space.device, progress=space.progress, ranks=space.ranks), of_queries
+    return space_of(
+        ball, features, np.arange(len(features)), device=space.device, progress=space.progress, ranks=space.ranks
+    ), of_queries
 
 
 def _reciprocal(nearest: np.ndarray):

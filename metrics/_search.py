@@ -101,7 +101,9 @@ class Search:
         self.in_numpy = self.device.type == "cpu"  # there numpy is faster than torch; the ranks are the same
         m, d = space.reference_size, space.dimensions
         self.mean = sum(block.sum(0) for _, block in space.reference_blocks()) / max(m, 1)  # (D,)
-        moved_norms = np.concatenate([np.sqrt(((block - self.mean) ** 2).sum(1)) for _, block in space.reference_blocks()] or [np.zeros(0)])
+        moved_norms = np.concatenate(
+            [np.sqrt(((block - self.mean) ** 2).sum(1)) for _, block in space.reference_blocks()] or [np.zeros(0)]
+        )
         self.scale = 1.0 / (moved_norms.max(initial=0.0) or 1.0)
         self.reference = None  # (M, D + 2), see `_moved`; None: a reference in a file, whose rows are made when needed
         if not space.mapped:
@@ -109,10 +111,16 @@ class Search:
             for start, block in space.reference_blocks():
                 self.reference[start : start + len(block)] = self._moved(block)
             self.reference = self.reference.to(self.device)
-        self.sequences = None if space.truth.sequences is None else torch.from_numpy(space.truth.sequences[1]).to(self.device)  # (M,)
+        self.sequences = (
+            None if space.truth.sequences is None else torch.from_numpy(space.truth.sequences[1]).to(self.device)
+        )  # (M,)
         generator = np.random.default_rng(0)  # the sample decides what is kept, never a result
-        self.sample = torch.from_numpy(np.sort(generator.choice(m, min(m, self.limits.sample), replace=False))).to(self.device)  # (S,)
-        self.buffer = torch.empty(self.limits.rows * min(self.limits.columns, max(m, 1)), dtype=torch.float32, device=self.device)
+        self.sample = torch.from_numpy(np.sort(generator.choice(m, min(m, self.limits.sample), replace=False))).to(
+            self.device
+        )  # (S,)
+        self.buffer = torch.empty(
+            self.limits.rows * min(self.limits.columns, max(m, 1)), dtype=torch.float32, device=self.device
+        )
         self.mask = torch.empty(len(self.buffer), dtype=torch.bool, device=self.device)
 
     def run(self, needs: list[Need], progress: bool = False, rows: slice | None = None):
@@ -211,7 +219,10 @@ class Search:
             scores["first", column], scores["all", column] = self._relevant_scores(block, self.space.truth.at(column))
             scores["every", column] = np.full(len(block.rows), LOWEST, dtype=np.float32)
         block.hits = [scores[need.what, need.column] - 2 * block.noise for need in needs]
-        cuts = [np.maximum(hits, self._scores_at(block, need, hits, attempt)) for need, hits in zip(needs, block.hits, strict=True)]
+        cuts = [
+            np.maximum(hits, self._scores_at(block, need, hits, attempt))
+            for need, hits in zip(needs, block.hits, strict=True)
+        ]
         block.cuts = np.maximum(np.minimum.reduce(cuts), LOWEST).astype(np.float32)
 
     def suffices(self, block: "Block", candidates: "Candidates", needs: list[Need]) -> np.ndarray:
@@ -237,12 +248,16 @@ class Search:
         m, s = self.space.reference_size, len(self.sample)
         unranked = self.space.truth.unranked(block.rows)  # the query itself, junk: they may be in the sample
         expected = (need.depth[block.rows] + unranked) * (s / m)  # rank in the sample
-        places = (expected if s == m else expected + 3 * np.sqrt(expected) + 3) * 4**attempt  # + 3 sigma: few queries need another attempt
+        places = (
+            expected if s == m else expected + 3 * np.sqrt(expected) + 3
+        ) * 4**attempt  # + 3 sigma: few queries need another attempt
         rows = np.flatnonzero(places < s)
         if attempt > 3 or not len(rows):
             return scores
         sampled = self.sampled(block)
-        rows = rows[(sampled[rows] >= hits[rows, None]).sum(1) > places[rows]]  # the other queries have all their hits before the depth
+        rows = rows[
+            (sampled[rows] >= hits[rows, None]).sum(1) > places[rows]
+        ]  # the other queries have all their hits before the depth
         ranked = np.sort(sampled[rows], axis=1)
         scores[rows] = ranked[np.arange(len(rows)), s - 1 - places[rows].astype(np.int64)] - 3 * block.noise[rows]
         return scores
@@ -257,11 +272,16 @@ class Search:
         ends = np.cumsum(taken)
         start = 0
         while start < len(rows):  # about 65,536 pairs at a time, fewer from a file, to bound memory
-            stop = max(start + 1, int(np.searchsorted(ends, (ends[start - 1] if start else 0) + min(65536, space.block), side="right")))
+            stop = max(
+                start + 1,
+                int(np.searchsorted(ends, (ends[start - 1] if start else 0) + min(65536, space.block), side="right")),
+            )
             row, column = truth.first_relevant(rows[start:stop], self.limits.pairs + 1)
             row = row + start
             if len(row):
-                scores = self._pair_scores(block, torch.from_numpy(row).to(self.device), torch.from_numpy(column).to(self.device))
+                scores = self._pair_scores(
+                    block, torch.from_numpy(row).to(self.device), torch.from_numpy(column).to(self.device)
+                )
                 first = np.flatnonzero(np.diff(row, prepend=-1))
                 nearest[row[first]] = np.maximum.reduceat(scores, first)
                 farthest[row[first]] = np.minimum.reduceat(scores, first)
@@ -306,7 +326,10 @@ class Search:
             else:
                 scores = block.only_tile
             here = (hidden_columns >= start) & (hidden_columns < start + scores.shape[1])
-            scores[torch.from_numpy(hidden_rows[here]).to(self.device), torch.from_numpy(hidden_columns[here] - start).to(self.device)] = -np.inf
+            scores[
+                torch.from_numpy(hidden_rows[here]).to(self.device),
+                torch.from_numpy(hidden_columns[here] - start).to(self.device),
+            ] = -np.inf
             row, column, kept = self.where(scores, cut)
             found.append((row.astype(np.uint16), as_keys(kept, column + start)))
             size += len(row)
@@ -345,8 +368,13 @@ class Search:
             keys.sort(axis=1)
             rows, scores, noise = block.rows[group], scores_of(keys), 2 * block.noise[group]
             last = np.maximum(np.minimum(depths[rows], candidates.counts[group]).astype(np.int64) - 1, 0)  # (Q,) slots
-            with np.errstate(invalid="ignore"):  # scores further below the last needed one rank after it despite rounding
-                filled &= scores >= np.nextafter(scores[np.arange(len(rows)), last] - noise, -np.inf, dtype=np.float32)[:, None]
+            with np.errstate(
+                invalid="ignore"
+            ):  # scores further below the last needed one rank after it despite rounding
+                filled &= (
+                    scores
+                    >= np.nextafter(scores[np.arange(len(rows)), last] - noise, -np.inf, dtype=np.float32)[:, None]
+                )
             counts_here = filled.sum(1)
             kept = slice(counts_here.max(initial=0))
             filled, keys, scores = filled[:, kept], keys[:, kept], np.where(filled, scores, np.nan)[:, kept]

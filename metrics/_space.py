@@ -37,9 +37,13 @@ def as_array(values, name: str) -> np.ndarray:
         values = values.astype(np.float32 if values.dtype in (np.float16, np.float32) else np.float64, copy=False)
     if not len(values) or not values.shape[1]:
         raise UserError(f"{name} have shape {values.shape}: there is nothing to measure.")
-    finite = np.concatenate([np.isfinite(values[start : start + BLOCK]).all(1) for start in range(0, len(values), BLOCK)])
+    finite = np.concatenate(
+        [np.isfinite(values[start : start + BLOCK]).all(1) for start in range(0, len(values), BLOCK)]
+    )
     if not finite.all():
-        raise NotFinite(f"{name} hold NaN or infinity in {int((~finite).sum())} of {len(values)} rows: no metric can be computed.")
+        raise NotFinite(
+            f"{name} hold NaN or infinity in {int((~finite).sum())} of {len(values)} rows: no metric can be computed."
+        )
     return values
 
 
@@ -52,7 +56,9 @@ def as_labels(labels, size: int, name: str, levels: bool = False) -> np.ndarray:
     labels = labels.astype(np.int64) if labels.dtype.kind in "iub" else labels
     labels = labels.reshape(-1) if labels.size == size else labels
     if labels.shape != (size,) and not (levels and labels.ndim == 2 and len(labels) == size and labels.size):
-        raise UserError(f"{name} have shape {labels.shape}: ({size},) is expected, one for each row of features{f', or ({size}, L) for L levels' * levels}.")
+        raise UserError(
+            f"{name} have shape {labels.shape}: ({size},) is expected, one for each row of features{f', or ({size}, L) for L levels' * levels}."
+        )
     if labels.dtype.kind in "fcO" and (labels != labels).any():  # numpy would take NaN for a class
         rows = (labels != labels).reshape(size, -1).any(1).sum()
         raise UserError(f"{name} hold NaN in {rows} of {size} rows: it is no class.")
@@ -70,25 +76,52 @@ class EmbeddingSpace:
     """
 
     def __init__(
-        self, features, labels, reference=None, reference_labels=None, clusters=None, exclude=None, seed=0, device="cpu", progress=False,
-        groups=None, query_sequences=None, reference_sequences=None, ranks=None, skip_unmatched=False, lists: Lists | None = None,
-    ):  # fmt: skip
+        self,
+        features,
+        labels,
+        reference=None,
+        reference_labels=None,
+        clusters=None,
+        exclude=None,
+        seed=0,
+        device="cpu",
+        progress=False,
+        groups=None,
+        query_sequences=None,
+        reference_sequences=None,
+        ranks=None,
+        skip_unmatched=False,
+        lists: Lists | None = None,
+    ):
         self.skip_unmatched = skip_unmatched or lists is not None
-        self.ranks = ranks or Alone()  # each of several processes has the same space, and searches for its part of the queries
+        self.ranks = (
+            ranks or Alone()
+        )  # each of several processes has the same space, and searches for its part of the queries
         self.mapped = _mapped.is_mapped(features) or _mapped.is_mapped(reference)
         self.features = as_array(features, "features")
         self.size, self.dimensions = self.features.shape
-        self.block = max(1024, BLOCK * 128 // max(128, self.dimensions)) if self.mapped else BLOCK  # rows turned to float64 at once
+        self.block = (
+            max(1024, BLOCK * 128 // max(128, self.dimensions)) if self.mapped else BLOCK
+        )  # rows turned to float64 at once
         self.own_reference = reference is None
         if lists is not None and labels is None:  # lists alone say what is found
-            labels, reference_labels = np.zeros(self.size, np.int64), None if self.own_reference else np.zeros(len(reference), np.int64)
+            labels, reference_labels = (
+                np.zeros(self.size, np.int64),
+                None if self.own_reference else np.zeros(len(reference), np.int64),
+            )
         labels = as_labels(labels, self.size, "labels", levels=True)
         if self.own_reference != (reference_labels is None):
             raise UserError("a reference and reference_labels go together: give both or neither.")
         self.reference = self.features if self.own_reference else as_array(reference, "reference features")
         if self.reference.shape[1] != self.dimensions:
-            raise UserError(f"the reference has {self.reference.shape[1]} dimensions, the queries {self.dimensions}: they must agree.")
-        reference_labels = labels if self.own_reference else as_labels(reference_labels, len(self.reference), "reference_labels", levels=True)
+            raise UserError(
+                f"the reference has {self.reference.shape[1]} dimensions, the queries {self.dimensions}: they must agree."
+            )
+        reference_labels = (
+            labels
+            if self.own_reference
+            else as_labels(reference_labels, len(self.reference), "reference_labels", levels=True)
+        )
         if exclude is None:
             exclude = np.arange(self.size) if self.own_reference else np.full(self.size, -1)
         self.reference_size = len(self.reference)
@@ -101,12 +134,16 @@ class EmbeddingSpace:
                 f"labels are of type {labels.dtype}, reference_labels of type {reference_labels.dtype}: give numbers, or names."
             )
         if labels.shape[1:] != reference_labels.shape[1:]:
-            raise UserError(f"labels have shape {labels.shape}, reference_labels {reference_labels.shape}: both need the same levels.")
+            raise UserError(
+                f"labels have shape {labels.shape}, reference_labels {reference_labels.shape}: both need the same levels."
+            )
         both = np.concatenate([labels, reference_labels])
         try:
             codes = [np.unique(column, return_inverse=True)[1].reshape(-1) for column in both.reshape(len(both), -1).T]
         except TypeError as error:
-            raise UserError("labels of several types cannot be compared: give numbers alone, or names alone.") from error
+            raise UserError(
+                "labels of several types cannot be compared: give numbers alone, or names alone."
+            ) from error
         self.labels, self.reference_labels = codes[0][: self.size], codes[0][self.size :]
         if lists is None and len(codes) > 1:
             refuse_unnested(both.astype(str) if both.dtype.kind in "OS" else both, "labels")
@@ -115,10 +152,18 @@ class EmbeddingSpace:
         elif lists is None:
             self.truth = ByClasses(self.labels, self.reference_labels, self.exclude, sequences)
         else:
-            self.truth = ByLists(lists.checked(self.size, self.reference_size, self.exclude), self.reference_size, self.exclude)
+            self.truth = ByLists(
+                lists.checked(self.size, self.reference_size, self.exclude), self.reference_size, self.exclude
+            )
         self.given_clusters = None if clusters is None else as_labels(clusters, self.size, "clusters")
-        self.groups = None if groups is None else np.unique(as_labels(groups, self.size, "groups"), return_inverse=True)[1].reshape(-1)
-        self.seeds = [seed] if isinstance(seed, Integral) else list(seed) if isinstance(seed, (list, tuple, range)) else []
+        self.groups = (
+            None
+            if groups is None
+            else np.unique(as_labels(groups, self.size, "groups"), return_inverse=True)[1].reshape(-1)
+        )
+        self.seeds = (
+            [seed] if isinstance(seed, Integral) else list(seed) if isinstance(seed, (list, tuple, range)) else []
+        )
         if not self.seeds or not all(isinstance(one, Integral) and abs(one) < 2**62 for one in self.seeds):
             raise UserError(f"seed {seed!r} is no whole number below 2^62, and no list of them.")
         self.device, self.progress = device, progress
@@ -131,11 +176,15 @@ class EmbeddingSpace:
         if of_queries is None and of_reference is None:
             return None
         if of_queries is None or (of_reference is None) != self.own_reference:
-            raise UserError("query_sequences and reference_sequences: give both with a reference, query_sequences alone without one.")
+            raise UserError(
+                "query_sequences and reference_sequences: give both with a reference, query_sequences alone without one."
+            )
         of_queries = _hidden.as_sequences(of_queries, self.size, "query_sequences")
         if self.own_reference:
             return _hidden.numbered(of_queries, of_queries)
-        return _hidden.numbered(of_queries, _hidden.as_sequences(of_reference, self.reference_size, "reference_sequences"))
+        return _hidden.numbered(
+            of_queries, _hidden.as_sequences(of_reference, self.reference_size, "reference_sequences")
+        )
 
     def normalised(self) -> "EmbeddingSpace":
         """The space of the same features at unit length; this space itself if they are so already, up to the rounding of float32."""
@@ -144,19 +193,28 @@ class EmbeddingSpace:
         tolerance = 8 * np.finfo(np.float32).eps
         if max(np.abs(norms - 1).max(), np.abs(reference_norms - 1).max()) <= tolerance:
             return self
-        lengths, reference_lengths = (np.where(found > 0, found, 1.0)[:, None] for found in (norms, reference_norms))  # zero stays zero
+        lengths, reference_lengths = (
+            np.where(found > 0, found, 1.0)[:, None] for found in (norms, reference_norms)
+        )  # zero stays zero
         return self.view(EmbeddingSpace, norms=lengths, reference_norms=reference_lengths)
 
     def view(self, kind: type, **changes) -> "EmbeddingSpace":
         """The same space as one of `kind`, with some attributes changed and nothing computed yet."""
-        computed = {key for base in type(self).__mro__ for key, value in vars(base).items() if isinstance(value, cached_property)}
+        computed = {
+            key
+            for base in type(self).__mro__
+            for key, value in vars(base).items()
+            if isinstance(value, cached_property)
+        }
         other = object.__new__(kind)
         other.__dict__.update({key: value for key, value in self.__dict__.items() if key not in computed} | changes)
         other._remembered, other._scores = {}, {}
         return other
 
     def _norms(self, features: np.ndarray) -> np.ndarray:
-        blocks = (features[start : start + self.block].astype(np.float64) for start in range(0, len(features), self.block))
+        blocks = (
+            features[start : start + self.block].astype(np.float64) for start in range(0, len(features), self.block)
+        )
         return np.concatenate([np.sqrt((block**2).sum(1)) for block in blocks])
 
     def queries(self, rows) -> np.ndarray:
@@ -193,7 +251,9 @@ class EmbeddingSpace:
         """`(M,)` for each reference sample the first one with the same features, which may be itself."""
         if self.mapped:  # a hash of 128 bits stands for a row: different rows do not collide in practice
             blocks = (self.reference[start : start + self.block] for start in range(0, self.reference_size, self.block))
-            rows = b"".join(hashlib.blake2b(row.tobytes(), digest_size=16).digest() for block in blocks for row in block)
+            rows = b"".join(
+                hashlib.blake2b(row.tobytes(), digest_size=16).digest() for block in blocks for row in block
+            )
             rows = np.frombuffer(rows, np.dtype((np.void, 16)))
         else:
             rows = np.ascontiguousarray(self.reference)
@@ -285,7 +345,9 @@ class EmbeddingSpace:
             features = _mapped.Converted(self.queries, (self.size, self.dimensions), self.block)
         else:
             features = self.features if self.norms is None else self.queries(slice(None))
-        return [_kmeans.kmeans(features, len(np.unique(self.labels)), seed, self.device, self.ranks) for seed in self.seeds]
+        return [
+            _kmeans.kmeans(features, len(np.unique(self.labels)), seed, self.device, self.ranks) for seed in self.seeds
+        ]
 
     @property
     def clusters(self) -> np.ndarray:

@@ -24,7 +24,9 @@ class Ties:
         if scores.shape[1] < 2:
             return
         with np.errstate(invalid="ignore"):
-            close = scores[:, :-1] - scores[:, 1:] <= noise[:, None]  # (Q, W - 1): slots i and i + 1 may have to change places
+            close = (
+                scores[:, :-1] - scores[:, 1:] <= noise[:, None]
+            )  # (Q, W - 1): slots i and i + 1 may have to change places
         mixed = close if every else close & (relevant[:, :-1] != relevant[:, 1:])
         affected = np.flatnonzero(mixed.any(1))
         for part in np.array_split(affected, 1 + len(affected) * scores.shape[1] // max(self.limits.kept // 8, 1)):
@@ -49,7 +51,11 @@ class Ties:
             chosen = (wanted & unsettled)[run]
         row, slot = np.nonzero(chosen)
         own_run, column = run[row, slot], columns[affected[row], slot]
-        distances = self._shared_distances(rows[affected], row, column) if many else self._distances(rows[affected[row]], column)
+        distances = (
+            self._shared_distances(rows[affected], row, column)
+            if many
+            else self._distances(rows[affected[row]], column)
+        )
         order = np.lexsort((column, distances, own_run))  # own_run ascends already: each run keeps its slots
         position = affected[row], slot
         columns[position] = column[order]

@@ -45,8 +45,12 @@ class Triangle:
             block = self.search.ready(np.arange(start, min(start + self.limits.rows, self.size)))
             self.search.set_cuts(block, self.needs, 0)
             self.cuts[block.rows] = block.cuts
-            expected += float((self.search.sampled(block) >= block.cuts[:, None]).sum()) * self.size / len(self.search.sample)
-            block.queries = block.sampled = None  # computed again in the block's turn: kept, they would take as much memory as the input
+            expected += (
+                float((self.search.sampled(block) >= block.cuts[:, None]).sum()) * self.size / len(self.search.sample)
+            )
+            block.queries = block.sampled = (
+                None  # computed again in the block's turn: kept, they would take as much memory as the input
+            )
             self.blocks.append(block)
             self.waiting[start] = []
         # Half way through, half of all candidates are found, and half of these wait; pruning leaves no more than the deepest need asks for.
@@ -78,7 +82,9 @@ class Triangle:
     def _leave(self, scores: torch.Tensor, first: int, start: int) -> None:
         """Let candidates among the scores `(B, W)` of the queries from `first` on wait for the queries from `start` on."""
         stop, rows = start + scores.shape[1], self.limits.rows
-        row, column, kept = self.search.where(scores, torch.from_numpy(self.cuts[start:stop]).to(self.search.device)[None, :])
+        row, column, kept = self.search.where(
+            scores, torch.from_numpy(self.cuts[start:stop]).to(self.search.device)[None, :]
+        )
         order = np.argsort(column.astype(np.uint16), kind="stable")  # of 16 bits numpy sorts by radix
         column, keys = column[order] + start, as_keys(kept, row + first)[order]
         bounds = np.searchsorted(column, np.arange(start, stop + rows, rows))
@@ -111,7 +117,9 @@ class Triangle:
             depth = need.depth[block.rows]
             known = np.flatnonzero((depth > 0) & (candidates.counts >= depth))
             at_depth = np.full(len(block.rows), LOWEST, dtype=np.float32)
-            at_depth[known] = scores_of(keys[candidates.offsets[known] + depth[known].astype(np.int64) - 1]) - 3 * block.noise[known]
+            at_depth[known] = (
+                scores_of(keys[candidates.offsets[known] + depth[known].astype(np.int64) - 1]) - 3 * block.noise[known]
+            )
             cuts.append(np.maximum(hits, at_depth))
         block.cuts = np.maximum(block.cuts, np.minimum.reduce(cuts)).astype(np.float32)
         kept = keys <= as_keys(block.cuts, 0)[row] + COLUMN

@@ -28,7 +28,10 @@ class Lists(NamedTuple):
         """From one sequence of indices for each query; `junk` likewise, None where there is none."""
         parts = []
         for lists in (positives, [()] * len(positives) if junk is None else junk):
-            parts += [np.cumsum([0, *map(len, lists)]), np.array([index for one in lists for index in one], dtype=np.int64)]
+            parts += [
+                np.cumsum([0, *map(len, lists)]),
+                np.array([index for one in lists for index in one], dtype=np.int64),
+            ]
         return cls(*parts)
 
     def __len__(self):
@@ -39,13 +42,21 @@ class Lists(NamedTuple):
         found = []
         for indptr, indices in (self[:2], self[2:]):
             counts = None if indptr is None else np.diff(indptr)[rows]
-            found += [None, None] if counts is None else [np.cumsum([0, *counts]), indices[spans(np.asarray(indptr)[rows], counts)[1]]]
+            found += (
+                [None, None]
+                if counts is None
+                else [np.cumsum([0, *counts]), indices[spans(np.asarray(indptr)[rows], counts)[1]]]
+            )
         return Lists(*found)
 
     def each(self, kind: str) -> list[np.ndarray]:
         """One array of indices for each query, of its `positive` samples or its `junk`."""
         indptr, indices = self[:2] if kind == "positive" else self[2:]
-        return [np.zeros(0, np.int64)] * len(self) if indptr is None else np.split(np.asarray(indices), np.asarray(indptr)[1:-1])
+        return (
+            [np.zeros(0, np.int64)] * len(self)
+            if indptr is None
+            else np.split(np.asarray(indices), np.asarray(indptr)[1:-1])
+        )
 
     def checked(self, size: int, reference_size: int, exclude: np.ndarray) -> "Lists":
         """int64 arrays, each list ascending. Raises UserError for what cannot be the lists of `size` queries of a reference.
@@ -58,8 +69,15 @@ class Lists(NamedTuple):
         found = []
         for kind, indptr, indices in (("positive", *arrays[:2]), ("junk", *arrays[2:])):
             indptr, indices = _hidden.as_numpy(indptr), _hidden.as_numpy(indices)
-            if indptr.dtype.kind not in "iu" or indptr.shape != (size + 1,) or indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
-                raise UserError(f"{kind}_indptr must be ({size + 1},) whole numbers, one more than there are queries, and {kind}_indices (P,) whole numbers.")
+            if (
+                indptr.dtype.kind not in "iu"
+                or indptr.shape != (size + 1,)
+                or indices.ndim != 1
+                or (indices.size and indices.dtype.kind not in "iu")
+            ):
+                raise UserError(
+                    f"{kind}_indptr must be ({size + 1},) whole numbers, one more than there are queries, and {kind}_indices (P,) whole numbers."
+                )
             indptr, indices = indptr.astype(np.int64), indices.astype(np.int64)
             if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
                 raise UserError(f"{kind}_indptr must rise from 0 to {len(indices)}, the number of {kind}_indices.")
@@ -67,7 +85,9 @@ class Lists(NamedTuple):
             outside = (indices < 0) | (indices >= reference_size)
             if outside.any():
                 at = int(outside.argmax())
-                raise UserError(f"{kind}_indices: query {rows[at]} lists {indices[at]}, which is outside the reference of {reference_size}.")
+                raise UserError(
+                    f"{kind}_indices: query {rows[at]} lists {indices[at]}, which is outside the reference of {reference_size}."
+                )
             keys = np.sort(rows * reference_size + indices)
             if len(keys) and (np.diff(keys) == 0).any():
                 query, index = divmod(int(keys[1:][np.diff(keys) == 0][0]), reference_size)
@@ -76,7 +96,9 @@ class Lists(NamedTuple):
             if kind == "positive":
                 own = np.flatnonzero(found[1] == exclude[rows])
                 if len(own):
-                    raise UserError(f"positive_indices: query {rows[own[0]]} lists itself, {found[1][own[0]]}: an image is not its own positive.")
+                    raise UserError(
+                        f"positive_indices: query {rows[own[0]]} lists itself, {found[1][own[0]]}: an image is not its own positive."
+                    )
                 positives = keys
             elif (both := np.intersect1d(positives, keys)).size:
                 query, index = divmod(int(both[0]), reference_size)
@@ -106,14 +128,19 @@ class ByLists:
 
     @cached_property
     def _positive_keys(self) -> np.ndarray:
-        return np.repeat(np.arange(len(self.lists)), self.relevant) * self.reference_size + self.lists.positive_indices  # ascending
+        return (
+            np.repeat(np.arange(len(self.lists)), self.relevant) * self.reference_size + self.lists.positive_indices
+        )  # ascending
 
     def are_relevant(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Whether reference samples `columns` `(Q, W)` are positives of the queries `rows` `(Q,)`."""
         keys = rows[:, None] * self.reference_size + columns
         if not len(self._positive_keys):
             return np.zeros(keys.shape, dtype=bool)
-        return self._positive_keys[np.minimum(np.searchsorted(self._positive_keys, keys), len(self._positive_keys) - 1)] == keys
+        return (
+            self._positive_keys[np.minimum(np.searchsorted(self._positive_keys, keys), len(self._positive_keys) - 1)]
+            == keys
+        )
 
     def first_relevant(self, rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
         """Positions in `rows` and columns, `(P,)` each, of at most `most` positives of each of the queries `rows`, query after query."""
@@ -177,7 +204,9 @@ class ByClasses:
 
     @cached_property
     def _class_sizes(self) -> np.ndarray:
-        return np.bincount(self.reference_labels, minlength=int(max(self.labels.max(), self.reference_labels.max())) + 1)
+        return np.bincount(
+            self.reference_labels, minlength=int(max(self.labels.max(), self.reference_labels.max())) + 1
+        )
 
     @cached_property
     def _class_starts(self) -> np.ndarray:
@@ -232,7 +261,9 @@ class ByLevels(ByClasses):
     """
 
     def __init__(self, labels, reference_labels, exclude, sequences):
-        columns = [(labels[:, column], reference_labels[:, column], exclude, sequences) for column in range(labels.shape[1])]
+        columns = [
+            (labels[:, column], reference_labels[:, column], exclude, sequences) for column in range(labels.shape[1])
+        ]
         super().__init__(*columns[0])
         self.n_levels, self._columns = len(columns), [self, *(ByClasses(*column) for column in columns[1:])]
 

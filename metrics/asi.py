@@ -13,7 +13,9 @@ class Metric(RetrievalMetric):
     of the labels (`asi_level0`) there are hits and others. Queries to which nothing is related are left out.
     """
 
-    NAMES = {"asi": "average set intersection with the ideal order, by levels; needs labels of two levels; 1 for a perfect space"}
+    NAMES = {
+        "asi": "average set intersection with the ideal order, by levels; needs labels of two levels; 1 for a perfect space"
+    }
     VARIANTS = ("cosine", "level")
     column = None
 
@@ -33,4 +35,6 @@ class Metric(RetrievalMetric):
             ideal = np.clip(k - higher[row], 0, of_level[row, level - 1])
             shared += np.minimum(up_to_each(there, k), ideal)
             higher = higher + of_level[:, level - 1]
-        return without_lone(np.bincount(row, weights=shared / k, minlength=len(starts)) / np.maximum(hits.relevant, 1), hits)
+        return without_lone(
+            np.bincount(row, weights=shared / k, minlength=len(starts)) / np.maximum(hits.relevant, 1), hits
+        )

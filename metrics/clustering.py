@@ -57,9 +57,16 @@ def expected_mutual_information(table: Contingency) -> float:
         pair = np.repeat(np.arange(len(b)), lengths)
         overlap = np.arange(len(pair)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + first[pair]
         logarithm = (
-            gammaln(a + 1) + gammaln(b[pair] + 1) + gammaln(n - a + 1) + gammaln(n - b[pair] + 1) - gammaln(n + 1)
-            - gammaln(overlap + 1) - gammaln(a - overlap + 1) - gammaln(b[pair] - overlap + 1) - gammaln(n - a - b[pair] + overlap + 1)
-        )  # fmt: skip
+            gammaln(a + 1)
+            + gammaln(b[pair] + 1)
+            + gammaln(n - a + 1)
+            + gammaln(n - b[pair] + 1)
+            - gammaln(n + 1)
+            - gammaln(overlap + 1)
+            - gammaln(a - overlap + 1)
+            - gammaln(b[pair] - overlap + 1)
+            - gammaln(n - a - b[pair] + overlap + 1)
+        )
         terms = overlap / n * (np.log(overlap) + np.log(n) - np.log(a) - np.log(b[pair])) * np.exp(logarithm)
         total += a_times * float((terms * b_times[pair]).sum())
     return total
@@ -87,7 +94,10 @@ def ami(table: Contingency) -> float:
     if len(table.classes) == 1 or len(table.clusters) == 1:
         return 0.0
     chance = expected_mutual_information(table)
-    above, possible = mutual_information(table) - chance, 0.5 * (entropy(table.classes) + entropy(table.clusters)) - chance
+    above, possible = (
+        mutual_information(table) - chance,
+        0.5 * (entropy(table.classes) + entropy(table.clusters)) - chance,
+    )
     tiny = np.finfo(np.float64).eps
     quotient = (np.sign(above) or 1.0) * max(abs(above), tiny) / ((np.sign(possible) or 1.0) * max(abs(possible), tiny))
     return float(np.clip(quotient, -1.0, 1.0))  # where chance explains everything, both are rounding errors
@@ -95,7 +105,9 @@ def ami(table: Contingency) -> float:
 
 def f1(table: Contingency) -> float:
     """Harmonic mean of precision and recall over pairs of samples put in one cluster; 1.0 where there is no pair at all."""
-    together, found, true = (float((sizes * (sizes - 1.0)).sum()) for sizes in (table.counts, table.clusters, table.classes))
+    together, found, true = (
+        float((sizes * (sizes - 1.0)).sum()) for sizes in (table.counts, table.clusters, table.classes)
+    )
     return 2.0 * together / (found + true) if found + true else 1.0
 
 
@@ -118,6 +130,8 @@ class Metric(Base):
         return (-1.0 if self.name == "ami" else 0.0, 1.0)
 
     def value(self, space) -> float:
-        tables = space.remember("contingency", lambda: [contingency(space.labels, clusters) for clusters in space.clusterings])
+        tables = space.remember(
+            "contingency", lambda: [contingency(space.labels, clusters) for clusters in space.clusterings]
+        )
         measure = {"nmi": nmi, "ami": ami, "f1": f1}[self.name]
         return fmean(map(measure, tables))

@@ -101,7 +101,9 @@ def sampled(pairs, fmr: float) -> Rate:
     else:
         same = np.sort(np.concatenate([tile.values.double().cpu().numpy() for tile in pairs.tiles(same=True)]))
     ranks = [_rank(fmr, n), max(int(bdtrik(tail, n, fmr)), 0), min(int(np.ceil(bdtrik(1 - tail, n, fmr))) + 1, n - 1)]
-    missed = [len(same) - int(np.searchsorted(same, distances[rank] - pairs.tolerance)) for rank in ranks]  # a far threshold misses less
+    missed = [
+        len(same) - int(np.searchsorted(same, distances[rank] - pairs.tolerance)) for rank in ranks
+    ]  # a far threshold misses less
     value, most, least = (count / len(same) for count in missed)
     if drawn_same:
         least = float(betaincinv(missed[2], len(same) - missed[2] + 1, tail)) if missed[2] else 0.0

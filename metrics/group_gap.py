@@ -21,7 +21,9 @@ class Metric(Recall):
         if space.groups is None or space.groups.max() == 0:
             there = "a single super-class" if space.groups is not None else "no super-classes"
             name = self.name.replace("@k", f"@{self.parameter}")
-            raise UserError(f"metric {name!r} compares super-classes, and the data have {there}: leave it out, or give groups")
+            raise UserError(
+                f"metric {name!r} compares super-classes, and the data have {there}: leave it out, or give groups"
+            )
         scores, groups = self.counted(space, space.groups)
         if not len(scores):
             return float("nan")

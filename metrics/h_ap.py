@@ -30,6 +30,8 @@ class Metric(RetrievalMetric):
         relevances = np.arange(1, counts.shape[1] + 1) / np.maximum(counts, 1)
         own, shared = relevances[hits.queries, hits.levels - 1], np.zeros(len(hits.queries))  # (H,)
         for level in range(1, counts.shape[1] + 1):
-            shared += up_to_each(hits.levels == level, hits.orders) * np.minimum(relevances[hits.queries, level - 1], own)
+            shared += up_to_each(hits.levels == level, hits.orders) * np.minimum(
+                relevances[hits.queries, level - 1], own
+            )
         total = (relevances * hits.of_level).sum(1)
         return np.divide(hits.sum(shared / hits.ranks), total, out=np.full(len(total), np.nan), where=total > 0)

@@ -8,7 +8,9 @@ from metrics._metric import Hits, RetrievalMetric, without_lone
 class Metric(RetrievalMetric):
     """R / rank of the last of the R same-class samples; 1 where they are the first R. Queries alone in their class are left out."""
 
-    NAMES = {"inp": "same-class samples / rank of the last of them, its mean over queries the mINP of re-identification; 1 for a perfect space"}
+    NAMES = {
+        "inp": "same-class samples / rank of the last of them, its mean over queries the mINP of re-identification; 1 for a perfect space"
+    }
 
     def depth(self, relevant, sizes):
         return np.inf

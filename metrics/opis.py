@@ -21,7 +21,9 @@ class Metric(Base):
     All pairs are counted. With more than 10^9, products are in float32, and the ends of the range come from a sample (see fnmr).
     """
 
-    NAMES = {"opis": "variance over classes of the harmonic mean of sensitivity and specificity at one threshold, mean over those at which 1 to 10 % of other-class pairs match"}
+    NAMES = {
+        "opis": "variance over classes of the harmonic mean of sensitivity and specificity at one threshold, mean over those at which 1 to 10 % of other-class pairs match"
+    }
     RANGE = (0.0, 0.25)
     HIGHER_IS_BETTER = False
 
@@ -44,12 +46,16 @@ class Metric(Base):
 
 def _matches(pairs, thresholds: torch.Tensor, same: bool) -> np.ndarray:
     """Pairs `(C, T)` of each class that match at each threshold, ascending: of the class itself, or with other classes."""
-    counts = np.zeros((pairs.labels[-1] + 1, THRESHOLDS + 1), dtype=np.int64)  # by the number of thresholds that a pair is above
+    counts = np.zeros(
+        (pairs.labels[-1] + 1, THRESHOLDS + 1), dtype=np.int64
+    )  # by the number of thresholds that a pair is above
     for tile in pairs.tiles(same=same):
         above = 1 - tile.squares / 2 > thresholds[0]
         row, column = torch.nonzero(above if tile.pairs is None else above & tile.pairs, as_tuple=True)
         place = torch.bucketize(1 - tile.squares[row, column] / 2, thresholds)
-        for classes in [pairs.codes[tile.row + row]] if same else [pairs.codes[tile.row + row], pairs.codes[tile.column + column]]:
+        for classes in (
+            [pairs.codes[tile.row + row]] if same else [pairs.codes[tile.row + row], pairs.codes[tile.column + column]]
+        ):
             numbered = torch.bincount(classes * (THRESHOLDS + 1) + place, minlength=counts.size)
             counts += numbered.cpu().numpy().reshape(counts.shape)
     return counts[:, ::-1].cumsum(1)[:, ::-1][:, 1:]

@@ -30,7 +30,9 @@ def _wrong(opt):
     yield from _features(opt)
     loss, sampler = criteria.REGISTRY.module(opt.loss), datasampler.REGISTRY.module(opt.data_sampler)
     trainers.check(opt)
-    inner = [module.INNER_LOSS for module in (loss, trainers.REGISTRY.module(opt.trainer)) if hasattr(module, "INNER_LOSS")]
+    inner = [
+        module.INNER_LOSS for module in (loss, trainers.REGISTRY.module(opt.trainer)) if hasattr(module, "INNER_LOSS")
+    ]
     criteria.check(opt, inner)
     parse_weights(opt.loss_weights)
     yield from _mining(opt, inner)
@@ -68,8 +70,14 @@ def _rates(opt):
         yield f"{warm[0]} with --scheduler onecycle, which has a rise of its own (--onecycle_rise): leave one out"
     if opt.warmup_start and not warm:
         yield f"--warmup_start {opt.warmup_start:g} has no effect without --warmup_epochs or --warmup_steps"
-    resting = [f"--{name}" for name in ("freeze_backbone", "warmup_head_epochs", "freeze_backbone_steps") if getattr(opt, name)]
-    clips = [f"--{name}" for name in ("clip_grad_norm", "clip_grad_each", "clip_grad_value") if getattr(opt, name) is not None]
+    resting = [
+        f"--{name}" for name in ("freeze_backbone", "warmup_head_epochs", "freeze_backbone_steps") if getattr(opt, name)
+    ]
+    clips = [
+        f"--{name}"
+        for name in ("clip_grad_norm", "clip_grad_each", "clip_grad_value")
+        if getattr(opt, name) is not None
+    ]
     for those, what in ((warm, "warm up"), (resting, "let the backbone rest"), (clips, "limit the gradient")):
         if len(those) > 1:
             yield f"{' and '.join(those)} both {what}: leave one out"
@@ -148,7 +156,9 @@ def _weights(opt):
 
 def _features(opt):
     """Features can be computed once only if they stay the same; what a flag lets learn does not rest."""
-    rests = next((flag for flag in ("freeze_backbone", "lora_rank", "prompts", "train_biases") if getattr(opt, flag)), None)
+    rests = next(
+        (flag for flag in ("freeze_backbone", "lora_rank", "prompts", "train_biases") if getattr(opt, flag)), None
+    )
     if opt.pool == "gem_learned" and rests and opt.weights is None and opt.job == "train" and opt.resume is None:
         yield f"--pool gem_learned: its power is of the backbone, which rests under --{rests}: take gem"
     if opt.feature_cache and not opt.freeze_backbone:
@@ -188,7 +198,11 @@ def _evaluation(opt):
 
 def _jobs(opt):
     """One job at a time, and its own flags."""
-    jobs = [f"--{name}" for name in ("evaluate", "evaluate_only", "evaluate_ensemble", "aggregate_only") if getattr(opt, name)]
+    jobs = [
+        f"--{name}"
+        for name in ("evaluate", "evaluate_only", "evaluate_ensemble", "aggregate_only")
+        if getattr(opt, name)
+    ]
     if len(jobs) > 1:
         yield f"{' and '.join(jobs)} are jobs of their own: leave one out"
     if jobs and (tried := [f"--{name}" for name in ("dry_run", "profile_steps") if getattr(opt, name)]):
@@ -218,7 +232,9 @@ def _numbers(opt):
         yield "--fc_lr 0 would leave the last layer as it starts: give a rate above 0, or -1 for --lr"
     if opt.scheduler == "plateau" and opt.gamma >= 1:
         yield f"--gamma {opt.gamma:g} must be below 1 with --scheduler plateau, which would never lower the rate"
-    if opt.n_epochs == 0 and not (opt.check_untrained_accuracy or opt.dump_embeddings or opt.dump_query_results or opt.evaluate):
+    if opt.n_epochs == 0 and not (
+        opt.check_untrained_accuracy or opt.dump_embeddings or opt.dump_query_results or opt.evaluate
+    ):
         yield "--n_epochs 0 trains nothing: add --check_untrained_accuracy to evaluate the untrained network, --dump_embeddings to write its embeddings, --dump_query_results what its queries find"
     if opt.compile and opt.grad_checkpointing:
         yield "--compile --grad_checkpointing: what is compiled chooses by itself what it keeps and what it computes again: leave one out"
@@ -237,7 +253,9 @@ def _numbers(opt):
 
 def _mining(opt, inner: list[str]):
     """The pairing of each loss and the miner, by what the one allows and the other yields."""
-    miner = batch_mining.REGISTRY.module(opt.batch_mining)  # first: a misspelt name is an error for losses without a miner, too
+    miner = batch_mining.REGISTRY.module(
+        opt.batch_mining
+    )  # first: a misspelt name is an error for losses without a miner, too
     if opt.mine_pairs and not getattr(criteria.REGISTRY.module(opt.loss), "MINES_PAIRS", False):
         yield f"--mine_pairs: --loss {opt.loss} does not work on all pairs of a batch; these do: {_able(criteria.REGISTRY, 'MINES_PAIRS')}"
     for flag in ("loss", *inner):
@@ -255,7 +273,9 @@ def _mining(opt, inner: list[str]):
         allowed = getattr(criteria.REGISTRY.module(name), "ALLOWED_MINING_OPS", None)
         if allowed is None and getattr(miner, "YIELDS", "triplets") == "sets":
             yield f"--batch_mining {opt.batch_mining} yields sets, which --{flag} {name} does not take: choose a miner of triplets or pairs, such as distance"
-        if flag == "loss" and allowed is not None and opt.batch_mining not in allowed:  # a loss inside takes one that it allows
+        if (
+            flag == "loss" and allowed is not None and opt.batch_mining not in allowed
+        ):  # a loss inside takes one that it allows
             yield f"--batch_mining {opt.batch_mining} does not go with --loss {name}; allowed: {', '.join(allowed)}"
 
 

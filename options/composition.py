@@ -17,11 +17,32 @@ from utilities import configs, roles
 from utilities.errors import UserError
 from utilities.registry import did_you_mean
 
-FOLLOWS = {"split_sets": "split_partitions", "fc_lr": "lr", "fc_decay": "decay", "eval_bs": "bs", "eval_kernels": "kernels"}  # flag -> the one whose value it takes where it is unset
+FOLLOWS = {
+    "split_sets": "split_partitions",
+    "fc_lr": "lr",
+    "fc_decay": "decay",
+    "eval_bs": "bs",
+    "eval_kernels": "kernels",
+}  # flag -> the one whose value it takes where it is unset
 DEFAULT_METRICS = [
-    "e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c", "dists@intra", "dists@inter",
-    "dists@intra_over_inter", "rho_spectrum@0", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10",
-]  # fmt: skip
+    "e_recall@1",
+    "e_recall@2",
+    "e_recall@4",
+    "nmi",
+    "f1",
+    "mAP_1000",
+    "mAP_lim",
+    "mAP_c",
+    "dists@intra",
+    "dists@inter",
+    "dists@intra_over_inter",
+    "rho_spectrum@0",
+    "rho_spectrum@-1",
+    "rho_spectrum@1",
+    "rho_spectrum@2",
+    "rho_spectrum@10",
+]
+
 
 def compose(parser, argv: list[str] | None) -> Options:
     """The options of a run; for a reproduction those of its first stage, with those of the other stages in `later`."""
@@ -38,8 +59,14 @@ class Layers:
     def __init__(self, parser, argv: list[str] | None):
         self.parser, self.roles = parser, roles.declared(parser)
         self.defaults = vars(parser.parse_args([]))
-        silent = argparse.Namespace(**{action.dest: argparse.SUPPRESS for action in parser._actions if action.dest != "help"})
-        self.explicit = {name: value for name, value in vars(parser.parse_args(argv, silent)).items() if value is not argparse.SUPPRESS}
+        silent = argparse.Namespace(
+            **{action.dest: argparse.SUPPRESS for action in parser._actions if action.dest != "help"}
+        )
+        self.explicit = {
+            name: value
+            for name, value in vars(parser.parse_args(argv, silent)).items()
+            if value is not argparse.SUPPRESS
+        }
         if self.explicit.get("resume_or_start"):
             self.explicit.setdefault("resume", "latest")
         self.files, self.file_of = {}, {}
@@ -47,7 +74,9 @@ class Layers:
     def add_file(self, path: Path) -> None:
         """Add the flags of a --config file; they win over those of earlier files."""
         found = files.read(self.parser, path)
-        is_saved = {"savename", "fc_lr", "lr", "eval_kernels", "kernels"} <= set(found)  # a run's parameters.yaml names every flag
+        is_saved = {"savename", "fc_lr", "lr", "eval_kernels", "kernels"} <= set(
+            found
+        )  # a run's parameters.yaml names every flag
         if is_saved:
             found = self.underived({**files.before_they_existed(self.parser, found), **found})
         self.files |= found
@@ -77,7 +106,9 @@ class Layers:
     def _set_by(self, opt: Options, explicit: dict) -> dict[str, str]:
         otherwise = "derived" if opt.resume is None else f"derived, or the run {run_folder(opt)}"
         places = {**self.file_of, **dict.fromkeys(opt.overruled, otherwise), **dict.fromkeys(explicit, "command line")}
-        return {name: places.get(name, otherwise) for name, value in opt.saved().items() if value != self.defaults[name]}
+        return {
+            name: places.get(name, otherwise) for name, value in opt.saved().items() if value != self.defaults[name]
+        }
 
     def underived(self, flags: dict) -> dict:
         """A run's flags, but unset where they equal what they are derived from: they then follow its new value."""
@@ -94,7 +125,9 @@ def _is_derived(flags: dict, explicit: dict) -> bool:
     """Whether the saved name of a run is made of its group and seed. That of a numbered folder is kept to resume it."""
     plain, name = f"{flags.get('group')}_s{flags.get('seed')}", flags.get("savename") or ""
     resumes = explicit.get("resume") is not None and not {"group", "seed"} & explicit.keys()
-    return name == plain or (not resumes and name.startswith(f"{plain}_") and name.removeprefix(f"{plain}_").isdecimal())
+    return name == plain or (
+        not resumes and name.startswith(f"{plain}_") and name.removeprefix(f"{plain}_").isdecimal()
+    )
 
 
 def _reproduction(layers: Layers, source: Path) -> Options:
@@ -103,7 +136,9 @@ def _reproduction(layers: Layers, source: Path) -> Options:
         if layers.explicit.get(name):
             raise UserError(f"--reproduce_results makes a new run: leave out --{name}")
     if layers.files:
-        raise UserError("--reproduce_results takes all flags of the run, over which a file has no say: leave out --config, and name on the command line what is to differ")
+        raise UserError(
+            "--reproduce_results takes all flags of the run, over which a file has no say: leave out --config, and name on the command line what is to differ"
+        )
     if fold_of(source) is not None:
         source, layers.explicit["folds"] = fold_of(source)
     if not (source / PARAMETERS).exists():
@@ -121,7 +156,9 @@ def _reproduction(layers: Layers, source: Path) -> Options:
         first.resume = resume
         return first
     if folder.resolve() == source.resolve():
-        raise UserError(f"--resume: {folder} is what is to be reproduced. Name its reproduction by --resume_from or --savename")
+        raise UserError(
+            f"--resume: {folder} is what is to be reproduced. Name its reproduction by --resume_from or --savename"
+        )
     del layers.explicit["reproduce_results"]
     layers.explicit |= {"resume": resume, "resume_from": str(folder)}
     return _continued(layers)
@@ -136,10 +173,14 @@ def _continued(layers: Layers) -> Options:
     folder = run_folder(opt)
     saved = layers.saved(folder, RunFolder(folder).flags)
     free = layers.roles.having(change=False)
-    different = [name for name in sorted(set(layers.explicit) - free) if name in saved and getattr(opt, name) != saved[name]]
+    different = [
+        name for name in sorted(set(layers.explicit) - free) if name in saved and getattr(opt, name) != saved[name]
+    ]
     if different or opt.resume == "best":
         what = ", ".join(f"--{name}" for name in different) or "--resume best"
-        raise UserError(f"{folder} is a reproduction with changes still to come: continue it without {what}, or let it end first")
+        raise UserError(
+            f"{folder} is a reproduction with changes still to come: continue it without {what}, or let it end first"
+        )
     layers.files = {}
     kept = {name: value for name, value in layers.explicit.items() if name in free - {"resume", "resume_from"}}
     first = _staged(layers, folder, stages, kept)
@@ -177,7 +218,10 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
         opt.resume_from = str(folder)
     folder = run_folder(opt)
     if opt.job == "evaluate_ensemble":
-        for name, why in (("folds", "joins all folds"), ("splits_to_eval", "measures test alone: the folds validate on different data")):
+        for name, why in (
+            ("folds", "joins all folds"),
+            ("splits_to_eval", "measures test alone: the folds validate on different data"),
+        ):
             if name in explicit and explicit[name] != ["test"]:
                 raise UserError(f"--evaluate_ensemble {why}: leave out --{name}")
     if not (folder / PARAMETERS).exists():
@@ -187,21 +231,36 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
         _refuse_missing(folder, opt)
         return
     saved, opt.repeats = layers.saved(folder, RunFolder(folder).flags), True
-    saved = {**{name: layers.defaults[name] for name in opt.roles.having(fixed="always")}, **saved}  # a run may be older than a flag
+    saved = {
+        **{name: layers.defaults[name] for name in opt.roles.having(fixed="always")},
+        **saved,
+    }  # a run may be older than a flag
     explicit = _with_weights(explicit, saved, opt.roles)
     opt.loss_weights = explicit.get("loss_weights", opt.loss_weights)
     if opt.job == "evaluate":
         opt.other_data = datasets.other(saved, opt.but(**{**saved, **explicit}))
     _refuse_changes(folder, opt, saved, explicit)
-    asked = {name: layers.files[name] for name in layers.file_of if name in saved and name not in explicit and name not in ("save_path", "savename")}
+    asked = {
+        name: layers.files[name]
+        for name in layers.file_of
+        if name in saved and name not in explicit and name not in ("save_path", "savename")
+    }
     derived = opt.but(**{**saved, **asked})
     _derive(derived)
     opt.overruled = {name: layers.file_of[name] for name in asked if getattr(derived, name) != saved[name]}
     is_found_here = {"save_path", "savename"} if opt.resume_from is None else set()  # the folder may have moved since
     for name, value in layers.underived(saved).items():
-        if name not in explicit and name not in is_found_here and not (measures and name in ("dump_embeddings", "dump_query_results")):
+        if (
+            name not in explicit
+            and name not in is_found_here
+            and not (measures and name in ("dump_embeddings", "dump_query_results"))
+        ):
             setattr(opt, name, value)
-    if "dataset" in opt.other_data and "evaluation_metrics" not in explicit and (published := datasets.evaluation_metrics(opt)):
+    if (
+        "dataset" in opt.other_data
+        and "evaluation_metrics" not in explicit
+        and (published := datasets.evaluation_metrics(opt))
+    ):
         opt.evaluation_metrics = list(published)  # those of the run may not be defined there
     if opt.other_data:  # the run's flags for cropping and caching do not apply to images that are shown whole
         for name in set(datasets.unfit(opt)) - set(explicit):
@@ -241,7 +300,9 @@ def _refuse_missing(folder: Path, opt: Options) -> None:
 
 def _with_weights(explicit: dict, below: dict, declared) -> dict:
     """The command line, whose flags of single weights also win over `--loss_weights` of the layers `below`."""
-    single = {role.weighs: explicit[name] for name, role in declared.items() if role.weighs and explicit.get(name) is not None}
+    single = {
+        role.weighs: explicit[name] for name, role in declared.items() if role.weighs and explicit.get(name) is not None
+    }
     if not single or "loss_weights" in explicit:
         return explicit
     kept = [word for word in below.get("loss_weights", []) if word.partition("=")[0] not in single]
@@ -282,11 +343,21 @@ def _derive_savename(opt: Options) -> None:
 
 def _defaults(opt) -> dict:
     """Flag -> the value that it has where it is unset, of the flags whose default depends on other flags or on the trainer."""
-    registries = {"loss": criteria, "batch_mining": batch_mining, "data_sampler": datasampler, "trainer": trainers, "dataset": datasets}
-    loss = criteria.REGISTRY.module(opt.loss) if opt.loss in criteria.REGISTRY.names() else None  # a record may name one that is gone
+    registries = {
+        "loss": criteria,
+        "batch_mining": batch_mining,
+        "data_sampler": datasampler,
+        "trainer": trainers,
+        "dataset": datasets,
+    }
+    loss = (
+        criteria.REGISTRY.module(opt.loss) if opt.loss in criteria.REGISTRY.names() else None
+    )  # a record may name one that is gone
     mines = getattr(opt, getattr(loss, "INNER_LOSS", "loss"))  # a miner follows the loss inside another
     read = {"batch_mining": argparse.Namespace(**{**vars(opt), "loss": mines})}
-    of_plug_ins = [package.REGISTRY.derived(getattr(opt, flag), read.get(flag, opt)) for flag, package in registries.items()]
+    of_plug_ins = [
+        package.REGISTRY.derived(getattr(opt, flag), read.get(flag, opt)) for flag, package in registries.items()
+    ]
     found = {name: getattr(opt, source) for name, source in FOLLOWS.items()}
     return {name: value for part in (found, *of_plug_ins, metrics.derived(opt)) for name, value in part.items()}
 
@@ -308,7 +379,14 @@ def followers(defaults: dict, flags: dict) -> set[str]:
 
 def derived_flags(defaults: dict) -> set[str]:
     """The flags whose default is derived; `defaults`: flag -> default, of the parser."""
-    return {"savename", "source_path", "augmentation", "evaluation_metrics", "splits_to_eval", *_defaults(argparse.Namespace(**defaults))}
+    return {
+        "savename",
+        "source_path",
+        "augmentation",
+        "evaluation_metrics",
+        "splits_to_eval",
+        *_defaults(argparse.Namespace(**defaults)),
+    }
 
 
 def _derive(opt: Options) -> None:

@@ -15,7 +15,10 @@ def read(parser, path: Path) -> dict:
     """The flags of a file, each value passed through its flag's own type. Raises UserError with file, key and rule."""
     declared = roles.declared(parser)
     actions = {action.dest: action for action in parser._actions if action.dest in declared}
-    return {key: _value(parser, _action(actions, declared, path, key), path, key, node) for key, node in configs.nodes(path).items()}
+    return {
+        key: _value(parser, _action(actions, declared, path, key), path, key, node)
+        for key, node in configs.nodes(path).items()
+    }
 
 
 def _value(parser, action: argparse.Action, path: Path, key: str, node: yaml.Node):
@@ -32,7 +35,9 @@ def _value(parser, action: argparse.Action, path: Path, key: str, node: yaml.Nod
     items = node.value if isinstance(node, yaml.SequenceNode) else [node]
     for item in items:
         if _kind(item) == "bool":
-            raise UserError(f"{path}: {key} is no switch, and {item.value} stands for true or false in YAML: write it in quotes")
+            raise UserError(
+                f"{path}: {key} is no switch, and {item.value} stands for true or false in YAML: write it in quotes"
+            )
     return _passed(parser, action, path, [_text(item) for item in items])
 
 
@@ -85,7 +90,9 @@ def _takes_several(action: argparse.Action) -> bool:
 
 def _passed(parser, action: argparse.Action, path: Path, texts: list[str]):
     """The texts as the command line would take them. Raises UserError."""
-    least, most = (action.nargs, action.nargs) if isinstance(action.nargs, int) else (int(action.nargs == "+"), len(texts))
+    least, most = (
+        (action.nargs, action.nargs) if isinstance(action.nargs, int) else (int(action.nargs == "+"), len(texts))
+    )
     several, either = _takes_several(action), isinstance(action, OneOrTwo)
     if either and len(texts) > 2:
         raise UserError(f"{path}: {action.dest} takes one value or two, not {len(texts)}")

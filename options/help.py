@@ -10,10 +10,32 @@ from utilities.errors import UserError
 
 WIDTH = 120
 EVERYDAY = (  # in the order of the first screen
-    "dataset", "source_path", "arch", "embed_dim", "not_pretrained", "trainer", "loss", "batch_mining", "data_sampler", "bs", "samples_per_class",
-    "n_epochs", "lr", "optim", "scheduler", "use_tv_split", "evaluation_metrics", "storage_metrics", "seed", "gpu", "save_path", "group", "config",
-    "resume", "dry_run",
-)  # fmt: skip
+    "dataset",
+    "source_path",
+    "arch",
+    "embed_dim",
+    "not_pretrained",
+    "trainer",
+    "loss",
+    "batch_mining",
+    "data_sampler",
+    "bs",
+    "samples_per_class",
+    "n_epochs",
+    "lr",
+    "optim",
+    "scheduler",
+    "use_tv_split",
+    "evaluation_metrics",
+    "storage_metrics",
+    "seed",
+    "gpu",
+    "save_path",
+    "group",
+    "config",
+    "resume",
+    "dry_run",
+)
 MORE = """\
 --help GROUP, --help loss margin, --help FLAG, --help all   flags of a group, of a plug-in, one flag, all of them
 --find WORD       flags whose name or text holds WORD
@@ -32,7 +54,11 @@ class Formatter(argparse.HelpFormatter):
 
     def _get_help_string(self, action):
         text = numbers.help_of(action)
-        if isinstance(action, argparse._StoreTrueAction) or action.default in (None, argparse.SUPPRESS) or "%(default)" in action.help:
+        if (
+            isinstance(action, argparse._StoreTrueAction)
+            or action.default in (None, argparse.SUPPRESS)
+            or "%(default)" in action.help
+        ):
             return text
         return f"{text} (default: {_default(action) or 'none'})"
 
@@ -51,7 +77,10 @@ class Help(argparse.Action):
 
 def groups(parser) -> dict[str, list]:
     """Heading -> its flags, without those that are only read from old scripts."""
-    shown = {g.title: [action for action in g._group_actions if action.help is not argparse.SUPPRESS] for g in parser._action_groups}
+    shown = {
+        g.title: [action for action in g._group_actions if action.help is not argparse.SUPPRESS]
+        for g in parser._action_groups
+    }
     return {title: actions for title, actions in shown.items() if actions and title != "options"}
 
 
@@ -83,7 +112,9 @@ def page(parser, plug_ins: dict, words: list[str]) -> str:
     headings = {name.rpartition(" ")[2]: name for name in plug_ins}
     nearest = difflib.get_close_matches(flag, [*shown, *headings, *flags], n=1)
     hint = f" Did you mean --help {headings.get(nearest[0], nearest[0])}?" if nearest else ""
-    raise UserError(f"--help {asked}: no group, plug-in or flag.{hint} --help lists the groups, --find {words[-1]} searches all texts")
+    raise UserError(
+        f"--help {asked}: no group, plug-in or flag.{hint} --help lists the groups, --find {words[-1]} searches all texts"
+    )
 
 
 def find(parser, word: str) -> str:

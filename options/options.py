@@ -30,7 +30,15 @@ class Options(Namespace):
 
     def __init__(self, flags: dict, roles: Roles):
         super().__init__(**flags)
-        self.roles, self.fold, self.until, self.later, self.set_by, self.overruled, self.other_data = roles, None, None, [], {}, {}, {}
+        self.roles, self.fold, self.until, self.later, self.set_by, self.overruled, self.other_data = (
+            roles,
+            None,
+            None,
+            [],
+            {},
+            {},
+            {},
+        )
         self.command, self.typed, self.repeats = None, frozenset(), False
 
     def but(self, **flags) -> "Options":
@@ -47,7 +55,9 @@ class Options(Namespace):
 
     def saved(self) -> dict:
         """Flag -> resolved value, as parameters.yaml holds them: every flag of the run, nothing else, no API key."""
-        return {name: value for name, value in sorted(vars(self).items()) if name in self.roles and self.roles[name].saved}
+        return {
+            name: value for name, value in sorted(vars(self).items()) if name in self.roles and self.roles[name].saved
+        }
 
     def measured(self) -> dict:
         """Flag -> value, of the flags that decide what an evaluation measures; `<flag>_sha256` of files of code."""
@@ -69,9 +79,12 @@ class Options(Namespace):
         """The job: `train`, `evaluate_only`, or one on an existing run: `evaluate`, `evaluate_ensemble`, `aggregate_only`."""
         opt = self
         asked = {
-            "evaluate": opt.evaluate, "evaluate_only": opt.evaluate_only, "evaluate_ensemble": opt.evaluate_ensemble,
-            "aggregate_only": opt.aggregate_only, "train": True,
-        }  # fmt: skip
+            "evaluate": opt.evaluate,
+            "evaluate_only": opt.evaluate_only,
+            "evaluate_ensemble": opt.evaluate_ensemble,
+            "aggregate_only": opt.aggregate_only,
+            "train": True,
+        }
         return next(name for name, given in asked.items() if given)
 
     @property

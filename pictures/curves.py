@@ -51,12 +51,19 @@ def draw_curves(folder: Path) -> list[Path]:
 def _draw(axis, metric: str, curves: dict, selected: int | None) -> None:
     """The curves of one metric, split -> {epoch: value}; untrained states are hollow points before them, without a line."""
     for split in sorted(curves, key=[*SPLIT_COLOURS, *curves].index):
-        colour, trained = SPLIT_COLOURS.get(split), sorted((e, value) for e, value in curves[split].items() if e not in UNTRAINED)
+        colour, trained = (
+            SPLIT_COLOURS.get(split),
+            sorted((e, value) for e, value in curves[split].items() if e not in UNTRAINED),
+        )
         if trained:
-            axis.plot(*zip(*trained, strict=True), marker="." if len(trained) < 100 else None, color=colour, label=split)
+            axis.plot(
+                *zip(*trained, strict=True), marker="." if len(trained) < 100 else None, color=colour, label=split
+            )
         for epoch, (name, marker) in UNTRAINED.items():
             if epoch in curves[split]:
-                axis.plot(epoch, curves[split][epoch], marker, markersize=5, color=colour, markerfacecolor="none", label=name)
+                axis.plot(
+                    epoch, curves[split][epoch], marker, markersize=5, color=colour, markerfacecolor="none", label=name
+                )
         if math.isfinite(curves[split].get(selected, math.nan)):
             axis.plot(selected, curves[split][selected], "D", markersize=6, color=colour)
     if selected is not None and selected in {epoch for curve in curves.values() for epoch in curve}:
@@ -75,12 +82,16 @@ def _explain(figure) -> None:
     for axis in figure.axes:
         for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
-    for name in {name for name, _ in UNTRAINED.values()} & set(handles):  # they stand for every split, so they have no split's colour
+    for name in {name for name, _ in UNTRAINED.values()} & set(
+        handles
+    ):  # they stand for every split, so they have no split's colour
         handles[name] = copy.copy(handles[name])
         handles[name].set_color(INK)
     names = sorted(handles, key=[*SPLIT_COLOURS, *handles].index)
     columns = max(2, int(figure.get_figwidth() // 1.7))
-    figure.legend([handles[name] for name in names], names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+    figure.legend(
+        [handles[name] for name in names], names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False
+    )
 
 
 def _name(folder: Path) -> str:

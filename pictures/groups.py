@@ -18,9 +18,14 @@ BESIDE_TITLE = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "ncols": 2, 
 FEWER = "*"  # after the label of a mean of fewer seeds than were run
 
 STYLE = {
-    "pdf.fonttype": 42, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "grid.color": "0.88",
+    "pdf.fonttype": 42,
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": "0.88",
     "text.parse_math": False,  # names are literal: matplotlib reads text between dollar signs as a formula
-}  # fmt: skip
+}
 
 
 class Value(NamedTuple):
@@ -136,7 +141,16 @@ def _lines(dots: list[Dot], texts: list[str], places, count: int):
     axis = figure.subplots()
     _room(figure, _width(names, 9) + 0.2, right=0.55)  # room for the end texts
     for place, text in zip(places, texts, strict=True):
-        axis.annotate(text, (1, place), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points", fontsize=8, va="center", annotation_clip=False)  # fmt: skip
+        axis.annotate(
+            text,
+            (1, place),
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 0),
+            textcoords="offset points",
+            fontsize=8,
+            va="center",
+            annotation_clip=False,
+        )
     axis.set_yticks(places, names, fontsize=9)
     axis.set_ylim(-0.6, count - 0.4)
     axis.grid(True)
@@ -215,12 +229,32 @@ def ranked(rows: list[Dot | str], digits: int, xlabel: str, title: str):
     figure, axis = _lines(dots, [f"{dot.values[0].mean:.{digits}f}" for dot in dots], places, len(rows))
     for place, dot in zip(places, dots, strict=True):
         (value,) = dot.values
-        deviation = None if math.isnan(value.deviation) else value.deviation  # no bar: a cap at the mean would read as 0
-        axis.errorbar(value.mean, place, xerr=deviation, fmt="o", elinewidth=1, capsize=2, markersize=5, color=dot.colour, ecolor="0.45")
+        deviation = (
+            None if math.isnan(value.deviation) else value.deviation
+        )  # no bar: a cap at the mean would read as 0
+        axis.errorbar(
+            value.mean,
+            place,
+            xerr=deviation,
+            fmt="o",
+            elinewidth=1,
+            capsize=2,
+            markersize=5,
+            color=dot.colour,
+            ecolor="0.45",
+        )
     for place, row in enumerate(rows):
         if isinstance(row, str):
             axis.axhline(place - 0.5, color="0.6", linewidth=0.8)
-            axis.annotate(row, (0, place), xycoords=("axes fraction", "data"), xytext=(3, -4), textcoords="offset points", fontsize=8.5, style="italic")  # fmt: skip
+            axis.annotate(
+                row,
+                (0, place),
+                xycoords=("axes fraction", "data"),
+                xytext=(3, -4),
+                textcoords="offset points",
+                fontsize=8.5,
+                style="italic",
+            )
     axis.set_xlabel(xlabel)
     set_title(axis, title, beside=_legend(axis, dots))
     return figure
@@ -232,14 +266,24 @@ def optimism(dots: list[Dot], digits: int, xlabel: str, title: str):
     for place, dot in enumerate(dots):
         axis.plot([value.mean for value in dot.values[:2]], [place, place], color="0.7", linewidth=2, zorder=2)
     for i, (colour, name) in enumerate(((BASE, "chosen on validation"), (REGULARISED, "on test"))):
-        axis.plot([dot.values[i].mean for dot in dots], range(len(dots)), "o", color=colour, markersize=5, label=name, zorder=3)
+        axis.plot(
+            [dot.values[i].mean for dot in dots],
+            range(len(dots)),
+            "o",
+            color=colour,
+            markersize=5,
+            label=name,
+            zorder=3,
+        )
     axis.set_xlabel(xlabel)
     set_title(axis, title, beside=LEGEND_WIDTH)
     axis.legend(fontsize=9, frameon=False, **BESIDE_TITLE)
     return figure
 
 
-def by_split(means: np.ndarray, spreads: list[list[float]], methods: list[str], splits: list[str], ylabel: str, title: str):
+def by_split(
+    means: np.ndarray, spreads: list[list[float]], methods: list[str], splits: list[str], ylabel: str, title: str
+):
     """The figure of a line a method over the splits: `means` `(M, K)` with one deviation, the best method first in the legend."""
     import matplotlib
 
@@ -248,7 +292,17 @@ def by_split(means: np.ndarray, spreads: list[list[float]], methods: list[str], 
     axis = figure.add_subplot()
     for m in np.argsort(-means.mean(1)):
         places = np.arange(len(splits)) + 0.04 * (m - len(methods) / 2)  # beside each other, so that bars are seen
-        axis.errorbar(places, means[m], spreads[m], marker="o", markersize=4, linewidth=1.2, elinewidth=0.8, label=methods[m], color=matplotlib.colormaps["tab10"](m % 10))
+        axis.errorbar(
+            places,
+            means[m],
+            spreads[m],
+            marker="o",
+            markersize=4,
+            linewidth=1.2,
+            elinewidth=0.8,
+            label=methods[m],
+            color=matplotlib.colormaps["tab10"](m % 10),
+        )
     axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)
     axis.set_xticks(range(len(splits)), splits)
     axis.set_ylabel(ylabel)
@@ -264,9 +318,15 @@ def progressed(curves: list[tuple[str, list[float], list[Value]]], ylabel: str, 
     figure = _figure(7.6, 4.4 + 0.2 * (len(curves) // 3))
     axis, colours = figure.subplots(), matplotlib.colormaps["tab10" if len(curves) <= 10 else "tab20"].colors
     for i, (name, fids, values) in enumerate(curves):
-        means, spreads, colour = np.array([v.mean for v in values]), np.nan_to_num([v.deviation for v in values]), colours[i % len(colours)]
+        means, spreads, colour = (
+            np.array([v.mean for v in values]),
+            np.nan_to_num([v.deviation for v in values]),
+            colours[i % len(colours)],
+        )
         axis.fill_between(fids, means - spreads, means + spreads, color=colour, alpha=0.15, linewidth=0)
-        axis.plot(fids, means, "osD^v"[i // len(colours) % 5] + "-", color=colour, markersize=4, linewidth=1.4, label=name)
+        axis.plot(
+            fids, means, "osD^v"[i // len(colours) % 5] + "-", color=colour, markersize=4, linewidth=1.4, label=name
+        )
     _room(figure, bottom=0.75 + 0.2 * math.ceil(len(curves) / 3))
     axis.set(xlabel="FID of the split: how far its test classes are from those of training", ylabel=ylabel)
     set_title(axis, title)

@@ -24,7 +24,9 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
     centres = axis.transData.transform(points)  # (n, 2) pixels
     room = axis.get_window_extent(renderer)
     pixel = figure.dpi / 72
-    taken = np.concatenate([centres - 4 * pixel, centres + 4 * pixel], axis=1)  # boxes (m, 4): points, labels, pieces of lines
+    taken = np.concatenate(
+        [centres - 4 * pixel, centres + 4 * pixel], axis=1
+    )  # boxes (m, 4): points, labels, pieces of lines
     labels = np.empty((0, 4))
     angles, distances = np.meshgrid(
         np.linspace(0, 2 * math.pi, ANGLES, endpoint=False), np.geomspace(6 * pixel, max(room.width, room.height), 40)
@@ -45,7 +47,9 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
         free = inside & apart.any(2).all(1)
         own, others = _gaps(centres, i, low, high)
         # A label without a line is taken to belong to the nearest point; one with a line must not seem to belong to another point.
-        told = np.where(with_line, (others > NEAR * pixel) & _clear(centres, i, middles, labels, 6 * pixel), 1.3 * own < others)
+        told = np.where(
+            with_line, (others > NEAR * pixel) & _clear(centres, i, middles, labels, 6 * pixel), 1.3 * own < others
+        )
         places = np.flatnonzero(free & told) if (free & told).any() else np.flatnonzero(free & with_line)
         if not len(places):
             complete = False
@@ -55,18 +59,35 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
         taken = np.vstack([taken, labels[-1:]])
         x, y = axis.transData.inverted().transform(middles[spot])
         if with_line[spot]:  # above the error bars, and not in their colour
-            axis.plot([points[i][0], x], [points[i][1], y], color=colours[i], linewidth=0.7, zorder=3.5, scalex=False, scaley=False)
+            axis.plot(
+                [points[i][0], x],
+                [points[i][1], y],
+                color=colours[i],
+                linewidth=0.7,
+                zorder=3.5,
+                scalex=False,
+                scaley=False,
+            )
             taken = np.vstack([taken, np.tile(_along(centres[i], middles[spot : spot + 1])[0], 2)])
         axis.annotate(
-            texts[i], xy=points[i], xytext=(x, y), ha="center", va="center", fontsize=SIZE, color=colours[i], zorder=4,
+            texts[i],
+            xy=points[i],
+            xytext=(x, y),
+            ha="center",
+            va="center",
+            fontsize=SIZE,
+            color=colours[i],
+            zorder=4,
             bbox={"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
-        )  # fmt: skip
+        )
     return complete
 
 
 def _gaps(centres: np.ndarray, own: int, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Distances `(k,)` of boxes `low` to `high` `(k, 2)` to the point `centres[own]`, and to the nearest other of `centres` `(n, 2)`."""
-    distances = np.linalg.norm(np.maximum(np.maximum(low[:, None] - centres, centres - high[:, None]), 0), axis=2)  # (k, n)
+    distances = np.linalg.norm(
+        np.maximum(np.maximum(low[:, None] - centres, centres - high[:, None]), 0), axis=2
+    )  # (k, n)
     return distances[:, own], np.delete(distances, own, axis=1).min(1, initial=np.inf)
 
 
@@ -78,7 +99,9 @@ def _along(start: np.ndarray, ends: np.ndarray) -> np.ndarray:
 def _clear(centres: np.ndarray, own: int, ends: np.ndarray, labels: np.ndarray, clearance: float) -> np.ndarray:
     """`(k,)`: whether lines from `centres[own]` to `ends` `(k, 2)` keep clear of the other `centres` `(n, 2)` and of `labels` `(m, 4)`."""
     others, lines = np.delete(centres, own, axis=0) - centres[own], ends - centres[own]
-    along = np.clip((lines @ others.T) / (lines**2).sum(1, keepdims=True), 0, 1)  # (k, n - 1): where a line comes nearest to a point
+    along = np.clip(
+        (lines @ others.T) / (lines**2).sum(1, keepdims=True), 0, 1
+    )  # (k, n - 1): where a line comes nearest to a point
     distances = np.linalg.norm(others - along[..., None] * lines[:, None], axis=2)
     passed = _along(centres[own], ends)[:, :, None]
     crossed = ((passed > labels[:, :2]) & (passed < labels[:, 2:])).all(3).any((1, 2))

@@ -30,7 +30,10 @@ def places(features: np.ndarray, how: str, size: int, seed: int) -> tuple[np.nda
         return arranged, first
     rest = np.setdiff1d(np.arange(len(features)), chosen, assume_unique=True)
     plane[chosen], plane[rest] = arranged, _beside(components[rest], components[chosen], arranged)
-    return plane, f"{first} of {len(chosen):,} random images; each of the other {len(rest):,} lies between its {BESIDE} nearest among these"
+    return (
+        plane,
+        f"{first} of {len(chosen):,} random images; each of the other {len(rest):,} lies between its {BESIDE} nearest among these",
+    )
 
 
 def tsne_places(features: np.ndarray, seed: int, ball=None) -> np.ndarray:

@@ -21,7 +21,14 @@ HEADING, LEGEND, NOTE = 12, 10, 8  # font sizes
 
 
 def recoveries(
-    path: Path, images: tuple, compared, queries: np.ndarray, found: list[np.ndarray], judged: list[np.ndarray], title: str, notes=()
+    path: Path,
+    images: tuple,
+    compared,
+    queries: np.ndarray,
+    found: list[np.ndarray],
+    judged: list[np.ndarray],
+    title: str,
+    notes=(),
 ) -> None:
     """One row a query: the query, then what it finds in the reference, nearest first: images of its class framed green, others red.
 
@@ -61,9 +68,13 @@ def recoveries(
             axis.text(left - 0.08, top + 0.5, notes[row], fontsize=NOTE, ha="right", va="center", linespacing=1.5)
         _tile(axis, left, top, whole_image(images[0], int(query)), names[int(labels[query])], "query", QUERY)
         for position, (index, kind) in enumerate(zip(few, kinds, strict=True), start=1):
-            distance = distances_of(*(rows.astype(np.float64) for rows in (features[[query]], reference[[index]])), compared.ball)[0]
+            distance = distances_of(
+                *(rows.astype(np.float64) for rows in (features[[query]], reference[[index]])), compared.ball
+            )[0]
             start, name = left + position * WIDTH + 0.2, names[int(reference_labels[index])]
-            _tile(axis, start, top, whole_image(images[1], int(index)), name, f"distance {distance:#.3g}", COLOURS[kind])
+            _tile(
+                axis, start, top, whole_image(images[1], int(index)), name, f"distance {distance:#.3g}", COLOURS[kind]
+            )
     axis.set(xlim=(0, size[0]), ylim=(size[1], 0))
     save_figure(figure, path, dpi=100, pil_kwargs={"compress_level": 3})
 

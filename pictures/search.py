@@ -112,7 +112,9 @@ def _make_readable(figure, whole: set[str]) -> None:
             elif isinstance(axis.get_major_locator(), ticker.AutoLocator):
                 axis.set_major_locator(ticker.MaxNLocator(5, steps=(1, 2, 5, 10), integer=name in whole))
             if "_" in name:
-                axis.set_label_text("_\n".join(textwrap.wrap(name.replace("_", " "), 16)).replace(" ", "_"), fontsize=10)
+                axis.set_label_text(
+                    "_\n".join(textwrap.wrap(name.replace("_", " "), 16)).replace(" ", "_"), fontsize=10
+                )
             axis.set_tick_params(labelsize=9)
         if len(grid) > 1 and axes in grid:
             axes.label_outer()

@@ -19,8 +19,19 @@ CMC_RANKS = 50
 PAIRS, BINS = 20_000, 80  # of histograms: most pairs of each kind, and most bars; fewer bars where few distances differ
 # Classes, or super-classes, in colour in a t-SNE; the others are grey.
 PALETTE = (
-    "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf", "#bcbd22", "#000000", "#1b3a8f", "#ff9da7",
-)  # fmt: skip
+    "#1f77b4",
+    "#ff7f0e",
+    "#2ca02c",
+    "#d62728",
+    "#9467bd",
+    "#8c564b",
+    "#e377c2",
+    "#17becf",
+    "#bcbd22",
+    "#000000",
+    "#1b3a8f",
+    "#ff9da7",
+)
 
 
 def spectra(path: Path, features: dict, seed: int, title: str) -> Path:
@@ -38,7 +49,14 @@ def spectra(path: Path, features: dict, seed: int, title: str) -> Path:
         there = values[values > ZERO * values[0]]
         zeros = f", {len(values) - len(there)} of {len(values)} are 0" if len(there) < len(values) else ""
         marker = "o" if len(there) == 1 else None  # one value makes no line
-        axis.plot(np.arange(1, len(there) + 1), there, color=SPLIT_COLOURS.get(split), label=split + zeros, linewidth=1.8, marker=marker)
+        axis.plot(
+            np.arange(1, len(there) + 1),
+            there,
+            color=SPLIT_COLOURS.get(split),
+            label=split + zeros,
+            linewidth=1.8,
+            marker=marker,
+        )
     axis.set(yscale="log", xlabel="singular value, largest first", ylabel="share of their sum", xlim=(0, None))
     set_suptitle(figure, f"{title}: singular values of the embeddings")
     axis.grid(alpha=0.3)
@@ -72,9 +90,23 @@ def cmc(path: Path, ranks: np.ndarray, title: str) -> Path:
 def roc(path: Path, far: np.ndarray, tar: np.ndarray, title: str) -> Path:
     """Plot the receiver operating characteristic: true against false accept rates, the latter on a log scale. Returns `path`."""
     least = far[far > 0].min()  # the log scale begins at a single false accept
-    how = {"xlabel": "false accept rate", "ylabel": "true accept rate, %", "xscale": "log", "xlim": (least, 1), "ylim": (0, 101)}
+    how = {
+        "xlabel": "false accept rate",
+        "ylabel": "true accept rate, %",
+        "xscale": "log",
+        "xlim": (least, 1),
+        "ylim": (0, 101),
+    }
     area = np.trapezoid(tar, far)
-    return _curve(path, np.maximum(far, least), 100 * tar, f"area {area:.4f}", f"{title}: verification", drawstyle="steps-post", **how)
+    return _curve(
+        path,
+        np.maximum(far, least),
+        100 * tar,
+        f"area {area:.4f}",
+        f"{title}: verification",
+        drawstyle="steps-post",
+        **how,
+    )
 
 
 def compression(path: Path, rows: list[dict], title: str) -> Path:
@@ -88,7 +120,9 @@ def compression(path: Path, rows: list[dict], title: str) -> Path:
     figure = Figure(figsize=(10.4, 4.4), layout="constrained")
     for axis, metric in zip(figure.subplots(1, 2), ("e_recall@1", "map_r"), strict=True):
         for dimensions in sorted({row["dimensions"] for row in rows}):
-            points = sorted((row["bytes_a_vector"], row[metric], row["code"]) for row in rows if row["dimensions"] == dimensions)
+            points = sorted(
+                (row["bytes_a_vector"], row[metric], row["code"]) for row in rows if row["dimensions"] == dimensions
+            )
             sizes, values, _ = zip(*points, strict=True)
             axis.plot(sizes, values, marker="o", linewidth=1.4, label=f"{dimensions} dimensions")
             for size, value, code in points:
@@ -103,7 +137,9 @@ def compression(path: Path, rows: list[dict], title: str) -> Path:
     return path
 
 
-def _curve(path: Path, x: np.ndarray, y: np.ndarray, label: str, title: str, marker=None, drawstyle="default", **axes) -> Path:
+def _curve(
+    path: Path, x: np.ndarray, y: np.ndarray, label: str, title: str, marker=None, drawstyle="default", **axes
+) -> Path:
     """Plot one curve with its label."""
     from matplotlib.figure import Figure
 
@@ -139,10 +175,14 @@ def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int
     figure = Figure(figsize=(max(1.2 + 3.7 * len(features), 6.4), 3.6), layout="constrained")
     panels = figure.subplots(1, len(features), squeeze=False, sharex=True)[0]
     pairs = {split: sample_pairs(labels[split], seed, parents[split]) for split in features}
-    lengths = {split: [distances_of(rows[a], rows[b], ball) for a, b in pairs[split]] for split, rows in features.items()}
+    lengths = {
+        split: [distances_of(rows[a], rows[b], ball) for a, b in pairs[split]] for split, rows in features.items()
+    }
     longest = max((length.max() for both in lengths.values() for length in both if len(length)), default=1.0) or 1.0
     for panel, (split, both) in zip(panels, lengths.items(), strict=True):
-        bins = int(np.clip(np.sqrt(min((len(np.unique(length)) for length in both if len(length)), default=1)), 10, BINS))
+        bins = int(
+            np.clip(np.sqrt(min((len(np.unique(length)) for length in both if len(length)), default=1)), 10, BINS)
+        )
         for length, colour, name in zip(both, (SAME, DIFFERENT), ("same class", "different classes"), strict=True):
             if len(length):
                 heights, edges = np.histogram(length, bins=bins, range=(0, longest * 1.02), density=True)
@@ -151,7 +191,9 @@ def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int
         panel.set(title=split, xlabel=f"{'Euclidean' if ball is None else 'hyperbolic'} distance", yticks=[])
         panel.spines[["top", "right", "left"]].set_visible(False)
     handles, names = max((panel.get_legend_handles_labels() for panel in panels), key=lambda both: len(both[0]))
-    figure.legend(handles, [f"{name} (line: median)" for name in names], loc="outside lower center", ncols=2, frameon=False)
+    figure.legend(
+        handles, [f"{name} (line: median)" for name in names], loc="outside lower center", ncols=2, frameon=False
+    )
     set_suptitle(figure, f"{title}: distances of pairs")
     save_figure(figure, path, dpi=110)
     return path
@@ -179,7 +221,15 @@ def sample_pairs(
 
 
 def tsne(
-    path: Path, features: np.ndarray, labels: np.ndarray, size: int, seed: int, title: str, names=None, parents=None, ball=None
+    path: Path,
+    features: np.ndarray,
+    labels: np.ndarray,
+    size: int,
+    seed: int,
+    title: str,
+    names=None,
+    parents=None,
+    ball=None,
 ) -> bool:
     """t-SNE of whole classes drawn at random, about `size` samples in all. Returns whether there were enough samples.
 
@@ -207,7 +257,14 @@ def tsne(
     figure = Figure(figsize=(9, 6), layout="constrained")
     axis = figure.subplots()
     for code, colour in zip(shown, PALETTE, strict=False):
-        axis.scatter(*places[codes == code].T, s=22, color=colour, edgecolors="white", linewidths=0.4, label=f" {short[texts[code]]}")
+        axis.scatter(
+            *places[codes == code].T,
+            s=22,
+            color=colour,
+            edgecolors="white",
+            linewidths=0.4,
+            label=f" {short[texts[code]]}",
+        )
     rest = ~np.isin(codes, shown)
     if rest.any():
         others = len(kinds) - len(shown)
@@ -248,5 +305,7 @@ def sample_classes(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
     """Indices of all samples of randomly ordered classes, as many as reach `size`, the last class cut; ascending."""
     generator = np.random.default_rng(seed)
     codes = np.unique(labels, return_inverse=True)[1]
-    order = np.argsort(generator.permutation(int(codes.max()) + 1)[codes], kind="stable")  # class after class, in random order
+    order = np.argsort(
+        generator.permutation(int(codes.max()) + 1)[codes], kind="stable"
+    )  # class after class, in random order
     return np.sort(order[:size])

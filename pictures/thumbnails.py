@@ -54,7 +54,10 @@ class Sheets:
         picture = np.asarray(small(image, self.side))
         sheet, rest = divmod(place, self.across**2)
         row, column = divmod(rest, self.across)
-        top, left = row * self.side + (self.side - picture.shape[0]) // 2, column * self.side + (self.side - picture.shape[1]) // 2
+        top, left = (
+            row * self.side + (self.side - picture.shape[0]) // 2,
+            column * self.side + (self.side - picture.shape[1]) // 2,
+        )
         self.pixels[sheet, top : top + picture.shape[0], left : left + picture.shape[1]] = picture
 
     def addresses(self, most: int = MOST_BYTES) -> list[str]:

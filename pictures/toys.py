@@ -30,12 +30,16 @@ def diagonal_lines(path: Path, panels: list[tuple], bars: dict[str, np.ndarray],
                 about = {"label": f"{'test' if first else 'train'} {label + 1}", "linewidths": 1.1 if first else 0}
                 axis.scatter(*points[their == label].T, s=size, marker=marker, color=colours[first + label], **about)
         axis.set(title=name, aspect="equal", xticks=[], yticks=[])
-    figure.legend(*axes[0].get_legend_handles_labels(), ncols=8, loc="outside lower left", frameon=False, handletextpad=0.2)
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), ncols=8, loc="outside lower left", frameon=False, handletextpad=0.2
+    )
     places, seconds = np.arange(len(bars)), list(bars.values())
     firsts = [1 - second for second in seconds]
     for shift, values, name, colour in ((-0.2, firsts, "first", "#8c9aa8"), (0.2, seconds, "second", "#c44e52")):
         deviations = [v.std(ddof=1) for v in values] if len(values[0]) > 1 else None
-        axes[3].bar(places + shift, [v.mean() for v in values], 0.38, yerr=deviations, color=colour, label=name, capsize=2)
+        axes[3].bar(
+            places + shift, [v.mean() for v in values], 0.38, yerr=deviations, color=colour, label=name, capsize=2
+        )
     axes[3].set(title=title, xticks=places, xticklabels=list(bars), ylim=(0, 1.19))
     axes[3].tick_params(axis="x", labelsize=8)
     axes[3].spines[["top", "right"]].set_visible(False)

@@ -63,7 +63,9 @@ def drawn_means(parts: list[Outcomes], draws: int = DRAWS, seed: int = 0) -> lis
     """For each of several outcomes on the same C classes `(draws, S)`: the runs' means over the classes of each draw."""
     generator = np.random.default_rng(seed)
     n = len(parts[0].sizes)
-    columns = np.concatenate([np.concatenate([part.sums, part.sizes[None]]) for part in parts]).T.copy()  # (C, sum of S + 1)
+    columns = np.concatenate(
+        [np.concatenate([part.sums, part.sizes[None]]) for part in parts]
+    ).T.copy()  # (C, sum of S + 1)
     totals = np.empty((draws, columns.shape[1]))
     for start in range(0, draws, BLOCK):
         count = min(BLOCK, draws - start)
@@ -86,7 +88,9 @@ def difference(first: Outcomes, second: Outcomes, drawn: tuple[np.ndarray, np.nd
     generator = np.random.default_rng([seed, 1])
     moved = [_drawn_seeds(one, len(drawn[0]), generator) * stretch for one in (first, second)]
     draws = ours - theirs + moved[0] - moved[1]
-    doubt = sum(part.variance**2 / part.freedom for part in parts if part.freedom) + by_classes**2 / max(len(first.sizes) - 1, 1)
+    doubt = sum(part.variance**2 / part.freedom for part in parts if part.freedom) + by_classes**2 / max(
+        len(first.sizes) - 1, 1
+    )
     freedom = (by_classes + added) ** 2 / doubt if doubt else math.inf
     # Subtracting the interaction could leave fewer degrees of freedom than the smallest component has, which no sum of variances has.
     freedom = max(freedom, min([part.freedom for part in parts if part.freedom] + [max(len(first.sizes) - 1, 1)]))
@@ -109,7 +113,9 @@ def _seeds(outcomes: Outcomes) -> Seeds:
     if count < 2:
         return Seeds(0.0, 0.0, 0)
     means = outcomes.means
-    shares = (outcomes.sums - means[:, None] * outcomes.sizes) / outcomes.sizes.sum()  # (S, C): contribution of each class to a mean
+    shares = (
+        outcomes.sums - means[:, None] * outcomes.sizes
+    ) / outcomes.sizes.sum()  # (S, C): contribution of each class to a mean
     residuals = shares - shares.mean(0)
     interaction = float((residuals**2).sum()) * n / max(n - 1, 1) / ((count - 1) * count)
     return Seeds(float(means.var(ddof=1)) / count, interaction, count - 1)

@@ -17,14 +17,21 @@ def collect(folders: list[str], projects: list[str], api=None) -> tuple[list[Rec
 
     skipped = []
     places = {place.resolve(): place for root in folders for place in find_folders(root, skipped)}
-    runs = [read_folder(place) for place in tqdm(list(places.values()), desc="reading runs", unit="run", leave=False, disable=None)]
+    runs = [
+        read_folder(place)
+        for place in tqdm(list(places.values()), desc="reading runs", unit="run", leave=False, disable=None)
+    ]
     if projects and api is None:
         api = wandb_api()
     for project in projects:
         runs += read_project(project, api)
-    notes = [f"{folder} holds the trials of a search and was left out; name it in --runs to see them" for folder in skipped]
+    notes = [
+        f"{folder} holds the trials of a search and was left out; name it in --runs to see them" for folder in skipped
+    ]
     if not runs:
-        asked = ([f"--runs {' '.join(folders)}"] if folders else []) + ([f"--project {' '.join(projects)}"] if projects else [])
+        asked = ([f"--runs {' '.join(folders)}"] if folders else []) + (
+            [f"--project {' '.join(projects)}"] if projects else []
+        )
         expected = f"A run folder holds {PARAMETERS} and {METRICS}, as main.py writes them"
         raise UserError("; ".join([f"{', '.join(asked)}: no runs there. {expected}", *notes]))
     return _with_distinct_names(runs), notes

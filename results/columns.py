@@ -17,12 +17,28 @@ from utilities.registry import unknown
 
 STRUCTURE = ("dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@2")  # the ICML paper's quantities
 TITLES = {
-    "nmi": "NMI", "ami": "AMI", "f1": "F1", "map_r": "MAP@R", "r_precision": "RP", "mrr": "MRR", "inp": "mINP", "ap_trapezoid": "mAP by trapezoids", "dists@intra": "intra",
-    "dists@inter": "inter", "dists@intra_over_inter": "intra/inter", "rho_spectrum@2": "rho",
-}  # fmt: skip
+    "nmi": "NMI",
+    "ami": "AMI",
+    "f1": "F1",
+    "map_r": "MAP@R",
+    "r_precision": "RP",
+    "mrr": "MRR",
+    "inp": "mINP",
+    "ap_trapezoid": "mAP by trapezoids",
+    "dists@intra": "intra",
+    "dists@inter": "inter",
+    "dists@intra_over_inter": "intra/inter",
+    "rho_spectrum@2": "rho",
+}
 OF_NUMBER = {
-    "e_recall": "R@{}", "c_recall": "cR@{}", "precision": "P@{}", "map": "MAP@{}", "mp": "mP@{}", "mmp": "mMP@{}", "rho_spectrum": "rho({})",
-}  # fmt: skip # of head@number
+    "e_recall": "R@{}",
+    "c_recall": "cR@{}",
+    "precision": "P@{}",
+    "map": "MAP@{}",
+    "mp": "mP@{}",
+    "mmp": "mMP@{}",
+    "rho_spectrum": "rho({})",
+}  # of head@number
 
 SELECTED, LAST, BEST_ON_TEST = "selected", "last", "best_on_test"
 SELECTIONS = {
@@ -71,7 +87,9 @@ class Column:
         """Printed decimals."""
         if not self.percent:
             return 3
-        return 4 if plain(self.metric).removeprefix("c_").startswith("opis") else 2  # a variance: some hundredths of a percent
+        return (
+            4 if plain(self.metric).removeprefix("c_").startswith("opis") else 2
+        )  # a variance: some hundredths of a percent
 
 
 def title(metric: str) -> str:
@@ -121,7 +139,11 @@ def _is_share(metric: str) -> bool:
 
 def recorded(runs: list[RecordedRun]) -> dict[tuple[str, str], bool]:
     """The (split, metric) pairs that any run recorded, in the order of their recording, and whether each is of one domain."""
-    return {(split, metric): (split, mean_of(metric)) in run.series.keys for run in runs for split, metric in run.series.keys}
+    return {
+        (split, metric): (split, mean_of(metric)) in run.series.keys
+        for run in runs
+        for split, metric in run.series.keys
+    }
 
 
 def performance(available) -> list[Column]:
@@ -129,7 +151,9 @@ def performance(available) -> list[Column]:
     for split in ("test", "val", "train"):
         found = [column(s, metric) for s, metric in _rating(available) if s == split and not available[s, metric]]
         if found:
-            evaltypes = list(dict.fromkeys(apart(c.metric)[0] for c in found))  # in the order of their recording, that of --evaltypes
+            evaltypes = list(
+                dict.fromkeys(apart(c.metric)[0] for c in found)
+            )  # in the order of their recording, that of --evaltypes
             return sorted(found, key=lambda c: (evaltypes.index(apart(c.metric)[0]), _order(c.metric)))
     return []
 
@@ -147,7 +171,9 @@ def by_domain(available) -> dict[str, list[Column]]:
 
 
 def _rating(available) -> list[tuple[str, str]]:
-    return [(split, metric) for split, metric in available if not is_structure(metric) and direction(metric) is not None]
+    return [
+        (split, metric) for split, metric in available if not is_structure(metric) and direction(metric) is not None
+    ]
 
 
 def _order(metric: str):
@@ -159,7 +185,9 @@ def _order(metric: str):
 def structure(available) -> list[Column]:
     """All columns that describe the space, the ICML paper's first: on training data as in that paper, else on test, else on validation; without single domains."""
     for split in ("train", "test", "val"):
-        found = [metric for (s, metric), of_one in available.items() if s == split and is_structure(metric) and not of_one]
+        found = [
+            metric for (s, metric), of_one in available.items() if s == split and is_structure(metric) and not of_one
+        ]
         if found:
             order = {metric: i for i, metric in enumerate(STRUCTURE)}
             return [column(split, m) for m in sorted(found, key=lambda m: order.get(plain(m), len(order)))]

@@ -106,7 +106,10 @@ def _changes(folder: Path) -> str:
         return f"unknown ({error})"
     changed = {(done[0], name): value for done, flags in found for name, value in roles.compared(flags).items()}
     free = {"n_epochs"} if began.get("scheduler") not in OVER_ALL_EPOCHS else set()
-    return ", ".join(f"{name} {value} after epoch {done}" for (done, name), value in changed.items() if name not in free) or "no"
+    return (
+        ", ".join(f"{name} {value} after epoch {done}" for (done, name), value in changed.items() if name not in free)
+        or "no"
+    )
 
 
 def _series(run: RecordedRun, path: Path) -> None:
@@ -139,4 +142,6 @@ def _over_folds(run: RecordedRun, path: Path) -> None:
         for split, metrics in content["values"].items()
         for metric, found in metrics.items()
     }
-    run.meta[path.stem] = OverFolds(list(content["folds"]), list(content["epochs"]), dict(content.get("flags") or {}), means)
+    run.meta[path.stem] = OverFolds(
+        list(content["folds"]), list(content["epochs"]), dict(content.get("flags") or {}), means
+    )

@@ -58,7 +58,9 @@ class Cell:
     @property
     def deviation_text(self) -> str:
         """The deviation alone, empty where there is none."""
-        return f"{self.deviation:.{self.digits}f}" if self.deviation is not None and math.isfinite(self.deviation) else ""
+        return (
+            f"{self.deviation:.{self.digits}f}" if self.deviation is not None and math.isfinite(self.deviation) else ""
+        )
 
     @property
     def interval_text(self) -> str:
@@ -135,7 +137,9 @@ class Table:
     @property
     def letters(self) -> dict[str, str]:
         """Remark -> the letter that stands for it beside the rows."""
-        return {remark: _letter(i) for i, remark in enumerate(dict.fromkeys(r for remarks in self.remarks for r in remarks))}
+        return {
+            remark: _letter(i) for i, remark in enumerate(dict.fromkeys(r for remarks in self.remarks for r in remarks))
+        }
 
     def is_text(self, column: int) -> bool:
         """Whether all cells of a column are texts."""
@@ -148,7 +152,9 @@ class Table:
 
     def blocks(self) -> list[tuple[str, list[int]]]:
         """(part, indices of its rows), in order."""
-        return [(part, list(rows)) for part, rows in itertools.groupby(range(len(self.rows)), lambda row: self.parts[row])]
+        return [
+            (part, list(rows)) for part, rows in itertools.groupby(range(len(self.rows)), lambda row: self.parts[row])
+        ]
 
 
 def file_name(name: str) -> str:
@@ -166,7 +172,9 @@ def to_markdown(table: Table) -> str:
         lines += [_pipes([f"*{escaped(part)}*"] + [""] * (len(table.head) - 1))] if part else []
         for row in rows:
             first, *others = (_markdown_cell(cell) for cell in table.rows[row])
-            beside = f" <sup>{','.join(letters[remark] for remark in table.remarks[row])}</sup>" * bool(table.remarks[row])
+            beside = f" <sup>{','.join(letters[remark] for remark in table.remarks[row])}</sup>" * bool(
+                table.remarks[row]
+            )
             lines.append(_pipes([first + beside, *others]))
     below = [f"- <sup>{letter}</sup> {escaped(remark)}" for remark, letter in letters.items()]
     return "\n".join(lines + [""] + below + [f"- {escaped(note)}" for note in table.notes]) + "\n"
@@ -215,7 +223,9 @@ def _text_cell(cell: Cell) -> str:
 def to_csv(table: Table) -> str:
     """One value per column: mean, deviation (or what follows ±), mark and interval are separate; part, remarks and notes come last."""
     made = []  # (head, cell of each row as text)
-    for i in sorted(range(len(table.head)), key=lambda i: table.head[i] in table.apart):  # columns that .md and .tex also have come first
+    for i in sorted(
+        range(len(table.head)), key=lambda i: table.head[i] in table.apart
+    ):  # columns that .md and .tex also have come first
         name, cells = table.head[i], [row[i] for row in table.rows]
         made.append((name, ["" if cell.mean_text == "-" else cell.mean_text for cell in cells]))
         if any(cell.deviation is not None for cell in cells):
@@ -224,7 +234,9 @@ def to_csv(table: Table) -> str:
             made.append((f"{name} mark", [cell.mark for cell in cells]))
         if any(cell.interval for cell in cells):
             for end, word in enumerate(("low", "high")):
-                made.append((f"{name} to best {word}", [f"{c.interval[end]:.{c.digits}f}" if c.interval else "" for c in cells]))
+                made.append(
+                    (f"{name} to best {word}", [f"{c.interval[end]:.{c.digits}f}" if c.interval else "" for c in cells])
+                )
     if any(table.parts):
         made.append(("part", table.parts))
     made.append(("remarks", ["; ".join(remarks) for remarks in table.remarks]))
@@ -238,4 +250,3 @@ def to_csv(table: Table) -> str:
 def _letter(number: int) -> str:
     """a … z, aa, ab …"""
     return (_letter(number // 26 - 1) if number >= 26 else "") + chr(ord("a") + number % 26)
-

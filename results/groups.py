@@ -17,7 +17,15 @@ from utilities.counts import count_of
 UNTRAINED = {-1: "untrained backbone", 0: "untrained network"}  # epochs of --check_untrained_accuracy
 OF_NETWORK = {-1: ("arch", "weights", "not_pretrained", "last_stride")}  # flags that make it
 OF_NETWORK[0] = (*OF_NETWORK[-1], "embed_dim", "embed_hidden", "pool", "neck", "lora_rank", "prompts")
-OF_TEST = ("split_scheme", "split_test_size", "split_test_start", "split_file", "split_shuffle", "oodml_file", "oodml_id")  # settings that decide the test classes
+OF_TEST = (
+    "split_scheme",
+    "split_test_size",
+    "split_test_start",
+    "split_file",
+    "split_shuffle",
+    "oodml_file",
+    "oodml_id",
+)  # settings that decide the test classes
 
 
 @dataclass(eq=False)
@@ -39,8 +47,12 @@ class Group:
     differs: list[str] = field(default_factory=list)  # settings unlike those that most groups share
     about_meta: list[str] = field(default_factory=list)  # problems of the results over folds
     method: str = ""  # as published, for shared tables and plots
-    miner: str | None = None  # `-` where the loss mines nothing, whatever --batch_mining says; None: as --batch_mining says
-    _known: dict = field(default_factory=dict, repr=False)  # values by column and rule: tables and figures ask for them many times
+    miner: str | None = (
+        None  # `-` where the loss mines nothing, whatever --batch_mining says; None: as --batch_mining says
+    )
+    _known: dict = field(
+        default_factory=dict, repr=False
+    )  # values by column and rule: tables and figures ask for them many times
 
     def reason(self, run: RecordedRun) -> str:
         """Why a run is in no mean; empty where it is."""
@@ -65,7 +77,9 @@ class Group:
     def label(self) -> str:
         """A name that is the same on every data set."""
         names = "|".join([*datasets.names_in_groups(), re.escape(self.dataset.partition("_")[0])])
-        return self.method or re.sub(rf"^(?:MLRC_)?(?:{names})(reg)?[_-]", lambda m: "R-" if m[1] else "", self.name, flags=re.IGNORECASE)
+        return self.method or re.sub(
+            rf"^(?:MLRC_)?(?:{names})(reg)?[_-]", lambda m: "R-" if m[1] else "", self.name, flags=re.IGNORECASE
+        )
 
     @property
     def folds(self) -> list[int]:
@@ -79,7 +93,11 @@ class Group:
         if not there:
             return 0
         flags = there[0].flags
-        return 1 if flags.get("split_scheme") == "predefined" else int(flags.get("split_sets") or 1 + max(run.fold for run in there))
+        return (
+            1
+            if flags.get("split_scheme") == "predefined"
+            else int(flags.get("split_sets") or 1 + max(run.fold for run in there))
+        )
 
     @property
     def n_run(self) -> int:
@@ -106,20 +124,28 @@ class Group:
         if self.refused:
             return [f"not averaged: {self.refused}", *apart]
         there = ", ".join(map(str, self.folds))
-        missing = [f"of {self.n_folds} folds, counted from 0, only {there}"] if 0 < len(self.folds) < self.n_folds else []
+        missing = (
+            [f"of {self.n_folds} folds, counted from 0, only {there}"] if 0 < len(self.folds) < self.n_folds else []
+        )
         return [f"left out: {run.name} ({reason})" for run, reason in self.left_out] + missing + apart
 
     def joined(self, column: Column) -> np.ndarray:
         """One printed number per seed, for the concatenated embeddings of its folds; NaN where not measured at the selected epochs."""
         over = [runs[0].meta.get(CONCATENATED) for runs in self.seeds.values()]
-        used = [content and not _is_stale(runs, content) for runs, content in zip(self.seeds.values(), over, strict=True)]
+        used = [
+            content and not _is_stale(runs, content) for runs, content in zip(self.seeds.values(), over, strict=True)
+        ]
         key = (column.split, column.metric)
-        return np.array([o.means.get(key, np.nan) * column.scale if use else np.nan for o, use in zip(over, used, strict=True)])
+        return np.array(
+            [o.means.get(key, np.nan) * column.scale if use else np.nan for o, use in zip(over, used, strict=True)]
+        )
 
     def values(self, column: Column, how: str) -> np.ndarray:
         """One printed number per seed, the mean over its folds; NaN where a run has none."""
         if (column, how) not in self._known:
-            recorded = [[columns.value(run, column, how) * column.scale for run in runs] for runs in self.seeds.values()]
+            recorded = [
+                [columns.value(run, column, how) * column.scale for run in runs] for runs in self.seeds.values()
+            ]
             self._known[column, how] = np.array([np.mean(values) for values in recorded])
         return self._known[column, how]
 
@@ -135,7 +161,10 @@ class Group:
         for title, estimate in estimates:
             if 0 < estimate.count < len(self.seeds):
                 titles.setdefault(estimate.count, []).append(title)
-        return [f"{', '.join(names)}: mean of {count} of {count_of(len(self.seeds), 'seed')}" for count, names in titles.items()]
+        return [
+            f"{', '.join(names)}: mean of {count} of {count_of(len(self.seeds), 'seed')}"
+            for count, names in titles.items()
+        ]
 
     def undefined(self, shown: list[Column]) -> list[str]:
         """A remark that names the columns that every run recorded and that are NaN in all of them."""
@@ -147,12 +176,16 @@ class Group:
 
     def epochs(self, how: str, ddof: int = 1, of: Column | None = None) -> inference.Estimate:
         """Mean and deviation over the seeds of the selected epoch, as `columns.epoch` takes it; each seed's is the mean over its folds."""
-        return inference.estimate([np.mean([columns.epoch(run, how, of) for run in runs]) for runs in self.seeds.values()], ddof)
+        return inference.estimate(
+            [np.mean([columns.epoch(run, how, of) for run in runs]) for runs in self.seeds.values()], ddof
+        )
 
 
 def _is_stale(runs: list[RecordedRun], joined: OverFolds) -> bool:
     """Whether the results over folds come from other folds or epochs than the runs that count."""
-    return [(run.fold, columns.epoch(run, SELECTED)) for run in runs] != list(zip(joined.folds, joined.epochs, strict=False))
+    return [(run.fold, columns.epoch(run, SELECTED)) for run in runs] != list(
+        zip(joined.folds, joined.epochs, strict=False)
+    )
 
 
 def build(runs: list[RecordedRun], defaults: dict | None = None) -> list[Group]:
@@ -167,7 +200,9 @@ def build(runs: list[RecordedRun], defaults: dict | None = None) -> list[Group]:
     groups = []
     known = {flag: (defaults or {}).get(flag) for run in runs for flag in run.flags}
     for (dataset, name), found in sorted(members.items()):
-        group = Group(dataset, name, sorted(found, key=lambda run: (run.seed is None, run.seed or 0, run.fold or 0, run.name)))
+        group = Group(
+            dataset, name, sorted(found, key=lambda run: (run.seed is None, run.seed or 0, run.fold or 0, run.name))
+        )
         _count(group, known)
         groups.append(group)
     for found in of_datasets(groups).values():
@@ -192,10 +227,14 @@ def _count(group: Group, defaults: dict) -> None:
         group.left_out += [(run, "flags differ within the group") for run in sound]
         sound = []
     times = Counter((run.seed, run.fold) for run in sound)
-    doubled = {seed for (seed, _), count in times.items() if count > 1}  # of a cross-validation all folds, or those of two would be mixed
+    doubled = {
+        seed for (seed, _), count in times.items() if count > 1
+    }  # of a cross-validation all folds, or those of two would be mixed
     twice = [run for run in sound if run.seed in doubled]
     for run in twice:
-        again = ", ".join(dict.fromkeys(other.name for other in twice if other.seed == run.seed and other.whole != run.whole))
+        again = ", ".join(
+            dict.fromkeys(other.name for other in twice if other.seed == run.seed and other.whole != run.whole)
+        )
         group.left_out.append((run, f"seed {run.seed} occurs twice: also {again}"))
     for run in sound:
         if run not in twice:
@@ -204,7 +243,9 @@ def _count(group: Group, defaults: dict) -> None:
     for seed, members in list(group.seeds.items()):
         missing = folds - {run.fold for run in members}
         if missing:
-            group.left_out += [(run, f"seed {seed} lacks folds {', '.join(map(str, sorted(missing)))}") for run in members]
+            group.left_out += [
+                (run, f"seed {seed} lacks folds {', '.join(map(str, sorted(missing)))}") for run in members
+            ]
             del group.seeds[seed]
     group.about_meta = [note for runs in group.seeds.values() for note in _check_meta(runs)]
     members = group.counted or group.runs
@@ -219,13 +260,16 @@ def _check_meta(runs: list[RecordedRun]) -> list[str]:
         path = f"{runs[0].whole}/meta/{kind}.json"
         if _is_stale(runs, content):
             way_out = "--aggregate_only" if kind == SEPARATED else "--evaluate_ensemble"
-            notes.append(f"{path} is of other folds or epochs than the rows of metrics.csv, and not used; main.py {way_out} makes it anew")
+            notes.append(
+                f"{path} is of other folds or epochs than the rows of metrics.csv, and not used; main.py {way_out} makes it anew"
+            )
             continue
         shown, theirs = settings.shown, runs[0].flags
         differing = [
-            f"{flag} {shown(value)} (folds: {shown(theirs[flag])})" for flag, value in sorted(roles.measured(content.flags).items())
+            f"{flag} {shown(value)} (folds: {shown(theirs[flag])})"
+            for flag, value in sorted(roles.measured(content.flags).items())
             if flag in theirs and shown(value) != shown(theirs[flag])
-        ]  # fmt: skip
+        ]
         if differing:
             notes.append(f"{path} was measured with {', '.join(differing)}")
     return notes
@@ -246,7 +290,10 @@ def _unselectable(run: RecordedRun) -> str | None:
 
 def of_datasets(groups: list[Group]) -> dict[str, list[Group]]:
     """Data set -> its groups, in the order in which papers print the data sets."""
-    return {name: [group for group in groups if group.dataset == name] for name in usual_order({group.dataset for group in groups})}
+    return {
+        name: [group for group in groups if group.dataset == name]
+        for name in usual_order({group.dataset for group in groups})
+    }
 
 
 def usual_order(names) -> list[str]:
@@ -261,7 +308,10 @@ def pools(found: list[Group], how: str) -> dict[str, list[Group]]:
     counts or other test classes; what is unrecorded is taken to be the most frequent. Groups without a run that counts are in the first part.
     """
     counted = [group for group in found if group.counted]
-    there = {name: Counter(group.settings[name] for group in counted if name in group.settings) for name in ("images", *OF_TEST)}
+    there = {
+        name: Counter(group.settings[name] for group in counted if name in group.settings)
+        for name in ("images", *OF_TEST)
+    }
     usual = {name: values.most_common(1)[0][0] for name, values in there.items() if values}
     varying = [name for name in OF_TEST if len(there[name]) > 1]
     members = {}
@@ -275,7 +325,11 @@ def pools(found: list[Group], how: str) -> dict[str, list[Group]]:
     is_brief = len({brief(classes) for _, _, classes in order}) == len({classes for _, _, classes in order})
     for split, count, classes in order:
         of_classes = brief(classes) if is_brief else classes
-        titles = [f"selected on {split}"] * (len(splits) > 1) + [f"images: {count}"] * (len(counts) > 1) + [of_classes] * bool(classes)
+        titles = (
+            [f"selected on {split}"] * (len(splits) > 1)
+            + [f"images: {count}"] * (len(counts) > 1)
+            + [of_classes] * bool(classes)
+        )
         title = "; ".join(titles)
         parts[title] = [g for g in found if g in members[split, count, classes] or (not g.counted and not parts)]
     return parts or {"": found}
@@ -307,7 +361,10 @@ def untrained(found: list[Group]) -> list[Untrained]:
     """Measurements of --check_untrained_accuracy in the runs that count, one entry per epoch and per network, data and way to measure."""
     members = {epoch: {} for epoch in UNTRAINED}
     for run in (run for group in found for run in group.counted):
-        measured = {name: settings.shown(value) for name, value in {**roles.of_data(run.flags), **roles.of_evaluation(run.flags, {})}.items()}
+        measured = {
+            name: settings.shown(value)
+            for name, value in {**roles.of_data(run.flags), **roles.of_evaluation(run.flags, {})}.items()
+        }
         for epoch in UNTRAINED:
             if (run.series.epochs == epoch).any():
                 key = {**{name: settings.shown(run.flags.get(name)) for name in OF_NETWORK[epoch]}, **measured}
@@ -316,8 +373,13 @@ def untrained(found: list[Group]) -> list[Untrained]:
     for epoch, of_epoch in members.items():
         varying = {pair for key in of_epoch for pair in key if not all(pair in other for other in of_epoch)}
         for key, runs in sorted(of_epoch.items()):
-            of, others = dict(key), "".join(
-                f", {name} {brief(value)}" for name, value in key if (name, value) in varying and name not in ("arch", "embed_dim")
+            of, others = (
+                dict(key),
+                "".join(
+                    f", {name} {brief(value)}"
+                    for name, value in key
+                    if (name, value) in varying and name not in ("arch", "embed_dim")
+                ),
             )
             network = f", {of['arch']}" + f", {of.get('embed_dim')} dimensions" * (epoch == 0)
             states.append(Untrained(UNTRAINED[epoch] + network * (len(of_epoch) > 1) + others, epoch, runs))
@@ -330,14 +392,20 @@ def twins(groups: list[Group]) -> list[tuple[Group, Group]]:
     for group in groups:
         miner = group.flags.get("batch_mining")
         if group.counted and str(miner) in of_miner:
-            others = {flag: settings.shown(value) for flag, value in roles.compared(group.flags).items() if not flag.startswith("miner_")}
+            others = {
+                flag: settings.shown(value)
+                for flag, value in roles.compared(group.flags).items()
+                if not flag.startswith("miner_")
+            }
             others.pop("batch_mining", None)
             of_miner[miner].setdefault((group.dataset, *sorted(others.items())), []).append(group)
     pairs = []
     for alike, regularised in of_miner["rho_distance"].items():
         plain = of_miner["distance"].get(alike, [])
         for group in regularised if plain else []:
-            named = [other for other in plain if other.label == group.label.removeprefix("R-")]  # of several, that of the same name
+            named = [
+                other for other in plain if other.label == group.label.removeprefix("R-")
+            ]  # of several, that of the same name
             pairs.append(((named or plain)[0], group))
     return pairs
 

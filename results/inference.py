@@ -30,7 +30,9 @@ def estimate(values, ddof: int = 1) -> Estimate:
     values = values[np.isfinite(values)]
     if not len(values):
         return Estimate(math.nan, math.nan, 0)
-    return Estimate(float(values.mean()), float(values.std(ddof=ddof)) if len(values) > max(ddof, 1) else math.nan, len(values))
+    return Estimate(
+        float(values.mean()), float(values.std(ddof=ddof)) if len(values) > max(ddof, 1) else math.nan, len(values)
+    )
 
 
 def _welch(first: Estimate, second: Estimate) -> tuple[float, float]:

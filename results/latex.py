@@ -40,9 +40,14 @@ SUPERSCRIPT = 0.7
 
 # Widths in thousandths of the font size: Knuth's Computer Modern at 10 pt.
 WIDTHS = {
-    **dict.fromkeys("0123456789/agnopquvxykhbd", 540), **dict.fromkeys("cefrstz-()[]? ", 430), **dict.fromkeys("ijl.,:;'!|`", 310),
-    **dict.fromkeys("mwMW@%&", 900), **dict.fromkeys("+=<>", 800), "±": 1250, "_": 430,
-}  # fmt: skip
+    **dict.fromkeys("0123456789/agnopquvxykhbd", 540),
+    **dict.fromkeys("cefrstz-()[]? ", 430),
+    **dict.fromkeys("ijl.,:;'!|`", 310),
+    **dict.fromkeys("mwMW@%&", 900),
+    **dict.fromkeys("+=<>", 800),
+    "±": 1250,
+    "_": 430,
+}
 UPPER, OTHER = 770, 900
 BOLD = 1.16
 

@@ -24,14 +24,36 @@ from utilities.flags import has_folds
 FILE = Path(__file__).resolve().parent.parent / "docs" / "published" / "ledger.csv"
 NOT_STATED, UNKNOWN = "not stated", settings.UNKNOWN
 CONDITIONS = {  # column of the ledger -> its title
-    "dataset": "data set", "split": "split", "boxes": "boxes", "pretraining": "pretraining", "backbone": "backbone", "dimensions": "dimensions",
-    "crop": "crop", "test_resize": "test resize", "batch": "batch", "sampler": "sampler", "epochs": "epochs", "selection": "epoch selected on",
-    "seeds": "seeds", "evaluation": "evaluation",
-}  # fmt: skip
+    "dataset": "data set",
+    "split": "split",
+    "boxes": "boxes",
+    "pretraining": "pretraining",
+    "backbone": "backbone",
+    "dimensions": "dimensions",
+    "crop": "crop",
+    "test_resize": "test resize",
+    "batch": "batch",
+    "sampler": "sampler",
+    "epochs": "epochs",
+    "selection": "epoch selected on",
+    "seeds": "seeds",
+    "evaluation": "evaluation",
+}
 TRAINING = "training"  # title of the flags of a training, where a source does not state them
 IN_CONDITIONS = {  # flags that the conditions above tell
-    "arch", "embed_dim", "not_pretrained", "bs", "data_sampler", "samples_per_class", "n_epochs", "iterations_per_epoch", "patience", "crop_size", "resize_size", "eval_resize_size",
-}  # fmt: skip
+    "arch",
+    "embed_dim",
+    "not_pretrained",
+    "bs",
+    "data_sampler",
+    "samples_per_class",
+    "n_epochs",
+    "iterations_per_epoch",
+    "patience",
+    "crop_size",
+    "resize_size",
+    "eval_resize_size",
+}
 TEST, BY_CLASSES, BY_SAMPLES = "test", "validation by classes", "validation by samples"  # data that selected the epoch
 PLAIN = "plain"  # an evaluation by distances of all embeddings, each split in itself
 LAST, UNTRAINED = "last", "nothing, untrained"
@@ -107,7 +129,16 @@ def _figure(row: dict) -> Figure:
     conditions = tuple((name, row[name]) for name in CONDITIONS)
     measured = columns.column(split or "test", metric)
     return Figure(
-        row["source"], row["method"], row["group"], row["preset"], measured, float(row["value"]), deviation, row["value"], row["note"], conditions
+        row["source"],
+        row["method"],
+        row["group"],
+        row["preset"],
+        measured,
+        float(row["value"]),
+        deviation,
+        row["value"],
+        row["note"],
+        conditions,
     )
 
 
@@ -164,15 +195,18 @@ def _split(flags: dict, defaults: dict) -> str:
     always = {"tv_split_perc"}  # the share of validation is always named where there is one
     usual = {**defaults, "split_sets": flags.get("split_partitions")}  # unset, all parts validate
     set_flags = [
-        f"{name} {settings.shown(flags[name])}" for name in names
+        f"{name} {settings.shown(flags[name])}"
+        for name in names
         if name in always or settings.shown(flags[name]) not in (*settings.UNSET, settings.shown(usual.get(name)))
-    ]  # fmt: skip
+    ]
     return ", ".join([str(flags.get("split_scheme") or "half"), *set_flags])
 
 
 def _boxes(flags: dict) -> str:
     """Whether images are cropped to bounding boxes; unknown for --dataset csv, whose file may have boxes."""
-    if any(value for name, value in flags.items() if name.endswith("_boxes") and name not in roles.without_effect(flags)):
+    if any(
+        value for name, value in flags.items() if name.endswith("_boxes") and name not in roles.without_effect(flags)
+    ):
         return "yes"
     return UNKNOWN if flags.get("dataset") == "csv" else "no"
 
@@ -194,7 +228,9 @@ def _sizes(run: RecordedRun, flags: dict, program: Program) -> tuple[str, str]:
         found = [CROP.search(recorded), RESIZE.search(recorded) or LONG.search(recorded)]
         return tuple(_size(match) if match else "none" for match in found)
     crop, resize = program.sizes(flags) or (UNKNOWN, UNKNOWN)
-    return tuple(" x ".join(map(str, size)) if isinstance(size, tuple) else str(size or "none") for size in (crop, resize))
+    return tuple(
+        " x ".join(map(str, size)) if isinstance(size, tuple) else str(size or "none") for size in (crop, resize)
+    )
 
 
 def _size(match: re.Match) -> str:
@@ -230,7 +266,11 @@ def differences(ours: dict[str, str], figure: Figure, trained: dict[str, str] | 
     if theirs["selection"] == LAST:
         theirs["selection"] = ours["selection"]  # every run has a last epoch
     titles = {name: CONDITIONS.get(name, name) for name in theirs if name != "seeds" and name in ours}
-    return [f"{title} {theirs[n]} (ours: {ours[n]})" for n, title in titles.items() if theirs[n] not in (ours[n], NOT_STATED)]
+    return [
+        f"{title} {theirs[n]} (ours: {ours[n]})"
+        for n, title in titles.items()
+        if theirs[n] not in (ours[n], NOT_STATED)
+    ]
 
 
 def silent(figure: Figure, trained: dict[str, str] | None = None) -> list[str]:
@@ -260,7 +300,9 @@ class Comparison:
     refused: list[Refused]
 
 
-def compare(found: list[Group], program: Program, defaults: dict, trained: dict[str, dict[str, str]], own=None) -> Comparison:
+def compare(
+    found: list[Group], program: Program, defaults: dict, trained: dict[str, dict[str, str]], own=None
+) -> Comparison:
     """The groups of one data set beside the ledger's figures in the metrics that they recorded.
 
     Args:
@@ -276,10 +318,17 @@ def compare(found: list[Group], program: Program, defaults: dict, trained: dict[
         for figure in there:
             differing = tuple(differences(ours, figure, trained.get(figure.configuration)))
             apart.setdefault((figure.source, figure.column, differing), []).append(figure)
-        shared = [figure for (*_, differing), figures_ in apart.items() for figure in figures_ if not differing and group.counted]
+        shared = [
+            figure
+            for (*_, differing), figures_ in apart.items()
+            for figure in figures_
+            if not differing and group.counted
+        ]
         same = [figure for figure in shared if own and own(group, figure)]
         beside += [(group, figure, silent(figure, trained.get(figure.configuration))) for figure in same or shared]
         for (*_, differing), those in apart.items():
             if differing:
                 refused.setdefault((differing, tuple(those)), []).append(group)
-    return Comparison(beside, [Refused(members, list(those), list(differing)) for (differing, those), members in refused.items()])
+    return Comparison(
+        beside, [Refused(members, list(those), list(differing)) for (differing, those), members in refused.items()]
+    )

@@ -7,7 +7,20 @@ import numpy as np
 
 from results import columns, roles
 from results.columns import SELECTED
-from results.recorded import CHANGED, EMPTY, FOLD, RecordedRun, Series, dataset_of, environment, identity, in_one_line, judge, typed, words
+from results.recorded import (
+    CHANGED,
+    EMPTY,
+    FOLD,
+    RecordedRun,
+    Series,
+    dataset_of,
+    environment,
+    identity,
+    in_one_line,
+    judge,
+    typed,
+    words,
+)
 from runs.icml_names import is_misnamed, value_name
 from runs.names import apart
 from utilities.errors import UserError
@@ -24,7 +37,9 @@ def wandb_api():
     except ImportError as error:
         raise UserError("--project needs the package: pip install wandb. Local run folders (--runs) do not") from error
     except Exception as error:
-        raise UserError(f"--project: W&B does not answer ({in_one_line(error)}). Use --runs for local folders") from error
+        raise UserError(
+            f"--project: W&B does not answer ({in_one_line(error)}). Use --runs for local folders"
+        ) from error
 
 
 def read_project(path: str, api) -> list[RecordedRun]:
@@ -39,7 +54,9 @@ def read_project(path: str, api) -> list[RecordedRun]:
 
 
 def _read(online, path: str) -> RecordedRun:
-    config = {key: value for key, value in dict(online.config).items() if not key.startswith("_") and roles.is_saved(key)}
+    config = {
+        key: value for key, value in dict(online.config).items() if not key.startswith("_") and roles.is_saved(key)
+    }
     recorded, problem = config.pop("environment", None), None
     try:
         config = typed(config)
@@ -53,7 +70,16 @@ def _read(online, path: str) -> RecordedRun:
     group, seed = identity(given, base if fold else name)
     where = getattr(online, "url", None) or f"https://wandb.ai/{path}/runs/{getattr(online, 'id', name)}"
     flags = {CHANGED: "no", **config}  # W&B keeps only the last flags, so earlier changes are unknown
-    run = RecordedRun(name, where, dataset_of(config) or "unknown", group, seed, int(fold[1]) if fold else None, flags, problem=problem)
+    run = RecordedRun(
+        name,
+        where,
+        dataset_of(config) or "unknown",
+        group,
+        seed,
+        int(fold[1]) if fold else None,
+        flags,
+        problem=problem,
+    )
     if isinstance(recorded, dict):
         run.environment = environment(recorded)
     try:
@@ -72,7 +98,12 @@ def _read(online, path: str) -> RecordedRun:
 def _series(history: list[dict], config: dict, notes: list[str]) -> Series:
     """Rows of W&B under the names of metrics.csv."""
     evaltypes = words(config.get("evaltypes") or ["discriminative"])
-    rows = [(_epoch(row, number), key, value) for number, row in enumerate(history) for key, value in row.items() if _is_number(value)]
+    rows = [
+        (_epoch(row, number), key, value)
+        for number, row in enumerate(history)
+        for key, value in row.items()
+        if _is_number(value)
+    ]
     names = {key: _metric(key, evaltypes) for key in {key for _, key, _ in rows}}
     if shared := _shared_keys(names, evaltypes):
         names |= dict.fromkeys(shared)
@@ -81,8 +112,9 @@ def _series(history: list[dict], config: dict, notes: list[str]) -> Series:
     plain = {(epoch, names[key][0]) for epoch, key, _ in rows if PLAIN_KEY.fullmatch(key)}
     rows = [
         (epoch, *names[key], value)
-        for epoch, key, value in rows if names[key] and (PLAIN_KEY.fullmatch(key) or (epoch, names[key][0]) not in plain)
-    ]  # fmt: skip
+        for epoch, key, value in rows
+        if names[key] and (PLAIN_KEY.fullmatch(key) or (epoch, names[key][0]) not in plain)
+    ]
     rows = _in_flags_order(rows, words(config.get("evaluation_metrics") or []), evaltypes)
     logged = {metric for _, _, metric, _ in rows}
     # The ICML pipeline's first version logged its mAP_c as `mAP`; --save_interval is a flag that only this pipeline has.
@@ -107,7 +139,9 @@ def _in_flags_order(rows: list[tuple], metrics: list[str], evaltypes: list[str])
 def _epoch(row: dict, number: int) -> int:
     if _is_number(row.get("epoch")):
         return int(row["epoch"])
-    return int(row["_step"]) + 1 if _is_number(row.get("_step")) else number + 1  # the ICML pipeline's steps are epochs from 0
+    return (
+        int(row["_step"]) + 1 if _is_number(row.get("_step")) else number + 1
+    )  # the ICML pipeline's steps are epochs from 0
 
 
 def _metric(key: str, evaltypes: list[str]) -> tuple[str, str] | None:

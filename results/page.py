@@ -23,9 +23,13 @@ WIDTH, HEIGHT, LEFT, BOTTOM = 300, 170, 34, 18  # of the drawing of learning cur
 
 
 def write(
-    path: Path, tables: dict[str, list[Table]], figures: dict[str, list[tuple[str, str]]], found: list[Group], curves: dict[str, Column],
+    path: Path,
+    tables: dict[str, list[Table]],
+    figures: dict[str, list[tuple[str, str]]],
+    found: list[Group],
+    curves: dict[str, Column],
     notes: list[str],
-) -> None:  # fmt: skip
+) -> None:
     """Write the page.
 
     Args:
@@ -47,17 +51,26 @@ def write(
     parts = []
     for name in (part for part in tables if tables[part]):
         groups = [group for group in found if group.dataset == name]
-        parts.append({
-            "name": name, "groups": groups, "curves": _curves(groups, curves[name]) if groups and name in curves else None,
-            "tables": [table for table in tables[name] if not table.name.endswith("_settings")],
-            "settings": [table for table in tables[name] if table.name.endswith("_settings")],
-            "figures": [(figure, caption, embedded(figure)) for figure, caption in figures.get(name, [])],
-        })  # fmt: skip
+        parts.append(
+            {
+                "name": name,
+                "groups": groups,
+                "curves": _curves(groups, curves[name]) if groups and name in curves else None,
+                "tables": [table for table in tables[name] if not table.name.endswith("_settings")],
+                "settings": [table for table in tables[name] if table.name.endswith("_settings")],
+                "figures": [(figure, caption, embedded(figure)) for figure, caption in figures.get(name, [])],
+            }
+        )
     text = template().render(
         head=f"{n_runs} in {count_of(len(found), 'group')} on {', '.join(of_datasets(found))}; {in_no_mean(left_out)}",
-        parts=parts, notes=notes, address=address,
-        **{name: Path(__file__).with_suffix(ending).read_text(encoding="utf-8") for name, ending in (("style", ".css"), ("script", ".js"))},
-    )  # fmt: skip
+        parts=parts,
+        notes=notes,
+        address=address,
+        **{
+            name: Path(__file__).with_suffix(ending).read_text(encoding="utf-8")
+            for name, ending in (("style", ".css"), ("script", ".js"))
+        },
+    )
     write_file(path, text + "\n")
 
 
@@ -76,9 +89,14 @@ def template():
     environment.filters["file_name"] = file_name
     environment.tests["startswith_any"] = str.startswith
     environment.globals |= {
-        "NOISY": NOISY, "FOLDED_NOTES": (SETTINGS_NOTE, MARKED_NOTE), "MARKED_NOTE": MARKED_NOTE, "COLOURS": SPLIT_COLOURS,
-        "WIDTH": WIDTH, "HEIGHT": HEIGHT, "LEFT": LEFT,
-    }  # fmt: skip
+        "NOISY": NOISY,
+        "FOLDED_NOTES": (SETTINGS_NOTE, MARKED_NOTE),
+        "MARKED_NOTE": MARKED_NOTE,
+        "COLOURS": SPLIT_COLOURS,
+        "WIDTH": WIDTH,
+        "HEIGHT": HEIGHT,
+        "LEFT": LEFT,
+    }
     return environment.get_template("page.html")
 
 
@@ -93,10 +111,14 @@ def _curves(found: list[Group], curve: Column) -> dict | None:
     low, high = float(finite.min()), float(finite.max())
     high = high if high > low else low + 1
     return {
-        "title": columns.title(curve.metric) + (" in %" if curve.percent else ""), "splits": splits,
-        "selected_on": " or ".join(sorted({columns.selection_split(run) for group in found for run in group.counted})).replace("val", "validation") or "test",
+        "title": columns.title(curve.metric) + (" in %" if curve.percent else ""),
+        "splits": splits,
+        "selected_on": " or ".join(
+            sorted({columns.selection_split(run) for group in found for run in group.counted})
+        ).replace("val", "validation")
+        or "test",
         "drawings": [_drawing(group, curve.metric, curve.scale, splits, low, high) for group in found],
-    }  # fmt: skip
+    }
 
 
 def _drawing(group: Group, metric: str, scale: float, splits: list[str], low: float, high: float) -> dict:

@@ -65,7 +65,11 @@ def add(parts: dict[str, list[Table]], of: dict[str, list[Group]], asked: list[l
         wanted = [group for group in found if not asked or any(group.name in pair for pair in here)]
         methods, why = of_groups(wanted)
         lines += [f"{dataset}: {line}" for line in why]
-        pairs = [tuple(_asked(methods, name, why) for name in pair) for pair in here] if asked else _beside_best(found, methods)
+        pairs = (
+            [tuple(_asked(methods, name, why) for name in pair) for pair in here]
+            if asked
+            else _beside_best(found, methods)
+        )
         if pairs:
             parts[dataset].append(table(dataset, pairs, must=bool(asked)))
     for pair in left:
@@ -79,8 +83,12 @@ def add(parts: dict[str, list[Table]], of: dict[str, list[Group]], asked: list[l
 
 def _asked(methods: dict[str, Method], name: str, why: list[str]) -> Method:
     if name not in methods:
-        reason = next((line for line in why if line.startswith(f"{name} ")), f"{name} has no run that counts and has such a file")
-        raise UserError(f"--paired: {reason}; main.py --evaluate --resume_from RUN --dump_query_results writes query_results_test.npz")
+        reason = next(
+            (line for line in why if line.startswith(f"{name} ")), f"{name} has no run that counts and has such a file"
+        )
+        raise UserError(
+            f"--paired: {reason}; main.py --evaluate --resume_from RUN --dump_query_results writes query_results_test.npz"
+        )
     return methods[name]
 
 
@@ -107,8 +115,15 @@ def of_groups(found: list[Group]) -> tuple[dict[str, Method], list[str]]:
             try:
                 with parsing(f"{group.name}, seed {seed}"):
                     read = [one for one in map(of_run, runs) if one is not None]
-                    if read and (len(read) < len(runs) or not all(read[0].same(one) for one in (*read, *(other[0] for other in seeds)))):
-                        raise ValueError("its queries are not those of the other runs" if len(read) == len(runs) else "a fold has no such file")
+                    if read and (
+                        len(read) < len(runs)
+                        or not all(read[0].same(one) for one in (*read, *(other[0] for other in seeds)))
+                    ):
+                        raise ValueError(
+                            "its queries are not those of the other runs"
+                            if len(read) == len(runs)
+                            else "a fold has no such file"
+                        )
             except UserError as error:
                 why = getattr(error, "reason", None) or in_one_line(error, 200)
                 notes.append(f"{group.name} is not compared query by query with seed {seed}: {why}")
@@ -124,7 +139,9 @@ def _method(group: Group, seeds: list[list[Queries]]) -> Method:
     first = seeds[0][0]
     classes = np.unique(first.classes, return_inverse=True)[1].reshape(-1)
     values = {name: [np.mean([fold.values[name] for fold in folds], axis=0) for folds in seeds] for name in MEASURED}
-    return Method(group, {name: bootstrap.class_outcomes(of_seeds, classes) for name, of_seeds in values.items()}, first)
+    return Method(
+        group, {name: bootstrap.class_outcomes(of_seeds, classes) for name, of_seeds in values.items()}, first
+    )
 
 
 def of_run(run: RecordedRun) -> Queries | None:
@@ -134,7 +151,14 @@ def of_run(run: RecordedRun) -> Queries | None:
     """
     evaltypes = run.flags.get("evaltypes") or ["discriminative"]
     ending = f"_{SPLIT}.npz" if len(evaltypes) == 1 else f"_{SPLIT}_{evaltypes[0]}.npz"
-    path = next((p for kind in (WRITTEN, EMBEDDED) if "://" not in run.where and (p := Path(run.where) / (kind + ending)).exists()), None)
+    path = next(
+        (
+            p
+            for kind in (WRITTEN, EMBEDDED)
+            if "://" not in run.where and (p := Path(run.where) / (kind + ending)).exists()
+        ),
+        None,
+    )
     if path is None:
         return None
     with np.load(path, allow_pickle=False) as file:
@@ -157,7 +181,9 @@ def of_run(run: RecordedRun) -> Queries | None:
         if flags.get("eval_skip_unmatched"):  # files hold no hit for queries without a match
             values["hit"][np.isnan(values["ap_at_r"])] = np.nan
         files = np.array([Path(one).name for one in file["paths"].tolist()]) if "paths" in names else None
-        classes = next((file[name] for name in ("class_names", "labels") if name in names), np.arange(len(values["hit"])))  # without classes, each its own
+        classes = next(
+            (file[name] for name in ("class_names", "labels") if name in names), np.arange(len(values["hit"]))
+        )  # without classes, each its own
         return Queries(classes, files, values, flags)
 
 
@@ -167,14 +193,23 @@ def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False) 
     Raises UserError for a pair whose queries differ.
     """
     ends = [f"{title} paired {end}" for title in MEASURED.values() for end in ("low", "high")]
-    heads = [head for title in MEASURED.values() for head in (f"{title} difference [%]", f"{title} paired 95 %", f"{title} Welch 95 %")]
+    heads = [
+        head
+        for title in MEASURED.values()
+        for head in (f"{title} difference [%]", f"{title} paired 95 %", f"{title} Welch 95 %")
+    ]
     made = Table(
-        f"{dataset}_paired", f"{dataset}: differences, query by query", ["group", "minus", "seeds", *heads, *ends], apart=set(ends)
+        f"{dataset}_paired",
+        f"{dataset}: differences, query by query",
+        ["group", "minus", "seeds", *heads, *ends],
+        apart=set(ends),
     )
     drawn = _drawn([method for pair in pairs for method in pair])
     for first, second in pairs:
         if not first.queries.same(second.queries):
-            raise UserError(f"--paired {first.group.name} {second.group.name}: their test images differ, they have no queries in common")
+            raise UserError(
+                f"--paired {first.group.name} {second.group.name}: their test images differ, they have no queries in common"
+            )
         shown, bounds = [], []
         for name in MEASURED:
             ours, theirs = first.outcomes[name], second.outcomes[name]
@@ -186,17 +221,25 @@ def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False) 
             bounds += [Cell(bound, digits=DIGITS, sign=True) for bound in interval]
         counts = [len(method.outcomes["hit"].sums) for method in (first, second)]
         made.add(
-            [text(first.group.name), text(second.group.name), text(" / ".join(map(str, counts))), *shown, *bounds], _remarks(first, second)
+            [text(first.group.name), text(second.group.name), text(" / ".join(map(str, counts))), *shown, *bounds],
+            _remarks(first, second),
         )
     found = list({method.group.name: method.group for pair in pairs for method in pair}.values())
-    by_part = any(one.queries.flags.get("tester") == "same_parent_label" or any(columns.recorded(one.group.counted).values()) for pair in pairs for one in pair)
+    by_part = any(
+        one.queries.flags.get("tester") == "same_parent_label" or any(columns.recorded(one.group.counted).values())
+        for pair in pairs
+        for one in pair
+    )
     made.notes = [
-        *["R@1 and MAP@R here are means over all queries, in the other tables over super-classes or domains."] * by_part,
+        *["R@1 and MAP@R here are means over all queries, in the other tables over super-classes or domains."]
+        * by_part,
         f"Paired 95 %: interval of the difference by {bootstrap.DRAWS:,} draws of classes, the same for both methods, and of each method's seeds inside "
         "them; what the seeds add is their variance without that of classes and queries, with Student's t for few of them (results/bootstrap.py). "
         "It speaks of further classes like these and of further seeds. Welch 95 %: of further seeds on these very queries, both methods by themselves.",
         "An interval on one side of 0 is a difference at 5 % for one pair alone: of many pairs some are so by chance.",
-        *["Of each part that may be ranked, the group with the highest R@1 beside each other one. --paired GROUP_A GROUP_B: these two."]
+        *[
+            "Of each part that may be ranked, the group with the highest R@1 beside each other one. --paired GROUP_A GROUP_B: these two."
+        ]
         * (not must),
         f"Epochs: selected epoch; {notes.rules(found)}.",
         *notes.shared_settings(found),
@@ -224,11 +267,27 @@ def _remarks(first: Method, second: Method) -> list[str]:
     """Remarks on a pair: a method has one seed only, or the two were measured with different flags."""
     alone = [method.group.name for method in (first, second) if len(method.outcomes["hit"].sums) < 2]
     ours, theirs = (roles.measured(method.queries.flags) for method in (first, second))
-    differing = [f"--{flag} {ours[flag]} and {theirs[flag]}" for flag in sorted(set(ours) & set(theirs)) if ours[flag] != theirs[flag]]
+    differing = [
+        f"--{flag} {ours[flag]} and {theirs[flag]}"
+        for flag in sorted(set(ours) & set(theirs))
+        if ours[flag] != theirs[flag]
+    ]
     counts = {method.group: len(method.outcomes["hit"].sums) for method in (first, second)}
-    remarks = [f"{group.name}: {count} of {count_of(len(group.seeds), 'seed')} have query results" for group, count in counts.items() if count < len(group.seeds)]
-    remarks += [f"of {' and '.join(alone)} there is one seed: the interval does not hold what another seed would change"] if alone else []
+    remarks = [
+        f"{group.name}: {count} of {count_of(len(group.seeds), 'seed')} have query results"
+        for group, count in counts.items()
+        if count < len(group.seeds)
+    ]
+    remarks += (
+        [f"of {' and '.join(alone)} there is one seed: the interval does not hold what another seed would change"]
+        if alone
+        else []
+    )
     remarks += [f"measured differently: {', '.join(differing)}"] if differing else []
     chosen = [columns.selection_split(method.group.counted[0]) for method in (first, second)]
-    remarks += [f"epochs chosen on {' and on '.join(chosen)}: not to be ranked with each other"] * (chosen[0] != chosen[1])
-    return remarks + [f"{method.group.name}: {remark}" for method in (first, second) for remark in method.group.own_remarks]
+    remarks += [f"epochs chosen on {' and on '.join(chosen)}: not to be ranked with each other"] * (
+        chosen[0] != chosen[1]
+    )
+    return remarks + [
+        f"{method.group.name}: {remark}" for method in (first, second) for remark in method.group.own_remarks
+    ]

@@ -75,7 +75,9 @@ def matrix(found: list[Group], shown: list[Column], folder: Path) -> str | None:
     if size < 2 or not np.isfinite(values).any():
         return None
     count = max(result.count for row in results for result in row)
-    figure = pictures.matrix(values, [c.title for c in shown], f"{found[0].dataset}: correlation over {count_of(count, 'group')}")
+    figure = pictures.matrix(
+        values, [c.title for c in shown], f"{found[0].dataset}: correlation over {count_of(count, 'group')}"
+    )
     return save(figure, folder, f"{found[0].dataset}_metric_correlations")
 
 
@@ -89,12 +91,16 @@ def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
     """Means of one metric with deviations, best on top, in separate parts where groups must not be ranked together. None where none has it."""
     parts, rows = groups.pools(found, SELECTED), []
     for part, members in reversed(parts.items()):
-        here = [(group, estimate) for group in members if math.isfinite((estimate := group.estimate(of, SELECTED)).mean)]
+        here = [
+            (group, estimate) for group in members if math.isfinite((estimate := group.estimate(of, SELECTED)).mean)
+        ]
         rows += _dots(found, sorted(here, key=lambda row: row[1].mean, reverse=of.higher is False))
         rows += [part] if here and len(parts) > 1 else []
     if not rows:
         return None
-    figure = pictures.ranked(rows, of.digits, f"{of.unit}, selected epoch; bars: one deviation", f"{found[0].dataset}: {of.title}")
+    figure = pictures.ranked(
+        rows, of.digits, f"{of.unit}, selected epoch; bars: one deviation", f"{found[0].dataset}: {of.title}"
+    )
     return save(figure, folder, f"{found[0].dataset}_ranked")
 
 
@@ -102,7 +108,9 @@ def optimism(found: list[Group], of: Column, folder: Path) -> str | None:
     """The test values of both selections, joined by a line per group, the best on top. None where no group has both."""
     rules = [columns.selected_by(of, rule) for rule in (ON_VALIDATION, BEST_ON_TEST, OPTIMISM)]
     rows = [(group, *(group.estimate(rule, SELECTED) for rule in rules)) for group in found if group.has_both]
-    rows = sorted((row for row in rows if math.isfinite(row[3].mean)), key=lambda row: row[1].mean, reverse=of.higher is False)
+    rows = sorted(
+        (row for row in rows if math.isfinite(row[3].mean)), key=lambda row: row[1].mean, reverse=of.higher is False
+    )
     if not rows:
         return None
     mean = np.mean([row[3].mean for row in rows])
@@ -126,7 +134,9 @@ def progressed(name: str, methods: list[Method], of: Column, folder: Path) -> st
     for method in methods:
         splits = sorted(method.groups, key=method.fids.get)
         estimates = [method.groups[split].estimate(of, SELECTED) for split in splits]
-        curves.append((method.name, [method.fids[split] for split in splits], [Value(e.mean, e.deviation) for e in estimates]))
+        curves.append(
+            (method.name, [method.fids[split] for split in splits], [Value(e.mean, e.deviation) for e in estimates])
+        )
     figure = pictures.progressed(curves, of.unit, f"{name}: {of.title} out of distribution; bands: one deviation")
     return save(figure, folder, f"{name}_progression")
 

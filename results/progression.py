@@ -29,14 +29,20 @@ def find(found: list[Group]) -> dict[str, list[Method]]:
     for group in found:
         name, fid = progression_of(group.flags, group.dataset), _fid(group)
         if name and fid is not None and group.counted:
-            alike = {flag: settings.shown(value) for flag, value in roles.compared(group.flags).items() if flag != SPLIT_FLAG}
+            alike = {
+                flag: settings.shown(value) for flag, value in roles.compared(group.flags).items() if flag != SPLIT_FLAG
+            }
             members.setdefault((name, *sorted(alike.items())), []).append((group, fid))
     progressions = {}
     for (name, *_), those in members.items():
         splits = sorted(those, key=lambda pair: pair[1])
         ids = {str(group.flags.get(SPLIT_FLAG)): (group, fid) for group, fid in splits}
         if len(ids) > 1:
-            method = Method(_common_name([group.label for group, _ in splits]), {i: g for i, (g, _) in ids.items()}, {i: f for i, (_, f) in ids.items()})  # fmt: skip
+            method = Method(
+                _common_name([group.label for group, _ in splits]),
+                {i: g for i, (g, _) in ids.items()},
+                {i: f for i, (_, f) in ids.items()},
+            )
             progressions.setdefault(name, []).append(method)
     return progressions
 

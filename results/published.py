@@ -15,7 +15,10 @@ from results.settings import shown
 from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = {"published": "Revisit_Runs.sh", "mlrc": "experiments/MLRC_Runs.sh"}  # source -> the script that reproduces it
+SCRIPTS = {
+    "published": "Revisit_Runs.sh",
+    "mlrc": "experiments/MLRC_Runs.sh",
+}  # source -> the script that reproduces it
 PRESETS = "experiments/Frontier_Runs.sh"  # the script of the presets, for the ledger alone
 LEDGER = "ledger"
 SOURCES = (*SCRIPTS, LEDGER)
@@ -137,7 +140,9 @@ def match(groups: list[Group], configurations: list[Published], read) -> list[Ma
     found = []
     for group in groups:
         if candidates := counterparts(group, configurations, read):
-            differences, published = min(((_differences(group, p, read), p) for p in candidates), key=lambda pair: len(pair[0]))
+            differences, published = min(
+                ((_differences(group, p, read), p) for p in candidates), key=lambda pair: len(pair[0])
+            )
             found.append(Match(group, published, differences))
     return found
 
@@ -156,9 +161,15 @@ def from_ledger(
     scripts = [p for source in SCRIPTS for p in load(source) if p.dataset in of]
     configurations = [*scripts, *load_presets(set(of))]
     trained = {p.group: ledger.training(p.flags(read)) for p in configurations}
-    names = {group: {p.group for p in counterparts(group, configurations, read)} for groups in of.values() for group in groups}
+    names = {
+        group: {p.group for p in counterparts(group, configurations, read)}
+        for groups in of.values()
+        for group in groups
+    }
     found = {
-        name: ledger.compare(groups, program, defaults, trained, lambda group, figure: figure.configuration in names[group])
+        name: ledger.compare(
+            groups, program, defaults, trained, lambda group, figure: figure.configuration in names[group]
+        )
         for name, groups in of.items()
     }
     found = {name: made for name, made in found.items() if made.beside or made.refused}
@@ -166,14 +177,18 @@ def from_ledger(
     if not absent:
         return found, []
     there = ", ".join(dict.fromkeys(f"{f.dataset} ({f.column.metric})" for f in ledger.figures()))
-    return found, [f"--compare_to {LEDGER}: no figures on {', '.join(absent)} in a metric that was recorded; there are some on {there}"]
+    return found, [
+        f"--compare_to {LEDGER}: no figures on {', '.join(absent)} in a metric that was recorded; there are some on {there}"
+    ]
 
 
 def _same_method(flags: dict, published: Published, read) -> bool:
     theirs = published.flags(read)
     own = [flag for flag in theirs if flag.startswith(f"loss_{theirs['loss']}_")]
     mining = published.flag("--batch_mining")
-    return (mining is None or mining == flags.get("batch_mining")) and all(shown(flags.get(f, theirs[f])) == shown(theirs[f]) for f in own)
+    return (mining is None or mining == flags.get("batch_mining")) and all(
+        shown(flags.get(f, theirs[f])) == shown(theirs[f]) for f in own
+    )
 
 
 def _differences(group: Group, published: Published, read) -> list[str]:

@@ -11,8 +11,17 @@ from utilities.counts import count_of
 
 CHANGED = "changed_on_resume"  # added to a run's flags: runs that differ in it are not averaged
 FOLD = re.compile(r"fold_(\d+)$")
-WHOLE_NUMBERS, LISTS_OF_NAMES = ("seed", "n_epochs", "patience", "split_sets", "embed_dim"), ("evaltypes", "storage_metrics")  # flags
-VERSIONS = ("torch", "torchvision", "faiss-gpu", "faiss-cpu", "scikit-learn")  # packages whose versions are among the settings
+WHOLE_NUMBERS, LISTS_OF_NAMES = (
+    ("seed", "n_epochs", "patience", "split_sets", "embed_dim"),
+    ("evaltypes", "storage_metrics"),
+)  # flags
+VERSIONS = (
+    "torch",
+    "torchvision",
+    "faiss-gpu",
+    "faiss-cpu",
+    "scikit-learn",
+)  # packages whose versions are among the settings
 
 
 class Series:
@@ -36,7 +45,12 @@ class Series:
         steps, row = np.unique(np.array(epochs, dtype=np.int32), return_inverse=True)
         pairs = list(zip(splits, metrics, strict=True))
         there = set(pairs)
-        keys = [(split, metric) for split in dict.fromkeys(splits) for metric in dict.fromkeys(metrics) if (split, metric) in there]
+        keys = [
+            (split, metric)
+            for split in dict.fromkeys(splits)
+            for metric in dict.fromkeys(metrics)
+            if (split, metric) in there
+        ]
         column = {key: i for i, key in enumerate(keys)}
         table = np.full((len(steps), len(keys)), np.nan)
         table[row, [column[pair] for pair in pairs]] = values
@@ -74,8 +88,12 @@ class RecordedRun:
     problem: str | None = None  # failed or short
     notes: list[str] = field(default_factory=list)
     selected_epoch: int | None = None  # as summary.json names it
-    fid: float | None = None  # of a split of an out-of-distribution progression: Frechet distance of training and test classes
-    meta: dict[str, OverFolds] = field(default_factory=dict)  # for a fold: kind of embeddings -> the results over all folds
+    fid: float | None = (
+        None  # of a split of an out-of-distribution progression: Frechet distance of training and test classes
+    )
+    meta: dict[str, OverFolds] = field(
+        default_factory=dict
+    )  # for a fold: kind of embeddings -> the results over all folds
 
     @property
     def whole(self) -> str:
@@ -149,7 +167,9 @@ def judge(run: RecordedRun, selected: float, evaluated: float) -> None:
     if run.problem or (planned == 0 and len(run.series.epochs)):
         return
     last = int(run.series.epochs.max(initial=0))
-    stopped = not np.isnan(evaluated) and out_of_patience(int(evaluated), None if np.isnan(selected) else int(selected), run.flags.get("patience"))
+    stopped = not np.isnan(evaluated) and out_of_patience(
+        int(evaluated), None if np.isnan(selected) else int(selected), run.flags.get("patience")
+    )
     if last <= 0:
         run.problem = "failed: no epoch recorded"
     elif planned is not None and not is_finished(last, planned, stopped):
@@ -171,10 +191,15 @@ def environment(content: dict) -> dict[str, str]:
     found["GPU"] = str(content.get("gpu") or content.get("device") or "unknown")
     counts = {split: count for split, count in (data.get("counts") or {}).items() if count}
     if counts:
-        found["images"] = ", ".join(f"{split} {count.get('images')} of {count.get('classes')} classes" for split, count in counts.items())
+        found["images"] = ", ".join(
+            f"{split} {count.get('images')} of {count.get('classes')} classes" for split, count in counts.items()
+        )
     if data.get("roles"):
         found["roles"] = ", ".join(f"{split}: {text}" for split, text in data["roles"].items())
-    for name, changes in (("data", content.get("data_changes")), ("software and machine", content.get("environment_changes"))):
+    for name, changes in (
+        ("data", content.get("data_changes")),
+        ("software and machine", content.get("environment_changes")),
+    ):
         if changes:
             found[name] = "changed " + ", ".join(f"{when} ({what})" for when, what in changes.items())
     return found | {f"transforms, {split}": str(made) for split, made in (data.get("transforms") or {}).items()}

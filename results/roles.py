@@ -12,16 +12,38 @@ from utilities.flags import has_folds
 from utilities.roles import DATA, EVALUATION, METHOD, Roles
 
 _declared = Roles()
-OF_METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).+|miner_.+)")  # a group's method, not a setting
+OF_METHOD = re.compile(
+    r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).+|miner_.+)"
+)  # a group's method, not a setting
 # weights may be a local copy of the published ones; precision decides how fast; decode_once draws the same distribution of crops
 ALSO_FREE = {"weights", "precision", "decode_once"}
 OUTPUTS = {"evaltypes"}  # which outputs are evaluated: their values have names of their own
 # Printed with every table, title -> settings, in this order. All others are in the table of settings, and are marked where a group differs.
 PRINTED = {
-    "data": ("dataset", "images", "roles", "cub_boxes", "vehicleid_protocol", "vehicleid_list", "market1501_distractors", "msmt17_combined", "eval_skip_unmatched"),
+    "data": (
+        "dataset",
+        "images",
+        "roles",
+        "cub_boxes",
+        "vehicleid_protocol",
+        "vehicleid_list",
+        "market1501_distractors",
+        "msmt17_combined",
+        "eval_skip_unmatched",
+    ),
     "split": (
-        "split_scheme", "use_tv_split", "tv_split_by_samples", "tv_split_perc", "split_test_size", "split_test_start", "split_partitions",
-        "split_sets", "split_file", "split_shuffle", "oodml_file", "oodml_id",
+        "split_scheme",
+        "use_tv_split",
+        "tv_split_by_samples",
+        "tv_split_perc",
+        "split_test_size",
+        "split_test_start",
+        "split_partitions",
+        "split_sets",
+        "split_file",
+        "split_shuffle",
+        "oodml_file",
+        "oodml_id",
     ),
     "network": ("arch", "weights"),
     "embedding": ("embed_dim", "embed_hidden"),
@@ -31,7 +53,7 @@ PRINTED = {
     "epochs": ("n_epochs", "patience", "selection"),
     "versions": ("torch", "torchvision", "cuda", "commit"),
     "GPU": ("GPU",),
-}  # fmt: skip
+}
 OF_HALF, OF_VALIDATION = {"use_tv_split"}, {"tv_split_by_samples", "tv_split_perc"}
 OF_FILE, OF_FOLDS = {"split_file"}, {"split_test_size", "split_test_start", "split_partitions", "split_sets"}
 
@@ -59,10 +81,16 @@ def of_data(flags: dict) -> dict:
 
 def of_evaluation(flags: dict, defaults: dict) -> dict:
     """The flags, not at their default, by which a run's values are measured otherwise than by plain distances of all its embeddings."""
-    off = [flag for flag, plain in (("rerank", None), ("eval_space", "euclidean"), ("eval_scales", [1]), ("eval_whiten", None)) if flags.get(flag) in (None, plain)]
+    off = [
+        flag
+        for flag, plain in (("rerank", None), ("eval_space", "euclidean"), ("eval_scales", [1]), ("eval_whiten", None))
+        if flags.get(flag) in (None, plain)
+    ]
     idle = {name for name in flags for flag in off if name.startswith(f"{flag}_")}
     found = {name: value for name, value in compared(flags).items() if _declared[name].name == EVALUATION.name}
-    plain = defaults | datasets.REGISTRY.derived(flags.get("dataset"), Namespace(**flags))  # re-identification leaves out queries without a match
+    plain = defaults | datasets.REGISTRY.derived(
+        flags.get("dataset"), Namespace(**flags)
+    )  # re-identification leaves out queries without a match
     return {name: value for name, value in found.items() if name not in idle | OUTPUTS and value != plain.get(name)}
 
 
@@ -89,12 +117,18 @@ def method(flags: dict) -> dict:
 
 def measured(flags: dict) -> dict:
     """The flags that decide the values of a measurement."""
-    return {name: value for name, value in flags.items() if _declared[name].compared and _declared[name].fixed != "first"}
+    return {
+        name: value for name, value in flags.items() if _declared[name].compared and _declared[name].fixed != "first"
+    }
 
 
 def published(flags: dict) -> dict:
     """The flags that a published protocol fixes."""
-    return {name: value for name, value in compared(flags).items() if _declared[name].name != "selection" and name not in ALSO_FREE}
+    return {
+        name: value
+        for name, value in compared(flags).items()
+        if _declared[name].name != "selection" and name not in ALSO_FREE
+    }
 
 
 @functools.cache

@@ -29,7 +29,9 @@ def of_run(run: RecordedRun, defaults: dict | None = None) -> dict[str, str]:
     found = {name: shown(value) for name, value in roles.settings(flags).items()}
     found |= {name: UNUSED for name in roles.without_effect(flags) & set(found)}
     found |= {"dataset": run.dataset} if "dataset" in found else {}
-    if found.get("weights") == "None":  # the flag was left unset: which weights were loaded is in the environment, or not known
+    if (
+        found.get("weights") == "None"
+    ):  # the flag was left unset: which weights were loaded is in the environment, or not known
         del found["weights"]
     return found | {"selection": columns.rule(run)} | run.environment
 
@@ -109,7 +111,11 @@ def printed(found: list[dict[str, str]]) -> str:
     common = shared(found)
     parts = []
     for title, names in roles.PRINTED.items():
-        there = [name for name in names if common.get(name, "") not in UNSET or (name, common.get(name)) == ("use_tv_split", "False")]
+        there = [
+            name
+            for name in names
+            if common.get(name, "") not in UNSET or (name, common.get(name)) == ("use_tv_split", "False")
+        ]
         parts += [f"{title}: {', '.join(f'{name} {brief(common[name])}' for name in there)}"] if there else []
     return "; ".join(parts)
 
@@ -119,12 +125,15 @@ def left_alone(found: list[dict[str, str]], defaults: dict) -> set[str]:
     return {
         name
         for name, default in defaults.items()
-        if default != UNKNOWN and any(name in one for one in found)
+        if default != UNKNOWN
+        and any(name in one for one in found)
         and {one.get(name, shown(default)) for one in found} <= {shown(default), UNUSED}
-    }  # fmt: skip
+    }
 
 
-def varied(found: list[dict], settings_of: list[dict[str, str]], common: dict[str, str], derived: list[set[str]]) -> list[str]:
+def varied(
+    found: list[dict], settings_of: list[dict[str, str]], common: dict[str, str], derived: list[set[str]]
+) -> list[str]:
     """One text per group, what sets it apart: flags of its method that vary among the groups of that method, and settings unlike most.
 
     Args:
@@ -139,7 +148,9 @@ def varied(found: list[dict], settings_of: list[dict[str, str]], common: dict[st
         loss, miner = (f"{kind}_{flags.get(flag)}_" for kind, flag in (("loss", "loss"), ("miner", "batch_mining")))
         varying = [name for name in method if len({other[name] for other in methods if name in other}) > 1]
         named = [name for name in varying if name not in ("loss", "batch_mining") and method[name] != "False"]
-        parts = [f"{name.removeprefix(loss).removeprefix(miner)} {method[name]}" for name in named if name not in left_out]
+        parts = [
+            f"{name.removeprefix(loss).removeprefix(miner)} {method[name]}" for name in named if name not in left_out
+        ]
         of_flags = [name for name in roles.settings(flags) if name in common and name in own and name != "dataset"]
         unread = roles.without_effect(flags) | left_out
         parts += [f"{name} {brief(own[name])}" for name in of_flags if own[name] != common[name] and name not in unread]

@@ -64,32 +64,52 @@ def find(of: dict[str, list[Group]], pattern: str, read_queries) -> list[Splits]
         counted = [group for group in groups if group.counted]
         chosen_on = [selection_split(group.counted[0]) for group in counted]
         usual = max(chosen_on, key=chosen_on.count, default="")
-        other = [group.name for group, split in zip(counted, chosen_on, strict=True) if split != usual and part.search(group.name)]
+        other = [
+            group.name
+            for group, split in zip(counted, chosen_on, strict=True)
+            if split != usual and part.search(group.name)
+        ]
         for group in (group for group in counted if group.name not in other):
             if match := part.search(group.name):
-                method, split = group.name.replace(match[0], "", 1).strip("_-"), next((one for one in match.groups() if one), match[0].strip("_-"))
+                method, split = (
+                    group.name.replace(match[0], "", 1).strip("_-"),
+                    next((one for one in match.groups() if one), match[0].strip("_-")),
+                )
                 if split in named.setdefault(method, {}):
-                    raise UserError(f"--splits {pattern}: {group.name} and {named[method][split].name} are both {method!r} on {split!r}")
+                    raise UserError(
+                        f"--splits {pattern}: {group.name} and {named[method][split].name} are both {method!r} on {split!r}"
+                    )
                 named[method][split] = group
         whole, splits = _largest(named)
         left = sorted({split for own in named.values() for split in own} - {*splits}, key=_by_number)
-        notes = [f"{dataset}: {method} is not on all {len(splits)} splits, and not among them" for method in named if method not in whole]
+        notes = [
+            f"{dataset}: {method} is not on all {len(splits)} splits, and not among them"
+            for method in named
+            if method not in whole
+        ]
         notes += [f"{dataset}: {name} is not selected on {usual} as most are, and not among them" for name in other]
         notes += [f"{dataset}: {split} does not have all {len(whole)} methods, and is not among them" for split in left]
         if len(whole) >= 2 and len(splits) >= 2:
             members = [[named[method][split] for split in splits] for method in whole]
             queries, why = read_queries([group for row in members for group in row])
-            outcomes = [[queries[g.name].outcomes["hit"] if g.name in queries else None for g in row] for row in members]
+            outcomes = [
+                [queries[g.name].outcomes["hit"] if g.name in queries else None for g in row] for row in members
+            ]
             found.append(Splits(dataset, whole, splits, members, outcomes, notes + why))
     if not found:
-        raise UserError(f"--splits {pattern}: no data set has two methods that were trained on the same two splits, named so")
+        raise UserError(
+            f"--splits {pattern}: no data set has two methods that were trained on the same two splits, named so"
+        )
     return found
 
 
 def _largest(named: dict[str, dict[str, Group]]) -> tuple[list[str], list[str]]:
     """The methods and splits of the largest whole table within method -> split -> group: some splits may not have been run to their end."""
     common = [{*a} & {*b} for a, b in itertools.product(named.values(), repeat=2)]
-    tables = [([method for method, own in named.items() if splits <= {*own}], sorted(splits, key=_by_number)) for splits in common]
+    tables = [
+        ([method for method, own in named.items() if splits <= {*own}], sorted(splits, key=_by_number))
+        for splits in common
+    ]
     return max(tables, key=lambda table: (min(2, *map(len, table)), len(table[0]) * len(table[1])), default=([], []))
 
 
@@ -205,7 +225,12 @@ def agreement(values: list[list[np.ndarray]]) -> Agreement:
     of_seeds = np.concatenate([_above(taus(single[:, k])) for k in range(count)])
     low, high = (float(bound) for bound in np.nanquantile(means, [0.025, 0.975]))
     pairs = _above(measured)
-    return Agreement(float(pairs.mean()), (low, high), (float(pairs.min()), float(pairs.max())), float(of_seeds.mean()) if fewest > 1 else math.nan)
+    return Agreement(
+        float(pairs.mean()),
+        (low, high),
+        (float(pairs.min()), float(pairs.max())),
+        float(of_seeds.mean()) if fewest > 1 else math.nan,
+    )
 
 
 def taus(values: np.ndarray) -> np.ndarray:
@@ -248,7 +273,11 @@ def reversals(of: Splits, column: Column, by_classes: bool) -> Reversals:
     """
     count, intervals = len(of.splits), []
     for k in range(count):
-        here = [row[k] for row in of.outcomes] if by_classes else [inference.estimate(row[k]) for row in of.values(column, SELECTED)]
+        here = (
+            [row[k] for row in of.outcomes]
+            if by_classes
+            else [inference.estimate(row[k]) for row in of.values(column, SELECTED)]
+        )
         drawn = bootstrap.drawn_means(here, DRAWS) if by_classes else None
         own = []
         for a, b in itertools.combinations(range(len(of.methods)), 2):
@@ -256,11 +285,16 @@ def reversals(of: Splits, column: Column, by_classes: bool) -> Reversals:
                 found = bootstrap.difference(here[a], here[b], (drawn[a], drawn[b]))
                 own.append((100 * found.value, 100 * found.low, 100 * found.high))
             else:
-                own.append((here[a].mean - here[b].mean, *(inference.difference(here[a], here[b]) or (-math.inf, math.inf))))
+                own.append(
+                    (here[a].mean - here[b].mean, *(inference.difference(here[a], here[b]) or (-math.inf, math.inf)))
+                )
         intervals.append(own)
     each = np.array(intervals)  # (K, pairs, 3)
     value, low, high = each[..., 0], each[..., 1], each[..., 2]
-    sign, known = np.where(low > 0, 1, np.where(high < 0, -1, 0)), np.isfinite(low)  # of single seeds there is no interval over seeds
+    sign, known = (
+        np.where(low > 0, 1, np.where(high < 0, -1, 0)),
+        np.isfinite(low),
+    )  # of single seeds there is no interval over seeds
     followed = turned = met = against = within = compared = 0
     for a, b in itertools.permutations(range(count), 2):
         said = sign[a] != 0
@@ -273,7 +307,15 @@ def reversals(of: Splits, column: Column, by_classes: bool) -> Reversals:
         both = known[a] & known[b]
         compared += int(both.sum())
         within += int((both & (value[b] >= value[a] - down) & (value[b] <= value[a] + up)).sum())
-    return Reversals(int(known.sum()), int((sign != 0).sum()), followed, turned, met, against, within / compared if compared else math.nan)
+    return Reversals(
+        int(known.sum()),
+        int((sign != 0).sum()),
+        followed,
+        turned,
+        met,
+        against,
+        within / compared if compared else math.nan,
+    )
 
 
 class Optimism(NamedTuple):
@@ -297,9 +339,12 @@ def optimism(of: Splits, column: Column) -> Optimism | None:
         return None
     gains = np.concatenate([seeds for row in of.values(gain, SELECTED) for seeds in row])
     return Optimism(
-        float(gains.mean()), float(gains.std(ddof=1)), (float(gains.min()), float(gains.max())), float(of.means(gain, SELECTED).std(ddof=1)),
+        float(gains.mean()),
+        float(gains.std(ddof=1)),
+        (float(gains.min()), float(gains.max())),
+        float(of.means(gain, SELECTED).std(ddof=1)),
         *reordered(of.means(honest, SELECTED), of.means(best, SELECTED)),
-    )  # fmt: skip
+    )
 
 
 def reordered(first: np.ndarray, second: np.ndarray) -> tuple[int, int]:

@@ -29,8 +29,12 @@ def parser() -> argparse.ArgumentParser:
 
     _index_flags(command("index", index, "embed images with a run and write an index that is searched").add_argument)
     _query_flags(command("query", query, "the nearest images of an index").add_argument)
-    _export_flags(command("export", export, "write a run's network for other programs, checked against the run").add_argument)
-    _explore_flags(command("explore", explore, "one HTML page: map, neighbours, worst queries, confusions, distances").add_argument)
+    _export_flags(
+        command("export", export, "write a run's network for other programs, checked against the run").add_argument
+    )
+    _explore_flags(
+        command("explore", explore, "one HTML page: map, neighbours, worst queries, confusions, distances").add_argument
+    )
     return parser
 
 
@@ -43,7 +47,12 @@ def _embedding_flags(add) -> None:
 
 def _index_flags(add) -> None:
     add("run_folder", metavar="RUN", help=HELP_RUN)
-    add("images", nargs="+", metavar="IMAGES", help="image files, folders with all below them, CSV files with a column `path`")
+    add(
+        "images",
+        nargs="+",
+        metavar="IMAGES",
+        help="image files, folders with all below them, CSV files with a column `path`",
+    )
     add("--out", required=True, metavar="FOLDER", help="where the index is written")
     help_kind = (
         "exact, or for millions hnsw (a graph: fast, more memory) or ivfpq (a byte for four dimensions); their recall against exact is measured "
@@ -59,7 +68,9 @@ def _index_flags(add) -> None:
 
 def _code_flags(add, of: str) -> None:
     add("--code", type=codes.name, default=None, metavar="CODE", help=f"{codes.NAMES} {of}")
-    help_calibration = "images from which int8, pq and opq learn: files, folders, CSV (default: training images of the run's data)"
+    help_calibration = (
+        "images from which int8, pq and opq learn: files, folders, CSV (default: training images of the run's data)"
+    )
     add("--calibration", nargs="+", default=None, metavar="IMAGES", help=help_calibration)
 
 
@@ -67,11 +78,24 @@ def _query_flags(add) -> None:
     add("index_folder", metavar="INDEX", help="the folder of an index")
     add("images", nargs="+", metavar="IMAGE", help="what to search for: image files, folders, CSV files")
     add("-k", type=whole(1, 10**6), default=10, help="how many images (default: 10)")
-    help_rescore = f"of an index in binary code: times as many candidates by Hamming distance (default: {codes.RESCORED})"
+    help_rescore = (
+        f"of an index in binary code: times as many candidates by Hamming distance (default: {codes.RESCORED})"
+    )
     add("--rescore_multiplier", type=whole(1, 10**4), default=codes.RESCORED, metavar="N", help=help_rescore)
     add("--exclude_self", action="store_true", help="a query that is in the index is not among its own neighbours")
-    add("--out", default=None, metavar="FILE", help="also write them to this file: page.html with pictures, .json or .csv")
-    add("--run", dest="run_folder", default=None, metavar="RUN", help="where the run lies now (default: where it lay when it was indexed)")
+    add(
+        "--out",
+        default=None,
+        metavar="FILE",
+        help="also write them to this file: page.html with pictures, .json or .csv",
+    )
+    add(
+        "--run",
+        dest="run_folder",
+        default=None,
+        metavar="RUN",
+        help="where the run lies now (default: where it lay when it was indexed)",
+    )
     add("--device", default=None, help=HELP_DEVICE)
     add("--batch_size", type=whole(1, 10**5), default=None, help="images a batch (default: 16 on a CPU, else 128)")
 
@@ -80,10 +104,18 @@ def _export_flags(add) -> None:
     add("run_folder", metavar="RUN", help=HELP_RUN)
     add("--out", required=True, metavar="FOLDER", help="where the files are written: a new or empty folder")
     help_format = "onnx, torchscript, torch_export (a .pt2 program) or safetensors (weights alone); several at once"
-    add("--format", nargs="+", choices=["onnx", "torchscript", "torch_export", "safetensors"], required=True, help=help_format)
+    add(
+        "--format",
+        nargs="+",
+        choices=["onnx", "torchscript", "torch_export", "safetensors"],
+        required=True,
+        help=help_format,
+    )
     help_images = "images on which the export is compared with the run: files, folders, CSV (default: test images of the run's data)"
     add("--images", nargs="+", default=None, metavar="IMAGES", help=help_images)
-    _code_flags(add, "in which other programs are to hold embeddings: the export carries what it has learned (default: none)")
+    _code_flags(
+        add, "in which other programs are to hold embeddings: the export carries what it has learned (default: none)"
+    )
     help_push = "upload the folder to this repository of the Hugging Face Hub, as `hf auth login` allows"
     add("--push_to_hub", default=None, metavar="REPO", help=help_push)
     add("--checkpoint", choices=["best", "last"], default="best", help=HELP_WHICH)
@@ -92,13 +124,16 @@ def _export_flags(add) -> None:
 
 def _explore_flags(add) -> None:
     add(
-        "source", metavar="RUN|FILE.npz",
+        "source",
+        metavar="RUN|FILE.npz",
         help=f"{HELP_RUN}, or an .npz file with features, labels and where there are some paths, class_names",
-    )  # fmt: skip
+    )
     add("--out", required=True, metavar="PAGE.html", help="the page")
     add("--split", choices=["test", "val", "train"], default="test", help="of a run, which images (default: test)")
     add("--neighbours", type=whole(1, 100), default=12, help="neighbours of each image on the page (default: 12)")
-    help_map = "t-SNE, of more images than --map_size of a sample beside which the others are placed; or pca (default: tsne)"
+    help_map = (
+        "t-SNE, of more images than --map_size of a sample beside which the others are placed; or pca (default: tsne)"
+    )
     add("--map", choices=["tsne", "pca"], default="tsne", help=help_map)
     add("--map_size", type=whole(4, 50_000), default=5000, help="images that t-SNE arranges (default: 5000)")
     help_fmr = "false match rates whose thresholds the histogram shows (default: .1 .01 .001)"
@@ -115,7 +150,9 @@ def index(flags) -> dict:
     from runs import Embedder
 
     if flags.code not in (None, codes.FLOAT32) and flags.index not in (None, indices.EXACT):
-        raise UserError(f"--code {flags.code} --index {flags.index}: codes are those of an exact index, leave out one of them")
+        raise UserError(
+            f"--code {flags.code} --index {flags.index}: codes are those of an exact index, leave out one of them"
+        )
     old = indices.check_place(flags.out, flags.add)
     if old is not None:
         indices.check_addition(old, flags)
@@ -123,17 +160,29 @@ def index(flags) -> dict:
     paths, notes = sources.listed_with_notes(flags.images)
     how = {"device": flags.device, "batch_size": flags.batch_size}
     if old is None:
-        embedder = Embedder(flags.run_folder, flags.checkpoint or "best", evaltype=flags.evaltype, prefix=flags.prefix, **how)
+        embedder = Embedder(
+            flags.run_folder, flags.checkpoint or "best", evaltype=flags.evaltype, prefix=flags.prefix, **how
+        )
     else:
         embedder = old.embedder(flags.run_folder, **how)
-    kind, checkpoint = (flags.index or indices.EXACT, flags.checkpoint or "best") if old is None else (old.about["index"], old.about["checkpoint"])
+    kind, checkpoint = (
+        (flags.index or indices.EXACT, flags.checkpoint or "best")
+        if old is None
+        else (old.about["index"], old.about["checkpoint"])
+    )
     coded = coding.learned(embedder, flags) if old is None and flags.code not in (None, codes.FLOAT32) else None
     about = indices.build(embedder, paths, flags.out, kind, checkpoint, flags.add, coded)
     added = f", {about['added']:,} of them new" if flags.add else ""
-    print(f"{flags.out}: {about['images']:,} images{added}, {about['dimensions']} dimensions, index {kind}, code {about['code']}")
+    print(
+        f"{flags.out}: {about['images']:,} images{added}, {about['dimensions']} dimensions, index {kind}, code {about['code']}"
+    )
     if about["recall"]:
         of = "the first {images:,} images" if flags.add and "images" in about["recall"] else "the index"
-        print(f"recall@{{at}} against exact search, {{queries}} images of {of} as queries: {{recall:.4f}}".format(**about["recall"]))
+        print(
+            f"recall@{{at}} against exact search, {{queries}} images of {of} as queries: {{recall:.4f}}".format(
+                **about["recall"]
+            )
+        )
     if about["copies"]:
         notes.append(_copies_told(about, flags.add))
     for note in notes:
@@ -169,12 +218,16 @@ def query(flags) -> list:
     found_in = Index(flags.index_folder)
     images, notes = sources.listed_with_notes(flags.images)
     embedder = found_in.embedder(flags.run_folder, device=flags.device, batch_size=flags.batch_size)
-    found = answers.answers(found_in, images, embedder(images, progress=True), flags.k, flags.exclude_self, flags.rescore_multiplier)
+    found = answers.answers(
+        found_in, images, embedder(images, progress=True), flags.k, flags.exclude_self, flags.rescore_multiplier
+    )
     print(answers.text(found).encode("utf-8", "replace").decode())
     for note in notes:
         warn(note)
-    if (number := answers.found_themselves(found)):
-        warn(f"{number} of the queries are in the index, and among their own neighbours: --exclude_self leaves them out")
+    if number := answers.found_themselves(found):
+        warn(
+            f"{number} of the queries are in the index, and among their own neighbours: --exclude_self leaves them out"
+        )
     if flags.out is not None:
         answers.write(found, flags.out, embedder.preparation)
     _propose_after_query(flags)

@@ -37,7 +37,9 @@ class Found(NamedTuple):
     path: str
 
 
-def answers(index, queries: list[str], vectors, k: int, exclude_self: bool = False, rescored: int = codes.RESCORED) -> list[Found]:
+def answers(
+    index, queries: list[str], vectors, k: int, exclude_self: bool = False, rescored: int = codes.RESCORED
+) -> list[Found]:
     """The `k` nearest images of each query, nearest first. `vectors` `(Q, D)`: the queries' embeddings.
 
     `exclude_self`: a query that is in the index is not among its own. `rescored`: see `Index.search`.

@@ -11,9 +11,29 @@ from utilities.reading import Unreadable, read_yaml
 
 FILES = {"onnx": "model.onnx", "torchscript": "model.pt", "torch_export": "model.pt2", "safetensors": plain.FILE}
 SHOWN = (
-    "arch", "embed_dim", "loss", "batch_mining", "trainer", "data_sampler", "samples_per_class", "bs", "augmentation", "optim", "lr", "n_epochs",
-    "lora_rank", "lora_alpha", "prompts", "prompt_depth", "prompt_step", "train_biases", "split_scheme", "use_tv_split", "tv_split_perc", "seed",
-)  # fmt: skip
+    "arch",
+    "embed_dim",
+    "loss",
+    "batch_mining",
+    "trainer",
+    "data_sampler",
+    "samples_per_class",
+    "bs",
+    "augmentation",
+    "optim",
+    "lr",
+    "n_epochs",
+    "lora_rank",
+    "lora_alpha",
+    "prompts",
+    "prompt_depth",
+    "prompt_step",
+    "train_biases",
+    "split_scheme",
+    "use_tv_split",
+    "tv_split_perc",
+    "seed",
+)
 LOADING = {
     "onnx": """import onnxruntime
 
@@ -55,7 +75,11 @@ def made(embedder, cosines: dict, lines: str | None, checkpoint: str, compared: 
         "Images are decoded, resized and cropped as `preprocessing.json` says; the rest is inside, of `model.safetensors` "
         + ("in the lines that load it." if lines is not None else "it is to be done."),
         *_loading(embedder, cosines, lines),
-        *([f"Embeddings are held in the code {code['name']}, {code['bytes_a_vector']} bytes each: {code['how']}."] if code else []),
+        *(
+            [f"Embeddings are held in the code {code['name']}, {code['bytes_a_vector']} bytes each: {code['how']}."]
+            if code
+            else []
+        ),
         "## Data",
         _data(environment, opt),
         "## Protocol",
@@ -109,12 +133,17 @@ def _data(environment: dict, opt) -> str:
     counts = data.get("counts") or {}
     rows = [
         (split, f"{counts[split].get('images', 0):,}", f"{counts[split].get('classes', 0):,}")
-        for split in ("training", "validation", "testing") if isinstance(counts.get(split), dict)
-    ]  # fmt: skip
+        for split in ("training", "validation", "testing")
+        if isinstance(counts.get(split), dict)
+    ]
     notes = [f"Partial: {_cell(data['partial'])}"] if data.get("partial") else []
     if any("Box; " in str(steps) for steps in (data.get("transforms") or {}).values()):
-        notes.append("In training and evaluation images were cropped to their boxes, before all other steps: crop yours, too.")
-    return "\n\n".join([f"`{_cell(data.get('name') or opt.dataset)}`", _table(("split", "images", "classes"), rows), *notes])
+        notes.append(
+            "In training and evaluation images were cropped to their boxes, before all other steps: crop yours, too."
+        )
+    return "\n\n".join(
+        [f"`{_cell(data.get('name') or opt.dataset)}`", _table(("split", "images", "classes"), rows), *notes]
+    )
 
 
 def _flags(opt) -> list[tuple[str, str]]:
@@ -122,9 +151,11 @@ def _flags(opt) -> list[tuple[str, str]]:
     mines = criteria.takes_miner(opt.loss, opt)
     own = (f"loss_{opt.loss}_", *([f"miner_{opt.batch_mining}_"] if mines else []))
     idle = {
-        *(() if mines else ("batch_mining",)), *(() if opt.lora_rank else ("lora_rank", "lora_alpha")),
-        *(() if opt.prompts else ("prompts", "prompt_depth", "prompt_step")), *(() if opt.train_biases else ("train_biases",)),
-    }  # fmt: skip
+        *(() if mines else ("batch_mining",)),
+        *(() if opt.lora_rank else ("lora_rank", "lora_alpha")),
+        *(() if opt.prompts else ("prompts", "prompt_depth", "prompt_step")),
+        *(() if opt.train_biases else ("train_biases",)),
+    }
     return [
         (f"`--{name}`", _cell(value))
         for name in dict.fromkeys([*SHOWN, *(name for name in vars(opt) if name.startswith(own))])
@@ -143,8 +174,10 @@ def _results(run: RunFolder, checkpoint: str, opt) -> str:
     values = selected["values"] if checkpoint == "best" else summary.get("last") or {}
     rows = [
         (split, _cell(metric), "NaN" if value is None else f"{value:.4f}")
-        for split, metrics in values.items() for metric, value in metrics.items() if value is None or isinstance(value, int | float)
-    ]  # fmt: skip
+        for split, metrics in values.items()
+        for metric, value in metrics.items()
+        if value is None or isinstance(value, int | float)
+    ]
     if checkpoint == "best":
         chosen = f"Epoch {selected['epoch']}, selected by: {_cell(selected['rule'])}."
     else:

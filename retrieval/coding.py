@@ -11,10 +11,13 @@ from utilities.errors import UserError
 
 FILE = "code.faiss"  # of an export: the index without vectors, which holds what was learned
 
+
 def check(flags) -> None:
     """Raise UserError for calibration images from which nothing learns."""
     if flags.calibration is not None and not codes.is_learned(flags.code or codes.FLOAT32):
-        raise UserError(f"--calibration: --code {flags.code or codes.FLOAT32} learns nothing: leave it out, or take int8, pq<M>, opq<M>")
+        raise UserError(
+            f"--calibration: --code {flags.code or codes.FLOAT32} learns nothing: leave it out, or take int8, pq<M>, opq<M>"
+        )
 
 
 def learned(embedder, flags) -> Codes:
@@ -30,9 +33,14 @@ def learned(embedder, flags) -> Codes:
     except UserError as error:
         if flags.calibration is not None:
             raise
-        raise UserError(f"--code {flags.code} learns from the run's training images ({error}): or give others with --calibration") from error
+        raise UserError(
+            f"--code {flags.code} learns from the run's training images ({error}): or give others with --calibration"
+        ) from error
     if len(paths) > codes.MOST:
-        paths = [paths[place] for place in np.sort(np.random.default_rng(0).choice(len(paths), size=codes.MOST, replace=False))]
+        paths = [
+            paths[place]
+            for place in np.sort(np.random.default_rng(0).choice(len(paths), size=codes.MOST, replace=False))
+        ]
     batches = [batch.vectors for batch in embedder.stream(paths, total=len(paths))]
     index.calibrate(np.concatenate(batches))
     return index

@@ -22,8 +22,16 @@ from utilities.errors import UserError
 from utilities.files import write_file
 
 BINS = 100  # of the histogram of distances
-UNHEEDED = spaces.OF_SEARCH | spaces.OF_DISTANCES  # flags of an evaluation that the page ignores; of a run also those of its embeddings
-OF_RUNS = {"split": "test", "checkpoint": None, "evaltype": None, "device": None, "batch_size": None}  # flags of the command that a file has no use for
+UNHEEDED = (
+    spaces.OF_SEARCH | spaces.OF_DISTANCES
+)  # flags of an evaluation that the page ignores; of a run also those of its embeddings
+OF_RUNS = {
+    "split": "test",
+    "checkpoint": None,
+    "evaltype": None,
+    "device": None,
+    "batch_size": None,
+}  # flags of the command that a file has no use for
 
 
 class Shown(NamedTuple):
@@ -78,36 +86,60 @@ def explore(flags) -> Path:
     of_one = flags.source.endswith(".npz")
     for name, plain in OF_RUNS.items():
         if of_one and getattr(flags, name) != plain:
-            raise UserError(f"--{name} {getattr(flags, name)}: {flags.source} is a file, all of whose rows are shown as they are: leave it out")
+            raise UserError(
+                f"--{name} {getattr(flags, name)}: {flags.source} is a file, all of whose rows are shown as they are: leave it out"
+            )
     shown = of_file(flags.source) if of_one else of_run(flags)
     page = explore_page.html(content(shown, flags))
     write_file(out, page)
-    print(f"{out}: {len(shown.features):,} images of {len(set(shown.labels.tolist())):,} classes, {out.stat().st_size / 1e6:.1f} MB")
+    print(
+        f"{out}: {len(shown.features):,} images of {len(set(shown.labels.tolist())):,} classes, {out.stat().st_size / 1e6:.1f} MB"
+    )
     propose_view(out)
     return out
 
 
 def of_run(flags) -> Shown:
     """The images of one split of a run, embedded anew."""
-    embedder = Embedder(flags.source, flags.checkpoint or "best", device=flags.device, batch_size=flags.batch_size, evaltype=flags.evaltype)
+    embedder = Embedder(
+        flags.source,
+        flags.checkpoint or "best",
+        device=flags.device,
+        batch_size=flags.batch_size,
+        evaltype=flags.evaltype,
+    )
     dataset = data.split(embedder, flags.split)
     supers = set(dataset.super_labels.values())
     labels = np.array([label for _, label in dataset.image_list])
     title = f"{getattr(embedder.opt, 'group', '')}: {flags.split} of {dataset.name}"
     features, roles = _embedded(embedder, dataset), galleries.roles_of(dataset, len(labels))
     listed = None if roles.lists is None else _of_roles(features, labels, roles)
-    notes = (*_unheeded(roles.restrict and listed is None, vars(embedder.opt), UNHEEDED | spaces.OF_EMBEDDINGS), *_heeded(listed))
+    notes = (
+        *_unheeded(roles.restrict and listed is None, vars(embedder.opt), UNHEEDED | spaces.OF_EMBEDDINGS),
+        *_heeded(listed),
+    )
     return Shown(
-        title, features, labels, dataset.class_names,
-        None if None in supers or len(supers) < 2 else dataset.super_labels, dataset.paths, dataset.original, notes, listed,
-    )  # fmt: skip
+        title,
+        features,
+        labels,
+        dataset.class_names,
+        None if None in supers or len(supers) < 2 else dataset.super_labels,
+        dataset.paths,
+        dataset.original,
+        notes,
+        listed,
+    )
 
 
 def _of_roles(features: np.ndarray, labels: np.ndarray, roles: galleries.Roles) -> Listed:
     """The queries of a data set with lists, and its gallery."""
     queries, gallery = (taken(np.arange(roles.size), rows) for rows in (roles.queries, roles.gallery))
     exclude = galleries.places_in(gallery, roles.size)[queries]
-    return Listed(queries, gallery, Space(features[queries], labels[queries], features[gallery], labels[gallery], exclude, lists=roles.listed()))
+    return Listed(
+        queries,
+        gallery,
+        Space(features[queries], labels[queries], features[gallery], labels[gallery], exclude, lists=roles.listed()),
+    )
 
 
 def _heeded(listed: Listed | None) -> tuple[str, ...]:
@@ -115,7 +147,9 @@ def _heeded(listed: Listed | None) -> tuple[str, ...]:
     if listed is None:
         return ()
     protocol = next(iter(listed.space.lists))
-    return (f"Lists{' of ' * bool(protocol)}{protocol} say what queries are to find: ✓; – is junk, and images that no list judges have no mark.",)
+    return (
+        f"Lists{' of ' * bool(protocol)}{protocol} say what queries are to find: ✓; – is junk, and images that no list judges have no mark.",
+    )
 
 
 def _embedded(embedder: Embedder, dataset) -> np.ndarray:
@@ -130,12 +164,16 @@ def of_file(path: str) -> Shown:
     arrays = read(path, optional=("paths", "class_names", "super_names", *ROLES, *LISTS, "flags"))
     arrays = missing_labels.of_queries(path, arrays, has_lists(arrays))
     listed = _listed(path, arrays) if has_lists(arrays) else None
-    apart = {name: arrays.pop(name) for name in list(arrays) if name in (*ROLES, "flags") or protocol_of(name) is not None}
+    apart = {
+        name: arrays.pop(name) for name in list(arrays) if name in (*ROLES, "flags") or protocol_of(name) is not None
+    }
     size = len(arrays["features"])
     arrays.setdefault("labels", np.zeros(size, dtype=np.int64))
     for name, array in arrays.items():
         if name != "features" and array.shape != (size,):
-            raise UserError(f"{path}: {name} have shape {array.shape}, expected ({size},), one for each row of features")
+            raise UserError(
+                f"{path}: {name} have shape {array.shape}, expected ({size},), one for each row of features"
+            )
     _, firsts, labels = np.unique(arrays["labels"], return_index=True, return_inverse=True)
     labels = np.where(apart.get("is_distractor", np.zeros(size)), -1, labels)
     names, supers = arrays.get("class_names", [f"class {label}" for label in arrays["labels"].tolist()]), None
@@ -146,7 +184,10 @@ def of_file(path: str) -> Shown:
     from datasets import decode
 
     picture = None if paths is None else lambda place: decode(paths[place])
-    notes = (*_unheeded(any(name in apart for name in ROLES) and listed is None, written_flags(apart), UNHEEDED), *_heeded(listed))
+    notes = (
+        *_unheeded(any(name in apart for name in ROLES) and listed is None, written_flags(apart), UNHEEDED),
+        *_heeded(listed),
+    )
     return Shown(Path(path).name, arrays["features"], labels, class_names, supers, paths, picture, notes, listed)
 
 
@@ -154,7 +195,11 @@ def _listed(path: str, arrays: dict) -> Listed:
     """The queries of a file with lists, and its gallery."""
     space, _, rows = from_files.space(path, arrays)
     every = np.arange(len(arrays["features"]))
-    return Listed(every if rows is None else rows, np.flatnonzero(arrays["is_gallery"]) if "is_gallery" in arrays else every, space)
+    return Listed(
+        every if rows is None else rows,
+        np.flatnonzero(arrays["is_gallery"]) if "is_gallery" in arrays else every,
+        space,
+    )
 
 
 def _unheeded(has_roles: bool, flags: dict, unheeded: dict) -> tuple[str, ...]:
@@ -163,14 +208,18 @@ def _unheeded(has_roles: bool, flags: dict, unheeded: dict) -> tuple[str, ...]:
     if has_roles:
         notes.append("Roles and sequences of the images are not heeded here: each searches among all others.")
     if asked := spaces.asked(flags, unheeded):
-        notes.append(f"{', '.join(asked)} of the evaluation have no effect here: distances are Euclidean and of all images.")
+        notes.append(
+            f"{', '.join(asked)} of the evaluation have no effect here: distances are Euclidean and of all images."
+        )
     return tuple(notes)
 
 
 def content(shown: Shown, flags) -> dict:
     """The content of the page, as JSON values and `explore_page.packed` arrays."""
     of_none = (shown.labels < 0) & (shown.labels >= 0).any()  # distractors, where any image has a class
-    space = metrics.EmbeddingSpace(shown.features, np.where(of_none, -1 - np.arange(len(of_none)), shown.labels), progress=True)  # distractors have no like
+    space = metrics.EmbeddingSpace(
+        shown.features, np.where(of_none, -1 - np.arange(len(of_none)), shown.labels), progress=True
+    )  # distractors have no like
     features, size = space.features, space.size
     classes, labels = np.unique(shown.labels, return_inverse=True)
     classes = classes.tolist()
@@ -185,29 +234,46 @@ def content(shown: Shown, flags) -> dict:
     notes = [f"Map: {how}. What is near there is mostly near in the space; gaps and sizes mean little."]
     notes += shown.notes
     if missing:
-        notes.append(f"{missing:,} of {size:,} images cannot be shown: their files are not there, or cannot be decoded.")
+        notes.append(
+            f"{missing:,} of {size:,} images cannot be shown: their files are not there, or cannot be decoded."
+        )
     super_of = [shown.supers.get(label, "no class") for label in classes] if shown.supers else None
     supers = sorted(set(super_of)) if shown.supers else None
     return {
-        "title": shown.title, "notes": notes, "size": size, "dimensions": space.dimensions, "k": neighbours.shape[1],
+        "title": shown.title,
+        "notes": notes,
+        "size": size,
+        "dimensions": space.dimensions,
+        "k": neighbours.shape[1],
         "classes": [str(shown.class_names.get(label, "no class")) for label in classes],
-        "supers": supers, "superOf": [supers.index(name) for name in super_of] if supers else None,
+        "supers": supers,
+        "superOf": [supers.index(name) for name in super_of] if supers else None,
         "paths": None if shown.paths is None else [str(path) for path in shown.paths],
         "labels": explore_page.packed(labels, np.uint32),
         "places": explore_page.packed((plane - low) / extent * 65535, np.uint16),
         "neighbours": explore_page.packed(np.where(neighbours < 0, 2**32 - 1, neighbours), np.uint32),
         "judged": None if shown.listed is None else explore_page.packed(shown.listed.judged(neighbours), np.uint8),
-        "distances": explore_page.packed(away, np.float32), "precision": explore_page.packed(precision, np.float32),
+        "distances": explore_page.packed(away, np.float32),
+        "precision": explore_page.packed(precision, np.float32),
         "meanPrecision": None if np.isnan(precision).all() else float(np.nanmean(precision)),
-        "sheets": None if sheets is None else {"images": sheets.addresses(), "side": sheets.side, "across": sheets.across},
-        "confusions": confusions(labels, np.where(of_none, -1, neighbours[:, 0])), "histogram": histogram(space if not of_none.any() else metrics.EmbeddingSpace(features[~of_none], shown.labels[~of_none]), flags.fmr, flags.seed),
-    }  # fmt: skip
+        "sheets": None
+        if sheets is None
+        else {"images": sheets.addresses(), "side": sheets.side, "across": sheets.across},
+        "confusions": confusions(labels, np.where(of_none, -1, neighbours[:, 0])),
+        "histogram": histogram(
+            space if not of_none.any() else metrics.EmbeddingSpace(features[~of_none], shown.labels[~of_none]),
+            flags.fmr,
+            flags.seed,
+        ),
+    }
 
 
 def _thumbnails(picture, size: int) -> tuple[Sheets | None, int]:
     """Thumbnails of all images, None where all are missing, and how many are missing."""
     sheets, missing = Sheets(size), 0
-    for place in tqdm(range(size), desc="thumbnails", unit="img", leave=False, disable=None):  # one image in memory at a time
+    for place in tqdm(
+        range(size), desc="thumbnails", unit="img", leave=False, disable=None
+    ):  # one image in memory at a time
         try:
             sheets.put(place, picture(place))
         except UserError:
@@ -220,7 +286,11 @@ def confusions(labels: np.ndarray, nearest: np.ndarray) -> list[list]:
     there = nearest >= 0
     pairs_of, counts = np.unique(np.stack([labels[there], labels[nearest[there]]], axis=1), axis=0, return_counts=True)
     sizes = np.bincount(labels)
-    found = [[int(a), int(b), int(count), float(count / sizes[a])] for (a, b), count in zip(pairs_of, counts, strict=True) if a != b]
+    found = [
+        [int(a), int(b), int(count), float(count / sizes[a])]
+        for (a, b), count in zip(pairs_of, counts, strict=True)
+        if a != b
+    ]
     return sorted(found, key=lambda one: (-one[2], -one[3], one[0], one[1]))
 
 
@@ -228,8 +298,17 @@ def histogram(space: metrics.EmbeddingSpace, rates: list[float], seed: int) -> d
     """Shares of same-class and different-class pairs in `BINS` bars from 0 to `most`, and `thresholds`: fmr, distance, fnmr (as metric)."""
     same, different, which = pairs.distances(space.features.astype(np.float32), space.labels, seed)
     most = float(max((kind.max() for kind in (same, different) if len(kind)), default=1.0)) or 1.0
-    bars = [(np.histogram(kind, bins=BINS, range=(0, most))[0] / max(len(kind), 1)).tolist() for kind in (same, different)]
+    bars = [
+        (np.histogram(kind, bins=BINS, range=(0, most))[0] / max(len(kind), 1)).tolist() for kind in (same, different)
+    ]
     points = [(rate, *fnmr.operating_point(space, rate)) for rate in rates]
     thresholds = [{"fmr": rate, "distance": at, "fnmr": missed} for rate, at, missed in points if not np.isnan(missed)]
     counts = [len(same), len(different)]
-    return {"same": bars[0], "different": bars[1], "most": most, "pairs": which, "counts": counts, "thresholds": thresholds}
+    return {
+        "same": bars[0],
+        "different": bars[1],
+        "most": most,
+        "pairs": which,
+        "counts": counts,
+        "thresholds": thresholds,
+    }

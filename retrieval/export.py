@@ -34,7 +34,9 @@ def export(flags) -> dict[str, float]:
     coding.check(flags)
     embedder = Embedder(flags.run_folder, flags.checkpoint, device="cpu", evaltype=flags.evaltype)
     if getattr(embedder.opt, "eval_long_side", None):
-        raise UserError(f"{flags.run_folder}: with --eval_long_side images keep their shapes, and an export takes one size")
+        raise UserError(
+            f"{flags.run_folder}: with --eval_long_side images keep their shapes, and an export takes one size"
+        )
     images = _real_images(embedder, flags.images)
     expected = embedder(images)
     prepared = np.stack([embedder.preparation(image).numpy() for image in images])  # (n, 3, H, W)
@@ -52,7 +54,9 @@ def export(flags) -> dict[str, float]:
         if coded is not None:
             about["output"]["code"] = coding.write(coded, folder)
         (folder / "preprocessing.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
-        card.made(embedder, cosines, lines, flags.checkpoint, len(images), about["output"].get("code")).save(folder / "README.md")
+        card.made(embedder, cosines, lines, flags.checkpoint, len(images), about["output"].get("code")).save(
+            folder / "README.md"
+        )
     for name, cosine in cosines.items():
         say(f"{name}: least cosine to the run on {len(images)} images {cosine:.6f}")
     print("\n".join(f"written  {path}" for path in sorted(Path(flags.out).iterdir())))
@@ -100,7 +104,9 @@ def _compare(name: str, made, prepared: np.ndarray, expected: np.ndarray) -> flo
         lengths = np.linalg.norm(given, axis=1) * np.linalg.norm(expected[batch], axis=1)
         least = min(least, float(((given * expected[batch]).sum(1) / np.maximum(lengths, 1e-30)).min()))
     if least < COSINE:
-        raise UserError(f"--format {name}: its embeddings have a cosine of {least:.6f} to the run's, below {COSINE}: {OTHERWISE}")
+        raise UserError(
+            f"--format {name}: its embeddings have a cosine of {least:.6f} to the run's, below {COSINE}: {OTHERWISE}"
+        )
     return least
 
 
@@ -164,9 +170,14 @@ def onnx(embedder: Embedder, folder: Path):
     size = sum(value.numel() * value.element_size() for value in embedder.module.state_dict().values())
     with _exporting("onnx"):
         program = torch.onnx.export(
-            embedder.module, _example(embedder), dynamo=True, dynamic_shapes=_any_number(), input_names=["images"],
-            output_names=["embeddings"], verbose=False,
-        )  # fmt: skip
+            embedder.module,
+            _example(embedder),
+            dynamo=True,
+            dynamic_shapes=_any_number(),
+            input_names=["images"],
+            output_names=["embeddings"],
+            verbose=False,
+        )
         program.save(path, external_data=size > LARGEST_ONNX)
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return lambda images: session.run(["embeddings"], {"images": images})[0]
@@ -181,14 +192,19 @@ def safetensors(embedder: Embedder, folder: Path):
 
     def write(state: dict) -> None:
         state = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
-        content = save(state, metadata={"format": "pt", "arch": str(embedder.opt.arch)})  # save_file gives the file to its owner alone
+        content = save(
+            state, metadata={"format": "pt", "arch": str(embedder.opt.arch)}
+        )  # save_file gives the file to its owner alone
         (folder / plain.FILE).write_bytes(content)
 
     (images,) = _example(embedder)
     with torch.no_grad():
         expected = embedder.module(images).numpy()
     for form in plain.forms(embedder):
-        with contextlib.suppress(Exception), warnings.catch_warnings():  # a package may fail in any way; then the next form is tried
+        with (
+            contextlib.suppress(Exception),
+            warnings.catch_warnings(),
+        ):  # a package may fail in any way; then the next form is tried
             warnings.simplefilter("ignore")
             write(form.state)
             made = plain.defined(form.code, folder)
@@ -207,17 +223,28 @@ def preprocessing(embedder: Embedder) -> dict:
     network, (height, width) = embedder.network, embedder.preparation.size
     return {
         "before": embedder.preparation.described(),
-        "input": {"name": "images", "shape": ["batch", 3, height, width], "type": "uint8", "colours": "RGB", "values": [0, 255]},
+        "input": {
+            "name": "images",
+            "shape": ["batch", 3, height, width],
+            "type": "uint8",
+            "colours": "RGB",
+            "values": [0, 255],
+        },
         "inside": {
             "programs": "model.onnx, model.pt and model.pt2 do this themselves, of model.safetensors the lines in README.md, where there are some",
-            "colours": getattr(network, "input_space", "RGB"), "white": getattr(network, "input_range", 1),
-            "mean": list(getattr(network, "mean", [])), "std": list(getattr(network, "std", [])),
+            "colours": getattr(network, "input_space", "RGB"),
+            "white": getattr(network, "input_range", 1),
+            "mean": list(getattr(network, "mean", [])),
+            "std": list(getattr(network, "std", [])),
         },
         "output": {
-            "name": "embeddings", "shape": ["batch", embedder.dimensions], "type": "float32", "distance": "euclidean",
+            "name": "embeddings",
+            "shape": ["batch", embedder.dimensions],
+            "type": "float32",
+            "distance": "euclidean",
             "unit_length": bool(getattr(network, "normalizes", False)),
         },
-    }  # fmt: skip
+    }
 
 
 def _push(flags) -> None:

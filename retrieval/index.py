@@ -78,7 +78,9 @@ class Index:
         run = run or self.about["run"]
         if not Path(run).is_dir():
             raise UserError(f"the run of this index is not in {run}: say with --run where it lies")
-        embedder = Embedder(run, which=self.about["checkpoint"], evaltype=self.about["evaltype"], prefix=self.about["dimensions"], **how)
+        embedder = Embedder(
+            run, which=self.about["checkpoint"], evaltype=self.about["evaltype"], prefix=self.about["dimensions"], **how
+        )
         if embedder.fingerprint != self.about["fingerprint"]:
             raise UserError(
                 f"{run} has other weights, or another transform, than those that {self.folder} was made with: make the index anew"
@@ -102,7 +104,9 @@ class Index:
         if isinstance(self.faiss, Codes):
             return self.faiss.search(queries, k, rescored)
         k = min(k, len(self))
-        return codes.ranked(queries, _candidates(self.faiss, queries, self.about["index"], k), lambda rows: self.vectors[rows], k)
+        return codes.ranked(
+            queries, _candidates(self.faiss, queries, self.about["index"], k), lambda rows: self.vectors[rows], k
+        )
 
 
 def _mapped(path: Path) -> np.ndarray:
@@ -117,7 +121,9 @@ def _read(path: Path, images: int, code: str, dimensions: int):
         index = faiss.read_index(str(path)) if code == codes.FLOAT32 else Codes.read(path, code, dimensions)
     held = len(index) if isinstance(index, Codes) else index.ntotal
     if held != images:
-        raise UserError(f"{path} holds {held:,} vectors, and there are {images:,} images: delete the folder and make the index anew")
+        raise UserError(
+            f"{path} holds {held:,} vectors, and there are {images:,} images: delete the folder and make the index anew"
+        )
     return index
 
 
@@ -125,7 +131,9 @@ def _candidates(index, queries: np.ndarray, kind: str, k: int) -> np.ndarray:
     """The candidates for the nearest: rows `(Q, K)`, K >= k; -1 for none."""
     import faiss
 
-    width = min(k + 8 if kind == EXACT else max(AGAIN * k, 100), index.ntotal)  # exact: distances equal in float32 may differ in float64
+    width = min(
+        k + 8 if kind == EXACT else max(AGAIN * k, 100), index.ntotal
+    )  # exact: distances equal in float32 may differ in float64
     if kind == HNSW:
         index.hnsw.efSearch = max(SEARCHING, width)
     if kind == IVFPQ:
@@ -167,7 +175,9 @@ class _Vectors:
     def _head(self) -> int:
         self.file.seek(0)
         about = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.dimensions)}
-        np.lib.format.write_array_header_1_0(self.file, about)  # its length is the same for any number of rows: numpy pads it
+        np.lib.format.write_array_header_1_0(
+            self.file, about
+        )  # its length is the same for any number of rows: numpy pads it
         return self.file.tell()
 
     def append(self, vectors: np.ndarray) -> None:
@@ -203,15 +213,31 @@ def check_place(out, add: bool) -> Index | None:
 def check_addition(old: Index, flags) -> None:
     """Raise UserError where flags contradict the index that is added to."""
     about = {**old.about, "code": old.code, "prefix": old.about["dimensions"]}
-    for flag, given in (("index", flags.index), ("code", flags.code), ("prefix", flags.prefix), ("evaltype", flags.evaltype), ("checkpoint", flags.checkpoint)):
+    for flag, given in (
+        ("index", flags.index),
+        ("code", flags.code),
+        ("prefix", flags.prefix),
+        ("evaltype", flags.evaltype),
+        ("checkpoint", flags.checkpoint),
+    ):
         if given not in (None, about[flag]):
-            raise UserError(f"--{flag} {given}: the index in {old.folder} is of {about[flag]}: leave it out, or make another one")
+            raise UserError(
+                f"--{flag} {given}: the index in {old.folder} is of {about[flag]}: leave it out, or make another one"
+            )
     if flags.calibration is not None:
-        raise UserError(f"--calibration: the code of the index in {old.folder} stays as it is: leave it out, or make another one")
+        raise UserError(
+            f"--calibration: the code of the index in {old.folder} stays as it is: leave it out, or make another one"
+        )
 
 
 def build(
-    embedder: Embedder, paths: list[str], out, kind: str = EXACT, checkpoint: str = "best", add: bool = False, coded: Codes | None = None
+    embedder: Embedder,
+    paths: list[str],
+    out,
+    kind: str = EXACT,
+    checkpoint: str = "best",
+    add: bool = False,
+    coded: Codes | None = None,
 ) -> dict:
     """Embed the images at `paths` in a stream and write the index `out`; `add`: add to it, and skip images that it holds.
 
@@ -226,7 +252,15 @@ def build(
         return _fill(hidden, embedder, paths, check_place(out, add), kind, checkpoint, coded)
 
 
-def _fill(folder: Path, embedder: Embedder, paths: list[str], old: Index | None, kind: str, checkpoint: str, coded: Codes | None) -> dict:
+def _fill(
+    folder: Path,
+    embedder: Embedder,
+    paths: list[str],
+    old: Index | None,
+    kind: str,
+    checkpoint: str,
+    coded: Codes | None,
+) -> dict:
     """Write the files of an index into an empty folder. The vectors of codes are there until these are written."""
     if old and old.code != codes.FLOAT32:
         coded = old.faiss
@@ -261,10 +295,17 @@ def _fill(folder: Path, embedder: Embedder, paths: list[str], old: Index | None,
         recall = _write_codes(folder, coded, vectors.rows, old)
         copies = _copies(lambda: _decoded_blocks(coded), coded.decoded, written, len(known))
     about = {
-        "run": str(embedder.folder.resolve()), "checkpoint": checkpoint, "evaltype": embedder.evaltype, "fingerprint": embedder.fingerprint,
-        "index": kind, "code": codes.FLOAT32 if coded is None else coded.name, "distance": "euclidean", "dimensions": embedder.dimensions,
-        "images": images, "recall": recall,
-    }  # fmt: skip
+        "run": str(embedder.folder.resolve()),
+        "checkpoint": checkpoint,
+        "evaltype": embedder.evaltype,
+        "fingerprint": embedder.fingerprint,
+        "index": kind,
+        "code": codes.FLOAT32 if coded is None else coded.name,
+        "distance": "euclidean",
+        "dimensions": embedder.dimensions,
+        "images": images,
+        "recall": recall,
+    }
     (folder / ABOUT).write_text(json.dumps(about, indent=1), encoding="utf-8")
     return {**about, "added": images - len(known), "left_out": left_out, "copies": copies}
 
@@ -278,7 +319,10 @@ def _write_codes(folder: Path, index: Codes, rows: int, old: Index | None) -> di
     index.write(folder / FAISS)
     recall = old.about["recall"] if old else None
     if old is None and rows > 1:
-        recall = {**_recall(lambda queries, k: index.search(queries, k)[1], vectors, rows, in_order=True), "images": rows}
+        recall = {
+            **_recall(lambda queries, k: index.search(queries, k)[1], vectors, rows, in_order=True),
+            "images": rows,
+        }
     vectors.unlink()
     return recall
 
@@ -297,11 +341,17 @@ def _write_faiss(folder: Path, kind: str, rows: int, dimensions: int) -> dict | 
         index.hnsw.efConstruction = BUILDING
     else:
         if rows < LEAST_IVFPQ:
-            raise UserError(f"--index {IVFPQ} learns its codes from at least {LEAST_IVFPQ:,} images, and there are {rows:,}: take {EXACT}")
+            raise UserError(
+                f"--index {IVFPQ} learns its codes from at least {LEAST_IVFPQ:,} images, and there are {rows:,}: take {EXACT}"
+            )
         index = _ivfpq(vectors, rows, dimensions)
     for block in _blocks(vectors):
         index.add(block)
-    recall = None if kind == EXACT or rows < 2 else _recall(lambda queries, k: _candidates(index, queries, kind, k), vectors, rows)
+    recall = (
+        None
+        if kind == EXACT or rows < 2
+        else _recall(lambda queries, k: _candidates(index, queries, kind, k), vectors, rows)
+    )
     faiss.write_index(index, str(folder / FAISS))
     return recall
 
@@ -344,11 +394,16 @@ def _recall(search, vectors: Path, rows: int, in_order: bool = False) -> dict:
     queries, at = _rows(vectors, chosen), min(RECALL_AT, rows - 1)
     found = search(queries, at + 1)
     own = found == chosen[:, None]
-    found = np.take_along_axis(np.where(own, -1, found), np.argsort(own, axis=1, kind="stable"), 1)[:, : at if in_order else None]
+    found = np.take_along_axis(np.where(own, -1, found), np.argsort(own, axis=1, kind="stable"), 1)[
+        :, : at if in_order else None
+    ]
     nearest, measured, start = np.empty((len(queries), 0)), np.full(found.shape, np.inf), 0
     for block in _blocks(vectors):
-        distances = ((queries.astype(np.float64) ** 2).sum(1)[:, None] - 2 * queries.astype(np.float64) @ block.T.astype(np.float64)
-                     + (block.astype(np.float64) ** 2).sum(1)[None])  # fmt: skip
+        distances = (
+            (queries.astype(np.float64) ** 2).sum(1)[:, None]
+            - 2 * queries.astype(np.float64) @ block.T.astype(np.float64)
+            + (block.astype(np.float64) ** 2).sum(1)[None]
+        )
         own = (chosen >= start) & (chosen < start + len(block))
         distances[own, chosen[own] - start] = np.inf
         here = (found >= start) & (found < start + len(block))

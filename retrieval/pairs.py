@@ -22,7 +22,11 @@ def distances(features: np.ndarray, labels: np.ndarray, seed: int) -> tuple[np.n
             alike = labels[:row] == labels[row]
             same.append(measured[alike])
             different.append(measured[~alike])
-        return np.concatenate([np.empty(0, np.float32), *same]), np.concatenate([np.empty(0, np.float32), *different]), "all pairs"
+        return (
+            np.concatenate([np.empty(0, np.float32), *same]),
+            np.concatenate([np.empty(0, np.float32), *different]),
+            "all pairs",
+        )
     same, different = (measure(features, *pairs) for pairs in sample_pairs(labels, seed, count=SAMPLED))
     return same, different, f"random pairs, {len(same):,} of one class and {len(different):,} of two"
 

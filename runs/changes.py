@@ -41,8 +41,11 @@ def record_changes(folder: Path, epochs: list[int], opt) -> None:
     changed = {
         name: value
         for name, value in opt.saved().items()
-        if name in before and opt.roles[name].changes(before[name], value)
-        and not (before[name] is None and opt.set_by.get(name, "").startswith("derived"))  # nobody changed it: its default is derived since
+        if name in before
+        and opt.roles[name].changes(before[name], value)
+        and not (
+            before[name] is None and opt.set_by.get(name, "").startswith("derived")
+        )  # nobody changed it: its default is derived since
     }
     if changed:
         target = _change_folder(folder, epochs)
@@ -67,7 +70,10 @@ def changes_of_data(folder: Path, now: dict, opt) -> list[str]:
         )
     if found:
         say(f"the data changed since the run began; {'; '.join(found)} (--resume_allow_changes)")
-    elif not now["fingerprint"]["by_content"] and before["fingerprint"].get("times") not in (None, now["fingerprint"]["times"]):
+    elif not now["fingerprint"]["by_content"] and before["fingerprint"].get("times") not in (
+        None,
+        now["fingerprint"]["times"],
+    ):
         say(
             "the data's files have other times of change than when the run began; so large a set is not compared by "
             "content"
@@ -108,12 +114,20 @@ def record_changes_of_environment(folder: Path, now: dict, epoch: int) -> None:
     except UserError:  # damaged
         return
     kinds = ("python", "cuda", "gpu", "processes", "git_commit")
-    found = [f"{name} {str(now.get(name))[:12]}" for name in kinds if now.get(name) != content.get(name) and (name in content or name == "processes")]
+    found = [
+        f"{name} {str(now.get(name))[:12]}"
+        for name in kinds
+        if now.get(name) != content.get(name) and (name in content or name == "processes")
+    ]
     hashes = ("changed_files", "untracked_files", "code_files")
     found += [f"other {name}" for name in hashes if (now.get(name) or {}) != (content.get(name) or {})]
     before = content.get("packages") or {}
     found += [f"{name} {version}" for name, version in now["packages"].items() if before.get(name, version) != version]
-    changes = {when: what for when, what in (content.get("environment_changes") or {}).items() if int(when.removeprefix("after epoch ")) < epoch}
+    changes = {
+        when: what
+        for when, what in (content.get("environment_changes") or {}).items()
+        if int(when.removeprefix("after epoch ")) < epoch
+    }
     if found:
         changes[f"after epoch {epoch}"] = "; ".join(found)
         say(f"not what the run began with: {'; '.join(found)}")
@@ -137,7 +151,9 @@ def history(folder: Path) -> tuple[dict, list[tuple[list[int], dict]]]:
     configs = folder / CONFIGS
     original = read_parameters(configs if (configs / PARAMETERS).exists() else folder)
     found = [
-        ([int(number) for number in match[1].split("_")], path) for path in configs.glob("*/") if (match := _CHANGE.fullmatch(path.name))
+        ([int(number) for number in match[1].split("_")], path)
+        for path in configs.glob("*/")
+        if (match := _CHANGE.fullmatch(path.name))
     ]
     ordered = sorted(found, key=lambda change: sum(change[0]))
     return original, [(done, read_parameters(path, ())) for done, path in ordered if (path / PARAMETERS).exists()]
@@ -154,13 +170,23 @@ def stages(folder: Path, roles) -> list[tuple[list[int] | None, dict]]:
     Flags that never count as a change, such as paths, have their present values in all stages.
     """
     flags, changes = history(folder)
-    flags = {**flags, **{name: value for name, value in read_parameters(folder).items() if not roles[name].change or roles[name].moves}}
+    flags = {
+        **flags,
+        **{
+            name: value
+            for name, value in read_parameters(folder).items()
+            if not roles[name].change or roles[name].moves
+        },
+    }
     if not has_its_split_file(folder, flags.get("split_file")):
         flags["split_file"] = str(folder / SPLIT_FILE)
     found = []
     for done, changed in changes:
         found.append((done, flags))
-        flags = {**flags, **{name: value for name, value in changed.items() if roles[name].change and not roles[name].moves}}
+        flags = {
+            **flags,
+            **{name: value for name, value in changed.items() if roles[name].change and not roles[name].moves},
+        }
     return [*found, (None, flags)]
 
 
@@ -184,7 +210,9 @@ def stages_left(opt) -> list[tuple[list[int] | None, dict]]:
     if not whole or [number for number, stage in enumerate(planned) if stage["until"] is None] != [len(planned) - 1]:
         raise damaged(path, "it holds no stages", "Start the reproduction anew")
     planned = [(stage["until"], stage["flags"]) for stage in planned]
-    done = next((number for number, (until, _) in enumerate(planned[:-1]) if not _is_over(opt, until)), len(planned) - 1)
+    done = next(
+        (number for number, (until, _) in enumerate(planned[:-1]) if not _is_over(opt, until)), len(planned) - 1
+    )
     return planned[done:] if done < len(planned) - 1 else []
 
 
@@ -192,6 +220,8 @@ def _is_over(opt, until: list[int]) -> bool:
     """Whether every fold is trained up to its number of epochs, or was stopped before."""
     run = RunFolder(run_folder(opt), opt)
     folds = (opt.folds or range(len(until))) if opt.is_cross_validation else [None]
-    there = [fold for fold in folds if (fold or 0) < len(until)]  # a plan for another number of folds is refused when its options are made
+    there = [
+        fold for fold in folds if (fold or 0) < len(until)
+    ]  # a plan for another number of folds is refused when its options are made
     progress = [((run if fold is None else run.fold(fold)).progress, until[fold or 0]) for fold in there]
     return all(stopped or epochs >= end for (epochs, stopped), end in progress)

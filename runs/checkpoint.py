@@ -71,7 +71,9 @@ def progress(path: Path | str) -> dict:
     return _progress(path, stamp and (stamp.st_ino, stamp.st_mtime_ns, stamp.st_size))
 
 
-@functools.lru_cache(maxsize=32)  # folds and trials are asked again and again; no tensor is kept, which would hold a deleted file's space
+@functools.lru_cache(
+    maxsize=32
+)  # folds and trials are asked again and again; no tensor is kept, which would hold a deleted file's space
 def _progress(path: Path | str, stamp: tuple[int, int, int] | None) -> dict:
     content = read(path, lazily=True)
     return {"epoch": content["epoch"], "run": content["run"]}
@@ -79,7 +81,11 @@ def _progress(path: Path | str, stamp: tuple[int, int, int] | None) -> dict:
 
 def way_out(path: Path | str) -> str:
     """What to do about a checkpoint that cannot be used."""
-    other = "--resume best goes on from that of the best epoch" if Path(path).name == LAST else f"{LAST} is the run's last: --resume"
+    other = (
+        "--resume best goes on from that of the best epoch"
+        if Path(path).name == LAST
+        else f"{LAST} is the run's last: --resume"
+    )
     return f"{other}, or start a new run"
 
 
@@ -117,15 +123,15 @@ def restore(path: Path | str, content: dict, parts: dict) -> None:
     for name, part in parts.items():
         key = "state_dict" if name == "model" else name
         if key not in content:
-            raise damaged(path, f"it holds no state of the {name}" + (": was --trainer another?" if name == "trainer" else ""))
+            raise damaged(
+                path, f"it holds no state of the {name}" + (": was --trainer another?" if name == "trainer" else "")
+            )
         try:
             part.load_state_dict(content[key])
             if name == "optimizer":
                 check_state(part)
         except Exception as error:  # a plug-in's own state may fail in any way
-            why = (
-                f"its {name} does not fit this run's ({line(error).rstrip('.')}), as where a flag that was changed asks for another {name}"
-            )
+            why = f"its {name} does not fit this run's ({line(error).rstrip('.')}), as where a flag that was changed asks for another {name}"
             raise damaged(path, why) from error
         if name in NETWORKS and isinstance(part, torch.nn.Module):
             weights.refuse_faults(content[key], part, str(path), way_out=way_out(path))

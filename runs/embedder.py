@@ -37,7 +37,11 @@ class Embeddings(torch.nn.Module):
         embeddings = (of_type(embeddings, self.evaltype) if isinstance(embeddings, dict) else embeddings).float()
         if self.prefix in (None, embeddings.shape[1]):
             return embeddings
-        return normalize(embeddings[:, : self.prefix]) if getattr(self.network, "normalizes", False) else embeddings[:, : self.prefix]
+        return (
+            normalize(embeddings[:, : self.prefix])
+            if getattr(self.network, "normalizes", False)
+            else embeddings[:, : self.prefix]
+        )
 
 
 class Batch(NamedTuple):
@@ -70,11 +74,19 @@ class Embedder:
     """
 
     def __init__(
-        self, folder, which: str = "best", device=None, batch_size: int | None = None, evaltype: str | None = None, prefix: int | None = None
+        self,
+        folder,
+        which: str = "best",
+        device=None,
+        batch_size: int | None = None,
+        evaltype: str | None = None,
+        prefix: int | None = None,
     ):
         run = RunFolder(folder)
         if run.is_cross_validation and not run.has_checkpoint:  # a fold has the same flags
-            raise UserError(f"{folder} is a cross-validation, a network a fold: name one of them, as {run.fold(0).path}")
+            raise UserError(
+                f"{folder} is a cross-validation, a network a fold: name one of them, as {run.fold(0).path}"
+            )
         self.folder, self.opt = run.path, Namespace(**run.flags)
         evaltypes = getattr(self.opt, "evaltypes", None) or ["discriminative"]
         self.evaltype, self.device = evaltype or evaltypes[0], _device(device)
@@ -83,7 +95,9 @@ class Embedder:
         self.module = Embeddings(self.network, self.evaltype, prefix).eval()
         self.preparation = datasets.preparation(self.opt, self.network)
         with torch.no_grad():
-            self.dimensions = self.module(torch.zeros(1, 3, *self.preparation.size, dtype=torch.uint8, device=self.device)).shape[1]
+            self.dimensions = self.module(
+                torch.zeros(1, 3, *self.preparation.size, dtype=torch.uint8, device=self.device)
+            ).shape[1]
         if prefix is not None and self.dimensions < prefix:
             raise UserError(f"--prefix {prefix}: the embeddings of {folder} have {self.dimensions} dimensions")
 
@@ -129,11 +143,20 @@ class Embedder:
         found = {place: image for (place, _), image in zip(piece, prepared, strict=True)}
         refused = [(place, why) for place, why in found.items() if isinstance(why, str)]
         images = {place: image for place, image in found.items() if not isinstance(image, str)}
-        vectors, shapes = np.empty((len(images), self.dimensions), dtype=np.float32), [image.shape for image in images.values()]
+        vectors, shapes = (
+            np.empty((len(images), self.dimensions), dtype=np.float32),
+            [image.shape for image in images.values()],
+        )
         for shape in dict.fromkeys(shapes):  # --eval_long_side keeps each image's own
             rows = [row for row, one in enumerate(shapes) if one == shape]
             with torch.no_grad():
-                vectors[rows] = self.module(torch.stack([image for image in images.values() if image.shape == shape]).to(self.device)).cpu().numpy()
+                vectors[rows] = (
+                    self.module(
+                        torch.stack([image for image in images.values() if image.shape == shape]).to(self.device)
+                    )
+                    .cpu()
+                    .numpy()
+                )
         return Batch([*images], vectors, refused)
 
     @property

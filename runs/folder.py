@@ -119,7 +119,11 @@ class RunFolder:
     @property
     def needs_test(self) -> bool:
         """Whether `--final_test` asks for test values of the selected epoch, and there are none yet."""
-        return bool(self._flag("final_test")) and self.selected["epoch"] is not None and "test" not in self.selected["values"]
+        return (
+            bool(self._flag("final_test"))
+            and self.selected["epoch"] is not None
+            and "test" not in self.selected["values"]
+        )
 
     @property
     def metrics(self):
@@ -156,7 +160,9 @@ class RunFolder:
         except UserError:
             raise
         except Exception as error:  # these flags have not passed the types of the command line
-            raise UserError(f"{self.path / PARAMETERS} is damaged: its flags make no network ({str(error)[:160]})") from error
+            raise UserError(
+                f"{self.path / PARAMETERS} is damaged: its flags make no network ({str(error)[:160]})"
+            ) from error
         checkpoint.restore_network(path, content, network)
         evaltypes = getattr(flags, "evaltypes", []) if evaltypes is None else evaltypes
         flags.n_classes = content.get("n_classes")
@@ -165,7 +171,9 @@ class RunFolder:
         except UserError:
             raise
         except Exception as error:
-            raise checkpoint.damaged(path, f"the heads of its trainer do not fit its flags: {checkpoint.line(error)}") from error
+            raise checkpoint.damaged(
+                path, f"the heads of its trainer do not fit its flags: {checkpoint.line(error)}"
+            ) from error
 
 
 def load_run(folder: Path | str, which: str = "best"):

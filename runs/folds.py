@@ -82,7 +82,9 @@ class CrossValidation:
     def _epochs_of(self, fold: int) -> int:
         """The epochs after which a fold goes on: those trained, or with `--resume best` those of its best checkpoint."""
         run = self.fold(fold)
-        if self.opt.resume == "best" and fold in self.asked and run.has_checkpoint:  # the last checkpoint may be the damaged one
+        if (
+            self.opt.resume == "best" and fold in self.asked and run.has_checkpoint
+        ):  # the last checkpoint may be the damaged one
             return run.selected["epoch"] or 0
         return run.progress.epochs
 
@@ -93,7 +95,9 @@ class CrossValidation:
                 try:
                     folder.mkdir(parents=True, exist_ok=True)
                 except OSError as error:
-                    raise UserError(f"cannot make the run folder {folder}: {error.strerror}. Choose another --save_path") from error
+                    raise UserError(
+                        f"cannot make the run folder {folder}: {error.strerror}. Choose another --save_path"
+                    ) from error
                 return folder
             if not any((folder / f"fold_{fold}").exists() for fold in self.asked) and self._is_ours(folder):
                 return folder
@@ -102,8 +106,12 @@ class CrossValidation:
         try:
             saved = RunFolder(folder).flags
         except UserError:
-            return folder.is_dir() and all(path.name.startswith(".") for path in folder.iterdir())  # another process has just made it
-        return all(getattr(self.opt, name) == saved.get(name) for name in self.opt.roles.having(change=True) - {"savename"})
+            return folder.is_dir() and all(
+                path.name.startswith(".") for path in folder.iterdir()
+            )  # another process has just made it
+        return all(
+            getattr(self.opt, name) == saved.get(name) for name in self.opt.roles.having(change=True) - {"savename"}
+        )
 
     def options(self, folds=None) -> list:
         """The flags of each of `folds`, with its number; default: the folds that `--folds` asks for."""
@@ -155,10 +163,14 @@ class CrossValidation:
         finished = self.finished()
         unfinished = [f"fold_{fold}" for fold in range(self.n_folds) if fold not in finished]
         if unfinished:
-            raise UserError(f"--evaluate_ensemble joins all folds of {self.folder}; not finished: {', '.join(unfinished)}. --resume first")
+            raise UserError(
+                f"--evaluate_ensemble joins all folds of {self.folder}; not finished: {', '.join(unfinished)}. --resume first"
+            )
         untrained = [f"fold_{fold}" for fold in finished if self.fold(fold).selected["epoch"] is None]
         if untrained:
-            raise UserError(f"--evaluate_ensemble joins trained networks: of {', '.join(untrained)} in {self.folder} no epoch was selected")
+            raise UserError(
+                f"--evaluate_ensemble joins trained networks: of {', '.join(untrained)} in {self.folder} no epoch was selected"
+            )
 
     def aggregate(self) -> dict:
         """Write the results over the finished folds. Returns `results`. Raises UserError where no fold is finished."""

@@ -68,7 +68,11 @@ class Meta:
         """Write separated.json and results.csv of the folds' selected epochs; concatenated results of other epochs are removed."""
         selected = [self._fold(fold).selected for fold in folds]
         about = {"folds": folds, "epochs": [found["epoch"] for found in selected], "rule": selected[0]["rule"]}
-        self._write(SEPARATED, {**about, "untrained": self._untrained(folds)}, over_folds([found["values"] for found in selected]))
+        self._write(
+            SEPARATED,
+            {**about, "untrained": self._untrained(folds)},
+            over_folds([found["values"] for found in selected]),
+        )
         joined = self.recorded(CONCATENATED, folds)
         if joined is not None:
             self.results[CONCATENATED] = joined
@@ -79,7 +83,11 @@ class Meta:
     def _untrained(self, folds: list[int]) -> dict:
         """Epoch (-1 or 0) -> results of the untrained networks of all folds; empty without --check_untrained_accuracy."""
         states = [checkpoint.progress(self._fold(fold).path / checkpoint.LAST)["run"]["untrained"] for fold in folds]
-        return {epoch: over_folds([state[epoch] for state in states]) for epoch in states[0] if all(epoch in state for state in states)}
+        return {
+            epoch: over_folds([state[epoch] for state in states])
+            for epoch in states[0]
+            if all(epoch in state for state in states)
+        }
 
     def record_evaluation(self, folds: list[int], scores: list[dict]) -> None:
         """Write what `--evaluate` measured in these folds, under a name of its own and with its flags."""
@@ -109,12 +117,29 @@ class Meta:
 
     def _write_table(self) -> None:
         rows = [
-            [name, split, metric, found["mean"], found["standard_error"], *(found["interval_95"] or ("", "")), len(content["folds"])]
+            [
+                name,
+                split,
+                metric,
+                found["mean"],
+                found["standard_error"],
+                *(found["interval_95"] or ("", "")),
+                len(content["folds"]),
+            ]
             for name, content in self._protocol().items()
             for split, metrics in content["values"].items()
             for metric, found in metrics.items()
         ]
-        head = ["embeddings", "split", "metric", "mean", "standard_error", "interval_95_low", "interval_95_high", "folds"]
+        head = [
+            "embeddings",
+            "split",
+            "metric",
+            "mean",
+            "standard_error",
+            "interval_95_low",
+            "interval_95_high",
+            "folds",
+        ]
         write_csv(self.path / "results.csv", head, rows)
 
     def _protocol(self) -> dict:
@@ -122,7 +147,11 @@ class Meta:
         found = {name: self.results[name] for name in (SEPARATED, CONCATENATED) if name in self.results}
         separated = self.results.get(SEPARATED, {})
         for epoch, values in separated.get("untrained", {}).items():
-            found[f"{SEPARATED}, epoch {epoch}"] = {"embeddings": SEPARATED, "folds": separated["folds"], "values": values}
+            found[f"{SEPARATED}, epoch {epoch}"] = {
+                "embeddings": SEPARATED,
+                "folds": separated["folds"],
+                "values": values,
+            }
         return found
 
     def columns(self) -> dict:
@@ -131,9 +160,14 @@ class Meta:
         for name, content in {**self._protocol(), **self.results}.items():
             columns[name] = _column(content, lambda found: found["mean"])
             if content["embeddings"] != CONCATENATED:
-                columns[f"{name} ± 95 %"] = _column(content, lambda found: found["interval_95"] and found["interval_95"][1] - found["mean"])
+                columns[f"{name} ± 95 %"] = _column(
+                    content, lambda found: found["interval_95"] and found["interval_95"][1] - found["mean"]
+                )
         return columns
 
 
 def _column(content: dict, value) -> dict:
-    return {split: {metric: value(found) for metric, found in metrics.items()} for split, metrics in content["values"].items()}
+    return {
+        split: {metric: value(found) for metric, found in metrics.items()}
+        for split, metrics in content["values"].items()
+    }

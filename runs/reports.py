@@ -53,9 +53,17 @@ def interruptible(run):
         print(f"continue with: {run.opt.command or shlex.join(words)}")
         sys.exit(130)
     except BaseException as error:
-        with contextlib.suppress(UserError, OSError):  # what ended the run is told, not that its last records fail likewise
+        with contextlib.suppress(
+            UserError, OSError
+        ):  # what ended the run is told, not that its last records fail likewise
             run.close()
-        if isinstance(error, BrokenImage) and run.writes and not run.resumed and run.epoch == 0 and run.opt.fold is None:
+        if (
+            isinstance(error, BrokenImage)
+            and run.writes
+            and not run.resumed
+            and run.epoch == 0
+            and run.opt.fold is None
+        ):
             shutil.rmtree(run.folder, ignore_errors=True)  # nothing is trained: the same command has the name again
         raise
 
@@ -76,7 +84,9 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
     miner = f" with miner {opt.batch_mining}" if getattr(criterion, "batchminer", None) is not None else ""
     lines.append(("criterion", f"{opt.loss}{miner}"))
     lines += [("trainer", opt.trainer)] if opt.trainer != "metric_only" else []
-    lines += [("beside it", f"{added.NAME}, {added.FLAG} {getattr(opt, added.FLAG[2:])}") for added in trainer.added_losses]
+    lines += [
+        ("beside it", f"{added.NAME}, {added.FLAG} {getattr(opt, added.FLAG[2:])}") for added in trainer.added_losses
+    ]
     batches = opt.iterations_per_epoch or len(sampler)
     epochs = count_of(opt.n_epochs, "epoch")
     lines.append(("batches", f"{opt.bs} images by {opt.data_sampler}, {batches} per epoch, {epochs}"))
@@ -110,7 +120,9 @@ def described_network(opt, trainer) -> str:
 
 def partly(opt, model) -> list[str]:
     """How many parameters train where a part of the backbone is frozen, in words."""
-    by = " ".join(_adaptation.tuned(opt)) or (f"--freeze_blocks {opt.freeze_blocks}" if opt.freeze_blocks is not None else "")
+    by = " ".join(_adaptation.tuned(opt)) or (
+        f"--freeze_blocks {opt.freeze_blocks}" if opt.freeze_blocks is not None else ""
+    )
     if not by:
         return []
     total, rests = _size(model.parameters()), _size(model.at_rest())
@@ -155,7 +167,11 @@ def environment(runtime, data: dict, model, opt) -> dict:
         "threads": torch.get_num_threads(),
         **({"processes": runtime.ranks.size} if runtime.ranks.size > 1 else {}),
         "weights": getattr(model, "weights_name", None),
-        **({"dimensions": model.embed_dim} if isinstance(getattr(model, "last_linear", None), torch.nn.Identity) else {}),  # --embed_dim 0
+        **(
+            {"dimensions": model.embed_dim}
+            if isinstance(getattr(model, "last_linear", None), torch.nn.Identity)
+            else {}
+        ),  # --embed_dim 0
         **({"data_config": model.data_config} if hasattr(model, "data_config") else {}),
         **provenance.describe(getattr(model, "weights_file", None)),
         **_vectors_hash(opt),
@@ -169,7 +185,9 @@ def progress(loader, epoch: int, opt, meter):
     images, steps = [], []
     with tqdm(loader, desc=f"epoch {epoch}/{opt.n_epochs}", unit="batch", leave=False, disable=None) as bar:
         for step, batch in enumerate(bar):
-            began = moment(meter.latest.device) if epoch == 1 and step else None  # the first step loads what the others use
+            began = (
+                moment(meter.latest.device) if epoch == 1 and step else None
+            )  # the first step loads what the others use
             yield batch
             images.append(len(batch.labels))
             if began is not None:
@@ -193,7 +211,11 @@ def epoch_line(run, epoch: int, means: dict, scores: dict) -> None:
 
 def pace(loaded: float, trained: float, opt, device) -> str:
     """Images a second that the input can load and that the steps take, and which of the two is the brake."""
-    brake = f"the input is the brake: {profiling.remedy(opt, 'data', device)}" if loaded < trained else "the network is the brake"
+    brake = (
+        f"the input is the brake: {profiling.remedy(opt, 'data', device)}"
+        if loaded < trained
+        else "the network is the brake"
+    )
     return f"images a second a process: the input {loaded:,.0f}, the network {trained:,.0f}: {brake}"
 
 
@@ -210,7 +232,9 @@ def profiled(opt, step, training, evaluated: dict) -> None:
     """Some steps, timed and in torch's profiler: the table is printed, the first process writes its trace."""
     refuse_unwritable(run_folder(opt))
     trace = beside(opt, "trace.json")
-    milliseconds = profiling.profile(step, training, opt.profile_steps, str(trace) if step.runtime.ranks.writes else None)
+    milliseconds = profiling.profile(
+        step, training, opt.profile_steps, str(trace) if step.runtime.ranks.writes else None
+    )
     print(
         f"\n{count_of(opt.profile_steps, 'step')} of {opt.bs} images on {step.runtime.device}, mean of a "
         f"step\n\n{profiling.table(milliseconds)}\n"
@@ -235,7 +259,9 @@ def dry_run(opt, step, training, evaluated: dict) -> None:
     for loader in evaluated.values():
         next(iter(loader))
     refuse_unwritable(run_folder(opt))
-    picture = step.runtime.ranks.first(lambda: _picture(step.runtime.to_device(step.seen(batch).images[:MOST_SHOWN]), opt))
+    picture = step.runtime.ranks.first(
+        lambda: _picture(step.runtime.to_device(step.seen(batch).images[:MOST_SHOWN]), opt)
+    )
     say(
         f"dry run: one batch of {images} images gives loss {loss.item():.4f}; nothing was written but {picture}, its "
         "images for the network"
@@ -268,7 +294,10 @@ def finish(run) -> None:
     print(table(columns, (run.selection.split, run.selection.metric)))
     for text in below_untrained(run):
         say(text)
-    for title, path in (("curves", run.folder / "Progression_Plots"), ("retrieval", run.folder / "sample_recoveries.png")):
+    for title, path in (
+        ("curves", run.folder / "Progression_Plots"),
+        ("retrieval", run.folder / "sample_recoveries.png"),
+    ):
         if path.exists():
             print(f"{title:>10}  {path}")
 
@@ -336,7 +365,9 @@ def table(columns: dict, first: tuple[str, str] | None = None) -> str:
     The splits come in the order val, test, train, and within its split the metric of `first`, (split, metric), is on
     top. Of a table longer than a screen lines of train are left out, never one of val or test.
     """
-    lines = list(dict.fromkeys((split, metric) for values in columns.values() for split in values for metric in values[split]))
+    lines = list(
+        dict.fromkeys((split, metric) for values in columns.values() for split in values for metric in values[split])
+    )
     lines.sort(key=lambda line: (_place(line[0]), line != first))  # stable
     evaluated = sum(split in ORDER[:-1] for split, _ in lines)
     shown = lines[: max(MOST_LINES, evaluated)]

@@ -88,7 +88,14 @@ class Run:
     def begin(self) -> None:
         """Set the state of a run that has trained nothing yet."""
         self.epoch = 0  # trained epochs
-        self.state = {"best": {}, "selected": {"epoch": None, "values": {}}, "last": {}, "seconds": 0.0, "untrained": {}, "stopped": False}
+        self.state = {
+            "best": {},
+            "selected": {"epoch": None, "values": {}},
+            "last": {},
+            "seconds": 0.0,
+            "untrained": {},
+            "stopped": False,
+        }
         self._began, self.sinks = time.monotonic(), []
         self.roles = {}  # split -> description of its queries and gallery, where it has such roles
         self.queries = {}  # split -> number of its queries, of val and test
@@ -98,7 +105,9 @@ class Run:
         self._lock = Lock(as_file(self.folder / ".lock"))
         if not self._lock.acquire(wait=False):
             raise UserError(f"another process trains in {self.folder}: wait for it, or choose another --savename")
-        for left in self.folder.glob(".checkpoint_*.tmp") if self.writes else ():  # of a process that was killed while it wrote
+        for left in (
+            self.folder.glob(".checkpoint_*.tmp") if self.writes else ()
+        ):  # of a process that was killed while it wrote
             left.unlink(missing_ok=True)
         data = environment.get("data") or {}
         self.roles = dict(data.get("roles") or {})
@@ -114,7 +123,9 @@ class Run:
             self._restore(last if self.opt.resume == "latest" else self._best_checkpoint())
         has_flags = self.resumed and (self.folder / PARAMETERS).exists()
         planned = RunFolder(self.folder).flags.get("n_epochs") if has_flags else None
-        record_changes(self.folder, [self.epoch], self.opt)  # after `_restore`: flags that do not fit the checkpoint change nothing
+        record_changes(
+            self.folder, [self.epoch], self.opt
+        )  # after `_restore`: flags that do not fit the checkpoint change nothing
         if self.opt.fold is None:
             write_plan(self.folder, self.opt)  # before the flags: who finds these finds the stages that follow
         describe(self.folder, self.opt)
@@ -135,7 +146,9 @@ class Run:
         self.sinks = records.open_sinks(self.opt, self.folder)
         if self.resumed:
             for sink in self.sinks:
-                sink.cut(self.epoch if last.exists() else BEFORE_ALL, self.batches.steps, tested=not self.lacks_final_test)
+                sink.cut(
+                    self.epoch if last.exists() else BEFORE_ALL, self.batches.steps, tested=not self.lacks_final_test
+                )
             rows, batches = self._recorded()
             for sink in self.sinks:
                 sink.fill(rows, batches)
@@ -147,7 +160,9 @@ class Run:
             content["optimizer"] = fitting(content["optimizer"], self.parts["optimizer"])
         if content.get("scaler") == {} and "scaler" in self.parts:  # of a run without float16
             content["scaler"] = self.parts["scaler"].state_dict()
-        if "num_bad_epochs" in content.get("scheduler", {}):  # plateau counts evaluations; another schedule goes by epochs
+        if "num_bad_epochs" in content.get(
+            "scheduler", {}
+        ):  # plateau counts evaluations; another schedule goes by epochs
             content["scheduler"] = self.parts["scheduler"].after(content["scheduler"], content["epoch"])
         with keeping_rates(self.parts["optimizer"], self.parts["scheduler"]):
             checkpoint.restore(path, content, self.parts)
@@ -155,7 +170,9 @@ class Run:
         self.state["stopped"] = was_stopped(content, self.opt.patience)
         self.batches.steps = self.state.get("steps", 0)  # older checkpoints have none
         if not self.finished and "test" not in self.opt.splits_to_eval:
-            self.state["selected"]["values"].pop("test", None)  # of a shorter run's `--final_test`: another epoch may be selected yet
+            self.state["selected"]["values"].pop(
+                "test", None
+            )  # of a shorter run's `--final_test`: another epoch may be selected yet
         if self.opt.resume == "best":
             if self.writes:
                 link(path, self.folder / checkpoint.LAST)  # first: a run killed during the deletion must still have it
@@ -246,13 +263,20 @@ class Run:
     def lacks_final_test(self) -> bool:
         """Whether `--final_test` is still to be done: the selected epoch was not evaluated on test."""
         selected = self.state["selected"]
-        return self.opt.final_test and self.opt.until is None and selected["epoch"] is not None and "test" not in selected["values"]
+        return (
+            self.opt.final_test
+            and self.opt.until is None
+            and selected["epoch"] is not None
+            and "test" not in selected["values"]
+        )
 
     def record_final(self, scores: dict) -> None:
         """Record the scores of the selected epoch's checkpoint on splits that were not evaluated in training."""
         selected = self.state["selected"]
         rows = self._metric_rows(selected["epoch"], scores)
-        later = self.batches.steps + self.epoch - selected["epoch"] + 1  # after all rows so far: W&B drops earlier steps
+        later = (
+            self.batches.steps + self.epoch - selected["epoch"] + 1
+        )  # after all rows so far: W&B drops earlier steps
         self._write([row._replace(step=later) for row in rows])
         self._write_arrays(selected["epoch"], scores)
         selected["values"] = {**selected["values"], **_numbers(scores)}
@@ -274,7 +298,9 @@ class Run:
         if not self.opt.log_artifacts or selected["epoch"] is None:
             return
         best = self._best_checkpoint()
-        files = {name: self.folder / name for name in (PARAMETERS, "environment.yaml", SUMMARY, best.name)} | {checkpoint.LAST: best}
+        files = {name: self.folder / name for name in (PARAMETERS, "environment.yaml", SUMMARY, best.name)} | {
+            checkpoint.LAST: best
+        }
         for sink in self.sinks:
             sink.best({"rule": self.selection.rule, "epoch": selected["epoch"], "values": selected["values"]}, files)
 
@@ -297,7 +323,11 @@ class Run:
                 sink.arrays(epoch, split, {name: value for name, value in values.items() if not _is_scalar(value)})
 
     def _write_batches(self, batches: list[tuple[int, dict]]) -> None:
-        rows = [records.BatchRow(self.epoch + 1, step, name, value) for step, values in batches for name, value in values.items()]
+        rows = [
+            records.BatchRow(self.epoch + 1, step, name, value)
+            for step, values in batches
+            for name, value in values.items()
+        ]
         for sink in self.sinks:
             sink.write_batches(rows)
 
@@ -307,8 +337,14 @@ class Run:
     def _recorded(self) -> tuple[list, list]:
         """All rows so far, of epochs and of batches, as the CSV files have them."""
         logs = self.folder / "CSV_Logs"
-        rows = [self._row(int(r["epoch"]), r["split"], r["metric"], float(r["value"])) for r in read_rows(logs / LongFile.NAME)]
-        batches = [records.BatchRow(int(r["epoch"]), int(r["step"]), r["name"], float(r["value"])) for r in read_rows(logs / BatchFile.NAME)]
+        rows = [
+            self._row(int(r["epoch"]), r["split"], r["metric"], float(r["value"]))
+            for r in read_rows(logs / LongFile.NAME)
+        ]
+        batches = [
+            records.BatchRow(int(r["epoch"]), int(r["step"]), r["name"], float(r["value"]))
+            for r in read_rows(logs / BatchFile.NAME)
+        ]
         return rows, batches
 
     def _metric_rows(self, epoch: int, scores: dict) -> list:
@@ -331,7 +367,11 @@ class Run:
                     best[name] = {"value": float(value), "epoch": epoch}
                     improved.append((split, name))
         if (self.selection.split, self.selection.metric) in improved:
-            self.state["selected"] = {"epoch": epoch, "values": _numbers(scores), "checkpoint": self._best_checkpoint().name}
+            self.state["selected"] = {
+                "epoch": epoch,
+                "values": _numbers(scores),
+                "checkpoint": self._best_checkpoint().name,
+            }
         return improved
 
     def _save(self, name: str, parts: dict | None = None) -> None:
@@ -345,7 +385,9 @@ class Run:
         """
         names = []
         for split, metric in improved:
-            above, own = apart(metric)  # of an embedding, a protocol; a domain's, whose mean is measured too, is not kept by itself
+            above, own = apart(
+                metric
+            )  # of an embedding, a protocol; a domain's, whose mean is measured too, is not kept by itself
             if own in self.opt.storage_metrics and mean_of(metric) not in self.state["best"][split]:
                 names.append(_checkpoint(split, above.replace("/", "_") or self.opt.evaltypes[0], own))
         whole = self._best_checkpoint().name
@@ -360,7 +402,11 @@ class Run:
     def _summarise(self) -> None:
         summary = {
             "parameters": self.opt.saved(),
-            "selected": {"rule": self.selection.rule, "epoch": self.state["selected"]["epoch"], "values": self.state["selected"]["values"]},
+            "selected": {
+                "rule": self.selection.rule,
+                "epoch": self.state["selected"]["epoch"],
+                "values": self.state["selected"]["values"],
+            },
             "best": self.state["best"],
             "last": self.state["last"],
             "seconds": round(self.state["seconds"], 3),
@@ -385,4 +431,7 @@ def _is_scalar(value) -> bool:
 
 
 def _numbers(scores: dict) -> dict:
-    return {split: {name: float(value) for name, value in values.items() if _is_scalar(value)} for split, values in scores.items()}
+    return {
+        split: {name: float(value) for name, value in values.items() if _is_scalar(value)}
+        for split, values in scores.items()
+    }

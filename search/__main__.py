@@ -39,21 +39,31 @@ PROGRAM = "search"
 def get_parser() -> argparse.ArgumentParser:
     """The search's own flags; all others are main.py's."""
     parser = OneLineParser(
-        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+        prog=PROGRAM,
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
         usage="python -m search [main.py's flags] --<flag>~BAYESIAN~ [low,high] …",
-    )  # fmt: skip
+    )
     add = parser.add_argument
     add(
-        "--bayesian_optimization_n_iter", type=whole(1, 10**6), default=50, metavar="N",
+        "--bayesian_optimization_n_iter",
+        type=whole(1, 10**6),
+        default=50,
+        metavar="N",
         help="trials in all, failed ones included (default: 50)",
-    )  # fmt: skip
-    help_text = (
-        f"runs of the best trial with seeds seed+1 … seed+N (default: {REPRODUCTIONS} where there are {FULL} trials or more, else 0)"
     )
+    help_text = f"runs of the best trial with seeds seed+1 … seed+N (default: {REPRODUCTIONS} where there are {FULL} trials or more, else 0)"
     add("--reproductions", type=whole(0, 10**6), default=None, metavar="N", help=help_text)
     help_text = "database of the study, as SQLAlchemy names it (default: study.db, SQLite, in the search's folder)"
     add("--study_storage", default=None, metavar="URL", help=help_text).role = roles.SECRET
-    add("--heartbeat", type=whole(1, 10**6), default=60, metavar="SECONDS", help="time between signs of life: after three without one a process on another machine counts as killed (default: 60)")
+    add(
+        "--heartbeat",
+        type=whole(1, 10**6),
+        default=60,
+        metavar="SECONDS",
+        help="time between signs of life: after three without one a process on another machine counts as killed (default: 60)",
+    )
     help_text = "a search always continues: accepted, and without effect"
     add("--resume", "--resume_training", nargs="?", help=help_text)
     add("--resume_or_start", action="store_true", help=help_text)
@@ -62,12 +72,26 @@ def get_parser() -> argparse.ArgumentParser:
 
 def check(own, opt) -> None:
     """Raise UserError for flags with which no search is possible."""
-    alone = ("evaluate", "evaluate_only", "evaluate_ensemble", "aggregate_only", "resume_from", "list", "find", "print_config", "explain", "check_data", "profile_steps")
+    alone = (
+        "evaluate",
+        "evaluate_only",
+        "evaluate_ensemble",
+        "aggregate_only",
+        "resume_from",
+        "list",
+        "find",
+        "print_config",
+        "explain",
+        "check_data",
+        "profile_steps",
+    )
     for name in alone:
         if getattr(opt, name) not in (None, False, 0):
             raise UserError(f"--{name} is main.py's alone: a search continues when the same command is started again")
     if opt.final_test:
-        raise UserError("--final_test: no trial may see the test set; the reproductions are measured on it. Leave it out")
+        raise UserError(
+            "--final_test: no trial may see the test set; the reproductions are measured on it. Leave it out"
+        )
     if opt.n_epochs < 1:
         raise UserError("--n_epochs 0 trains nothing: there is nothing to search")
     if "val" not in opt.splits_to_eval:
@@ -108,7 +132,9 @@ def search(argv: list[str]) -> Path | None:
     studies.quiet()
     with tempfile.TemporaryDirectory() as files:
         asked = plan(argv, Path(files))
-        print(f"searching {', '.join(found.text for found in asked.ranges.values())}\nfor {asked.metric} on validation, in {asked.folder}")
+        print(
+            f"searching {', '.join(found.text for found in asked.ranges.values())}\nfor {asked.metric} on validation, in {asked.folder}"
+        )
         if asked.opt.dry_run:
             main.main(asked.opt)
             return None
@@ -132,19 +158,25 @@ def trials_and_report(asked: Plan, train) -> Path:
 def _trials_and_report(asked: Plan, train) -> Path:
     with Lock(asked.folder / ".study.lock"):
         settings.changes(asked)  # first: `open_study` would call the study of another search damaged
-        study = studies.open_study(asked, "maximize" if metrics.higher_is_better(asked.opt.storage_metrics[0]) else "minimize")
+        study = studies.open_study(
+            asked, "maximize" if metrics.higher_is_better(asked.opt.storage_metrics[0]) else "minimize"
+        )
         settings.settle(asked, len(studies.latest(study)))
     elsewhere = TrialLoop(study, asked, train).run()
     if elsewhere:
         print(f"\nother processes still run {', '.join(elsewhere)}: the last one to end writes the report")
-        print(f"(a process that was killed on another machine counts as running for {3 * asked.own.heartbeat} s: start this again then)")
+        print(
+            f"(a process that was killed on another machine counts as running for {3 * asked.own.heartbeat} s: start this again then)"
+        )
         return asked.folder
     report.draw(study, asked.folder, asked.metric)
     if report.best_of(study) is None:
         raise UserError(f"no trial of {asked.folder} succeeded: trials.csv holds the reasons")
     report.tell(study, asked, report.reproduce(study, asked, train) if asked.reproductions else None)
     if asked.own.reproductions is None:
-        print(f"{asked.reproductions} reproductions, the default for {asked.trials} trial{'s' * (asked.trials != 1)}: --reproductions N makes more")
+        print(
+            f"{asked.reproductions} reproductions, the default for {asked.trials} trial{'s' * (asked.trials != 1)}: --reproductions N makes more"
+        )
     return asked.folder
 
 

@@ -23,7 +23,9 @@ class Plan(NamedTuple):
         command: the command line as a shell takes it, its secrets masked; it also continues the search.
     """
 
-    SETS = frozenset({"savename", "group", "splits_to_eval"})  # not a field: flags that the search itself sets for its runs
+    SETS = frozenset(
+        {"savename", "group", "splits_to_eval"}
+    )  # not a field: flags that the search itself sets for its runs
 
     INPUTS = frozenset({"source_path", "weights_cache"})  # likewise: paths without which a run cannot start
 
@@ -43,7 +45,9 @@ class Plan(NamedTuple):
     @property
     def reproductions(self) -> int:
         """How many reproductions of the best trial are asked for."""
-        return (REPRODUCTIONS if self.trials >= FULL else 0) if self.own.reproductions is None else self.own.reproductions
+        return (
+            (REPRODUCTIONS if self.trials >= FULL else 0) if self.own.reproductions is None else self.own.reproductions
+        )
 
     @property
     def savename(self) -> str:

@@ -29,11 +29,15 @@ def how_far(folder: Path, trials: int, reproductions: int) -> tuple[bool, str]:
     ended = sum(row["state"] in ("complete", "fail") for row in read_table(folder))
     best, known, again = folder / BEST, _reproductions(folder), 0
     if best.exists() and known["runs"]:
-        trial = best.read_text(encoding="utf-8", errors="replace").removeprefix("# ").partition(":")[0]  # as `write_tables` writes it
+        trial = (
+            best.read_text(encoding="utf-8", errors="replace").removeprefix("# ").partition(":")[0]
+        )  # as `write_tables` writes it
         again = len(known["runs"]) * (trial == known["trial"])
     finished = ended >= trials and again >= reproductions and best.exists()
     words = f"{ended} trials" if finished else f"after {ended} of {trials} trials"
-    return finished, words + (f" and {again} of {reproductions} reproductions" if reproductions and ended >= trials else "")
+    return finished, words + (
+        f" and {again} of {reproductions} reproductions" if reproductions and ended >= trials else ""
+    )
 
 
 def _reproductions(folder: Path) -> dict:
@@ -55,7 +59,9 @@ def _results(runs: dict) -> dict:
 
 def draw(study, folder: Path, metric: str) -> list[Path]:
     """Draw a search's pictures into `plots/`: see `pictures.search`."""
-    return draw_search([trial for trial in studies.latest(study) if trial.state.is_finished()], study.direction, folder, metric)
+    return draw_search(
+        [trial for trial in studies.latest(study) if trial.state.is_finished()], study.direction, folder, metric
+    )
 
 
 def reproduce(study, plan, train) -> dict | None:

@@ -32,7 +32,9 @@ def changes(plan) -> dict:
     if not path.exists():
         return {}
     now = _written(ranges)
-    with undamaged(path, "put a copy back, or move it away and the search goes on with the flags and ranges that are given now"):
+    with undamaged(
+        path, "put a copy back, or move it away and the search goes on with the flags and ranges that are given now"
+    ):
         content = dict(read_yaml(path))
         before, flags = content["ranges"], content["flags"]
         others = sorted(set(before) ^ set(now))
@@ -43,12 +45,16 @@ def changes(plan) -> dict:
     for flag in narrowed:
         kind, *values = before[flag]
         rule = "bounds may only be widened" if kind == now[flag][0] != "CHOICE" else "it must stay what it is"
-        raise UserError(f"{ranges[flag].text}: {folder} has {flag}~{kind}~ {values}, and {rule}; or choose another --group")
+        raise UserError(
+            f"{ranges[flag].text}: {folder} has {flag}~{kind}~ {values}, and {rule}; or choose another --group"
+        )
     changed = {name: [flags[name], fixed[name]] for name in both if flags[name] != fixed[name]}
     told = {name: f"--{name} {after} (before: {before})" for name, (before, after) in changed.items()}
     never = [told[name] for name, (before, after) in changed.items() if plan.opt.roles[name].forbids(before, after)]
     if never:
-        raise UserError(f"{'; '.join(never)}: the trials of {folder} would be measured in different ways. Choose another --group")
+        raise UserError(
+            f"{'; '.join(never)}: the trials of {folder} would be measured in different ways. Choose another --group"
+        )
     if changed and not plan.opt.resume_allow_changes:
         way_out = "Leave them out, choose another --group, or add --resume_allow_changes"
         raise UserError(f"flags differ from those of {folder}: {'; '.join(told.values())}. {way_out}")

@@ -18,7 +18,9 @@ from utilities.errors import OneLineParser, UserError
 from utilities.numbers import OneOrTwo
 
 SUFFIXES = ("BAYESIAN", "LOG_BAYESIAN", "INT_BAYESIAN", "CHOICE")
-NO_PART_OF_A_TRIAL = {"final_test"}  # a --config file may ask for it: the reproductions are measured on test, trials never
+NO_PART_OF_A_TRIAL = {
+    "final_test"
+}  # a --config file may ask for it: the reproductions are measured on test, trials never
 MOST_COMBINATIONS = 500  # of choices that are tried on the parser before a search starts
 
 
@@ -106,9 +108,14 @@ def parse(argv: list[str], parser: argparse.ArgumentParser) -> Command:
         ends = {key for key in NO_PART_OF_A_TRIAL & set(nodes) if nodes[key].tag.endswith(":bool")}
         values = {key: node for key, node in nodes.items() if "~" not in key and key not in ends}
         _refuse_both(found, values, name)
-        from_files = {flag: a_range for flag, a_range in from_files.items() if flag not in values} | found  # a later file wins
+        from_files = {
+            flag: a_range for flag, a_range in from_files.items() if flag not in values
+        } | found  # a later file wins
         in_files |= set(values)
-        files = {earlier: {key: node for key, node in lines.items() if not _replaced(key, found)} for earlier, lines in files.items()}
+        files = {
+            earlier: {key: node for key, node in lines.items() if not _replaced(key, found)}
+            for earlier, lines in files.items()
+        }
         files[name] = {key: node for key, node in values.items() if not _replaced(key, ranges)}
         kept_whole[name] = nodes.keys()
     files = {name: None if lines.keys() == kept_whole[name] else lines for name, lines in files.items()}
@@ -228,7 +235,9 @@ class Flags:
             self._originals[path] = name
             if nodes is not None:
                 lines = [(yaml.ScalarNode("tag:yaml.org,2002:str", key), node) for key, node in nodes.items()]
-                Path(path).write_text(yaml.serialize(yaml.MappingNode("tag:yaml.org,2002:map", lines)), encoding="utf-8")
+                Path(path).write_text(
+                    yaml.serialize(yaml.MappingNode("tag:yaml.org,2002:map", lines)), encoding="utf-8"
+                )
         self._rest = [*(["--config", *self._originals] if self._originals else []), *command.rest]
 
     def read(self, values: dict, *more: str):
@@ -252,7 +261,10 @@ class Flags:
         choices = {flag: found.values for flag, found in self.ranges.items() if found.kind == "CHOICE"}
         highs = {flag: found.values[1] for flag, found in self.ranges.items() if flag not in choices}
         lows = {flag: self.ranges[flag].values[0] for flag in highs}
-        read, errors = [], {}  # (values, flags) of the combinations that work; (flag, value) -> error of those that do not
+        read, errors = (
+            [],
+            {},
+        )  # (values, flags) of the combinations that work; (flag, value) -> error of those that do not
         for combination in itertools.islice(itertools.product(*choices.values()), MOST_COMBINATIONS):
             values = lows | dict(zip(choices, combination, strict=True))
             try:
@@ -268,5 +280,7 @@ class Flags:
         every = [opt for _, opt in read] + [self.read({**values, flag: high}) for flag, high in highs.items()]
         flags = opt.saved()
         return opt, {
-            name: value for name, value in flags.items() if name not in self.ranges and all(getattr(o, name) == value for o in every)
+            name: value
+            for name, value in flags.items()
+            if name not in self.ranges and all(getattr(o, name) == value for o in every)
         }

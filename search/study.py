@@ -46,7 +46,9 @@ def open_study(plan, direction: str):
     name, url, left = f"{plan.opt.dataset}/{plan.opt.group}", plan.own.study_storage, left_in(plan.folder)
     file = plan.folder / DATABASE
     if url is None and (plan.folder / "journal.log").exists() and not file.exists():
-        raise UserError(f"{plan.folder} is a search of an earlier version, which kept it in journal.log: go on there, or choose another --group")
+        raise UserError(
+            f"{plan.folder} is a search of an earlier version, which kept it in journal.log: go on there, or choose another --group"
+        )
     where = place_of(plan)
     if url is None:
         if file.exists() and file.stat().st_size > 1:  # SQLite takes a file of one byte for an empty one
@@ -141,7 +143,9 @@ def _database(url: str | None, file: Path, heartbeat: int):
 def left_in(folder: Path) -> dict[str, float | None]:
     """Trial -> value (None: not known to be finished) of a search's folder. Read it before the study: processes write there first."""
     found = dict.fromkeys(path.name for path in folder.glob("trial_*") if path.name.removeprefix("trial_").isdigit())
-    return found | {row["trial"]: float(row["value"]) if row["state"] == "complete" else None for row in read_table(folder)}
+    return found | {
+        row["trial"]: float(row["value"]) if row["state"] == "complete" else None for row in read_table(folder)
+    }
 
 
 def _attempts(storage, name: str) -> list:
@@ -154,7 +158,9 @@ def _attempts(storage, name: str) -> list:
 
 def _check(where, attempts: list, left: dict) -> None:
     """Refuse a study whose `attempts` lack a trial of `left` (`left_in`), or the value of a finished one; `where` names it in the message."""
-    values = {f"trial_{number}": [] for number in range(sum("continues" not in attempt.user_attrs for attempt in attempts))}
+    values = {
+        f"trial_{number}": [] for number in range(sum("continues" not in attempt.user_attrs for attempt in attempts))
+    }
     for attempt in attempts:
         if attempt.value is not None:
             values.get(attempt.user_attrs.get("folder"), []).append(attempt.value)
@@ -210,12 +216,20 @@ def _with_failures(study, space: dict):
     import optuna
 
     states = optuna.trial.TrialState
-    trials = [trial for trial in latest(study) if trial.state in (states.COMPLETE, states.FAIL, states.RUNNING) and space.keys() <= trial.params.keys()]
+    trials = [
+        trial
+        for trial in latest(study)
+        if trial.state in (states.COMPLETE, states.FAIL, states.RUNNING) and space.keys() <= trial.params.keys()
+    ]
     values = [trial.value for trial in trials if trial.value is not None]
     worst = min(values) if study.direction == optuna.study.StudyDirection.MAXIMIZE else max(values)
     known = optuna.create_study(direction=study.direction)
     for trial in trials:
-        ended = {"state": trial.state} if trial.state == states.RUNNING else {"value": worst if trial.value is None else trial.value}
+        ended = (
+            {"state": trial.state}
+            if trial.state == states.RUNNING
+            else {"value": worst if trial.value is None else trial.value}
+        )
         known.add_trial(optuna.trial.create_trial(params=trial.params, distributions=trial.distributions, **ended))
     return known
 
@@ -244,7 +258,9 @@ def folder_name(study, trial) -> str:
     """`trial_<i>`; a continuation keeps the name of the first attempt, so that i counts trials and not attempts."""
     if "folder" in trial.user_attrs:
         return _checked_name(trial.user_attrs["folder"])
-    continued = sum("continues" in other.user_attrs for other in study.get_trials(deepcopy=False) if other.number < trial.number)
+    continued = sum(
+        "continues" in other.user_attrs for other in study.get_trials(deepcopy=False) if other.number < trial.number
+    )
     return f"trial_{trial.number - continued}"
 
 
@@ -278,7 +294,12 @@ def put_back(study, trial, killed: bool = True) -> bool:
     again = attempt < ATTEMPTS or not killed
     if again and not continued:  # first the continuation, then the end: a kill between the two loses nothing
         reason = "its process was killed" if killed else "its process stopped"
-        attributes = {"folder": folder_name(study, trial), "continues": trial.number, "attempt": attempt + killed, "reason": reason}
+        attributes = {
+            "folder": folder_name(study, trial),
+            "continues": trial.number,
+            "attempt": attempt + killed,
+            "reason": reason,
+        }
         study.enqueue_trial(dict(trial.params), user_attrs=attributes)
     with contextlib.suppress(ValueError, optuna.exceptions.UpdateFinishedTrialError):  # it has ended already
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
@@ -300,5 +321,7 @@ def collect_lost(study, folder: Path) -> list[str]:
         if _lost(study, trial, folder):
             put_back(study, trial)
         else:
-            elsewhere.append(f"{folder_name(study, trial)} (host {trial.user_attrs['host']}, process {trial.user_attrs['process']})")
+            elsewhere.append(
+                f"{folder_name(study, trial)} (host {trial.user_attrs['host']}, process {trial.user_attrs['process']})"
+            )
     return elsewhere

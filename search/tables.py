@@ -1,6 +1,5 @@
 """The files that a search writes after each trial: trials.csv and best_parameters.yaml."""
 
-
 import yaml
 
 from search import study as studies

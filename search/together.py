@@ -41,7 +41,9 @@ class Together:
 
     def _follow(self) -> None:
         while (opt := self.ranks.share()) is not None:
-            with contextlib.suppress(NotFinite):  # the loss is the same in all processes: the first one records why the trial failed
+            with contextlib.suppress(
+                NotFinite
+            ):  # the loss is the same in all processes: the first one records why the trial failed
                 self.train(opt)
             gc.collect()
             torch.cuda.empty_cache()

@@ -131,7 +131,11 @@ class TrialLoop:
 
 def reason(error: NotFinite | torch.OutOfMemoryError) -> str:
     """Why a run failed, in one line."""
-    return str(error).partition(": the run stops")[0] if isinstance(error, NotFinite) else f"out of memory: {str(error).splitlines()[0]}"
+    return (
+        str(error).partition(": the run stops")[0]
+        if isinstance(error, NotFinite)
+        else f"out of memory: {str(error).splitlines()[0]}"
+    )
 
 
 def _shown(value) -> str:

@@ -35,7 +35,9 @@ def spawned(n: int, work, *arguments, backend="gloo") -> None:
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(torch.multiprocessing.ProcessExitedException):
             how = "spawn" if torch.cuda.is_available() else "fork"  # which has imported all; CUDA's state is in no fork
-            torch.multiprocessing.start_processes(_start, (n, folder, backend, work, arguments), nprocs=n, start_method=how)
+            torch.multiprocessing.start_processes(
+                _start, (n, folder, backend, work, arguments), nprocs=n, start_method=how
+            )
         errors = sorted(Path(folder).glob("error_*"), key=lambda path: path.stat().st_mtime)
         assert not errors, errors[0].read_text()
         assert len(list(Path(folder).glob("done_*"))) == n
@@ -113,11 +115,16 @@ def own_draws(rank):
             masks.append(torch.nn.functional.dropout(torch.ones(64), 0.5))
             return super().forward(images)
 
-    for chunk_size, flags in ((0, ["--loss", "softmax"]), (4, ["--loss", "triplet", "--batch_mining", "random"])):  # draws nothing; draws
+    for chunk_size, flags in (
+        (0, ["--loss", "softmax"]),
+        (4, ["--loss", "triplet", "--batch_mining", "random"]),
+    ):  # draws nothing; draws
         masks.clear()
         with contextlib.redirect_stdout(said):
             made, step, _, draw = test_chunks.trained(chunk_size, *flags, network=Masked)
-        drawn = step.runtime.ranks.gather({"masks": torch.stack(masks)[None]}, step.runtime.ranks.size)["masks"].flatten(0, 1)
+        drawn = step.runtime.ranks.gather({"masks": torch.stack(masks)[None]}, step.runtime.ranks.size)[
+            "masks"
+        ].flatten(0, 1)
         runs = 2 if chunk_size else 1  # a chunk draws the same in both of its runs
         assert len(drawn.unique(dim=0)) == len(drawn) / runs, "no two alike"
         mine = torch.cat([draw[None], *[parameter.detach().flatten() for parameter in made.network.parameters()]])
@@ -142,6 +149,9 @@ def programs(rank, commands):
     """What command lines ask for, one after the other: (main.py or search, words) each. Without pictures, which take longer."""
     from search import __main__ as searcher
 
-    with mock.patch("evaluation.outputs.draw_pictures", lambda *given: []), mock.patch("search.report.draw", lambda *given: []):
+    with (
+        mock.patch("evaluation.outputs.draw_pictures", lambda *given: []),
+        mock.patch("search.report.draw", lambda *given: []),
+    ):
         for program, words in commands:
             searcher.search(words) if program != "main.py" else whole_run(rank, words)

@@ -16,22 +16,69 @@ from PIL import Image
 
 from utilities.errors import UserError
 
-CUB_NAMES = ("Black_footed_Albatross", "Laysan_Albatross", "Sooty_Albatross", "Groove_billed_Ani", "Crested_Auklet", "Least_Auklet")
+CUB_NAMES = (
+    "Black_footed_Albatross",
+    "Laysan_Albatross",
+    "Sooty_Albatross",
+    "Groove_billed_Ani",
+    "Crested_Auklet",
+    "Least_Auklet",
+)
 CAR_NAMES = (
-    "AM General Hummer SUV 2000", "Acura RL Sedan 2012", "Acura TL Sedan 2012", "Acura TL Type-S 2008", "Acura TSX Sedan 2012",
-    "Acura Integra Type R 2001", "Acura ZDX Hatchback 2012", "Aston Martin V8 Vantage Convertible 2012",
-)  # fmt: skip
-PRODUCTS = ("bicycle", "cabinet", "chair", "coffee_maker", "fan", "kettle", "lamp", "mug", "sofa", "stapler", "table", "toaster")
+    "AM General Hummer SUV 2000",
+    "Acura RL Sedan 2012",
+    "Acura TL Sedan 2012",
+    "Acura TL Type-S 2008",
+    "Acura TSX Sedan 2012",
+    "Acura Integra Type R 2001",
+    "Acura ZDX Hatchback 2012",
+    "Aston Martin V8 Vantage Convertible 2012",
+)
+PRODUCTS = (
+    "bicycle",
+    "cabinet",
+    "chair",
+    "coffee_maker",
+    "fan",
+    "kettle",
+    "lamp",
+    "mug",
+    "sofa",
+    "stapler",
+    "table",
+    "toaster",
+)
 
 # What makes a published command run on such data: no weights, no counts, images of 32 x 32 pixels.
 SMALL = ["--not_pretrained", "--allow_partial_dataset", "--resize_size", "36", "--crop_size", "32", "--kernels", "0"]
 
 # The shortest training that selects an epoch: two batches each.
 SHORT_RUN = [
-    "--arch", "conv4_normalize", "--embed_dim", "8", "--bs", "8", "--kernels", "0", "--lr", "0.001", "--iterations_per_epoch", "2",
-    "--resize_size", "18", "--crop_size", "16",
-    "--evaluation_metrics", "e_recall@1", "map_r", "--storage_metrics", "map_r", "--no_records", "--plot_every", "0",
-]  # fmt: skip
+    "--arch",
+    "conv4_normalize",
+    "--embed_dim",
+    "8",
+    "--bs",
+    "8",
+    "--kernels",
+    "0",
+    "--lr",
+    "0.001",
+    "--iterations_per_epoch",
+    "2",
+    "--resize_size",
+    "18",
+    "--crop_size",
+    "16",
+    "--evaluation_metrics",
+    "e_recall@1",
+    "map_r",
+    "--storage_metrics",
+    "map_r",
+    "--no_records",
+    "--plot_every",
+    "0",
+]
 
 
 def run_words(data, save_path, *more):
@@ -68,7 +115,7 @@ def equal(one, two):
 def assert_same_run(one, other):
     """Two runs' folders hold the same, to the bit: recorded values, and all that the last checkpoints hold but the run's own state."""
     a, b = values(one), values(other)
-    assert a.equals(b), (a[a != b] if a.index.equals(b.index) else a.index.symmetric_difference(b.index))
+    assert a.equals(b), a[a != b] if a.index.equals(b.index) else a.index.symmetric_difference(b.index)
     a, b = last(one), last(other)
     assert [part for part in sorted(set(a) | set(b)) if part != "run" and not equal(a.get(part), b.get(part))] == []
 
@@ -90,7 +137,9 @@ def dry_run(words, capsys):
 def documented(line):
     """The source of the example in CONTRIBUTING.md that has this line."""
     text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    return next(textwrap.dedent(block) for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if line in block)
+    return next(
+        textwrap.dedent(block) for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if line in block
+    )
 
 
 @contextlib.contextmanager
@@ -111,7 +160,9 @@ def write_image(path, seed, size=(40, 30), mode="RGB"):
     """Write one picture to `path` (the suffix decides the format), making its folders. Returns the path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    picture(seed, size).convert(mode).save(path, **({"quality": 90} if path.suffix.lower() in (".jpg", ".jpeg") else {}))
+    picture(seed, size).convert(mode).save(
+        path, **({"quality": 90} if path.suffix.lower() in (".jpg", ".jpeg") else {})
+    )
     return path
 
 
@@ -148,11 +199,16 @@ def make_cars196(path, layout="icml", n_classes=8, n_images=6, size=(40, 30)):
     rows = {"train": [], "test": []}
     for c, name in enumerate(names):
         for i in range(n_images):
-            half, number = "test" if i % 2 else "train", i * n_classes + c + 1  # classes interleaved: the order of files says nothing
+            half, number = (
+                "test" if i % 2 else "train",
+                i * n_classes + c + 1,
+            )  # classes interleaved: the order of files says nothing
             file = {
-                "official": f"car_ims/{number:06d}.jpg", "torchvision": f"cars_{half}/{number:05d}.jpg",
-                "icml": f"images/{name}/{i:05d}.jpg", "kaggle": f"car_data/car_data/{half}/{name}/{i:05d}.jpg",
-            }[layout]  # fmt: skip
+                "official": f"car_ims/{number:06d}.jpg",
+                "torchvision": f"cars_{half}/{number:05d}.jpg",
+                "icml": f"images/{name}/{i:05d}.jpg",
+                "kaggle": f"car_data/car_data/{half}/{name}/{i:05d}.jpg",
+            }[layout]
             write_image(root / file, (c, i), size)
             rows[half].append((file if layout == "official" else Path(file).name, 1, 1, *size, c + 1))
     if layout == "official":
@@ -186,7 +242,10 @@ def make_online_products(path, layout="official", n_train=6, n_test=6, n_images=
     lists, images = (root, root) if official else (root / "Info_Files", root / "images")
     lists.mkdir(parents=True, exist_ok=True)
     image_id, of_product = 0, {}
-    for name, classes in (("Ebay_train", range(1, n_train + 1)), ("Ebay_test", range(n_train + 1, n_train + n_test + 1))):
+    for name, classes in (
+        ("Ebay_train", range(1, n_train + 1)),
+        ("Ebay_test", range(n_train + 1, n_train + n_test + 1)),
+    ):
         lines = ["image_id class_id super_class_id path"]
         first = classes[0]
         for c in classes:

@@ -46,10 +46,14 @@ def save_time():
     registry.pkgutil = SimpleNamespace(iter_modules=lambda folders: _modules(folders[0], tuple(os.listdir(folders[0]))))
     build = parameters.get_parser
     of_plug_ins = functools.cache(lambda names: build())
-    parameters.get_parser = lambda: copy.copy(of_plug_ins(tuple(tuple(found.names()) for found in parameters.REGISTRIES.values())))
+    parameters.get_parser = lambda: copy.copy(
+        of_plug_ins(tuple(tuple(found.names()) for found in parameters.REGISTRIES.values()))
+    )
     gc.freeze()  # a search collects after each trial: not what was imported
     if not torch.cuda.is_available():  # manual_seed keeps its caller's stack for each kind of device that may come
-        torch.cuda.random._lazy_call = torch.xpu.random._lazy_call = torch.mtia._lazy_call = lambda *calls, **kinds: None
+        torch.cuda.random._lazy_call = torch.xpu.random._lazy_call = torch.mtia._lazy_call = lambda *calls, **kinds: (
+            None
+        )
 
 
 def pytest_configure(config):

@@ -27,9 +27,22 @@ def _is_ours(path: str) -> bool:
 DEVICE, IS_CUDA = torch.Tensor.device, torch.Tensor.is_cuda
 # Kernels whose CUDA form asks the device for a number, by the name of the operator without its overload.
 WAITING = {
-    "_local_scalar_dense", "nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive", "bincount",
-    "equal", "_linalg_eigh", "_linalg_svd", "_linalg_check_errors", "linalg_lstsq", "histogram",
-}  # fmt: skip
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "_unique",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+    "unique_dim_consecutive",
+    "bincount",
+    "equal",
+    "_linalg_eigh",
+    "_linalg_svd",
+    "_linalg_check_errors",
+    "linalg_lstsq",
+    "histogram",
+}
 TO_PYTHON = {torch.Tensor.tolist, torch.Tensor.cpu, torch.Tensor.numpy, torch.Tensor.__array__}
 
 
@@ -105,7 +118,9 @@ class _Functions(TorchFunctionMode):
     def _reads(function, args: tuple, kwargs: dict) -> bool:
         """Whether a value comes back to Python or the CPU."""
         if function is torch.Tensor.to and not sys._getframe(2).f_globals.get("__name__", "").startswith("torch."):
-            return any(map(_is_host, (*args[1:], kwargs.get("device"))))  # torch's own code knows where the tensors really are
+            return any(
+                map(_is_host, (*args[1:], kwargs.get("device")))
+            )  # torch's own code knows where the tensors really are
         return function in TO_PYTHON
 
     @staticmethod
@@ -115,7 +130,11 @@ class _Functions(TorchFunctionMode):
             return _has_list(args[1])
         if function is torch.Tensor.new_tensor:
             return not isinstance(args[1], torch.Tensor)
-        return function in (torch.tensor, torch.as_tensor) and _is_gpu(kwargs.get("device")) and not isinstance(args[0], torch.Tensor)
+        return (
+            function in (torch.tensor, torch.as_tensor)
+            and _is_gpu(kwargs.get("device"))
+            and not isinstance(args[0], torch.Tensor)
+        )
 
 
 class _Kernels(TorchDispatchMode):

@@ -19,20 +19,35 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 SHORT = [
-    "--arch", "conv4_normalize", "--kernels", "0", "--n_epochs", "1", "--bs", "8", "--evaluation_metrics", "e_recall@1", "--no_train_metrics",
-]  # fmt: skip
+    "--arch",
+    "conv4_normalize",
+    "--kernels",
+    "0",
+    "--n_epochs",
+    "1",
+    "--bs",
+    "8",
+    "--evaluation_metrics",
+    "e_recall@1",
+    "--no_train_metrics",
+]
 
 
 def of_data(data, *words):
     """A command line on a folder of images, whose runs lie beside it."""
-    return [*SHORT, *map(str, ["--dataset", "folder", "--dataset_folder_path", data, "--save_path", data.parent / "runs", *words])]
+    return [
+        *SHORT,
+        *map(str, ["--dataset", "folder", "--dataset_folder_path", data, "--save_path", data.parent / "runs", *words]),
+    ]
 
 
 def run(*words, **environment):
     """The whole program."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
     command = [sys.executable, "main.py", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**clean, **environment}, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**clean, **environment}, stdin=subprocess.DEVNULL
+    )
 
 
 @pytest.fixture
@@ -65,12 +80,15 @@ def empty_class(data):
     return "class_9"
 
 
-@pytest.mark.parametrize(("damage", "words", "said"), [
-    (truncated, SHUFFLED, "cannot be decoded"),
-    pytest.param(truncated, [*SHUFFLED, "--kernels", "1"], "cannot be decoded", marks=pytest.mark.long),
-    (empty_class, [], "class_9"),
-    (lambda data: "--bs 112", ["--bs", "112"], "16 training images"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("damage", "words", "said"),
+    [
+        (truncated, SHUFFLED, "cannot be decoded"),
+        pytest.param(truncated, [*SHUFFLED, "--kernels", "1"], "cannot be decoded", marks=pytest.mark.long),
+        (empty_class, [], "class_9"),
+        (lambda data: "--bs 112", ["--bs", "112"], "16 training images"),
+    ],
+)
 def test_wrong_data_and_folders_are_one_line_and_leave_no_folder(data, damage, words, said, capsys):
     named = damage(data)
     with pytest.raises(SystemExit) as stop, one_line_errors():
@@ -82,7 +100,10 @@ def test_wrong_data_and_folders_are_one_line_and_leave_no_folder(data, damage, w
 
 def test_a_class_with_one_image_trains(data, capsys):
     builders.write_image(data / "class_00" / "only.jpg", 7)
-    assert main.main(parameters.read(of_data(data, "--no_records"))).epoch == 1 and "single image" in capsys.readouterr().out
+    assert (
+        main.main(parameters.read(of_data(data, "--no_records"))).epoch == 1
+        and "single image" in capsys.readouterr().out
+    )
 
 
 @pytest.mark.long
@@ -102,7 +123,10 @@ def test_two_processes_at_once_get_two_folders(data):
     command = [sys.executable, "main.py", *of_data(data, "--no_records")]
     both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [process.wait() for process in both] == [0, 0]
-    assert sorted(path.name for path in (data.parent / "runs" / "folder").iterdir()) == ["Sample_Group_s1", "Sample_Group_s1_1"]
+    assert sorted(path.name for path in (data.parent / "runs" / "folder").iterdir()) == [
+        "Sample_Group_s1",
+        "Sample_Group_s1_1",
+    ]
 
 
 def test_check_data_lists_all_problems_at_once(tmp_path, capsys):
@@ -116,13 +140,24 @@ def test_check_data_lists_all_problems_at_once(tmp_path, capsys):
     with pytest.raises(UserError, match="4 problems"):
         parameters.answer(opt)
     said = capsys.readouterr().out
-    assert all(word in said for word in ("class_0/000.jpg", "class_1/001.jpg", "class_2/notes.txt: no image by its name", "class class_3: 1 images"))
+    assert all(
+        word in said
+        for word in (
+            "class_0/000.jpg",
+            "class_1/001.jpg",
+            "class_2/notes.txt: no image by its name",
+            "class class_3: 1 images",
+        )
+    )
     (root / "empty").mkdir()
     builders.write_image(root / "class_0" / "deep" / "er" / "0.jpg", 1)
     with pytest.raises(UserError, match="problems"):
         parameters.answer(opt)
     said = capsys.readouterr().out
-    assert all(word in said for word in ("which are the classes?", "empty: a folder without images", "an image beside folders of images"))
+    assert all(
+        word in said
+        for word in ("which are the classes?", "empty: a folder without images", "an image beside folders of images")
+    )
     assert all(word in said for word in ("class_0/000.jpg", "class_1/001.jpg")), (
         "images are decoded whatever else is wrong"
     )

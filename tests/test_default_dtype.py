@@ -55,12 +55,16 @@ def test_metrics(monkeypatch, tile, device, dtype):
     monkeypatch.setattr(_search, "Limits", functools.partial(_search.Limits, rows=min(1024, tile), columns=tile))
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(60) % 7
-    features = torch.randn(60, 5, dtype=dtype, generator=generator) + torch.nn.functional.one_hot(labels, 7)[:, :5].to(dtype)
+    features = torch.randn(60, 5, dtype=dtype, generator=generator) + torch.nn.functional.one_hot(labels, 7)[:, :5].to(
+        dtype
+    )
     gallery, gallery_labels = torch.randn(45, 5, dtype=dtype, generator=generator), torch.arange(45) % 6
     of_levels = [torch.stack([given, given % 2], 1) for given in (labels, gallery_labels)]
     for reference in ((), (gallery, of_levels[1])):
         one, other = under_both(
-            lambda reference=reference: metrics.compute(NAMES, features, of_levels[0], *reference, device=device, groups=labels % 2)
+            lambda reference=reference: metrics.compute(
+                NAMES, features, of_levels[0], *reference, device=device, groups=labels % 2
+            )
         )
         assert list(one) == list(other) == NAMES
         assert all(same(one[name], other[name]) for name in NAMES)
@@ -79,7 +83,9 @@ def test_miners(dtype):
         assert all(same(a, b) for a, b in zip(one, other, strict=True))
         assert stats == pytest.approx(other_stats)
 
-    assert not failures(((name,) for name in batch_mining.REGISTRY.names() if name != "packaged"), check)  # which computes nothing
+    assert not failures(
+        ((name,) for name in batch_mining.REGISTRY.names() if name != "packaged"), check
+    )  # which computes nothing
 
 
 def deterministic(module):
@@ -100,7 +106,10 @@ def test_criteria(dtype):
             torch.manual_seed(1)
             loss = criterion(rows, LABELS)
             loss.backward()
-            assert all(parameter.grad is not None and parameter.grad.dtype == parameter.dtype for parameter in criterion.parameters())
+            assert all(
+                parameter.grad is not None and parameter.grad.dtype == parameter.dtype
+                for parameter in criterion.parameters()
+            )
             return [loss.detach(), rows.grad]
 
         one, other = under_both(computed)

@@ -18,7 +18,10 @@ from search import __main__ as searcher
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(DOCS.rglob("*.md"))
-RUN_ELSEWHERE = {DOCS / "migration.md", *(DOCS / "tutorials").glob("*.md")}  # test_migration.py and test_tutorials.py run their commands
+RUN_ELSEWHERE = {
+    DOCS / "migration.md",
+    *(DOCS / "tutorials").glob("*.md"),
+}  # test_migration.py and test_tutorials.py run their commands
 FENCE = re.compile(r"^ *```(\w*).*\n([\s\S]*?)^ *```", re.MULTILINE)
 RUN_FOLDER = re.compile(r"(?<= )(FOLDER|RUN|<run>)(?=[/ ]|$)")
 NEW_PLUG_IN = {
@@ -65,7 +68,9 @@ def test_links_lead_somewhere_every_page_is_in_the_index_and_every_picture_is_sh
                 wrong.append(f"{named(page)}: {target}")
     index = DOCS / "index.md"
     wrong += [named(page) for page in DOCS.rglob("*.md") if page not in linked[index] | {index}]
-    assert not wrong + [named(picture) for picture in DOCS.rglob("*.png") if picture not in set().union(*linked.values())]
+    assert not wrong + [
+        named(picture) for picture in DOCS.rglob("*.png") if picture not in set().union(*linked.values())
+    ]
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
 
 
@@ -73,7 +78,12 @@ def test_links_lead_somewhere_every_page_is_in_the_index_and_every_picture_is_sh
 def commands(page):
     """The command lines of a page that begin with `python`, from its blocks and from its sentences."""
     text = page.read_text(encoding="utf-8")
-    lines = [line for kind, block in FENCE.findall(text) if kind != "python" for line in block.replace("\\\n", " ").splitlines()]
+    lines = [
+        line
+        for kind, block in FENCE.findall(text)
+        if kind != "python"
+        for line in block.replace("\\\n", " ").splitlines()
+    ]
     lines += re.findall(r"`([^`]+)`", FENCE.sub("", text))
     for line in lines:
         words = [word for word in line.split() if not re.fullmatch(r"[A-Z_]+=\w+", word)]
@@ -107,16 +117,28 @@ def wrong_in(command, run_folder, tmp_path):
         program, *words = words
         if not words or "…" in words:  # its name in a sentence
             file = Path(program.replace(".", "/"))
-            return None if (ROOT / file / "__main__.py").is_file() or (ROOT / f"{file}.py").is_file() else "no such program"
+            return (
+                None
+                if (ROOT / file / "__main__.py").is_file() or (ROOT / f"{file}.py").is_file()
+                else "no such program"
+            )
         if program == "search":
             return None if searcher.plan(words, tmp_path) else "no plan"
         if program == "launch":
             return None if (ROOT / launcher.read_options(words).script).is_file() else "no such script"
         if program == "evaluation" and words[0] in ("models", *evaluation.__main__.WITHIN):
             if words[1:]:  # else its name in a sentence
-                models.read(words[1:]) if words[0] == "models" else evaluation.__main__.WITHIN[words[0]][0].parser().parse_args(words[1:])
+                models.read(words[1:]) if words[0] == "models" else evaluation.__main__.WITHIN[words[0]][
+                    0
+                ].parser().parse_args(words[1:])
             return None
-        modules = {"evaluation": evaluation.__main__, "evaluation.overlap": overlap, "evaluation.oodml": oodml, "evaluation.pseudo_labels": pseudo_labels, "retrieval": retrieval.__main__}
+        modules = {
+            "evaluation": evaluation.__main__,
+            "evaluation.overlap": overlap,
+            "evaluation.oodml": oodml,
+            "evaluation.pseudo_labels": pseudo_labels,
+            "retrieval": retrieval.__main__,
+        }
         if modules.get(program):
             modules[program].parser().parse_args(words)
             return None
@@ -137,7 +159,9 @@ def wrong_in(command, run_folder, tmp_path):
 
 def test_quoted_commands_parse(run_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    assert len(COMMANDS) >= 40 and {"README.md", "CONTRIBUTING.md", "docs/evaluation.md", "docs/speed.md"} <= {page for page, _ in COMMANDS}
+    assert len(COMMANDS) >= 40 and {"README.md", "CONTRIBUTING.md", "docs/evaluation.md", "docs/speed.md"} <= {
+        page for page, _ in COMMANDS
+    }
     wrong = {}
     for page, command in COMMANDS:
         try:

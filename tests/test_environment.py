@@ -17,7 +17,11 @@ from utilities import provenance
 ROOT = Path(__file__).resolve().parent.parent
 FILES = [
     "requirements.txt",
-    *(f"requirements/{path.name}" for path in sorted((ROOT / "requirements").glob("*.txt")) if path.stem != "constraints"),
+    *(
+        f"requirements/{path.name}"
+        for path in sorted((ROOT / "requirements").glob("*.txt"))
+        if path.stem != "constraints"
+    ),
 ]
 NOT_TRIED = {"comet-ml"}  # no test has it, so there is no version that passed
 INSTALLATION = (ROOT / "docs" / "installation.md").read_text(encoding="utf-8")
@@ -49,20 +53,26 @@ def test_a_package_has_one_exact_pin_and_one_lower_bound_that_it_meets():
     assert all(map(packages, FILES))
     for package in packages(*FILES):
         name = canonical(package.name)
-        assert package.specifier == LISTED[name].specifier and any(bound.operator == ">=" for bound in package.specifier), package
+        assert package.specifier == LISTED[name].specifier and any(
+            bound.operator == ">=" for bound in package.specifier
+        ), package
         assert name in NOT_TRIED or package.specifier.contains(PINS[name]), package
 
 
 def test_the_list_without_gpu_libraries_is_the_other_one_but_for_faiss():
     of_gpu, of_cpu = lines("requirements.txt"), lines("requirements/cpu.txt")
-    assert [line for line in of_gpu if not line.startswith("faiss")] == [line for line in of_cpu if not line.startswith("faiss")]
+    assert [line for line in of_gpu if not line.startswith("faiss")] == [
+        line for line in of_cpu if not line.startswith("faiss")
+    ]
     (faiss,) = [line for line in of_gpu if line.startswith("faiss-cpu")]
     assert [line for line in of_cpu if line.startswith("faiss")] == [faiss.partition(";")[0].strip()]
     assert not [line for line in of_cpu if line.startswith(("triton", "nvidia", "faiss-gpu"))]
 
 
 def test_installation_md_names_every_file_and_package():
-    assert tomllib.loads(text("pyproject.toml"))["tool"]["uv"] == {"managed": False}, "uv sync would empty .venv otherwise"
+    assert tomllib.loads(text("pyproject.toml"))["tool"]["uv"] == {"managed": False}, (
+        "uv sync would empty .venv otherwise"
+    )
     names = [*FILES, "requirements/constraints.txt", *(package.name for package in packages(*FILES))]
     assert not [name for name in names if name not in INSTALLATION]
 
@@ -77,10 +87,21 @@ def test_what_is_imported_is_in_a_file():
     needed = [line for name in bringing for line in metadata.requires(name) if "extra" not in line]
     brought = {canonical(Requirement(line).name) for line in needed}
     distributions = provenance._distributions()  # importlib's take a second
-    own = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in sources()} | {path.stem for path in (ROOT / "docs").glob("*.py")}
-    foreign = {name for path in sources() for name in imported(path)} - own - set(sys.stdlib_module_names) - {"*", "torchcodec"}
+    own = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in sources()} | {
+        path.stem for path in (ROOT / "docs").glob("*.py")
+    }
+    foreign = (
+        {name for path in sources() for name in imported(path)}
+        - own
+        - set(sys.stdlib_module_names)
+        - {"*", "torchcodec"}
+    )
     assert {"torch", "faiss", "sklearn", "yaml", "PIL", "pytest"} <= foreign
-    assert not {name for name in foreign if not {canonical(one) for one in distributions.get(name, [name])} & ({*LISTED} | brought)}
+    assert not {
+        name
+        for name in foreign
+        if not {canonical(one) for one in distributions.get(name, [name])} & ({*LISTED} | brought)
+    }
 
 
 # ------------------------------------------------------------------------------------------------------------------- make
@@ -100,8 +121,15 @@ def test_the_demo_says_the_sizes_before_it_downloads_and_installs_by_choice(torc
     places = [next(number for number, line in enumerate(said) if word in line) for word in words]
     assert places == sorted(places)
     (install,) = [line for line in said if "pip install" in line]
-    files, more = {"gpu": ("requirements.txt", ""), "cpu": ("requirements/cpu.txt", " --extra-index-url https://mirror.example/cpu")}[torch]
+    files, more = {
+        "gpu": ("requirements.txt", ""),
+        "cpu": ("requirements/cpu.txt", " --extra-index-url https://mirror.example/cpu"),
+    }[torch]
     assert f"-r {files} -r requirements/dev.txt{more} -c requirements/constraints.txt" in install
-    assert ("index" not in install) if torch == "gpu" else ("requirements.txt" not in install), "which asks for faiss-gpu"
-    done = subprocess.run(["make", "--always-make", "environment", "TORCH=tpu", "PYTHON=false"], cwd=ROOT, capture_output=True, text=True)
+    assert ("index" not in install) if torch == "gpu" else ("requirements.txt" not in install), (
+        "which asks for faiss-gpu"
+    )
+    done = subprocess.run(
+        ["make", "--always-make", "environment", "TORCH=tpu", "PYTHON=false"], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 2 and "TORCH=tpu: gpu or cpu" in done.stderr

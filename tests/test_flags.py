@@ -18,19 +18,49 @@ import trainers
 from utilities import flags as shared_flags
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ["options", "runs", "utilities", "training", "criteria", "batch_mining", "datasampler", "architectures", "trainers", "datasets", "metrics", "evaluation"]
-SOURCES = [ROOT / "main.py", ROOT / "parameters.py", *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))]
+FOLDERS = [
+    "options",
+    "runs",
+    "utilities",
+    "training",
+    "criteria",
+    "batch_mining",
+    "datasampler",
+    "architectures",
+    "trainers",
+    "datasets",
+    "metrics",
+    "evaluation",
+]
+SOURCES = [
+    ROOT / "main.py",
+    ROOT / "parameters.py",
+    *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")),
+]
 DECLARED = set(vars(parameters.get_parser().parse_args([])))
-HANDED_AROUND = {name for name in dir(options.Options) if not name.startswith("_")}  # what the namespace knows beside the flags
+HANDED_AROUND = {
+    name for name in dir(options.Options) if not name.startswith("_")
+}  # what the namespace knows beside the flags
 
 
 def flags_read(path: Path) -> set[str]:
     """Names read from something called opt, options or self.opt, also by getattr with a literal."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("opt", "self.opt", "options", "derived", "run.opt", "self._opt"):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in (
+            "opt",
+            "self.opt",
+            "options",
+            "derived",
+            "run.opt",
+            "self._opt",
+        ):
             found.add(node.attr)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr" and ast.unparse(node.args[0]) in ("opt", "self.opt"):
+        if (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) == "getattr"
+            and ast.unparse(node.args[0]) in ("opt", "self.opt")
+        ):
             if isinstance(node.args[1], ast.Constant):
                 found.add(node.args[1].value)
             elif isinstance(node.args[1], ast.JoinedStr):  # f"loss_{opt.loss}_margin"
@@ -40,16 +70,28 @@ def flags_read(path: Path) -> set[str]:
 
 def test_every_flag_read_is_declared_and_every_declared_one_is_read():
     read = {path: flags_read(path) for path in SOURCES}
-    unknown = {str(path): names for path, found in read.items() if (names := found - DECLARED - shared_flags.DERIVED - HANDED_AROUND - {"*"})}
+    unknown = {
+        str(path): names
+        for path, found in read.items()
+        if (names := found - DECLARED - shared_flags.DERIVED - HANDED_AROUND - {"*"})
+    }
     assert not unknown
-    dead = DECLARED - set().union(*read.values()) - {name for name, role in parameters.declared_roles().items() if role.weighs}
+    dead = (
+        DECLARED
+        - set().union(*read.values())
+        - {name for name, role in parameters.declared_roles().items() if role.weighs}
+    )
     assert not dead, f"declared, but nobody reads them: {sorted(dead)}"
 
 
 PREFIXES = {
-    criteria: ("loss_{}_",), batch_mining: ("miner_{}_",), datasampler: ("data_",), architectures: ("arch_",),
-    datasets: ("dataset_", "data_", "{}_", "cub_"), trainers: ("{}_", "cascade_"),  # of cub200; of the trainer cascaded
-}  # fmt: skip
+    criteria: ("loss_{}_",),
+    batch_mining: ("miner_{}_",),
+    datasampler: ("data_",),
+    architectures: ("arch_",),
+    datasets: ("dataset_", "data_", "{}_", "cub_"),
+    trainers: ("{}_", "cascade_"),  # of cub200; of the trainer cascaded
+}
 
 
 def test_a_plug_ins_own_flags_bear_its_prefix_and_every_flag_has_a_help_text():
@@ -59,7 +101,9 @@ def test_a_plug_ins_own_flags_bear_its_prefix_and_every_flag_has_a_help_text():
             if hasattr(module, "add_arguments"):
                 module.add_arguments(parser)
             for flag in vars(parser.parse_args([])):
-                assert flag == name or flag.startswith(tuple(prefix.format(name) for prefix in prefixes)), f"{name}: --{flag}"
+                assert flag == name or flag.startswith(tuple(prefix.format(name) for prefix in prefixes)), (
+                    f"{name}: --{flag}"
+                )
     assert [action.option_strings for action in parameters.get_parser()._actions if not action.help] == []
 
 

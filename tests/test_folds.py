@@ -81,7 +81,11 @@ def test_folds_are_complete_runs_and_meta_results_are_theirs(whole):
             of_folds = [one["selected"]["values"][split][metric] for one in summaries]
             found, mean = separated["values"][split][metric], sum(of_folds) / 2
             error = math.sqrt(sum((v - mean) ** 2 for v in of_folds)) / math.sqrt(2)
-            assert found["values"] == of_folds and found["mean"] == pytest.approx(mean) and found["standard_error"] == pytest.approx(error)
+            assert (
+                found["values"] == of_folds
+                and found["mean"] == pytest.approx(mean)
+                and found["standard_error"] == pytest.approx(error)
+            )
             half = 12.706204736432095 * error  # Student's t, 1 degree of freedom, 97.5 %
             assert found["interval_95"] == pytest.approx([mean - half, mean + half])
     with open(whole.folder / "meta" / "results.csv", newline="") as file:
@@ -91,7 +95,9 @@ def test_folds_are_complete_runs_and_meta_results_are_theirs(whole):
 
 
 def test_results_over_folds_are_of_what_every_fold_has():
-    assert math.isnan(over_folds([{"val": {"a": None}}, {"val": {"a": 1.0}}])["val"]["a"]["mean"]), "a summary has null for NaN"
+    assert math.isnan(over_folds([{"val": {"a": None}}, {"val": {"a": 1.0}}])["val"]["a"]["mean"]), (
+        "a summary has null for NaN"
+    )
     folds = [{"val": {"a": 1.0, "b": 2.0}}, {"val": {"a": 3.0}, "test": {"a": 0.0}}]
     assert {split: set(table) for split, table in over_folds(folds).items()} == {"val": {"a"}}
 
@@ -164,21 +170,33 @@ def test_evaluations_and_ensembles_after_a_run_are_kept_beside_its_own_results(s
         again(short, "--evaluate", "--splits_to_eval", *words)
     measured = {name: content for name, content in meta(short).items() if name.startswith("evaluation")}
     assert {name: (list(content["values"]), content["folds"]) for name, content in measured.items()} == {
-        "evaluation_separated": (["test"], [0, 1]), "evaluation_separated_1": (["val"], [0]), "evaluation_separated_2": (["test"], [1]),
-    }  # fmt: skip
+        "evaluation_separated": (["test"], [0, 1]),
+        "evaluation_separated_1": (["val"], [0]),
+        "evaluation_separated_2": (["test"], [1]),
+    }
     assert measured["evaluation_separated"]["flags"]["splits_to_eval"] == ["test"]
     again(short, "--evaluate_ensemble")
-    kept = {name: (short / "meta" / name).read_bytes() for name in ("separated.json", "concatenated.json", "results.csv")}
+    kept = {
+        name: (short / "meta" / name).read_bytes() for name in ("separated.json", "concatenated.json", "results.csv")
+    }
     for words in (["--eval_pca", "1"], ["--evaluation_metrics", "map_r"]):
         again(short, "--evaluate_ensemble", *words)
         assert {name: (short / "meta" / name).read_bytes() for name in kept} == kept, "the protocol's results stay"
     again(short, "--evaluate_ensemble", "--eval_bs", "4")
     measured = meta(short)
     assert measured["separated"] == result["separated"] and set(measured["concatenated"]["values"]) == {"test"}
-    joined = {name: content["flags"]["eval_pca"] for name, content in measured.items() if name.startswith("evaluation_concatenated")}
-    assert joined == {"evaluation_concatenated": 1, "evaluation_concatenated_1": None}, "how many images at a time is no other measurement"
+    joined = {
+        name: content["flags"]["eval_pca"]
+        for name, content in measured.items()
+        if name.startswith("evaluation_concatenated")
+    }
+    assert joined == {"evaluation_concatenated": 1, "evaluation_concatenated_1": None}, (
+        "how many images at a time is no other measurement"
+    )
     for wrong in (["--splits_to_eval", "val"], ["--folds", "0"]):
-        refused(capsys, lambda wrong=wrong: parameters.read(["--resume_from", str(short), "--evaluate_ensemble", *wrong]))
+        refused(
+            capsys, lambda wrong=wrong: parameters.read(["--resume_from", str(short), "--evaluate_ensemble", *wrong])
+        )
     assert again(f"{short}/fold_1", "--evaluate").results["evaluation_separated"]["folds"] == [1]
 
 
@@ -186,7 +204,9 @@ def test_an_ensemble_is_of_finished_and_trained_networks(short, data, tmp_path):
     again(short, "--n_epochs", "2", "--folds", "0")
     with pytest.raises(UserError, match="not finished: fold_1"):
         again(short, "--evaluate_ensemble")
-    untrained = main.main(flags(data, tmp_path, "--n_epochs", "0", "--check_untrained_accuracy", "--final_test", "--group", "Untrained"))
+    untrained = main.main(
+        flags(data, tmp_path, "--n_epochs", "0", "--check_untrained_accuracy", "--final_test", "--group", "Untrained")
+    )
     assert "concatenated" not in meta(untrained.folder)
     with open(untrained.folder / "meta" / "results.csv", newline="") as file:
         table = {(row["embeddings"], row["metric"]): float(row["mean"]) for row in csv.DictReader(file)}
@@ -198,19 +218,34 @@ def test_an_ensemble_is_of_finished_and_trained_networks(short, data, tmp_path):
 
 
 def test_what_the_folds_cannot_be(short, data, tmp_path, capsys):
-    for change in (["--split_test_start", "0"], ["--split_partitions", "4"], ["--split_sets", "3"], ["--split_scheme", "mlrc"]):
+    for change in (
+        ["--split_test_start", "0"],
+        ["--split_partitions", "4"],
+        ["--split_sets", "3"],
+        ["--split_scheme", "mlrc"],
+    ):
         words = ["--resume_from", str(short), "--resume_allow_changes", *change]
         assert change[0] in refused(capsys, lambda words=words: parameters.read(words)), "the split stays what it was"
     for wrong in (["--folds", "2"], ["--folds", "-1"], ["--folds", "0", "0"]):
         refused(capsys, lambda wrong=wrong: flags(data, tmp_path, *wrong))
-    for wrong in (["--folds", "0"], ["--aggregate_only"], ["--evaluate_ensemble"], ["--savename", ""], ["--savename", "../elsewhere"]):
+    for wrong in (
+        ["--folds", "0"],
+        ["--aggregate_only"],
+        ["--evaluate_ensemble"],
+        ["--savename", ""],
+        ["--savename", "../elsewhere"],
+    ):
         assert wrong[0] in refused(capsys, lambda wrong=wrong: flags(data, tmp_path, "--split_scheme", "half", *wrong))
     for more in (["--split_partitions", "30"], ["--bs", "400"]):
         with pytest.raises(UserError):
             main.main(flags(data, tmp_path, "--group", "Refused", *more))
     for more in ([], ["--dry_run"]):
-        with pytest.raises(UserError, match=r"^fold 2, counted from 0: map_r on val .* validation has 1 class, "):  # of six classes
-            main.main(flags(data, tmp_path, "--group", "Refused", "--split_partitions", "4", "--split_sets", "4", *more))
+        with pytest.raises(
+            UserError, match=r"^fold 2, counted from 0: map_r on val .* validation has 1 class, "
+        ):  # of six classes
+            main.main(
+                flags(data, tmp_path, "--group", "Refused", "--split_partitions", "4", "--split_sets", "4", *more)
+            )
     assert [path.name for path in (tmp_path / "runs" / "folder").iterdir()] == ["Cross_s1"], "no folder is left"
     for name, more in (("mine", ["--resume"]), ("shared", ["--folds", "0"])):
         notes = tmp_path / "runs" / "folder" / name / ".notes.txt"
@@ -225,25 +260,51 @@ def test_what_the_folds_cannot_be(short, data, tmp_path, capsys):
 
 def test_a_reference_that_folds_do_not_share_leaves_the_ensemble_out(data, tmp_path):
     reference = ("--eval_reference_set", "compared_to_training_set")
-    with pytest.raises(UserError, match="--split_scheme closed_set"):  # classes that do not train have nothing to find there
+    with pytest.raises(
+        UserError, match="--split_scheme closed_set"
+    ):  # classes that do not train have nothing to find there
         main.main(flags(data, tmp_path, *reference))
-    cross = main.main(flags(data, tmp_path, "--split_scheme", "closed_set", "--final_test", *reference, "--n_epochs", "1"))
-    assert set(cross.results) == {"separated"} and set(cross.results["separated"]["values"]) == {"val", "test"} and cross.settled
+    cross = main.main(
+        flags(data, tmp_path, "--split_scheme", "closed_set", "--final_test", *reference, "--n_epochs", "1")
+    )
+    assert (
+        set(cross.results) == {"separated"}
+        and set(cross.results["separated"]["values"]) == {"val", "test"}
+        and cross.settled
+    )
     with pytest.raises(UserError, match="an ensemble has no such set"):
         again(cross.folder, "--evaluate_ensemble")
 
 
 def test_half_has_one_run_whose_final_test_is_measured_once(data, tmp_path):
-    half = ["--split_scheme", "half", "--use_tv_split", "--tv_split_perc", "0.5", "--splits_to_eval", "val", "--final_test"]
-    recorded = flags(data, tmp_path, *half).but(no_records=False, evaluation_metrics=["map_r", "e_recall@1", "rho_spectrum@0"], savename="Once")
+    half = [
+        "--split_scheme",
+        "half",
+        "--use_tv_split",
+        "--tv_split_perc",
+        "0.5",
+        "--splits_to_eval",
+        "val",
+        "--final_test",
+    ]
+    recorded = flags(data, tmp_path, *half).but(
+        no_records=False, evaluation_metrics=["map_r", "e_recall@1", "rho_spectrum@0"], savename="Once"
+    )
 
     def tests_of(folder):
         assert (folder / "Arrays/test_0001.npz").exists() or (folder / "Arrays/test_0002.npz").exists()
         tables = [folder / "CSV_Logs" / "metrics.csv", *sorted((folder / "CSV_Logs").glob("Test_*.csv"))]
-        return [line for table in tables for line in table.read_text().splitlines() if "train" not in line and "val" not in line]
+        return [
+            line
+            for table in tables
+            for line in table.read_text().splitlines()
+            if "train" not in line and "val" not in line
+        ]
 
     run = main.main(recorded.but(n_epochs=1))
-    assert set(summary(run.folder)["selected"]["values"]) == {"val", "test"} and set(summary(run.folder)["last"]) == {"val"}
+    assert set(summary(run.folder)["selected"]["values"]) == {"val", "test"} and set(summary(run.folder)["last"]) == {
+        "val"
+    }
     tested = tests_of(run.folder)
     assert sum(",test,e_recall@1," in line for line in tested) == 1
     assert tests_of(again(run.folder).folder) == tested
@@ -261,9 +322,13 @@ def test_a_dry_run_and_the_configuration_that_repeats_the_folds(short, data, tmp
     assert [path.name for path in (tmp_path / "dry" / "runs").rglob("*") if path.is_file()] == ["Cross_s1_batch.png"]
     config = ["--config", str(short / "parameters.yaml"), "--save_path", str(tmp_path / "runs")]
     saved = yaml.safe_load((short / "parameters.yaml").read_text())
-    assert saved["splits_to_eval"] == ["val"] and not {"folds", "fold", "aggregate_only", "evaluate_ensemble"} & set(saved)
+    assert saved["splits_to_eval"] == ["val"] and not {"folds", "fold", "aggregate_only", "evaluate_ensemble"} & set(
+        saved
+    )
     cross = main.main(parameters.read(config))
-    assert cross.folder.name == "Cross_s1_1" == yaml.safe_load((cross.folder / "parameters.yaml").read_text())["savename"]
+    assert (
+        cross.folder.name == "Cross_s1_1" == yaml.safe_load((cross.folder / "parameters.yaml").read_text())["savename"]
+    )
     assert meta(cross.folder)["separated"]["values"] == meta(short)["separated"]["values"]
     config = ["--config", str(cross.folder / "parameters.yaml")]
     assert [
@@ -279,11 +344,20 @@ def test_a_split_file_is_one_fold_that_says_at_its_start_what_it_lacks_and_is_ke
         cross = main.main(flags(data, tmp_path, *predefined, *more))
         said = capsys.readouterr().out
         line = next(line for line in said.splitlines() if "makes one fold" in line)
-        assert said.index(line) < said.index("epoch 1/1") and ("nothing is measured on test: --final_test" in line) == untested
+        assert (
+            said.index(line) < said.index("epoch 1/1")
+            and ("nothing is measured on test: --final_test" in line) == untested
+        )
     assert [path.name for path in sorted(cross.folder.glob("fold_*"))] == ["fold_0"]
-    separated, of_val = meta(cross.folder)["separated"], values(cross.folder / "fold_0").xs(("val", "map_r"), level=("split", "metric"))
+    separated, of_val = (
+        meta(cross.folder)["separated"],
+        values(cross.folder / "fold_0").xs(("val", "map_r"), level=("split", "metric")),
+    )
     assert set(separated["values"]) == {"val", "test"} and separated["values"]["val"]["map_r"]["standard_error"] is None
-    assert {e: separated["untrained"][e]["val"]["map_r"]["mean"] for e in ("-1", "0")} == {"-1": of_val[-1], "0": of_val[0]}
+    assert {e: separated["untrained"][e]["val"]["map_r"]["mean"] for e in ("-1", "0")} == {
+        "-1": of_val[-1],
+        "0": of_val[0],
+    }
     copy = cross.folder / "split_file.json"
     assert copy.read_bytes() == file.read_bytes()
     for swap in (lambda: file.write_text(json.dumps({"train": names[:5], "test": names[5:]})), file.unlink):

@@ -22,7 +22,9 @@ REQUIRES_BATCHMINER = {miner}
 REQUIRES_OPTIM = {optim}
 class Criterion(torch.nn.Module):
 '''
-SOFTMAX = HEAD.format(allowed=None, miner=False, optim=True) + '''
+SOFTMAX = (
+    HEAD.format(allowed=None, miner=False, optim=True)
+    + """
     def __init__(self, opt):
         super().__init__()
         self.par = opt
@@ -32,8 +34,11 @@ SOFTMAX = HEAD.format(allowed=None, miner=False, optim=True) + '''
     def forward(self, batch, labels, **kwargs):
         logits = torch.nn.functional.linear(batch, self.class_map) + self.shift
         return torch.nn.CrossEntropyLoss()(logits, labels.to(torch.long).to(self.par.device))
-'''
-TRIPLETS = HEAD.format(allowed="list(batchminer.BATCHMINING_METHODS.keys())", miner=True, optim=False) + '''
+"""
+)
+TRIPLETS = (
+    HEAD.format(allowed="list(batchminer.BATCHMINING_METHODS.keys())", miner=True, optim=False)
+    + """
     def __init__(self, opt, batchminer):
         super().__init__()
         self.batchminer, self.margin = batchminer, opt.loss_triplet_margin
@@ -43,8 +48,11 @@ TRIPLETS = HEAD.format(allowed="list(batchminer.BATCHMINING_METHODS.keys())", mi
         near = torch.stack([(batch[t[0]] - batch[t[1]]).norm() for t in sampled_triplets])
         far = torch.stack([(batch[t[0]] - batch[t[2]]).norm() for t in sampled_triplets])
         return torch.relu(near - far + self.margin).mean()
-'''
-ANGULAR = HEAD.format(allowed=["npair"], miner=True, optim=False) + '''
+"""
+)
+ANGULAR = (
+    HEAD.format(allowed=["npair"], miner=True, optim=False)
+    + """
     def __init__(self, opt, batchminer):
         super().__init__()
         self.batchminer = batchminer
@@ -53,12 +61,13 @@ ANGULAR = HEAD.format(allowed=["npair"], miner=True, optim=False) + '''
         anchors, positives, negatives = batch[anchors], batch[positives], batch[negatives]
         inner = anchors[:, None, :].bmm((negatives - positives[:, None, :]).permute(0, 2, 1)).squeeze(1)
         return torch.log(torch.exp(inner).sum(1) + 1).mean()
-'''
+"""
+)
 
 
 def changes():
     """(line there, line here) of the page's table."""
-    rows = re.findall(r"^\| (.*?) \| (.*?) \|$", PAGE[PAGE.index("Lines to change"):], re.MULTILINE)[1:]
+    rows = re.findall(r"^\| (.*?) \| (.*?) \|$", PAGE[PAGE.index("Lines to change") :], re.MULTILINE)[1:]
     return [(re.findall(r"`([^`]+)`", there), re.findall(r"`([^`]+)`", here)) for there, here in rows]
 
 
@@ -82,6 +91,7 @@ def changed(text):
 @pytest.fixture
 def criterion(tmp_path, monkeypatch):
     """A loss of a file in another folder."""
+
     def of(name, text, **flags):
         (tmp_path / f"{name}.py").write_text(text)
         return criteria.select(name, n_classes=3, embed_dim=4, **flags)

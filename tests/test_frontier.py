@@ -135,28 +135,45 @@ def opts():
 
 
 def test_a_preset_says_where_it_comes_from():
-    assert {path.stem for path in (ROOT / "configs").glob("*.yaml") if path.stem.startswith(tuple(SOURCES))} == set(FACTS)
+    assert {path.stem for path in (ROOT / "configs").glob("*.yaml") if path.stem.startswith(tuple(SOURCES))} == set(
+        FACTS
+    )
     for name, (published, *_) in FACTS.items():
         remarks = remarks_of(name)
         paper, repository = next(source for start, source in SOURCES.items() if name.startswith(start))
         assert paper is None or f"arXiv {paper}" in remarks, name
         assert repository is None or f"github.com/{repository}" in remarks, name
         assert re.search(r"Published R@1 (\S+?):", remarks)[1] == published, name
-        assert name.startswith("hyp_dino") or repository is None or re.search(r"commit [0-9a-f]{7}\b", remarks), f"{name}: the commit that was read"
-        assert re.search(r"Code or paper: \S.*Not as there: \S", remarks), f"{name}: which of the two it follows, and what differs"
-        assert "dimensions" in remarks and re.search(r"ViT-[SB]/16|ResNet-50|BN-Inception", remarks), f"{name}: conditions of the figure"
+        assert name.startswith("hyp_dino") or repository is None or re.search(r"commit [0-9a-f]{7}\b", remarks), (
+            f"{name}: the commit that was read"
+        )
+        assert re.search(r"Code or paper: \S.*Not as there: \S", remarks), (
+            f"{name}: which of the two it follows, and what differs"
+        )
+        assert "dimensions" in remarks and re.search(r"ViT-[SB]/16|ResNet-50|BN-Inception", remarks), (
+            f"{name}: conditions of the figure"
+        )
 
 
 def test_a_preset_has_the_authors_settings(opts):
     for name, (_, bs, per_class, lr, decay, epochs, batches, tau, width) in FACTS.items():
         opt = opts[name]
-        assert (opt.dataset, opt.bs, opt.lr, opt.decay, opt.n_epochs, opt.embed_dim) == (dataset_of(name), bs, lr, decay, epochs, width), name
+        assert (opt.dataset, opt.bs, opt.lr, opt.decay, opt.n_epochs, opt.embed_dim) == (
+            dataset_of(name),
+            bs,
+            lr,
+            decay,
+            epochs,
+            width,
+        ), name
         assert opt.iterations_per_epoch == batches and (per_class is None or opt.samples_per_class == per_class), name
         assert (opt.data_sampler == "shuffle") == (per_class is None) and bs % (per_class or 1) == 0, name
         lowered = [epoch for epoch in opt.tau if epoch <= epochs] if opt.scheduler == "step" else []
         assert lowered == list(tau or []), name
         written = set(yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8")))
-        assert {"dataset", "arch", "loss", "lr", "decay", "n_epochs", "bs", "optim", "evaluation_metrics"} <= written, name
+        assert {"dataset", "arch", "loss", "lr", "decay", "n_epochs", "bs", "optim", "evaluation_metrics"} <= written, (
+            name
+        )
         recall = "c_recall" if name.startswith(BY_COSINE) else "e_recall"
         assert opt.evaluation_metrics[0] == f"{recall}@1" == opt.storage_metrics[0] and opt.no_train_metrics, name
         ranks = {"online_products": 1000, "inshop": 40, "market1501": 10, "inaturalist2018": 32}
@@ -166,91 +183,223 @@ def test_a_preset_has_the_authors_settings(opts):
 def test_what_makes_each_method(opts):
     for name, opt in opts.items():
         family = name.partition("_")[0]
-        assert (family in ("hyp", "hier")) == (opt.eval_space == "hyperbolic") == ("vit_small_patch16_224.dino" in opt.arch)
+        assert (
+            (family in ("hyp", "hier"))
+            == (opt.eval_space == "hyperbolic")
+            == ("vit_small_patch16_224.dino" in opt.arch)
+        )
         of_any_length = family in ("hyp", "hier", *BY_COSINE)
-        assert of_any_length == ("normalize" not in opt.arch), "points of the ball and a classifier take embeddings of any length"
+        assert of_any_length == ("normalize" not in opt.arch), (
+            "points of the ball and a classifier take embeddings of any length"
+        )
         large = opt.dataset in ("online_products", "inshop")
         if family in CLASSIFIERS:
             person = opt.dataset == "market1501"
             eps = {"cub200": 0.3, "cars196": 0.4}.get(opt.dataset, 0.1) if family == "fastretri" else 0.1
-            assert (opt.trainer, opt.classifier_smoothing, opt.classifier_smoothing_over) == ("classifier", eps, "others")
-            assert opt.last_stride == (2 if family == "dml" else 1) and opt.neck == ("none" if name == "dml_ce_cub200" else "bn")
+            assert (opt.trainer, opt.classifier_smoothing, opt.classifier_smoothing_over) == (
+                "classifier",
+                eps,
+                "others",
+            )
+            assert opt.last_stride == (2 if family == "dml" else 1) and opt.neck == (
+                "none" if name == "dml_ce_cub200" else "bn"
+            )
             assert opt.pool == {"dml": None, "fastretri": "gem", "bot": None, "sbs": "gem_learned"}[family]
-            assert (opt.optim, opt.nesterov) == (("adam", False) if person else ("sgd", large)) and opt.clip_grad_each == (5 if family == "fastretri" else None)
+            assert (opt.optim, opt.nesterov) == (
+                ("adam", False) if person else ("sgd", large)
+            ) and opt.clip_grad_each == (5 if family == "fastretri" else None)
             assert person or opt.momentum == ({"dml": 0.9, "fastretri": 0.99}[family] if large else 0)
-            assert (opt.warmup_steps, opt.warmup_start) == {"dml": (100, 0), "fastretri": (1000, 0.1)}.get(family, (2000, 0.1))
+            assert (opt.warmup_steps, opt.warmup_start) == {"dml": (100, 0), "fastretri": (1000, 0.1)}.get(
+                family, (2000, 0.1)
+            )
             assert opt.resize_size == (384 if family == "sbs" else opt.resize_size)
-            assert opt.crop_size == {"bot": [256, 128], "sbs": [384, 128]}.get(family) and opt.random_erasing == (0.5 if person else 0)
-            assert person == (opt.loss == "triplet" and not opt.loss_weights) and (opt.neck_feature == "before") == (family == "bot")
+            assert opt.crop_size == {"bot": [256, 128], "sbs": [384, 128]}.get(family) and opt.random_erasing == (
+                0.5 if person else 0
+            )
+            assert person == (opt.loss == "triplet" and not opt.loss_weights) and (opt.neck_feature == "before") == (
+                family == "bot"
+            )
         if family in ("hyp", "hier"):
-            assert (opt.freeze_blocks, opt.head_init, opt.crop_scale, opt.optim) == (0, "orthogonal", [0.2, 1.0], "adamw")
+            assert (opt.freeze_blocks, opt.head_init, opt.crop_scale, opt.optim) == (
+                0,
+                "orthogonal",
+                [0.2, 1.0],
+                "adamw",
+            )
         if family == "hyp":
             assert opt.eval_resize_size == (None if opt.dataset == "cub200" else 224) and opt.resize_size is None
-            assert (opt.loss, opt.clip_grad_norm, opt.loss_hyperbolic_T, opt.save_interval) == ("hyperbolic", 3, 0.2, opt.n_epochs)
+            assert (opt.loss, opt.clip_grad_norm, opt.loss_hyperbolic_T, opt.save_interval) == (
+                "hyperbolic",
+                3,
+                0.2,
+                opt.n_epochs,
+            )
         if family == "hier":
             assert (opt.loss_hier_n_proxies, opt.loss_hier_weight, opt.loss_hier_topk) == (512, 0.5, 20)
-            assert (opt.warmup_head_epochs, opt.fc_lr) == ((5, 5e-4) if large else (1, 5e-6)) and opt.loss_decay == opt.decay
+            assert (opt.warmup_head_epochs, opt.fc_lr) == (
+                (5, 5e-4) if large else (1, 5e-6)
+            ) and opt.loss_decay == opt.decay
             assert opt.loss_proxyanchor_lrmulti * opt.lr == pytest.approx(0.05) and "layernorm" in opt.arch
         if family == "proxyanchor":
-            assert opt.loss_proxyanchor_lrmulti == 100 and ("frozen" in opt.arch) == (opt.pool == "avgmax") == ("resnet50" in opt.arch)
-            assert opt.warmup_head_epochs == (5 if "resnet50" in opt.arch else 1) and opt.gamma == (0.5 if "resnet50" in opt.arch else 0.25)
+            assert opt.loss_proxyanchor_lrmulti == 100 and ("frozen" in opt.arch) == (opt.pool == "avgmax") == (
+                "resnet50" in opt.arch
+            )
+            assert opt.warmup_head_epochs == (5 if "resnet50" in opt.arch else 1) and opt.gamma == (
+                0.5 if "resnet50" in opt.arch else 0.25
+            )
         if family == "recallatk":
-            assert opt.chunk_size == {4000: 200, 400: 100, 392: 98}[opt.bs] and opt.loss_recallatk_simix == (opt.bs < 4000)
+            assert opt.chunk_size == {4000: 200, 400: 100, 392: 98}[opt.bs] and opt.loss_recallatk_simix == (
+                opt.bs < 4000
+            )
         if family == "happier":
             of_products = opt.dataset == "online_products"
-            step = opt.loss_happier_temperature, opt.loss_happier_rho, opt.loss_happier_delta, opt.loss_happier_offset, opt.loss_happier_start
+            step = (
+                opt.loss_happier_temperature,
+                opt.loss_happier_rho,
+                opt.loss_happier_delta,
+                opt.loss_happier_offset,
+                opt.loss_happier_start,
+            )
             assert step == (0.01, 100, 0.05, *((1.44, 0.5) if of_products else (1.0, 0.0))) and "layernorm" in opt.arch
             assert (opt.loss_happier_weight, opt.loss_happier_cluster_temperature, opt.fc_lr) == (0.1, 0.05, 2 * opt.lr)
-            assert (opt.loss_happier_lr, opt.loss_decay, opt.min_lr) == ((10, 0, 0) if of_products else (2e-5, 4e-4, 1e-6))
-            assert opt.data_hierarchical_supers == (2 if of_products else 1) and {"h_ap", "asi", "ndcg", "ap_level1"} <= set(opt.evaluation_metrics)
+            assert (opt.loss_happier_lr, opt.loss_decay, opt.min_lr) == (
+                (10, 0, 0) if of_products else (2e-5, 4e-4, 1e-6)
+            )
+            assert opt.data_hierarchical_supers == (2 if of_products else 1) and {
+                "h_ap",
+                "asi",
+                "ndcg",
+                "ap_level1",
+            } <= set(opt.evaluation_metrics)
         if family == "s2sd":
             of_products = opt.dataset == "online_products"
-            assert opt.s2sd_features and opt.s2sd_pool_both != of_products and opt.loss == ("margin" if of_products else "multisimilarity")
+            assert (
+                opt.s2sd_features
+                and opt.s2sd_pool_both != of_products
+                and opt.loss == ("margin" if of_products else "multisimilarity")
+            )
             assert opt.loss_weights == (["feature_loss=5"] if of_products else [])
         if family == "diva":
             assert (
-                len(opt.diva_decorrelation) == 3 and opt.diva_temperature == 0.01 and opt.evaltypes[0].startswith("Combined_discriminative")
+                len(opt.diva_decorrelation) == 3
+                and opt.diva_temperature == 0.01
+                and opt.evaltypes[0].startswith("Combined_discriminative")
             )
         if family == "unicom":
-            assert (opt.loss, opt.loss_arcface_angular_margin, opt.loss_arcface_feature_scale, opt.loss_arcface_lr) == ("arcface", 0.25, 32, 10 * opt.lr)
-            assert (opt.loss_dims, opt.sample_classes, opt.loss_decay, opt.optim, opt.clip_grad_norm) == (512, 1.0, 0, "adamw", None)
-            assert (opt.scheduler, opt.onecycle_rise) == ("onecycle", 0.1) and opt.min_lr == pytest.approx(opt.lr / 25 / 1e4)
+            assert (opt.loss, opt.loss_arcface_angular_margin, opt.loss_arcface_feature_scale, opt.loss_arcface_lr) == (
+                "arcface",
+                0.25,
+                32,
+                10 * opt.lr,
+            )
+            assert (opt.loss_dims, opt.sample_classes, opt.loss_decay, opt.optim, opt.clip_grad_norm) == (
+                512,
+                1.0,
+                0,
+                "adamw",
+                None,
+            )
+            assert (opt.scheduler, opt.onecycle_rise) == ("onecycle", 0.1) and opt.min_lr == pytest.approx(
+                opt.lr / 25 / 1e4
+            )
             assert (opt.augmentation, opt.resize_size) == (("none", 224) if name == "unicom_sop" else ("base", 256))
             assert (opt.randaugment, opt.random_erasing) == ((None, 0) if name == "unicom_sop" else ([2, 27], 0.25))
         if family == "meanfield":
-            assert (opt.loss_meanfield_alpha, opt.loss_meanfield_beta, opt.loss_meanfield_margin, opt.loss_meanfield_lrmulti) == (0.01, 80, 0.8, 2000)
+            assert (
+                opt.loss_meanfield_alpha,
+                opt.loss_meanfield_beta,
+                opt.loss_meanfield_margin,
+                opt.loss_meanfield_lrmulti,
+            ) == (0.01, 80, 0.8, 2000)
             assert (opt.warmup_head_epochs, opt.gamma, opt.loss_decay) == (5, 0.5, 1e-4)
         if family == "anticollapse":
-            assert (opt.weight_regularizer, opt.loss_weights) == ("anticollapse", ["metric_loss=0.0035"]) and opt.loss_proxyanchor_alpha == 64
+            assert (opt.weight_regularizer, opt.loss_weights) == (
+                "anticollapse",
+                ["metric_loss=0.0035"],
+            ) and opt.loss_proxyanchor_alpha == 64
         if family == "hist":
-            assert (opt.loss_hist_tau, opt.loss_hist_alpha) == {"cub200": (32, 1.1), "cars196": (32, 0.9)}.get(opt.dataset, (16, 2))
-            assert (opt.loss_hist_lr, opt.loss_hist_network_lrmulti) == (0.01 if large else 0.1, 5 if opt.dataset == "cub200" else 10)
-            assert (opt.neck, opt.warmup_head_epochs, opt.loss_decay) == ("layernorm", 1, opt.decay) and ("frozen" in opt.arch) != large
+            assert (opt.loss_hist_tau, opt.loss_hist_alpha) == {"cub200": (32, 1.1), "cars196": (32, 0.9)}.get(
+                opt.dataset, (16, 2)
+            )
+            assert (opt.loss_hist_lr, opt.loss_hist_network_lrmulti) == (
+                0.01 if large else 0.1,
+                5 if opt.dataset == "cub200" else 10,
+            )
+            assert (opt.neck, opt.warmup_head_epochs, opt.loss_decay) == ("layernorm", 1, opt.decay) and (
+                "frozen" in opt.arch
+            ) != large
         if family == "contextual":
             lam = 0.05 if opt.dataset == "cub200" else 0.2
-            assert (opt.loss_contextual_context_weight, opt.loss_contextual_contrastive_weight, opt.loss_contextual_mean_weight) == (1 - lam, lam, 0.1)
-            assert (opt.loss_contextual_k, opt.loss_contextual_projection, opt.pool) == (opt.samples_per_class, 0 if large else 2048, "gem")
+            assert (
+                opt.loss_contextual_context_weight,
+                opt.loss_contextual_contrastive_weight,
+                opt.loss_contextual_mean_weight,
+            ) == (1 - lam, lam, 0.1)
+            assert (opt.loss_contextual_k, opt.loss_contextual_projection, opt.pool) == (
+                opt.samples_per_class,
+                0 if large else 2048,
+                "gem",
+            )
             assert opt.loss_contextual_eps == (0.04 if opt.dataset == "cub200" else 0.05)
         if family == "intrabatch":
-            facts = {"cub200": (1, 2, False), "cars196": (2, 8, True), "online_products": (1, 8, False), "inshop": (1, 4, False)}
-            assert (opt.intrabatch_layers, opt.intrabatch_heads, opt.intrabatch_join) == facts[opt.dataset] and (opt.optim, opt.gamma) == ("radam", 0.1)
-            assert opt.data_sampler == "class_groups" and opt.data_class_groups_draw == (opt.dataset == "cub200") and opt.crop_size == 227
+            facts = {
+                "cub200": (1, 2, False),
+                "cars196": (2, 8, True),
+                "online_products": (1, 8, False),
+                "inshop": (1, 4, False),
+            }
+            assert (opt.intrabatch_layers, opt.intrabatch_heads, opt.intrabatch_join) == facts[opt.dataset] and (
+                opt.optim,
+                opt.gamma,
+            ) == ("radam", 0.1)
+            assert (
+                opt.data_sampler == "class_groups"
+                and opt.data_class_groups_draw == (opt.dataset == "cub200")
+                and opt.crop_size == 227
+            )
             assert (opt.loss_weights == ["graph_loss=0"]) == (opt.dataset == "online_products")
         if family == "language":
             weight = {"cub200": 10, "cars196": 5.5}[opt.dataset]
-            assert opt.loss_weights == [f"language_loss={weight:g}"] and (opt.language_direction, opt.language_shift, opt.language_T) == ("backward", 1, 1)
+            assert opt.loss_weights == [f"language_loss={weight:g}"] and (
+                opt.language_direction,
+                opt.language_shift,
+                opt.language_T,
+            ) == ("backward", 1, 1)
         if family == "metrix":
             assert (opt.metrix, opt.metrix_level) == (0.4, "feature")
-            assert (opt.clip_grad_value, opt.warmup_head_epochs, opt.gamma) == (10, 1 if large else 5, 0.25 if large else 0.5)
+            assert (opt.clip_grad_value, opt.warmup_head_epochs, opt.gamma) == (
+                10,
+                1 if large else 5,
+                0.25 if large else 0.5,
+            )
         if family == "vpt":
             prompts = {"cub200": (10, 12, 0), "cars196": (80, 11, 2)}.get(opt.dataset, (90, 12, 0))
-            assert (opt.prompts, opt.prompt_depth, opt.prompt_step) == prompts and opt.train_biases and opt.loss_decay == opt.decay
+            assert (
+                (opt.prompts, opt.prompt_depth, opt.prompt_step) == prompts
+                and opt.train_biases
+                and opt.loss_decay == opt.decay
+            )
             rate = {"cub200": 0.1, "cars196": 0.01}.get(opt.dataset, 0.05)
-            assert opt.loss_proxyanchor_lrmulti * opt.lr == pytest.approx(rate) and (opt.scheduler, opt.momentum) == ("cosine", 0.9)
-            period, least = {"cub200": (50, 1e-8), "cars196": (50, 1e-6), "online_products": (120, 5e-5), "inshop": (100, 5e-6)}[opt.dataset]
-            assert opt.min_lr == pytest.approx(least + (opt.lr - least) * (1 + math.cos(math.pi * opt.n_epochs / period)) / 2, rel=3e-3)
+            assert opt.loss_proxyanchor_lrmulti * opt.lr == pytest.approx(rate) and (opt.scheduler, opt.momentum) == (
+                "cosine",
+                0.9,
+            )
+            period, least = {
+                "cub200": (50, 1e-8),
+                "cars196": (50, 1e-6),
+                "online_products": (120, 5e-5),
+                "inshop": (100, 5e-6),
+            }[opt.dataset]
+            assert opt.min_lr == pytest.approx(
+                least + (opt.lr - least) * (1 + math.cos(math.pi * opt.n_epochs / period)) / 2, rel=3e-3
+            )
         if family == "xbm":
-            assert (opt.memory_size, opt.memory_start, opt.loss_gpw_weights, opt.loss_gpw_threshold) == (55000, 1000, "contrastive", 0.5)
+            assert (opt.memory_size, opt.memory_start, opt.loss_gpw_weights, opt.loss_gpw_threshold) == (
+                55000,
+                1000,
+                "contrastive",
+                0.5,
+            )
 
 
 # ------------------------------------------------------------------------------------------- the script and the page
@@ -260,17 +409,33 @@ def test_every_preset_is_run_with_five_seeds_and_the_script_and_the_page_say_wha
         if line.startswith("#"):
             comment = line
         elif line.startswith("python main.py"):
-            name, group, seed = re.fullmatch(r"\S+ main.py --config (\S+) --source \$datapath --project Frontier --group (\S+) --seed (\d)", line).groups()
-            assert re.search(r"published R@1 (\S+) \(", comment)[1] == FACTS[name][0] and comment.startswith(f"# {group}, ")
+            name, group, seed = re.fullmatch(
+                r"\S+ main.py --config (\S+) --source \$datapath --project Frontier --group (\S+) --seed (\d)", line
+            ).groups()
+            assert re.search(r"published R@1 (\S+) \(", comment)[1] == FACTS[name][0] and comment.startswith(
+                f"# {group}, "
+            )
             seeds.setdefault((name, group), []).append(int(seed))
     assert list(seeds.values()) == [list(range(5))] * len(FACTS) and {name for name, _ in seeds} == set(FACTS)
     assert len({group for _, group in seeds}) == len(FACTS), "a group is one configuration"
-    status = launcher.main([str(SCRIPT), "--list", "--filter", r"DiVA.*seed 4\b", "--", "--save_path", str(tmp_path)])  # `opts` reads all presets
+    status = launcher.main(
+        [str(SCRIPT), "--list", "--filter", r"DiVA.*seed 4\b", "--", "--save_path", str(tmp_path)]
+    )  # `opts` reads all presets
     told = capsys.readouterr().out
-    assert status == 0 and "failed" not in told and told.count("python main.py --config") == sum(name.startswith("diva") for name in FACTS)
-    rows = [line for line in (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    assert (
+        status == 0
+        and "failed" not in told
+        and told.count("python main.py --config") == sum(name.startswith("diva") for name in FACTS)
+    )
+    rows = [
+        line
+        for line in (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("| ")
+    ]
     for name, (published, *_) in FACTS.items():
-        assert any(f"`{name}`" in row and f"| {'not found' if published == 'unknown' else published} |" in row for row in rows), name
+        assert any(
+            f"`{name}`" in row and f"| {'not found' if published == 'unknown' else published} |" in row for row in rows
+        ), name
 
 
 # -------------------------------------------------------------------------------------------------------------- dry runs
@@ -291,7 +456,11 @@ def dry_run(name, tiny, capsys):
     per_class = FACTS[name][2] or 4
     bs = str(4 * per_class if per_class < 5 else 2 * per_class)
     chunks = ["--chunk_size", str(2 * per_class)] if name.startswith("recallatk") else []
-    small = ["--bs", "4", "--samples_per_class", "2"] if name.endswith("market1501") else ["--bs", "8" if name.endswith("inaturalist2018") else bs]  # of two persons
+    small = (
+        ["--bs", "4", "--samples_per_class", "2"]
+        if name.endswith("market1501")
+        else ["--bs", "8" if name.endswith("inaturalist2018") else bs]
+    )  # of two persons
     resized = ["--resize_mode", "short"] if FACTS[name][8] == 0 else []  # the dry run's own --resize_size
     if name.startswith("language"):
         splits = datasets.select(dataset_of(name), source_path=str(tiny), allow_partial_dataset=True)
@@ -299,10 +468,25 @@ def dry_run(name, tiny, capsys):
         np.savez(tiny / "vectors.npz", names=names, vectors=np.eye(len(names)))
         chunks = ["--language_vectors", str(tiny / "vectors.npz")]
     builders.dry_run(
-        ["--config", name, "--source", str(tiny), *small, "--eval_bs", "8", *chunks, *resized, "--iterations_per_epoch", "1"], capsys
+        [
+            "--config",
+            name,
+            "--source",
+            str(tiny),
+            *small,
+            "--eval_bs",
+            "8",
+            *chunks,
+            *resized,
+            "--iterations_per_epoch",
+            "1",
+        ],
+        capsys,
     )
 
 
-@pytest.mark.parametrize("name", [name if name in PICKED else pytest.param(name, marks=pytest.mark.long) for name in FACTS])
+@pytest.mark.parametrize(
+    "name", [name if name in PICKED else pytest.param(name, marks=pytest.mark.long) for name in FACTS]
+)
 def test_a_preset_passes_a_dry_run(name, tiny, capsys):
     dry_run(name, tiny, capsys)

@@ -40,11 +40,41 @@ def with_roles(monkeypatch):
 
 
 def flags(data, parent, *more):
-    return parameters.read([
-        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(parent), "--arch", "conv4_normalize", "--embed_dim",
-        "8", "--loss", "triplet", "--batch_mining", "semihard", "--bs", "8", "--n_epochs", "2", "--kernels", "0", "--lr", "0.001",
-        "--group", "Roles", "--plot_every", "0", "--crop_size", "32", "--resize_size", "36", *more,
-    ])  # fmt: skip
+    return parameters.read(
+        [
+            "--dataset",
+            "folder",
+            "--dataset_folder_path",
+            str(data),
+            "--save_path",
+            str(parent),
+            "--arch",
+            "conv4_normalize",
+            "--embed_dim",
+            "8",
+            "--loss",
+            "triplet",
+            "--batch_mining",
+            "semihard",
+            "--bs",
+            "8",
+            "--n_epochs",
+            "2",
+            "--kernels",
+            "0",
+            "--lr",
+            "0.001",
+            "--group",
+            "Roles",
+            "--plot_every",
+            "0",
+            "--crop_size",
+            "32",
+            "--resize_size",
+            "36",
+            *more,
+        ]
+    )
 
 
 def summary_of(folder):
@@ -57,8 +87,14 @@ def measured(file):
     rows, kept = np.flatnonzero(file["is_query"]), np.flatnonzero(file["is_gallery"])
     firsts = []
     for row in rows:
-        may = [j for j in kept if j != row and not (file["sequence"][j] >= 0 and file["sequence"][j] == file["sequence"][row])]
-        firsts.append(y[min(may, key=lambda j: (np.square(x[j].astype(float) - x[row].astype(float)).sum(), j))] == y[row])
+        may = [
+            j
+            for j in kept
+            if j != row and not (file["sequence"][j] >= 0 and file["sequence"][j] == file["sequence"][row])
+        ]
+        firsts.append(
+            y[min(may, key=lambda j: (np.square(x[j].astype(float) - x[row].astype(float)).sum(), j))] == y[row]
+        )
     either = np.flatnonzero(file["is_query"] | file["is_gallery"])
     whole = metrics.compute(["nmi", "dists@intra", "rho_spectrum@1"], x[either], y[either], seed=1)
     return {"e_recall@1": float(np.mean(firsts)), **whole}
@@ -68,12 +104,17 @@ def measured(file):
 def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, capsys, monkeypatch, with_pictures):
     shown = []
     monkeypatch.setattr(
-        queries, "nearest", lambda compared, *rest, of=queries.nearest: shown.append((compared, of(compared, *rest))) or shown[-1][1]
+        queries,
+        "nearest",
+        lambda compared, *rest, of=queries.nearest: shown.append((compared, of(compared, *rest))) or shown[-1][1],
     )
     run = main.main(flags(folder_data, tmp_path, "--dump_embeddings"))
     said = capsys.readouterr().out
     text = "16 queries search in 12 images, its gallery"
-    assert said.count(text) == 1 and said.count("metrics  --evaluation_metrics: those published for folder: e_recall@1 map_r") == 1
+    assert (
+        said.count(text) == 1
+        and said.count("metrics  --evaluation_metrics: those published for folder: e_recall@1 map_r") == 1
+    )
     assert run.opt.evaluation_metrics == METRICS and "4 of 16 queries have no image of their class to find" in said
     summary = summary_of(run.folder)
     assert list(summary["roles"]) == ["test"] and text in summary["roles"]["test"]
@@ -91,7 +132,9 @@ def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, cap
     assert shown
     for compared, found in shown:  # what the pictures of the best epochs show
         assert all(roles["is_gallery"][compared.kept[0][index]] for few in found for index in few)
-        assert all(roles["is_query"][row] for row in compared.rows) and len(compared.space.gallery()[0]) == sum(roles["is_gallery"])
+        assert all(roles["is_query"][row] for row in compared.rows) and len(compared.space.gallery()[0]) == sum(
+            roles["is_gallery"]
+        )
     evaluated = main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder)]))
     assert evaluated["test"] == values
     written = json.loads((run.folder / "evaluation_Test_discriminative_e_recall@1.json").read_text())
@@ -104,7 +147,15 @@ def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, cap
 
 
 def test_flags_of_evaluation(with_roles, folder_data, tmp_path):
-    more = ["--eval_reference_set", "compared_to_sets_combined", "--eval_pca", "4", "--use_tv_split", "--tv_split_perc", "0.5"]
+    more = [
+        "--eval_reference_set",
+        "compared_to_sets_combined",
+        "--eval_pca",
+        "4",
+        "--use_tv_split",
+        "--tv_split_perc",
+        "0.5",
+    ]
     summary = summary_of(main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--no_records", *more)).folder)
     assert 0 <= summary["selected"]["values"]["test"]["map_r"] <= 1
     assert "16 queries search in 36 images, the gallery of train, val, test" in summary["roles"]["test"]
@@ -130,7 +181,16 @@ def test_defaults_of_a_data_sets_metrics(with_roles, folder_data, tmp_path):
 
 @pytest.mark.long
 def test_folds_and_their_ensemble(with_roles, data, tmp_path):
-    words = ["--split_scheme", "class_disjoint", "--split_partitions", "2", "--split_sets", "2", "--final_test", "--dump_embeddings"]
+    words = [
+        "--split_scheme",
+        "class_disjoint",
+        "--split_partitions",
+        "2",
+        "--split_sets",
+        "2",
+        "--final_test",
+        "--dump_embeddings",
+    ]
     cross = main.main(flags(data, tmp_path, *words))
     first = RunFolder(cross.folder / "fold_0")
     assert "queries search in" in first.summary["roles"]["test"]
@@ -149,10 +209,33 @@ def run_with_roles(rank, words):
 @pytest.mark.long
 def test_several_processes_measure_what_one_does(with_roles, folder_data, tmp_path):
     words = [
-        "--dataset", "folder", "--dataset_folder_path", str(folder_data), "--arch", "conv4_frozen_normalize", "--embed_dim", "8",
-        "--kernels", "0", "--loss", "contrastive", "--bs", "8", "--n_epochs", "1", "--evaluation_metrics", *METRICS, "--no_records", "--plot_every", "0",
-        "--dump_embeddings", "--crop_size", "32", "--resize_size", "36",
-    ]  # fmt: skip
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(folder_data),
+        "--arch",
+        "conv4_frozen_normalize",
+        "--embed_dim",
+        "8",
+        "--kernels",
+        "0",
+        "--loss",
+        "contrastive",
+        "--bs",
+        "8",
+        "--n_epochs",
+        "1",
+        "--evaluation_metrics",
+        *METRICS,
+        "--no_records",
+        "--plot_every",
+        "0",
+        "--dump_embeddings",
+        "--crop_size",
+        "32",
+        "--resize_size",
+        "36",
+    ]
     one = main.main(parameters.read([*words, "--save_path", str(tmp_path / "one")]))
     _processes.spawned(2, run_with_roles, [*words, "--save_path", str(tmp_path / "two")])
     two = next((tmp_path / "two").rglob("summary.json")).parent

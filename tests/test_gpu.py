@@ -104,7 +104,9 @@ def test_criteria_are_those_of_the_cpu(device, name):
     module = criteria.REGISTRY.module(name)
     for mine_pairs in [False, True] if getattr(module, "MINES_PAIRS", False) else [False]:
         same_loss(name, device, mine_pairs, {})
-    for n_classes in (N_CLASSES, 60) if takes_reference(module.Criterion) else ():  # negatives of few positives are met in blocks
+    for n_classes in (
+        (N_CLASSES, 60) if takes_reference(module.Criterion) else ()
+    ):  # negatives of few positives are met in blocks
         same_loss(name, device, False, exact_reference(labels_of(module), n_classes))
 
 
@@ -202,7 +204,9 @@ def test_trainers_steps_are_those_of_the_cpu(device, way):
         assert all(step.loss.device.type == where for step in done)
         states.append({key: value.cpu() for key, value in made.state_dict().items() if torch.is_tensor(value)})
     for key, value in states[0].items():
-        torch.testing.assert_close(states[1][key], value, rtol=1e-7, atol=1e-9 * rounding(key), msg=lambda said, key=key: f"{key}: {said}")
+        torch.testing.assert_close(
+            states[1][key], value, rtol=1e-7, atol=1e-9 * rounding(key), msg=lambda said, key=key: f"{key}: {said}"
+        )
 
 
 SAMPLERS = ["d2_coreset", "greedy_coreset", "disthist_batchmatch", "fid_batchmatch"]
@@ -241,10 +245,14 @@ def test_k_means_are_those_of_the_cpu(device, name):
 @everywhere(["bfloat16", "float16"], on_cpu=["bfloat16", "float16"])
 def test_half_precision_is_near_float32(device, name):
     states = []
-    low = functools.partial(torch.amp.GradScaler, init_scale=2.0**8)  # torch's own start overflows here, and the first steps would be left out
+    low = functools.partial(
+        torch.amp.GradScaler, init_scale=2.0**8
+    )  # torch's own start overflows here, and the first steps would be left out
     for precision in (name, "float32"):
         with mock.patch.object(torch.amp, "GradScaler", low):
-            made, step, done, _ = trained(0, "--loss", "softmax", "--precision", precision, dtype=torch.float32, steps=2)
+            made, step, done, _ = trained(
+                0, "--loss", "softmax", "--precision", precision, dtype=torch.float32, steps=2
+            )
         assert all(torch.isfinite(one.loss) and 0 < one.gradient_norm < torch.inf for one in done)
         assert step.runtime.device.type == device and step.runtime.scaler.is_enabled() == (precision == "float16")
         states.append({key: value.float().cpu() for key, value in made.state_dict().items()})

@@ -34,13 +34,22 @@ WITH_A_REFERENCE = {"intra_random": 1, "packaged": 1}  # whether any class is th
 OF_CRITERIA = {
     "hier": 2,  # of the anchors among the samples, of those among the proxies
     "hyperbolic": 2,  # of the views, of the positive pairs
-    **dict.fromkeys(("happier", "lifted_original", "ntxent", "pnp", "recallatk", "smoothap", "tupletmargin"), 1),  # of the positive pairs
+    **dict.fromkeys(
+        ("happier", "lifted_original", "ntxent", "pnp", "recallatk", "smoothap", "tupletmargin"), 1
+    ),  # of the positive pairs
 }
-OF_TRAINERS = {"adversarial": 1, "cascaded": 3, "diva": 2, "s2sd": 1}  # beside the miner's: their own triplets, pairs, a head's miner
+OF_TRAINERS = {
+    "adversarial": 1,
+    "cascaded": 3,
+    "diva": 2,
+    "s2sd": 1,
+}  # beside the miner's: their own triplets, pairs, a head's miner
 
 LABELS = torch.tensor([0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4])
 TRIPLETS = torch.tensor([0, 0, 1, 2, 2, 3, 4, 4, 5, 1, 1, 2])
-MINERS = [name for name in batch_mining.REGISTRY.names() if name not in ADAPTERS]  # what another package asks is not ours
+MINERS = [
+    name for name in batch_mining.REGISTRY.names() if name not in ADAPTERS
+]  # what another package asks is not ours
 CRITERIA = [name for name in criteria.REGISTRY.names() if name not in ADAPTERS]
 
 
@@ -77,7 +86,10 @@ def test_miners_ask_for_a_size():
     def check(name):
         miner, labels = batch_mining.select(name), labels_of(batch_mining.REGISTRY.module(name))
         assert reads_of(miner, unit(len(labels)), labels) == OF_MINERS.get(name, 1)
-        assert reads_of(miner, unit(len(labels)), labels, **reference(labels, 6)) == {**OF_MINERS, **WITH_A_REFERENCE}.get(name, 1)
+        assert reads_of(miner, unit(len(labels)), labels, **reference(labels, 6)) == {
+            **OF_MINERS,
+            **WITH_A_REFERENCE,
+        }.get(name, 1)
 
     assert not failures(((name,) for name in MINERS), check)
 
@@ -95,7 +107,9 @@ def test_criteria_ask_for_nothing(monkeypatch):
     cases += [(name, {"mine_pairs": True}) for name in ("contrastive", "ntxent", "multisimilarity")]
     found = failures(cases, check)
     monkeypatch.setattr("criteria._shards.ENTRIES", 2 * len(LABELS))  # some coordinates, in blocks
-    assert not found + failures([(name, {"loss_dims": 3}) for name in ("arcface", "proxyanchor", "subcenter_arcface")], check)
+    assert not found + failures(
+        [(name, {"loss_dims": 3}) for name in ("arcface", "proxyanchor", "subcenter_arcface")], check
+    )
 
 
 @pytest.mark.skipif(torch.version.cuda is None, reason="a torch that knows no CUDA tensors")
@@ -106,15 +120,21 @@ def test_criteria_mix_no_tensors_of_the_cpu_in():
         n = len(labels_of(criteria.REGISTRY.module(name)))
         with FakeTensorMode():
             criterion = build(name)
-            for module in criterion.modules():  # what has been looked at in the first step; `cuda()` itself would ask the driver
+            for (
+                module
+            ) in criterion.modules():  # what has been looked at in the first step; `cuda()` itself would ask the driver
                 module.looked = module.looked_at_labels = True
                 for kind, made in ((module._parameters, torch.nn.Parameter), (module._buffers, torch.Tensor.detach)):
-                    kind.update({key: made(value.detach().to("cuda")) for key, value in kind.items() if value is not None})
+                    kind.update(
+                        {key: made(value.detach().to("cuda")) for key, value in kind.items() if value is not None}
+                    )
             loss = criterion(torch.empty(n, points(1).shape[1]).to("cuda"), torch.empty(n, dtype=torch.long).to("cuda"))
             assert loss.shape == () and loss.device.type == "cuda"
             assert all(value.device.type == "cuda" for value in criterion.stats.values())
 
-    asking_nothing = [name for name in CRITERIA if not criteria.REGISTRY.module(name).REQUIRES_BATCHMINER and name not in OF_CRITERIA]
+    asking_nothing = [
+        name for name in CRITERIA if not criteria.REGISTRY.module(name).REQUIRES_BATCHMINER and name not in OF_CRITERIA
+    ]
     assert not failures(((name,) for name in asking_nothing), check)
 
 
@@ -146,7 +166,9 @@ def reads_of_a_step(*flags, **how) -> int:
     return len(reads)
 
 
-@pytest.mark.parametrize("of_criteria", [["margin", "softmax"], pytest.param(CRITERIA, marks=pytest.mark.long)], ids=["some", "all"])
+@pytest.mark.parametrize(
+    "of_criteria", [["margin", "softmax"], pytest.param(CRITERIA, marks=pytest.mark.long)], ids=["some", "all"]
+)
 def test_a_step_asks_for_what_its_trainer_and_its_criterion_mine(of_criteria):
     def check(flags, asked, **how):
         assert (found := reads_of_a_step(*flags, **how)) == asked, found
@@ -160,7 +182,10 @@ def test_a_step_asks_for_what_its_trainer_and_its_criterion_mine(of_criteria):
         return ["--trainer", name, *loss, *flags], OF_TRAINERS.get(name, 0) + mined + second_head
 
     found = failures((of_trainer(*way) for way in WAYS), functools.partial(check, stand_in=False))
-    cases = [([*of_loss(loss), "--metrix", ".4"], loss == "contrastive") for loss in ("contrastive", "multisimilarity", "proxyanchor")]
+    cases = [
+        ([*of_loss(loss), "--metrix", ".4"], loss == "contrastive")
+        for loss in ("contrastive", "multisimilarity", "proxyanchor")
+    ]
     cases += [([*of_loss(loss), "--clip_grad_norm", "1"], asked_by(loss)) for loss in of_criteria]
     assert not found + failures(cases, check)
 
@@ -171,22 +196,36 @@ def asks_in_shards(rank, flags):
     Draws of the CPU's generator stay where they were made: the processes' own ones, the rows that change colours, and the seed of the drawn classes.
     """
     with mock.patch.object(test_shards, "C", 100):
-        step, _ = test_shards.trained(*flags, "--shard_classes", "--sample_classes", ".5", "--loss_dims", "3", steps=2, dtype=torch.float32)
-    transform, _ = _transforms.build(parameters.read(["--dataset", "cub200", "--image_cache", "x", "--decode_once", "--augmentation", "adv", "--crop_size", "4"]))
+        step, _ = test_shards.trained(
+            *flags, "--shard_classes", "--sample_classes", ".5", "--loss_dims", "3", steps=2, dtype=torch.float32
+        )
+    transform, _ = _transforms.build(
+        parameters.read(
+            ["--dataset", "cub200", "--image_cache", "x", "--decode_once", "--augmentation", "adv", "--crop_size", "4"]
+        )
+    )
     (batch,) = batches(1, 1)
     draws = transform.draw(torch.tensor([[9, 7]]).expand(len(batch.images), 2), torch.Generator().manual_seed(0))
-    batch = batch._replace(images=Cut(torch.randint(256, (len(batch.images), 9, 7, 3), dtype=torch.uint8), draws, transform))
+    batch = batch._replace(
+        images=Cut(torch.randint(256, (len(batch.images), 9, 7, 3), dtype=torch.uint8), draws, transform)
+    )
     own, colours = torch.Generator(), Cut._colours
     with (
-        mock.patch.object(Cut, "_colours", lambda cut: list(colours(cut))), mock.patch.object(torch, "Generator", lambda device: own),
-        mock.patch.object(Parts, "_own_draws", contextlib.nullcontext), watched(step, (Cut, "_colours")) as reads,
-    ):  # fmt: skip
+        mock.patch.object(Cut, "_colours", lambda cut: list(colours(cut))),
+        mock.patch.object(torch, "Generator", lambda device: own),
+        mock.patch.object(Parts, "_own_draws", contextlib.nullcontext),
+        watched(step, (Cut, "_colours")) as reads,
+    ):
         done = step(batch)
     assert torch.isfinite(done.loss) and step.trainer.criterion.shard.size == 50
     assert [at.split(":")[0] for _, at in reads.found] == ["utilities/shards.py"], reads
 
 
-@pytest.mark.parametrize("flags", [["--loss", "arcface", "--clip_grad_norm", "1"], ["--loss", "cosface", "--ema_decay", ".9"]], ids=lambda flags: flags[1])
+@pytest.mark.parametrize(
+    "flags",
+    [["--loss", "arcface", "--clip_grad_norm", "1"], ["--loss", "cosface", "--ema_decay", ".9"]],
+    ids=lambda flags: flags[1],
+)
 def test_shards_drawn_vectors_and_cut_batches_ask_for_nothing(flags):
     spawned(2, asks_in_shards, flags)
 
@@ -203,17 +242,39 @@ class _Reading(torch.autograd.Function):
 
 X, MASK = torch.arange(6.0), torch.arange(6) % 2 == 0
 WAITS = [
-    lambda: X[0].item(), lambda: bool((X > 0).all()), lambda: X[torch.tensor(2)], lambda: X.tolist(), lambda: X.to("cpu"), lambda: X.numpy(),
-    lambda: MASK.nonzero(), lambda: X[MASK], lambda: X.clone().__setitem__(MASK, X[:3]), lambda: X.masked_select(MASK), lambda: X.unique(),
-    lambda: X.long().bincount(), lambda: X.repeat_interleave(X.long()), lambda: torch.equal(X, X), lambda: torch.linalg.inv(torch.eye(2)),
-    lambda: torch.tensor([1.0, 2.0], device=X.device), lambda: X.new_tensor([1.0]), lambda: X[[0, 1]],
+    lambda: X[0].item(),
+    lambda: bool((X > 0).all()),
+    lambda: X[torch.tensor(2)],
+    lambda: X.tolist(),
+    lambda: X.to("cpu"),
+    lambda: X.numpy(),
+    lambda: MASK.nonzero(),
+    lambda: X[MASK],
+    lambda: X.clone().__setitem__(MASK, X[:3]),
+    lambda: X.masked_select(MASK),
+    lambda: X.unique(),
+    lambda: X.long().bincount(),
+    lambda: X.repeat_interleave(X.long()),
+    lambda: torch.equal(X, X),
+    lambda: torch.linalg.inv(torch.eye(2)),
+    lambda: torch.tensor([1.0, 2.0], device=X.device),
+    lambda: X.new_tensor([1.0]),
+    lambda: X[[0, 1]],
     lambda: _Reading.apply(X.clone().requires_grad_()).backward(),
-]  # fmt: skip
+]
 WAITS_NOT = [
-    lambda: X.sum(), lambda: X[MASK.long()], lambda: X.clone().__setitem__(MASK, 0.0), lambda: torch.where(MASK, X, 0.0), lambda: X.sort().values,
-    lambda: torch.nonzero_static(MASK, size=3), lambda: X.repeat_interleave(X.long(), output_size=15), lambda: torch.linalg.inv_ex(torch.eye(2)).inverse,
-    lambda: torch.full((), 2.0, device=X.device) + X.new_full((), 1.0), lambda: torch.arange(3, device=X.device), lambda: X.to(X.device).to(X),
-]  # fmt: skip
+    lambda: X.sum(),
+    lambda: X[MASK.long()],
+    lambda: X.clone().__setitem__(MASK, 0.0),
+    lambda: torch.where(MASK, X, 0.0),
+    lambda: X.sort().values,
+    lambda: torch.nonzero_static(MASK, size=3),
+    lambda: X.repeat_interleave(X.long(), output_size=15),
+    lambda: torch.linalg.inv_ex(torch.eye(2)).inverse,
+    lambda: torch.full((), 2.0, device=X.device) + X.new_full((), 1.0),
+    lambda: torch.arange(3, device=X.device),
+    lambda: X.to(X.device).to(X),
+]
 
 
 def test_the_stand_in_counts_what_waits_and_nothing_else():
@@ -226,7 +287,9 @@ def test_the_stand_in_counts_what_waits_and_nothing_else():
             call()
         assert len(reads) == 0
 
-    assert not failures([(number, call, calls is WAITS) for calls in (WAITS, WAITS_NOT) for number, call in enumerate(calls)], check)
+    assert not failures(
+        [(number, call, calls is WAITS) for calls in (WAITS, WAITS_NOT) for number, call in enumerate(calls)], check
+    )
     with pretend_gpu():
         assert X.device == GPU and X.is_cuda and torch.zeros(2, device=X.device).device.type == "cuda"
     assert X.device.type == "cpu"

@@ -8,10 +8,23 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PLUG_INS = ["criteria", "batch_mining", "datasampler", "architectures", "datasets", "metrics", "trainers"]
 FLOORS = [  # from the ground up: each uses itself and those below it
-    ["utilities"], PLUG_INS, ["training"], ["runs"], ["pictures"], ["evaluation", "options"], ["parameters"], ["main"],
-    ["results", "search", "retrieval"], ["launch"], ["Result_Evaluations"], ["experiments"],
-]  # fmt: skip
-NEIGHBOURS = {"criteria": {"batch_mining"}, "trainers": {"criteria", "batch_mining"}}  # what plug-ins use of other plug-ins
+    ["utilities"],
+    PLUG_INS,
+    ["training"],
+    ["runs"],
+    ["pictures"],
+    ["evaluation", "options"],
+    ["parameters"],
+    ["main"],
+    ["results", "search", "retrieval"],
+    ["launch"],
+    ["Result_Evaluations"],
+    ["experiments"],
+]
+NEIGHBOURS = {
+    "criteria": {"batch_mining"},
+    "trainers": {"criteria", "batch_mining"},
+}  # what plug-ins use of other plug-ins
 ALLOWED = {
     name: {name, *(below for lower in FLOORS[:floor] for below in lower), *NEIGHBOURS.get(name, ())}
     for floor, names in enumerate(FLOORS)
@@ -20,12 +33,18 @@ ALLOWED = {
 HOUSE = {*ALLOWED, "toy_experiments", "benchmarks", "tests"}
 # The registry imports the plug-ins of the folder that it is given; `from utilities import load_run` is an old name that users know;
 # `python -m evaluation models` takes main.py's flags and writes a table: only its program imports it.
-EXCEPTIONS = {"utilities/registry.py": {"*"}, "utilities/__init__.py": {"runs"}, "evaluation/models.py": {"parameters", "results"}}
+EXCEPTIONS = {
+    "utilities/registry.py": {"*"},
+    "utilities/__init__.py": {"runs"},
+    "evaluation/models.py": {"parameters", "results"},
+}
 
 
 def sources() -> list[Path]:
     """The Python files that git knows."""
-    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    listed = subprocess.run(
+        ["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
     return [path for path in map(ROOT.joinpath, listed) if path.exists()]
 
 
@@ -51,7 +70,10 @@ def imported(path: Path) -> frozenset[str]:
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             names.add(node.module.partition(".")[0])
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in ("import_module", "__import__"):
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in (
+            "import_module",
+            "__import__",
+        ):
             start = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else node.args[0]
             names.add(start.value.partition(".")[0] if isinstance(start, ast.Constant) else "*")
     return frozenset(names)
@@ -66,9 +88,13 @@ def test_imports_point_down_only(tmp_path):
             name = path.relative_to(ROOT).as_posix()
             upward[name] = imported(path) & {*HOUSE, "*"} - ALLOWED[folder] - EXCEPTIONS.get(name, set())
     assert not {name: found for name, found in upward.items() if found}
-    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} <= {*ALLOWED, "toy_experiments"}, "a folder without a floor"
+    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} <= {*ALLOWED, "toy_experiments"}, (
+        "a folder without a floor"
+    )
     path, computed = tmp_path / "module.py", tmp_path / "computed.py"
-    path.write_text('import importlib\nimportlib.import_module("criteria.margin")\nimportlib.import_module(f"metrics.{1}")\n')
+    path.write_text(
+        'import importlib\nimportlib.import_module("criteria.margin")\nimportlib.import_module(f"metrics.{1}")\n'
+    )
     assert imported(path) == {"importlib", "criteria", "metrics"}
     computed.write_text("import importlib\nimportlib.import_module(name)\n")
     assert "*" in imported(computed)
@@ -92,9 +118,23 @@ def test_main_is_short():
 
 def test_heavy_packages_are_imported_where_used():
     heavy = {
-        "torchvision", "pretrainedmodels", "timm", "safetensors", "faiss", "wandb", "sklearn", "pandas", "matplotlib", "tensorboard", "optuna",
-        "scipy", "onnx", "onnxscript", "onnxruntime", "huggingface_hub",
-    }  # fmt: skip
+        "torchvision",
+        "pretrainedmodels",
+        "timm",
+        "safetensors",
+        "faiss",
+        "wandb",
+        "sklearn",
+        "pandas",
+        "matplotlib",
+        "tensorboard",
+        "optuna",
+        "scipy",
+        "onnx",
+        "onnxscript",
+        "onnxruntime",
+        "huggingface_hub",
+    }
     for path in (path for folder in {*ALLOWED} - {"experiments"} for path in (ROOT / folder).rglob("*.py")):
         at_once = [node for node in parsed(path).body if isinstance(node, (ast.Import, ast.ImportFrom))]
         names = [alias.name for node in at_once if isinstance(node, ast.Import) for alias in node.names]

@@ -20,10 +20,34 @@ pytestmark = pytest.mark.long
 
 def command(data, save_path, *more):
     return [
-        sys.executable, "main.py", "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(save_path),
-        "--arch", "conv4_normalize", "--loss", "margin", "--lr", "0.001", "--bs", "16", "--n_epochs", "4", "--kernels", "1",
-        "--evaluation_metrics", "e_recall@1", "map_r", "nmi", "--group", "Kill", *more,
-    ]  # fmt: skip
+        sys.executable,
+        "main.py",
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(data),
+        "--save_path",
+        str(save_path),
+        "--arch",
+        "conv4_normalize",
+        "--loss",
+        "margin",
+        "--lr",
+        "0.001",
+        "--bs",
+        "16",
+        "--n_epochs",
+        "4",
+        "--kernels",
+        "1",
+        "--evaluation_metrics",
+        "e_recall@1",
+        "map_r",
+        "nmi",
+        "--group",
+        "Kill",
+        *more,
+    ]
 
 
 def assert_same(one: Path, other: Path) -> None:
@@ -37,7 +61,9 @@ def assert_same(one: Path, other: Path) -> None:
 
 def run_and_kill(arguments, folder: Path, moment) -> None:
     """Start a run and kill it with -9 as soon as `moment(folder)` holds."""
-    process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     while process.poll() is None and not moment(folder):
         time.sleep(0.0005)
     assert process.poll() is None, "the run ended before it could be killed"
@@ -51,7 +77,9 @@ def epochs_logged(folder: Path) -> int:
 
 
 MOMENTS = {
-    "inside an epoch": lambda folder: (folder / checkpoint.LAST).exists() and epochs_logged(folder) == 1 and time.sleep(0.05) is None,
+    "inside an epoch": lambda folder: (
+        (folder / checkpoint.LAST).exists() and epochs_logged(folder) == 1 and time.sleep(0.05) is None
+    ),
     "while a checkpoint is written": lambda folder: epochs_logged(folder) >= 2 and any(folder.glob(".checkpoint*.tmp")),
     "between epochs": lambda folder: epochs_logged(folder) == 2,
     "before the first checkpoint": lambda folder: (folder / "parameters.yaml").exists(),
@@ -59,7 +87,9 @@ MOMENTS = {
 
 
 FOLD_MOMENTS = {
-    "inside fold 2": lambda folder: (folder / "fold_2" / checkpoint.LAST).exists() and epochs_logged(folder / "fold_2") == 1,
+    "inside fold 2": lambda folder: (
+        (folder / "fold_2" / checkpoint.LAST).exists() and epochs_logged(folder / "fold_2") == 1
+    ),
     "before fold 2 has anything": lambda folder: (folder / "fold_2").exists(),
 }
 
@@ -84,7 +114,9 @@ def killed_and_resumed(data, tmp_path, moments, *more):
 
 
 @pytest.mark.parametrize(
-    "more", [["--batch_mining", "distance"], ["--batch_mining", "all", "--embed_dim", "512"]], ids=["distance", "all-512"]
+    "more",
+    [["--batch_mining", "distance"], ["--batch_mining", "all", "--embed_dim", "512"]],
+    ids=["distance", "all-512"],
 )
 def test_a_killed_run_ends_as_if_it_had_not_been(data, tmp_path, more):
     for whole, folder, _, _ in killed_and_resumed(data, tmp_path, MOMENTS, *more):
@@ -92,10 +124,24 @@ def test_a_killed_run_ends_as_if_it_had_not_been(data, tmp_path, more):
 
 
 def test_a_cross_validation_killed_in_fold_2_of_4_ends_as_if_it_had_not_been(data, tmp_path):
-    more = ["--batch_mining", "distance", "--split_scheme", "class_disjoint", "--split_partitions", "4", "--final_test", "--n_epochs", "3"]
+    more = [
+        "--batch_mining",
+        "distance",
+        "--split_scheme",
+        "class_disjoint",
+        "--split_partitions",
+        "4",
+        "--final_test",
+        "--n_epochs",
+        "3",
+    ]
     for whole, folder, told, killed in killed_and_resumed(data, tmp_path, FOLD_MOMENTS, *more):
         assert "fold 0 of 4 is finished" in told and "fold 1 of 4 is finished" in told
-        assert (folder / "fold_1" / checkpoint.LAST).stat().st_mtime < killed < (folder / "fold_3" / checkpoint.LAST).stat().st_mtime
+        assert (
+            (folder / "fold_1" / checkpoint.LAST).stat().st_mtime
+            < killed
+            < (folder / "fold_3" / checkpoint.LAST).stat().st_mtime
+        )
         assert sorted(path.name for path in whole.glob("fold_*")) == ["fold_0", "fold_1", "fold_2", "fold_3"]
         for fold in range(4):
             assert_same(whole / f"fold_{fold}", folder / f"fold_{fold}")

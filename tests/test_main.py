@@ -33,7 +33,17 @@ def resumed(folder, *more):
 
 @pytest.fixture(scope="module")
 def begun_once(folder_data, tmp_path_factory):
-    return main.main(flags(folder_data, tmp_path_factory.mktemp("begun"), "--n_epochs", "1", "--scheduler", "cosine", "--check_untrained_accuracy")).folder
+    return main.main(
+        flags(
+            folder_data,
+            tmp_path_factory.mktemp("begun"),
+            "--n_epochs",
+            "1",
+            "--scheduler",
+            "cosine",
+            "--check_untrained_accuracy",
+        )
+    ).folder
 
 
 @pytest.fixture
@@ -53,13 +63,27 @@ def test_a_run_that_moved_goes_on_where_it_lies_and_old_weights_are_changes(begu
     with pytest.raises(SystemExit):
         parameters.read([*words, "--memory_weight", ".5"])
     assert "--loss_weights memory_loss=0.5 (saved: )" in capsys.readouterr().err
-    assert parameters.read([*words, "--memory_weight", ".5", "--resume_allow_changes"]).loss_weights == ["memory_loss=0.5"]
+    assert parameters.read([*words, "--memory_weight", ".5", "--resume_allow_changes"]).loss_weights == [
+        "memory_loss=0.5"
+    ]
     main.main(opt)
     assert not left.exists()
 
 
 def test_a_schedule_by_epochs_goes_on_at_the_epoch_where_plateau_ended(folder_data, tmp_path):
-    flagged = ["--use_tv_split", "--tv_split_perc", ".5", "--scheduler", "plateau", "--save_interval", "3", "--n_epochs", "3", "--savename", "Plateau"]
+    flagged = [
+        "--use_tv_split",
+        "--tv_split_perc",
+        ".5",
+        "--scheduler",
+        "plateau",
+        "--save_interval",
+        "3",
+        "--n_epochs",
+        "3",
+        "--savename",
+        "Plateau",
+    ]
     folder = main.main(flags(folder_data, tmp_path, *flagged)).folder
     run = resumed(folder, "--scheduler", "cosine", "--n_epochs", "4")
     assert run.parts["scheduler"].scheduler.last_epoch == 4
@@ -67,19 +91,43 @@ def test_a_schedule_by_epochs_goes_on_at_the_epoch_where_plateau_ended(folder_da
 
 def test_a_run_folder_is_complete(trained_once, begun_once):
     for name in (
-        "parameters.yaml", "environment.yaml", "Parameter_Info.txt", "metrics.db", "tensorboard", "checkpoint_last.pth.tar",
-        "checkpoint_Test_discriminative_map_r.pth.tar", "checkpoint_Train_discriminative_map_r.pth.tar", "CSV_Logs/Test_discriminative_e_recall.csv",
-    ):  # fmt: skip
+        "parameters.yaml",
+        "environment.yaml",
+        "Parameter_Info.txt",
+        "metrics.db",
+        "tensorboard",
+        "checkpoint_last.pth.tar",
+        "checkpoint_Test_discriminative_map_r.pth.tar",
+        "checkpoint_Train_discriminative_map_r.pth.tar",
+        "CSV_Logs/Test_discriminative_e_recall.csv",
+    ):
         assert (trained_once / name).exists(), name
-    table, summary = values(trained_once).xs("map_r", level="metric"), json.loads((trained_once / "summary.json").read_text())
+    table, summary = (
+        values(trained_once).xs("map_r", level="metric"),
+        json.loads((trained_once / "summary.json").read_text()),
+    )
     assert set(table.index) == {(e, s) for e in (1, 2) for s in ("train", "test")}
-    assert set(summary) == {"parameters", "selected", "best", "last", "seconds"} and "sees the test set" in summary["selected"]["rule"]
+    assert (
+        set(summary) == {"parameters", "selected", "best", "last", "seconds"}
+        and "sees the test set" in summary["selected"]["rule"]
+    )
     of_test = table.xs("test", level="split")
-    assert summary["best"]["test"]["map_r"]["value"] == max(of_test[1], of_test[2]) == of_test[summary["selected"]["epoch"]]
-    assert summary["selected"]["values"]["test"]["map_r"] == of_test[summary["selected"]["epoch"]] and summary["last"]["test"]["map_r"] == of_test[2]
+    assert (
+        summary["best"]["test"]["map_r"]["value"]
+        == max(of_test[1], of_test[2])
+        == of_test[summary["selected"]["epoch"]]
+    )
+    assert (
+        summary["selected"]["values"]["test"]["map_r"] == of_test[summary["selected"]["epoch"]]
+        and summary["last"]["test"]["map_r"] == of_test[2]
+    )
     untrained = json.loads((begun_once / "summary.json").read_text())["selected"]
     assert untrained["epoch"] == 1, "an untrained state is never the best"
-    assert set(values(begun_once).xs(("test", "map_r"), level=("split", "metric")).index) == {-1, 0, 1} and begun_once.parts[-3:] == ("runs", "folder", "Tiny_s3")
+    assert set(values(begun_once).xs(("test", "map_r"), level=("split", "metric")).index) == {
+        -1,
+        0,
+        1,
+    } and begun_once.parts[-3:] == ("runs", "folder", "Tiny_s3")
 
 
 def batch_values(folder):
@@ -88,15 +136,25 @@ def batch_values(folder):
         lines = list(csv.DictReader(file))
     found = {(int(r["epoch"]), int(r["step"]), r["name"]): float(r["value"]) for r in lines}
     assert len(found) == len(lines)
-    return {key: value for key, value in found.items() if key[2] not in ("images_per_second", "memory_mib")}, {r["name"] for r in lines}
+    return {key: value for key, value in found.items() if key[2] not in ("images_per_second", "memory_mib")}, {
+        r["name"] for r in lines
+    }
 
 
 def test_parameters_yaml_repeats_the_run_and_recording_batches_changes_nothing(trained_once, tmp_path):
-    again = main.main(parameters.read(["--config", str(trained_once / "parameters.yaml"), "--save_path", str(tmp_path), "--log_every", "1"]))
+    again = main.main(
+        parameters.read(
+            ["--config", str(trained_once / "parameters.yaml"), "--save_path", str(tmp_path), "--log_every", "1"]
+        )
+    )
     builders.assert_same_run(trained_once, again.folder)
     assert not (trained_once / "CSV_Logs" / "batches.csv").exists()
     saved = yaml.safe_load((trained_once / "parameters.yaml").read_text())
-    assert not {"resume", "config", "wandb_key", "n_classes", "flags"} & set(saved) and saved["eval_bs"] == 8 and saved["savename"] == "Run_s1"
+    assert (
+        not {"resume", "config", "wandb_key", "n_classes", "flags"} & set(saved)
+        and saved["eval_bs"] == 8
+        and saved["savename"] == "Run_s1"
+    )
     of_batches, _ = batch_values(again.folder)
     for name in {name for *_, name in of_batches}:  # epoch means are those of the batches
         mean = sum(of_batches[1, step, name] for step in (1, 2)) / 2
@@ -119,19 +177,44 @@ def test_resume_equals_the_uninterrupted_run(folder_data, tmp_path, capsys):
     builders.assert_same_run(whole, cut)
     of_batches, names = batch_values(cut)
     assert of_batches == batch_values(whole)[0] and {key[:2] for key in of_batches} == {(1, 2), (2, 4)}
-    assert {"loss", "gradient_norm", "criterion/active_share", "miner/tuples", "rate/backbone", "images_per_second", "memory_mib"} <= names
+    assert {
+        "loss",
+        "gradient_norm",
+        "criterion/active_share",
+        "miner/tuples",
+        "rate/backbone",
+        "images_per_second",
+        "memory_mib",
+    } <= names
     before = (cut / "CSV_Logs" / "metrics.csv").read_bytes()
     train("Cut", 2, "--resume")
-    assert (cut / "CSV_Logs" / "metrics.csv").read_bytes() == before and {path.name for path in cut.parent.iterdir()} == {"Whole", "Cut"}
+    assert (cut / "CSV_Logs" / "metrics.csv").read_bytes() == before and {
+        path.name for path in cut.parent.iterdir()
+    } == {"Whole", "Cut"}
     (tmp_path / "runs" / "folder" / "Killed").mkdir()
     assert train("Killed", 1, "--resume").name == "Killed", "the empty folder of a killed run is taken up"
 
 
 def test_dry_run_writes_a_picture_alone(folder_data, tmp_path, capsys):
-    opt = flags(folder_data, tmp_path, "--dry_run", "--crop_size", "24", "16", "--resize_size", "24", "--random_erasing", "1", "--random_erasing_value", "9")
+    opt = flags(
+        folder_data,
+        tmp_path,
+        "--dry_run",
+        "--crop_size",
+        "24",
+        "16",
+        "--resize_size",
+        "24",
+        "--random_erasing",
+        "1",
+        "--random_erasing_value",
+        "9",
+    )
     main.main(opt)
     (path,) = (path for path in (tmp_path / "runs").rglob("*") if path.is_file())
-    assert path == tmp_path / "runs" / opt.dataset / f"{opt.savename}_batch.png" and str(path) in capsys.readouterr().out
+    assert (
+        path == tmp_path / "runs" / opt.dataset / f"{opt.savename}_batch.png" and str(path) in capsys.readouterr().out
+    )
     with PIL.Image.open(path) as picture:
         assert picture.size == ((16 + 2) * 8 + 2, (24 + 2) + 2)
         assert min(high for _, high in picture.getextrema()) == 255, "what is erased"
@@ -157,7 +240,13 @@ def test_weights_that_are_nan_are_not_trained_on(begun):
 def test_a_failure_leaves_the_last_checkpoint_and_says_how_to_go_on(begun, monkeypatch, capsys):
     good, step = (begun / checkpoint.LAST).read_bytes(), Runtime.step
     for owner, name, stand_in, error, said in (
-        (Runtime, "step", lambda self, loss, optimizer: step(self, loss * math.nan, optimizer), NonFiniteLoss, "nan at epoch 2, step 1"),
+        (
+            Runtime,
+            "step",
+            lambda self, loss, optimizer: step(self, loss * math.nan, optimizer),
+            NonFiniteLoss,
+            "nan at epoch 2, step 1",
+        ),
         (torch, "save", raising(OSError(28, "No space left on device")), UserError, "No space left on device"),
         (main, "train_one_epoch", raising(KeyboardInterrupt), SystemExit, "130"),
     ):
@@ -189,9 +278,14 @@ def test_what_cannot_work_is_refused_before_anything_is_trained(folder_data, tmp
     missing = ["--weights", str(tmp_path / "no.pth")]
     official = ["--dataset", "cub200", "--source_path", str(tmp_path / "nothing"), *missing, "--dry_run"]
     for more, said in (
-        (["--evaltypes", "foo"], "--evaltypes foo"), (["--evaltypes", "foo", "--dry_run"], "--evaltypes foo"),
-        ([*missing, "--dataset_folder_path", str(tmp_path / "nothing")], "--dataset_folder_path .*nothing: no such folder"), (official, "cub200"),
-    ):  # fmt: skip
+        (["--evaltypes", "foo"], "--evaltypes foo"),
+        (["--evaltypes", "foo", "--dry_run"], "--evaltypes foo"),
+        (
+            [*missing, "--dataset_folder_path", str(tmp_path / "nothing")],
+            "--dataset_folder_path .*nothing: no such folder",
+        ),
+        (official, "cub200"),
+    ):
         with pytest.raises(UserError, match=said):
             main.main(flags(folder_data, tmp_path, *more))
     loss = lambda trainer, outputs, batch: outputs["embeddings"].sum() * float("nan")  # noqa: E731
@@ -204,11 +298,18 @@ def test_what_cannot_work_is_refused_before_anything_is_trained(folder_data, tmp
 # ------------------------------------------------------------------------------------------------------------------- changes
 def test_a_run_goes_on_at_the_rates_of_now_also_with_another_optimiser(begun, capsys):
     """Those of a cosine over so many epochs, with the flags of now from the start."""
-    for epoch, (change, said) in enumerate((
-        (["--lr", "0.002", "--fc_lr", "0.001", "--decay", "0.01"], ""), (["--optim", "adamw"], ""),
-        (["--optim", "rmsprop", "--momentum", "0"], "begin anew"), (["--momentum", "0.9"], "begin anew"), (["--optim", "sgd"], "begin anew"), ([], ""),
-        (["--layer_decay", ".5"], "optimiser's groups have changed"),
-    ), start=2):  # fmt: skip
+    for epoch, (change, said) in enumerate(
+        (
+            (["--lr", "0.002", "--fc_lr", "0.001", "--decay", "0.01"], ""),
+            (["--optim", "adamw"], ""),
+            (["--optim", "rmsprop", "--momentum", "0"], "begin anew"),
+            (["--momentum", "0.9"], "begin anew"),
+            (["--optim", "sgd"], "begin anew"),
+            ([], ""),
+            (["--layer_decay", ".5"], "optimiser's groups have changed"),
+        ),
+        start=2,
+    ):
         resumed(begun, "--n_epochs", str(epoch), *change)
         told = capsys.readouterr().out
         assert said in told and ("begin anew" in told) == bool(said), change
@@ -216,11 +317,15 @@ def test_a_run_goes_on_at_the_rates_of_now_also_with_another_optimiser(begun, ca
         assert (note in told) == (epoch > 2), "the first epoch has the full rate whatever the length"
         rates, factor = values(begun)[epoch, "train"], (1 + math.cos(math.pi * (epoch - 1) / epoch)) / 2
         assert rates["rate/last_linear"] == pytest.approx(0.001 * factor), change
-        assert rates["rate/backbone_4" if "--layer_decay" in change else "rate/backbone"] == pytest.approx(0.002 * factor * (0.5**4 if epoch == 8 else 1))
+        assert rates["rate/backbone_4" if "--layer_decay" in change else "rate/backbone"] == pytest.approx(
+            0.002 * factor * (0.5**4 if epoch == 8 else 1)
+        )
         optimizer = checkpoint.read(begun / checkpoint.LAST)["optimizer"]
         assert all(group["weight_decay"] == 0.01 for group in optimizer["param_groups"])
         if epoch == 3:
-            assert {float(state["step"]) for state in optimizer["state"].values()} == {6.0}, "adam and adamw share their state"
+            assert {float(state["step"]) for state in optimizer["state"].values()} == {6.0}, (
+                "adam and adamw share their state"
+            )
 
 
 def test_more_patience_goes_on(folder_data, tmp_path, monkeypatch):
@@ -231,7 +336,9 @@ def test_more_patience_goes_on(folder_data, tmp_path, monkeypatch):
         return [(run.selection.split, run.selection.metric)] if epoch == 1 else []
 
     monkeypatch.setattr("runs.run.Run._update_best", first_epoch_is_best)
-    run = main.main(flags(folder_data, tmp_path, "--use_tv_split", "--tv_split_perc", "0.5", "--n_epochs", "9", "--patience", "1"))
+    run = main.main(
+        flags(folder_data, tmp_path, "--use_tv_split", "--tv_split_perc", "0.5", "--n_epochs", "9", "--patience", "1")
+    )
     assert run.epoch == 2 and run.state["stopped"]
     assert resumed(run.folder, "--n_epochs", "10").epoch == 2, "no more patience, no more epochs"
     assert resumed(run.folder, "--patience", "3").epoch == 4
@@ -241,11 +348,19 @@ def test_what_a_continuation_may_change(begun, capsys):
     saved = (begun / "parameters.yaml").read_bytes()
     go_on, allowed = ["--resume_from", str(begun)], ["--n_epochs", "2", "--resume_allow_changes"]
     for change, said in (
-        (["--embed_dim", "32"], "--embed_dim 32 (saved: 8); --resume_allow_changes"), (["--evaluate", "--lr", "5"], "--evaluate: flags differ; --lr 5"),
-        *(([*change, *allowed], f"{change[0]}; Start a new run") for change in (
-            ["--use_tv_split"], ["--tv_split_perc", "0.3"], ["--split_scheme", "class_disjoint"], ["--storage_metrics", "e_recall@1", "map_r"], ["--dataset", "glyphs"],
-        )),
-    ):  # fmt: skip
+        (["--embed_dim", "32"], "--embed_dim 32 (saved: 8); --resume_allow_changes"),
+        (["--evaluate", "--lr", "5"], "--evaluate: flags differ; --lr 5"),
+        *(
+            ([*change, *allowed], f"{change[0]}; Start a new run")
+            for change in (
+                ["--use_tv_split"],
+                ["--tv_split_perc", "0.3"],
+                ["--split_scheme", "class_disjoint"],
+                ["--storage_metrics", "e_recall@1", "map_r"],
+                ["--dataset", "glyphs"],
+            )
+        ),
+    ):
         with pytest.raises(SystemExit):
             parameters.read([*go_on, *change])
         message = capsys.readouterr().err

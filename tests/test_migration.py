@@ -61,7 +61,12 @@ def test_every_old_command_has_one_here():
 
 def test_the_flags_of_the_tables_exist_and_their_values_are_accepted():
     """What stands in one pair of backticks with a value is a command that parses."""
-    known = {option for parser in (parameters, searcher) for action in parser.get_parser()._actions for option in action.option_strings}
+    known = {
+        option
+        for parser in (parameters, searcher)
+        for action in parser.get_parser()._actions
+        for option in action.option_strings
+    }
     rows = [line.strip("|").split("|")[-1] for line in TEXT.splitlines() if line.startswith("| ")]
     flags = {flag for here in rows for flag in re.findall(r"--[a-z_]+", here)}
     assert len(rows) > 60 and len(flags) > 80 and flags <= known, flags - known
@@ -152,7 +157,11 @@ def tried(cases, do):
 def try_new(words, capsys):
     if "--print_config" in words:
         printed = yaml.safe_load(parameters.answer(parameters.read(words)))
-        assert (printed["loss"], printed["n_epochs"], printed["bs"]) == ("arcface", 100, 128)  # of both files and the first
+        assert (printed["loss"], printed["n_epochs"], printed["bs"]) == (
+            "arcface",
+            100,
+            128,
+        )  # of both files and the first
     else:
         builders.dry_run([*words, "--arch", "conv4_normalize"], capsys)
 

@@ -129,20 +129,41 @@ def test_other_names_are_answered(command, parts):
     assert all(part in message for part in parts) and "KEY" not in message, message
 
 
-@pytest.mark.parametrize(("command", "parts"), {
-    "--config_general default daml": ["--config_general: here for default --config powerful_benchmarker; for daml --trainer adversarial --loss triplet "],
-    "--config_general default daml train_with_classifier": ["for daml --trainer adversarial", "for train_with_classifier --loss_weights classifier_loss=1"],
-    "--config_general [default, with_classifier]": ["for with_classifier --trainer classifier --classifier_lr 0.001"],
-    "--config_general [default,with_cascaded] --config_models [default,with_cascaded]": ["--config_general, --config_models: here", "for with_cascaded --trainer cascaded"],
-    "--config_transforms [default, with_unsupervised]": ["for with_unsupervised --trainer unsupervised --views 2"],
-    "--config_dataset [default, with_cars196]": ["for with_cars196 --dataset cars196", "--config mlrc_cars196"],
-    "--config_general=[default,with_sop.yaml]": ["for with_sop.yaml --dataset online_products", "--config mlrc_sop"],
-    "--config_general [default, with_256_batch]": ["for with_256_batch --bs 256", "--config mlrc_cub200_bs256"],
-    "--config_general default sop": ["for sop --dataset online_products"], "--config_eval [default, with_32_workers]": ["--kernels 32 --eval_kernels 32"],
-    "--config_optimizers~OVERRIDE~ [with_daml]": ["for with_daml --trainer adversarial"],
-    "--config_general default mine": ["--config with any number of flat files", "; for default --config powerful_benchmarker"],
-    "--config_general mine": ["--config with any number of flat files"], "--config_general": ["--config with any number of flat files"],
-}.items())  # fmt: skip
+@pytest.mark.parametrize(
+    ("command", "parts"),
+    {
+        "--config_general default daml": [
+            "--config_general: here for default --config powerful_benchmarker; for daml --trainer adversarial --loss triplet "
+        ],
+        "--config_general default daml train_with_classifier": [
+            "for daml --trainer adversarial",
+            "for train_with_classifier --loss_weights classifier_loss=1",
+        ],
+        "--config_general [default, with_classifier]": [
+            "for with_classifier --trainer classifier --classifier_lr 0.001"
+        ],
+        "--config_general [default,with_cascaded] --config_models [default,with_cascaded]": [
+            "--config_general, --config_models: here",
+            "for with_cascaded --trainer cascaded",
+        ],
+        "--config_transforms [default, with_unsupervised]": ["for with_unsupervised --trainer unsupervised --views 2"],
+        "--config_dataset [default, with_cars196]": ["for with_cars196 --dataset cars196", "--config mlrc_cars196"],
+        "--config_general=[default,with_sop.yaml]": [
+            "for with_sop.yaml --dataset online_products",
+            "--config mlrc_sop",
+        ],
+        "--config_general [default, with_256_batch]": ["for with_256_batch --bs 256", "--config mlrc_cub200_bs256"],
+        "--config_general default sop": ["for sop --dataset online_products"],
+        "--config_eval [default, with_32_workers]": ["--kernels 32 --eval_kernels 32"],
+        "--config_optimizers~OVERRIDE~ [with_daml]": ["for with_daml --trainer adversarial"],
+        "--config_general default mine": [
+            "--config with any number of flat files",
+            "; for default --config powerful_benchmarker",
+        ],
+        "--config_general mine": ["--config with any number of flat files"],
+        "--config_general": ["--config with any number of flat files"],
+    }.items(),
+)
 def test_each_shipped_file_is_answered(command, parts):
     message = said(command.split())
     assert all(part in message for part in parts), message

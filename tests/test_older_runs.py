@@ -32,11 +32,14 @@ def ways(folder):
     return ["--resume_from", folder], ["--evaluate", "--resume_from", folder], ["--reproduce_results", folder]
 
 
-@pytest.mark.parametrize(("saved", "flag", "value"), [
-    (CASCADED | {"cascade_mining": None}, "cascade_mining", "hardest"),
-    ({"random_erasing": 0.5, "random_erasing_aspect": None}, "random_erasing_aspect", "log"),
-    ({"random_erasing": 0.0, "random_erasing_aspect": None}, "random_erasing_aspect", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("saved", "flag", "value"),
+    [
+        (CASCADED | {"cascade_mining": None}, "cascade_mining", "hardest"),
+        ({"random_erasing": 0.5, "random_erasing_aspect": None}, "random_erasing_aspect", "log"),
+        ({"random_erasing": 0.0, "random_erasing_aspect": None}, "random_erasing_aspect", None),
+    ],
+)
 def test_a_run_that_is_older_than_a_flag_keeps_what_it_did(older, saved, flag, value):
     folder = older(saved)
     for words in ways(str(folder)):

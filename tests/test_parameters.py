@@ -15,26 +15,93 @@ from tests.builders import refused
 from utilities.errors import UserError
 
 ICML = {
-    "dataset": "cub200", "use_tv_split": False, "tv_split_by_samples": False, "tv_split_perc": 0.8, "augmentation": "base", "lr": 1e-5,
-    "decay": 0.0004, "n_epochs": 150, "kernels": 6, "bs": 112, "seed": 1, "scheduler": "step", "gamma": 0.3, "tau": [1000], "optim": "adam",
-    "loss": "margin", "batch_mining": "distance", "embed_dim": 128, "not_pretrained": False, "arch": "resnet50_frozen_normalize",
-    "no_train_metrics": False, "evaluate_on_gpu": False, "storage_metrics": ["e_recall@1"], "evaltypes": ["discriminative"], "gpu": [0],
-    "source_path": "./Datasets", "save_path": "./Training_Results", "log_online": False, "project": "Sample_Project", "group": "Sample_Group",
-    "online_backend": "wandb", "data_sampler": "class_random", "samples_per_class": 2, "savename": "Sample_Group_s1", "fc_lr": 1e-5,
-    "eval_bs": 112, "eval_kernels": 6, "momentum": 0.9, "loss_decay": 0.0,
-    "loss_contrastive_pos_margin": 0, "loss_contrastive_neg_margin": 1, "loss_triplet_margin": 0.2, "loss_margin_margin": 0.2,
-    "loss_margin_beta_lr": 0.0005, "loss_margin_beta": 1.2, "loss_margin_nu": 0, "loss_margin_beta_constant": False,
-    "loss_multisimilarity_pos_weight": 2, "loss_multisimilarity_neg_weight": 40, "loss_multisimilarity_margin": 0.1,
-    "loss_multisimilarity_thresh": 0.5, "loss_softmax_lr": 1e-5, "loss_softmax_temperature": 0.05, "loss_proxynca_lrmulti": 50,
-    "loss_npair_l2": 0.005, "loss_angular_alpha": 45, "loss_angular_npair_ang_weight": 2, "loss_angular_npair_l2": 0.005,
-    "loss_lifted_neg_margin": 1, "loss_lifted_l2": 0.005, "loss_quadruplet_margin_alpha_1": 0.2, "loss_quadruplet_margin_alpha_2": 0.2,
-    "loss_softtriplet_n_centroids": 2, "loss_softtriplet_margin_delta": 0.01, "loss_softtriplet_gamma": 0.1, "loss_softtriplet_lambda": 8,
-    "loss_softtriplet_reg_weight": 0.2, "loss_softtriplet_lrmulti": 1, "loss_histogram_nbins": 65, "loss_snr_margin": 0.2,
-    "loss_snr_reg_lambda": 0.005, "loss_arcface_lr": 0.0005, "loss_arcface_angular_margin": 0.5, "loss_arcface_feature_scale": 16,
-    "miner_distance_lower_cutoff": 0.5, "miner_rho_distance_lower_cutoff": 0.5, "miner_rho_distance_cp": 0.2,
-    "data_batchmatch_bigbs": 512, "data_batchmatch_ncomps": 10, "data_storage_no_update": False, "data_d2_coreset_lambda": 1,
-    "data_gc_coreset_lim": 1e-9, "data_sampler_lowproj_dim": -1, "data_gc_softened": False, "data_mb_mom": -1, "data_mb_lr": 1,
-}  # fmt: skip
+    "dataset": "cub200",
+    "use_tv_split": False,
+    "tv_split_by_samples": False,
+    "tv_split_perc": 0.8,
+    "augmentation": "base",
+    "lr": 1e-5,
+    "decay": 0.0004,
+    "n_epochs": 150,
+    "kernels": 6,
+    "bs": 112,
+    "seed": 1,
+    "scheduler": "step",
+    "gamma": 0.3,
+    "tau": [1000],
+    "optim": "adam",
+    "loss": "margin",
+    "batch_mining": "distance",
+    "embed_dim": 128,
+    "not_pretrained": False,
+    "arch": "resnet50_frozen_normalize",
+    "no_train_metrics": False,
+    "evaluate_on_gpu": False,
+    "storage_metrics": ["e_recall@1"],
+    "evaltypes": ["discriminative"],
+    "gpu": [0],
+    "source_path": "./Datasets",
+    "save_path": "./Training_Results",
+    "log_online": False,
+    "project": "Sample_Project",
+    "group": "Sample_Group",
+    "online_backend": "wandb",
+    "data_sampler": "class_random",
+    "samples_per_class": 2,
+    "savename": "Sample_Group_s1",
+    "fc_lr": 1e-5,
+    "eval_bs": 112,
+    "eval_kernels": 6,
+    "momentum": 0.9,
+    "loss_decay": 0.0,
+    "loss_contrastive_pos_margin": 0,
+    "loss_contrastive_neg_margin": 1,
+    "loss_triplet_margin": 0.2,
+    "loss_margin_margin": 0.2,
+    "loss_margin_beta_lr": 0.0005,
+    "loss_margin_beta": 1.2,
+    "loss_margin_nu": 0,
+    "loss_margin_beta_constant": False,
+    "loss_multisimilarity_pos_weight": 2,
+    "loss_multisimilarity_neg_weight": 40,
+    "loss_multisimilarity_margin": 0.1,
+    "loss_multisimilarity_thresh": 0.5,
+    "loss_softmax_lr": 1e-5,
+    "loss_softmax_temperature": 0.05,
+    "loss_proxynca_lrmulti": 50,
+    "loss_npair_l2": 0.005,
+    "loss_angular_alpha": 45,
+    "loss_angular_npair_ang_weight": 2,
+    "loss_angular_npair_l2": 0.005,
+    "loss_lifted_neg_margin": 1,
+    "loss_lifted_l2": 0.005,
+    "loss_quadruplet_margin_alpha_1": 0.2,
+    "loss_quadruplet_margin_alpha_2": 0.2,
+    "loss_softtriplet_n_centroids": 2,
+    "loss_softtriplet_margin_delta": 0.01,
+    "loss_softtriplet_gamma": 0.1,
+    "loss_softtriplet_lambda": 8,
+    "loss_softtriplet_reg_weight": 0.2,
+    "loss_softtriplet_lrmulti": 1,
+    "loss_histogram_nbins": 65,
+    "loss_snr_margin": 0.2,
+    "loss_snr_reg_lambda": 0.005,
+    "loss_arcface_lr": 0.0005,
+    "loss_arcface_angular_margin": 0.5,
+    "loss_arcface_feature_scale": 16,
+    "miner_distance_lower_cutoff": 0.5,
+    "miner_rho_distance_lower_cutoff": 0.5,
+    "miner_rho_distance_cp": 0.2,
+    "data_batchmatch_bigbs": 512,
+    "data_batchmatch_ncomps": 10,
+    "data_storage_no_update": False,
+    "data_d2_coreset_lambda": 1,
+    "data_gc_coreset_lim": 1e-9,
+    "data_sampler_lowproj_dim": -1,
+    "data_gc_softened": False,
+    "data_mb_mom": -1,
+    "data_mb_lr": 1,
+}
 
 
 def error(capsys, *argv) -> str:
@@ -54,28 +121,49 @@ def test_defaults_are_those_of_the_icml_pipeline():
 
 MISTAKES = {  # a command line -> what its one line says
     "--loss multisimilarty": ["unknown loss 'multisimilarty'. Did you mean 'multisimilarity'?", "margin"],
-    "--batch_mining distanc": ["unknown miner", "'distance'"], "--data_sampler class_balance": ["unknown sampler", "'class_balanced'"],
-    "--dataset cub": ["unknown dataset 'cub'", "cub200"], "--arch resnet5_frozen": ["resnet50"], "--arch resnet50_frozn": ["frozen"],
-    "--evaluation_metrics e_recal@1": ["e_recall"], "--evaluation_metrics e_recall@0": ["e_recall@0"],
+    "--batch_mining distanc": ["unknown miner", "'distance'"],
+    "--data_sampler class_balance": ["unknown sampler", "'class_balanced'"],
+    "--dataset cub": ["unknown dataset 'cub'", "cub200"],
+    "--arch resnet5_frozen": ["resnet50"],
+    "--arch resnet50_frozn": ["frozen"],
+    "--evaluation_metrics e_recal@1": ["e_recall"],
+    "--evaluation_metrics e_recall@0": ["e_recall@0"],
     "--storage_metrics map_r": ["--storage_metrics map_r is not evaluated"],
-    "--loss hier --loss_hier_base contrastive --batch_mining npair": ["yields sets, which --loss_hier_base contrastive does not take"],
+    "--loss hier --loss_hier_base contrastive --batch_mining npair": [
+        "yields sets, which --loss_hier_base contrastive does not take"
+    ],
     "--loss hier --loss_hier_base triplet --batch_mining packaged": ["takes batches made of triplets"],
-    "--loss hier --loss_hier_base triplet --loss_triplet_own_positive": ["completes the anchors of --batch_mining batchhard"],
-    "--loss proxyanchor --trainer s2sd --s2sd_target triplet --batch_mining lifted": ["yields sets, which --s2sd_target triplet does not take"],
+    "--loss hier --loss_hier_base triplet --loss_triplet_own_positive": [
+        "completes the anchors of --batch_mining batchhard"
+    ],
+    "--loss proxyanchor --trainer s2sd --s2sd_target triplet --batch_mining lifted": [
+        "yields sets, which --s2sd_target triplet does not take"
+    ],
     "--savename /elsewhere": ["no name of a folder below <save_path>/<dataset>"],
     "--evaluation_metrics rho_spectrum@0 --storage_metrics rho_spectrum@0": ["array"],
-    "--pool gem_learned --freeze_backbone": ["its power is of the backbone, which rests under --freeze_backbone: take gem"],
-    "--bs 111": ["--bs 111 is not a multiple of --samples_per_class 2"], "--samples_per_class 1": ["--samples_per_class 1", "positives"],
+    "--pool gem_learned --freeze_backbone": [
+        "its power is of the backbone, which rests under --freeze_backbone: take gem"
+    ],
+    "--bs 111": ["--bs 111 is not a multiple of --samples_per_class 2"],
+    "--samples_per_class 1": ["--samples_per_class 1", "positives"],
     "--loss hier --loss_hier_base margin --samples_per_class 1": ["--loss_hier_base margin without positives"],
-    "--loss triplet --batch_mining npair": ["npair", "sets"], "--loss npair --batch_mining distance": ["does not go with", "npair"],
-    "--loss softmax --batch_mining distnce": ["distnce", "distance"], "--loss softmax --mine_pairs": ["--mine_pairs", "multisimilarity"],
-    "--los margin": ["unrecognized argument --los", "--loss"], "--patience 3": ["validation"], "--scheduler plateau": ["validation", "--use_tv_split"],
+    "--loss triplet --batch_mining npair": ["npair", "sets"],
+    "--loss npair --batch_mining distance": ["does not go with", "npair"],
+    "--loss softmax --batch_mining distnce": ["distnce", "distance"],
+    "--loss softmax --mine_pairs": ["--mine_pairs", "multisimilarity"],
+    "--los margin": ["unrecognized argument --los", "--loss"],
+    "--patience 3": ["validation"],
+    "--scheduler plateau": ["validation", "--use_tv_split"],
     "--evaluate_only --aggregate_only": ["--evaluate_only and --aggregate_only are jobs of their own"],
     "--evaluate_only --dry_run": ["--dry_run tries a training, and --evaluate_only trains nothing"],
-    "--freeze_backbone --warmup_head_epochs 2": ["both let the backbone rest"], "--n_epochs 0": ["--check_untrained_accuracy"], "--evaltypes discriminative discriminative": ["each one once"],
-    "--resume_from /nowhere": ["/nowhere", "no run"], "--config nope": ["nope", "demo_glyphs"],
-    "--config demo_glyhps": ["no such preset: did you mean demo_glyphs? (configs/ holds "], "--dataset glyphs --augmentation adv": ["--augmentation adv"],
-}  # fmt: skip
+    "--freeze_backbone --warmup_head_epochs 2": ["both let the backbone rest"],
+    "--n_epochs 0": ["--check_untrained_accuracy"],
+    "--evaltypes discriminative discriminative": ["each one once"],
+    "--resume_from /nowhere": ["/nowhere", "no run"],
+    "--config nope": ["nope", "demo_glyphs"],
+    "--config demo_glyhps": ["no such preset: did you mean demo_glyphs? (configs/ holds "],
+    "--dataset glyphs --augmentation adv": ["--augmentation adv"],
+}
 
 
 def test_mistakes_are_one_line(capsys):
@@ -90,18 +178,48 @@ def written(path, content):
 
 
 def test_config_files_compose_and_their_mistakes_are_one_line(tmp_path, capsys):
-    a = written(tmp_path / "a.yaml", "lr: 1e-6\nbs: 32\nno_train_metrics: true\ntau: [10, 20]\nsavename: 010\ncrop_scale: [.1, 1]\npatience: null\n")
-    opt = parameters.read(["--config", a, written(tmp_path / "b.yaml", "bs: 64\nloss_multisimilarity_margin: .inf\n"), "--embed_dim", "64"])
+    a = written(
+        tmp_path / "a.yaml",
+        "lr: 1e-6\nbs: 32\nno_train_metrics: true\ntau: [10, 20]\nsavename: 010\ncrop_scale: [.1, 1]\npatience: null\n",
+    )
+    opt = parameters.read(
+        [
+            "--config",
+            a,
+            written(tmp_path / "b.yaml", "bs: 64\nloss_multisimilarity_margin: .inf\n"),
+            "--embed_dim",
+            "64",
+        ]
+    )
     assert (opt.lr, opt.bs, opt.no_train_metrics, opt.tau, opt.embed_dim) == (1e-6, 64, True, [10, 20], 64)
-    assert (opt.savename, opt.crop_scale, opt.patience, opt.loss_multisimilarity_margin) == ("010", [0.1, 1.0], None, float("inf"))
+    assert (opt.savename, opt.crop_scale, opt.patience, opt.loss_multisimilarity_margin) == (
+        "010",
+        [0.1, 1.0],
+        None,
+        float("inf"),
+    )
     for content, expected in {
-        "lrr: 1": "'lr'", "no_train_metrics: 1": "switch", "bs: many": "bs", "optim: adm": "adm", "- 1": "flag: value", "a: [": "not YAML",
-        "lr: &a [*a]": "stands within an anchor's value", "evaluation_metrics: [&a [x, x], &b [*a, *a], &c [*b, *b]]": "stands within an anchor's value",
-        "savename: yes": "in quotes", "evaltypes: [on]": "in quotes", "lr: 1\nbs: 2\nlr: 3": "lr is there 2 times", "crop_scale: [0.1]": "2 values",
-        "storage_metrics: []": "at least one value", "evaltypes: {a: 1}": "values", "bs: [1, 2]": "one value", "dry_run: true": "command line alone",
-        "wandb_key: abc": "command line alone", "no_train_metrics: !!bool foo": "switch", "momentum: 1.5": "momentum: 1.5 must be below 1",
+        "lrr: 1": "'lr'",
+        "no_train_metrics: 1": "switch",
+        "bs: many": "bs",
+        "optim: adm": "adm",
+        "- 1": "flag: value",
+        "a: [": "not YAML",
+        "lr: &a [*a]": "stands within an anchor's value",
+        "evaluation_metrics: [&a [x, x], &b [*a, *a], &c [*b, *b]]": "stands within an anchor's value",
+        "savename: yes": "in quotes",
+        "evaltypes: [on]": "in quotes",
+        "lr: 1\nbs: 2\nlr: 3": "lr is there 2 times",
+        "crop_scale: [0.1]": "2 values",
+        "storage_metrics: []": "at least one value",
+        "evaltypes: {a: 1}": "values",
+        "bs: [1, 2]": "one value",
+        "dry_run: true": "command line alone",
+        "wandb_key: abc": "command line alone",
+        "no_train_metrics: !!bool foo": "switch",
+        "momentum: 1.5": "momentum: 1.5 must be below 1",
         'group: "a\\ud800"': "group",
-    }.items():  # fmt: skip
+    }.items():
         assert expected in error(capsys, "--config", written(tmp_path / "a.yaml", content + "\n")), content
     for folder in (tmp_path, "", tmp_path / "nowhere"):
         assert "no such" in (message := error(capsys, "--config", str(folder))) and "demo_glyphs" in message
@@ -138,8 +256,12 @@ def test_a_saved_run_wins_over_a_file_and_says_so(tmp_path):
     written(folder / "parameters.yaml", opt.saved())
     file = written(tmp_path / "a.yaml", "lr: 0.5\nbs: 16\nseed: 1\n")
     again = parameters.read(["--resume_from", str(folder), "--config", file, "--bs", "112"])
-    assert (again.lr, again.overruled) == (1e-3, {"lr": f"--config {file}"}) and again.set_by["lr"].endswith(f"the run {folder}")
-    assert reports.idle(again) == [f"--config {file}: lr not as there, but as the run has it: the command line alone changes a run"]
+    assert (again.lr, again.overruled) == (1e-3, {"lr": f"--config {file}"}) and again.set_by["lr"].endswith(
+        f"the run {folder}"
+    )
+    assert reports.idle(again) == [
+        f"--config {file}: lr not as there, but as the run has it: the command line alone changes a run"
+    ]
     same = written(tmp_path / "b.yaml", "savename: group_plus_seed\nfc_lr: -1\nlr: 1e-3\nno_train_metrics: false\n")
     for words in (
         ["--resume_from", str(folder), "--config", same],
@@ -160,38 +282,79 @@ def test_what_a_file_says_of_a_flag_stands_and_what_a_run_derived_follows(tmp_pa
     assert parameters.read(["--decay", "0.3"]).fc_decay == 0.3
     named = written(tmp_path / "named.yaml", "group: G\nseed: 1\nsavename: G_s1\n")
     assert [parameters.read(["--config", named, *more]).savename for more in ([], ["--seed", "2"])] == ["G_s1", "G_s2"]
-    old = written(tmp_path / "old.yaml", "memory_size: 10\nmemory_weight: 0.5\nembed_regularizer_weight: 1.0\nscheduler: multistep\n")
+    old = written(
+        tmp_path / "old.yaml",
+        "memory_size: 10\nmemory_weight: 0.5\nembed_regularizer_weight: 1.0\nscheduler: multistep\n",
+    )
     opt = parameters.read(["--config", old])  # of older versions
     assert (opt.loss_weights, opt.scheduler) == (["memory_loss=0.5"], "step") and "memory_weight" not in opt.saved()
-    assert parameters.read(["--memory_weight", "2", "--loss_weights", "memory_loss=3"]).loss_weights == ["memory_loss=3"]
+    assert parameters.read(["--memory_weight", "2", "--loss_weights", "memory_loss=3"]).loss_weights == [
+        "memory_loss=3"
+    ]
     weighed = written(tmp_path / "weighed.yaml", "loss_weights: [memory_loss=3, embed_regularizer=2]\n")
     for words, weights in ((["2"], ["embed_regularizer=2", "memory_loss=2"]), (["1"], ["embed_regularizer=2"])):
-        assert parameters.read(["--config", weighed, "--memory_weight", *words]).loss_weights == weights, "the command line wins over a file"
+        assert parameters.read(["--config", weighed, "--memory_weight", *words]).loss_weights == weights, (
+            "the command line wins over a file"
+        )
 
 
 def test_derived_flags_are_resolved_and_follow_their_source(tmp_path):
-    opt = parameters.read(["--dataset", "glyphs", "--loss", "rankedlist", "--loss_rankedlist_margin", ".5", "--trainer", "s2sd", "--eval_space", "hyperbolic"])
+    opt = parameters.read(
+        [
+            "--dataset",
+            "glyphs",
+            "--loss",
+            "rankedlist",
+            "--loss_rankedlist_margin",
+            ".5",
+            "--trainer",
+            "s2sd",
+            "--eval_space",
+            "hyperbolic",
+        ]
+    )
     assert (opt.loss_rankedlist_alpha, opt.s2sd_target, opt.eval_space_c, opt.views) == (1.25, "rankedlist", 0.1, 1)
     config = ["--config", written(tmp_path / "saved.yaml", opt.saved())]
     again = parameters.read([*config, "--loss_rankedlist_margin", "1", "--lr", "0.1"])
     assert (again.loss_rankedlist_alpha, again.classifier_lr, again.s2sd_target) == (1.5, 0.1, "rankedlist")
     assert parameters.read([*config, "--loss_rankedlist_alpha", "2"]).loss_rankedlist_alpha == 2
-    semihard = parameters.read(["--dataset", "glyphs", "--loss", "triplet", "--loss_triplet_margin", ".3", "--batch_mining", "semihard"])
-    assert semihard.miner_semihard_margin == 0.3 and parameters.read(["--loss", "softmax"]).miner_semihard_margin is None
-    endless = parameters.read(["--loss", "multisimilarity", "--loss_multisimilarity_margin", "inf", "--mine_pairs", "--batch_mining", "semihard"])
+    semihard = parameters.read(
+        ["--dataset", "glyphs", "--loss", "triplet", "--loss_triplet_margin", ".3", "--batch_mining", "semihard"]
+    )
+    assert (
+        semihard.miner_semihard_margin == 0.3 and parameters.read(["--loss", "softmax"]).miner_semihard_margin is None
+    )
+    endless = parameters.read(
+        [
+            "--loss",
+            "multisimilarity",
+            "--loss_multisimilarity_margin",
+            "inf",
+            "--mine_pairs",
+            "--batch_mining",
+            "semihard",
+        ]
+    )
     again = parameters.read(["--config", written(tmp_path / "endless.yaml", endless.saved())])
     assert again.miner_semihard_margin == float("inf")
-    inside = parameters.read(["--loss", "hier", "--loss_hier_base", "triplet", "--loss_triplet_margin", ".5", "--batch_mining", "semihard"])
+    inside = parameters.read(
+        ["--loss", "hier", "--loss_hier_base", "triplet", "--loss_triplet_margin", ".5", "--batch_mining", "semihard"]
+    )
     assert inside.miner_semihard_margin == 0.5, "of the loss that mines"
     old = {**opt.saved(), "loss_rankedlist_alpha": None, "eval_space_c": None}  # as older versions recorded it
     assert composition.completed(vars(parameters.get_parser().parse_args([])), old) == opt.saved()
-    for inner in (["--loss", "hier", "--loss_hier_base", "rankedlist"], ["--trainer", "s2sd", "--s2sd_target", "rankedlist"]):
+    for inner in (
+        ["--loss", "hier", "--loss_hier_base", "rankedlist"],
+        ["--trainer", "s2sd", "--s2sd_target", "rankedlist"],
+    ):
         assert parameters.read(inner).loss_rankedlist_alpha == 1.2
 
 
 def test_print_config_reads_back_and_lists_have_captions(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    printed = written(tmp_path / "printed.yaml", parameters.answer(parameters.read(["--print_config", "--loss", "triplet"])))
+    printed = written(
+        tmp_path / "printed.yaml", parameters.answer(parameters.read(["--print_config", "--loss", "triplet"]))
+    )
     assert vars(parameters.read(["--config", printed])) | {"config": []} == vars(parameters.read(["--loss", "triplet"]))
     for kind in parameters.LISTS:
         rows = parameters.answer(parameters.read(["--list", kind])).splitlines()
@@ -219,9 +382,13 @@ def test_help_has_a_first_screen_and_pages(capsys):
     assert status == 0 and len(first.splitlines()) <= 45 and max(map(len, first.splitlines())) <= 120
     assert all(f"  --{name}" in first for name in help_pages.EVERYDAY)
     whole, _ = printed(capsys, "--help", "all")
-    assert [line for line in whole.splitlines() if line.endswith(":") and line[0] != " "] == [f"{title}:" for title in groups], "each once"
+    assert [line for line in whole.splitlines() if line.endswith(":") and line[0] != " "] == [
+        f"{title}:" for title in groups
+    ], "each once"
     shown = {action.dest for actions in groups.values() for action in actions}
-    assert {word[2:] for word in re.findall(r"^  (--\w+)", whole, re.MULTILINE)} | {"help"} == shown and "(default: 0.0005)" in whole
+    assert {word[2:] for word in re.findall(r"^  (--\w+)", whole, re.MULTILINE)} | {
+        "help"
+    } == shown and "(default: 0.0005)" in whole
     margin, _ = printed(capsys, "--help", "loss", "margin")
     assert "1706.07567" in margin and margin.count("\n  --loss_margin_") == 6 and "--lr" not in margin
     assert printed(capsys, "--help", "--seed") == printed(capsys, "-h", "seed")
@@ -231,7 +398,9 @@ def test_help_has_a_first_screen_and_pages(capsys):
 
 def test_find_and_explain(tmp_path, capsys):
     found, status = printed(capsys, "--find", "Curvature")
-    assert status == 0 and {"--eval_space_c", "--loss_hier_c"} <= set(re.findall(r"--\w+", found)) and "--lr" not in found
+    assert (
+        status == 0 and {"--eval_space_c", "--loss_hier_c"} <= set(re.findall(r"--\w+", found)) and "--lr" not in found
+    )
     with pytest.raises(UserError, match="no such word"):
         parameters.answer(parameters.read(["--find", "no such word"]))
     mine = written(tmp_path / "mine.yaml", "lr: 0.01\nbs: 16\n")

@@ -19,7 +19,10 @@ from utilities.numbers import LARGEST, MOST_64, OutOfRange, Range, number, whole
 BAD = ["nan", "inf", "-inf", "-1", "0", "1e308", str(2**63), "x", ""]
 PARSER = parameters.get_parser()
 FLAGS = {action.dest: action for action in PARSER._actions if isinstance(action.type, Range)}
-OF_SAMPLERS = {"data_d2_coreset_lambda": "d2_coreset", "data_gc_coreset_lim": "greedy_coreset"}  # the others: any *_batchmatch
+OF_SAMPLERS = {
+    "data_d2_coreset_lambda": "d2_coreset",
+    "data_gc_coreset_lim": "greedy_coreset",
+}  # the others: any *_batchmatch
 
 
 def parsed(argv):
@@ -43,8 +46,17 @@ def readers(flag):
         allowed = getattr(criteria.REGISTRY.module(loss), "ALLOWED_MINING_OPS", None) or ["random"]
         return ["--loss", loss, "--batch_mining", allowed[0]]
     if flag.startswith("miner_"):
-        return ["--loss", "triplet", "--batch_mining", max((n for n in batch_mining.REGISTRY.names() if flag.startswith(f"miner_{n}_")), key=len)]
-    others = {"momentum": ["--optim", "sgd"], "tv_split_perc": ["--use_tv_split"], "split_sets": ["--split_scheme", "class_disjoint"]}
+        return [
+            "--loss",
+            "triplet",
+            "--batch_mining",
+            max((n for n in batch_mining.REGISTRY.names() if flag.startswith(f"miner_{n}_")), key=len),
+        ]
+    others = {
+        "momentum": ["--optim", "sgd"],
+        "tv_split_perc": ["--use_tv_split"],
+        "split_sets": ["--split_scheme", "class_disjoint"],
+    }
     return others.get(flag, [])
 
 
@@ -79,22 +91,34 @@ def test_a_bad_value_is_taken_or_refused_in_one_line():
                 value = getattr(opt, flag)
                 for item in value if isinstance(value, list) else [value]:
                     assert math.isfinite(item) or action.type.inf, (flag, text, item)
-                    assert abs(item) <= (MOST_64 if action.type.kind is int else LARGEST) or item == math.inf, (flag, text, item)
+                    assert abs(item) <= (MOST_64 if action.type.kind is int else LARGEST) or item == math.inf, (
+                        flag,
+                        text,
+                        item,
+                    )
         assert len(refused) >= 5, flag  # nan, -inf, 2**63, x and nothing, at least
 
 
 EXTREMES = [
     (flag, value)
     for flag, action in FLAGS.items()
-    for value in dict.fromkeys([action.type.least, action.type.most, action.type.special, *([] if action.type.rule else [-LARGEST, LARGEST])])
-    if value is not None and flag not in ("iterations_per_epoch", "profile_steps", "kernels", "eval_kernels", "resize_size", "crop_size")
+    for value in dict.fromkeys(
+        [action.type.least, action.type.most, action.type.special, *([] if action.type.rule else [-LARGEST, LARGEST])]
+    )
+    if value is not None
+    and flag not in ("iterations_per_epoch", "profile_steps", "kernels", "eval_kernels", "resize_size", "crop_size")
 ]
 
 
 @pytest.mark.parametrize("n", [4, pytest.param(len(EXTREMES), marks=pytest.mark.long)])
 def test_extremes_pass_a_dry_run_or_end_in_one_line(n, folder_data, tmp_path, capsys):
     """Some of them, the same each time; all of them take minutes."""
-    base, passed = builders.run_words(folder_data, tmp_path, "--resize_size", "36", "--crop_size", "32", "--n_epochs", "1", "--dry_run"), 0
+    base, passed = (
+        builders.run_words(
+            folder_data, tmp_path, "--resize_size", "36", "--crop_size", "32", "--n_epochs", "1", "--dry_run"
+        ),
+        0,
+    )
     for flag, value in random.Random(1).sample(EXTREMES, n):
         try:
             with one_line_errors():
@@ -102,7 +126,12 @@ def test_extremes_pass_a_dry_run_or_end_in_one_line(n, folder_data, tmp_path, ca
             passed += 1
         except SystemExit:
             *warnings, line = capsys.readouterr().err.strip().splitlines()
-            assert line.startswith("main.py: error: ") and not any("error" in said.lower() for said in warnings), (flag, value, warnings, line)
+            assert line.startswith("main.py: error: ") and not any("error" in said.lower() for said in warnings), (
+                flag,
+                value,
+                warnings,
+                line,
+            )
         except Exception as error:  # the flags are drawn: the message has to name them
             pytest.fail(f"{readers(flag)} --{flag} {value}: {type(error).__name__} {error}")
     assert passed
@@ -145,7 +174,9 @@ def test_select_and_combinations_know_the_range():
 
 
 def test_half_a_character_is_refused_in_one_line():
-    texts = [action.dest for action in PARSER._actions if action.type is None and action.nargs is None and not action.choices]
+    texts = [
+        action.dest for action in PARSER._actions if action.type is None and action.nargs is None and not action.choices
+    ]
     assert len(texts) > 10
     for flag in texts:
         with pytest.raises(UserError, match=rf"--{flag}.*'a.ud800' holds") as caught:

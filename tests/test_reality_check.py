@@ -23,7 +23,12 @@ from tests import builders
 
 ROOT = Path(__file__).resolve().parent.parent
 GROUP, METRICS = "MLRC_CUB_Contrastive", ["precision@1", "r_precision", "map_r"]
-TRAINED_ON = [(0, 1, 2, 3, 4, 5, 6, 7), (2, 3, 4, 5, 6, 7, 8, 9), (0, 1, 2, 5, 6, 7, 8, 9), (0, 1, 2, 3, 4, 7, 8, 9)]  # of 20 classes
+TRAINED_ON = [
+    (0, 1, 2, 3, 4, 5, 6, 7),
+    (2, 3, 4, 5, 6, 7, 8, 9),
+    (0, 1, 2, 5, 6, 7, 8, 9),
+    (0, 1, 2, 3, 4, 7, 8, 9),
+]  # of 20 classes
 VALIDATED_ON = [(8, 9), (0, 1), (3, 4), (5, 6)]
 SHORT = "--iterations_per_epoch 2 --n_epochs 30 --patience 2 --resize_size 36 --crop_size 32"  # in place of 100, 1000 and the preset's
 
@@ -48,7 +53,15 @@ class Protocol:
     def __init__(self, path):
         builders.make_cub200(path / "data", n_classes=20, n_images=4)
         words = shlex.split(command(GROUP).replace("$datapath", str(path / "data")))
-        words += ["--not_pretrained", "--allow_partial_dataset", "--kernels", "0", "--dump_embeddings", "--plot_every", "0"]
+        words += [
+            "--not_pretrained",
+            "--allow_partial_dataset",
+            "--kernels",
+            "0",
+            "--dump_embeddings",
+            "--plot_every",
+            "0",
+        ]
         self.words = [*words, *SHORT.split(), "--save_path", str(path / "runs")]
         self.said = python(self.words, ROOT)
         self.patience = int(self.words[self.words.index("--patience") + 1])
@@ -79,12 +92,21 @@ def classes_of(paths):
 
 
 def test_four_folds_over_the_first_half_of_the_classes(protocol):
-    assert sorted(path.name for path in protocol.folder.iterdir() if path.is_dir()) == ["fold_0", "fold_1", "fold_2", "fold_3", "meta"]
+    assert sorted(path.name for path in protocol.folder.iterdir() if path.is_dir()) == [
+        "fold_0",
+        "fold_1",
+        "fold_2",
+        "fold_3",
+        "meta",
+    ]
     for fold, folder in enumerate(protocol.folds):
         counts = yaml.safe_load((folder / "environment.yaml").read_text())["data"]["counts"]
         assert {split: (count["classes"], count["images"]) for split, count in counts.items()} == {
-            "training": (8, 32), "validation": (2, 8), "testing": (10, 40), "evaluation": (8, 32),
-        }  # fmt: skip
+            "training": (8, 32),
+            "validation": (2, 8),
+            "testing": (10, 40),
+            "evaluation": (8, 32),
+        }
         validated = classes_of(np.load(folder / "embeddings_val.npz")["paths"])
         trained = datasets.select("cub200", protocol.line.opt, fold=fold)["training"].paths
         assert (classes_of(trained), validated) == (TRAINED_ON[fold], VALIDATED_ON[fold])
@@ -92,8 +114,13 @@ def test_four_folds_over_the_first_half_of_the_classes(protocol):
     flags = yaml.safe_load((protocol.folder / "parameters.yaml").read_text())
     preset = yaml.safe_load((ROOT / "configs" / "mlrc_cub200.yaml").read_text())
     typed = {word.removeprefix("--") for word in protocol.words if word.startswith("--")}
-    assert {name: flags[name] for name in preset if name not in typed} == {name: preset[name] for name in preset if name not in typed}
-    assert "criterion  contrastive with miner none" in protocol.said and "32 images by class_balanced, 2 per epoch" in protocol.said
+    assert {name: flags[name] for name in preset if name not in typed} == {
+        name: preset[name] for name in preset if name not in typed
+    }
+    assert (
+        "criterion  contrastive with miner none" in protocol.said
+        and "32 images by class_balanced, 2 per epoch" in protocol.said
+    )
 
 
 def test_each_fold_stops_by_patience(protocol):
@@ -101,26 +128,42 @@ def test_each_fold_stops_by_patience(protocol):
         epochs, stopped = RunFolder(folder).progress
         chosen = summary["selected"]["epoch"]
         assert stopped and epochs < summary["parameters"]["n_epochs"] == 30
-        assert epochs == chosen + 2 * math.ceil(protocol.patience / 2), "looked at every second epoch, the preset's --save_interval"
-        recorded = [row for row in rows_of(folder / "CSV_Logs" / "metrics.csv") if (row["split"], row["metric"]) == ("val", "map_r")]
+        assert epochs == chosen + 2 * math.ceil(protocol.patience / 2), (
+            "looked at every second epoch, the preset's --save_interval"
+        )
+        recorded = [
+            row
+            for row in rows_of(folder / "CSV_Logs" / "metrics.csv")
+            if (row["split"], row["metric"]) == ("val", "map_r")
+        ]
         by_epoch = {int(row["epoch"]): float(row["value"]) for row in recorded}
         assert sorted(by_epoch) == [-1, 0, *range(2, epochs + 1, 2)], "the untrained states are measured, too"
         trained = {epoch: value for epoch, value in by_epoch.items() if epoch > 0}
-        assert chosen == max(trained, key=lambda epoch: (trained[epoch], -epoch)), "the first epoch of the best value on validation"
+        assert chosen == max(trained, key=lambda epoch: (trained[epoch], -epoch)), (
+            "the first epoch of the best value on validation"
+        )
         assert summary["selected"]["rule"] == "epoch with the highest map_r on val"
         on_test = [row for row in rows_of(folder / "CSV_Logs" / "metrics.csv") if row["split"] == "test"]
         assert {row["metric"]: float(row["value"]) for row in on_test} == summary["selected"]["values"]["test"]
-        assert {row["epoch"] for row in on_test} == {str(chosen)} and set(summary["best"]) == {"val"}, "test is looked at once"
+        assert {row["epoch"] for row in on_test} == {str(chosen)} and set(summary["best"]) == {"val"}, (
+            "test is looked at once"
+        )
     assert protocol.said.count(f"--patience {protocol.patience}: no better map_r on val") == 4
 
 
 def test_folds_are_joined_and_reported_and_the_line_is_finished(protocol):
     """How the numbers are joined: tests/test_folds.py, tests/results/test_cross_validation.py."""
     separated, concatenated = protocol.meta("separated"), protocol.meta("concatenated")
-    assert separated["epochs"] == concatenated["epochs"] == [summary["selected"]["epoch"] for summary in protocol.summaries]
+    assert (
+        separated["epochs"]
+        == concatenated["epochs"]
+        == [summary["selected"]["epoch"] for summary in protocol.summaries]
+    )
     assert set(separated["values"]) == {"val", "test"} and set(concatenated["values"]) == {"test"}
     assert set(separated["untrained"]) == {"-1", "0"}
-    assert all(set(values) == set(METRICS) for values in (*separated["values"].values(), *concatenated["values"].values()))
+    assert all(
+        set(values) == set(METRICS) for values in (*separated["values"].values(), *concatenated["values"].values())
+    )
     assert np.load(protocol.folder / "meta" / "embeddings_test.npz")["features"].shape == (40, 4 * 128)
     out = protocol.path / "tables"
     said = python(["python", "Result_Evaluations.py", "--runs", str(protocol.path / "runs"), "--out", str(out)], ROOT)
@@ -132,13 +175,25 @@ def test_folds_are_joined_and_reported_and_the_line_is_finished(protocol):
     for metric, column in {"precision@1": "P@1 [%]", "r_precision": "RP [%]", "map_r": "MAP@R [%]"}.items():
         assert selected[column] == alone[column] == f"{100 * separated['values']['test'][metric]['mean']:.2f}"
         assert joined[column] == f"{100 * concatenated['values']['test'][metric]['mean']:.2f}"
-    assert protocol.line.folder == protocol.folder and (protocol.line.standing(), protocol.line.progress) == (launcher.FINISHED, "4 folds")
+    assert protocol.line.folder == protocol.folder and (protocol.line.standing(), protocol.line.progress) == (
+        launcher.FINISHED,
+        "4 folds",
+    )
 
 
 def test_a_search_by_the_preset_leaves_test_to_the_reproductions(tmp_path, capsys):
     builders.make_cub200(tmp_path, n_classes=20, n_images=4)
-    words = re.sub(r"--loss_contrastive_neg_margin \S+", "", command(GROUP).replace("$datapath", str(tmp_path))).split()[2:]
-    argv = [*words, "--loss_contrastive_neg_margin~BAYESIAN~", "-0.2,2", "--save_path", str(tmp_path / "runs"), *builders.SMALL]
+    words = re.sub(
+        r"--loss_contrastive_neg_margin \S+", "", command(GROUP).replace("$datapath", str(tmp_path))
+    ).split()[2:]
+    argv = [
+        *words,
+        "--loss_contrastive_neg_margin~BAYESIAN~",
+        "-0.2,2",
+        "--save_path",
+        str(tmp_path / "runs"),
+        *builders.SMALL,
+    ]
     plan = searcher.plan(argv, tmp_path)
     trial = plan.flags.read({"loss_contrastive_neg_margin": 0.5})
     assert (trial.split_scheme, trial.splits_to_eval, trial.final_test) == ("mlrc", ["val"], False)

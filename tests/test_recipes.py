@@ -23,25 +23,42 @@ RECIPES = {  # what is added -> folder, heading, which of its Python blocks, fla
     "the README's": ("criteria", "Add a loss", 0, ["--loss", "mine", "--batch_mining", "distance"]),
     "a formula": ("criteria", LOSS, 2, ["--loss", "mine", "--batch_mining", "distance"]),
     "a formula on pairs": ("criteria", LOSS, 1, ["--loss", "mine", "--batch_mining", "none"]),
-    "a formula with a memory": ("criteria", LOSS, 1, ["--loss", "mine", "--memory_size", "16", "--memory_start", "0", "--loss_learn", "margin"]),
+    "a formula with a memory": (
+        "criteria",
+        LOSS,
+        1,
+        ["--loss", "mine", "--memory_size", "16", "--memory_start", "0", "--loss_learn", "margin"],
+    ),
     "a fusion": ("criteria", LOSS, 0, ["--loss", "mine", "--batch_mining", "distance", "--loss_softmax_lr", "0.25"]),
     "a training method": (
-        "trainers", "Add a training method in three steps", 0, ["--trainer", "mine", "--loss", "multisimilarity", "--n_epochs", "2"],
+        "trainers",
+        "Add a training method in three steps",
+        0,
+        ["--trainer", "mine", "--loss", "multisimilarity", "--n_epochs", "2"],
     ),
-}  # fmt: skip
+}
 TOGETHER = {  # plug-ins that one run uses together
     "a miner": ("batch_mining", "Add a miner in three steps", 0, ["--batch_mining", "mine"]),
     "a sampler": ("datasampler", "Add a sampler in three steps", 0, ["--data_sampler", "mine"]),
     "a data set": ("datasets", "Add a data set in three steps", 0, ["--dataset", "mine"]),
-    "a metric": ("metrics", "Add a metric in three steps", 0, ["--evaluation_metrics", "e_recall@1", "first_rank", "c_first_rank_macro"]),
+    "a metric": (
+        "metrics",
+        "Add a metric in three steps",
+        0,
+        ["--evaluation_metrics", "e_recall@1", "first_rank", "c_first_rank_macro"],
+    ),
     "an architecture": ("architectures", "Add an architecture in three steps", 0, ["--arch", "mine_frozen_normalize"]),
 }
 ALL = RECIPES | TOGETHER
 QUICK = "a formula on pairs"  # which trains where the recipes are listed
 LISTED = {
-    "a formula": "losses", "a miner": "miners", "a sampler": "samplers", "a training method": "trainers", "a data set": "datasets",
+    "a formula": "losses",
+    "a miner": "miners",
+    "a sampler": "samplers",
+    "a training method": "trainers",
+    "a data set": "datasets",
     "an architecture": "architectures",
-}  # fmt: skip
+}
 PLAIN = """
 import torch
 
@@ -79,7 +96,9 @@ def house(tmp_path_factory):
 
 def run(house, *words):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run([sys.executable, "main.py", *map(str, words)], cwd=house, capture_output=True, text=True, env=environment)
+    return subprocess.run(
+        [sys.executable, "main.py", *map(str, words)], cwd=house, capture_output=True, text=True, env=environment
+    )
 
 
 def plug_in(house, recipe):
@@ -92,8 +111,30 @@ def plug_in(house, recipe):
 
 def training(folder_data, tmp_path, words):
     """The words of a short training."""
-    common = ["--dataset", "folder", "--dataset_folder_path", folder_data, "--arch", "conv4_normalize", "--n_epochs", "1", "--bs", "8"]
-    return [*common, "--kernels", "0", "--evaluation_metrics", "e_recall@1", "--save_path", tmp_path, "--decay", "0", *words]
+    common = [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        folder_data,
+        "--arch",
+        "conv4_normalize",
+        "--n_epochs",
+        "1",
+        "--bs",
+        "8",
+    ]
+    return [
+        *common,
+        "--kernels",
+        "0",
+        "--evaluation_metrics",
+        "e_recall@1",
+        "--save_path",
+        tmp_path,
+        "--decay",
+        "0",
+        *words,
+    ]
 
 
 @pytest.mark.long
@@ -117,12 +158,29 @@ def test_the_other_recipes_train_together_with_a_plain_module_as_the_loss(house,
     """The loss mines its triplets by the recipe's miner, which returns a list."""
     source = shutil.copytree(folder_data, tmp_path / "mine")
     images = sorted(path.relative_to(source) for path in source.rglob("*.jpg"))
-    lines = [f"{image.as_posix()} {image.parts[0]} {'train' if image.parts[0] in ('class_1', 'class_6') else 'test'}\n" for image in images]
+    lines = [
+        f"{image.as_posix()} {image.parts[0]} {'train' if image.parts[0] in ('class_1', 'class_6') else 'test'}\n"
+        for image in images
+    ]
     (source / "images.txt").write_text("".join(lines))
     files = [*(plug_in(house, recipe) for recipe in TOGETHER), house / "criteria" / "mine.py"]
     files[-1].write_text(PLAIN, encoding="utf-8")
     words = [word for *_, flags in TOGETHER.values() for word in flags]
-    small = ["--loss", "mine", "--n_epochs", "1", "--bs", "8", "--resize_size", "36", "--crop_size", "32", "--kernels", "0", "--no_records"]
+    small = [
+        "--loss",
+        "mine",
+        "--n_epochs",
+        "1",
+        "--bs",
+        "8",
+        "--resize_size",
+        "36",
+        "--crop_size",
+        "32",
+        "--kernels",
+        "0",
+        "--no_records",
+    ]
     try:
         done = run(house, *words, *small, "--source", tmp_path, "--save_path", tmp_path)
         assert done.returncode == 0, done.stderr
@@ -141,7 +199,9 @@ def test_recipes_are_listed_with_their_flags_and_one_trains(folder_data, tmp_pat
         folders[ALL[recipe][0]] = plug_in(tmp_path, recipe).parent
     monkeypatch.setattr(Registry, "names", lambda self: sorted([*names(self), *["mine"] * (self.package in folders)]))
     monkeypatch.setattr(
-        Registry, "caption", lambda self, name: caption(SimpleNamespace(folder=folders[self.package]) if name == "mine" else self, name)
+        Registry,
+        "caption",
+        lambda self, name: caption(SimpleNamespace(folder=folders[self.package]) if name == "mine" else self, name),
     )
     for package, folder in folders.items():
         monkeypatch.setattr(sys.modules[package], "__path__", [*sys.modules[package].__path__, str(folder)])
@@ -158,9 +218,14 @@ def test_the_example_on_triplets_computes_its_formula():
     criterion = space["Criterion"](SimpleNamespace(loss_mine_scale=4.0), lambda batch, labels: [(0, 1, 2), (3, 2, 0)])
     batch = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     distance = [[(a - b).norm() for b in batch] for a in batch]
-    expected = sum(torch.log(1 + torch.exp(4 * (distance[a][p] - distance[a][n]))) / 4 for a, p, n in [(0, 1, 2), (3, 2, 0)]) / 2
+    expected = (
+        sum(torch.log(1 + torch.exp(4 * (distance[a][p] - distance[a][n]))) / 4 for a, p, n in [(0, 1, 2), (3, 2, 0)])
+        / 2
+    )
     torch.testing.assert_close(criterion(batch, torch.tensor([0, 0, 1, 1])), expected)
-    nothing = space["Criterion"](SimpleNamespace(loss_mine_scale=4.0), lambda batch, labels: [])(batch.requires_grad_(), torch.arange(4))
+    nothing = space["Criterion"](SimpleNamespace(loss_mine_scale=4.0), lambda batch, labels: [])(
+        batch.requires_grad_(), torch.arange(4)
+    )
     nothing.backward()
     assert nothing == 0 and (batch.grad == 0).all()
 
@@ -199,6 +264,7 @@ def without_modules(packages):
 
     All others stay: some, such as torch's, cannot be imported twice.
     """
+
     def taken():
         names = [name for name in sys.modules if name.partition(".")[0] in packages]
         return {name: sys.modules.pop(name) for name in names}

@@ -19,11 +19,29 @@ DIFFS = "resume_training_config_diffs"
 
 
 def flags(data, tmp_path, *more):
-    return parameters.read([
-        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), *builders.SHORT_RUN,
-        "--loss", "margin", "--batch_mining", "distance", "--n_epochs", "3", "--group", "First", "--scheduler", "cosine",
-        "--no_train_metrics", *more,
-    ])  # fmt: skip
+    return parameters.read(
+        [
+            "--dataset",
+            "folder",
+            "--dataset_folder_path",
+            str(data),
+            "--save_path",
+            str(tmp_path / "runs"),
+            *builders.SHORT_RUN,
+            "--loss",
+            "margin",
+            "--batch_mining",
+            "distance",
+            "--n_epochs",
+            "3",
+            "--group",
+            "First",
+            "--scheduler",
+            "cosine",
+            "--no_train_metrics",
+            *more,
+        ]
+    )
 
 
 def go_on(folder, *more):
@@ -48,7 +66,11 @@ def rows(folder):
     """What was recorded while it trained: of the final tests there is one for each time that a fold was at its end."""
     opt = RunFolder(folder).flags
     with open(folder / "CSV_Logs" / "metrics.csv", newline="") as file:
-        return [row for row in csv.DictReader(file) if "second" not in row["metric"] and row["split"] in ("train", *opt["splits_to_eval"])]
+        return [
+            row
+            for row in csv.DictReader(file)
+            if "second" not in row["metric"] and row["split"] in ("train", *opt["splits_to_eval"])
+        ]
 
 
 def changes(folder):
@@ -85,15 +107,24 @@ def test_changes_are_recorded_with_their_epochs(changed, data):
         "1": {"lr": 0.01, "fc_lr": 0.01, "classifier_lr": 0.01, "decay": 0.1, "fc_decay": 0.1},
         "3": {"n_epochs": 5, "loss_margin_margin": 0.4},
     }
-    began, now = (yaml.safe_load(path.read_text()) for path in (changed / "configs" / "parameters.yaml", changed / "parameters.yaml"))
+    began, now = (
+        yaml.safe_load(path.read_text())
+        for path in (changed / "configs" / "parameters.yaml", changed / "parameters.yaml")
+    )
     assert (began["lr"], began["n_epochs"]) == (0.001, 3) and (now["lr"], now["n_epochs"]) == (0.01, 5)
-    assert parameters.read(["--config", str(changed / "configs" / f"{DIFFS}_3" / "parameters.yaml")]).loss_margin_margin == 0.4
+    assert (
+        parameters.read(["--config", str(changed / "configs" / f"{DIFFS}_3" / "parameters.yaml")]).loss_margin_margin
+        == 0.4
+    )
 
 
 def test_a_reproduction_equals_the_changed_run_and_overwrites_nothing(changed):
     before = (changed / "CSV_Logs" / "metrics.csv").read_bytes()
     again = main.main(parameters.read(["--reproduce_results", str(changed)]))
-    assert again.folder == changed.with_name("First_s1_1") and (changed / "CSV_Logs" / "metrics.csv").read_bytes() == before
+    assert (
+        again.folder == changed.with_name("First_s1_1")
+        and (changed / "CSV_Logs" / "metrics.csv").read_bytes() == before
+    )
     assert_same(again.folder, changed)
     assert changes(again.folder) == changes(changed)
     assert "reproduce_results" not in RunFolder(again.folder).flags
@@ -111,15 +142,28 @@ def test_the_command_line_wins_in_every_stage(changed, capsys):
 @pytest.mark.parametrize("stops", [(1, 4), pytest.param((2,), marks=pytest.mark.long)])
 def test_an_interrupted_reproduction_goes_on(changed, tmp_path, monkeypatch, capsys, stops):
     """Interrupted after so many epochs, between two stages and within one."""
-    words, folder = ["--reproduce_results", str(changed), "--save_path", str(tmp_path)], tmp_path / "folder" / "First_s1"
+    words, folder = (
+        ["--reproduce_results", str(changed), "--save_path", str(tmp_path)],
+        tmp_path / "folder" / "First_s1",
+    )
     resume = ["--resume_from", str(folder)]
-    again, before = [[*words, "--resume"], ["--group", "First", "--dataset", "folder", "--save_path", str(tmp_path), "--resume"], resume], 0
+    again, before = (
+        [
+            [*words, "--resume"],
+            ["--group", "First", "--dataset", "folder", "--save_path", str(tmp_path), "--resume"],
+            resume,
+        ],
+        0,
+    )
     for way, epochs in enumerate(stops):
         stop_after(monkeypatch, epochs - before)
         with pytest.raises(SystemExit):
             main.main(parameters.read(again[way - 1] if before else words))
         assert f"continue with: python main.py --resume_from {folder}\n" in capsys.readouterr().out
-        for wrong in ([*words, "--resume", "--loss", "contrastive"], [*resume, "--resume_allow_changes", "--gamma", "0.7"]):
+        for wrong in (
+            [*words, "--resume", "--loss", "contrastive"],
+            [*resume, "--resume_allow_changes", "--gamma", "0.7"],
+        ):
             if epochs < 3 or "--loss" in wrong:
                 with pytest.raises(SystemExit):
                     parameters.read(wrong)
@@ -155,9 +199,15 @@ def test_a_change_that_was_overtaken_leaves_no_trace(changed, tmp_path):
     shutil.copytree(changed, folder)
     opt = parameters.read(["--resume_from", str(folder), "--resume_allow_changes", "--gamma", "0.9"])
     recorded.record_changes(folder, [3], opt)
-    assert changes(folder)["3"] == {"n_epochs": 5, "loss_margin_margin": 0.4, "gamma": 0.9}, "made at the same epoch: one change"
+    assert changes(folder)["3"] == {"n_epochs": 5, "loss_margin_margin": 0.4, "gamma": 0.9}, (
+        "made at the same epoch: one change"
+    )
     recorded.record_changes(folder, [2], opt)  # --resume best went back to epoch 2
-    assert set(changes(folder)) == {"1", "2"} and set(changes(folder)["2"]) == {"n_epochs", "loss_margin_margin", "gamma"}
+    assert set(changes(folder)) == {"1", "2"} and set(changes(folder)["2"]) == {
+        "n_epochs",
+        "loss_margin_margin",
+        "gamma",
+    }
     recorded.record_changes(folder, [0], parameters.read(["--config", str(folder / "configs" / "parameters.yaml")]))
     assert changes(folder) == {}, "the flags are again those that it began with"
 
@@ -165,13 +215,17 @@ def test_a_change_that_was_overtaken_leaves_no_trace(changed, tmp_path):
 def test_a_run_without_changes_has_no_record_of_any(trained_run, tmp_path):
     main.main(parameters.read(["--resume_from", str(trained_run), "--kernels", "1"]))
     assert not (trained_run / "configs").exists()
-    again = main.main(parameters.read(["--reproduce_results", str(trained_run), "--savename", "Again", "--save_path", str(tmp_path)]))
+    again = main.main(
+        parameters.read(["--reproduce_results", str(trained_run), "--savename", "Again", "--save_path", str(tmp_path)])
+    )
     assert again.folder.name == "Again"
     assert_same(again.folder, trained_run)
 
 
 @pytest.mark.long
-def test_a_changed_cross_validation_is_reproduced_fold_by_fold_with_the_test_asked_for_later(data, tmp_path, monkeypatch):
+def test_a_changed_cross_validation_is_reproduced_fold_by_fold_with_the_test_asked_for_later(
+    data, tmp_path, monkeypatch
+):
     scheme = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3", "--n_epochs", "2"]
     stop_after(monkeypatch, 3)  # in the second epoch of fold 1
     with pytest.raises(SystemExit):
@@ -180,10 +234,15 @@ def test_a_changed_cross_validation_is_reproduced_fold_by_fold_with_the_test_ask
     whole = go_on(folder, "--lr", "0.02", "--n_epochs", "3", "--final_test")
     assert changes(folder) == {"2_1_0": {"lr": 0.02, "fc_lr": 0.02, "classifier_lr": 0.02, "n_epochs": 3}}
     again = main.main(parameters.read(["--reproduce_results", str(folder)]))
-    assert again.folder.name == "First_s1_1" and yaml.safe_load((again.folder / "parameters.yaml").read_text())["final_test"]
+    assert (
+        again.folder.name == "First_s1_1"
+        and yaml.safe_load((again.folder / "parameters.yaml").read_text())["final_test"]
+    )
     for fold in range(3):
         assert_same(again.folder / f"fold_{fold}", folder / f"fold_{fold}")
-    values = [{kind: content["values"] for kind, content in results.items()} for results in (again.results, whole.results)]
+    values = [
+        {kind: content["values"] for kind, content in results.items()} for results in (again.results, whole.results)
+    ]
     assert values[0] == values[1]
     one = main.main(parameters.read(["--reproduce_results", str(folder / "fold_1")]))
     assert [path.name for path in one.folder.glob("fold_*")] == ["fold_1"]
@@ -194,7 +253,11 @@ def test_a_reproduction_takes_the_split_of_its_source(data, tmp_path, capsys):
     file, names = tmp_path / "splits.json", [f"class_{c}" for c in range(12)]
     file.write_text(json.dumps({"train": names[:5], "val": names[5:8], "test": names[8:]}))
     run = main.main(flags(data, tmp_path, "--split_scheme", "predefined", "--split_file", str(file), "--n_epochs", "1"))
-    main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "2", "--split_file", str(run.folder / "split_file.json")]))
+    main.main(
+        parameters.read(
+            ["--resume_from", str(run.folder), "--n_epochs", "2", "--split_file", str(run.folder / "split_file.json")]
+        )
+    )
     assert changes(run.folder) == {"1": {"n_epochs": 2}}, "where the file lies is no change"
     file.write_text(json.dumps({"train": names[5:], "val": names[2:5], "test": names[:2]}))
     words = ["--reproduce_results", str(run.folder), "--group", "Again"]
@@ -214,4 +277,6 @@ def test_flags_that_no_fold_takes_leave_a_cross_validation_as_it_was(cross_valid
     assert {path: path.read_bytes() for path in cross_validated.rglob("*.yaml")} == before
     go_on(cross_validated, "--resume", "best", "--decay", "0.01")
     epochs = [recorded.history(cross_validated / f"fold_{fold}")[1][-1][0][0] for fold in range(2)]
-    assert changes(cross_validated)["_".join(map(str, epochs))]["decay"] == 0.01, "at the epochs to which the folds went back"
+    assert changes(cross_validated)["_".join(map(str, epochs))]["decay"] == 0.01, (
+        "at the epochs to which the folds went back"
+    )

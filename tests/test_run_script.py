@@ -34,7 +34,9 @@ def test_two_lines_for_one_folder_are_refused_and_bad_flags_do_not_stop_the_othe
     good, refused = launcher.make_tasks([launcher.Line(number, argv) for number, argv in enumerate([line, *others], 1)])
     assert len(good) == 1 and [line.number for line, _ in refused] == [2, 3, 4]
     said = ["Did you mean 'triplet'", "invalid float value: 'much'", "--bs 1"]
-    assert all(words in reason and "\n" not in reason for words, (_, reason) in zip(said, refused, strict=True)), refused
+    assert all(words in reason and "\n" not in reason for words, (_, reason) in zip(said, refused, strict=True)), (
+        refused
+    )
 
 
 # -------------------------------------------------------------------------------------------------- how far a run has come
@@ -72,7 +74,17 @@ def test_how_a_run_stands(folder_data, tmp_path):
         more.standing()
 
 
-FOLDS = ["--split_scheme", "class_disjoint", "--split_partitions", "2", "--split_sets", "2", "--final_test", "--n_epochs", "1"]
+FOLDS = [
+    "--split_scheme",
+    "class_disjoint",
+    "--split_partitions",
+    "2",
+    "--split_sets",
+    "2",
+    "--final_test",
+    "--n_epochs",
+    "1",
+]
 
 
 def test_how_a_cross_validation_stands(folder_data, tmp_path):
@@ -83,7 +95,9 @@ def test_how_a_cross_validation_stands(folder_data, tmp_path):
     main.main(task("--folds", "0").opt)
     assert standing(task()) == (launcher.INTERRUPTED, "after 1 of 2 folds")
     assert standing(task("--folds", "0")) == (launcher.FINISHED, "1 fold"), "the other fold is somebody else's"
-    assert standing(task("--folds", "1")) == (launcher.INTERRUPTED, "after 0 of 1 folds"), "its folder is there: it is joined by --resume"
+    assert standing(task("--folds", "1")) == (launcher.INTERRUPTED, "after 0 of 1 folds"), (
+        "its folder is there: it is joined by --resume"
+    )
     cross = main.main(parameters.read([*task("--folds", "1").line.argv, "--resume"]))
     assert cross.folder == task().folder and standing(task()) == (launcher.FINISHED, "2 folds")
     assert standing(task("--n_epochs", "2")) == (launcher.INTERRUPTED, "after 0 of 2 folds")
@@ -152,7 +166,9 @@ def test_how_a_search_stands(folder_data, tmp_path, monkeypatch):
     task(6, 2).standing()
     assert sorted(folder.rglob("*")) == before, "looking changes nothing"
     searcher.search(task(6, 2).line.argv)
-    assert standing(task(6, 2)) == (launcher.FINISHED, "6 trials and 2 of 2 reproductions") and task(6, 2).outcome() == ("finished", "now")
+    assert standing(task(6, 2)) == (launcher.FINISHED, "6 trials and 2 of 2 reproductions") and task(
+        6, 2
+    ).outcome() == ("finished", "now")
     again = yaml.safe_load((folder / "reproductions.yaml").read_text())
     (folder / "reproductions.yaml").write_text(yaml.safe_dump({**again, "trial": "trial_77"}))
     assert task(6, 2).standing() == launcher.INTERRUPTED, "reproductions of what is no longer the best"
@@ -169,7 +185,11 @@ def test_lines_of_searches_and_options_that_cannot_be(folder_data, tmp_path):
     with builders.refused("no file of runs"):
         launcher.main(["/absent.sh"])
     lines = launcher.read_lines(ROOT / "experiments/MLRC_Searches.sh", {"datapath": "/data"})
-    assert len(lines) == 56 and {line.program for line in lines} == {("-m", "search")} and lines[0].command.startswith("python -m search")
+    assert (
+        len(lines) == 56
+        and {line.program for line in lines} == {("-m", "search")}
+        and lines[0].command.startswith("python -m search")
+    )
     task = launcher.make_tasks(lines[:1])[0][0]
     assert task.name == "cub200/MLRC_CUB_Contrastive_search" and task.program == ["-m", "search"]
     argv = search_task(folder_data, tmp_path, 1, 0).line.argv
@@ -190,7 +210,9 @@ def runs_file(folder_data, tmp_path, epochs=1):
         f"--loss triplet --batch_mining semihard --bs 8 --kernels 0 --evaluation_metrics e_recall@1 --seed 0 --no_records --n_epochs {epochs}"
     )
     script = tmp_path / "runs.sh"
-    script.write_text(f"datapath={folder_data}\n{line} --group Good\n{line} --group Bad --dataset_folder_path /absent\n")
+    script.write_text(
+        f"datapath={folder_data}\n{line} --group Good\n{line} --group Bad --dataset_folder_path /absent\n"
+    )
     return script
 
 
@@ -210,7 +232,9 @@ def test_the_whole_way(folder_data, tmp_path, capsys):
     listed = capsys.readouterr().out
     assert "finished          folder/Good_s0" in listed and "new               folder/Bad_s0" in listed
     assert sorted(path.name for path in (tmp_path / "out" / "folder").iterdir()) == ["Good_s0", "run_script"]
-    assert {"Bad_s0.log", "Good_s0.log"} <= {path.name for path in (tmp_path / "out" / "folder" / "run_script").iterdir()}
+    assert {"Bad_s0.log", "Good_s0.log"} <= {
+        path.name for path in (tmp_path / "out" / "folder" / "run_script").iterdir()
+    }
 
 
 @pytest.mark.long
@@ -221,10 +245,17 @@ def test_an_interrupted_cross_validation_and_a_search_are_finished_and_then_left
     script.write_text(f"{task.line.command}\n{search.line.command}\n")
     told = run_script(script)
     assert told.returncode == 0 and "2 finished" in told.stdout, told.stdout + told.stderr
-    assert "started   folder/Tiny_s0, after 1 of 2 folds" in told.stdout and "fold 0 of 2 is finished" in task.log.read_text()
+    assert (
+        "started   folder/Tiny_s0, after 1 of 2 folds" in told.stdout
+        and "fold 0 of 2 is finished" in task.log.read_text()
+    )
     assert (task.folder / "meta" / "separated.json").exists() and (task.folder / "meta" / "concatenated.json").exists()
     trials = {path.name for path in search.folder.glob("trial_*/")}
-    assert len(trials) == 3 and {"trial_0", "trial_1"} < trials and trials & {"trial_0_reproduction_1", "trial_1_reproduction_1"}
+    assert (
+        len(trials) == 3
+        and {"trial_0", "trial_1"} < trials
+        and trials & {"trial_0_reproduction_1", "trial_1_reproduction_1"}
+    )
     again = run_script(script).stdout
     assert "before, 2 trials and 1 of 1 reproductions" in again and "before, 2 folds" in again
 

@@ -17,7 +17,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT / "docs" / "published"
 RHO_SWEEP = ROOT / "experiments" / "Rho_Sweep.sh"
 COUNTS = {"cub200": 23, "cars196": 23, "online_products": 21}
-MLRC_DATASETS = {"mlrc_cub200": "cub200", "mlrc_cars196": "cars196", "mlrc_sop": "online_products", "mlrc_cub200_bs256": "cub200_bs256"}
+MLRC_DATASETS = {
+    "mlrc_cub200": "cub200",
+    "mlrc_cars196": "cars196",
+    "mlrc_sop": "online_products",
+    "mlrc_cub200_bs256": "cub200_bs256",
+}
 
 
 @functools.cache
@@ -80,7 +85,11 @@ def test_every_line_of_the_icml_runs_means_its_row(defaults):
     published = {row["group"]: row for row in rows_of("ledger.csv") if row["group"]}
     assert len(REVISIT) == 5 * len(rows) == 335
     assert {name: sum(row["dataset"] == name for row in rows) for name in COUNTS} == COUNTS
-    again = {"CUBreg_Margin_b12_Distance_3", "CUBreg_Triplet_Distance_3", "CUBreg_SNR_Distance_3"}  # the published script's names
+    again = {
+        "CUBreg_Margin_b12_Distance_3",
+        "CUBreg_Triplet_Distance_3",
+        "CUBreg_SNR_Distance_3",
+    }  # the published script's names
     assert again == {row["group"] for row in rows if row["group"].endswith("_3")}
     runs = iter(REVISIT)
     for row in rows:
@@ -92,8 +101,21 @@ def test_every_line_of_the_icml_runs_means_its_row(defaults):
             place = argv.index("--seed") + 1
             assert argv[place] == "0" and next(runs)[1] == [*argv[:place], str(seed), *argv[place + 1 :]]
         opt = parameters.read(argv)
-        expected = {"source_path": "DATA", "project": "RevisitDML", "group": row["group"], "seed": 0, "loss": row["loss"], "bs": 112}
-        expected |= {"dataset": row["dataset"], "arch": row["arch"], "n_epochs": int(row["n_epochs"]), "lr": 1e-5, "embed_dim": 128}
+        expected = {
+            "source_path": "DATA",
+            "project": "RevisitDML",
+            "group": row["group"],
+            "seed": 0,
+            "loss": row["loss"],
+            "bs": 112,
+        }
+        expected |= {
+            "dataset": row["dataset"],
+            "arch": row["arch"],
+            "n_epochs": int(row["n_epochs"]),
+            "lr": 1e-5,
+            "embed_dim": 128,
+        }
         expected |= {"samples_per_class": 2, "data_sampler": "class_random"}
         expected |= {"batch_mining": row["batch_mining"]} if row["batch_mining"] else {}
         words = row["flags"].split()
@@ -105,39 +127,66 @@ def test_every_line_of_the_icml_runs_means_its_row(defaults):
 
 
 OF_MARGIN = {"beta_lr": "beta lr", "margin": "margin", "beta": "init beta"}
-OF_MS = {"pos_weight": "alpha", "neg_weight": "beta", "thresh": "base", "margin": lambda of: of.get("epsilon", math.inf)}
+OF_MS = {
+    "pos_weight": "alpha",
+    "neg_weight": "beta",
+    "thresh": "base",
+    "margin": lambda of: of.get("epsilon", math.inf),
+}
 METHODS = {  # method -> loss; flags that are the same everywhere; flags of the loss, each with its published parameter or a function of all
     "Contrastive": (
-        "contrastive", {"batch_mining": "none", "loss_contrastive_reduction": "nonzero"},
+        "contrastive",
+        {"batch_mining": "none", "loss_contrastive_reduction": "nonzero"},
         {"pos_margin": "pos_margin", "neg_margin": "neg_margin"},
     ),
     "Triplet": (
-        "triplet", {"batch_mining": "all", "loss_triplet_reduction": "nonzero", "loss_triplet_distance": "euclidean"}, {"margin": "margin"},
+        "triplet",
+        {"batch_mining": "all", "loss_triplet_reduction": "nonzero", "loss_triplet_distance": "euclidean"},
+        {"margin": "margin"},
     ),
     "NTXent": ("ntxent", {}, {"temperature": "temperature"}),
-    "ProxyNCA": ("proxynca_pp", {}, {"lrmulti": lambda of: of["proxy lr"] * 1e6, "scale": lambda of: of["softmax_scale"] ** 0.5}),
+    "ProxyNCA": (
+        "proxynca_pp",
+        {},
+        {"lrmulti": lambda of: of["proxy lr"] * 1e6, "scale": lambda of: of["softmax_scale"] ** 0.5},
+    ),
     "Margin": ("margin", {"batch_mining": "all", "loss_margin_beta_shared": True}, OF_MARGIN),
     "Margin / class": ("margin", {"batch_mining": "all", "loss_margin_beta_shared": False}, OF_MARGIN),
     "Normalized Softmax": ("softmax", {}, {"lr": "weights lr", "temperature": "temperature"}),
     "CosFace": ("cosface", {}, {"lr": "weights lr", "margin": "margin", "scale": "scale"}),
-    "ArcFace": ("arcface", {}, {"lr": "weights lr", "angular_margin": lambda of: of["margin"] * math.pi / 180, "feature_scale": "scale"}),
+    "ArcFace": (
+        "arcface",
+        {},
+        {"lr": "weights lr", "angular_margin": lambda of: of["margin"] * math.pi / 180, "feature_scale": "scale"},
+    ),
     "FastAP": ("fastap", {}, {"num_bins": "num_bins"}),
     "SNR Contrastive": (
-        "snr_contrastive", {"batch_mining": "none"}, {name: name for name in ("pos_margin", "neg_margin", "regularizer_weight")},
+        "snr_contrastive",
+        {"batch_mining": "none"},
+        {name: name for name in ("pos_margin", "neg_margin", "regularizer_weight")},
     ),
     "Multi Similarity": ("multisimilarity", {}, OF_MS),
     "Multi Similarity + Miner": ("multisimilarity", {}, OF_MS),
-    "SoftTriple": ("softtriplet", {"loss_softtriplet_n_centroids": 10}, {
-        "lrmulti": lambda of: of["weights lr"] * 1e6, "lambda": "la", "gamma": "gamma", "margin_delta": "margin",
-        "reg_weight": lambda of: of["reg_weight"] or 0,
-    }),
-}  # fmt: skip
+    "SoftTriple": (
+        "softtriplet",
+        {"loss_softtriplet_n_centroids": 10},
+        {
+            "lrmulti": lambda of: of["weights lr"] * 1e6,
+            "lambda": "la",
+            "gamma": "gamma",
+            "margin_delta": "margin",
+            "reg_weight": lambda of: of["reg_weight"] or 0,
+        },
+    ),
+}
 
 
 def expected_method(method, value):
     """The flags of a Reality Check method. `value`: published parameter -> number, None where it was not searched."""
     loss, same, own = METHODS[method]
-    return {"loss": loss, **same} | {f"loss_{loss}_{flag}": of(value) if callable(of) else value[of] for flag, of in own.items()}
+    return {"loss": loss, **same} | {
+        f"loss_{loss}_{flag}": of(value) if callable(of) else value[of] for flag, of in own.items()
+    }
 
 
 def test_every_line_of_the_reality_check_means_its_column(defaults):
@@ -147,7 +196,13 @@ def test_every_line_of_the_reality_check_means_its_column(defaults):
     seen = {}
     for comments, argv in MLRC:
         opt = parameters.read(argv)
-        assert opt.config == [argv[1]] and argv[0] == "--config" and opt.source_path == "DATA" and opt.project == "MLRC" and opt.seed == 0
+        assert (
+            opt.config == [argv[1]]
+            and argv[0] == "--config"
+            and opt.source_path == "DATA"
+            and opt.project == "MLRC"
+            and opt.seed == 0
+        )
         setting = MLRC_DATASETS[argv[1]]
         method = comments[-1].removeprefix("# ").partition(":")[0]
         assert results[opt.group, "val/map_r"]["method"] == method
@@ -157,13 +212,21 @@ def test_every_line_of_the_reality_check_means_its_column(defaults):
         expected = expected_method(method, best_values(method, setting))
         for name, wanted in expected.items():
             found = getattr(opt, name)
-            assert found == wanted if isinstance(wanted, str) else math.isclose(found, wanted, rel_tol=1e-9), (method, setting, name)
+            assert found == wanted if isinstance(wanted, str) else math.isclose(found, wanted, rel_tol=1e-9), (
+                method,
+                setting,
+                name,
+            )
         classification = method in ("ProxyNCA", "Normalized Softmax", "CosFace", "ArcFace", "SoftTriple")
-        assert opt.bs == (256 if setting == "cub200_bs256" else 32) and opt.samples_per_class == (1 if classification else 4)
+        assert opt.bs == (256 if setting == "cub200_bs256" else 32) and opt.samples_per_class == (
+            1 if classification else 4
+        )
         by_chance = setting == "cub200_bs256" and classification
         assert opt.data_sampler == ("class_random" if by_chance else "class_balanced")
         named = (
-            protocols[argv[1]] | set(expected) | {"config", "source_path", "project", "group", "seed", "samples_per_class", "data_sampler"}
+            protocols[argv[1]]
+            | set(expected)
+            | {"config", "source_path", "project", "group", "seed", "samples_per_class", "data_sampler"}
         )
         assert set(differing(opt, defaults)) <= named, "a flag that neither the protocol nor the table names"
         seen[method, setting] = opt.group
@@ -173,7 +236,9 @@ def test_every_line_of_the_reality_check_means_its_column(defaults):
     assert temperature == 0.000240119, "the table prints 0.0002, a fifth less"
 
 
-@pytest.mark.parametrize(("config", "schedule"), [("cub200", (2, 9)), ("cars196", (5, 14)), ("sop", (20, 39)), ("cub200_bs256", (2, 9))])
+@pytest.mark.parametrize(
+    ("config", "schedule"), [("cub200", (2, 9)), ("cars196", (5, 14)), ("sop", (20, 39)), ("cub200_bs256", (2, 9))]
+)
 def test_the_protocol(config, schedule):
     opt = parameters.read(["--config", f"mlrc_{config}"])
     assert (opt.save_interval, opt.patience) == schedule
@@ -186,11 +251,24 @@ def test_the_protocol(config, schedule):
     assert opt.bs == (256 if config.endswith("bs256") else 32)
     assert opt.evaluation_metrics == ["precision@1", "r_precision", "map_r"] and opt.evaltypes == ["discriminative"]
     assert (opt.data_sampler, opt.samples_per_class) == ("class_balanced", 4), "8 classes x 4 images"
-    assert (opt.split_scheme, opt.split_partitions, opt.split_sets, opt.split_test_size, opt.split_test_start) == ("mlrc", 4, 4, 0.5, 0.5)
+    assert (opt.split_scheme, opt.split_partitions, opt.split_sets, opt.split_test_size, opt.split_test_start) == (
+        "mlrc",
+        4,
+        4,
+        0.5,
+        0.5,
+    )
     assert opt.final_test and opt.splits_to_eval == ["val"], "test is looked at once, with the selected epochs"
-    assert (opt.eval_reference_set, opt.tester, opt.eval_pca, opt.eval_no_normalize) == ("compared_to_self", "global", None, False)
+    assert (opt.eval_reference_set, opt.tester, opt.eval_pca, opt.eval_no_normalize) == (
+        "compared_to_self",
+        "global",
+        None,
+        False,
+    )
     assert opt.clip_grad_norm is None and not opt.mine_pairs and opt.precision == "float32"
-    assert (opt.resize_size, opt.crop_size, opt.crop_scale, opt.crop_ratio) == (None,) * 4, "as the augmentation mlrc has them"
+    assert (opt.resize_size, opt.crop_size, opt.crop_scale, opt.crop_ratio) == (None,) * 4, (
+        "as the augmentation mlrc has them"
+    )
 
 
 def test_published_tables_agree_with_each_other():
@@ -203,7 +281,10 @@ def test_published_tables_agree_with_each_other():
         digits = text.partition("e")[0].partition(".")[2]
         step = 10.0 ** -len(digits) * 10.0 ** int(text.partition("e")[2] or 0)
         assert float(row["low"]) <= best <= float(row["high"])
-        assert abs(best) - abs(float(text)) > -1e-6 * abs(best) and abs(best) - abs(float(text)) < step * 1.001, (row, text)
+        assert abs(best) - abs(float(text)) > -1e-6 * abs(best) and abs(best) - abs(float(text)) < step * 1.001, (
+            row,
+            text,
+        )
         compared += 1
     assert compared == 140
 
@@ -221,7 +302,14 @@ def tiny(tmp_path_factory):
 
 def kind(argv):
     opt = parameters.read(argv)
-    return opt.dataset, opt.loss, opt.batch_mining, opt.arch, opt.bs, opt.loss == "multisimilarity" and opt.loss_multisimilarity_margin
+    return (
+        opt.dataset,
+        opt.loss,
+        opt.batch_mining,
+        opt.arch,
+        opt.bs,
+        opt.loss == "multisimilarity" and opt.loss_multisimilarity_margin,
+    )
 
 
 def dry_run(argv, tiny, capsys, *more):
@@ -258,13 +346,17 @@ BASIC = """--loss margin --batch_mining distance --log_online
               --gpu 0 --bs 112 --data_sampler class_random --samples_per_class 2
               --arch resnet50_frozen_normalize --source $datapath --n_epochs 150
               --lr 0.00001 --embed_dim 128 --evaluate_on_gpu"""
-ADVANCED = "--loss margin --batch_mining distance --loss_margin_beta 0.6 --miner_distance_lower_cutoff 0.5 --source $datapath"
+ADVANCED = (
+    "--loss margin --batch_mining distance --loss_margin_beta 0.6 --miner_distance_lower_cutoff 0.5 --source $datapath"
+)
 SPECTRAL = "--loss margin --batch_mining rho_distance --miner_rho_distance_cp 0.2 --source $datapath --use_tv_split --tv_split_perc 0.8 --no_train_metrics"
 
 
 def test_published_commands_are_read_and_one_passes_a_dry_run(tmp_path, capsys):
     builders.make_cub200(tmp_path, layout="icml", n_classes=20, n_images=14)
-    basic, advanced, spectral = (line.replace("$datapath", str(tmp_path)).split() for line in (BASIC, ADVANCED, SPECTRAL))
+    basic, advanced, spectral = (
+        line.replace("$datapath", str(tmp_path)).split() for line in (BASIC, ADVANCED, SPECTRAL)
+    )
     assert parameters.read(basic).evaluate_on_gpu and parameters.read(advanced).miner_distance_lower_cutoff == 0.5
     assert "dry run: one batch of 112 images" in builders.dry_run([*spectral, "--arch", "conv4_normalize"], capsys)
 
@@ -287,15 +379,26 @@ def test_the_rho_sweep_is_one_protocol_and_pairs_differ_in_the_miner_alone():
         assert [flags["seed"] for flags in of_seeds] == [0, 1, 2], method
         assert all(flags_apart(of_seeds[0], flags) <= {"seed", "savename"} for flags in of_seeds)
         assert of_seeds[0]["batch_mining"] == miners[name] and of_seeds[0]["miner_rho_distance_cp"] == 0.2
-        assert flags_apart(runs[method, "Glyphs"][0], runs[method, "Glyphsreg"][0]) == {"batch_mining", "group", "savename"}
+        assert flags_apart(runs[method, "Glyphs"][0], runs[method, "Glyphsreg"][0]) == {
+            "batch_mining",
+            "group",
+            "savename",
+        }
     cutoffs = runs["Triplet", "Glyphsreg"][0]
-    assert all(cutoffs[f"miner_rho_distance_{end}_cutoff"] == cutoffs[f"miner_distance_{end}_cutoff"] for end in ("lower", "upper"))
+    assert all(
+        cutoffs[f"miner_rho_distance_{end}_cutoff"] == cutoffs[f"miner_distance_{end}_cutoff"]
+        for end in ("lower", "upper")
+    )
     assert runs["SNR", "Glyphs"][0]["loss_snr_reg_lambda"] == 0, "the distance miner alone would take it as 0"
     first = [of_seeds[0] for (_, name), of_seeds in runs.items() if name == "Glyphs"]
     for number, flags in enumerate(first):
         for other in first[:number]:
             apart = flags_apart(flags, other) - {"group", "savename"}
             assert apart and all(name == "loss" or name.startswith("loss_") for name in apart), apart
-    assert first[0]["dataset"] == "glyphs" and not first[0]["no_train_metrics"] and first[0]["splits_to_eval"] == ["train", "test"]
+    assert (
+        first[0]["dataset"] == "glyphs"
+        and not first[0]["no_train_metrics"]
+        and first[0]["splits_to_eval"] == ["train", "test"]
+    )
     spaces = {"dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@1", "rho_spectrum@2"}
     assert {"e_recall@1", "map_r", "nmi", *spaces} == set(first[0]["evaluation_metrics"])

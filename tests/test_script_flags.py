@@ -30,7 +30,11 @@ class Parsing(Exception):
 @pytest.fixture(scope="module")
 def parsers():
     """Script -> its parser, taken from it as it runs."""
-    found, threads, handlers = {}, torch.get_num_threads(), {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    found, threads, handlers = (
+        {},
+        torch.get_num_threads(),
+        {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)},
+    )
 
     def stop(parser, *_):
         raise Parsing(parser)
@@ -54,7 +58,11 @@ def parsed(parser, capsys, *words):
     """The flags of a command line, or None where the script ends with status 2 and one line."""
     needed = ["x" for action in parser._positionals._group_actions if action.nargs in (None, "+")]
     for action in parser._optionals._group_actions:
-        needed += [action.option_strings[-1], "x"] if action.required and action.option_strings[-1] != words[0].partition("=")[0] else []
+        needed += (
+            [action.option_strings[-1], "x"]
+            if action.required and action.option_strings[-1] != words[0].partition("=")[0]
+            else []
+        )
     parser.exits = True
     try:
         return parser.parse_args([*needed, *words])
@@ -66,7 +74,9 @@ def parsed(parser, capsys, *words):
 
 
 def test_numbers_and_texts_of_every_script_are_taken_or_refused_in_one_line(parsers, capsys):
-    assert {"launch/__main__.py", "search/__main__.py", "Result_Evaluations.py", "evaluation/__main__.py"} < set(SCRIPTS)
+    assert {"launch/__main__.py", "search/__main__.py", "Result_Evaluations.py", "evaluation/__main__.py"} < set(
+        SCRIPTS
+    )
     assert {"toy_experiments/diagonal_lines.py", "benchmarks/metrics.py"} < set(SCRIPTS) and "main.py" not in SCRIPTS
     for script, parser in parsers.items():
         for action in parser._actions:

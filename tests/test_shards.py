@@ -56,7 +56,12 @@ def near(found, wanted, tolerance=1e-12):
 
 # ---------------------------------------------------------------------------------------------------------------- steps
 STEPS = ["--warmup_steps", "3", "--clip_grad_norm", ".05", "--ema_decay", ".9", "--loss_decay", ".01"]
-OPTIMISERS = [["--optim", "sgd", "--momentum", ".9"], ["--optim", "adam"], ["--optim", "adamw"], ["--optim", "rmsprop", "--lr", ".002"]]
+OPTIMISERS = [
+    ["--optim", "sgd", "--momentum", ".9"],
+    ["--optim", "adam"],
+    ["--optim", "adamw"],
+    ["--optim", "rmsprop", "--lr", ".002"],
+]
 
 
 def trained(*flags, steps=5, dtype=torch.float64):
@@ -75,9 +80,22 @@ def trained(*flags, steps=5, dtype=torch.float64):
 
 def flat_state(step):
     """Every tensor of what a checkpoint holds of a step."""
-    parts = {name: part.state_dict() for name, part in step.parts.items() if name in ("model", "trained", "criterion", "optimizer")}
-    tensors = {f"{part} {name}": value for part in ("model", "trained", "criterion") for name, value in parts.get(part, {}).items()}
-    return tensors | {f"state {n} {name}": value for n, state in parts["optimizer"]["state"].items() for name, value in state.items() if torch.is_tensor(value)}
+    parts = {
+        name: part.state_dict()
+        for name, part in step.parts.items()
+        if name in ("model", "trained", "criterion", "optimizer")
+    }
+    tensors = {
+        f"{part} {name}": value
+        for part in ("model", "trained", "criterion")
+        for name, value in parts.get(part, {}).items()
+    }
+    return tensors | {
+        f"state {n} {name}": value
+        for n, state in parts["optimizer"]["state"].items()
+        for name, value in state.items()
+        if torch.is_tensor(value)
+    }
 
 
 def same_steps(rank, block, cases):
@@ -93,7 +111,9 @@ def same_steps(rank, block, cases):
         try:
             for a, b in zip(wanted, found, strict=True):
                 near((b.loss, b.gradient_norm), (a.loss, a.gradient_norm))
-            near({name: criterion.stats[name] for name in one.trainer.criterion.stats}, dict(one.trainer.criterion.stats))
+            near(
+                {name: criterion.stats[name] for name in one.trainer.criterion.stats}, dict(one.trainer.criterion.stats)
+            )
             for name, value in wanted_state.items() if rank == 0 else ():
                 near(state[name], value)
             own, whole = criterion.proxies.detach().clone(), one.trainer.criterion.proxies
@@ -106,8 +126,15 @@ def same_steps(rank, block, cases):
 
 
 def of_every_criterion():
-    learned = [("arcface", "angular_margin"), ("arcface", "feature_scale"), ("cosface", "margin"), ("softmax", "temperature")]
-    cases = [[loss] for loss in ABLE] + [[loss, "--loss_learn", name, "--loss_learn_per_class"] for loss, name in learned]
+    learned = [
+        ("arcface", "angular_margin"),
+        ("arcface", "feature_scale"),
+        ("cosface", "margin"),
+        ("softmax", "temperature"),
+    ]
+    cases = [[loss] for loss in ABLE] + [
+        [loss, "--loss_learn", name, "--loss_learn_per_class"] for loss, name in learned
+    ]
     for number, words in enumerate(cases):
         yield ["--loss", *words, *STEPS, *OPTIMISERS[number % 4], *(["--chunk_size", "4"] if number % 2 else [])]
 
@@ -118,7 +145,10 @@ def test_five_steps_of_every_criterion_and_optimiser_are_those_of_one_process(n,
     """Four processes do not divide the seven classes. Also limits of each gradient and of its entries, and trainers with further criteria."""
     cases = [*of_every_criterion(), *(["--loss", "cosface", *how] for how in OPTIMISERS)]
     cases += [["--loss", "softmax", "--clip_grad_each", ".01"], ["--loss", "softmax", "--clip_grad_value", ".001"]]
-    cases += [["--loss", "softmax", "--trainer", "s2sd", "--s2sd_dims", "5"], ["--loss", "proxyanchor", "--subset_mining", "maximum_loss", "--subset_size", "6"]]
+    cases += [
+        ["--loss", "softmax", "--trainer", "s2sd", "--s2sd_dims", "5"],
+        ["--loss", "proxyanchor", "--subset_mining", "maximum_loss", "--subset_size", "6"],
+    ]
     spawned(n, same_steps, block, cases)
 
 
@@ -148,7 +178,10 @@ def rows_of(classes, per_class):
 def test_a_drawn_loss_is_the_plain_one_of_the_drawn_classes(loss):
     """Classes 0 to 4 and 6 are in the batch: of 7 classes and a share of .86 these alone are drawn, whatever the seed."""
     classes = [0, 1, 2, 3, 4, 6]
-    criterion, plain = made(loss, sample_classes=0.86), made(loss)  # the plain form is compared with loops in test_table.py
+    criterion, plain = (
+        made(loss, sample_classes=0.86),
+        made(loss),
+    )  # the plain form is compared with loops in test_table.py
     torch.manual_seed(2)
     found, rows = run(criterion), rows_of(classes, criterion.per_class)
     plain.n_classes, plain.proxies = len(classes), torch.nn.Parameter(criterion.proxies.detach()[rows].clone())
@@ -173,7 +206,12 @@ def test_the_drawn_classes_hold_the_batchs_and_are_uniform_beside_them():
     assert (counts[labels] == draws).all()
     expected = draws * (n - 4) / len(others)
     # without replacement: the counts of a class vary less than with it, by the share of the others that is not drawn
-    statistic = ((counts[others] - expected) ** 2 / expected).sum().item() / (1 - (n - 4) / len(others)) * (len(others) - 1) / len(others)
+    statistic = (
+        ((counts[others] - expected) ** 2 / expected).sum().item()
+        / (1 - (n - 4) / len(others))
+        * (len(others) - 1)
+        / len(others)
+    )
     assert 0.01 < scipy.stats.chi2.sf(statistic, len(others) - 1) < 0.99
 
 
@@ -182,7 +220,10 @@ def test_of_foreign_classes_none_is_forced_in():
     shard = Shard(Of(1, 2), 9, share=0.5)  # holds 4 to 8
     assert (shard.start, shard.size) == (4, 5)
     drawn = [shard.draw(torch.tensor([0, 3, 7])) for _ in range(200)]
-    assert all(len(classes) == 2 and 3 in classes and own.tolist() == [2, 2, classes.tolist().index(3)] for classes, own in drawn)
+    assert all(
+        len(classes) == 2 and 3 in classes and own.tolist() == [2, 2, classes.tolist().index(3)]
+        for classes, own in drawn
+    )
     assert {tuple(classes.tolist()) for classes, _ in drawn} == {(0, 3), (1, 3), (2, 3), (3, 4)}
 
 
@@ -191,7 +232,12 @@ def test_more_classes_in_a_batch_than_are_drawn_are_used_alone_and_said_once(cap
     for _ in range(2):
         classes, own = shard.draw(torch.tensor([7, 1, 7, 4]))
         assert classes.tolist() == [1, 4, 7] and own.tolist() == [2, 0, 2, 1]
-    assert capsys.readouterr().out.count("--sample_classes 0.2: 2 of 10 classes are fewer than the 3 of a batch: these alone are used") == 1
+    assert (
+        capsys.readouterr().out.count(
+            "--sample_classes 0.2: 2 of 10 classes are fewer than the 3 of a batch: these alone are used"
+        )
+        == 1
+    )
     assert shard.draw(torch.tensor([7, 7, 7]))[0].shape == (2,), "classes count, not samples"
     with torch.no_grad():
         shard.draw(torch.tensor([1]))
@@ -202,16 +248,33 @@ def test_more_classes_in_a_batch_than_are_drawn_are_used_alone_and_said_once(cap
 @pytest.mark.parametrize("words", OPTIMISERS, ids=lambda words: words[1])
 def test_vectors_that_are_not_drawn_rest_in_every_optimiser(words):
     """Against torch's step on all rows, after which those that were not drawn, and their state, get what they were; two draws in one step count together."""
-    opt = test_chunks.read(*words[:2], "--momentum", ".9", "--lr", ".02", "--loss", "subcenter_arcface", "--loss_decay", ".01", "--sample_classes", ".5")
+    opt = test_chunks.read(
+        *words[:2],
+        "--momentum",
+        ".9",
+        "--lr",
+        ".02",
+        "--loss",
+        "subcenter_arcface",
+        "--loss_decay",
+        ".01",
+        "--sample_classes",
+        ".5",
+    )
     torch.manual_seed(0)
-    criterion = criteria.select("subcenter_arcface", opt.but(n_classes=40, embed_dim=D, loss_subcenter_arcface_lr=0.02)).double()
+    criterion = criteria.select(
+        "subcenter_arcface", opt.but(n_classes=40, embed_dim=D, loss_subcenter_arcface_lr=0.02)
+    ).double()
     network, runtime, moved = torch.nn.Linear(D, D).double(), Runtime(opt), set()
     optimizer = build_optimizer(network, criterion, opt)
     plain = copy.deepcopy(optimizer)
     (twin,) = (p for group in plain.param_groups for p in group["params"] if p.shape == criterion.proxies.shape)
 
     def rows_with_state(parameter, optimizer):
-        return {"vectors": parameter.detach(), **{name: value for name, value in optimizer.state[parameter].items() if value.ndim == 2}}
+        return {
+            "vectors": parameter.detach(),
+            **{name: value for name, value in optimizer.state[parameter].items() if value.ndim == 2},
+        }
 
     for t in range(1, 7):
         loss = sum(criterion(network(points()), LABELS) for _ in range(2 if t == 3 else 1))
@@ -230,7 +293,9 @@ def test_vectors_that_are_not_drawn_rest_in_every_optimiser(words):
 
 
 def test_a_step_that_a_scaler_skips_moves_nothing_and_forgets_its_draw():
-    opt = test_chunks.read("--loss", "softmax", "--precision", "float16").but(n_classes=40, embed_dim=D, sample_classes=0.5)
+    opt = test_chunks.read("--loss", "softmax", "--precision", "float16").but(
+        n_classes=40, embed_dim=D, sample_classes=0.5
+    )
     criterion, network = criteria.select("softmax", opt), torch.nn.Linear(D, D)
     optimizer, runtime = build_optimizer(network, criterion, opt), Runtime(opt)
     before = criterion.proxies.detach().clone()
@@ -255,9 +320,15 @@ VECTORS = torch.tensor([[1, 0.2, 0], [0, 1, 0.3], [0.1, 0, 1]], dtype=torch.floa
 
 
 @pytest.mark.parametrize("dims", [None, 3], ids=["whole", "in blocks"])
-@pytest.mark.parametrize("loss,margin,scale,expected", [
-    ("cosface", 0.4, 1, 0.9436270), ("cosface", 0.4, 64, 7.4266690), ("arcface", 0.5, 1, 0.8841481), ("arcface", 0.3, 32, 1.6249742),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "loss,margin,scale,expected",
+    [
+        ("cosface", 0.4, 1, 0.9436270),
+        ("cosface", 0.4, 64, 7.4266690),
+        ("arcface", 0.5, 1, 0.8841481),
+        ("arcface", 0.3, 32, 1.6249742),
+    ],
+)
 def test_known_values_of_partial_fc(loss, margin, scale, expected, dims):
     names = {"cosface": ("margin", "scale"), "arcface": ("angular_margin", "feature_scale")}[loss]
     flags = dict(zip((f"loss_{loss}_{name}" for name in names), (margin, scale), strict=True))
@@ -327,16 +398,23 @@ MANY = ["--loss", "arcface", "--optim", "adam", "--shard_classes", "--seed", "2"
 
 def vectors_and_moments(folder):
     content = builders.last(folder)
-    return content["criterion"]["proxies"], [value for state in content["optimizer"]["state"].values() for value in state.values()]
+    return content["criterion"]["proxies"], [
+        value for state in content["optimizer"]["state"].values() for value in state.values()
+    ]
 
 
 def test_a_checkpoint_has_all_vectors_and_goes_on_with_another_number_of_processes(data, tmp_path):
     """Two processes, then one, then three: the run of one process, to rounding; where the numbers stay, to the bit."""
-    one = main.main(parameters.read(test_torchrun.words(data, tmp_path, "--savename", "One", *MANY, "--n_epochs", "2"))).folder
+    one = main.main(
+        parameters.read(test_torchrun.words(data, tmp_path, "--savename", "One", *MANY, "--n_epochs", "2"))
+    ).folder
     spawned(2, whole_run, test_torchrun.words(data, tmp_path, "--savename", "Parted", *MANY, "--n_epochs", "1"))
     parted = one.with_name("Parted")
     vectors, moments = vectors_and_moments(parted)
-    assert vectors.shape == vectors_and_moments(one)[0].shape and sum(value.shape == vectors.shape for value in moments) == 2
+    assert (
+        vectors.shape == vectors_and_moments(one)[0].shape
+        and sum(value.shape == vectors.shape for value in moments) == 2
+    )
     main.main(parameters.read(["--resume_from", str(parted), "--n_epochs", "2", "--resume_allow_changes"]))
     test_torchrun.assert_near_runs(one, parted)
     torch.testing.assert_close(vectors_and_moments(parted), vectors_and_moments(one), rtol=1e-3, atol=1e-5)
@@ -345,8 +423,22 @@ def test_a_checkpoint_has_all_vectors_and_goes_on_with_another_number_of_process
 @pytest.mark.long
 def test_what_was_killed_goes_on_to_the_bit(data, tmp_path):
     """kill -9 of both processes in the second epoch; the same with --resume best, whose checkpoint holds everything too."""
-    flags = [*MANY, "--sample_classes", ".5", "--loss_dims", "4", "--decode_once", "--image_cache_side", "18", "--image_cache", str(tmp_path / "cache")]
-    whole, killed = (test_torchrun.words(data, tmp_path, "--savename", name, *flags, "--n_epochs", "3") for name in ("Whole", "Killed"))
+    flags = [
+        *MANY,
+        "--sample_classes",
+        ".5",
+        "--loss_dims",
+        "4",
+        "--decode_once",
+        "--image_cache_side",
+        "18",
+        "--image_cache",
+        str(tmp_path / "cache"),
+    ]
+    whole, killed = (
+        test_torchrun.words(data, tmp_path, "--savename", name, *flags, "--n_epochs", "3")
+        for name in ("Whole", "Killed")
+    )
     for argv in (whole, killed):
         del argv[argv.index("--resize_size") : argv.index("--resize_size") + 2]
     status, _, err = test_torchrun.torchrun(2, whole)
@@ -357,17 +449,25 @@ def test_what_was_killed_goes_on_to_the_bit(data, tmp_path):
     status, _, err = test_torchrun.torchrun(2, ["--resume_from", str(folders[1])])
     assert status == 0, err
     builders.assert_same_run(*folders)
-    status, _, err = test_torchrun.torchrun(2, ["--resume_from", str(folders[1]), "--resume", "best", "--n_epochs", "4", "--resume_allow_changes"])
+    status, _, err = test_torchrun.torchrun(
+        2, ["--resume_from", str(folders[1]), "--resume", "best", "--n_epochs", "4", "--resume_allow_changes"]
+    )
     assert status == 0 and RunFolder(folders[1]).progress.epochs == 4, err
 
 
 # ------------------------------------------------------------------------------------------------------------------ refused
 def test_what_cannot_be_is_refused():
     for words, said in (
-        (["--loss", "margin", "--shard_classes"], f"margin cannot take its class vectors apart; these can: {', '.join(ABLE)}"),
+        (
+            ["--loss", "margin", "--shard_classes"],
+            f"margin cannot take its class vectors apart; these can: {', '.join(ABLE)}",
+        ),
         (["--loss", "proxynca", "--sample_classes", ".1"], "--sample_classes 0.1: --loss proxynca cannot"),
         (["--loss", "hier", "--loss_dims", "8"], "--loss_dims 8: --loss hier cannot"),
-        (["--loss", "softmax", "--sample_classes", ".1", "--weight_regularizer", "regular_face"], "regular_face needs all class vectors"),
+        (
+            ["--loss", "softmax", "--sample_classes", ".1", "--weight_regularizer", "regular_face"],
+            "regular_face needs all class vectors",
+        ),
     ):
         with pytest.raises(UserError, match=re.escape(said)):
             parameters.resolve(["--dataset", "glyphs", *words])

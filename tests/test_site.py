@@ -44,19 +44,29 @@ def hooks(reference):
 
 def test_every_page_has_one_place_in_the_navigation(reference, hooks):
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
-    made = {"readme.md", "contributing.md", "changelog.md", "experiments.md", *(f"methods/{kind}.md" for kind in reference.KINDS)}
+    made = {
+        "readme.md",
+        "contributing.md",
+        "changelog.md",
+        "experiments.md",
+        *(f"methods/{kind}.md" for kind in reference.KINDS),
+    }
     listed = list(hooks._pages(CONFIG["nav"]))
     assert set(listed) <= pages | made and len(listed) == len(set(listed))
     first = [entry for entry in CONFIG["nav"] if "Installation" not in entry]
     *_, more = hooks.on_config({"nav": first})["nav"]
     assert CONFIG["strict"] is True and set(CONFIG["validation"]["links"].values()) == {"warn"}
-    assert f"{CONFIG['site_dir'].split('/')[0]}/" in (ROOT / ".gitignore").read_text().split(), "built outside the repository"
+    assert f"{CONFIG['site_dir'].split('/')[0]}/" in (ROOT / ".gitignore").read_text().split(), (
+        "built outside the repository"
+    )
     assert set(more["More"]) == pages - set(listed) | {"installation.md"}, "a page that is not named yet"
 
 
 def test_a_linked_page_outside_docs_is_a_page_of_the_site(hooks):
     pages = [*(f"docs/{page.relative_to(DOCS)}" for page in DOCS.rglob("*.md")), *hooks.OUTSIDE]
-    linked = {target for page in pages for target in hooks._targets((ROOT / page).read_text(), page) if target.endswith(".md")}
+    linked = {
+        target for page in pages for target in hooks._targets((ROOT / page).read_text(), page) if target.endswith(".md")
+    }
     assert {target for target in linked if not target.startswith("docs/")} <= set(hooks.OUTSIDE)
 
 
@@ -79,8 +89,14 @@ def test_every_method_has_a_section_with_caption_formula_and_flags(reference, se
             plain = re.sub(r"\[(arXiv [\d.]+)\]\([^)]*\)", r"\1", section)
             formula = inspect.getdoc(getattr(module, reference.CLASSES[kind])).partition("\n\n")[0]
             group = groups.get(f"{reference._registry(kind).kind} {name}")
-            wanted = [f"```text\n{formula}\n```", *(f"| `{action.option_strings[0]}`" for action in (group._group_actions if group else ()))]
-            wanted += [f"(https://arxiv.org/abs/{number})" for number in re.findall(r"arXiv (\d{4}\.\d{4,5})", inspect.getdoc(module))]
+            wanted = [
+                f"```text\n{formula}\n```",
+                *(f"| `{action.option_strings[0]}`" for action in (group._group_actions if group else ())),
+            ]
+            wanted += [
+                f"(https://arxiv.org/abs/{number})"
+                for number in re.findall(r"arXiv (\d{4}\.\d{4,5})", inspect.getdoc(module))
+            ]
             lacking += [(name, text) for text in wanted if text not in section]
             if caption not in section.replace("[", "").replace("]", "") and not plain.strip().startswith(caption):
                 lacking.append((name, caption))
@@ -91,17 +107,36 @@ def test_every_method_has_its_results(reference, sections):
     """`python benchmarks/methods.py --only NAME`, `--miners`, `--samplers`, `--trainers` make them, for docs/methods_on_glyphs.md."""
     assert sorted(row[0].strip("`") for row in reference.of_losses()) == criteria.REGISTRY.names()
     rows = {row[0].strip("`"): row for row in reference.results() if len(row) == 5 and row[1].startswith("`")}
-    shown = [name for name, section in sections["losses"].items() if f"e_recall@1 **{rows.get(name, [''] * 5)[2]}**" in section]
+    shown = [
+        name
+        for name, section in sections["losses"].items()
+        if f"e_recall@1 **{rows.get(name, [''] * 5)[2]}**" in section
+    ]
     assert len(shown) >= 27 and {"margin", "triplet", "supcon"} <= set(shown)
     for name in set(sections["losses"]) - set(shown):
         section = sections["losses"][name]
-        assert "not run yet" in section and (f"benchmarks/methods.py --only {name}`" in section) == (name in METHODS), name
+        assert "not run yet" in section and (f"benchmarks/methods.py --only {name}`" in section) == (name in METHODS), (
+            name
+        )
     result = re.compile(r"\| \d\d\.\d\d(?: ± \d\.\d\d)? \|")
-    assert not [name for kind in ("miners", "samplers") for name, section in sections[kind].items() if not result.search(section)]
-    rows = ["| " + " | ".join(row) + " |" for row in reference.results() if "--trainer " in row[0] or "--memory_size" in row[0]]
+    assert not [
+        name
+        for kind in ("miners", "samplers")
+        for name, section in sections[kind].items()
+        if not result.search(section)
+    ]
+    rows = [
+        "| " + " | ".join(row) + " |"
+        for row in reference.results()
+        if "--trainer " in row[0] or "--memory_size" in row[0]
+    ]
     text = reference.text("trainers")
     assert len(rows) >= 6 and all(row in text for row in rows)
-    assert not [name for name in sections["trainers"] if name != "metric_only" and not any(f"--trainer {name}" in row for row in rows)]
+    assert not [
+        name
+        for name in sections["trainers"]
+        if name != "metric_only" and not any(f"--trainer {name}" in row for row in rows)
+    ]
 
 
 def test_the_python_page_names_what_there_is():
@@ -112,22 +147,35 @@ def test_the_python_page_names_what_there_is():
 
 # --------------------------------------------------------------------------------------------------------------- the hooks
 def test_links_of_the_repository_become_those_of_the_site(hooks):
-    text = '[a](../README.md#x) [b](../experiments/Rho_Sweep.sh)\n\n```\n[d](../README.md)\n```\n[e](https://x.y/z) [f](#g)'
+    text = "[a](../README.md#x) [b](../experiments/Rho_Sweep.sh)\n\n```\n[d](../README.md)\n```\n[e](https://x.y/z) [f](#g)"
     turned = text.replace("[a](../README.md#x) [b](../experiments", "[a](readme.md#x) [b](files/experiments")
     for page, before, after in (
         ("docs/t.md", text, turned),
-        ("docs/tutorials/t.md", '[a](../../README.md) <img src="../pictures/p.png">', '[a](../readme.md) <img src="../pictures/p.png">'),
-        ("README.md", '[a](docs/data.md#b) <img src="docs/pictures/p.png">', '[a](data.md#b) <img src="pictures/p.png">'),
+        (
+            "docs/tutorials/t.md",
+            '[a](../../README.md) <img src="../pictures/p.png">',
+            '[a](../readme.md) <img src="../pictures/p.png">',
+        ),
+        (
+            "README.md",
+            '[a](docs/data.md#b) <img src="docs/pictures/p.png">',
+            '[a](data.md#b) <img src="pictures/p.png">',
+        ),
     ):
         assert hooks.relinked(before, page) == after
 
 
 def test_lists_are_lists_for_both_readers_and_docstrings_are_shown_as_they_are(hooks, reference):
     assert hooks.lists("**Not equal**\n- a\n- b\n  more\n") == "**Not equal**\n\n- a\n- b\n  more\n"
-    assert hooks.indented("1. a\n\n   ```python\n   x\n   ```\n\ntext\n   y") == "1. a\n\n    ```python\n    x\n    ```\n\ntext\n   y"
+    assert (
+        hooks.indented("1. a\n\n   ```python\n   x\n   ```\n\ntext\n   y")
+        == "1. a\n\n    ```python\n    x\n    ```\n\ntext\n   y"
+    )
     assert hooks.unreferenced("`a[b][c]` d[e][f]") == r"`a[b][c]` d[e]\[f]"
     shown = reference.plain("sum_p *x* [d - m]+ <a> `b_c` |x|^2, arXiv 2002.08473.")
-    assert shown == r"sum\_p \*x\* \[d - m\]+ &lt;a> `b_c` \|x\|\^2, [arXiv 2002.08473](https://arxiv.org/abs/2002.08473)."
+    assert (
+        shown == r"sum\_p \*x\* \[d - m\]+ &lt;a> `b_c` \|x\|\^2, [arXiv 2002.08473](https://arxiv.org/abs/2002.08473)."
+    )
 
 
 def test_a_flag_stays_in_one_line(hooks):
@@ -183,13 +231,23 @@ def test_the_strict_build_gives_no_warning(tmp_path):
     for package in ("mkdocs", "material", "mkdocstrings"):
         pytest.importorskip(package)
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
-    done = subprocess.run(words, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True)
+    done = subprocess.run(
+        words, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
+    )
     said = done.stdout + done.stderr
-    assert done.returncode == 0 and not re.search("warning|error", said.replace("NO_MKDOCS_2_WARNING=1", ""), re.IGNORECASE), said
+    assert done.returncode == 0 and not re.search(
+        "warning|error", said.replace("NO_MKDOCS_2_WARNING=1", ""), re.IGNORECASE
+    ), said
     assert not list(tmp_path.glob("*.py"))
-    pages = {path.relative_to(tmp_path).as_posix(): path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")}
+    pages = {
+        path.relative_to(tmp_path).as_posix(): path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")
+    }
     loading = r'<(?:img|script|iframe)[^>]* src="((?:https?:)?//[^"]*)"|<link(?![^>]*canonical)[^>]* href="((?:https?:)?//[^"]*)"'
-    assert not {name: found for name, text in pages.items() if (found := re.findall(loading, text))}, "pages load nothing from elsewhere"
+    assert not {name: found for name, text in pages.items() if (found := re.findall(loading, text))}, (
+        "pages load nothing from elsewhere"
+    )
     lacking = [name for name in criteria.REGISTRY.names() if f'id="{name}"' not in pages["methods/losses.html"]]
-    lacking += [name for name in criteria.REGISTRY.names() if f'href="methods/losses.html#{name}"' not in pages["methods.html"]]
+    lacking += [
+        name for name in criteria.REGISTRY.names() if f'href="methods/losses.html#{name}"' not in pages["methods.html"]
+    ]
     assert not lacking and 'id="runs.load_run"' in pages["python.html"] and "Unreleased" in pages["changelog.html"]

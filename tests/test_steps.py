@@ -22,16 +22,36 @@ from utilities.tensors import Products, multiply_at
 
 RESUMED = {
     "in chunks": ["--precision", "bfloat16", "--ema_decay", ".8", "--chunk_size", "3"],
-    "all": ["--warmup_epochs", "2", "--warmup_head_epochs", "2", "--scheduler", "cosine", "--layer_decay", ".5", "--no_decay_on_bias_and_norm",
-            "--grad_checkpointing", "--channels_last", "--tf32", "--ema_decay", ".5", "--optim", "adamw", "--clip_grad_norm", "1"],
+    "all": [
+        "--warmup_epochs",
+        "2",
+        "--warmup_head_epochs",
+        "2",
+        "--scheduler",
+        "cosine",
+        "--layer_decay",
+        ".5",
+        "--no_decay_on_bias_and_norm",
+        "--grad_checkpointing",
+        "--channels_last",
+        "--tf32",
+        "--ema_decay",
+        ".5",
+        "--optim",
+        "adamw",
+        "--clip_grad_norm",
+        "1",
+    ],
     "float16": ["--precision", "float16"],
     "compiled": ["--compile"],
-}  # fmt: skip
+}
 LONG = {"compiled", "float16"}
 
 
 def run(data, tmp_path, *more):
-    return main.main(parameters.read(builders.run_words(data, tmp_path, "--loss", "margin", "--no_train_metrics", *more))).folder
+    return main.main(
+        parameters.read(builders.run_words(data, tmp_path, "--loss", "margin", "--no_train_metrics", *more))
+    ).folder
 
 
 def resume(folder, *more):
@@ -67,7 +87,9 @@ def test_the_average_is_evaluated_and_kept_beside_the_trained_network(data, tmp_
     content = last(folder)
     average = {name: value.double() if value.is_floating_point() else value for name, value in trained[0].items()}
     for state in [*trained[1:], content["trained"]]:
-        average = {n: 0.7 * v + 0.3 * state[n].double() if v.is_floating_point() else state[n] for n, v in average.items()}
+        average = {
+            n: 0.7 * v + 0.3 * state[n].double() if v.is_floating_point() else state[n] for n, v in average.items()
+        }
     kept = dict(content["state_dict"])
     for name, value in average.items():
         torch.testing.assert_close(kept[name], value.to(kept[name]), rtol=1e-5, atol=1e-6)
@@ -88,7 +110,9 @@ def test_an_average_may_begin_on_resume_and_changes_nothing_in_training(trained_
 
 
 # ------------------------------------------------------------------------------------------------------------------- resting
-@pytest.mark.parametrize("flags", [["--freeze_backbone_steps", "6"], ["--warmup_head_epochs", "1"]], ids=lambda flags: flags[0])
+@pytest.mark.parametrize(
+    "flags", [["--freeze_backbone_steps", "6"], ["--warmup_head_epochs", "1"]], ids=lambda flags: flags[0]
+)
 def test_the_backbone_rests_and_wakes(flags, data, tmp_path, monkeypatch):
     """For some of the four steps of an epoch, running statistics too, in spite of weight decay; a resumed run does the same."""
     moved, real = [], Step.__call__
@@ -150,7 +174,9 @@ def test_recomputed_activations_give_the_same_gradients_and_statistics_in_less_m
         twin.last_linear.weight.zero_()
         for parameter in twin.backbone.parameters():
             parameter.zero_()
-    assert networks[1](images)[0].abs().sum() > 0 and twin(images)[1]["pooled"].abs().sum() == 0, "a copy runs its own blocks"
+    assert networks[1](images)[0].abs().sum() > 0 and twin(images)[1]["pooled"].abs().sum() == 0, (
+        "a copy runs its own blocks"
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- the machine
@@ -166,14 +192,33 @@ def test_channels_last_orders_network_and_images():
     assert runtime.to_device(torch.arange(3)).tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("backend", "more"), [
-    ("eager", []), *(pytest.param(backend, more, marks=pytest.mark.long) for backend, more in (
-        ("inductor", []), ("aot_eager", []), ("aot_eager", ["--chunk_size", "3"]), ("aot_eager", ["--ema_decay", ".5", "--precision", "bfloat16"]),
-    )),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("backend", "more"),
+    [
+        ("eager", []),
+        *(
+            pytest.param(backend, more, marks=pytest.mark.long)
+            for backend, more in (
+                ("inductor", []),
+                ("aot_eager", []),
+                ("aot_eager", ["--chunk_size", "3"]),
+                ("aot_eager", ["--ema_decay", ".5", "--precision", "bfloat16"]),
+            )
+        ),
+    ],
+    ids=str,
+)
 def test_a_compiled_network_trains_and_keeps_its_names(backend, more, data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(compiling, "BACKEND", backend)
-    flags = ["--optim", "sgd", "--n_epochs", "2", "--eval_bs", "7", *(["--arch", "conv4_frozen_normalize", *more] if more else [])]
+    flags = [
+        "--optim",
+        "sgd",
+        "--n_epochs",
+        "2",
+        "--eval_bs",
+        "7",
+        *(["--arch", "conv4_frozen_normalize", *more] if more else []),
+    ]
     try:
         folder = run(data, tmp_path, "--compile", *flags, "--savename", "Compiled")
     except UserError as error:
@@ -198,8 +243,9 @@ def test_recompilations_are_said(monkeypatch, capsys):
             network(torch.randn(size, 2))
     compiler.start_epoch(4)
     assert capsys.readouterr().out.splitlines() == [
-        "--compile: 2 graphs", "--compile: recompiled in epoch 3, 3 graphs in all",
-    ]  # fmt: skip
+        "--compile: 2 graphs",
+        "--compile: recompiled in epoch 3, 3 graphs in all",
+    ]
 
 
 def test_tf32_leaves_losses_and_metrics_exact():
@@ -214,17 +260,27 @@ def test_tf32_leaves_losses_and_metrics_exact():
             assert torch.get_float32_matmul_precision() == "highest"
         seen, x = [], torch.ones(2, requires_grad=True)
         with runtime.exact_products():
-            (found,) = few_at_a_time(lambda x: seen.append(torch.get_float32_matmul_precision()) or x.square().sum(), [(x,)])
+            (found,) = few_at_a_time(
+                lambda x: seen.append(torch.get_float32_matmul_precision()) or x.square().sum(), [(x,)]
+            )
         found.backward()
-        assert seen == ["highest"] * 2 and torch.backends.cuda.matmul.allow_tf32, "what is computed again is as exact as before"
+        assert seen == ["highest"] * 2 and torch.backends.cuda.matmul.allow_tf32, (
+            "what is computed again is as exact as before"
+        )
         torch.backends.cuda.matmul.allow_tf32 = False  # beside "high": torch does not say any more what holds
         with pytest.raises(RuntimeError):
             torch.get_float32_matmul_precision()
         with Products("highest"):
             assert torch.get_float32_matmul_precision() == "highest"
         runtime.device = torch.device("cuda")
-        for runtime.tf32, precision in ((True, "high"), (False, "highest")):  # a run with --tf32 and, in the same process, one without it
+        for runtime.tf32, precision in (
+            (True, "high"),
+            (False, "highest"),
+        ):  # a run with --tf32 and, in the same process, one without it
             runtime.begin()
-            assert metrics.compute(["e_recall@1"], np.eye(4), [0, 0, 1, 1]) and torch.get_float32_matmul_precision() == precision
+            assert (
+                metrics.compute(["e_recall@1"], np.eye(4), [0, 0, 1, 1])
+                and torch.get_float32_matmul_precision() == precision
+            )
     finally:
         torch.set_float32_matmul_precision(before)

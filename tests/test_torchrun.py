@@ -42,12 +42,16 @@ def test_parts_are_the_batch_and_evaluation_cuts_between_batches():
             assert parts == [slice(0, total)] * size and not Of(0, size).cuts(total)
         else:
             lengths = [part.stop - part.start for part in parts]
-            assert [i for part in parts for i in range(total)[part]] == list(range(total)) and max(lengths) - min(lengths) <= 1
+            assert [i for part in parts for i in range(total)[part]] == list(range(total)) and max(lengths) - min(
+                lengths
+            ) <= 1
     for count, size, n in ((10, 3, 2), (2, 3, 4), (12, 3, 4), (1, 1, 3), (11, 2, 5)):
         found = [list(BatchesInOrder(count, size, Of(rank, n))) for rank in range(n)]
         wanted = [list(range(start, min(start + size, count))) for start in range(0, count, size)]
         assert [batch for batches in found for batch in batches] == wanted
-        assert [len(BatchesInOrder(count, size, Of(rank, n))) for rank in range(n)] == [len(batches) for batches in found]
+        assert [len(BatchesInOrder(count, size, Of(rank, n))) for rank in range(n)] == [
+            len(batches) for batches in found
+        ]
         assert found[0], "the first process learns what the network gives"
 
 
@@ -86,7 +90,18 @@ def test_parts_of_batches_are_augmented_as_the_whole(photographs, wrap):
     batches = [list(range(7)), [9, 3, 3, 15, 0, 11, 12]]
     for preset in ["adv"] if wrap is NoWordOfSizes else _transforms.PRESETS:
         opt = parameters.read(
-            ["--dataset", "cub200", "--augmentation", preset, "--resize_size", "36", "--crop_size", "32", "--kernels", "0"]
+            [
+                "--dataset",
+                "cub200",
+                "--augmentation",
+                preset,
+                "--resize_size",
+                "36",
+                "--crop_size",
+                "32",
+                "--kernels",
+                "0",
+            ]
         )
         dataset = wrap(_image_set.ImageSet(images, _transforms.build(opt)[0], read=_cache.Reader(_images.decode, 45)))
 
@@ -97,13 +112,29 @@ def test_parts_of_batches_are_augmented_as_the_whole(photographs, wrap):
         whole, parts = loaded(None), [loaded(Of(rank, 3)) for rank in range(3)]
         for number, batch in enumerate(whole):
             for name in ("images", "labels"):
-                assert torch.equal(torch.cat([getattr(part[number], name) for part in parts]), getattr(batch, name)), (preset, name)
+                assert torch.equal(torch.cat([getattr(part[number], name) for part in parts]), getattr(batch, name)), (
+                    preset,
+                    name,
+                )
             assert all(torch.equal(part[number].indices, batch.indices) for part in parts)
 
 
 def words(data, tmp_path, *more):
     """A run whose network has BatchNorm at rest, which depends on nothing, and an optimiser that does not enlarge rounding, as adam does where gradients are near 0."""
-    about = ["--loss", "margin", "--arch", "conv4_frozen_normalize", "--bs", "14", "--n_epochs", "2", "--optim", "sgd", "--storage_metrics", "e_recall@1"]
+    about = [
+        "--loss",
+        "margin",
+        "--arch",
+        "conv4_frozen_normalize",
+        "--bs",
+        "14",
+        "--n_epochs",
+        "2",
+        "--optim",
+        "sgd",
+        "--storage_metrics",
+        "e_recall@1",
+    ]
     return builders.run_words(data, tmp_path, *about, *more)
 
 
@@ -119,7 +150,10 @@ def assert_near_runs(one, many):
 
 def test_what_cannot_be_is_refused(monkeypatch):
     for more, said in (
-        (["--gpu", "0", "1"], r"--gpu 0 1: a process trains on one GPU\. One run on all of them: .*torchrun --nproc_per_node 2 main.py"),
+        (
+            ["--gpu", "0", "1"],
+            r"--gpu 0 1: a process trains on one GPU\. One run on all of them: .*torchrun --nproc_per_node 2 main.py",
+        ),
         (["--sync_bn", "--chunk_size", "4"], "--sync_bn --chunk_size 4"),
     ):
         with pytest.raises(UserError, match=said):
@@ -134,7 +168,16 @@ THREE = ["--n_epochs", "3"]
 
 def torchrun(n, arguments, fail=""):
     """main.py under torchrun: its status and what it said."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(n), "tests/_torchrun_main.py", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        str(n),
+        "tests/_torchrun_main.py",
+        *arguments,
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **({"FAIL": fail} if fail else {})}
     done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, timeout=3600)
     return done.returncode, done.stdout, done.stderr
@@ -143,14 +186,21 @@ def torchrun(n, arguments, fail=""):
 @pytest.fixture(scope="module")
 def whole(data, tmp_path_factory):
     """A run of one process that nothing stops."""
-    return main.main(parameters.read(words(data, tmp_path_factory.mktemp("whole"), "--savename", "Whole", *THREE))).folder
+    return main.main(
+        parameters.read(words(data, tmp_path_factory.mktemp("whole"), "--savename", "Whole", *THREE))
+    ).folder
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("fail,said,processes", [
-    ("1:4:kill", "another process of this run has ended", (2, 1)), ("*:4:kill", "", (1,)), ("0:4:torchrun", "interrupted: epochs 1 to 1 are saved", (2,)),
-    ("1:4:interrupt", "interrupted: epochs 1 to 1 are saved", (1,)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fail,said,processes",
+    [
+        ("1:4:kill", "another process of this run has ended", (2, 1)),
+        ("*:4:kill", "", (1,)),
+        ("0:4:torchrun", "interrupted: epochs 1 to 1 are saved", (2,)),
+        ("1:4:interrupt", "interrupted: epochs 1 to 1 are saved", (1,)),
+    ],
+)
 def test_what_was_killed_goes_on_with_any_number(data, tmp_path, whole, fail, said, processes):
     """kill -9 of one process, of all, of torchrun; Ctrl-C: all end, the folder is free, and what follows is the run that nothing stopped."""
     status, out, err = torchrun(2, words(data, tmp_path, "--savename", "Killed", *THREE), fail=fail)
@@ -174,9 +224,14 @@ def test_what_was_killed_goes_on_with_any_number(data, tmp_path, whole, fail, sa
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("fail,more,said", [
-    ("1:2:user", [], "main.py: error: this image is broken: restore it"), ("1:2:bug", [], "ValueError: a bug"), ("", ["--no_such_flag"], "unrecognized argument"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fail,more,said",
+    [
+        ("1:2:user", [], "main.py: error: this image is broken: restore it"),
+        ("1:2:bug", [], "ValueError: a bug"),
+        ("", ["--no_such_flag"], "unrecognized argument"),
+    ],
+)
 def test_an_error_is_said_once(data, tmp_path, fail, more, said):
     status, out, err = torchrun(2, words(data, tmp_path, "--savename", "Error", *more), fail=fail)
     assert status and (out + err).count(said) == 1 and "another process" not in out + err, out + err
@@ -186,7 +241,17 @@ def test_an_error_is_said_once(data, tmp_path, fail, more, said):
 @pytest.mark.long
 def test_folds_under_torchrun_are_resumed_after_a_kill(data, tmp_path):
     """Killed in the second fold: the first one stays as it is, the others follow."""
-    folds = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3", "--savename", "Folds", "--final_test"]
+    folds = [
+        "--split_scheme",
+        "class_disjoint",
+        "--split_partitions",
+        "3",
+        "--split_sets",
+        "3",
+        "--savename",
+        "Folds",
+        "--final_test",
+    ]
     one = main.main(parameters.read([*words(data, tmp_path / "one", *folds), "--iterations_per_epoch", "2"]))
     many = [*words(data, tmp_path / "many", *folds), "--iterations_per_epoch", "2"]
     status, out, err = torchrun(2, many, fail="1:6:kill")
@@ -199,14 +264,29 @@ def test_folds_under_torchrun_are_resumed_after_a_kill(data, tmp_path):
 
 
 DEMO = [
-    "--config", "demo_glyphs", "--arch", "conv4_frozen_normalize", "--splits_to_eval", "test", "--kernels", "0", "--no_records", "--plot_every", "0",
-]  # fmt: skip
+    "--config",
+    "demo_glyphs",
+    "--arch",
+    "conv4_frozen_normalize",
+    "--splits_to_eval",
+    "test",
+    "--kernels",
+    "0",
+    "--no_records",
+    "--plot_every",
+    "0",
+]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("more,of_one,gain,apart", [
-    ([], ["--chunk_size", "56"], 0.3, 0.0), (["--freeze_backbone", "--augmentation", "none"], [], 0.1, 5e-4),
-], ids=["the order of sums of two processes", "the last layer"])  # fmt: skip
+@pytest.mark.parametrize(
+    "more,of_one,gain,apart",
+    [
+        ([], ["--chunk_size", "56"], 0.3, 0.0),
+        (["--freeze_backbone", "--augmentation", "none"], [], 0.1, 5e-4),
+    ],
+    ids=["the order of sums of two processes", "the last layer"],
+)
 def test_a_whole_run_on_glyphs_is_that_of_one_process_to_the_third_digit(tmp_path, more, of_one, gain, apart):
     """All six epochs of the demonstration, the whole table.
 
@@ -221,4 +301,6 @@ def test_a_whole_run_on_glyphs_is_that_of_one_process_to_the_third_digit(tmp_pat
     epochs = parameters.read(flags).n_epochs
     assert tables[0].index.equals(tables[1].index) and len(tables[0]) > 6 * epochs
     assert tables[0][epochs, "test", "e_recall@1"] > tables[0][0, "test", "e_recall@1"] + gain, "it learns"
-    torch.testing.assert_close(torch.tensor(tables[1].to_numpy()), torch.tensor(tables[0].to_numpy()), rtol=0, atol=apart)
+    torch.testing.assert_close(
+        torch.tensor(tables[1].to_numpy()), torch.tensor(tables[0].to_numpy()), rtol=0, atol=apart
+    )

@@ -37,7 +37,9 @@ def test_portions_are_all_rows_cut_between_units():
         assert len(parts) == size and [i for part in parts for i in range(total)[part]] == list(range(total))
         assert all(part.start % unit == 0 for part in parts if part.stop > part.start)
         lengths = [part.stop - part.start for part in parts]
-        assert all(length == 0 or length >= min(unit, total) for length in lengths), "what is left over goes with a whole unit"
+        assert all(length == 0 or length >= min(unit, total) for length in lengths), (
+            "what is left over goes with a whole unit"
+        )
         assert max(lengths) - min(lengths) < 2 * unit
 
 
@@ -46,7 +48,15 @@ def made(n, classes, **how):
     return {"features": features.astype(np.float32), "labels": labels}
 
 
-QUICK = ("all metrics", "ties in several tiles", "queries and gallery", "levels of a gallery", "lists", "one query", "one class")
+QUICK = (
+    "all metrics",
+    "ties in several tiles",
+    "queries and gallery",
+    "levels of a gallery",
+    "lists",
+    "one query",
+    "one class",
+)
 
 
 def cases(folder, full):
@@ -58,32 +68,54 @@ def cases(folder, full):
     queries = {"features": plain["features"][:90], "labels": plain["labels"][:90]}
     there, rerank = np.where(np.arange(90) < 60, -1, np.arange(90) - 60), metrics.KReciprocal(k1=8, k2=3)
     mapped = {"features": np.load(folder / "features.npy", mmap_mode="r"), "labels": np.arange(2500) % 40}
-    few = {number: {"features": plain["features"][:number], "labels": np.zeros(number, dtype=int)} for number in (1, 2, 30)}
+    few = {
+        number: {"features": plain["features"][:number], "labels": np.zeros(number, dtype=int)} for number in (1, 2, 30)
+    }
     sequences = {"query_sequences": np.arange(90) % 9, "reference_sequences": np.arange(90) % 9}
     found = {
-        "all metrics": (NAMES, {**plain, "labels": np.stack([plain["labels"], groups], 1), "groups": groups, "seed": [0, 1]}, None),
+        "all metrics": (
+            NAMES,
+            {**plain, "labels": np.stack([plain["labels"], groups], 1), "groups": groups, "seed": [0, 1]},
+            None,
+        ),
         "several tiles": (SEARCHED, plain, SMALL),
         "ties": (SEARCHED, tied, None),
         "ties in several tiles": (SEARCHED, tied, SMALL),
         "all samples equal": (SEARCHED, {"features": np.ones((40, 3)), "labels": np.arange(40) % 4}, SMALL),
         "queries and gallery": (SEARCHED, {**queries, **gallery, "exclude": there}, SMALL),
         "levels": (LEVELS, {**plain, "labels": levels}, SMALL),
-        "levels of a gallery": (LEVELS, {**queries, **gallery, "labels": levels[:90], "reference_labels": levels[60:], "rerank": rerank}, None),
+        "levels of a gallery": (
+            LEVELS,
+            {**queries, **gallery, "labels": levels[:90], "reference_labels": levels[60:], "rerank": rerank},
+            None,
+        ),
         "nothing excluded": (SEARCHED, {**queries, **gallery}, None),
         "sequences": (SEARCHED, {**plain, "query_sequences": np.arange(150) % 40 - 1}, SMALL),
         "sequences of a gallery": (SEARCHED, {**queries, **gallery, **sequences}, None),
         "lists": (SEARCHED, {**queries, **gallery, "lists": metrics.Lists.of(*random_lists(0, 90, 90))}, SMALL),
-        "lists of a set in itself": (SEARCHED, {**plain, "lists": metrics.Lists.of(*random_lists(0, 150, 150, range(150)))}, SMALL),
+        "lists of a set in itself": (
+            SEARCHED,
+            {**plain, "lists": metrics.Lists.of(*random_lists(0, 150, 150, range(150)))},
+            SMALL,
+        ),
         "one query": (SEARCHED, few[1], None),
         "two queries": (SEARCHED, few[2], None),
         "one query in a gallery": (SEARCHED, {**few[1], **gallery}, None),
         "one class": ([*SEARCHED, "nmi"], few[30], None),
         "each alone": ([*SEARCHED, "nmi"], {**few[30], "labels": np.arange(30)}, None),
-        "half precision": (SEARCHED, {"features": torch.from_numpy(plain["features"]).bfloat16(), "labels": plain["labels"]}, None),
+        "half precision": (
+            SEARCHED,
+            {"features": torch.from_numpy(plain["features"]).bfloat16(), "labels": plain["labels"]},
+            None,
+        ),
         "a file": (["e_recall@1", "map_r", "nmi", "rho_spectrum@1"], mapped, Limits(rows=512, columns=1024)),
         "hyperbolic": ([*SEARCHED, "nmi"], {**plain, "ball": Ball(0.1, 2.3)}, None),
         "k-reciprocal": (SEARCHED, {**plain, "rerank": rerank}, None),
-        "k-reciprocal, queries and gallery": (SEARCHED, {**queries, **gallery, "exclude": there, "rerank": rerank}, None),
+        "k-reciprocal, queries and gallery": (
+            SEARCHED,
+            {**queries, **gallery, "exclude": there, "rerank": rerank},
+            None,
+        ),
         "expansion": (SEARCHED, {**plain, "rerank": metrics.AlphaExpansion(n=5)}, SMALL),
     }
     return {name: case for name, case in found.items() if full or name in QUICK}
@@ -118,12 +150,20 @@ def same_values(rank, folder, full):
 def same_clusters(rank, folder, full):
     """faiss and torch cut the rows as one process does, so that rounding, and with it every later iteration, is the same."""
     ranks, asked, plain = Ranks(), [], _kmeans.of_parts
-    for n, k, d in ((2 * 4096 + 7, 60, 8), *([(3 * 4096, 300, 16)] if full else []), (500, 499, 4), (3, 3, 2), (1, 1, 2)):
+    for n, k, d in (
+        (2 * 4096 + 7, 60, 8),
+        *([(3 * 4096, 300, 16)] if full else []),
+        (500, 499, 4),
+        (3, 3, 2),
+        (1, 1, 2),
+    ):
         features = made(n, max(k // 8, 1), d=d, spread=1.5, seed=19)["features"]
         assert (_kmeans.kmeans(features, k, 5, "cpu", ranks) == _kmeans.kmeans(features, k, 5)).all(), (n, k)
     features = made(700, 10, d=8, spread=1.5, seed=2)["features"]
     read = mock.patch.object(_space, "BLOCK", 1024)
-    torch_searches = mock.patch.object(_kmeans, "searcher", lambda device: (_kmeans.on_torch(device), _kmeans.tile_rows))
+    torch_searches = mock.patch.object(
+        _kmeans, "searcher", lambda device: (_kmeans.on_torch(device), _kmeans.tile_rows)
+    )
     with torch_searches, mock.patch.object(_kmeans, "TILE", 4000), read:
         with mock.patch.object(_kmeans, "of_parts", lambda *given: asked.append(given) or plain(*given)):
             found = _kmeans.kmeans(features, 40, 3, "cpu", ranks)
@@ -134,7 +174,15 @@ def same_clusters(rank, folder, full):
 
 def same_command(rank, folder, full):
     """The command on a file: the first process writes."""
-    words = [str(folder / "file.npz"), "--evaluation_metrics", "e_recall@1", "map_r", "nmi", "--eval_kmeans_starts", "2"]
+    words = [
+        str(folder / "file.npz"),
+        "--evaluation_metrics",
+        "e_recall@1",
+        "map_r",
+        "nmi",
+        "--eval_kmeans_starts",
+        "2",
+    ]
     written = ["--out", str(folder / f"out_{rank}.json"), "--dump_query_results", str(folder / f"queries_{rank}.npz")]
     found = command.main([*words, *written])
     with mock.patch.object(command, "Ranks", Alone):
@@ -156,7 +204,10 @@ def same_evaluation(rank, folder, full):
         searched.append(rows)
         return plain(search, needs, progress, rows)
 
-    others = (["--tester", "same_parent_label"], ["--eval_reference_set", "compared_to_training_set", "--eval_pca", "2"])
+    others = (
+        ["--tester", "same_parent_label"],
+        ["--eval_reference_set", "compared_to_training_set", "--eval_pca", "2"],
+    )
     for more in (*(others if full else ()), []):
         opt = options("--evaluation_metrics", "e_recall@1", "map_r", "nmi", "rho_spectrum@0", *more)
         splits, network, runtime = made_splits(shared=True), Network(), Runtime(opt)

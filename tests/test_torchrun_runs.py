@@ -17,13 +17,35 @@ FOLDS = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split
 TESTED = [*FOLDS, "--savename", "Folds", "--final_test", "--dump_embeddings"]
 APART = [*FOLDS, "--savename", "Apart"]
 AT_WORK = [
-    "--chunk_size", "3", "--ema_decay", ".5", "--loss", "contrastive", "--memory_size", "40", "--memory_start", "1", "--memory_ema", ".5",
-]  # fmt: skip
+    "--chunk_size",
+    "3",
+    "--ema_decay",
+    ".5",
+    "--loss",
+    "contrastive",
+    "--memory_size",
+    "40",
+    "--memory_start",
+    "1",
+    "--memory_ema",
+    ".5",
+]
 RESTS = ["--freeze_backbone", "--feature_cache", "--augmentation", "none", "--arch", "conv4_normalize"]
 SEARCH = [
-    "--use_tv_split", "--tv_split_perc", "0.5", "--group", "Found", "--lr~CHOICE~", "[1e6,1e-3]", "--loss_margin_margin~BAYESIAN~", "[0,1]",
-    "--bayesian_optimization_n_iter", "6", "--reproductions", "1",
-]  # fmt: skip
+    "--use_tv_split",
+    "--tv_split_perc",
+    "0.5",
+    "--group",
+    "Found",
+    "--lr~CHOICE~",
+    "[1e6,1e-3]",
+    "--loss_margin_margin~BAYESIAN~",
+    "[0,1]",
+    "--bayesian_optimization_n_iter",
+    "6",
+    "--reproductions",
+    "1",
+]
 FURTHER_RUNS = {
     "Rests": RESTS,
     "Triplets": ["--loss", "triplet", "--batch_mining", "packaged", "--data_sampler", "fixed_triplets", "--bs", "15"],
@@ -50,14 +72,31 @@ def searched(data, folder):
 
 def further_commands(data, folder):
     """Program and words of what is run, under `folder`."""
-    again = ["--evaluate", "--resume_from", str(folder / "folder" / "Folds"), "--splits_to_eval", "val", "--eval_kernels", "0"]
-    jobs = [common(data, folder, *words) for words in (
-        TESTED, [*APART, "--folds", "2", "0"], [*APART, "--n_epochs", "2", "--resume", "--resume_allow_changes", "--check_untrained_accuracy"],
-    )]  # fmt: skip
+    again = [
+        "--evaluate",
+        "--resume_from",
+        str(folder / "folder" / "Folds"),
+        "--splits_to_eval",
+        "val",
+        "--eval_kernels",
+        "0",
+    ]
+    jobs = [
+        common(data, folder, *words)
+        for words in (
+            TESTED,
+            [*APART, "--folds", "2", "0"],
+            [*APART, "--n_epochs", "2", "--resume", "--resume_allow_changes", "--check_untrained_accuracy"],
+        )
+    ]
     jobs += [again, ["--reproduce_results", str(folder / "folder" / "Apart"), "--savename", "Again"]]
     jobs += [["--evaluate_ensemble", "--resume_from", str(folder / "folder" / "Again")]]
     half = {"Half": [*AT_WORK, "--precision", "bfloat16"]}
-    return [*(("main.py", words) for words in jobs), *runs(data, folder, {**FURTHER_RUNS, **half}), searched(data, folder)]
+    return [
+        *(("main.py", words) for words in jobs),
+        *runs(data, folder, {**FURTHER_RUNS, **half}),
+        searched(data, folder),
+    ]
 
 
 def run_both(data, factory, jobs):
@@ -82,7 +121,9 @@ def assert_near(found, wanted):
     (leaves, spec), (others, other_spec) = tree_flatten(found), tree_flatten(wanted)
     assert spec == other_spec
     for one, other in zip(leaves, others, strict=True):
-        assert "/" in str(other) or one == (pytest.approx(other, rel=1e-4, abs=1e-5) if isinstance(other, float) else other)
+        assert "/" in str(other) or one == (
+            pytest.approx(other, rel=1e-4, abs=1e-5) if isinstance(other, float) else other
+        )
 
 
 def names(folder):

@@ -13,7 +13,17 @@ import parameters
 import trainers
 from tests import _processes
 from tests._processes import alone, spawned
-from tests.training.test_chunks import CLASSES, PREFIXES, TOLERANCES, WAYS, WIDTH, Network, assert_same_steps, of_loss, trained
+from tests.training.test_chunks import (
+    CLASSES,
+    PREFIXES,
+    TOLERANCES,
+    WAYS,
+    WIDTH,
+    Network,
+    assert_same_steps,
+    of_loss,
+    trained,
+)
 from training.ranks import Ranks
 from utilities.criterion import takes_reference
 from utilities.errors import UserError
@@ -21,7 +31,9 @@ from utilities.errors import UserError
 MEMORY = ["--memory_size", "30", "--memory_start", "1"]
 OF_MEMORY = ["--loss", "contrastive", *MEMORY]
 SLOWLY = ["--lr", ".002"]  # for float32: long steps of steep losses enlarge its rounding
-NEEDS_TRIPLETS = [name for name, module in batch_mining.REGISTRY.modules().items() if getattr(module, "NEEDS_TRIPLETS", False)]
+NEEDS_TRIPLETS = [
+    name for name, module in batch_mining.REGISTRY.modules().items() if getattr(module, "NEEDS_TRIPLETS", False)
+]
 
 
 def allowed(flags):
@@ -55,23 +67,46 @@ def everything(folder, n, full):
     language = ["--language_vectors", str(folder / "vectors.npz"), "--loss_weights", "language_loss=5", "--loss"]
     ways = [["--trainer", name, "--loss", "margin", *more] for name, more in (WAYS if full else dict(WAYS).items())]
     cases = [(2 * (number % 2), words, {"steps": 2}) for number, words in enumerate(ways)]
-    cases += [(0, of_loss(loss), {"steps": 2}) for loss in ("dynamic_softmargin", "softtriplet")]  # a state of its own; class vectors
-    cases += [(0, [*OF_MEMORY, "--memory_ema", ".5"], {"stand_in": False}), (4, ["--loss", "margin", "--clip_grad_norm", ".05"], {})]
+    cases += [
+        (0, of_loss(loss), {"steps": 2}) for loss in ("dynamic_softmargin", "softtriplet")
+    ]  # a state of its own; class vectors
+    cases += [
+        (0, [*OF_MEMORY, "--memory_ema", ".5"], {"stand_in": False}),
+        (4, ["--loss", "margin", "--clip_grad_norm", ".05"], {}),
+    ]
     cases += [(0, ["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", "6"], {"steps": 2})]
-    cases += [(5, ["--loss", "proxyanchor", *PREFIXES], {"steps": 1}), (0, [*language, "multisimilarity"], {"steps": 1})]
+    cases += [
+        (5, ["--loss", "proxyanchor", *PREFIXES], {"steps": 1}),
+        (0, [*language, "multisimilarity"], {"steps": 1}),
+    ]
     cases += [(0, ["--loss", "multisimilarity", "--metrix", ".4", "--metrix_level", "feature"], {"steps": 1})]
     if not full:
         return cases
     losses = [of_loss(loss) for loss in criteria.REGISTRY.names()]
     further = [
-        OF_MEMORY, *losses, *miners(), ["--loss", "softmax", *PREFIXES, "--matryoshka_heads", "own"],
+        OF_MEMORY,
+        *losses,
+        *miners(),
+        ["--loss", "softmax", *PREFIXES, "--matryoshka_heads", "own"],
         ["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", "4", "--batch_mining", "random"],
         *(["--loss", "multisimilarity", "--optim", optimiser] for optimiser in ("adam", "adamw", "radam", "rmsprop")),
-        ["--loss", "proxyanchor", "--arch", "resnet50_frozen", "--embed_regularizer", "lp", "--weight_regularizer", "regular_face"],
-        ["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"], ["--loss", "contrastive", "--metrix", ".4"],
-    ]  # fmt: skip
+        [
+            "--loss",
+            "proxyanchor",
+            "--arch",
+            "resnet50_frozen",
+            "--embed_regularizer",
+            "lp",
+            "--weight_regularizer",
+            "regular_face",
+        ],
+        ["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"],
+        ["--loss", "contrastive", "--metrix", ".4"],
+    ]
     against = [loss for loss, module in criteria.REGISTRY.modules().items() if takes_reference(module.Criterion)]
-    cases += [(0, [*of_loss(loss), *MEMORY], {"stand_in": False}) for loss in against] + [(0, [*OF_MEMORY, *PREFIXES], {"stand_in": False})]
+    cases += [(0, [*of_loss(loss), *MEMORY], {"stand_in": False}) for loss in against] + [
+        (0, [*OF_MEMORY, *PREFIXES], {"stand_in": False})
+    ]
     cases += [(5, [*language, "margin", "--language_direction", "forward", "--language_delay", "1"], {})]
     cases += [(0, [*words, *SLOWLY], {"dtype": torch.float32}) for words in losses + ways if n == 2]
     return cases + [(2, words, {}) for words in ways] + [(0, words, {}) for words in further]
@@ -107,7 +142,9 @@ def travelling(rank):
             one = trained(0, "--loss", "contrastive", **how)
         with mock.patch.object(Ranks, "gather", counted):
             many = trained(chunk_size, "--loss", "contrastive", **how)
-        assert sent == [[WIDTH], *features], "embeddings, compared and evaluated, in one message; features where they are read"
+        assert sent == [[WIDTH], *features], (
+            "embeddings, compared and evaluated, in one message; features where they are read"
+        )
         sent.clear()
         assert_same_steps(one, many, *TOLERANCES[torch.float64])
 

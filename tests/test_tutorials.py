@@ -25,13 +25,38 @@ ROOT = Path(__file__).resolve().parent.parent
 TUTORIALS = ROOT / "docs" / "tutorials"
 FENCE = re.compile(r"^```(\w*) ?(\S*)\n([\s\S]*?)^```$", re.MULTILINE)
 TINY = {
-    "dataset": "folder", "arch": "conv4_normalize", "embed_dim": 8, "bs": 8, "kernels": 0, "lr": 0.001, "iterations_per_epoch": 1, "n_epochs": 2,
-    "resize_size": 18, "crop_size": 16, "evaluation_metrics": ["e_recall@1", "map_r"], "seed": 1, "tv_split_perc": 0.5,
-}  # fmt: skip
+    "dataset": "folder",
+    "arch": "conv4_normalize",
+    "embed_dim": 8,
+    "bs": 8,
+    "kernels": 0,
+    "lr": 0.001,
+    "iterations_per_epoch": 1,
+    "n_epochs": 2,
+    "resize_size": 18,
+    "crop_size": 16,
+    "evaluation_metrics": ["e_recall@1", "map_r"],
+    "seed": 1,
+    "tv_split_perc": 0.5,
+}
 OF_PHOTOGRAPHS = [
-    "--arch", "conv4_normalize", "--bs", "8", "--iterations_per_epoch", "1", "--embed_dim", "8", "--n_epochs", "1", "--resize_size", "18",
-    "--crop_size", "16", "--kernels", "0",
-]  # fmt: skip
+    "--arch",
+    "conv4_normalize",
+    "--bs",
+    "8",
+    "--iterations_per_epoch",
+    "1",
+    "--embed_dim",
+    "8",
+    "--n_epochs",
+    "1",
+    "--resize_size",
+    "18",
+    "--crop_size",
+    "16",
+    "--kernels",
+    "0",
+]
 
 
 def blocks(page):
@@ -85,7 +110,9 @@ def follow(page, place):
 
 
 def test_every_tutorial_is_tried_here():
-    tried = set(re.findall(r'(?:follow|commands|program|clone_of)\("(\w+)"', Path(__file__).read_text(encoding="utf-8")))
+    tried = set(
+        re.findall(r'(?:follow|commands|program|clone_of)\("(\w+)"', Path(__file__).read_text(encoding="utf-8"))
+    )
     assert {page.stem for page in TUTORIALS.glob("*.md")} == tried
 
 
@@ -108,7 +135,9 @@ def test_own_photographs(place, capsys):
 
 
 def test_the_searches_of_a_comparison_have_one_budget(place):
-    searches = [smaller(words[3:], place) for words in commands("compare_two_methods") if words[1:3] == ["-m", "search"]]
+    searches = [
+        smaller(words[3:], place) for words in commands("compare_two_methods") if words[1:3] == ["-m", "search"]
+    ]
     assert len(searches) == 2 and all(searcher.plan(words, place) for words in searches)
     assert len({words[words.index("--bayesian_optimization_n_iter") + 1] for words in searches}) == 1
 
@@ -148,7 +177,13 @@ def shell(words, clone, **more):
     of_python = {"python": [sys.executable], "torchrun": [sys.executable, "-m", "torch.distributed.run"]}
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
-        [*of_python[words[0]], *words[1:]], cwd=clone, env=environment, capture_output=True, text=True, timeout=600, **more
+        [*of_python[words[0]], *words[1:]],
+        cwd=clone,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        **more,
     )
     assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
     return done.stdout
@@ -190,15 +225,24 @@ def test_several_gpus(place):
 
 @pytest.mark.long
 def test_compare_two_methods(place, monkeypatch):
-    (content,) = [content for kind, name, content in blocks("compare_two_methods") if (kind, name) == ("sh", "compare.sh")]
+    (content,) = [
+        content for kind, name, content in blocks("compare_two_methods") if (kind, name) == ("sh", "compare.sh")
+    ]
     lines = [shlex.split(line) for line in content.splitlines()]
-    differ = {flag for words in lines for flag in words if flag.startswith("--")} - set.intersection(*({*words} for words in lines))
+    differ = {flag for words in lines for flag in words if flag.startswith("--")} - set.intersection(
+        *({*words} for words in lines)
+    )
     assert differ <= {"--batch_mining"}, "the two lines are one protocol"
     clone = clone_of("compare_two_methods", place)
     (launched,) = [words for words in commands("compare_two_methods") if words[1:3] == ["-m", "launch"]]
-    (tables,) = [smaller(words[2:], place) for words in commands("compare_two_methods") if words[1] == "Result_Evaluations.py"]
+    (tables,) = [
+        smaller(words[2:], place) for words in commands("compare_two_methods") if words[1] == "Result_Evaluations.py"
+    ]
     shell([*launched[: launched.index("--seeds") + 2]], clone)
     monkeypatch.chdir(clone)
     page = Result_Evaluations.main(Result_Evaluations.read(tables)).read_text(encoding="utf-8")
     assert "Triplet" in page and "MultiSimilarity" in page
-    assert {path.parent.name for path in Path("Training_Results/folder").glob("*/summary.json")} == {"Triplet_s0", "MultiSimilarity_s0"}
+    assert {path.parent.name for path in Path("Training_Results/folder").glob("*/summary.json")} == {
+        "Triplet_s0",
+        "MultiSimilarity_s0",
+    }

@@ -29,8 +29,11 @@ from utilities.numbers import whole
 
 TRAIN_LINES = ((0.1, 0.3), (0.35, 0.55), (0.6, 0.8), (0.85, 1.05))  # x = y from … to …
 TEST_LINES = (  # the fixed coordinate (0: x, 1: y) and the range of the other
-    (0, (0.2, 0.4)), (0, (0.55, 0.85)), (1, (0.4, 0.6)), (1, (0.7, 0.9)),
-)  # fmt: skip
+    (0, (0.2, 0.4)),
+    (0, (0.55, 0.85)),
+    (1, (0.4, 0.6)),
+    (1, (0.7, 0.9)),
+)
 FIXED_AT = 0.2
 POINTS, KEPT = 100, 15  # evenly spaced points of a line, and how many of them a class gets at random
 MARGIN, RATE, BATCH, ITERATIONS = 0.1, 0.03, 24, 200
@@ -56,7 +59,13 @@ class Loss(NamedTuple):
 
 
 BASE, PUBLISHED, NO_FLIPS = Loss(True, 0.0), Loss(False, PUBLISHED_FLIP), Loss(False, 0.0)
-RUNS = [BASE, PUBLISHED, NO_FLIPS, Loss(True, PUBLISHED_FLIP), *(Loss(pull, flip) for pull in (True, False) for flip in FLIPS)]
+RUNS = [
+    BASE,
+    PUBLISHED,
+    NO_FLIPS,
+    Loss(True, PUBLISHED_FLIP),
+    *(Loss(pull, flip) for pull in (True, False) for flip in FLIPS),
+]
 
 
 class Result(NamedTuple):
@@ -138,7 +147,9 @@ def train(loss: Loss, seeds: list[int], iterations: int = ITERATIONS) -> Result:
 
     def embed(inputs: torch.Tensor) -> torch.Tensor:
         """Each network on its own points: `(S, N, 2)` on the unit circle."""
-        outputs = torch.func.vmap(lambda w, b, x: torch.func.functional_call(networks[0], (w, b), (x,)))(weights, buffers, inputs)
+        outputs = torch.func.vmap(lambda w, b, x: torch.func.functional_call(networks[0], (w, b), (x,)))(
+            weights, buffers, inputs
+        )
         return torch.nn.functional.normalize(outputs, dim=-1)
 
     optimizer = torch.optim.Adam(weights.values(), lr=RATE)
@@ -157,7 +168,9 @@ def measured(training: np.ndarray, test: np.ndarray, test_labels: np.ndarray) ->
     """Second normalised singular value of training embeddings `(S, N, 2)`, spread and R@1 of test embeddings `(S, M, 2)`."""
     sigma_2, spread, recall = [], [], []
     for on_training, on_test in zip(training, test, strict=True):  # one embedding space a seed
-        spectrum = metrics.compute("rho_spectrum@0", on_training, np.zeros(len(on_training), dtype=int))["rho_spectrum@0"]
+        spectrum = metrics.compute("rho_spectrum@0", on_training, np.zeros(len(on_training), dtype=int))[
+            "rho_spectrum@0"
+        ]
         sigma_2.append(spectrum[1])
         centres = np.stack([on_test[test_labels == label].mean(0) for label in np.unique(test_labels)])
         first, second = np.triu_indices(len(centres), 1)
@@ -170,7 +183,8 @@ def table(results: dict[Loss, Result]) -> str:
     """Markdown table of all runs: mean +- standard deviation (ddof 1) over seeds; of one seed its value alone."""
     rows = ["| run | " + " | ".join(MEASURES.values()) + " |", "|-" * (len(MEASURES) + 1) + "|"]
     rows += [
-        f"| {loss.name} | " + " | ".join(_cell(getattr(result, name), "") for name in MEASURES) + " |" for loss, result in results.items()
+        f"| {loss.name} | " + " | ".join(_cell(getattr(result, name), "") for name in MEASURES) + " |"
+        for loss, result in results.items()
     ]
     return "\n".join(rows)
 
@@ -195,7 +209,10 @@ def contributions(results: dict[Loss, Result]) -> str:
     changes = {
         "the pull term is dropped, no flips": (BASE, NO_FLIPS),
         f"then negatives are flipped, p = {PUBLISHED_FLIP:g}": (NO_FLIPS, PUBLISHED),
-        **{f"negatives are flipped, p = {p:g}, the pull term stays": (BASE, Loss(True, p)) for p in (PUBLISHED_FLIP, *FLIPS)},
+        **{
+            f"negatives are flipped, p = {p:g}, the pull term stays": (BASE, Loss(True, p))
+            for p in (PUBLISHED_FLIP, *FLIPS)
+        },
     }
     of_recall = {}
     for words, (before, after) in changes.items():
@@ -260,11 +277,19 @@ def _percent(part: float, whole: float) -> str:
 def draw(results: dict[Loss, Result], seeds: list[int], path: Path) -> None:
     """Save data, base and regularised embedding of the first seed, and singular values over all seeds; the suffix is the format."""
     generator = torch.Generator().manual_seed(seeds[0])
-    (training, labels), (test, test_labels) = ((points.numpy(), their.numpy()) for points, their in (training_points(generator), test_points(generator)))
+    (training, labels), (test, test_labels) = (
+        (points.numpy(), their.numpy()) for points, their in (training_points(generator), test_points(generator))
+    )
     panels = [
         ("Data", training, labels, test, test_labels),
         ("Base: pull and push", results[BASE].training[0], labels, results[BASE].test[0], test_labels),
-        (f"As published: push only, p = {PUBLISHED_FLIP:g}", results[PUBLISHED].training[0], labels, results[PUBLISHED].test[0], test_labels),
+        (
+            f"As published: push only, p = {PUBLISHED_FLIP:g}",
+            results[PUBLISHED].training[0],
+            labels,
+            results[PUBLISHED].test[0],
+            test_labels,
+        ),
     ]
     largest_flip = Loss(True, FLIPS[-2])
     bars = {
@@ -279,17 +304,19 @@ def draw(results: dict[Loss, Result], seeds: list[int], path: Path) -> None:
 
 def report(results: dict[Loss, Result], seeds: list[int], figure: str, command: str) -> str:
     """The whole report as Markdown."""
-    return "\n".join([
-        "# The toy experiment on diagonal lines\n",
-        f"Generated by `{command}`.\n",
-        " ".join(__doc__.split("\n\n", 2)[2].split()) + "\n",
-        f"![Data, embeddings, singular values]({figure})\n",
-        f"{'Mean ± standard deviation over' if len(seeds) > 1 else 'The values of'} {_counted(seeds)}. Second singular value: of the training embeddings, the two sum to 1. Spread: mean distance",
-        "between the centres of the test classes. R@1: on the 60 test points.\n",
-        table(results) + "\n",
-        "## What the flips contribute, and what dropping the pull term contributes\n",
-        contributions(results) + "\n",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "# The toy experiment on diagonal lines\n",
+            f"Generated by `{command}`.\n",
+            " ".join(__doc__.split("\n\n", 2)[2].split()) + "\n",
+            f"![Data, embeddings, singular values]({figure})\n",
+            f"{'Mean ± standard deviation over' if len(seeds) > 1 else 'The values of'} {_counted(seeds)}. Second singular value: of the training embeddings, the two sum to 1. Spread: mean distance",
+            "between the centres of the test classes. R@1: on the 60 test points.\n",
+            table(results) + "\n",
+            "## What the flips contribute, and what dropping the pull term contributes\n",
+            contributions(results) + "\n",
+        ]
+    )
 
 
 def _counted(seeds: list[int]) -> str:
@@ -300,8 +327,12 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
     """Parse the command line, and make the folders of its files. Raises UserError for impossible values, before anything is trained."""
     about = {"description": __doc__.partition("\n")[0], "formatter_class": argparse.ArgumentDefaultsHelpFormatter}
     parser = OneLineParser(allow_abbrev=False, **about)
-    parser.add_argument("--seeds", type=whole(0), nargs="+", default=list(range(20)), help="one network each; the first is drawn")
-    parser.add_argument("--out", type=Path, nargs="+", default=[Path("diagonal_lines.png")], help="the figure: .png, .pdf or both")
+    parser.add_argument(
+        "--seeds", type=whole(0), nargs="+", default=list(range(20)), help="one network each; the first is drawn"
+    )
+    parser.add_argument(
+        "--out", type=Path, nargs="+", default=[Path("diagonal_lines.png")], help="the figure: .png, .pdf or both"
+    )
     parser.add_argument("--report", type=Path, default=None, help="write the report to this Markdown file too")
     parser.add_argument("--iterations", type=whole(1), default=ITERATIONS, help="steps of training")
     parser.exits = False
@@ -323,7 +354,10 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     """Train all runs, print the report, draw."""
     options = read_options(argv)
-    results = {loss: train(loss, options.seeds, options.iterations) for loss in tqdm(RUNS, desc="runs", leave=False, disable=None)}
+    results = {
+        loss: train(loss, options.seeds, options.iterations)
+        for loss in tqdm(RUNS, desc="runs", leave=False, disable=None)
+    }
     command = "python toy_experiments/diagonal_lines.py " + " ".join(sys.argv[1:] if argv is None else argv)
     text = report(results, options.seeds, options.out[0].name, command.strip())
     print(text)

@@ -76,7 +76,9 @@ def check(opt) -> None:
     if not getattr(opt, "repeats", False):  # a run of an older version may have such flags
         _classifier.check_use(opt, module)
     if opt.views > 1 and opt.augmentation == "none":
-        raise UserError(f"--views {opt.views} with --augmentation none: the views of an image would be equal. Choose an augmentation")
+        raise UserError(
+            f"--views {opt.views} with --augmentation none: the views of an image would be equal. Choose an augmentation"
+        )
 
 
 def evaluated_network(opt, network: torch.nn.Module, state: dict | None, evaltypes: list[str]) -> torch.nn.Module:

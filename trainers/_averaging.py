@@ -19,7 +19,9 @@ class MovingAverage(torch.nn.Module):
     @torch.no_grad()
     def update(self, network: torch.nn.Module) -> None:
         """Move the weights towards those of `network`."""
-        torch._foreach_lerp_(list(self.network.parameters()), [p.detach() for p in network.parameters()], 1 - self.decay)
+        torch._foreach_lerp_(
+            list(self.network.parameters()), [p.detach() for p in network.parameters()], 1 - self.decay
+        )
         for ours, theirs in zip(self.network.buffers(), network.buffers(), strict=True) if self.buffers_move else ():
             if ours.is_floating_point():
                 ours.lerp_(theirs, 1 - self.decay)

@@ -26,36 +26,61 @@ TAKES_MORE = {
 def add_arguments(group) -> None:
     """Declare the flags of the classifier."""
     group.add_argument(
-        "--classifier_input", default="embeddings", choices=["embeddings", "pooled"],
+        "--classifier_input",
+        default="embeddings",
+        choices=["embeddings", "pooled"],
         help="what the linear classifier sees: the embedding, or the backbone's pooled features",
-    )  # fmt: skip
-    group.add_argument(
-        "--classifier_loss", default="CrossEntropyLoss", metavar="CLASS", help="class of torch.nn that takes logits (B, C) and labels (B,)"
     )
     group.add_argument(
-        "--classifier_kwargs", nargs="*", default=[], metavar="KEY=VALUE",
+        "--classifier_loss",
+        default="CrossEntropyLoss",
+        metavar="CLASS",
+        help="class of torch.nn that takes logits (B, C) and labels (B,)",
+    )
+    group.add_argument(
+        "--classifier_kwargs",
+        nargs="*",
+        default=[],
+        metavar="KEY=VALUE",
         help="arguments of --classifier_loss, e.g. label_smoothing=.1; a list becomes a tensor",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--classifier_smoothing", type=number(0, below=1), default=0.0, metavar="EPS",
+        "--classifier_smoothing",
+        type=number(0, below=1),
+        default=0.0,
+        metavar="EPS",
         help="label smoothing of --classifier_loss CrossEntropyLoss: this much of the target goes to the classes of --classifier_smoothing_over",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--classifier_smoothing_over", default="all", choices=["all", "others"],
+        "--classifier_smoothing_over",
+        default="all",
+        choices=["all", "others"],
         help="all: EPS / C to each of the C classes, the own one too (torch; Szegedy et al., arXiv 1512.00567); others: EPS / (C - 1) to each other class "
         "(FastReID, dml_cross_entropy)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--classifier_start", default="torch", choices=["torch", "normal", "zeros"],
+        "--classifier_start",
+        default="torch",
+        choices=["torch", "normal", "zeros"],
         help="initialisation of the classifier: that of torch.nn.Linear; normal with deviation .01 and a bias of 0 (FastReID); 0 (dml_cross_entropy)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--classifier_layer", default="linear", choices=["linear", "circle_softmax"],
+        "--classifier_layer",
+        default="linear",
+        choices=["linear", "circle_softmax"],
         help="circle_softmax: cosines without a bias, weighted in the loss by --loss_circle_softmax_margin and _scale (FastReID's CircleSoftmax)",
-    )  # fmt: skip
+    )
     group.add_argument("--classifier_no_bias", action="store_true", help="a classifier without a bias (FastReID)")
-    group.add_argument("--classifier_dropout", type=number(0, below=1), default=0.0, metavar="P", help="dropout of what the classifier sees")
-    group.add_argument("--classifier_lr", type=number(0), default=None, help="learning rate of the classifier (unset: --lr)")
+    group.add_argument(
+        "--classifier_dropout",
+        type=number(0, below=1),
+        default=0.0,
+        metavar="P",
+        help="dropout of what the classifier sees",
+    )
+    group.add_argument(
+        "--classifier_lr", type=number(0), default=None, help="learning rate of the classifier (unset: --lr)"
+    )
 
 
 def derived(opt) -> dict:
@@ -107,8 +132,12 @@ def changed_flags(opt) -> list[str]:
 
 def check(opt) -> None:
     """Refuse a `--classifier_loss` that cannot be built or does not take logits and labels. Raises UserError."""
-    if opt.classifier_smoothing and (opt.classifier_loss != "CrossEntropyLoss" or "label_smoothing" in parse_kwargs(opt.classifier_kwargs)):
-        raise UserError("--classifier_smoothing is of --classifier_loss CrossEntropyLoss, and in place of its label_smoothing in --classifier_kwargs")
+    if opt.classifier_smoothing and (
+        opt.classifier_loss != "CrossEntropyLoss" or "label_smoothing" in parse_kwargs(opt.classifier_kwargs)
+    ):
+        raise UserError(
+            "--classifier_smoothing is of --classifier_loss CrossEntropyLoss, and in place of its label_smoothing in --classifier_kwargs"
+        )
     try:
         loss_of(opt, 10**4)  # whether it fits the data's number of classes is checked in the trainer
     except UserError:
@@ -143,7 +172,9 @@ class Classifier(_heads.Heads):
     def logits(self, outputs: dict) -> torch.Tensor:
         """Logits `(B, C)` of a trainer's `outputs`."""
         if self.on_pooled and "pooled" not in outputs:
-            raise UserError("--classifier_input pooled: the network gives no 'pooled' among its features. Take embeddings")
+            raise UserError(
+                "--classifier_input pooled: the network gives no 'pooled' among its features. Take embeddings"
+            )
         seen = self.dropout(outputs["pooled"] if self.on_pooled else outputs["evaluated"])
         return normalize(seen) @ normalize(self.linear.weight).to(seen).T if self.cosine else self.linear(seen)
 
@@ -193,9 +224,13 @@ def loss_of(opt, n_classes: int) -> torch.nn.Module:
         for key, value in parse_kwargs(opt.classifier_kwargs).items()
     }
     if opt.classifier_smoothing:
-        arguments["label_smoothing"] = torch_smoothing(opt.classifier_smoothing, opt.classifier_smoothing_over, n_classes)
+        arguments["label_smoothing"] = torch_smoothing(
+            opt.classifier_smoothing, opt.classifier_smoothing_over, n_classes
+        )
     given = " ".join([name, *(["--classifier_kwargs", *opt.classifier_kwargs] if opt.classifier_kwargs else [])])
-    rows = 3 if n_classes != 3 else 4  # not the number of classes, so that a loss that takes (B, C) twice cannot broadcast the labels
+    rows = (
+        3 if n_classes != 3 else 4
+    )  # not the number of classes, so that a loss that takes (B, C) twice cannot broadcast the labels
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of some shapes that are refused here
@@ -207,7 +242,9 @@ def loss_of(opt, n_classes: int) -> torch.nn.Module:
             f"--classifier_loss {given} cannot take logits (B, C) and labels (B,): {str(error).splitlines()[0][:160]}"
         ) from error
     if not fits:
-        raise UserError(f"--classifier_loss {given} gives no finite scalar of logits (B, C) and labels (B,): CrossEntropyLoss does")
+        raise UserError(
+            f"--classifier_loss {given} gives no finite scalar of logits (B, C) and labels (B,): CrossEntropyLoss does"
+        )
     return OfCircle(loss, opt) if opt.classifier_layer == "circle_softmax" else loss
 
 
@@ -230,5 +267,7 @@ def torch_smoothing(eps: float, over: str, n_classes: int) -> float:
     """
     found = eps if over == "all" else eps * n_classes / max(n_classes - 1, 1)
     if n_classes < 2 or found > 1:
-        raise UserError(f"--classifier_smoothing {eps:g} over the others of {n_classes} classes leaves the own class less than each of them")
+        raise UserError(
+            f"--classifier_smoothing {eps:g} over the others of {n_classes} classes leaves the own class less than each of them"
+        )
     return found

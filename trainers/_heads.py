@@ -79,7 +79,9 @@ class Evaluated(torch.nn.Module):
         if self.trained_normalized and not self.network.normalizes:  # the heads were trained on unit vectors
             as_trained = {name: normalize(raise_half(embedding)) for name, embedding in embeddings.items()}
         embeddings = {**embeddings, **self.heads(as_trained, features)}
-        return (embeddings[MAIN_EMBEDDING] if self.main_alone and MAIN_EMBEDDING in embeddings else embeddings), features
+        return (
+            embeddings[MAIN_EMBEDDING] if self.main_alone and MAIN_EMBEDDING in embeddings else embeddings
+        ), features
 
 
 def main_of(embeddings: dict, evaltypes: list[str]) -> torch.Tensor:

@@ -17,15 +17,24 @@ NAME, FLAG = "language_loss", "--language_vectors"
 def add_arguments(group) -> None:
     """Declare the flags of language guidance."""
     group.add_argument(
-        FLAG, default=None, metavar="FILE",
+        FLAG,
+        default=None,
+        metavar="FILE",
         help="language_loss beside the criterion's: draw the similarities of the batch to those of its classes' vectors, such as a text model's of their "
         "names; an .npz file with names (N,) and vectors (N, E), or (N, K, E) for K vectors a class; python -m evaluation.pseudo_labels makes one",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--language_direction", choices=["backward", "forward"], default="backward",
+        "--language_direction",
+        choices=["backward", "forward"],
+        default="backward",
         help="of the divergence KL(p || q): backward: p of the images, q of the vectors, as published; forward: the other way round",
-    )  # fmt: skip
-    group.add_argument("--language_shift", type=number(), default=1, help="added to the cosines of the vectors; pairs of a class have 1 + this on both sides")
+    )
+    group.add_argument(
+        "--language_shift",
+        type=number(),
+        default=1,
+        help="added to the cosines of the vectors; pairs of a class have 1 + this on both sides",
+    )
     group.add_argument("--language_T", type=number(1e-6), default=1, help="temperature of both similarities")
     help_delay = "language_loss begins with step N, counted from 1, as in the authors' code (0 and 1: with the first)"
     group.add_argument("--language_delay", type=whole(0), default=0, metavar="N", help=help_delay)
@@ -43,8 +52,12 @@ class Language(AddedLoss):
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         super().__init__()
         if not (names := getattr(opt, "class_names", None)):
-            raise UserError(f"{FLAG} is joined to the training classes by their names: select(…, class_names={{0: 'name', …}})")
-        self.register_buffer("vectors", read(opt.language_vectors, [names[label] for label in sorted(names)]), persistent=False)
+            raise UserError(
+                f"{FLAG} is joined to the training classes by their names: select(…, class_names={{0: 'name', …}})"
+            )
+        self.register_buffer(
+            "vectors", read(opt.language_vectors, [names[label] for label in sorted(names)]), persistent=False
+        )
         self.backward_kl = opt.language_direction == "backward"
         self.shift, self.temperature, self.delay, self.steps = opt.language_shift, opt.language_T, opt.language_delay, 0
 
@@ -55,7 +68,10 @@ class Language(AddedLoss):
         self.steps += 1
         if self.steps < self.delay:
             return None
-        unit, of_classes = normalize(outputs["embeddings"]), self.vectors.index_select(0, batch.labels).to(outputs["embeddings"])
+        unit, of_classes = (
+            normalize(outputs["embeddings"]),
+            self.vectors.index_select(0, batch.labels).to(outputs["embeddings"]),
+        )
         same = same_class(batch.labels)
         logs = [  # (B, B) each, of images and of language
             torch.log_softmax(torch.where(same, 1 + self.shift, cosines) / self.temperature, 1)
@@ -86,10 +102,14 @@ def read(path: str, names: list[str]) -> torch.Tensor:
         expected = "not an .npz file with names (N,) and vectors (N, E) or (N, K, E)"
         raise UserError(f"{FLAG} {path}: {expected} ({error.reason})") from None
     if vectors.ndim not in (2, 3) or len(vectors) != len(listed) or not vectors.size:
-        raise UserError(f"{FLAG} {path}: {len(listed)} names and vectors {vectors.shape}: expected (N, E) or (N, K, E) of N names")
+        raise UserError(
+            f"{FLAG} {path}: {len(listed)} names and vectors {vectors.shape}: expected (N, E) or (N, K, E) of N names"
+        )
     rows = {name: row for row, name in enumerate(listed)}
     if missing := [name for name in names if name not in rows]:
-        raise UserError(f"{FLAG} {path} lacks {len(missing)} of {len(names)} training classes: {', '.join(missing[:5])}{' …' * (len(missing) > 5)}")
+        raise UserError(
+            f"{FLAG} {path} lacks {len(missing)} of {len(names)} training classes: {', '.join(missing[:5])}{' …' * (len(missing) > 5)}"
+        )
     if twice := next((name for name in names if listed.count(name) > 1), None):
         raise UserError(f"{FLAG} {path} names {twice} more than once: one row a class")
     chosen = torch.from_numpy(vectors[[rows[name] for name in names]]).reshape(len(names), -1, vectors.shape[-1])

@@ -19,17 +19,26 @@ KEYS = "memory_keys"  # the name of a moving average's embeddings among the outp
 def add_arguments(group) -> None:
     """Declare the flags of the memory."""
     group.add_argument(
-        "--memory_size", type=whole(0, 10**8), default=0, metavar="N",
+        "--memory_size",
+        type=whole(0, 10**8),
+        default=0,
+        metavar="N",
         help="cross-batch memory: compare each batch also with the last N embeddings; 0: no memory",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--memory_start", type=whole(0), default=1000, help="step, counted from 0, from which the memory is filled and used"
+        "--memory_start",
+        type=whole(0),
+        default=1000,
+        help="step, counted from 0, from which the memory is filled and used",
     )
     group.add_argument("--memory_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(NAME)
     group.add_argument(
-        "--memory_ema", type=number(0, below=1), default=None, metavar="DECAY",
+        "--memory_ema",
+        type=number(0, below=1),
+        default=None,
+        metavar="DECAY",
         help="fill the memory with embeddings of a moving average of the network with this decay, such as .999 (unset: with the network's own)",
-    )  # fmt: skip
+    )
 
 
 class Queue:
@@ -46,7 +55,10 @@ class Queue:
         """Write `rows` `(B, D)` with `labels` `(B,)` over the oldest. Returns their places in `content`, `(B,)`. B is at most N."""
         if self.rows is None:
             self.rows, self.labels = rows.new_empty(0, rows.shape[1]), labels.new_empty(0)
-        self.rows, self.labels = self.rows.to(rows), self.labels.to(labels.device)  # no copy, but after a resume on another device
+        self.rows, self.labels = (
+            self.rows.to(rows),
+            self.labels.to(labels.device),
+        )  # no copy, but after a resume on another device
         places = torch.arange(self.next, self.next + len(rows), device=rows.device) % self.size
         missing = min(self.next + len(rows), self.size) - len(self.rows)
         if missing > 0:
@@ -68,7 +80,9 @@ class Memory(AddedLoss):
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         super().__init__()
         if not getattr(criteria.REGISTRY.module(opt.loss), "COMPARES_SAMPLES", True):
-            raise UserError(f"--memory_size {opt.memory_size}: --loss {opt.loss} compares no samples that a memory could hold")
+            raise UserError(
+                f"--memory_size {opt.memory_size}: --loss {opt.loss} compares no samples that a memory could hold"
+            )
         check_memory(criterion)
         self.start, self.steps, self.queue = opt.memory_start, 0, Queue(opt.memory_size)
         self.average = None if opt.memory_ema is None else MovingAverage(network, opt.memory_ema)
@@ -90,12 +104,20 @@ class Memory(AddedLoss):
         if self.steps <= self.start:
             return None
         if self.average is not None and KEYS not in outputs:
-            raise UserError("--memory_ema: this --trainer calls the network itself and does not add `added_outputs(images)`: leave it out")
+            raise UserError(
+                "--memory_ema: this --trainer calls the network itself and does not add `added_outputs(images)`: leave it out"
+            )
         keys = outputs.get(KEYS, outputs["embeddings"]).detach()
         own = self.queue.put(keys, batch.labels)
-        recorded = [part for part in (trainer.criterion, getattr(trainer.criterion, "batchminer", None)) if hasattr(part, "stats")]
+        recorded = [
+            part
+            for part in (trainer.criterion, getattr(trainer.criterion, "batchminer", None))
+            if hasattr(part, "stats")
+        ]
         stats = [part.stats for part in recorded]
-        value = trainer.metric_loss(outputs, batch, reference=self.queue.rows, reference_labels=self.queue.labels, own=own)
+        value = trainer.metric_loss(
+            outputs, batch, reference=self.queue.rows, reference_labels=self.queue.labels, own=own
+        )
         for part, of_batch in zip(recorded, stats, strict=True):
             part.stats = of_batch  # not those of the comparison with the memory
         return value
@@ -114,6 +136,10 @@ class Memory(AddedLoss):
         """Restore the state from `get_extra_state`."""
         self.steps = state["steps"]
         self.queue.next, self.queue.rows, self.queue.labels = state["next"], state["rows"], state["labels"]
-        if self.queue.rows is not None and len(self.queue.rows) > self.queue.size:  # resumed with a smaller --memory_size: the newest stay
-            newest = torch.arange(state["next"], state["next"] + len(state["rows"]))[-self.queue.size :] % len(state["rows"])
+        if (
+            self.queue.rows is not None and len(self.queue.rows) > self.queue.size
+        ):  # resumed with a smaller --memory_size: the newest stay
+            newest = torch.arange(state["next"], state["next"] + len(state["rows"]))[-self.queue.size :] % len(
+                state["rows"]
+            )
             self.queue.next, self.queue.rows, self.queue.labels = 0, state["rows"][newest], state["labels"][newest]

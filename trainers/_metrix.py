@@ -22,14 +22,19 @@ MAPS = "spatial"  # the last maps among a network's activations
 def add_arguments(group) -> None:
     """Declare the flag of mixing."""
     group.add_argument(
-        FLAG, type=number(0), default=0.0, metavar="WEIGHT",
+        FLAG,
+        type=number(0),
+        default=0.0,
+        metavar="WEIGHT",
         help="metrix_loss: this weight (published: 0.4) times the loss of mixed points of the batch, which are positives by a share drawn each step and "
         "negatives by the rest; with --loss contrastive, multisimilarity or proxyanchor; 0: none",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--metrix_level", choices=["embed", "feature"], default="embed",
+        "--metrix_level",
+        choices=["embed", "feature"],
+        default="embed",
         help="what is mixed: unit embeddings, or the network's last maps, which are then pooled and embedded (the published figures of --metrix are of feature)",
-    )  # fmt: skip
+    )
 
 
 class Metrix(AddedLoss):
@@ -51,15 +56,22 @@ class Metrix(AddedLoss):
         if opt.loss not in kinds:
             raise UserError(f"{FLAG} mixes for --loss {', '.join(kinds)}, not for {opt.loss}")
         if opt.loss == "contrastive" and criterion.reduction.how not in ("mean", "nonzero"):
-            raise UserError(f"{FLAG} --loss_reduction {criterion.reduction.how}: mixed points have the mean or that of what is active: mean or nonzero")
+            raise UserError(
+                f"{FLAG} --loss_reduction {criterion.reduction.how}: mixed points have the mean or that of what is active: mean or nonzero"
+            )
         if opt.metrix_level == "feature" and (opt.neck != "none" or hasattr(network, "embed_dims")):
             what = f"--neck {opt.neck}" if opt.neck != "none" else f"--arch {opt.arch} of several embeddings"
-            raise UserError(f"--metrix_level feature embeds mixed maps as the network does its own, which {what} changes: take embed")
+            raise UserError(
+                f"--metrix_level feature embeds mixed maps as the network does its own, which {what} changes: take embed"
+            )
         self.value, self.weight, self.level = kinds[opt.loss], opt.metrix, opt.metrix_level
 
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor:
         """See `trainers._added_losses.AddedLoss.loss`."""
-        embeddings, labels = outputs["embeddings"], batch.labels if trainer.LABELS else batch.indices.to(batch.labels.device)
+        embeddings, labels = (
+            outputs["embeddings"],
+            batch.labels if trainer.LABELS else batch.indices.to(batch.labels.device),
+        )
         draws = torch.rand(4, dtype=torch.float32, device=embeddings.device)
         share = draws[:3].sort().values[1].to(embeddings.dtype)  # the middle one of three is of Beta(2, 2)
         mixed = mixed_maps(trainer.network, outputs, share) if self.level == "feature" else None
@@ -74,7 +86,9 @@ def mixed_maps(network: torch.nn.Module, outputs: dict, share: torch.Tensor) -> 
     """
     maps = outputs.get(MAPS)
     if maps is None or not hasattr(network, "pool"):
-        raise UserError(f"--metrix_level feature: {getattr(network, 'name', type(network).__name__)} gives no map before its pooling: take embed, or a ResNet")
+        raise UserError(
+            f"--metrix_level feature: {getattr(network, 'name', type(network).__name__)} gives no map before its pooling: take embed, or a ResNet"
+        )
 
     def part(few):
         mixed = share * few[:, None] + (1 - share) * maps[None]
@@ -83,7 +97,9 @@ def mixed_maps(network: torch.nn.Module, outputs: dict, share: torch.Tensor) -> 
     return joined(few_at_a_time(part, zip(maps.split(max(ENTRIES // maps.numel(), 1)), strict=True)))
 
 
-def of_contrastive(criterion, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None = None) -> list[torch.Tensor]:
+def of_contrastive(
+    criterion, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None = None
+) -> list[torch.Tensor]:
     """The values with mixed positives and with mixed anchors, of unit embeddings `(B, D)`.
 
     mixed: the mixed points `(B, B, D)`; None: those of the unit embeddings.
@@ -91,20 +107,31 @@ def of_contrastive(criterion, unit: torch.Tensor, labels: torch.Tensor, share: t
 
     def formula(cosines, weights, labels):
         distances = safe_sqrt((2 - 2 * cosines).clamp(min=0))
-        costs = {"far": share * criterion.far(distances, labels), "near": (1 - share) * criterion.near(distances, labels)}
+        costs = {
+            "far": share * criterion.far(distances, labels),
+            "near": (1 - share) * criterion.near(distances, labels),
+        }
         found = {"count": weights.sum()}
         for kind, cost in costs.items():
-            found |= {kind: (cost * weights).sum(), f"active_{kind}": (cost.detach() * weights).count_nonzero().to(cost.dtype)}
+            found |= {
+                kind: (cost * weights).sum(),
+                f"active_{kind}": (cost.detach() * weights).count_nonzero().to(cost.dtype),
+            }
         return found
 
     def join(found):
-        counts = [found[f"active_{kind}"] if criterion.reduction.how == "nonzero" else found["count"] for kind in ("far", "near")]
+        counts = [
+            found[f"active_{kind}"] if criterion.reduction.how == "nonzero" else found["count"]
+            for kind in ("far", "near")
+        ]
         return sum(found[kind] / count.clamp(min=1) for kind, count in zip(("far", "near"), counts, strict=True))
 
     return [join(found) for found in of_pairs(formula, unit, labels, share, mixed)]
 
 
-def of_multisimilarity(criterion, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None = None) -> list[torch.Tensor]:
+def of_multisimilarity(
+    criterion, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None = None
+) -> list[torch.Tensor]:
     """See `of_contrastive`."""
 
     def formula(cosines, weights, labels):
@@ -112,28 +139,40 @@ def of_multisimilarity(criterion, unit: torch.Tensor, labels: torch.Tensor, shar
         terms = 0
         for name, sign, part in (("pos_weight", -1, share), ("neg_weight", 1, 1 - share)):
             scale = criterion.per_anchor(name, labels, 2)
-            terms = terms + softplus(log_sum_exp(sign * scale * excesses, weights.flatten(1)) + part.log()) / criterion.per_anchor(name, labels)
+            terms = terms + softplus(
+                log_sum_exp(sign * scale * excesses, weights.flatten(1)) + part.log()
+            ) / criterion.per_anchor(name, labels)
         return {"loss": terms}
 
     return [found["loss"].mean() for found in of_pairs(formula, unit, labels, share, mixed)]
 
 
-def of_pairs(formula, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None) -> tuple[dict, dict]:
+def of_pairs(
+    formula, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None
+) -> tuple[dict, dict]:
     """What `formula(cosines (b, F, B), weights (b, F, B), labels (b,))` finds of all anchors: with mixed positives, with mixed anchors."""
     cosines = unit @ unit.T
     positives, negatives = (as_weights(mask, unit) for mask in Reference.build(unit, labels).masks(labels))
 
     def part(anchors, cosines_to, firsts, seconds, labels):
-        return formula(cosines_to_mixed(anchors, cosines_to, cosines, share, mixed), firsts[:, :, None] * seconds[:, None, :], labels)
+        return formula(
+            cosines_to_mixed(anchors, cosines_to, cosines, share, mixed),
+            firsts[:, :, None] * seconds[:, None, :],
+            labels,
+        )
 
     if mixed is None:
         from_anchors = mixed_cosines(cosines.diagonal()[:, None], cosines, cosines[:, None], share)
     else:
         from_anchors = torch.einsum("bd,bsd->bs", unit, mixed)[:, None]
-    return in_parts(part, unit, cosines, positives, negatives, labels), formula(from_anchors, negatives[:, None], labels)
+    return in_parts(part, unit, cosines, positives, negatives, labels), formula(
+        from_anchors, negatives[:, None], labels
+    )
 
 
-def of_proxyanchor(criterion, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None = None) -> list[torch.Tensor]:
+def of_proxyanchor(
+    criterion, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None = None
+) -> list[torch.Tensor]:
     """See `of_contrastive`; anchors are the proxies. Of a class that is not in the batch no image is a positive.
 
     With `mixed` points, which are of images, both values are that of mixed positives.
@@ -144,8 +183,15 @@ def of_proxyanchor(criterion, unit: torch.Tensor, labels: torch.Tensor, share: t
 
     def terms(cosines, weights):
         chosen = weights.flatten(1)
-        found = [log_sum_exp(sign * criterion.alpha * (cosines.flatten(1) + sign * criterion.delta), chosen) for sign in (-1, 1)]
-        return {"positive": softplus(found[0] + share.log()), "negative": softplus(found[1] + (1 - share).log()), "has_any": chosen.amax(1)}
+        found = [
+            log_sum_exp(sign * criterion.alpha * (cosines.flatten(1) + sign * criterion.delta), chosen)
+            for sign in (-1, 1)
+        ]
+        return {
+            "positive": softplus(found[0] + share.log()),
+            "negative": softplus(found[1] + (1 - share).log()),
+            "has_any": chosen.amax(1),
+        }
 
     def part(anchors, cosines_to, same, counts):
         weights = (same * counts[:, None])[:, :, None] * (1 - same)[:, None, :]
@@ -170,15 +216,29 @@ def in_parts(part, *rows: torch.Tensor) -> dict[str, torch.Tensor]:
     return {name: joined([part[name] for part in parts]) for name in parts[0]}
 
 
-def cosines_to_mixed(anchors: torch.Tensor, cosines_to: torch.Tensor, between: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None) -> torch.Tensor:
+def cosines_to_mixed(
+    anchors: torch.Tensor,
+    cosines_to: torch.Tensor,
+    between: torch.Tensor,
+    share: torch.Tensor,
+    mixed: torch.Tensor | None,
+) -> torch.Tensor:
     """Cosines `(b, B, B)` of unit anchors `(b, D)` to the points of each image with each; `cosines_to` `(b, B)` and `between` `(B, B)` are the images'."""
-    return mixed_cosines(cosines_to, cosines_to, between, share) if mixed is None else torch.einsum("bd,fsd->bfs", anchors, mixed)
+    return (
+        mixed_cosines(cosines_to, cosines_to, between, share)
+        if mixed is None
+        else torch.einsum("bd,fsd->bfs", anchors, mixed)
+    )
 
 
-def mixed_cosines(to_first: torch.Tensor, to_second: torch.Tensor, between: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+def mixed_cosines(
+    to_first: torch.Tensor, to_second: torch.Tensor, between: torch.Tensor, share: torch.Tensor
+) -> torch.Tensor:
     """Cosines `(b, F, S)` of anchors to unit(share u + (1 - share) u'), without the mixed points themselves.
 
     `to_first` `(b, F)`, `to_second` `(b, S)`: the anchors' cosines to u and u'; `between` `(F, S)` or `(b, F, S)`: those of u to u'.
     """
-    lengths = (share**2 + (1 - share) ** 2 + 2 * share * (1 - share) * between).clamp(min=FLOOR)  # squared; 0 halfway between opposite points
+    lengths = (share**2 + (1 - share) ** 2 + 2 * share * (1 - share) * between).clamp(
+        min=FLOOR
+    )  # squared; 0 halfway between opposite points
     return (share * to_first[:, :, None] + (1 - share) * to_second[:, None, :]) * lengths.rsqrt()

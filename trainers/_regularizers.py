@@ -24,19 +24,27 @@ EMBEDDINGS, CLASS_VECTORS = "embed_regularizer", "weight_regularizer"
 def add_arguments(group) -> None:
     """Declare the flags of the regularisers."""
     group.add_argument(
-        "--embed_regularizer", choices=["lp", "zero_mean"], default=None,
+        "--embed_regularizer",
+        choices=["lp", "zero_mean"],
+        default=None,
         help="add to the loss the mean over embeddings x of |x|_p^power (lp) or |sum_d x_d| (zero_mean)",
-    )  # fmt: skip
-    group.add_argument("--embed_regularizer_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(EMBEDDINGS)
+    )
+    group.add_argument("--embed_regularizer_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(
+        EMBEDDINGS
+    )
     group.add_argument("--embed_regularizer_p", type=number(1), default=2.0, help="norm of lp")
     group.add_argument("--embed_regularizer_power", type=number(above=0), default=1.0, help="power of the norm in lp")
     group.add_argument(
-        "--weight_regularizer", choices=["anticollapse", "center_invariant", "regular_face", "sparse_centers"], default=None,
+        "--weight_regularizer",
+        choices=["anticollapse", "center_invariant", "regular_face", "sparse_centers"],
+        default=None,
         help="add to the loss, of the class vectors w: mean_c (|w_c|^2 - their mean)^2 / 4 (center_invariant), the mean over classes of the cosine "
         "to the nearest other class (regular_face), the distances between the centres of a class (sparse_centers), exp(-coding rate) of the vectors of the "
         "batch's classes (anticollapse)",
-    )  # fmt: skip
-    group.add_argument("--weight_regularizer_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(CLASS_VECTORS)
+    )
+    group.add_argument("--weight_regularizer_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(
+        CLASS_VECTORS
+    )
 
 
 def lp(embeddings: torch.Tensor, p: float, power: float) -> torch.Tensor:
@@ -71,12 +79,16 @@ def anticollapse(vectors: torch.Tensor, labels: torch.Tensor, per_class: int = 1
 
     The factor is that of the authors' code; their coding rate (MCR^2, arXiv 2006.08558) has D / (n eps).
     """
-    is_first = torch.tril(same_class(labels), -1).any(1).logical_not()  # of its class; without the others the number of rows is no size to wait for
+    is_first = (
+        torch.tril(same_class(labels), -1).any(1).logical_not()
+    )  # of its class; without the others the number of rows is no size to wait for
     chosen = normalize(vectors).view(-1, per_class, vectors.shape[1]).index_select(0, labels) * is_first[:, None, None]
     chosen = chosen.flatten(0, 1)  # (B * per_class, D); rows of 0 leave the determinant as it is
     scale = is_first.sum() * per_class / (vectors.shape[1] * CODING_EPS)
     gram = torch.eye(len(chosen), dtype=chosen.dtype, device=chosen.device) + scale * (chosen @ chosen.T)
-    return torch.exp(-torch.linalg.cholesky_ex(gram).L.diagonal().log().sum())  # the diagonal's product is the root of the determinant
+    return torch.exp(
+        -torch.linalg.cholesky_ex(gram).L.diagonal().log().sum()
+    )  # the diagonal's product is the root of the determinant
 
 
 class EmbedRegularizer(AddedLoss):
@@ -89,7 +101,9 @@ class EmbedRegularizer(AddedLoss):
         self.kind = opt.embed_regularizer
         self.p, self.power = opt.embed_regularizer_p, opt.embed_regularizer_power
         if self.kind == "lp" and self.p == 2 and getattr(network, "normalizes", False):
-            raise UserError(f"--embed_regularizer lp: the embeddings of --arch {opt.arch} have length 1: take a network without _normalize")
+            raise UserError(
+                f"--embed_regularizer lp: the embeddings of --arch {opt.arch} have length 1: take a network without _normalize"
+            )
 
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor:
         """See `trainers._added_losses.AddedLoss.loss`."""
@@ -110,9 +124,13 @@ class WeightRegularizer(AddedLoss):
         if self.kind == "sparse_centers" and criterion.per_class == 1:
             raise UserError(f"--weight_regularizer sparse_centers: --loss {opt.loss} has one vector a class")
         if self.kind == "anticollapse" and not criterion.of_classes:
-            raise UserError(f"--weight_regularizer anticollapse: the vectors of --loss {opt.loss} are not each of a class")
+            raise UserError(
+                f"--weight_regularizer anticollapse: the vectors of --loss {opt.loss} are not each of a class"
+            )
         if self.kind == "regular_face" and len(criterion.proxies) <= criterion.per_class:
-            raise UserError("--weight_regularizer regular_face compares the vectors of classes: there is one class alone")
+            raise UserError(
+                "--weight_regularizer regular_face compares the vectors of classes: there is one class alone"
+            )
 
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor:
         """See `trainers._added_losses.AddedLoss.loss`."""
@@ -121,4 +139,8 @@ class WeightRegularizer(AddedLoss):
             return spread_of_centres(trainer.criterion.unit_centres(outputs["embeddings"]))
         if self.kind == "anticollapse":
             return anticollapse(vectors, batch.labels, trainer.criterion.per_class)
-        return center_invariant(vectors) if self.kind == "center_invariant" else regular_face(vectors, trainer.criterion.per_class)
+        return (
+            center_invariant(vectors)
+            if self.kind == "center_invariant"
+            else regular_face(vectors, trainer.criterion.per_class)
+        )

@@ -10,11 +10,17 @@ from utilities.tuples import Classes
 def add_arguments(group) -> None:
     """Declare the flags of subset mining."""
     group.add_argument(
-        "--subset_mining", default=None, choices=["maximum_loss"],
+        "--subset_mining",
+        default=None,
+        choices=["maximum_loss"],
         help="train on a part of each batch: of random subsets the one with the highest loss (unset: on the whole batch)",
-    )  # fmt: skip
-    group.add_argument("--subset_size", type=whole(2), default=None, metavar="N", help="images in such a subset, fewer than --bs")
-    group.add_argument("--subset_trials", type=whole(1, 1000), default=5, metavar="N", help="random subsets compared for each batch")
+    )
+    group.add_argument(
+        "--subset_size", type=whole(2), default=None, metavar="N", help="images in such a subset, fewer than --bs"
+    )
+    group.add_argument(
+        "--subset_trials", type=whole(1, 1000), default=5, metavar="N", help="random subsets compared for each batch"
+    )
 
 
 class MaximumLoss:
@@ -46,7 +52,9 @@ class MaximumLoss:
         subsets = [draw_groups(labels, self.size) for _ in range(self.trials)]
         subsets = [torch.cat([places + images * view for view in range(trainer.VIEWS)]) for places in subsets]
         best = int(torch.stack(self.values(trainer, batch, runtime, subsets)).argmax())
-        chosen = subsets[runtime.ranks.share(best)]  # shared, as rounding could make processes choose differently between equal subsets
+        chosen = subsets[
+            runtime.ranks.share(best)
+        ]  # shared, as rounding could make processes choose differently between equal subsets
         return type(batch)(*(part[chosen.to(part.device)] for part in batch))
 
     def values(self, trainer, batch, runtime, subsets: list) -> list[torch.Tensor]:
@@ -54,11 +62,18 @@ class MaximumLoss:
         with kept_buffers(trainer):
             with runtime.autocast():
                 outputs = trainer.outputs(runtime.to_device(batch.images))
-            outputs, labels = runtime.full(outputs), runtime.to_device(batch.labels if trainer.LABELS else batch.indices)
+            outputs, labels = (
+                runtime.full(outputs),
+                runtime.to_device(batch.labels if trainer.LABELS else batch.indices),
+            )
             values = []
             for places in subsets:
                 rows = runtime.to_device(places)
-                part = type(batch)(labels[rows], batch.images[places.to(batch.images.device)], batch.indices[places.to(batch.indices.device)])
+                part = type(batch)(
+                    labels[rows],
+                    batch.images[places.to(batch.images.device)],
+                    batch.indices[places.to(batch.indices.device)],
+                )
                 values.append(trainer.metric_loss(_rows_of(outputs, rows), part))
         return values
 
@@ -69,7 +84,9 @@ def draw_groups(labels: torch.Tensor, size: int) -> torch.Tensor:
     The remaining places get a random part of the first class that did not fit.
     """
     classes = Classes(labels)
-    firsts = classes.order[(classes.starts[classes.order] == classes.places).nonzero().squeeze(1)]  # an image of each class
+    firsts = classes.order[
+        (classes.starts[classes.order] == classes.places).nonzero().squeeze(1)
+    ]  # an image of each class
     taken, room, cut = [], size, None
     for first in firsts[torch.randperm(len(firsts))].tolist():
         start, count = int(classes.starts[first]), int(classes.counts[first])

@@ -22,13 +22,19 @@ HEADS = "evaluated_heads"  # a trainer's attribute, and the prefix of their stat
 def add_arguments(group) -> None:
     """Declare the flag that all trainers read."""
     group.add_argument(
-        "--loss_weights", nargs="*", default=[], metavar="NAME=W",
+        "--loss_weights",
+        nargs="*",
+        default=[],
+        metavar="NAME=W",
         help="weights of the trainer's losses in their sum, such as metric_loss=1 classifier_loss=.5 (default: 1, where the trainer has none of its own: docs/training_methods.md)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--views", type=whole(1, 100), default=None, metavar="V",
+        "--views",
+        type=whole(1, 100),
+        default=None,
+        metavar="V",
         help="augmentations of each image in a batch, which then holds --bs images and V times as many embeddings (unset: 2 for unsupervised and diva, else 1)",
-    )  # fmt: skip
+    )
 
 
 def derived(opt) -> dict:
@@ -43,14 +49,19 @@ def views(name: str) -> int:
 
 
 ADDED = {
-    "memory_size": Memory, "embed_regularizer": EmbedRegularizer, "weight_regularizer": WeightRegularizer, "language_vectors": Language,
+    "memory_size": Memory,
+    "embed_regularizer": EmbedRegularizer,
+    "weight_regularizer": WeightRegularizer,
+    "language_vectors": Language,
     "metrix": Metrix,
-}  # fmt: skip # flag -> the loss that it adds
+}  # flag -> the loss that it adds
 
 
 def build_added_losses(opt, network, criterion) -> torch.nn.ModuleList:
     """The losses that flags add to the criterion's, each a `trainers._added_losses.AddedLoss`."""
-    return torch.nn.ModuleList(kind(opt, network, criterion) for flag, kind in ADDED.items() if getattr(opt, flag, None))
+    return torch.nn.ModuleList(
+        kind(opt, network, criterion) for flag, kind in ADDED.items() if getattr(opt, flag, None)
+    )
 
 
 def evaluated_embeddings(outputs: dict) -> torch.Tensor:
@@ -60,7 +71,9 @@ def evaluated_embeddings(outputs: dict) -> torch.Tensor:
 
 def features_for(criterion, outputs: dict) -> dict:
     """`batch_features`, the pooled features `(B, F)`. Under torchrun reading them gathers them: there for a criterion whose `forward` names them."""
-    wanted = "pooled" in outputs or any("batch_features" in inspect.signature(part.forward).parameters for part in criterion.modules())
+    wanted = "pooled" in outputs or any(
+        "batch_features" in inspect.signature(part.forward).parameters for part in criterion.modules()
+    )
     try:
         return {"batch_features": outputs["pooled"] if wanted else None}
     except KeyError:  # a network that gives none
@@ -120,7 +133,9 @@ class Trainer(torch.nn.Module):
 
         Default: the trained network.
         """
-        return _heads.evaluated(self.network if network is None else network, getattr(self, HEADS, None), getattr(self, "evaltypes", []))
+        return _heads.evaluated(
+            self.network if network is None else network, getattr(self, HEADS, None), getattr(self, "evaltypes", [])
+        )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """The evaluated embeddings `(B, D)`, as samplers with a memory store them."""
@@ -195,9 +210,12 @@ class Trainer(torch.nn.Module):
     def metric_loss(self, outputs: dict, batch, **reference) -> torch.Tensor:
         """The criterion on the embeddings, against another `reference` than the batch where one is given."""
         return self.criterion(
-            batch=outputs["embeddings"], labels=batch.labels, f_embed=getattr(self.network, "last_linear", None),
-            **features_for(self.criterion, outputs), **reference,
-        )  # fmt: skip
+            batch=outputs["embeddings"],
+            labels=batch.labels,
+            f_embed=getattr(self.network, "last_linear", None),
+            **features_for(self.criterion, outputs),
+            **reference,
+        )
 
     def own_parameters(self) -> list[torch.nn.Parameter]:
         """The trainable parameters of further networks: neither the network's nor the criterion's."""
@@ -235,7 +253,9 @@ class TrainerState:
 
     def load_state_dict(self, state: dict) -> None:
         """Restore the state from `state_dict`. Raises RuntimeError where it does not fit."""
-        state = {re.sub(r"^further\.", "added_losses.", name): value for name, value in state.items()}  # their name until version 0.2.1
+        state = {
+            re.sub(r"^further\.", "added_losses.", name): value for name, value in state.items()
+        }  # their name until version 0.2.1
         missing, unexpected = self.trainer.load_state_dict(state, strict=False)
         if wrong := [name for name in missing if not name.startswith(self._OTHERS)] + unexpected:
             raise RuntimeError(f"missing or unknown: {', '.join(wrong)}")

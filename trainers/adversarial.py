@@ -27,21 +27,32 @@ DEFAULT_ADVERSARY, DEFAULT_MARGIN = "triplet", 0.2
 def add_arguments(group) -> None:
     """Declare the flags."""
     group.add_argument(
-        "--adversarial_hidden", type=whole(1, WIDEST), nargs="*", default=[512, 512], help="widths of the generator's hidden layers"
+        "--adversarial_hidden",
+        type=whole(1, WIDEST),
+        nargs="*",
+        default=[512, 512],
+        help="widths of the generator's hidden layers",
     )
     group.add_argument(
-        "--adversarial_triplets_per_anchor", type=whole(1, 10**6), default=100,
+        "--adversarial_triplets_per_anchor",
+        type=whole(1, 10**6),
+        default=100,
         help="random triplets of an anchor, at most, of which the generator makes negatives",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--adversarial_losses", nargs="*", default=[], metavar="KEY=LOSS",
+        "--adversarial_losses",
+        nargs="*",
+        default=[],
+        metavar="KEY=LOSS",
         help="losses on the synthetic triplets, such as synth_loss=angular g_adv_loss=angular, each a criterion of its "
         "own with that loss's "
         "flags (unset: synth_loss is --loss itself, g_adv_loss is triplet with --adversarial_margin)",
-    )  # fmt: skip
+    )
     help_margin = "g_adv_loss is above 0 only where a synthetic negative is farther from the anchor than the positive by more than this"
     group.add_argument("--adversarial_margin", type=number(), default=DEFAULT_MARGIN, help=help_margin)
-    group.add_argument("--adversarial_metric_epochs", type=whole(0), default=0, help="first epochs, without the generator")
+    group.add_argument(
+        "--adversarial_metric_epochs", type=whole(0), default=0, help="first epochs, without the generator"
+    )
     help_generator = "epochs after those in which the generator learns alone; network and criterion rest"
     group.add_argument("--adversarial_generator_epochs", type=whole(0), default=0, help=help_generator)
 
@@ -124,7 +135,9 @@ class Trainer(Base):
         check(opt)
         super().__init__(opt, network, criterion)
         if not (hasattr(network, "embed") and hasattr(network, "feature_dim")):
-            raise UserError("--trainer adversarial needs a network with pooled features: an `embed(pooled)` and a `feature_dim`")
+            raise UserError(
+                "--trainer adversarial needs a network with pooled features: an `embed(pooled)` and a `feature_dim`"
+            )
         losses = named_losses(opt)
         self.synth_criterion, self.adversary = self._criterion(SYNTH_LOSS, opt), self._criterion(ADVERSARY_LOSS, opt)
         self.takes_tuples = criteria.takes_given_triplets(losses.get(SYNTH_LOSS, opt.loss))
@@ -169,7 +182,11 @@ class Trainer(Base):
         """See the base; without a graph where the network is frozen."""
         with torch.no_grad() if self.rests else contextlib.nullcontext():
             outputs = super().outputs(images)
-            return outputs if self.classifier_loss is None else {**outputs, _classifier.LOGITS: self.evaluated_heads.logits(outputs)}
+            return (
+                outputs
+                if self.classifier_loss is None
+                else {**outputs, _classifier.LOGITS: self.evaluated_heads.logits(outputs)}
+            )
 
     def losses(self, outputs: dict, batch) -> dict:
         """The losses of the phase."""
@@ -182,14 +199,19 @@ class Trainer(Base):
         if self.rests:
             return losses
         with kept_buffers(self.synth_criterion or self.criterion):  # those of dynamic_softmargin are of real images
-            losses[SYNTH_LOSS] = self._synth_loss(outputs["embeddings"], batch.labels, triplets, self._embedded(negatives.detach()))
+            losses[SYNTH_LOSS] = self._synth_loss(
+                outputs["embeddings"], batch.labels, triplets, self._embedded(negatives.detach())
+            )
         return {**losses, **self._network_losses(outputs, batch)}
 
     def _network_losses(self, outputs: dict, batch) -> dict:
         losses = {}
         if self.classifier_loss is not None:
             losses[CLASSIFIER_LOSS] = self.classifier_loss(outputs[_classifier.LOGITS], batch.labels)
-        return {**losses, **super().losses(outputs, batch)}  # last, so that the criterion's statistics are those of the real images
+        return {
+            **losses,
+            **super().losses(outputs, batch),
+        }  # last, so that the criterion's statistics are those of the real images
 
     def _negatives(self, pooled: torch.Tensor, triplets: Triplets) -> torch.Tensor:
         """G of the triplets' pooled features: `(T, F)`."""
@@ -218,7 +240,8 @@ class Trainer(Base):
         embeddings = outputs["embeddings"]
         count = max(len(anchors), 1)  # not mean(), which is NaN without triplets
         return {
-            "g_hard_loss": mse_loss(synthetic, unit.index_select(0, anchors), reduction="sum") / (count * unit.shape[1]),
+            "g_hard_loss": mse_loss(synthetic, unit.index_select(0, anchors), reduction="sum")
+            / (count * unit.shape[1]),
             "g_reg_loss": mse_loss(synthetic, unit.index_select(0, real), reduction="sum") / (count * unit.shape[1]),
             ADVERSARY_LOSS: self._adversary_loss(embeddings, labels, triplets, embedded),
         }
@@ -258,7 +281,9 @@ class Trainer(Base):
             compared = {"reference": reference, "reference_labels": reference_labels, "own": own}
             return criterion(batch=embeddings, labels=labels, **compared)
 
-    def _synth_loss(self, embeddings: torch.Tensor, labels: torch.Tensor, triplets: Triplets, synthetic: torch.Tensor) -> torch.Tensor:
+    def _synth_loss(
+        self, embeddings: torch.Tensor, labels: torch.Tensor, triplets: Triplets, synthetic: torch.Tensor
+    ) -> torch.Tensor:
         """L on the triplets (a, p, n~), whose n~ have the labels of n."""
         anchors, positives, negatives = triplets
         if not len(anchors):

@@ -29,9 +29,15 @@ def add_arguments(group) -> None:
     )
     group.add_argument("--cascade_stages", nargs="*", default=[], metavar="STAGE", help=help_stages)
     group.add_argument(
-        "--cascade_sizes", type=whole(1, WIDEST), nargs="+", default=[64, 64, 64], help="dimensions of each level's embedding"
+        "--cascade_sizes",
+        type=whole(1, WIDEST),
+        nargs="+",
+        default=[64, 64, 64],
+        help="dimensions of each level's embedding",
     )
-    help_percents = "share of the pairs of the level before, for the first of all pairs, that a level learns from: its hardest"
+    help_percents = (
+        "share of the pairs of the level before, for the first of all pairs, that a level learns from: its hardest"
+    )
     share = number(above=0, most=1)
     group.add_argument("--cascade_percents", type=share, nargs="+", default=list(PERCENTS), help=help_percents)
     help_mining = (
@@ -51,12 +57,18 @@ def derived(opt) -> dict:
 def check(opt) -> None:
     """See `trainers.check`."""
     if not criteria.takes_tuples(opt.loss):
-        raise UserError(f"--trainer cascaded chooses pairs, and --loss {opt.loss} takes none: contrastive, triplet or margin do")
+        raise UserError(
+            f"--trainer cascaded chooses pairs, and --loss {opt.loss} takes none: contrastive, triplet or margin do"
+        )
     if opt.neck != "none":
-        raise UserError(f"--neck {opt.neck} has no effect with --trainer cascaded, whose embeddings are layers on the stages: leave it out")
+        raise UserError(
+            f"--neck {opt.neck} has no effect with --trainer cascaded, whose embeddings are layers on the stages: leave it out"
+        )
     for flag in ADDED:
         if getattr(opt, flag):
-            raise UserError(f"--{flag} has no effect with --trainer cascaded, whose losses do not call the base's: leave it out")
+            raise UserError(
+                f"--{flag} has no effect with --trainer cascaded, whose losses do not call the base's: leave it out"
+            )
     levels = len(opt.cascade_sizes)
     per_level = {"cascade_stages": opt.cascade_stages or opt.cascade_sizes}
     if opt.cascade_mining == "miner":
@@ -67,7 +79,9 @@ def check(opt) -> None:
             raise UserError("--mine_pairs has no effect with --cascade_mining hardest: leave one of them out")
     for flag, values in per_level.items():
         if len(values) != levels:
-            raise UserError(f"--{flag} names {len(values)} of the levels, --cascade_sizes {levels}: one of each a level")
+            raise UserError(
+                f"--{flag} names {len(values)} of the levels, --cascade_sizes {levels}: one of each a level"
+            )
     if classifies(opt):
         _classifier.check(opt)
 
@@ -161,7 +175,9 @@ class Trainer(Base):
             stages = list(network.STAGES)[-len(sizes) :]
         if len(stages) < len(sizes):
             there = f"only {len(stages)} stages of {network.name}" if stages else f"no stages of {network.name}"
-            raise UserError(f"--cascade_sizes names {len(sizes)} levels, and {there} are known: give modules of it by --cascade_stages")
+            raise UserError(
+                f"--cascade_sizes names {len(sizes)} levels, and {there} are known: give modules of it by --cascade_stages"
+            )
         levels = Levels(network.give_stages(stages), sizes, network.normalizes)
         if classifies(opt):
             levels.classifier = _classifier.Classifier(opt, network, levels.embed_dim)

@@ -29,22 +29,43 @@ def add_arguments(group) -> None:
     help_weights = "weights of shared_loss, intra_loss and selfsimilarity_loss, unless --loss_weights names them"
     group.add_argument("--diva_weights", type=number(0), nargs=3, default=[0.3, 0.3, 0.3], help=help_weights)
     group.add_argument(
-        "--diva_decorrelation", nargs="+", default=["100"], metavar="RHO",
+        "--diva_decorrelation",
+        nargs="+",
+        default=["100"],
+        metavar="RHO",
         help="rho of every ordered pair of embeddings, or of one: shared-discriminative=1500; 0: that pair is left alone. The published runs have "
         "100 to 1500 for selfsimilarity, shared and intra, each with discriminative, and 0 for the others",
-    )  # fmt: skip
-    group.add_argument(
-        "--diva_hidden", type=whole(1, WIDEST), default=512, help="units of the layer by which one embedding predicts another"
     )
-    group.add_argument("--diva_momentum", type=number(0, 1), default=0.9, help="of the moving average of the network that gives keys")
-    group.add_argument("--diva_queue", type=whole(1, 10**5), default=50, help="batches whose keys are kept as negatives")
-    group.add_argument("--diva_temperature", type=number(1e-6), default=0.1, help="divides the similarities of selfsimilarity_loss")
-    group.add_argument("--diva_lower_cutoff", type=number(0, below=2), default=0.5, help="nearer keys are weighted as if at this distance")
-    group.add_argument("--diva_upper_cutoff", type=number(0), default=1.4, help="keys that are farther get the weight 0")
+    group.add_argument(
+        "--diva_hidden",
+        type=whole(1, WIDEST),
+        default=512,
+        help="units of the layer by which one embedding predicts another",
+    )
+    group.add_argument(
+        "--diva_momentum", type=number(0, 1), default=0.9, help="of the moving average of the network that gives keys"
+    )
+    group.add_argument(
+        "--diva_queue", type=whole(1, 10**5), default=50, help="batches whose keys are kept as negatives"
+    )
+    group.add_argument(
+        "--diva_temperature", type=number(1e-6), default=0.1, help="divides the similarities of selfsimilarity_loss"
+    )
+    group.add_argument(
+        "--diva_lower_cutoff",
+        type=number(0, below=2),
+        default=0.5,
+        help="nearer keys are weighted as if at this distance",
+    )
+    group.add_argument(
+        "--diva_upper_cutoff", type=number(0), default=1.4, help="keys that are farther get the weight 0"
+    )
     help_fixed = "the keys' weights sum to 1 over the keys of each query, as its authors call right since 2021, not over the queries"
     group.add_argument("--diva_fixed", action="store_true", help=help_fixed)
     help_sharing = "shared_loss on random triplets of three classes, or on those of the miner random_distance, as in the authors' sample runs"
-    group.add_argument("--diva_sharing", choices=("three_classes", "random"), default="three_classes", help=help_sharing)
+    group.add_argument(
+        "--diva_sharing", choices=("three_classes", "random"), default="three_classes", help=help_sharing
+    )
 
 
 def check(opt) -> None:
@@ -53,7 +74,9 @@ def check(opt) -> None:
     if opt.views == 1:
         raise UserError("--trainer diva --views 1 leaves no other view of an image for its key: 2 or more")
     if not criteria.takes_tuples(opt.loss):
-        raise UserError(f"--trainer diva hands its criterion triplets of its own, and --loss {opt.loss} takes none: triplet and margin do")
+        raise UserError(
+            f"--trainer diva hands its criterion triplets of its own, and --loss {opt.loss} takes none: triplet and margin do"
+        )
 
 
 def rhos(words: list[str]) -> dict[tuple[str, str], float]:
@@ -68,7 +91,9 @@ def rhos(words: list[str]) -> dict[tuple[str, str], float]:
         except argparse.ArgumentTypeError as error:
             raise UserError(f"--diva_decorrelation {word}: {error}") from None
         if any(one not in found for one in pairs):
-            raise UserError(f"--diva_decorrelation {word}: expected RHO or SOURCE-TARGET=RHO, two of {', '.join(EMBEDDINGS)}")
+            raise UserError(
+                f"--diva_decorrelation {word}: expected RHO or SOURCE-TARGET=RHO, two of {', '.join(EMBEDDINGS)}"
+            )
         found.update(dict.fromkeys(pairs, rho))
     return {pair: rho for pair, rho in found.items() if rho}
 
@@ -78,7 +103,9 @@ class Embeddings(Heads):
 
     def __init__(self, network: torch.nn.Module):
         super().__init__()
-        self.layers = torch.nn.ModuleDict({name: torch.nn.Linear(network.feature_dim, network.embed_dim) for name in OTHERS})
+        self.layers = torch.nn.ModuleDict(
+            {name: torch.nn.Linear(network.feature_dim, network.embed_dim) for name in OTHERS}
+        )
         self.normalizes = getattr(network, "normalizes", False)
 
     def forward(self, embeddings: dict, features: dict) -> dict:
@@ -124,7 +151,11 @@ class Trainer(Base):
         self.WEIGHTS = dict(zip((f"{name}_loss" for name in OTHERS), opt.diva_weights, strict=True))
         miner = getattr(criterion, "batchminer", None)
         self.criteria = torch.nn.ModuleDict({name: criteria.select(opt.loss, opt, miner) for name in OTHERS[:2]})
-        strangers = (lambda _, labels: three_classes(labels)) if opt.diva_sharing == "three_classes" else batch_mining.select("random_distance", opt)
+        strangers = (
+            (lambda _, labels: three_classes(labels))
+            if opt.diva_sharing == "three_classes"
+            else batch_mining.select("random_distance", opt)
+        )
         self.miners = {"shared": strangers, "intra": batch_mining.select("intra_random", opt)}
         size = network.embed_dim
         self.rhos = rhos(opt.diva_decorrelation)
@@ -163,7 +194,9 @@ class Trainer(Base):
         self.keys = outputs["keys"].detach()
         of_other_views = self.keys.roll(-(len(self.keys) // self.VIEWS), 0)
         losses["selfsimilarity_loss"] = self.selfsimilarity_loss(normalize(outputs["selfsimilarity"]), of_other_views)
-        losses[DECORRELATION] = self.decorrelation_loss({MAIN_EMBEDDING: outputs["embeddings"], **{name: outputs[name] for name in OTHERS}})
+        losses[DECORRELATION] = self.decorrelation_loss(
+            {MAIN_EMBEDDING: outputs["embeddings"], **{name: outputs[name] for name in OTHERS}}
+        )
         return {**losses, **super().losses(outputs, batch)}
 
     def selfsimilarity_loss(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
@@ -211,9 +244,17 @@ class Trainer(Base):
 
     def param_groups(self, opt) -> list[dict]:
         """The embedding layers at the rates of the network's own, the further criteria; the predictors at --lr, as in the authors' code without decay."""
-        further = [group for name, criterion in self.criteria.items() for group in criterion_groups(criterion, opt, f"{name}_criterion")]
+        further = [
+            group
+            for name, criterion in self.criteria.items()
+            for group in criterion_groups(criterion, opt, f"{name}_criterion")
+        ]
         layers = {"params": list(self.evaluated_heads.parameters()), "name": "embeddings", **embedding_rates(opt)}
-        return [layers, *further, {"params": list(self.predictors.parameters()), "name": "decorrelation", "weight_decay": 0}]
+        return [
+            layers,
+            *further,
+            {"params": list(self.predictors.parameters()), "name": "decorrelation", "weight_decay": 0},
+        ]
 
 
 class Reversed(torch.autograd.Function):

@@ -15,23 +15,42 @@ from utilities.numbers import number, whole
 from utilities.tensors import normalize
 
 GRAPH_LOSS = "graph_loss"
-DROPOUT = 0.1  # of attention weights, of both branches of a layer and of its hidden units, as in all the authors' settings
+DROPOUT = (
+    0.1  # of attention weights, of both branches of a layer and of its hidden units, as in all the authors' settings
+)
 LAST_START = 1e-3  # standard deviation of the last layer's weights at the start
 
 
 def add_arguments(group) -> None:
     """Declare the flags."""
     group.add_argument("--intrabatch_layers", type=whole(1, 100), default=1, help="layers of messages")
-    group.add_argument("--intrabatch_heads", type=whole(1, 1024), default=2, help="heads of attention; they divide the embedding's dimensions")
-    group.add_argument("--intrabatch_join", action="store_true", help="classify all layers' outputs side by side, not the last one's")
-    group.add_argument("--intrabatch_temperature", type=number(1e-6), default=0.2, help="divides the logits of both cross-entropies")
-    group.add_argument("--intrabatch_smoothing", type=number(0, below=1), default=0.1, metavar="EPS", help="label smoothing of both: EPS / C to each of C classes")
+    group.add_argument(
+        "--intrabatch_heads",
+        type=whole(1, 1024),
+        default=2,
+        help="heads of attention; they divide the embedding's dimensions",
+    )
+    group.add_argument(
+        "--intrabatch_join", action="store_true", help="classify all layers' outputs side by side, not the last one's"
+    )
+    group.add_argument(
+        "--intrabatch_temperature", type=number(1e-6), default=0.2, help="divides the logits of both cross-entropies"
+    )
+    group.add_argument(
+        "--intrabatch_smoothing",
+        type=number(0, below=1),
+        default=0.1,
+        metavar="EPS",
+        help="label smoothing of both: EPS / C to each of C classes",
+    )
 
 
 def check(opt) -> None:
     """See `trainers.check`."""
     if opt.classifier_loss != "CrossEntropyLoss" or opt.classifier_smoothing or opt.classifier_layer != "linear":
-        raise UserError("--trainer intrabatch has cross-entropies of linear layers, with --intrabatch_smoothing: leave --classifier_loss, _smoothing and _layer out")
+        raise UserError(
+            "--trainer intrabatch has cross-entropies of linear layers, with --intrabatch_smoothing: leave --classifier_loss, _smoothing and _layer out"
+        )
 
 
 class Trainer(_classifier.ClassifyingTrainer):
@@ -49,14 +68,19 @@ class Trainer(_classifier.ClassifyingTrainer):
         super().__init__(opt, network, criterion)
         dimensions = width(network, opt)
         if dimensions % opt.intrabatch_heads:
-            raise UserError(f"--intrabatch_heads {opt.intrabatch_heads} does not divide the embedding's {dimensions} dimensions")
+            raise UserError(
+                f"--intrabatch_heads {opt.intrabatch_heads} does not divide the embedding's {dimensions} dimensions"
+            )
         self.graph = Graph(dimensions, opt.n_classes, opt.intrabatch_layers, opt.intrabatch_heads, opt.intrabatch_join)
         self.temperature, self.smoothing = opt.intrabatch_temperature, opt.intrabatch_smoothing
 
     def losses(self, outputs: dict, batch) -> dict:
         """See `trainers._trainer.Trainer.losses`."""
         logits = {CLASSIFIER_LOSS: outputs[LOGITS], GRAPH_LOSS: self.graph(normalize(outputs["embeddings"]))}
-        smoothed = {name: cross_entropy(rows / self.temperature, batch.labels, label_smoothing=self.smoothing) for name, rows in logits.items()}
+        smoothed = {
+            name: cross_entropy(rows / self.temperature, batch.labels, label_smoothing=self.smoothing)
+            for name, rows in logits.items()
+        }
         return {**super().losses(outputs, batch), **smoothed}
 
     def param_groups(self, opt) -> list[dict]:
@@ -106,7 +130,12 @@ class Layer(torch.nn.Module):
 
     def attention(self, nodes: torch.Tensor) -> torch.Tensor:
         """What each of `nodes` `(B, D)` receives."""
-        query, key, value = (layer(nodes).view(len(nodes), self.n_heads, -1).transpose(0, 1) for layer in (self.query, self.key, self.value))
+        query, key, value = (
+            layer(nodes).view(len(nodes), self.n_heads, -1).transpose(0, 1)
+            for layer in (self.query, self.key, self.value)
+        )
         scores = query @ key.transpose(1, 2) / query.shape[2] ** 0.5  # (heads, B, B)
-        weights = torch.softmax(torch.cat([scores, torch.zeros_like(scores[..., :1])], 2), 2)[..., :-1]  # the last column is a key of score 0
+        weights = torch.softmax(torch.cat([scores, torch.zeros_like(scores[..., :1])], 2), 2)[
+            ..., :-1
+        ]  # the last column is a key of score 0
         return self.out((self.dropout(weights) @ value).transpose(0, 1).flatten(1))

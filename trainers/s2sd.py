@@ -25,20 +25,33 @@ INNER_LOSS = "s2sd_target"  # flag
 def add_arguments(group) -> None:
     """Declare the flags of the method."""
     group.add_argument(
-        "--s2sd_dims", type=whole(1, WIDEST), nargs="+", default=[512, 1024, 1536, 2048], metavar="D",
+        "--s2sd_dims",
+        type=whole(1, WIDEST),
+        nargs="+",
+        default=[512, 1024, 1536, 2048],
+        metavar="D",
         help="dimensions of the target embeddings",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--s2sd_pool_both", action="store_true",
+        "--s2sd_pool_both",
+        action="store_true",
         help="target embeddings see average plus maximum of the map before pooling, not the pooled features",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--s2sd_target", default=None, metavar="LOSS",
+        "--s2sd_target",
+        default=None,
+        metavar="LOSS",
         help="criterion of the target embeddings, each with its own parameters and miner of --batch_mining, or the miner it needs (unset: --loss)",
-    )  # fmt: skip
-    group.add_argument("--s2sd_T", type=number(1e-6), default=1, help="temperature of the similarities that are distilled")
-    group.add_argument("--s2sd_features", action="store_true", help="distil the similarities of the pooled features too: feature_loss")
-    group.add_argument("--s2sd_features_after", type=whole(0), default=1000, help="steps after which feature_loss begins")
+    )
+    group.add_argument(
+        "--s2sd_T", type=number(1e-6), default=1, help="temperature of the similarities that are distilled"
+    )
+    group.add_argument(
+        "--s2sd_features", action="store_true", help="distil the similarities of the pooled features too: feature_loss"
+    )
+    group.add_argument(
+        "--s2sd_features_after", type=whole(0), default=1000, help="steps after which feature_loss begins"
+    )
 
 
 def derived(opt) -> dict:
@@ -72,7 +85,9 @@ class Trainer(Base):
         width = self._map_width(opt) if self.pools_both else _heads.feature_width(network)
         self.heads = torch.nn.ModuleList(_mlp(width, dimension) for dimension in opt.s2sd_dims)
         target, learned = opt.s2sd_target, opt.loss_learn if opt.s2sd_target == opt.loss else []
-        self.targets = torch.nn.ModuleList(criteria.select(target, opt, embed_dim=dimension, loss_learn=learned) for dimension in opt.s2sd_dims)
+        self.targets = torch.nn.ModuleList(
+            criteria.select(target, opt, embed_dim=dimension, loss_learn=learned) for dimension in opt.s2sd_dims
+        )
 
     def _map_width(self, opt) -> int:
         """Channels of the map before pooling, found by embedding one blank image. Raises UserError where the network gives no map."""
@@ -99,7 +114,9 @@ class Trainer(Base):
         elif "pooled" in outputs:
             features = outputs["pooled"]
         else:
-            raise UserError("--trainer s2sd: the network gives no 'pooled' among its features, which the target embeddings see")
+            raise UserError(
+                "--trainer s2sd: the network gives no 'pooled' among its features, which the target embeddings see"
+            )
         return {**outputs, FEATURES: features, **{f"{HEAD}{i}": head(features) for i, head in enumerate(self.heads)}}
 
     def losses(self, outputs: dict, batch) -> dict:
@@ -107,7 +124,10 @@ class Trainer(Base):
         similarities = _similarities(outputs["embeddings"])
         targets = [normalize(outputs[f"{HEAD}{i}"]) for i in range(len(self.heads))]
         layer = getattr(self.network, "last_linear", None)
-        values = [loss(batch=h, labels=batch.labels, f_embed=layer, **features_for(loss, outputs)) for loss, h in zip(self.targets, targets, strict=True)]
+        values = [
+            loss(batch=h, labels=batch.labels, f_embed=layer, **features_for(loss, outputs))
+            for loss, h in zip(self.targets, targets, strict=True)
+        ]
         losses = {
             **super().losses(outputs, batch),
             TARGET_LOSS: torch.stack(values).mean(),
@@ -144,7 +164,9 @@ class Trainer(Base):
 
 
 def _mlp(width: int, dimension: int) -> torch.nn.Sequential:
-    return torch.nn.Sequential(torch.nn.Linear(width, dimension), torch.nn.ReLU(), torch.nn.Linear(dimension, dimension))
+    return torch.nn.Sequential(
+        torch.nn.Linear(width, dimension), torch.nn.ReLU(), torch.nn.Linear(dimension, dimension)
+    )
 
 
 def _similarities(x: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,9 @@ def check(opt) -> None:
     if opt.views < 2:
         raise UserError("--trainer unsupervised --views 1 leaves every image without a positive: 2 or more")
     if opt.data_sampler == "hierarchical":
-        raise UserError("--trainer unsupervised uses no labels, and --data_sampler hierarchical goes by super-classes: take shuffle")
+        raise UserError(
+            "--trainer unsupervised uses no labels, and --data_sampler hierarchical goes by super-classes: take shuffle"
+        )
 
 
 class Trainer(Base):
@@ -28,7 +30,9 @@ class Trainer(Base):
 
     def __init__(self, opt, network, criterion):
         super().__init__(opt, network, criterion)
-        self.VIEWS = max(self.VIEWS, type(self).VIEWS)  # flags resolved for another method have 1; a user's own 1 is refused in `check`
+        self.VIEWS = max(
+            self.VIEWS, type(self).VIEWS
+        )  # flags resolved for another method have 1; a user's own 1 is refused in `check`
         if learns_classes(criterion):
             hint = ": --loss_margin_beta_shared has one beta for all" if opt.loss == "margin" else ""
             raise UserError(
@@ -36,9 +40,13 @@ class Trainer(Base):
                 f"take a loss that compares samples, such as ntxent{hint}"
             )
         if opt.loss_class_weights is not None:
-            raise UserError("--loss_class_weights are of classes, and --trainer unsupervised uses no labels: leave them out")
+            raise UserError(
+                "--loss_class_weights are of classes, and --trainer unsupervised uses no labels: leave them out"
+            )
         if opt.data_sampler == "class_groups" and opt.data_class_groups_draw:
-            raise UserError("--data_class_groups_draw draws how many images of a class stay together, and --trainer unsupervised uses no labels: leave it out")
+            raise UserError(
+                "--data_class_groups_draw draws how many images of a class stay together, and --trainer unsupervised uses no labels: leave it out"
+            )
 
     def losses(self, outputs: dict, batch) -> dict:
         """See `trainers._trainer.Trainer.losses`."""

@@ -23,9 +23,18 @@ WAY_OUT = (
     "start them with the same command, on equal copies"
 )
 _FOLDERS = (
-    "criteria", "batch_mining", "datasampler", "architectures", "datasets", "trainers", "training", "utilities",
-    "metrics", "evaluation", "runs",
-)  # fmt: skip
+    "criteria",
+    "batch_mining",
+    "datasampler",
+    "architectures",
+    "datasets",
+    "trainers",
+    "training",
+    "utilities",
+    "metrics",
+    "evaluation",
+    "runs",
+)
 
 
 def same_on_all(opt):
@@ -115,9 +124,7 @@ def _refuse_differences(facts_of_all: list[dict[str, str]]) -> None:
     first = facts_of_all[0]
     for rank, facts in enumerate(facts_of_all):
         # A package or module that only one process has loaded, such as the first one of a search, is no difference.
-        names = [
-            name for name in {**first, **facts} if name.startswith("--") or (name in first and name in facts)
-        ]
+        names = [name for name in {**first, **facts} if name.startswith("--") or (name in first and name in facts)]
         names = [name for name in names if first.get(name) != facts.get(name)]
         if not names:
             continue

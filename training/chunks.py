@@ -68,32 +68,44 @@ class Chunks:
         for number in range(-(-len(images) // self.size)):
             once = Once(device)
             self.runs.append((state, once))
-            with torch.set_grad_enabled(number == 0):  # the first shows which outputs require one; its graph is freed at once
+            with torch.set_grad_enabled(
+                number == 0
+            ):  # the first shows which outputs require one; its graph is freed at once
                 part = self._run(number, state, once)
             if number == 0:
                 first = {}  # of the names of a tensor, as embeddings mostly have two
                 names = {name: first.setdefault(id(value), name) for name, value in part.items()}
                 wanted = [name for name in first.values() if torch.is_tensor(part[name]) and part[name].requires_grad]
-            parts.append({name: part[name].detach() if torch.is_tensor(part[name]) else part[name] for name in first.values()})
+            parts.append(
+                {name: part[name].detach() if torch.is_tensor(part[name]) else part[name] for name in first.values()}
+            )
             state = draw_state(device)
         if not same_state(before, state):
             self.runtime.say_once(
                 f"--chunk_size {self.size}: dropout and stochastic depth draw for each chunk: numbers differ from those of the plain step"
             )
-        joined = {name: torch.cat([part[name] for part in parts]) if torch.is_tensor(value) else value for name, value in parts[0].items()}
+        joined = {
+            name: torch.cat([part[name] for part in parts]) if torch.is_tensor(value) else value
+            for name, value in parts[0].items()
+        }
         self.leaves = {name: joined[name].requires_grad_() for name in wanted}
         return nested({name: joined[kept] for name, kept in names.items()})
 
     def backward(self) -> None:
         """Run each chunk again and backpropagate the gradient of its leaves; where no leaf has one, nothing runs."""
         device = self.runtime.device
-        state, gradients = draw_state(device), {name: leaf.grad for name, leaf in self.leaves.items() if leaf.grad is not None}
+        state, gradients = (
+            draw_state(device),
+            {name: leaf.grad for name, leaf in self.leaves.items() if leaf.grad is not None},
+        )
         with resting_statistics(self.trainer):
             for number, (before, once) in enumerate(self.runs if gradients else ()):
                 once.again()
                 outputs = self._run(number, before, once)
                 rows = slice(number * self.size, (number + 1) * self.size)
-                torch.autograd.backward([outputs[name] for name in gradients], [gradient[rows] for gradient in gradients.values()])
+                torch.autograd.backward(
+                    [outputs[name] for name in gradients], [gradient[rows] for gradient in gradients.values()]
+                )
                 del outputs
         set_draw_state(state, device)  # as the losses left it
         self.images, self.runs, self.leaves = None, [], {}

@@ -49,4 +49,6 @@ def _check(device: torch.device) -> None:
         try:
             cpp_builder.get_cpp_compiler()
         except Exception:
-            raise UserError("--compile needs a C++ compiler on a CPU, and there is none: install g++, or leave it out") from None
+            raise UserError(
+                "--compile needs a C++ compiler on a CPU, and there is none: install g++, or leave it out"
+            ) from None

@@ -37,7 +37,11 @@ class Cut:
             images = resize(self.pixels.to(device, non_blocking=True), *arguments)
             for rows, change, factors in self._colours():
                 rows = rows.to(device, non_blocking=True)
-                images[rows] = change(images[rows].float(), factors.to(device, non_blocking=True)[:, None, None, None]).clamp_(0, 255).byte()
+                images[rows] = (
+                    change(images[rows].float(), factors.to(device, non_blocking=True)[:, None, None, None])
+                    .clamp_(0, 255)
+                    .byte()
+                )
         return images
 
     def _colours(self):
@@ -52,7 +56,9 @@ class Cut:
                     yield rows, JITTER[number], self.draws["factors"][rows, number]
 
 
-def resized(pixels: torch.Tensor, boxes: torch.Tensor, flips: torch.Tensor, size: tuple[int, int], mode: str) -> torch.Tensor:
+def resized(
+    pixels: torch.Tensor, boxes: torch.Tensor, flips: torch.Tensor, size: tuple[int, int], mode: str
+) -> torch.Tensor:
     """Each crop resized as torchvision's RandomResizedCrop does, and flipped: uint8 `(B, 3, *size)`, bit for bit.
 
     Args:
@@ -61,14 +67,20 @@ def resized(pixels: torch.Tensor, boxes: torch.Tensor, flips: torch.Tensor, size
     images = pixels.new_empty(len(pixels), *size, 3).permute(0, 3, 1, 2)
     for image, rows, (_, left, height, width), flip in zip(images, pixels, boxes.tolist(), flips.tolist(), strict=True):
         crop = rows[None, :height, left : left + width].permute(0, 3, 1, 2)
-        found = crop if (height, width) == size else torch.nn.functional.interpolate(crop, size, mode=mode, antialias=True)
+        found = (
+            crop if (height, width) == size else torch.nn.functional.interpolate(crop, size, mode=mode, antialias=True)
+        )
         image.copy_(found[0].flip(2) if flip else found[0])
     return images
 
 
-def resized_at_once(pixels: torch.Tensor, boxes: torch.Tensor, flips: torch.Tensor, size: tuple[int, int], mode: str) -> torch.Tensor:
+def resized_at_once(
+    pixels: torch.Tensor, boxes: torch.Tensor, flips: torch.Tensor, size: tuple[int, int], mode: str
+) -> torch.Tensor:
     """As `resized`, to two of 255: first along the rows, then along the columns, to whole numbers both times; contiguous."""
-    (_, left, height, width), flips = (drawn.to(pixels.device, non_blocking=True) for drawn in (boxes.T[..., None, None], flips[:, None, None]))
+    (_, left, height, width), flips = (
+        drawn.to(pixels.device, non_blocking=True) for drawn in (boxes.T[..., None, None], flips[:, None, None])
+    )
     rows = _weights(torch.zeros_like(height), height, size[0], pixels.shape[1], mode, torch.zeros_like(flips))
     columns = _weights(left, width, size[1], pixels.shape[2], mode, flips)
     images = torch.einsum("bpx,byxc->bcyp", columns, pixels.float()).round_().clamp_(0, 255)
@@ -109,9 +121,15 @@ def _hue(images: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
     most, least = images.amax(1, keepdim=True), images.amin(1, keepdim=True)
     spread = most - least
     red, green, blue = images.split(1, 1)
-    sixths = torch.where(most == red, (green - blue) / spread, torch.where(most == green, 2 + (blue - red) / spread, 4 + (red - green) / spread))
+    sixths = torch.where(
+        most == red,
+        (green - blue) / spread,
+        torch.where(most == green, 2 + (blue - red) / spread, 4 + (red - green) / spread),
+    )
     sixths = torch.where(spread > 0, sixths, 0) + 6 * by
-    away = (sixths + torch.arange(5.0, 0, -2, device=images.device).view(3, 1, 1)) % 6  # of each channel from its hue; 5, 3, 1
+    away = (
+        sixths + torch.arange(5.0, 0, -2, device=images.device).view(3, 1, 1)
+    ) % 6  # of each channel from its hue; 5, 3, 1
     turned = most - spread * torch.minimum(away, 4 - away).clamp(0, 1)
     return (turned * (255.999 / 255)).floor_()  # torchvision's rounding of floats to bytes
 

@@ -191,7 +191,9 @@ class SeededItems(Dataset):
     def __getitems__(self, batch):
         since, worker = time.perf_counter(), get_worker_info()
         with torch.random.fork_rng(devices=[]):  # without workers this is the training process: leave its stream alone
-            torch.default_generator.manual_seed(getattr(batch, "seed", 0))  # torch.manual_seed would seed the GPUs too, which stay so
+            torch.default_generator.manual_seed(
+                getattr(batch, "seed", 0)
+            )  # torch.manual_seed would seed the GPUs too, which stay so
             if worker is not None:
                 random.seed(torch.initial_seed())
                 np.random.seed(torch.initial_seed() % 2**32)  # noqa: NPY002
@@ -276,9 +278,13 @@ class CutBatches:
         cache = dataset.read.cache
         if missing := [path for path in dataset.paths if not cache.holds(path)]:
             dataset.read.fresh(missing[0])  # where it cannot be decoded, this says why
-            raise UserError(f"--decode_once: {len(missing):,} of {len(dataset):,} training images are not in --image_cache {cache.folder}: see the warning above")
+            raise UserError(
+                f"--decode_once: {len(missing):,} of {len(dataset):,} training images are not in --image_cache {cache.folder}: see the warning above"
+            )
         if not dataset.read.side and len({cache.view(path).shape for path in dataset.paths}) > 1:
-            raise UserError("--decode_once: images of several sizes need --image_cache_side N, the long side that they get: 341 keeps the short side of 4:3 at 256")
+            raise UserError(
+                "--decode_once: images of several sizes need --image_cache_side N, the long side that they get: 341 keeps the short side of 4:3 at 256"
+            )
 
     def __len__(self):
         return len(self.batches)
@@ -292,16 +298,27 @@ class CutBatches:
 
     def _cut(self, batch: SeededBatch) -> Batch:
         """This process's part of a batch, drawn as in the whole one."""
-        part, indices, views = batch.part or slice(None), torch.tensor(batch), [self.dataset.view(index) for index in batch]
-        draws = self.dataset.transform.draw(torch.tensor([view.shape[:2] for view in views]), torch.Generator().manual_seed(batch.seed))
+        part, indices, views = (
+            batch.part or slice(None),
+            torch.tensor(batch),
+            [self.dataset.view(index) for index in batch],
+        )
+        draws = self.dataset.transform.draw(
+            torch.tensor([view.shape[:2] for view in views]), torch.Generator().manual_seed(batch.seed)
+        )
         draws = {name: drawn[part] for name, drawn in draws.items()}
-        images, erased = Cut(self._rows(views[part], draws["boxes"]), draws, self.dataset.transform), _rectangles(self.dataset, batch)
+        images, erased = (
+            Cut(self._rows(views[part], draws["boxes"]), draws, self.dataset.transform),
+            _rectangles(self.dataset, batch),
+        )
         return Batch(self.labels[indices[part]], images if erased is None else Erased(images, erased), indices)
 
     def _rows(self, views: list[np.ndarray], boxes: torch.Tensor) -> torch.Tensor:
         """The rows of each crop in their whole width, uint8 `(B, H, W, 3)`: one piece of memory where images are equally wide, faster than parts of rows."""
         tops, _, heights, _ = boxes.T.tolist()
-        pixels = torch.empty(len(views), max(heights), max(view.shape[1] for view in views), 3, dtype=torch.uint8, pin_memory=self.pins)
+        pixels = torch.empty(
+            len(views), max(heights), max(view.shape[1] for view in views), 3, dtype=torch.uint8, pin_memory=self.pins
+        )
         for place, view, top, height in zip(pixels.numpy(), views, tops, heights, strict=True):
             place[:height, : view.shape[1]] = view[top : top + height]
         return pixels
@@ -315,7 +332,11 @@ def training_loader(dataset: Dataset, sampler, opt, views: int = 1, ranks=None) 
     tells = ranks is None or ranks.writes
     ranks = None if getattr(opt, "subset_mining", None) else ranks  # a subset is chosen from the whole batch
     batches = EpochBatches(sampler, len(dataset), opt.iterations_per_epoch, views, ranks, tells)
-    return CutBatches(dataset, batches) if getattr(opt, "decode_once", False) else _loader(dataset, opt, opt.kernels, True, batch_sampler=batches)
+    return (
+        CutBatches(dataset, batches)
+        if getattr(opt, "decode_once", False)
+        else _loader(dataset, opt, opt.kernels, True, batch_sampler=batches)
+    )
 
 
 def evaluation_loader(dataset: Dataset, opt, ranks=None, parts: list[slice] | None = None) -> DataLoader:
@@ -326,7 +347,11 @@ def evaluation_loader(dataset: Dataset, opt, ranks=None, parts: list[slice] | No
     keep_their_shape = getattr(getattr(dataset, "transform", None), "limit", None) is not None
     size = 1 if keep_their_shape else opt.eval_bs
     if parts is not None:
-        batches = [list(range(start, min(start + size, part.stop))) for part in parts for start in range(part.start, part.stop, size)]
+        batches = [
+            list(range(start, min(start + size, part.stop)))
+            for part in parts
+            for start in range(part.start, part.stop, size)
+        ]
         return _loader(dataset, opt, opt.eval_kernels, False, batch_sampler=batches)
     if ranks is None or ranks.size == 1:
         return _loader(dataset, opt, opt.eval_kernels, False, batch_size=size, shuffle=False)
@@ -342,6 +367,8 @@ def _loader(dataset, opt, n_kernels, trains: bool, **batches) -> DataLoader:
         pin_memory=torch.cuda.is_available(),
         persistent_workers=n_kernels > 0 and trains,
         worker_init_fn=_start_worker,
-        generator=torch.Generator().manual_seed(opt.seed),  # its own: starting an epoch draws nothing from the training's stream
+        generator=torch.Generator().manual_seed(
+            opt.seed
+        ),  # its own: starting an epoch draws nothing from the training's stream
         **batches,
     )

@@ -54,7 +54,11 @@ class BatchLog:
         if not self.every or self.steps % self.every:
             return
         now, device = time.monotonic(), values["loss"].device
-        on_device = {name: value.detach().reshape(()) for name, value in values.items() if getattr(value, "device", None) == device}
+        on_device = {
+            name: value.detach().reshape(())
+            for name, value in values.items()
+            if getattr(value, "device", None) == device
+        }
         numbers = {name: float(value) for name, value in values.items() if name not in on_device}
         numbers |= learning_rates(self.optimizer)
         numbers |= {"images_per_second": self._images / max(now - self._since, 1e-9), "memory_mib": peak_memory(device)}
@@ -108,5 +112,8 @@ class EpochMeter:
     def means(self, optimizer: torch.optim.Optimizer) -> dict:
         """Name -> mean of the epoch as a Python number; with the learning rates and the epoch's seconds."""
         seconds = time.monotonic() - self.began
-        means = {name: total.item() / count if (count := int(self.counts[name])) else math.nan for name, total in self.sums.items()}
+        means = {
+            name: total.item() / count if (count := int(self.counts[name])) else math.nan
+            for name, total in self.sums.items()
+        }
         return {**means, **learning_rates(optimizer), "epoch_seconds": seconds}

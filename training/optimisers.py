@@ -20,7 +20,11 @@ CYCLE_START = 1 / 25  # first factor of onecycle, as torch's
 
 def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
     """Optimiser groups of network, criterion, and the `further` ones of a trainer. Raises UserError for a parameter in two groups."""
-    groups = model.param_groups(opt) if hasattr(model, "param_groups") else [{"params": list(model.parameters()), "name": "network"}]
+    groups = (
+        model.param_groups(opt)
+        if hasattr(model, "param_groups")
+        else [{"params": list(model.parameters()), "name": "network"}]
+    )
     if getattr(opt, "no_decay_on_bias_and_norm", False):
         groups, further = _without_decay(groups), _without_decay(further)
     groups = [group for group in [*groups, *criterion_groups(criterion, opt), *further] if group["params"]]
@@ -32,7 +36,9 @@ def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
     for group in groups:
         for parameter in group["params"]:
             if id(parameter) in seen:
-                raise UserError(f"a parameter of optimiser group {group['name']!r} is in another group already: check optim_dict_list")
+                raise UserError(
+                    f"a parameter of optimiser group {group['name']!r} is in another group already: check optim_dict_list"
+                )
             seen.add(id(parameter))
     return groups
 
@@ -71,11 +77,16 @@ def keeping_rates(optimizer: torch.optim.Optimizer, schedule: "Schedule"):
     A rate is the schedule's for that epoch and the present flags. Under `plateau`, which depends on past scores, it is the restored rate
     times the flag's new value over its old one.
     """
-    wanted = [{name: value for name, value in group.items() if name not in ("params", "lr")} for group in optimizer.param_groups]
+    wanted = [
+        {name: value for name, value in group.items() if name not in ("params", "lr")}
+        for group in optimizer.param_groups
+    ]
     yield
     for group, flags in zip(optimizer.param_groups, wanted, strict=True):
         if flags["initial_lr"] != group["initial_lr"]:
-            group["lr"] = group["lr"] * flags["initial_lr"] / group["initial_lr"] if group["initial_lr"] else flags["initial_lr"]
+            group["lr"] = (
+                group["lr"] * flags["initial_lr"] / group["initial_lr"] if group["initial_lr"] else flags["initial_lr"]
+            )
         group.update(flags)
     schedule.follow_flags()
 
@@ -89,7 +100,11 @@ def fitting(state: dict, optimizer: torch.optim.Optimizer) -> dict:
     before, now, fresh = state["param_groups"], optimizer.param_groups, {**optimizer.state_dict(), "state": {}}
     names = [[group.get("name") for group in groups] for groups in (before, now)]
     numbers = sorted(number for group in before for number in group["params"])
-    if names[0] != names[1] and None not in names[0] + names[1] and numbers == list(range(sum(len(g["params"]) for g in now))):
+    if (
+        names[0] != names[1]
+        and None not in names[0] + names[1]
+        and numbers == list(range(sum(len(g["params"]) for g in now)))
+    ):
         say("the optimiser's groups have changed: its means over gradients and its rates begin anew")
         return fresh
     if len(before) != len(now) or all(_kind(a) == _kind(b) for a, b in zip(before, now, strict=True)):
@@ -116,7 +131,13 @@ def _without_untrained(state: dict, optimizer: torch.optim.Optimizer) -> dict:
 def check_state(optimizer: torch.optim.Optimizer) -> None:
     """Raise ValueError where the restored state of a parameter is not what the optimiser keeps: torch would fail only in its next step."""
     for group in optimizer.param_groups:
-        needed = {"step", "exp_avg", "exp_avg_sq"} if "betas" in group else {"step", "square_avg"} if "alpha" in group else set()
+        needed = (
+            {"step", "exp_avg", "exp_avg_sq"}
+            if "betas" in group
+            else {"step", "square_avg"}
+            if "alpha" in group
+            else set()
+        )
         needed |= {"momentum_buffer"} if "alpha" in group and group.get("momentum") else set()
         for parameter in group["params"]:
             state = optimizer.state.get(parameter) or {}
@@ -124,7 +145,9 @@ def check_state(optimizer: torch.optim.Optimizer) -> None:
                 raise ValueError(f"the state of a parameter lacks one of {', '.join(sorted(needed))}")
             for name, value in state.items():
                 if isinstance(value, torch.Tensor) and value.shape != (() if name == "step" else parameter.shape):
-                    raise ValueError(f"{name} has the shape {tuple(value.shape)}, its parameter {tuple(parameter.shape)}")
+                    raise ValueError(
+                        f"{name} has the shape {tuple(value.shape)}, its parameter {tuple(parameter.shape)}"
+                    )
 
 
 def _kind(group: dict) -> tuple:
@@ -161,7 +184,9 @@ class StepFactor:
 def build_step_factor(opt, batches: int) -> StepFactor:
     """The warm-up of `--warmup_epochs` or `--warmup_steps`, or `--scheduler onecycle`, with `batches` steps an epoch."""
     if opt.scheduler == "onecycle":
-        return StepFactor(batches, functools.partial(one_cycle, total=opt.n_epochs * batches, rise=opt.onecycle_rise, end=_floor(opt)))
+        return StepFactor(
+            batches, functools.partial(one_cycle, total=opt.n_epochs * batches, rise=opt.onecycle_rise, end=_floor(opt))
+        )
     total, start = opt.warmup_steps or opt.warmup_epochs * batches, opt.warmup_start
     return StepFactor(batches, functools.partial(warm_up, total=total, start=start))
 
@@ -216,7 +241,9 @@ class Schedule:
         """The schedule's progress. Settings that the flags decide are left out, so that a run may go on with other flags."""
         state = self.scheduler.state_dict()
         names = {"last_epoch"} if self.watch is None else set(state) - {"factor", "patience", "mode"}
-        return {name: state[name] for name in names if isinstance(state[name], (int, float, str, list, bool, type(None)))}
+        return {
+            name: state[name] for name in names if isinstance(state[name], (int, float, str, list, bool, type(None)))
+        }
 
     def after(self, state: dict, epoch: int) -> dict:
         """The state of a plateau schedule, for this schedule to load after `epoch`."""
@@ -237,7 +264,9 @@ class Schedule:
         """Set the rates of the epoch that the schedule is at, as they would be with the same flags from the start."""
         if self.watch is None:
             scheduler = self.scheduler
-            for group, rate, factor in zip(scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True):
+            for group, rate, factor in zip(
+                scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True
+            ):
                 group["lr"] = rate * factor(scheduler.last_epoch)
 
 

@@ -52,7 +52,9 @@ class Parts:
         tensors = {name: value for name, value in found.items() if torch.is_tensor(value)}
         for name, value in tensors.items():
             if value.ndim == 0 or len(value) != len(images):
-                raise UserError(f"torchrun: the trainer's {name[-1]} is {tuple(value.shape)} of {len(images)} images: expected a row each")
+                raise UserError(
+                    f"torchrun: the trainer's {name[-1]} is {tuple(value.shape)} of {len(images)} images: expected a row each"
+                )
         self.pairs, late = [], {name: tensors.pop((name,)) for name in (POOLED,) if (name,) in tensors}
         early = {name: value for name, value in found.items() if name[0] not in late} | self._gathered(tensors, total)
         return Gathered(nested(early), lambda name: self._gathered({name: late[name]}, total)[name])
@@ -69,7 +71,9 @@ class Parts:
         """Inside, each process draws other random numbers in each step; afterwards all have the random states from before again."""
         runtime = self.runtime
         with torch.random.fork_rng([runtime.device] if runtime.device.type == "cuda" else []):
-            seed = int(torch.randint(2**62, ()))  # equal on all processes, and in all steps in which the losses draw nothing
+            seed = int(
+                torch.randint(2**62, ())
+            )  # equal on all processes, and in all steps in which the losses draw nothing
             torch.manual_seed(seed + runtime.steps * runtime.ranks.size + runtime.ranks.rank)
             before = draw_state(runtime.device)
             yield

@@ -12,7 +12,9 @@ from utilities.spans import Clock, running, span
 
 PARTS = ("data", "copy", "network", "miner", "loss", "backward", "optimiser", "logging")
 TRACED = 20  # steps at most: the profiler keeps each operation in memory
-WARM_UP = 3  # steps before the clock starts: libraries load, buffers and the optimiser's state are made, workers have begun
+WARM_UP = (
+    3  # steps before the clock starts: libraries load, buffers and the optimiser's state are made, workers have begun
+)
 
 
 def profile(step, loader, n: int, trace: str | None) -> dict[str, float]:
@@ -40,7 +42,10 @@ def profile(step, loader, n: int, trace: str | None) -> dict[str, float]:
         steps(n)
         total = time.perf_counter() - began
     kinds = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if cuda else [])]
-    with torch.profiler.profile(activities=kinds) as profiler, running(Clock(lambda: None)):  # as it runs: nothing waits
+    with (
+        torch.profiler.profile(activities=kinds) as profiler,
+        running(Clock(lambda: None)),
+    ):  # as it runs: nothing waits
         steps(min(n, TRACED))
     if trace is not None:
         profiler.export_chrome_trace(trace)
@@ -52,7 +57,12 @@ def table(milliseconds: dict[str, float]) -> str:
     """One line a part: milliseconds a step, and their share."""
     total = sum(milliseconds.values())
     rows = [*milliseconds.items(), ("step", total)]
-    return "\n".join([f"{'part':>9}  {'ms':>9}  {'%':>5}", *(f"{part:>9}  {value:9.2f}  {100 * value / total:5.1f}" for part, value in rows)])
+    return "\n".join(
+        [
+            f"{'part':>9}  {'ms':>9}  {'%':>5}",
+            *(f"{part:>9}  {value:9.2f}  {100 * value / total:5.1f}" for part, value in rows),
+        ]
+    )
 
 
 def advice(opt, milliseconds: dict[str, float], device: torch.device) -> str:
@@ -86,12 +96,17 @@ def remedy(opt, part: str, device: torch.device) -> str:
         "network": computes,
         "miner": [(True, "another --batch_mining or a smaller --bs mines less")],
         "loss": [
-            (opt.loss in criteria.divisible() and opt.sample_classes == 1, "--sample_classes .1 compares with a tenth of the classes, --shard_classes divides them under torchrun"),
+            (
+                opt.loss in criteria.divisible() and opt.sample_classes == 1,
+                "--sample_classes .1 compares with a tenth of the classes, --shard_classes divides them under torchrun",
+            ),
             (bool(opt.memory_size), f"a --memory_size below {opt.memory_size} compares less"),
             (True, "a smaller --bs compares less"),
         ],
         "optimiser": [(True, "--freeze_blocks N or --lora_rank R train fewer parameters")],
         "logging": [(True, "a larger --log_every records less")],
-        "other": [(True, "a --data_sampler without a storage, no --ema_decay and no --subset_mining do less beside the step")],
-    }  # fmt: skip
+        "other": [
+            (True, "a --data_sampler without a storage, no --ema_decay and no --subset_mining do less beside the step")
+        ],
+    }
     return next(words for holds, words in ways[part] if holds)

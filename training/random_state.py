@@ -33,7 +33,9 @@ def set_random_states(states: dict) -> None:
     np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))  # noqa: NPY002
     torch.set_rng_state(states["torch"])
     if states["cuda"] and torch.cuda.is_available():
-        for device, state in enumerate(states["cuda"][: torch.cuda.device_count()]):  # it may go on with fewer than it was saved with
+        for device, state in enumerate(
+            states["cuda"][: torch.cuda.device_count()]
+        ):  # it may go on with fewer than it was saved with
             torch.cuda.set_rng_state(state, device)
 
 

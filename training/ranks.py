@@ -104,7 +104,11 @@ class Ranks(Alone):
         if self.size == 1:
             return
         for bucket in _buckets(tensors):
-            joined = torch.cat([tensor.reshape(-1) for tensor in bucket]) if len(bucket) > 1 else bucket[0].reshape(-1).clone()
+            joined = (
+                torch.cat([tensor.reshape(-1) for tensor in bucket])
+                if len(bucket) > 1
+                else bucket[0].reshape(-1).clone()
+            )
             dist.all_reduce(joined.div_(self.size))
             for tensor, part in zip(bucket, joined.split([tensor.numel() for tensor in bucket]), strict=True):
                 tensor.copy_(part.view_as(tensor))
@@ -231,7 +235,11 @@ def starter() -> list[str]:
 
 
 def _under_torchrun() -> bool:
-    return dist.is_available() and int(os.environ.get("WORLD_SIZE", 1)) > 1 and {"RANK", "LOCAL_RANK", "MASTER_ADDR"} <= set(os.environ)
+    return (
+        dist.is_available()
+        and int(os.environ.get("WORLD_SIZE", 1)) > 1
+        and {"RANK", "LOCAL_RANK", "MASTER_ADDR"} <= set(os.environ)
+    )
 
 
 @contextlib.contextmanager

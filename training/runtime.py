@@ -36,10 +36,17 @@ class Runtime:
         self.device = self._device(opt.gpu)
         self.sync_bn = self._syncs(opt)
         self.clip_grad_norm = opt.clip_grad_norm
-        self.clip_grad_each, self.clip_grad_value = getattr(opt, "clip_grad_each", None), getattr(opt, "clip_grad_value", None)
+        self.clip_grad_each, self.clip_grad_value = (
+            getattr(opt, "clip_grad_each", None),
+            getattr(opt, "clip_grad_value", None),
+        )
         dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[opt.precision]
         # autocast(): context of the forward pass in the chosen precision
-        self.autocast = contextlib.nullcontext if dtype is None else functools.partial(torch.autocast, self.device.type, dtype=dtype)
+        self.autocast = (
+            contextlib.nullcontext
+            if dtype is None
+            else functools.partial(torch.autocast, self.device.type, dtype=dtype)
+        )
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=dtype == torch.float16)
         self.channels_last, self.compiles = getattr(opt, "channels_last", False), getattr(opt, "compile", False)
         self.tf32 = getattr(opt, "tf32", False) and self.device.type == "cuda"
@@ -72,11 +79,15 @@ class Runtime:
     def _syncs(self, opt) -> bool:
         """Whether BatchNorm takes its statistics from all processes."""
         if self.ranks.size > getattr(opt, "bs", self.ranks.size):
-            raise UserError(f"--bs {opt.bs} is less than torchrun's {self.ranks.size} processes, each of which takes a part of the batch")
+            raise UserError(
+                f"--bs {opt.bs} is less than torchrun's {self.ranks.size} processes, each of which takes a part of the batch"
+            )
         if not getattr(opt, "sync_bn", False):
             return False
         if self.device.type != "cuda":
-            raise UserError("--sync_bn needs GPUs, and there is no CUDA device here: leave it out, or take a _frozen network")
+            raise UserError(
+                "--sync_bn needs GPUs, and there is no CUDA device here: leave it out, or take a _frozen network"
+            )
         return self.ranks.size > 1
 
     @staticmethod
@@ -92,7 +103,11 @@ class Runtime:
     @property
     def description(self) -> str:
         """The device in words, for the start-up summary."""
-        among = f", the first of {self.ranks.size} processes, each of which takes a part of every batch" if self.ranks.size > 1 else ""
+        among = (
+            f", the first of {self.ranks.size} processes, each of which takes a part of every batch"
+            if self.ranks.size > 1
+            else ""
+        )
         if self.device.type == "cuda":
             return f"{self.device} ({torch.cuda.get_device_name(self.device)}){among}"
         return f"cpu ({torch.get_num_threads()} threads; no CUDA device here){among}"
@@ -158,7 +173,9 @@ class Runtime:
         with span("optimiser"):
             norm = self._update(optimizer)
         if not self.scaler.is_enabled():  # which leaves such steps out
-            self._watch(norm if self.clip_grad_value is None else torch.where(norm.isinf(), 0, norm), is_norm=True)  # which limits infinite entries
+            self._watch(
+                norm if self.clip_grad_value is None else torch.where(norm.isinf(), 0, norm), is_norm=True
+            )  # which limits infinite entries
         return norm
 
     def _watch(self, value: torch.Tensor, is_norm: bool = False) -> None:
@@ -201,4 +218,6 @@ class Runtime:
 
 def clip_each_(parameters: list[torch.nn.Parameter], most: float) -> None:
     """Scale each gradient whose own norm exceeds `most` down to it, without a host synchronisation."""
-    torch._foreach_mul_([p.grad for p in parameters], [(most / (norm + 1e-6)).clamp(max=1.0) for norm in shards.norms(parameters)])
+    torch._foreach_mul_(
+        [p.grad for p in parameters], [(most / (norm + 1e-6)).clamp(max=1.0) for norm in shards.norms(parameters)]
+    )

@@ -45,7 +45,13 @@ class RestingBackbone:
     """
 
     def __init__(self, network: torch.nn.Module, steps: int = 0, batches: int = 0, flag: str = ""):
-        self.backbone, self.steps, self.batches, self.left, self.resting = getattr(network, "backbone", None), steps, batches, 0, []
+        self.backbone, self.steps, self.batches, self.left, self.resting = (
+            getattr(network, "backbone", None),
+            steps,
+            batches,
+            0,
+            [],
+        )
         if steps and self.backbone is None:
             raise UserError(f"{flag}: the network does not declare its backbone (attribute `backbone`)")
         if steps and not set(network.parameters()) - set(self.backbone.parameters()):
@@ -77,13 +83,25 @@ def build_step(opt, trainer, optimizer, runtime, sampler, average=None) -> "Step
     if average is not None:
         runtime.place(average.network)
     batches = opt.iterations_per_epoch or len(sampler)
-    flag = f"--freeze_backbone_steps {opt.freeze_backbone_steps}" if opt.freeze_backbone_steps else f"--warmup_head_epochs {opt.warmup_head_epochs}"
+    flag = (
+        f"--freeze_backbone_steps {opt.freeze_backbone_steps}"
+        if opt.freeze_backbone_steps
+        else f"--warmup_head_epochs {opt.warmup_head_epochs}"
+    )
     return Step(
-        trainer, optimizer, runtime, sampler, parse_weights(opt.loss_weights), opt.chunk_size if opt.chunk_size < opt.bs * trainer.VIEWS else 0,
-        rates=build_step_factor(opt, batches), average=average,
+        trainer,
+        optimizer,
+        runtime,
+        sampler,
+        parse_weights(opt.loss_weights),
+        opt.chunk_size if opt.chunk_size < opt.bs * trainer.VIEWS else 0,
+        rates=build_step_factor(opt, batches),
+        average=average,
         pixel=pixel_of(trainer.network, opt.random_erasing_value or [0.0]) if opt.random_erasing else None,
-        resting=RestingBackbone(trainer.network, opt.freeze_backbone_steps or opt.warmup_head_epochs * batches, batches, flag),
-    )  # fmt: skip
+        resting=RestingBackbone(
+            trainer.network, opt.freeze_backbone_steps or opt.warmup_head_epochs * batches, batches, flag
+        ),
+    )
 
 
 class Step:
@@ -104,16 +122,39 @@ class Step:
     Raises UserError for a weight of a loss that the trainer does not declare.
     """
 
-    def __init__(self, trainer, optimizer, runtime, sampler, weights: dict, chunk_size=0, *, rates=None, resting=None, average=None, pixel=None):
+    def __init__(
+        self,
+        trainer,
+        optimizer,
+        runtime,
+        sampler,
+        weights: dict,
+        chunk_size=0,
+        *,
+        rates=None,
+        resting=None,
+        average=None,
+        pixel=None,
+    ):
         self.trainer, self.optimizer, self.runtime, self.sampler = trainer, optimizer, runtime, sampler
         self.chunks, self.backward_calls, self.pixel = Chunks(trainer, runtime, chunk_size), (), pixel
         self.parts_of_batch = Parts(trainer, runtime, self.chunks)
-        self.rates, self.resting, self.average = rates or StepFactor(), resting or RestingBackbone(trainer.network), average
-        self.evaluated, trained = (trainer.network, {}) if average is None else (average.network, {"trained": trainer.network})
+        self.rates, self.resting, self.average = (
+            rates or StepFactor(),
+            resting or RestingBackbone(trainer.network),
+            average,
+        )
+        self.evaluated, trained = (
+            (trainer.network, {}) if average is None else (average.network, {"trained": trainer.network})
+        )
         self.parts = {
-            "model": self.evaluated, "criterion": trainer.criterion, "optimizer": optimizer, "scaler": runtime.scaler,
-            "sampler": sampler, **trained,
-        }  # fmt: skip
+            "model": self.evaluated,
+            "criterion": trainer.criterion,
+            "optimizer": optimizer,
+            "scaler": runtime.scaler,
+            "sampler": sampler,
+            **trained,
+        }
         self.gradients = GradientEntries(trainer.network)
         self.added_losses = {added.NAME: added for added in trainer.added_losses}
         self.asked, self.weights = set(weights), {**trainer.WEIGHTS, **weights}
@@ -146,9 +187,13 @@ class Step:
                 "take none)"
             )
         trained = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
-        lost = next((name for name, p in self.trainer.named_parameters() if p.requires_grad and id(p) not in trained), None)
+        lost = next(
+            (name for name, p in self.trainer.named_parameters() if p.requires_grad and id(p) not in trained), None
+        )
         if lost is not None:
-            raise UserError(f"the trainer's parameter {lost} requires a gradient and is in no optimiser group: return it from param_groups")
+            raise UserError(
+                f"the trainer's parameter {lost} requires a gradient and is in no optimiser group: return it from param_groups"
+            )
 
     def end_epoch(self) -> None:
         """End an epoch: raise NonFiniteLoss where a loss or gradient was not finite, and give all processes the same running statistics."""
@@ -165,7 +210,9 @@ class Step:
         if self.trainer.subset is not None:  # chooses the part of the batch that is trained on
             batch = self.trainer.subset(self.trainer, batch, self.runtime)
         outputs, losses, loss = self.forward(batch)
-        loss = loss + (evaluated_embeddings(outputs).detach() * 0).sum()  # of NaN no tuple may be mined: the run must stop all the same
+        loss = (
+            loss + (evaluated_embeddings(outputs).detach() * 0).sum()
+        )  # of NaN no tuple may be mined: the run must stop all the same
         with self.rates.step(self.optimizer):
             self.runtime.on_gradients = self.gradients.measure
             gradient_norm = self.runtime.step(loss, self.optimizer, *self.backward_calls)
@@ -219,10 +266,20 @@ class Step:
             self._refuse_unknown([*losses, *self.added_losses])  # a memory's begins later
         later = METRIC_LOSS in (self.trainer.LOSSES or ()) and METRIC_LOSS not in losses  # it comes in another phase
         if idle := next((added.FLAG for added in self.added_losses.values() if not (added.used or later)), None):
-            raise UserError(f"{idle} has no effect with this --trainer, whose losses do not call the base's: leave it out")
+            raise UserError(
+                f"{idle} has no effect with this --trainer, whose losses do not call the base's: leave it out"
+            )
         if taken := TAKEN_NAMES & set(losses):
             raise UserError(f"a trainer's loss cannot be called {min(taken)!r}: the records have that name already")
-        counted = {name: part for name, part in losses.items() if self.weights.get(name, 1) != 0}  # 0 times infinity is no number
+        counted = {
+            name: part for name, part in losses.items() if self.weights.get(name, 1) != 0
+        }  # 0 times infinity is no number
         if not counted:
-            raise UserError(f"--loss_weights: all of {', '.join(losses)} weigh 0, so that nothing is trained. Give one a weight")
-        return outputs, losses, sum(self.weights[name] * part if name in self.weights else part for name, part in counted.items())
+            raise UserError(
+                f"--loss_weights: all of {', '.join(losses)} weigh 0, so that nothing is trained. Give one a weight"
+            )
+        return (
+            outputs,
+            losses,
+            sum(self.weights[name] * part if name in self.weights else part for name, part in counted.items()),
+        )

@@ -16,7 +16,9 @@ class WholeBatchNorm(torch.nn.BatchNorm1d):
             variance, mean = torch.var_mean(rows, 0, correction=0)
             with torch.no_grad():
                 self.running_mean.lerp_(mean.to(self.running_mean), self.momentum)
-                self.running_var.lerp_((variance * (len(rows) / max(len(rows) - 1, 1))).to(self.running_var), self.momentum)
+                self.running_var.lerp_(
+                    (variance * (len(rows) / max(len(rows) - 1, 1))).to(self.running_var), self.momentum
+                )
                 self.num_batches_tracked += 1
         return (rows - mean) * torch.rsqrt(variance + self.eps) * self.weight.to(rows) + self.bias.to(rows)
 
@@ -42,7 +44,10 @@ def resting_statistics(module: torch.nn.Module):
 
 def uses_batch_statistics(module: torch.nn.Module) -> bool:
     """Whether a BatchNorm layer of `module` normalises by the statistics (training mode) of what may be a part of the batch."""
-    return any(isinstance(layer, _BatchNorm) and layer.training and not isinstance(layer, WholeBatchNorm) for layer in module.modules())
+    return any(
+        isinstance(layer, _BatchNorm) and layer.training and not isinstance(layer, WholeBatchNorm)
+        for layer in module.modules()
+    )
 
 
 def running_statistics(module: torch.nn.Module, like: torch.nn.Module | None = None) -> list[torch.Tensor]:

@@ -15,7 +15,10 @@ from utilities.errors import UserError
 NAMES = "float32, float16, int8, binary, pq<M> or opq<M> with M bytes a vector, such as pq64"
 FLOAT32, INT8, BINARY = "float32", "int8", "binary"
 FACTORY = {FLOAT32: "Flat", "float16": "SQfp16", INT8: "SQ8"}  # of faiss
-LEAST, MOST = 39 * 256, 256 * 256  # vectors from which faiss learns 256 centroids without a warning, and the most that it looks at
+LEAST, MOST = (
+    39 * 256,
+    256 * 256,
+)  # vectors from which faiss learns 256 centroids without a warning, and the most that it looks at
 SEED = 1234  # of k-means in faiss
 RESCORED = 4  # times as many binary codes as are asked for are ordered by the float query
 SPARE = 8  # further candidates: vectors equally far in float32 may differ in float64
@@ -39,7 +42,9 @@ def is_learned(name: str) -> bool:
 def refuse_few(name: str, vectors: int) -> None:
     """Raise UserError where a code cannot learn from so few training vectors."""
     if "pq" in name and vectors < LEAST:
-        raise UserError(f"{name} learns from at least {LEAST:,} (39 x 256) training vectors, and there are {vectors:,}: take {INT8}")
+        raise UserError(
+            f"{name} learns from at least {LEAST:,} (39 x 256) training vectors, and there are {vectors:,}: take {INT8}"
+        )
 
 
 def ranked(queries: np.ndarray, rows: np.ndarray, vectors_of, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -80,7 +85,9 @@ class Codes:
 
         self.name, self.dimensions = name, dimensions
         if "pq" in name and dimensions % (parts := int(name.lstrip("opq"))):
-            raise UserError(f"{name}: {parts} does not divide the {dimensions} dimensions: take M from {', '.join(map(str, _divisors(dimensions)))}")
+            raise UserError(
+                f"{name}: {parts} does not divide the {dimensions} dimensions: take M from {', '.join(map(str, _divisors(dimensions)))}"
+            )
         if index is not None:
             self.index = index
         elif name == BINARY:
@@ -88,7 +95,9 @@ class Codes:
         else:
             self.index = faiss.index_factory(dimensions, FACTORY.get(name) or _product(name))
         if name == BINARY:
-            self.index.use_heap = False  # Hamming distances are counted: faster, and of equal ones the earlier rows are kept
+            self.index.use_heap = (
+                False  # Hamming distances are counted: faster, and of equal ones the earlier rows are kept
+            )
 
     def __len__(self):
         return self.index.ntotal
@@ -108,7 +117,11 @@ class Codes:
         """Take the memory for `rows` codes at once: a growing index would copy itself."""
         import faiss
 
-        memory = self.index.xb if self.name == BINARY else faiss.downcast_index(getattr(self.index, "index", self.index)).codes
+        memory = (
+            self.index.xb
+            if self.name == BINARY
+            else faiss.downcast_index(getattr(self.index, "index", self.index)).codes
+        )
         held = memory.size()
         memory.resize(rows * self.bytes_a_vector)
         memory.resize(held)
@@ -120,7 +133,9 @@ class Codes:
     def decoded(self, rows: np.ndarray) -> np.ndarray:
         """De-quantised vectors `(n, D)` float32 of some rows."""
         if self.name != BINARY:
-            return np.asarray(self.index.reconstruct_batch(rows))  # a tensor where pytorch-metric-learning has changed faiss
+            return np.asarray(
+                self.index.reconstruct_batch(rows)
+            )  # a tensor where pytorch-metric-learning has changed faiss
         import faiss
 
         codes = faiss.rev_swig_ptr(self.index.xb.data(), len(self) * self.bytes_a_vector).reshape(len(self), -1)[rows]
@@ -163,7 +178,9 @@ class Codes:
         """Bytes of the whole index: codes, ranges, centroids, rotation."""
         import faiss
 
-        return len(faiss.serialize_index_binary(self.index) if self.name == BINARY else faiss.serialize_index(self.index))
+        return len(
+            faiss.serialize_index_binary(self.index) if self.name == BINARY else faiss.serialize_index(self.index)
+        )
 
     def write(self, path: Path) -> None:
         """Write the index, for `faiss.read_index`; a binary one for `faiss.read_index_binary`."""

@@ -32,7 +32,9 @@ def check_reference(kind: type) -> None:
         kind = next(base for base in kind.__mro__ if base.__module__ != parametrize.__name__)
         package, _, name = kind.__module__.rpartition(".")
         name = name if package == "criteria" else kind.__name__
-        raise UserError(f"the criterion {name} takes no reference, and so no memory: its forward does not name one; choose another loss")
+        raise UserError(
+            f"the criterion {name} takes no reference, and so no memory: its forward does not name one; choose another loss"
+        )
 
 
 def check_memory(criterion: torch.nn.Module) -> None:
@@ -138,7 +140,9 @@ class MetricCriterion(torch.nn.Module):
         """The miner's tuples of the batch: `Triplets`, `Pairs`, or the sets of a set miner."""
         return tuples.TupleMiner(self.batchminer)(batch, labels, reference)
 
-    def triplets(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None) -> tuples.Triplets:
+    def triplets(
+        self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None
+    ) -> tuples.Triplets:
         """The mined tuples as triplets."""
         return tuples.as_triplets(self.mine(batch, labels, reference))
 

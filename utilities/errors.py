@@ -12,14 +12,30 @@ import threading
 from utilities.numbers import OutOfRange
 from utilities.secrets import mask_urls
 
-NO_MEMORY = ("can't allocate memory", "not enough memory", "CUDA out of memory", "Storage size calculation overflowed")  # torch's words
+NO_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "CUDA out of memory",
+    "Storage size calculation overflowed",
+)  # torch's words
 # What the system refuses, whatever the program does: names that are too long, a full or failing disk, missing
 # permissions.
 OF_THE_SYSTEM = {
-    errno.ENAMETOOLONG, errno.ELOOP, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM,
-    errno.ESTALE, errno.EMFILE, errno.ENFILE,
-}  # fmt: skip
-_LOST_WORKER = re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: ([^.]*)|exited unexpectedly)")
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EIO,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ESTALE,
+    errno.EMFILE,
+    errno.ENFILE,
+}
+_LOST_WORKER = re.compile(
+    r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: ([^.]*)|exited unexpectedly)"
+)
 
 
 class UserError(Exception):
@@ -56,7 +72,9 @@ class OneLineParser(argparse.ArgumentParser):
             text.encode()
             return super()._get_value(action, text)
         except UnicodeEncodeError:
-            raise _BadValue(action, f"{text!a} holds a byte or half a character that is no text: write it in UTF-8") from None
+            raise _BadValue(
+                action, f"{text!a} holds a byte or half a character that is no text: write it in UTF-8"
+            ) from None
         except argparse.ArgumentError as error:
             if text.lower() in ("null", "none"):
                 raise _BadValue(action, f"{text}: leave the flag out, or write null in a file of --config") from None
@@ -125,12 +143,16 @@ def terminable():
         raise KeyboardInterrupt
 
     def dropped(unraisable):
-        if lost_worker(unraisable.exc_value) is not None:  # while a loader is freed; the code that waits for the worker gets the error too
+        if (
+            lost_worker(unraisable.exc_value) is not None
+        ):  # while a loader is freed; the code that waits for the worker gets the error too
             return
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             return before(unraisable)
         signal.signal(signal.SIGTERM, interrupt)
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()  # later, as an exception of this hook is dropped as well
+        threading.Timer(
+            0.1, os.kill, (os.getpid(), signal.SIGTERM)
+        ).start()  # later, as an exception of this hook is dropped as well
 
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         handlers[signal.SIGTERM] = signal.signal(signal.SIGTERM, interrupt)
@@ -172,7 +194,9 @@ def one_line_errors(program: str = "main.py"):
     before = signal.getsignal(signal.SIGINT)
 
     def interrupt(number, frame):
-        signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))  # an exception would be shown where nothing catches it
+        signal.signal(
+            signal.SIGINT, lambda number, frame: os._exit(130)
+        )  # an exception would be shown where nothing catches it
         _expect_the_end_of_workers()
         raise KeyboardInterrupt
 

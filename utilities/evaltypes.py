@@ -34,7 +34,9 @@ def _parts(evaltype: str, known) -> list[tuple[str, float]]:
         parts, weights = _split_names(names, known), _weights(weights)
         if parts and weights is not None and len(weights) in (0, len(parts)):
             return list(zip(parts, weights or [1.0] * len(parts), strict=True))
-    raise UserError(f"--evaltypes {evaltype}: the network gives {', '.join(known)}, alone or as Combined_<a>_<b>-<weight>-<weight>")
+    raise UserError(
+        f"--evaltypes {evaltype}: the network gives {', '.join(known)}, alone or as Combined_<a>_<b>-<weight>-<weight>"
+    )
 
 
 def _split_names(text: str, known) -> list[str] | None:

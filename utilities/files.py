@@ -15,7 +15,9 @@ import yaml
 
 from utilities.errors import UserError
 
-YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml reads hundreds of files in a second, plain PyYAML in many
+YAML = getattr(
+    yaml, "CSafeLoader", yaml.SafeLoader
+)  # libyaml reads hundreds of files in a second, plain PyYAML in many
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # and writes in a fifth of the time
 DEEPEST = 1000  # levels of a YAML file
 
@@ -43,7 +45,9 @@ def replacing(path: Path | str, mode: str = "w"):
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
         if isinstance(error, OSError):
-            raise UserError(f"cannot write {path}: {error.strerror or error}. What was there before is untouched") from error
+            raise UserError(
+                f"cannot write {path}: {error.strerror or error}. What was there before is untouched"
+            ) from error
         raise
 
 

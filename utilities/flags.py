@@ -12,27 +12,49 @@ def has_folds(flags: dict) -> bool:
     return flags.get("split_scheme", "half") not in ("half", "oodml")
 
 
-# fmt: off
 def add_arguments(parser) -> None:
     """Declare the shared flags in two groups."""
     group = roles.group(parser, "what to train", roles.METHOD)
-    group.add_argument("--dataset", default="cub200", help="data set, a file of datasets/ (--list datasets)").role = roles.DATA
-    group.add_argument("--arch", default="resnet50_frozen_normalize",
-        help="network: <backbone>[_frozen][_layernorm][_normalize] (--list architectures)")
-    group.add_argument("--embed_dim", type=whole(0, WIDEST), default=128,
-        help="dimensions of the embedding; 0 takes the backbone's features as they are")
-    group.add_argument("--trainer", default="metric_only", help="training method, a file of trainers/ (--list trainers)")
+    group.add_argument(
+        "--dataset", default="cub200", help="data set, a file of datasets/ (--list datasets)"
+    ).role = roles.DATA
+    group.add_argument(
+        "--arch",
+        default="resnet50_frozen_normalize",
+        help="network: <backbone>[_frozen][_layernorm][_normalize] (--list architectures)",
+    )
+    group.add_argument(
+        "--embed_dim",
+        type=whole(0, WIDEST),
+        default=128,
+        help="dimensions of the embedding; 0 takes the backbone's features as they are",
+    )
+    group.add_argument(
+        "--trainer", default="metric_only", help="training method, a file of trainers/ (--list trainers)"
+    )
     group.add_argument("--loss", default="margin", help="criterion, a file of criteria/ (--list losses)")
-    group.add_argument("--batch_mining", default="distance",
-        help="miner of tuples for the losses that need one, a file of batch_mining/ (--list miners)")
-    group.add_argument("--mine_pairs", action="store_true",
-        help="losses on all pairs of a batch take only those that --batch_mining chooses")
-    group.add_argument("--data_sampler", default="class_random",
-        help="sampler of batches, a file of datasampler/ (--list samplers)")
+    group.add_argument(
+        "--batch_mining",
+        default="distance",
+        help="miner of tuples for the losses that need one, a file of batch_mining/ (--list miners)",
+    )
+    group.add_argument(
+        "--mine_pairs",
+        action="store_true",
+        help="losses on all pairs of a batch take only those that --batch_mining chooses",
+    )
+    group.add_argument(
+        "--data_sampler", default="class_random", help="sampler of batches, a file of datasampler/ (--list samplers)"
+    )
     group = roles.group(parser, "batches and rates", roles.METHOD)
     group.add_argument("--bs", "--batch_size", type=whole(1, 10**6), default=112, help="images a batch")
-    group.add_argument("--samples_per_class", type=whole(1), default=2,
-        help="images a class in a batch, for the samplers that group by class")
+    group.add_argument(
+        "--samples_per_class",
+        type=whole(1),
+        default=2,
+        help="images a class in a batch, for the samplers that group by class",
+    )
     group.add_argument("--lr", type=number(0), default=1e-5, help="learning rate of the network")
-    group.add_argument("--seed", type=whole(0), default=1,
-        help="seeds Python, NumPy, torch, workers, samplers, miners and k-means").role = roles.IDENTITY
+    group.add_argument(
+        "--seed", type=whole(0), default=1, help="seeds Python, NumPy, torch, workers, samplers, miners and k-means"
+    ).role = roles.IDENTITY

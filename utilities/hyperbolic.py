@@ -86,7 +86,9 @@ class Ball:
         if self.flat:
             return self.distances(x, y)
         one, other = self.points(x), self.points(y)
-        radial = torch.stack([one.lengths.sinh(), -one.lengths.cosh()], 1) @ torch.stack([other.lengths.cosh(), other.lengths.sinh()])
+        radial = torch.stack([one.lengths.sinh(), -one.lengths.cosh()], 1) @ torch.stack(
+            [other.lengths.cosh(), other.lengths.sinh()]
+        )
         rows = torch.cat([torch.sinh(2 * one.lengths)[:, None], -one.space], 1)
         angular = rows @ torch.cat([torch.sinh(2 * other.lengths)[:, None], other.space], 1).T
         squared = radial.square_().add_(angular.clamp_(min=0), alpha=0.5)  # sinh(a - b) = sinh a cosh b - cosh a sinh b

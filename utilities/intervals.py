@@ -61,7 +61,9 @@ def modulus_quantile(number: int, freedom: float) -> float:
         within = number * np.log1p(-2 * ndtr(-bound * chi / math.sqrt(freedom)))
         return float(weights @ np.exp(within)) - CONFIDENCE
 
-    return optimize.brentq(missing, t_quantile(freedom, CONFIDENCE) - 0.01, t_quantile(freedom, 1 - (1 - CONFIDENCE) / number) + 0.01)
+    return optimize.brentq(
+        missing, t_quantile(freedom, CONFIDENCE) - 0.01, t_quantile(freedom, 1 - (1 - CONFIDENCE) / number) + 0.01
+    )
 
 
 def t_interval(values) -> dict:

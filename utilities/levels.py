@@ -19,7 +19,9 @@ def n_levels(dataset) -> int:
 def of_classes(dataset, of: str) -> np.ndarray:
     """The numbers `(C, L)` of a data set's classes at each level, by label. Raises UserError, naming `of`, where there are no levels or these do not nest."""
     if n_levels(dataset) < 2:
-        raise UserError(f"{of} compares levels of classes, and --dataset {dataset.name} has no super-classes; online_products, inaturalist2018 and glyphs do")
+        raise UserError(
+            f"{of} compares levels of classes, and --dataset {dataset.name} has no super-classes; online_products, inaturalist2018 and glyphs do"
+        )
     names = names_of([dataset])
     refuse_unnested(names, f"{of}: --dataset {dataset.name}")
     codes = np.stack([np.unique(column, return_inverse=True)[1] for column in names.T], 1)
@@ -52,4 +54,6 @@ def refuse_unnested(levels: np.ndarray, of: str) -> None:
         if len(apart):
             row = apart[0]
             both = f"{above[row]} and {levels[row, column + 1]}"
-            raise UserError(f"{of}: levels do not nest: {levels[row, column]} of level {column} is in {both} of level {column + 1}, it must be in one")
+            raise UserError(
+                f"{of}: levels do not nest: {levels[row, column]} of level {column} is in {both} of level {column + 1}, it must be in one"
+            )

@@ -31,10 +31,26 @@ class Range:
     """
 
     def __init__(
-        self, kind: type, least=None, most=None, *, above=None, below=None, special=None, inf: bool = False,
+        self,
+        kind: type,
+        least=None,
+        most=None,
+        *,
+        above=None,
+        below=None,
+        special=None,
+        inf: bool = False,
         word: str | None = None,
-    ):  # fmt: skip
-        self.kind, self.least, self.most, self.above, self.below, self.special, self.inf = kind, least, most, above, below, special, inf
+    ):
+        self.kind, self.least, self.most, self.above, self.below, self.special, self.inf = (
+            kind,
+            least,
+            most,
+            above,
+            below,
+            special,
+            inf,
+        )
         self.word = word
         self.__name__ = kind.__name__  # as argparse names a type
         bound, self._digits, self._noun = (MOST_64, "", "a whole number") if kind is int else (LARGEST, "g", "a number")
@@ -66,9 +82,13 @@ class Range:
         if not math.isfinite(value):
             raise OutOfRange(f"must be finite{otherwise}")
         if value < self._low or (self.above is not None and value <= self.above):
-            raise OutOfRange(f"must be {'at least' if self.above is None else 'above'} {self._low:{self._digits}}{otherwise}")
+            raise OutOfRange(
+                f"must be {'at least' if self.above is None else 'above'} {self._low:{self._digits}}{otherwise}"
+            )
         if value > self._high or (self.below is not None and value >= self.below):
-            raise OutOfRange(f"must be {'at most' if self.below is None else 'below'} {self._high:{self._digits}}{otherwise}")
+            raise OutOfRange(
+                f"must be {'at most' if self.below is None else 'below'} {self._high:{self._digits}}{otherwise}"
+            )
 
     @property
     def rule(self) -> str:

@@ -90,9 +90,10 @@ class _Function:
 
 NUMPY = ("numpy.core", "numpy._core")  # as old and new versions are called
 PLAIN = {
-    ("numpy", "dtype"): _Function(_Kind), ("_codecs", "encode"): _Function(_encoded),
+    ("numpy", "dtype"): _Function(_Kind),
+    ("_codecs", "encode"): _Function(_encoded),
     **{(f"{numpy}.multiarray", "scalar"): _Function(_scalar) for numpy in NUMPY},
-}  # fmt: skip
+}
 ARRAYS = {
     ("numpy", "ndarray"): _Function(Array),
     **{(f"{numpy}.multiarray", "_reconstruct"): _Function(lambda *_: Array()) for numpy in NUMPY},

@@ -33,9 +33,13 @@ def build(package: str, class_name: str | None, kwargs: list[str] | None, **defa
     try:
         module = importlib.import_module(f"pytorch_metric_learning.{package}")
     except ImportError as error:
-        raise UserError(f"pytorch_metric_learning.{package} cannot be imported ({error}): pip install pytorch-metric-learning") from error
+        raise UserError(
+            f"pytorch_metric_learning.{package} cannot be imported ({error}): pip install pytorch-metric-learning"
+        ) from error
     members = inspect.getmembers(module, inspect.isclass)
-    classes = {name: member for name, member in members if not name.startswith(("_", "Base")) and not name.endswith("Mixin")}
+    classes = {
+        name: member for name, member in members if not name.startswith(("_", "Base")) and not name.endswith("Mixin")
+    }
     kind = f"class of pytorch_metric_learning.{package}"
     if class_name is None:
         raise UserError(f"no {kind} is named: give one with --{'loss' if package == 'losses' else 'miner'}_pml_class")
@@ -52,7 +56,9 @@ def build(package: str, class_name: str | None, kwargs: list[str] | None, **defa
         return classes[class_name](**filled, **chosen)
     except (TypeError, ValueError, AssertionError) as error:
         given = ", ".join(f"{name}={value!r}" for name, value in {**filled, **chosen}.items())
-        raise UserError(f"{kind} {class_name}({given}) cannot be built: {error}; it takes {', '.join(accepted)}") from error
+        raise UserError(
+            f"{kind} {class_name}({given}) cannot be built: {error}; it takes {', '.join(accepted)}"
+        ) from error
 
 
 def _arguments(cls: type) -> list[str]:
@@ -62,7 +68,9 @@ def _arguments(cls: type) -> list[str]:
         if "__init__" not in vars(base) or base.__module__.split(".")[0] != "pytorch_metric_learning":
             continue
         parameters = list(inspect.signature(base.__init__).parameters.values())[1:]
-        names += [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in names]
+        names += [
+            p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in names
+        ]
         if all(p.kind is not p.VAR_KEYWORD for p in parameters):
             break  # no **kwargs: nothing is handed on to the bases
     return names

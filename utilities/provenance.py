@@ -14,11 +14,24 @@ from utilities.files import expanded
 PROJECT = Path(__file__).resolve().parent.parent
 # Recorded wherever they are installed, imported or not; any other package only if it is imported when the run begins.
 PACKAGES = (
-    "torch", "torchvision", "timm", "pretrainedmodels", "faiss-gpu", "faiss-cpu", "numpy", "scipy", "scikit-learn", "pandas", "pillow",
+    "torch",
+    "torchvision",
+    "timm",
+    "pretrainedmodels",
+    "faiss-gpu",
+    "faiss-cpu",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "pandas",
+    "pillow",
     "wandb",
-)  # fmt: skip
+)
 PLUG_INS = ("architectures", "batch_mining", "criteria", "datasampler", "datasets", "metrics", "trainers")
-OURS = (":(glob)*.py", *(f":(glob){folder}/*.py" for folder in PLUG_INS))  # new files that can change a run; others may be runs and data
+OURS = (
+    ":(glob)*.py",
+    *(f":(glob){folder}/*.py" for folder in PLUG_INS),
+)  # new files that can change a run; others may be runs and data
 
 
 def describe(weights: str | None = None, project: Path = PROJECT) -> dict:
@@ -34,7 +47,9 @@ def describe(weights: str | None = None, project: Path = PROJECT) -> dict:
         "packages": packages(),
         "git_commit": (_git(project, "describe", "--always", "--dirty", "--abbrev=40") or "").strip() or None,
         "changed_files": _hashes(project, _git(project, "diff", "--name-only", "--relative", "-z", "HEAD")),
-        "untracked_files": _hashes(project, _git(project, "ls-files", "--others", "--exclude-standard", "-z", "--", *OURS)),
+        "untracked_files": _hashes(
+            project, _git(project, "ls-files", "--others", "--exclude-standard", "-z", "--", *OURS)
+        ),
         "weights_sha256": None if weights is None else sha256(expanded(weights)),
     }
 

@@ -32,7 +32,9 @@ class Reference:
             return cls(batch, labels, torch.arange(len(batch), device=batch.device), True)
         given = None if reference_labels is None else tuple(reference_labels.shape)
         if reference.ndim != 2 or reference.shape[1] != batch.shape[1] or given != tuple(reference.shape[:1]):
-            raise ValueError(f"reference is {tuple(reference.shape)}, reference_labels {given}: expected (M, {batch.shape[1]}) and (M,)")
+            raise ValueError(
+                f"reference is {tuple(reference.shape)}, reference_labels {given}: expected (M, {batch.shape[1]}) and (M,)"
+            )
         own = torch.full_like(labels, -1) if own is None else own.to(device=batch.device, dtype=torch.long)
         if own.shape != labels.shape:
             raise ValueError(f"own is {tuple(own.shape)}: expected ({len(labels)},)")

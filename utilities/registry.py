@@ -219,6 +219,10 @@ def _declared(package: str, kind: str, names: tuple[str, ...]) -> tuple[dict, di
     parser = argparse.ArgumentParser(add_help=False)
     shared_flags.add_arguments(parser)
     Registry(package, kind).add_arguments(parser)
-    choices = {action.dest: tuple(action.choices) for action in parser._actions if action.choices is not None and action.nargs is None}
+    choices = {
+        action.dest: tuple(action.choices)
+        for action in parser._actions
+        if action.choices is not None and action.nargs is None
+    }
     ranges = {action.dest: action.type for action in parser._actions if isinstance(action.type, Range)}
     return vars(parser.parse_args([])), choices, ranges

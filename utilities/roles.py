@@ -77,7 +77,9 @@ class Roles(dict):
 
     def having(self, **rules) -> set[str]:
         """The declared flags whose role has these values, such as `having(change=False)`."""
-        return {flag for flag, role in self.items() if all(getattr(role, rule) == value for rule, value in rules.items())}
+        return {
+            flag for flag, role in self.items() if all(getattr(role, rule) == value for rule, value in rules.items())
+        }
 
 
 def group(parser, title: str, role: Role):

@@ -28,7 +28,9 @@ class Shard:
 
     def __init__(self, ranks, n_classes: int, per_class: int = 1, share: float = 1.0):
         if n_classes < ranks.size:
-            raise UserError(f"--shard_classes: {n_classes} classes are fewer than the {ranks.size} processes: leave it out")
+            raise UserError(
+                f"--shard_classes: {n_classes} classes are fewer than the {ranks.size} processes: leave it out"
+            )
         parts = ranks.portions(n_classes)
         self.ranks, self.per_class, self.share = ranks, per_class, share
         self.start, self.size = parts[ranks.rank].start, parts[ranks.rank].stop - parts[ranks.rank].start
@@ -61,7 +63,9 @@ class Shard:
         scores = torch.rand(self.size + 1, generator=generator, device=labels.device)  # the last one is of no class
         scores = scores.index_fill(0, torch.where(here, local, self.size), 2.0)[: self.size]
         n = max(int(self.share * self.size), 1)
-        if n < min(len(labels), self.size) and (own := int((scores == 2).sum())) > n:  # read from the device only where it can happen
+        if (
+            n < min(len(labels), self.size) and (own := int((scores == 2).sum())) > n
+        ):  # read from the device only where it can happen
             if not self.said:
                 say(
                     f"--sample_classes {self.share:g}: {n} of {self.size} classes are fewer than the {own} of a batch: "
@@ -70,7 +74,9 @@ class Shard:
             self.said, n = True, own
         classes = scores.topk(n).indices.sort().values
         if torch.is_grad_enabled():
-            self.drawn.append((classes[:, None] * self.per_class + torch.arange(self.per_class, device=classes.device)).flatten())
+            self.drawn.append(
+                (classes[:, None] * self.per_class + torch.arange(self.per_class, device=classes.device)).flatten()
+            )
         return classes, torch.where(here, torch.searchsorted(classes, local), n)
 
     def own(self, vectors: torch.Tensor) -> torch.Tensor:
@@ -91,7 +97,9 @@ class Shard:
 
     def part(self, tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         """Of a tensor of all rows those here, whose shape is `shape`; any other tensor as it is."""
-        return tensor[self.rows].clone() if self.divided and tensor.shape == (self.parts[-1].stop, *shape[1:]) else tensor
+        return (
+            tensor[self.rows].clone() if self.divided and tensor.shape == (self.parts[-1].stop, *shape[1:]) else tensor
+        )
 
 
 class _Exchanged(torch.autograd.Function):
@@ -115,7 +123,10 @@ def divided(parameter: torch.Tensor) -> bool:
 def norms(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
     """The norm of each parameter's gradient, device scalars; of one that is divided that of all processes' rows."""
     found = torch._foreach_norm([parameter.grad for parameter in parameters])
-    return [p.shard.ranks.total(norm.square()).sqrt() if divided(p) else norm for p, norm in zip(parameters, found, strict=True)]
+    return [
+        p.shard.ranks.total(norm.square()).sqrt() if divided(p) else norm
+        for p, norm in zip(parameters, found, strict=True)
+    ]
 
 
 def share_overflow(parameters: list[torch.Tensor]) -> None:
@@ -126,7 +137,11 @@ def share_overflow(parameters: list[torch.Tensor]) -> None:
 
 def _state(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> dict:
     """Name -> tensor of the optimiser's state that has a row for each row of the parameter."""
-    return {name: value for name, value in optimizer.state[parameter].items() if torch.is_tensor(value) and value.shape == parameter.shape}
+    return {
+        name: value
+        for name, value in optimizer.state[parameter].items()
+        if torch.is_tensor(value) and value.shape == parameter.shape
+    }
 
 
 @contextlib.contextmanager
@@ -163,9 +178,14 @@ def save_whole(optimizer: torch.optim.Optimizer) -> None:
         numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         state = dict(state_dict["state"])
-        for number, parameter in zip(numbers, parameters, strict=False):  # another optimiser's state is refused by torch
+        for number, parameter in zip(
+            numbers, parameters, strict=False
+        ):  # another optimiser's state is refused by torch
             if divided(parameter) and number in state:
-                state[number] = {name: change(parameter, value) if torch.is_tensor(value) else value for name, value in state[number].items()}
+                state[number] = {
+                    name: change(parameter, value) if torch.is_tensor(value) else value
+                    for name, value in state[number].items()
+                }
         return {**state_dict, "state": state}
 
     def join(parameter, value):
@@ -173,4 +193,6 @@ def save_whole(optimizer: torch.optim.Optimizer) -> None:
 
     if any(divided(parameter) for group in optimizer.param_groups for parameter in group["params"]):
         optimizer.register_state_dict_post_hook(lambda _, state_dict: changed(state_dict, join))
-        optimizer.register_load_state_dict_pre_hook(lambda _, state_dict: changed(state_dict, lambda p, value: p.shard.part(value, p.shape)))
+        optimizer.register_load_state_dict_pre_hook(
+            lambda _, state_dict: changed(state_dict, lambda p, value: p.shard.part(value, p.shape))
+        )

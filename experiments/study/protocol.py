@@ -33,7 +33,9 @@ METHODS = (
     Method("Triplet", "--loss triplet", mined=True),
     Method("Margin", "--loss margin --loss_margin_beta 0.6", mined=True),
     Method("Quadruplet", "--loss quadruplet", mined=True),
-    Method("SNR", "--loss snr --loss_snr_reg_lambda 0", mined=True),  # 0 with both miners: by itself the loss does so with distance alone
+    Method(
+        "SNR", "--loss snr --loss_snr_reg_lambda 0", mined=True
+    ),  # 0 with both miners: by itself the loss does so with distance alone
     Method("MS", "--loss multisimilarity"),
     Method("Softmax", "--loss softmax", class_rate="--loss_softmax_lr"),
     Method("ArcFace", "--loss arcface", class_rate="--loss_arcface_lr"),
@@ -43,14 +45,21 @@ MINED = tuple(method for method in METHODS if method.mined)
 CLASS_RATE = 50  # class vectors' rate, in multiples of --lr: the published ratio of ArcFace, 0.0005 to 0.00001
 CPS = ("0.1", "0.2", "0.4")  # probabilities of rho_distance that the search tries
 PILOT, PILOT_SEEDS, SEARCH_SEED, SEEDS = ("Margin", "MS"), (10, 11, 12), 9, (0, 1, 2, 3, 4)
-SPLIT_METHODS, SPLITS, SPLIT_SEEDS = ("Contrastive", "Triplet", "Margin", "MS", "ArcFace", "ProxyAnchor"), range(6), range(3)
+SPLIT_METHODS, SPLITS, SPLIT_SEEDS = (
+    ("Contrastive", "Triplet", "Margin", "MS", "ArcFace", "ProxyAnchor"),
+    range(6),
+    range(3),
+)
 CLASSIFIER = Method(  # as FastRetri trains (configs/fastretri_cub200.yaml), in the study's batches, width and rates
     "Classifier",
     "--arch timm:tf_efficientnet_lite0_frozen --pool gem --neck bn --trainer classifier --classifier_no_bias --classifier_start normal "
     "--classifier_smoothing 0.1 --classifier_smoothing_over others --loss contrastive --batch_mining distance --loss_weights metric_loss=0",
     class_rate="--classifier_lr",
 )
-DOMAINS, UNION_SEEDS = {"emoji_1008": "Emoji", "glyphs": "Glyphs", "food": "Food", "stamps": "Stamps"}, range(3)  # domain -> its name in groups
+DOMAINS, UNION_SEEDS = (
+    {"emoji_1008": "Emoji", "glyphs": "Glyphs", "food": "Food", "stamps": "Stamps"},
+    range(3),
+)  # domain -> its name in groups
 UNIVERSAL = {"Joint": "", "Separate": " --separate_classifiers"}  # a classifier for all classes, or one a domain
 UNION_EPOCHS = 4  # of 60 batches: each domain gets the 60 batches of its specialist
 UNLIKE = "--arch timm:tf_efficientnet_lite0_frozen"  # embeddings without a norm, as these methods' authors have them
@@ -60,15 +69,27 @@ RECENT = (  # methods of 2021 to 2024, with their authors' constants (configs/*_
         f"{UNLIKE} --trainer intrabatch --intrabatch_layers 1 --intrabatch_heads 2 --intrabatch_temperature 0.2 --intrabatch_smoothing 0.1 --loss contrastive --batch_mining distance",
         class_rate="--classifier_lr",
     ),
-    Method("HIST", f"{UNLIKE} --neck layernorm --loss hist --loss_hist_tau 32 --loss_hist_alpha 1.1 --loss_hist_hidden 512 --loss_hist_lr 0.1 --loss_hist_network_lrmulti 5"),
+    Method(
+        "HIST",
+        f"{UNLIKE} --neck layernorm --loss hist --loss_hist_tau 32 --loss_hist_alpha 1.1 --loss_hist_hidden 512 --loss_hist_lr 0.1 --loss_hist_network_lrmulti 5",
+    ),
     Method(
         "Contextual",
         "--loss contextual --loss_contextual_context_weight 0.95 --loss_contextual_contrastive_weight 0.05 --loss_contextual_mean_weight 0.1 --loss_contextual_mean 0.3 "
         "--loss_contextual_k 4 --loss_contextual_eps 0.04 --loss_contextual_projection 2048 --loss_contextual_projection_lrmulti 2",
     ),
-    Method("MeanField", "--loss meanfield --loss_meanfield_alpha 0.01 --loss_meanfield_beta 80 --loss_meanfield_margin 0.8 --loss_meanfield_lrmulti 2000"),
-    Method("AntiCo", "--loss proxyanchor --loss_proxyanchor_alpha 64 --loss_proxyanchor_lrmulti 2000 --weight_regularizer anticollapse --loss_weights metric_loss=0.0035"),
-    Method("Metrix", "--loss multisimilarity --loss_multisimilarity_pos_weight 2 --loss_multisimilarity_neg_weight 40 --loss_multisimilarity_thresh 0.5 --metrix 0.4"),
+    Method(
+        "MeanField",
+        "--loss meanfield --loss_meanfield_alpha 0.01 --loss_meanfield_beta 80 --loss_meanfield_margin 0.8 --loss_meanfield_lrmulti 2000",
+    ),
+    Method(
+        "AntiCo",
+        "--loss proxyanchor --loss_proxyanchor_alpha 64 --loss_proxyanchor_lrmulti 2000 --weight_regularizer anticollapse --loss_weights metric_loss=0.0035",
+    ),
+    Method(
+        "Metrix",
+        "--loss multisimilarity --loss_multisimilarity_pos_weight 2 --loss_multisimilarity_neg_weight 40 --loss_multisimilarity_thresh 0.5 --metrix 0.4",
+    ),
     Method(
         "Language",
         "--loss multisimilarity --language_vectors $datapath/${emoji}_rows.npz --language_direction backward --language_shift 1 --language_T 1 --loss_weights language_loss=10",
@@ -116,11 +137,23 @@ class Comparison(NamedTuple):
         parts = [self.opening, "\n", *(_choice(self.variable(m), self.rates(m), chosen, m) for m in self.methods), "\n"]
         for method in self.methods:
             for rate, group in self.searched(method).items():
-                parts.append(line(self.data, method, group, SEARCH_SEED, f"{rate_flags(method, rate)} {self.common} --splits_to_eval val") + "\n")
+                parts.append(
+                    line(
+                        self.data,
+                        method,
+                        group,
+                        SEARCH_SEED,
+                        f"{rate_flags(method, rate)} {self.common} --splits_to_eval val",
+                    )
+                    + "\n"
+                )
         for seed in SEEDS:
             for suffix, flags in self.variants.items():
                 more = f"{self.common} --no_train_metrics{flags}"
-                parts += [line(self.data, m, f"{self.name}_{m.name}{suffix}", seed, f"${self.variable(m)} {more}") + "\n" for m in self.methods]
+                parts += [
+                    line(self.data, m, f"{self.name}_{m.name}{suffix}", seed, f"${self.variable(m)} {more}") + "\n"
+                    for m in self.methods
+                ]
         return "".join(parts)
 
 
@@ -222,7 +255,10 @@ BASELINE = Comparison(
 RECENT_METHODS = Comparison(
     "Recent",
     RECENT_OPENING,
-    (*RECENT, *_named(*(method.name for method in METHODS if method.name != "Softmax"))),  # the study's best eight of nine
+    (
+        *RECENT,
+        *_named(*(method.name for method in METHODS if method.name != "Softmax")),
+    ),  # the study's best eight of nine
     "--n_epochs 8 --save_interval 2 --evaluation_metrics c_recall@1 c_map_r --storage_metrics c_recall@1",
     {"": ""},
     DATA[0],
@@ -253,7 +289,13 @@ def rate_flags(method: Method, rate: str) -> str:
 
 def line(data: Data, method: Method, group: str, seed: int, more: str, cp: str | None = None) -> str:
     """One run. `cp`: with rho_distance of this probability; None: the method's own miner, where it has one."""
-    mining = f" --batch_mining rho_distance --miner_rho_distance_cp {cp}" if cp else " --batch_mining distance" if method.mined else ""
+    mining = (
+        f" --batch_mining rho_distance --miner_rho_distance_cp {cp}"
+        if cp
+        else " --batch_mining distance"
+        if method.mined
+        else ""
+    )
     return f"python main.py {data.flags} --project Study --group {group} --seed {seed} {method.flags}{mining} {more}"
 
 
@@ -263,23 +305,46 @@ def stages(data: Data) -> dict[str, list[str]]:
     search = "--splits_to_eval val"
     return {
         "pilot: how many epochs, and how far seeds differ (training and validation classes)": [
-            line(data, m, f"Pilot_{data.name}_{m.name}", seed, f"{rate_flags(m, data.rates[1])} --n_epochs {data.pilot_epochs} --splits_to_eval train val")
-            for seed in PILOT_SEEDS for m in pilot
+            line(
+                data,
+                m,
+                f"Pilot_{data.name}_{m.name}",
+                seed,
+                f"{rate_flags(m, data.rates[1])} --n_epochs {data.pilot_epochs} --splits_to_eval train val",
+            )
+            for seed in PILOT_SEEDS
+            for m in pilot
         ],
         "search, 1: three rates for each loss (validation classes)": [
-            line(data, m, f"Rate_{data.name}_{m.name}_{rate}", SEARCH_SEED, f"{rate_flags(m, rate)} {search}") for m in METHODS for rate in data.rates
+            line(data, m, f"Rate_{data.name}_{m.name}_{rate}", SEARCH_SEED, f"{rate_flags(m, rate)} {search}")
+            for m in METHODS
+            for rate in data.rates
         ],
         "search, 2: three probabilities for each loss with rho_distance, at its rate (validation classes)": [
-            line(data, m, f"Cp_{data.name}_{m.name}_{cp}", SEARCH_SEED, f"${variable('rate', data, m)} {search}", cp) for m in MINED for cp in CPS
+            line(data, m, f"Cp_{data.name}_{m.name}_{cp}", SEARCH_SEED, f"${variable('rate', data, m)} {search}", cp)
+            for m in MINED
+            for cp in CPS
         ],
         "the study": [
-            one for seed in SEEDS for m in METHODS
+            one
+            for seed in SEEDS
+            for m in METHODS
             for one in (
                 line(data, m, f"{data.name}_{m.name}", seed, f"${variable('rate', data, m)}"),
-                *[line(data, m, f"{data.name}reg_{m.name}", seed, f"${variable('rate', data, m)}", f"${variable('cp', data, m)}")] * m.mined,
+                *[
+                    line(
+                        data,
+                        m,
+                        f"{data.name}reg_{m.name}",
+                        seed,
+                        f"${variable('rate', data, m)}",
+                        f"${variable('cp', data, m)}",
+                    )
+                ]
+                * m.mined,
             )
         ],
-    }  # fmt: skip
+    }
 
 
 def script(chosen: dict[str, str]) -> str:
@@ -289,7 +354,11 @@ def script(chosen: dict[str, str]) -> str:
         parts.append(f"\n# ============================== {data.name}\n")
         for kind, methods in (("rate", METHODS), ("cp", MINED)):
             for method in methods:
-                parts.append(_choice(variable(kind, data, method), data.searched(kind), chosen, method if kind == "rate" else None))
+                parts.append(
+                    _choice(
+                        variable(kind, data, method), data.searched(kind), chosen, method if kind == "rate" else None
+                    )
+                )
         for title, lines in stages(data).items():
             parts.append(f"\n# {data.name}, {title}\n" + "".join(f"{one}\n" for one in lines))
     return "".join(parts)
@@ -319,10 +388,18 @@ def union_script() -> str:
     places = [name if name == "glyphs" else f"folder:$datapath/{name}" for name in DOMAINS]
     start = f"python main.py --config study_union --union {' '.join(places)} --source_path $datapath --weights $datapath/efficientnet_lite0.safetensors"
     start += " --project Study --group"
-    lines = [f"{start} Union_Features --seed 0 --arch timm:tf_efficientnet_lite0_normalize --embed_dim 0 --freeze_backbone --n_epochs 1 --iterations_per_epoch 1"]
+    lines = [
+        f"{start} Union_Features --seed 0 --arch timm:tf_efficientnet_lite0_normalize --embed_dim 0 --freeze_backbone --n_epochs 1 --iterations_per_epoch 1"
+    ]
     for seed in UNION_SEEDS:
-        lines += [f"{start} Union_{name} --seed {seed} --n_epochs {UNION_EPOCHS} --save_interval {UNION_EPOCHS}{flags}" for name, flags in UNIVERSAL.items()]
-        lines += [f"{start} Union_Specialist_{name} --seed {seed} --n_epochs 1 --separate_classifiers --data_domains {domain}" for domain, name in DOMAINS.items()]
+        lines += [
+            f"{start} Union_{name} --seed {seed} --n_epochs {UNION_EPOCHS} --save_interval {UNION_EPOCHS}{flags}"
+            for name, flags in UNIVERSAL.items()
+        ]
+        lines += [
+            f"{start} Union_Specialist_{name} --seed {seed} --n_epochs 1 --separate_classifiers --data_domains {domain}"
+            for domain, name in DOMAINS.items()
+        ]
     return "\n".join([UNION_OPENING, *lines, ""])
 
 
@@ -339,7 +416,9 @@ def searches() -> dict[str, dict[str, str]]:
     for data in DATA:
         for kind, methods, values in (("rate", METHODS, data.rates), ("cp", MINED, CPS)):
             for method in methods:
-                found[variable(kind, data, method)] = {value: f"{kind.capitalize()}_{data.name}_{method.name}_{value}" for value in values}
+                found[variable(kind, data, method)] = {
+                    value: f"{kind.capitalize()}_{data.name}_{method.name}_{value}" for value in values
+                }
     for one in COMPARISONS:
         found |= {one.variable(method): one.searched(method) for method in one.methods}
     return found
@@ -368,8 +447,12 @@ def choose(runs: list) -> tuple[dict[str, str], list[str]]:
 
 def main(argv=None) -> None:
     """Write the scripts."""
-    parser = OneLineParser(prog="experiments.study.protocol", allow_abbrev=False, description=__doc__.partition("\n")[0])
-    parser.add_argument("--choose", nargs="+", default=[], metavar="FOLDER", help="folders of runs: write what the search runs chose")
+    parser = OneLineParser(
+        prog="experiments.study.protocol", allow_abbrev=False, description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument(
+        "--choose", nargs="+", default=[], metavar="FOLDER", help="folders of runs: write what the search runs chose"
+    )
     parser.add_argument("--script", type=Path, default=SCRIPT, help=argparse.SUPPRESS)  # tests write to another
     options = parser.parse_args(argv)
     paths = [options.script, *(options.script.with_name(one.script) for one in COMPARISONS)]
@@ -380,9 +463,14 @@ def main(argv=None) -> None:
         found, missing = choose(collect.collect(options.choose, [])[0])
         changed = sorted(name for name in found.keys() & chosen.keys() if found[name] != chosen[name])
         if changed:
-            raise UserError(f"{', '.join(changed)}: {options.script.name} holds another choice already, with which runs may have been made")
+            raise UserError(
+                f"{', '.join(changed)}: {options.script.name} holds another choice already, with which runs may have been made"
+            )
         chosen |= found
-        print("".join(f"{name}: {value}\n" for name, value in found.items()) + f"{len(missing)} runs of the search are not finished")
+        print(
+            "".join(f"{name}: {value}\n" for name, value in found.items())
+            + f"{len(missing)} runs of the search are not finished"
+        )
     options.script.write_text(script(chosen), encoding="utf-8")
     options.script.with_name(SPLIT_SCRIPT).write_text(split_script(chosen), encoding="utf-8")
     for one in COMPARISONS:

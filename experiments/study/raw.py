@@ -38,23 +38,35 @@ def row(run: RecordedRun, usual: dict) -> dict[str, str]:
     """One run as texts."""
     series = run.series
     at = np.flatnonzero(np.isfinite(series.values).any(1) & (series.epochs > 0))
-    at = at[np.isfinite(np.stack([series.of(*key)[at] for key in series.keys if "@" in key[1]])).any(0)]  # epochs that were evaluated
+    at = at[
+        np.isfinite(np.stack([series.of(*key)[at] for key in series.keys if "@" in key[1]])).any(0)
+    ]  # epochs that were evaluated
     flags = {name: value for name, value in sorted(roles.compared(run.flags).items()) if value != usual.get(name)}
     summary = Path(run.where) / "summary.json"
     cells = {
-        "dataset": run.dataset, "group": run.group, "seed": str(run.seed), "seconds": f"{json.loads(summary.read_text())['seconds']:.0f}",
-        "flags": json.dumps(flags), "environment": json.dumps({name: run.environment[name] for name in ENVIRONMENT if name in run.environment}),
+        "dataset": run.dataset,
+        "group": run.group,
+        "seed": str(run.seed),
+        "seconds": f"{json.loads(summary.read_text())['seconds']:.0f}",
+        "flags": json.dumps(flags),
+        "environment": json.dumps({name: run.environment[name] for name in ENVIRONMENT if name in run.environment}),
         "epochs": " ".join(map(str, series.epochs[at])),
-    }  # fmt: skip
+    }
     for split, metric in series.keys:
         values = series.of(split, metric)[at]
-        if ("/" not in metric or split == "test") and np.isfinite(values).all() and (split != "train" or "@" in metric or metric == "map_r"):
+        if (
+            ("/" not in metric or split == "test")
+            and np.isfinite(values).all()
+            and (split != "train" or "@" in metric or metric == "map_r")
+        ):
             cells[f"{split}/{metric}"] = " ".join(f"{value:.6g}" for value in values)
     if (queries := paired.of_run(run)) is not None:
         _, classes = np.unique(queries.classes, return_inverse=True)
         found = bootstrap.class_outcomes([queries.values["hit"]], classes.reshape(-1))
         if len(set(found.sizes)) > 1 or found.sizes[0] >= len(DIGITS):
-            raise UserError(f"{run.name}: its test classes have not the same number of images, or more than {len(DIGITS) - 1}")
+            raise UserError(
+                f"{run.name}: its test classes have not the same number of images, or more than {len(DIGITS) - 1}"
+            )
         cells |= {QUERIES: f"{found.sizes[0]:.0f}", HITS: "".join(DIGITS[int(count)] for count in found.sums[0])}
     return cells
 
@@ -64,7 +76,10 @@ def write(path: Path, runs: list[RecordedRun]) -> tuple[int, int]:
     there, usual = _lines(path) if path.exists() else [], defaults()
     known = {(line["dataset"], line["group"], line["seed"]) for line in there}
     new = [run for run in runs if run.problem is None and (run.dataset, run.group, str(run.seed)) not in known]
-    every = sorted([*there, *(row(run, usual) for run in new)], key=lambda line: (line["dataset"], line["group"], int(line["seed"])))
+    every = sorted(
+        [*there, *(row(run, usual) for run in new)],
+        key=lambda line: (line["dataset"], line["group"], int(line["seed"])),
+    )
     names = [*FIXED, *sorted({name for line in every for name in line if "/" in name}), QUERIES, HITS]
     write_records(path, names, every)
     return len(new), len(every)
@@ -87,7 +102,13 @@ def read(path: Path) -> list[RecordedRun]:
         keys = [tuple(name.split("/", 1)) for name in line if "/" in name and line[name]]
         values = np.array([[float(value) for value in line["/".join(key)].split()] for key in keys]).T
         flags = usual | json.loads(line["flags"]) | {"group": line["group"], "seed": int(line["seed"])}
-        run = RecordedRun(f"{line['dataset']}/{line['group']}_s{line['seed']}", str(path), line["dataset"], line["group"], int(line["seed"]))
+        run = RecordedRun(
+            f"{line['dataset']}/{line['group']}_s{line['seed']}",
+            str(path),
+            line["dataset"],
+            line["group"],
+            int(line["seed"]),
+        )
         run.flags, run.environment, run.series = flags, json.loads(line["environment"]), Series(epochs, keys, values)
         run.derived = composition.followers(usual, flags)
         found.append(run)
@@ -96,7 +117,9 @@ def read(path: Path) -> list[RecordedRun]:
 
 def queries(paths: list[Path]):
     """A stand-in for `paired.of_groups`, by the hits in the files: groups -> (name -> `paired.Method`, notes)."""
-    hits = {(line["dataset"], line["group"], line["seed"]): line for path in paths for line in _lines(path) if line[HITS]}
+    hits = {
+        (line["dataset"], line["group"], line["seed"]): line for path in paths for line in _lines(path) if line[HITS]
+    }
 
     def of_groups(found: list[Group]) -> tuple[dict[str, paired.Method], list[str]]:
         methods = {}
@@ -114,13 +137,17 @@ def queries(paths: list[Path]):
 def main(argv=None) -> None:
     """Add runs to a file."""
     parser = OneLineParser(prog="experiments.study.raw", allow_abbrev=False, description=__doc__.partition("\n")[0])
-    parser.add_argument("--runs", nargs="+", default=["Training_Results"], metavar="FOLDER", help="folders with run folders below them")
+    parser.add_argument(
+        "--runs", nargs="+", default=["Training_Results"], metavar="FOLDER", help="folders with run folders below them"
+    )
     parser.add_argument("--filter", default="", metavar="TEXT", help="groups whose name holds this regular expression")
     parser.add_argument("--write", type=Path, required=True, metavar="FILE", help="the .csv file that gets a row a run")
     options = parser.parse_args(argv)
     runs = [run for run in collect.collect(options.runs, [])[0] if re.search(options.filter, run.group)]
     added, there = write(options.write, runs)
-    print(f"{options.write}: {added} runs added, {len(runs) - added} not, as they have a row or did not end; {there} now")
+    print(
+        f"{options.write}: {added} runs added, {len(runs) - added} not, as they have a row or did not end; {there} now"
+    )
 
 
 if __name__ == "__main__":

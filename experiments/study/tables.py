@@ -38,14 +38,28 @@ from utilities.intervals import t_interval
 from utilities.numbers import whole
 
 ROOT = Path(__file__).resolve().parents[2]
-R_AT_1, MAP_R, RHO = columns.column("test", "e_recall@1"), columns.column("test", "map_r"), columns.column("train", "rho_spectrum@2")
+R_AT_1, MAP_R, RHO = (
+    columns.column("test", "e_recall@1"),
+    columns.column("test", "map_r"),
+    columns.column("train", "rho_spectrum@2"),
+)
 ON_VALIDATION = columns.column("val", "e_recall@1")
-BY_COSINE = [columns.column("test", "c_recall@1"), columns.column("test", "c_map_r")]  # classifiers are trained and judged so
+BY_COSINE = [
+    columns.column("test", "c_recall@1"),
+    columns.column("test", "c_map_r"),
+]  # classifiers are trained and judged so
 COMPARISONS = {one.name.lower(): one for one in protocol.COMPARISONS}
 UNION = "Union"  # name of the results of Union_Runs.sh on its page
-OTHERS = {"splits": "Split", "union": UNION, **{key: one.name for key, one in COMPARISONS.items()}}  # how the groups of the other scripts' runs begin
+OTHERS = {
+    "splits": "Split",
+    "union": UNION,
+    **{key: one.name for key, one in COMPARISONS.items()},
+}  # how the groups of the other scripts' runs begin
 ASKED = (0.5, 1.0, 2.0)  # points: the differences whose number of seeds is stated
-RESTS = {"val": 0.5, "train": 1.0}  # points of R@1: the pilot has converged once the best so far rises by no more on either split
+RESTS = {
+    "val": 0.5,
+    "train": 1.0,
+}  # points of R@1: the pilot has converged once the best so far rises by no more on either split
 MARKS = (
     "<!-- results of {}: written by experiments/study/tables.py -->",
     "<!-- end of the results of {} -->",
@@ -57,21 +71,27 @@ def sign_flips(differences: np.ndarray, draws: int, rng: np.random.Generator) ->
     """Two-sided p of the mean of paired differences of any shape, by flipping signs: without an effect both signs are equally likely."""
     flat = np.ravel(differences)
     signs = rng.integers(0, 2, (draws, flat.size)) * 2 - 1
-    reached = np.abs(signs @ flat) >= abs(flat.sum()) * (1 - 1e-12)  # the same sum in another order may differ by rounding
+    reached = np.abs(signs @ flat) >= abs(flat.sum()) * (
+        1 - 1e-12
+    )  # the same sum in another order may differ by rounding
     return (1 + int(reached.sum())) / (draws + 1)
 
 
 def shuffled_f(values: np.ndarray, draws: int, rng: np.random.Generator) -> float:
     """p of one-way analysis of variance of `values` `(groups, seeds)`, by shuffling all values over the groups."""
 
-    def between(of: np.ndarray) -> np.ndarray:  # with the total fixed, the F statistic rises with the spread of the means
+    def between(
+        of: np.ndarray,
+    ) -> np.ndarray:  # with the total fixed, the F statistic rises with the spread of the means
         return of.mean(axis=-1).var(axis=-1)
 
     drawn = rng.permuted(np.broadcast_to(values.ravel(), (draws, values.size)), axis=1).reshape(draws, *values.shape)
     return (1 + int((between(drawn) >= between(values) * (1 - 1e-12)).sum())) / (draws + 1)
 
 
-def bootstrap(x: list[np.ndarray], y: list[np.ndarray], units: list[int], draws: int, rng: np.random.Generator) -> tuple[float, float]:
+def bootstrap(
+    x: list[np.ndarray], y: list[np.ndarray], units: list[int], draws: int, rng: np.random.Generator
+) -> tuple[float, float]:
     """95 % interval of Pearson's coefficient over the groups' means, by resampling losses, with their twins, and seeds within each group.
 
     Args:
@@ -124,12 +144,20 @@ def joint(found: list[Group], data: Data, draws: int) -> Table:
         ["quantity", "difference", "p, these losses", "rises, falls", "p, signs"],
     )
     for column in (R_AT_1, MAP_R, RHO):
-        values = np.stack([other.values(column, SELECTED) - plain.values(column, SELECTED) for plain, other in pairs(found, data)])
+        values = np.stack(
+            [other.values(column, SELECTED) - plain.values(column, SELECTED) for plain, other in pairs(found, data)]
+        )
         means, rng = values.mean(axis=1), np.random.default_rng(0)
         above, below, p = inference.sign_test(means)
         change = Cell(means.mean(), digits=column.digits, sign=True, interval=t_interval(means)["interval_95"])
         table.add(
-            [text(head(column)), change, Cell(sign_flips(values, draws, rng), digits=4), text(f"{above}, {below}"), Cell(p, digits=4)]
+            [
+                text(head(column)),
+                change,
+                Cell(sign_flips(values, draws, rng), digits=4),
+                text(f"{above}, {below}"),
+                Cell(p, digits=4),
+            ]
         )
     table.notes = [
         f"Difference: mean over {len(MINED)} losses; in brackets its 95 % t-interval, the losses as the sample: for losses like these. p, these losses: "
@@ -147,7 +175,9 @@ def methods_differ(found: list[Group], data: Data, draws: int) -> str:
         means = values.mean(axis=1)
         apart = int(np.abs(means - means.mean()).argmax())
         rest, others = names[:apart] + names[apart + 1 :], np.delete(values, apart, axis=0)
-        lines.append(f"{column.title}: {_spread(names, values, draws)}. Without {names[apart]}: {_spread(rest, others, draws)}.")
+        lines.append(
+            f"{column.title}: {_spread(names, values, draws)}. Without {names[apart]}: {_spread(rest, others, draws)}."
+        )
     return f"Do the {len(plain)} losses differ? By analysis of variance, {draws:,} shuffles. {' '.join(lines)}"
 
 
@@ -166,12 +196,18 @@ def correlations(found: list[Group], data: Data, draws: int) -> Table:
     table = Table(f"{data.name}_correlations", f"{data.name}: rho (train) and new classes", heads)
     there = of_data(found, data)
     plain = [group for group in there if group.name.startswith(f"{data.name}_")]
-    for how, (title, members) in itertools.product((SELECTED, LAST), (("all, twins too", there), ("without twins", plain))):
+    for how, (title, members) in itertools.product(
+        (SELECTED, LAST), (("all, twins too", there), ("without twins", plain))
+    ):
         for column in (R_AT_1, MAP_R):
             x, y = ([group.values(c, how) for group in members] for c in (RHO, column))
             result = inference.correlation([v.mean() for v in x], [v.mean() for v in y])
             low, high = bootstrap(x, y, groups.units(members), draws, np.random.default_rng(0))
-            shown = [Cell(result.pearson, sign=True, interval=(low, high)), Cell(result.p, digits=4), Cell(result.spearman, sign=True)]
+            shown = [
+                Cell(result.pearson, sign=True, interval=(low, high)),
+                Cell(result.p, digits=4),
+                Cell(result.spearman, sign=True),
+            ]
             table.add([text(column.title), text(how), text(f"{len(members)}, {title}"), *shown])
     table.notes = [
         "Over the groups' means at the selected or the last epoch. In brackets: 95 % percentile interval of Pearson's coefficient by a bootstrap "
@@ -184,7 +220,10 @@ def optimism(found: list[Group], data: Data) -> str:
     """One sentence: by how much the epoch chosen on test looks better."""
     gaps = []
     for column in (R_AT_1, MAP_R):
-        each = [(group.values(column, BEST_ON_TEST) - group.values(column, SELECTED)).mean() for group in of_data(found, data)]
+        each = [
+            (group.values(column, BEST_ON_TEST) - group.values(column, SELECTED)).mean()
+            for group in of_data(found, data)
+        ]
         gaps.append(f"{column.title} {np.mean(each):+.2f} points (from {min(each):+.2f} to {max(each):+.2f})")
     return (
         "Both selections: each metric's own best epoch on test, in place of the one that R@1 on validation chose, gives in the mean over the "
@@ -197,8 +236,15 @@ def power(deviation: float, of: str) -> Table:
     table = Table("power", f"Seeds a group for a power of 80 %, by {of}", ["difference of two groups", "seeds"])
     for difference in ASKED:
         count = inference.seeds_needed(difference, deviation)
-        table.add([text(f"{difference:g} points"), text(f"more than {inference.MOST_SEEDS:,}" if count is None else str(count))])
-    table.notes = [f"Two-sided t-test at 5 %, deviation of seeds {deviation:.2f} points. The study has {len(protocol.SEEDS)}."]
+        table.add(
+            [
+                text(f"{difference:g} points"),
+                text(f"more than {inference.MOST_SEEDS:,}" if count is None else str(count)),
+            ]
+        )
+    table.notes = [
+        f"Two-sided t-test at 5 %, deviation of seeds {deviation:.2f} points. The study has {len(protocol.SEEDS)}."
+    ]
     return table
 
 
@@ -216,7 +262,9 @@ def pilot(runs: list, data: Data) -> list[str]:
     values = {c: np.array([[_at(run, c, epoch) for epoch in epochs] for run in there]) for c in keys}  # (runs, epochs)
     for place, epoch in enumerate(epochs):
         table.add([text(f"{epoch:g}"), *[Cell(values[c][:, place].mean(), digits=c.digits) for c in keys]])
-    best = {c.split: np.maximum.accumulate(values[c], axis=1) for c in keys[:2]}  # so far; on validation, what would be selected
+    best = {
+        c.split: np.maximum.accumulate(values[c], axis=1) for c in keys[:2]
+    }  # so far; on validation, what would be selected
     curve, means = best["val"], {split: so_far.mean(axis=0) for split, so_far in best.items()}
     rests = int(np.flatnonzero(np.all([mean >= mean[-1] - RESTS[split] for split, mean in means.items()], axis=0))[0])
     deviations = [curve[[run.group == name for run in there], rests].std(ddof=1) for name in names]
@@ -225,8 +273,9 @@ def pilot(runs: list, data: Data) -> list[str]:
         f"Means over {len(protocol.PILOT)} losses ({', '.join(protocol.PILOT)}) x {len(protocol.PILOT_SEEDS)} seeds. From epoch {epochs[rests]:g} on, the best R@1 so far "
         f"rises to the end of the pilot by no more than {RESTS['val']:g} points on validation and {RESTS['train']:g} on training classes: the rule for the "
         "epochs of the study. Deviation over seeds of the best on validation there: "
-        + ", ".join(f"{name} {value:.2f}" for name, value in zip(protocol.PILOT, deviations, strict=True)) + "."
-    ]  # fmt: skip
+        + ", ".join(f"{name} {value:.2f}" for name, value in zip(protocol.PILOT, deviations, strict=True))
+        + "."
+    ]
     return [_markdown(table), _markdown(power(deviation, "the pilot"))]
 
 
@@ -239,7 +288,9 @@ def _markdown(table: Table) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------------- page
-def part(runs: list, found: list[Group], data: Data, chosen: dict[str, str], draws: int, folder: Path | None = None) -> str:
+def part(
+    runs: list, found: list[Group], data: Data, chosen: dict[str, str], draws: int, folder: Path | None = None
+) -> str:
     """The results on one data set, as Markdown; without all runs, how many there are. `folder` gets the figure (None: there is none)."""
     wanted, done = len(expected(data)) * len(protocol.SEEDS), finished(found, data)
     lines = [f"### {data.name}", *pilot(runs, data)]
@@ -250,10 +301,19 @@ def part(runs: list, found: list[Group], data: Data, chosen: dict[str, str], dra
         return "\n\n".join(lines)
     there = of_data(found, data)
     wrong = _unlike(there, data, chosen)
-    lines += [f"**Values that the search did not choose**: {', '.join(wrong)}: these runs are not the study's."] if wrong else []
+    lines += (
+        [f"**Values that the search did not choose**: {', '.join(wrong)}: these runs are not the study's."]
+        if wrong
+        else []
+    )
     shown = [R_AT_1, MAP_R]
     spread = inference.pooled([group.estimate(R_AT_1, SELECTED) for group in there]).deviation
-    lines += [_markdown(tables.single(there, shown, SELECTED, 1)), _markdown(power(spread, "the study itself")), methods_differ(found, data, draws), optimism(found, data)]
+    lines += [
+        _markdown(tables.single(there, shown, SELECTED, 1)),
+        _markdown(power(spread, "the study itself")),
+        methods_differ(found, data, draws),
+        optimism(found, data),
+    ]
     lines += [_markdown(tables.regularised(there, [*shown, RHO], 1)), _markdown(joint(found, data, draws))]
     lines += [_markdown(correlations(found, data, draws)), *([figure(there, data, folder)] if folder else [])]
     return "\n\n".join(lines)
@@ -263,7 +323,10 @@ def split_part(of: splits.Splits, data: Data, folder: Path | None = None) -> str
     """What the runs of Split_Runs.sh on one data set say, as Markdown; `folder` gets the figures (None: there are none)."""
     count = len(protocol.SPLIT_METHODS) * len(protocol.SPLITS) * len(protocol.SPLIT_SEEDS)
     done = sum(len(group.seeds) for row in of.members for group in row)
-    lines = [f"### {data.name}", f"{done} of {count} runs: {len(of.methods)} losses on {len(of.splits)} of {len(protocol.SPLITS)} splits."]
+    lines = [
+        f"### {data.name}",
+        f"{done} of {count} runs: {len(of.methods)} losses on {len(of.splits)} of {len(protocol.SPLITS)} splits.",
+    ]
     lines += [_markdown(table) for table in tables.of_splits(of, [R_AT_1, MAP_R])]
     for column in (R_AT_1, MAP_R) if folder else ():
         name = f"study_splits_{data.name.lower()}_{column.metric.replace('@', '')}.png"
@@ -275,12 +338,17 @@ def split_part(of: splits.Splits, data: Data, folder: Path | None = None) -> str
 
 def comparison_part(one: protocol.Comparison, runs: list) -> str:
     """What the runs of a comparison's script say, as Markdown; without all of them, how many there are."""
-    searched = Table(f"{one.name.lower()}_rates", "The search: R@1 on validation classes", ["method", "rate", "R@1 (val) [%]"])
+    searched = Table(
+        f"{one.name.lower()}_rates", "The search: R@1 on validation classes", ["method", "rate", "R@1 (val) [%]"]
+    )
     value_of = {run.group: columns.value(run, columns.column("val", "c_recall@1"), SELECTED) for run in runs}
     for method in one.methods:
         for rate, group in one.searched(method).items():
             searched.add([text(method.name), text(rate), Cell(100 * value_of.get(group, math.nan), digits=2)])
-    of = {group.name: group for group in groups.build([run for run in runs if run.group in one.groups() and run.seed in protocol.SEEDS])}
+    of = {
+        group.name: group
+        for group in groups.build([run for run in runs if run.group in one.groups() and run.seed in protocol.SEEDS])
+    }
     wanted = len(one.groups()) * len(protocol.SEEDS)
     if (done := sum(len(group.seeds) for group in of.values())) < wanted:
         return f"{_markdown(searched)}\n\n**Not run to its end**: {done} of {wanted} runs are finished. Until all are, no number of them is shown."
@@ -288,9 +356,21 @@ def comparison_part(one: protocol.Comparison, runs: list) -> str:
     shown = [searched, tables.single(there, BY_COSINE, SELECTED, 1)]
     if len(one.variants) > 1:
         pairs = list(zip(there[: len(one.methods)], there[len(one.methods) :], strict=True))
-        shown.append(tables.beside_twins(pairs, BY_COSINE, 1, ("plain", "erasing"), "in --random_erasing 0.5 alone, which no rate was searched for"))
+        shown.append(
+            tables.beside_twins(
+                pairs,
+                BY_COSINE,
+                1,
+                ("plain", "erasing"),
+                "in --random_erasing 0.5 alone, which no rate was searched for",
+            )
+        )
     else:
-        shown += [*costs(one), *(tables.ranks(there, column) for column in BY_COSINE), tables.optimism(there, BY_COSINE, 1)]
+        shown += [
+            *costs(one),
+            *(tables.ranks(there, column) for column in BY_COSINE),
+            tables.optimism(there, BY_COSINE, 1),
+        ]
     return "\n\n".join(map(_markdown, shown))
 
 
@@ -302,14 +382,26 @@ def costs(one: protocol.Comparison) -> list[Table]:
     table = Table(f"{one.name.lower()}_costs", "A step", ["method", "ms", "of MS", "MB"])
     for method in one.methods:
         milliseconds, megabytes, _ = found.loc[method.name]
-        table.add([text(method.name), Cell(milliseconds, digits=0), Cell(milliseconds / found.milliseconds["MS"], digits=2), Cell(megabytes, digits=0)])
-    table.notes = [f"Medians of steps taken in turns, on {found.threads.iloc[0]} threads, without loading; MB: what a step takes beyond weights, in a process of its own."]
+        table.add(
+            [
+                text(method.name),
+                Cell(milliseconds, digits=0),
+                Cell(milliseconds / found.milliseconds["MS"], digits=2),
+                Cell(megabytes, digits=0),
+            ]
+        )
+    table.notes = [
+        f"Medians of steps taken in turns, on {found.threads.iloc[0]} threads, without loading; MB: what a step takes beyond weights, in a process of its own."
+    ]
     return [table]
 
 
 def union_part(runs: list) -> str:
     """What the runs of Union_Runs.sh say, as Markdown; without all of them, how many there are."""
-    names = {f"{UNION}_{name}" for name in (*protocol.UNIVERSAL, *(f"Specialist_{name}" for name in protocol.DOMAINS.values()))}
+    names = {
+        f"{UNION}_{name}"
+        for name in (*protocol.UNIVERSAL, *(f"Specialist_{name}" for name in protocol.DOMAINS.values()))
+    }
     of = {(run.group, run.seed): run for run in runs if run.problem is None}
     wanted = [(f"{UNION}_Features", 0), *itertools.product(sorted(names), protocol.UNION_SEEDS)]
     if (done := sum(key in of for key in wanted)) < len(wanted):
@@ -323,21 +415,58 @@ def _union_tables(of: dict, metric: str) -> list[Table]:
     heads, domains = [*protocol.DOMAINS.values(), "mean"], protocol.DOMAINS
 
     def values(group: str, seeds) -> np.ndarray:  # (seeds, domains)
-        return np.array([[columns.value(of[f"{UNION}_{group}", seed], columns.column("test", f"{domain}/{metric}"), LAST) for domain in domains] for seed in seeds])
+        return np.array(
+            [
+                [
+                    columns.value(of[f"{UNION}_{group}", seed], columns.column("test", f"{domain}/{metric}"), LAST)
+                    for domain in domains
+                ]
+                for seed in seeds
+            ]
+        )
 
     specialists = [values(f"Specialist_{name}", protocol.UNION_SEEDS) for name in domains.values()]
     rows = {"Specialists": np.stack([own[:, place] for place, own in enumerate(specialists)], 1)}
-    rows |= {name: values(name, protocol.UNION_SEEDS) for name in protocol.UNIVERSAL} | {"Features": values("Features", [0])}
+    rows |= {name: values(name, protocol.UNION_SEEDS) for name in protocol.UNIVERSAL} | {
+        "Features": values("Features", [0])
+    }
     rows = {name: 100 * np.column_stack([found, found.mean(1)]) for name, found in rows.items()}
-    plain = Table(f"union_{metric}", f"{of_metric.title}: queries of a domain in the index of all", ["training", "seeds", *(f"{head} [%]" for head in heads)])
+    plain = Table(
+        f"union_{metric}",
+        f"{of_metric.title}: queries of a domain in the index of all",
+        ["training", "seeds", *(f"{head} [%]" for head in heads)],
+    )
     for name, found in rows.items():
         plain.add([text(name), text(str(len(found))), *(_with_interval(column) for column in found.T)])
-    plain.notes = ["In brackets: 95 % t-interval of the seeds' mean. Specialists: each domain by the network of its own. Features: the pretrained network as it is, 1,280 dimensions."]
-    less = Table(f"union_{metric}_differences", f"{of_metric.title}: differences, paired by seed", ["difference", *(f"{head} [points]" for head in heads)])
-    for one, other in (("Separate", "Joint"), ("Joint", "Specialists"), ("Separate", "Specialists"), ("Joint", "Features"), ("Separate", "Features")):
-        less.add([text(f"{one} less {other}"), *(_with_interval(column, sign=True) for column in (rows[one] - rows[other]).T)])
-    less.notes = [f"In brackets: 95 % t-interval over {len(protocol.UNION_SEEDS)} seeds, of the runs alone: the classes and images are the same in all."]
-    away = Table(f"union_{metric}_specialists", f"{of_metric.title} of each specialist on each domain", ["trained on", *(f"{head} [%]" for head in heads)])
+    plain.notes = [
+        "In brackets: 95 % t-interval of the seeds' mean. Specialists: each domain by the network of its own. Features: the pretrained network as it is, 1,280 dimensions."
+    ]
+    less = Table(
+        f"union_{metric}_differences",
+        f"{of_metric.title}: differences, paired by seed",
+        ["difference", *(f"{head} [points]" for head in heads)],
+    )
+    for one, other in (
+        ("Separate", "Joint"),
+        ("Joint", "Specialists"),
+        ("Separate", "Specialists"),
+        ("Joint", "Features"),
+        ("Separate", "Features"),
+    ):
+        less.add(
+            [
+                text(f"{one} less {other}"),
+                *(_with_interval(column, sign=True) for column in (rows[one] - rows[other]).T),
+            ]
+        )
+    less.notes = [
+        f"In brackets: 95 % t-interval over {len(protocol.UNION_SEEDS)} seeds, of the runs alone: the classes and images are the same in all."
+    ]
+    away = Table(
+        f"union_{metric}_specialists",
+        f"{of_metric.title} of each specialist on each domain",
+        ["trained on", *(f"{head} [%]" for head in heads)],
+    )
     for name, found in zip(domains.values(), specialists, strict=True):
         away.add([text(name), *(_with_interval(column) for column in 100 * np.column_stack([found, found.mean(1)]).T)])
     return [plain, less, away]
@@ -379,7 +508,11 @@ def split_sections(runs: list, read_queries, folder: Path | None = None) -> dict
     of = groups.of_datasets(groups.build(runs))
     found = splits.find(of, r"^(Split\d+)_[A-Z][a-z]+_", read_queries)
     by_name = {one.dataset: one for one in found}
-    return {data.name: split_part(by_name[data.name.lower()], data, folder) for data in protocol.DATA if data.name.lower() in by_name}
+    return {
+        data.name: split_part(by_name[data.name.lower()], data, folder)
+        for data in protocol.DATA
+        if data.name.lower() in by_name
+    }
 
 
 def sections(runs: list, chosen: dict[str, str], draws: int, folder: Path | None = None) -> dict[str, str]:
@@ -395,7 +528,9 @@ def put(page: Path, name: str, results: str) -> None:
     before = page.read_text(encoding="utf-8") if page.exists() else ""
     start, end = (mark.format(name) for mark in MARKS)
     if not before.count(start) == before.count(end) == 1:
-        raise UserError(f"--write {page}: the page holds no lines {start} and {end}: add them where the results are to stand")
+        raise UserError(
+            f"--write {page}: the page holds no lines {start} and {end}: add them where the results are to stand"
+        )
     above, rest = before.split(start)
     page.write_text(f"{above}{start}\n\n{results}\n\n{end}{rest.split(end)[1]}", encoding="utf-8")
 
@@ -419,23 +554,41 @@ WHOLE = {"union": (UNION, union_part)} | {  # results that are one part of a pag
 def main(argv=None) -> None:
     """Read the runs, write or print the section."""
     parser = OneLineParser(prog="experiments.study.tables", allow_abbrev=False, description=__doc__.partition("\n")[0])
-    parser.add_argument("--of", choices=["losses", *OTHERS], default="losses", help="runs of Study_Runs.sh, or of <Name>_Runs.sh")
-    parser.add_argument("--runs", nargs="+", default=["Training_Results"], metavar="FOLDER", help="folders with these runs, or .csv files of them")
     parser.add_argument(
-        "--write", type=Path, default=None, metavar="PAGE",
+        "--of", choices=["losses", *OTHERS], default="losses", help="runs of Study_Runs.sh, or of <Name>_Runs.sh"
+    )
+    parser.add_argument(
+        "--runs",
+        nargs="+",
+        default=["Training_Results"],
+        metavar="FOLDER",
+        help="folders with these runs, or .csv files of them",
+    )
+    parser.add_argument(
+        "--write",
+        type=Path,
+        default=None,
+        metavar="PAGE",
         help="page that gets the results between its marks, and figures beside it; without it they are printed",
-    )  # fmt: skip
+    )
     parser.add_argument("--draws", type=whole(100, 10**6), default=10_000, help="of permutations and of the bootstrap")
     options = parser.parse_args(argv)
     roles.use(parameters.declared_roles())
     files = [Path(name) for name in options.runs if name.endswith(".csv")]
     folders = [name for name in options.runs if not name.endswith(".csv")]
     runs = [run for file in files for run in raw.read(file)] + (collect.collect(folders, [])[0] if folders else [])
-    runs = [run for run in runs if options.of == next((of for of, begin in OTHERS.items() if run.group.startswith(begin)), "losses")]
+    runs = [
+        run
+        for run in runs
+        if options.of == next((of for of, begin in OTHERS.items() if run.group.startswith(begin)), "losses")
+    ]
     names = [WHOLE[options.of][0]] if options.of in WHOLE else [data.name for data in protocol.DATA]
     found = _asked(runs, files, options)
     for name in [name for name in names if name not in found]:
-        print(f"{name}: no run of it in {', '.join(options.runs)}" + ("; its results stay as they are" if options.write else ""))
+        print(
+            f"{name}: no run of it in {', '.join(options.runs)}"
+            + ("; its results stay as they are" if options.write else "")
+        )
     for name, results in found.items():
         if options.write is None:
             print(results)

@@ -22,6 +22,26 @@ from results.tables.space import beside_twins, correlation, correlations, regula
 from results.tables.splits import all_of as of_splits
 
 __all__ = [
-    "beside_twins", "by_domain", "comparison", "correlation", "correlations", "cross_validation", "from_ledger", "left_out", "of_splits", "on_average", "optimism", "plan", "power", "progressed", "ranks",
-    "regularised", "reidentification", "settings", "shared", "single", "structure", "values",
-]  # fmt: skip
+    "beside_twins",
+    "by_domain",
+    "comparison",
+    "correlation",
+    "correlations",
+    "cross_validation",
+    "from_ledger",
+    "left_out",
+    "of_splits",
+    "on_average",
+    "optimism",
+    "plan",
+    "power",
+    "progressed",
+    "ranks",
+    "regularised",
+    "reidentification",
+    "settings",
+    "shared",
+    "single",
+    "structure",
+    "values",
+]

@@ -29,14 +29,19 @@ def comparison(matches: list[published.Match], source: str, found: list[Group] |
     with_rho = any(math.isfinite(m.published.rho) for m in matches)
     heads = [f"{c.title} {what}" for c in values for what in ("ours [%]", "published [%]", "difference", "t", "df")]
     heads += ["rho ours", "rho published"] * with_rho + [head(c) for c in both]
-    table = Table(f"{dataset}_{source}", f"{dataset}: beside the published values", ["group", "method", "seeds", *heads])
+    table = Table(
+        f"{dataset}_{source}", f"{dataset}: beside the published values", ["group", "method", "seeds", *heads]
+    )
     for match in matches:
         _row(table, match, values, with_rho, both)
     table.notes = [
         published.ABOUT[source] + ".",
         WELCH,
-        *["Where a row's note says that the published code differed, the test compares two different losses."] * (source == "published"),
-        *["rho published is over D - 1 singular values (the paper's CPU code), ours over D: the two differ a little for that alone."]
+        *["Where a row's note says that the published code differed, the test compares two different losses."]
+        * (source == "published"),
+        *[
+            "rho published is over D - 1 singular values (the paper's CPU code), ours over D: the two differ a little for that alone."
+        ]
         * with_rho,
         *notes.about(found, BEST_ON_TEST if source == "published" else SELECTED, 0),
     ]
@@ -47,7 +52,9 @@ def _other_selection(matches: list[published.Match], values: list[Column], sourc
     """Our test values by the selection that the published ones did not use, and the optimism, where we have both."""
     runs = [run for match in matches for run in match.group.counted]
     rules = (ON_VALIDATION if source == "published" else BEST_ON_TEST, OPTIMISM)
-    return [columns.selected_by(c, rule) for c in values for rule in rules if c.split == "test"] * any(map(columns.has_both, runs))
+    return [columns.selected_by(c, rule) for c in values for rule in rules if c.split == "test"] * any(
+        map(columns.has_both, runs)
+    )
 
 
 def _row(table: Table, match: published.Match, shown: list[Column], with_rho: bool, both: list[Column]) -> None:
@@ -64,9 +71,11 @@ def _row(table: Table, match: published.Match, shown: list[Column], with_rho: bo
         if published.is_joined(figure) and group.folds and not published.joined(group, figure):
             remarks = ["ours on test: separated, concatenated was not measured"]
         cells += [
-            number(ours, column), Cell(figure.value, figure.deviation, digits=column.digits),
-            Cell(against.difference, digits=column.digits, sign=True), *_test(against),
-        ]  # fmt: skip
+            number(ours, column),
+            Cell(figure.value, figure.deviation, digits=column.digits),
+            Cell(against.difference, digits=column.digits, sign=True),
+            *_test(against),
+        ]
     if with_rho:
         rho = group.estimate(columns.column("train", "rho_spectrum@2"), BEST_ON_TEST)  # as in the paper
         estimates.append(("rho", rho))
@@ -97,16 +106,36 @@ def from_ledger(made: ledger.Comparison, found: list[Group]) -> Table:
         found: all groups of the data set.
     """
     dataset = found[0].dataset
-    heads = ["group", "seeds", "metric", "ours", "published", "value", "difference", "t", "df", "conditions that differ", "source"]
+    heads = [
+        "group",
+        "seeds",
+        "metric",
+        "ours",
+        "published",
+        "value",
+        "difference",
+        "t",
+        "df",
+        "conditions that differ",
+        "source",
+    ]
     wide = {"published", "conditions that differ", "source"}
     table = Table(f"{dataset}_ledger", f"{dataset}: beside the ledger of published figures", heads, wide=wide)
     for group, figure, silent in sorted(made.beside, key=lambda row: bool(row[2])):  # parts are of rows in a row
         ours, against = published.compare(group, figure)
         c = figure.column
         cells = [
-            text(group.name), text(group.seeds_text), text(head(c)), number(ours, c), text(figure.method), Cell(figure.value, figure.deviation, digits=c.digits),
-            Cell(against.difference, digits=c.digits, sign=True), *_test(against), text("none"), text(_cited(figure)),
-        ]  # fmt: skip
+            text(group.name),
+            text(group.seeds_text),
+            text(head(c)),
+            number(ours, c),
+            text(figure.method),
+            Cell(figure.value, figure.deviation, digits=c.digits),
+            Cell(against.difference, digits=c.digits, sign=True),
+            *_test(against),
+            text("none"),
+            text(_cited(figure)),
+        ]
         unstated = [f"not stated by the source, so perhaps other: {', '.join(silent)}"] if silent else []
         remarks = group.remarks + group.fewer([(c.title, ours)]) + ([figure.note] if figure.note else []) + unstated
         table.add(cells, remarks, "no condition that differs; some not stated" if silent else "the same conditions")
@@ -116,7 +145,16 @@ def from_ledger(made: ledger.Comparison, found: list[Group]) -> Table:
         figures = ", ".join(f"{figure.method} {figure.text}" for figure in one.figures)
         remarks = list(dict.fromkeys(figure.note for figure in one.figures if figure.note))
         conditions, source = "; ".join(one.differences), _cited(one.figures[0])
-        cells = [text(who), text(""), text(head(c)), Cell(), text(figures), *[Cell()] * 4, text(conditions), text(source)]
+        cells = [
+            text(who),
+            text(""),
+            text(head(c)),
+            Cell(),
+            text(figures),
+            *[Cell()] * 4,
+            text(conditions),
+            text(source),
+        ]
         table.add(cells, remarks, "other conditions: not to be compared")
     table.notes = [
         f"A group stands beside figures of the same conditions alone ({', '.join(ledger.CONDITIONS.values())}; flags of evaluation and training): that of its own method where there is one, "

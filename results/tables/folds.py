@@ -25,11 +25,16 @@ def cross_validation(found: list[Group], shown: list[Column]) -> Table | None:
     everyone, found = found, [group for group in found if group.folds]
     if not found:
         return None
-    chosen = [columns.column(columns.selection_split(run), columns.selection_metric(run)) for run in (g.counted[0] for g in found)]
+    chosen = [
+        columns.column(columns.selection_split(run), columns.selection_metric(run))
+        for run in (g.counted[0] for g in found)
+    ]
     wanted = [*dict.fromkeys(c for c in chosen if c not in shown), *shown]  # also the metrics that selected the epochs
     shown = [c for c in wanted if any(np.isfinite(_over_folds(g, kind, c)).any() for g in found for kind in KINDS)]
     titles = ["group", "embeddings", "cross-validations", "folds", *map(head, shown), "interval over"]
-    table = Table(f"{found[0].dataset}_cross_validation", f"{found[0].dataset}: cross-validations", titles, spread="95 % interval")
+    table = Table(
+        f"{found[0].dataset}_cross_validation", f"{found[0].dataset}: cross-validations", titles, spread="95 % interval"
+    )
     parts = groups.pools(found, SELECTED)
     for part, members in parts.items():
         places = {(kind, c): _places(members, kind, c) for kind in KINDS for c in shown}
@@ -57,13 +62,17 @@ def _about(group: Group, kind: str, is_there: bool) -> tuple[list[Cell], Cell]:
     count = len(group.seeds)
     width = (group.counted[0].flags.get("embed_dim") or 0) * (group.n_folds if kind == CONCATENATED else 1)
     what = f"{kind}, {width} dimensions" if width and is_there else kind
-    over = f"{count} cross-validations" if count > 1 else count_of(len(group.folds), "fold") if kind == SEPARATED else "-"
+    over = (
+        f"{count} cross-validations" if count > 1 else count_of(len(group.folds), "fold") if kind == SEPARATED else "-"
+    )
     return [text(what), Cell(count, digits=0), text(" ".join(map(str, group.folds)))], text(over if is_there else "-")
 
 
 def _places(members: list[Group], kind: str, column: Column) -> list[inference.Place]:
     """Ranks. A group that lacks the number of some cross-validations has no mean (`_interval`), and so no rank."""
-    printed = [values if np.isfinite(values).all() else [] for values in (_over_folds(g, kind, column) for g in members)]
+    printed = [
+        values if np.isfinite(values).all() else [] for values in (_over_folds(g, kind, column) for g in members)
+    ]
     return inference.ranked([inference.estimate(values) for values in printed], column.higher)
 
 
@@ -86,7 +95,10 @@ def _not_measured(group: Group, shown: list[Column]) -> list[str]:
     if not names:
         return []
     online = "://" in group.counted[0].where
-    return [f"not measured in {', '.join(names)}: " + ("W&B does not hold it" if online else "main.py --evaluate_ensemble does it")]
+    return [
+        f"not measured in {', '.join(names)}: "
+        + ("W&B does not hold it" if online else "main.py --evaluate_ensemble does it")
+    ]
 
 
 def _over_folds(group: Group, kind: str, column: Column) -> np.ndarray:

@@ -7,9 +7,7 @@ from results.columns import SELECTED, SELECTIONS, Column
 from results.formats import MARKED_NOTE, MARKS_NOTE, SETTINGS_NOTE, Cell, Table
 from results.groups import Group
 
-CLUSTERING = (
-    "† of one k-means start, seeded as the run: the deviation over seeds holds clustering noise. --eval_kmeans_starts N averages it out."
-)
+CLUSTERING = "† of one k-means start, seeded as the run: the deviation over seeds holds clustering noise. --eval_kmeans_starts N averages it out."
 AVERAGED = "† the mean over {} k-means starts with the same seeds in every run."
 MIXED = "† of one k-means start, seeded as the run, or of several: see --eval_kmeans_starts in the settings."
 

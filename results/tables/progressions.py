@@ -16,9 +16,14 @@ FID_DIGITS = 1
 def progressed(name: str, methods: list[progression.Method], c: Column, ddof: int) -> Table:
     """Methods x splits of one progression (those that all methods have, by rising FID), and the area under each method's curve."""
     splits = progression.shared_splits(methods)
-    shown = columns.with_both([c], [run for method in methods for split in splits for run in method.groups[split].counted], SELECTED)
+    shown = columns.with_both(
+        [c], [run for method in methods for split in splits for run in method.groups[split].counted], SELECTED
+    )
     areas = {one: [progression.areas(method, splits, one) for method in methods] for one in shown}
-    first = {method.groups[splits[0]] if splits else next(iter(method.groups.values())): i for i, method in enumerate(methods)}
+    first = {
+        method.groups[splits[0]] if splits else next(iter(method.groups.values())): i
+        for i, method in enumerate(methods)
+    }
     parts = {part: [first[group] for group in members] for part, members in groups.pools(list(first), SELECTED).items()}
     places = {}
     for one, members in itertools.product(shown, parts.values()):

@@ -23,10 +23,14 @@ def single(found: list[Group], shown: list[Column], how: str, ddof: int) -> Tabl
     dataset = found[0].dataset
     own = ["loss", "miner", "unlike others"]
     heads = ["group", "seeds", *own, *map(head, shown), EPOCH]
-    table = Table(f"{dataset}_{how}", f"{dataset}: {SELECTIONS[how].partition(':')[0]}", heads, apart=set(own), aside={EPOCH})
+    table = Table(
+        f"{dataset}_{how}", f"{dataset}: {SELECTIONS[how].partition(':')[0]}", heads, apart=set(own), aside={EPOCH}
+    )
     flags = {group.name: group.flags for group in found}
     common = settings.shared([group.settings for group in found])
-    apart = settings.varied(list(flags.values()), [group.settings for group in found], common, [group.derived for group in found])
+    apart = settings.varied(
+        list(flags.values()), [group.settings for group in found], common, [group.derived for group in found]
+    )
     varied = dict(zip(flags, apart, strict=True))
     for part, members in groups.pools(found, how).items():
         places = {c: inference.ranked([g.estimate(c, how) for g in members], c.higher) for c in shown}
@@ -35,7 +39,9 @@ def single(found: list[Group], shown: list[Column], how: str, ddof: int) -> Tabl
             miner = flags[group.name].get("batch_mining", "") if group.miner is None else group.miner
             method = [text(str(flags[group.name].get("loss", ""))), text(str(miner))]
             numbers = [number(group.estimate(c, how, ddof), c, places[c][i]) for c in shown]
-            fewer = group.undefined(shown) + group.fewer([*((c.title, group.estimate(c, how)) for c in shown), ("epoch", epochs)])
+            fewer = group.undefined(shown) + group.fewer(
+                [*((c.title, group.estimate(c, how)) for c in shown), ("epoch", epochs)]
+            )
             last = Cell(epochs.mean, epochs.deviation, digits=EPOCH_DIGITS)
             cells = [text(group.name), text(group.seeds_text), *method, text(varied[group.name]), *numbers, last]
             table.add(cells, group.remarks + fewer, part)
@@ -43,7 +49,10 @@ def single(found: list[Group], shown: list[Column], how: str, ddof: int) -> Tabl
         estimates = [state.estimate(c, ddof) for c in shown]
         if count := max((e.count for e in estimates), default=0):
             numbers = [number(e, c) for e, c in zip(estimates, shown, strict=True)]
-            table.add([text(state.title), text(str(count)), *[text("")] * 3, *numbers, Cell(state.epoch, digits=0)], part=UNTRAINED_PART)
+            table.add(
+                [text(state.title), text(str(count)), *[text("")] * 3, *numbers, Cell(state.epoch, digits=0)],
+                part=UNTRAINED_PART,
+            )
     where = "column" if len(groups.pools(found, how)) == 1 else "column in a part of the table"
     selection, seeds, *of_settings = notes.about(found, how, ddof)
     table.notes = [selection, seeds, *notes.ranking(table, where), *of_settings]
@@ -61,12 +70,24 @@ def reidentification(found: list[Group], ddof: int) -> Table | None:
         return None
     shown = [columns.column(split, metric) for metric in REIDENTIFICATION]
     table = single(found, shown, SELECTED, ddof)
-    table.name, table.title = f"{found[0].dataset}_reidentification", f"{found[0].dataset}: re-identification, values of the selected epoch"
+    table.name, table.title = (
+        f"{found[0].dataset}_reidentification",
+        f"{found[0].dataset}: re-identification, values of the selected epoch",
+    )
     renamed = {head(c): f"{REIDENTIFICATION[c.metric]}{c.place} [%]" for c in shown}
     table.head = [renamed.get(name, name) for name in table.head]
     skips = {bool(run.flags.get("eval_skip_unmatched")) for group in found for run in group.counted}
-    counted = "are left out" if skips == {True} else "count as 0 in Rank-k" if skips == {False} else "are left out of some groups, see eval_skip_unmatched"
-    table.notes.insert(0, f"Rank-k is e_recall@k, mAP ap, mINP inp. Queries without a match {counted}; their number is given under roles.")
+    counted = (
+        "are left out"
+        if skips == {True}
+        else "count as 0 in Rank-k"
+        if skips == {False}
+        else "are left out of some groups, see eval_skip_unmatched"
+    )
+    table.notes.insert(
+        0,
+        f"Rank-k is e_recall@k, mAP ap, mINP inp. Queries without a match {counted}; their number is given under roles.",
+    )
     return table
 
 
@@ -83,7 +104,10 @@ def by_domain(found: list[Group], ddof: int, requested: list[Column] = ()) -> li
         if not shown:
             continue
         table = single(found, shown, SELECTED, ddof)
-        table.name, table.title = f"{found[0].dataset}_{domain}", f"{found[0].dataset}, {domain}: values of the selected epoch"
+        table.name, table.title = (
+            f"{found[0].dataset}_{domain}",
+            f"{found[0].dataset}, {domain}: values of the selected epoch",
+        )
         made.append(table)
     return made
 
@@ -100,7 +124,9 @@ def shared(found: list[Group], shown: dict[str, list[Column]], how: str, ddof: i
     places, apart = {}, {}
     for dataset, there in of.items():
         (_, first), *others = groups.pools(there, how).items()
-        apart |= {group: f"{dataset}: not ranked with the others ({title})" for title, members in others for group in members}
+        apart |= {
+            group: f"{dataset}: not ranked with the others ({title})" for title, members in others for group in members
+        }
         for c in shown[dataset]:
             ranked = inference.ranked([g.estimate(c, how) for g in first], c.higher)
             places |= {(group, c): place for group, place in zip(first, ranked, strict=True)}
@@ -112,7 +138,10 @@ def shared(found: list[Group], shown: dict[str, list[Column]], how: str, ddof: i
         for dataset in of:
             group = here.get(dataset)
             none = inference.Place()
-            cells += [number(group.estimate(c, how, ddof), c, places.get((group, c), none)) if group else Cell() for c in shown[dataset]]
+            cells += [
+                number(group.estimate(c, how, ddof), c, places.get((group, c), none)) if group else Cell()
+                for c in shown[dataset]
+            ]
         for dataset, group in here.items():
             remarks += [f"{dataset}: {remark}" for remark in group.remarks + notes.fewer(group, shown[dataset], how)]
             remarks += [apart[group]] if group in apart else []
@@ -129,11 +158,21 @@ def left_out(found: list[Group], shown: list[Column]) -> Table | None:
     rows = [(group, run, reason) for group in found for run, reason in group.left_out]
     if not rows:
         return None
-    table = Table("left_out", "Runs that are in no mean", ["run", "group", "data set", "seed", "why", "epochs", *map(head, shown)])
+    table = Table(
+        "left_out", "Runs that are in no mean", ["run", "group", "data set", "seed", "why", "epochs", *map(head, shown)]
+    )
     for group, run, reason in rows:
         last = str(run.series.epochs[-1]) if len(run.series.epochs) else "0"
         numbers = [Cell(columns.value(run, c, SELECTED) * c.scale, digits=c.digits) for c in shown]
-        cells = [text(run.name), text(group.name), text(run.dataset), text(str(run.seed)), text(reason), text(last), *numbers]
+        cells = [
+            text(run.name),
+            text(group.name),
+            text(run.dataset),
+            text(str(run.seed)),
+            text(reason),
+            text(last),
+            *numbers,
+        ]
         cells[0].link = run.where
         table.add(cells, run.notes)
     refused = [f"{group.dataset}/{group.name}: {group.refused}." for group in found if group.refused]
@@ -145,18 +184,42 @@ def left_out(found: list[Group], shown: list[Column]) -> Table | None:
 
 def values(found: list[Group], shown: dict[str, list[Column]], folder: Path) -> None:
     """Write runs.csv: every run, every selection, every column of its data set, as recorded (0 to 1), in full precision."""
-    head = ["dataset", "group", "run", "seed", "fold", "counted", "why_not", "selection", "split", "metric", "value", "selected_epoch", "where"]
+    head = [
+        "dataset",
+        "group",
+        "run",
+        "seed",
+        "fold",
+        "counted",
+        "why_not",
+        "selection",
+        "split",
+        "metric",
+        "value",
+        "selected_epoch",
+        "where",
+    ]
     rows = []
     for group in found:
         reasons = {id(run): reason for run, reason in group.left_out}
         for run in group.runs:
             reason = reasons.get(id(run), "")
-            about = [group.dataset, group.name, run.name, run.seed, "" if run.fold is None else run.fold, not reason, reason]
+            about = [
+                group.dataset,
+                group.name,
+                run.name,
+                run.seed,
+                "" if run.fold is None else run.fold,
+                not reason,
+                reason,
+            ]
             for how in SELECTIONS:
                 for c in shown[group.dataset]:
                     value = columns.value(run, c, how)
                     if not math.isnan(value):
-                        rows.append([*about, how, c.split, c.metric, repr(value), f"{columns.epoch(run, how, c):g}", run.where])
+                        rows.append(
+                            [*about, how, c.split, c.metric, repr(value), f"{columns.epoch(run, how, c):g}", run.where]
+                        )
     write_csv(folder / "runs.csv", head, rows)
 
 
@@ -180,8 +243,12 @@ def conditions(found: list[Group], defaults: dict | None = None) -> Table:
     rows.sort(key=lambda row: (not row[2], row[0] in unset))
     for name, value, differing in rows:
         in_latex = "see the .md" if name.startswith(settings.TRANSFORMS) else None
-        table.add([text(name), Cell(text=value, tex=in_latex), Cell(text=differing or "none", tex=differing and in_latex)])
+        table.add(
+            [text(name), Cell(text=value, tex=in_latex), Cell(text=differing or "none", tex=differing and in_latex)]
+        )
     table.folded = [i for i, (name, _, differing) in enumerate(rows) if name in unset and not differing]
     table.folded_title = "Left at their defaults by all groups"
-    table.notes = [f"Shared by {count_of(len(found), 'group')} except those named; the settings that differ come first."]
+    table.notes = [
+        f"Shared by {count_of(len(found), 'group')} except those named; the settings that differ come first."
+    ]
     return table

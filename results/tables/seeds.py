@@ -28,7 +28,13 @@ def power(found: list[Group], c: Column, plan: float | None = None) -> Table | N
     if not estimates:
         return None
     wanted = sorted({*POINTS, plan} - {None})
-    heads = ["group", "seeds", f"deviation of {c.title}", "least difference shown", *(f"seeds for {points:g}" for points in wanted)]
+    heads = [
+        "group",
+        "seeds",
+        f"deviation of {c.title}",
+        "least difference shown",
+        *(f"seeds for {points:g}" for points in wanted),
+    ]
     table = Table(f"{found[0].dataset}_power", f"{found[0].dataset}: seeds that a difference in {c.title} needs", heads)
     for group, estimate in estimates.items():
         least = Cell(inference.least_shown(estimate, estimate), digits=SPREAD_DIGITS)
@@ -91,9 +97,17 @@ def ranks(found: list[Group], c: Column) -> Table | None:
         return None
     places_on = [SPLIT_WORDS[c.split], *["validation"] * (c.split != "val")]
     table = Table(
-        f"{found[0].dataset}_ranks", f"{found[0].dataset}: how stable the order by {c.title} is",
-        ["group", "seeds", head(c), "first over seeds [%]", "first in the bootstrap [%]", *(f"rank on {where}" for where in places_on)],
-    )  # fmt: skip
+        f"{found[0].dataset}_ranks",
+        f"{found[0].dataset}: how stable the order by {c.title} is",
+        [
+            "group",
+            "seeds",
+            head(c),
+            "first over seeds [%]",
+            "first in the bootstrap [%]",
+            *(f"rank on {where}" for where in places_on),
+        ],
+    )
     said, own_seeds = [], False
     for part, members in groups.pools(found, SELECTED).items():
         members = [group for group in members if np.isfinite(group.values(c, SELECTED)).sum() > 1]
@@ -108,7 +122,9 @@ def ranks(found: list[Group], c: Column) -> Table | None:
             group, share = members[i], math.nan if over_seeds is None else 100 * over_seeds[i]
             numbers = [Cell(means[i], digits=c.digits), Cell(share, digits=1), Cell(100 * by_bootstrap[i], digits=1)]
             table.add(
-                [text(group.name), text(group.seeds_text), *numbers, *(Cell(place[i], digits=0) for place in places)], group.remarks, part
+                [text(group.name), text(group.seeds_text), *numbers, *(Cell(place[i], digits=0) for place in places)],
+                group.remarks,
+                part,
             )
         said += agreement(validated, means, part) if c.split == "test" else []
     if not table.rows:
@@ -134,7 +150,11 @@ def first_over_seeds(found: list[Group], c: Column) -> np.ndarray | None:
     """`(n,)`: the share of the seeds common to all groups at which each group is the best; None where they have none in common."""
     each = [dict(zip(group.seeds, group.values(c, SELECTED), strict=True)) for group in found]
     common = set.intersection(*({seed for seed, value in values.items() if np.isfinite(value)} for values in each))
-    return _shares(np.array([[values[seed] for values in each] for seed in sorted(common, key=str)]), c.higher) if common else None
+    return (
+        _shares(np.array([[values[seed] for values in each] for seed in sorted(common, key=str)]), c.higher)
+        if common
+        else None
+    )
 
 
 def first_in_bootstrap(found: list[Group], c: Column) -> np.ndarray:
@@ -164,4 +184,6 @@ def agreement(validated: np.ndarray, tested: np.ndarray, part: str = "") -> list
     if math.isnan(tau):
         return []
     where = f" ({part})" if part else ""
-    return [f"Kendall's tau of the order on validation and on test over {both.sum()} groups{where}: {tau:+.2f} (p {p:.3g})."]
+    return [
+        f"Kendall's tau of the order on validation and on test over {both.sum()} groups{where}: {tau:+.2f} (p {p:.3g})."
+    ]

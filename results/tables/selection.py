@@ -25,7 +25,10 @@ def optimism(found: list[Group], shown: list[Column], ddof: int) -> Table | None
     shown = [c for c in shown if c.split == "test" and c.higher is not None]
     if not found or not shown:
         return None
-    dataset, heads = found[0].dataset, ["group", "seeds", "chosen on validation", "chosen on test", "optimism", "epoch (validation)", "epoch (test)"]  # fmt: skip
+    dataset, heads = (
+        found[0].dataset,
+        ["group", "seeds", "chosen on validation", "chosen on test", "optimism", "epoch (validation)", "epoch (test)"],
+    )
     table = Table(f"{dataset}_optimism", f"{dataset}: the test values of both selections", heads)
     for c in shown:
         for group in found:
@@ -35,7 +38,10 @@ def optimism(found: list[Group], shown: list[Column], ddof: int) -> Table | None
             table.add([text(group.name), text(group.seeds_text), *numbers, *epochs], group.remarks, notes.head(c))
         average = inference.estimate(gaps(found, c), ddof)
         mean = Cell(average.mean, average.deviation, digits=c.digits, sign=True)
-        table.add([text(f"mean of {count_of(average.count, 'group')}"), text(""), Cell(), Cell(), mean, Cell(), Cell()], part=notes.head(c))
+        table.add(
+            [text(f"mean of {count_of(average.count, 'group')}"), text(""), Cell(), Cell(), mean, Cell(), Cell()],
+            part=notes.head(c),
+        )
     table.notes = [
         "Chosen on validation: the value of test at the epoch that validation selects. Chosen on test: at each metric's own best epoch on the test set, "
         "the field's habit. Optimism: by how much the second is the better one, paired by seed.",
@@ -48,7 +54,9 @@ def optimism(found: list[Group], shown: list[Column], ddof: int) -> Table | None
 
 def gaps(found: list[Group], c: Column) -> np.ndarray:
     """The optimism of each group that has both selections, `(n,)`."""
-    means = np.array([group.estimate(columns.selected_by(c, OPTIMISM), SELECTED).mean for group in found if group.has_both])
+    means = np.array(
+        [group.estimate(columns.selected_by(c, OPTIMISM), SELECTED).mean for group in found if group.has_both]
+    )
     return means[np.isfinite(means)]
 
 
@@ -58,7 +66,9 @@ def on_average(found: list[Group], first: dict[str, Column | None]) -> list[str]
     Args:
         first: data set -> that metric, None where it has none on test.
     """
-    each = {dataset: gaps(there, first[dataset]) for dataset, there in groups.of_datasets(found).items() if first[dataset]}
+    each = {
+        dataset: gaps(there, first[dataset]) for dataset, there in groups.of_datasets(found).items() if first[dataset]
+    }
     everything = np.concatenate([[], *each.values()])
     if not len(everything):
         return []

@@ -11,10 +11,14 @@ from results.tables.notes import head, number, text
 def structure(found: list[Group], shown: list[Column], ddof: int) -> Table:
     """The structure of the embedding space at the selected epoch: distances within and between classes, spectrum."""
     dataset = found[0].dataset
-    table = Table(f"{dataset}_structure", f"{dataset}: structure of the embedding space", ["group", "seeds", *map(head, shown)])
+    table = Table(
+        f"{dataset}_structure", f"{dataset}: structure of the embedding space", ["group", "seeds", *map(head, shown)]
+    )
     for group in found:
         numbers = [number(group.estimate(c, SELECTED, ddof), c) for c in shown]
-        table.add([text(group.name), text(group.seeds_text), *numbers], group.remarks + notes.fewer(group, shown, SELECTED))
+        table.add(
+            [text(group.name), text(group.seeds_text), *numbers], group.remarks + notes.fewer(group, shown, SELECTED)
+        )
     table.notes = notes.about(found, SELECTED, ddof)
     return table
 
@@ -58,11 +62,15 @@ def _p(p: float, digits: int) -> Cell:
 def regularised(found: list[Group], shown: list[Column], ddof: int) -> Table | None:
     """Each group with the miner rho_distance beside its twin with the miner distance; None where there is no such pair, or no column."""
     pairs = groups.twins(found) if shown else []
-    about = "in the miner alone: distance, and rho_distance, which at times pushes a sample of the anchor's own class away"
+    about = (
+        "in the miner alone: distance, and rho_distance, which at times pushes a sample of the anchor's own class away"
+    )
     return beside_twins(pairs, shown, ddof, ("distance", "rho_distance"), about) if pairs else None
 
 
-def beside_twins(pairs: list[tuple[Group, Group]], shown: list[Column], ddof: int, sides: tuple[str, str], about: str) -> Table:
+def beside_twins(
+    pairs: list[tuple[Group, Group]], shown: list[Column], ddof: int, sides: tuple[str, str], about: str
+) -> Table:
     """Groups beside their twins, with the difference and its test.
 
     Args:
@@ -82,7 +90,9 @@ def beside_twins(pairs: list[tuple[Group, Group]], shown: list[Column], ddof: in
             interval = inference.difference(other, one)
             cells += [Cell(other.mean - one.mean, digits=c.digits, sign=True, interval=interval), _p(adjusted[c][i], 3)]
         seeds = dict.fromkeys((plain.seeds_text, twin.seeds_text))
-        remarks = [f"{g.name}: {remark}" for g in (plain, twin) for remark in g.remarks + notes.fewer(g, shown, SELECTED)]
+        remarks = [
+            f"{g.name}: {remark}" for g in (plain, twin) for remark in g.remarks + notes.fewer(g, shown, SELECTED)
+        ]
         table.add([text(plain.label), text(" / ".join(seeds)), *cells], remarks)
     has_intervals = any(cell.interval for row in table.rows for cell in row)
     intervals = " In brackets: 95 % interval of the difference (Welch's t)." if has_intervals else ""

@@ -17,13 +17,19 @@ def all_of(of: Splits, shown: list[Column]) -> list[Table]:
     """The tables of one data set, for those of its columns on test that all methods recorded on all splits."""
     shown = [c for c in shown if c.split == "test" and of.has(c)]
     chosen = chosen_on_test(of, [c for c in shown if c.higher is not None])
-    return [*(by_split(of, c) for c in shown), variance(of, shown), survival(of, shown), *([chosen] if chosen else [])] if shown else []
+    return (
+        [*(by_split(of, c) for c in shown), variance(of, shown), survival(of, shown), *([chosen] if chosen else [])]
+        if shown
+        else []
+    )
 
 
 def by_split(of: Splits, c: Column) -> Table:
     """Methods x splits: mean over the seeds and deviation, rank in the split; the mean over the splits and the deviation of their means."""
     metric = c.metric.replace("@", "")
-    table = Table(f"{of.dataset}_splits_{metric}", f"{of.dataset}: {c.title} on each split", ["method", *of.splits, "all splits"])
+    table = Table(
+        f"{of.dataset}_splits_{metric}", f"{of.dataset}: {c.title} on each split", ["method", *of.splits, "all splits"]
+    )
     means = of.means(c, SELECTED)
     ranks = np.stack([rank(own, c.higher) for own in means.T], axis=1) if c.higher is not None else np.zeros_like(means)
     for m, method in enumerate(of.methods):
@@ -31,7 +37,9 @@ def by_split(of: Splits, c: Column) -> Table:
         for k, cell in enumerate(cells):
             cell.mark = "best" if ranks[m, k] == 1 and cell.deviation == cell.deviation else ""  # never a single seed
         table.add([text(method), *cells, _cell(means[m], c)])
-    listed = "; ".join(f"{method} {' '.join(f'{place:g}' for place in row)}" for method, row in zip(of.methods, ranks, strict=True))
+    listed = "; ".join(
+        f"{method} {' '.join(f'{place:g}' for place in row)}" for method, row in zip(of.methods, ranks, strict=True)
+    )
     table.notes = [
         "Deviations over the seeds of a split; in the last column over the splits' means."
         + f" Bold: the best mean of a split, unless it is of one seed. Ranks: {listed}." * (c.higher is not None),
@@ -49,7 +57,12 @@ def variance(of: Splits, shown: list[Column]) -> Table:
         table.add([text(name), *(Cell(part[name], digits=c.digits) for part, c in zip(parts, shown, strict=True))])
     drawn = splits.of_queries(of.outcomes)
     if math.isfinite(drawn):
-        table.add([text("draw of test classes"), *(Cell(drawn if c.metric == "e_recall@1" else math.nan, digits=c.digits) for c in shown)])
+        table.add(
+            [
+                text("draw of test classes"),
+                *(Cell(drawn if c.metric == "e_recall@1" else math.nan, digits=c.digits) for c in shown),
+            ]
+        )
     table.notes = [
         "Standard deviations in the columns' units, by a mixed model of the runs' values with random methods, splits, method x split and seeds (REML, statsmodels; where it does not converge on a balanced table, "
         "by the mean squares of the two-way analysis of variance). "
@@ -62,17 +75,33 @@ def variance(of: Splits, shown: list[Column]) -> Table:
 
 def survival(of: Splits, shown: list[Column]) -> Table:
     """Kendall's tau between splits, and what becomes on another split of a difference that one split shows."""
-    heads = ["metric, intervals", "tau", "tau 95 %", "tau, lowest and highest", "tau of single seeds", "shown", "turned", "turned and shown", "predicted"]
+    heads = [
+        "metric, intervals",
+        "tau",
+        "tau 95 %",
+        "tau, lowest and highest",
+        "tau of single seeds",
+        "shown",
+        "turned",
+        "turned and shown",
+        "predicted",
+    ]
     table = Table(f"{of.dataset}_splits_survival", f"{of.dataset}: does a ranking survive another split?", heads)
     for c in shown:
         agreed = splits.agreement(of.values(c, SELECTED))
         numbers = [
-            Cell(agreed.mean), text(_range(agreed.interval)), text(_range(agreed.extremes)), Cell(agreed.of_seeds),
-        ]  # fmt: skip
+            Cell(agreed.mean),
+            text(_range(agreed.interval)),
+            text(_range(agreed.extremes)),
+            Cell(agreed.of_seeds),
+        ]
         paired = c.metric == "e_recall@1" and all(one is not None for row in of.outcomes for one in row)
         for by_classes in (False, True)[: 1 + paired]:
             r = splits.reversals(of, c, by_classes)
-            counts = [text(f"{count} of {out_of}") if out_of else Cell() for count, out_of in ((r.shown, r.tried), (r.turned, r.followed), (r.against, r.met))]
+            counts = [
+                text(f"{count} of {out_of}") if out_of else Cell()
+                for count, out_of in ((r.shown, r.tried), (r.turned, r.followed), (r.against, r.met))
+            ]
             title = f"{c.title}, {'paired over classes and seeds' if by_classes else 'Welch, over seeds'}"
             table.add([text(title), *numbers, *counts, Cell(100 * r.predicted, digits=1)])
             numbers = [text("")] * 4
@@ -84,7 +113,9 @@ def survival(of: Splits, shown: list[Column]) -> Table:
         "Predicted: percentage of the differences on another split that lie in the first split's interval, widened for the chance in both (95 if the intervals held all that another split changes).",
     ]
     if any(len(group.seeds) == 1 for row in of.members for group in row):
-        table.notes.append("Where a method has one seed on a split, there is no interval over seeds, and the paired one is over its classes alone.")
+        table.notes.append(
+            "Where a method has one seed on a split, there is no interval over seeds, and the paired one is over its classes alone."
+        )
     return table
 
 
@@ -97,13 +128,19 @@ def chosen_on_test(of: Splits, shown: list[Column]) -> Table | None:
     table = Table(f"{of.dataset}_splits_optimism", f"{of.dataset}: choosing the epoch on test", heads)
     for c in shown:
         if o := splits.optimism(of, c):
-            cells = [Cell(o.mean, o.deviation, digits=c.digits, sign=True), text(_range(o.extremes)), Cell(o.of_means, digits=c.digits)]
+            cells = [
+                Cell(o.mean, o.deviation, digits=c.digits, sign=True),
+                text(_range(o.extremes)),
+                Cell(o.of_means, digits=c.digits),
+            ]
             table.add([text(c.title), *cells, text(f"{o.reordered} of {o.pairs}")])
     if not table.rows:
         return None
     if len(shown) > 1:
         turned, pairs = splits.reordered(*((1 if c.higher else -1) * of.means(c, SELECTED) for c in shown[:2]))
-        table.notes.append(f"{shown[0].title} and {shown[1].title} order {turned} of {pairs} pairs of methods (on one split) differently, epochs chosen on validation.")
+        table.notes.append(
+            f"{shown[0].title} and {shown[1].title} order {turned} of {pairs} pairs of methods (on one split) differently, epochs chosen on validation."
+        )
     table.notes.append(
         "Optimism: by how much the value at the metric's own best epoch on test is better than that at the epoch that validation chose; mean and deviation over all runs. "
         "Method x split deviation: of its means over seeds; what is the same for all shifts no ranking. Reordered: pairs of methods on a split whose means change places.",

@@ -10,9 +10,18 @@ from runs.icml_names import SECTIONS, SPLIT_TITLES, IcmlName, icml_name, metric_
 from runs.names import plain
 
 __all__ = [
-    "SECTIONS", "SPLIT_TITLES", "BatchRow", "IcmlName", "Row", "Sink", "icml_name", "metric_group", "named_row",
-    "open_sinks", "training_group",
-]  # fmt: skip
+    "SECTIONS",
+    "SPLIT_TITLES",
+    "BatchRow",
+    "IcmlName",
+    "Row",
+    "Sink",
+    "icml_name",
+    "metric_group",
+    "named_row",
+    "open_sinks",
+    "training_group",
+]
 
 
 class Row(NamedTuple):
@@ -103,5 +112,12 @@ def open_sinks(opt, folder) -> list[Sink]:
 
     if opt.no_records:
         return [LongFile(folder)]
-    local = [LongFile(folder), BatchFile(folder), GroupFiles(folder), ArrayFiles(folder), Database(folder), EventFiles(folder)]
+    local = [
+        LongFile(folder),
+        BatchFile(folder),
+        GroupFiles(folder),
+        ArrayFiles(folder),
+        Database(folder),
+        EventFiles(folder),
+    ]
     return [*local, online_sink(opt, folder)]

@@ -56,7 +56,11 @@ def read_metrics(path: Path) -> Columns:
     text = content[:end].decode()
     if "\0" in text:
         raise ValueError("a NUL byte")
-    cells = list(itertools.chain(*csv.reader(io.StringIO(text)))) if '"' in text else text.replace("\n", ",").split(",")[:-1]
+    cells = (
+        list(itertools.chain(*csv.reader(io.StringIO(text))))
+        if '"' in text
+        else text.replace("\n", ",").split(",")[:-1]
+    )
     if tuple(cells[:4]) != LongFile.FIELDS or len(cells) % 4:
         raise ValueError(f"it has other columns than {', '.join(LongFile.FIELDS)}")
     epochs, splits, metrics, values = (cells[column + 4 :: 4] for column in range(4))

@@ -18,7 +18,9 @@ from utilities.console import say
 from utilities.errors import UserError
 from utilities.reading import read_yaml
 
-OPEN_WITHIN = 10  # seconds that a run waits for its service at the start; after that it trains while the service still starts
+OPEN_WITHIN = (
+    10  # seconds that a run waits for its service at the start; after that it trains while the service still starts
+)
 GIVEN_UP_AFTER = 30  # seconds since the start after which an ending run gives up a service that has not opened
 CLOSE_WITHIN = 60  # seconds that an ending run waits until an open service has everything
 ARTIFACT_WITHIN = 1800  # the same with --log_artifacts, which sends a checkpoint at the end
@@ -27,11 +29,24 @@ _RUN_ID = re.compile(rb"[A-Za-z0-9_-]{1,64}")
 # What Comet collects by default: the command line, which may hold a key, the code and its changes, the console, the machine.
 COMET_COLLECTS_NOTHING = dict.fromkeys(
     (
-        "log_code", "log_graph", "log_git_metadata", "log_git_patch", "parse_args", "auto_param_logging", "auto_metric_logging",
-        "auto_output_logging", "auto_log_co2", "log_env_details", "log_env_gpu", "log_env_cpu", "log_env_host", "log_env_network", "log_env_disk",
+        "log_code",
+        "log_graph",
+        "log_git_metadata",
+        "log_git_patch",
+        "parse_args",
+        "auto_param_logging",
+        "auto_metric_logging",
+        "auto_output_logging",
+        "auto_log_co2",
+        "log_env_details",
+        "log_env_gpu",
+        "log_env_cpu",
+        "log_env_host",
+        "log_env_network",
+        "log_env_disk",
     ),
     False,
-)  # fmt: skip
+)
 
 
 def online_sink(opt, folder: Path) -> Sink:
@@ -44,7 +59,9 @@ def online_sink(opt, folder: Path) -> Sink:
         except ImportError as error:
             raise UserError("--online_backend comet_ml needs the package: pip install comet_ml") from error
         return Background(lambda: Comet(opt, folder), close_within=_close_within(opt))
-    with contextlib.suppress(ImportError):  # Wandb reports it; imported here, so that no worker is forked during the import
+    with contextlib.suppress(
+        ImportError
+    ):  # Wandb reports it; imported here, so that no worker is forked during the import
         importlib.import_module("wandb")
     return Background(lambda: Wandb(opt, folder), close_within=_close_within(opt))
 
@@ -61,7 +78,11 @@ class Background:
     """
 
     def __init__(
-        self, open_sink, open_within: float = OPEN_WITHIN, given_up_after: float = GIVEN_UP_AFTER, close_within: float = CLOSE_WITHIN
+        self,
+        open_sink,
+        open_within: float = OPEN_WITHIN,
+        given_up_after: float = GIVEN_UP_AFTER,
+        close_within: float = CLOSE_WITHIN,
     ):
         self._given_up_after, self._close_within, self._began = given_up_after, close_within, time.monotonic()
         self._calls, self._opened, self._dropped = queue.Queue(MOST_WAITING), threading.Event(), False
@@ -150,8 +171,10 @@ class _Service(Sink):
         """`selected/rule`, `selected/epoch`, and for each value `selected/<its name>`."""
         named = {
             f"selected/{name}": value
-            for split, of in values.items() for metric, value in of.items() for name in self._metric_names(split, metric)
-        }  # fmt: skip
+            for split, of in values.items()
+            for metric, value in of.items()
+            for name in self._metric_names(split, metric)
+        }
         return {"selected/rule": rule, "selected/epoch": epoch, **named}
 
 
@@ -200,19 +223,31 @@ class Wandb(_Service):
                     f"--log_online: no W&B credentials (wandb login, WANDB_API_KEY or --wandb_key): offline; later: wandb sync {folder}/wandb/offline-run-*"
                 )
         identity = _identity(as_folder(folder / "wandb"))
-        limit = {"finish_timeout": _close_within(opt)} if "finish_timeout" in wandb.Settings.model_fields else {}  # not in older versions
+        limit = (
+            {"finish_timeout": _close_within(opt)} if "finish_timeout" in wandb.Settings.model_fields else {}
+        )  # not in older versions
         run = wandb.init(
-            dir=str(folder), mode=mode, project=opt.project, group=opt.group, name=_title(opt, folder), id=identity,
-            resume="allow" if mode == "online" else None, config=_configuration(opt, folder),
-            settings=wandb.Settings(save_code=False, console="off", disable_git=True, x_disable_meta=True, silent=True, **limit),
-        )  # fmt: skip
+            dir=str(folder),
+            mode=mode,
+            project=opt.project,
+            group=opt.group,
+            name=_title(opt, folder),
+            id=identity,
+            resume="allow" if mode == "online" else None,
+            config=_configuration(opt, folder),
+            settings=wandb.Settings(
+                save_code=False, console="off", disable_git=True, x_disable_meta=True, silent=True, **limit
+            ),
+        )
         _define_panels(run, opt.online_names)
         return run
 
     @_never_fatal
     def write(self, rows: list[Row]) -> None:
         self._step = rows[0].step + rows[0].epoch + 1
-        self.run.log({name: row.value for row in rows for name in self._names(row)} | {"epoch": rows[0].epoch}, step=self._step)
+        self.run.log(
+            {name: row.value for row in rows for name in self._names(row)} | {"epoch": rows[0].epoch}, step=self._step
+        )
 
     @_never_fatal
     def write_batches(self, rows: list[BatchRow]) -> None:
@@ -244,7 +279,9 @@ class Wandb(_Service):
         import wandb
 
         name = re.sub(r"[^\w.-]", "_", f"{_title(self._opt, self._folder)}_{self.run.id}", flags=re.ASCII)
-        artifact = wandb.Artifact(name[-128:], type="model", description=selected["rule"], metadata=self._selection(**selected))
+        artifact = wandb.Artifact(
+            name[-128:], type="model", description=selected["rule"], metadata=self._selection(**selected)
+        )
         for there, path in files.items():
             artifact.add_file(str(path), name=there)
         self.run.log_artifact(artifact, aliases=["latest", "selected", f"epoch_{selected['epoch']}"])
@@ -301,7 +338,9 @@ class Comet(_Service):
             else:
                 say(f"--log_online: no COMET_API_KEY: offline; later: comet upload {folder}/comet/*.zip")
                 where = str(folder / "comet")
-                self.run = comet_ml.OfflineExperiment(offline_directory=where, project_name=opt.project, **COMET_COLLECTS_NOTHING)
+                self.run = comet_ml.OfflineExperiment(
+                    offline_directory=where, project_name=opt.project, **COMET_COLLECTS_NOTHING
+                )
             self.run.set_name(_title(opt, folder))
             self.run.add_tag(opt.group)
             self.run.log_parameters(_configuration(opt, folder))

@@ -11,7 +11,11 @@ from utilities.console import say
 from utilities.errors import UserError
 
 EPOCHS, BATCHES = ["epoch", "split", "metric", "value"], ["epoch", "step", "name", "value"]  # columns
-_BESIDE = ("-journal", "-wal", "-shm")  # SQLite's own files beside a database, which would spoil a new database of that name
+_BESIDE = (
+    "-journal",
+    "-wal",
+    "-shm",
+)  # SQLite's own files beside a database, which would spoil a new database of that name
 
 
 PATIENCE, SHORT_PATIENCE = 60, 1  # seconds that a lock is waited for, and while rows wait already
@@ -60,7 +64,9 @@ class Database(Sink):
         except sqlite3.DatabaseError as error:
             if _code(error) not in LOCKED:
                 self._waiting.clear()  # the run ends: `fill` gives them to the next
-                raise UserError(f"cannot write {self.path} ({error}): free the disk or correct the permissions, then --resume") from error
+                raise UserError(
+                    f"cannot write {self.path} ({error}): free the disk or correct the permissions, then --resume"
+                ) from error
             if patience > SHORT_PATIENCE:
                 say(f"{self.path} is locked by another program: its rows wait until it is free, or for a --resume")
 

@@ -29,7 +29,9 @@ class EventFiles(Sink):
             writer.flush()
         except OSError as error:
             self._writers.pop(subfolder, None)  # its thread has ended
-            raise UserError(f"cannot write {self.folder} ({error.strerror or error}): free the disk or correct the permissions, then --resume") from error
+            raise UserError(
+                f"cannot write {self.folder} ({error.strerror or error}): free the disk or correct the permissions, then --resume"
+            ) from error
 
     def _open(self, subfolder: str):
         if subfolder not in self._writers:
@@ -52,7 +54,10 @@ class EventFiles(Sink):
                 writer.add_scalar(f"batch/{row.name}", row.value, row.step)
 
     def cut(self, epoch: int, step: int = 0, tested: bool = True) -> None:
-        self._purge = {"": epoch + 1, "batches": step + 1}  # TensorBoard drops an earlier process's values from there on
+        self._purge = {
+            "": epoch + 1,
+            "batches": step + 1,
+        }  # TensorBoard drops an earlier process's values from there on
         blocking = next((path for path in self.folder.rglob("*tfevents*") if path.is_dir()), None)
         if blocking is not None:  # TensorBoard skips damaged parts of a file, but stops at a folder of such a name
             set_aside(self.folder, f"{blocking.name} is a folder")

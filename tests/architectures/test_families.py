@@ -11,10 +11,14 @@ IMAGENET_MEAN, IMAGENET_STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor(
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("name", "size", "arguments"), [
-    ("resnet18", 64, {}), ("googlenet", 64, {"init_weights": False, "transform_input": True}),
-    ("inception_v3", 96, {"init_weights": False, "transform_input": True}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "size", "arguments"),
+    [
+        ("resnet18", 64, {}),
+        ("googlenet", 64, {"init_weights": False, "transform_input": True}),
+        ("inception_v3", 96, {"init_weights": False, "transform_input": True}),
+    ],
+)
 def test_torchvisions_families_see_what_their_weights_saw(name, size, arguments, tmp_path):
     """torchvision's own use: ImageNet's mean and deviation, then perhaps `transform_input`; auxiliary classifiers in the file."""
     reference = torchvision.models.get_model(name, **arguments).eval()
@@ -25,7 +29,9 @@ def test_torchvisions_families_see_what_their_weights_saw(name, size, arguments,
     expected = reference((raw.float() / 255 - IMAGENET_MEAN.view(1, 3, 1, 1)) / IMAGENET_STD.view(1, 3, 1, 1))
     torch.testing.assert_close(features["pooled"], expected, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(features["spatial"].mean((2, 3)), features["pooled"], rtol=1e-3, atol=1e-5)
-    assert network.input_size == (299 if name == "inception_v3" else 224) and not any("aux" in key.lower() for key in network.state_dict())
+    assert network.input_size == (299 if name == "inception_v3" else 224) and not any(
+        "aux" in key.lower() for key in network.state_dict()
+    )
     if name == "resnet18":
         assert features["spatial"].shape == (2, 512, 2, 2)
         assert (network.feature_dim, network.mean, network.std) == (512, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -47,7 +53,12 @@ def test_bninception_sees_blue_first_from_0_to_255(tmp_path):
     features = network(raw)[1]
     torch.testing.assert_close(features["pooled"], reference(blue_first), rtol=1e-3, atol=1e-3)
     assert features["spatial"].shape == (1, 1024, 7, 7)
-    assert (network.input_space, network.input_range, network.mean, network.std) == ("BGR", 255, (104, 117, 128), (1, 1, 1))
+    assert (network.input_space, network.input_range, network.mean, network.std) == (
+        "BGR",
+        255,
+        (104, 117, 128),
+        (1, 1, 1),
+    )
     for size in (96, 227):
         features = network(images(size, 1))[1]
         torch.testing.assert_close(features["spatial"].mean((2, 3)), features["pooled"])
@@ -74,26 +85,83 @@ def test_conv4_is_four_blocks_of_64():
 
 
 # regnet reads tensors while it is built, and of a family the smallest networks are enough
-DEEP = ("_b", "_l", "_m", "_s", "_base", "_large", "_small", "13", "19", "13_bn", "19_bn", "_16", "b5", "b6", "b7", "101", "152", "161", "169", "201")
-TORCHVISIONS = [name for name in _torchvision.names() if not name.startswith("regnet") and (not name.endswith(DEEP) or name == "mobilenet_v3_small")]
+DEEP = (
+    "_b",
+    "_l",
+    "_m",
+    "_s",
+    "_base",
+    "_large",
+    "_small",
+    "13",
+    "19",
+    "13_bn",
+    "19_bn",
+    "_16",
+    "b5",
+    "b6",
+    "b7",
+    "101",
+    "152",
+    "161",
+    "169",
+    "201",
+)
+TORCHVISIONS = [
+    name
+    for name in _torchvision.names()
+    if not name.startswith("regnet") and (not name.endswith(DEEP) or name == "mobilenet_v3_small")
+]
 PRETRAINEDMODELS = [
-    "alexnet", "densenet121", "dpn68", "dpn68b", "fbresnet152", "inceptionv3", "inceptionv4", "nasnetamobile", "resnet18", "cafferesnet101",
-    "se_resnet50", "se_resnext50_32x4d", "squeezenet1_0", "vgg11_bn", "xception", "bninception",
-]  # fmt: skip
-CONSTRUCTORS = [*(f"tv:{name}_frozen_normalize" for name in TORCHVISIONS), *(f"ptm:{name}_frozen" for name in PRETRAINEDMODELS)]
+    "alexnet",
+    "densenet121",
+    "dpn68",
+    "dpn68b",
+    "fbresnet152",
+    "inceptionv3",
+    "inceptionv4",
+    "nasnetamobile",
+    "resnet18",
+    "cafferesnet101",
+    "se_resnet50",
+    "se_resnext50_32x4d",
+    "squeezenet1_0",
+    "vgg11_bn",
+    "xception",
+    "bninception",
+]
+CONSTRUCTORS = [
+    *(f"tv:{name}_frozen_normalize" for name in TORCHVISIONS),
+    *(f"ptm:{name}_frozen" for name in PRETRAINEDMODELS),
+]
 QUICK = [  # the cheapest of each kind: what ends in a convolution, in maps or in features, is made for one size, or has two outputs
-    *(f"tv:{name}_frozen_normalize" for name in ("efficientnet_b0", "resnet18", "shufflenet_v2_x0_5", "squeezenet1_0", "swin_t", "vgg11", "vit_b_32")),
+    *(
+        f"tv:{name}_frozen_normalize"
+        for name in (
+            "efficientnet_b0",
+            "resnet18",
+            "shufflenet_v2_x0_5",
+            "squeezenet1_0",
+            "swin_t",
+            "vgg11",
+            "vit_b_32",
+        )
+    ),
     *(f"ptm:{name}_frozen" for name in ("alexnet", "dpn68b", "inceptionv3", "squeezenet1_0", "vgg11_bn")),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in CONSTRUCTORS if name not in QUICK)])
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in CONSTRUCTORS if name not in QUICK)]
+)
 def test_constructors_of_both_packages(name):
     with torch.device("meta"):
         network = select(name)
         # a second output comes in training alone; networks of pretrainedmodels also pool otherwise in evaluation
         for mode in (True, False) if name.startswith("ptm:") else (True,):
-            embeddings, features = network.train(mode)(torch.zeros(2, 3, network.input_size, network.input_size, dtype=torch.uint8))
+            embeddings, features = network.train(mode)(
+                torch.zeros(2, 3, network.input_size, network.input_size, dtype=torch.uint8)
+            )
             assert embeddings.shape == (2, 8) and features["pooled"].shape == (2, network.feature_dim)
     assert name != "ptm:alexnet_frozen" or "spatial" not in features
     assert not any(module.out_features == 1000 for module in network.modules() if isinstance(module, torch.nn.Linear))
@@ -112,7 +180,12 @@ def test_input_sizes_and_regnet():
     assert features["pooled"].shape == (2, network.feature_dim) == (2, 440)
     torch.testing.assert_close(network.backbone(network.prepare(images())), features["pooled"])
     with torch.device("meta"):
-        for name, size, resized in (("efficientnet_b1", 240, "bicubic"), ("swin_v2_t", 256, "bicubic"), ("vit_h_14", 518, "bicubic"), ("resnet18", 224, "bilinear")):
+        for name, size, resized in (
+            ("efficientnet_b1", 240, "bicubic"),
+            ("swin_v2_t", 256, "bicubic"),
+            ("vit_h_14", 518, "bicubic"),
+            ("resnet18", 224, "bilinear"),
+        ):
             assert (select(name).input_size, select(name).interpolation) == (size, resized)
         with refused("224 x 224 pixels, not 299 x 299"):
             select("ptm:densenet121")(torch.zeros(1, 3, 299, 299))

@@ -15,10 +15,20 @@ from utilities.errors import UnknownName
 
 def test_names_are_read():
     for name in (
-        "resnet50", "resnet50 frozen normalize", "wide_resnet50_2", "wide_resnet50_2 frozen", "efficientnet_b0 normalize",
-        "vit_b_16", "resnext50_32x4d normalize frozen", "tv:vgg11_bn frozen", "ptm:se_resnet50 normalize", "timm:vit_small_patch16_224.dino frozen normalize",
-        "timm:vit_small_patch16_224.augreg_in21k_ft_in1k layernorm", "timm:vit_small_patch14_reg4_dinov2.lvd142m", "timm:resnet50 normalize frozen",
-    ):  # fmt: skip
+        "resnet50",
+        "resnet50 frozen normalize",
+        "wide_resnet50_2",
+        "wide_resnet50_2 frozen",
+        "efficientnet_b0 normalize",
+        "vit_b_16",
+        "resnext50_32x4d normalize frozen",
+        "tv:vgg11_bn frozen",
+        "ptm:se_resnet50 normalize",
+        "timm:vit_small_patch16_224.dino frozen normalize",
+        "timm:vit_small_patch16_224.augreg_in21k_ft_in1k layernorm",
+        "timm:vit_small_patch14_reg4_dinov2.lvd142m",
+        "timm:resnet50 normalize frozen",
+    ):
         full, (backbone, *traits) = name.replace(" ", "_"), name.split()
         parsed = architectures.parse(full)
         assert (parsed.full, parsed.backbone, parsed.traits) == (full, backbone, set(traits))
@@ -27,12 +37,17 @@ def test_names_are_read():
 
 UNKNOWN = ("deeplabv3_resnet50", "quantized_resnet50", "elsewhere:resnet50", "_network", "_frozen", "")
 WRONG = {
-    "resnet50_frozn": "'frozn'. Did you mean 'frozen'? Available: frozen, layernorm, normalize", "resnet50_frozn_normalize": "'frozn'",
-    "resnet5": "'resnet5'. Did you mean 'resnet50'?", "tv:bninception": "in the package 'tv'", "ptm:vit_b_16": "in the package 'ptm'",
-    "timm:vit_tiny_patch16_22": "Did you mean 'timm:vit_tiny_patch16_224'?", "timm:vit_tiny_patch16_224_frozn": "Did you mean 'frozen'",
-    "timm:vit_small_patch16_224.dinoo": "timm's weights of vit_small_patch16_224 are ", "vit_tiny_patch16_224": "and timm:<name>",
+    "resnet50_frozn": "'frozn'. Did you mean 'frozen'? Available: frozen, layernorm, normalize",
+    "resnet50_frozn_normalize": "'frozn'",
+    "resnet5": "'resnet5'. Did you mean 'resnet50'?",
+    "tv:bninception": "in the package 'tv'",
+    "ptm:vit_b_16": "in the package 'ptm'",
+    "timm:vit_tiny_patch16_22": "Did you mean 'timm:vit_tiny_patch16_224'?",
+    "timm:vit_tiny_patch16_224_frozn": "Did you mean 'frozen'",
+    "timm:vit_small_patch16_224.dinoo": "timm's weights of vit_small_patch16_224 are ",
+    "vit_tiny_patch16_224": "and timm:<name>",
     **dict.fromkeys(UNKNOWN, "unknown architecture"),
-}  # fmt: skip
+}
 
 
 def test_wrong_names_are_explained():
@@ -45,12 +60,19 @@ def test_wrong_names_are_explained():
 
 def test_which_package_a_name_is_of_and_what_is_listed():
     torchvisions, older = architectures._torchvision, architectures._pretrainedmodels
-    assert [architectures._module_of(name) for name in ("resnet18", "ptm:resnet18", "polynet")] == [torchvisions, older, older]
+    assert [architectures._module_of(name) for name in ("resnet18", "ptm:resnet18", "polynet")] == [
+        torchvisions,
+        older,
+        older,
+    ]
     for package, least in ((torchvisions, 80), (older, 40)):
         names = package.names()
         assert len(names) >= least and not any(word in name for name in names for word in ("quant", "deeplab", "rcnn"))
     listed = dict(parameters.listing("architectures"))
-    assert "timm.list_models" in listed["timm:<name>"] and list(listed)[: -len(architectures.LISTED)] == architectures.REGISTRY.names()
+    assert (
+        "timm.list_models" in listed["timm:<name>"]
+        and list(listed)[: -len(architectures.LISTED)] == architectures.REGISTRY.names()
+    )
 
 
 def test_a_familys_name_needs_no_package_and_an_import_draws_nothing(monkeypatch, tmp_path):
@@ -70,7 +92,11 @@ def test_a_familys_name_needs_no_package_and_an_import_draws_nothing(monkeypatch
 
     monkeypatch.setattr(architectures._timm, "names", asked)
     architectures.check("resnet18_frozen")
-    for source, package in {"torchvision": "_torchvision", "pretrainedmodels": "_pretrainedmodels", "timm": "_timm"}.items():
+    for source, package in {
+        "torchvision": "_torchvision",
+        "pretrainedmodels": "_pretrainedmodels",
+        "timm": "_timm",
+    }.items():
         monkeypatch.setitem(sys.modules, source, None)
         monkeypatch.setattr(getattr(architectures, package), "names", asked)
     for name in ("resnet50_frozen_normalize", "bninception", "googlenet_frozen", "conv4"):

@@ -19,7 +19,11 @@ def test_shapes_kinds_of_images_frozen_batchnorm_unit_length_and_gradients(famil
     network(images())
     assert not all(torch.equal(before[key], value) for key, value in statistics(network).items()), "not frozen"
     embeddings, features = network.eval()(images())
-    assert embeddings.shape == (2, 8) and embeddings.dtype == torch.float32 and not torch.equal(embeddings[0], embeddings[1])
+    assert (
+        embeddings.shape == (2, 8)
+        and embeddings.dtype == torch.float32
+        and not torch.equal(embeddings[0], embeddings[1])
+    )
     assert features["pooled"].shape == (2, network.feature_dim) and features["spatial"].ndim == 4
     assert torch.equal(network.last_linear(features["pooled"]), embeddings) and network.weights_name == "random"
     torch.testing.assert_close(embeddings, network(images().float() / 255)[0], rtol=1e-3, atol=1e-4)
@@ -48,11 +52,19 @@ def test_every_kind_of_batchnorm_is_frozen_and_unit_length_is_exact_in_half_prec
     layers = [torch.nn.BatchNorm1d(576), torch.nn.SyncBatchNorm(576), torch.nn.BatchNorm3d(2), torch.nn.LayerNorm(576)]
     network.backbone.added, network.last_linear = torch.nn.Sequential(*layers), torch.nn.BatchNorm1d(576)
     network.train()
-    assert [layer.training for layer in network.backbone.added] == [False, False, False, True] and network.last_linear.training
+    assert [layer.training for layer in network.backbone.added] == [
+        False,
+        False,
+        False,
+        True,
+    ] and network.last_linear.training
     network = select("conv4_normalize").eval()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         embeddings, _ = network(images())
-    assert embeddings.dtype == torch.float32 and network.double()(images())[0].dtype == torch.float64 == network.scale.dtype
+    assert (
+        embeddings.dtype == torch.float32
+        and network.double()(images())[0].dtype == torch.float64 == network.scale.dtype
+    )
     torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(2))
 
 
@@ -61,24 +73,36 @@ def test_every_parameter_is_in_one_group(flags):
     network = select("conv4", **flags)
     behind = [] if flags.get("embed_dim") == 0 else [True]
     for given, of_layers in (
-        ({"fc_lr": 0.5, "fc_decay": 0.25}, (0.5, 0.25)), ({}, (1e-3, 1e-4)), ({"fc_lr": -1, "fc_decay": None}, (1e-3, 1e-4)),
-        ({"fc_lr": 0.0}, (1e-3, 1e-4)), ({"fc_decay": 0.0}, (1e-3, 0.0)),
-    ):  # fmt: skip
+        ({"fc_lr": 0.5, "fc_decay": 0.25}, (0.5, 0.25)),
+        ({}, (1e-3, 1e-4)),
+        ({"fc_lr": -1, "fc_decay": None}, (1e-3, 1e-4)),
+        ({"fc_lr": 0.0}, (1e-3, 1e-4)),
+        ({"fc_decay": 0.0}, (1e-3, 0.0)),
+    ):
         groups = network.param_groups(argparse.Namespace(lr=1e-3, decay=1e-4, **given))
         assert sorted(id(p) for group in groups for p in group["params"]) == sorted(id(p) for p in network.parameters())
-        assert [(group["lr"], group["weight_decay"]) for group in groups] == [(1e-3, 1e-4), *(of_layers for _ in behind)]
+        assert [(group["lr"], group["weight_decay"]) for group in groups] == [
+            (1e-3, 1e-4),
+            *(of_layers for _ in behind),
+        ]
         assert {id(p) for p in groups[0]["params"]} == {id(p) for p in network.backbone.parameters()}
 
 
 def test_widths_of_the_layers_behind_the_backbone():
     network = select("conv4", embed_dim=0)
     embeddings, features = network(images(48))
-    assert network.embed_dim == 576 and torch.equal(embeddings, features["pooled"]) and not list(network.last_linear.parameters())
+    assert (
+        network.embed_dim == 576
+        and torch.equal(embeddings, features["pooled"])
+        and not list(network.last_linear.parameters())
+    )
     for name in ("conv4", "conv4_normalize"):
         network = select(name, embed_hidden=[7, 5]).eval()
         assert {key.partition(".")[0] for key in network.state_dict()} == {"backbone", "hidden", "last_linear"}
         embeddings, features = network(images(48))
-        widths = [(layer.in_features, layer.out_features) for layer in network.hidden if isinstance(layer, torch.nn.Linear)]
+        widths = [
+            (layer.in_features, layer.out_features) for layer in network.hidden if isinstance(layer, torch.nn.Linear)
+        ]
         assert widths == [(576, 7), (7, 5)] and network.last_linear.in_features == 5
         x = features["pooled"]
         for layer in (network.hidden[0], network.hidden[2]):
@@ -101,14 +125,19 @@ def test_a_seed_gives_a_start_and_two_networks_share_no_weights(name):
         torch.manual_seed(seed)
         networks.append(select(name))
     one, again, other = (network.state_dict() for network in networks)
-    assert all(torch.equal(value, again[key]) for key, value in one.items()) and not all(torch.equal(value, other[key]) for key, value in one.items())
+    assert all(torch.equal(value, again[key]) for key, value in one.items()) and not all(
+        torch.equal(value, other[key]) for key, value in one.items()
+    )
     assert not {id(p) for p in networks[0].parameters()} & {id(p) for p in networks[1].parameters()}
 
 
 def test_resnexts_of_pretrainedmodels_do_not_have_the_body_that_the_package_shares():
     import pretrainedmodels
 
-    own, shared = select("ptm:resnext101_32x4d").backbone.features[0].weight, pretrainedmodels.resnext101_32x4d(pretrained=None).features[0].weight
+    own, shared = (
+        select("ptm:resnext101_32x4d").backbone.features[0].weight,
+        pretrainedmodels.resnext101_32x4d(pretrained=None).features[0].weight,
+    )
     assert own is not shared and own.shape == shared.shape and not torch.equal(own, shared)
 
 
@@ -117,7 +146,10 @@ STAGES = {
     "googlenet": (64, {"conv3": 192, "inception3b": 480, "inception4e": 832, "inception5b": 1024}),
     "bninception": (64, {"conv2": 192, "inception_3c": 576, "inception_4e": 1056, "inception_5b": 1024}),
     "conv4": (48, {"block1": 64, "block2": 64, "block3": 64, "block4": 64}),
-    "regnet_y_400mf": (32, {f"trunk_output.block{number}": width for number, width in enumerate((48, 104, 208, 440), start=1)}),
+    "regnet_y_400mf": (
+        32,
+        {f"trunk_output.block{number}": width for number, width in enumerate((48, 104, 208, 440), start=1)},
+    ),
 }
 
 
@@ -151,19 +183,34 @@ def test_a_copy_and_a_second_asking_keep_their_own_stages():
         for parameter in other.parameters():
             parameter.add_(0.1)
     stages, others = network(images(32))[1]["stages"], other(images(32))[1]["stages"]
-    assert network.training and not torch.equal(stages[0], others[0]) and torch.equal(network(images(32))[1]["stages"][0], stages[0])
+    assert (
+        network.training
+        and not torch.equal(stages[0], others[0])
+        and torch.equal(network(images(32))[1]["stages"][0], stages[0])
+    )
     stages[0].sum().backward()
-    assert network.backbone[4].weight.grad is not None and network.backbone[8].weight.grad is None and other.backbone[4].weight.grad is None
+    assert (
+        network.backbone[4].weight.grad is not None
+        and network.backbone[8].weight.grad is None
+        and other.backbone[4].weight.grad is None
+    )
     assert network.give_stages(["block3"]) == [64] and len(network(images(32))[1]["stages"]) == 1
 
 
 @torch.no_grad()
 def test_any_module_is_a_stage_tokens_too_and_others_are_refused(monkeypatch):
     small = {"patch_size": 32, "num_layers": 1, "num_heads": 2, "hidden_dim": 16, "mlp_dim": 16}
-    monkeypatch.setattr(torchvision.models, "get_model", lambda name, weights, **given: torchvision.models.VisionTransformer(**small, **given))
+    monkeypatch.setattr(
+        torchvision.models,
+        "get_model",
+        lambda name, weights, **given: torchvision.models.VisionTransformer(**small, **given),
+    )
     network, name, kept = select("vit_b_32").eval(), "encoder.layers.encoder_layer_0", []
     monkeypatch.undo()
-    for other, says in ((network, "vit_b_32 .*no stage 'layer5'|it names none"), (select("resnet18"), "resnet18 has no stage 'layer5': layer1, layer2")):
+    for other, says in (
+        (network, "vit_b_32 .*no stage 'layer5'|it names none"),
+        (select("resnet18"), "resnet18 has no stage 'layer5': layer1, layer2"),
+    ):
         with refused(says):
             other.give_stages(["layer5"])
     network.backbone.get_submodule(name).register_forward_hook(lambda module, inputs, output: kept.append(output))

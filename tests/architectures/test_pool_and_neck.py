@@ -25,9 +25,12 @@ def test_poolings_are_their_formulas(arch):
     """Of the map that the network gives beside them."""
     gem = lambda m: m.clamp(min=1e-6).pow(3).mean(1).pow(1 / 3)  # noqa: E731
     formulas = {
-        "avgmax": lambda m: (m.mean(1) + m.max(1).values) / 2, "avg": lambda m: m.mean(1), "max": lambda m: m.max(1).values,
-        "gem": gem, "gem_learned": gem,
-    }  # fmt: skip
+        "avgmax": lambda m: (m.mean(1) + m.max(1).values) / 2,
+        "avg": lambda m: m.mean(1),
+        "max": lambda m: m.max(1).values,
+        "gem": gem,
+        "gem_learned": gem,
+    }
     for kind, formula in list(formulas.items())[: 1 if arch == "bninception" else None]:
         features = network(arch, pool=kind).eval()(IMAGES)[1]
         maps = features["spatial"].double().flatten(2).transpose(1, 2)  # (B, hw, C)
@@ -40,13 +43,19 @@ def test_a_pooling_that_replaces_one_with_weights_takes_the_published_file():
     assert made.published_state(published).keys() == made.backbone.state_dict().keys()
 
 
-@pytest.mark.parametrize("arch", ["resnet18", "googlenet", "bninception", "regnet_y_400mf", "ptm:se_resnet50", "timm:regnetx_002"])
+@pytest.mark.parametrize(
+    "arch", ["resnet18", "googlenet", "bninception", "regnet_y_400mf", "ptm:se_resnet50", "timm:regnetx_002"]
+)
 def test_the_last_stage_keeps_the_size_of_its_map(arch):
     with torch.device("cpu" if arch == "regnet_y_400mf" else "meta"):  # it reads tensors while it is built
         plain, kept = (network(arch, last_stride=stride).eval() for stride in (2, 1))
-        (small, large) = (made(torch.zeros(1, 3, 64, 64, dtype=torch.uint8))[1]["spatial"].shape[2:] for made in (plain, kept))
+        (small, large) = (
+            made(torch.zeros(1, 3, 64, 64, dtype=torch.uint8))[1]["spatial"].shape[2:] for made in (plain, kept)
+        )
     assert (small, large) == ((2, 2), (4, 4))
-    assert {name: value.shape for name, value in plain.state_dict().items()} == {name: value.shape for name, value in kept.state_dict().items()}
+    assert {name: value.shape for name, value in plain.state_dict().items()} == {
+        name: value.shape for name, value in kept.state_dict().items()
+    }
 
 
 @pytest.mark.parametrize("traits", ["", "_normalize"])
@@ -71,7 +80,19 @@ def test_a_neck_is_its_formula_and_the_features_hold_what_it_saw(neck, traits):
 
 
 def test_what_of_poolings_and_necks_trains_and_files_without_them_load(tmp_path):
-    words = ["--dataset", "glyphs", "--arch", "resnet18", "--not_pretrained", "--pool", "gem_learned", "--neck", "bn", "--decay", ".01"]
+    words = [
+        "--dataset",
+        "glyphs",
+        "--arch",
+        "resnet18",
+        "--not_pretrained",
+        "--pool",
+        "gem_learned",
+        "--neck",
+        "bn",
+        "--decay",
+        ".01",
+    ]
     opt = parameters.read(words)
     made = select(opt.arch, opt)
     power, groups = made.backbone.avgpool.power, parameter_groups(made, torch.nn.Identity(), opt)
@@ -87,14 +108,30 @@ def test_what_of_poolings_and_necks_trains_and_files_without_them_load(tmp_path)
     bare = saved(network().backbone.state_dict(), tmp_path / "bare.pth")
     assert select("resnet18", pool="gem_learned", weights=bare, embed_dim=8).backbone.avgpool.power.item() == 3
     power.data.fill_(4)
-    assert select("resnet18", opt, weights=saved(made.state_dict(), tmp_path / "whole.pth")).backbone.avgpool.power.item() == 4
+    assert (
+        select("resnet18", opt, weights=saved(made.state_dict(), tmp_path / "whole.pth")).backbone.avgpool.power.item()
+        == 4
+    )
     frozen = network("conv4_frozen", neck="bn").train()
     assert frozen.neck.training and not frozen.backbone[1].training, "_frozen rests the backbone's BatchNorm"
 
 
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_the_metric_loss_sees_the_chosen_side_evaluation_and_classifier_the_side_behind(where):
-    words = ["--dataset", "glyphs", "--arch", "conv4", "--neck", "bn", "--neck_feature", where, "--trainer", "classifier", "--embed_dim", "8"]
+    words = [
+        "--dataset",
+        "glyphs",
+        "--arch",
+        "conv4",
+        "--neck",
+        "bn",
+        "--neck_feature",
+        where,
+        "--trainer",
+        "classifier",
+        "--embed_dim",
+        "8",
+    ]
     opt = parameters.read(words)
     opt.n_classes = 5
     made = trainers.select("classifier", opt, select("conv4", opt), criterion_of("contrastive"))
@@ -107,7 +144,10 @@ def test_the_metric_loss_sees_the_chosen_side_evaluation_and_classifier_the_side
 
 
 def test_what_cannot_be_is_one_line():
-    for flags, told in (({"last_stride": 1, "arch": "conv4"}, "no last stage"), ({"neck_feature": "before"}, "there is no neck")):
+    for flags, told in (
+        ({"last_stride": 1, "arch": "conv4"}, "no last stage"),
+        ({"neck_feature": "before"}, "there is no neck"),
+    ):
         with refused(told):
             network(**flags)
     with refused("--neck bn: --loss npair is meant for embeddings of any length"):

@@ -65,14 +65,21 @@ def slow_pooled(network, given, counts):
     return torch.stack(found)
 
 
-@pytest.mark.parametrize(("flags", "counts"), [
-    ({"prompts": 5}, [5] * 6), ({"prompts": 5, "prompt_depth": 3}, [5] * 3 + [0] * 3), ({"prompts": 5, "prompt_step": 2}, [5, 3, 1] + [0] * 3),
-    ({"prompts": 8, "prompt_step": 2, "prompt_depth": 2}, [8, 6] + [0] * 4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "counts"),
+    [
+        ({"prompts": 5}, [5] * 6),
+        ({"prompts": 5, "prompt_depth": 3}, [5] * 3 + [0] * 3),
+        ({"prompts": 5, "prompt_step": 2}, [5, 3, 1] + [0] * 3),
+        ({"prompts": 8, "prompt_step": 2, "prompt_depth": 2}, [8, 6] + [0] * 4),
+    ],
+)
 def test_each_block_sees_its_own_prompts(flags, counts):
     network = select(**flags).double().eval()
     assert _adaptation.prompt_counts(network.backbone) == [count for count in counts if count]
-    torch.testing.assert_close(network(images())[1]["pooled"], slow_pooled(network, images(), counts), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        network(images())[1]["pooled"], slow_pooled(network, images(), counts), rtol=1e-10, atol=1e-10
+    )
 
 
 def test_the_start_of_prompts_is_xaviers_normal_of_all_n():
@@ -83,25 +90,45 @@ def test_the_start_of_prompts_is_xaviers_normal_of_all_n():
     assert abs(rows.std().item() - 0.03077) < 0.0006 and abs(rows.mean().item()) < 0.0012
     torch.manual_seed(0)
     plain = select("timm:vit_tiny_patch16_224")
-    made.same(plain.state_dict(), {key: value for key, value in network.state_dict().items() if not key.endswith("prompts")})
+    made.same(
+        plain.state_dict(), {key: value for key, value in network.state_dict().items() if not key.endswith("prompts")}
+    )
 
 
-@pytest.mark.parametrize(("name", "size", "flags"), [
-    ("timm:deit_tiny_distilled_patch16_224", 32, {"prompts": 2}),
-    ("timm:test_vit3", 32, {"prompts": 2}), (TINY, 32, {"prompts": 3, "lora_rank": 2}),
-    *(pytest.param(name, size, {"lora_rank": 2}, marks=pytest.mark.long) for name, size in (
-        ("timm:vit_small_patch16_dinov3", 32), ("timm:swin_tiny_patch4_window7_224", 64), ("timm:vit_small_patch14_reg4_dinov2", 28), ("vit_b_32", 224),
-    )),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "size", "flags"),
+    [
+        ("timm:deit_tiny_distilled_patch16_224", 32, {"prompts": 2}),
+        ("timm:test_vit3", 32, {"prompts": 2}),
+        (TINY, 32, {"prompts": 3, "lora_rank": 2}),
+        *(
+            pytest.param(name, size, {"lora_rank": 2}, marks=pytest.mark.long)
+            for name, size in (
+                ("timm:vit_small_patch16_dinov3", 32),
+                ("timm:swin_tiny_patch4_window7_224", 64),
+                ("timm:vit_small_patch14_reg4_dinov2", 28),
+                ("vit_b_32", 224),
+            )
+        ),
+    ],
+)
 def test_other_layers_are_adapted_copies_have_their_own_and_updates_merge(name, size, flags):
-    network = select(name, crop_size=size, **flags).double().eval()  # double: of a small layer scale the difference is little
+    network = (
+        select(name, crop_size=size, **flags).double().eval()
+    )  # double: of a small layer scale the difference is little
     before, other = network(images(size, 1))[0], stirred(copy.deepcopy(network))
-    assert "lora_rank" not in flags or len(_adaptation.attention_weights(network.backbone)) == (12 if name == TINY else 24)
+    assert "lora_rank" not in flags or len(_adaptation.attention_weights(network.backbone)) == (
+        12 if name == TINY else 24
+    )
     with torch.no_grad():
         for block in network.blocks()[: 3 * ("prompts" in flags)]:
-            other.backbone.get_parameter(next(key for key, p in network.backbone.named_parameters() if p is block.prompts)).normal_()
+            other.backbone.get_parameter(
+                next(key for key, p in network.backbone.named_parameters() if p is block.prompts)
+            ).normal_()
     after = other(images(size, 1))[0]
-    assert before.shape == (1, 8) and not torch.equal(before, after) and torch.equal(network(images(size, 1))[0], before)
+    assert (
+        before.shape == (1, 8) and not torch.equal(before, after) and torch.equal(network(images(size, 1))[0], before)
+    )
     torch.testing.assert_close(other.merge()(images(size, 1))[0], after)
 
 
@@ -116,16 +143,28 @@ HEAD = ("last_linear.", "hidden.")
 TRAINS = {  # network, flags, and what of the backbone trains, by its name
     "updates": (TINY, {"lora_rank": 4}, lambda name: name.endswith((".up", ".down"))),
     "prompts and all": (
-        TINY, {"prompts": 3, "prompt_depth": 2, "train_biases": True, "lora_rank": 2},
+        TINY,
+        {"prompts": 3, "prompt_depth": 2, "train_biases": True, "lora_rank": 2},
         lambda name: name.endswith((".up", ".down", "bias")) or name in ("blocks.0.prompts", "blocks.1.prompts"),
     ),
     "biases": ("resnet18", {"train_biases": True}, lambda name: name.endswith("bias")),
     "no block": (TINY, {"freeze_blocks": 0}, lambda name: not name.startswith("patch_embed.")),
-    "two blocks": (TINY, {"freeze_blocks": 2}, lambda name: not name.startswith(("patch_embed.", "blocks.0.", "blocks.1."))),
+    "two blocks": (
+        TINY,
+        {"freeze_blocks": 2},
+        lambda name: not name.startswith(("patch_embed.", "blocks.0.", "blocks.1.")),
+    ),
     "all blocks": (TINY, {"freeze_blocks": 6}, lambda name: not name.startswith(("patch_embed.", "blocks."))),
-    "blocks": ("resnet18", {"freeze_blocks": 3}, lambda name: not name.startswith(("conv1.", "bn1.", "layer1.", "layer2.0."))),
-    **{family: (family, {"freeze_backbone": True, "embed_hidden": [6]}, lambda name: False) for family in architectures.REGISTRY.names()},
-}  # fmt: skip
+    "blocks": (
+        "resnet18",
+        {"freeze_blocks": 3},
+        lambda name: not name.startswith(("conv1.", "bn1.", "layer1.", "layer2.0.")),
+    ),
+    **{
+        family: (family, {"freeze_backbone": True, "embed_hidden": [6]}, lambda name: False)
+        for family in architectures.REGISTRY.names()
+    },
+}
 
 
 @pytest.mark.parametrize(("name", "flags", "trains"), TRAINS.values(), ids=TRAINS)
@@ -139,7 +178,9 @@ def test_what_trains_has_gradients_and_a_group_and_the_rest_rests_with_its_stati
         assert not key.endswith("prompts") or not expected or parameter.grad.any()
     for path, module in network.backbone.named_modules():
         own = [f"{path}.{key}" for key, _ in module.named_parameters()]
-        assert module.training == (any(map(trains, own)) and "freeze_blocks" in flags) or not own or path in ("", "blocks"), path
+        assert (
+            module.training == (any(map(trains, own)) and "freeze_blocks" in flags) or not own or path in ("", "blocks")
+        ), path
     for key, value in network.backbone.state_dict().items():
         if key.endswith("running_mean"):
             rests = "freeze_blocks" not in flags or not trains(key)
@@ -152,7 +193,9 @@ def test_what_trains_has_gradients_and_a_group_and_the_rest_rests_with_its_stati
     groups = build_optimizer(network, torch.nn.Module(), opt).param_groups
     grouped = [id(p) for group in groups for p in group["params"]]
     assert sorted(grouped) == sorted(id(p) for p in network.parameters() if p.requires_grad)
-    assert groups[-1]["lr"] == 0.1 and all((group["lr"], group["weight_decay"]) == (0.01, 0.2) for group in groups if group["name"] == "backbone")
+    assert groups[-1]["lr"] == 0.1 and all(
+        (group["lr"], group["weight_decay"]) == (0.01, 0.2) for group in groups if group["name"] == "backbone"
+    )
     if name == TINY and "freeze_blocks" not in flags:  # recomputed, the gradients are the same
         lean = select(name, **flags, grad_checkpointing=True).train()
         lean.load_state_dict(network.state_dict())
@@ -166,12 +209,20 @@ def test_what_trains_has_gradients_and_a_group_and_the_rest_rests_with_its_stati
 def test_prompts_and_updates_decay_with_their_block_and_a_resting_backbone_shows_what_it_does_in_evaluation():
     network = select(prompts=4, prompt_depth=3, lora_rank=2)
     rates = ["--lr", ".01", "--fc_lr", ".1", "--layer_decay", ".5"]
-    opt = parameters.read(["--dataset", "glyphs", "--arch", TINY, "--prompts", "4", "--prompt_depth", "3", "--lora_rank", "2", *rates])
-    trained, total = (sum(p.numel() for p in network.parameters() if p.requires_grad or every) for every in (False, True))
-    assert reports.partly(opt, network) == [f"--lora_rank 2 --prompts 4: {trained:,} of {total:,} parameters train, {trained / total:.2%}; the others rest"]
+    opt = parameters.read(
+        ["--dataset", "glyphs", "--arch", TINY, "--prompts", "4", "--prompt_depth", "3", "--lora_rank", "2", *rates]
+    )
+    trained, total = (
+        sum(p.numel() for p in network.parameters() if p.requires_grad or every) for every in (False, True)
+    )
+    assert reports.partly(opt, network) == [
+        f"--lora_rank 2 --prompts 4: {trained:,} of {total:,} parameters train, {trained / total:.2%}; the others rest"
+    ]
     groups = {group["name"]: group for group in network.param_groups(opt)}
     assert set(groups) == {*(f"backbone_{depth}" for depth in range(1, 7)), "last_linear"}
-    assert groups["backbone_5"]["lr"] == 0.01 * 0.5**5 and any(p is network.backbone.blocks[1].prompts for p in groups["backbone_5"]["params"])
+    assert groups["backbone_5"]["lr"] == 0.01 * 0.5**5 and any(
+        p is network.backbone.blocks[1].prompts for p in groups["backbone_5"]["params"]
+    )
     network, other = select("conv4", freeze_backbone=True), select("conv4")
     other.load_state_dict(network.state_dict())
     assert torch.equal(network.train()(images())[0], other.eval()(images())[0])
@@ -186,10 +237,11 @@ def test_files_with_updates_are_read_merged_and_files_with_prompts_need_their_fl
         assert any("parametrizations" in key for key in other.state_dict()) == (rank > 0)
     shallow = saved(select(prompts=3, prompt_depth=1).state_dict(), tmp_path / "shallow.pth")
     for flags, says in (
-        ({"weights": path}, "holds prompts: give the --prompts"), ({"weights": path, "prompts": 3, "prompt_depth": 1}, "holds prompts"),
+        ({"weights": path}, "holds prompts: give the --prompts"),
+        ({"weights": path, "prompts": 3, "prompt_depth": 1}, "holds prompts"),
         ({"weights": path, "prompts": 4}, "does not fit .*size mismatch for blocks.0.prompts"),
         ({"weights": shallow, "prompts": 3}, "holds prompts"),  # other blocks' prompts would start at random
-    ):  # fmt: skip
+    ):
         with refused(says):
             select(not_pretrained=False, **flags)
     plain = select().backbone.state_dict()
@@ -199,25 +251,49 @@ def test_files_with_updates_are_read_merged_and_files_with_prompts_need_their_fl
 
 def test_what_cannot_be_is_one_line():
     for name, flags, says in (
-        (TINY, {"prompts": 2, "prompt_depth": 7}, "--prompt_depth 7: .* has 6 blocks"), ("resnet18", {"prompts": 2}, "takes no prompts; timm's"),
+        (TINY, {"prompts": 2, "prompt_depth": 7}, "--prompt_depth 7: .* has 6 blocks"),
+        ("resnet18", {"prompts": 2}, "takes no prompts; timm's"),
         ("timm:swin_tiny_patch4_window7_224", {"prompts": 2, "crop_size": 64}, "takes no prompts"),
-        ("timm:vit_small_patch16_dinov3", {"prompts": 2}, "takes no prompts"), (TINY, {"prompts": 2, "freeze_blocks": 1}, "both determine"),
+        ("timm:vit_small_patch16_dinov3", {"prompts": 2}, "takes no prompts"),
+        (TINY, {"prompts": 2, "freeze_blocks": 1}, "both determine"),
         (TINY, {"train_biases": True, "freeze_backbone": True}, "--freeze_backbone and --train_biases both determine"),
-        (TINY, {"freeze_backbone": True, "freeze_blocks": 1}, "both determine"), (TINY, {"lora_rank": 2, "freeze_blocks": 1}, "both determine"),
-        (TINY, {"freeze_blocks": 7}, "--freeze_blocks 7: .* has 6 blocks"), (TINY, {"lora_rank": 65}, "has the rank 64"),
-        ("conv4", {"lora_rank": 2}, "has no attention layers"), (TINY, {"embed_dim": 0, "head_init": "orthogonal"}, "--embed_dim 0 leaves out"),
-    ):  # fmt: skip
+        (TINY, {"freeze_backbone": True, "freeze_blocks": 1}, "both determine"),
+        (TINY, {"lora_rank": 2, "freeze_blocks": 1}, "both determine"),
+        (TINY, {"freeze_blocks": 7}, "--freeze_blocks 7: .* has 6 blocks"),
+        (TINY, {"lora_rank": 65}, "has the rank 64"),
+        ("conv4", {"lora_rank": 2}, "has no attention layers"),
+        (TINY, {"embed_dim": 0, "head_init": "orthogonal"}, "--embed_dim 0 leaves out"),
+    ):
         with refused(says), torch.device("meta"):
             select(name, **flags)
 
 
-@pytest.mark.parametrize("flags", [
-    *(pytest.param(flags, marks=pytest.mark.long) for flags in (
-        ["--prompts", "3", "--prompt_step", "1", "--train_biases", "--lora_rank", "2", "--ema_decay", ".5", "--chunk_size", "3"],
-        ["--freeze_blocks", "5", "--warmup_head_epochs", "1", "--head_init", "orthogonal"],
-    )),
-    ["--freeze_backbone", "--trainer", "classifier"],
-], ids=lambda flags: flags[0])  # fmt: skip
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *(
+            pytest.param(flags, marks=pytest.mark.long)
+            for flags in (
+                [
+                    "--prompts",
+                    "3",
+                    "--prompt_step",
+                    "1",
+                    "--train_biases",
+                    "--lora_rank",
+                    "2",
+                    "--ema_decay",
+                    ".5",
+                    "--chunk_size",
+                    "3",
+                ],
+                ["--freeze_blocks", "5", "--warmup_head_epochs", "1", "--head_init", "orthogonal"],
+            )
+        ),
+        ["--freeze_backbone", "--trainer", "classifier"],
+    ],
+    ids=lambda flags: flags[0],
+)
 def test_a_run_trains_a_part_says_so_and_comes_back(flags, data, tmp_path, capsys):
     vit = ["--arch", f"{TINY}_layernorm_normalize", "--crop_size", "16", "--augmentation", "none", "--not_pretrained"]
     run = tiny.assert_resumes(data, tmp_path, *vit, *flags, "--lr", "1e-3", epochs=2)
@@ -233,8 +309,13 @@ def test_a_run_trains_a_part_says_so_and_comes_back(flags, data, tmp_path, capsy
         assert {group["name"] for group in state["optimizer"]["param_groups"]} == {"last_linear", "classifier"}
     else:
         total, rests = (sum(p.numel() for p in parameters) for parameters in (network.parameters(), network.at_rest()))
-        assert f"{total - rests:,} of {total:,} parameters train, {(total - rests) / total:.2%}" in said and flags[0] in said
-        assert moved == dict(network.named_parameters()).keys() - {f"backbone.{name}" for name in network.resting.parameters}
+        assert (
+            f"{total - rests:,} of {total:,} parameters train, {(total - rests) / total:.2%}" in said
+            and flags[0] in said
+        )
+        assert moved == dict(network.named_parameters()).keys() - {
+            f"backbone.{name}" for name in network.resting.parameters
+        }
     assert tiny.measured(run)["test"]["map_r"] == pytest.approx(run.state["selected"]["values"]["test"]["map_r"])
 
 

@@ -13,7 +13,12 @@ import parameters
 from architectures import _timm
 from tests.architectures.made import images, refused, same, saved, select
 
-TINY, VIT, DINOV2, CONVNEXT = "timm:test_vit", "timm:vit_tiny_patch16_224", "timm:vit_small_patch14_reg4_dinov2.lvd142m", "timm:convnext_atto"
+TINY, VIT, DINOV2, CONVNEXT = (
+    "timm:test_vit",
+    "timm:vit_tiny_patch16_224",
+    "timm:vit_small_patch14_reg4_dinov2.lvd142m",
+    "timm:convnext_atto",
+)
 CASES = {  # name -> (crop size, feature dimension, blocks, last stages)
     VIT: (32, 192, 12, {"blocks.10": 192, "blocks.11": 192}),
     DINOV2: (28, 384, 12, {"blocks.10": 384, "blocks.11": 384}),
@@ -50,15 +55,19 @@ def test_the_data_config_is_timms_and_the_interpolation_reaches_the_transforms()
         ("vit_small_patch16_224.dino", 224, (0.485, 0.456, 0.406)),
         ("vit_base_patch16_clip_224.openai", 224, (0.48145466, 0.4578275, 0.40821073)),
         ("vit_small_patch14_reg4_dinov2.lvd142m", 518, (0.485, 0.456, 0.406)),
-    ):  # fmt: skip
+    ):
         with torch.device("meta"):
             network = select(f"timm:{name}")
         assert (network.input_size, network.mean, network.interpolation) == (size, mean, "bicubic")
-        assert network.data_config["input_size"] == [3, size, size] and network.data_config["interpolation"] == "bicubic"
+        assert (
+            network.data_config["input_size"] == [3, size, size] and network.data_config["interpolation"] == "bicubic"
+        )
     opt = parameters.read(["--dataset", "cub200", "--arch", TINY])
     for network, by in ((select(TINY), "bicubic"), (select("conv4"), "bilinear")):
         shape = datasets.shape_for(network)
-        texts = [steps.text for steps in datasets._transforms.build(opt, shape["input_size"], None, shape["interpolation"])]
+        texts = [
+            steps.text for steps in datasets._transforms.build(opt, shape["input_size"], None, shape["interpolation"])
+        ]
         assert all(f"interpolation=InterpolationMode.{by.upper()}" in text for text in texts)
 
 
@@ -82,19 +91,29 @@ def test_pooling_of_tokens_and_sizes_that_do_not_go():
     out = tokens.backbone.forward_features(tokens.prepare(images(32)))
     patches = out[:, 1:]
     for pool, by_hand in {
-        "token": out[:, 0], "avg": patches.mean(1), "avgmax": (patches.mean(1) + patches.amax(1)) / 2,
+        "token": out[:, 0],
+        "avg": patches.mean(1),
+        "avgmax": (patches.mean(1) + patches.amax(1)) / 2,
         "token_avg": torch.cat([out[:, 0], patches.mean(1)], 1),
-    }.items():  # fmt: skip
+    }.items():
         network = select(TINY, crop_size=32, pool=pool).eval()
         network.backbone.load_state_dict(tokens.backbone.state_dict())
         torch.testing.assert_close(network(images(32))[1]["pooled"], by_hand)
         assert network.feature_dim == by_hand.shape[1]
-    network.backbone.fc_norm = torch.nn.LayerNorm(network.feature_dim // 2).requires_grad_(False)  # as EVA-02 and BEiT have one
+    network.backbone.fc_norm = torch.nn.LayerNorm(network.feature_dim // 2).requires_grad_(
+        False
+    )  # as EVA-02 and BEiT have one
     network.backbone.fc_norm.weight.mul_(3)
     expected = torch.cat([network.backbone.fc_norm(part) for part in (out[:, 0], patches.mean(1))], 1)
     torch.testing.assert_close(network(images(32))[1]["pooled"], expected)
     assert select(TINY, crop_size=[32, 32]).input_size == 32
-    for name, pool in ((TINY, "gem"), ("timm:test_resnet", "token"), ("conv4", "avg"), ("resnet18", "token"), ("vgg11", "gem")):
+    for name, pool in (
+        (TINY, "gem"),
+        ("timm:test_resnet", "token"),
+        ("conv4", "avg"),
+        ("resnet18", "token"),
+        ("vgg11", "gem"),
+    ):
         with refused(f"--pool {pool}: "), torch.device("meta"):
             select(name, pool=pool)
     with refused("--crop_size 30: .* patches of 16 x 16: take a multiple, 32"):
@@ -127,10 +146,14 @@ def test_dinov2s_own_file(tmp_path):
     theirs["pos_embed"] = torch.cat([torch.zeros(1, 1, width), state["pos_embed"] + 0.5], 1)
     loaded = select(DINOV2, crop_size=28, weights=saved(theirs, tmp_path / "dinov2.pth")).backbone.state_dict()
     assert state.keys() == loaded.keys()
-    assert all(torch.allclose(loaded[key], value + 0.5) for key, value in state.items())  # the class token holds its position, here 0
+    assert all(
+        torch.allclose(loaded[key], value + 0.5) for key, value in state.items()
+    )  # the class token holds its position, here 0
 
 
-@pytest.mark.parametrize("name", ["test_vit", "test_convnext", pytest.param("swin_tiny_patch4_window7_224", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "name", ["test_vit", "test_convnext", pytest.param("swin_tiny_patch4_window7_224", marks=pytest.mark.long)]
+)
 def test_timms_own_files_and_whole_networks(name, tmp_path):
     """With the classifier, which is left out; and as this program writes a network."""
     import timm
@@ -189,5 +212,9 @@ def test_checkpointing_and_layer_decay(name):
     rates = {id(p): group["lr"] for group in groups for p in group["params"]}
     blocks = network.blocks()
     stem = next(network.backbone.parameters())
-    for depth, layers in ((1, blocks[-1].parameters()), (len(blocks), blocks[0].parameters()), (len(blocks) + 1, [stem])):
+    for depth, layers in (
+        (1, blocks[-1].parameters()),
+        (len(blocks), blocks[0].parameters()),
+        (len(blocks) + 1, [stem]),
+    ):
         assert {rates[id(p)] for p in layers} == {0.5**depth}

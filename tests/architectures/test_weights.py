@@ -33,7 +33,9 @@ FORMS = {
     "compiled": lambda state: {f"module._orig_mod.{key}": value for key, value in state.items()},
     "checkpoint": lambda state: {"state_dict": state, "epoch": 3},
     "model": lambda state: {"model": {f"module.{key}": value for key, value in state.items()}},
-    "other classifier": lambda state: {f"model.{key.replace('fc.', 'last_linear.')}": value for key, value in state.items()},
+    "other classifier": lambda state: {
+        f"model.{key.replace('fc.', 'last_linear.')}": value for key, value in state.items()
+    },
     "old": lambda state: {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")},
 }
 
@@ -62,9 +64,17 @@ def test_whole_networks_come_back_or_give_their_backbone(tmp_path, capsys):
     same(other.backbone.state_dict(), network.backbone.state_dict())
 
 
-@pytest.mark.parametrize("name", [
-    "squeezenet1_1", "mobilenet_v3_small", *(pytest.param(name, marks=pytest.mark.long) for name in ("densenet121", "mnasnet0_5", "convnext_tiny", "ptm:alexnet")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "squeezenet1_1",
+        "mobilenet_v3_small",
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("densenet121", "mnasnet0_5", "convnext_tiny", "ptm:alexnet")
+        ),
+    ],
+)
 def test_torchvisions_own_state_dicts(name, tmp_path):
     reference = torchvision.models.get_model(name.removeprefix("ptm:")).eval()
     network = select(name, weights=saved(reference.state_dict(), tmp_path / "weights.pth")).eval()
@@ -76,17 +86,28 @@ def test_torchvisions_own_state_dicts(name, tmp_path):
 
 
 def test_densenets_published_files_spell_layers_as_they_were_called_years_ago():
-    for old, new in (("denselayer12.norm.1.weight", "denselayer12.norm1.weight"), ("denselayer2.conv.2.weight", "denselayer2.conv2.weight")):
+    for old, new in (
+        ("denselayer12.norm.1.weight", "denselayer12.norm1.weight"),
+        ("denselayer2.conv.2.weight", "denselayer2.conv2.weight"),
+    ):
         assert _torchvision.current_key(f"features.denseblock1.{old}") == f"features.denseblock1.{new}"
 
 
-@pytest.mark.parametrize("constructor", [
-    "alexnet", "vgg16_bn", "inceptionv3", *(pytest.param(name, marks=pytest.mark.long) for name in ("vgg11", "resnet18", "densenet121", "squeezenet1_0")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "constructor",
+    [
+        "alexnet",
+        "vgg16_bn",
+        "inceptionv3",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("vgg11", "resnet18", "densenet121", "squeezenet1_0")),
+    ],
+)
 def test_pretrainedmodels_knows_the_keys_of_torchvisions_files(constructor):
     with torch.device("meta"):
         arguments = {"init_weights": False} if constructor == "inceptionv3" else {}
-        published = torchvision.models.get_model({"inceptionv3": "inception_v3"}.get(constructor, constructor), **arguments).state_dict()
+        published = torchvision.models.get_model(
+            {"inceptionv3": "inception_v3"}.get(constructor, constructor), **arguments
+        ).state_dict()
         network = select(f"ptm:{constructor}", not_pretrained=True)
     renamed = {network.published_key(key): value.shape for key, value in published.items()}
     own = {key: value.shape for key, value in network.backbone.state_dict().items()}
@@ -97,11 +118,18 @@ def test_pretrainedmodels_knows_the_keys_of_torchvisions_files(constructor):
 def test_files_that_do_not_fit_or_cannot_be_read_are_explained(shufflenet, tmp_path):
     path = tmp_path / "weights.pth"
     for name, content, says in (
-        ("conv4", shufflenet.state_dict(), r"does not fit conv4: missing 0\.weight, .* in all\); unexpected .*conv1\.1\.weight.{,250}$"),
+        (
+            "conv4",
+            shufflenet.state_dict(),
+            r"does not fit conv4: missing 0\.weight, .* in all\); unexpected .*conv1\.1\.weight.{,250}$",
+        ),
         ("shufflenet_v2_x1_0", shufflenet.state_dict(), "size mismatch for .*shape"),
-        *(("conv4", content, "holds no state dict") for content in ([1, 2], {}, {"weights": 3}, torch.zeros(3), {"state_dict": {}})),
+        *(
+            ("conv4", content, "holds no state dict")
+            for content in ([1, 2], {}, {"weights": 3}, torch.zeros(3), {"state_dict": {}})
+        ),
         ("conv4", os.getcwd, r"cannot be read \(it holds posix.getcwd, and tensors alone are read\)"),
-    ):  # fmt: skip
+    ):
         with refused(says):
             select(name, weights=saved(content, path))
     for words in ("arch: conv4\nlr: 1e-05\n", "{}", "."):  # the first is a run's parameters.yaml
@@ -115,10 +143,13 @@ def test_files_that_do_not_fit_or_cannot_be_read_are_explained(shufflenet, tmp_p
 def test_no_network_is_one_clear_error(monkeypatch, tmp_path):
     limits = []
     errors = {
-        "resnet18_frozen_normalize": urllib.error.URLError("no route"), "bninception": TimeoutError("timed out"),
-        "googlenet": ConnectionResetError("reset"), "shufflenet_v2_x0_5": RuntimeError("invalid hash value"),
-    }  # fmt: skip
+        "resnet18_frozen_normalize": urllib.error.URLError("no route"),
+        "bninception": TimeoutError("timed out"),
+        "googlenet": ConnectionResetError("reset"),
+        "shufflenet_v2_x0_5": RuntimeError("invalid hash value"),
+    }
     for name, error in errors.items():
+
         def fail(*args, error=error, **kwargs):
             limits.append(socket.getdefaulttimeout())
             raise error
@@ -154,9 +185,20 @@ def test_families_ask_for_the_published_weights(monkeypatch, capsys):
 
     for name, weights, url, build in (
         ("resnet50", "IMAGENET1K_V1", "resnet50-0676ba61.pth", torchvision.models.resnet50),
-        ("googlenet", "IMAGENET1K_V1", "googlenet-1378be20.pth", lambda: torchvision.models.googlenet(init_weights=False)),
-        ("bninception", "imagenet", "bn_inception-52deb4733.pth", lambda: pretrainedmodels.bninception(pretrained=None)),
-    ):  # fmt: skip
+        (
+            "googlenet",
+            "IMAGENET1K_V1",
+            "googlenet-1378be20.pth",
+            lambda: torchvision.models.googlenet(init_weights=False),
+        ),
+        (
+            "bninception",
+            "imagenet",
+            "bn_inception-52deb4733.pth",
+            lambda: pretrainedmodels.bninception(pretrained=None),
+        ),
+    ):
+
         def published(asked, url=url, build=build, **kwargs):
             assert asked.endswith(url) and kwargs["weights_only"]
             return build().state_dict()  # with its classifiers, the auxiliary ones too
@@ -164,6 +206,13 @@ def test_families_ask_for_the_published_weights(monkeypatch, capsys):
         monkeypatch.setattr(torch.hub, "load_state_dict_from_url", published)
         with torch.device("meta"):
             assert select(name).weights_name == weights
-    for name in ("resnet50", "vit_b_16", "vit_h_14"):  # known without torchvision; the last has none of the first's name
+    for name in (
+        "resnet50",
+        "vit_b_16",
+        "vit_h_14",
+    ):  # known without torchvision; the last has none of the first's name
         assert _torchvision.weights_of(name) == _torchvision.published(name).name
-    assert select("conv4").weights_name == "random" and "conv4: there are no pretrained weights, it starts random" in capsys.readouterr().out
+    assert (
+        select("conv4").weights_name == "random"
+        and "conv4: there are no pretrained weights, it starts random" in capsys.readouterr().out
+    )

@@ -8,7 +8,9 @@ from scipy import stats
 def batch_of(labels, dimensions=4, seed=0, dtype=torch.float32):
     """Random embeddings `(B, D)` for a list of labels, and the labels as a tensor."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(len(labels), dimensions, generator=generator, dtype=torch.float64).to(dtype), torch.tensor(labels, dtype=torch.long)
+    return torch.randn(len(labels), dimensions, generator=generator, dtype=torch.float64).to(dtype), torch.tensor(
+        labels, dtype=torch.long
+    )
 
 
 def slow_distances(x, r):
@@ -33,6 +35,9 @@ def assert_drawn_with(probabilities, drawn):
     observed = np.array([counts[outcome] for outcome in outcomes], dtype=float)
     rare = expected < 5  # too few for the statistic: taken together
     if rare.any():
-        expected, observed = np.append(expected[~rare], expected[rare].sum()), np.append(observed[~rare], observed[rare].sum())
+        expected, observed = (
+            np.append(expected[~rare], expected[rare].sum()),
+            np.append(observed[~rare], observed[rare].sum()),
+        )
     if len(expected) > 1:
         assert stats.chisquare(observed, expected).pvalue > 1e-4, (observed, expected)

@@ -98,7 +98,10 @@ def product(s, a, j):
 
 
 def batchhard(s):
-    return [(a, max(s.positives[a], key=lambda j: s.d[a, j]), min(s.negatives[a], key=lambda j: s.d[a, j])) for a in s.anchors]  # noqa: B023
+    return [
+        (a, max(s.positives[a], key=lambda j: s.d[a, j]), min(s.negatives[a], key=lambda j: s.d[a, j]))
+        for a in s.anchors
+    ]  # noqa: B023
 
 
 def hardest_half(s):
@@ -139,7 +142,9 @@ def one_each(of_negatives, of_positives=any_positive):
             near, table = of_positives(s, a), {}
             for p, weight in near.items():
                 far = of_negatives(s, a, p)
-                table |= {(a, p, n): weight / sum(near.values()) * other / sum(far.values()) for n, other in far.items()}
+                table |= {
+                    (a, p, n): weight / sum(near.values()) * other / sum(far.values()) for n, other in far.items()
+                }
             groups.append(Group(table, 1))
         return groups
 
@@ -152,7 +157,10 @@ def inverse_density(lower=0.5, upper=None):
     def weights(s, a, p):
         near = [n for n in s.negatives[a] if upper is not None and s.unit[a, n] <= upper] or s.negatives[a]
         dimensions, clamped = s.x.shape[1], {n: min(max(s.unit[a, n], lower), 2 - 1e-4) for n in near}
-        logs = {n: (2 - dimensions) * math.log(d) - (dimensions - 3) / 2 * math.log(1 - d * d / 4) for n, d in clamped.items()}
+        logs = {
+            n: (2 - dimensions) * math.log(d) - (dimensions - 3) / 2 * math.log(1 - d * d / 4)
+            for n, d in clamped.items()
+        }
         return {n: math.exp(value - max(logs.values())) for n, value in logs.items()}
 
     return weights
@@ -179,7 +187,9 @@ def band(low, high):
 
 
 def semihard(margin):
-    return lambda s, a, p: alike([n for n in s.negatives[a] if s.d[a, p] < s.d[a, n] < s.d[a, p] + margin], s.negatives[a])
+    return lambda s, a, p: alike(
+        [n for n in s.negatives[a] if s.d[a, p] < s.d[a, n] < s.d[a, p] + margin], s.negatives[a]
+    )
 
 
 def soft_positive(s, a):
@@ -205,8 +215,11 @@ def within_a_class(s):
     there = {label: [j for j, other in enumerate(s.others) if other == label] for label in members}
     table = {
         (a, p, n): 1 / len(members[label]) / len(there[label]) ** 2
-        for label in members for a in members[label] for p in there[label] for n in there[label]
-    }  # fmt: skip
+        for label in members
+        for a in members[label]
+        for p in there[label]
+        for n in there[label]
+    }
     return [Group(table, len(s.labels))] if table else []
 
 
@@ -221,7 +234,10 @@ def each_bin_alike(n_bins, *per_bin):
             pairs = [pair for pair in all_pairs(s) if pair[0] == kind]
             far = [s.d[pair[1:]] for pair in pairs]
             places = [min(int((d - min(far)) / max(max(far) - min(far), 1e-300) * n_bins), n_bins - 1) for d in far]
-            groups += [Group({p: 1.0 for p, at in zip(pairs, places, strict=True) if at == place}, count) for place in sorted(set(places))]
+            groups += [
+                Group({p: 1.0 for p, at in zip(pairs, places, strict=True) if at == place}, count)
+                for place in sorted(set(places))
+            ]
         return groups
 
     return rule
@@ -234,22 +250,49 @@ MINERS = [
     ("batchhard", batchhard, {}, {}),
     ("distance", one_each(inverse_density()), {}, {}),
     ("distance", one_each(inverse_density()), {}, {"dimensions": 1}),
-    ("distance", one_each(inverse_density(0.05, 1.4)), {"miner_distance_lower_cutoff": 0.05, "miner_distance_upper_cutoff": 1.4}, {"dimensions": 16}),
-    ("distance", one_each(inverse_density(1.9, 0.0)), {"miner_distance_lower_cutoff": 1.9, "miner_distance_upper_cutoff": 0.0}, {}),
+    (
+        "distance",
+        one_each(inverse_density(0.05, 1.4)),
+        {"miner_distance_lower_cutoff": 0.05, "miner_distance_upper_cutoff": 1.4},
+        {"dimensions": 16},
+    ),
+    (
+        "distance",
+        one_each(inverse_density(1.9, 0.0)),
+        {"miner_distance_lower_cutoff": 1.9, "miner_distance_upper_cutoff": 0.0},
+        {},
+    ),
     ("easy_hard", easy_positive_semihard_negative, {}, {}),
     ("hdc", hardest_half, {}, {}),
     ("intra_random", within_a_class, {}, {}),
     ("lifted", lambda s: [(a, tuple(s.positives[a]), tuple(s.negatives[a])) for a in s.anchors], {}, {}),
-    ("multisimilarity", kept_pairs(
-        lambda s, a, p: a in s.anchors and product(s, a, p) - 0.05 < max(product(s, a, n) for n in s.negatives[a]),
-        lambda s, a, n: a in s.anchors and product(s, a, n) + 0.05 > min(product(s, a, p) for p in s.positives[a])),
-     {"miner_multisimilarity_epsilon": 0.05}, {}),
+    (
+        "multisimilarity",
+        kept_pairs(
+            lambda s, a, p: a in s.anchors and product(s, a, p) - 0.05 < max(product(s, a, n) for n in s.negatives[a]),
+            lambda s, a, n: a in s.anchors and product(s, a, n) + 0.05 > min(product(s, a, p) for p in s.positives[a]),
+        ),
+        {"miner_multisimilarity_epsilon": 0.05},
+        {},
+    ),
     ("none", all_pairs, {}, {}),
     ("npair", one_positive, {}, {}),
     ("pairmargin", kept_pairs(lambda s, a, p: s.d[a, p] > 0.2, lambda s, a, n: s.d[a, n] < 0.8), {}, {"scale": 0.3}),
-    *(("parametric", one_each(band(*limits)), {"miner_parametric_mode": mode}, {"scale": 0.3}) for mode, limits in
-      {"uniform": (0.1, 1.4), "hards": (0.1, 0.5), "semihards": (0.3, 0.7), "veryhards": (0.1, 0.3)}.items()),
-    ("pml", kept_triplets(lambda s, a, p, n: s.unit[a, n] - s.unit[a, p] <= 0.5), {"miner_pml_kwargs": ["margin=0.5"]}, {}),
+    *(
+        ("parametric", one_each(band(*limits)), {"miner_parametric_mode": mode}, {"scale": 0.3})
+        for mode, limits in {
+            "uniform": (0.1, 1.4),
+            "hards": (0.1, 0.5),
+            "semihards": (0.3, 0.7),
+            "veryhards": (0.1, 0.3),
+        }.items()
+    ),
+    (
+        "pml",
+        kept_triplets(lambda s, a, p, n: s.unit[a, n] - s.unit[a, p] <= 0.5),
+        {"miner_pml_kwargs": ["margin=0.5"]},
+        {},
+    ),
     ("random", random_of_all, {}, {}),
     ("random", random_per_anchor(2), {"miner_random_per_anchor": 2}, {}),
     ("rho_distance", switching(0.2), {}, {}),
@@ -258,9 +301,28 @@ MINERS = [
     ("semihard", one_each(semihard(0.2)), {"loss": "contrastive"}, {}),  # without a margin of that name: 0.2
     ("semihard", one_each(semihard(0.7)), {"miner_semihard_margin": 0.7}, {}),
     ("softhard", one_each(soft_negative, soft_positive), {}, {}),
-    *(("tripletmargin", kept_triplets(rule), {"miner_tripletmargin_type": kind, "miner_tripletmargin_margin": 0.25}, {}) for kind, rule in {
-        "all": lambda *at: gap(*at) <= 0.25, "hard": lambda *at: gap(*at) <= 0,
-        "semihard": lambda *at: 0 < gap(*at) <= 0.25, "easy": lambda *at: gap(*at) > 0.25}.items()),
-    ("uniform_histogram", each_bin_alike(4, 3, 2), {
-        "miner_uniform_histogram_bins": 4, "miner_uniform_histogram_pos_per_bin": 3, "miner_uniform_histogram_neg_per_bin": 2}, {}),
-]  # fmt: skip
+    *(
+        (
+            "tripletmargin",
+            kept_triplets(rule),
+            {"miner_tripletmargin_type": kind, "miner_tripletmargin_margin": 0.25},
+            {},
+        )
+        for kind, rule in {
+            "all": lambda *at: gap(*at) <= 0.25,
+            "hard": lambda *at: gap(*at) <= 0,
+            "semihard": lambda *at: 0 < gap(*at) <= 0.25,
+            "easy": lambda *at: gap(*at) > 0.25,
+        }.items()
+    ),
+    (
+        "uniform_histogram",
+        each_bin_alike(4, 3, 2),
+        {
+            "miner_uniform_histogram_bins": 4,
+            "miner_uniform_histogram_pos_per_bin": 3,
+            "miner_uniform_histogram_neg_per_bin": 2,
+        },
+        {},
+    ),
+]

@@ -27,11 +27,17 @@ def test_easy_hard_is_the_packages():
     for ranges in RANGES:
         found = 0
         for strategies in sorted(set(itertools.product(STRATEGIES, STRATEGIES)) - REFUSED):
-            peer = miners.BatchEasyHardMiner(*strategies, *ranges, distance=distances.LpDistance(normalize_embeddings=False))
+            peer = miners.BatchEasyHardMiner(
+                *strategies, *ranges, distance=distances.LpDistance(normalize_embeddings=False)
+            )
             for compared in ((), (r, z)):
                 mined, expected = easy_hard(*strategies, *ranges)(x, y, *compared), peer(x, y, *compared)
                 for part in (slice(2), slice(2, 4)):
-                    assert sorted(as_lists(*mined[part])) == sorted(as_lists(*expected[part])), (strategies, ranges, len(compared))
+                    assert sorted(as_lists(*mined[part])) == sorted(as_lists(*expected[part])), (
+                        strategies,
+                        ranges,
+                        len(compared),
+                    )
                 found += len(mined[0]) + len(mined[2])
         assert found > 0 or ranges == RANGES[-1]
 
@@ -48,11 +54,17 @@ def test_strategies_and_ranges_that_do_not_go_together_are_refused():
 def test_the_adapter_gives_what_a_miner_of_the_package_gives(monkeypatch):
     embeddings, y = batch_of([0, 1, 2] * 5)
     for name, kwargs, words in (
-        ("TripletMarginMiner", {"margin": 0.4, "type_of_triplets": "semihard"}, ["margin=0.4", "type_of_triplets=semihard"]),
+        (
+            "TripletMarginMiner",
+            {"margin": 0.4, "type_of_triplets": "semihard"},
+            ["margin=0.4", "type_of_triplets=semihard"],
+        ),
         ("PairMarginMiner", {"pos_margin": 0.1}, ["pos_margin=0.1"]),
     ):
         mined = batch_mining.select("pml", miner_pml_class=name, miner_pml_kwargs=words)(embeddings, y)
-        assert len(mined[0]) and all(torch.equal(*both) for both in zip(mined, getattr(miners, name)(**kwargs)(embeddings, y), strict=True))
+        assert len(mined[0]) and all(
+            torch.equal(*both) for both in zip(mined, getattr(miners, name)(**kwargs)(embeddings, y), strict=True)
+        )
     nothing = batch_mining.select("pml", miner_pml_class="DistanceWeightedMiner")(*batch_of([0, 1, 2]))
     assert [len(column) for column in nothing] == [0, 0, 0] and nothing.anchors.dtype == torch.long
     with refused("Did you mean 'BatchHardMiner'"):

@@ -32,7 +32,9 @@ def scene_of(labels, others=None, own=None, seed=0, dtype=torch.float64, points=
     place = {
         "random": lambda x: scale * x,
         "copies": lambda x: scale * x[torch.arange(len(x)) // 2],
-        "grid": lambda x: (x * 4).round() / 4 * torch.tensor([1.0] + [0.0] * (x.shape[1] - 1)),  # distances that are exact in binary
+        "grid": lambda x: (
+            (x * 4).round() / 4 * torch.tensor([1.0] + [0.0] * (x.shape[1] - 1))
+        ),  # distances that are exact in binary
     }[points]
     x = place(draw(len(labels), seed, dimensions)).to(dtype)
     if others is None:
@@ -44,7 +46,13 @@ def scene_of(labels, others=None, own=None, seed=0, dtype=torch.float64, points=
 def check(name, expected, mined, scene, as_the_table_says=True):
     found = outcomes(mined)
     if not as_the_table_says:
-        columns = [mined] if isinstance(mined, Triplets) else [(mined[0], mined[1], ()), (mined[2], (), mined[3])] if len(mined) == 4 else []
+        columns = (
+            [mined]
+            if isinstance(mined, Triplets)
+            else [(mined[0], mined[1], ()), (mined[2], (), mined[3])]
+            if len(mined) == 4
+            else []
+        )
         for anchors, positives, negatives in columns if name not in ABLATIONS else ():
             assert all(int(p) in scene.positives[a] for a, p in zip(anchors.tolist(), positives, strict=False))
             assert all(int(n) in scene.negatives[a] for a, n in zip(anchors.tolist(), negatives, strict=False))
@@ -70,11 +78,17 @@ SCENES = [  # labels, those of a reference, own images, type, points
     ([0, 1, 1, 0], [1, 0, 1, 1, 0, 2], [-1, 0, 3, 1], torch.float64, "grid"),
     (LABELS[:7], OTHERS[:9], OWN[1:3] * 3 + [-1], torch.float32),
     (LABELS, None, None, torch.bfloat16),
-    ([2, 2, 2],), ([0, 1, 3],), ([1],), ([0, 1], [4, 0], [-1, 1]), ([0, 0], [], [-1, -1]),
-]  # fmt: skip
+    ([2, 2, 2],),
+    ([0, 1, 3],),
+    ([1],),
+    ([0, 1], [4, 0], [-1, 1]),
+    ([0, 0], [], [-1, -1]),
+]
 
 
-@pytest.mark.parametrize(("name", "rule", "flags", "scenery"), MINERS, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("name", "rule", "flags", "scenery"), MINERS, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_a_miner_finds_what_the_table_says(name, rule, flags, scenery):
     """From one seed the same, without a graph; the batch as its own reference is the plain form."""
     for seed, scene in enumerate(SCENES):
@@ -82,7 +96,9 @@ def test_a_miner_finds_what_the_table_says(name, rule, flags, scenery):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "rule", "flags", "scenery"), MINERS, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("name", "rule", "flags", "scenery"), MINERS, ids=lambda value: value if isinstance(value, str) else ""
+)
 @settings(max_examples=60, derandomize=True, deadline=None, database=None)
 @given(
     labels=st.lists(st.integers(0, 3), min_size=1, max_size=9),
@@ -107,13 +123,19 @@ def check_scene(name, rule, flags, scenery, seed, labels, others=None, own=None,
     mined = mine(*form)
     exact = dtype == torch.float64 and (points == "random" or points == "grid" and name in EXACT_ON_A_GRID)
     check(name, rule(scene) if exact else None, mined, scene, exact)
-    assert type(mined) is KINDS[batch_mining.REGISTRY.module(name).YIELDS] and not any(column.requires_grad for column in mined)
+    assert type(mined) is KINDS[batch_mining.REGISTRY.module(name).YIELDS] and not any(
+        column.requires_grad for column in mined
+    )
     assert torch.equal(scene.x, x) and all(value.isfinite() and value.shape == () for value in miner.stats.values())
     assert miner.stats["tuples"] == len(mined[0]) + (len(mined[2]) if isinstance(mined, Pairs) else 0)
     assert isinstance(mined, Sets) or all(column.dtype == torch.long for column in mined)
     rows, same = torch.arange(len(labels)), [mine(*form)]
     if others is None and points != "copies" and dtype == torch.float64:
-        same += [mine(x.clone(), y.clone(), rows), mine(Reference(x, y, rows, True)), mine(Reference(x.clone(), y, rows, False))]
+        same += [
+            mine(x.clone(), y.clone(), rows),
+            mine(Reference(x, y, rows, True)),
+            mine(Reference(x.clone(), y, rows, False)),
+        ]
     for other in same:
         if name == "angular":  # which finds (a, p) and (p, a) together within a batch
             assert sorted(outcomes(other)) == sorted(outcomes(mined))
@@ -121,7 +143,9 @@ def check_scene(name, rule, flags, scenery, seed, labels, others=None, own=None,
             assert all(torch.equal(one, two) for one, two in zip(other, mined, strict=True))
 
 
-@pytest.mark.parametrize(("name", "rule", "flags", "scenery"), MINERS, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("name", "rule", "flags", "scenery"), MINERS, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_draws_follow_their_probabilities(name, rule, flags, scenery):
     """With a reference, of which the batch is a case."""
     scene, given_reference = scene_of(LABELS, OTHERS, OWN, seed=7, **scenery)
@@ -152,14 +176,22 @@ def test_random_distance_gives_an_image_one_label_wherever_it_lies(monkeypatch):
         mined.append(batch_mining.select(name)(x, torch.tensor(y), r, torch.tensor(z), own))
     assert all(torch.equal(one, two) for one, two in zip(*mined, strict=True)) and len(mined[0].anchors)
     monkeypatch.undo()
-    drawn = {len({LABELS[i] for i in t}) for _ in range(20) for t in as_lists(*batch_mining.select("random_distance")(x, torch.tensor(LABELS)))}
+    drawn = {
+        len({LABELS[i] for i in t})
+        for _ in range(20)
+        for t in as_lists(*batch_mining.select("random_distance")(x, torch.tensor(LABELS)))
+    }
     assert drawn == {1, 2, 3}, "of any classes"
 
 
 def test_identical_and_opposite_points_and_nan():
     x = torch.tensor([[1.0, 0, 0, 0, 0]] * 4 + [[-1.0, 0, 0, 0, 0]] * 2)
-    negatives = batch_mining.select("distance", miner_distance_lower_cutoff=0.0)(x, torch.tensor([0, 0, 1, 2, 3, 3])).negatives
-    assert all(n in (2, 3) for n in negatives[:2].tolist())  # at distance 0 the density is 0, its inverse beats all others
+    negatives = batch_mining.select("distance", miner_distance_lower_cutoff=0.0)(
+        x, torch.tensor([0, 0, 1, 2, 3, 3])
+    ).negatives
+    assert all(
+        n in (2, 3) for n in negatives[:2].tolist()
+    )  # at distance 0 the density is 0, its inverse beats all others
     broken, form = scene_of(LABELS)
     broken.x[0] = torch.nan
     for name in set(NAMES) - {"packaged"}:
@@ -172,7 +204,9 @@ def test_the_margin_of_semihard_is_its_own_or_the_losss_and_statistics_are_share
         assert batch_mining.select("semihard", argparse.Namespace(**opt)).margin == margin
     miner = batch_mining.select("semihard", miner_semihard_margin=10.0)
     miner(torch.tensor([[0.0], [50.0], [1.0], [51.0]]), torch.tensor([0, 0, 1, 1]))
-    assert miner.stats["semihard_share"] == 0.5  # 0 -> 50 finds 51; from 50 nothing lies beyond its positive but within 10
+    assert (
+        miner.stats["semihard_share"] == 0.5
+    )  # 0 -> 50 finds 51; from 50 nothing lies beyond its positive but within 10
     miner = batch_mining.select("batchhard")
     miner(torch.tensor([[0.0], [1.0], [3.0], [51.0]]), torch.tensor([0, 0, 1, 1]))
     assert miner.stats["hard_share"] == 0.25  # from 3 to 51 it is farther than to 1
@@ -198,14 +232,19 @@ def test_a_distribution_given_to_parametric():
             miner.set_distribution(wrong)
     with refused("a larger one"):
         batch_mining.select("parametric", miner_parametric_support_lim=[1.0, 0.5])
-    with refused("--miner_parametric_mode hards: no distance of --miner_parametric_support_lim 0.6 1.4 is within its 0 to 0.5"):
+    with refused(
+        "--miner_parametric_mode hards: no distance of --miner_parametric_support_lim 0.6 1.4 is within its 0 to 0.5"
+    ):
         batch_mining.select("parametric", miner_parametric_mode="hards", miner_parametric_support_lim=[0.6, 1.4])
 
 
 def test_packaged_takes_the_batch_as_it_lies():
     miner = batch_mining.select("packaged")
     assert as_lists(*miner(draw(9), torch.tensor([4, 4, 1, 1, 1, 4, 7, 7, 1]))) == [(0, 1, 2), (3, 4, 5), (6, 7, 8)]
-    assert miner.stats == {"tuples": torch.tensor(3.0)} and as_lists(*miner(draw(0), torch.tensor([], dtype=torch.long))) == []
+    assert (
+        miner.stats == {"tuples": torch.tensor(3.0)}
+        and as_lists(*miner(draw(0), torch.tensor([], dtype=torch.long))) == []
+    )
     others, own = [5, 0, 0, 1, 2, 3, 2, 0, 0, 1], torch.tensor([1, 2, 3, 4, 6, -1, 7, 8, 3])
     mined = miner(draw(9), torch.tensor(LABELS), draw(10), torch.tensor(others), own)
     assert as_lists(*mined) == [(0, 2, 3), (6, 8, 3)]  # the second triplet's negative is not there

@@ -70,14 +70,19 @@ def contrastive(c, x, r, found, context):
 
 
 def triplet(c, x, r, found, context):
-    return mean([torch.relu(distance(x[a], r[p]) ** 2 - distance(x[a], r[n]) ** 2 + c.margin) for a, p, n in triplets(found)])
+    return mean(
+        [torch.relu(distance(x[a], r[p]) ** 2 - distance(x[a], r[n]) ** 2 + c.margin) for a, p, n in triplets(found)]
+    )
 
 
 def margin(c, x, r, found, context):
     terms, betas = [], 0.0
     for a, p, n in triplets(found):
         beta = c.beta[context[0][a]]
-        terms += [torch.relu(distance(x[a], r[p]) - beta + c.margin), torch.relu(beta - distance(x[a], r[n]) + c.margin)]
+        terms += [
+            torch.relu(distance(x[a], r[p]) - beta + c.margin),
+            torch.relu(beta - distance(x[a], r[n]) + c.margin),
+        ]
         betas = betas + beta
     active = sum(bool(term > 0) for term in terms)
     return (sum(terms) + c.nu * betas) / active if active else 0.0
@@ -138,7 +143,10 @@ def each_anchor(values, reduce=mean):
 
     def made(term):
         def loss(c, x, r, found, context):
-            terms = [term(c, *([values(x[a], r[j]) for j in kind] for kind in both)) for a, both in enumerate(zip(*found, strict=True))]
+            terms = [
+                term(c, *([values(x[a], r[j]) for j in kind] for kind in both))
+                for a, both in enumerate(zip(*found, strict=True))
+            ]
             return reduce([one for of in terms if of is not None for one in (of if isinstance(of, list) else [of])])
 
         return loss
@@ -236,7 +244,9 @@ def soft_rank(s, rivals, temperature):
 
 @each_anchor(torch.dot)
 def smoothap(c, ps, ns):
-    return 1 - mean([soft_rank(s, ps, c.temperature) / soft_rank(s, ps + ns, c.temperature) for s in ps]) if ps else None
+    return (
+        1 - mean([soft_rank(s, ps, c.temperature) / soft_rank(s, ps + ns, c.temperature) for s in ps]) if ps else None
+    )
 
 
 def recallatk(c, x, r, found, context):
@@ -301,7 +311,9 @@ def of_one_anchor(kind, c, of_positives, of_negatives):
     if kind == "lifted":
         if not of_positives or not of_negatives:
             return None
-        return (torch.log(sum(torch.exp(-s) for s in of_positives)) + torch.log(sum(torch.exp(s) for s in of_negatives))).clamp(min=0)
+        return (
+            torch.log(sum(torch.exp(-s) for s in of_positives)) + torch.log(sum(torch.exp(s) for s in of_negatives))
+        ).clamp(min=0)
     positive = log1p_sum([torch.exp(-c.pos_scale * (s - c.threshold)) for s in of_positives]) / c.pos_scale
     return positive + log1p_sum([torch.exp(c.neg_scale * (s - c.threshold)) for s in of_negatives]) / c.neg_scale
 
@@ -354,7 +366,10 @@ def rankedlist(c, ps, ns):
 
 def threshold_consistent(c, x, r, found, context):
     near, far = of_pairs(cosine, x, r, found)
-    below, above = [c.pos_margin - s for s in near if s <= c.pos_margin], [s - c.neg_margin for s in far if s >= c.neg_margin]
+    below, above = (
+        [c.pos_margin - s for s in near if s <= c.pos_margin],
+        [s - c.neg_margin for s in far if s >= c.neg_margin],
+    )
     return c.pos_weight * mean(below) + c.neg_weight * mean(above)
 
 
@@ -439,7 +454,9 @@ def contextual(c, x, labels):
             value, same = (alike[i][j] + alike[j][i]) / 2, labels[i] == labels[j]
             context = context + ((1 - value) ** 2 if same else value**2) / n**2 * (i != j)
             if i != j:
-                (far if same else close).append((c.pos_margin - s[i][j] if same else s[i][j] - c.neg_margin).clamp(min=0))
+                (far if same else close).append(
+                    (c.pos_margin - s[i][j] if same else s[i][j] - c.neg_margin).clamp(min=0)
+                )
     average = sum(sum(row) for row in s) / n**2
     contrastive = mean_active(far) + mean_active(close)
     return c.context_weight * context + c.contrastive_weight * contrastive + c.mean_weight * (average - c.mean) ** 2
@@ -449,7 +466,10 @@ def hist(c, x, labels):
     present, labels, (one, two) = sorted(set(labels.tolist())), labels.tolist(), c.layers
     apart = lambda u, w, rho: ((u / u.norm() - w / w.norm()) ** 2 / torch.exp(rho.clamp(0, 6))).sum()  # noqa: E731
     distances = [[apart(row, w, rho) for w, rho in zip(c.proxies, c.log_variances, strict=True)] for row in x]
-    edges = [[torch.ones((), dtype=x.dtype) if k == y else torch.exp(-c.alpha * row[k]) for k in present] for row, y in zip(distances, labels, strict=True)]
+    edges = [
+        [torch.ones((), dtype=x.dtype) if k == y else torch.exp(-c.alpha * row[k]) for k in present]
+        for row, y in zip(distances, labels, strict=True)
+    ]
     edges = torch.stack([torch.stack(row) for row in edges])
     root = torch.diag(edges.sum(1) ** -0.5)
     graph = root @ edges @ torch.diag(1 / edges.sum(0)) @ edges.T @ root
@@ -459,7 +479,11 @@ def hist(c, x, labels):
     terms = []
     for row, logits, y in zip(distances, out, labels, strict=True):
         of_distributions = torch.stack([-c.tau * d for d in row])
-        terms.append(torch.logsumexp(of_distributions, 0) - of_distributions[y] + c.weight * (torch.logsumexp(logits, 0) - logits[y]))
+        terms.append(
+            torch.logsumexp(of_distributions, 0)
+            - of_distributions[y]
+            + c.weight * (torch.logsumexp(logits, 0) - logits[y])
+        )
     return mean(terms)
 
 
@@ -527,8 +551,12 @@ def multiplicative(lengths_count):
         cosines = [cosine(x, w) for w in c.proxies]
         angle = torch.acos(cosines[y])
         k = math.floor(c.margin * float(angle.detach()) / math.pi)
-        cosines[y] = ((-1) ** k * torch.cos(c.margin * angle) - 2 * k + c.cosine_weight * cosines[y]) / (1 + c.cosine_weight)
-        return [c.scale * x.norm() * (w.norm() if lengths_count else 1) * s for w, s in zip(c.proxies, cosines, strict=True)]
+        cosines[y] = ((-1) ** k * torch.cos(c.margin * angle) - 2 * k + c.cosine_weight * cosines[y]) / (
+            1 + c.cosine_weight
+        )
+        return [
+            c.scale * x.norm() * (w.norm() if lengths_count else 1) * s for w, s in zip(c.proxies, cosines, strict=True)
+        ]
 
     return logits
 
@@ -539,7 +567,9 @@ def proxynca(own_counts):
         for row, y in zip(x, labels.tolist(), strict=True):
             scale = c.scale if c.scale is not None else c.softmax_scale**0.5
             squared = [scale**2 * (row / row.norm() - p / p.norm()).square().sum() for p in c.proxies]
-            terms.append(squared[y] + torch.log(sum(torch.exp(-s) for k, s in enumerate(squared) if own_counts or k != y)))
+            terms.append(
+                squared[y] + torch.log(sum(torch.exp(-s) for k, s in enumerate(squared) if own_counts or k != y))
+            )
         return mean(terms)
 
     return loss
@@ -549,7 +579,8 @@ def proxyanchor(c, x, labels):
     positive, negative = [], 0.0
     for k, proxy in enumerate(c.proxies):
         own, others = (
-            [cosine(row, proxy) for row, y in zip(x, labels.tolist(), strict=True) if (y == k) == same] for same in (True, False)
+            [cosine(row, proxy) for row, y in zip(x, labels.tolist(), strict=True) if (y == k) == same]
+            for same in (True, False)
         )
         if own:
             positive.append(log1p_sum([torch.exp(-c.alpha * (s - c.delta)) for s in own]))
@@ -571,19 +602,31 @@ def softtriplet(c, x, labels):
 
     pairs = [(own[t], own[u]) for own in centres for t in range(size) for u in range(t + 1, size)]
     apart = sum(torch.sqrt(2 + 1e-5 - 2 * one @ other) for one, other in pairs)
-    return cross_entropy(logits)(c, x, labels) + (c.reg_weight * apart / (c.n_classes * size * (size - 1)) if size > 1 else 0)
+    return cross_entropy(logits)(c, x, labels) + (
+        c.reg_weight * apart / (c.n_classes * size * (size - 1)) if size > 1 else 0
+    )
 
 
 def p2sgrad(c, x, labels):
-    return mean([sum((cosine(row, w) - float(k == y)) ** 2 for k, w in enumerate(c.proxies)) / 2 for row, y in zip(x, labels, strict=True)])
+    return mean(
+        [
+            sum((cosine(row, w) - float(k == y)) ** 2 for k, w in enumerate(c.proxies)) / 2
+            for row, y in zip(x, labels, strict=True)
+        ]
+    )
 
 
 def manifold(c, x, labels):
     """The walk by its series F = (1 - alpha) sum_t (alpha S)^t."""
     n, nodes = len(x), [row / row.norm() for row in [*x, *c.proxies]]
-    edges = [[torch.exp((a @ b).clamp(min=0) / 0.5) if i != j else 0 * (a @ b) for j, b in enumerate(nodes)] for i, a in enumerate(nodes)]
+    edges = [
+        [torch.exp((a @ b).clamp(min=0) / 0.5) if i != j else 0 * (a @ b) for j, b in enumerate(nodes)]
+        for i, a in enumerate(nodes)
+    ]
     degrees = [sum(row) for row in edges]
-    scaled = torch.stack([torch.stack([e / (degrees[i] * degrees[j]).sqrt() for j, e in enumerate(row)]) for i, row in enumerate(edges)])
+    scaled = torch.stack(
+        [torch.stack([e / (degrees[i] * degrees[j]).sqrt() for j, e in enumerate(row)]) for i, row in enumerate(edges)]
+    )
     term = walk = torch.eye(len(nodes), dtype=x.dtype)
     for _ in range(200):
         term = c.alpha * scaled @ term
@@ -603,7 +646,10 @@ def meanfield(c, x, labels):
     rows = [[j for j, y in enumerate(labels.tolist()) if y == k] for k in range(c.n_classes)]
     s = [[cosine(row, w) for w in c.proxies] for row in x]
     near = [mean([torch.exp(c.alpha * (c.margin - s[j][k])) for j in rows[k]]) for k in range(c.n_classes)]
-    far = [[mean([torch.exp(c.beta * (s[j][k] - c.margin)) for j in rows[own]]) for k in range(c.n_classes)] for own in range(c.n_classes)]
+    far = [
+        [mean([torch.exp(c.beta * (s[j][k] - c.margin)) for j in rows[own]]) for k in range(c.n_classes)]
+        for own in range(c.n_classes)
+    ]
     n = sum(bool(found) for found in rows)
     own = sum(torch.log(1 + torch.as_tensor(value)) for value in near) / (c.alpha * n)
     pairs = [(i, k) for i in range(c.n_classes) for k in range(c.n_classes) if i != k]
@@ -620,17 +666,32 @@ COMPARING = [
     ("contrastive", contrastive, {"loss_contrastive_pos_margin": 0.7, "loss_contrastive_neg_margin": 3.1}),
     ("fastap", fastap, {}),
     ("fastap", fastap, {"loss_fastap_num_bins": 1}),
-    *(("gpw", gpw(kind), {"loss_gpw_weights": kind}) for kind in ("contrastive", "triplet", "binomial", "lifted", "multisimilarity")),
+    *(
+        ("gpw", gpw(kind), {"loss_gpw_weights": kind})
+        for kind in ("contrastive", "triplet", "binomial", "lifted", "multisimilarity")
+    ),
     ("gpw", gpw("multisimilarity"), {"loss_gpw_pos_scale": 5.0, "loss_gpw_neg_scale": 7.0, "loss_gpw_threshold": 0.1}),
     ("happier", happier(LEVELS), {}),
-    ("happier", happier(LEVELS), {"loss_happier_temperature": 0.2, "loss_happier_weight": 0.4, "loss_happier_cluster_temperature": 0.3}),
-    ("happier", happier(LEVELS[:, :2]), {"loss_happier_offset": 1.0, "loss_happier_start": 0.0, "loss_happier_rho": 3.0, "loss_happier_delta": 0.4}),
+    (
+        "happier",
+        happier(LEVELS),
+        {"loss_happier_temperature": 0.2, "loss_happier_weight": 0.4, "loss_happier_cluster_temperature": 0.3},
+    ),
+    (
+        "happier",
+        happier(LEVELS[:, :2]),
+        {"loss_happier_offset": 1.0, "loss_happier_start": 0.0, "loss_happier_rho": 3.0, "loss_happier_delta": 0.4},
+    ),
     ("happier", happier(LEVELS[:, :1]), {}),
     ("histogram", histogram, {"loss_histogram_nbins": 9}),
     ("hyperbolic", hyperbolic, {}),
     ("hyperbolic", hyperbolic, {"loss_hyperbolic_c": 1.0, "loss_hyperbolic_T": 0.5}),
     ("intrapair_variance", intrapair_variance, {}),
-    ("intrapair_variance", intrapair_variance, {"loss_intrapair_variance_pos_eps": 0.3, "loss_intrapair_variance_neg_eps": 0.7}),
+    (
+        "intrapair_variance",
+        intrapair_variance,
+        {"loss_intrapair_variance_pos_eps": 0.3, "loss_intrapair_variance_neg_eps": 0.7},
+    ),
     ("lifted", lifted, {}),
     ("lifted", lifted, {"loss_lifted_neg_margin": -2.5, "loss_lifted_l2": 0.1}),
     ("lifted_original", lifted_original, {}),
@@ -649,20 +710,32 @@ COMPARING = [
     ("pnp", pnp, {"loss_pnp_alpha": 1.5, "loss_pnp_temperature": 0.2}),
     ("quadruplet", quadruplet, {}),
     ("rankedlist", rankedlist, {}),
-    ("rankedlist", rankedlist, {"loss_rankedlist_alpha": 1.4, "loss_rankedlist_neg_temperature": 3.0, "loss_rankedlist_pos_temperature": 2.0}),
+    (
+        "rankedlist",
+        rankedlist,
+        {"loss_rankedlist_alpha": 1.4, "loss_rankedlist_neg_temperature": 3.0, "loss_rankedlist_pos_temperature": 2.0},
+    ),
     ("recallatk", recallatk, {"loss_recallatk_temperature": 0.2, "loss_recallatk_ks": [1, 2, 5]}),
     ("smoothap", smoothap, {"loss_smoothap_temperature": 0.2}),
     ("snr", snr, {"loss_snr_reg_lambda": 0.3}),
     ("snr_contrastive", snr_contrastive, {"loss_snr_contrastive_regularizer_weight": 0.2}),
-    ("snr_contrastive", snr_contrastive, {"loss_snr_contrastive_pos_margin": 0.4, "loss_snr_contrastive_neg_margin": 2.5}),
+    (
+        "snr_contrastive",
+        snr_contrastive,
+        {"loss_snr_contrastive_pos_margin": 0.4, "loss_snr_contrastive_neg_margin": 2.5},
+    ),
     ("supcon", supcon, {}),
     ("supcon", supcon, {"loss_supcon_temperature": 0.4}),
     ("threshold_consistent", threshold_consistent, {}),
-    ("threshold_consistent", threshold_consistent, {"loss_threshold_consistent_pos_margin": 0.3, "loss_threshold_consistent_neg_margin": -0.2}),
+    (
+        "threshold_consistent",
+        threshold_consistent,
+        {"loss_threshold_consistent_pos_margin": 0.3, "loss_threshold_consistent_neg_margin": -0.2},
+    ),
     ("triplet", triplet, {}),
     ("tupletmargin", tupletmargin, {}),
     ("tupletmargin", tupletmargin, {"loss_tupletmargin_margin": 0.3, "loss_tupletmargin_scale": 9}),
-]  # fmt: skip
+]
 # likewise, of the batch as a whole
 WHOLE = [
     ("arcface", cross_entropy(subcenter_arcface), {}),
@@ -670,7 +743,11 @@ WHOLE = [
     ("center", center, {}),
     ("center", center, {"loss_center_weight": 1.0}),
     ("circle_softmax", cross_entropy(circle_softmax), {}),
-    ("circle_softmax", cross_entropy(circle_softmax), {"loss_circle_softmax_margin": 0.1, "loss_circle_softmax_scale": 4.0}),
+    (
+        "circle_softmax",
+        cross_entropy(circle_softmax),
+        {"loss_circle_softmax_margin": 0.1, "loss_circle_softmax_scale": 4.0},
+    ),
     ("contextual", contextual, {"loss_contextual_mean": 0.1}),
     ("contextual", contextual, {"loss_contextual_k": 2, "loss_contextual_eps": 0.5}),
     ("contextual", contextual, {"loss_contextual_pos_margin": 1.25}),
@@ -679,7 +756,11 @@ WHOLE = [
     ("hist", hist, {"loss_hist_hidden": 4, "loss_hist_alpha": 1.1, "loss_hist_tau": 3.0, "loss_hist_weight": 0.7}),
     ("instance", cross_entropy(lambda c, x, y: [c.gamma * (x @ w) for w in c.proxies]), {"loss_instance_gamma": 3}),
     ("largemargin_softmax", cross_entropy(multiplicative(True)), {}),
-    ("largemargin_softmax", cross_entropy(multiplicative(True)), {"loss_largemargin_softmax_margin": 3, "loss_largemargin_softmax_scale": 3.0}),
+    (
+        "largemargin_softmax",
+        cross_entropy(multiplicative(True)),
+        {"loss_largemargin_softmax_margin": 3, "loss_largemargin_softmax_scale": 3.0},
+    ),
     ("manifold", manifold, {"loss_manifold_n_proxies": 3}),
     ("meanfield", meanfield, {}),
     ("meanfield", meanfield, {"loss_meanfield_alpha": 2.0, "loss_meanfield_beta": 10.0, "loss_meanfield_margin": 0.3}),
@@ -693,49 +774,125 @@ WHOLE = [
     ("softtriplet", softtriplet, {}),
     ("softtriplet", softtriplet, {"loss_softtriplet_n_centroids": 4}),
     ("sphereface", cross_entropy(multiplicative(False)), {}),
-    ("sphereface", cross_entropy(multiplicative(False)), {"loss_sphereface_margin": 3, "loss_sphereface_cosine_weight": 0.7}),
+    (
+        "sphereface",
+        cross_entropy(multiplicative(False)),
+        {"loss_sphereface_margin": 3, "loss_sphereface_cosine_weight": 0.7},
+    ),
     ("subcenter_arcface", cross_entropy(subcenter_arcface), {}),
     ("vicreg", vicreg, {}),
-    ("vicreg", vicreg, {"loss_vicreg_invariance": 2.0, "loss_vicreg_variance": 3.0, "loss_vicreg_covariance": 0.7, "loss_vicreg_eps": 0.1}),
-]  # fmt: skip
+    (
+        "vicreg",
+        vicreg,
+        {
+            "loss_vicreg_invariance": 2.0,
+            "loss_vicreg_variance": 3.0,
+            "loss_vicreg_covariance": 0.7,
+            "loss_vicreg_eps": 0.1,
+        },
+    ),
+]
 RAW = distances.LpDistance(normalize_embeddings=False)
 # the same loss in pytorch-metric-learning, given unit vectors: ours, flags, peer, its class vectors, and the tuples that both are given
 PEERS = [
     ("circle", {}, losses.CircleLoss, None, None),
-    ("contrastive", {"loss_contrastive_pos_margin": 0.5, "loss_contrastive_neg_margin": 1.3, "loss_contrastive_reduction": "nonzero"},
-     lambda: losses.ContrastiveLoss(0.5, 1.3, distance=RAW), None, "none"),
+    (
+        "contrastive",
+        {
+            "loss_contrastive_pos_margin": 0.5,
+            "loss_contrastive_neg_margin": 1.3,
+            "loss_contrastive_reduction": "nonzero",
+        },
+        lambda: losses.ContrastiveLoss(0.5, 1.3, distance=RAW),
+        None,
+        "none",
+    ),
     ("fastap", {}, losses.FastAPLoss, None, None),
     ("intrapair_variance", {}, losses.IntraPairVarianceLoss, None, None),
     ("lifted_original", {}, lambda: losses.LiftedStructureLoss(neg_margin=1, pos_margin=0, distance=RAW), None, None),
     ("margin", {"loss_margin_beta_shared": True}, lambda: losses.MarginLoss(0.2, beta=1.2, distance=RAW), None, "all"),
-    ("multisimilarity", {"loss_multisimilarity_margin": math.inf}, lambda: losses.MultiSimilarityLoss(2, 40, 0.5), None, None),
-    ("nca", {"loss_nca_scale": 2.0}, lambda: losses.NCALoss(softmax_scale=2, distance=distances.LpDistance(normalize_embeddings=False, power=2)), None, None),
+    (
+        "multisimilarity",
+        {"loss_multisimilarity_margin": math.inf},
+        lambda: losses.MultiSimilarityLoss(2, 40, 0.5),
+        None,
+        None,
+    ),
+    (
+        "nca",
+        {"loss_nca_scale": 2.0},
+        lambda: losses.NCALoss(softmax_scale=2, distance=distances.LpDistance(normalize_embeddings=False, power=2)),
+        None,
+        None,
+    ),
     ("ntxent", {}, losses.NTXentLoss, None, None),
     ("snr_contrastive", {}, losses.SignalToNoiseRatioContrastiveLoss, None, None),
     ("supcon", {}, losses.SupConLoss, None, None),
     ("threshold_consistent", {}, losses.ThresholdConsistentMarginLoss, None, None),
-    ("triplet", {"loss_triplet_distance": "euclidean", "loss_triplet_swap": True, "loss_triplet_reduction": "nonzero"},
-     lambda: losses.TripletMarginLoss(0.2, swap=True, distance=RAW), None, "all"),
-    ("triplet", {"loss_triplet_smooth": True}, lambda: losses.TripletMarginLoss(0.2, smooth_loss=True, distance=distances.LpDistance(power=2)), None, "all"),
+    (
+        "triplet",
+        {"loss_triplet_distance": "euclidean", "loss_triplet_swap": True, "loss_triplet_reduction": "nonzero"},
+        lambda: losses.TripletMarginLoss(0.2, swap=True, distance=RAW),
+        None,
+        "all",
+    ),
+    (
+        "triplet",
+        {"loss_triplet_smooth": True},
+        lambda: losses.TripletMarginLoss(0.2, smooth_loss=True, distance=distances.LpDistance(power=2)),
+        None,
+        "all",
+    ),
     ("tupletmargin", {}, lambda: losses.TupletMarginLoss(margin=math.degrees(0.1)), None, None),
     ("vicreg", {}, lambda: lambda x, labels: losses.VICRegLoss()(x[::2], ref_emb=x[1::2]), None, None),
     ("arcface", {}, lambda: losses.ArcFaceLoss(5, 6, margin=math.degrees(0.5), scale=16), "W", None),
     ("cosface", {}, lambda: losses.CosFaceLoss(5, 6), "W", None),
-    ("largemargin_softmax", {"loss_largemargin_softmax_scale": 2}, lambda: losses.LargeMarginSoftmaxLoss(5, 6, margin=4, scale=2), "W", None),
+    (
+        "largemargin_softmax",
+        {"loss_largemargin_softmax_scale": 2},
+        lambda: losses.LargeMarginSoftmaxLoss(5, 6, margin=4, scale=2),
+        "W",
+        None,
+    ),
     ("proxyanchor", {}, lambda: losses.ProxyAnchorLoss(5, 6, margin=0.1, alpha=32), "proxies", None),
     ("proxynca_pp", {}, lambda: losses.ProxyNCALoss(5, 6, softmax_scale=9), "proxies", None),
-    ("softmax", {}, lambda: losses.NormalizedSoftmaxLoss(5, 6, temperature=0.05, distance=distances.DotProductSimilarity(normalize_embeddings=False)), "W", None),
-    ("softtriplet", {"loss_softtriplet_n_centroids": 3, "loss_softtriplet_reg_weight": 0.0},
-     lambda: losses.SoftTripleLoss(5, 6, centers_per_class=3, la=8, gamma=0.1, margin=0.01), "fc", None),
+    (
+        "softmax",
+        {},
+        lambda: losses.NormalizedSoftmaxLoss(
+            5, 6, temperature=0.05, distance=distances.DotProductSimilarity(normalize_embeddings=False)
+        ),
+        "W",
+        None,
+    ),
+    (
+        "softtriplet",
+        {"loss_softtriplet_n_centroids": 3, "loss_softtriplet_reg_weight": 0.0},
+        lambda: losses.SoftTripleLoss(5, 6, centers_per_class=3, la=8, gamma=0.1, margin=0.01),
+        "fc",
+        None,
+    ),
     ("sphereface", {"loss_sphereface_scale": 2}, lambda: losses.SphereFaceLoss(5, 6, margin=4, scale=2), "W", None),
-    ("subcenter_arcface", {}, lambda: losses.SubCenterArcFaceLoss(num_classes=5, embedding_size=6, margin=math.degrees(0.5), scale=64), "W", None),
-]  # fmt: skip
+    (
+        "subcenter_arcface",
+        {},
+        lambda: losses.SubCenterArcFaceLoss(num_classes=5, embedding_size=6, margin=math.degrees(0.5), scale=64),
+        "W",
+        None,
+    ),
+]
 # four unit embeddings with their labels and three unit class vectors: the authors' functions gave the pinned values on these
 PINNED = torch.tensor([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0.6, 0.8]], dtype=torch.float64)
 PINNED_LABELS = torch.tensor([0, 0, 1, 1])
-PINNED_VECTORS = torch.nn.functional.normalize(torch.tensor([[1, 0.2, 0], [0, 1, 0.3], [0.1, 0, 1]], dtype=torch.float64))
+PINNED_VECTORS = torch.nn.functional.normalize(
+    torch.tensor([[1, 0.2, 0], [0, 1, 0.3], [0.1, 0, 1]], dtype=torch.float64)
+)
 K2 = {"loss_contextual_k": 2, "loss_contextual_eps": 0.05}
-LAYERS = {name: value for i in (0, 1) for name, value in ((f"layers.{i}.weight", torch.eye(3)), (f"layers.{i}.bias", torch.zeros(3)))}
+LAYERS = {
+    name: value
+    for i in (0, 1)
+    for name, value in ((f"layers.{i}.weight", torch.eye(3)), (f"layers.{i}.bias", torch.zeros(3)))
+}
 OF_HIST = {"proxies": torch.eye(3), "log_variances": torch.tensor([[-1, 0, 0.5], [0.2, 0.2, 0.2], [7, 0, 0]]), **LAYERS}
 HIST = {"loss_hist_alpha": 1.1, "loss_hist_hidden": 3}
 OF_CIRCLE = {"proxies": torch.tensor([[1, 0.2, 0], [0, 1, 0.3], [0.1, 0, 1]])}
@@ -746,8 +903,13 @@ PINS = [
     ("contextual", {**K2, "loss_contextual_pos_margin": 0.9}, {}, {"contrastive": 0.2}),
     ("hist", {**HIST, "loss_hist_tau": 32.0}, OF_HIST, {"distribution_loss": 2.0400198, "hypergraph_loss": 0.8944482}),
     ("hist", {**HIST, "loss_hist_tau": 1.0}, OF_HIST, {"distribution_loss": 0.6048190}),
-    ("meanfield", {"loss_meanfield_alpha": 2.0, "loss_meanfield_beta": 10.0, "loss_meanfield_margin": 0.5}, {"proxies": PINNED_VECTORS}, {"loss": 0.3394990}),
+    (
+        "meanfield",
+        {"loss_meanfield_alpha": 2.0, "loss_meanfield_beta": 10.0, "loss_meanfield_margin": 0.5},
+        {"proxies": PINNED_VECTORS},
+        {"loss": 0.3394990},
+    ),
     ("circle_softmax", {"loss_circle_softmax_scale": 1}, OF_CIRCLE, {"loss": 1.0436040}),
     ("circle_softmax", {"loss_circle_softmax_scale": 64}, OF_CIRCLE, {"loss": 8.3478990}),
     ("center", {"loss_center_weight": 1.0}, {"proxies": torch.eye(3)}, {"loss": 0.3}),
-]  # fmt: skip
+]

@@ -46,16 +46,27 @@ def test_value_and_gradient_of_several_batches():
     It adds the counts of a batch, not their shares, to the moving histogram: a momentum m there is one of m T / (1 - m + m T) for T triplets.
     """
     y = torch.tensor(MIXED)
-    for miner, flags in (("all", {}), ("none", {"nbins": 11, "momentum": 0.3}), ("all", {"nbins": 2, "momentum": 1.0}), ("all", {"nbins": 11, "momentum": 0.1})):
+    for miner, flags in (
+        ("all", {}),
+        ("none", {"nbins": 11, "momentum": 0.3}),
+        ("all", {"nbins": 2, "momentum": 1.0}),
+        ("all", {"nbins": 11, "momentum": 0.1}),
+    ):
         slow, peer = Slow(**flags), None
-        criterion = criterion_of("dynamic_softmargin", None, **{f"loss_dynamic_softmargin_{name}": value for name, value in flags.items()})
+        criterion = criterion_of(
+            "dynamic_softmargin", None, **{f"loss_dynamic_softmargin_{name}": value for name, value in flags.items()}
+        )
         for seed in range(3):
-            x = torch.randn(len(MIXED), DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+            x = torch.randn(
+                len(MIXED), DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+            ).requires_grad_()
             tuples = mined(miner, x)
             criterion.batchminer, size = lambda batch, labels, tuples=tuples: tuples, len(tuples[0])
             value, expected = criterion(x, y), slow(x, as_lists(*as_triplets(tuples)))
             torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-12)
-            torch.testing.assert_close(*(torch.autograd.grad(v, x)[0] for v in (value, expected)), rtol=1e-8, atol=1e-10)
+            torch.testing.assert_close(
+                *(torch.autograd.grad(v, x)[0] for v in (value, expected)), rtol=1e-8, atol=1e-10
+            )
             if flags.get("momentum") == 0.1:
                 peer = peer or DynamicSoftMarginLoss(num_bins=10, momentum=0.1 / (size + 0.1 - 0.1 * size))
                 torch.testing.assert_close(value, peer(x, y, tuple(tuples)))
@@ -63,12 +74,24 @@ def test_value_and_gradient_of_several_batches():
 
 
 def test_reference():
-    x, others = (torch.randn(n, DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(n)).requires_grad_() for n in (4, 7))
+    x, others = (
+        torch.randn(n, DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(n)).requires_grad_()
+        for n in (4, 7)
+    )
     labels, other_labels = [0, 1, 2, 0], [0, 1, 1, 2, 0, 3, 0]
-    triplets = [(a, p, n) for a in range(4) for p in range(7) for n in range(7) if labels[a] == other_labels[p] and labels[a] != other_labels[n]]
+    triplets = [
+        (a, p, n)
+        for a in range(4)
+        for p in range(7)
+        for n in range(7)
+        if labels[a] == other_labels[p] and labels[a] != other_labels[n]
+    ]
     criterion = criterion_of("dynamic_softmargin", None)
     criterion.batchminer = lambda batch, labels, reference=None, reference_labels=None, own=None: triplets
-    values = criterion(x, torch.tensor(labels), reference=others, reference_labels=torch.tensor(other_labels)), Slow()(x, triplets, others)
+    values = (
+        criterion(x, torch.tensor(labels), reference=others, reference_labels=torch.tensor(other_labels)),
+        Slow()(x, triplets, others),
+    )
     torch.testing.assert_close(*values)
     for one, other in zip(*(torch.autograd.grad(value, [x, others]) for value in values), strict=True):
         torch.testing.assert_close(one, other)

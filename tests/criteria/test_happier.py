@@ -17,7 +17,9 @@ from utilities import levels
 
 def test_equal_similarities_stand_before_each_other():
     """Similarities that are exact in binary: ties of relatives, of others, and with both."""
-    rows = torch.tensor([[1.0, 0.0], [0.5, 1.0], [0.5, -1.0], [0.5, 2.0], [0.25, 0.0], [0.5, 0.5], [1.0, 0.0]], dtype=torch.float64)
+    rows = torch.tensor(
+        [[1.0, 0.0], [0.5, 1.0], [0.5, -1.0], [0.5, 2.0], [0.25, 0.0], [0.5, 0.5], [1.0, 0.0]], dtype=torch.float64
+    )
     x = torch.nn.functional.pad(rows, (0, 4)).requires_grad_()
     labels, formula = torch.tensor([0, 0, 1, 3, 0, 2, 5]), _table.happier(_table.LEVELS)
     criterion, own = build("happier", formula=formula), torch.arange(7)
@@ -33,17 +35,28 @@ class Trained:
 
     def __init__(self, *lineages):
         self.lineages = set(lineages)
-        self.super_labels = {label: next(names[1] for names in lineages if names[0] == name) for label, name in self.class_names.items()}
+        self.super_labels = {
+            label: next(names[1] for names in lineages if names[0] == name) for label, name in self.class_names.items()
+        }
 
 
 def test_levels_of_a_data_set_reach_the_criterion():
-    criterion, data = build("happier", formula=_table.happier(_table.LEVELS)), Trained(("a", "x", "z"), ("b", "y", "z"), ("c", "x", "z"))
+    criterion, data = (
+        build("happier", formula=_table.happier(_table.LEVELS)),
+        Trained(("a", "x", "z"), ("b", "y", "z"), ("c", "x", "z")),
+    )
     criteria.with_levels(torch.nn.ModuleList([criterion]), data)
     assert np.array_equal(criterion.class_levels, [[1, 1, 0], [0, 0, 0], [2, 0, 0]]) and levels.n_levels(data) == 3
     assert not any("class_levels" in name for name in criterion.state_dict()), "they are the data's"
     for lineages, message in (
-        ((("a", None), ("b", None), ("c", None)), "--loss happier compares levels of classes, and --dataset mine has no super-classes"),
-        ((("a", "x"), ("a", "y"), ("b", "y"), ("c", "x")), "--loss happier: --dataset mine: levels do not nest: a of level 0 is in x and y"),
+        (
+            (("a", None), ("b", None), ("c", None)),
+            "--loss happier compares levels of classes, and --dataset mine has no super-classes",
+        ),
+        (
+            (("a", "x"), ("a", "y"), ("b", "y"), ("c", "x")),
+            "--loss happier: --dataset mine: levels do not nest: a of level 0 is in x and y",
+        ),
         ((("a", "x"), ("b", None), ("c", "x")), "b has no class of level 1"),
     ):
         with refused(None, message):
@@ -51,13 +64,45 @@ def test_levels_of_a_data_set_reach_the_criterion():
 
 
 def test_a_run_trains_and_is_measured_by_levels(tmp_path):
-    root = builders.make_folder(tmp_path / "things", names=[f"{a}/{b}/{c}" for a in "xy" for b in "st" for c in "123"], size=(20, 20))
-    words = ["--loss", "happier", "--arch", "conv4_normalize", "--kernels", "0", "--save_path", str(tmp_path), "--bs", "8", "--samples_per_class", "2"]
+    root = builders.make_folder(
+        tmp_path / "things", names=[f"{a}/{b}/{c}" for a in "xy" for b in "st" for c in "123"], size=(20, 20)
+    )
+    words = [
+        "--loss",
+        "happier",
+        "--arch",
+        "conv4_normalize",
+        "--kernels",
+        "0",
+        "--save_path",
+        str(tmp_path),
+        "--bs",
+        "8",
+        "--samples_per_class",
+        "2",
+    ]
     metrics = ["e_recall@1", "h_ap", "asi_level0", "map_r_level1", "ndcg"]
-    things = ["--dataset", "folder", "--dataset_folder_path", str(root), "--resize_size", "18", "--crop_size", "16", "--data_sampler", "hierarchical"]
-    run = main.main(parameters.read([*words, *things, "--n_epochs", "1", "--evaluation_metrics", *metrics, "--storage_metrics", "h_ap"]))
+    things = [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(root),
+        "--resize_size",
+        "18",
+        "--crop_size",
+        "16",
+        "--data_sampler",
+        "hierarchical",
+    ]
+    run = main.main(
+        parameters.read(
+            [*words, *things, "--n_epochs", "1", "--evaluation_metrics", *metrics, "--storage_metrics", "h_ap"]
+        )
+    )
     values = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]["test"]
     assert set(values) == set(metrics) and 0 < values["h_ap"] < 1
     builders.make_cub200(tmp_path, n_classes=4, n_images=2)
     with refused("--loss happier compares levels of classes, and --dataset cub200 has no super-classes"):
-        main.main(parameters.read([*words, "--dataset", "cub200", "--source", str(tmp_path), "--allow_partial_dataset"]))
+        main.main(
+            parameters.read([*words, "--dataset", "cub200", "--source", str(tmp_path), "--allow_partial_dataset"])
+        )

@@ -21,7 +21,9 @@ def build(**flags):
 
 def batch_of(n=20, seed=3):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(n, DIMENSIONS, dtype=torch.float64, generator=generator).requires_grad_(), torch.arange(n) // 3 % N_CLASSES
+    return torch.randn(n, DIMENSIONS, dtype=torch.float64, generator=generator).requires_grad_(), torch.arange(
+        n
+    ) // 3 % N_CLASSES
 
 
 def by_autograd(distances, i, j, k, margin, tau, noise):
@@ -36,7 +38,11 @@ def by_autograd(distances, i, j, k, margin, tau, noise):
     a, b, c = distances[i], distances[j], distances[k]
     two, three = drawn(torch.maximum(a, b), noise[0]), drawn(torch.maximum(torch.maximum(a, b), c), noise[1])
     near, far = [(x * two).sum(1) for x in (a, b, c)], [(x * three).sum(1) for x in (a, b, c)]
-    terms = torch.relu(near[0] - far[0] + margin) + torch.relu(near[1] - far[1] + margin) + torch.relu(far[2] - near[2] + margin)
+    terms = (
+        torch.relu(near[0] - far[0] + margin)
+        + torch.relu(near[1] - far[1] + margin)
+        + torch.relu(far[2] - near[2] + margin)
+    )
     return (terms * (two.argmax(1) != three.argmax(1))).mean()
 
 
@@ -99,7 +105,9 @@ def test_triplets_are_reciprocal_neighbours_and_others(n, topk):
 
 def test_near_neighbours_within_a_class_are_told_apart(monkeypatch):
     seen, triplets = [], hier.reciprocal_triplets
-    monkeypatch.setattr(hier, "reciprocal_triplets", lambda closeness, *given: seen.append(closeness) or triplets(closeness, *given))
+    monkeypatch.setattr(
+        hier, "reciprocal_triplets", lambda closeness, *given: seen.append(closeness) or triplets(closeness, *given)
+    )
     spread = torch.linspace(0.1, 0.11, 21)[1:, None].expand(-1, DIMENSIONS)  # in float32, as in a run
     build().float()(spread, torch.arange(20) // 10)
     of_class, others = seen[0][0, :10], seen[0][0, 10:]
@@ -111,7 +119,11 @@ def test_start_values_and_rates():
     assert criterion.ancestors.shape == (512, 128)
     assert float(criterion.ancestors.detach().norm(dim=1).mean()) == pytest.approx(2.3 * 0.9, rel=0.02)
     proxies, ancestors = criterion.optim_dict_list
-    assert ancestors["lr"] == pytest.approx(5e-4) and ancestors["params"] == [criterion.ancestors] and proxies["params"] == [criterion.base.proxies]
+    assert (
+        ancestors["lr"] == pytest.approx(5e-4)
+        and ancestors["params"] == [criterion.ancestors]
+        and proxies["params"] == [criterion.base.proxies]
+    )
 
 
 @pytest.mark.parametrize("base", ["margin", "softtriplet"])
@@ -132,7 +144,12 @@ def test_it_stands_beside_other_losses(base):
 @pytest.mark.parametrize("c", [0, 0.1, 100])
 def test_the_border_zeros_and_few_samples(c):
     criterion = build(loss_hier_c=c, loss_hier_clip_r=1e3).float()
-    for x in (1e4 * torch.randn(9, DIMENSIONS), torch.zeros(9, DIMENSIONS), torch.ones(9, DIMENSIONS), torch.randn(1, DIMENSIONS)):
+    for x in (
+        1e4 * torch.randn(9, DIMENSIONS),
+        torch.zeros(9, DIMENSIONS),
+        torch.ones(9, DIMENSIONS),
+        torch.randn(1, DIMENSIONS),
+    ):
         x.requires_grad_()
         value = criterion(x, torch.arange(len(x)) % 3)
         value.backward()
@@ -140,15 +157,31 @@ def test_the_border_zeros_and_few_samples(c):
 
 
 def test_what_cannot_work_is_refused_in_one_line():
-    for base, said in (("hier", "--loss_hier_base hier: the loss that it stands beside is another one"), ("proxyanchr", "Did you mean 'proxyanchor'")):
+    for base, said in (
+        ("hier", "--loss_hier_base hier: the loss that it stands beside is another one"),
+        ("proxyanchr", "Did you mean 'proxyanchor'"),
+    ):
         with pytest.raises(UserError, match=said):
             build(loss_hier_base=base)
     with pytest.raises(UserError, match="dimensions"):
-        build(loss_hier_base="contrastive", batch_mining="random")(torch.randn(4, DIMENSIONS + 1), torch.tensor([0, 0, 1, 1]))
+        build(loss_hier_base="contrastive", batch_mining="random")(
+            torch.randn(4, DIMENSIONS + 1), torch.tensor([0, 0, 1, 1])
+        )
 
 
 @pytest.mark.long
 def test_a_run_resumes_to_the_bit(data, tmp_path):
     """What is drawn goes on where it stopped; evaluated in the ball."""
-    flags = ["--loss", "hier", "--loss_hier_n_proxies", "16", "--loss_hier_topk", "4", "--arch", "conv4", "--eval_space", "hyperbolic"]
+    flags = [
+        "--loss",
+        "hier",
+        "--loss_hier_n_proxies",
+        "16",
+        "--loss_hier_topk",
+        "4",
+        "--arch",
+        "conv4",
+        "--eval_space",
+        "hyperbolic",
+    ]
     tiny.assert_resumes(data, tmp_path, *flags)

@@ -17,10 +17,13 @@ LABELS = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])
 VALUES = {  # where the default leaves a formula flat on this batch, or gives the number no place
     "contrastive": {"loss_contrastive_pos_margin": 0.1, "loss_contrastive_neg_margin": 1.6},
     "margin": {"loss_margin_nu": 0.1},
-    "hist": {"loss_hist_hidden": 4}, "snr": {"batch_mining": "all", "loss_snr_margin": 0.5}, "pml": None,
+    "hist": {"loss_hist_hidden": 4},
+    "snr": {"batch_mining": "all", "loss_snr_margin": 0.5},
+    "pml": None,
     "hier": {"loss_hier_n_proxies": 12, "loss_hier_per_anchor": 4, "loss_hier_topk": 3},
-    "rankedlist": {"loss_rankedlist_alpha": 1.25}, "pnp": {"loss_pnp_variant": "Ib"},
-}  # fmt: skip
+    "rankedlist": {"loss_rankedlist_alpha": 1.25},
+    "pnp": {"loss_pnp_variant": "Ib"},
+}
 
 
 X = points(len(LABELS), 1, True).detach()
@@ -36,7 +39,9 @@ def value(criterion, memory=False):
     if not memory:
         return criterion(X, LABELS)
     others = torch.cat([X, X.roll(1, 1)])
-    return criterion(X, LABELS, reference=others, reference_labels=torch.cat([LABELS, LABELS]), own=torch.arange(len(LABELS)))
+    return criterion(
+        X, LABELS, reference=others, reference_labels=torch.cat([LABELS, LABELS]), own=torch.arange(len(LABELS))
+    )
 
 
 @functools.cache
@@ -52,7 +57,11 @@ def start_of(name, held):
 
 def raw_of(criterion, held):
     """The trained tensor behind an attribute."""
-    return criterion.parametrizations[held].original if held in getattr(criterion, "parametrizations", {}) else getattr(criterion, held)
+    return (
+        criterion.parametrizations[held].original
+        if held in getattr(criterion, "parametrizations", {})
+        else getattr(criterion, held)
+    )
 
 
 def gradient(criterion, held, memory=False):
@@ -65,10 +74,13 @@ def gradient(criterion, held, memory=False):
 
 CASES = [
     (name, hyper)
-    for name in criteria.REGISTRY.names() if VALUES.get(name, {}) is not None
+    for name in criteria.REGISTRY.names()
+    if VALUES.get(name, {}) is not None
     for hyper in _learn.hyperparameters(name, criteria.REGISTRY.module(name), build(name))
-]  # fmt: skip
-PER_CLASS = [(name, hyper) for name, hyper in CASES if hyper in getattr(criteria.REGISTRY.module(name), "PER_CLASS", ())]
+]
+PER_CLASS = [
+    (name, hyper) for name, hyper in CASES if hyper in getattr(criteria.REGISTRY.module(name), "PER_CLASS", ())
+]
 OF_ANCHORS = "arcface circle circle_softmax contrastive cosface margin multisimilarity ntxent quadruplet snr softmax supcon triplet"
 
 
@@ -81,7 +93,9 @@ def check_derivative(name, hyper, memory):
     torch.testing.assert_close(value(learned, memory), plain_value(name, memory), rtol=1e-6, atol=1e-9)
     step = 1e-5 * max(abs(start), 1)
     outer = [value(build(name, **{f"loss_{name}_{hyper}": start + sign * step}), memory).detach() for sign in (1, -1)]
-    assert float(gradient(learned, held, memory)) == pytest.approx(float(outer[0] - outer[1]) / (2 * step), rel=2e-4, abs=1e-6)
+    assert float(gradient(learned, held, memory)) == pytest.approx(
+        float(outer[0] - outer[1]) / (2 * step), rel=2e-4, abs=1e-6
+    )
 
 
 def check_per_class(name, hyper, memory):
@@ -96,7 +110,9 @@ def check_per_class(name, hyper, memory):
     with torch.no_grad():
         raw_of(learned, hyper)[0] += 1e-3
     change = float(getattr(learned, hyper)[0].detach() - start_of(name, hyper))
-    assert float((value(learned, memory) - plain_value(name, memory)).detach()) == pytest.approx(float(ours[0]) * change, rel=0.1, abs=1e-6)
+    assert float((value(learned, memory) - plain_value(name, memory)).detach()) == pytest.approx(
+        float(ours[0]) * change, rel=0.1, abs=1e-6
+    )
 
 
 def compares(name):
@@ -168,12 +184,27 @@ def test_a_name_given_twice_is_learned_once():
 
 def test_what_cannot_be_learned_is_refused_in_one_line():
     for flags, said in (
-        ({"loss": "triplet", "loss_learn": ["margn"]}, "margn: --loss triplet has no such number to learn; it has margin"),
-        ({"loss": "proxyanchor", "loss_learn": ["alpha"], "loss_learn_per_class": True}, "alpha of --loss proxyanchor has no value an anchor"),
-        ({"loss": "margin", "loss_learn": ["nu"], "loss_margin_nu": 0.0}, "nu: it starts at its bound 0 and could not move"),
-        ({"loss": "rankedlist", "loss_learn": ["imbalance"], "loss_rankedlist_imbalance": 1.0}, "it starts at its bound 1 and .* a smaller value"),
+        (
+            {"loss": "triplet", "loss_learn": ["margn"]},
+            "margn: --loss triplet has no such number to learn; it has margin",
+        ),
+        (
+            {"loss": "proxyanchor", "loss_learn": ["alpha"], "loss_learn_per_class": True},
+            "alpha of --loss proxyanchor has no value an anchor",
+        ),
+        (
+            {"loss": "margin", "loss_learn": ["nu"], "loss_margin_nu": 0.0},
+            "nu: it starts at its bound 0 and could not move",
+        ),
+        (
+            {"loss": "rankedlist", "loss_learn": ["imbalance"], "loss_rankedlist_imbalance": 1.0},
+            "it starts at its bound 1 and .* a smaller value",
+        ),
         ({"loss": "hier", "loss_learn": ["tau"]}, "tau: --loss hier has no derivative by it"),
-        ({"loss": "fastap", "loss_learn": ["num_bins"]}, "num_bins: --loss fastap has no such number to learn; it has none"),
+        (
+            {"loss": "fastap", "loss_learn": ["num_bins"]},
+            "num_bins: --loss fastap has no such number to learn; it has none",
+        ),
     ):
         with pytest.raises(UserError, match=said):
             build(flags["loss"], **flags)

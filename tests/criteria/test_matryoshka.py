@@ -24,7 +24,15 @@ STATEFUL = {"dynamic_softmargin", "hist"}  # keep statistics of one embedding
 
 
 def nested(criterion, name="softmax", heads="prefix", rescales=True, prefixes=PREFIXES, weights=WEIGHTS, make=None):
-    flags = Namespace(matryoshka=prefixes, matryoshka_weights=weights, matryoshka_heads=heads, embed_dim=prefixes[-1], loss=name, lr=1e-3, loss_decay=0.0)
+    flags = Namespace(
+        matryoshka=prefixes,
+        matryoshka_weights=weights,
+        matryoshka_heads=heads,
+        embed_dim=prefixes[-1],
+        loss=name,
+        lr=1e-3,
+        loss_decay=0.0,
+    )
     return _matryoshka.nest(criterion, flags, rescales, make)
 
 
@@ -42,14 +50,20 @@ def test_mrl_e_by_the_pin():
     x, label = torch.tensor([[1.0, 2, 3, 4]]), torch.tensor([1])
     criterion = nested(CrossEntropy(), rescales=False, prefixes=[2, 4], weights=None)
     value = criterion(x, label)
-    assert value.item() == pytest.approx(0.407606 + 5.009174, abs=1e-5) and criterion.stats["loss@d2"].item() == pytest.approx(0.407606, abs=1e-5)
+    assert value.item() == pytest.approx(0.407606 + 5.009174, abs=1e-5) and criterion.stats[
+        "loss@d2"
+    ].item() == pytest.approx(0.407606, abs=1e-5)
     value.backward()
     assert (criterion.weight.grad[:, :2].abs() > 0).any() and criterion.weight.grad.shape == (3, 4)
 
 
 def separately(whole, leaf, labels, rescales):
     """The sum of the losses of the prefixes, by criteria whose matrices were cut by hand, and its gradients."""
-    expected, embedding, gradients = torch.zeros(()), torch.zeros_like(leaf), [torch.zeros_like(p) for p in whole.parameters()]
+    expected, embedding, gradients = (
+        torch.zeros(()),
+        torch.zeros_like(leaf),
+        [torch.zeros_like(p) for p in whole.parameters()],
+    )
     torch.manual_seed(1)
     for width, weight in zip(PREFIXES, WEIGHTS, strict=True):
         part = copy.deepcopy(whole)
@@ -80,7 +94,9 @@ def test_the_loss_is_the_sum_of_separate_losses():
         torch.testing.assert_close(value, expected, msg=say)
         torch.testing.assert_close(of_batch, embedding, rtol=1e-4, atol=1e-6, msg=say)
         for mine, its in zip(of_parameters, gradients, strict=True):
-            torch.testing.assert_close(torch.zeros_like(its) if mine is None else mine, its, rtol=1e-4, atol=1e-6, msg=say)
+            torch.testing.assert_close(
+                torch.zeros_like(its) if mine is None else mine, its, rtol=1e-4, atol=1e-6, msg=say
+            )
         assert {"loss@d2", "loss@d5"} <= set(whole.stats)
 
 
@@ -91,10 +107,15 @@ def test_own_heads_are_criteria_of_their_own(name):
     criterion = nested(build(name), name, heads="own", make=lambda width: build(name, embed_dim=width))
     apart = [copy.deepcopy(criterion.of_prefixes[i]) for i in (0, 1)] + [build(name)]
     torch.manual_seed(1)
-    expected = sum(w * part(normalize(batch[:, :d]) if d < DIMENSIONS else batch, labels) for part, w, d in zip(apart, WEIGHTS, PREFIXES, strict=True))
+    expected = sum(
+        w * part(normalize(batch[:, :d]) if d < DIMENSIONS else batch, labels)
+        for part, w, d in zip(apart, WEIGHTS, PREFIXES, strict=True)
+    )
     torch.testing.assert_close(run(criterion, batch, labels)[0], expected.detach())
     groups = criterion_groups(criterion, Namespace(lr=1e-3, loss_decay=0.0))
-    assert sorted(id(p) for group in groups for p in group["params"]) == sorted(id(p) for p in criterion.parameters()), "each parameter in one group"
+    assert sorted(id(p) for group in groups for p in group["params"]) == sorted(
+        id(p) for p in criterion.parameters()
+    ), "each parameter in one group"
     assert len({group["name"] for group in groups}) == len(groups)
     again = nested(build(name), name, heads="own", make=lambda width: build(name, embed_dim=width))
     again.load_state_dict(criterion.state_dict())
@@ -111,9 +132,17 @@ def test_a_reference_is_cut_too_and_the_class_stays_what_it_was():
     torch.manual_seed(1)
     expected = 0.0
     for width, weight in zip(PREFIXES, WEIGHTS, strict=True):
-        expected += weight * plain(normalize(batch[:, :width]), labels, reference=normalize(others[:, :width]), reference_labels=of_others, own=own)
+        expected += weight * plain(
+            normalize(batch[:, :width]),
+            labels,
+            reference=normalize(others[:, :width]),
+            reference_labels=of_others,
+            own=own,
+        )
     torch.manual_seed(1)
-    torch.testing.assert_close(criterion(batch, labels, reference=others, reference_labels=of_others, own=own), expected)
+    torch.testing.assert_close(
+        criterion(batch, labels, reference=others, reference_labels=of_others, own=own), expected
+    )
     assert isinstance(criterion, type(plain)) and type(criterion).__module__ == "criteria.contrastive"
     half = criterion(batch.bfloat16(), labels)
     assert half.dtype == torch.float32
@@ -122,7 +151,11 @@ def test_a_reference_is_cut_too_and_the_class_stays_what_it_was():
 def test_learned_hyperparameters_are_shared_by_prefixes():
     criterion = nested(build("multisimilarity", loss_learn=["margin"]), "multisimilarity")
     run(criterion, normalize(points(8)), torch.tensor(LABELS["repeated"]))
-    assert "margin" in criterion.stats and len(list(criterion.parameters())) == 1 and next(criterion.parameters()).grad is not None
+    assert (
+        "margin" in criterion.stats
+        and len(list(criterion.parameters())) == 1
+        and next(criterion.parameters()).grad is not None
+    )
 
 
 def test_mistakes_end_in_one_line():
@@ -136,7 +169,13 @@ def test_mistakes_end_in_one_line():
         ({"matryoshka_heads": "own"}, "--matryoshka_heads has no effect"),
         ({"matryoshka": [64, 128], "trainer": "cascaded"}, "--trainer cascaded"),
     ):
-        opt = {"matryoshka": None, "matryoshka_weights": None, "matryoshka_heads": "prefix", "embed_dim": 128, "trainer": "metric_only"}
+        opt = {
+            "matryoshka": None,
+            "matryoshka_weights": None,
+            "matryoshka_heads": "prefix",
+            "embed_dim": 128,
+            "trainer": "metric_only",
+        }
         with refused(message):
             criteria.check(SimpleNamespace(**{**opt, **flags}))
     with refused("--loss dynamic_softmargin keeps statistics .* --matryoshka_heads own"):
@@ -152,7 +191,19 @@ def test_a_run_resumes(heads, data, tmp_path):
 
 
 def test_a_run_records_its_metrics_at_each_prefix(data, tmp_path):
-    flags = ["--loss", "softmax", "--matryoshka", "2", "8", "--matryoshka_heads", "own", "--evaluation_metrics", "e_recall@1", "nmi", "--dump_embeddings"]
+    flags = [
+        "--loss",
+        "softmax",
+        "--matryoshka",
+        "2",
+        "8",
+        "--matryoshka_heads",
+        "own",
+        "--evaluation_metrics",
+        "e_recall@1",
+        "nmi",
+        "--dump_embeddings",
+    ]
     run = tiny.run(data, tmp_path, *flags, "--n_epochs", "1", "--storage_metrics", "e_recall@1@d2")
     assert run.opt.evaluation_metrics == ["e_recall@1", "nmi", "e_recall@1@d2", "nmi@d2"]
     summary = json.loads((run.folder / "summary.json").read_text())["selected"]
@@ -163,5 +214,22 @@ def test_a_run_records_its_metrics_at_each_prefix(data, tmp_path):
     cut = features[:, :2] / np.linalg.norm(features[:, :2], axis=1, keepdims=True)
     assert metrics.compute(["e_recall@1"], cut, labels)["e_recall@1"] == pytest.approx(values["e_recall@1@d2"])
     assert tiny.measured(run)["test"] == pytest.approx(values)
-    words = ["--dataset", "glyphs", "--embed_dim", "16", "--matryoshka", "4", "8", "16", "--evaluation_metrics", "e_recall@1", "c_map_r@d4"]
-    assert parameters.resolve(words).evaluation_metrics == ["e_recall@1", "c_map_r@d4", "e_recall@1@d4", "e_recall@1@d8"]
+    words = [
+        "--dataset",
+        "glyphs",
+        "--embed_dim",
+        "16",
+        "--matryoshka",
+        "4",
+        "8",
+        "16",
+        "--evaluation_metrics",
+        "e_recall@1",
+        "c_map_r@d4",
+    ]
+    assert parameters.resolve(words).evaluation_metrics == [
+        "e_recall@1",
+        "c_map_r@d4",
+        "e_recall@1@d4",
+        "e_recall@1@d8",
+    ]

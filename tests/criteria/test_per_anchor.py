@@ -16,8 +16,7 @@ from utilities.errors import UserError
 
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 3, 3])
 VALID = [
-    (a, p, n) for a, p, n in itertools.product(range(8), repeat=3)
-    if a != p and LABELS[a] == LABELS[p] != LABELS[n]
+    (a, p, n) for a, p, n in itertools.product(range(8), repeat=3) if a != p and LABELS[a] == LABELS[p] != LABELS[n]
 ]
 
 

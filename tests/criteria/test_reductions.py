@@ -47,7 +47,9 @@ def test_against_loops(how, weights_file):
         for path, weights in ((None, None), (weights_file, WEIGHTS)):
             flags = {"loss_reduction": how, "loss_class_weights": path if how == "class_weighted" else None}
             value = Reduction(criteria.REGISTRY.options(None, **flags))(terms, anchors, torch.tensor(labels))
-            assert float(value.detach()) == pytest.approx(loops(terms, anchors.tolist(), labels, how, weights), abs=1e-12)
+            assert float(value.detach()) == pytest.approx(
+                loops(terms, anchors.tolist(), labels, how, weights), abs=1e-12
+            )
             value.backward()  # of no terms, too
 
 
@@ -55,20 +57,51 @@ PLAIN = distances.LpDistance(normalize_embeddings=False)
 SNR = distances.SNRDistance(normalize_embeddings=False)
 # loss, the package's, our flags, the miner whose tuples both take, what the package has not
 PEERS = [
-    ("contrastive", lambda r: losses.ContrastiveLoss(0.5, 3.0, distance=PLAIN, reducer=r),
-     {"loss_contrastive_pos_margin": 0.5, "loss_contrastive_neg_margin": 3.0}, "none", ()),
-    ("triplet", lambda r: losses.TripletMarginLoss(0.2, distance=PLAIN, reducer=r), {"loss_triplet_distance": "euclidean"}, "all", ("per_anchor",)),
+    (
+        "contrastive",
+        lambda r: losses.ContrastiveLoss(0.5, 3.0, distance=PLAIN, reducer=r),
+        {"loss_contrastive_pos_margin": 0.5, "loss_contrastive_neg_margin": 3.0},
+        "none",
+        (),
+    ),
+    (
+        "triplet",
+        lambda r: losses.TripletMarginLoss(0.2, distance=PLAIN, reducer=r),
+        {"loss_triplet_distance": "euclidean"},
+        "all",
+        ("per_anchor",),
+    ),
     ("margin", lambda r: losses.MarginLoss(0.2, nu=0, beta=1.2, distance=PLAIN, reducer=r), {}, "all", ("per_anchor",)),
-    ("snr_contrastive", lambda r: losses.ContrastiveLoss(0.1, 1.5, distance=SNR, reducer=r),
-     {"loss_snr_contrastive_pos_margin": 0.1, "loss_snr_contrastive_neg_margin": 1.5}, "none", ()),
-    ("tupletmargin", lambda r: losses.TupletMarginLoss(margin=5.729577951308233, reducer=r), {}, "none", ("per_anchor", "class_weighted")),
+    (
+        "snr_contrastive",
+        lambda r: losses.ContrastiveLoss(0.1, 1.5, distance=SNR, reducer=r),
+        {"loss_snr_contrastive_pos_margin": 0.1, "loss_snr_contrastive_neg_margin": 1.5},
+        "none",
+        (),
+    ),
+    (
+        "tupletmargin",
+        lambda r: losses.TupletMarginLoss(margin=5.729577951308233, reducer=r),
+        {},
+        "none",
+        ("per_anchor", "class_weighted"),
+    ),
     ("intrapair_variance", lambda r: losses.IntraPairVarianceLoss(reducer=r), {}, "none", ()),
-    ("lifted_original", lambda r: losses.LiftedStructureLoss(distance=PLAIN, reducer=r), {}, "none", ("per_anchor", "class_weighted")),
-]  # fmt: skip
+    (
+        "lifted_original",
+        lambda r: losses.LiftedStructureLoss(distance=PLAIN, reducer=r),
+        {},
+        "none",
+        ("per_anchor", "class_weighted"),
+    ),
+]
 REDUCERS = {
-    "mean": reducers.MeanReducer, "nonzero": reducers.AvgNonZeroReducer, "sum": reducers.SumReducer, "per_anchor": reducers.PerAnchorReducer,
+    "mean": reducers.MeanReducer,
+    "nonzero": reducers.AvgNonZeroReducer,
+    "sum": reducers.SumReducer,
+    "per_anchor": reducers.PerAnchorReducer,
     "class_weighted": lambda: reducers.ClassWeightedReducer(torch.tensor(WEIGHTS, dtype=torch.float64)),
-}  # fmt: skip
+}
 
 
 @every_choice
@@ -78,7 +111,11 @@ def test_losses_agree_with_pytorch_metric_learning(how, weights_file):
             continue
         x, y = points(9, 0, False), torch.tensor(MIXED)
         tuples = mined(miner, x)
-        given = {**flags, "loss_reduction": how, "loss_class_weights": weights_file if how == "class_weighted" else None}
+        given = {
+            **flags,
+            "loss_reduction": how,
+            "loss_class_weights": weights_file if how == "class_weighted" else None,
+        }
         ours, theirs = criterion_of(name, tuples, **given)(x, y), peer(REDUCERS[how]())(x, y, tuple(tuples))
         torch.testing.assert_close(ours, theirs, msg=lambda text, name=name: f"{name}: {text}")
         torch.testing.assert_close(*(torch.autograd.grad(value, x)[0] for value in (ours, theirs)))
@@ -104,15 +141,24 @@ def test_each_one_that_says_so_reads_it():
 def test_what_does_not_go_together_is_refused_in_one_line(tmp_path):
     for words, told in (
         (["arcface", "--loss_reduction", "sum"], "--loss_reduction sum: --loss arcface is no mean over tuples"),
-        (["triplet", "--loss_class_weights", "w.txt"], "--loss_class_weights w.txt is read under --loss_reduction class_weighted"),
+        (
+            ["triplet", "--loss_class_weights", "w.txt"],
+            "--loss_class_weights w.txt is read under --loss_reduction class_weighted",
+        ),
     ):
         with refused(told):
             parameters.resolve(["--dataset", "glyphs", "--loss", *words])
-    path, flags = tmp_path / "weights.txt", {"loss_reduction": "class_weighted", "loss_class_weights": str(tmp_path / "weights.txt")}
+    path, flags = (
+        tmp_path / "weights.txt",
+        {"loss_reduction": "class_weighted", "loss_class_weights": str(tmp_path / "weights.txt")},
+    )
     for text, told in (
-        (None, "not a"), ("1 2 x", "not a text file of numbers"), ("1 2 -1", "at least 0"), ("1 nan 1", "at least 0"),
+        (None, "not a"),
+        ("1 2 x", "not a text file of numbers"),
+        ("1 2 -1", "at least 0"),
+        ("1 nan 1", "at least 0"),
         ("1 2", "has 2 numbers, .* 3 classes"),
-    ):  # fmt: skip
+    ):
         path.write_text(text) if text is not None else None
         with refused(f"--loss_class_weights .*weights.txt.*{told}"):
             criteria.select("triplet", n_classes=3, embed_dim=DIMENSIONS, **flags)

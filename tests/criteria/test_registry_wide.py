@@ -110,7 +110,9 @@ def test_degenerate_batches_give_finite_values_and_gradients(name):
                 assert loss.shape == () and torch.isfinite(loss), where
                 assert all(found is not None and torch.isfinite(found).all() for found in (gradient, *gradients)), where
                 for key, value in criterion.stats.items():
-                    assert value.shape == () and not value.requires_grad and torch.isfinite(value.double()), f"{where}: {key}"
+                    assert value.shape == () and not value.requires_grad and torch.isfinite(value.double()), (
+                        f"{where}: {key}"
+                    )
 
 
 @every_criterion
@@ -152,7 +154,9 @@ def test_whole_labels_of_any_type_are_the_same_and_others_are_refused(name):
     expected = run(build(name), points(4), torch.tensor([0, 0, 1, 1]))[0]
     for dtype in (torch.float32, torch.bool):
         criterion = build(name)
-        torch.testing.assert_close(run(criterion, points(4), torch.tensor([0, 0, 1, 1]).to(dtype))[0], expected, rtol=0, atol=0)
+        torch.testing.assert_close(
+            run(criterion, points(4), torch.tensor([0, 0, 1, 1]).to(dtype))[0], expected, rtol=0, atol=0
+        )
     for last in (1.5, math.nan, math.inf):
         with pytest.raises(ValueError, match="labels .*: whole numbers are expected"):
             criterion(points(4), torch.tensor([0.0, 0.0, 1.0, last]))
@@ -162,10 +166,16 @@ def test_whole_labels_of_any_type_are_the_same_and_others_are_refused(name):
 def test_every_parameter_is_in_exactly_one_group_with_a_rate(name):
     criterion = build(name, lr=1e-3)
     parameters = list(criterion.parameters())
-    groups = getattr(criterion, "optim_dict_list", None) or [{"params": parameters, "lr": getattr(criterion, "lr", None)}]
+    groups = getattr(criterion, "optim_dict_list", None) or [
+        {"params": parameters, "lr": getattr(criterion, "lr", None)}
+    ]
     listed = [id(parameter) for group in groups for parameter in group["params"]]
     assert sorted(listed) == sorted(id(parameter) for parameter in parameters)
-    assert all(isinstance(group["lr"], float) and math.isfinite(group["lr"]) and group["lr"] > 0 for group in groups if group["params"])
+    assert all(
+        isinstance(group["lr"], float) and math.isfinite(group["lr"]) and group["lr"] > 0
+        for group in groups
+        if group["params"]
+    )
     if parameters:
         torch.optim.Adam(groups)
 
@@ -175,7 +185,9 @@ def test_same_seed_same_bits_whatever_other_keywords(name):
     labels = torch.tensor(LABELS["repeated"])
     batch = torch.nn.functional.normalize(points(len(labels)))
     first = run(build(name), batch, labels)
-    second = run(build(name), batch, labels, f_embed=torch.nn.Linear(2, 2), batch_features=points(8), something_later="x")
+    second = run(
+        build(name), batch, labels, f_embed=torch.nn.Linear(2, 2), batch_features=points(8), something_later="x"
+    )
     assert all(torch.equal(a, b) for a, b in zip((*first[:2], *first[2]), (*second[:2], *second[2]), strict=True))
 
 

@@ -20,7 +20,10 @@ from tests.criteria.test_table import TableMiner, build, pairs_of, points
 def mine(miner=None, learn=(), per_class=False):
     """The loss of CONTRIBUTING.md as `criteria.select` builds it from a user's file."""
     learning = {"loss_learn": list(learn), "loss_learn_lr": 0.1, "loss_learn_per_class": per_class}
-    opt, module = types.SimpleNamespace(loss_mine_margin=0.2, loss_mine_scale=5.0, n_classes=5, **learning), types.ModuleType("criteria.mine")
+    opt, module = (
+        types.SimpleNamespace(loss_mine_margin=0.2, loss_mine_scale=5.0, n_classes=5, **learning),
+        types.ModuleType("criteria.mine"),
+    )
     exec(builders.documented("class Criterion(PairCriterion):"), vars(module))
     criterion = module.Criterion(opt, miner)
     if learn:
@@ -30,16 +33,26 @@ def mine(miner=None, learn=(), per_class=False):
 
 @_table.each_anchor(_table.cosine)
 def slowly(c, ps, ns):
-    return torch.log(1 + sum(torch.exp(5 * (s - 0.2)) for s in ns) + sum(torch.exp(5 * (0.2 - s)) for s in ps) + torch.zeros(()))
+    return torch.log(
+        1 + sum(torch.exp(5 * (s - 0.2)) for s in ns) + sum(torch.exp(5 * (0.2 - s)) for s in ps) + torch.zeros(())
+    )
 
 
 def test_a_users_loss_works_with_memory_miner_and_learned_numbers(monkeypatch):
-    x, r, labels, others = points(6, 1, False), points(9, 2, False), torch.tensor([0, 0, 1, 1, 2, 3]), torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 4])
+    x, r, labels, others = (
+        points(6, 1, False),
+        points(9, 2, False),
+        torch.tensor([0, 0, 1, 1, 2, 3]),
+        torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 4]),
+    )
     monkeypatch.setattr(_pairs, "ENTRIES", 1)
     monkeypatch.setattr(_pairs, "ANCHORS", 2)
     form, own = {"reference": r, "reference_labels": others}, torch.arange(6)
     for few in (False, True):
-        for given, y, found in (({}, x, pairs_of(labels, labels, own, few)), (form, r, pairs_of(labels, others, None, few))):
+        for given, y, found in (
+            ({}, x, pairs_of(labels, labels, own, few)),
+            (form, r, pairs_of(labels, others, None, few)),
+        ):
             criterion = mine(TableMiner("few") if few else None)
             value, expected = criterion(x, labels, **given), slowly(criterion, x, y, found, None)
             torch.testing.assert_close(value, expected)
@@ -61,19 +74,31 @@ def test_no_matrix_of_a_large_reference_is_kept():
     x, r, kept = points(128, 1, True, torch.float32), points(8192, 2, True, torch.float32), []
     labels, others = torch.arange(128) // 2, torch.arange(8192) % 400
     for name in ("multisimilarity", "supcon", "circle", "ntxent", "nca", "rankedlist"):
-        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.numel()) or tensor, lambda tensor: tensor):
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda tensor: kept.append(tensor.numel()) or tensor, lambda tensor: tensor
+        ):
             criteria.select(name).float()(x, labels, reference=r.detach(), reference_labels=others).backward()
         assert max(kept) < 128 * 8192 / 2, name
 
 
 def test_statistics_count_what_they_name():
-    x, labels = torch.eye(6)[[0, 0, 1, 1]] + torch.tensor([0, 0.1, 0, 0.2])[:, None] * torch.eye(6)[2], torch.tensor([0, 0, 1, 1])
-    multisimilarity, circle, softmax = (criteria.select(name, n_classes=2, embed_dim=6) for name in ("multisimilarity", "circle", "softmax"))
+    x, labels = (
+        torch.eye(6)[[0, 0, 1, 1]] + torch.tensor([0, 0.1, 0, 0.2])[:, None] * torch.eye(6)[2],
+        torch.tensor([0, 0, 1, 1]),
+    )
+    multisimilarity, circle, softmax = (
+        criteria.select(name, n_classes=2, embed_dim=6) for name in ("multisimilarity", "circle", "softmax")
+    )
     softmax.proxies.data.copy_(x[::2])
     for criterion in (multisimilarity, circle, softmax):
         criterion(x, labels)
-    assert multisimilarity.stats["kept_positive_share"] == multisimilarity.stats["kept_negative_share"] == 0  # far apart: nothing is hard
-    assert circle.stats["active_anchor_share"] == 1 and circle.stats["negative_similarity"] < circle.stats["positive_similarity"]
+    assert (
+        multisimilarity.stats["kept_positive_share"] == multisimilarity.stats["kept_negative_share"] == 0
+    )  # far apart: nothing is hard
+    assert (
+        circle.stats["active_anchor_share"] == 1
+        and circle.stats["negative_similarity"] < circle.stats["positive_similarity"]
+    )
     assert softmax.stats["accuracy"] == 1
 
 
@@ -108,12 +133,17 @@ def test_softtriplet_of_many_classes_makes_no_matrix_of_all_centres():
 
 
 def test_snr_takes_no_regulariser_with_the_miner_distance(capsys):
-    assert criteria.select("snr", batch_mining="distance").reg_lambda == 0 and "as in the published runs" in capsys.readouterr().out
+    assert (
+        criteria.select("snr", batch_mining="distance").reg_lambda == 0
+        and "as in the published runs" in capsys.readouterr().out
+    )
     assert criteria.select("snr", batch_mining="random").reg_lambda == 0.005
 
 
 def test_manifold_groups_are_equally_large_and_part_of_the_state():
-    one, other = (torch.manual_seed(seed) and criteria.select("manifold", n_classes=103, embed_dim=4) for seed in (1, 2))
+    one, other = (
+        torch.manual_seed(seed) and criteria.select("manifold", n_classes=103, embed_dim=4) for seed in (1, 2)
+    )
     sizes = torch.bincount(one.groups, minlength=50)
     assert len(sizes) == 50 and set(sizes.tolist()) == {2, 3} and not torch.equal(one.groups, other.groups)
     other.load_state_dict(one.state_dict())
@@ -130,7 +160,9 @@ def test_a_network_that_normalises_is_warned_of(capsys):
 
 def test_large_exponents_of_meanfield_do_not_overflow():
     """beta times a cosine beyond exp's range in float32: the terms are then linear."""
-    criterion = build("meanfield", loss_meanfield_alpha=300.0, loss_meanfield_beta=500.0, loss_meanfield_margin=0.0).float()
+    criterion = build(
+        "meanfield", loss_meanfield_alpha=300.0, loss_meanfield_beta=500.0, loss_meanfield_margin=0.0
+    ).float()
     x = criterion.proxies.detach()[[0, 1, 1]].neg().requires_grad_()
     loss = criterion(x, torch.tensor([0, 1, 2]))
     loss.backward()
@@ -150,15 +182,23 @@ def test_contextual_of_a_whole_batchs_neighbourhood_is_finite():
 # --------------------------------------------------------------------------------------------- values of re-identification code
 def test_centres_move_as_by_an_optimiser_of_their_own_whatever_the_weight():
     """SGD at .5 with the weight divided out of the centres' gradient."""
-    criterion = criteria.select("center", n_classes=3, embed_dim=3, loss_center_weight=5e-4, loss_center_lr=0.5).double()
+    criterion = criteria.select(
+        "center", n_classes=3, embed_dim=3, loss_center_weight=5e-4, loss_center_lr=0.5
+    ).double()
     (group,) = criterion.optim_dict_list
-    assert parameters.read(["--dataset", "glyphs", "--loss", "center", "--optim", "sgd"]).loss_center_lr == 0.5 == group["lr"]
+    assert (
+        parameters.read(["--dataset", "glyphs", "--loss", "center", "--optim", "sgd"]).loss_center_lr
+        == 0.5
+        == group["lr"]
+    )
     start, x = criterion.proxies.detach().clone(), X.clone().requires_grad_()
     criterion(x, Y).backward()
     torch.optim.SGD([group]).step()
     moved = start.clone()
     for k in range(3):
-        moved[k] -= 0.5 * sum((2 * (start[k] - row) / 4 for row, y in zip(X, Y.tolist(), strict=True) if y == k), torch.zeros(3).double())
+        moved[k] -= 0.5 * sum(
+            (2 * (start[k] - row) / 4 for row, y in zip(X, Y.tolist(), strict=True) if y == k), torch.zeros(3).double()
+        )
     torch.testing.assert_close(criterion.proxies.detach(), moved)
     torch.testing.assert_close(x.grad, 5e-4 * 2 * (X - start[Y]) / 4)
 
@@ -170,10 +210,17 @@ def test_an_anchor_alone_in_its_class_is_its_own_positive(smooth):
     x, labels = torch.randn(7, 4, generator=rng, dtype=torch.float64), torch.tensor([0, 0, 0, 1, 2, 2, 3])
     terms = []
     for i in range(7):
-        positive = max((x[i] - x[j]).norm() if i != j else torch.zeros(()).double() for j in range(7) if labels[j] == labels[i])
+        positive = max(
+            (x[i] - x[j]).norm() if i != j else torch.zeros(()).double() for j in range(7) if labels[j] == labels[i]
+        )
         gap = positive - min((x[i] - x[j]).norm() for j in range(7) if labels[j] != labels[i]) + 0.3
         terms.append(torch.nn.functional.softplus(gap) if smooth else gap.clamp(min=0))
-    flags = {"loss_triplet_margin": 0.3, "loss_triplet_distance": "euclidean", "loss_triplet_smooth": smooth, "loss_triplet_own_positive": True}
+    flags = {
+        "loss_triplet_margin": 0.3,
+        "loss_triplet_distance": "euclidean",
+        "loss_triplet_smooth": smooth,
+        "loss_triplet_own_positive": True,
+    }
     criterion = criteria.select("triplet", batchminer=batch_mining.select("batchhard"), **flags).double()
     torch.testing.assert_close(criterion(x, labels), torch.stack(terms).mean())
     torch.testing.assert_close(criterion(x[:3], labels[:3]), torch.zeros(()).double(), msg="one class: no negative")

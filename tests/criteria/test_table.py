@@ -21,7 +21,7 @@ N_CLASSES, DIMENSIONS = 5, 6
 PREPARED = {
     "happier": lambda criterion, formula: criterion.set_levels(formula.__closure__[0].cell_contents.numpy()),
     "hist": lambda criterion, formula: criterion.log_variances.data.mul_(10),  # some beyond 6
-}  # fmt: skip
+}
 
 
 class TableMiner:
@@ -42,7 +42,9 @@ class TableMiner:
         for row, (_, *both) in enumerate(complete):
             for mask, chosen in zip(masks, both, strict=True):
                 mask[row, chosen] = True
-        positives = masks[0] if self.yields == "lifted" else torch.tensor([ps[-1] for _, ps, _ in complete], dtype=torch.long)
+        positives = (
+            masks[0] if self.yields == "lifted" else torch.tensor([ps[-1] for _, ps, _ in complete], dtype=torch.long)
+        )
         return Sets(torch.tensor([a for a, _, _ in complete], dtype=torch.long), positives, masks[1])
 
 
@@ -53,7 +55,8 @@ def pairs_of(labels, others, own, few=False):
         return found
     both = [bool(ps and ns) for ps, ns in zip(*found, strict=True)]
     return [
-        [chosen[:most] if there else [] for chosen, there in zip(kind, both, strict=True)] for kind, most in zip(found, (1, 2), strict=True)
+        [chosen[:most] if there else [] for chosen, there in zip(kind, both, strict=True)]
+        for kind, most in zip(found, (1, 2), strict=True)
     ]
 
 
@@ -63,7 +66,12 @@ def build(name, yields=None, formula=None, **flags):
     kind = yields or (module.ALLOWED_MINING_OPS or ["triplets"])[0]
     miner = TableMiner(kind) if module.REQUIRES_BATCHMINER or yields else None
     torch.manual_seed(0)
-    about = {"n_classes": N_CLASSES + (name == "happier"), "embed_dim": DIMENSIONS, "batch_mining": "random", "arch": "resnet50"}
+    about = {
+        "n_classes": N_CLASSES + (name == "happier"),
+        "embed_dim": DIMENSIONS,
+        "batch_mining": "random",
+        "arch": "resnet50",
+    }
     criterion = criteria.select(name, batchminer=miner, mine_pairs=bool(yields), **{**about, **flags}).double()
     if formula is not None and name in PREPARED:
         PREPARED[name](criterion, formula)
@@ -117,8 +125,15 @@ def check_precisions(criterion, call, expected):
 
 
 FIRST = {name: at for at, (name, *_) in reversed([*enumerate(_table.COMPARING)])}
-COMPARING = [(*row, yields) for at, row in enumerate(_table.COMPARING)
-             for yields in ((None, "few") if at == FIRST[row[0]] and getattr(criteria.REGISTRY.module(row[0]), "MINES_PAIRS", False) else (None,))]  # fmt: skip
+COMPARING = [
+    (*row, yields)
+    for at, row in enumerate(_table.COMPARING)
+    for yields in (
+        (None, "few")
+        if at == FIRST[row[0]] and getattr(criteria.REGISTRY.module(row[0]), "MINES_PAIRS", False)
+        else (None,)
+    )
+]
 # labels, those of a reference and the own images there (None: the batch itself), length, anchors at a time, whether two images are one
 SCENES = [
     ([0, 0, 1, 1, 0, 2, 1], None, None, False, 2, False),
@@ -130,7 +145,9 @@ SCENES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "formula", "flags", "yields"), COMPARING, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("name", "formula", "flags", "yields"), COMPARING, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_a_loss_that_compares_samples_is_its_formula(name, formula, flags, yields):
     for seed, scene in enumerate(SCENES):
         check_comparing(name, formula, flags, yields, seed, *scene)
@@ -140,11 +157,17 @@ few_labels = st.lists(st.integers(0, N_CLASSES - 1), min_size=1, max_size=7)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "formula", "flags", "yields"), COMPARING, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("name", "formula", "flags", "yields"), COMPARING, ids=lambda value: value if isinstance(value, str) else ""
+)
 @settings(max_examples=30, derandomize=True, deadline=None, database=None)
 @given(labels=few_labels, others=st.none() | st.lists(st.integers(0, N_CLASSES), max_size=9), data=st.data())
 def test_it_is_its_formula_for_any_labels(name, formula, flags, yields, labels, others, data):
-    own = None if others is None else data.draw(st.lists(st.integers(-1, len(others) - 1), min_size=len(labels), max_size=len(labels)))
+    own = (
+        None
+        if others is None
+        else data.draw(st.lists(st.integers(-1, len(others) - 1), min_size=len(labels), max_size=len(labels)))
+    )
     copies = others is None and len(labels) > 2 and data.draw(st.booleans())
     seed, rows = data.draw(st.integers(0, 99)), data.draw(st.sampled_from([1, 2, 100]))
     check_comparing(name, formula, flags, yields, seed, labels, others, own, data.draw(st.booleans()), rows, copies)
@@ -200,10 +223,14 @@ def test_rows_at_a_time_change_nothing():
                 patch.setattr(_pairs, "ENTRIES", 1)
                 patch.setattr(_pairs, "ANCHORS", rows)
                 found.append((*step(criterion, [x, r, *criterion.parameters()], x, labels, **form), criterion.stats))
-        torch.testing.assert_close(found[1], found[0], rtol=1e-10, atol=1e-12, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            found[1], found[0], rtol=1e-10, atol=1e-12, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
-@pytest.mark.parametrize(("name", "formula", "flags"), _table.WHOLE, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("name", "formula", "flags"), _table.WHOLE, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_a_loss_of_the_batch_as_a_whole_is_its_formula(name, formula, flags):
     for labels, unit in (([0, 0, 1, 1, 0, 2, 1], False), ([2, 3, 2, 4], True), ([1, 1], False), ([3], True)):
         check_whole(name, formula, flags, labels, unit)
@@ -232,13 +259,17 @@ def test_every_loss_is_in_the_table_or_has_tests_of_its_own():
     """As those with draws or a state of their own have."""
     listed = {name for name, *_ in _table.COMPARING + _table.WHOLE}
     lacking = [
-        name for name in criteria.REGISTRY.names() if name not in listed and not (Path(__file__).parent / f"test_{name}.py").exists()
+        name
+        for name in criteria.REGISTRY.names()
+        if name not in listed and not (Path(__file__).parent / f"test_{name}.py").exists()
     ]
     assert not lacking, "a row in tests/criteria/_table.py, or tests/criteria/test_<name>.py"
 
 
 @pytest.mark.parametrize(
-    ("name", "flags", "peer", "vectors", "miner"), _table.PEERS, ids=lambda value: value if isinstance(value, str) else ""
+    ("name", "flags", "peer", "vectors", "miner"),
+    _table.PEERS,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 @pytest.mark.filterwarnings("ignore")
 def test_pytorch_metric_learning_agrees(name, flags, peer, vectors, miner):
@@ -289,7 +320,9 @@ def test_every_precision():
             wrong.append((name, "autocast"))
         x[0] = x[5] = 0
         half = of(x.half(), build(name, **flags).float())
-        if not (half[0].isfinite() and half[1].isfinite().all()) and not name.startswith("snr"):  # which divides by a row's variance
+        if not (half[0].isfinite() and half[1].isfinite().all()) and not name.startswith(
+            "snr"
+        ):  # which divides by a row's variance
             wrong.append((name, "float16"))
     assert not wrong
 
@@ -297,14 +330,17 @@ def test_every_precision():
 LOSSES_ON_PAIRS = [
     name
     for name in criteria.REGISTRY.names()
-    if issubclass(criteria.REGISTRY.module(name).Criterion, PairCriterion) and name not in ("recallatk", "happier")  # has steps
+    if issubclass(criteria.REGISTRY.module(name).Criterion, PairCriterion)
+    and name not in ("recallatk", "happier")  # has steps
 ]
 
 
 def test_an_outlier_in_the_memory_spoils_no_anchors_loss():
     """One row of length 1,000: values and gradients in float32 are those of float64, anchor by anchor, against a reference in parts."""
     generator, wrong = torch.Generator().manual_seed(0), []
-    x, r = (torch.nn.functional.normalize(torch.randn(n, 16, generator=generator, dtype=torch.float64)) for n in (6, 400))
+    x, r = (
+        torch.nn.functional.normalize(torch.randn(n, 16, generator=generator, dtype=torch.float64)) for n in (6, 400)
+    )
     r[7] *= 1000
     labels, others = torch.arange(6) // 2, torch.arange(400) % 4
     with pytest.MonkeyPatch.context() as patch:
@@ -313,7 +349,9 @@ def test_an_outlier_in_the_memory_spoils_no_anchors_loss():
         for name in LOSSES_ON_PAIRS:
             module, found = criteria.REGISTRY.module(name), {}
             for dtype in (torch.float64, torch.float32):
-                miner = batch_mining.select({"lifted": "lifted"}.get(name, "none")) if module.REQUIRES_BATCHMINER else None
+                miner = (
+                    batch_mining.select({"lifted": "lifted"}.get(name, "none")) if module.REQUIRES_BATCHMINER else None
+                )
                 criterion = criteria.select(name, None, miner, arch="resnet50").to(dtype)
                 batch = x.to(dtype).requires_grad_()
                 value = criterion(batch, labels, reference=r.to(dtype), reference_labels=others)

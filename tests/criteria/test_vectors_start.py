@@ -17,7 +17,13 @@ STARTS = [
     ("circle_softmax", "1af5a0349cc0849b", losses.CosFaceLoss, 1, 3.5e-4),
     ("cosface", "9ebc11f5ba7e433e", losses.CosFaceLoss, 1, 5e-4),
     ("hist", "178732d873d80bc6", losses.ProxyAnchorLoss, 1, 0.1),
-    ("instance", "9ebc11f5ba7e433e", losses.NormalizedSoftmaxLoss, 1, 5e-4),  # the package's InstanceLoss has no vectors
+    (
+        "instance",
+        "9ebc11f5ba7e433e",
+        losses.NormalizedSoftmaxLoss,
+        1,
+        5e-4,
+    ),  # the package's InstanceLoss has no vectors
     ("largemargin_softmax", "9ebc11f5ba7e433e", losses.LargeMarginSoftmaxLoss, 1, 5e-4),
     ("manifold", "9ebc11f5ba7e433e", lambda n, d: losses.ManifoldLoss(d, min(n, 50)), 1, 5e-4),
     ("meanfield", "e15fc10bc094ba4d", losses.CosFaceLoss, 1, 0.2),
@@ -28,8 +34,14 @@ STARTS = [
     ("softmax", "9ebc11f5ba7e433e", losses.NormalizedSoftmaxLoss, 1, 1e-5),
     ("softtriplet", "96afa3a993b9ef74", lambda n, d: losses.SoftTripleLoss(n, d, centers_per_class=2), 2, 1e-4),
     ("sphereface", "9ebc11f5ba7e433e", losses.SphereFaceLoss, 1, 5e-4),
-    ("subcenter_arcface", "0bab4fb2f9e95e34", lambda n, d: losses.SubCenterArcFaceLoss(num_classes=n, embedding_size=d), 3, 5e-4),
-]  # fmt: skip
+    (
+        "subcenter_arcface",
+        "0bab4fb2f9e95e34",
+        lambda n, d: losses.SubCenterArcFaceLoss(num_classes=n, embedding_size=d),
+        3,
+        5e-4,
+    ),
+]
 LENGTHS_COUNT = {"center", "instance", "largemargin_softmax"}  # distances and products, not cosines
 
 
@@ -41,7 +53,9 @@ def of(name, n_classes=7, embed_dim=24, **flags):
 def test_starts_and_rates():
     """The default to the bit; `pml` by the very draws of the package's class from the same seed, and so its distribution."""
     modules = criteria.REGISTRY.modules()
-    assert {name for name, module in modules.items() if issubclass(module.Criterion, ProxyCriterion)} == {name for name, *_ in STARTS}
+    assert {name for name, module in modules.items() if issubclass(module.Criterion, ProxyCriterion)} == {
+        name for name, *_ in STARTS
+    }
     for name, digest, peer, per_class, rate in STARTS:
         criterion = of(name, lr=1e-4)
         assert hashlib.sha256(criterion.proxies.detach().numpy().tobytes()).hexdigest()[:16] == digest, name

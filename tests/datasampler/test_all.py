@@ -13,7 +13,13 @@ from tests.datasampler.made import SIZES, draw, labels_of, make_data, make_sampl
 from utilities.errors import UnknownName, UserError
 
 MODULES = datasampler.REGISTRY.modules()
-FLAGS = {"bs": 12, "samples_per_class": 3, "data_batchmatch_bigbs": 40, "data_fixed_triplets_n": 20, "data_hard_triplets_share": 1.0}
+FLAGS = {
+    "bs": 12,
+    "samples_per_class": 3,
+    "data_batchmatch_bigbs": 40,
+    "data_fixed_triplets_n": 20,
+    "data_hard_triplets_share": 1.0,
+}
 
 
 def generators():
@@ -27,7 +33,9 @@ def test_every_sampler_keeps_the_contract(name):
     module, labels, others = MODULES[name], labels_of(SIZES), generators()
     assert len(datasampler.REGISTRY.caption(name)) > 20
     sampler = make_sampler(name, SIZES, **FLAGS)
-    assert isinstance(sampler, torch.utils.data.Sampler) and (len(sampler) in (65 // 12, 65 // 12 + 1) or name == "class_groups")  # which fills groups
+    assert isinstance(sampler, torch.utils.data.Sampler) and (
+        len(sampler) in (65 // 12, 65 // 12 + 1) or name == "class_groups"
+    )  # which fills groups
 
     def epoch(seed=None):
         torch.manual_seed(seed) if seed is not None else None
@@ -61,7 +69,11 @@ def test_every_sampler_takes_any_names_equal_embeddings_and_a_saved_state(name):
     for sampler in (one, other):
         sampler.set_super_labels({label: "all" for label in renamed})
     one.load_state_dict({"storage": torch.full((65, 6), 0.3)} if one.requires_storage else {})
-    assert all(0 <= index < 65 for batch in draw(one).tolist() for index in batch) if name != "shuffle" else len(list(one)) == 6
+    assert (
+        all(0 <= index < 65 for batch in draw(one).tolist() for index in batch)
+        if name != "shuffle"
+        else len(list(one)) == 6
+    )
     file = io.BytesIO()
     torch.save(one.state_dict(), file)
     file.seek(0)
@@ -75,12 +87,21 @@ def test_every_sampler_takes_any_names_equal_embeddings_and_a_saved_state(name):
     assert epochs[0] == epochs[1]
 
 
-@pytest.mark.parametrize("name", [name for name, module in MODULES.items() if not getattr(module, "GIVES_TRIPLETS", False)])
+@pytest.mark.parametrize(
+    "name", [name for name, module in MODULES.items() if not getattr(module, "GIVES_TRIPLETS", False)]
+)
 def test_degenerate_data(name):
     """One image a class, one class, as many images as a batch holds, a class larger than all others."""
     for sizes, bs, m in (
-        ([1] * 12, 4, 2), ([1] * 12, 12, 1), ([2, 1, 1], 4, 2), ([30], 2, 2), ([5, 1], 6, 3), ([3] * 4, 8, 2), ([1, 40], 4, 2), ([2] * 8, 9, 3),
-    ):  # fmt: skip
+        ([1] * 12, 4, 2),
+        ([1] * 12, 12, 1),
+        ([2, 1, 1], 4, 2),
+        ([30], 2, 2),
+        ([5, 1], 6, 3),
+        ([3] * 4, 8, 2),
+        ([1, 40], 4, 2),
+        ([2] * 8, 9, 3),
+    ):
         sampler, labels = make_sampler(name, sizes, bs=bs, samples_per_class=m), labels_of(sizes)
         sampler.precompute_indices()
         batches = list(sampler)
@@ -90,7 +111,9 @@ def test_degenerate_data(name):
         for group in torch.tensor(batches).view(-1, m) if MODULES[name].USES_SAMPLES_PER_CLASS else ():
             assert len(labels[group].unique()) == 1, sizes
             # the published class_random draws with replacement
-            assert name == "class_random" or len(group.unique()) >= min(int((labels == labels[group[0]]).sum()), m), sizes
+            assert name == "class_random" or len(group.unique()) >= min(int((labels == labels[group[0]]).sum()), m), (
+                sizes
+            )
 
 
 def test_flags_are_read_and_refused(capsys):
@@ -104,7 +127,9 @@ def test_flags_are_read_and_refused(capsys):
         assert "steer nothing" in printed and printed.count("\n") == 1
     with pytest.raises(UnknownName, match="Did you mean 'class_balanced'"):
         datasampler.select("class_balance", None, *make_data(SIZES))
-    sampler = datasampler.select("class_random", SimpleNamespace(bs=8, samples_per_class=2), *make_data(SIZES), samples_per_class=4)
+    sampler = datasampler.select(
+        "class_random", SimpleNamespace(bs=8, samples_per_class=2), *make_data(SIZES), samples_per_class=4
+    )
     assert (sampler.batch_size, sampler.classes_per_batch) == (8, 2)
     for name in ("class_balanced", "hierarchical"):
         with pytest.raises(UserError, match="takes 4 distinct classes, the training data hold 3"):

@@ -91,7 +91,11 @@ def farthest_first(pool, storage, count):
     chosen = [int(pool[0])]
     while len(chosen) < count:
         left = [candidate for candidate in pool.tolist() if candidate not in chosen]
-        chosen.append(max(left, key=lambda one: min(math.dist(storage[one].tolist(), storage[other].tolist()) for other in chosen)))
+        chosen.append(
+            max(
+                left, key=lambda one: min(math.dist(storage[one].tolist(), storage[other].tolist()) for other in chosen)
+            )
+        )
     return chosen
 
 
@@ -112,7 +116,9 @@ def test_greedy_anchors_are_those_of_a_double_loop():
     for batch, pool in zip(draw(sampler, seed=1), pools[0], strict=True):
         anchors = batch[::2]
         assert len(points[anchors[:4]].unique(dim=0)) == 4 and len(anchors.unique()) == 6  # each place once
-        assert anchors[4:].tolist() == [index for index in pool.tolist() if index not in anchors[:4]][:2]  # in the pool's random order
+        assert (
+            anchors[4:].tolist() == [index for index in pool.tolist() if index not in anchors[:4]][:2]
+        )  # in the pool's random order
     sampler, pools = greedy(data_gc_coreset_lim=1e3)  # smaller distances count as none
     assert torch.equal(draw(sampler)[:, ::2], pools[0][:, :6])
 
@@ -132,7 +138,9 @@ def test_softened_draws_among_the_farthest_three_percent():
 
 
 def pair_distances(points):
-    return np.array([np.linalg.norm(points[i] - points[j]) for i in range(len(points)) for j in range(i + 1, len(points))])
+    return np.array(
+        [np.linalg.norm(points[i] - points[j]) for i in range(len(points)) for j in range(i + 1, len(points))]
+    )
 
 
 def histogram_score(pool, batch):

@@ -13,7 +13,11 @@ from tests.datasampler.made import SIZES, draw, labels_of, make_data, make_sampl
 from utilities.errors import UserError
 
 FLAGS = {"bs": 12, "samples_per_class": 3, "data_batchmatch_bigbs": 24}
-CLASSES = {name: module.Sampler for name, module in datasampler.REGISTRY.modules().items() if issubclass(module.Sampler, MemorySampler)}
+CLASSES = {
+    name: module.Sampler
+    for name, module in datasampler.REGISTRY.modules().items()
+    if issubclass(module.Sampler, MemorySampler)
+}
 CORESETS = [name for name, kind in CLASSES.items() if issubclass(kind, CoresetSampler)]
 MATCHES = [name for name, kind in CLASSES.items() if issubclass(kind, BatchMatchSampler)]
 
@@ -70,7 +74,9 @@ def test_storage_updates():
             target = new[row] if momentum < 0 else momentum * expected[index] + (1 - momentum) * new[row]
             expected[index] = (expected[index] + rate * (target - expected[index])).detach()
         torch.testing.assert_close(sampler.storage, expected)
-        assert not sampler.storage.requires_grad and ((momentum, rate) != (-1, 1) or torch.equal(sampler.storage[5], new[3].detach()))
+        assert not sampler.storage.requires_grad and (
+            (momentum, rate) != (-1, 1) or torch.equal(sampler.storage[5], new[3].detach())
+        )
     kept = make_sampler("greedy_coreset", SIZES, **FLAGS, data_storage_no_update=True)
     before = kept.storage.clone()
     kept.replace_storage_entries(new, indices)
@@ -95,7 +101,9 @@ def test_choices_follow_the_storage_and_not_the_chunks(name, monkeypatch):
     projecting.choose = lambda pools, embeddings: seen.append(embeddings.shape[-1]) or original(pools, embeddings)
     draw(projecting)
     assert set(seen) == {5}
-    ratios = torch.stack([torch.pdist(projecting.projected()).square() / torch.pdist(projecting.storage).square() for _ in range(50)])
+    ratios = torch.stack(
+        [torch.pdist(projecting.projected()).square() / torch.pdist(projecting.storage).square() for _ in range(50)]
+    )
     assert abs(ratios.mean() - 1) < 0.05, "distances stay on average"
     for dim in (-1, 40, 100):
         projecting.projected_dim = dim
@@ -123,7 +131,9 @@ def test_coresets_choose_from_their_pool_and_join_partners_of_the_whole_class(na
             outside += int((~torch.isin(groups[:, 1:], pool)).sum())
     assert outside > 0
     torch.manual_seed(0)
-    for anchor in [i for i in range(65) if SIZES[labels[i]] > 1][::13]:  # partners are uniform over the others of the class
+    for anchor in [i for i in range(65) if SIZES[labels[i]] > 1][
+        ::13
+    ]:  # partners are uniform over the others of the class
         counts = torch.bincount(sampler.with_partners(torch.full((3000, 1), anchor))[:, 1:].flatten(), minlength=65)
         others = (labels == labels[anchor]) & (torch.arange(65) != anchor)
         assert (counts[~others] == 0).all() and (others.sum() == 1 or chisquare(counts[others]).pvalue > 1e-3)
@@ -134,7 +144,9 @@ def test_coresets_choose_from_their_pool_and_join_partners_of_the_whole_class(na
 def test_matched_pools_and_candidates_draw_classes_whatever_their_size(name, m):
     """By the counts of 3,000 pools, and of the candidates of one pool in which classes have several groups, or one, or none."""
     sizes = [40, 1, 2, 9, 3]
-    sampler = make_sampler(name, sizes, bs=4 * m, samples_per_class=m, data_batchmatch_bigbs=12 * m, data_batchmatch_ncomps=3000)
+    sampler = make_sampler(
+        name, sizes, bs=4 * m, samples_per_class=m, data_batchmatch_bigbs=12 * m, data_batchmatch_ncomps=3000
+    )
     labels = labels_of(sizes)
     torch.manual_seed(0)
     pools = torch.cat([sampler.draw_pools() for _ in range(3000 // len(sampler) + 1)])[:3000]
@@ -144,12 +156,18 @@ def test_matched_pools_and_candidates_draw_classes_whatever_their_size(name, m):
     for label, size in enumerate(sizes):
         groups = pools.view(-1, m)[drawn.flatten() == label]
         assert all(len(group.unique()) == min(m, size) for group in groups[:200])
-        assert size < max(m, 2) or chisquare(torch.bincount(groups.flatten(), minlength=55)[labels == label]).pvalue > 1e-3
-    several = sampler.images_of(torch.tensor([0, 3, 0, 4, 0, 0, 3, 0])[:, None].expand(-1, m), torch.zeros(8, m, dtype=torch.long))
+        assert (
+            size < max(m, 2) or chisquare(torch.bincount(groups.flatten(), minlength=55)[labels == label]).pvalue > 1e-3
+        )
+    several = sampler.images_of(
+        torch.tensor([0, 3, 0, 4, 0, 0, 3, 0])[:, None].expand(-1, m), torch.zeros(8, m, dtype=torch.long)
+    )
     candidates = sampler.draw_candidates(several.view(1, -1))
     assert candidates.shape == (1, 3000, 4 * m)
     groups = candidates.view(-1, m)
-    assert (groups == groups[:, :1] + torch.arange(m)).all() and (groups[:, 0] % m == 0).all(), "whole groups of the pool"
+    assert (groups == groups[:, :1] + torch.arange(m)).all() and (groups[:, 0] % m == 0).all(), (
+        "whole groups of the pool"
+    )
     groups = torch.bincount(groups[:, 0] // m, minlength=8)
     by_class = groups[[0, 2, 4, 5, 7]].sum(), groups[[1, 6]].sum(), groups[3]
     assert sum(by_class) == 12000 and chisquare(torch.stack(by_class)).pvalue > 1e-3
@@ -163,11 +181,19 @@ def test_what_cannot_be_chosen_and_calls_in_another_order_are_refused():
     for name in MATCHES:
         with pytest.raises(UserError, match="--bs 1: one image has no spread"):
             make_sampler(name, SIZES, **{**FLAGS, "bs": 1, "samples_per_class": 1})
-    for flags in ({"data_mb_mom": 1.5}, {"data_mb_lr": -0.1}, {"data_batchmatch_ncomps": 0}, {"data_d2_coreset_lambda": -1}):
+    for flags in (
+        {"data_mb_mom": 1.5},
+        {"data_mb_lr": -0.1},
+        {"data_batchmatch_ncomps": 0},
+        {"data_d2_coreset_lambda": -1},
+    ):
         with pytest.raises(UserError, match=f"--{next(iter(flags))} .* must be at (most|least)"):
             make_sampler("greedy_coreset", SIZES, **FLAGS, **flags)
     sampler = datasampler.select("greedy_coreset", None, *make_data(SIZES), **FLAGS)
-    for call in (sampler.precompute_indices, lambda: sampler.replace_storage_entries(torch.ones(1, 6), torch.tensor([0]))):
+    for call in (
+        sampler.precompute_indices,
+        lambda: sampler.replace_storage_entries(torch.ones(1, 6), torch.tensor([0])),
+    ):
         with pytest.raises(RuntimeError, match="create_storage"):
             call()
     with pytest.raises(RuntimeError, match="precompute_indices"):
@@ -182,18 +208,44 @@ def test_a_training_trains_what_is_chosen_and_stores_what_it_embeds(data, tmp_pa
     seen = {"create_storage": [], "precompute_indices": [], "replace_storage_entries": []}
     methods = {name: getattr(MemorySampler, name) for name in seen}
     for name in seen:
+
         def spied(self, *args, name=name):
             methods[name](self, *args)
             seen[name].append((self.storage.clone(), self.epoch, *args))
 
         monkeypatch.setattr(MemorySampler, name, spied)
-    run = main.main(parameters.read([
-        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path), *builders.SHORT_RUN, "--loss", "margin",
-        "--data_sampler", "greedy_coreset", "--n_epochs", "2", "--data_batchmatch_bigbs", "20", "--iterations_per_epoch", "3",
-    ]))  # fmt: skip
-    (created, *_), epochs, updates = seen["create_storage"][0], seen["precompute_indices"], seen["replace_storage_entries"]
+    run = main.main(
+        parameters.read(
+            [
+                "--dataset",
+                "folder",
+                "--dataset_folder_path",
+                str(data),
+                "--save_path",
+                str(tmp_path),
+                *builders.SHORT_RUN,
+                "--loss",
+                "margin",
+                "--data_sampler",
+                "greedy_coreset",
+                "--n_epochs",
+                "2",
+                "--data_batchmatch_bigbs",
+                "20",
+                "--iterations_per_epoch",
+                "3",
+            ]
+        )
+    )
+    (created, *_), epochs, updates = (
+        seen["create_storage"][0],
+        seen["precompute_indices"],
+        seen["replace_storage_entries"],
+    )
     assert len(seen["create_storage"]) == 1 and len(epochs) == 2 and not torch.equal(epochs[0][1], epochs[1][1])
-    assert [sorted(update[3].tolist()) for update in updates] == [sorted(batch.tolist()) for _, epoch, *_ in epochs for batch in epoch]
+    assert [sorted(update[3].tolist()) for update in updates] == [
+        sorted(batch.tolist()) for _, epoch, *_ in epochs for batch in epoch
+    ]
     for _, _, embeddings, indices in updates:
         created[indices] = embeddings
     assert torch.equal(run.parts["sampler"].storage, created)

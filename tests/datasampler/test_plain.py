@@ -41,7 +41,9 @@ def test_draws_are_uniform_below_large_bounds_and_of_every_subset():
     assert (drawn >= 0).all() and (drawn < bounds).all()
     for size, count in ((5, 2), (4, 3), (6, 1)):
         drawn = draw_within(torch.full((20000,), size), count).sort(1).values
-        counts = [int((drawn == torch.tensor(subset)).all(1).sum()) for subset in itertools.combinations(range(size), count)]
+        counts = [
+            int((drawn == torch.tensor(subset)).all(1).sum()) for subset in itertools.combinations(range(size), count)
+        ]
         assert sum(counts) == 20000
         assert_uniform(counts)
 
@@ -56,7 +58,9 @@ def test_batches_of_any_sizes(sizes, m, data):
         return
     flags = {"bs": per_batch * m, "samples_per_class": m}
     batches = draw(make_sampler("class_balanced", sizes, **flags), seed=0)
-    counts = torch.bincount(torch.cat([classes_of_groups(batch, labels, sizes, m) for batch in batches]), minlength=len(sizes))
+    counts = torch.bincount(
+        torch.cat([classes_of_groups(batch, labels, sizes, m) for batch in batches]), minlength=len(sizes)
+    )
     assert counts.max() - counts.min() <= 1
 
     sampler = datasampler.select("hierarchical", None, *make_data(sizes), **flags)
@@ -64,14 +68,18 @@ def test_batches_of_any_sizes(sizes, m, data):
     for batch in draw(sampler, seed=0):
         supers = super_of[classes_of_groups(batch, labels, sizes, m)]
         order = list(dict.fromkeys(supers.tolist()))
-        assert sorted(supers.tolist(), key=order.index) == supers.tolist()  # a super-class is used up before another continues
+        assert (
+            sorted(supers.tolist(), key=order.index) == supers.tolist()
+        )  # a super-class is used up before another continues
         assert all((supers == number).sum() == (super_of == number).sum() for number in order[:-1])
 
     sampler = make_sampler("class_groups", sizes, **flags)
     groups, n_groups = draw(sampler, seed=0).view(-1, m), sum(-(-size // m) for size in sizes)
     assert len(groups) == len(sampler) * per_batch and 0 <= len(groups) - n_groups < per_batch
     assert (labels[groups] == labels[groups[:, :1]]).all()
-    assert all(len(group.unique()) == min(m, sizes[label]) for group, label in zip(groups, labels[groups[:, 0]], strict=True))
+    assert all(
+        len(group.unique()) == min(m, sizes[label]) for group, label in zip(groups, labels[groups[:, 0]], strict=True)
+    )
     counts = torch.bincount(groups[:n_groups].flatten(), minlength=len(labels))
     for label, size in enumerate(sizes):  # the rest of its last group, and no image twice before every one is
         of_class = counts[labels == label]
@@ -95,7 +103,9 @@ def test_random_classes_and_images_are_uniform_and_drawn_with_replacement():
     sampler, labels = make_sampler("class_random", sizes, bs=4, samples_per_class=2), labels_of(sizes)
     groups = torch.cat([draw(sampler) for _ in range(1000)]).view(-1, 2, 2)
     classes = labels[groups[..., 0]]  # (5000, 2)
-    assert_uniform(torch.bincount((classes[:, 0] * 4 + classes[:, 1]), minlength=16))  # the same class twice as often as any other pair
+    assert_uniform(
+        torch.bincount((classes[:, 0] * 4 + classes[:, 1]), minlength=16)
+    )  # the same class twice as often as any other pair
     for label in range(4):
         members = (labels == label).nonzero().squeeze(1)
         place = torch.searchsorted(members, groups[classes == label])
@@ -104,12 +114,24 @@ def test_random_classes_and_images_are_uniform_and_drawn_with_replacement():
 
 def test_class_groups_repeat_a_class_and_draw_the_number_of_groups():
     sizes = [12, 12, 12]
-    sampler, labels = make_sampler("class_groups", sizes, bs=12, samples_per_class=3, data_class_groups_draw=True), labels_of(sizes)
+    sampler, labels = (
+        make_sampler("class_groups", sizes, bs=12, samples_per_class=3, data_class_groups_draw=True),
+        labels_of(sizes),
+    )
     drawn = [draw(sampler) for _ in range(900)]
     assert {batches.shape for batches in drawn} == {(3, 12)} and len(sampler) == 3
-    sizes_of_groups = [max(m for m in (2, 3, 4, 6) if all((labels[batch].view(-1, m) == labels[batch].view(-1, m)[:, :1]).all() for batch in batches)) for batches in drawn]
+    sizes_of_groups = [
+        max(
+            m
+            for m in (2, 3, 4, 6)
+            if all((labels[batch].view(-1, m) == labels[batch].view(-1, m)[:, :1]).all() for batch in batches)
+        )
+        for batches in drawn
+    ]
     counts = [sizes_of_groups.count(m) for m in (2, 3, 4, 6)]
-    assert all(count > 100 for count in counts), counts  # drawn evenly from the divisors; by chance groups of 2 look like larger ones
+    assert all(count > 100 for count in counts), (
+        counts
+    )  # drawn evenly from the divisors; by chance groups of 2 look like larger ones
     fixed = make_sampler("class_groups", sizes, bs=12, samples_per_class=3)
     present = torch.stack([torch.bincount(labels[batch], minlength=3) for _ in range(50) for batch in draw(fixed)])
     assert present.max() > 3, "a class twice in a batch"
@@ -132,7 +154,9 @@ def test_full_random_is_uniform_over_classes_and_ends_with_a_pair():
 
 def test_several_super_classes_share_a_batch_equally():
     super_of = torch.tensor([0] * 6 + [1] * 6 + [2] * 6 + [3])
-    sampler = datasampler.select("hierarchical", None, *make_data([3] * 19), bs=16, samples_per_class=2, data_hierarchical_supers=2)
+    sampler = datasampler.select(
+        "hierarchical", None, *make_data([3] * 19), bs=16, samples_per_class=2, data_hierarchical_supers=2
+    )
     sampler.set_super_labels(dict(enumerate(super_of.tolist())))
     seen = set()
     for batch in torch.cat([draw(sampler) for _ in range(100)]):

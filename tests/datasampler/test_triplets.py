@@ -49,7 +49,9 @@ def test_classes_then_images_are_drawn_alike():
 
 def test_the_fixed_set_is_that_of_the_seed_every_epoch_goes_through_it_and_it_comes_back():
     before = torch.get_rng_state()
-    one, same, other = (make_sampler("fixed_triplets", SIZES, bs=6, data_fixed_triplets_n=20, seed=seed) for seed in (3, 3, 4))
+    one, same, other = (
+        make_sampler("fixed_triplets", SIZES, bs=6, data_fixed_triplets_n=20, seed=seed) for seed in (3, 3, 4)
+    )
     assert torch.equal(torch.get_rng_state(), before), "the training's stream is left alone"
     assert torch.equal(one.triplets, same.triplets) and not torch.equal(one.triplets, other.triplets)
     epochs = [triplets_of(draw(one)) for _ in range(3)]
@@ -68,7 +70,9 @@ def test_the_fixed_set_is_that_of_the_seed_every_epoch_goes_through_it_and_it_co
 def test_the_hardest_share_by_stored_embeddings(share, monkeypatch):
     embeddings = torch.randn(17, 4, generator=torch.Generator().manual_seed(2))
     monkeypatch.setattr("datasampler.hard_triplets.CHUNK", 40)  # ten triplets at a time
-    sampler = make_sampler("hard_triplets", SIZES, embeddings, bs=3, data_fixed_triplets_n=47, data_hard_triplets_share=share)
+    sampler = make_sampler(
+        "hard_triplets", SIZES, embeddings, bs=3, data_fixed_triplets_n=47, data_hard_triplets_share=share
+    )
     drawn, original = [], sampler.draw_triplets
     sampler.draw_triplets = lambda n: drawn.append(original(n)) or drawn[-1]
     for _ in range(3):
@@ -78,7 +82,9 @@ def test_the_hardest_share_by_stored_embeddings(share, monkeypatch):
         expected = sorted((hardness[t] for t in triplets_of(drawn[-1])), reverse=True)[: math.ceil(47 * share)]
         assert sorted((hardness[t] for t in kept), reverse=True) == pytest.approx(expected)
     assert not torch.equal(drawn[0], drawn[1])  # renewed
-    sampler = make_sampler("hard_triplets", SIZES, torch.zeros(17, 2), bs=3, data_fixed_triplets_n=200, data_hard_triplets_share=0.01)
+    sampler = make_sampler(
+        "hard_triplets", SIZES, torch.zeros(17, 2), bs=3, data_fixed_triplets_n=200, data_hard_triplets_share=0.01
+    )
     sampler.replace_storage_entries(torch.tensor([[9.0, 0.0]]), torch.tensor([4]))
     assert all(p == 4 for _, p, _ in triplets_of(draw(sampler, 0)))  # the one image that lies far from its class
 
@@ -89,13 +95,19 @@ def test_what_cannot_work_is_one_line(name):
         ([4, 4], {"bs": 8}, "--bs 8 is not a multiple of 3"),
         ([1, 1, 1], {"bs": 3}, "no triplet: of their 3 classes 0 have two images"),
         ([9], {"bs": 3}, "no triplet: of their 1 classes 1 have two images"),
-        ([4, 4], {"bs": 6, "data_fixed_triplets_n": 1}, "--data_fixed_triplets_n 1.*: 1 triplets do not fill one batch of --bs 6"),
+        (
+            [4, 4],
+            {"bs": 6, "data_fixed_triplets_n": 1},
+            "--data_fixed_triplets_n 1.*: 1 triplets do not fill one batch of --bs 6",
+        ),
     ):
         with refused(message):
             make_sampler(name, sizes, **flags)
     labels = labels_of([2, 1]).tolist()
     sampler = make_sampler(name, [2, 1], bs=3, data_fixed_triplets_n=200, data_hard_triplets_share=1.0)
-    assert set(triplets_of(draw(sampler))) == {t for t in itertools.permutations(range(3)) if labels[t[2]] == 1}, "the smallest data"
+    assert set(triplets_of(draw(sampler))) == {t for t in itertools.permutations(range(3)) if labels[t[2]] == 1}, (
+        "the smallest data"
+    )
 
 
 def test_the_command_line_refuses_at_once():

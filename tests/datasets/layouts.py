@@ -16,10 +16,12 @@ from tests.builders import refused  # noqa: F401  which tests of data sets take 
 
 SIZE = (12, 10)
 MAKERS = {
-    ("cub200", "official"): builders.make_cub200, ("cub200", "icml"): builders.make_cub200,
+    ("cub200", "official"): builders.make_cub200,
+    ("cub200", "icml"): builders.make_cub200,
     **{("cars196", layout): builders.make_cars196 for layout in ("official", "torchvision", "icml", "kaggle")},
-    ("online_products", "official"): builders.make_online_products, ("online_products", "icml"): builders.make_online_products,
-}  # fmt: skip
+    ("online_products", "official"): builders.make_online_products,
+    ("online_products", "icml"): builders.make_online_products,
+}
 
 
 def partial(name, source, **flags):
@@ -29,7 +31,11 @@ def partial(name, source, **flags):
 
 def names(splits):
     """Split -> names of its classes, of the splits that there are."""
-    return {split: list(splits[split].class_names.values()) for split in ("training", "validation", "testing") if splits[split] is not None}
+    return {
+        split: list(splits[split].class_names.values())
+        for split in ("training", "validation", "testing")
+        if splits[split] is not None
+    }
 
 
 def check_split(split, n_classes, n_images):
@@ -52,13 +58,17 @@ def make_inshop(path, layout="plain", n_train=3, n_test=3):
     lines = []
     for item in range(1, n_train + n_test + 1):
         place = f"{'WOMEN' if item % 2 else 'MEN'}/{'Dresses' if item < 4 else 'Denim'}/id_{item * 7:08d}"
-        for number, status in enumerate(("train", "train") if item <= n_train else ("query", "gallery", "query"), start=1):
+        for number, status in enumerate(
+            ("train", "train") if item <= n_train else ("query", "gallery", "query"), start=1
+        ):
             builders.write_image(images / place / f"0{number}_1_front.jpg", (item, number), SIZE)
             lines.append(f"img/{place}/0{number}_1_front.jpg           id_{item * 7:08d} {status}")
     lists = root / "Eval" if layout == "eval" else root
     lists.mkdir(parents=True, exist_ok=True)
     lines = lines[::-1]  # the order of the list is not that of the ids
-    (lists / "list_eval_partition.txt").write_text("\n".join([str(len(lines)), "image_name item_id evaluation_status", *lines]) + "\n")
+    (lists / "list_eval_partition.txt").write_text(
+        "\n".join([str(len(lines)), "image_name item_id evaluation_status", *lines]) + "\n"
+    )
     return root
 
 
@@ -90,27 +100,44 @@ def make_vehicleid(path, folder="VehicleID_V1.0"):
             builders.write_image(root / "image" / f"{image:07d}.jpg", image, SIZE)
             lines.setdefault(vehicle, []).append(f"{image:07d} {vehicle}")
     for file, vehicles in (
-        ("train_list", (9, 12, 3, 40)), ("test_list_800", (100, 77, 61)), ("test_list_1600", (100, 77, 61, 80)),
+        ("train_list", (9, 12, 3, 40)),
+        ("test_list_800", (100, 77, 61)),
+        ("test_list_1600", (100, 77, 61, 80)),
         ("test_list_2400", (75, 100, 77, 61, 80)),
-    ):  # fmt: skip
+    ):
         (lists / f"{file}.txt").write_text("".join(f"{line}\n" for vehicle in vehicles for line in lines[vehicle]))
     return root
 
 
 MARKET = {
-    "bounding_box_train": ["0002_c1s1_000451_03", "0002_c2s1_000301_01", "0007_c1s6_028546_01", "0007_c3s3_077419_03", "-1_c1s1_000401_03"],
+    "bounding_box_train": [
+        "0002_c1s1_000451_03",
+        "0002_c2s1_000301_01",
+        "0007_c1s6_028546_01",
+        "0007_c3s3_077419_03",
+        "-1_c1s1_000401_03",
+    ],
     "query": ["0001_c1s1_001051_00", "0001_c2s3_000151_00", "0003_c3s1_001051_00"],
     "bounding_box_test": [
-        "0001_c1s1_002301_02", "0001_c2s1_000051_03", "0001_c4s6_017541_03", "0003_c5s1_001051_04", "0000_c1s1_000151_01", "0000_c6s3_095000_05",
-        "-1_c2s1_000401_03", "-1_c4s2_000401_03",
+        "0001_c1s1_002301_02",
+        "0001_c2s1_000051_03",
+        "0001_c4s6_017541_03",
+        "0003_c5s1_001051_04",
+        "0000_c1s1_000151_01",
+        "0000_c6s3_095000_05",
+        "-1_c2s1_000401_03",
+        "-1_c4s2_000401_03",
     ],
-}  # fmt: skip
+}
 
 
 def make_market1501(path, distractors=0):
     """Two training persons, two test persons with three queries, background and junk in the gallery."""
     root = path / "Market-1501-v15.09.15"
-    for folder, names in {**MARKET, **({"images": [f"d{i:07d}" for i in range(distractors)]} if distractors else {})}.items():
+    for folder, names in {
+        **MARKET,
+        **({"images": [f"d{i:07d}" for i in range(distractors)]} if distractors else {}),
+    }.items():
         for number, name in enumerate(names):
             builders.write_image(root / folder / f"{name}.jpg", (len(folder), number), SIZE)
         (root / folder / "Thumbs.db").write_bytes(b"x")
@@ -120,11 +147,21 @@ def make_market1501(path, distractors=0):
 def make_veri776(path):
     """Two training vehicles and two of test, whose queries lie in the gallery too, one of them not."""
     root = path / "VeRi"
-    gallery = ["0005_c001_00016450_0", "0005_c003_00013960_0", "0005_c003_00013970_0", "0009_c001_00019000_0", "0009_c020_00019100_0"]
+    gallery = [
+        "0005_c001_00016450_0",
+        "0005_c003_00013960_0",
+        "0005_c003_00013970_0",
+        "0009_c001_00019000_0",
+        "0009_c020_00019100_0",
+    ]
     for folder, names in (
-        ("image_train", ["0002_c002_00030600_0", "0002_c003_00030640_1", "0001_c001_00016450_0", "0001_c002_00016460_0"]),
-        ("image_query", [gallery[0], gallery[1], "0009_c004_00019200_0"]), ("image_test", gallery),
-    ):  # fmt: skip
+        (
+            "image_train",
+            ["0002_c002_00030600_0", "0002_c003_00030640_1", "0001_c001_00016450_0", "0001_c002_00016460_0"],
+        ),
+        ("image_query", [gallery[0], gallery[1], "0009_c004_00019200_0"]),
+        ("image_test", gallery),
+    ):
         for name in names:
             builders.write_image(root / folder / f"{name}.jpg", tuple(map(ord, name[:10])), SIZE)
     return root
@@ -143,7 +180,9 @@ def make_revisitop(path, name="roxford5k", distractors=0):
     for number, image in enumerate(gallery + queries):
         builders.write_image(path / name / "jpg" / f"{image}.jpg", (number, 7), (60 + 3 * number, 90))
     truth = [dict(zip(("bbx", "easy", "hard", "junk"), query, strict=True)) for query in REVISITED]
-    (path / name / f"gnd_{name}.pkl").write_bytes(pickle.dumps({"imlist": gallery, "qimlist": queries, "gnd": truth}, protocol=2))
+    (path / name / f"gnd_{name}.pkl").write_bytes(
+        pickle.dumps({"imlist": gallery, "qimlist": queries, "gnd": truth}, protocol=2)
+    )
     more = [f"{i % 2}/d{i}.jpg" for i in range(distractors)]
     for number, image in enumerate(more):
         builders.write_image(path / "revisitop1m" / "jpg" / image, (number, 8), SIZE)
@@ -155,20 +194,41 @@ def make_revisitop(path, name="roxford5k", distractors=0):
 def make_gldv2(path):
     """Two landmarks of training, five images of the index, a private query, a public one without positives, one that is not used."""
     root = path / "gldv2"
-    training, index, queries = {"7": ["0a1", "1b2"], "12": ["2c3"]}, ["a00", "a01", "b02", "b03", "c04"], ["d10", "d11", "d12"]
-    for part, names in (("train", [name for of in training.values() for name in of]), ("index", index), ("test", queries)):
+    training, index, queries = (
+        {"7": ["0a1", "1b2"], "12": ["2c3"]},
+        ["a00", "a01", "b02", "b03", "c04"],
+        ["d10", "d11", "d12"],
+    )
+    for part, names in (
+        ("train", [name for of in training.values() for name in of]),
+        ("index", index),
+        ("test", queries),
+    ):
         for name in names:
-            builders.write_image(root / part / "/".join(name[:3]) / f"{name}.jpg", tuple(map(ord, part[:3] + name)), SIZE)
-    (root / "train_clean.csv").write_text("landmark_id,images\n" + "".join(f"{landmark},{' '.join(names)}\n" for landmark, names in training.items()))
+            builders.write_image(
+                root / part / "/".join(name[:3]) / f"{name}.jpg", tuple(map(ord, part[:3] + name)), SIZE
+            )
+    (root / "train_clean.csv").write_text(
+        "landmark_id,images\n" + "".join(f"{landmark},{' '.join(names)}\n" for landmark, names in training.items())
+    )
     (root / "index.csv").write_text("id\n" + "\n".join(index) + "\n")
-    (root / "retrieval_solution_v2.1.csv").write_text("id,images,Usage\nd10,a01 b03,Private\nd11,None,Public\nd12,None,Ignored\n")
+    (root / "retrieval_solution_v2.1.csv").write_text(
+        "id,images,Usage\nd10,a01 b03,Private\nd11,None,Public\nd12,None,Ignored\n"
+    )
     return root
 
 
 def make_ilias(path):
     """Two objects with three queries and three positives, and files that are no images."""
     root = path / "ilias" / "ilias_core"
-    for name in ("cup_001/query/Q001_00", "cup_001/query/Q001_01", "cup_001/pos/P001_00", "cup_001/pos/P001_01", "hat_002/query/Q002_00", "hat_002/pos/P002_00"):
+    for name in (
+        "cup_001/query/Q001_00",
+        "cup_001/query/Q001_01",
+        "cup_001/pos/P001_00",
+        "cup_001/pos/P001_01",
+        "hat_002/query/Q002_00",
+        "hat_002/pos/P002_00",
+    ):
         builders.write_image(root / f"{name}.jpg", tuple(map(ord, name[-8:])), SIZE)
         (root / f"{name}_bbox.txt").write_text("1 2 3 4\n")
     return root.parent
@@ -179,13 +239,20 @@ def make_msmt17(path, version="V1"):
     root = path / f"MSMT17_{version}"
     train, test = {"V1": ("train", "test"), "V2": ("mask_train_v2", "mask_test_v2")}[version]
     for name, folder, shots in (
-        ("train", train, [(2, 1), (2, 3), (0, 1), (0, 2), (1, 5), (1, 6)]), ("val", train, [(0, 4), (0, 7), (2, 9), (2, 15)]),
-        ("query", test, [(0, 1), (1, 2)]), ("gallery", test, [(0, 1), (0, 3), (1, 2), (1, 14)]),
-    ):  # fmt: skip
-        files = [f"{person:04d}/{person:04d}_{i:03d}_{camera:02d}_0303{name}_{i:04d}_0.jpg" for i, (person, camera) in enumerate(shots)]
+        ("train", train, [(2, 1), (2, 3), (0, 1), (0, 2), (1, 5), (1, 6)]),
+        ("val", train, [(0, 4), (0, 7), (2, 9), (2, 15)]),
+        ("query", test, [(0, 1), (1, 2)]),
+        ("gallery", test, [(0, 1), (0, 3), (1, 2), (1, 14)]),
+    ):
+        files = [
+            f"{person:04d}/{person:04d}_{i:03d}_{camera:02d}_0303{name}_{i:04d}_0.jpg"
+            for i, (person, camera) in enumerate(shots)
+        ]
         for i, file in enumerate(files):
             builders.write_image(root / folder / file, (len(name), i), SIZE)
-        (root / f"list_{name}.txt").write_text("".join(f"{file} {person}\n" for file, (person, _) in zip(files, shots, strict=True)))
+        (root / f"list_{name}.txt").write_text(
+            "".join(f"{file} {person}\n" for file, (person, _) in zip(files, shots, strict=True))
+        )
     return root
 
 

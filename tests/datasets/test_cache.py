@@ -333,12 +333,20 @@ def test_data_sets_in_memory_are_read_from_it(tmp_path, monkeypatch):
 def test_decoders_give_the_same_pixels_and_stand_in_for_each_other(tmp_path, monkeypatch):
     """torchvision's, torchcodec's where it is installed, Pillow's."""
     paths = [builders.write_image(tmp_path / f"{mode}.jpg", 3, (41, 29), mode) for mode in ("RGB", "L", "CMYK")]
-    for name, more in (("progressive", {"progressive": True}), ("444", {"subsampling": 0}), ("422", {"subsampling": 1})):
+    for name, more in (
+        ("progressive", {"progressive": True}),
+        ("444", {"subsampling": 0}),
+        ("422", {"subsampling": 1}),
+    ):
         paths.append(tmp_path / f"{name}.jpg")
         builders.picture(4, (203, 155)).save(paths[-1], quality=85, **more)
     paths.append(write_turned(tmp_path / "turned.jpg", (64, 48)))
     found = {}
-    for package, lacking in (("torchvision", ()), ("torchcodec", ["torchvision.io"]), (None, ["torchvision.io", "torchcodec.decoders"])):
+    for package, lacking in (
+        ("torchvision", ()),
+        ("torchcodec", ["torchvision.io"]),
+        (None, ["torchvision.io", "torchcodec.decoders"]),
+    ):
         with monkeypatch.context() as patch:
             for name in lacking:
                 patch.setitem(sys.modules, name, None)
@@ -349,4 +357,8 @@ def test_decoders_give_the_same_pixels_and_stand_in_for_each_other(tmp_path, mon
     _images.jpeg_package.cache_clear()
     _images._jpeg_decoder.cache_clear()
     assert {"torchvision", None} <= set(found) and re.fullmatch(r"torchvision [\d.]+, PIL [\d.]+", _images.decoders())
-    assert all(torch.equal(ours, pillows) for images in found.values() for ours, pillows in zip(images, found[None], strict=True))
+    assert all(
+        torch.equal(ours, pillows)
+        for images in found.values()
+        for ours, pillows in zip(images, found[None], strict=True)
+    )

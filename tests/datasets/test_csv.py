@@ -35,10 +35,15 @@ def table(folder, labels=((2, 10), (3, 11)), n_images=3, distractors=0, **more):
                 if not (folder / path).exists():
                     builders.write_image(folder / path, (hash(label) % 1000, i), (12, 10))
                 roles = {} if split == "train" else {"is_query": i > 0, "is_gallery": i == 0}
-                rows.append({"label": label, "path": path, "split": split, "is_query": "", "is_gallery": "", **roles, **more})
+                rows.append(
+                    {"label": label, "path": path, "split": split, "is_query": "", "is_gallery": "", **roles, **more}
+                )
     for i in range(distractors):
         builders.write_image(folder / f"images/none_{i}.png", (7, i), (12, 10))
-        rows.insert(2 * i, {"label": "", "path": f"images/none_{i}.png", "split": "validation", "is_query": False, "is_gallery": True})
+        rows.insert(
+            2 * i,
+            {"label": "", "path": f"images/none_{i}.png", "split": "validation", "is_query": False, "is_gallery": True},
+        )
     return rows
 
 
@@ -52,19 +57,36 @@ def read(path, rows=None, **flags):
 def test_the_format_of_open_metric_learning_is_read_unchanged(tmp_path):
     rows = table(tmp_path)
     for number, row in enumerate(rows):
-        row |= {"x_1": 1, "x_2": 9, "y_1": 2, "y_2": 8, "category": f"c{row['label'] % 2}", "category_int": row["label"] % 2,
-                "sequence": number // 2, "color": "red", "category_2": "family", "category_3": "none", "category_5": "after a gap"}  # fmt: skip
+        row |= {
+            "x_1": 1,
+            "x_2": 9,
+            "y_1": 2,
+            "y_2": 8,
+            "category": f"c{row['label'] % 2}",
+            "category_int": row["label"] % 2,
+            "sequence": number // 2,
+            "color": "red",
+            "category_2": "family",
+            "category_3": "none",
+            "category_5": "after a gap",
+        }
     splits = read(tmp_path / "df.csv", rows)
     assert names(splits) == {"training": ["2", "10"], "testing": ["3", "11"]}
     training, testing = splits["training"], splits["testing"]
     assert training.roles == {} and testing.roles == {"query_images": 4, "gallery_images": 2}
-    assert testing.is_gallery.tolist() == [True, False, False] * 2 and testing.is_query.tolist() == [False, True, True] * 2
+    assert (
+        testing.is_gallery.tolist() == [True, False, False] * 2 and testing.is_query.tolist() == [False, True, True] * 2
+    )
     assert testing.super_labels == {0: "c1", 1: "c1"} and training.super_labels == {0: "c0", 1: "c0"}
     assert testing.lineages == {("3", "c1", "family", None), ("11", "c1", "family", None)}
     assert testing.sequences.tolist() == [0, 0, 1, 1, 2, 2] and testing.sequences.dtype == np.int64
     assert testing.original(0).shape == (3, 6, 8) and testing.boxes.tolist() == [[1, 2, 9, 8]] * 6
     whole = read(tmp_path / "whole.csv", table(tmp_path))["testing"]
-    assert torch.equal(testing.original(0), whole.original(0)[:, 2:8, 1:9]) and whole.boxes is None and whole.sequences is None
+    assert (
+        torch.equal(testing.original(0), whole.original(0)[:, 2:8, 1:9])
+        and whole.boxes is None
+        and whole.sequences is None
+    )
     assert "6 images of 2 classes; 4 are queries, 2 are in the gallery" in datasets.describe(splits)
 
 
@@ -75,12 +97,20 @@ def test_what_a_row_may_lack_and_how_labels_are_read(tmp_path):
         row["path"] = row["path"].replace("/", "//")
     for lacking in (rows, as_pandas_writes):
         testing = read(tmp_path / "df.csv", lacking)["testing"]
-        assert testing.sequences is None and testing.boxes is None and set(testing.super_labels.values()) == {None} and len(testing) == 6
+        assert (
+            testing.sequences is None
+            and testing.boxes is None
+            and set(testing.super_labels.values()) == {None}
+            and len(testing) == 6
+        )
     assert read(tmp_path / "df.csv", rows)["testing"].roles == {}
     rows[-1] |= {"sequence": "s", "x_1": 0, "y_1": 0, "x_2": 4.4, "y_2": 5.6, "category": "c"}
     testing = read(tmp_path / "df.csv", rows)["testing"]
     assert testing.sequences.tolist() == [-1] * 5 + [0] and testing.super_labels == {0: None, 1: "c"}
-    assert testing.original(5).shape == (3, *testing._size(5)) == (3, 6, 4) and testing.original(4).shape == (3, *testing._size(4)) == (3, 10, 12)
+    assert testing.original(5).shape == (3, *testing._size(5)) == (3, 6, 4) and testing.original(4).shape == (
+        3,
+        *testing._size(4),
+    ) == (3, 10, 12)
     for labels, expected in ((((10, 9), (2, 1)), ["9", "10"]), ((("007", "7"), ("x", "1")), ["007", "7"])):
         assert names(read(tmp_path / "df.csv", table(tmp_path, labels)))["training"] == expected
 
@@ -95,8 +125,12 @@ def test_two_boxes_of_one_image_are_two_images_and_the_same_twice_is_told(tmp_pa
     (tmp_path / "split.json").write_text(json.dumps({"train": ["2", "11"], "test": ["10", "3"]}))
     divided = read(tmp_path / "df.csv", split_scheme="predefined", split_file=str(tmp_path / "split.json"))
     parts = [divided["training"], divided["testing"]]
-    found = [(of.class_names[label], box[3]) for of in parts for (_, label), box in zip(of.image_list, of.boxes, strict=True)]
-    assert sorted(found) == [(label, pytest.approx(y)) for label, y in sorted((str(row["label"]), row["y_2"]) for row in rows)]
+    found = [
+        (of.class_names[label], box[3]) for of in parts for (_, label), box in zip(of.image_list, of.boxes, strict=True)
+    ]
+    assert sorted(found) == [
+        (label, pytest.approx(y)) for label, y in sorted((str(row["label"]), row["y_2"]) for row in rows)
+    ]
     rows = table(tmp_path)
     rows.append({**rows[-1], "is_query": True, "is_gallery": False})
     rows.append({**rows[0], "label": 3, "split": "validation", "is_query": True, "is_gallery": True})
@@ -115,7 +149,10 @@ def test_validation_of_seen_labels_validates(tmp_path):
     assert splits["testing"].image_list == splits["validation"].image_list
     write(tmp_path / "unseen.csv", rows)
     for file, validates in (("both.csv", True), ("unseen.csv", False)):
-        assert datasets.has_validation(parameters.read(["--dataset", "csv", "--dataset_csv", str(tmp_path / file)])) == validates
+        assert (
+            datasets.has_validation(parameters.read(["--dataset", "csv", "--dataset_csv", str(tmp_path / file)]))
+            == validates
+        )
     assert names(read(tmp_path / "unseen.csv", use_tv_split=True, tv_split_perc=0.5))["validation"] == ["2"]
 
 
@@ -159,20 +196,28 @@ def test_paths_may_have_the_backslashes_of_windows(tmp_path):
 def test_bad_rows_and_what_is_no_such_table(tmp_path):
     path, box = tmp_path / "df.csv", {"x_1": 1, "x_2": 4, "y_1": 0, "y_2": 3}
     for row, change, words in (
-        (13, {"split": "test"}, "split 'test'"), (13, {"label": ""}, "no label"), (13, {"path": " "}, "no path"),
+        (13, {"split": "test"}, "split 'test'"),
+        (13, {"label": ""}, "no label"),
+        (13, {"path": " "}, "no path"),
         (13, {"is_query": "yes"}, "is_query 'yes'"),
         *((13, box | change, "box") for change in ({"x_1": 5}, {"x_1": -1}, {"x_1": "nan"}, {"y_1": "a"})),
-        *((2, change, "no label. Only a validation row") for change in ({"split": "train"}, {"is_query": True}, {"is_gallery": False})),
-    ):  # fmt: skip
+        *(
+            (2, change, "no label. Only a validation row")
+            for change in ({"split": "train"}, {"is_query": True}, {"is_gallery": False})
+        ),
+    ):
         rows = table(tmp_path, distractors=row == 2)
         rows[row - 2] |= change
         with refused(f"df.csv, row {row}: {words}"):
             read(path, rows)
     for content, words in (
-        ("", "no table"), ("label,path\n1,a.png\n", "no column split"), ("label,path,split\n1,a,train\n", "1 rows, all of split train"),
-        ("label,path,split\n1,a\n", "row 2: 2 fields"), ("\udc89PNG\udcff\n", "no table"),
+        ("", "no table"),
+        ("label,path\n1,a.png\n", "no column split"),
+        ("label,path,split\n1,a,train\n", "1 rows, all of split train"),
+        ("label,path,split\n1,a\n", "row 2: 2 fields"),
+        ("\udc89PNG\udcff\n", "no table"),
         ("label,path,split,x_1,x_2\n1,a,train,1,4\n", "no column y_1, y_2"),
-    ):  # fmt: skip
+    ):
         path.write_text(content, errors="surrogateescape")
         with refused(words, path):
             read(path)
@@ -181,14 +226,31 @@ def test_bad_rows_and_what_is_no_such_table(tmp_path):
 def test_distractors_are_in_the_gallery_and_in_no_class(tmp_path):
     splits = read(tmp_path / "df.csv", table(tmp_path, (range(4), range(4, 8)), n_images=4, distractors=5))
     testing = splits["testing"]
-    assert names(splits) == {"training": ["0", "1", "2", "3"], "testing": ["4", "5", "6", "7"]} and testing.n_classes == 4
-    assert testing.counts == {"images": 16, "classes": 4, "single_image_classes": 0, "distractors": 5} and len(testing) == 21
+    assert (
+        names(splits) == {"training": ["0", "1", "2", "3"], "testing": ["4", "5", "6", "7"]} and testing.n_classes == 4
+    )
+    assert (
+        testing.counts == {"images": 16, "classes": 4, "single_image_classes": 0, "distractors": 5}
+        and len(testing) == 21
+    )
     assert [label for _, label in testing.image_list[16:]] == [-1] * 5 and -1 not in testing.image_dict
     assert testing.is_distractor.tolist() == [False] * 16 + [True] * 5 and splits["training"].is_distractor is None
-    assert testing.roles == {"query_images": 12, "gallery_images": 9} and "5 distractors, of no class" in datasets.describe(splits)
+    assert testing.roles == {
+        "query_images": 12,
+        "gallery_images": 9,
+    } and "5 distractors, of no class" in datasets.describe(splits)
     rows = table(tmp_path, (range(2), ()), distractors=2)
-    seen = [*rows, *({**row, "split": "validation", "is_query": "True", "is_gallery": "True"} for row in rows if row["label"] == 0)]
-    assert "are the test set too" in read(tmp_path / "seen.csv", seen)["training"].notes[0], "distractors make no test set"
+    seen = [
+        *rows,
+        *(
+            {**row, "split": "validation", "is_query": "True", "is_gallery": "True"}
+            for row in rows
+            if row["label"] == 0
+        ),
+    ]
+    assert "are the test set too" in read(tmp_path / "seen.csv", seen)["training"].notes[0], (
+        "distractors make no test set"
+    )
     everything = read(tmp_path / "df.csv", evaluate_all=True)["testing"]
     assert everything.n_classes == 8 and everything.counts["distractors"] == 5 and not everything.is_query[-5:].any()
 

@@ -40,7 +40,11 @@ def test_a_set_is_missing_whole_or_partial(tmp_path, monkeypatch, capsys, name):
         datasets.select(name, None, tmp_path)
     splits = datasets.select(name, None, tmp_path, allow_partial_dataset=True)
     assert len(splits["testing"]) == len(before) - 1 and splits["testing"].partial
-    assert "WARNING" in capsys.readouterr().err and "PARTIAL" in datasets.describe(splits) and datasets.record(splits)["partial"]
+    assert (
+        "WARNING" in capsys.readouterr().err
+        and "PARTIAL" in datasets.describe(splits)
+        and datasets.record(splits)["partial"]
+    )
 
 
 INSHOP, ITEM = "list_eval_partition.txt", " id_00000007 train"

@@ -27,7 +27,16 @@ from tests.datasets.layouts import refused
 from tests.trainers import tiny
 from training.runtime import Runtime
 
-SIZES = {"food2k": 2, "cars": 3, "sop": 2, "inshop": 2, "inat": 2, "met": 2, "gldv2": 2, "rp2k": 2}  # classes of a split
+SIZES = {
+    "food2k": 2,
+    "cars": 3,
+    "sop": 2,
+    "inshop": 2,
+    "inat": 2,
+    "met": 2,
+    "gldv2": 2,
+    "rp2k": 2,
+}  # classes of a split
 
 
 def make_uned(path):
@@ -36,11 +45,18 @@ def make_uned(path):
     for domain, n_classes in SIZES.items():
         for split in ("train", "val", "test", *uned.INDEXES.get(domain, {}).values()):
             rows = [
-                {"path": f"{domain}/{split}/{c}_{i}{'商' if domain == 'rp2k' else ''}.jpg", "class_id": c if domain != "met" or "train" not in split else c + 50}
-                for c in range(n_classes) for i in range(2)
-            ]  # fmt: skip
+                {
+                    "path": f"{domain}/{split}/{c}_{i}{'商' if domain == 'rp2k' else ''}.jpg",
+                    "class_id": c if domain != "met" or "train" not in split else c + 50,
+                }
+                for c in range(n_classes)
+                for i in range(2)
+            ]
             if domain == "gldv2" and split == "test":
-                rows = [{"path": "gldv2/test/both.jpg", "class_id": [0, 1, 7]}, {"path": "gldv2/test/one.jpg", "class_id": 1}]
+                rows = [
+                    {"path": "gldv2/test/both.jpg", "class_id": [0, 1, 7]},
+                    {"path": "gldv2/test/one.jpg", "class_id": 1},
+                ]
             for row in rows:
                 name = row["path"].replace("商", "#U5546")
                 builders.write_image(root / "images" / name, sum(map(ord, name)), layouts.SIZE)
@@ -68,15 +84,30 @@ def make_union(path):
 def test_uned_is_read_as_its_split_files_say(small_uned, capsys):
     splits = datasets.select("uned", None, small_uned.parent, 8)
     testing = splits["testing"]
-    assert not capsys.readouterr().err and splits["training"].n_classes == 17 and len(splits["training"]) == 34 and testing.by_domain
+    assert (
+        not capsys.readouterr().err
+        and splits["training"].n_classes == 17
+        and len(splits["training"]) == 34
+        and testing.by_domain
+    )
     by_domain = {}
     for query, gallery, (_, label) in zip(testing.is_query, testing.is_gallery, testing.image_list, strict=True):
         by_domain.setdefault(testing.super_labels[label], []).append((bool(query), bool(gallery)))
-    assert by_domain["cars"] == [(True, True)] * 6 and sorted(by_domain["inshop"]) == [(False, True)] * 4 + [(True, False)] * 4
-    assert list(splits["validation"].super_labels.values()) == [name for name, count in SIZES.items() for _ in range(count)]
+    assert (
+        by_domain["cars"] == [(True, True)] * 6
+        and sorted(by_domain["inshop"]) == [(False, True)] * 4 + [(True, False)] * 4
+    )
+    assert list(splits["validation"].super_labels.values()) == [
+        name for name, count in SIZES.items() for _ in range(count)
+    ]
     (row,) = testing.further_labels
-    assert testing.paths[row].endswith("both.jpg") and [testing.class_names[label] for label in testing.further_labels[row]] == ["gldv2/1"]
-    assert "domain met: training 4 images of 2 classes, validation 8 images of 2 classes, test 8 images of 2 classes" in datasets.describe(splits)
+    assert testing.paths[row].endswith("both.jpg") and [
+        testing.class_names[label] for label in testing.further_labels[row]
+    ] == ["gldv2/1"]
+    assert (
+        "domain met: training 4 images of 2 classes, validation 8 images of 2 classes, test 8 images of 2 classes"
+        in datasets.describe(splits)
+    )
     with refused("--evaluate_all: the training images of met"):
         datasets.select("uned", None, small_uned.parent, 8, evaluate_all=True)
     (small_uned / "info_files/food2k/test.json").write_text('[{"path": "a.jpg"}]')
@@ -85,10 +116,16 @@ def test_uned_is_read_as_its_split_files_say(small_uned, capsys):
 
 
 def test_published_counts_of_uned_are_the_sums_of_its_domains():
-    queries, index = [9979, 8131, 60502, 14218, 136093, 1003, 1129, 10931], [9979, 8131, 60502, 12612, 136093, 397121, 761757, 10931]
+    queries, index = (
+        [9979, 8131, 60502, 14218, 136093, 1003, 1129, 10931],
+        [9979, 8131, 60502, 12612, 136093, 397121, 761757, 10931],
+    )
     apart = [domain in uned.INDEXES for domain in uned.DOMAINS]
     assert uned.PUBLISHED.query[0] == sum(queries) == 241_986 and uned.PUBLISHED.gallery[0] == sum(index) == 1_397_126
-    assert uned.PUBLISHED.images == (2_831_222, sum(index) + sum(q for q, own in zip(queries, apart, strict=True) if own))
+    assert uned.PUBLISHED.images == (
+        2_831_222,
+        sum(index) + sum(q for q, own in zip(queries, apart, strict=True) if own),
+    )
     assert uned.PUBLISHED.classes[0] == 900 + 78 + 9054 + 3198 + 4552 + 224408 + 73182 + 1074
 
 
@@ -96,7 +133,9 @@ def test_classes_of_the_same_name_are_kept_apart_and_each_domain_is_cut_by_itsel
     words = make_union(tmp_path)
     monkeypatch.chdir(tmp_path / "birds")
     words[1] = "folder:."  # called by its own name
-    splits = datasets.select("union", None, tmp_path, 8, union=words, use_tv_split=True, tv_split_perc=0.67, allow_partial_dataset=True)
+    splits = datasets.select(
+        "union", None, tmp_path, 8, union=words, use_tv_split=True, tv_split_perc=0.67, allow_partial_dataset=True
+    )
     assert splits["training"].n_classes == 6 and splits["testing"].n_classes == 10
     names = layouts.names(splits)
     assert splits["training"].partial.startswith("cub200: ") and "images of" in splits["training"].partial
@@ -106,7 +145,12 @@ def test_classes_of_the_same_name_are_kept_apart_and_each_domain_is_cut_by_itsel
     single = datasets.select("folder", None, tmp_path, 8, dataset_folder_path=str(tmp_path / "birds"))["testing"]
     assert [os.path.abspath(path) for path in splits["testing"].paths[20:29]] == single.paths
     for scheme in ("class_disjoint", "mlrc"):
-        folds = [layouts.names(datasets.select("union", None, union=words[1:], split_scheme=scheme, split_partitions=3, fold=fold)) for fold in range(3)]
+        folds = [
+            layouts.names(
+                datasets.select("union", None, union=words[1:], split_scheme=scheme, split_partitions=3, fold=fold)
+            )
+            for fold in range(3)
+        ]
         validated = [name for fold in folds for name in fold["validation"]]
         assert [name.partition("/")[0] for name in validated] == ["birds", "cars"] * 3 and len(set(validated)) == 6
         assert all(fold["testing"] == names["testing"][4:] and len(fold["training"]) == 4 for fold in folds)
@@ -116,9 +160,10 @@ def test_what_is_no_union_is_one_line(tmp_path):
     words = make_union(tmp_path)
     layouts.make_vehicleid(tmp_path)
     for union, match in (
-        (words[:1], "needs --union A B"), ([*words, words[1]], "two domains are called birds"),
+        (words[:1], "needs --union A B"),
+        ([*words, words[1]], "two domains are called birds"),
         (["vehicleid", words[1]], "--union vehicleid: its gallery is drawn at random"),
-    ):  # fmt: skip
+    ):
         with refused(match):
             datasets.select("union", None, tmp_path, 8, union=union, allow_partial_dataset=True)
 
@@ -142,7 +187,9 @@ def by_loops(one, separate, k=5):
         for row in np.flatnonzero(dataset.is_gallery).tolist():
             if row != query and not (separate and dataset.super_labels[one.labels[row]] != domain):
                 ranked.append((((features[query] - features[row]) ** 2).sum(), row))
-        hits = [dataset.super_labels[one.labels[row]] == domain and one.labels[row] in wanted for _, row in sorted(ranked)]
+        hits = [
+            dataset.super_labels[one.labels[row]] == domain and one.labels[row] in wanted for _, row in sorted(ranked)
+        ]
         n = min(sum(hits), k)
         if n:
             precisions = [sum(hits[: rank + 1]) / (rank + 1) for rank in range(k) if rank < len(hits) and hits[rank]]
@@ -156,7 +203,18 @@ def test_merged_search_is_a_double_loop(tmp_path, small_uned, of, tester):
     flags = {"union": make_union(tmp_path)} if of == "union" else {}
     testing = datasets.select(of, None, small_uned.parent, 8, allow_partial_dataset=True, **flags)["testing"]
     names = ["e_recall@1", "mmp@5", "map@5"]
-    opt = parameters.read(["--dataset", of, *(["--union", *flags["union"]] if flags else []), "--evaluation_metrics", *names, "nmi", "--tester", tester])
+    opt = parameters.read(
+        [
+            "--dataset",
+            of,
+            *(["--union", *flags["union"]] if flags else []),
+            "--evaluation_metrics",
+            *names,
+            "nmi",
+            "--tester",
+            tester,
+        ]
+    )
     one = embedded_of(testing)
     checks.check({"test": testing}, opt)
     found = evaluation.score({"test": one}, opt, Runtime(opt))["test"]
@@ -177,14 +235,22 @@ def test_a_query_finds_all_its_landmarks_in_dumps_and_pictures(small_uned, teste
     asks, found_by = np.flatnonzero(testing.is_query), np.flatnonzero(testing.is_gallery)
     (row,) = testing.further_labels
     (query,) = np.flatnonzero(asks == row)
-    wanted = [place for place, image in enumerate(found_by) if one.labels[image] in (one.labels[row], *testing.further_labels[row])]
+    wanted = [
+        place
+        for place, image in enumerate(found_by)
+        if one.labels[image] in (one.labels[row], *testing.further_labels[row])
+    ]
     assert len(wanted) == compared.space.findable()[0][query] == 4
     (ranked,) = queries.nearest(compared, np.array([query]), len(found_by))
     (kinds,) = queries.judged(compared, np.array([query]), [ranked])
-    assert sorted(ranked[kinds == queries.RIGHT].tolist()) == wanted and (kinds != queries.RIGHT).any() == (tester == "global")
+    assert sorted(ranked[kinds == queries.RIGHT].tolist()) == wanted and (kinds != queries.RIGHT).any() == (
+        tester == "global"
+    )
     hits, results = np.isin(ranked, wanted), queries.results(compared)
     assert results["hit"][query] == hits[0] and results["first_hit"][query] == np.argmax(hits) + 1
-    assert results["ap_at_r"][query] == pytest.approx(sum(hits[: rank + 1].sum() / (rank + 1) for rank in range(4) if hits[rank]) / 4)
+    assert results["ap_at_r"][query] == pytest.approx(
+        sum(hits[: rank + 1].sum() / (rank + 1) for rank in range(4) if hits[rank]) / 4
+    )
 
 
 def test_the_pin_of_the_standard():
@@ -196,14 +262,21 @@ def test_the_pin_of_the_standard():
         reference = np.arange(1, len(classes) + 1, dtype=np.float64)[:, None]
         if count < sum(row):  # the standard's third row counts two positives, the first two hits
             classes = [1 if hit and sum(row[: place + 1]) <= count else 2 for place, hit in enumerate(row)] + [2]
-        values.append(metrics.compute(["mmp@5"], np.zeros((1, 1)), [1], reference=reference, reference_labels=classes, exclude=[-1])["mmp@5"])
+        values.append(
+            metrics.compute(
+                ["mmp@5"], np.zeros((1, 1)), [1], reference=reference, reference_labels=classes, exclude=[-1]
+            )["mmp@5"]
+        )
     assert values == pytest.approx([2 / 3, 3 / 5, 1 / 2]) and np.mean(values) == pytest.approx(0.588889, abs=5e-7)
 
 
 def test_metrics_that_a_domain_does_not_have_and_distractors_are_one_line(small_uned):
     testing = datasets.select("uned", None, small_uned.parent, 8)["testing"]
     for words, match in (
-        (["--evaluation_metrics", "e_recall@1", "e_recall@1_group_gap"], "measured domain by domain, and one has a single super-class"),
+        (
+            ["--evaluation_metrics", "e_recall@1", "e_recall@1_group_gap"],
+            "measured domain by domain, and one has a single super-class",
+        ),
         (["--eval_reference_set", "compared_to_sets_combined"], "queries of test show several classes"),
         (["--evaluation_metrics", "e_recall@1", "h_ap"], "whose levels are not compared"),
         (["--tester", "same_parent_label"], "the distractors of test have no super-class"),
@@ -223,8 +296,18 @@ def sampler_of(name, bs=8, m=2, **flags):
     """The sampler, labels `(N,)` and domain of each label."""
     domains = [domain for domain, sizes in DOMAIN_SIZES.items() for _ in sizes]
     labels = np.repeat(range(len(domains)), list(itertools.chain.from_iterable(DOMAIN_SIZES.values())))
-    image_dict = {label: [[f"{row}.jpg", int(row)] for row in np.flatnonzero(labels == label)] for label in range(len(domains))}
-    sampler = datasampler.select(name, None, image_dict, [(f"{row}.jpg", label) for row, label in enumerate(labels)], bs=bs, samples_per_class=m, **flags)
+    image_dict = {
+        label: [[f"{row}.jpg", int(row)] for row in np.flatnonzero(labels == label)] for label in range(len(domains))
+    }
+    sampler = datasampler.select(
+        name,
+        None,
+        image_dict,
+        [(f"{row}.jpg", label) for row, label in enumerate(labels)],
+        bs=bs,
+        samples_per_class=m,
+        **flags,
+    )
     sampler.set_super_labels(dict(enumerate(domains)))
     return sampler, labels, np.array(domains)
 
@@ -245,11 +328,15 @@ def test_a_batch_is_of_one_domain_and_domains_have_their_shares(name, m):
             order = ["abc".index(one) for one in turns[-1]]
             assert order == [(order[0] + place) % 3 for place in range(20)]
             rows = batches[turns[-1] == "a"].ravel()
-            assert m > 1 or sorted(rows[:32]) == list(range(32)) and len(set(rows[32:])) == len(rows[32:]), "all images before any again"
+            assert m > 1 or sorted(rows[:32]) == list(range(32)) and len(set(rows[32:])) == len(rows[32:]), (
+                "all images before any again"
+            )
     shares = {"a": 32 / 160, "b": 8 / 160, "c": 120 / 160} if name == "domain_size" else dict.fromkeys("abc", 1 / 3)
     for domain, share in shares.items():
         counts = (np.array(turns) == domain).sum(1)
-        assert counts.mean() == pytest.approx(20 * share, abs=0.2) and np.ptp(counts) <= (0 if 20 * share % 1 < 1e-9 else 1)
+        assert counts.mean() == pytest.approx(20 * share, abs=0.2) and np.ptp(counts) <= (
+            0 if 20 * share % 1 < 1e-9 else 1
+        )
     assert {of[0] for of in turns} == set("abc")
     assert any((of[1:] == of[:-1]).any() for of in turns) == (name != "domain_round_robin")
 
@@ -272,7 +359,10 @@ def as_separate(name, batch, labels, vectors, **flags):
     """The loss of each domain's samples by a criterion of its classes alone, weighted by their number."""
     total = 0.0
     for domain in range(3):
-        rows, own = torch.flatten((OF_CLASSES[labels] == domain).nonzero()), torch.flatten((domain == OF_CLASSES).nonzero())
+        rows, own = (
+            torch.flatten((OF_CLASSES[labels] == domain).nonzero()),
+            torch.flatten((domain == OF_CLASSES).nonzero()),
+        )
         if len(rows):
             criterion = criteria.select(name, n_classes=len(own), embed_dim=batch.shape[1], **flags).double()
             criterion.proxies.data = vectors.unflatten(0, (6, -1))[own].flatten(0, 1)
@@ -284,7 +374,10 @@ def as_separate(name, batch, labels, vectors, **flags):
 @pytest.mark.parametrize("rows", [[0, 1, 1, 2, 4, 5, 5, 0], [2, 3, 4, 4, 2, 2]])
 def test_a_classifier_a_domain_is_a_criterion_of_its_classes(name, rows):
     torch.manual_seed(0)
-    labels, batch = torch.tensor(rows), torch.nn.functional.normalize(torch.randn(len(rows), 5, dtype=torch.float64)).requires_grad_()
+    labels, batch = (
+        torch.tensor(rows),
+        torch.nn.functional.normalize(torch.randn(len(rows), 5, dtype=torch.float64)).requires_grad_(),
+    )
     criterion = criteria.select(name, n_classes=6, embed_dim=5, separate_classifiers=True).double()
     joint = criterion(batch, labels)
     criterion.own_domain.set_domains(OF_CLASSES)
@@ -313,23 +406,41 @@ def proxyanchor_by_loops(criterion, batch, labels):
         own = [i for i, label in enumerate(labels.tolist()) if label == c]
         other = [i for i, label in enumerate(labels.tolist()) if label != c and OF_CLASSES[label] == OF_CLASSES[c]]
         if own:
-            positives.append(torch.log(1 + sum(torch.exp(-criterion.alpha * (x[i] @ unit[c] - criterion.delta)) for i in own)))
+            positives.append(
+                torch.log(1 + sum(torch.exp(-criterion.alpha * (x[i] @ unit[c] - criterion.delta)) for i in own))
+            )
         if own or other:
-            negatives.append(torch.log(1 + sum((torch.exp(criterion.alpha * (x[i] @ unit[c] + criterion.delta)) for i in other), torch.zeros(()))))
+            negatives.append(
+                torch.log(
+                    1
+                    + sum(
+                        (torch.exp(criterion.alpha * (x[i] @ unit[c] + criterion.delta)) for i in other),
+                        torch.zeros(()),
+                    )
+                )
+            )
     return sum(positives) / len(positives) + sum(negatives) / len(negatives)
 
 
 def test_flags_of_separate_classifiers_are_checked(folder_data, capsys):
     for words, match in (
-        ("--loss margin", "neither --loss margin nor --trainer metric_only"), ("--loss proxynca", "compares with the vectors of all classes"),
-        ("--loss softmax --sample_classes .5", "--sample_classes 0.5"), ("--loss margin --trainer classifier --classifier_smoothing .1", "without smoothing"),
-        ("--loss proxyanchor --metrix .4", "mixed points"), ("--loss softmax --trainer intrabatch", "has a classifier of all domains"),
-        ("--loss softmax --trainer s2sd --s2sd_target proxynca", "--s2sd_target proxynca compares with the vectors of all classes"),
+        ("--loss margin", "neither --loss margin nor --trainer metric_only"),
+        ("--loss proxynca", "compares with the vectors of all classes"),
+        ("--loss softmax --sample_classes .5", "--sample_classes 0.5"),
+        ("--loss margin --trainer classifier --classifier_smoothing .1", "without smoothing"),
+        ("--loss proxyanchor --metrix .4", "mixed points"),
+        ("--loss softmax --trainer intrabatch", "has a classifier of all domains"),
+        (
+            "--loss softmax --trainer s2sd --s2sd_target proxynca",
+            "--s2sd_target proxynca compares with the vectors of all classes",
+        ),
         ("--loss hier --loss_hier_base proxynca --trainer classifier", "--loss_hier_base proxynca compares with"),
         ("--loss softmax --weight_regularizer regular_face", "pushes the vectors of all domains apart"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(SystemExit):
-            parameters.read(["--dataset", "union", "--union", "cub200", "cars196", "--separate_classifiers", *words.split()])
+            parameters.read(
+                ["--dataset", "union", "--union", "cub200", "cars196", "--separate_classifiers", *words.split()]
+            )
         assert match in (said := capsys.readouterr().err) and said.count("\n") == 1, said
     training = datasets.select("folder", dataset_folder_path=str(folder_data))["training"]
     with refused("--separate_classifiers: --dataset folder has no domains"):
@@ -343,11 +454,36 @@ def test_runs_record_each_domain_and_means_and_tables_show_both(tmp_path):
         ("one", ["discriminative"], ["--data_sampler", "domain_round_robin"]),
         ("two", ["discriminative", "Combined_discriminative"], ["--trainer", "classifier"]),
     ):
-        run = main.main(parameters.read([
-            "--dataset", "union", "--union", *words, "--source_path", str(tmp_path), *builders.SHORT_RUN, "--allow_partial_dataset", "--n_epochs", "1",
-            "--loss", "softmax", "--separate_classifiers", "--group", group, "--save_path", str(tmp_path / "runs"), "--no_train_metrics",
-            "--evaltypes", *evaltypes, "--evaluation_metrics", "map_r", "dists@intra", *more,
-        ]))  # fmt: skip
+        run = main.main(
+            parameters.read(
+                [
+                    "--dataset",
+                    "union",
+                    "--union",
+                    *words,
+                    "--source_path",
+                    str(tmp_path),
+                    *builders.SHORT_RUN,
+                    "--allow_partial_dataset",
+                    "--n_epochs",
+                    "1",
+                    "--loss",
+                    "softmax",
+                    "--separate_classifiers",
+                    "--group",
+                    group,
+                    "--save_path",
+                    str(tmp_path / "runs"),
+                    "--no_train_metrics",
+                    "--evaltypes",
+                    *evaltypes,
+                    "--evaluation_metrics",
+                    "map_r",
+                    "dists@intra",
+                    *more,
+                ]
+            )
+        )
         written = {path.name for path in run.folder.glob("checkpoint_Test_*")}
         assert written == {f"checkpoint_Test_{evaltype}_map_r.pth.tar" for evaltype in evaltypes}
     assert metric_group("discriminative/birds/map_r", ["discriminative", "other"]) == "discriminative_birds_map_r"
@@ -356,7 +492,9 @@ def test_runs_record_each_domain_and_means_and_tables_show_both(tmp_path):
     available = columns.recorded(found)
     names = ["map_r", *(f"{evaltype}/map_r" for evaltype in evaltypes)]
     assert [column.metric for column in columns.performance(available)] == names
-    assert {column.metric for column in columns.structure(available)} == {name.replace("map_r", "dists@intra") for name in names}
+    assert {column.metric for column in columns.structure(available)} == {
+        name.replace("map_r", "dists@intra") for name in names
+    }
     assert sorted(columns.by_domain(available)) == ["birds", "cars", "cub200"]
     shown = tables.by_domain(groups.build([run for run in found if run.group == "one"]), 1)
     assert [table.title.partition(":")[0] for table in shown] == ["union, birds", "union, cars", "union, cub200"]

@@ -34,7 +34,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_error(404 if content is None else 416)
         else:
             ranged = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
-            self.answer(206 if start else 200, **ranged, **{"Content-Type": server.kind, "Content-Length": str(len(content) - start)})
+            self.answer(
+                206 if start else 200,
+                **ranged,
+                **{"Content-Type": server.kind, "Content-Length": str(len(content) - start)},
+            )
             self.wfile.write(content[start : start + server.at_most if server.breaks else None])
             self.wfile.flush()
             server.breaks -= server.breaks > 0
@@ -64,9 +68,15 @@ def host():
 def archived(content, kind="tar:gz"):
     """An archive of files, name -> bytes, or of a folder."""
     if isinstance(content, os.PathLike):
-        content = {str(file.relative_to(content.parent)): file.read_bytes() for file in content.rglob("*") if file.is_file()}
+        content = {
+            str(file.relative_to(content.parent)): file.read_bytes() for file in content.rglob("*") if file.is_file()
+        }
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) if kind == "zip" else tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+    with (
+        zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED)
+        if kind == "zip"
+        else tarfile.open(fileobj=buffer, mode="w:gz") as archive
+    ):
         for name, data in content.items():
             if kind == "zip":
                 archive.writestr(name, data)
@@ -81,10 +91,14 @@ def offer(monkeypatch, host, files, module=cub200, folder="CUB_200_2011", **chan
     """Let a data set's archives lie on the host, with other entries of `_download.Archive` where these are `changed`."""
     host.files = {f"/{name}": content for name, content in files.items()}
     archives = [
-        _download.Archive(**{"file": name, "md5": hashlib.md5(content).hexdigest(), "urls": (f"{host.url}/{name}",), **changed})
+        _download.Archive(
+            **{"file": name, "md5": hashlib.md5(content).hexdigest(), "urls": (f"{host.url}/{name}",), **changed}
+        )
         for name, content in files.items()
     ]
-    monkeypatch.setattr(module, "DOWNLOAD", _download.Source(folder, tuple(archives), "look at https://elsewhere.example"))
+    monkeypatch.setattr(
+        module, "DOWNLOAD", _download.Source(folder, tuple(archives), "look at https://elsewhere.example")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -116,13 +130,18 @@ def test_fetched_unpacked_and_found(tmp_path, host, cub, monkeypatch):
     made = builders.make_cars196(tmp_path / "made", layout="official")  # several files, one of which is no archive; zip
     files = {"car_ims.tgz": archived(made / "car_ims"), "cars_annos.mat": (made / "cars_annos.mat").read_bytes()}
     offer(monkeypatch, host, files, cars196, "cars196")
-    assert len(select(tmp_path, "cars196")["training"]) == 24 and sorted(os.listdir(tmp_path / "data" / "cars196")) == ["car_ims", "cars_annos.mat"]
+    assert len(select(tmp_path, "cars196")["training"]) == 24 and sorted(os.listdir(tmp_path / "data" / "cars196")) == [
+        "car_ims",
+        "cars_annos.mat",
+    ]
     made = archived(builders.make_online_products(tmp_path / "made", layout="official"), "zip")
     offer(monkeypatch, host, {"Stanford_Online_Products.zip": made}, online_products, "Stanford_Online_Products")
     assert len(select(tmp_path, "online_products")["testing"]) == 24
 
 
-@pytest.mark.parametrize(("ranges", "breaks", "asked"), [(True, 2, [None, "bytes=1000-", "bytes=2000-"]), (False, 1, [None, "bytes=1000-"])])
+@pytest.mark.parametrize(
+    ("ranges", "breaks", "asked"), [(True, 2, [None, "bytes=1000-", "bytes=2000-"]), (False, 1, [None, "bytes=1000-"])]
+)
 def test_a_broken_connection_is_taken_up_where_it_ended_or_starts_anew(tmp_path, host, cub, ranges, breaks, asked):
     host.ranges, host.breaks, host.at_most = ranges, breaks, 1000
     select(tmp_path)
@@ -130,7 +149,12 @@ def test_a_broken_connection_is_taken_up_where_it_ended_or_starts_anew(tmp_path,
 
 
 def test_what_an_earlier_download_left(tmp_path, host, cub):
-    for kept, left in {"a part": cub[:1000], "whole": cub, "too long": cub + b"x", "of another file": b"x" * 500}.items():
+    for kept, left in {
+        "a part": cub[:1000],
+        "whole": cub,
+        "too long": cub + b"x",
+        "of another file": b"x" * 500,
+    }.items():
         place = tmp_path / kept / "data"
         place.mkdir(parents=True)
         (place / "CUB_200_2011.tgz.part").write_bytes(left)
@@ -150,17 +174,26 @@ def test_a_dead_host_or_a_corrupt_file_names_the_alternatives(tmp_path, host, cu
         host.redirect = "/CUB_200_2011.tgz"
     else:
         port = host.server_port if fault == "MD5" else 9
-        offer(monkeypatch, host, {"CUB_200_2011.tgz": cub}, md5="0" * 32, urls=(f"http://127.0.0.1:{port}/CUB_200_2011.tgz",))
+        offer(
+            monkeypatch,
+            host,
+            {"CUB_200_2011.tgz": cub},
+            md5="0" * 32,
+            urls=(f"http://127.0.0.1:{port}/CUB_200_2011.tgz",),
+        )
     with refused(fault, "https://elsewhere.example", "127.0.0.1", *(["0" * 32] if fault == "MD5" else [])):
         select(tmp_path)
     assert os.listdir(tmp_path / "data") == []
 
 
 CONTENTS = {
-    "empty": b"", "unknown": b"no archive", "zip bomb": archived({"a": bytes(10**6)}, "zip"), "tar bomb": archived({"a": bytes(10**6)}),
+    "empty": b"",
+    "unknown": b"no archive",
+    "zip bomb": archived({"a": bytes(10**6)}, "zip"),
+    "tar bomb": archived({"a": bytes(10**6)}),
     "reaches out of its folder": archived({"../escaped.txt": b"x"}),
     "zip of version 9.8": archived({"a": b"x"}, "zip").replace(b"PK\x01\x02\x14\x03\x14", b"PK\x01\x02\x14\x03\x62"),
-}  # fmt: skip
+}
 
 
 def test_archives_that_cannot_be_unpacked(tmp_path, host, monkeypatch):
@@ -190,8 +223,14 @@ def test_what_stands_in_the_way_is_left_alone(tmp_path, host, cub):
 
 
 def test_sums():
-    sums = {archive.file: archive.md5 for module in (cub200, cars196, online_products) for archive in module.DOWNLOAD.archives}
+    sums = {
+        archive.file: archive.md5
+        for module in (cub200, cars196, online_products)
+        for archive in module.DOWNLOAD.archives
+    }
     assert sums == {
-        "CUB_200_2011.tgz": "97eceeb196236b17998738112f37df78", "car_ims.tgz": "d5c8f0aa497503f355e17dc7886c3f14",
-        "cars_annos.mat": "b407c6086d669747186bd1d764ff9dbc", "Stanford_Online_Products.zip": "7f73d41a2f44250d4779881525aea32e",
-    }  # fmt: skip
+        "CUB_200_2011.tgz": "97eceeb196236b17998738112f37df78",
+        "car_ims.tgz": "d5c8f0aa497503f355e17dc7886c3f14",
+        "cars_annos.mat": "b407c6086d669747186bd1d764ff9dbc",
+        "Stanford_Online_Products.zip": "7f73d41a2f44250d4779881525aea32e",
+    }

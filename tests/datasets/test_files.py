@@ -28,7 +28,10 @@ def test_copies_between_classes_and_splits_are_counted_and_alpha_is_told_once(tm
     for i in range(3):
         builders.write_image(root / "class_3" / f"a{i}.png", i, (16, 16), "RGBA")
     (line,) = told("exact copies")
-    assert "equal files in several classes: 2 (5 images)" in line and "in test and in training or validation: 1 (3 images)" in line
+    assert (
+        "equal files in several classes: 2 (5 images)" in line
+        and "in test and in training or validation: 1 (3 images)" in line
+    )
     (line,) = told("exact copies", split_scheme="closed_set", split_sets=1, split_partitions=2)
     assert "in several classes: 2 (5 images)" in line
     (line,) = told("with transparency")

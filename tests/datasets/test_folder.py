@@ -48,7 +48,10 @@ def test_what_cannot_be_read_is_named(tmp_path):
     with refused("9.jpg is a link to nothing"):
         read(root)
     splits = read(root, allow_partial_dataset=True)
-    assert splits["testing"].counts["images"] == 4 and f"class folder {root / 'c'}: 1 links to nothing left out" in splits["training"].notes
+    assert (
+        splits["testing"].counts["images"] == 4
+        and f"class folder {root / 'c'}: 1 links to nothing left out" in splits["training"].notes
+    )
     gone.unlink()
     (circle := root / "circle").symlink_to(circle)
     with refused("circle cannot be read"):
@@ -61,14 +64,27 @@ def test_what_cannot_be_read_is_named(tmp_path):
 
 def test_super_classes_and_further_levels(tmp_path):
     splits = read(images(tmp_path / "two", "cats/small", "cats/large", "dogs/small", "dogs/large", "a b/x", "a/x"))
-    assert names(splits) == {"training": ["a b/x", "a/x", "cats/large"], "testing": ["cats/small", "dogs/large", "dogs/small"]}
+    assert names(splits) == {
+        "training": ["a b/x", "a/x", "cats/large"],
+        "testing": ["cats/small", "dogs/large", "dogs/small"],
+    }
     assert splits["testing"].super_labels == {0: "cats", 1: "dogs", 2: "dogs"}
     assert [len(entries) for entries in splits["training"].image_dict.values()] == [2, 2, 2]
-    splits = read(images(tmp_path / "more", "plants/trees/oak/red", "plants/trees/oak/white", "plants/grass/rye/x", "animals/cats/lynx/x"))
+    splits = read(
+        images(
+            tmp_path / "more",
+            "plants/trees/oak/red",
+            "plants/trees/oak/white",
+            "plants/grass/rye/x",
+            "animals/cats/lynx/x",
+        )
+    )
     assert names(splits)["testing"] == ["plants/trees/oak/red", "plants/trees/oak/white"]
     assert splits["testing"].super_labels == {0: "plants/trees/oak", 1: "plants/trees/oak"}
     assert ("animals/cats/lynx/x", "animals/cats/lynx", "animals/cats", "animals") in splits["training"].lineages
-    assert read(images(tmp_path / "split", "train/a/b/c", "train/a/b/d", "test/a/e/f"))["testing"].lineages == {("a/e/f", "a/e", "a")}
+    assert read(images(tmp_path / "split", "train/a/b/c", "train/a/b/d", "test/a/e/f"))["testing"].lineages == {
+        ("a/e/f", "a/e", "a")
+    }
 
 
 @pytest.mark.parametrize("above", [("",), ("cats/", "dogs/")])
@@ -76,10 +92,15 @@ def test_parts_of_a_split(tmp_path, above):
     def named(letters):
         return [f"{up}{name}" for up in above for name in letters]
 
-    root = images(tmp_path, *(f"{part}/{name}" for part, letters in {"train": "abc", "test": "defg"}.items() for name in named(letters)))
+    root = images(
+        tmp_path,
+        *(f"{part}/{name}" for part, letters in {"train": "abc", "test": "defg"}.items() for name in named(letters)),
+    )
     splits = read(root)
     assert names(splits) == {"training": named("abc"), "testing": named("defg")}
-    assert all("/train/" in path for path in splits["training"].paths) and all("/test/" in path for path in splits["testing"].paths)
+    assert all("/train/" in path for path in splits["training"].paths) and all(
+        "/test/" in path for path in splits["testing"].paths
+    )
     cut = read(root, use_tv_split=True, tv_split_perc=0.7)
     assert cut["validation"] is not None and cut["testing"].image_list == splits["testing"].image_list
     images(root, *(f"val/{name}" for name in named("cx")))
@@ -92,8 +113,14 @@ def test_parts_of_a_split(tmp_path, above):
     images(root, *(f"gallery/{name}" for name in named("dh")))
     splits = read(root)
     testing = splits["testing"]
-    assert names(splits) == {"training": named("abc"), "validation": named("cx"), "testing": named("defgh")} and splits["training"].roles == {}
-    assert testing.roles == {"query_images": 8 * len(above), "gallery_images": 4 * len(above)} and splits["validation"].roles == {}
+    assert (
+        names(splits) == {"training": named("abc"), "validation": named("cx"), "testing": named("defgh")}
+        and splits["training"].roles == {}
+    )
+    assert (
+        testing.roles == {"query_images": 8 * len(above), "gallery_images": 4 * len(above)}
+        and splits["validation"].roles == {}
+    )
     for index, path in enumerate(testing.paths):
         assert (testing.is_query[index], testing.is_gallery[index]) == ("/query/" in path, "/gallery/" in path)
 
@@ -103,18 +130,33 @@ def test_names_of_parts_may_be_those_of_classes_and_classes_may_be_in_two_parts(
     splits = read(images(tmp_path / "b", "train/steam", "train/diesel", "bus/city", "bus/coach"))
     assert names(splits)["testing"] == ["train/diesel", "train/steam"]
     splits = read(images(tmp_path / "c", "train/a", "train/b", "test/b", "test/c"))
-    assert names(splits) == {"training": ["a", "b"], "testing": ["b", "c"]} and splits["testing"].avail_classes == [0, 1]
+    assert names(splits) == {"training": ["a", "b"], "testing": ["b", "c"]} and splits["testing"].avail_classes == [
+        0,
+        1,
+    ]
     assert any("1 classes are in train and in test" in note and note.endswith("b") for note in splits["training"].notes)
 
 
-@pytest.mark.parametrize(("folders", "words"), [
-    ("train/a test/b bus/c", "beside them bus"), ("train/a query/b gallery/b bus/c", "beside them bus"),
-    ("train/a Test/b", "holds train and Test: is Test the part test"), ("train/a test/b validation/c", "validation the part val"),
-    ("Train/a tset/b", "Train the part train"), ("train/a train/b val/c", "no test"), ("train/a query/b", "no gallery"),
-    ("test/a test/b", "no train"), ("query/b gallery/b", "no train"), ("train/a test/b query/b gallery/b", "have roles or have none"),
-    ("a b/c", "which are the classes"), ("a b b/c", "which are the classes"), ("train/a test/b/c", "which are the classes"),
-    ("a b/c/d", "which are the classes"), ("a/train/b a/test/c", "train a part of the split.* Then X is .*a;|test a part of the split"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("folders", "words"),
+    [
+        ("train/a test/b bus/c", "beside them bus"),
+        ("train/a query/b gallery/b bus/c", "beside them bus"),
+        ("train/a Test/b", "holds train and Test: is Test the part test"),
+        ("train/a test/b validation/c", "validation the part val"),
+        ("Train/a tset/b", "Train the part train"),
+        ("train/a train/b val/c", "no test"),
+        ("train/a query/b", "no gallery"),
+        ("test/a test/b", "no train"),
+        ("query/b gallery/b", "no train"),
+        ("train/a test/b query/b gallery/b", "have roles or have none"),
+        ("a b/c", "which are the classes"),
+        ("a b b/c", "which are the classes"),
+        ("train/a test/b/c", "which are the classes"),
+        ("a b/c/d", "which are the classes"),
+        ("a/train/b a/test/c", "train a part of the split.* Then X is .*a;|test a part of the split"),
+    ],
+)
 def test_what_could_be_read_in_two_ways_is_refused(tmp_path, folders, words):
     with refused(words, tmp_path):
         read(images(tmp_path, *folders.split()))

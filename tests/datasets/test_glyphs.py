@@ -25,8 +25,13 @@ def splits(request, few_glyphs, tmp_path_factory):
 @pytest.fixture(scope="module")
 def characters():
     """All that the data set holds, without a folder of them."""
-    fonts = [ImageFont.truetype(str(file), glyphs.FONT_SIZE, layout_engine=ImageFont.Layout.BASIC) for file in glyphs._face_files()]
-    return glyphs.distinct({character: [glyphs.draw(character, font) for font in fonts] for character in glyphs.covered_characters()})
+    fonts = [
+        ImageFont.truetype(str(file), glyphs.FONT_SIZE, layout_engine=ImageFont.Layout.BASIC)
+        for file in glyphs._face_files()
+    ]
+    return glyphs.distinct(
+        {character: [glyphs.draw(character, font) for font in fonts] for character in glyphs.covered_characters()}
+    )
 
 
 def test_classes_are_distinct_characters_of_four_scripts(characters):
@@ -48,10 +53,15 @@ def test_half_of_the_classes_trains_and_no_two_share_an_image(splits, characters
         label, image, index = split[35]
         assert (label, index) == (2, 35) and image.dtype == torch.uint8 and image.shape == (3, 48, 48)
         for (_, label), pixels in zip(split.image_list, split.pixels.numpy(), strict=True):
-            assert seen.setdefault(pixels.tobytes(), split.class_names[label]) == split.class_names[label], "no two classes share an image"
+            assert seen.setdefault(pixels.tobytes(), split.class_names[label]) == split.class_names[label], (
+                "no two classes share an image"
+            )
         script_of |= {split.class_names[label]: script for label, script in split.super_labels.items()}
     names = [*training.class_names.values(), *testing.class_names.values()]
-    assert names == [character for character in characters if character in names] and len(names) == n_classes in (22, len(characters))
+    assert names == [character for character in characters if character in names] and len(names) == n_classes in (
+        22,
+        len(characters),
+    )
     assert set(script_of.values()) == {"latin", "greek", "cyrillic", "digit"}
     assert splits["evaluation"].pixels is training.pixels and splits["validation"] is None
 
@@ -86,13 +96,19 @@ def test_processes_may_render_at_once(tmp_path, monkeypatch):
 def test_sizes_places_and_the_split_of_training(few_glyphs, monkeypatch):
     before = (few_glyphs / "glyphs" / "manifest.json").stat().st_mtime_ns
     splits = datasets.select("glyphs", None, few_glyphs / "glyphs", 224)  # the folder itself
-    assert splits["training"].root == str(few_glyphs / "glyphs") and splits["training"][0][1].shape == splits["testing"][0][1].shape == (3, 224, 224)
+    assert splits["training"].root == str(few_glyphs / "glyphs") and splits["training"][0][1].shape == splits[
+        "testing"
+    ][0][1].shape == (3, 224, 224)
     splits = datasets.select("glyphs", None, few_glyphs, use_tv_split=True)
     training, validation = splits["training"], splits["validation"]
-    assert training.n_classes == int(0.8 * (training.n_classes + validation.n_classes)) and splits["testing"][0][1].shape == (3, 48, 48)
+    assert training.n_classes == int(0.8 * (training.n_classes + validation.n_classes)) and splits["testing"][0][
+        1
+    ].shape == (3, 48, 48)
     assert len(splits["evaluation"].pixels) == len(training) and len(validation.pixels) == len(validation)
     assert torch.equal(validation[3][1][0], torch.from_numpy(np.array(Image.open(validation.paths[3]))))
-    assert (few_glyphs / "glyphs" / "manifest.json").stat().st_mtime_ns == before and os.listdir(few_glyphs) == ["glyphs"]
+    assert (few_glyphs / "glyphs" / "manifest.json").stat().st_mtime_ns == before and os.listdir(few_glyphs) == [
+        "glyphs"
+    ]
     monkeypatch.setenv("XDG_CACHE_HOME", str(few_glyphs))
     assert glyphs.default_source_path() == str(few_glyphs / _files.CACHE)
 
@@ -107,7 +123,10 @@ def test_an_outdated_or_damaged_folder_is_rendered_anew(tmp_path, monkeypatch):
             (root / damage).unlink()
         assert not glyphs._is_current(root, glyphs._fingerprint())
         assert glyphs.prepare(None, tmp_path) == root and glyphs._is_current(root, glyphs._fingerprint())
-    assert os.listdir(tmp_path) == ["glyphs"] and json.loads((root / "manifest.json").read_text())["version"] == glyphs.VERSION
+    assert (
+        os.listdir(tmp_path) == ["glyphs"]
+        and json.loads((root / "manifest.json").read_text())["version"] == glyphs.VERSION
+    )
 
 
 @pytest.mark.parametrize("entry", ["notes.txt", "U+0041/mine.png", "U+0041/DejaVuSans.png/", "letters/", "u+0041/"])

@@ -33,22 +33,35 @@ def stems(split, rows):
 def listed(split, protocol):
     """Query -> names of its positives, and of its junk."""
     queries = stems(split, np.flatnonzero(split.is_query))
-    return {query: (stems(split, positives), stems(split, junk)) for query, positives, junk in zip(queries, *split.lists[protocol], strict=True)}
+    return {
+        query: (stems(split, positives), stems(split, junk))
+        for query, positives, junk in zip(queries, *split.lists[protocol], strict=True)
+    }
 
 
 def test_revisited_oxford_and_paris(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(roxford5k, "published", lambda opt: Published((0, 0), (0, 12), (3, 0), (9, 0)))
     layouts.make_revisitop(tmp_path)
-    assert datasets.select("roxford5k", None, tmp_path, eval_long_side=0, crop_size=[32])["testing"][0][1].shape == (3, 32, 32)
+    assert datasets.select("roxford5k", None, tmp_path, eval_long_side=0, crop_size=[32])["testing"][0][1].shape == (
+        3,
+        32,
+        32,
+    )
     splits = datasets.select("roxford5k", None, tmp_path, eval_long_side=45)
     testing = splits["testing"]
     assert not capsys.readouterr().err and splits["training"] is splits["validation"] is splits["evaluation"] is None
     assert testing.n_classes == 0 and testing.is_query.sum() == 3 and not (testing.is_query & testing.is_gallery).any()
     names = [f"all_souls_{i:06d}" for i in range(9)]
-    for protocol, of in {"easy": (("easy",), ("junk", "hard")), "medium": (("easy", "hard"), ("junk",)), "hard": (("hard",), ("junk", "easy"))}.items():
+    for protocol, of in {
+        "easy": (("easy",), ("junk", "hard")),
+        "medium": (("easy", "hard"), ("junk",)),
+        "hard": (("hard",), ("junk", "easy")),
+    }.items():
         for query, (_, *kinds) in zip(("query_a", "query_b", "query_c"), layouts.REVISITED, strict=True):
             by_kind = dict(zip(("easy", "hard", "junk"), kinds, strict=True))
-            assert listed(testing, protocol)[query] == tuple([names[i] for kind in part for i in by_kind[kind]] for part in of)
+            assert listed(testing, protocol)[query] == tuple(
+                [names[i] for kind in part for i in by_kind[kind]] for part in of
+            )
     for row, path in enumerate(testing.paths):  # a query is shown at the scale of its whole image
         image = Image.open(path)
         whole = max(image.size)
@@ -60,7 +73,11 @@ def test_revisited_oxford_and_paris(tmp_path, monkeypatch, capsys):
     assert _transforms.Limit(500)(torch.zeros(3, 20, 30, dtype=torch.uint8), 30).shape == (3, 20, 30), "never enlarged"
     layouts.make_revisitop(tmp_path, "rparis6k", distractors=3)
     testing = partial("rparis6k", tmp_path / "rparis6k", revisitop1m=True)["testing"]
-    assert stems(testing, range(12, 15)) == ["d0", "d1", "d2"] and testing.is_gallery[12:].all() and len(listed(testing, "hard")["query_b"][0]) == 2
+    assert (
+        stems(testing, range(12, 15)) == ["d0", "d1", "d2"]
+        and testing.is_gallery[12:].all()
+        and len(listed(testing, "hard")["query_b"][0]) == 2
+    )
 
 
 def test_landmarks_and_objects(tmp_path):
@@ -69,14 +86,24 @@ def test_landmarks_and_objects(tmp_path):
     splits = partial("gldv2", tmp_path)
     testing = splits["testing"]
     assert list(splits["training"].class_names.values()) == ["7", "12"] and len(splits["training"]) == 3
-    assert testing.n_classes == 0 and stems(testing, np.flatnonzero(testing.is_query)) == ["d10", "d11"] and testing.is_gallery.sum() == 5
+    assert (
+        testing.n_classes == 0
+        and stems(testing, np.flatnonzero(testing.is_query)) == ["d10", "d11"]
+        and testing.is_gallery.sum() == 5
+    )
     assert list(testing.lists) == ["private", "public"]
-    assert galleries.roles_of(testing, len(testing)).pool.tolist() == [*range(len(testing))], "without classes all are measured together"
-    assert listed(testing, "private") == {"d10": (["a01", "b03"], []), "d11": ([], [])} and listed(testing, "public")["d10"] == ([], [])
+    assert galleries.roles_of(testing, len(testing)).pool.tolist() == [*range(len(testing))], (
+        "without classes all are measured together"
+    )
+    assert listed(testing, "private") == {"d10": (["a01", "b03"], []), "d11": ([], [])} and listed(testing, "public")[
+        "d10"
+    ] == ([], [])
     words = f"--dataset gldv2 --source {tmp_path} --save_path {tmp_path} --allow_partial_dataset --kernels 0 --evaluation_metrics ap --pca 2"
     assert parameters.read(["--dataset", "gldv2"]).eval_skip_unmatched == 1
     table = models.main(["--archs", "conv4 --not_pretrained", *words.split()])
-    assert len(table.rows) == 2 and table.head[-2:] == ["private/ap in %", "public/ap in %"], "lists say what is found: no k-NN"
+    assert len(table.rows) == 2 and table.head[-2:] == ["private/ap in %", "public/ap in %"], (
+        "lists say what is found: no k-NN"
+    )
     testing = partial("ilias", tmp_path)["testing"]
     assert list(testing.class_names.values()) == ["cup_001", "hat_002"] and testing.lists is None
     assert stems(testing, np.flatnonzero(testing.is_query)) == ["Q001_00", "Q001_01", "Q002_00"]
@@ -89,7 +116,9 @@ def make_table(folder, labels=True):
     rows += [(f"c{i % 2}" * labels, f"{i}.jpg", "validation", str(i in (3, 4)), str(i != 3)) for i in range(3, 8)]
     for i in range(8):
         builders.write_image(folder / f"{i}.jpg", (i, 5), (12, 10))
-    (folder / "images.csv").write_text("label,path,split,is_query,is_gallery\n" + "".join(",".join(row) + "\n" for row in rows))
+    (folder / "images.csv").write_text(
+        "label,path,split,is_query,is_gallery\n" + "".join(",".join(row) + "\n" for row in rows)
+    )
     return {"dataset_csv": str(folder / "images.csv"), "dataset_csv_lists": str(folder / "lists.csv")}
 
 
@@ -107,9 +136,11 @@ def test_lists_of_a_table(tmp_path):
     with refused("--evaluate_all: lists say what the queries of --dataset csv find"):
         partial("csv", tmp_path, evaluate_all=True, **flags)
     for row, told in (
-        ("3.jpg,maybe,7.jpg", "row 6: '3.jpg,maybe,7.jpg', expected a query, positive or junk"), ("3.jpg,junk,9.jpg", "row 6: 9.jpg: the data set's table has no"),
-        ("5.jpg,junk,7.jpg", "5.jpg, which is no query or no image of the gallery here"), ("4.jpg,junk,3.jpg", "3.jpg, which is no query or no image"),
-    ):  # fmt: skip
+        ("3.jpg,maybe,7.jpg", "row 6: '3.jpg,maybe,7.jpg', expected a query, positive or junk"),
+        ("3.jpg,junk,9.jpg", "row 6: 9.jpg: the data set's table has no"),
+        ("5.jpg,junk,7.jpg", "5.jpg, which is no query or no image of the gallery here"),
+        ("4.jpg,junk,3.jpg", "3.jpg, which is no query or no image"),
+    ):
         (tmp_path / "lists.csv").write_text(LISTS + row + "\n")
         with refused("lists", told):
             datasets.select("csv", None, tmp_path, 8, **flags)
@@ -126,8 +157,11 @@ class Runs:
 
 
 MALICIOUS = [
-    pickle.dumps(Runs(os.system, "true")), pickle.dumps({"imlist": Runs(eval, "1")}), pickle.dumps([Runs(exec, "pass")], protocol=0),
-    pickle.dumps(Runs(open, "/etc/hostname")), pickle.dumps(Runs(os.remove, "/tmp/none")),
+    pickle.dumps(Runs(os.system, "true")),
+    pickle.dumps({"imlist": Runs(eval, "1")}),
+    pickle.dumps([Runs(exec, "pass")], protocol=0),
+    pickle.dumps(Runs(open, "/etc/hostname")),
+    pickle.dumps(Runs(os.remove, "/tmp/none")),
     b"cnumpy\nload\n(S'x'\ntR.",  # a module's attribute
     b"cnumpy.testing._private.utils\nrunstring\n(S'1'\n(dtR.",  # numpy that runs code
     b"cbuiltins\ngetattr\n(cnumpy\nndarray\nS'tofile'\ntR.",
@@ -139,7 +173,7 @@ MALICIOUS = [
     b"imlist",
     b"cnumpy\nndarray\n((I1\ntcnumpy\ndtype\n(S'O8'\ntRS'aaaaaaaa'\ntR.",  # an array at an address
     b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n(I1\ntcnumpy\ndtype\n(S'O8'\ntRI00\nS'aaaaaaaa'\ntb.",
-]  # fmt: skip
+]
 
 
 def test_pickles_that_are_refused(tmp_path):
@@ -151,7 +185,13 @@ def test_pickles_that_are_refused(tmp_path):
 
 def test_pickles_of_plain_content_are_read_and_a_damaged_ground_truth_is_named(tmp_path):
     path = tmp_path / "gnd_roxford5k.pkl"
-    content = {"a": ["x", 1, 2.5, None, True, b"\xe9"], "b": np.arange(3), "c": np.float32(2), "d": np.array(["x", "yy"]), "e": (np.zeros((2, 0)),)}
+    content = {
+        "a": ["x", 1, 2.5, None, True, b"\xe9"],
+        "b": np.arange(3),
+        "c": np.float32(2),
+        "d": np.array(["x", "yy"]),
+        "e": (np.zeros((2, 0)),),
+    }
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         path.write_bytes(pickle.dumps(content, protocol))
         found = pickles.load(path, arrays=True)
@@ -160,10 +200,13 @@ def test_pickles_of_plain_content_are_read_and_a_damaged_ground_truth_is_named(t
             np.testing.assert_array_equal(np.asarray(array), expected)
     (query,) = truth = [{"bbx": [1, 2, 3, 4], "easy": [0], "hard": [1], "junk": []}]
     for changed, told in (
-        ({}, None), ({"imlist": None}, "expected imlist, qimlist and gnd"), ({"gnd": [{"bbx": [1, 2, 3, 4]}]}, "KeyError: 'easy'"),
-        ({"qimlist": ["a", "b"]}, "2 queries beside 1 boxes"), ({"gnd": [{**query, "bbx": [1, 2, 3]}]}, "boxes of four numbers"),
+        ({}, None),
+        ({"imlist": None}, "expected imlist, qimlist and gnd"),
+        ({"gnd": [{"bbx": [1, 2, 3, 4]}]}, "KeyError: 'easy'"),
+        ({"qimlist": ["a", "b"]}, "2 queries beside 1 boxes"),
+        ({"gnd": [{**query, "bbx": [1, 2, 3]}]}, "boxes of four numbers"),
         ({"gnd": [{**query, "easy": [2]}]}, "easy of a lists 2, which is no index of its 2 images"),
-    ):  # fmt: skip
+    ):
         path.write_bytes(pickle.dumps({"imlist": ["x", "y"], "qimlist": ["a"], "gnd": truth, **changed}))
         with refused(None, told) if told else contextlib.nullcontext():
             assert datasets.ground_truth(path)["medium"] == {"a": (["x", "y"], [])}
@@ -189,11 +232,19 @@ def test_a_network_measured_on_revisited_oxford(tmp_path, monkeypatch, capsys, w
             positives, junk = ({int(i) for kind in part for i in kinds[kind]} for part in (good, hidden))
             order = [i for i in np.argsort(((gallery - query) ** 2).sum(1), kind="stable") if i not in junk]
             ranks = [rank for rank, i in enumerate(order) if i in positives]
-            values += [np.mean([((j / p if p else 1) + (j + 1) / (p + 1)) / 2 for j, p in enumerate(ranks)])] if ranks else []
+            values += (
+                [np.mean([((j / p if p else 1) + (j + 1) / (p + 1)) / 2 for j, p in enumerate(ranks)])] if ranks else []
+            )
         assert found[f"{protocol}/ap_trapezoid"] == pytest.approx(np.mean(values))
-    assert command.main([str(dumped), "--evaluation_metrics", "ap_trapezoid", "mp@1", "mp@5", "mp@10"]) == pytest.approx(found)
+    assert command.main(
+        [str(dumped), "--evaluation_metrics", "ap_trapezoid", "mp@1", "mp@5", "mp@10"]
+    ) == pytest.approx(found)
     _, compared, shown, _, judged, title, *_ = drawn[0]
-    assert title.endswith("in its gallery, medium") and (judged[int(np.flatnonzero(shown == 1)[0])] == queries_of.JUNK).sum() <= 1 and compared.space.lists
+    assert (
+        title.endswith("in its gallery, medium")
+        and (judged[int(np.flatnonzero(shown == 1)[0])] == queries_of.JUNK).sum() <= 1
+        and compared.space.lists
+    )
     with pytest.raises(SystemExit):
         parameters.read(words.split())
     assert "roxford5k measures and does not train" in capsys.readouterr().err
@@ -203,23 +254,36 @@ def test_a_run_whose_test_has_lists(tmp_path, capsys):
     """A table with lists: values by them, class-wise ones by the labels; a function of the user's in their place."""
     flags = make_table(tmp_path)
     (tmp_path / "lists.csv").write_text(LISTS)
-    (tmp_path / "relevance.py").write_text("import numpy as np\ndef relevance(q, g):\n    return (q[:, None] + g[None]) % 2\n")
+    (tmp_path / "relevance.py").write_text(
+        "import numpy as np\ndef relevance(q, g):\n    return (q[:, None] + g[None]) % 2\n"
+    )
     words = f"--dataset csv --dataset_csv {flags['dataset_csv']} --arch conv4_normalize --embed_dim 8 --save_path {tmp_path} --n_epochs 1 --bs 2 --samples_per_class 2"
     measured = ["--evaluation_metrics", "ap", "e_recall@1", "dists@intra"]
     for group, more, again in (
-        ("B", *[["--eval_relevance", str(tmp_path / "relevance.py")]] * 2), ("A", ["--dataset_csv_lists", flags["dataset_csv_lists"]], []),
-    ):  # fmt: skip
-        run = main.main(parameters.read([*words.split(), *measured, "--storage_metrics", "ap", "--dump_embeddings", "--group", group, *more]))
+        ("B", *[["--eval_relevance", str(tmp_path / "relevance.py")]] * 2),
+        ("A", ["--dataset_csv_lists", flags["dataset_csv_lists"]], []),
+    ):
+        run = main.main(
+            parameters.read(
+                [*words.split(), *measured, "--storage_metrics", "ap", "--dump_embeddings", "--group", group, *more]
+            )
+        )
         file = str(run.folder / "embeddings_test.npz")
         assert run.state["last"]["test"] == pytest.approx(command.main([file, *measured, *again]))
     assert "lists: 3 positives, 1 junk" in capsys.readouterr().out
     with pytest.raises(UserError, match="lists say what its queries are to find"):
         overlap.main([str(run.folder), "--kernels", "0"])
-    asked = Namespace(source=str(run.folder), checkpoint="best", device="cpu", batch_size=4, evaltype=None, split="test")
+    asked = Namespace(
+        source=str(run.folder), checkpoint="best", device="cpu", batch_size=4, evaltype=None, split="test"
+    )
     others = np.array([[other for other in range(5) if other != row] for row in range(5)])
     of_run, of_file = explore.of_run(asked), explore.of_file(file)
     for shown in (of_run, of_file):
         kinds = shown.listed.judged(others)
-        assert sorted(kinds[kinds < 3].tolist()) == [0, 0, 0, 1, 1, 1, 2], "three positives, one junk image, and of both queries what else lies in the gallery"
-        assert any("Lists say" in note for note in shown.notes) and not any("not heeded" in note for note in shown.notes)
+        assert sorted(kinds[kinds < 3].tolist()) == [0, 0, 0, 1, 1, 1, 2], (
+            "three positives, one junk image, and of both queries what else lies in the gallery"
+        )
+        assert any("Lists say" in note for note in shown.notes) and not any(
+            "not heeded" in note for note in shown.notes
+        )
     np.testing.assert_allclose(of_run.listed.precision(5), of_file.listed.precision(5))

@@ -43,7 +43,9 @@ def test_images_are_turned_as_their_exif_data_say(tmp_path, kind):
         exif[0x0112] = orientation
         picture.save(path, format=kind, exif=exif, **({"lossless": True} if kind == "WEBP" else {}))
         found, expected = decoded(path), turn(np.asarray(picture))
-        assert found.shape == expected.shape and np.abs(found - expected).mean() < (8 if kind == "JPEG" else 0.01), orientation
+        assert found.shape == expected.shape and np.abs(found - expected).mean() < (8 if kind == "JPEG" else 0.01), (
+            orientation
+        )
     if kind in ("JPEG", "PNG"):
         picture.save(path, format=kind, exif=b"Exif\0\0MM\0*\0\0\0\x08\0\xff")  # damaged
         assert decoded(path).shape == (29, 41, 3)
@@ -64,7 +66,9 @@ def test_white_stands_behind_what_is_transparent(tmp_path, mode):
         path, more = tmp_path / "a.webp", {"lossless": True, "exact": True}
     picture.save(path, **more)
     found = decoded(path)
-    assert found.shape == (8, 12, 3) and np.abs(found - np.rint(40 * (alpha / 255) + 255 * (1 - alpha / 255))).max() <= 1
+    assert (
+        found.shape == (8, 12, 3) and np.abs(found - np.rint(40 * (alpha / 255) + 255 * (1 - alpha / 255))).max() <= 1
+    )
 
 
 def test_sixteen_bits_are_scaled_to_eight_and_cmyk_is_converted(tmp_path):
@@ -75,7 +79,9 @@ def test_sixteen_bits_are_scaled_to_eight_and_cmyk_is_converted(tmp_path):
         found = decoded(path)
         assert found.shape == (9, 12, 3) and np.abs(found - values[..., None] / 257).max() <= 0.5 + 1e-9
         assert _images.decode_grey([str(path)]).numpy()[0, 0].tolist() == found[..., 0].tolist()
-    values = np.random.default_rng(0).integers(0, 65536, (9, 12, 3), dtype=np.uint16)  # of each colour, which Pillow cannot write
+    values = np.random.default_rng(0).integers(
+        0, 65536, (9, 12, 3), dtype=np.uint16
+    )  # of each colour, which Pillow cannot write
 
     def chunk(kind, content):
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -90,8 +96,12 @@ def test_sixteen_bits_are_scaled_to_eight_and_cmyk_is_converted(tmp_path):
     colours = np.zeros((8, 12, 4), dtype=np.uint8)
     colours[:, :4, 0], colours[:, 4:8, 3] = 255, 255  # cyan; black; white
     for name in ("a.tif", "a.jpg"):
-        Image.fromarray(colours, mode="CMYK").save(tmp_path / name, **({"quality": 100, "subsampling": 0} if name == "a.jpg" else {}))
-        assert np.abs(decoded(tmp_path / name)[4, [1, 6, 11]] - [(0, 255, 255), (0, 0, 0), (255, 255, 255)]).max() <= 6, name
+        Image.fromarray(colours, mode="CMYK").save(
+            tmp_path / name, **({"quality": 100, "subsampling": 0} if name == "a.jpg" else {})
+        )
+        assert (
+            np.abs(decoded(tmp_path / name)[4, [1, 6, 11]] - [(0, 255, 255), (0, 0, 0), (255, 255, 255)]).max() <= 6
+        ), name
 
 
 def test_endings_are_those_that_the_installed_pillow_reads(monkeypatch):
@@ -144,10 +154,20 @@ def test_what_cannot_be_decoded_is_no_picture_or_too_large_is_named(tmp_path):
     whole, png = small.read_bytes(), png.getvalue()
     frame = whole.index(b"\xff\xc0")
     for content, words in (
-        (whole[: len(whole) // 2], ""), (whole[:-2], ""), (b"", ""), (b"an image", ""), (png[: len(png) // 2], ""), (png, "120 x 90, more than"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\nshowpage\n", "no known image format"), (None, "cannot be read .No such file"), ("pipe", "pipe or device"),
-        (whole[: frame + 5] + b"\xff\xff\xff\xff" + whole[frame + 9 :], "(65,535 x 65,535|4294836225 pixels.), more than --max_image_pixels 1,200"),
-    ):  # fmt: skip
+        (whole[: len(whole) // 2], ""),
+        (whole[:-2], ""),
+        (b"", ""),
+        (b"an image", ""),
+        (png[: len(png) // 2], ""),
+        (png, "120 x 90, more than"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\nshowpage\n", "no known image format"),
+        (None, "cannot be read .No such file"),
+        ("pipe", "pipe or device"),
+        (
+            whole[: frame + 5] + b"\xff\xff\xff\xff" + whole[frame + 9 :],
+            "(65,535 x 65,535|4294836225 pixels.), more than --max_image_pixels 1,200",
+        ),
+    ):
         victim.unlink(missing_ok=True)
         if content is not None:
             os.mkfifo(victim) if content == "pipe" else victim.write_bytes(content)
@@ -161,14 +181,30 @@ def test_a_box_is_what_pillow_crops_and_one_beside_its_image_is_named(tmp_path):
     path = str(builders.write_image(tmp_path / "a.png", 3, (41, 29)))
 
     def boxed(box):
-        return _image_set.ImageSet([_images.Image(path, "a", box=box), _images.Image(path, "a")], transform=lambda image: image)
+        return _image_set.ImageSet(
+            [_images.Image(path, "a", box=box), _images.Image(path, "a")], transform=lambda image: image
+        )
 
-    for box in ((0, 0, 41, 29), (3, 2, 10, 20), (2.4, 1.6, 9.5, 7.2), (30, 20, 100, 100), (-5, -3, 4, 4), (3, 3, 3.2, 3.3)):
+    for box in (
+        (0, 0, 41, 29),
+        (3, 2, 10, 20),
+        (2.4, 1.6, 9.5, 7.2),
+        (30, 20, 100, 100),
+        (-5, -3, 4, 4),
+        (3, 3, 3.2, 3.3),
+    ):
         image = boxed(box).original(0)
         left, top, right, bottom = (round(float(np.float32(value))) for value in box)
-        left, top, right, bottom = max(left, 0), max(top, 0), min(max(right, left + 1), 41), min(max(bottom, top + 1), 29)
+        left, top, right, bottom = (
+            max(left, 0),
+            max(top, 0),
+            min(max(right, left + 1), 41),
+            min(max(bottom, top + 1), 29),
+        )
         expected = np.asarray(Image.open(path).crop((left, top, right, bottom)))
-        assert np.array_equal(image.permute(1, 2, 0).numpy(), expected) and tuple(image.shape[1:]) == boxed(box)._size(0)
+        assert np.array_equal(image.permute(1, 2, 0).numpy(), expected) and tuple(image.shape[1:]) == boxed(box)._size(
+            0
+        )
         assert image.permute(1, 2, 0).is_contiguous() and boxed(box).original(1).shape == (3, 29, 41)
     for box in ((41, 0, 50, 10), (0, 29, 10, 40), (-9, 0, -1, 5), (5, 5, 5, 9)):
         with refused("a.png, 41 x 29: nothing of it lies in its box"):

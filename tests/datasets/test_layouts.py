@@ -48,7 +48,10 @@ def test_every_layout_is_read_from_the_parent_and_as_the_folder_itself_and_they_
             check_split(splits[split], 6 if name == "online_products" else 4, 24)
             assert splits[split].partial
         training, testing = splits["training"], splits["testing"]
-        assert not set(training.class_names.values()) & set(testing.class_names.values()) and training.class_names == splits["evaluation"].class_names
+        assert (
+            not set(training.class_names.values()) & set(testing.class_names.values())
+            and training.class_names == splits["evaluation"].class_names
+        )
         assert training.paths == splits["evaluation"].paths and not set(training.paths) & set(testing.paths)
         assert "WARNING" in capsys.readouterr().err and datasets.record(splits)["partial"]
         if name == "online_products":
@@ -60,9 +63,15 @@ def test_every_layout_is_read_from_the_parent_and_as_the_folder_itself_and_they_
 
 
 VALIDATION = {
-    **{scheme: {"split_scheme": scheme, "split_partitions": 2, "split_sets": 2} for scheme in ("class_disjoint", "mlrc", "closed_set", "index")},
-    **{scheme: {"use_tv_split": True, "tv_split_by_samples": scheme == "by samples", "tv_split_perc": 0.5} for scheme in ("by classes", "by samples")},
-}  # fmt: skip
+    **{
+        scheme: {"split_scheme": scheme, "split_partitions": 2, "split_sets": 2}
+        for scheme in ("class_disjoint", "mlrc", "closed_set", "index")
+    },
+    **{
+        scheme: {"use_tv_split": True, "tv_split_by_samples": scheme == "by samples", "tv_split_perc": 0.5}
+        for scheme in ("by classes", "by samples")
+    },
+}
 
 
 @pytest.mark.parametrize("scheme", VALIDATION)
@@ -75,14 +84,24 @@ def test_every_data_set_has_folds_and_a_validation_split(made, name, scheme):
     for splits in folds:
         training, validation, testing = parts = [splits[split] for split in ("training", "validation", "testing")]
         assert sum(map(len, parts)) == len({path for part in parts for path in part.paths})
-        assert folded or testing.image_list == whole["testing"].image_list and sorted(training.paths + validation.paths) == sorted(whole["training"].paths)
+        assert (
+            folded
+            or testing.image_list == whole["testing"].image_list
+            and sorted(training.paths + validation.paths) == sorted(whole["training"].paths)
+        )
         assert splits["evaluation"].image_list == training.image_list
-        assert splits["evaluation"].transforms_as_resolved == validation.transforms_as_resolved != training.transforms_as_resolved
+        assert (
+            splits["evaluation"].transforms_as_resolved
+            == validation.transforms_as_resolved
+            != training.transforms_as_resolved
+        )
         labels = {}
         for part in parts[: 3 if folded else 2]:
             shared = scheme in ("closed_set", "index", "by samples")  # the same class, the same label
             assert shared or part.avail_classes == list(range(part.n_classes))
-            assert not shared or all(labels.setdefault(class_name, label) == label for label, class_name in part.class_names.items())
+            assert not shared or all(
+                labels.setdefault(class_name, label) == label for label, class_name in part.class_names.items()
+            )
     as_option = Namespace(**more, fold=folded and 1, allow_partial_dataset=True)
     assert datasets.select(name, as_option, root)["validation"].paths == folds[-1]["validation"].paths
 
@@ -91,17 +110,27 @@ def test_classes_come_in_the_order_of_their_ids_not_of_their_names(tmp_path):
     root = builders.make_cub200(tmp_path, layout="official", n_classes=12)
     assert [name[:3] for name in names(read("cub200", tmp_path))["training"]] == [f"{c:03d}" for c in range(1, 7)]
     lists = root / "image_class_labels.txt"  # ids turned round: the lists decide, not the folders
-    lists.write_text("\n".join(f"{image} {13 - int(label)}" for image, label in map(str.split, lists.read_text().splitlines())))
+    lists.write_text(
+        "\n".join(f"{image} {13 - int(label)}" for image, label in map(str.split, lists.read_text().splitlines()))
+    )
     (root / "classes.txt").unlink()
     assert [name[:3] for name in names(read("cub200", tmp_path))["training"]] == [f"{c:03d}" for c in range(12, 6, -1)]
-    assert len(set(_cars196_classes.NAMES)) == 196 and set(_cars196_classes.NAMES[:98]) == set(sorted(_cars196_classes.NAMES)[:98])
+    assert len(set(_cars196_classes.NAMES)) == 196 and set(_cars196_classes.NAMES[:98]) == set(
+        sorted(_cars196_classes.NAMES)[:98]
+    )
     cars = ["Acura Integra Type R 2001", "Acura TSX Sedan 2012", "Ram C-V Cargo Van Minivan 2012", "Unheard Of 2030"]
     builders.make_folder(tmp_path / "cars196" / "images", names=sorted(cars, reverse=True))
-    assert names(read("cars196", tmp_path)) == {"training": ["Acura TSX Sedan 2012", "Acura Integra Type R 2001"], "testing": cars[2:]}  # ids 5, 6
+    assert names(read("cars196", tmp_path)) == {
+        "training": ["Acura TSX Sedan 2012", "Acura Integra Type R 2001"],
+        "testing": cars[2:],
+    }  # ids 5, 6
 
 
 def test_images_below_a_folder_are_found_once_through_links(tmp_path):
-    photos, elsewhere = builders.make_folder(tmp_path / "photos", n_classes=2, n_images=1), builders.make_folder(tmp_path / "elsewhere", n_classes=1, n_images=3)
+    photos, elsewhere = (
+        builders.make_folder(tmp_path / "photos", n_classes=2, n_images=1),
+        builders.make_folder(tmp_path / "elsewhere", n_classes=1, n_images=3),
+    )
     for link, to in (("again", photos / "class_0"), ("class_1/up", photos), ("more", elsewhere)):
         (photos / link).symlink_to(to)
     found = list(_layout.below(photos))
@@ -117,10 +146,14 @@ def test_halves_of_cars_may_be_nested_and_need_the_labels_of_the_test_half(tmp_p
     (root / labels).rename(root / "devkit" / labels)
     after = read("cars196", tmp_path)
     for split in ("training", "testing"):
-        expected = [(path.replace("cars_train/", "cars_train/cars_train/"), label) for path, label in before[split].image_list]
+        expected = [
+            (path.replace("cars_train/", "cars_train/cars_train/"), label) for path, label in before[split].image_list
+        ]
         assert after[split].image_list == expected
     (root / "devkit").rename(builders.make_cars196(tmp_path / "flat", "official") / "devkit")
-    assert len(read("cars196", tmp_path / "flat")["training"]) == 24, "the flat release, with the development kit beside it"
+    assert len(read("cars196", tmp_path / "flat")["training"]) == 24, (
+        "the flat release, with the development kit beside it"
+    )
     (tmp_path / "flat/cars196/devkit").rename(root / "devkit")
     (root / "devkit" / labels).unlink()
     with refused(f"{labels} cannot be read"):
@@ -134,30 +167,47 @@ def test_stray_files_and_folders_do_not_shift_the_split(tmp_path, name, layout):
     images = root / "images" if layout != "kaggle" else root / "car_data/car_data/train"
     some_class = next(path for path in sorted(images.iterdir()) if path.is_dir())
     (images / "000_notes").mkdir()
-    for stray in (".DS_Store", "._x", "notes.txt", f"{some_class.name}/._0.jpg", f"{some_class.name}/Thumbs.db", "000_notes/a.txt"):
+    for stray in (
+        ".DS_Store",
+        "._x",
+        "notes.txt",
+        f"{some_class.name}/._0.jpg",
+        f"{some_class.name}/Thumbs.db",
+        "000_notes/a.txt",
+    ):
         (images / stray).write_bytes(b"x")
     builders.write_image(images / "__MACOSX" / "a.jpg", 1)
     if name == "cub200":
         builders.write_image(images / "extra" / "a.jpg", 1)  # a folder of images without an id
     after = read(name, tmp_path)
     for split in ("training", "testing"):
-        assert after[split].image_list == before[split].image_list and after[split].class_names == before[split].class_names
+        assert (
+            after[split].image_list == before[split].image_list
+            and after[split].class_names == before[split].class_names
+        )
 
 
 def test_published_counts_are_those_of_the_papers():
     none = (None, None)
     assert [module.PUBLISHED for module in (cub200, cars196, online_products, inaturalist2018)] == [
-        Published((100, 100), (5864, 5924)), Published((98, 98), (8054, 8131)), Published((11318, 11316), (59551, 60502)),
+        Published((100, 100), (5864, 5924)),
+        Published((98, 98), (8054, 8131)),
+        Published((11318, 11316), (59551, 60502)),
         Published((5690, 2452), (325846, 136093)),
-    ]  # fmt: skip
+    ]
     assert str(inshop.PUBLISHED) == (
         "52,712 images of 7,982 classes (training 25,882 of 3,997, test 26,830 of 3,985, query 14,218 of 3,985, gallery 12,612 of 3,985)"
     )
-    assert {n: p.images for n, p in vehicleid.PUBLISHED.items()} == {800: (113346, 6493), 1600: (113346, 13377), 2400: (113346, 19777)}
+    assert {n: p.images for n, p in vehicleid.PUBLISHED.items()} == {
+        800: (113346, 6493),
+        1600: (113346, 13377),
+        2400: (113346, 19777),
+    }
     assert [module.PUBLISHED for module in (market1501, msmt17, veri776)] == [
-        Published(none, (12936, None), (3368, None), none, (15913,)), Published(none, (32621, None), (11659, None), (82161, None)),
+        Published(none, (12936, None), (3368, None), none, (15913,)),
+        Published(none, (32621, None), (11659, None), (82161, None)),
         Published(none, (37778, None), (1678, None), (11579, None)),
-    ]  # fmt: skip
+    ]
     found = Published((2, 3), (20, 31), (10, 3), (21, 3))  # a count may be unknown
     assert Published((2, None), (20, 31), (10, None), (21, 3)).fits(found) and found.fits(found)
     assert not Published((2, None), (20, 30), (10, None), (21, 3)).fits(found)

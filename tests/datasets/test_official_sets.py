@@ -24,7 +24,10 @@ def test_inshop(tmp_path, layout):
     assert partial("inshop", root)["testing"].paths == partial("inshop", tmp_path)["testing"].paths
     splits = partial("inshop", tmp_path)
     training, testing = splits["training"], splits["testing"]
-    assert names(splits) == {"training": ["00000007", "00000014", "00000021"], "testing": ["00000028", "00000035", "00000042"]}
+    assert names(splits) == {
+        "training": ["00000007", "00000014", "00000021"],
+        "testing": ["00000028", "00000035", "00000042"],
+    }
     assert training.is_query.all() and training.is_gallery.all() and training.roles == {}
     assert testing.roles == {"query_images": 6, "gallery_images": 3} and (testing.is_query ^ testing.is_gallery).all()
     assert testing.is_gallery.tolist() == [path.endswith("02_1_front.jpg") for path in testing.paths]
@@ -33,33 +36,63 @@ def test_inshop(tmp_path, layout):
     supers = partial("inshop", tmp_path, label_level_train=1)
     assert names(supers)["training"] == ["WOMEN/Dresses", "MEN/Dresses"] and len(supers["training"]) == 6
     anew = partial("inshop", tmp_path, split_scheme="class_disjoint", split_partitions=2, split_sets=1)
-    assert all(split is None or split.roles == {} for split in anew.values()), "roles are of the data set's own test set"
+    assert all(split is None or split.roles == {} for split in anew.values()), (
+        "roles are of the data set's own test set"
+    )
     assert any("here all images ask" in note for note in anew["training"].notes)
 
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
-BIRD, PLANT = ("Animalia", "Chordata", "Aves", "Passeriformes"), ("Plantae", "Tracheophyta", "Magnoliopsida", "Lamiales")
+BIRD, PLANT = (
+    ("Animalia", "Chordata", "Aves", "Passeriformes"),
+    ("Plantae", "Tracheophyta", "Magnoliopsida", "Lamiales"),
+)
 
 
 def taxon(number):
     """A category of train2018.json. Prunella is a genus of birds and one of plants."""
-    ranks = (*BIRD, "Prunellidae", "Prunella") if number < 4 else (*BIRD, "Paridae", "Parus") if number < 8 else (*PLANT, "Lamiaceae", "Prunella")
-    return {"id": number, "name": f"species {number}", "supercategory": "Aves" if number < 8 else "Plantae", **dict(zip(RANKS, ranks, strict=True))}
+    ranks = (
+        (*BIRD, "Prunellidae", "Prunella")
+        if number < 4
+        else (*BIRD, "Paridae", "Parus")
+        if number < 8
+        else (*PLANT, "Lamiaceae", "Prunella")
+    )
+    return {
+        "id": number,
+        "name": f"species {number}",
+        "supercategory": "Aves" if number < 8 else "Plantae",
+        **dict(zip(RANKS, ranks, strict=True)),
+    }
 
 
 @pytest.mark.parametrize("layout", ["folder", "plain"])
 def test_inaturalist2018_and_all_its_levels(tmp_path, layout):
     root = layouts.make_inaturalist2018(tmp_path, layout)
     base = partial("inaturalist2018", tmp_path)
-    assert names(base) == {"training": ["Aves/2", "Aves/3", "Aves/5", "Aves/7", "Plantae/10"], "testing": ["Aves/4", "Plantae/9", "Plantae/11"]}
+    assert names(base) == {
+        "training": ["Aves/2", "Aves/3", "Aves/5", "Aves/7", "Plantae/10"],
+        "testing": ["Aves/4", "Plantae/9", "Plantae/11"],
+    }
     assert list(base["testing"].super_labels.values()) == ["Aves", "Plantae", "Plantae"] and base["testing"].roles == {}
-    (root / "train2018.json").write_text(json.dumps({"images": [], "categories": list(map(taxon, (2, 3, 4, 5, 7, 9, 10, 11)))}))
+    (root / "train2018.json").write_text(
+        json.dumps({"images": [], "categories": list(map(taxon, (2, 3, 4, 5, 7, 9, 10, 11)))})
+    )
     splits = partial("inaturalist2018", root, inaturalist2018_levels="full")
-    assert names(splits) == names(base) and all(splits[split].paths == base[split].paths for split in ("training", "testing"))
-    lamiales = ["Plantae/Tracheophyta/Magnoliopsida/Lamiales", "Plantae/Tracheophyta/Magnoliopsida", "Plantae/Tracheophyta", "Plantae"]
+    assert names(splits) == names(base) and all(
+        splits[split].paths == base[split].paths for split in ("training", "testing")
+    )
+    lamiales = [
+        "Plantae/Tracheophyta/Magnoliopsida/Lamiales",
+        "Plantae/Tracheophyta/Magnoliopsida",
+        "Plantae/Tracheophyta",
+        "Plantae",
+    ]
     family = f"{lamiales[0]}/Lamiaceae"
     assert ("Plantae/9", f"{family}/Prunella", family, *lamiales) in splits["testing"].lineages
-    assert [len(set(level)) for level in zip(*splits["training"].lineages | splits["testing"].lineages, strict=True)] == [8, 3, 3, 2, 2, 2, 2]
+    assert [
+        len(set(level)) for level in zip(*splits["training"].lineages | splits["testing"].lineages, strict=True)
+    ] == [8, 3, 3, 2, 2, 2, 2]
     training = partial("inaturalist2018", root, inaturalist2018_levels="full", label_level_train=1)["training"]
     assert len(training.lineages) == training.n_classes == 3 and {len(row) for row in training.lineages} == {6}
 
@@ -72,10 +105,16 @@ def test_vehicleid_draws_one_image_of_each_vehicle_ten_times(tmp_path):
     assert all(np.bincount(labels[draw], minlength=3).tolist() == [1, 1, 1] for draw in draws)
     assert (testing.is_gallery == draws[0]).all() and (testing.is_query == ~draws[0]).all()
     assert testing.roles == {"query_images": 7, "gallery_images": 3, "draws": 10}
-    assert (partial("vehicleid", tmp_path, seed=7)["testing"].role_draws == draws).all(), "the draws are of the protocol, not of the run"
+    assert (partial("vehicleid", tmp_path, seed=7)["testing"].role_draws == draws).all(), (
+        "the draws are of the protocol, not of the run"
+    )
     anew = partial("vehicleid", tmp_path, split_scheme="class_disjoint", split_partitions=2, split_sets=2, fold=0)
     assert anew["testing"].role_draws is None and anew["testing"].roles == {}
-    for vehicles, classes in ((800, ["61", "77", "100"]), (1600, ["61", "77", "80", "100"]), (2400, ["61", "75", "77", "80", "100"])):
+    for vehicles, classes in (
+        (800, ["61", "77", "100"]),
+        (1600, ["61", "77", "80", "100"]),
+        (2400, ["61", "75", "77", "80", "100"]),
+    ):
         splits = partial("vehicleid", tmp_path, vehicleid_list=vehicles, vehicleid_protocol="set")
         assert names(splits) == {"training": ["3", "9", "12", "40"], "testing": classes}
         assert splits["testing"].roles == {} and splits["testing"].role_draws is None
@@ -88,15 +127,22 @@ def test_cub_boxes_crop_what_is_read(tmp_path):
     root = builders.make_cub200(tmp_path, n_classes=4, n_images=2)
     (root / "bounding_boxes.txt").write_text("".join(f"{i} {i}.0 2.0 {10 + i}.0 20.0\n" for i in range(1, 9)))
     cache = {"image_cache": str(tmp_path / "cache")}
-    plain, cut, cached = (partial("cub200", root, **flags) for flags in ({}, {"cub_boxes": True}, {"cub_boxes": True, **cache}))
+    plain, cut, cached = (
+        partial("cub200", root, **flags) for flags in ({}, {"cub_boxes": True}, {"cub_boxes": True, **cache})
+    )
     assert plain["testing"].boxes is None and cut["testing"].boxes.tolist()[0] == [5, 2, 20, 22]
     for split in ("training", "testing", "evaluation"):
         for index in range(4):
             x, y, right, bottom = map(int, cut[split].boxes[index])
             image = cut[split].original(index)
-            assert torch.equal(image, plain[split].original(index)[:, y:bottom, x:right]) and torch.equal(image, cached[split].original(index))
+            assert torch.equal(image, plain[split].original(index)[:, y:bottom, x:right]) and torch.equal(
+                image, cached[split].original(index)
+            )
             assert cut[split]._size(index) == image.shape[1:]
-    assert cut["testing"].transforms_as_resolved.startswith("Box; ") and "Box" not in plain["testing"].transforms_as_resolved
+    assert (
+        cut["testing"].transforms_as_resolved.startswith("Box; ")
+        and "Box" not in plain["testing"].transforms_as_resolved
+    )
     limited = partial("cub200", root, cub_boxes=True, image_cache_side=20)["testing"]
     assert limited.original(0).shape == (3, 10, 8) and limited._size(0) == (10, 8)  # 40 x 30 pixels at half the size
     (root / "images.txt").unlink()
@@ -108,7 +154,9 @@ MAKERS = {"market1501": layouts.make_market1501, "msmt17": layouts.make_msmt17, 
 
 
 def files(split, rows):
-    return {path.rpartition("/")[2].removesuffix(".jpg") for path, there in zip(split.paths, rows, strict=True) if there}
+    return {
+        path.rpartition("/")[2].removesuffix(".jpg") for path, there in zip(split.paths, rows, strict=True) if there
+    }
 
 
 def camera(split, row):
@@ -119,17 +167,27 @@ def test_market1501(tmp_path):
     layouts.make_market1501(tmp_path, distractors=5)
     splits = partial("market1501", tmp_path)
     training, testing = splits["training"], splits["testing"]
-    assert names(splits) == {"training": ["0002", "0007"], "testing": ["test_0001", "test_0003"]} and len(training) == 4 and training.roles == {}
+    assert (
+        names(splits) == {"training": ["0002", "0007"], "testing": ["test_0001", "test_0003"]}
+        and len(training) == 4
+        and training.roles == {}
+    )
     assert files(testing, testing.is_query) == set(layouts.MARKET["query"]) and splits["validation"] is None
-    assert files(testing, testing.is_gallery) == {name for name in layouts.MARKET["bounding_box_test"] if not name.startswith("-1")}
+    assert files(testing, testing.is_gallery) == {
+        name for name in layouts.MARKET["bounding_box_test"] if not name.startswith("-1")
+    }
     assert files(testing, testing.is_distractor) == {"0000_c1s1_000151_01", "0000_c6s3_095000_05"}
-    assert (testing.sequences[testing.is_distractor] == -1).all() and "gallery; 2 distractors, of no class" in datasets.describe(splits)
+    assert (
+        testing.sequences[testing.is_distractor] == -1
+    ).all() and "gallery; 2 distractors, of no class" in datasets.describe(splits)
     for row in np.flatnonzero(~testing.is_distractor):
         file = testing.paths[row].rpartition("/")[2]
         assert camera(testing, row) == f"test_{file[:4]} camera {file[6]}"
     more = partial("market1501", tmp_path, market1501_distractors=True)["testing"]
     assert more.counts["distractors"] == 7 and len(more) == len(testing) + 5
-    splits = partial("market1501", tmp_path, split_scheme="class_disjoint", split_partitions=2, split_sets=1)  # of the training identities
+    splits = partial(
+        "market1501", tmp_path, split_scheme="class_disjoint", split_partitions=2, split_sets=1
+    )  # of the training identities
     assert names(splits) == {"training": ["0007"], "validation": ["0002"], "testing": ["test_0001", "test_0003"]}
     assert splits["testing"].roles == {"query_images": 3, "gallery_images": 6}
 
@@ -138,10 +196,28 @@ def test_pictures_of_neighbours_among_which_are_distractors(tmp_path, monkeypatc
     drawn = []
     monkeypatch.setattr("pictures.neighbours._tile", lambda *tile: drawn.append(tile[4]["s"]))
     layouts.make_market1501(tmp_path, distractors=3)
-    opt = parameters.read([
-        "--dataset", "market1501", "--source", str(tmp_path), "--market1501_distractors", "--allow_partial_dataset", "--arch", "conv4_normalize",
-        "--embed_dim", "4", "--resize_size", "18", "--crop_size", "16", "--splits_to_eval", "test", "--kernels", "0",
-    ])  # fmt: skip
+    opt = parameters.read(
+        [
+            "--dataset",
+            "market1501",
+            "--source",
+            str(tmp_path),
+            "--market1501_distractors",
+            "--allow_partial_dataset",
+            "--arch",
+            "conv4_normalize",
+            "--embed_dim",
+            "4",
+            "--resize_size",
+            "18",
+            "--crop_size",
+            "16",
+            "--splits_to_eval",
+            "test",
+            "--kernels",
+            "0",
+        ]
+    )
     runtime, network = Runtime(opt), architectures.select(opt.arch, opt)
     embedded = evaluation.embed_all(network, evaluation.loaders(datasets.select("market1501", opt), opt), opt, runtime)
     paths = outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
@@ -172,27 +248,54 @@ def test_msmt17(tmp_path, version):
     assert camera(testing, int(np.flatnonzero(testing.is_query)[0])) == "test_0 camera 01"
     assert any(f"MSMT17 {version}" in note and ("blurred" in note) == (version == "V2") for note in training.notes)
     combined = partial("msmt17", tmp_path, msmt17_combined=True)
-    assert combined["validation"] is None and len(combined["training"]) == 10 and combined["testing"].paths == testing.paths
+    assert (
+        combined["validation"] is None
+        and len(combined["training"]) == 10
+        and combined["testing"].paths == testing.paths
+    )
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_what_is_measured(tmp_path, name):
     words = ["--dataset", name, "--source", str(MAKERS[name](tmp_path))]
     opt = parameters.read(words)
-    assert opt.evaluation_metrics == ["e_recall@1", "e_recall@5", "e_recall@10", "ap", "inp"] and opt.eval_skip_unmatched == 1
+    assert (
+        opt.evaluation_metrics == ["e_recall@1", "e_recall@5", "e_recall@10", "ap", "inp"]
+        and opt.eval_skip_unmatched == 1
+    )
     assert parameters.read([*words, "--eval_skip_unmatched", "0"]).eval_skip_unmatched == 0
 
 
 def test_glyphs_across_fonts(few_glyphs):
-    splits, plain = (datasets.select("glyphs", None, few_glyphs, **flags) for flags in ({"glyphs_protocol": "reid"}, {}))
+    splits, plain = (
+        datasets.select("glyphs", None, few_glyphs, **flags) for flags in ({"glyphs_protocol": "reid"}, {})
+    )
     for split in ("training", "testing"):
         found = splits[split]
-        assert found.image_list == plain[split].image_list and plain[split].roles == {} and (found.is_query ^ found.is_gallery).all()
+        assert (
+            found.image_list == plain[split].image_list
+            and plain[split].roles == {}
+            and (found.is_query ^ found.is_gallery).all()
+        )
         faces = np.array([path.rpartition("/")[2].removesuffix(".png") for path in found.paths])
-        assert set(faces[found.is_query]) == {"DejaVuSans", "DejaVuSansMono", "DejaVuSerif", "STIXGeneral"} and found.is_query.sum() * 4 == len(found)
+        assert set(faces[found.is_query]) == {
+            "DejaVuSans",
+            "DejaVuSansMono",
+            "DejaVuSerif",
+            "STIXGeneral",
+        } and found.is_query.sum() * 4 == len(found)
         hidden = faces[found.sequences == found.sequences[np.flatnonzero(found.is_query)[1]]]
-        assert hidden.tolist() == ["DejaVuSansMono", "DejaVuSansMono-Bold", "DejaVuSansMono-Oblique", "DejaVuSansMono-BoldOblique"]
+        assert hidden.tolist() == [
+            "DejaVuSansMono",
+            "DejaVuSansMono-Bold",
+            "DejaVuSansMono-Oblique",
+            "DejaVuSansMono-BoldOblique",
+        ]
     opt = parameters.read(["--dataset", "glyphs", "--glyphs_protocol", "reid"])
     assert opt.evaluation_metrics[-2:] == ["ap", "inp"] and opt.eval_skip_unmatched == 1
-    space = spaces.plans(galleries.images_of({"test": splits["testing"]}), opt.but(splits_to_eval=["test"]))["test"].space
-    assert set(space.findable()[0].tolist()) == {9} and set(space.findable()[1].tolist()) == {len(splits["testing"]) * 3 // 4 - 3}
+    space = spaces.plans(galleries.images_of({"test": splits["testing"]}), opt.but(splits_to_eval=["test"]))[
+        "test"
+    ].space
+    assert set(space.findable()[0].tolist()) == {9} and set(space.findable()[1].tolist()) == {
+        len(splits["testing"]) * 3 // 4 - 3
+    }

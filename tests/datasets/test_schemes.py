@@ -18,16 +18,25 @@ from utilities.errors import UserError
 
 def flags(scheme, size=0.5, start=0.5, partitions=4, sets=4):
     return Namespace(
-        split_scheme=scheme, split_test_size=float(size), split_test_start=float(start), split_partitions=partitions, split_sets=sets,
-        split_file=None, use_tv_split=False, split_shuffle=None,
-    )  # fmt: skip
+        split_scheme=scheme,
+        split_test_size=float(size),
+        split_test_start=float(start),
+        split_partitions=partitions,
+        split_sets=sets,
+        split_file=None,
+        use_tv_split=False,
+        split_shuffle=None,
+    )
 
 
 HUNDREDTHS = st.integers(1, 99).map(lambda i: Fraction(i, 100))
 SETTINGS = {
-    "n": st.one_of(st.integers(1, 60), st.integers(61, 20_000)), "size": HUNDREDTHS, "start": st.integers(0, 99).map(lambda i: Fraction(i, 100)),
-    "partitions": st.integers(2, 12), "data": st.data(),
-}  # fmt: skip
+    "n": st.one_of(st.integers(1, 60), st.integers(61, 20_000)),
+    "size": HUNDREDTHS,
+    "start": st.integers(0, 99).map(lambda i: Fraction(i, 100)),
+    "partitions": st.integers(2, 12),
+    "data": st.data(),
+}
 some = settings(max_examples=60, deadline=None)
 
 
@@ -52,7 +61,11 @@ def test_class_disjoint(n, size, start, partitions, data):
     sizes = [len(rest) // partitions + (i < len(rest) % partitions) for i in range(partitions)]
     for i, fold in enumerate(folds):
         first = sum(sizes[:i])
-        assert as_lists(fold) == [rest[:first] + rest[first + sizes[i] :], rest[first : first + sizes[i]], sorted(testing)]
+        assert as_lists(fold) == [
+            rest[:first] + rest[first + sizes[i] :],
+            rest[first : first + sizes[i]],
+            sorted(testing),
+        ]
 
 
 @given(**SETTINGS)
@@ -74,7 +87,9 @@ def test_mlrc(n, size, start, partitions, data):
 
 
 def test_folds_of_the_reality_check_and_test_sets_that_wrap_round_the_end():
-    assert [as_lists(fold)[1] for fold in _schemes.mlrc(200, flags("mlrc"))] == [list(range(n, n + 25)) for n in (75, 0, 25, 50)]
+    assert [as_lists(fold)[1] for fold in _schemes.mlrc(200, flags("mlrc"))] == [
+        list(range(n, n + 25)) for n in (75, 0, 25, 50)
+    ]
     for n, counts, never in ((196, (74, 24, 98), {24, 73}), (22634, (8488, 2829, 11317), {8487})):
         folds = _schemes.mlrc(n, flags("mlrc"))
         assert all(tuple(map(len, fold)) == counts for fold in folds)
@@ -107,7 +122,9 @@ def test_closed_set_and_index(sizes, size, start, partitions, data):
             of_class = [k for k in rest if labels[k] == c]
             assert abs(sum(labels[k] == c for k in validation) - len(of_class) / partitions) < 1
     of_images, of_classes = _schemes.index(np.array(sizes), opt), _schemes.class_disjoint(sum(sizes), opt)
-    assert [as_lists(fold) for fold in of_images] == [as_lists(fold) for fold in of_classes], "the rule of classes for images"
+    assert [as_lists(fold) for fold in of_images] == [as_lists(fold) for fold in of_classes], (
+        "the rule of classes for images"
+    )
 
 
 def made(sizes):
@@ -117,7 +134,13 @@ def made(sizes):
 SCHEMES = ["class_disjoint", "mlrc", "closed_set", "index"]
 
 
-@given(st.sampled_from(SCHEMES), st.lists(st.integers(1, 8), min_size=1, max_size=40), HUNDREDTHS, HUNDREDTHS, st.integers(2, 6))
+@given(
+    st.sampled_from(SCHEMES),
+    st.lists(st.integers(1, 8), min_size=1, max_size=40),
+    HUNDREDTHS,
+    HUNDREDTHS,
+    st.integers(2, 6),
+)
 @settings(max_examples=80, deadline=None)
 def test_division_is_disjoint_and_complete_or_refused(scheme, sizes, size, start, partitions):
     classes, opt = made(sizes), flags(scheme, size, start, partitions, partitions)
@@ -146,22 +169,35 @@ def test_predefined_by_classes_and_by_paths(tmp_path):
         file.write_text(json.dumps(content))
         return datasets.select("folder", dataset_folder_path=str(data), split_scheme="predefined", split_file=str(file))
 
-    splits = select({"train": ["class_5", "class_0"], "val": ["class_2"], "test": ["class_3/000.jpg", str(data / "class_3" / "002.jpg")]})
+    splits = select(
+        {
+            "train": ["class_5", "class_0"],
+            "val": ["class_2"],
+            "test": ["class_3/000.jpg", str(data / "class_3" / "002.jpg")],
+        }
+    )
     assert names(splits) == {"training": ["class_0", "class_5"], "validation": ["class_2"], "testing": ["class_3"]}
     assert [path[len(str(data)) :] for path in splits["testing"].paths] == ["/class_3/000.jpg", "/class_3/002.jpg"]
     assert select({"train": ["class_0"], "test": ["class_1"]})["validation"] is None
     for train, test, expected in (
-        (["class_0"], ["clas_1"], "Did you mean 'class_1'"), (["class_0"], ["class_0/001.jpg"], "in train and in test"),
-        (["class_0", "class_0"], ["class_1"], "twice in train"), (["class_0"], [], "test must be a list"),
-    ):  # fmt: skip
+        (["class_0"], ["clas_1"], "Did you mean 'class_1'"),
+        (["class_0"], ["class_0/001.jpg"], "in train and in test"),
+        (["class_0", "class_0"], ["class_1"], "twice in train"),
+        (["class_0"], [], "test must be a list"),
+    ):
         with refused(expected):
             select({"train": train, "test": test})
 
 
 def test_impossible_flags_are_one_line(folder_data):
     for more, expected in (
-        ({"split_partitions": 5, "split_sets": 2}, "--split_partitions 5 is too many for the 4 classes"), ({"fold": 4}, "fold 4"),
-        ({"split_test_size": 0.01, "split_test_start": 0}, "leaves 0 for test"), ({"split_sets": 5}, "--split_sets 5"), ({"use_tv_split": True}, "--use_tv_split"),
-    ):  # fmt: skip
+        ({"split_partitions": 5, "split_sets": 2}, "--split_partitions 5 is too many for the 4 classes"),
+        ({"fold": 4}, "fold 4"),
+        ({"split_test_size": 0.01, "split_test_start": 0}, "leaves 0 for test"),
+        ({"split_sets": 5}, "--split_sets 5"),
+        ({"use_tv_split": True}, "--use_tv_split"),
+    ):
         with refused(expected):
-            datasets.select("folder", dataset_folder_path=str(folder_data), **{"split_scheme": "class_disjoint", **more})
+            datasets.select(
+                "folder", dataset_folder_path=str(folder_data), **{"split_scheme": "class_disjoint", **more}
+            )

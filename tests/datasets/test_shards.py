@@ -34,12 +34,18 @@ def test_shards_are_read_as_the_files_in_them_by_workers_and_from_the_cache(tmp_
     pattern = made(tmp_path)
     splits, cached = read(pattern), read(pattern, image_cache=str(tmp_path / "cache"))
     assert names(splits) == {"training": ["0", "1", "2"], "testing": ["3", "4", "5"]}
-    assert len(splits["training"]) == 15 and len(splits["testing"]) == 9 and len(cached["testing"].read.cache._places) == 24
+    assert (
+        len(splits["training"]) == 15
+        and len(splits["testing"]) == 9
+        and len(cached["testing"].read.cache._places) == 24
+    )
     assert splits["testing"].super_labels == {0: "c1", 1: "c0", 2: "c1"}
     content = {}
     for shard in range(3):
         with tarfile.open(tmp_path / f"data-{shard:03d}.tar") as archive:
-            content |= {member.name: archive.extractfile(member).read() for member in archive if member.name.endswith(".png")}
+            content |= {
+                member.name: archive.extractfile(member).read() for member in archive if member.name.endswith(".png")
+            }
     for split in ("training", "testing"):
         copy = pickle.loads(pickle.dumps(cached[split]))  # as a worker gets it
         for index, path in enumerate(splits[split].paths):
@@ -53,13 +59,17 @@ def test_shards_are_read_as_the_files_in_them_by_workers_and_from_the_cache(tmp_
 
 def test_shards_lie_below_the_working_folder_or_source(tmp_path, monkeypatch, capsys):
     made(tmp_path)
-    names_only = [os.path.basename(path) for path in read("data-{000..002}.tar", source_path=str(tmp_path))["training"].paths]
+    names_only = [
+        os.path.basename(path) for path in read("data-{000..002}.tar", source_path=str(tmp_path))["training"].paths
+    ]
     monkeypatch.chdir(tmp_path)
     again = read("./data-{000..002}.tar", source_path="nowhere")["training"]
     assert [os.path.basename(path) for path in again.paths] == names_only and again.root == str(tmp_path)
     with refused("there is no more-0.tar, neither in"):
         read("more-{0..1}.tar")
-    builders.dry_run(["--dataset", "shards", "--dataset_shards", made(tmp_path, n_images=12), *builders.SHORT_RUN[:8]], capsys)
+    builders.dry_run(
+        ["--dataset", "shards", "--dataset_shards", made(tmp_path, n_images=12), *builders.SHORT_RUN[:8]], capsys
+    )
 
 
 def test_the_index_is_written_once_and_again_when_a_shard_changes(tmp_path, monkeypatch, capsys):
@@ -70,7 +80,11 @@ def test_the_index_is_written_once_and_again_when_a_shard_changes(tmp_path, monk
     with monkeypatch.context() as patch:
         patch.setattr(shards, "write_json", unwritable)
         before = read(pattern)["training"]
-    assert len(before) == 15 and "read through again by each run" in capsys.readouterr().err and not list(tmp_path.glob("*.json"))
+    assert (
+        len(before) == 15
+        and "read through again by each run" in capsys.readouterr().err
+        and not list(tmp_path.glob("*.json"))
+    )
     scanned, plain = [], shards._scanned
     monkeypatch.setattr(shards, "_scanned", lambda shard: scanned.append(shard) or plain(shard))
     for _ in range(2):
@@ -89,9 +103,12 @@ def test_the_index_is_written_once_and_again_when_a_shard_changes(tmp_path, monk
 
 def test_braces():
     for pattern, expected in (
-        ("a.tar", "a"), ("d-{08..11}.tar", "d-08 d-09 d-10 d-11"), ("{a,b}-{1..2}.tar", "a-1 a-2 b-1 b-2"), ("{x,}y.tar", "xy y"),
+        ("a.tar", "a"),
+        ("d-{08..11}.tar", "d-08 d-09 d-10 d-11"),
+        ("{a,b}-{1..2}.tar", "a-1 a-2 b-1 b-2"),
+        ("{x,}y.tar", "xy y"),
         ("d-{98..101}.tar", "d-98 d-99 d-100 d-101"),
-    ):  # fmt: skip
+    ):
         assert shards.expand(pattern) == [f"{name}.tar" for name in expected.split()]
     for braces in ("{0..9}" * 8, "{a,b}" * 60, "{0..1000000}", "{0..999999999999999999}"):
         pattern = f"{braces}.tar"
@@ -99,7 +116,11 @@ def test_braces():
             shards.expand(pattern)
     with refused("a number of more than 18 digits"):
         shards.expand("d-{0.." + "9" * 5000 + "}.tar")
-    for pattern, words in (("d-{3..1}.tar", "counts from 3 to 1"), ("d-{1..2.tar", "a brace without its partner"), ("d-{0..1}.tar.gz", "is no .tar")):
+    for pattern, words in (
+        ("d-{3..1}.tar", "counts from 3 to 1"),
+        ("d-{1..2.tar", "a brace without its partner"),
+        ("d-{0..1}.tar.gz", "is no .tar"),
+    ):
         with refused(words):
             datasets.select("shards", dataset_shards=pattern)
 
@@ -119,9 +140,15 @@ def test_a_damaged_shard_and_an_image_that_is_damaged_or_gone_since_are_named(tm
         training[index]
     (tmp_path / "data-001.tar.index.json").unlink()
     for damaged in (
-        b"", b"no tar" * 300, data[: third.offset + 100], data[: third.offset_data + 20], data[: third.offset],  # cut in a header, an image, between
-        data[: third.offset] + b"\x07" * 300 + data[third.offset + 300 :], b"\x07" * 300 + data[300:], None,  # a header damaged, the first, gone
-    ):  # fmt: skip
+        b"",
+        b"no tar" * 300,
+        data[: third.offset + 100],
+        data[: third.offset_data + 20],
+        data[: third.offset],  # cut in a header, an image, between
+        data[: third.offset] + b"\x07" * 300 + data[third.offset + 300 :],
+        b"\x07" * 300 + data[300:],
+        None,  # a header damaged, the first, gone
+    ):
         path.unlink() if damaged is None else path.write_bytes(damaged)
         with refused(f"shard {path} (is damaged|cannot be read)"):
             read(pattern)

@@ -59,22 +59,39 @@ def test_mixed_cuts_are_as_large_and_in_the_same_order(sizes, part, seed):
         for theirs, ours in zip(expected, found, strict=True):
             assert sum(map(len, theirs.values())) == sum(map(len, ours.values())) or cut is _splits.cut_by_classes
             assert len(theirs) == len(ours) and list(ours) == [name for name in training if name in ours]
-            assert all(images == [image for image in training[name] if image in images] for name, images in ours.items())
+            assert all(
+                images == [image for image in training[name] if image in images] for name, images in ours.items()
+            )
         assert found == cut(training, cutting(part, seed)), "the same seed, the same split"
 
 
 def test_online_products_are_cut_inside_each_category_and_cars_by_name_as_in_the_icml_code(tmp_path):
     builders.make_online_products(tmp_path, n_train=120, n_images=1, size=(8, 8))
-    splits = datasets.select("online_products", None, tmp_path, allow_partial_dataset=True, use_tv_split=True, tv_split_perc=0.85)
-    expected = {"training": [c for c in range(1, 121) if (c - 1) % 10 < 8], "validation": [c for c in range(1, 121) if (c - 1) % 10 > 7]}
+    splits = datasets.select(
+        "online_products", None, tmp_path, allow_partial_dataset=True, use_tv_split=True, tv_split_perc=0.85
+    )
+    expected = {
+        "training": [c for c in range(1, 121) if (c - 1) % 10 < 8],
+        "validation": [c for c in range(1, 121) if (c - 1) % 10 > 7],
+    }
     for split, count in (("training", 8), ("validation", 2)):  # int(.85 * 10)
         assert Counter(splits[split].super_labels.values()) == dict.fromkeys(builders.PRODUCTS, count)
         assert [int(name[:5]) for name in names(splits)[split]] == expected[split]
     cars = _cars196_classes.NAMES[:98]
-    first, _ = _splits.cut_by_classes({name: [Image(name, name)] for name in cars}, cutting(0.8), cars196.validation_groups(cars))
+    first, _ = _splits.cut_by_classes(
+        {name: [Image(name, name)] for name in cars}, cutting(0.8), cars196.validation_groups(cars)
+    )
     assert set(first) == set(sorted(cars)[:78]) and list(first) == [name for name in cars if name in first]
-    assert len(set(first) - set(cars[:78])) == 2 and {name.split()[0] for name in set(first) ^ set(cars[:78])} == {"Chrysler"}
-    groups = [["c0", "c1", "c2", "c3"], ["c4"], ["c5"], ["c6"], ["c7", "c8"]]  # those too small to be cut are cut together
+    assert len(set(first) - set(cars[:78])) == 2 and {name.split()[0] for name in set(first) ^ set(cars[:78])} == {
+        "Chrysler"
+    }
+    groups = [
+        ["c0", "c1", "c2", "c3"],
+        ["c4"],
+        ["c5"],
+        ["c6"],
+        ["c7", "c8"],
+    ]  # those too small to be cut are cut together
     first, rest = _splits.cut_by_classes(made([1] * 9), cutting(0.5), groups)
     assert (list(first), list(rest)) == (["c0", "c1", "c4", "c7"], ["c2", "c3", "c5", "c6", "c8"])
 
@@ -83,10 +100,19 @@ def test_online_products_are_cut_inside_each_category_and_cars_by_name_as_in_the
 def test_shuffled_splits_hold_every_category_and_are_repeatable(tmp_path, flags):
     blocks = [f"{category}_{i:02d}" for category in "abcd" for i in range(6)]  # 24 sorted names in four categories
     root = builders.make_folder(tmp_path / "things", names=blocks, n_images=2, size=(8, 8))
-    plain, mixed, again, other = (datasets.select("folder", dataset_folder_path=str(root), split_shuffle=seed, **flags) for seed in (None, 7, 7, 8))
-    in_plain, in_mixed = ({split: {name[0] for name in of_split} for split, of_split in names(splits).items()} for splits in (plain, mixed))
+    plain, mixed, again, other = (
+        datasets.select("folder", dataset_folder_path=str(root), split_shuffle=seed, **flags)
+        for seed in (None, 7, 7, 8)
+    )
+    in_plain, in_mixed = (
+        {split: {name[0] for name in of_split} for split, of_split in names(splits).items()}
+        for splits in (plain, mixed)
+    )
     assert in_plain["training"].isdisjoint(in_plain["testing"]) and "mixed" in datasets.describe(mixed)
-    assert len(in_mixed["training"]) > len(in_plain["training"]) - flags.get("use_tv_split", False) and len(in_mixed["testing"]) > 2
+    assert (
+        len(in_mixed["training"]) > len(in_plain["training"]) - flags.get("use_tv_split", False)
+        and len(in_mixed["testing"]) > 2
+    )
     assert mixed["training"].image_list == again["training"].image_list != other["training"].image_list
     for split, of_split in names(mixed).items():
         assert mixed[split].counts == plain[split].counts and of_split == sorted(of_split)
@@ -97,14 +123,27 @@ def test_shuffled_splits_hold_every_category_and_are_repeatable(tmp_path, flags)
 
 def test_what_is_shuffled_and_what_is_not(tmp_path, folder_data):
     builders.make_cub200(tmp_path, n_classes=24, n_images=2, size=(8, 8))
-    for flags in ({"use_tv_split": True, "tv_split_perc": 0.5}, {"split_scheme": "class_disjoint", "split_partitions": 2, "split_sets": 2}):
-        plain, mixed = (datasets.select("cub200", None, tmp_path, allow_partial_dataset=True, split_shuffle=seed, **flags) for seed in (None, 5))
+    for flags in (
+        {"use_tv_split": True, "tv_split_perc": 0.5},
+        {"split_scheme": "class_disjoint", "split_partitions": 2, "split_sets": 2},
+    ):
+        plain, mixed = (
+            datasets.select("cub200", None, tmp_path, allow_partial_dataset=True, split_shuffle=seed, **flags)
+            for seed in (None, 5)
+        )
         assert mixed["testing"].image_list == plain["testing"].image_list, "a published test set"
-        assert set(mixed["training"].paths) != set(plain["training"].paths) and len(mixed["training"]) == len(plain["training"])
-        assert {*mixed["training"].paths, *mixed["validation"].paths} == {*plain["training"].paths, *plain["validation"].paths}
+        assert set(mixed["training"].paths) != set(plain["training"].paths) and len(mixed["training"]) == len(
+            plain["training"]
+        )
+        assert {*mixed["training"].paths, *mixed["validation"].paths} == {
+            *plain["training"].paths,
+            *plain["validation"].paths,
+        }
     flags = {"dataset_folder_path": str(folder_data), "split_sets": 2, "split_partitions": 2}
     for scheme in ("closed_set", "index"):
-        plain, mixed = (datasets.select("folder", split_scheme=scheme, split_shuffle=seed, **flags) for seed in (None, 2))
+        plain, mixed = (
+            datasets.select("folder", split_scheme=scheme, split_shuffle=seed, **flags) for seed in (None, 2)
+        )
         for split in ("training", "validation", "testing"):
             assert len(plain[split]) == len(mixed[split]) and set(plain[split].paths) != set(mixed[split].paths)
             labels = [Counter(label for _, label in splits[split].image_list) for splits in (plain, mixed)]
@@ -118,4 +157,8 @@ def test_roles_stay_where_the_data_set_names_its_split_but_under_oodml():
         reading = Reading([asks, found], split_of=["test", "test"])
         for _ in range(2):
             kept = _splits._without_roles([asks, found], reading, Namespace(split_scheme=scheme))
-        assert ([asks, found] == kept) == stay and all(stay or image.is_query and image.is_gallery for image in kept) and len(reading.notes) == (not stay)
+        assert (
+            ([asks, found] == kept) == stay
+            and all(stay or image.is_query and image.is_gallery for image in kept)
+            and len(reading.notes) == (not stay)
+        )

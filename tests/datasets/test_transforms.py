@@ -43,7 +43,9 @@ def near(ours, theirs):
 
 @pytest.mark.parametrize("augmentation", CLASSIC)
 def test_training_pixels_agree_with_the_classic_pipeline_under_the_same_seed(photographs, augmentation):
-    dataset = datasets.select("folder", dataset_folder_path=str(photographs), augmentation=augmentation, input_size=224)["training"]
+    dataset = datasets.select(
+        "folder", dataset_folder_path=str(photographs), augmentation=augmentation, input_size=224
+    )["training"]
     steps = classic.Compose([*CLASSIC[augmentation], classic.PILToTensor()])
     for index, path in enumerate(dataset.paths):
         torch.manual_seed(index)
@@ -55,19 +57,43 @@ def test_training_pixels_agree_with_the_classic_pipeline_under_the_same_seed(pho
 TALL, CENTRE = {"crop_size": [256, 128], "augmentation": "red"}, classic.CenterCrop((256, 128))
 
 
-@pytest.mark.parametrize(("flags", "input_size", "steps", "text"), [
-    *((flags, size, [classic.Resize(resize), classic.CenterCrop(crop)], f"CenterCrop(size=({crop}, {crop}))") for flags, size, resize, crop in (
-        ({}, None, 256, 224), ({}, 224, 256, 224), ({}, 227, 256, 227), ({}, 299, 342, 299), ({}, 48, 55, 48), ({"crop_size": 112}, 224, 128, 112),
-        ({"resize_size": 300, "crop_size": 240}, 224, 300, 240), ({"augmentation": "big"}, 224, 256, 256), ({"augmentation": "mlrc"}, 224, 256, 227),
-        ({"augmentation": "plain"}, 224, (256, 256), 227), ({"augmentation": "red"}, 299, 342, 299),
-    )),
-    (TALL, None, [classic.Resize(256), CENTRE], "(256, 128)"),
-    ({**TALL, "resize_mode": "squash"}, None, [classic.Resize((256, 128)), CENTRE], "Resize(size=[256, 128]"),
-    ({**TALL, "resize_mode": "squash", "resize_size": 384}, None, [classic.Resize((384, 192)), CENTRE], "Resize(size=[384, 192]"),
-    ({**TALL, "resize_mode": "long", "resize_size": 300}, None, [classic.Resize(225), CENTRE], "max_size=300"),
-    ({**TALL, "resize_mode": "none"}, None, [CENTRE], "CenterCrop"),
-    ({**TALL, "resize_mode": "none", "crop_size": [400, 400]}, None, [classic.CenterCrop(400)], "CenterCrop(size=(400, 400))"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "input_size", "steps", "text"),
+    [
+        *(
+            (flags, size, [classic.Resize(resize), classic.CenterCrop(crop)], f"CenterCrop(size=({crop}, {crop}))")
+            for flags, size, resize, crop in (
+                ({}, None, 256, 224),
+                ({}, 224, 256, 224),
+                ({}, 227, 256, 227),
+                ({}, 299, 342, 299),
+                ({}, 48, 55, 48),
+                ({"crop_size": 112}, 224, 128, 112),
+                ({"resize_size": 300, "crop_size": 240}, 224, 300, 240),
+                ({"augmentation": "big"}, 224, 256, 256),
+                ({"augmentation": "mlrc"}, 224, 256, 227),
+                ({"augmentation": "plain"}, 224, (256, 256), 227),
+                ({"augmentation": "red"}, 299, 342, 299),
+            )
+        ),
+        (TALL, None, [classic.Resize(256), CENTRE], "(256, 128)"),
+        ({**TALL, "resize_mode": "squash"}, None, [classic.Resize((256, 128)), CENTRE], "Resize(size=[256, 128]"),
+        (
+            {**TALL, "resize_mode": "squash", "resize_size": 384},
+            None,
+            [classic.Resize((384, 192)), CENTRE],
+            "Resize(size=[384, 192]",
+        ),
+        ({**TALL, "resize_mode": "long", "resize_size": 300}, None, [classic.Resize(225), CENTRE], "max_size=300"),
+        ({**TALL, "resize_mode": "none"}, None, [CENTRE], "CenterCrop"),
+        (
+            {**TALL, "resize_mode": "none", "crop_size": [400, 400]},
+            None,
+            [classic.CenterCrop(400)],
+            "CenterCrop(size=(400, 400))",
+        ),
+    ],
+)
 def test_test_transform(photographs, flags, input_size, steps, text):
     splits = datasets.select("folder", dataset_folder_path=str(photographs), input_size=input_size, **flags)
     height, width = steps[-1].size
@@ -75,8 +101,12 @@ def test_test_transform(photographs, flags, input_size, steps, text):
         ours = splits["testing"][index][1]
         assert near(ours, classic.Compose([*steps, classic.PILToTensor()])(Image.open(path).convert("RGB")))
         assert ours.shape == splits["training"][index][1].shape == (3, height, width)
-    assert text in splits["testing"].transforms_as_resolved and f"images: {height} x {width} pixels" in datasets.describe(splits)
-    assert flags.get("augmentation") != "red" or ("Resize(" in splits["training"].transforms_as_resolved) == (flags.get("resize_mode") != "none")
+    assert text in splits[
+        "testing"
+    ].transforms_as_resolved and f"images: {height} x {width} pixels" in datasets.describe(splits)
+    assert flags.get("augmentation") != "red" or ("Resize(" in splits["training"].transforms_as_resolved) == (
+        flags.get("resize_mode") != "none"
+    )
 
 
 def test_adv_jitters_and_overrides_are_what_the_text_says():
@@ -89,8 +119,12 @@ def test_adv_jitters_and_overrides_are_what_the_text_says():
         grey += bool((result[0] == result[1]).all() and (result[1] == result[2]).all())
     assert 3 <= grey <= 25 and "ColorJitter" in training.text and "RandomGrayscale(p=0.2)" in training.text
     text = build(augmentation="adv", color_jitter=[0.1, 0.1, 0.1, 0.0])[0].text
-    assert text.count("ColorJitter") == 1 and "RandomGrayscale" in text and "0.9, 1.1" in text, "the flag replaces the preset's"
-    training, test = build(augmentation="base", resize_size=300, crop_size=200, crop_scale=[0.5, 0.75], crop_ratio=[1.0, 2.0])
+    assert text.count("ColorJitter") == 1 and "RandomGrayscale" in text and "0.9, 1.1" in text, (
+        "the flag replaces the preset's"
+    )
+    training, test = build(
+        augmentation="base", resize_size=300, crop_size=200, crop_scale=[0.5, 0.75], crop_ratio=[1.0, 2.0]
+    )
     assert all(part in training.text for part in ("size=[300]", "(200, 200)", "(0.5, 0.75)", "(1.0, 2.0)"))
     assert "size=[300]" in test.text and "CenterCrop(size=(200, 200))" in test.text
     by_flags, _ = build(augmentation="base", resize_size=256, crop_size=227, crop_scale=[0.16, 1.0])
@@ -112,15 +146,20 @@ def test_impossible_values():
     for flags, match in (
         ({"eval_resize_size": 200}, "a crop of 224 reaches .* raise --eval_resize_size"),
         ({"eval_resize_size": 300, "resize_mode": "none"}, "--eval_resize_size 300 with --resize_mode none"),
-        ({"crop_size": 300, "resize_size": 256}, "--resize_size"), ({"crop_size": [300, 100], "resize_size": 256}, "a crop of 300 100"),
-        ({"crop_size": [256, 300], "resize_mode": "long", "resize_size": 280}, "long side 280"), ({"crop_scale": [0.5, 0.2]}, "--crop_scale"),
-        ({"augmentation": "red", "crop_scale": [0.2, 1.0]}, "--crop_scale"), ({"pad_crop": 10}, "--augmentation base: take red or plain"),
+        ({"crop_size": 300, "resize_size": 256}, "--resize_size"),
+        ({"crop_size": [300, 100], "resize_size": 256}, "a crop of 300 100"),
+        ({"crop_size": [256, 300], "resize_mode": "long", "resize_size": 280}, "long side 280"),
+        ({"crop_scale": [0.5, 0.2]}, "--crop_scale"),
+        ({"augmentation": "red", "crop_scale": [0.2, 1.0]}, "--crop_scale"),
+        ({"pad_crop": 10}, "--augmentation base: take red or plain"),
         ({"random_erasing_area": [0.1, 0.2]}, "without --random_erasing"),
         ({"random_erasing_aspect": "log"}, "--random_erasing_aspect log has no effect without --random_erasing"),
         ({"random_erasing": 0.5, "random_erasing_value": [0.0, 1.0]}, "one number, or three"),
-        ({"random_erasing": 0.5, "augmentation": "none"}, "is the test transform"), ({"color_jitter": [0.1, 0.1, 0.1, 0.6]}, "at most 0.5"),
-        ({"image_size": 48, "resize_mode": "squash"}, "--resize_mode"), ({"image_size": 48, "augmentation": "red"}, "mirrors"),
-    ):  # fmt: skip
+        ({"random_erasing": 0.5, "augmentation": "none"}, "is the test transform"),
+        ({"color_jitter": [0.1, 0.1, 0.1, 0.6]}, "at most 0.5"),
+        ({"image_size": 48, "resize_mode": "squash"}, "--resize_mode"),
+        ({"image_size": 48, "augmentation": "red"}, "mirrors"),
+    ):
         with refused(match):
             build(**flags)
 
@@ -176,9 +215,11 @@ def test_added_steps_act_are_recorded_and_draw_without_pixels():
     for flags, *words in (
         ({"color_jitter": [0.25, 0.2, 0.1, 0.0]}, "ColorJitter(brightness=(0.75, 1.25)"),
         ({"color_jitter": [0.3, 0.3, 0.3, 0.1], "color_jitter_p": 0.5}, "ColorJitter", "p=0.5"),
-        ({"randaugment": [2, 9]}, "RandAugment(", "num_ops=2, magnitude=9"), ({"auto_augment": 0.4}, "AutoAugment(", "p=0.4"),
-        ({"random_erasing": 0.5}, "RandomErasing(p=0.5, scale=(0.02, 0.4), ratio=(0.3, 3.33", "value=[0.0]"), (erasing, "(0.02, 0.33)", "[1.0, 2.0, 3.0]"),
-    ):  # fmt: skip
+        ({"randaugment": [2, 9]}, "RandAugment(", "num_ops=2, magnitude=9"),
+        ({"auto_augment": 0.4}, "AutoAugment(", "p=0.4"),
+        ({"random_erasing": 0.5}, "RandomErasing(p=0.5, scale=(0.02, 0.4), ratio=(0.3, 3.33", "value=[0.0]"),
+        (erasing, "(0.02, 0.33)", "[1.0, 2.0, 3.0]"),
+    ):
         training, changed = build(**flags)[0], 0
         for seed in range(12):
             torch.manual_seed(seed)

@@ -18,14 +18,26 @@ class Images(torch.utils.data.Dataset):
     `is_query`, `is_gallery`: which are queries and which the gallery. `sequences`: number of each, -1 for none.
     """
 
-    def __init__(self, points, names, parents=None, is_query=None, is_gallery=None, sequences=None, sequence_names=None, higher=None):
+    def __init__(
+        self,
+        points,
+        names,
+        parents=None,
+        is_query=None,
+        is_gallery=None,
+        sequences=None,
+        sequence_names=None,
+        higher=None,
+    ):
         self.points = np.asarray(points, dtype=np.uint8)
         order = sorted(set(names))
         self.labels = np.array([order.index(name) for name in names])
         self.names = list(names)
         self.class_names = dict(enumerate(order))
         self.super_labels = {label: parents[name] if parents else None for label, name in self.class_names.items()}
-        self.lineages = {(name, self.super_labels[label], *(higher or {}).get(name, ())) for label, name in self.class_names.items()}
+        self.lineages = {
+            (name, self.super_labels[label], *(higher or {}).get(name, ())) for label, name in self.class_names.items()
+        }
         self.paths = [f"/images/{name}/{i}.png" for i, name in enumerate(names)]
         self.image_list = list(zip(self.paths, self.labels.tolist(), strict=True))
         self.name, self.n_classes = "made", len(order)
@@ -78,7 +90,19 @@ class Network(torch.nn.Module):
 
 def options(*more):
     return parameters.read(
-        ["--dataset", "glyphs", "--kernels", "0", "--bs", "4", "--evaluation_metrics", "e_recall@1", "map_r", "--use_tv_split", *more]
+        [
+            "--dataset",
+            "glyphs",
+            "--kernels",
+            "0",
+            "--bs",
+            "4",
+            "--evaluation_metrics",
+            "e_recall@1",
+            "map_r",
+            "--use_tv_split",
+            *more,
+        ]
     )
 
 
@@ -127,10 +151,16 @@ def splits_with_roles(seed=0, sequences=True, everywhere=False, named=False):
         points = np.array([centres[name] + generator.integers(-55, 56, 3) for name in names])
         points[7] = points[3]  # duplicates of two classes, in several roles
         kinds = generator.integers(0, 10, len(names))
-        roles = {"is_query": kinds < 6, "is_gallery": (kinds > 1) & (kinds < 9)} if split == "testing" or everywhere else {}
+        roles = (
+            {"is_query": kinds < 6, "is_gallery": (kinds > 1) & (kinds < 9)} if split == "testing" or everywhere else {}
+        )
         if "is_gallery" in roles:
             roles["is_gallery"][:6] &= split != "testing"  # no image of the class a in the gallery of test
-        numbers = np.where(generator.random(len(names)) < 0.5, -1, generator.integers(0, 4, len(names))) if sequences else None
+        numbers = (
+            np.where(generator.random(len(names)) < 0.5, -1, generator.integers(0, 4, len(names)))
+            if sequences
+            else None
+        )
         texts = {number: f"walk {number}" for number in range(8)} if named else None
         splits[split] = Images(points, names, parents, **roles, sequences=numbers, sequence_names=texts)
     splits["training"] = splits["evaluation"]
@@ -146,7 +176,11 @@ def sequence_of(splits, split, row):
     dataset = splits[SPLITS[split]]
     if dataset.sequences is None or dataset.sequences[row] < 0:
         return None
-    return dataset.sequence_names[dataset.sequences[row]] if dataset.sequence_names else (split, int(dataset.sequences[row]))
+    return (
+        dataset.sequence_names[dataset.sequences[row]]
+        if dataset.sequence_names
+        else (split, int(dataset.sequences[row]))
+    )
 
 
 def by_loops(splits, split, sources, points, parent=None, level=0):
@@ -163,14 +197,20 @@ def by_loops(splits, split, sources, points, parent=None, level=0):
         return parent is None or splits[SPLITS[source]].parent(row) == parent
 
     recalls, precisions, orders = [], [], {}
-    gallery = [(source, j) for source in sources for j in splits[SPLITS[source]].rows_of("is_gallery") if inside(source, j)]
+    gallery = [
+        (source, j) for source in sources for j in splits[SPLITS[source]].rows_of("is_gallery") if inside(source, j)
+    ]
     for row in splits[SPLITS[split]].rows_of("is_query"):
         if not inside(split, row):
             continue
         own = sequence_of(splits, split, row)
-        may = [found for found in gallery if found != (split, row) and (own is None or sequence_of(splits, *found) != own)]
+        may = [
+            found for found in gallery if found != (split, row) and (own is None or sequence_of(splits, *found) != own)
+        ]
         distances = {source: np.square(points[source] - points[split][row]).sum(1).tolist() for source in sources}
-        may.sort(key=lambda found, distances=distances: (distances[found[0]][found[1]], sources.index(found[0]), found[1]))
+        may.sort(
+            key=lambda found, distances=distances: (distances[found[0]][found[1]], sources.index(found[0]), found[1])
+        )
         orders[row] = may
         right = [name_of(*found) == name_of(split, row) for found in may]
         recalls.append(plain_value("e_recall@1", right, sum(right), None))

@@ -19,7 +19,9 @@ NUMBERS = ("e_recall@1", "map_r", "recall@10")
 def files(tmp_path):
     """60 embeddings of unit length in a file, and 50 others from which codes learn."""
     features, labels = random_space(n=60, classes=9, seed=1)
-    features = unit(np.tile(features, 2)[:, :12] + np.random.default_rng(0).normal(size=(60, 12)) * 0.3).astype(np.float32)
+    features = unit(np.tile(features, 2)[:, :12] + np.random.default_rng(0).normal(size=(60, 12)) * 0.3).astype(
+        np.float32
+    )
     np.savez(tmp_path / "features.npz", features=features, labels=labels)
     np.savez(tmp_path / "training.npz", features=np.random.default_rng(1).normal(size=(50, 12)).astype(np.float32) / 3)
     return tmp_path
@@ -35,7 +37,9 @@ def by_loops(whole, labels, queries, decoded, candidates=None):
     for q in range(len(whole)):
         mine, exact = ranked(queries[q], decoded, q), ranked(whole[q], whole, q)
         relevant = sum(labels[i] == labels[q] for i in mine)
-        first = {depth: [i for i in mine if candidates is None or i in candidates(q, depth)] for depth in (1, relevant, 10)}
+        first = {
+            depth: [i for i in mine if candidates is None or i in candidates(q, depth)] for depth in (1, relevant, 10)
+        }
         hits.append(labels[first[1][0]] == labels[q])
         if relevant:
             averages.append(plain_value("map_r", [labels[i] == labels[q] for i in first[relevant]], relevant, None))
@@ -45,8 +49,15 @@ def by_loops(whole, labels, queries, decoded, candidates=None):
 
 def test_numbers_are_those_of_loops(files):
     arrays = np.load(files / "features.npz")
-    rows = compressed(files / "features.npz", "--codes", "float16", "int8", "--prefixes", 6, "--calibration", files / "training.npz")
-    assert [(row["code"], row["dimensions"]) for row in rows] == [("float16", 6), ("int8", 6), ("float16", 12), ("int8", 12)]
+    rows = compressed(
+        files / "features.npz", "--codes", "float16", "int8", "--prefixes", 6, "--calibration", files / "training.npz"
+    )
+    assert [(row["code"], row["dimensions"]) for row in rows] == [
+        ("float16", 6),
+        ("int8", 6),
+        ("float16", 12),
+        ("int8", 12),
+    ]
     for row in rows:
         width = row["dimensions"]
         cut = unit(arrays["features"][:, :width].astype(np.float64)).astype(np.float32)
@@ -62,9 +73,14 @@ def test_binary_ranks_only_its_candidates(files):
     arrays = np.load(files / "features.npz")
     features, labels = arrays["features"], arrays["labels"]
     deepest = np.bincount(labels).max() - 1
-    hamming = [np.argsort([((features[i] > 0) != (features[q] > 0)).sum() for i in range(60)], kind="stable") for q in range(60)]
+    hamming = [
+        np.argsort([((features[i] > 0) != (features[q] > 0)).sum() for i in range(60)], kind="stable")
+        for q in range(60)
+    ]
     decoded = np.where(features > 0, 1, -1) / 12**0.5
-    expected = by_loops(features, labels, features, decoded, lambda q, depth: hamming[q][: 22 if depth == 10 else 2 * (deepest + 1)])
+    expected = by_loops(
+        features, labels, features, decoded, lambda q, depth: hamming[q][: 22 if depth == 10 else 2 * (deepest + 1)]
+    )
     (row,) = compressed(files / "features.npz", "--codes", "binary", "--rescore_multiplier", "2")
     assert [row[key] for key in NUMBERS] == pytest.approx(expected, abs=1e-9)
     assert (row["bytes_a_vector"], row["dimensions"]) == (2, 12)
@@ -85,25 +101,55 @@ def test_float32_has_the_numbers_of_an_evaluation_roles_sequences_lists_and_maps
     np.savez(files / "lists.npz", **arrays, **lists)
     for name in ("features", "labels"):
         np.save(files / f"{name}.npy", arrays[name])
-    for given in ([files / "roles.npz"], [files / "lists.npz"], [files / "features.npy", "--labels", files / "labels.npy"]):
+    for given in (
+        [files / "roles.npz"],
+        [files / "lists.npz"],
+        [files / "features.npy", "--labels", files / "labels.npy"],
+    ):
         expected = command.main([*map(str, given), "--evaluation_metrics", "e_recall@1", "map_r"])
         (row,) = compressed(*given, "--codes", "float32")
         assert {key: row[key] for key in expected} == pytest.approx(expected, abs=1e-12) and row["recall@10"] == 1
 
 
 def test_the_folder_holds_the_table_and_what_it_was_measured_with(files, capsys):
-    given = [files / "features.npz", "--codes", "int8", "binary", "--prefixes", "4", "--calibration", files / "training.npz"]
+    given = [
+        files / "features.npz",
+        "--codes",
+        "int8",
+        "binary",
+        "--prefixes",
+        "4",
+        "--calibration",
+        files / "training.npz",
+    ]
     rows = compressed(*given, "--threads", "1", "--out", files / "out")
     written = json.loads((files / "out" / "compression.json").read_text())
-    assert written["rows"] == rows and [(row["code"], row["dimensions"]) for row in rows] == [("int8", 4), ("binary", 4), ("int8", 12), ("binary", 12)]
-    assert (written["threads"], written["calibration_vectors"], written["images"], written["faiss_seed"]) == (1, 50, 60, 1234)
+    assert written["rows"] == rows and [(row["code"], row["dimensions"]) for row in rows] == [
+        ("int8", 4),
+        ("binary", 4),
+        ("int8", 12),
+        ("binary", 12),
+    ]
+    assert (written["threads"], written["calibration_vectors"], written["images"], written["faiss_seed"]) == (
+        1,
+        50,
+        60,
+        1234,
+    )
     assert faiss.ClusteringParameters().seed == compress.codes.SEED
-    assert written["processor"] and written["faiss"] and all(row["queries_a_second_1"] > 0 and row["build_seconds"] >= 0 for row in rows)
+    assert (
+        written["processor"]
+        and written["faiss"]
+        and all(row["queries_a_second_1"] > 0 and row["build_seconds"] >= 0 for row in rows)
+    )
     assert (files / "out" / "compression.png").stat().st_size > 5000
     assert "60 queries, 60 images in the index" in capsys.readouterr().out
     np.savez(files / "one.npz", features=np.eye(1, 4), labels=[0])
     (row,) = compressed(files / "one.npz", "--codes", "float16", "--out", files / "out")
-    assert np.isnan(row["recall@10"]) and json.loads((files / "out" / "compression.json").read_text())["rows"][0]["recall@10"] is None
+    assert (
+        np.isnan(row["recall@10"])
+        and json.loads((files / "out" / "compression.json").read_text())["rows"][0]["recall@10"] is None
+    )
 
 
 def test_codes_that_cannot_be_learned_are_skipped_with_a_note(files, capsys):
@@ -136,7 +182,10 @@ def test_mistakes_end_in_one_line(files):
         ("--codes pq4 --calibration training.npz", r"pq4 learns from at least 9,984 .* there are 50"),
         ("--codes int8", r"--codes int8 learns from training embeddings: name their file by --calibration"),
         ("--codes float32 --prefixes 13", r"--prefixes 13: the features of .* have 12 dimensions"),
-        ("--codes int8 --calibration other.npz", r"--calibration .*: features are \(4, 3\), those of .* have 12 dimensions"),
+        (
+            "--codes int8 --calibration other.npz",
+            r"--calibration .*: features are \(4, 3\), those of .* have 12 dimensions",
+        ),
         ("--codes int8 --calibration nan.npz", r"nan.npz: features hold NaN"),
         ("--codes int8 --calibration features.npz", r"features.npz: it is measured itself"),
         ("--codes float32 --out training.npz", r"training.npz: a file, expected a folder"),

@@ -21,7 +21,9 @@ def test_a_file_gives_the_numbers_of_its_evaluation(tmp_path, small_uned, of):  
     testing = datasets.select(of, None, small_uned.parent, 8, allow_partial_dataset=True, **flags)["testing"]
     if of == "uned":
         testing.further_labels = {}  # a file's labels are one a row
-    opt = parameters.read(["--dataset", of, *(["--union", *flags["union"]] if flags else []), "--evaluation_metrics", *NAMES])
+    opt = parameters.read(
+        ["--dataset", of, *(["--union", *flags["union"]] if flags else []), "--evaluation_metrics", *NAMES]
+    )
     one = embedded_of(testing)
     expected = evaluation.score({"test": one}, opt, Runtime(opt))["test"]
     (path,) = outputs.dump(tmp_path, {"test": one}, opt)
@@ -32,7 +34,9 @@ def test_a_file_gives_the_numbers_of_its_evaluation(tmp_path, small_uned, of):  
     for name, arrays in zip(("queries", "index"), halves, strict=True):
         arrays = {key: array[keep] if array.shape[:1] == keep.shape else array for key, array in arrays.items()}
         np.savez(tmp_path / f"{name}.npz", **arrays)
-    searched = program.main([str(tmp_path / "queries.npz"), "--gallery", str(tmp_path / "index.npz"), "--evaluation_metrics", *NAMES[:2]])
+    searched = program.main(
+        [str(tmp_path / "queries.npz"), "--gallery", str(tmp_path / "index.npz"), "--evaluation_metrics", *NAMES[:2]]
+    )
     assert searched == pytest.approx({name: value for name, value in expected.items() if not name.endswith("nmi")})
     np.savez(path, **{**np.load(path), "domains": np.array(["a"])})
     with refused("domains has shape .1,.: "):

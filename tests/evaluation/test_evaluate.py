@@ -11,7 +11,18 @@ import evaluation
 import metrics
 from evaluation import spaces
 from tests.builders import refused
-from tests.evaluation._made import SPLITS, Images, Network, by_loops, evaluated, made_splits, options, pca, points_of, splits_with_roles
+from tests.evaluation._made import (
+    SPLITS,
+    Images,
+    Network,
+    by_loops,
+    evaluated,
+    made_splits,
+    options,
+    pca,
+    points_of,
+    splits_with_roles,
+)
 from tests.metrics._plain import unit
 from training.runtime import Runtime
 
@@ -39,15 +50,23 @@ FLAGS = {  # flags of evaluation, and what they change in `expected`
 }
 
 BESIDE = {  # cases that differ little from another
-    ("shared", "compared_to_self"), ("named sequences", "compared_to_self"), ("apart", "compared_to_sets_combined"),
-    ("roles", "compared_to_training_set"), ("sequences", "compared_to_training_set"),
-}  # fmt: skip
+    ("shared", "compared_to_self"),
+    ("named sequences", "compared_to_self"),
+    ("apart", "compared_to_sets_combined"),
+    ("roles", "compared_to_training_set"),
+    ("sequences", "compared_to_training_set"),
+}
 
 
-def expected(splits, split, reference_set, measured=tuple(SPLITS), components=None, normalize=True, level=0, parents=None):
+def expected(
+    splits, split, reference_set, measured=tuple(SPLITS), components=None, normalize=True, level=0, parents=None
+):
     sources, points = REFERENCES[reference_set](split, list(measured)), points_of(splits, normalize=normalize)
     if components:
-        fitted = pca(np.concatenate([points[source][splits[SPLITS[source]].rows_of("is_gallery")] for source in sources]), components)
+        fitted = pca(
+            np.concatenate([points[source][splits[SPLITS[source]].rows_of("is_gallery")] for source in sources]),
+            components,
+        )
         points = {source: fitted(rows) for source, rows in points.items()}
     values = [by_loops(splits, split, sources, points, parent, level)[0] for parent in parents or (None,)]
     found = {}
@@ -65,22 +84,34 @@ def classwise(names, splits, split, parents=None):
     return {name: np.mean([value[name] for value in values]) for name in names}
 
 
-@pytest.mark.parametrize(("kind", "reference_set"), [
-    pytest.param(*case, marks=pytest.mark.long if case in BESIDE else ()) for case in itertools.product(KINDS, REFERENCES)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "reference_set"),
+    [
+        pytest.param(*case, marks=pytest.mark.long if case in BESIDE else ())
+        for case in itertools.product(KINDS, REFERENCES)
+    ],
+)
 def test_every_flag_against_loops(kind, reference_set):
     splits, seen = KINDS[kind](), {}
     for flags, about in FLAGS.items():
         of_classes = {(): CLASSWISE, ("--tester", "same_parent_label"): ["nmi"]}.get(flags, [])
         names = ["e_recall@1", "map_r", *of_classes]
-        scores, embedded, network = evaluated(splits, "--eval_reference_set", reference_set, "--evaluation_metrics", *names, *flags)
+        scores, embedded, network = evaluated(
+            splits, "--eval_reference_set", reference_set, "--evaluation_metrics", *names, *flags
+        )
         assert list(scores) == list(about.get("measured", SPLITS)) and network.normalizes, flags
         assert ("train" in embedded) == ("train" in scores or reference_set == "compared_to_training_set")
         for split in scores:
             found = {name: scores[split][name] for name in ("e_recall@1", "map_r")}
-            assert found == pytest.approx(expected(splits, split, reference_set, **about), abs=1e-12, nan_ok=True), (flags, split)
+            assert found == pytest.approx(expected(splits, split, reference_set, **about), abs=1e-12, nan_ok=True), (
+                flags,
+                split,
+            )
             found = {name: scores[split][name] for name in of_classes}
-            assert found == pytest.approx(classwise(of_classes, splits, split, about.get("parents")), abs=1e-5), (flags, split)
+            assert found == pytest.approx(classwise(of_classes, splits, split, about.get("parents")), abs=1e-5), (
+                flags,
+                split,
+            )
         seen[flags] = scores["val"]["map_r"]
     if reference_set == "compared_to_self":
         changing = ((), ("--eval_no_normalize",), ("--label_hierarchy_level", "1"), ("--tester", "same_parent_label"))
@@ -91,7 +122,10 @@ def test_every_image_is_embedded_once_and_modes_are_restored(capsys):
     splits, network = made_splits(), Network().train()
     scores, embedded, _ = evaluated(splits, network=network)
     assert network.images == sum(len(splits[name]) for name in SPLITS.values()) and network.training
-    assert embedded["val"].dataset is splits["validation"] and embedded["val"].labels.tolist() == splits["validation"].labels.tolist()
+    assert (
+        embedded["val"].dataset is splits["validation"]
+        and embedded["val"].labels.tolist() == splits["validation"].labels.tolist()
+    )
     np.testing.assert_allclose(embedded["val"].features["discriminative"], points_of(splits)["val"], atol=1e-6)
     assert evaluated(splits, "--evaluate_on_gpu")[0] == scores
     assert capsys.readouterr().out.count("CUDA") == 1, "said once"
@@ -115,7 +149,15 @@ def test_splits_and_super_classes_that_are_not_there(capsys):
             evaluated(made_splits(parents=False), *flags)
     splits["evaluation"].super_labels = dict.fromkeys(splits["evaluation"].super_labels, "first")
     with refused("super-class 'second' of val has no image"):
-        evaluated(splits, "--tester", "same_parent_label", "--eval_reference_set", "compared_to_training_set", "--splits_to_eval", "val")
+        evaluated(
+            splits,
+            "--tester",
+            "same_parent_label",
+            "--eval_reference_set",
+            "compared_to_training_set",
+            "--splits_to_eval",
+            "val",
+        )
     splits["validation"] = None
     with refused("--splits_to_eval val"):
         evaluated(splits)
@@ -146,13 +188,22 @@ def test_a_super_class_in_which_a_metric_is_not_defined_is_left_out_of_its_mean(
     for parent in ("first", "second", "lone", "single"):
         rows = [row for row in range(len(val)) if val.parent(row) == parent]
         values.append(metrics.compute(names, points[rows], val.labels[rows], seed=options().seed))
-    padded = [np.pad(spectrum, (0, 3 - len(spectrum))) for spectrum in (part.pop("rho_spectrum@0") for part in values)]  # of few samples it is shorter
+    padded = [
+        np.pad(spectrum, (0, 3 - len(spectrum))) for spectrum in (part.pop("rho_spectrum@0") for part in values)
+    ]  # of few samples it is shorter
     np.testing.assert_allclose(scores["val"].pop("rho_spectrum@0"), np.mean(padded, axis=0), atol=1e-6)
     assert [sum(np.isnan(part[name]) for part in values) for name in values[0]] == [0, 2, 2, 0, 2, 2]
-    assert scores["val"] == pytest.approx({name: np.nanmean([part[name] for part in values]) for name in values[0]}, abs=1e-6)
+    assert scores["val"] == pytest.approx(
+        {name: np.nanmean([part[name] for part in values]) for name in values[0]}, abs=1e-6
+    )
     splits["validation"] = Images(test.points[[0, 5, 10]], ["i", "j", "k"], parents)
     scores = evaluated(splits, *flags[:-1])[0]["val"]
-    assert {name for name, value in scores.items() if np.isnan(value)} == {"map_r", "map_r_macro", "dists@intra", "rho_spectrum@2"}
+    assert {name for name, value in scores.items() if np.isnan(value)} == {
+        "map_r",
+        "map_r_macro",
+        "dists@intra",
+        "rho_spectrum@2",
+    }
 
 
 def test_kmeans_is_seeded_with_the_run_or_apart_from_it():
@@ -166,18 +217,24 @@ def test_kmeans_is_seeded_with_the_run_or_apart_from_it():
     by_seed = [metrics.compute(["nmi"], points, splits["testing"].labels, seed=seed)["nmi"] for seed in range(3)]
     assert len(set(by_seed)) > 1, "the case must tell the starts apart"
     assert nmi() == pytest.approx(by_seed[1:], abs=1e-6), "as published"
-    assert nmi("--eval_kmeans_starts", "3") == pytest.approx([np.mean(by_seed)] * 2, abs=1e-6), "the same starts in every run"
+    assert nmi("--eval_kmeans_starts", "3") == pytest.approx([np.mean(by_seed)] * 2, abs=1e-6), (
+        "the same starts in every run"
+    )
 
 
 def test_principal_components_of_any_number_and_shape():
     whole, plain = (evaluated(made_splits(), *flags)[0] for flags in (("--eval_pca", "3"), ()))
-    assert {split: pytest.approx(values, abs=1e-12) for split, values in plain.items()} == whole, "all components change nothing"
+    assert {split: pytest.approx(values, abs=1e-12) for split, values in plain.items()} == whole, (
+        "all components change nothing"
+    )
     network = Network()
     network.weight[0] = torch.nan
     with refused("--eval_pca 2: the reference holds NaN or infinity"):
         evaluated(made_splits(), "--eval_pca", "2", network=network)
     few = np.random.default_rng(0).normal(size=(4, 9)).astype(np.float32)  # fewer samples than dimensions
-    np.testing.assert_allclose(np.abs(spaces._projection(few, 3)(few)), np.abs(pca(few.astype(np.float64), 3)(few)), atol=1e-5)
+    np.testing.assert_allclose(
+        np.abs(spaces._projection(few, 3)(few)), np.abs(pca(few.astype(np.float64), 3)(few)), atol=1e-5
+    )
 
 
 def test_more_components_than_there_are_is_refused_before_anything_is_trained():
@@ -188,12 +245,19 @@ def test_more_components_than_there_are_is_refused_before_anything_is_trained():
         ("--eval_pca 7 --evaltypes Combined_a_b", "ab", "at most 6: the reference is .* x 6"),
         ("--eval_pca 4 --evaltypes Combined_a_b a", "ab", "at most 3: the reference is .* x 3"),
         ("--eval_pca 4 --evaltypes Combined_a_b --eval_use_trunk_output", "ab", "at most 3: the reference is .* x 3"),
-        ("--eval_pca 4 --evaltypes Combined_a_b --check_untrained_accuracy", "ab", "at most 3: the reference is .* x 3"),
+        (
+            "--eval_pca 4 --evaltypes Combined_a_b --check_untrained_accuracy",
+            "ab",
+            "at most 3: the reference is .* x 3",
+        ),
         ("--eval_pca 3 --splits_to_eval val", (), "at most 2: the reference is 2 x 3"),
         ("--eval_pca 3 --splits_to_eval val test --eval_reference_set compared_to_sets_combined", (), None),
         ("--eval_pca 3 --splits_to_eval val --eval_reference_set compared_to_training_set", (), None),
     ):
-        splits, opt = made_splits(shared=True), options(*flags.split()).but(n_epochs=0)  # no epoch is chosen by a metric
+        splits, opt = (
+            made_splits(shared=True),
+            options(*flags.split()).but(n_epochs=0),
+        )  # no epoch is chosen by a metric
         if "val" in flags.split():
             splits["validation"] = Images(splits["validation"].points[:2], splits["validation"].names[:2])
         network = Network(heads=heads)
@@ -210,8 +274,12 @@ def test_eval_no_normalize_on_a_network_of_the_registry():
     network = architectures.select("conv4_normalize", embed_dim=8, not_pretrained=True).eval()
     opt = options("--eval_no_normalize")
     images = made_splits()["testing"]
-    images.__class__ = type("Larger", (Images,), {"__getitem__": lambda self, i: (0, torch.full((3, 48, 48), i, dtype=torch.uint8), i)})
-    features = evaluation.embed(network, evaluation.evaluation_loader(images, opt), Runtime(opt), normalize=False).features["discriminative"]
+    images.__class__ = type(
+        "Larger", (Images,), {"__getitem__": lambda self, i: (0, torch.full((3, 48, 48), i, dtype=torch.uint8), i)}
+    )
+    features = evaluation.embed(
+        network, evaluation.evaluation_loader(images, opt), Runtime(opt), normalize=False
+    ).features["discriminative"]
     with torch.no_grad():
         found = network.last_linear(network(torch.stack([images[i][1] for i in range(len(images))]))[1]["pooled"])
     np.testing.assert_allclose(features, found.numpy(), rtol=1e-4, atol=1e-5)
@@ -236,20 +304,34 @@ def test_trunk_output_several_embeddings_and_a_bare_network():
         seen.append(bare["val"]["map_r"])
     assert seen[0] != seen[1], "the case must tell features at unit length from others"
     types = ["class", "class_head", "Combined_class_class_head-2-0.5"]
-    scores, embedded, _ = evaluated(splits, "--splits_to_eval", "val", "--evaltypes", *types, network=Network(heads=types[:2]))
+    scores, embedded, _ = evaluated(
+        splits, "--splits_to_eval", "val", "--evaltypes", *types, network=Network(heads=types[:2])
+    )
     x = points_of(splits)["val"]
     parts = {"class": x, "class_head": 2 * x + 1}
     parts[types[2]] = np.concatenate([2 * unit(x), 0.5 * unit(2 * x + 1)], axis=1)
     of_types = {kind: by_loops(splits, "val", ["val"], {"val": part})[0] for kind, part in parts.items()}
-    assert scores["val"] == pytest.approx({f"{kind}/{name}": v for kind, values in of_types.items() for name, v in values.items()}, abs=1e-12)
+    assert scores["val"] == pytest.approx(
+        {f"{kind}/{name}": v for kind, values in of_types.items() for name, v in values.items()}, abs=1e-12
+    )
     assert set(embedded["val"].features) == set(types[:2])
 
 
 def test_combinations_of_embeddings():
     a, b = np.array([[3.0, 4.0], [0.0, 0.0]], np.float32), np.array([[2.0], [-5.0]], np.float32)
     for name in ("Combined_a_b", "Combined_a_b-1.0-1.0"):  # weights are one unless told
-        np.testing.assert_allclose(spaces.of_type({"a": a, "b": b}, name), [[0.6, 0.8, 1.0], [0.0, 0.0, -1.0]], atol=1e-7)
-    names = ["c", "Combined_", "Combined_a_c", "Combined_a_b-1", "Combined_a_b-1-2-3", "Combined_a_b-x-1", "Combined_a_b-1--1"]
+        np.testing.assert_allclose(
+            spaces.of_type({"a": a, "b": b}, name), [[0.6, 0.8, 1.0], [0.0, 0.0, -1.0]], atol=1e-7
+        )
+    names = [
+        "c",
+        "Combined_",
+        "Combined_a_c",
+        "Combined_a_b-1",
+        "Combined_a_b-1-2-3",
+        "Combined_a_b-x-1",
+        "Combined_a_b-1--1",
+    ]
     for name in names + [f"Combined_a_b-{weight}-1" for weight in ("nan", "inf", "0", "1e99", "")]:
         with refused("--evaltypes .*the network gives a, b"):
             spaces.of_type({"a": np.ones((2, 2)), "b": np.ones((2, 1))}, name)

@@ -17,10 +17,30 @@ REST = ["--freeze_backbone", "--augmentation", "none"]
 
 
 def train(folder_data, tmp_path, name, *more):
-    return main.main(parameters.read([
-        "--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), "--savename", name, "--n_epochs", "2",
-        "--loss", "triplet", "--batch_mining", "semihard", *builders.SMALL, *builders.SHORT_RUN, *REST, *more,
-    ]))  # fmt: skip
+    return main.main(
+        parameters.read(
+            [
+                "--dataset",
+                "folder",
+                "--dataset_folder_path",
+                str(folder_data),
+                "--save_path",
+                str(tmp_path),
+                "--savename",
+                name,
+                "--n_epochs",
+                "2",
+                "--loss",
+                "triplet",
+                "--batch_mining",
+                "semihard",
+                *builders.SMALL,
+                *builders.SHORT_RUN,
+                *REST,
+                *more,
+            ]
+        )
+    )
 
 
 def state(run):
@@ -28,14 +48,16 @@ def state(run):
 
 
 def values(run):
-    lines = [line for line in (run.folder / "CSV_Logs" / "metrics.csv").read_text().splitlines()[1:] if "seconds" not in line]
+    lines = [
+        line for line in (run.folder / "CSV_Logs" / "metrics.csv").read_text().splitlines()[1:] if "seconds" not in line
+    ]
     return {tuple(line.split(",")[:3]): float(line.split(",")[3]) for line in lines}
 
 
 CASES = [
     "--eval_bs 5 --image_cache cache",
     "--n_epochs 1 --data_sampler greedy_coreset --data_batchmatch_bigbs 16 --precision bfloat16 --embed_dim 0 --loss proxynca",
-]  # fmt: skip
+]
 LONG = [
     "--kernels 1 --embed_hidden 6 --check_untrained_accuracy",
     "--arch resnet18_frozen_normalize --use_tv_split --tv_split_perc .5 --splits_to_eval val --final_test",
@@ -47,7 +69,9 @@ def test_numbers_are_those_without_it(folder_data, tmp_path, more, monkeypatch):
     more = [str(tmp_path / word) if word == "cache" else word for word in more.split()]
     plain = train(folder_data, tmp_path, "plain", *more)
     seen, extract = [], _network.Network.prepare
-    monkeypatch.setattr(_network.Network, "prepare", lambda self, images: (seen.append(len(images)), extract(self, images))[1])
+    monkeypatch.setattr(
+        _network.Network, "prepare", lambda self, images: (seen.append(len(images)), extract(self, images))[1]
+    )
     cached = train(folder_data, tmp_path, "cached", *more, "--feature_cache")
     for name, value in state(plain).items():
         torch.testing.assert_close(state(cached)[name], value, rtol=1e-5, atol=1e-7)
@@ -60,16 +84,23 @@ def test_a_resumed_run_is_bit_equal(folder_data, tmp_path):
     whole = train(folder_data, tmp_path / "a", "run", "--feature_cache")
     train(folder_data, tmp_path / "b", "run", "--feature_cache", "--n_epochs", "1")
     resumed = train(folder_data, tmp_path / "b", "run", "--feature_cache", "--resume")
-    assert all(torch.equal(state(resumed)[name], value) for name, value in state(whole).items()) and values(resumed) == values(whole)
+    assert all(torch.equal(state(resumed)[name], value) for name, value in state(whole).items()) and values(
+        resumed
+    ) == values(whole)
 
 
 def test_the_network_takes_features_where_its_backbone_rests(folder_data):
     dataset = datasets.select("folder", dataset_folder_path=str(folder_data), augmentation="none")["training"]
     dataset.features = torch.rand(len(dataset), 5)
     label, row, index = dataset[3]
-    assert torch.equal(row, dataset.features[3]) and (label, index) == (0, 3) and dataset.original(3).shape == (3, 30, 40)
+    assert (
+        torch.equal(row, dataset.features[3]) and (label, index) == (0, 3) and dataset.original(3).shape == (3, 30, 40)
+    )
     images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
-    resting, moving = (architectures.select("conv4", not_pretrained=True, embed_dim=8, freeze_backbone=rests).eval() for rests in (True, False))
+    resting, moving = (
+        architectures.select("conv4", not_pretrained=True, embed_dim=8, freeze_backbone=rests).eval()
+        for rests in (True, False)
+    )
     expected, features = resting(images)
     embeddings, activations = resting(features["pooled"])
     assert torch.equal(embeddings, expected) and set(activations) == {"pooled"}
@@ -82,9 +113,10 @@ def test_the_network_takes_features_where_its_backbone_rests(folder_data):
 def test_what_cannot_work_is_refused(folder_data, tmp_path, monkeypatch):
     given = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--feature_cache"]
     for more, expected in (
-        (["--augmentation", "none"], "add --freeze_backbone"), (["--freeze_backbone"], "--augmentation base makes each image anew"),
+        (["--augmentation", "none"], "add --freeze_backbone"),
+        (["--freeze_backbone"], "--augmentation base makes each image anew"),
         (["--freeze_backbone", "--dataset", "glyphs"], "--augmentation shift makes each image anew"),
-    ):  # fmt: skip
+    ):
         with refused(expected):
             parameters.resolve([*given, *more])
 

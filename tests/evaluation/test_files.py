@@ -21,7 +21,10 @@ X, TEXTS, LEVELS = X.astype(np.float32), np.array([f"class {label}" for label in
 QUERIES, GALLERY = slice(15), slice(15, None)
 LISTS = metrics.Lists.of(*random_lists(1, 45, 15))
 RETRIEVAL, CLASSWISE = ["e_recall@1", "map_r", "c_map_r", "mAP"], ["nmi", "dists@intra", "rho_spectrum@1"]
-LEVELED, LISTED = ["h_ap", "asi", "e_recall@1", "e_recall@1_level1", "map_r_level2"], ["ap", "ap_trapezoid", "e_recall@1", "mp@5", "inp"]
+LEVELED, LISTED = (
+    ["h_ap", "asi", "e_recall@1", "e_recall@1_level1", "map_r_level2"],
+    ["ap", "ap_trapezoid", "e_recall@1", "mp@5", "inp"],
+)
 
 
 def of(names, *arguments, **given):
@@ -29,7 +32,9 @@ def of(names, *arguments, **given):
 
 
 def apart(names=RETRIEVAL, x=X, y=Y, **given):
-    return of(names, x[QUERIES], None if y is None else y[QUERIES], x[GALLERY], None if y is None else y[GALLERY], **given)
+    return of(
+        names, x[QUERIES], None if y is None else y[QUERIES], x[GALLERY], None if y is None else y[GALLERY], **given
+    )
 
 
 def part(rows, x=X, **arrays):
@@ -41,71 +46,161 @@ def forms(folder):
     order, is_query = np.random.default_rng(2).permutation(60), np.arange(60) < 15
     roles, together = {"is_query": is_query, "is_gallery": ~is_query}, of(CLASSWISE, X, Y)
     places, asked = [row - 15 for row in order if row >= 15], [row for row in order if row < 15]
-    shuffled = metrics.Lists.of(*[
-        [[places.index(index) for index in indices[indptr[query] : indptr[query + 1]]] for query in asked] for indptr, indices in (LISTS[:2], LISTS[2:])
-    ])  # fmt: skip
-    for name, array in (("x", X), ("y", Y), ("levels", LEVELS), ("x_queries", X[QUERIES]), ("y_queries", Y[QUERIES]), ("x_gallery", X[GALLERY]), ("y_gallery", Y[GALLERY])):
+    shuffled = metrics.Lists.of(
+        *[
+            [[places.index(index) for index in indices[indptr[query] : indptr[query + 1]]] for query in asked]
+            for indptr, indices in (LISTS[:2], LISTS[2:])
+        ]
+    )
+    for name, array in (
+        ("x", X),
+        ("y", Y),
+        ("levels", LEVELS),
+        ("x_queries", X[QUERIES]),
+        ("y_queries", Y[QUERIES]),
+        ("x_gallery", X[GALLERY]),
+        ("y_gallery", Y[GALLERY]),
+    ):
         np.save(folder / f"{name}.npy", array)
-    none, hidden, fake = np.arange(60) >= 50, np.where(np.arange(60) >= 50, -9, Y), np.where(np.arange(60) >= 50, Y[0], Y)
+    none, hidden, fake = (
+        np.arange(60) >= 50,
+        np.where(np.arange(60) >= 50, -9, Y),
+        np.where(np.arange(60) >= 50, Y[0], Y),
+    )
     fakes, of_none = np.array([f"class {label}" for label in fake]), {"is_distractor": none}
     numbered, named = save(
-        folder, numbered=part(GALLERY, labels=fake, **of_none), named=part(GALLERY, labels=fake + 7, class_names=fakes, **of_none),
-    )  # fmt: skip
+        folder,
+        numbered=part(GALLERY, labels=fake, **of_none),
+        named=part(GALLERY, labels=fake + 7, class_names=fakes, **of_none),
+    )
     numbers, names, levels, all_paths, odd = save(
-        folder, numbers=part(GALLERY, labels=Y), names=part(GALLERY, labels=TEXTS), levels=part(GALLERY, labels=LEVELS),
-        all_paths={"features": X[order], "labels": Y[order], "paths": order.astype(str)}, odd=part(GALLERY, labels=Y + 7, class_names=TEXTS),
-    )  # fmt: skip
-    mapped, mapped_gallery = f"{folder}/x_queries.npy", ["--gallery", f"{folder}/x_gallery.npy", "--gallery_labels", f"{folder}/y_gallery.npy"]
+        folder,
+        numbers=part(GALLERY, labels=Y),
+        names=part(GALLERY, labels=TEXTS),
+        levels=part(GALLERY, labels=LEVELS),
+        all_paths={"features": X[order], "labels": Y[order], "paths": order.astype(str)},
+        odd=part(GALLERY, labels=Y + 7, class_names=TEXTS),
+    )
+    mapped, mapped_gallery = (
+        f"{folder}/x_queries.npy",
+        ["--gallery", f"{folder}/x_gallery.npy", "--gallery_labels", f"{folder}/y_gallery.npy"],
+    )
     both, labels_of = {**apart(), **together}, ["--labels", f"{folder}/y_queries.npy"]
-    queries, in_file = part(QUERIES, labels=Y), {**part(QUERIES, labels=Y), "reference_features": X[GALLERY], "reference_labels": Y[GALLERY]}
-    in_all = {**of(RETRIEVAL, X[QUERIES], Y[QUERIES], X[order], Y[order], exclude=np.argsort(order)[QUERIES]), **of(CLASSWISE, X[order], Y[order])}
+    queries, in_file = (
+        part(QUERIES, labels=Y),
+        {**part(QUERIES, labels=Y), "reference_features": X[GALLERY], "reference_labels": Y[GALLERY]},
+    )
+    in_all = {
+        **of(RETRIEVAL, X[QUERIES], Y[QUERIES], X[order], Y[order], exclude=np.argsort(order)[QUERIES]),
+        **of(CLASSWISE, X[order], Y[order]),
+    }
     nearest = np.array([np.square(X[GALLERY] - query).sum(1).argmin() for query in X[QUERIES]])
     found = {
         "alone": ([], {"features": X, "labels": Y}, of(RETRIEVAL + CLASSWISE, X, Y)),
-        "of half precision, with names": ([], {"features": X.astype(np.float16), "labels": TEXTS}, of(RETRIEVAL, X.astype(np.float16), Y)),
+        "of half precision, with names": (
+            [],
+            {"features": X.astype(np.float16), "labels": TEXTS},
+            of(RETRIEVAL, X.astype(np.float16), Y),
+        ),
         "by default": ([], {"features": X, "labels": Y}, of(command.DEFAULT_METRICS, X, Y)),
-        "several starts": (["--eval_kmeans_starts", "3"], {"features": X, "labels": Y}, of(["nmi"], X, Y, seed=range(3))),
-        "super-classes": ([], {"features": X, "labels": Y, "groups": Y % 2}, of(["e_recall@1_group_gap"], X, Y, groups=Y % 2)),
-        "odd paths that are not needed": ([], {"features": X, "labels": Y, "paths": np.array([None, 1, []] * 20, dtype=object)}, of(RETRIEVAL, X, Y)),
+        "several starts": (
+            ["--eval_kmeans_starts", "3"],
+            {"features": X, "labels": Y},
+            of(["nmi"], X, Y, seed=range(3)),
+        ),
+        "super-classes": (
+            [],
+            {"features": X, "labels": Y, "groups": Y % 2},
+            of(["e_recall@1_group_gap"], X, Y, groups=Y % 2),
+        ),
+        "odd paths that are not needed": (
+            [],
+            {"features": X, "labels": Y, "paths": np.array([None, 1, []] * 20, dtype=object)},
+            of(RETRIEVAL, X, Y),
+        ),
         "a reference": ([], in_file, {**apart(), **of(CLASSWISE, X[QUERIES], Y[QUERIES])}),
         "a reference that holds the queries": ([], {**in_file, "exclude": nearest}, apart(exclude=nearest)),
-        "roles": ([], {"features": X[order], "labels": Y[order], **{name: array[order] for name, array in roles.items()}}, apart()),
+        "roles": (
+            [],
+            {"features": X[order], "labels": Y[order], **{name: array[order] for name, array in roles.items()}},
+            apart(),
+        ),
         "roles and distractors": ([], {"features": X, "labels": fake, **roles, **of_none}, apart(y=hidden)),
         "a gallery with distractors": (["--gallery", numbered], queries, apart(y=hidden)),
-        "a gallery with distractors that have names": (["--gallery", named], part(QUERIES, labels=TEXTS), apart(y=hidden)),
+        "a gallery with distractors that have names": (
+            ["--gallery", named],
+            part(QUERIES, labels=TEXTS),
+            apart(y=hidden),
+        ),
         "a gallery": (["--gallery", numbers], queries, both),
         "a gallery by names": (["--gallery", names], part(QUERIES, labels=TEXTS), both),
         "numbers of the same names": (["--gallery", odd], part(QUERIES, labels=5 - Y, class_names=TEXTS), both),
         "names and their numbers": (["--gallery", names], part(QUERIES, labels=5 - Y, class_names=TEXTS), both),
-        "a gallery with the same paths": (["--gallery", all_paths], part(QUERIES, labels=Y, paths=np.arange(60).astype(str)), in_all),
-        "a gallery of which rows are known": (["--gallery", all_paths], {**queries, "exclude": np.argsort(order)[QUERIES]}, in_all),
+        "a gallery with the same paths": (
+            ["--gallery", all_paths],
+            part(QUERIES, labels=Y, paths=np.arange(60).astype(str)),
+            in_all,
+        ),
+        "a gallery of which rows are known": (
+            ["--gallery", all_paths],
+            {**queries, "exclude": np.argsort(order)[QUERIES]},
+            in_all,
+        ),
         "the same images, unknown": (["--gallery", all_paths], queries, {"e_recall@1": 1.0}),
         "maps": (["--labels", f"{folder}/y.npy"], f"{folder}/x.npy", of(RETRIEVAL + CLASSWISE, X, Y)),
         "maps with a map": ([*labels_of, *mapped_gallery], mapped, both),
         "maps with a gallery": ([*labels_of, "--gallery", numbers], mapped, both),
         "a gallery of maps": (mapped_gallery, queries, both),
         "maps in themselves": (
-            ["--labels", f"{folder}/y.npy", "--gallery", f"{folder}/x.npy", "--gallery_labels", f"{folder}/y.npy"], f"{folder}/x.npy", of(RETRIEVAL + CLASSWISE, X, Y)
+            ["--labels", f"{folder}/y.npy", "--gallery", f"{folder}/x.npy", "--gallery_labels", f"{folder}/y.npy"],
+            f"{folder}/x.npy",
+            of(RETRIEVAL + CLASSWISE, X, Y),
         ),
         "levels": ([], {"features": X, "labels": LEVELS}, of(LEVELED, X, LEVELS)),
-        "levels of names": ([], {"features": X, "labels": np.char.add("c", LEVELS.astype(str))}, of(LEVELED, X, LEVELS)),
+        "levels of names": (
+            [],
+            {"features": X, "labels": np.char.add("c", LEVELS.astype(str))},
+            of(LEVELED, X, LEVELS),
+        ),
         "levels with roles": ([], {"features": X, "labels": LEVELS, **roles}, apart(LEVELED, y=LEVELS)),
         "levels with a reference": (
-            [], {**part(QUERIES, labels=LEVELS), "reference_features": X[GALLERY], "reference_labels": LEVELS[GALLERY]}, apart(LEVELED, y=LEVELS)
+            [],
+            {**part(QUERIES, labels=LEVELS), "reference_features": X[GALLERY], "reference_labels": LEVELS[GALLERY]},
+            apart(LEVELED, y=LEVELS),
         ),
         "levels with a gallery": (["--gallery", levels], part(QUERIES, labels=LEVELS), apart(LEVELED, y=LEVELS)),
         "maps of levels": (["--labels", f"{folder}/levels.npy"], f"{folder}/x.npy", of(LEVELED, X, LEVELS)),
-        "super-classes as levels": ([], {"features": X, "labels": Y, "groups": Y // 2, "higher_names": LEVELS[:, 2:]}, of(LEVELED, X, LEVELS)),
-        "lists and a reference": ([], {"features": X[QUERIES], "reference_features": X[GALLERY], **LISTS._asdict()}, apart(LISTED, y=None, lists=LISTS)),
-        "lists and a gallery": (["--gallery", names], {"features": X[QUERIES], **LISTS._asdict()}, apart(LISTED, y=None, lists=LISTS)),
-        "lists and a map": (["--gallery", f"{folder}/x_gallery.npy"], {"features": X[QUERIES], **LISTS._asdict()}, apart(LISTED, y=None, lists=LISTS)),
+        "super-classes as levels": (
+            [],
+            {"features": X, "labels": Y, "groups": Y // 2, "higher_names": LEVELS[:, 2:]},
+            of(LEVELED, X, LEVELS),
+        ),
+        "lists and a reference": (
+            [],
+            {"features": X[QUERIES], "reference_features": X[GALLERY], **LISTS._asdict()},
+            apart(LISTED, y=None, lists=LISTS),
+        ),
+        "lists and a gallery": (
+            ["--gallery", names],
+            {"features": X[QUERIES], **LISTS._asdict()},
+            apart(LISTED, y=None, lists=LISTS),
+        ),
+        "lists and a map": (
+            ["--gallery", f"{folder}/x_gallery.npy"],
+            {"features": X[QUERIES], **LISTS._asdict()},
+            apart(LISTED, y=None, lists=LISTS),
+        ),
         "lists and roles": (
-            [], {"features": X[order], "is_query": is_query[order], "is_gallery": ~is_query[order], **shuffled._asdict()}, apart(LISTED, y=None, lists=LISTS)
+            [],
+            {"features": X[order], "is_query": is_query[order], "is_gallery": ~is_query[order], **shuffled._asdict()},
+            apart(LISTED, y=None, lists=LISTS),
         ),
         "lists, roles and labels": (
-            [], {"features": X, "labels": Y, **roles, **LISTS._asdict()}, {**apart(LISTED, y=None, lists=LISTS), **together}
+            [],
+            {"features": X, "labels": Y, **roles, **LISTS._asdict()},
+            {**apart(LISTED, y=None, lists=LISTS), **together},
         ),
-    }  # fmt: skip
+    }
     for words, about in (
         (["--rerank", "k_reciprocal", "--rerank_k1", "6"], {"rerank": metrics.KReciprocal(6)}),
         (["--rerank", "alpha_qe", "--rerank_n", "3"], {"rerank": metrics.AlphaExpansion(3)}),
@@ -128,9 +223,15 @@ def test_numbers_are_those_of_the_arrays(tmp_path):
 
 def test_what_is_said_of_lists_and_what_queries_find_by_them(tmp_path, capsys):
     arrays = {"features": X[QUERIES], "reference_features": X[GALLERY], **LISTS._asdict()}
-    values, lone = measured(tmp_path, "--dump_query_results", str(tmp_path / "q.npz"), **arrays), int((np.diff(LISTS.positive_indptr) == 0).sum())
+    values, lone = (
+        measured(tmp_path, "--dump_query_results", str(tmp_path / "q.npz"), **arrays),
+        int((np.diff(LISTS.positive_indptr) == 0).sum()),
+    )
     said = capsys.readouterr().out
-    assert f"15 queries search in 45 images; lists: {len(LISTS.positive_indices)} positives, {len(LISTS.junk_indices)} junk" in said
+    assert (
+        f"15 queries search in 45 images; lists: {len(LISTS.positive_indices)} positives, {len(LISTS.junk_indices)} junk"
+        in said
+    )
     assert lone and f"{lone} of 15 queries have no positive: left out" in said and "classes" not in said
     found = np.load(tmp_path / "q.npz")
     assert "labels" not in found.files and np.isnan(found["ap_at_r"]).sum() == lone
@@ -138,9 +239,11 @@ def test_what_is_said_of_lists_and_what_queries_find_by_them(tmp_path, capsys):
 
 
 COPIES = {  # number of queries, the first of them, its row in the reference
-    "gallery": ("10 of 15", "row 5 (new/10)", "row 0"), "maps": ("15 of 15", "row 0 (new/5)", "row 5"),
-    "reference": ("10 of 15", "row 5", "row 0"), "roles": ("3 of 13", "row 60", "row 0"),
-}  # fmt: skip
+    "gallery": ("10 of 15", "row 5 (new/10)", "row 0"),
+    "maps": ("15 of 15", "row 0 (new/5)", "row 5"),
+    "reference": ("10 of 15", "row 5", "row 0"),
+    "roles": ("3 of 13", "row 60", "row 0"),
+}
 
 
 @pytest.mark.parametrize("form", COPIES)
@@ -208,9 +311,25 @@ def test_a_file_of_another_kind_is_called_what_it_is(tmp_path):
 
 
 GOOD = {"features": X, "labels": Y}
-REFERENCE = {**part(QUERIES, labels=Y), "reference_features": X[GALLERY], "reference_labels": Y[GALLERY], "exclude": np.full(15, -1)}
-ROLES = {**GOOD, "is_query": np.arange(60) < 20, "is_gallery": np.arange(60) > 15, "sequence": np.arange(60) // 5, "groups": Y % 2}
-DRAWS = {**GOOD, "is_query": np.arange(60) < 20, "is_gallery": np.arange(60) >= 20, "role_draws": np.arange(60)[None] >= [[20], [30]]}
+REFERENCE = {
+    **part(QUERIES, labels=Y),
+    "reference_features": X[GALLERY],
+    "reference_labels": Y[GALLERY],
+    "exclude": np.full(15, -1),
+}
+ROLES = {
+    **GOOD,
+    "is_query": np.arange(60) < 20,
+    "is_gallery": np.arange(60) > 15,
+    "sequence": np.arange(60) // 5,
+    "groups": Y % 2,
+}
+DRAWS = {
+    **GOOD,
+    "is_query": np.arange(60) < 20,
+    "is_gallery": np.arange(60) >= 20,
+    "role_draws": np.arange(60)[None] >= [[20], [30]],
+}
 OF_LISTS = {"features": X[QUERIES], "reference_features": X[GALLERY], **LISTS._asdict()}
 DAMAGES = {
     "missing": lambda array: None,
@@ -223,21 +342,33 @@ DAMAGES = {
     "none": np.zeros_like,
 }
 TAKEN = {  # damage: arrays that may be like this
-    "missing": "exclude is_query is_gallery sequence role_draws", "wider": "labels reference_labels", "texts": "sequence",
-    "halves": "features reference_features labels reference_labels groups", "none": "features labels reference_features reference_labels exclude sequence",
-}  # fmt: skip
+    "missing": "exclude is_query is_gallery sequence role_draws",
+    "wider": "labels reference_labels",
+    "texts": "sequence",
+    "halves": "features reference_features labels reference_labels groups",
+    "none": "features labels reference_features reference_labels exclude sequence",
+}
 
 
 @pytest.mark.parametrize(
     ("arrays", "taken"),
     [
-        (GOOD, ["labels texts"]), (REFERENCE, []), (ROLES, ["labels texts"]), (OF_LISTS, []),
-        (DRAWS, ["labels texts", "role_draws shorter", "is_query none", "is_gallery none"]),  # the draws say who searches
+        (GOOD, ["labels texts"]),
+        (REFERENCE, []),
+        (ROLES, ["labels texts"]),
+        (OF_LISTS, []),
+        (
+            DRAWS,
+            ["labels texts", "role_draws shorter", "is_query none", "is_gallery none"],
+        ),  # the draws say who searches
     ],
     ids=["good", "reference", "roles", "lists", "draws"],
-)  # fmt: skip
+)
 def test_an_array_that_is_damaged_is_refused_in_one_line(arrays, taken, tmp_path):
-    names, wrong = (["ap"] if arrays is OF_LISTS else ["map_r", "e_recall@1_group_gap"] if arrays is ROLES else ["map_r"]), []
+    names, wrong = (
+        (["ap"] if arrays is OF_LISTS else ["map_r", "e_recall@1_group_gap"] if arrays is ROLES else ["map_r"]),
+        [],
+    )
     for name, array in arrays.items():
         for damage, hurt in DAMAGES.items():
             changed = {**arrays, name: hurt(array)}
@@ -258,16 +389,27 @@ def test_files_that_do_not_fit_each_other_or_the_flags(tmp_path):
     np.save(tmp_path / "objects.npy", np.array([1, None], dtype=object))
     (tmp_path / "text.npz").write_text("no arrays")
     good, names, odd, narrow, nan, short, twice, reference, levels, paths = save(
-        tmp_path, good=GOOD, names={"features": X, "labels": TEXTS}, odd={**GOOD, "paths": np.array([None] * 60, dtype=object)},
-        narrow={"features": X[:, :3], "labels": Y}, nan={"features": X * np.nan, "labels": Y}, short={"features": X, "labels": Y[:-1]},
-        twice={**GOOD, "paths": np.repeat(["a", "b"], 30)}, reference=REFERENCE, levels={**GOOD, "groups": np.char.add("c", LEVELS[:, 1].astype(str))},
+        tmp_path,
+        good=GOOD,
+        names={"features": X, "labels": TEXTS},
+        odd={**GOOD, "paths": np.array([None] * 60, dtype=object)},
+        narrow={"features": X[:, :3], "labels": Y},
+        nan={"features": X * np.nan, "labels": Y},
+        short={"features": X, "labels": Y[:-1]},
+        twice={**GOOD, "paths": np.repeat(["a", "b"], 30)},
+        reference=REFERENCE,
+        levels={**GOOD, "groups": np.char.add("c", LEVELS[:, 1].astype(str))},
         paths={**GOOD, "paths": np.arange(60).astype(str)},
-    )  # fmt: skip
+    )
     mapped, level = str(tmp_path / "x.npy"), ["--evaluation_metrics", "h_ap"]
     for words, arrays, told in (
         (["--gallery", names], GOOD, "labels of numbers beside labels of names"),
         (["--gallery", good], {"features": X, "labels": TEXTS}, "labels of numbers beside labels of names"),
-        (["--gallery", odd], {**GOOD, "paths": np.array([None] * 60, dtype=object)}, "not an .npz file of plain arrays"),
+        (
+            ["--gallery", odd],
+            {**GOOD, "paths": np.array([None] * 60, dtype=object)},
+            "not an .npz file of plain arrays",
+        ),
         (["--gallery", narrow], GOOD, "they must agree"),
         (["--gallery", nan], GOOD, "nan.npz: features hold NaN"),
         (["--gallery", short], GOOD, "short.npz: labels have shape (59,)"),
@@ -299,7 +441,16 @@ def test_files_that_do_not_fit_each_other_or_the_flags(tmp_path):
         (level, GOOD, "labels have a single level"),
         (level, {"features": X, "labels": np.stack([Y, np.arange(60) % 5], 1)}, "levels do not nest"),
         (level, {**REFERENCE, "labels": LEVELS[QUERIES]}, "labels have a single level"),
-        (level, {"features": X, "labels": LEVELS, "positive_indptr": np.arange(61), "positive_indices": np.roll(np.arange(60), 1)}, "lists have a single level"),
+        (
+            level,
+            {
+                "features": X,
+                "labels": LEVELS,
+                "positive_indptr": np.arange(61),
+                "positive_indices": np.roll(np.arange(60), 1),
+            },
+            "lists have a single level",
+        ),
         ([*level, "--gallery", levels], {"features": X, "labels": LEVELS}, "levels of numbers beside levels of names"),
         ([*level, "--gallery", levels], GOOD, "labels have a single level"),
         (["--evaluation_metrics", "e_recal@1"], GOOD, "Did you mean"),
@@ -324,11 +475,26 @@ def test_files_that_do_not_fit_each_other_or_the_flags(tmp_path):
 
 
 def test_a_gallery_in_maps_is_whitened_and_reranked(tmp_path):
-    for name, array in (("x_queries", X[QUERIES]), ("y_queries", Y[QUERIES]), ("x_gallery", X[GALLERY]), ("y_gallery", Y[GALLERY])):
+    for name, array in (
+        ("x_queries", X[QUERIES]),
+        ("y_queries", Y[QUERIES]),
+        ("x_gallery", X[GALLERY]),
+        ("y_gallery", Y[GALLERY]),
+    ):
         np.save(tmp_path / f"{name}.npy", array)
-    words = [f"{tmp_path}/x_queries.npy", "--labels", f"{tmp_path}/y_queries.npy", "--gallery", f"{tmp_path}/x_gallery.npy", "--gallery_labels", f"{tmp_path}/y_gallery.npy"]
+    words = [
+        f"{tmp_path}/x_queries.npy",
+        "--labels",
+        f"{tmp_path}/y_queries.npy",
+        "--gallery",
+        f"{tmp_path}/x_gallery.npy",
+        "--gallery_labels",
+        f"{tmp_path}/y_gallery.npy",
+    ]
     words += ["--evaluation_metrics", "map_r"]
-    assert command.main([*words, "--rerank", "k_reciprocal", "--rerank_k1", "6"]) == pytest.approx(apart(["map_r"], rerank=metrics.KReciprocal(6)))
+    assert command.main([*words, "--rerank", "k_reciprocal", "--rerank_k1", "6"]) == pytest.approx(
+        apart(["map_r"], rerank=metrics.KReciprocal(6))
+    )
     by = whitening.pca(X[GALLERY], 3)
     expected = metrics.compute(["map_r"], by(X[QUERIES]), Y[QUERIES], by(X[GALLERY]), Y[GALLERY])
     assert command.main([*words, "--eval_whiten", "fit_gallery", "--eval_whiten_dims", "3"]) == pytest.approx(expected)
@@ -337,9 +503,22 @@ def test_a_gallery_in_maps_is_whitened_and_reranked(tmp_path):
 def test_rows_of_a_gallery_that_is_cut_or_named_second_are_refused(tmp_path):
     keep, none = tmp_path / "keep.txt", np.arange(45) >= 40
     keep.write_text("1\n")
-    gallery, own = save(tmp_path, gallery={**part(GALLERY, labels=Y), "is_distractor": none, "paths": np.arange(45).astype(str)}, mine=part(QUERIES, labels=Y))
+    gallery, own = save(
+        tmp_path,
+        gallery={**part(GALLERY, labels=Y), "is_distractor": none, "paths": np.arange(45).astype(str)},
+        mine=part(QUERIES, labels=Y),
+    )
     with refused("exclude goes by rows of the whole gallery"):
-        measured(tmp_path, "--gallery", gallery, "--gallery_keep", str(keep), names=["map_r"], **part(QUERIES, labels=Y), exclude=np.full(15, -1))
+        measured(
+            tmp_path,
+            "--gallery",
+            gallery,
+            "--gallery_keep",
+            str(keep),
+            names=["map_r"],
+            **part(QUERIES, labels=Y),
+            exclude=np.full(15, -1),
+        )
     (plain,) = save(tmp_path, plain=part(GALLERY, labels=Y))
     with refused("name .*mine.npz first, so that no image finds itself"):
         command.main([own, "--gallery", plain, own, "--evaluation_metrics", "map_r"])

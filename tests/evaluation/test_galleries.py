@@ -14,7 +14,18 @@ from evaluation import galleries, outputs, selectable, spaces
 from evaluation.queries import dump as dump_queries
 from pictures import neighbours, space
 from tests.builders import refused
-from tests.evaluation._made import SPLITS, Images, Network, by_loops, evaluated, measured, options, pca, points_of, splits_with_roles
+from tests.evaluation._made import (
+    SPLITS,
+    Images,
+    Network,
+    by_loops,
+    evaluated,
+    measured,
+    options,
+    pca,
+    points_of,
+    splits_with_roles,
+)
 from training.runtime import Runtime
 
 BOTH = ("--splits_to_eval", "val", "test")
@@ -33,10 +44,15 @@ def test_a_super_class_of_gallery_images_alone_counts_in_class_wise_numbers():
     flags = ("--tester", "same_parent_label", *BOTH, "--evaluation_metrics", "e_recall@1", "nmi")
     scores, _, network = evaluated(splits, *flags)
     points = network.expected(test.points).astype(np.float32)
-    parts = [metrics.compute(["nmi"], points[rows], test.labels[rows], seed=options().seed)["nmi"] for rows in (first, ~first)]
+    parts = [
+        metrics.compute(["nmi"], points[rows], test.labels[rows], seed=options().seed)["nmi"]
+        for rows in (first, ~first)
+    ]
     assert scores["test"]["nmi"] == pytest.approx(np.mean(parts), abs=1e-6)
     queries, own = test.is_query & ~first, np.flatnonzero(test.is_query[~first])
-    alone = metrics.compute(["e_recall@1"], points[queries], test.labels[queries], points[~first], test.labels[~first], exclude=own)
+    alone = metrics.compute(
+        ["e_recall@1"], points[queries], test.labels[queries], points[~first], test.labels[~first], exclude=own
+    )
     assert scores["test"]["e_recall@1"] == pytest.approx(alone["e_recall@1"], abs=1e-12)
 
 
@@ -45,7 +61,9 @@ def test_images_without_a_class_are_in_no_class_wise_number():
     for lists in (None, {"": {}}):
         roles = galleries.roles_of(SimpleNamespace(is_distractor=none, lists=lists), 6)
         assert roles.pool.tolist() == [0, 1, 2, 3], "though all are queries and gallery"
-    assert galleries.roles_of(SimpleNamespace(is_distractor=np.ones(6, bool)), 6).pool is None, "lists alone say what is found"
+    assert galleries.roles_of(SimpleNamespace(is_distractor=np.ones(6, bool)), 6).pool is None, (
+        "lists alone say what is found"
+    )
 
 
 def test_super_classes_and_splits_without_queries_or_gallery_are_refused():
@@ -72,15 +90,28 @@ def test_what_is_said_once_and_without_roles_not_at_all(capsys):
     for _ in range(2):
         evaluation.evaluate(Network(), loaders, opt, run)
     said = capsys.readouterr().out
-    queries, gallery, orders = test.rows_of("is_query"), test.rows_of("is_gallery"), by_loops(splits, "test", ["test"], points_of(splits))[1]
+    queries, gallery, orders = (
+        test.rows_of("is_query"),
+        test.rows_of("is_gallery"),
+        by_loops(splits, "test", ["test"], points_of(splits))[1],
+    )
     lone = sum(not any(test.names[j] == test.names[row] for _, j in order) for row, order in orders.items())
     assert lone > 0 and said.count("test: ") == 1 and "val: images of one sequence, of " in said
-    assert f"test: {len(queries)} queries search in {len(gallery)} images, its gallery; {len({*queries} & {*gallery})} images are query" in said
-    assert f"together, {len(test.pool())} images" in said and f"{lone} of {len(queries)} queries have no image of their class to find" in said
+    assert (
+        f"test: {len(queries)} queries search in {len(gallery)} images, its gallery; {len({*queries} & {*gallery})} images are query"
+        in said
+    )
+    assert (
+        f"together, {len(test.pool())} images" in said
+        and f"{lone} of {len(queries)} queries have no image of their class to find" in said
+    )
     splits = splits_with_roles(7, sequences=False)
     splits["testing"].is_query = splits["testing"].is_gallery = np.ones(36, bool)
     _, embedded, _ = evaluated(splits)
-    assert "test: " not in capsys.readouterr().out and evaluation.roles(evaluation.loaders(splits, options()), options()) == {}
+    assert (
+        "test: " not in capsys.readouterr().out
+        and evaluation.roles(evaluation.loaders(splits, options()), options()) == {}
+    )
     one = spaces.compare(embedded, "discriminative", options())["test"].space
     assert one.reference is None and one.pool is None and one.query_sequences is None
     assert galleries.dumped(galleries.roles_of(splits["testing"], 36)) == {}
@@ -88,9 +119,12 @@ def test_what_is_said_once_and_without_roles_not_at_all(capsys):
 
 ALL = ["train", "val", "test"]
 SHOWN = {  # flags -> the splits that are searched
-    "": ["test"], "--eval_reference_set compared_to_sets_combined --tester same_parent_label": ALL, "--eval_reference_set compared_to_training_set": ["train"],
-    "--label_hierarchy_level 1": ["test"], "--eval_pca 2 --eval_reference_set compared_to_sets_combined": ALL,
-}  # fmt: skip
+    "": ["test"],
+    "--eval_reference_set compared_to_sets_combined --tester same_parent_label": ALL,
+    "--eval_reference_set compared_to_training_set": ["train"],
+    "--label_hierarchy_level 1": ["test"],
+    "--eval_pca 2 --eval_reference_set compared_to_sets_combined": ALL,
+}
 
 
 @pytest.mark.parametrize("flags", SHOWN)
@@ -101,7 +135,9 @@ def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pict
     points, drawn, charted = points_of(splits), [], {}
     monkeypatch.setattr(outputs, "recoveries", lambda path, *what: drawn.append(what))
     for name in ("spectra", "distances", "tsne"):
-        monkeypatch.setattr(space, name, lambda path, *what, _name=name: charted.setdefault(_name, []).append(what) or path)
+        monkeypatch.setattr(
+            space, name, lambda path, *what, _name=name: charted.setdefault(_name, []).append(what) or path
+        )
     outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
     test, orders = splits["testing"], {}
     gallery = [(source, j) for source in sources for j in splits[SPLITS[source]].rows_of("is_gallery")]
@@ -116,11 +152,16 @@ def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pict
         for query, found in zip(rows, found_of, strict=True):
             row = test.rows_of("is_query")[query]
             assert [gallery[index] for index in found] == orders[row][:7]
-            for images, index, (source, j) in ((queries_of, query, ("test", row)), *((reference_of, index, gallery[index]) for index in found)):
+            for images, index, (source, j) in (
+                (queries_of, query, ("test", row)),
+                *((reference_of, index, gallery[index]) for index in found),
+            ):
                 image = np.asarray(splits[SPLITS[source]][j][1]).transpose(1, 2, 0)
                 assert neighbours.whole_image(images, int(index)).tolist() == image.tolist()
     title, pool = drawn[0][5], test.pool()
-    assert ("in its gallery" in title) == (sources == ["test"]) and ("on test in train" in title) == (sources != ["test"])
+    assert ("in its gallery" in title) == (sources == ["test"]) and ("on test in train" in title) == (
+        sources != ["test"]
+    )
     for rows in (charted["spectra"][0][0]["test"], charted["distances"][0][0]["test"], charted["tsne"][-1][0]):
         np.testing.assert_allclose(abs(rows), abs(points["test"][pool]), atol=1e-6)  # components have no sign
     assert charted["distances"][0][1]["test"].tolist() == charted["tsne"][-1][1].tolist()
@@ -137,7 +178,9 @@ def test_pictures_are_drawn(tmp_path, monkeypatch, with_pictures):
 
 def dumped(folder, splits, *flags):
     scores, embedded, _ = evaluated(splits, *flags)
-    return scores, {path.stem.removeprefix("embeddings_"): path for path in outputs.dump(folder, embedded, options(*flags))}
+    return scores, {
+        path.stem.removeprefix("embeddings_"): path for path in outputs.dump(folder, embedded, options(*flags))
+    }
 
 
 @pytest.mark.parametrize(("named", "flags"), [(False, []), (True, ["--eval_pca", "2"])])
@@ -169,21 +212,44 @@ def test_the_queries_of_one_file_in_the_gallery_of_another(tmp_path, named, caps
     assert {name: values[name] for name in expected} == pytest.approx(expected, abs=1e-12)
     rows, kept = splits["testing"].rows_of("is_query"), splits["validation"].rows_of("is_gallery")
     together = np.concatenate([points["test"][rows], points["val"][kept]]).astype(np.float32)
-    labels = np.array([splits["testing"].names[row] for row in rows] + [splits["validation"].names[row] for row in kept])
+    labels = np.array(
+        [splits["testing"].names[row] for row in rows] + [splits["validation"].names[row] for row in kept]
+    )
     assert values["nmi"] == pytest.approx(metrics.compute(["nmi"], together, labels, seed=1)["nmi"], abs=1e-9)
     assert f"{len(rows)} queries search in {len(kept)} images, --gallery" in capsys.readouterr().out
-    same = [command.main([str(paths["test"]), *more, "--evaluation_metrics", *names]) for more in ([], ["--gallery", str(paths["test"])])]
+    same = [
+        command.main([str(paths["test"]), *more, "--evaluation_metrics", *names])
+        for more in ([], ["--gallery", str(paths["test"])])
+    ]
     assert same[1]["map_r"] == same[0]["map_r"] and same[1]["e_recall@1"] == same[0]["e_recall@1"]
 
 
 def test_a_choice_among_equal_epochs_is_refused():
     """Against random places of the images: does the metric take two values?"""
-    roles = [("aabb", "1111", "1111", None), ("aabb", "1010", "0101", None), ("aabb", "1010", "0001", None), ("aabb", "1100", "0011", None)]
-    roles += [("aabb", "1111", "1111", [0, 0, 1, 1]), ("aabb", "1111", "1111", [0, 1, 0, 1]), ("aab", "100", "010", None)]
+    roles = [
+        ("aabb", "1111", "1111", None),
+        ("aabb", "1010", "0101", None),
+        ("aabb", "1010", "0001", None),
+        ("aabb", "1100", "0011", None),
+    ]
+    roles += [
+        ("aabb", "1111", "1111", [0, 0, 1, 1]),
+        ("aabb", "1111", "1111", [0, 1, 0, 1]),
+        ("aab", "100", "010", None),
+    ]
     for metric, (names, queries, gallery, sequences) in itertools.product(("e_recall@1", "map_r", "nmi"), roles):
-        opt = options("--splits_to_eval", "val", "--evaluation_metrics", *{"e_recall@1", metric}, "--storage_metrics", metric)
+        opt = options(
+            "--splits_to_eval", "val", "--evaluation_metrics", *{"e_recall@1", metric}, "--storage_metrics", metric
+        )
         is_query, is_gallery = ([c == "1" for c in text] for text in (queries, gallery))
-        images = Images(np.zeros((len(names), 3)), names, None, is_query, is_gallery, None if sequences is None else np.array(sequences))
+        images = Images(
+            np.zeros((len(names), 3)),
+            names,
+            None,
+            is_query,
+            is_gallery,
+            None if sequences is None else np.array(sequences),
+        )
         values = set()
         for seed in range(20):
             points = np.random.default_rng(seed).normal(size=(len(names), 3)).astype(np.float32)
@@ -206,7 +272,9 @@ def drawn(splits, n_draws=3, seed=4):
     return splits
 
 
-@pytest.mark.parametrize("flags", [(), ("--rerank", "alpha_qe", "--rerank_n", "3"), ("--eval_space", "hyperbolic", "--eval_no_normalize")])
+@pytest.mark.parametrize(
+    "flags", [(), ("--rerank", "alpha_qe", "--rerank_n", "3"), ("--eval_space", "hyperbolic", "--eval_no_normalize")]
+)
 def test_embeddings_of_drawn_galleries_measure_as_the_run_does(flags, tmp_path):
     splits = drawn(splits_with_roles())
     names = ["e_recall@1", "map_r", "c_recall@1", "e_recall@1_group_gap", "nmi", "fnmr@.1", "opis"]
@@ -214,29 +282,45 @@ def test_embeddings_of_drawn_galleries_measure_as_the_run_does(flags, tmp_path):
     opt = options(*BOTH, *flags)
     (*_, path), (*_, of_queries) = outputs.dump(tmp_path, embedded, opt), dump_queries(tmp_path, embedded, opt, 1)
     more = [flag for flag in flags if flag != "--eval_no_normalize"]
-    values = command.main([str(path), "--evaluation_metrics", *names, "--dump_query_results", str(tmp_path / "q.npz"), *more])
+    values = command.main(
+        [str(path), "--evaluation_metrics", *names, "--dump_query_results", str(tmp_path / "q.npz"), *more]
+    )
     assert values == pytest.approx(scores["test"], abs=1e-12)
     first = dict(np.load(path))
     del first["role_draws"]
     of_first = measured(tmp_path, *more, names=names, **first)
     assert of_first["e_recall@1"] != values["e_recall@1"] and of_first["nmi"] == values["nmi"]
     with np.load(of_queries) as run, np.load(tmp_path / "q.npz") as later:
-        assert run["hit"].mean() == pytest.approx(of_first["e_recall@1"], abs=1e-12)  # what queries found is of the first draw
+        assert run["hit"].mean() == pytest.approx(
+            of_first["e_recall@1"], abs=1e-12
+        )  # what queries found is of the first draw
         for name in ("hit", "ap_at_r", "first_hit", "paths"):
             assert np.array_equal(run[name], later[name], equal_nan=name == "ap_at_r"), name
     *_, reduced = outputs.dump(tmp_path, embedded, options(*BOTH, "--eval_pca", "2"))
     assert "role_draws" not in np.load(reduced)  # each draw has a projection of its own
-    for draws in (first["is_gallery"], first["is_gallery"][None, :-1], first["is_gallery"][None].astype(int), np.zeros((0, 36), bool)):
+    for draws in (
+        first["is_gallery"],
+        first["is_gallery"][None, :-1],
+        first["is_gallery"][None].astype(int),
+        np.zeros((0, 36), bool),
+    ):
         with refused(r"role_draws must be \(D, 36\)"):
             measured(tmp_path, **first, role_draws=draws)
 
 
-@pytest.mark.parametrize("flags", [(), ("--eval_reference_set", "compared_to_sets_combined"), ("--tester", "same_parent_label")])
+@pytest.mark.parametrize(
+    "flags", [(), ("--eval_reference_set", "compared_to_sets_combined"), ("--tester", "same_parent_label")]
+)
 def test_where_the_gallery_is_drawn_the_mean_over_the_draws_is_measured(flags):
     splits, found = drawn(splits_with_roles(sequences=False)), []
-    draws, chosen = splits["testing"].role_draws, (*BOTH, "--evaluation_metrics", "e_recall@1", "map_r", "mAP", "nmi", *flags)
+    draws, chosen = (
+        splits["testing"].role_draws,
+        (*BOTH, "--evaluation_metrics", "e_recall@1", "map_r", "mAP", "nmi", *flags),
+    )
     for draw in [*draws, None]:
-        splits["testing"].is_gallery, splits["testing"].is_query = (draws[0], ~draws[0]) if draw is None else (draw, ~draw)
+        splits["testing"].is_gallery, splits["testing"].is_query = (
+            (draws[0], ~draws[0]) if draw is None else (draw, ~draw)
+        )
         splits["testing"].role_draws = draws if draw is None else None
         found.append(evaluated(splits, *chosen)[0])
     *single, mean = found
@@ -263,11 +347,20 @@ def test_queries_without_a_match_are_left_out_and_said(tmp_path, capsys):
     assert text in capsys.readouterr().out and 0 < matched.sum() < len(matched)
     for name in ("e_recall@1", "mAP"):
         assert scores["test"][name] == pytest.approx(plain["test"][name] * len(matched) / matched.sum())
-    assert {name: scores["test"][name] for name in ("map_r", "nmi")} == {name: plain["test"][name] for name in ("map_r", "nmi")}
+    assert {name: scores["test"][name] for name in ("map_r", "nmi")} == {
+        name: plain["test"][name] for name in ("map_r", "nmi")
+    }
     (*_, path) = outputs.dump(tmp_path, embedded, opt)
-    assert command.main([str(path), "--evaluation_metrics", *names]) == pytest.approx(scores["test"], abs=1e-12), "as the file was written"
+    assert command.main([str(path), "--evaluation_metrics", *names]) == pytest.approx(scores["test"], abs=1e-12), (
+        "as the file was written"
+    )
     assert text in capsys.readouterr().out
     counted = command.main([str(path), "--eval_skip_unmatched", "0", "--evaluation_metrics", *names])
     assert counted == pytest.approx(plain["test"], abs=1e-12)
-    of_other = measured(tmp_path, "--eval_skip_unmatched", "1", names=["e_recall@1"], features=np.eye(3), labels=[0, 0, 1])
-    assert of_other == {"e_recall@1": 1.0} and "1 of 3 queries have no image of their class to find: left out" in capsys.readouterr().out
+    of_other = measured(
+        tmp_path, "--eval_skip_unmatched", "1", names=["e_recall@1"], features=np.eye(3), labels=[0, 0, 1]
+    )
+    assert (
+        of_other == {"e_recall@1": 1.0}
+        and "1 of 3 queries have no image of their class to find: left out" in capsys.readouterr().out
+    )

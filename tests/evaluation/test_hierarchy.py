@@ -39,13 +39,22 @@ def test_levels_of_a_data_set_with_roles_and_sequences(reference, tmp_path):
     splits = with_levels(splits_with_roles(4, everywhere=True))
     flags = ["--eval_reference_set", reference, "--splits_to_eval", "val", "test"]
     scores, embedded, network = evaluated(splits, "--evaluation_metrics", *NAMES, "nmi", *flags)
-    sources = {"compared_to_self": ["test"], "compared_to_sets_combined": ["val", "test"], "compared_to_training_set": ["train"]}[reference]
+    sources = {
+        "compared_to_self": ["test"],
+        "compared_to_sets_combined": ["val", "test"],
+        "compared_to_training_set": ["train"],
+    }[reference]
     expected, orders = by_loops(splits, "test", sources, points_of(splits, network))
     found = {row: [shared(splits, ("test", row), one) for one in order] for row, order in orders.items()}
-    expected = {"e_recall@1": expected["e_recall@1"], "e_recall@1_level1": np.mean([bool(levels) and levels[0] >= 2 for levels in found.values()])}
+    expected = {
+        "e_recall@1": expected["e_recall@1"],
+        "e_recall@1_level1": np.mean([bool(levels) and levels[0] >= 2 for levels in found.values()]),
+    }
     for name in HIERARCHICAL:
         of = "test" in sources and splits["testing"].is_gallery
-        expected[name] = np.nanmean([plain_hierarchical(name, levels, 3, of is not False and bool(of[row])) for row, levels in found.items()])
+        expected[name] = np.nanmean(
+            [plain_hierarchical(name, levels, 3, of is not False and bool(of[row])) for row, levels in found.items()]
+        )
     assert {name: scores["test"][name] for name in expected} == pytest.approx(expected, abs=1e-9)
     if reference == "compared_to_self":
         path = outputs.dump(tmp_path, embedded, options(*flags))[-1]
@@ -63,11 +72,16 @@ def test_data_without_fitting_levels_are_refused_before_training():
     ):
         splits = made_splits(parents=False) if levels is None else with_levels(made_splits(), levels)
         with refused(None, message):
-            evaluation.loaders(splits, options("--evaluation_metrics", "e_recall@1", "h_ap", "--splits_to_eval", "train", "val", *flags))
+            evaluation.loaders(
+                splits,
+                options("--evaluation_metrics", "e_recall@1", "h_ap", "--splits_to_eval", "train", "val", *flags),
+            )
     splits = with_levels(made_splits())
     splits["testing"].lineages |= {("i", "first", "one"), ("i", "second", "two")}
     with refused("levels do not nest: i of level 0 is in first and second of level 1"):
-        evaluation.loaders(splits, options("--evaluation_metrics", "e_recall@1", "ndcg", "--splits_to_eval", "val", "test"))
+        evaluation.loaders(
+            splits, options("--evaluation_metrics", "e_recall@1", "ndcg", "--splits_to_eval", "val", "test")
+        )
     evaluation.loaders(splits, options("--splits_to_eval", "val", "test"))
 
 
@@ -85,5 +99,7 @@ def test_an_epoch_is_chosen_by_what_can_vary():
         opt = options("--storage_metrics", metric, "--evaluation_metrics", metric, "--splits_to_eval", "val")
         with contextlib.nullcontext() if message is None else refused(message):
             selectable.check({"val": val}, opt)
-    scores, *_ = evaluated(splits, "--evaluation_metrics", "e_recall@1", "h_ap", "e_recall@1_level1", "--splits_to_eval", "val")
+    scores, *_ = evaluated(
+        splits, "--evaluation_metrics", "e_recall@1", "h_ap", "e_recall@1_level1", "--splits_to_eval", "val"
+    )
     assert 0 < scores["val"]["h_ap"] < 1

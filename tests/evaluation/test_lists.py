@@ -20,10 +20,15 @@ ARRAYS = {"features": QUERIES, "reference_features": GALLERY}
 def test_protocols_have_names(tmp_path):
     """Each further protocol's lists, and each metric once for each."""
     both = {"easy": LISTS, "hard": Lists.of(*random_lists(5, len(GALLERY), len(QUERIES)))}
-    arrays = {f"{name}_{protocol}": array for protocol, lists in both.items() for name, array in lists._asdict().items()}
+    arrays = {
+        f"{name}_{protocol}": array for protocol, lists in both.items() for name, array in lists._asdict().items()
+    }
     expected = {}
     for protocol, lists in both.items():
-        expected |= {f"{protocol}/{name}": value for name, value in metrics.compute(NAMES, QUERIES, reference=GALLERY, lists=lists).items()}
+        expected |= {
+            f"{protocol}/{name}": value
+            for name, value in metrics.compute(NAMES, QUERIES, reference=GALLERY, lists=lists).items()
+        }
     assert measured(tmp_path, names=NAMES, **ARRAYS, **arrays) == pytest.approx(expected)
 
 
@@ -39,10 +44,16 @@ def test_a_function_of_the_users(tmp_path):
     for arrays, x, reference, lists in (
         (ARRAYS, QUERIES, GALLERY, [[j for j in range(30) if abs(i - j) <= 2] for i in range(12)]),
         ({"features": GALLERY}, GALLERY, None, [[j for j in range(30) if 0 < abs(i - j) <= 2] for i in range(30)]),
-        ({"features": GALLERY, "is_query": asks, "is_gallery": ~asks}, GALLERY[asks], GALLERY[~asks],
-         [[j - 1 - j // 3 for j in range(30) if not asks[j] and abs(i - j) <= 2] for i in np.flatnonzero(asks)]),
-    ):  # fmt: skip
-        assert measured(tmp_path, *words, names=NAMES, **arrays) == pytest.approx(metrics.compute(NAMES, x, reference=reference, lists=Lists.of(lists)))
+        (
+            {"features": GALLERY, "is_query": asks, "is_gallery": ~asks},
+            GALLERY[asks],
+            GALLERY[~asks],
+            [[j - 1 - j // 3 for j in range(30) if not asks[j] and abs(i - j) <= 2] for i in np.flatnonzero(asks)],
+        ),
+    ):
+        assert measured(tmp_path, *words, names=NAMES, **arrays) == pytest.approx(
+            metrics.compute(NAMES, x, reference=reference, lists=Lists.of(lists))
+        )
     for body, told in (
         ("return np.zeros((len(g), len(q)))", r"relevance\(\) gave \(30, 12\)"),
         ("return np.full((len(q), len(g)), 1.5)", "from 1.5 to 1.5; expected"),
@@ -55,10 +66,17 @@ def test_a_function_of_the_users(tmp_path):
 
 
 def test_a_function_is_asked_once_for_the_same_rows(tmp_path):
-    (_, path), said = relevant(tmp_path, f"open({str(tmp_path / 'calls')!r}, 'a').write('x'); return np.ones((len(q), len(g)))"), tmp_path / "calls"
+    (_, path), said = (
+        relevant(tmp_path, f"open({str(tmp_path / 'calls')!r}, 'a').write('x'); return np.ones((len(q), len(g)))"),
+        tmp_path / "calls",
+    )
     rows = np.arange(4)
     first, again = (relevance.lists(path, rows, rows, rows) for _ in range(2))
-    assert said.read_text() == "x" and first is again and first.positive_indices.tolist() == [1, 2, 3, 0, 2, 3, 0, 1, 3, 0, 1, 2]
+    assert (
+        said.read_text() == "x"
+        and first is again
+        and first.positive_indices.tolist() == [1, 2, 3, 0, 2, 3, 0, 1, 3, 0, 1, 2]
+    )
     assert len(relevance.lists(path, rows[:2], rows, rows[:2])) == 2 and said.read_text() == "xx"
 
 
@@ -68,9 +86,15 @@ def test_published_ground_truth_by_names(tmp_path):
     positives, _ = random_lists(3, len(GALLERY), len(QUERIES))
     needed = sorted({j for of in positives for j in of})
     of_none = ~np.isin(np.arange(30), needed)
-    parts = {name: {"features": GALLERY[part], "paths": ids[part]} for name, part in (("a", slice(0, 11)), ("b", slice(11, 30)))}
+    parts = {
+        name: {"features": GALLERY[part], "paths": ids[part]}
+        for name, part in (("a", slice(0, 11)), ("b", slice(11, 30)))
+    }
     solution, table = tmp_path / "retrieval_solution_v2.1.csv", tmp_path / "lists.csv"
-    rows = [f"{i},{' '.join(f'x{j}' for j in of) or 'None'},{'Private' if i < 8 else 'Public'}" for i, of in enumerate(positives)]
+    rows = [
+        f"{i},{' '.join(f'x{j}' for j in of) or 'None'},{'Private' if i < 8 else 'Public'}"
+        for i, of in enumerate(positives)
+    ]
     solution.write_text("\n".join(["id,images,Usage", *rows]) + "\n")
     gallery = ["--gallery", *save(tmp_path, **parts)]
     found = measured(tmp_path, *gallery, "--ground_truth", str(solution), names=NAMES, features=QUERIES, paths=asked)
@@ -78,7 +102,10 @@ def test_published_ground_truth_by_names(tmp_path):
         lists = Lists.of([positives[i] if i in rows else [] for i in range(12)])
         expected = metrics.compute(NAMES, QUERIES, reference=GALLERY, lists=lists)
         assert {name: found[f"{protocol}/{name}"] for name in NAMES} == pytest.approx(expected)
-    table.write_text("query,kind,path\n" + "".join(f"/t/{i}.jpg,positive,/i/x{j}.jpg\n" for i, of in enumerate(positives) for j in of))
+    table.write_text(
+        "query,kind,path\n"
+        + "".join(f"/t/{i}.jpg,positive,/i/x{j}.jpg\n" for i, of in enumerate(positives) for j in of)
+    )
     for name, part in (("a", slice(0, 11)), ("b", slice(11, 30))):
         parts[name]["is_distractor"] = of_none[part]
     save(tmp_path, **parts)
@@ -97,12 +124,30 @@ def test_ground_truth_that_does_not_fit(tmp_path):
     (tmp_path / "lists.csv").write_text("query,kind,path\na,positive,g\nb,positive,g\n")
     (gallery,) = save(tmp_path, gallery={"features": GALLERY[:1], "paths": np.array(["g"])})
     for arrays, told in (
-        ({}, "has no paths"), ({"paths": ["a", "a"]}, "a stands there twice of the queries"),
-        ({"paths": ["a", "c"]}, "b is not among the paths of the queries"), ({"paths": ["a", "b"], **LISTS._asdict()}, "said twice, by --ground_truth and by lists"),
-    ):  # fmt: skip
+        ({}, "has no paths"),
+        ({"paths": ["a", "a"]}, "a stands there twice of the queries"),
+        ({"paths": ["a", "c"]}, "b is not among the paths of the queries"),
+        ({"paths": ["a", "b"], **LISTS._asdict()}, "said twice, by --ground_truth and by lists"),
+    ):
         with refused(told):
-            measured(tmp_path, "--gallery", gallery, "--ground_truth", str(tmp_path / "lists.csv"), features=QUERIES[:2], **arrays)
+            measured(
+                tmp_path,
+                "--gallery",
+                gallery,
+                "--ground_truth",
+                str(tmp_path / "lists.csv"),
+                features=QUERIES[:2],
+                **arrays,
+            )
     (tmp_path / "lists.csv").write_text("query,kind,path\na,positive,b\nb,positive,a\n")
     (gallery,) = save(tmp_path, gallery={"features": GALLERY[:1], "paths": np.array(["b"])})
     with refused("a is not among the paths of the gallery"):
-        measured(tmp_path, "--gallery", gallery, "--ground_truth", str(tmp_path / "lists.csv"), features=QUERIES[:2], paths=["a", "b"])
+        measured(
+            tmp_path,
+            "--gallery",
+            gallery,
+            "--ground_truth",
+            str(tmp_path / "lists.csv"),
+            features=QUERIES[:2],
+            paths=["a", "b"],
+        )

@@ -80,9 +80,14 @@ def test_votes_are_those_of_dino_and_of_loops():
     queries[3] = reference[5]
     counts = (1, 3, 10, 39, 500)  # 500: fewer references than k
     found = knn.accuracies(metrics.EmbeddingSpace(queries, labels, reference, reference_labels), counts)
-    assert found == {k: knn_by_loops(queries, labels, reference, reference_labels, k) for k in counts} and len({*found.values()}) > 1
+    assert (
+        found == {k: knn_by_loops(queries, labels, reference, reference_labels, k) for k in counts}
+        and len({*found.values()}) > 1
+    )
     alone = knn.accuracies(metrics.EmbeddingSpace(reference, reference_labels), (1, 5))
-    assert alone == {k: knn_by_loops(reference, reference_labels, reference, reference_labels, k, np.arange(40)) for k in (1, 5)}
+    assert alone == {
+        k: knn_by_loops(reference, reference_labels, reference, reference_labels, k, np.arange(40)) for k in (1, 5)
+    }
     one_class = metrics.EmbeddingSpace(queries, np.zeros(23, int), reference, np.zeros(40, int))
     assert knn.accuracies(one_class, (5,)) == {5: 1.0}
 
@@ -105,34 +110,64 @@ def assert_row(row, model, rows, labels, train, train_labels):
     expected = {**{name: found[name] for name in ("e_recall@1", "map_r")}}
     expected |= {f"k-NN@{k}": knn_by_loops(rows, labels, train, train_labels, k) for k in (10, 200)}
     assert (row["model"], row["width"]) == (model, str(rows.shape[1]))
-    assert {name: float(row[f"{name} in %"]) for name in expected} == pytest.approx({name: 100 * value for name, value in expected.items()}, abs=0.006)
+    assert {name: float(row[f"{name} in %"]) for name in expected} == pytest.approx(
+        {name: 100 * value for name, value in expected.items()}, abs=0.006
+    )
 
 
 def test_the_table_by_hand(shared, tmp_path, capsys):
     asked = flags(shared, tmp_path, "--evaluation_metrics", "e_recall@1", "map_r")
-    table = models.main(["--archs", CONV, "conv4 --not_pretrained --crop_size 18", "--ensembles", "--whitened", "3", *asked])
+    table = models.main(
+        ["--archs", CONV, "conv4 --not_pretrained --crop_size 18", "--ensembles", "--whitened", "3", *asked]
+    )
     said = capsys.readouterr().out
-    assert "Frozen networks on folder" in said and "|" not in said.replace(" | ", ""), "aligned columns; Markdown goes to the file"
+    assert "Frozen networks on folder" in said and "|" not in said.replace(" | ", ""), (
+        "aligned columns; Markdown goes to the file"
+    )
     head, rule, *lines = said.partition("\n\n")[2].splitlines()[:7]
-    starts = [place for place, character in enumerate(rule) if character == "-" and rule[place - 1 : place] in ("", " ")]
-    assert len(starts) == len(table.head) and all(line[start - 1] == " " for line in (head, *lines) for start in starts[1:])
+    starts = [
+        place for place, character in enumerate(rule) if character == "-" and rule[place - 1 : place] in ("", " ")
+    ]
+    assert len(starts) == len(table.head) and all(
+        line[start - 1] == " " for line in (head, *lines) for start in starts[1:]
+    )
     assert "Part test: 15 images of 5 classes (--split_scheme half)." in said
     assert {path.suffix for path in (tmp_path / "folder").glob("models_folder.*")} == {".md", ".tex", ".csv", ".json"}
     assert (tmp_path / "folder" / "models_folder.md").read_text().startswith("## Frozen networks on folder")
     next_command = said.splitlines()[-1]
     assert next_command.startswith(f"next: python main.py --dataset folder --dataset_folder_path {shared}")
     assert re.search(r" --arch conv4\w*_normalize\b", next_command)
-    opts = [parameters.read([*asked, "--not_pretrained", "--no_train_metrics", "--evaluate_only", "--arch", "conv4", "--crop_size", size]) for size in ("16", "18")]
+    opts = [
+        parameters.read(
+            [
+                *asked,
+                "--not_pretrained",
+                "--no_train_metrics",
+                "--evaluate_only",
+                "--arch",
+                "conv4",
+                "--crop_size",
+                size,
+            ]
+        )
+        for size in ("16", "18")
+    ]
     found = [features_by_hand(opt) for opt in opts]
     (train, train_labels), (test, labels) = found[0]["evaluation"], found[0]["testing"]
     test, train = unit(test), unit(train)
     rows = [cells(table, row) for row in range(5)]
-    assert (rows[0]["input"], rows[0]["licence"]) == ("16 x 16", "not stated") and table.remarks[0] == ["random weights"] and float(rows[0]["images/s"]) > 0
+    assert (
+        (rows[0]["input"], rows[0]["licence"]) == ("16 x 16", "not stated")
+        and table.remarks[0] == ["random weights"]
+        and float(rows[0]["images/s"]) > 0
+    )
     assert_row(rows[0], CONV, test, labels, train, train_labels)
     by = whitening.pca(train.astype(np.float32), 3)
     whitened = [unit(by(of.astype(np.float32)).astype(np.float64)) for of in (test, train)]
     assert_row(rows[1], f"{CONV}, whitened to 3", whitened[0], labels, whitened[1], train_labels)
-    both = [np.concatenate([of, unit(found[1][split][0])], 1) for of, split in ((test, "testing"), (train, "evaluation"))]
+    both = [
+        np.concatenate([of, unit(found[1][split][0])], 1) for of, split in ((test, "testing"), (train, "evaluation"))
+    ]
     assert " + " in rows[4]["model"] and rows[4]["input"] == "16 x 16, 18 x 18"
     assert_row(rows[4], rows[4]["model"], both[0], labels, both[1], train_labels)
     marks = [line[table.head.index("map_r in %")].mark for line in table.rows]
@@ -160,13 +195,28 @@ def adapter_by_hand(train, labels, opt, hidden):
         loss = -(logits[torch.arange(len(x)), targets] - logits.exp().sum(1).log()).mean()
         for place, (weight, gradient) in enumerate(zip(weights, torch.autograd.grad(loss, weights), strict=True)):
             gradient = gradient + 1e-6 * weight.detach()
-            first, second = moments[place] = (0.9 * moments[place][0] + 0.1 * gradient, 0.999 * moments[place][1] + 0.001 * gradient**2)
+            first, second = moments[place] = (
+                0.9 * moments[place][0] + 0.1 * gradient,
+                0.999 * moments[place][1] + 0.001 * gradient**2,
+            )
             weight.data -= 1e-3 * (first / (1 - 0.9**step)) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
     return lambda rows: embed(torch.from_numpy(rows)).detach().numpy()
 
 
 def test_adapters_and_components_by_hand(shared, tmp_path):
-    asked = flags(shared, tmp_path, "--evaluation_metrics", "e_recall@1", "map_r", "--bs", "20", "--n_epochs", "7", "--embed_dim", "6")
+    asked = flags(
+        shared,
+        tmp_path,
+        "--evaluation_metrics",
+        "e_recall@1",
+        "map_r",
+        "--bs",
+        "20",
+        "--n_epochs",
+        "7",
+        "--embed_dim",
+        "6",
+    )
     table = models.main(["--archs", CONV, "--adapters", "linear", "mlp", "--pca", "3", *asked])
     opt = parameters.read([*asked, "--not_pretrained", "--no_train_metrics", "--evaluate_only", "--arch", "conv4"])
     (train, train_labels), (test, labels) = (features_by_hand(opt)[split] for split in ("evaluation", "testing"))
@@ -174,41 +224,110 @@ def test_adapters_and_components_by_hand(shared, tmp_path):
     centred = train - train.mean(0)
     directions = np.linalg.svd(centred, full_matrices=False)[2][:3]
     recipe = models.training_options(asked, opt)
-    assert (recipe.loss, recipe.loss_cosface_scale, recipe.lr, recipe.decay, recipe.arch) == ("cosface", 16, 1e-3, 1e-6, "conv4_normalize")
+    assert (recipe.loss, recipe.loss_cosface_scale, recipe.lr, recipe.decay, recipe.arch) == (
+        "cosface",
+        16,
+        1e-3,
+        1e-6,
+        "conv4_normalize",
+    )
     width = train.shape[1]
     by = [adapter_by_hand(train, train_labels, recipe, hidden) for hidden in ([], [width])]
     sizes = [6 * width + 6, width * width + width + 6 * width + 6]
-    made = [("PCA to 3", lambda rows: (rows - train.mean(0)) @ directions.T), ("linear adapter", by[0]), ("mlp adapter", by[1])]
+    made = [
+        ("PCA to 3", lambda rows: (rows - train.mean(0)) @ directions.T),
+        ("linear adapter", by[0]),
+        ("mlp adapter", by[1]),
+    ]
     for place, (name, project) in enumerate(made, 1):
-        assert_row(cells(table, place), f"{CONV}, {name}", unit(project(test)), labels, unit(project(train)), train_labels)
-    assert table.remarks[1] == ["random weights"] and "--loss cosface, 7 epochs on 20 training images" in table.remarks[2][1]
-    of_adapters = [float(cells(table, place)["parameters in M"]) - float(cells(table, 0)["parameters in M"]) for place in (2, 3)]
+        assert_row(
+            cells(table, place), f"{CONV}, {name}", unit(project(test)), labels, unit(project(train)), train_labels
+        )
+    assert (
+        table.remarks[1] == ["random weights"]
+        and "--loss cosface, 7 epochs on 20 training images" in table.remarks[2][1]
+    )
+    of_adapters = [
+        float(cells(table, place)["parameters in M"]) - float(cells(table, 0)["parameters in M"]) for place in (2, 3)
+    ]
     assert of_adapters == pytest.approx(np.array(sizes) / 1e6, abs=0.11)
 
 
 def test_an_adapter_takes_any_flags_of_training(shared, tmp_path):
     """Prefixes, a miner, a sampler of classes; the backbone is not built again, and other networks' data stay images."""
-    more = ["--loss", "margin", "--batch_mining", "semihard", "--data_sampler", "class_random", "--bs", "8", "--samples_per_class", "2"]
-    more += ["--dump_embeddings", "--embed_dim", "4", "--matryoshka", "2", "4", "--n_epochs", "1", "--evaluation_metrics", "map_r"]
-    table = models.main(["--archs", CONV, "conv4 --not_pretrained --crop_size 18", "--adapters", "linear", *flags(shared, tmp_path, *more)])
-    assert table.head[7:9] == ["map_r in %", "map_r@d2 in %"] and [cells(table, row)["width"] for row in (1, 3)] == ["4", "4"]
+    more = [
+        "--loss",
+        "margin",
+        "--batch_mining",
+        "semihard",
+        "--data_sampler",
+        "class_random",
+        "--bs",
+        "8",
+        "--samples_per_class",
+        "2",
+    ]
+    more += [
+        "--dump_embeddings",
+        "--embed_dim",
+        "4",
+        "--matryoshka",
+        "2",
+        "4",
+        "--n_epochs",
+        "1",
+        "--evaluation_metrics",
+        "map_r",
+    ]
+    table = models.main(
+        [
+            "--archs",
+            CONV,
+            "conv4 --not_pretrained --crop_size 18",
+            "--adapters",
+            "linear",
+            *flags(shared, tmp_path, *more),
+        ]
+    )
+    assert table.head[7:9] == ["map_r in %", "map_r@d2 in %"] and [cells(table, row)["width"] for row in (1, 3)] == [
+        "4",
+        "4",
+    ]
     assert "--loss margin, 1 epoch" in table.remarks[3][1]
-    written = {path.relative_to(tmp_path / "folder").as_posix(): np.load(path)["features"].shape for path in (tmp_path / "folder").glob("*/*.npz")}
-    assert written["conv4---not_pretrained-linear-adapter/embeddings_train.npz"] == (20, 4) and written["conv4---not_pretrained/embeddings_test.npz"] == (15, 576)
+    written = {
+        path.relative_to(tmp_path / "folder").as_posix(): np.load(path)["features"].shape
+        for path in (tmp_path / "folder").glob("*/*.npz")
+    }
+    assert written["conv4---not_pretrained-linear-adapter/embeddings_train.npz"] == (20, 4) and written[
+        "conv4---not_pretrained/embeddings_test.npz"
+    ] == (15, 576)
     assert len(written) == 8, "two rows of each network, two splits of each"
 
 
 def test_what_cannot_learn_is_told_in_a_line(shared, tmp_path):
     table = models.main(["--archs", CONV, "--pca", "999", "--whitened", "999", *flags(shared, tmp_path)])
-    assert len(table.rows) == 1 and [line.partition(":")[2][:40] for line in table.notes[-2:]] == [f" {CONV}, {what} to 999: whiten"[:40] for what in ("PCA", "whitened")]
+    assert len(table.rows) == 1 and [line.partition(":")[2][:40] for line in table.notes[-2:]] == [
+        f" {CONV}, {what} to 999: whiten"[:40] for what in ("PCA", "whitened")
+    ]
     with builders.refused("not measured before it is trained"):
         models.main(["--archs", CONV, "--adapters", "linear", *flags(shared, tmp_path, "--scheduler", "plateau")])
-    command.main(["models", "--archs", CONV, "--adapters", "linear", *flags(shared, tmp_path, "--eval_scales", "1", "1.5", "--augmentation", "base")])  # no image is read
+    command.main(
+        [
+            "models",
+            "--archs",
+            CONV,
+            "--adapters",
+            "linear",
+            *flags(shared, tmp_path, "--eval_scales", "1", "1.5", "--augmentation", "base"),
+        ]
+    )  # no image is read
 
 
 def test_classes_apart_have_no_knn(folder_data, tmp_path):
     table = models.main(["--archs", CONV, *flags(folder_data, tmp_path)])
-    assert table.head[7:] == [f"{name} in %" for name in models.DEFAULT_METRICS] and len(shards(tmp_path)) == 1, "training images are not embedded"
+    assert table.head[7:] == [f"{name} in %" for name in models.DEFAULT_METRICS] and len(shards(tmp_path)) == 1, (
+        "training images are not embedded"
+    )
 
 
 def test_a_killed_extraction_is_finished(shared, tmp_path, monkeypatch):
@@ -226,7 +345,9 @@ def test_a_killed_extraction_is_finished(shared, tmp_path, monkeypatch):
     np.savez(files[2], features=before[files[2]][:3], seconds=1.0, device="cpu")
     times = {file: file.stat().st_mtime_ns for file in (files[0], files[4], files[6])}
     second = models.main(asked)
-    assert shards(tmp_path) == files and all(np.array_equal(np.load(file)["features"], rows) for file, rows in before.items())
+    assert shards(tmp_path) == files and all(
+        np.array_equal(np.load(file)["features"], rows) for file, rows in before.items()
+    )
     assert times == {file: file.stat().st_mtime_ns for file in times}, "whole shards are not made again"
     assert [cell.mean_text for cell in first.rows[0][7:]] == [cell.mean_text for cell in second.rows[0][7:]]
 
@@ -263,7 +384,13 @@ def test_keys_change_with_what_decides_features_and_a_second_table_needs_no_netw
 
     tables = []
     assert made() == 2 and made("--eval_bs", "3") == 0
-    for more in (["--seed", "5"], ["--resize_size", "20"], ["--crop_size", "17"], ["--precision", "bfloat16"], ["--feature_type", "float16"]):
+    for more in (
+        ["--seed", "5"],
+        ["--resize_size", "20"],
+        ["--crop_size", "17"],
+        ["--precision", "bfloat16"],
+        ["--feature_type", "float16"],
+    ):
         assert made(*more) == 2, more
     for _ in range(2):  # another file under the same name
         with torch.no_grad():
@@ -275,7 +402,9 @@ def test_keys_change_with_what_decides_features_and_a_second_table_needs_no_netw
         assert made("--evaluation_metrics", "nmi", "e_recall@1", arch=arch) == 0
     first, again = tables[-2:]
     assert again.name == first.name and set(again.head) == {*first.head, "nmi"}, "the row has joined its table"
-    assert [cells(again, row)["e_recall@1 in %"] for row in range(len(again.rows))] == [cells(first, row)["e_recall@1 in %"] for row in range(len(first.rows))]
+    assert [cells(again, row)["e_recall@1 in %"] for row in range(len(again.rows))] == [
+        cells(first, row)["e_recall@1 in %"] for row in range(len(first.rows))
+    ]
     builders.write_image(next((shared / "test" / "class_0").iterdir()), (99, 99))
     assert made() == 2, "a changed image: the fingerprint is of the whole data set"
 
@@ -298,7 +427,9 @@ def test_contents_and_code_are_part_of_the_key(shared, tmp_path, monkeypatch):
     assert before | {"user_nets": after["user_nets"]} == after != before
     assert _code.code_of(module)["user_nets"] == _code.MISSING, "it goes on where a file was deleted meanwhile"
     assert _code._is_installed(pathlib.Path("/home/x/.local/lib/python3.11/site-packages/torch/nn.py"))
-    assert {"timm"} <= architectures.code_of("timm:resnet18_frozen").keys() and "torchvision" in architectures.code_of("resnet50_normalize")
+    assert {"timm"} <= architectures.code_of("timm:resnet18_frozen").keys() and "torchvision" in architectures.code_of(
+        "resnet50_normalize"
+    )
 
     data, weights = tmp_path / "data", tmp_path / "weights.pth"
     shutil.copytree(shared, data)
@@ -307,7 +438,9 @@ def test_contents_and_code_are_part_of_the_key(shared, tmp_path, monkeypatch):
 
     def key():
         (opt,) = models.read(["--archs", f"conv4 --weights {weights}", *flags(data, tmp_path)])[1].values()
-        model = models.Model("", opt, tmp_path / "features", "float32", types.SimpleNamespace(place=lambda network: network))
+        model = models.Model(
+            "", opt, tmp_path / "features", "float32", types.SimpleNamespace(place=lambda network: network)
+        )
         return model._remembered, model._shards(models.splits_for(opt, model.facts, False)["test"]).folder
 
     def replaced(path, content):
@@ -325,7 +458,9 @@ def test_contents_and_code_are_part_of_the_key(shared, tmp_path, monkeypatch):
     replaced(image, bytes(content))
     keys.append(key())
     assert keys[1][0] == keys[0][0], "the network is the same"
-    torch.save({name: value * 2 if value.is_floating_point() else value for name, value in state.items()}, data / weights.name)
+    torch.save(
+        {name: value * 2 if value.is_floating_point() else value for name, value in state.items()}, data / weights.name
+    )
     replaced(weights, (data / weights.name).read_bytes())
     keys.append(key())
     assert keys[2][0] != keys[1][0]
@@ -335,7 +470,9 @@ def test_contents_and_code_are_part_of_the_key(shared, tmp_path, monkeypatch):
     keys.append(key())
     assert len({folder for _, folder in keys}) == 5 and keys[3][0] not in (keys[2][0], keys[4][0])
     monkeypatch.setattr(feature_store, "MOST_HASHED", 10)
-    assert feature_store.stamp_of(weights) == [weights.stat().st_size, weights.stat().st_mtime_ns], "larger files are not read"
+    assert feature_store.stamp_of(weights) == [weights.stat().st_size, weights.stat().st_mtime_ns], (
+        "larger files are not read"
+    )
 
 
 def test_no_table_is_overwritten_rows_join_those_that_compare(shared, tmp_path, capsys):
@@ -343,14 +480,23 @@ def test_no_table_is_overwritten_rows_join_those_that_compare(shared, tmp_path, 
     folder.mkdir(parents=True)
     (folder / "models_folder.md").write_text("a table of an earlier version")
     first = models.main(["--archs", CONV, *asked])
-    assert first.name == "models_folder_1" and (folder / "models_folder.md").read_text() == "a table of an earlier version"
+    assert (
+        first.name == "models_folder_1" and (folder / "models_folder.md").read_text() == "a table of an earlier version"
+    )
     next_command = " ".join(capsys.readouterr().out.rpartition("next: ")[2].split())
-    assert f"--dataset_folder_path {shared}" in next_command and "--arch conv4_normalize --not_pretrained" in next_command
+    assert (
+        f"--dataset_folder_path {shared}" in next_command and "--arch conv4_normalize --not_pretrained" in next_command
+    )
     second = models.main(["--archs", "conv4 --not_pretrained --crop_size 18", *asked])
     assert second.name == first.name and [cells(second, row)["input"] for row in (0, 1)] == ["16 x 16", "18 x 18"]
     assert [cell.mean_text for cell in second.rows[0]] == [cell.mean_text for cell in first.rows[0]]
-    assert [cells(second, row)["model"] for row in (0, 1)] == [row[0].text for row in models.main(["--archs", CONV, *asked]).rows], "nothing new: the same table"
-    other_weights, other_length = models.main(["--archs", CONV, *asked, "--seed", "7"]), models.main(["--archs", CONV, *asked, "--eval_no_normalize"])
+    assert [cells(second, row)["model"] for row in (0, 1)] == [
+        row[0].text for row in models.main(["--archs", CONV, *asked]).rows
+    ], "nothing new: the same table"
+    other_weights, other_length = (
+        models.main(["--archs", CONV, *asked, "--seed", "7"]),
+        models.main(["--archs", CONV, *asked, "--eval_no_normalize"]),
+    )
     assert (other_weights.name, other_length.name) == ("models_folder_2", "models_folder_3")
     builders.write_image(shared / "test" / "class_1" / "more.png", (1, 9))
     assert models.main(["--archs", CONV, *asked]).name == "models_folder_4", "other images"
@@ -358,11 +504,23 @@ def test_no_table_is_overwritten_rows_join_those_that_compare(shared, tmp_path, 
 
 
 def test_a_licence_is_that_of_published_weights_alone(tmp_path):
-    for words, licence in ((["--not_pretrained"], "not stated"), (["--weights", str(tmp_path / "weights.pth")], "not stated"), ([], "mit")):
+    for words, licence in (
+        (["--not_pretrained"], "not stated"),
+        (["--weights", str(tmp_path / "weights.pth")], "not stated"),
+        ([], "mit"),
+    ):
         network = types.SimpleNamespace(
-            backbone=torch.nn.Linear(2, 2), weights_name="random" if "--not_pretrained" in words else "a", data_config={"license": "mit"},
-            mean=(0,), std=(1,), input_space="RGB", input_range=1, input_size=8, interpolation="bicubic", feature_dim=2,
-        )  # fmt: skip
+            backbone=torch.nn.Linear(2, 2),
+            weights_name="random" if "--not_pretrained" in words else "a",
+            data_config={"license": "mit"},
+            mean=(0,),
+            std=(1,),
+            input_space="RGB",
+            input_range=1,
+            input_size=8,
+            interpolation="bicubic",
+            feature_dim=2,
+        )
         assert models.facts_of(network, parameters.read(["--arch", "conv4", *words])).licence == licence
 
 
@@ -372,13 +530,26 @@ def test_types_and_hashes(tmp_path):
     assert store.read() is None
     store.fill(lambda part: (rows[part], 2.0), "cpu")
     found, seconds, devices = store.read()
-    assert found.dtype == np.float32 and np.array_equal(found, rows.astype(np.float16).astype(np.float32)) and (seconds, devices) == (2.0, {"cpu"})
+    assert (
+        found.dtype == np.float32
+        and np.array_equal(found, rows.astype(np.float16).astype(np.float32))
+        and (seconds, devices) == (2.0, {"cpu"})
+    )
     for value, said in ((1e5, "take float32"), (np.nan, "NaN or infinity")):
         with builders.refused(said):
-            feature_store.Store(tmp_path, {"name": said}, 7, "float16").fill(lambda part: (np.full((7, 3), value, np.float32), 1.0), "cpu")  # noqa: B023
+            feature_store.Store(tmp_path, {"name": said}, 7, "float16").fill(
+                lambda part: (np.full((7, 3), value, np.float32), 1.0), "cpu"
+            )  # noqa: B023
     state = {"a": torch.ones(2, 3), "b": torch.tensor(1.0), "c": torch.ones(3, dtype=torch.bfloat16)}
-    other = [{**state, "a": torch.ones(3, 2)}, {**state, "b": torch.tensor(2.0)}, {**state, "c": torch.ones(3, dtype=torch.float16)}, {"d": state["a"], "b": state["b"]}]
-    assert len({feature_store.hash_of(one) for one in (state, *other)}) == 5 and feature_store.hash_of(dict(reversed(state.items()))) == feature_store.hash_of(state)
+    other = [
+        {**state, "a": torch.ones(3, 2)},
+        {**state, "b": torch.tensor(2.0)},
+        {**state, "c": torch.ones(3, dtype=torch.float16)},
+        {"d": state["a"], "b": state["b"]},
+    ]
+    assert len({feature_store.hash_of(one) for one in (state, *other)}) == 5 and feature_store.hash_of(
+        dict(reversed(state.items()))
+    ) == feature_store.hash_of(state)
 
 
 def test_weights_that_cannot_be_had_are_one_line(shared, tmp_path, monkeypatch, capsys):
@@ -395,15 +566,25 @@ def test_weights_that_cannot_be_had_are_one_line(shared, tmp_path, monkeypatch, 
 
 def test_names_and_bad_command_lines(tmp_path):
     (tmp_path / "names").write_text("conv4   # small\n\n# nothing\nconv4 --pool avg\n")
-    _, found = models.read(["--archs", "conv4", "--archs_file", str(tmp_path / "names"), "--dataset", "glyphs", "--not_pretrained"])
+    _, found = models.read(
+        ["--archs", "conv4", "--archs_file", str(tmp_path / "names"), "--dataset", "glyphs", "--not_pretrained"]
+    )
     assert list(found) == ["conv4", "conv4 --pool avg"] and [opt.pool for opt in found.values()] == [None, "avg"]
-    words = ["--archs", "timm:vit_small_patch16_dinov3.lvd1689m", "timm:vit_small_patch16_dinov3.lvd1689m --pool avg", "timm:convnext_tiny.dinov3_lvd1689m"]
+    words = [
+        "--archs",
+        "timm:vit_small_patch16_dinov3.lvd1689m",
+        "timm:vit_small_patch16_dinov3.lvd1689m --pool avg",
+        "timm:convnext_tiny.dinov3_lvd1689m",
+    ]
     assert [opt.pool for opt in models.read(words)[1].values()] == ["token", "avg", None]
     for words, said in (
-        (["--archs", "resnet5O"], "Did you mean 'resnet50'"), (["--archs", "timm:vit_smal_patch14_dinov2"], "Did you mean 'timm:vit_small_patch14_dinov2'"),
-        ([], "name some by --archs"), (["--arch", "conv4", "--archs", "conv4"], "name the networks by --archs"),
-        (["--archs", "conv4 --dataset glyphs"], "--dataset is not a flag of one network"), (["--archs_file", "/nowhere"], "cannot be read"),
-    ):  # fmt: skip
+        (["--archs", "resnet5O"], "Did you mean 'resnet50'"),
+        (["--archs", "timm:vit_smal_patch14_dinov2"], "Did you mean 'timm:vit_small_patch14_dinov2'"),
+        ([], "name some by --archs"),
+        (["--arch", "conv4", "--archs", "conv4"], "name the networks by --archs"),
+        (["--archs", "conv4 --dataset glyphs"], "--dataset is not a flag of one network"),
+        (["--archs_file", "/nowhere"], "cannot be read"),
+    ):
         with builders.refused(None, said):
             models.read(words)
 
@@ -422,6 +603,20 @@ def test_which_pretraining_may_have_seen_the_data(tmp_path):
 
 def test_the_adapter_of_ilias_has_the_authors_settings():
     opt = parameters.read(["--config", "ilias_adapter", "--dataset_csv", "uned.csv"])
-    assert (opt.loss, opt.loss_cosface_margin, opt.loss_cosface_scale, opt.embed_dim, opt.bs, opt.n_epochs) == ("cosface", 0, 16, 512, 128, 5)
-    assert (opt.optim, opt.lr, opt.loss_cosface_lr, opt.decay, opt.loss_decay, opt.scheduler) == ("adam", 1e-3, 1e-3, 1e-6, 1e-6, "none")
+    assert (opt.loss, opt.loss_cosface_margin, opt.loss_cosface_scale, opt.embed_dim, opt.bs, opt.n_epochs) == (
+        "cosface",
+        0,
+        16,
+        512,
+        128,
+        5,
+    )
+    assert (opt.optim, opt.lr, opt.loss_cosface_lr, opt.decay, opt.loss_decay, opt.scheduler) == (
+        "adam",
+        1e-3,
+        1e-3,
+        1e-6,
+        1e-6,
+        "none",
+    )
     assert opt.freeze_backbone and opt.feature_cache and opt.augmentation == "none" and opt.data_sampler == "shuffle"

@@ -44,17 +44,27 @@ def test_a_runs_images(run, tmp_path, capsys):
     assert told.splitlines()[-1] == f"next: python -m retrieval explore {run} --split train --out {page}"
     with np.load(run / outliers.EMBEDDINGS) as file:
         features, labels, paths = torch.tensor(file["features"]).double(), file["labels"], file["paths"].tolist()
-    centres = torch.load(run / "checkpoint_Test_discriminative_e_recall@1.pth.tar", weights_only=True)["criterion"]["proxies"].double().view(-1, 2, 16)
-    assert [one.path for one in found] != paths and sorted(one.path for one in found) == sorted(paths)  # every image, in another order
+    centres = (
+        torch.load(run / "checkpoint_Test_discriminative_e_recall@1.pth.tar", weights_only=True)["criterion"]["proxies"]
+        .double()
+        .view(-1, 2, 16)
+    )
+    assert [one.path for one in found] != paths and sorted(one.path for one in found) == sorted(
+        paths
+    )  # every image, in another order
     assert [one.angle for one in found] == sorted((one.angle for one in found), reverse=True)
-    cosines = torch.nn.functional.normalize(features) @ torch.nn.functional.normalize(centres, dim=2).transpose(1, 2)  # (C, N, 2)
+    cosines = torch.nn.functional.normalize(features) @ torch.nn.functional.normalize(centres, dim=2).transpose(
+        1, 2
+    )  # (C, N, 2)
     for one in found:
         own = cosines[labels[one.index]]
         dominant = int(own.argmax(1)[torch.as_tensor(labels == labels[one.index])].double().mean() > 0.5)
         assert one.path == paths[one.index] and Path(one.path).parent.name == one.class_name
         assert one.angle == pytest.approx(math.degrees(math.acos(float(own[one.index, dominant]))), abs=1e-4)
     written = json.loads((tmp_path / "found.json").read_text())
-    assert written["images"] == len(paths) and [one["path"] for one in written["outliers"]] == [one.path for one in found]
+    assert written["images"] == len(paths) and [one["path"] for one in written["outliers"]] == [
+        one.path for one in found
+    ]
     assert f"{len(found)} of {len(paths)} training images" in told and found[0].path in told
     angle = (found[3].angle + found[4].angle) / 2
     assert command.main([str(run / outliers.EMBEDDINGS), "--outliers", "--outlier_angle", str(angle)]) == found[:4]
@@ -63,13 +73,19 @@ def test_a_runs_images(run, tmp_path, capsys):
 def test_what_is_refused_in_one_line(run, trained_run, tmp_path):
     shutil.copy(run / outliers.EMBEDDINGS, trained_run)
     narrow, others, none = save(
-        run, embeddings_train_narrow={"features": np.ones((4, 3)), "labels": np.arange(4)},
-        embeddings_train_others={"features": np.ones((4, 16)), "labels": np.arange(4) + 2}, embeddings_train_none={"features": np.ones((4, 16))},
-    )  # fmt: skip
+        run,
+        embeddings_train_narrow={"features": np.ones((4, 3)), "labels": np.arange(4)},
+        embeddings_train_others={"features": np.ones((4, 16)), "labels": np.arange(4) + 2},
+        embeddings_train_none={"features": np.ones((4, 16))},
+    )
     for argv, words in (
-        ([tmp_path], "python main.py --evaluate --resume_from"), ([run, "--outlier_angle", "181"], "--outlier_angle 181 must be at most 180"),
-        ([run / "embeddings_test.npz"], "outliers are training images"), ([narrow], "16 dimensions"), ([others], "trained on 4 classes, 0 to 3"),
-        ([none], "has no labels"), ([trained_run], "trained with --loss margin; outliers are those of --loss subcenter_arcface"),
-    ):  # fmt: skip
+        ([tmp_path], "python main.py --evaluate --resume_from"),
+        ([run, "--outlier_angle", "181"], "--outlier_angle 181 must be at most 180"),
+        ([run / "embeddings_test.npz"], "outliers are training images"),
+        ([narrow], "16 dimensions"),
+        ([others], "trained on 4 classes, 0 to 3"),
+        ([none], "has no labels"),
+        ([trained_run], "trained with --loss margin; outliers are those of --loss subcenter_arcface"),
+    ):
         with refused(None, words):
             command.main([*map(str, argv), "--outliers"])

@@ -62,7 +62,9 @@ def test_pictures_and_embeddings_of_the_best_epoch(run, capsys):
             paths = file["paths"].tolist()
             assert [Path(path).parent.name for path in paths] == file["class_names"].tolist()
             assert len(set(paths)) == 24 and file["labels"].tolist() == sorted(file["labels"].tolist())
-        values = command.main([str(path), "--evaluation_metrics", *METRICS, "--seed", "3", "--out", str(run / "out.json")])
+        values = command.main(
+            [str(path), "--evaluation_metrics", *METRICS, "--seed", "3", "--out", str(run / "out.json")]
+        )
         assert {name: values[name] for name in recorded} == recorded
         assert strict(run / "out.json")["map_r"] == recorded["map_r"]
         told = capsys.readouterr().out
@@ -72,12 +74,20 @@ def test_pictures_and_embeddings_of_the_best_epoch(run, capsys):
 def test_evaluate_equals_the_recorded_values_exactly_and_touches_nothing(run, capsys):
     before, recorded = contents(run), selected(run)
     scores = again(run)
-    assert {split: {name: scores[split][name] for name in values} for split, values in recorded["values"].items()} == recorded["values"]
+    assert {
+        split: {name: scores[split][name] for name in values} for split, values in recorded["values"].items()
+    } == recorded["values"]
     told = capsys.readouterr().out
     assert "e_recall@1" in told and f"epoch {recorded['epoch']}" in told and "rho_spectrum@0: 16 values" in told
     written = strict(run / "evaluation_Test_discriminative_e_recall@1.json")
-    assert written["epoch"] == recorded["epoch"] and written["checkpoint"] == "checkpoint_Test_discriminative_e_recall@1.pth.tar"
-    numbers = {split: {k: v for k, v in values.items() if not isinstance(v, list)} for split, values in written["values"].items()}
+    assert (
+        written["epoch"] == recorded["epoch"]
+        and written["checkpoint"] == "checkpoint_Test_discriminative_e_recall@1.pth.tar"
+    )
+    numbers = {
+        split: {k: v for k, v in values.items() if not isinstance(v, list)}
+        for split, values in written["values"].items()
+    }
     assert numbers == recorded["values"] and len(written["values"]["test"]["rho_spectrum@0"]) == 16
     assert contents(run).items() >= before.items()
 
@@ -86,7 +96,15 @@ def test_other_flags_have_files_of_their_own_and_the_same_the_same(run, capsys, 
     """Embeddings and pictures of the training stay; what is not defined is null."""
     before, drawn = contents(run), []
     monkeypatch.setattr(outputs, "draw_pictures", lambda folder, *about: drawn.append(folder))
-    argv = ("--dump_embeddings", "--eval_no_normalize", "--evaluation_metrics", "precision@1", "rho_spectrum@999", "--eval_size_of_tsne", "0")
+    argv = (
+        "--dump_embeddings",
+        "--eval_no_normalize",
+        "--evaluation_metrics",
+        "precision@1",
+        "rho_spectrum@999",
+        "--eval_size_of_tsne",
+        "0",
+    )
     scores = again(run, *argv)
     after = contents(run)
     told, new = capsys.readouterr().out, set(after) - set(before)
@@ -105,8 +123,17 @@ def test_other_flags_have_files_of_their_own_and_the_same_the_same(run, capsys, 
     assert values["precision@1"] == scores["test"]["precision@1"]
     again(run, *argv)
     assert contents(run).keys() == after.keys() and drawn[1:] == drawn[:1]
-    about = ["--dataset", "folder", "--dataset_folder_path", yaml.safe_load((run / "parameters.yaml").read_text())["dataset_folder_path"]]
-    by_group = main.main(parameters.read(["--evaluate", *about, "--save_path", str(run.parent.parent), "--group", "Again", "--seed", "3"]))
+    about = [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        yaml.safe_load((run / "parameters.yaml").read_text())["dataset_folder_path"],
+    ]
+    by_group = main.main(
+        parameters.read(
+            ["--evaluate", *about, "--save_path", str(run.parent.parent), "--group", "Again", "--seed", "3"]
+        )
+    )
     assert by_group["test"]["map_r"] == selected(run)["values"]["test"]["map_r"], "found as by --resume"
     assert [path for path in run.parent.iterdir() if path.is_dir()] == [run], "no new run"
     assert contents(run).items() >= before.items()
@@ -123,7 +150,10 @@ def test_what_is_refused_in_one_line(run, tmp_path, capsys, monkeypatch):
         ([*evaluate, *glyphs, "--eval_reference_set", "compared_to_training_set"], "one split, test"),
         ([*evaluate, "--split_shuffle", "3"], "--split_shuffle 3 (saved: None)"),
         ([*evaluate, "--use_tv_split"], "stay those of"),
-        ([*evaluate, "--dataset", "glyphs", "--split_scheme", "class_disjoint"], "--split_scheme class_disjoint (saved: half)"),
+        (
+            [*evaluate, "--dataset", "glyphs", "--split_scheme", "class_disjoint"],
+            "--split_scheme class_disjoint (saved: half)",
+        ),
         (["--resume_from", run, "--eval_pca", "3"], "--eval_pca 3 (saved: None)"),
         (["--resume_from", run, "--dataset", "glyphs"], "stay those of"),
         (["--evaluate_all"], "measures and does not train"),
@@ -135,7 +165,9 @@ def test_what_is_refused_in_one_line(run, tmp_path, capsys, monkeypatch):
     assert parameters.read(["--resume_from", str(run), "--eval_size_of_tsne", "0"]).eval_size_of_tsne == 0
     old, text = tmp_path / "old", (run / "parameters.yaml").read_text()
     old.mkdir()
-    (old / "parameters.yaml").write_text(text.replace("split_shuffle: null\n", ""))  # a run older than the flag is split as it was
+    (old / "parameters.yaml").write_text(
+        text.replace("split_shuffle: null\n", "")
+    )  # a run older than the flag is split as it was
     assert "split_shuffle" in text and parameters.read(["--resume_from", str(old)]).split_shuffle is None
     with refused(r"--split_shuffle 1 \(saved: None\)"):
         parameters.resolve(["--resume_from", str(old), "--split_shuffle", "1", "--resume_allow_changes"])
@@ -153,11 +185,16 @@ def test_a_run_is_measured_on_other_data(run, other, capsys):
     written = strict(file)
     assert written["data"]["root"] == root and written["data"]["dataset_name"] == "new things"
     assert written["data"]["counts"]["test"]["images"] == 9 and written["data"]["fingerprint"]["files"] == 15
-    assert written["other_data"]["dataset_folder_path"] == root and written["values"]["test"]["map_r"] == scores["test"]["map_r"]
+    assert (
+        written["other_data"]["dataset_folder_path"] == root
+        and written["values"]["test"]["map_r"] == scores["test"]["map_r"]
+    )
     with np.load(file.with_suffix("") / "embeddings_test.npz") as embedded:
         assert len(embedded["features"]) == 9 and all(path.startswith(root) for path in embedded["paths"])
     words = ["--evaluate", "--resume_from", str(run), "--dataset", "roxford5k"]
-    assert parameters.read(words).evaluation_metrics == datasets.REGISTRY.module("roxford5k").EVALUATION_METRICS, "those of the run may not be defined there"
+    assert parameters.read(words).evaluation_metrics == datasets.REGISTRY.module("roxford5k").EVALUATION_METRICS, (
+        "those of the run may not be defined there"
+    )
     assert parameters.read([*words, "--evaluation_metrics", "ap"]).evaluation_metrics == ["ap"]
     own = again(run, "--splits_to_eval", "test")  # the same flags on the run's own data
     assert own["test"]["map_r"] == selected(run)["values"]["test"]["map_r"]
@@ -188,22 +225,42 @@ def test_how_a_run_crops_is_nothing_to_images_that_are_shown_whole(run, capsys):
 @pytest.mark.parametrize("reference", ["compared_to_self", "compared_to_sets_combined", "compared_to_training_set"])
 def test_a_dump_holds_what_was_measured_after_principal_components(tmp_path, reference):
     names = ["mrr", "e_recall@2", "e_recall@1"]
-    opt = options("--eval_pca", "2", "--eval_reference_set", reference, "--splits_to_eval", "train", "val", "--evaluation_metrics", *names)
-    scores, embedded = evaluation.evaluate(Network(), evaluation.loaders(made_splits(shared=True), opt), opt, runtime(opt))
+    opt = options(
+        "--eval_pca",
+        "2",
+        "--eval_reference_set",
+        reference,
+        "--splits_to_eval",
+        "train",
+        "val",
+        "--evaluation_metrics",
+        *names,
+    )
+    scores, embedded = evaluation.evaluate(
+        Network(), evaluation.loaders(made_splits(shared=True), opt), opt, runtime(opt)
+    )
     train, val = (dict(np.load(path)) for path in outputs.dump(tmp_path, embedded, opt))
     assert val["features"].shape == (21, 2) and json.loads(str(val["flags"]))["eval_pca"] == 2
     joined = {name: np.concatenate([train[name], val[name]]) for name in ("features", "class_names")}
     arguments = {
         "compared_to_self": {},
-        "compared_to_sets_combined": {"reference": joined["features"], "reference_labels": joined["class_names"], "exclude": 21 + np.arange(21)},
+        "compared_to_sets_combined": {
+            "reference": joined["features"],
+            "reference_labels": joined["class_names"],
+            "exclude": 21 + np.arange(21),
+        },
         "compared_to_training_set": {"reference": train["features"], "reference_labels": train["class_names"]},
     }[reference]
-    assert scores["val"] == pytest.approx(metrics.compute(names, val["features"], val["class_names"], **arguments), abs=1e-12)
+    assert scores["val"] == pytest.approx(
+        metrics.compute(names, val["features"], val["class_names"], **arguments), abs=1e-12
+    )
 
 
 def test_dump_of_several_embeddings(tmp_path):
     opt = options("--evaltypes", "a", "Combined_a_b", "--splits_to_eval", "val")
-    _, embedded = evaluation.evaluate(Network(heads=("a", "b")), evaluation.loaders(made_splits(), opt), opt, runtime(opt))
+    _, embedded = evaluation.evaluate(
+        Network(heads=("a", "b")), evaluation.loaders(made_splits(), opt), opt, runtime(opt)
+    )
     found = {path.name: np.load(path)["features"].shape for path in outputs.dump(tmp_path, embedded, opt)}
     assert found == {"embeddings_val_a.npz": (21, 3), "embeddings_val_Combined_a_b.npz": (21, 6)}
 
@@ -213,9 +270,10 @@ def test_the_commands_as_programs(tmp_path):
     np.savez(tmp_path / "f.npz", features=np.eye(4)[[0, 0, 1, 1]], labels=[0, 0, 1, 1])
     file = [str(tmp_path / "f.npz"), "--evaluation_metrics"]
     for words, said in (
-        (["evaluation", *file, "map_r"], None), (["evaluation", *file, "map_q"], "python -m evaluation: error: unknown metric"),
+        (["evaluation", *file, "map_r"], None),
+        (["evaluation", *file, "map_q"], "python -m evaluation: error: unknown metric"),
         (["evaluation.overlap", str(tmp_path / "no")], "no such folder"),
-    ):  # fmt: skip
+    ):
         done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, cwd=ROOT)
         if said is None:
             assert done.returncode == 0 and "map_r" in done.stdout and "1.0000" in done.stdout
@@ -224,22 +282,40 @@ def test_the_commands_as_programs(tmp_path):
 
 
 def test_a_network_is_measured_without_a_run_and_dumped_untrained(folder_data, tmp_path):
-    flags = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), *builders.SHORT_RUN, "--seed", "3"]
+    flags = [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(folder_data),
+        "--save_path",
+        str(tmp_path),
+        *builders.SHORT_RUN,
+        "--seed",
+        "3",
+    ]
     scores = main.main(parameters.read([*flags, "--evaluate_only"]))
     run = main.main(parameters.read([*flags, "--n_epochs", "0", "--check_untrained_accuracy", "--dump_embeddings"]))
     recorded = run.untrained(0)
     assert scores["test"] == pytest.approx(recorded["test"])
-    assert command.main([str(run.folder / "embeddings_test.npz"), "--evaluation_metrics", "e_recall@1", "map_r"]) == recorded["test"]
+    assert (
+        command.main([str(run.folder / "embeddings_test.npz"), "--evaluation_metrics", "e_recall@1", "map_r"])
+        == recorded["test"]
+    )
     (folder,) = (path.parent for path in tmp_path.glob("folder/*/evaluation.json"))
     written = strict(folder / "evaluation.json")
-    assert all(written["values"][split] == pytest.approx(scores[split]) for split in scores) and written["bare_backbone"]["test"] == pytest.approx(run.untrained(-1)["test"])
+    assert all(written["values"][split] == pytest.approx(scores[split]) for split in scores) and written[
+        "bare_backbone"
+    ]["test"] == pytest.approx(run.untrained(-1)["test"])
     without_layer = main.main(parameters.read([*flags, "--evaluate_only", "--embed_dim", "0"]))
     assert run.untrained(-1)["test"] == pytest.approx(without_layer["test"]), (
         "the bare backbone has unit length, as the network has"
     )
     whole = main.main(parameters.read([*flags, "--evaluate_only", "--evaluate_all"]))
     assert list(whole) == ["test"] and whole["test"] != scores["test"]
-    for words, said in ((["--evaluate_only", "--resume_from", str(folder)], "as it starts"), (["--evaluate_all"], "add --evaluate_only")):
+    for words, said in (
+        (["--evaluate_only", "--resume_from", str(folder)], "as it starts"),
+        (["--evaluate_all"], "add --evaluate_only"),
+    ):
         with refused(said):
             parameters.resolve([*flags, *words])
     assert again(run.folder, "--evaluate_all")["test"] == pytest.approx(whole["test"]), "the run's own data, whole"

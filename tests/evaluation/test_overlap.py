@@ -47,7 +47,11 @@ PLANTED = {
 def listed(folder, root):
     with open(folder / "pairs.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    return rows, {tuple(Path(row[name]).relative_to(root).as_posix() for name in ("test_image", "image")) for row in rows if row["split"] == "train"}
+    return rows, {
+        tuple(Path(row[name]).relative_to(root).as_posix() for name in ("test_image", "image"))
+        for row in rows
+        if row["split"] == "train"
+    }
 
 
 def test_planted_copies_are_found_and_left_out_those_of_the_pretraining_too(planted, tmp_path, capsys):
@@ -60,9 +64,17 @@ def test_planted_copies_are_found_and_left_out_those_of_the_pretraining_too(plan
     rows, pairs = listed(tmp_path / "out", planted)
     assert pairs == PLANTED and all(float(row["similarity"]) >= 0.95 for row in rows)
     assert float(rows[0]["similarity"]) == pytest.approx(1, abs=1e-5)
-    assert content["pairs"] == {"train": 3, "pretraining": 1} and content["with_near_duplicates"] == 4 and content["test_images"] == 21
+    assert (
+        content["pairs"] == {"train": 3, "pretraining": 1}
+        and content["with_near_duplicates"] == 4
+        and content["test_images"] == 21
+    )
     (seen,) = [row for row in rows if row["split"] == "pretraining"]
-    assert seen["image"].endswith("deep/seen.png") and seen["test_image"].endswith("class_07/2.png") and seen["test_class"] == "class_07"
+    assert (
+        seen["image"].endswith("deep/seen.png")
+        and seen["test_image"].endswith("class_07/2.png")
+        and seen["test_class"] == "class_07"
+    )
     assert (tmp_path / "out" / "pairs.png").stat().st_size > 5000
     written = json.loads((tmp_path / "out" / "overlap.json").read_text())
     assert written["all"] == content["all"] and written["without"] == content["without"]
@@ -71,17 +83,39 @@ def test_planted_copies_are_found_and_left_out_those_of_the_pretraining_too(plan
     assert told.splitlines()[-1] == f"next: python -m webbrowser {(tmp_path / 'out' / 'pairs.png').as_uri()}"
     flags = overlap.parser().parse_args([str(planted), "--out", str(tmp_path / "none"), "--threshold", ".98"])
     for pairs, ending in ((1, ""), (0, " --threshold 0.93")):
-        overlap.propose_next([{"with_near_duplicates": pairs}], flags, ["DATA", "--pictures", "0", *["--threshold", ".98"] * (not pairs)])
+        overlap.propose_next(
+            [{"with_near_duplicates": pairs}], flags, ["DATA", "--pictures", "0", *["--threshold", ".98"] * (not pairs)]
+        )
         words = "DATA" if pairs else "DATA --pictures 0"
         assert capsys.readouterr().out == f"next: python -m evaluation.overlap {words}{ending}\n"
 
 
 def test_of_a_run_its_own_network_and_embedding(planted, tmp_path, capsys):
-    run = main.main(parameters.read([
-        "--dataset", "folder", "--dataset_folder_path", str(planted), "--save_path", str(tmp_path), *builders.SHORT_RUN, "--n_epochs", "1",
-        "--resize_size", "72", "--crop_size", "64",
-        "--loss", "triplet", "--batch_mining", "semihard", "--dump_embeddings", "--no_train_metrics",
-    ]))  # fmt: skip
+    run = main.main(
+        parameters.read(
+            [
+                "--dataset",
+                "folder",
+                "--dataset_folder_path",
+                str(planted),
+                "--save_path",
+                str(tmp_path),
+                *builders.SHORT_RUN,
+                "--n_epochs",
+                "1",
+                "--resize_size",
+                "72",
+                "--crop_size",
+                "64",
+                "--loss",
+                "triplet",
+                "--batch_mining",
+                "semihard",
+                "--dump_embeddings",
+                "--no_train_metrics",
+            ]
+        )
+    )
     asked = [str(run.folder), "--kernels", "0", "--pictures", "0", "--evaluation_metrics", "e_recall@1", "map_r", "nmi"]
     flags = yaml.safe_load((run.folder / "parameters.yaml").read_text())
     (run.folder / "parameters.yaml").write_text(yaml.safe_dump({**flags, "eval_pca": 3, "eval_no_normalize": True}))
@@ -93,7 +127,9 @@ def test_of_a_run_its_own_network_and_embedding(planted, tmp_path, capsys):
     recorded = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]["test"]
     assert {name: content["all"][name] for name in recorded} == recorded
     with np.load(run.folder / "embeddings_test.npz") as file:
-        kept = np.array([not path.endswith(("copy.png", "resized.png", "encoded.jpg")) for path in file["paths"].tolist()])
+        kept = np.array(
+            [not path.endswith(("copy.png", "resized.png", "encoded.jpg")) for path in file["paths"].tolist()]
+        )
         expected = metrics.compute(["e_recall@1", "map_r"], file["features"][kept], file["labels"][kept])
     assert {name: content["without"][name] for name in expected} == expected
 
@@ -130,8 +166,15 @@ def by_loops(features, labels, test, is_query, is_gallery, concerned):
     def found(there):
         gallery, asks = np.flatnonzero(is_gallery & there), np.flatnonzero(is_query & there)
         exclude = [gallery.tolist().index(i) if i in gallery else -1 for i in asks]
-        given = {} if test.sequences is None else {"query_sequences": test.sequences[asks], "reference_sequences": test.sequences[gallery]}
-        right = [[bool(labels[gallery[j]] == labels[i]) for j in order] for i, (_, order) in zip(asks, orders(features[asks], features[gallery], exclude, **given), strict=True)]
+        given = (
+            {}
+            if test.sequences is None
+            else {"query_sequences": test.sequences[asks], "reference_sequences": test.sequences[gallery]}
+        )
+        right = [
+            [bool(labels[gallery[j]] == labels[i]) for j in order]
+            for i, (_, order) in zip(asks, orders(features[asks], features[gallery], exclude, **given), strict=True)
+        ]
         return dict(zip(asks.tolist(), right, strict=True))
 
     whole, left = found(np.ones(len(labels), bool)), found(~concerned)
@@ -147,23 +190,44 @@ def test_queries_search_in_their_gallery_and_classwise_numbers_are_of_both(roles
     features = (generator.normal(size=(4, 5))[labels] + generator.normal(size=(24, 5))).astype(np.float32)
     sequences = np.where(generator.random(24) < 0.6, -1, generator.integers(0, 5, 24))
     galleries = generator.random((3 if roles == "drawn" else 1, 24)) < 0.5
-    galleries[0, :6] = np.arange(6) == 3  # the class 0 has a concerned image alone in the gallery: its queries are left alone
-    kinds = [(~gallery, gallery) for gallery in galleries] if roles == "drawn" else [(generator.random(24) < 0.6, galleries[0])]
+    galleries[0, :6] = (
+        np.arange(6) == 3
+    )  # the class 0 has a concerned image alone in the gallery: its queries are left alone
+    kinds = (
+        [(~gallery, gallery) for gallery in galleries]
+        if roles == "drawn"
+        else [(generator.random(24) < 0.6, galleries[0])]
+    )
     if roles == "none":
-        labels[[0, 1]], labels[2], concerned[0], kinds = 7, 8, True, [(np.ones(24, bool), np.ones(24, bool))]  # 1 is left alone, 2 always was
+        labels[[0, 1]], labels[2], concerned[0], kinds = (
+            7,
+            8,
+            True,
+            [(np.ones(24, bool), np.ones(24, bool))],
+        )  # 1 is left alone, 2 always was
     test = Made(labels.tolist())
     test.sequences = None
     if roles != "none":
-        (test.is_query, test.is_gallery), test.sequences, test.role_draws = kinds[0], sequences, galleries if roles == "drawn" else None
-    found, left, alone = overlap.without(["e_recall@1", "e_recall@1_group_gap", "nmi", "fnmr@.1"], features, test, concerned)
+        (test.is_query, test.is_gallery), test.sequences, test.role_draws = (
+            kinds[0],
+            sequences,
+            galleries if roles == "drawn" else None,
+        )
+    found, left, alone = overlap.without(
+        ["e_recall@1", "e_recall@1_group_gap", "nmi", "fnmr@.1"], features, test, concerned
+    )
     hits, asking, lone = zip(*[by_loops(features, labels, test, *kind, concerned) for kind in kinds], strict=True)
     assert found["e_recall@1"] == pytest.approx(np.mean([np.mean(one) for one in hits]))
     assert left["e_recall@1"] == pytest.approx(np.mean([np.mean(list(one.values())) for one in asking]))
-    gaps = [[np.mean([hit for i, hit in one.items() if labels[i] % 2 == parity]) for parity in (0, 1)] for one in asking]
+    gaps = [
+        [np.mean([hit for i, hit in one.items() if labels[i] % 2 == parity]) for parity in (0, 1)] for one in asking
+    ]
     assert left["e_recall@1_group_gap"] == pytest.approx(np.mean([abs(a - b) for a, b in gaps]))
     assert alone == lone[0] > 0
     pool = kinds[0][0] | kinds[0][1]
-    kept = pool & ~concerned if roles != "none" else np.isin(np.arange(24), list(asking[0]))  # without roles the queries are the pool
+    kept = (
+        pool & ~concerned if roles != "none" else np.isin(np.arange(24), list(asking[0]))
+    )  # without roles the queries are the pool
     for values, rows in ((found, pool), (left, kept)):
         expected = metrics.compute(["nmi", "fnmr@.1"], features[rows], labels[rows])
         assert {name: values[name] for name in expected} == expected
@@ -194,8 +258,11 @@ def test_pairs_against_plain_cosines(monkeypatch, blocks):
 
 def test_mistakes_are_one_line(planted):
     for argv, said in (
-        (["/nowhere"], "no such folder"), ([], "RUN_OR_DATA"), ([planted, "--threshold", "2"], "must be at most 1"),
-        ([planted, "--evaluation_metrics", "mapr"], "Did you mean"), ([planted, "--pretraining", "/nowhere"], "no such folder"),
-    ):  # fmt: skip
+        (["/nowhere"], "no such folder"),
+        ([], "RUN_OR_DATA"),
+        ([planted, "--threshold", "2"], "must be at most 1"),
+        ([planted, "--evaluation_metrics", "mapr"], "Did you mean"),
+        ([planted, "--pretraining", "/nowhere"], "no such folder"),
+    ):
         with refused(said):
             overlap.main([*map(str, argv), *SMALL])

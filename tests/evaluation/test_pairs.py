@@ -47,7 +47,11 @@ def test_random_pairs_by_loops(tmp_path):
             tar = max(tar, (accepted & same).sum() / same.sum())
     files = save(tmp_path, features={"features": features}, pairs={"first": first, "second": second, "same": same})
     found = command.main(["pairs", *files, "--folds", "9", "--far", ".1", "--roc", str(tmp_path / "roc.png")])
-    expected = {"verification_accuracy": np.mean(accuracies), "verification_accuracy_deviation": np.std(accuracies), "tar@0.1": tar}
+    expected = {
+        "verification_accuracy": np.mean(accuracies),
+        "verification_accuracy_deviation": np.std(accuracies),
+        "tar@0.1": tar,
+    }
     assert found == pytest.approx(expected, abs=1e-12)
     assert (tmp_path / "roc.png").stat().st_size > 5000
 
@@ -62,14 +66,25 @@ def lfw(folder, folds=3, each=2):
     (folder / "pairs.txt").write_text("\n".join(lines) + "\n")
     images = list(itertools.product(range(4), (1, 2, 3)))
     paths = [f"/data/lfw/{names[name]}/{names[name]}_{image:04d}.jpg" for name, image in images]
-    return [*save(folder, features={"features": np.eye(4)[[name for name, _ in images]] * 3, "paths": paths}), str(folder / "pairs.txt")]
+    return [
+        *save(folder, features={"features": np.eye(4)[[name for name, _ in images]] * 3, "paths": paths}),
+        str(folder / "pairs.txt"),
+    ]
 
 
 def test_pairs_of_lfw(tmp_path, capsys):
     found = command.main(["pairs", *lfw(tmp_path), "--out", str(tmp_path / "out.json")])
-    assert found == {"verification_accuracy": 1, "verification_accuracy_deviation": 0, "tar@0.001": 1, "tar@0.01": 1, "tar@0.1": 1}
+    assert found == {
+        "verification_accuracy": 1,
+        "verification_accuracy_deviation": 0,
+        "tar@0.001": 1,
+        "tar@0.01": 1,
+        "tar@0.1": 1,
+    }
     said = capsys.readouterr().out
-    assert "12 pairs, 6 of two classes; 3 folds" in said and "tar@0.001: 0.001 of 6 pairs are 0.006 false accepts" in said
+    assert (
+        "12 pairs, 6 of two classes; 3 folds" in said and "tar@0.001: 0.001 of 6 pairs are 0.006 false accepts" in said
+    )
     assert (tmp_path / "out.json").exists()
 
 

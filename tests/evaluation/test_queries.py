@@ -52,13 +52,17 @@ def of_parents(file, dataset):
     return [file["hit"][parents == parent].mean() for parent in set(parents)]
 
 
-@pytest.mark.parametrize("more", ["", "--eval_reference_set compared_to_sets_combined", "--eval_pca 2", "--label_hierarchy_level 1"])
+@pytest.mark.parametrize(
+    "more", ["", "--eval_reference_set compared_to_sets_combined", "--eval_pca 2", "--label_hierarchy_level 1"]
+)
 def test_a_file_holds_the_terms_of_the_metrics(tmp_path, more):
     names, more = ["e_recall@1", "map_r", *([] if "level" in more else ["e_recall@1_group_gap"])], more.split()
     scores, files, embedded = dumped(tmp_path, *more, "--evaluation_metrics", *names)
     for (split, values), file in zip(scores.items(), files, strict=True):
         dataset = embedded[split].dataset
-        assert (file["hit"].mean(), np.nanmean(file["ap_at_r"])) == pytest.approx((values["e_recall@1"], values["map_r"]), abs=1e-12)
+        assert (file["hit"].mean(), np.nanmean(file["ap_at_r"])) == pytest.approx(
+            (values["e_recall@1"], values["map_r"]), abs=1e-12
+        )
         assert file["paths"].tolist() == dataset.paths and file["class_names"].tolist() == dataset.names
         assert int(file["epoch"]) == 7 and json.loads(str(file["flags"]))["eval_pca"] == options(*more).eval_pca
         assert {len(file[name]) for name in (*NAMES, "labels")} == {len(dataset)}
@@ -69,7 +73,9 @@ def test_a_file_holds_the_terms_of_the_metrics(tmp_path, more):
 def test_inside_super_classes_and_of_several_embeddings(tmp_path):
     scores, files, embedded = dumped(tmp_path, "--tester", "same_parent_label")
     for split, file in zip(scores, files, strict=True):
-        assert np.mean(of_parents(file, embedded[split].dataset)) == pytest.approx(scores[split]["e_recall@1"], abs=1e-12)
+        assert np.mean(of_parents(file, embedded[split].dataset)) == pytest.approx(
+            scores[split]["e_recall@1"], abs=1e-12
+        )
     gap = ("--evaluation_metrics", "e_recall@1", "c_recall@1_group_gap")
     with refused("--evaluation_metrics c_recall@1_group_gap: .* no super-classes"):
         evaluation.loaders(made_splits(parents=False), options(*gap))
@@ -85,7 +91,9 @@ def test_of_a_run_those_of_the_selected_epoch_and_measured_again(run, tmp_path):
     selected = json.loads((run / "summary.json").read_text())["selected"]
     for split in ("train", "test"):
         file = read(run / f"query_results_{split}.npz")
-        assert int(file["epoch"]) == selected["epoch"] and file["hit"].mean() == pytest.approx(selected["values"][split]["e_recall@1"])
+        assert int(file["epoch"]) == selected["epoch"] and file["hit"].mean() == pytest.approx(
+            selected["values"][split]["e_recall@1"]
+        )
         command.main([str(run / f"embeddings_{split}.npz"), "--dump_query_results", str(tmp_path / "later.npz")])
         later = read(tmp_path / "later.npz")
         assert all(np.array_equal(file[name], later[name], equal_nan=True) for name in (*NAMES, "labels"))
@@ -99,10 +107,24 @@ def test_of_a_run_those_of_the_selected_epoch_and_measured_again(run, tmp_path):
 
 
 def test_untrained_and_with_a_final_test(folder_data, tmp_path):
-    about = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), *builders.SHORT_RUN, "--loss", "softmax"]
+    about = [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(folder_data),
+        "--save_path",
+        str(tmp_path),
+        *builders.SHORT_RUN,
+        "--loss",
+        "softmax",
+    ]
     final = ["--use_tv_split", "--tv_split_perc", ".5", "--splits_to_eval", "val", "--final_test", "--n_epochs", "1"]
     for more in (["--n_epochs", "0"], final):
         run = main.main(parameters.read([*about, "--dump_query_results", *more]))
-        epoch, values = (0, run.untrained(0)) if more != final else (run.state["selected"]["epoch"], run.state["selected"]["values"])
+        epoch, values = (
+            (0, run.untrained(0))
+            if more != final
+            else (run.state["selected"]["epoch"], run.state["selected"]["values"])
+        )
         file = read(run.folder / "query_results_test.npz")
         assert int(file["epoch"]) == epoch and file["hit"].mean() == pytest.approx(values["test"]["e_recall@1"])

@@ -32,7 +32,9 @@ class Small(Network):
 
 
 def scored(*flags, network=None, shared=False):
-    opt = options("--evaluation_metrics", *NAMES, "--splits_to_eval", "val", "test", "--storage_metrics", "map_r", *flags)
+    opt = options(
+        "--evaluation_metrics", *NAMES, "--splits_to_eval", "val", "test", "--storage_metrics", "map_r", *flags
+    )
     network = network or Small(normalizes=False)
     return evaluation.evaluate(network, evaluation.loaders(made_splits(shared=shared), opt), opt, runtime(opt)), opt
 
@@ -44,14 +46,26 @@ def features_of(embedded, split):
 CASES = [
     (HYPERBOLIC, Ball(0.1, 2.3), None),
     ([*HYPERBOLIC, "--eval_space_c", ".5", "--eval_space_clip_r", "1.5"], Ball(0.5, 1.5), None),
-    ([*HYPERBOLIC, "--loss", "hyperbolic", "--loss_hyperbolic_c", ".7", "--loss_hyperbolic_clip_r", "1.9"], Ball(0.7, 1.9), None),
+    (
+        [*HYPERBOLIC, "--loss", "hyperbolic", "--loss_hyperbolic_c", ".7", "--loss_hyperbolic_clip_r", "1.9"],
+        Ball(0.7, 1.9),
+        None,
+    ),
     ([*HYPERBOLIC, "--loss", "hier", "--loss_hier_c", ".4", "--eval_space_clip_r", "2"], Ball(0.4, 2.0), None),
     ([*HYPERBOLIC, "--loss", "hyperbolic", "--loss_hyperbolic_c", "0"], Ball(0.0, 2.3), None),
     (["--rerank", "k_reciprocal"], None, metrics.KReciprocal(20, 6, 0.3)),
-    (["--rerank", "k_reciprocal", "--rerank_k1", "7", "--rerank_k2", "2", "--rerank_lambda", ".5"], None, metrics.KReciprocal(7, 2, 0.5)),
+    (
+        ["--rerank", "k_reciprocal", "--rerank_k1", "7", "--rerank_k2", "2", "--rerank_lambda", ".5"],
+        None,
+        metrics.KReciprocal(7, 2, 0.5),
+    ),
     (["--rerank", "alpha_qe"], None, metrics.AlphaExpansion(50, 3)),
     ([*HYPERBOLIC, "--rerank", "k_reciprocal"], Ball(0.1, 2.3), metrics.KReciprocal(20, 6, 0.3)),
-    ([*HYPERBOLIC, "--rerank", "alpha_qe", "--rerank_n", "4", "--rerank_alpha", "1"], Ball(0.1, 2.3), metrics.AlphaExpansion(4, 1)),
+    (
+        [*HYPERBOLIC, "--rerank", "alpha_qe", "--rerank_n", "4", "--rerank_alpha", "1"],
+        Ball(0.1, 2.3),
+        metrics.AlphaExpansion(4, 1),
+    ),
 ]
 
 
@@ -61,7 +75,9 @@ def test_the_ball_is_the_losss_or_that_of_the_flags_and_re_ranking_that_of_the_f
     (scores, embedded), opt = scored(*flags)
     found = metrics.ball(opt)
     assert (found and (found.c, found.clip_r)) == (ball and (ball.c, ball.clip_r)) and metrics.reranking(opt) == rerank
-    other = evaluation.Embedded({"discriminative": embedded["test"].features["discriminative"][:, ::-1] ** 2}, *embedded["test"][1:])
+    other = evaluation.Embedded(
+        {"discriminative": embedded["test"].features["discriminative"][:, ::-1] ** 2}, *embedded["test"][1:]
+    )
     joined = ensemble.join([embedded["test"], other])
     of_joined = evaluation.score(joined, ensemble.options(opt), runtime(opt))
     for split, values, of in (("val", scores, embedded), ("test", scores, embedded), ("test", of_joined, joined)):
@@ -69,15 +85,25 @@ def test_the_ball_is_the_losss_or_that_of_the_flags_and_re_ranking_that_of_the_f
 
 
 @pytest.mark.parametrize(
-    ("reference_set", "tester"), [("compared_to_sets_combined", "global"), ("compared_to_training_set", "same_parent_label")]
+    ("reference_set", "tester"),
+    [("compared_to_sets_combined", "global"), ("compared_to_training_set", "same_parent_label")],
 )
-@pytest.mark.parametrize("rerank", [[], ["--rerank", "k_reciprocal", "--rerank_k1", "5", "--rerank_k2", "2"], ["--rerank", "alpha_qe"]])
+@pytest.mark.parametrize(
+    "rerank", [[], ["--rerank", "k_reciprocal", "--rerank_k1", "5", "--rerank_k2", "2"], ["--rerank", "alpha_qe"]]
+)
 def test_with_a_reference_and_inside_super_classes(reference_set, tester, rerank):
-    (scores, embedded), opt = scored("--eval_reference_set", reference_set, "--tester", tester, *HYPERBOLIC, *rerank, shared=True)
+    (scores, embedded), opt = scored(
+        "--eval_reference_set", reference_set, "--tester", tester, *HYPERBOLIC, *rerank, shared=True
+    )
     about = {"ball": Ball(0.1, 2.3), "rerank": metrics.reranking(opt)}
-    values = [metrics.compute(NAMES, **part.arguments(), **about) for part in spaces.build(embedded, "discriminative", opt)["val"]]
+    values = [
+        metrics.compute(NAMES, **part.arguments(), **about)
+        for part in spaces.build(embedded, "discriminative", opt)["val"]
+    ]
     assert len(values) == (2 if tester == "same_parent_label" else 1)
-    assert scores["val"] == pytest.approx({name: np.mean([value[name] for value in values]) for name in NAMES}, abs=1e-12)
+    assert scores["val"] == pytest.approx(
+        {name: np.mean([value[name] for value in values]) for name in NAMES}, abs=1e-12
+    )
 
 
 def test_unit_vectors_have_the_same_neighbours_in_the_ball():
@@ -92,7 +118,9 @@ def test_unaffected_metrics_as_it_is_is_said_once(capsys):
         (["--rerank", "k_reciprocal"], []),
     ):
         scored(*flags)
-        assert [line.rpartition("; ")[2] for line in capsys.readouterr().out.splitlines() if "changes what" in line] == told
+        assert [
+            line.rpartition("; ")[2] for line in capsys.readouterr().out.splitlines() if "changes what" in line
+        ] == told
 
 
 def test_pictures_show_hyperbolic_neighbours_and_distances(monkeypatch, tmp_path, with_pictures):
@@ -100,7 +128,9 @@ def test_pictures_show_hyperbolic_neighbours_and_distances(monkeypatch, tmp_path
     compared = spaces.compare(embedded, "discriminative", opt)["test"]
     x = compared.space.features.astype(np.float64)
     distances = np.array([[moebius_distance(a, b, 1.0, 2.3) for b in x.tolist()] for a in x.tolist()])
-    np.testing.assert_allclose(space.distances_of(x, x[::-1], Ball(1.0, 2.3)), np.diag(distances[:, ::-1]), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        space.distances_of(x, x[::-1], Ball(1.0, 2.3)), np.diag(distances[:, ::-1]), rtol=1e-9, atol=1e-12
+    )
     np.testing.assert_array_equal(space.distances_of(x, x[::-1]), np.linalg.norm(x - x[::-1], axis=1))
     for query, few in enumerate(queries.nearest(compared, np.arange(len(x)), 4)):
         expected = sorted(distances[query][[j for j in range(len(x)) if j != query]])[:4]
@@ -120,8 +150,30 @@ def test_pictures_show_hyperbolic_neighbours_and_distances(monkeypatch, tmp_path
 
 
 def test_a_run_is_measured_in_the_ball_and_again(folder_data, tmp_path):
-    words = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), *builders.SHORT_RUN, "--arch", "conv4"]
-    words += ["--loss", "hyperbolic", "--loss_hyperbolic_c", ".3", "--n_epochs", "1", *HYPERBOLIC, "--rerank", "k_reciprocal", "--rerank_k1", "5"]
+    words = [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(folder_data),
+        "--save_path",
+        str(tmp_path),
+        *builders.SHORT_RUN,
+        "--arch",
+        "conv4",
+    ]
+    words += [
+        "--loss",
+        "hyperbolic",
+        "--loss_hyperbolic_c",
+        ".3",
+        "--n_epochs",
+        "1",
+        *HYPERBOLIC,
+        "--rerank",
+        "k_reciprocal",
+        "--rerank_k1",
+        "5",
+    ]
     run = main.main(parameters.read([*words, "--dump_embeddings"]))
     recorded = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]
     with np.load(run.folder / "embeddings_test.npz") as file:
@@ -136,7 +188,9 @@ def test_a_run_is_measured_in_the_ball_and_again(folder_data, tmp_path):
 
 
 def test_a_dump_is_of_the_ball_and_measures_the_same(tmp_path):
-    (_, embedded), opt = scored(*HYPERBOLIC, "--loss", "hyperbolic", "--loss_hyperbolic_c", ".3", "--rerank", "k_reciprocal")
+    (_, embedded), opt = scored(
+        *HYPERBOLIC, "--loss", "hyperbolic", "--loss_hyperbolic_c", ".3", "--rerank", "k_reciprocal"
+    )
     path = next(path for path in outputs.dump(tmp_path, embedded, opt) if "test" in path.name)
     with np.load(path) as file:
         flags, features, points = json.loads(str(file["flags"])), file["features"], file["points"]
@@ -145,7 +199,9 @@ def test_a_dump_is_of_the_ball_and_measures_the_same(tmp_path):
     np.testing.assert_allclose(points, Ball(0.3, 2.3).in_ball(torch.from_numpy(features)).numpy(), rtol=1e-6)
     words = ["--evaluation_metrics", "map_r", *HYPERBOLIC, "--rerank", "k_reciprocal"]
     for more, c in (([], 0.3), (["--eval_space_c", "2"], 2)):
-        expected = metrics.compute(["map_r"], features, embedded["test"].labels, ball=Ball(c, 2.3), rerank=metrics.KReciprocal())
+        expected = metrics.compute(
+            ["map_r"], features, embedded["test"].labels, ball=Ball(c, 2.3), rerank=metrics.KReciprocal()
+        )
         assert command.main([str(path), *words, *more]) == expected
     (_, plain), opt = scored()
     with np.load(outputs.dump(tmp_path, plain, opt)[0]) as file:

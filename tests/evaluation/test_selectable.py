@@ -27,11 +27,25 @@ class Data:
 
 
 def refused(splits, metric, **flags):
-    opt = Namespace(**{
-        "evaluate": False, "evaluate_only": False, "evaluate_ensemble": False, "n_epochs": 1, "storage_metrics": [metric], "splits_to_eval": ["val", "test"],
-        "eval_reference_set": "compared_to_self", "tester": "global", "label_hierarchy_level": 0, "split_scheme": "half", "use_tv_split": True,
-        "tv_split_by_samples": False, "tv_split_perc": 0.8, "split_partitions": 4, **flags,
-    })  # fmt: skip
+    opt = Namespace(
+        **{
+            "evaluate": False,
+            "evaluate_only": False,
+            "evaluate_ensemble": False,
+            "n_epochs": 1,
+            "storage_metrics": [metric],
+            "splits_to_eval": ["val", "test"],
+            "eval_reference_set": "compared_to_self",
+            "tester": "global",
+            "label_hierarchy_level": 0,
+            "split_scheme": "half",
+            "use_tv_split": True,
+            "tv_split_by_samples": False,
+            "tv_split_perc": 0.8,
+            "split_partitions": 4,
+            **flags,
+        }
+    )
     try:
         selectable.check(splits, opt)
     except UserError as error:
@@ -66,17 +80,48 @@ def test_refused_where_no_order_of_neighbours_makes_a_difference():
 def test_reasons_and_ways_out():
     two, training = Data("aabb"), {"eval_reference_set": "compared_to_training_set"}
     for splits, metric, flags, told in (
-        ({"val": Data("abcd"), "test": two}, "e_recall@1", {"tv_split_by_samples": True, "tv_split_perc": 0.75},
-         ["on val", "a single image of each of its 4 classes", "Lower --tv_split_perc 0.75", "leave out --tv_split_by_samples"]),
-        ({"val": Data("aaaa"), "test": two}, "map_r", {"tv_split_perc": 0.99}, ["has 1 class, ", "Lower --tv_split_perc 0.99"]),
-        ({"train": two, "val": Data("ccdd")}, "e_recall@1", training, ["no image of a class that is in the reference", "compared_to_self"]),
+        (
+            {"val": Data("abcd"), "test": two},
+            "e_recall@1",
+            {"tv_split_by_samples": True, "tv_split_perc": 0.75},
+            [
+                "on val",
+                "a single image of each of its 4 classes",
+                "Lower --tv_split_perc 0.75",
+                "leave out --tv_split_by_samples",
+            ],
+        ),
+        (
+            {"val": Data("aaaa"), "test": two},
+            "map_r",
+            {"tv_split_perc": 0.99},
+            ["has 1 class, ", "Lower --tv_split_perc 0.99"],
+        ),
+        (
+            {"train": two, "val": Data("ccdd")},
+            "e_recall@1",
+            training,
+            ["no image of a class that is in the reference", "compared_to_self"],
+        ),
         ({"train": two, "val": Data("ab")}, "e_recall@1", training, None),
         ({"train": two, "val": Data("ccdd")}, "nmi", training, None),
-        ({"val": Data("abc")}, "nmi", {"split_scheme": "class_disjoint", "use_tv_split": False}, ["--split_partitions 4"]),
+        (
+            {"val": Data("abc")},
+            "nmi",
+            {"split_scheme": "class_disjoint", "use_tv_split": False},
+            ["--split_partitions 4"],
+        ),
         ({"test": Data("abc")}, "e_recall@1", {"use_tv_split": False}, ["on test"]),
-        *(({"val": Data("aaaa"), "test": two}, "e_recall@1", {flag: value}, None)
-          for flag, value in {"evaluate": True, "evaluate_only": True, "evaluate_ensemble": True, "n_epochs": 0}.items()),
-    ):  # fmt: skip
+        *(
+            ({"val": Data("aaaa"), "test": two}, "e_recall@1", {flag: value}, None)
+            for flag, value in {
+                "evaluate": True,
+                "evaluate_only": True,
+                "evaluate_ensemble": True,
+                "n_epochs": 0,
+            }.items()
+        ),
+    ):
         said = refused(splits, metric, **flags)
         assert said is None if told is None else all(words in said for words in told), (metric, flags, said)
 
@@ -85,19 +130,45 @@ def test_metrics_and_super_classes():
     apart, together = {"a": "x", "b": "y"}, {"a": "x", "b": "x"}
     inside, level = {"tester": "same_parent_label"}, {"label_hierarchy_level": 1}
     for names, metric, parents, flags, is_refused in (
-        ("abcd", "alignment", None, {}, True), ("aaaa", "fnmr@.1", None, {}, True), ("abcd", "opis", None, {}, True), ("aaaa", "alignment", None, {}, False),
-        ("abcd", "uniformity", None, {}, False), ("aab", "fnmr@.1", None, {}, False), ("aaaa", "e_recall@1_worst10", None, {}, True),
-        ("abcd", "rho_spectrum@1", None, {}, False), ("abcd", "dists@inter", None, {}, False), ("abcd", "dists@intra", None, {}, True), ("aaaa", "f1", None, {}, True),
-        ("aabb", "e_recall@1", apart, {}, False), ("aabb", "e_recall@1", apart, inside, True), ("aabb", "e_recall@1", together, inside, False),
-        ("aabb", "e_recall@1", together, level, True), ("abcd", "e_recall@1", {"a": "x", "b": "x", "c": "y", "d": "y"}, level, False),
-    ):  # fmt: skip
-        assert bool(refused({"val": Data(names, parents)}, metric, **flags)) == is_refused, (names, metric, parents, flags)
+        ("abcd", "alignment", None, {}, True),
+        ("aaaa", "fnmr@.1", None, {}, True),
+        ("abcd", "opis", None, {}, True),
+        ("aaaa", "alignment", None, {}, False),
+        ("abcd", "uniformity", None, {}, False),
+        ("aab", "fnmr@.1", None, {}, False),
+        ("aaaa", "e_recall@1_worst10", None, {}, True),
+        ("abcd", "rho_spectrum@1", None, {}, False),
+        ("abcd", "dists@inter", None, {}, False),
+        ("abcd", "dists@intra", None, {}, True),
+        ("aaaa", "f1", None, {}, True),
+        ("aabb", "e_recall@1", apart, {}, False),
+        ("aabb", "e_recall@1", apart, inside, True),
+        ("aabb", "e_recall@1", together, inside, False),
+        ("aabb", "e_recall@1", together, level, True),
+        ("abcd", "e_recall@1", {"a": "x", "b": "x", "c": "y", "d": "y"}, level, False),
+    ):
+        assert bool(refused({"val": Data(names, parents)}, metric, **flags)) == is_refused, (
+            names,
+            metric,
+            parents,
+            flags,
+        )
 
 
 def test_a_run_is_refused_before_it_writes(tmp_path):
     root = builders.make_folder(tmp_path / "things", n_classes=10, n_images=4, size=(16, 16))
     argv = ["--dataset", "folder", "--dataset_folder_path", str(root), *builders.SMALL, *builders.SHORT_RUN]
-    argv += ["--loss", "softmax", "--bs", "4", "--storage_metrics", "e_recall@1", "--use_tv_split", "--save_path", str(tmp_path / "runs")]
+    argv += [
+        "--loss",
+        "softmax",
+        "--bs",
+        "4",
+        "--storage_metrics",
+        "e_recall@1",
+        "--use_tv_split",
+        "--save_path",
+        str(tmp_path / "runs"),
+    ]
     for flags, words in (
         (["--tv_split_by_samples"], "a single image of each of its 5 classes"),
         (["--tv_split_perc", "0.99", "--dry_run"], "1 class, "),

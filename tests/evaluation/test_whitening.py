@@ -20,7 +20,9 @@ def test_principal_components_of_the_published_example():
     found = whitening.pca(CROSS)
     np.testing.assert_allclose(found.projection @ (CROSS.T @ CROSS / 8) @ found.projection.T, np.eye(2), atol=1e-12)
     for moved in ([0, 0], [3, 0]):  # another mean
-        np.testing.assert_allclose(np.abs(whitening.pca(CROSS + moved)(np.array([[1.0, 1.0]]) + moved)), [[0.447213, 0.894427]], atol=1e-5)
+        np.testing.assert_allclose(
+            np.abs(whitening.pca(CROSS + moved)(np.array([[1.0, 1.0]]) + moved)), [[0.447213, 0.894427]], atol=1e-5
+        )
     assert whitening.pca(CROSS, 1)(CROSS).shape == (4, 1)
 
 
@@ -35,7 +37,9 @@ def test_learned_whitening_by_plain_steps(few):
         np.testing.assert_allclose(whitened, np.eye(4), atol=1e-9)
     turned = (features - features[pairs[0]].mean(0)) @ found.projection.T
     spread = turned.T @ turned
-    assert (np.diff(np.diag(spread)) <= 0).all() and np.abs(spread - np.diag(np.diag(spread))).max() < 1e-5 * spread.max()
+    assert (np.diff(np.diag(spread)) <= 0).all() and np.abs(
+        spread - np.diag(np.diag(spread))
+    ).max() < 1e-5 * spread.max()
 
 
 def test_what_cannot_be_whitened(tmp_path):
@@ -45,11 +49,15 @@ def test_what_cannot_be_whitened(tmp_path):
         whitening.pairs_of_classes(np.arange(4))
     rows = whitening.pairs_of_classes(np.array([1, 0, 1, 1, 2]))
     assert [row.tolist() for row in rows] == [[0, 2], [2, 3]]
-    odd, large = save(tmp_path, b={"mean": np.zeros(3), "projection": np.eye(2)}, c={"mean": np.zeros(3), "projection": np.eye(3)})
+    odd, large = save(
+        tmp_path, b={"mean": np.zeros(3), "projection": np.eye(2)}, c={"mean": np.zeros(3), "projection": np.eye(3)}
+    )
     (tmp_path / "a.npz").write_bytes(b"nothing")
     for path, told in (
-        (tmp_path / "a.npz", "cannot be read"), (odd, r"holds mean \(3,\) and projection \(2, 2\)"), (large, "takes 3 dimensions to 3; there are 2"),
-    ):  # fmt: skip
+        (tmp_path / "a.npz", "cannot be read"),
+        (odd, r"holds mean \(3,\) and projection \(2, 2\)"),
+        (large, "takes 3 dimensions to 3; there are 2"),
+    ):
         with refused(told):
             whitening.read(str(path), 2, None)
 
@@ -57,13 +65,17 @@ def test_what_cannot_be_whitened(tmp_path):
 def test_fitted_on_one_file_and_used_on_another(tmp_path, capsys):
     rng = np.random.default_rng(1)
     mixed, names = rng.standard_normal((4, 4)), ["map_r", "rho_spectrum@0"]
-    train, test = ({"features": rng.standard_normal((rows, 4)) @ mixed, "labels": np.arange(rows) % 7} for rows in (80, 60))
+    train, test = (
+        {"features": rng.standard_normal((rows, 4)) @ mixed, "labels": np.arange(rows) % 7} for rows in (80, 60)
+    )
     path, fitted_on = str(tmp_path / "w.npz"), save(tmp_path, train=train)
     for words, dims in ((["--dims", "3"], 3), (["--learned"], 4)):
         command.main(["whiten", *fitted_on, "--out", path, *words])
         assert f"80 embeddings, 4 dimensions to {dims}" in capsys.readouterr().out
         found = measured(tmp_path, "--eval_whiten", path, names=names, **test)
-        expected = measured(tmp_path, names=names, features=whitening.read(path, 4, None)(test["features"]), labels=test["labels"])
+        expected = measured(
+            tmp_path, names=names, features=whitening.read(path, 4, None)(test["features"]), labels=test["labels"]
+        )
         assert found["map_r"] == expected["map_r"] and len(found["rho_spectrum@0"]) == dims
     measured(tmp_path, "--eval_whiten", "fit_gallery", **test)
     assert "whitened by the images that are searched" in capsys.readouterr().out
@@ -84,7 +96,9 @@ class Sums(torch.nn.Module):
 
     def forward(self, images):
         bright = images.float().mean((1, 2, 3)) / (1 if images.is_floating_point() else 255)
-        return torch.stack([torch.full_like(bright, images.shape[2]), torch.full_like(bright, images.shape[3]), bright], 1), {}
+        return torch.stack(
+            [torch.full_like(bright, images.shape[2]), torch.full_like(bright, images.shape[3]), bright], 1
+        ), {}
 
 
 def test_an_image_is_embedded_at_each_scale():

@@ -42,10 +42,35 @@ SEARCH = ["--use_tv_split", "--tv_split_perc", "0.5", "--n_epochs", "1", "--lr~L
 def small(folder_data, tmp_path, *more, kind=launcher.Line):
     """A task of a tiny run, or search, with the seed 0."""
     argv = [
-        "--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), "--arch", "conv4_normalize", "--embed_dim", "8",
-        "--loss", "triplet", "--batch_mining", "semihard", "--bs", "4", "--kernels", "0", "--evaluation_metrics", "e_recall@1", "--no_records",
-        "--plot_every", "0", "--group", "Tiny", "--seed", "0", *more,
-    ]  # fmt: skip
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(folder_data),
+        "--save_path",
+        str(tmp_path),
+        "--arch",
+        "conv4_normalize",
+        "--embed_dim",
+        "8",
+        "--loss",
+        "triplet",
+        "--batch_mining",
+        "semihard",
+        "--bs",
+        "4",
+        "--kernels",
+        "0",
+        "--evaluation_metrics",
+        "e_recall@1",
+        "--no_records",
+        "--plot_every",
+        "0",
+        "--group",
+        "Tiny",
+        "--seed",
+        "0",
+        *more,
+    ]
     return launcher.TASKS[kind.program](kind(1, argv))
 
 

@@ -37,9 +37,11 @@ common="--lr 1 --bs 2" empty=
 python main.py $common $empty "$empty"
 """
     assert read(tmp_path, text) == [
-        (5, ["--source", "/some/data", "--group", "A B", "--seed", "0"]), (7, ["--source", "/some/data/more", "--group=a b", "a", "b"]),
-        (9, ["--group", "lit$HOME", "$x 'a b'", "a#b", "", "x # y", "--lr~BAYESIAN~", "[0,1]", "$x"]), (11, ["--lr", "1", "--bs", "2", ""]),
-    ]  # fmt: skip
+        (5, ["--source", "/some/data", "--group", "A B", "--seed", "0"]),
+        (7, ["--source", "/some/data/more", "--group=a b", "a", "b"]),
+        (9, ["--group", "lit$HOME", "$x 'a b'", "a#b", "", "x # y", "--lr~BAYESIAN~", "[0,1]", "$x"]),
+        (11, ["--lr", "1", "--bs", "2", ""]),
+    ]
     assert {"more": "/some/data/more", "other": "a b"}.items() <= os.environ.items(), "runs inherit what is exported"
     assert read(tmp_path, text, datapath="/with space")[0].argv[:2] == ["--source", "/with space"]
     monkeypatch.setenv("datapath", "/from outside")
@@ -59,16 +61,36 @@ def test_home(tmp_path, monkeypatch):
     assert lines == [(2, ["/the home/x", "--source=~/y", "~", "/the home/data"])]
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("rm -rf x", "line 1: expected a comment"), ("x=1\npython other.py", "line 2"), ("python main.py --seed $nothing", r"\$nothing has no value"),
-    ("python main.py 'x\n", "line 1: No closing quotation"), ('python main.py --group "open', "line 1: No closing"),
-    ("x=${y:-open", r"line 1: \$ is not"), ("x=${y%.sh}", r"line 1: \$ is not"), ("x=$1", r"line 1: \$ is not"), ("X=1 python main.py", "line 1: expected"),
-    ("x=1\ny=${z:-$x}", r"line 2: \$ is not"), ("x=${y:-'a b'}", r"line 1: \$ is not"), ("export A_=1\nA_=2", "line 2: A_ is exported, and has two values"),
-    *((f"x=1\npython main.py --seed 1 {more}", f"line 2: {said} is not understood") for more, said in (
-        ("; python main.py", ";"), ("&& echo done", "&"), ("| tee log", r"\|"), ("> log", ">"), ("2>&1", ">"), ("(x)", r"\("), ("`date`", "`"),
-        ('"$(date)"', r"\$"),
-    )),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rm -rf x", "line 1: expected a comment"),
+        ("x=1\npython other.py", "line 2"),
+        ("python main.py --seed $nothing", r"\$nothing has no value"),
+        ("python main.py 'x\n", "line 1: No closing quotation"),
+        ('python main.py --group "open', "line 1: No closing"),
+        ("x=${y:-open", r"line 1: \$ is not"),
+        ("x=${y%.sh}", r"line 1: \$ is not"),
+        ("x=$1", r"line 1: \$ is not"),
+        ("X=1 python main.py", "line 1: expected"),
+        ("x=1\ny=${z:-$x}", r"line 2: \$ is not"),
+        ("x=${y:-'a b'}", r"line 1: \$ is not"),
+        ("export A_=1\nA_=2", "line 2: A_ is exported, and has two values"),
+        *(
+            (f"x=1\npython main.py --seed 1 {more}", f"line 2: {said} is not understood")
+            for more, said in (
+                ("; python main.py", ";"),
+                ("&& echo done", "&"),
+                ("| tee log", r"\|"),
+                ("> log", ">"),
+                ("2>&1", ">"),
+                ("(x)", r"\("),
+                ("`date`", "`"),
+                ('"$(date)"', r"\$"),
+            )
+        ),
+    ],
+)
 def test_what_is_no_run_is_refused_with_its_line(tmp_path, text, message):
     with refused(message):
         read(tmp_path, text)
@@ -77,7 +99,13 @@ def test_what_is_no_run_is_refused_with_its_line(tmp_path, text, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("Revisit_Runs.sh", 335), ("experiments/MLRC_Runs.sh", 56), ("experiments/MLRC_Searches.sh", 56), ("experiments/Rho_Sweep.sh", 48)]
+    ("name", "count"),
+    [
+        ("Revisit_Runs.sh", 335),
+        ("experiments/MLRC_Runs.sh", 56),
+        ("experiments/MLRC_Searches.sh", 56),
+        ("experiments/Rho_Sweep.sh", 48),
+    ],
 )
 def test_the_shipped_scripts_are_read_as_a_shell_reads_them(name, count):
     """Every line, against Python's own reading of it, which knows no variables: the scripts have one."""
@@ -91,7 +119,10 @@ def test_the_shipped_scripts_are_read_as_a_shell_reads_them(name, count):
 
 
 def chosen(*argv):
-    lines = [Line(n, ["--group", group, "--seed", str(seed)]) for n, (group, seed) in enumerate([("A", 0), ("A", 1), ("B", 0)], 1)]
+    lines = [
+        Line(n, ["--group", group, "--seed", str(seed)])
+        for n, (group, seed) in enumerate([("A", 0), ("A", 1), ("B", 0)], 1)
+    ]
     return [(line.number, line.argv) for line in select_lines(lines, launcher.read_options(["runs.sh", *argv]))]
 
 
@@ -105,12 +136,17 @@ def test_choosing_lines():
     assert [number for number, _ in chosen("--filter", "group A")] == [1, 2]
     assert [number for number, _ in chosen("--filter", "A.*seed 1", "B")] == [2, 3]
     assert [number for number, _ in chosen("--lines", "3", "1")] == [1, 3]
-    assert chosen("--seeds", "5", "6", "--filter", "A") == [(1, ["--group", "A", "--seed", "5"]), (1, ["--group", "A", "--seed", "6"])]
+    assert chosen("--seeds", "5", "6", "--filter", "A") == [
+        (1, ["--group", "A", "--seed", "5"]),
+        (1, ["--group", "A", "--seed", "6"]),
+    ]
     assert chosen("--lines", "3", "--", "--log_online") == [(3, ["--group", "B", "--seed", "0", "--log_online"])]
 
 
 def test_headings_of_the_icml_scripts_are_skipped(tmp_path):
     """As in their Revisit_Runs.sh, also over several lines; line numbers stay."""
     script = tmp_path / "runs.sh"
-    script.write_text('"""============ Baseline Runs --- CUB200-2011 ==="""\npython main.py --seed 0\n"""\na "second" one:\n"""\npython main.py --seed 1\n')
+    script.write_text(
+        '"""============ Baseline Runs --- CUB200-2011 ==="""\npython main.py --seed 0\n"""\na "second" one:\n"""\npython main.py --seed 1\n'
+    )
     assert [(line.number, line.argv) for line in read_lines(script, {})] == [(2, ["--seed", "0"]), (6, ["--seed", "1"])]

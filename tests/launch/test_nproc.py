@@ -52,7 +52,11 @@ def test_runs_of_two_processes_side_by_side(tmp_path, monkeypatch):
 
 
 def test_gpus_and_jobs_go_by_processes(tmp_path, monkeypatch):
-    assert torchrun.groups([0, 1, 2, 3], 2) == [[0, 1], [2, 3]] and torchrun.groups([4, 7], 1) == [[4], [7]] and not torchrun.groups([], 2)
+    assert (
+        torchrun.groups([0, 1, 2, 3], 2) == [[0, 1], [2, 3]]
+        and torchrun.groups([4, 7], 1) == [[4], [7]]
+        and not torchrun.groups([], 2)
+    )
     with pytest.raises(UserError, match="--gpus 0 1 2 --nproc 2: each run takes 2 GPUs, so give a multiple of that"):
         torchrun.groups([0, 1, 2], 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
@@ -63,13 +67,23 @@ def test_gpus_and_jobs_go_by_processes(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert torchrun.environment(2, [], 1)["OMP_NUM_THREADS"] == "5"
     made = []
-    monkeypatch.setattr(launcher, "Runner", lambda *arguments: made.append(arguments) or types.SimpleNamespace(
-        run=lambda: None, summary=lambda: "", outcomes={"failed": []}))  # fmt: skip
+    monkeypatch.setattr(
+        launcher,
+        "Runner",
+        lambda *arguments: (
+            made.append(arguments)
+            or types.SimpleNamespace(run=lambda: None, summary=lambda: "", outcomes={"failed": []})
+        ),
+    )
     script = tmp_path / "runs.sh"
     script.write_text(f"python main.py --dataset glyphs --save_path {tmp_path}\n")
     for more in (["--gpus", "0", "1", "2", "3"], ["--gpus", "0", "1", "--jobs", "3"], []):
         launcher.main([str(script), "--nproc", "2", *more])
-    assert [arguments[1:] for arguments in made] == [(2, [0, 1, 2, 3], False, 2), (3, [0, 1], False, 2), (1, [], False, 2)]
+    assert [arguments[1:] for arguments in made] == [
+        (2, [0, 1, 2, 3], False, 2),
+        (3, [0, 1], False, 2),
+        (1, [], False, 2),
+    ]
 
 
 def test_one_process_is_started_without_torchrun():
@@ -89,7 +103,9 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
   error_file: <N/A>"""
 
 
-@pytest.mark.parametrize("error", ["main.py: error: no such thing", "Traceback (most recent call last):\nValueError: a bug"])
+@pytest.mark.parametrize(
+    "error", ["main.py: error: no such thing", "Traceback (most recent call last):\nValueError: a bug"]
+)
 def test_the_reason_is_not_torchruns(error):
     assert torchrun.reasons(SAID.format(error=error).splitlines())[-1] == error.splitlines()[-1]
     assert torchrun.reasons(["device cpu", "and then it was gone"]) == ["device cpu", "and then it was gone"]
@@ -132,11 +148,20 @@ def test_a_job_of_slurm_asks_for_its_processes(tmp_path, monkeypatch):
     words = [str(script), "--nproc", "4", "--slurm", "slurm_partition=gpu", "--jobs", "2"]
     assert launcher.main(words) == 0
     assert asked.settings == {
-        "name": "runs", "gpus_per_node": 4, "tasks_per_node": 1, "cpus_per_task": 4, "slurm_array_parallelism": 2, "slurm_partition": "gpu",
-    }  # fmt: skip
+        "name": "runs",
+        "gpus_per_node": 4,
+        "tasks_per_node": 1,
+        "cpus_per_task": 4,
+        "slurm_array_parallelism": 2,
+        "slurm_partition": "gpu",
+    }
     (command,) = asked.commands
     assert command[command.index("--nproc") + 1] == "4" and command[command.index("--seeds") + 1] == "4"
     assert launcher.main([*words, "cpus_per_task=32", "gpus_per_node=8"][:4] + ["--slurm", "cpus_per_task=32"]) == 0
     assert asked.settings["cpus_per_task"] == 32
     assert launcher.main([str(script), "--slurm"]) == 0
-    assert asked.settings["gpus_per_node"] == 1 and "tasks_per_node" not in asked.settings and "--nproc" not in asked.commands[-1]
+    assert (
+        asked.settings["gpus_per_node"] == 1
+        and "tasks_per_node" not in asked.settings
+        and "--nproc" not in asked.commands[-1]
+    )

@@ -57,7 +57,9 @@ def test_one_failure_does_not_stop_the_others(stand_in):  # noqa: F811
 
 
 def test_a_key_reaches_the_run_and_no_log(stand_in):  # noqa: F811
-    task = launcher.Task(launcher.Line(1, ["--group", "A", "--save_path", str(stand_in), "--dataset", "glyphs", "--wandb_key", "SECRET"]))
+    task = launcher.Task(
+        launcher.Line(1, ["--group", "A", "--save_path", str(stand_in), "--dataset", "glyphs", "--wandb_key", "SECRET"])
+    )
     launcher.Runner([task], jobs=1, gpus=[]).run()
     assert "--wandb_key SECRET" in (stand_in / "seen.txt").read_text()
     assert "--wandb_key" in (said := task.log.read_text()) and "SECRET" not in said
@@ -173,7 +175,10 @@ def test_searches_are_run_by_their_program(stand_in, folder_data, monkeypatch): 
     monkeypatch.setattr(launcher.SearchTask, "outcome", lambda task: (launcher.FINISHED, "now"))
     runner = launcher.Runner([task], jobs=1, gpus=[])
     runner.run()
-    assert runner.outcomes["finished"] == ["folder/Tiny_search: now"] and "--lr~LOG_BAYESIAN~" in (stand_in / "seen.txt").read_text()
+    assert (
+        runner.outcomes["finished"] == ["folder/Tiny_search: now"]
+        and "--lr~LOG_BAYESIAN~" in (stand_in / "seen.txt").read_text()
+    )
 
 
 def test_a_running_job_shows_its_epoch(stand_in):  # noqa: F811

@@ -21,6 +21,13 @@ def test_refused_lines_are_told(tmp_path, capsys):
 @pytest.mark.long
 def test_slurm_by_the_local_executor(folder_data, tmp_path):
     script = runs_file(folder_data, tmp_path)
-    assert launcher.main([str(script), "--nproc", "2", "--slurm", "cluster=local", f"folder={tmp_path / 'jobs'}", "timeout_min=5"]) == 1
+    assert (
+        launcher.main(
+            [str(script), "--nproc", "2", "--slurm", "cluster=local", f"folder={tmp_path / 'jobs'}", "timeout_min=5"]
+        )
+        == 1
+    )
     folder = tmp_path / "out" / "folder" / "Good_s0"
-    assert (folder / "summary.json").exists() and yaml.safe_load((folder / "environment.yaml").read_text())["processes"] == 2
+    assert (folder / "summary.json").exists() and yaml.safe_load((folder / "environment.yaml").read_text())[
+        "processes"
+    ] == 2

@@ -61,7 +61,9 @@ def orders(features, reference=None, exclude=None, query_sequences=None, referen
         [-1] * len(x) if g is None else g for x, g in ((features, query_sequences), (reference, reference_sequences))
     )
     for query, own, group in zip(features, exclude, query_sequences, strict=True):
-        hidden = set() if group in (-1, None, "") else {j for j, other in enumerate(reference_sequences) if other == group}
+        hidden = (
+            set() if group in (-1, None, "") else {j for j, other in enumerate(reference_sequences) if other == group}
+        )
         yield own, [j for j in ranked(query, reference, own) if j not in hidden]
 
 
@@ -138,14 +140,22 @@ def plain_hierarchical(name, levels, n_levels, counts_query):
         return np.nan
     ideal = sorted(levels, reverse=True)
     if name == "ndcg":
-        gain = [sum((2.0**level - 1) / np.log2(1 + rank) for rank, level in enumerate(order, start=1)) for order in (levels, ideal)]
+        gain = [
+            sum((2.0**level - 1) / np.log2(1 + rank) for rank, level in enumerate(order, start=1))
+            for order in (levels, ideal)
+        ]
         return gain[0] / gain[1]
     if name == "asi":
-        shared = [sum(min(levels[:k].count(level), ideal[:k].count(level)) for level in range(1, n_levels + 1)) / k for k in range(1, related + 1)]
+        shared = [
+            sum(min(levels[:k].count(level), ideal[:k].count(level)) for level in range(1, n_levels + 1)) / k
+            for k in range(1, related + 1)
+        ]
         return sum(shared) / related
     count = {level: levels.count(level) + (level == n_levels and counts_query and name == "h_ap") for level in levels}
     relevances = [(level / (n_levels - 1)) / count[level] if level else 0.0 for level in levels]
-    total = sum(sum(min(relevances[j], relevances[k]) for j in range(k + 1)) / (k + 1) for k in range(len(levels)) if levels[k])
+    total = sum(
+        sum(min(relevances[j], relevances[k]) for j in range(k + 1)) / (k + 1) for k in range(len(levels)) if levels[k]
+    )
     return total / sum(relevances)
 
 

@@ -11,7 +11,9 @@ NAMES = [f"{head}_recall@{k}_{of}" for head in "ec" for k in (1, 4) for of in ("
 
 
 def by_part(hits, parts):
-    return sorted(np.mean([hit for hit, part in zip(hits, parts, strict=True) if part == wanted]) for wanted in set(parts))
+    return sorted(
+        np.mean([hit for hit, part in zip(hits, parts, strict=True) if part == wanted]) for wanted in set(parts)
+    )
 
 
 @pytest.mark.parametrize("classes", [1, 3, 10, 11, 80])
@@ -24,7 +26,11 @@ def test_the_worst_tenth_of_the_classes_and_the_gap_between_super_classes(classe
         expected = {}
         for name in NAMES:
             at, of = name[2:].split("_", 2)[:2]
-            rows, there = (features, given) if name[0] == "e" else (unit(features), {**given, "reference": unit(reference)} if given else {})
+            rows, there = (
+                (features, given)
+                if name[0] == "e"
+                else (unit(features), {**given, "reference": unit(reference)} if given else {})
+            )
             hits = plain_per_query([f"e_{at}"], rows, labels, **there)[f"e_{at}"]
             recalls = by_part(hits, (labels if of == "worst10" else groups).tolist())
             expected[name] = np.mean(recalls[: -(-len(recalls) // 10)]) if of == "worst10" else recalls[-1] - recalls[0]
@@ -34,6 +40,10 @@ def test_the_worst_tenth_of_the_classes_and_the_gap_between_super_classes(classe
 
 
 def test_no_gap_without_two_super_classes():
-    for groups, said in ((None, "no super-classes"), (np.zeros(30, int), "a single super-class"), ([0, 1, 1], r"groups have shape \(3,\)")):
+    for groups, said in (
+        (None, "no super-classes"),
+        (np.zeros(30, int), "a single super-class"),
+        ([0, 1, 1], r"groups have shape \(3,\)"),
+    ):
         with refused(said):
             metrics.compute("e_recall@1_group_gap", *random_space(n=30), groups=groups)

@@ -19,7 +19,9 @@ ROUGH = random_space(n=200, classes=8, spread=1.5, seed=18)
 
 def plain_f1(labels, clusters):
     pairs = [(labels[i] == labels[j], clusters[i] == clusters[j]) for i in range(len(labels)) for j in range(i)]
-    together, true, found = (sum(of) for of in ([a and b for a, b in pairs], [a for a, _ in pairs], [b for _, b in pairs]))
+    together, true, found = (
+        sum(of) for of in ([a and b for a, b in pairs], [a for a, _ in pairs], [b for _, b in pairs])
+    )
     if not together:
         return float(not found + true)
     precision, recall = together / found, together / true
@@ -44,7 +46,9 @@ def test_clustering_metrics_agree_with_scikit_learn(seed, n, classes, parts):
 
 
 def test_clustering_limits():
-    for labels, clusters in itertools.product((np.zeros(8, int), np.arange(8)), (np.zeros(8, int), np.arange(8), np.arange(8) % 3)):
+    for labels, clusters in itertools.product(
+        (np.zeros(8, int), np.arange(8)), (np.zeros(8, int), np.arange(8), np.arange(8) % 3)
+    ):
         assert_as_scikit_learn(labels, clusters)
 
 
@@ -79,7 +83,9 @@ def test_of_several_kmeans_starts_the_measures_are_means():
             metrics.compute(names, *ROUGH, seed=seeds)
 
 
-@pytest.mark.parametrize(("n", "k", "d", "spread"), [(1500, 280, 32, 1.2), (1500, 30, 8, 3.0), (500, 499, 4, 1.0), (900, 200, 2, 0.01)])
+@pytest.mark.parametrize(
+    ("n", "k", "d", "spread"), [(1500, 280, 32, 1.2), (1500, 30, 8, 3.0), (500, 499, 4, 1.0), (900, 200, 2, 0.01)]
+)
 def test_kmeans_is_that_of_faiss_and_torch_can_do_it_too(monkeypatch, n, k, d, spread):
     features = random_space(n=n, d=d, classes=k // 8, spread=spread, seed=19)[0].astype(np.float32)
     bare = faiss.Kmeans(d, k, niter=20, seed=5, min_points_per_centroid=1, max_points_per_centroid=10**6)
@@ -88,7 +94,9 @@ def test_kmeans_is_that_of_faiss_and_torch_can_do_it_too(monkeypatch, n, k, d, s
     assert (_kmeans.kmeans(features, k, seed=5) == expected).mean() > 0.999
 
     def inertia(clusters):
-        return sum(float(((features[clusters == c] - features[clusters == c].mean(0)) ** 2).sum()) for c in np.unique(clusters))
+        return sum(
+            float(((features[clusters == c] - features[clusters == c].mean(0)) ** 2).sum()) for c in np.unique(clusters)
+        )
 
     monkeypatch.setattr(_kmeans, "searcher", lambda device: (_kmeans.on_torch(device), _kmeans.tile_rows))
     assert inertia(_kmeans.kmeans(features, k, seed=5)) == pytest.approx(inertia(expected), rel=0.02)
@@ -102,7 +110,11 @@ def test_where_faiss_has_a_gpu_it_searches_there(monkeypatch):
         return faiss.knn(features, centroids, k)
 
     expected = _kmeans.kmeans(features, 10)
-    for name, there in (("get_num_gpus", lambda: 2), ("StandardGpuResources", lambda: "resources"), ("knn_gpu", knn_gpu)):
+    for name, there in (
+        ("get_num_gpus", lambda: 2),
+        ("StandardGpuResources", lambda: "resources"),
+        ("knn_gpu", knn_gpu),
+    ):
         monkeypatch.setattr(faiss, name, there, raising=False)
     assert (_kmeans.kmeans(features, 10, device="cuda:1") == expected).all()
     assert asked and set(asked) == {("resources", 1)}

@@ -1,6 +1,5 @@
 """Many metrics in one call: names and variants, types of features and labels, mistakes, ranges; nothing computed twice or for nothing."""
 
-
 import numpy as np
 import pytest
 import torch
@@ -36,7 +35,9 @@ def test_every_listed_name_and_variant_is_accepted_and_within_its_range():
         variants = caption.rpartition("; also ")[2].split(", ") if "; also " in caption else []
         kind = name.partition("@")[2].partition("_")[0]
         for parameter in {"k": ["1", "5"], "m": ["0", "-1", "2"], "fmr": [".01", "0.25"]}.get(kind, [""]):
-            asked += [variant.replace(f"@{kind}", f"@{parameter}") if parameter else variant for variant in [name, *variants]]
+            asked += [
+                variant.replace(f"@{kind}", f"@{parameter}") if parameter else variant for variant in [name, *variants]
+            ]
     values = metrics.compute(asked, features, np.stack([labels, labels % 2], 1), groups=labels % 2)
     assert list(values) == asked
     for name, value in values.items():
@@ -50,7 +51,15 @@ def test_what_names_say():
     assert {name: metrics.group(name) for name in groups} == groups
     parameters = {"c_fnmr@0.01_high": 0.01, "e_recall@4_worst10": 4}
     assert {name: metrics._parse(name).metric.parameter for name in parameters} == parameters
-    for name in ("fnmr@.01", "opis", "alignment", "uniformity", "e_recall@1_group_gap", "rho_spectrum@2", "dists@intra@d8"):
+    for name in (
+        "fnmr@.01",
+        "opis",
+        "alignment",
+        "uniformity",
+        "e_recall@1_group_gap",
+        "rho_spectrum@2",
+        "dists@intra@d8",
+    ):
         assert not metrics.higher_is_better(name), name
     for name in ("e_recall@1_worst10", "c_map_r_macro", "e_recall@1@d64"):
         assert metrics.higher_is_better(name) and metrics.searches(name), name
@@ -62,7 +71,9 @@ def test_what_names_say():
 def test_a_new_file_is_a_new_metric(monkeypatch, tmp_path):
     """One file, nothing else: found, listed, with its variants, though metrics were asked for before."""
     metrics.check("mrr")
-    (tmp_path / "first_hit.py").write_text("from metrics.mrr import Metric as Mrr\nclass Metric(Mrr):\n    NAMES = {'first_hit': 'as mrr'}\n")
+    (tmp_path / "first_hit.py").write_text(
+        "from metrics.mrr import Metric as Mrr\nclass Metric(Mrr):\n    NAMES = {'first_hit': 'as mrr'}\n"
+    )
     monkeypatch.setattr(metrics, "__path__", [*metrics.__path__, str(tmp_path)])
     monkeypatch.setattr(type(metrics.REGISTRY), "names", lambda self: ["first_hit", "mrr"])
     found = metrics.compute(["mrr", "first_hit", "c_first_hit_macro"], *random_space(n=30, classes=4))
@@ -74,7 +85,9 @@ def test_cosine_variants_are_the_plain_ones_on_normalised_features():
     features[3] = 0.0
     names = ["e_recall@1", "map_r", "mAP_c", "mrr", "precision@1", "map@5", "nmi", "f1", "ami", "map_r_macro"]
     cosine = metrics.compute(["c_" + name.removeprefix("e_") for name in names], features, labels)
-    assert list(cosine.values()) == pytest.approx(list(metrics.compute(names, unit(features), labels).values()), abs=1e-9)
+    assert list(cosine.values()) == pytest.approx(
+        list(metrics.compute(names, unit(features), labels).values()), abs=1e-9
+    )
     assert cosine["c_map_r"] != metrics.compute(["map_r"], features, labels)["map_r"]
     at_length = torch.nn.functional.normalize(torch.from_numpy(features[4:]).float(), dim=1)
     space, other = (_space.EmbeddingSpace(x, labels[4:]) for x in (at_length, features[4:]))
@@ -87,7 +100,18 @@ def test_what_is_not_asked_for_is_not_computed_and_the_rest_once(monkeypatch):
     for owner, name in ((_space.Search, "run"), (_kmeans, "kmeans")):
         original = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *a, _o=original, _n=name, **k: (calls.append(_n), _o(*a, **k))[1])
-    names = ["e_recall@1", "mAP", "map_r_macro", "map_r", "e_recall@1_worst10", "e_recall@4_worst10", "e_recall@1_group_gap", "nmi", "f1", "ami"]
+    names = [
+        "e_recall@1",
+        "mAP",
+        "map_r_macro",
+        "map_r",
+        "e_recall@1_worst10",
+        "e_recall@4_worst10",
+        "e_recall@1_group_gap",
+        "nmi",
+        "f1",
+        "ami",
+    ]
     metrics.compute(names, features, labels, groups=labels % 2)
     assert sorted(calls) == ["kmeans", "run"]
     calls.clear()
@@ -105,10 +129,18 @@ def test_a_missing_gpu_is_one_line_and_the_cpu(capsys):
 def test_perfect_space_has_exactly_its_highest_value():
     for sizes in ([2, 3, 5, 7], *([size] * classes for classes, size in ((3, 2), (6, 5), (7, 3), (30, 10), (11, 13)))):
         labels = np.repeat(np.arange(len(sizes)), sizes)
-        shares = np.mean([(size - 1) / size for size in np.array(sizes)[labels]]) if len(set(sizes)) > 1 else (sizes[0] - 1) / sizes[0]
-        expected = dict.fromkeys(("map_r", "map_r_macro", "r_precision", "mrr", "e_recall@1", "map@4", "nmi", "ami", "f1"), 1.0)
+        shares = (
+            np.mean([(size - 1) / size for size in np.array(sizes)[labels]])
+            if len(set(sizes)) > 1
+            else (sizes[0] - 1) / sizes[0]
+        )
+        expected = dict.fromkeys(
+            ("map_r", "map_r_macro", "r_precision", "mrr", "e_recall@1", "map@4", "nmi", "ami", "f1"), 1.0
+        )
         expected |= dict.fromkeys(("mAP_c", "mAP_1000", "mAP"), shares)  # equal values have that value as their mean
-        assert metrics.compute(list(expected), np.eye(len(sizes))[labels], labels, clusters=100 - labels) == expected, sizes
+        assert metrics.compute(list(expected), np.eye(len(sizes))[labels], labels, clusters=100 - labels) == expected, (
+            sizes
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -128,13 +160,30 @@ def test_types_of_features_and_labels(dtype):
 def test_bad_input_is_one_line():
     halves, mixed = np.array([0.0, 0.0, np.nan, np.nan, 1.0]), np.array([1, None, "a", 2, 3], dtype=object)
     for wrong in (
-        {"features": np.zeros(5)}, {"features": np.zeros((0, 3)), "labels": np.zeros(0, int)}, {"features": np.full((5, 2), np.nan)},
-        {"features": np.array([["1", "2"]] * 5)}, {"features": np.ones((5, 2), dtype=complex)}, {"features": torch.ones(5, 2, dtype=torch.complex64)},
-        {"labels": np.zeros(4, int)}, {"labels": halves}, {"labels": torch.tensor(halves)}, {"labels": mixed}, {"reference": np.zeros((3, 2))},
-        {"reference": np.zeros((3, 4)), "reference_labels": np.zeros(3, int)}, {"reference_labels": np.zeros(5, int)}, {"clusters": np.zeros(3, int)},
-        {"clusters": halves}, {"exclude": np.arange(5) + 1}, {"exclude": np.arange(5) + 0.5}, {"exclude": np.array(list("abcde"))},
-        {"exclude": np.full(5, -2)}, {"seed": None}, {"seed": 10**30}, {"device": "foo"}, {"device": None},
-    ):  # fmt: skip
+        {"features": np.zeros(5)},
+        {"features": np.zeros((0, 3)), "labels": np.zeros(0, int)},
+        {"features": np.full((5, 2), np.nan)},
+        {"features": np.array([["1", "2"]] * 5)},
+        {"features": np.ones((5, 2), dtype=complex)},
+        {"features": torch.ones(5, 2, dtype=torch.complex64)},
+        {"labels": np.zeros(4, int)},
+        {"labels": halves},
+        {"labels": torch.tensor(halves)},
+        {"labels": mixed},
+        {"reference": np.zeros((3, 2))},
+        {"reference": np.zeros((3, 4)), "reference_labels": np.zeros(3, int)},
+        {"reference_labels": np.zeros(5, int)},
+        {"clusters": np.zeros(3, int)},
+        {"clusters": halves},
+        {"exclude": np.arange(5) + 1},
+        {"exclude": np.arange(5) + 0.5},
+        {"exclude": np.array(list("abcde"))},
+        {"exclude": np.full(5, -2)},
+        {"seed": None},
+        {"seed": 10**30},
+        {"device": "foo"},
+        {"device": None},
+    ):
         arguments = {"features": np.random.default_rng(0).standard_normal((5, 2)), "labels": np.zeros(5, int), **wrong}
         with refused(None):
             metrics.compute(["e_recall@1", "nmi"], **arguments)
@@ -150,9 +199,13 @@ def test_metrics_of_a_prefix_are_those_of_the_cut_features(at_length):
     features[3, :2] = 0  # nothing left of it
     lengthen = unit if at_length else np.asarray
     features, reference = lengthen(features), lengthen(reference)
-    found = metrics.compute([*PREFIXED, *(f"{name}@d2" for name in PREFIXED), "map_r@d6"], features, labels, reference, reference_labels)
+    found = metrics.compute(
+        [*PREFIXED, *(f"{name}@d2" for name in PREFIXED), "map_r@d6"], features, labels, reference, reference_labels
+    )
     cut = [lengthen(rows[:, :2].astype(np.float32)) for rows in (features, reference)]
     expected = metrics.compute(PREFIXED, cut[0], labels, cut[1], reference_labels)
     assert {name: found[f"{name}@d2"] for name in PREFIXED} == expected and found["map_r@d6"] == found["map_r"]
-    assert {name: found[name] for name in PREFIXED} == metrics.compute(PREFIXED, features, labels, reference, reference_labels)
+    assert {name: found[name] for name in PREFIXED} == metrics.compute(
+        PREFIXED, features, labels, reference, reference_labels
+    )
     assert found["map_r"] != found["map_r@d2"]

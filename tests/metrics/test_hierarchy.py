@@ -14,11 +14,23 @@ RANKED = ["e_recall@1", "e_recall@4", "ap", "map_r", "map@3", "mAP_c", "mrr", "r
 
 def levels_in_order(levels, n_levels):
     """Features and labels of a query, first, and of samples that it finds in this order and that share so many levels with it."""
-    labels = [[0] * n_levels] + [[0 if level >= n_levels - column else 10 * i + column + 1 for column in range(n_levels)] for i, level in enumerate(levels)]
+    labels = [[0] * n_levels] + [
+        [0 if level >= n_levels - column else 10 * i + column + 1 for column in range(n_levels)]
+        for i, level in enumerate(levels)
+    ]
     return np.arange(len(levels) + 1.0)[:, None], np.array(labels)
 
 
-PIN = {"h_ap": 0.832143, "h_ap_others": 0.758333, "ndcg": 0.785043, "asi": 0.479167, "asi_level0": 0.25, "ap": 0.5, "ap_level0": 0.5, "ap_level1": 0.8875}
+PIN = {
+    "h_ap": 0.832143,
+    "h_ap_others": 0.758333,
+    "ndcg": 0.785043,
+    "asi": 0.479167,
+    "asi_level0": 0.25,
+    "ap": 0.5,
+    "ap_level0": 0.5,
+    "ap_level1": 0.8875,
+}
 PIN |= {"e_recall@1": 0, "e_recall@1_level1": 1}
 
 
@@ -49,7 +61,11 @@ def plain_levels(names, features, labels, reference=None, reference_labels=None,
 
 
 def assert_as_plain(features, labels, limits=None, **given):
-    names = [*HIERARCHICAL, *RANKED, *(f"{name}_level{c}" for name in [*RANKED, "asi", "ndcg"] for c in range(labels.shape[1]))]
+    names = [
+        *HIERARCHICAL,
+        *RANKED,
+        *(f"{name}_level{c}" for name in [*RANKED, "asi", "ndcg"] for c in range(labels.shape[1])),
+    ]
     space = metrics.EmbeddingSpace(features, labels, **given)
     space.search = Search(space, limits)
     found, expected = metrics.per_query(names, space), plain_levels(names, features, labels, **given)
@@ -58,7 +74,9 @@ def assert_as_plain(features, labels, limits=None, **given):
     return found
 
 
-@pytest.mark.parametrize("limits", [Limits(), Limits(rows=8, columns=16, sample=9, pairs=2), Limits(rows=4, columns=8, sample=5, kept=40)])
+@pytest.mark.parametrize(
+    "limits", [Limits(), Limits(rows=8, columns=16, sample=9, pairs=2), Limits(rows=4, columns=8, sample=5, kept=40)]
+)
 def test_random_levels_by_loops(limits):
     """In a gallery: queries without their class, without any relative; some are in the gallery, some have a sequence there."""
     for n_levels in (2, 4):
@@ -71,8 +89,20 @@ def test_random_levels_by_loops(limits):
     sequences = np.random.default_rng(0).integers(-1, 12, 60)
     given = {"reference": features[gallery], "reference_labels": labels[gallery], "exclude": exclude}
     found = assert_as_plain(features[:28], labels[:28], limits, **given)
-    assert np.isnan(found["h_ap"][3]) and not np.isnan(found["h_ap"][4]) and np.isnan(found["ap"][4]) and found["e_recall@1"][4] == 0
-    assert_as_plain(features[:28], labels[:28], limits, **given, query_sequences=sequences[:28], reference_sequences=sequences[gallery])
+    assert (
+        np.isnan(found["h_ap"][3])
+        and not np.isnan(found["h_ap"][4])
+        and np.isnan(found["ap"][4])
+        and found["e_recall@1"][4] == 0
+    )
+    assert_as_plain(
+        features[:28],
+        labels[:28],
+        limits,
+        **given,
+        query_sequences=sequences[:28],
+        reference_sequences=sequences[gallery],
+    )
 
 
 def test_means_macro_cosine_and_queries_left_out():
@@ -80,10 +110,14 @@ def test_means_macro_cosine_and_queries_left_out():
     labels[0] = [90, 91, 92]
     plain = plain_levels(["ap_level1", "e_recall@1_level1", "h_ap"], features, labels)
     found = metrics.compute([*plain, "ap_level1_macro", "c_h_ap", "c_recall@1_level1"], features, labels)
-    by_class = [np.nanmean([plain["ap_level1"][i] for i in np.flatnonzero(labels[:, 1] == name)]) for name in set(labels[1:, 1])]
+    by_class = [
+        np.nanmean([plain["ap_level1"][i] for i in np.flatnonzero(labels[:, 1] == name)]) for name in set(labels[1:, 1])
+    ]
     units = metrics.compute(["h_ap", "e_recall@1_level1"], unit(features), labels)
     expected = {**{name: np.nanmean(values) for name, values in plain.items()}, "ap_level1_macro": np.nanmean(by_class)}
-    assert found == pytest.approx({**expected, "c_h_ap": units["h_ap"], "c_recall@1_level1": units["e_recall@1_level1"]}, abs=1e-12)
+    assert found == pytest.approx(
+        {**expected, "c_h_ap": units["h_ap"], "c_recall@1_level1": units["e_recall@1_level1"]}, abs=1e-12
+    )
     skipping = metrics.compute(["e_recall@1_level1"], features, labels, skip_unmatched=True)
     assert skipping["e_recall@1_level1"] == pytest.approx(np.mean(plain["e_recall@1_level1"][1:]))
 
@@ -91,7 +125,11 @@ def test_means_macro_cosine_and_queries_left_out():
 def test_other_metrics_go_by_the_finest():
     features, labels = random_levels(2, 40)
     both = metrics.compute(["map_r", "nmi", "ndcg", "map_r_macro"], features, labels)
-    for finest in (labels[:, 0], labels[:, :1], np.stack([labels[:, 0], np.arange(40)], 1)):  # the last are no levels, and nobody asks
+    for finest in (
+        labels[:, 0],
+        labels[:, :1],
+        np.stack([labels[:, 0], np.arange(40)], 1),
+    ):  # the last are no levels, and nobody asks
         assert both | metrics.compute(["map_r", "nmi", "map_r_macro"], features, finest) == both
 
 
@@ -105,14 +143,20 @@ def test_lists_that_are_ranked_anew(reranker):
     assert (lists != metrics.EmbeddingSpace(features, labels).neighbours(59)).any()
     for i, order in enumerate(lists):
         for name in HIERARCHICAL:
-            expected[name].append(plain_hierarchical(name, [int((labels[i] == labels[j]).sum()) for j in order], 3, True))
+            expected[name].append(
+                plain_hierarchical(name, [int((labels[i] == labels[j]).sum()) for j in order], 3, True)
+            )
     expected = {name: np.nanmean(values) for name, values in expected.items()}
     assert metrics.compute(HIERARCHICAL, features, labels, rerank=reranker) == pytest.approx(expected, abs=1e-12)
 
 
 NESTED = np.array([[0, 0], [1, 0], [2, 1], [2, 1]])
 BAD = [
-    ("h_ap", [np.array([[0, 0], [0, 1], [2, 1], [2, 1]])], "labels: levels do not nest: 0 of level 0 is in 0 and 1 of level 1"),
+    (
+        "h_ap",
+        [np.array([[0, 0], [0, 1], [2, 1], [2, 1]])],
+        "labels: levels do not nest: 0 of level 0 is in 0 and 1 of level 1",
+    ),
     ("h_ap", [np.where(NESTED == 1, np.nan, NESTED)], "labels hold NaN in 3 of 4 rows"),
     ("h_ap", [np.where([[False, True]] * 4, -1, NESTED)], "labels: 0 has no class of level 1"),
     ("asi", [np.where([[False, True]] * 4, "", NESTED.astype(str))], "labels: 0 has no class of level 1"),

@@ -30,13 +30,18 @@ def by_loops(features, reference, left_out, c, r):
     return found
 
 
-@pytest.mark.parametrize(("c", "r", "dtype"), [(0.1, 2.3, np.float32), (1.0, 2.3, np.float64), (0.3, 1e6, np.float32), (2.0, 0.8, np.float64)])
+@pytest.mark.parametrize(
+    ("c", "r", "dtype"),
+    [(0.1, 2.3, np.float32), (1.0, 2.3, np.float64), (0.3, 1e6, np.float32), (2.0, 0.8, np.float64)],
+)
 def test_neighbours_are_those_of_loops_whatever_the_limits(c, r, dtype):
     features, labels = points(dtype=dtype)
     expected = by_loops(features, features, range(60), c, r)
     space = metrics.space_of(Ball(c, r), features, labels)
     assert space.neighbours(59).tolist() == expected
-    for limits in (Limits(columns=16, rows=4, sample=9), Limits(rows=4, sample=5, kept=40)) if (c, r) == (0.1, 2.3) else ():
+    for limits in (
+        (Limits(columns=16, rows=4, sample=9), Limits(rows=4, sample=5, kept=40)) if (c, r) == (0.1, 2.3) else ()
+    ):
         space.search = Search(vars(space.search)["space"], limits)
         assert space.neighbours(59).tolist() == expected, limits
 
@@ -50,7 +55,9 @@ def test_what_is_no_search_stays_euclidean_of_the_tangent_vectors():
     assert list(values.values()) == list(cosine.values()), "curvature 0 is the sphere"
     at_length = unit(features)
     at_length[20] = at_length[0]
-    assert metrics.compute("c_map_r", at_length, labels, ball=Ball(0.1, 2.3)) == metrics.compute("c_map_r", at_length, labels)
+    assert metrics.compute("c_map_r", at_length, labels, ball=Ball(0.1, 2.3)) == metrics.compute(
+        "c_map_r", at_length, labels
+    )
 
 
 def test_near_the_border_and_collapsed():

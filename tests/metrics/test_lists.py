@@ -23,24 +23,36 @@ def ordered(order):
     ("positives", "junk", "expected"),
     [
         ([0, 1], [4, 2, 3], {"ap_trapezoid": 0.791667, "mp@1": 1, "mp@5": 2 / 3, "mp@10": 2 / 3}),  # easy
-        ([0, 1, 2, 3], [4], {"ap_trapezoid": 0.73125, "ap": 0.770833, "mp@1": 1, "mp@5": 0.6, "mp@10": 2 / 3}),  # medium
+        (
+            [0, 1, 2, 3],
+            [4],
+            {"ap_trapezoid": 0.73125, "ap": 0.770833, "mp@1": 1, "mp@5": 0.6, "mp@10": 2 / 3},
+        ),  # medium
         ([2, 3], [4, 0, 1], {"ap_trapezoid": 1 / 3, "mp@1": 0, "mp@5": 0.5, "mp@10": 0.5}),  # hard
     ],
 )
 def test_oxford_and_paris(positives, junk, expected):
     """evaluate.py of revisitop (be39832): order 4 0 7 2 1 5 3 6 8 9."""
-    found = metrics.compute(list(expected), [[0.0]], reference=ordered([4, 0, 7, 2, 1, 5, 3, 6, 8, 9]), lists=Lists.of([positives], [junk]))
+    found = metrics.compute(
+        list(expected), [[0.0]], reference=ordered([4, 0, 7, 2, 1, 5, 3, 6, 8, 9]), lists=Lists.of([positives], [junk])
+    )
     assert found == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(
     ("relevance", "count", "name", "expected"),
     [
-        ("10100010", 3, "map@5", 5 / 9), ("1010", 2, "map@4", 5 / 6), ("1011", 3, "map@2", 1 / 2),  # Google Landmarks v2 (tensorflow/models e4009b2)
-        ("101001", 3, "map@5", 5 / 9), ("101001", 3, "oracle@5", 2 / 3), ("10110", 3, "map@5", 0.805556),  # ILIAS (e81029e)
-        ("10110", 3, "mmp@5", 2 / 3), ("10110", 7, "mmp@5", 3 / 5), ("01110", 2, "mmp@5", 1 / 2),  # Universal-Image-Embeddings (3768d3e)
+        ("10100010", 3, "map@5", 5 / 9),
+        ("1010", 2, "map@4", 5 / 6),
+        ("1011", 3, "map@2", 1 / 2),  # Google Landmarks v2 (tensorflow/models e4009b2)
+        ("101001", 3, "map@5", 5 / 9),
+        ("101001", 3, "oracle@5", 2 / 3),
+        ("10110", 3, "map@5", 0.805556),  # ILIAS (e81029e)
+        ("10110", 3, "mmp@5", 2 / 3),
+        ("10110", 7, "mmp@5", 3 / 5),
+        ("01110", 2, "mmp@5", 1 / 2),  # Universal-Image-Embeddings (3768d3e)
     ],
-)  # fmt: skip
+)
 def test_landmarks_and_objects(relevance, count, name, expected):
     """Hits in the order of the ranks, `count` in all: those that are missing come after the others."""
     hits = [rank for rank, hit in enumerate(relevance) if hit == "1"][:count]
@@ -55,7 +67,9 @@ def test_re_identification_by_lists_is_that_by_sequences():
     found = metrics.compute(names, [[0.0]], reference=places, lists=Lists.of([[2, 4]], [[0]]))
     assert found == pytest.approx({"ap": 0.5, "inp": 0.5, "e_recall@1": 0, "e_recall@5": 1, "ap_trapezoid": 1 / 3})
     given = {"query_sequences": ["1_1"], "reference_sequences": [f"{name}_{camera}" for name, camera in gallery]}
-    assert found == pytest.approx(metrics.compute(names, [[0.0]], ["1"], places, [name for name, _ in gallery], **given))
+    assert found == pytest.approx(
+        metrics.compute(names, [[0.0]], ["1"], places, [name for name, _ in gallery], **given)
+    )
 
 
 def value_of(name, relevance):
@@ -71,7 +85,9 @@ def value_of(name, relevance):
         return sum(relevance[:k]) / len(hits)
     else:
         before = [j / rank if rank else 1.0 for j, rank in enumerate(hits)]
-        return np.mean([(first + (j + 1) / (rank + 1)) / 2 for j, (first, rank) in enumerate(zip(before, hits, strict=True))])
+        return np.mean(
+            [(first + (j + 1) / (rank + 1)) / 2 for j, (first, rank) in enumerate(zip(before, hits, strict=True))]
+        )
     return sum(relevance[:k]) / k
 
 
@@ -85,8 +101,12 @@ def test_random_lists_by_loops(own, rerank):
         size = 70 if own else 45
         positives, junk = random_lists(seed + 10, size, len(queries), range(70) if own else None)
         found_by = [order for _, order in orders(queries, reference)]
-        if rerank is not None:  # the order without any judgement, by a search of the re-ranked lists for all of the reference
-            space = metrics.EmbeddingSpace(queries, None, reference, lists=Lists.of([sorted(order) for order in found_by]))
+        if (
+            rerank is not None
+        ):  # the order without any judgement, by a search of the re-ranked lists for all of the reference
+            space = metrics.EmbeddingSpace(
+                queries, None, reference, lists=Lists.of([sorted(order) for order in found_by])
+            )
             space.search = rerank.search(space)
             found_by = [[j for j in row.tolist() if j >= 0] for row in space.neighbours(size)]
         found = metrics.compute(NAMES, queries, rerank=rerank, reference=reference, lists=Lists.of(positives, junk))
@@ -101,7 +121,10 @@ def test_random_lists_by_loops(own, rerank):
 def test_a_large_reference_gives_what_a_small_tile_gives():
     """Beyond one tile of the search the junk of each tile is hidden in it."""
     rng = np.random.default_rng(0)
-    queries, reference = rng.standard_normal((20, 8)).astype(np.float32), rng.standard_normal((20_000, 8)).astype(np.float32)
+    queries, reference = (
+        rng.standard_normal((20, 8)).astype(np.float32),
+        rng.standard_normal((20_000, 8)).astype(np.float32),
+    )
     order = np.argsort(((queries[:, None] - reference) ** 2).sum(2), axis=1)  # (20, 20000)
     positives = [row[[5, 400, 15_000]].tolist() for row in order]
     junk = [[*row[:5].tolist(), *row[100:300].tolist()] for row in order]

@@ -31,16 +31,23 @@ class Watched(_mapped.Stacked):
         return found
 
 
-@pytest.mark.parametrize(("dtype", "order"), [(np.float16, "C"), (np.float32, "F"), (np.float64, "C"), (np.int32, "C"), (">f4", "C")])
+@pytest.mark.parametrize(
+    ("dtype", "order"), [(np.float16, "C"), (np.float32, "F"), (np.float64, "C"), (np.int32, "C"), (">f4", "C")]
+)
 def test_numbers_are_those_of_features_in_memory(tmp_path, dtype, order):
     features, labels = random_space(n=150, classes=11, spread=1.5, seed=3)
     features = np.asarray(4 * features).astype(dtype, order=order)
     features[20:30] = features[:10]
     mapped, names = in_file(tmp_path, features), RETRIEVAL + OTHERS
     for cut in (None, 50):
-        expected, found = (metrics.compute(names, x, labels, *([] if cut is None else [x[cut:], labels[cut:]])) for x in (features, mapped))
+        expected, found = (
+            metrics.compute(names, x, labels, *([] if cut is None else [x[cut:], labels[cut:]]))
+            for x in (features, mapped)
+        )
         for name in names:
-            np.testing.assert_allclose(found[name], expected[name], rtol=0 if metrics.searches(name) else 1e-12, err_msg=name)
+            np.testing.assert_allclose(
+                found[name], expected[name], rtol=0 if metrics.searches(name) else 1e-12, err_msg=name
+            )
 
 
 @pytest.mark.parametrize("limits", LIMITS)
@@ -91,7 +98,14 @@ def test_stacked_rows_and_prefixes(tmp_path):
     whole = np.concatenate([one, other[kept], one])
     stacked = _mapped.Stacked((one, None), (mapped, kept), (one, None))
     assert len(stacked) == 17 and stacked.shape == whole.shape and stacked.dtype == np.float64
-    for rows in (slice(None), slice(5, 12), slice(16, 99), slice(3, 3), np.array([16, 0, 7, 9, 9]), np.zeros(0, dtype=int)):
+    for rows in (
+        slice(None),
+        slice(5, 12),
+        slice(16, 99),
+        slice(3, 3),
+        np.array([16, 0, 7, 9, 9]),
+        np.zeros(0, dtype=int),
+    ):
         assert np.array_equal(stacked[rows], whole[rows])
     for rows, there in ((stacked, whole), (mapped, other)):
         prefix = there[:, :2].astype(np.float32)
@@ -104,6 +118,10 @@ def test_stacked_rows_and_prefixes(tmp_path):
 
 def test_what_is_refused_of_a_map(tmp_path):
     features, labels = random_space(n=40)
-    for changed, words in ((features[:, 0], "(N, D)"), (features + 1j, "expected numbers"), (features * np.nan, "40 of 40")):
+    for changed, words in (
+        (features[:, 0], "(N, D)"),
+        (features + 1j, "expected numbers"),
+        (features * np.nan, "40 of 40"),
+    ):
         with refused(None, words):
             metrics.compute(["map_r"], in_file(tmp_path, changed), labels)

@@ -9,7 +9,17 @@ import metrics
 from metrics import _pairs, fnmr
 from tests.metrics._plain import random_space, unit
 
-NAMES = ["fnmr@.01", "fnmr@.1", "fnmr@.5", "c_fnmr@.1", "fnmr@.1_low", "fnmr@.1_high", "opis", "alignment", "uniformity"]
+NAMES = [
+    "fnmr@.01",
+    "fnmr@.1",
+    "fnmr@.5",
+    "c_fnmr@.1",
+    "fnmr@.1_low",
+    "fnmr@.1_high",
+    "opis",
+    "alignment",
+    "uniformity",
+]
 
 
 def squares(features, labels):
@@ -54,10 +64,14 @@ def plain(features, labels):
     same = [d for d, a, b in all_pairs if a == b]
     values = {f"fnmr@{fmr}": plain_fnmr(features, labels, float(fmr)) for fmr in (".01", ".1", ".5")}
     return {
-        **values, "c_fnmr@.1": plain_fnmr(unit(features), labels, 0.1), "fnmr@.1_low": values["fnmr@.1"], "fnmr@.1_high": values["fnmr@.1"],
-        "opis": plain_opis(features, labels), "alignment": np.mean(same) if same else np.nan,
+        **values,
+        "c_fnmr@.1": plain_fnmr(unit(features), labels, 0.1),
+        "fnmr@.1_low": values["fnmr@.1"],
+        "fnmr@.1_high": values["fnmr@.1"],
+        "opis": plain_opis(features, labels),
+        "alignment": np.mean(same) if same else np.nan,
         "uniformity": np.log(np.mean([np.exp(-2 * d) for d, *_ in all_pairs])) if all_pairs else np.nan,
-    }  # fmt: skip
+    }
 
 
 def assert_plain(features, labels):
@@ -75,9 +89,17 @@ def test_all_pairs():
     generator = np.random.default_rng(7)
     for classes in (1, 2, 9, 60):
         assert_plain(*random_space(n=61, classes=classes, seed=classes, spread=0.7))
-    assert_plain(generator.integers(-1, 2, (60, 3)).astype(float), generator.integers(0, 5, 60))  # at most 27 points, one of them 0
-    assert_plain(np.eye(4)[np.arange(40) % 4] + 1e-3 * generator.standard_normal((40, 4)), np.arange(40) % 4)  # separated classes
-    for features, few in ((np.ones((1, 2)), [0]), (np.eye(3), [0, 1, 2]), (np.eye(3), [0, 0, 0])):  # pairs of one kind, or none
+    assert_plain(
+        generator.integers(-1, 2, (60, 3)).astype(float), generator.integers(0, 5, 60)
+    )  # at most 27 points, one of them 0
+    assert_plain(
+        np.eye(4)[np.arange(40) % 4] + 1e-3 * generator.standard_normal((40, 4)), np.arange(40) % 4
+    )  # separated classes
+    for features, few in (
+        (np.ones((1, 2)), [0]),
+        (np.eye(3), [0, 1, 2]),
+        (np.eye(3), [0, 0, 0]),
+    ):  # pairs of one kind, or none
         assert_plain(features, few)
     features, labels = random_space(n=30, classes=4, seed=8)
     assert_plain(np.concatenate([features, features]), np.concatenate([labels, labels]))
@@ -96,10 +118,14 @@ def test_no_tile_no_bound_no_shift_and_no_reference_changes_a_value(monkeypatch)
     monkeypatch.setattr(_pairs, "BINS", 3)  # narrower and narrower bounds
     monkeypatch.setattr(_pairs, "COLLECTED", 2)
     assert metrics.compute(NAMES, features, labels) == pytest.approx(expected, abs=1e-9)
-    assert fnmr._rank(0.29, 100) == 29 and fnmr._rank(0.1, 30) == 3 and fnmr._rank(0.01, 99) == 0, "exact in binary fractions too"
+    assert fnmr._rank(0.29, 100) == 29 and fnmr._rank(0.1, 30) == 3 and fnmr._rank(0.01, 99) == 0, (
+        "exact in binary fractions too"
+    )
 
 
-@pytest.mark.parametrize("value", [np.pi, 1, 0, 1e-160])  # the mean of which is exact but for the first: no distance has any rounding
+@pytest.mark.parametrize(
+    "value", [np.pi, 1, 0, 1e-160]
+)  # the mean of which is exact but for the first: no distance has any rounding
 def test_a_collapsed_space_matches_nothing_rightly(value):
     measured = metrics.compute(NAMES, np.full((40, 3), float(value)), np.arange(40) % 4)
     assert measured["fnmr@.01"] == measured["fnmr@.5"] == measured["c_fnmr@.1"] == 1.0
@@ -113,8 +139,15 @@ def test_of_a_sample_the_interval_is_told(monkeypatch, capsys):
     monkeypatch.setattr(_pairs, "EXACT", 100)
     monkeypatch.setattr(fnmr, "SAMPLE", 2000)
     told = metrics.compute([*names, "fnmr@.1_low", "fnmr@.1_high"], features, labels)
-    assert told["fnmr@.1_low"] <= min(told["fnmr@.1"], exact["fnmr@.1"]) < max(told["fnmr@.1"], exact["fnmr@.1"]) <= told["fnmr@.1_high"]
-    assert told["uniformity"] == pytest.approx(exact["uniformity"], abs=1e-5) and told["opis"] == pytest.approx(exact["opis"], rel=0.3)
+    assert (
+        told["fnmr@.1_low"]
+        <= min(told["fnmr@.1"], exact["fnmr@.1"])
+        < max(told["fnmr@.1"], exact["fnmr@.1"])
+        <= told["fnmr@.1_high"]
+    )
+    assert told["uniformity"] == pytest.approx(exact["uniformity"], abs=1e-5) and told["opis"] == pytest.approx(
+        exact["opis"], rel=0.3
+    )
     (line,) = capsys.readouterr().out.splitlines()
     assert "95 % interval" in line and "2,000 of 39" in line and "pairs of two classes and 2,000 of 5" in line
 

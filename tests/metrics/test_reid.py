@@ -10,7 +10,15 @@ from pictures import space as charts
 from tests.metrics._plain import RETRIEVAL, orders, plain_per_query, random_space
 from tests.metrics.test_class_recalls import by_part
 
-GALLERY = [("1", 1), ("2", 1), ("1", 2), ("-1", 3), ("0", 2), ("1", 3), ("2", 2)]  # identity and camera, the nearest first
+GALLERY = [
+    ("1", 1),
+    ("2", 1),
+    ("1", 2),
+    ("-1", 3),
+    ("0", 2),
+    ("1", 3),
+    ("2", 2),
+]  # identity and camera, the nearest first
 NAMES = ["e_recall@1", "e_recall@5", "ap", "map@100000", "inp", "mAP"]
 
 
@@ -18,9 +26,14 @@ def measured(gallery, cameras=True, identities=("1",), **flags):
     """Of queries at 0 in camera 1 that search images at 1, 2, ..."""
     given = {}
     if cameras:
-        given = {"query_sequences": [f"{name}_1" for name in identities], "reference_sequences": [f"{name}_{camera}" for name, camera in gallery]}
+        given = {
+            "query_sequences": [f"{name}_1" for name in identities],
+            "reference_sequences": [f"{name}_{camera}" for name, camera in gallery],
+        }
     places = np.arange(1.0, len(gallery) + 1)[:, None]
-    return metrics.compute(NAMES, np.zeros((len(identities), 1)), list(identities), places, [name for name, _ in gallery], **given, **flags)
+    return metrics.compute(
+        NAMES, np.zeros((len(identities), 1)), list(identities), places, [name for name, _ in gallery], **given, **flags
+    )
 
 
 def test_the_worked_example():
@@ -43,18 +56,32 @@ def test_the_worked_example():
 def test_random_lists_by_loops(seed):
     features, labels = random_space(n=60, classes=18, spread=2.0, seed=seed)
     features = np.round(features)  # ties
-    cameras = [f"{label}_{camera}" for label, camera in zip(labels, np.random.default_rng(seed + 100).integers(0, 3, 60), strict=True)]
-    given = {"reference": features[20:], "reference_labels": labels[20:], "query_sequences": cameras[:20], "reference_sequences": cameras[20:]}
+    cameras = [
+        f"{label}_{camera}"
+        for label, camera in zip(labels, np.random.default_rng(seed + 100).integers(0, 3, 60), strict=True)
+    ]
+    given = {
+        "reference": features[20:],
+        "reference_labels": labels[20:],
+        "query_sequences": cameras[:20],
+        "reference_sequences": cameras[20:],
+    }
     terms = plain_per_query(RETRIEVAL, features[:20], labels[:20], **given)
     matched = ~np.isnan(terms["ap"])
     assert 0 < matched.sum() < 20
-    own, groups, terms = labels[:20][matched], labels[:20] % 3, {name: np.array(values)[matched] for name, values in terms.items()}
+    own, groups, terms = (
+        labels[:20][matched],
+        labels[:20] % 3,
+        {name: np.array(values)[matched] for name, values in terms.items()},
+    )
     expected = {name: np.mean(values) for name, values in terms.items()}
     expected |= {f"{name}_macro": np.mean(by_part(values, own.tolist())) for name, values in terms.items()}
     of_classes, of_groups = (by_part(terms["e_recall@1"], parts.tolist()) for parts in (own, groups[matched]))
     expected["e_recall@1_worst10"] = np.mean(of_classes[: -(-len(of_classes) // 10)])
     expected["e_recall@1_group_gap"] = of_groups[-1] - of_groups[0]
-    assert metrics.compute(list(expected), features[:20], labels[:20], **given, groups=groups, skip_unmatched=True) == pytest.approx(expected, abs=1e-12)
+    assert metrics.compute(
+        list(expected), features[:20], labels[:20], **given, groups=groups, skip_unmatched=True
+    ) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("parents", [False, True])
@@ -73,7 +100,11 @@ def test_the_curve_of_matches(parents, monkeypatch, tmp_path):
     ranks = queries.first_hits(compared, skips=True)
     assert ranks.tolist() == [hit for hit in hits if hit < np.inf]
     drawn = []
-    monkeypatch.setattr(Axes, "plot", lambda axis, *data, of=Axes.plot, **how: drawn.append(data) or of(axis, *data, **how))
+    monkeypatch.setattr(
+        Axes, "plot", lambda axis, *data, of=Axes.plot, **how: drawn.append(data) or of(axis, *data, **how)
+    )
     assert charts.cmc(tmp_path / "cmc.png", ranks, "Group").stat().st_size > 1000
     ((k, shares),) = drawn
-    assert k.tolist() == list(range(1, 51)) and shares.tolist() == pytest.approx([100 * np.mean(ranks <= rank) for rank in k])
+    assert k.tolist() == list(range(1, 51)) and shares.tolist() == pytest.approx(
+        [100 * np.mean(ranks <= rank) for rank in k]
+    )

@@ -27,7 +27,9 @@ def distances_of(x, ball=None):
     """`(T, T)` by a double loop."""
     if ball is not None:
         return np.array([[moebius_distance(a, b, ball.c, ball.clip_r) for b in x.tolist()] for a in x.tolist()])
-    return np.array([[np.sqrt(sum((a - b) ** 2 for a, b in zip(p, q, strict=True))) for q in x.tolist()] for p in x.tolist()])
+    return np.array(
+        [[np.sqrt(sum((a - b) ** 2 for a, b in zip(p, q, strict=True))) for q in x.tolist()] for p in x.tolist()]
+    )
 
 
 def dense(distances, k1, k2, weight):
@@ -64,7 +66,10 @@ def dense(distances, k1, k2, weight):
 
 def lists_by(final, hides):
     """Of each query its reference in order; equal final distances by index. `hides(query, j)`: whether the query does not find j."""
-    return [[j for _, j in sorted((round(value, 11), j) for j, value in enumerate(row)) if not hides(i, j)] for i, row in enumerate(final)]
+    return [
+        [j for _, j in sorted((round(value, 11), j) for j, value in enumerate(row)) if not hides(i, j)]
+        for i, row in enumerate(final)
+    ]
 
 
 def check(found, queries, of_queries, rerank, **given):
@@ -81,7 +86,15 @@ BALLS = pytest.mark.parametrize("ball", [None, Ball(0.3, 2.3)], ids=["euclidean"
 def test_a_set_in_itself(ball):
     x, labels = points(50)
     distances, plain = distances_of(x, ball), metrics.compute(NAMES, x, labels, ball=ball)
-    for k1, k2, weight in [(20, 6, 0.3), (5, 1, 0.3), (6, 3, 0.0), (7, 2, 1.0), (100, 6, 0.3), (1, 1, 0.5), (2, 6, 0.3)]:
+    for k1, k2, weight in [
+        (20, 6, 0.3),
+        (5, 1, 0.3),
+        (6, 3, 0.0),
+        (7, 2, 1.0),
+        (100, 6, 0.3),
+        (1, 1, 0.5),
+        (2, 6, 0.3),
+    ]:
         found = lists_by(dense(distances, k1, k2, weight), lambda i, j: i == j)
         rerank = KReciprocal(k1, k2, weight)
         check(found, x, labels, rerank, ball=ball)
@@ -96,7 +109,9 @@ def test_queries_and_a_gallery_apart(n_queries, ball):
     """Nodes are both; a query finds the gallery alone."""
     x, labels = points(45, seed=2, copies=False)
     x[n_queries] = x[0]  # a sample of the gallery equals a query
-    order = np.r_[n_queries:45, :n_queries]  # ours has the gallery first: where distances tie, the order of the nodes counts
+    order = np.r_[
+        n_queries:45, :n_queries
+    ]  # ours has the gallery first: where distances tie, the order of the nodes counts
     final = dense(distances_of(x[order], ball), 8, 4, 0.3)[45 - n_queries :, : 45 - n_queries]
     given = {"reference": x[n_queries:], "reference_labels": labels[n_queries:]}
     check(lists_by(final, lambda i, j: False), x[:n_queries], labels[:n_queries], KReciprocal(8, 4), ball=ball, **given)
@@ -106,7 +121,10 @@ def test_queries_that_are_in_the_reference_or_of_a_sequence():
     """A sequence's samples are nodes all the same."""
     x, labels = points(40, seed=3, copies=False)
     exclude = np.array([25, 26, 27, 28, 29] + [-1] * 10)
-    final, given = dense(distances_of(x), 6, 3, 0.3), {"reference": x[:30], "reference_labels": labels[:30], "exclude": exclude}
+    final, given = (
+        dense(distances_of(x), 6, 3, 0.3),
+        {"reference": x[:30], "reference_labels": labels[:30], "exclude": exclude},
+    )
     check(lists_by(final[25:, :30], lambda i, j: exclude[i] == j), x[25:], labels[25:], KReciprocal(6, 3), **given)
     sequences = np.arange(40) // 4
     space = metrics.EmbeddingSpace(x, labels, query_sequences=sequences)
@@ -122,7 +140,9 @@ def test_metrics_on_unit_vectors_are_re_ranked_by_their_own_distances_and_others
     for rerank in (KReciprocal(6, 3), AlphaExpansion(5)):
         both = metrics.compute(["c_map_r", "map_r", "c_recall@1"], x, labels, rerank=rerank)
         alone = metrics.compute(["map_r", "e_recall@1"], unit(x), labels, rerank=rerank)
-        assert both["c_map_r"] == pytest.approx(alone["map_r"]) and both["c_recall@1"] == pytest.approx(alone["e_recall@1"])
+        assert both["c_map_r"] == pytest.approx(alone["map_r"]) and both["c_recall@1"] == pytest.approx(
+            alone["e_recall@1"]
+        )
         assert both["map_r"] == pytest.approx(metrics.compute("map_r", x, labels, rerank=rerank)["map_r"])
         assert metrics.compute(others, x, labels, rerank=rerank) == metrics.compute(others, x, labels)
     near = 1e-4 * points(40, seed=10, copies=False)[0] + 100
@@ -132,7 +152,11 @@ def test_metrics_on_unit_vectors_are_re_ranked_by_their_own_distances_and_others
 
 def test_little_memory_changes_nothing(monkeypatch):
     x, labels = points(70, seed=5)
-    given = [({}, KReciprocal(7, 3)), ({}, AlphaExpansion(6)), ({"reference": x[:30], "reference_labels": labels[:30]}, KReciprocal(5, 2))]
+    given = [
+        ({}, KReciprocal(7, 3)),
+        ({}, AlphaExpansion(6)),
+        ({"reference": x[:30], "reference_labels": labels[:30]}, KReciprocal(5, 2)),
+    ]
     expected = [metrics.compute(NAMES, x, labels, rerank=rerank, **reference) for reference, rerank in given]
     monkeypatch.setattr(_rerank, "NUMBERS", 150)
     monkeypatch.setattr(_rerank, "ROWS", 3)
@@ -142,10 +166,17 @@ def test_little_memory_changes_nothing(monkeypatch):
 @pytest.mark.parametrize("rerank", [KReciprocal(), AlphaExpansion()])
 def test_degenerate_spaces(rerank):
     line = np.random.default_rng(0).normal(size=(12, 1))
-    spaces = [(np.zeros((1, 3)), [0]), (np.zeros((2, 3)), [0, 0]), (np.ones((9, 3)), [0, 0, 0, 1, 1, 1, 2, 3, 4]), (np.eye(3), [0, 1, 2])]
+    spaces = [
+        (np.zeros((1, 3)), [0]),
+        (np.zeros((2, 3)), [0, 0]),
+        (np.ones((9, 3)), [0, 0, 0, 1, 1, 1, 2, 3, 4]),
+        (np.eye(3), [0, 1, 2]),
+    ]
     for ball in (None, Ball(0.1, 2.3), Ball(0, 2.3)):
         for x, labels in [*spaces, (line, [0] * 12)]:
-            values = metrics.compute(["e_recall@1", "map_r", "mAP", "mrr"], x, np.array(labels), ball=ball, rerank=rerank)
+            values = metrics.compute(
+                ["e_recall@1", "map_r", "mAP", "mrr"], x, np.array(labels), ball=ball, rerank=rerank
+            )
             if len(set(labels)) == len(labels):  # no query has anything to find: e_recall and mAP count misses
                 uncounted = [values.pop("map_r"), values.pop("mrr")]
                 assert np.isnan(uncounted).all()
@@ -169,7 +200,9 @@ def test_alpha_query_expansion(n, alpha, separate):
     queries, reference = (x[:12], x[12:]) if separate else (x, x)
     given = {"reference": reference, "reference_labels": labels[12:]} if separate else {}
     left_out = [-1] * 12 if separate else range(48)
-    new = [expanded(q, reference, ranked(q, reference, own), n, alpha) for q, own in zip(queries, left_out, strict=True)]
+    new = [
+        expanded(q, reference, ranked(q, reference, own), n, alpha) for q, own in zip(queries, left_out, strict=True)
+    ]
     found = [ranked(q, reference, own) for q, own in zip(new, left_out, strict=True)]
     check(found, queries, labels[: len(queries)], AlphaExpansion(n, alpha), **given)
 
@@ -192,7 +225,9 @@ def test_expansion_of_few_images_in_files():
 def test_alpha_query_expansion_of_one_query_by_hand():
     """(1, 0) + .8^3 (.8, .6) + .6^3 (.6, .8), at unit length."""
     space = metrics.EmbeddingSpace([[1.0, 0.0]], [0], [[0.8, 0.6], [0.6, 0.8]], [0, 0])
-    np.testing.assert_allclose(unit(AlphaExpansion(2, 3.0).search(space).space.features), [[0.954656, 0.297710]], atol=1e-6)
+    np.testing.assert_allclose(
+        unit(AlphaExpansion(2, 3.0).search(space).space.features), [[0.954656, 0.297710]], atol=1e-6
+    )
 
 
 def test_alpha_query_expansion_in_the_ball_expands_tangent_vectors():

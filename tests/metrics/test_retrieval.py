@@ -30,8 +30,14 @@ def spaces():
         "ties": (rng.integers(-2, 3, (100, 2)).astype(np.float32), rng.integers(0, 6, 100)),
         "identical": (np.ones((30, 4), dtype=np.float32) * 0.3, np.arange(30) % 4),
         "zero": (np.zeros((9, 3)), np.arange(9) % 2),
-        "far from the origin": (1000.0 + 1e-6 * rng.standard_normal((80, 5)), rng.integers(0, 5, 80)),  # in float32 without a shift one point
-        "near ties": (rng.integers(0, 2, (90, 3)) + 1e-9 * rng.standard_normal((90, 3)), rng.integers(0, 7, 90)),  # settled in float64
+        "far from the origin": (
+            1000.0 + 1e-6 * rng.standard_normal((80, 5)),
+            rng.integers(0, 5, 80),
+        ),  # in float32 without a shift one point
+        "near ties": (
+            rng.integers(0, 2, (90, 3)) + 1e-9 * rng.standard_normal((90, 3)),
+            rng.integers(0, 7, 90),
+        ),  # settled in float64
         "outlier": (np.concatenate([1e6 * x[:1], x[1:]]), labels),
         "small": (x * 1e-25, labels),
         "large": ((x * 1e30).astype(np.float32), labels),
@@ -40,8 +46,16 @@ def spaces():
         "one class": (x, np.zeros(60, dtype=int)),
         "fewer than k": (x[:3], np.array([0, 0, 1])),
         "one sample": (x[:1], np.array([5])),
-        "classes missing on either side": (queries, of_queries, {"reference": gallery[keep], "reference_labels": of_gallery[keep] + 2}),
-        "queries in the reference": (own[:30], of_own[:30], {"reference": own[order], "reference_labels": of_own[order], "exclude": exclude}),
+        "classes missing on either side": (
+            queries,
+            of_queries,
+            {"reference": gallery[keep], "reference_labels": of_gallery[keep] + 2},
+        ),
+        "queries in the reference": (
+            own[:30],
+            of_own[:30],
+            {"reference": own[order], "reference_labels": of_own[order], "exclude": exclude},
+        ),
     }
 
 
@@ -63,13 +77,21 @@ def test_any_small_space(seed, n, d, classes, rounded):
 def test_on_a_line_by_hand():
     """Queries of the classes a, b, c, d at 0 search in the classes a b a a b c at 1, 2, ..., 6."""
     expected = {
-        "e_recall@1": [1, 0, 0, 0], "e_recall@2": [1, 1, 0, 0], "e_recall@5": [1, 1, 0, 0], "e_recall@6": [1, 1, 1, 0],
-        "mrr": [1, 1 / 2, 1 / 6, NAN], "precision@1": [1, 0, 0, NAN], "precision@5": [3 / 5, 2 / 5, 0, NAN],
-        "precision@10": [3 / 10, 2 / 10, 1 / 10, NAN], "r_precision": [2 / 3, 1 / 2, 0, NAN],
-        "map_r": [(1 + 2 / 3) / 3, (1 / 2) / 2, 0, NAN], "map@2": [1 / 2, (1 / 2) / 2, 0, NAN],
-        "map@5": [(1 + 2 / 3 + 3 / 4) / 3, (1 / 2 + 2 / 5) / 2, 0, NAN], "mAP_c": [(1 + 2 / 3) / 3, (1 / 2) / 2, 0, 0],
+        "e_recall@1": [1, 0, 0, 0],
+        "e_recall@2": [1, 1, 0, 0],
+        "e_recall@5": [1, 1, 0, 0],
+        "e_recall@6": [1, 1, 1, 0],
+        "mrr": [1, 1 / 2, 1 / 6, NAN],
+        "precision@1": [1, 0, 0, NAN],
+        "precision@5": [3 / 5, 2 / 5, 0, NAN],
+        "precision@10": [3 / 10, 2 / 10, 1 / 10, NAN],
+        "r_precision": [2 / 3, 1 / 2, 0, NAN],
+        "map_r": [(1 + 2 / 3) / 3, (1 / 2) / 2, 0, NAN],
+        "map@2": [1 / 2, (1 / 2) / 2, 0, NAN],
+        "map@5": [(1 + 2 / 3 + 3 / 4) / 3, (1 / 2 + 2 / 5) / 2, 0, NAN],
+        "mAP_c": [(1 + 2 / 3) / 3, (1 / 2) / 2, 0, 0],
         "mAP": [(1 + 2 / 3 + 3 / 4) / 3, (1 / 2 + 2 / 5) / 2, 1 / 6, 0],
-    }  # fmt: skip
+    }
     space = metrics.EmbeddingSpace(np.zeros((4, 1)), list("abcd"), np.arange(1.0, 7.0)[:, None], list("abaabc"))
     for name, values in metrics.per_query(list(expected), space).items():
         assert values.tolist() == pytest.approx(expected[name], nan_ok=True), name
@@ -90,11 +112,18 @@ def test_where_no_query_counts_and_labels_of_mixed_types():
     features, labels = random_space(n=8)[0], np.arange(8)
     for reference in ({}, {"reference": features, "reference_labels": labels + 100}):
         measured = metrics.compute(names, features, labels, **reference, uncounted=None)
-        assert measured == {"map_r": None, "mrr_macro": None, "e_recall@1": 0.0, "mAP": 0.0}  # for the last two, alone counts as 0
+        assert measured == {
+            "map_r": None,
+            "mrr_macro": None,
+            "e_recall@1": 0.0,
+            "mAP": 0.0,
+        }  # for the last two, alone counts as 0
     large = 2**60 + np.arange(4)  # neighbours that float64 cannot tell apart
     options = {"reference": features[4:], "reference_labels": large.astype(np.uint64)}
     measured = metrics.compute(["map_r", "e_recall@4"], features[:4], large, **options)
-    assert measured["e_recall@4"] == 1.0 and measured["map_r"] == plain(["map_r"], features[:4], large, **options)["map_r"]
+    assert (
+        measured["e_recall@4"] == 1.0 and measured["map_r"] == plain(["map_r"], features[:4], large, **options)["map_r"]
+    )
     for of_queries, of_reference in (([0, 1, 2], ["0", "1", "2"]), (["0", "1", "2"], [0, 1, 2])):
         with pytest.raises(UserError, match="give numbers, or names"):
             metrics.compute(["e_recall@1"], np.eye(3), of_queries, np.eye(3), of_reference)
@@ -114,9 +143,12 @@ def test_agrees_with_pytorch_metric_learning(averages, suffix):
     features, labels = random_space(n=150, classes=30, spread=0.8, seed=20)
     features = features.astype(np.float32)
     names = {
-        "precision_at_1": "precision@1", "mean_average_precision_at_r": "map_r", "r_precision": "r_precision",
-        "mean_reciprocal_rank": "mrr", "mean_average_precision": "map@149",
-    }  # fmt: skip
+        "precision_at_1": "precision@1",
+        "mean_average_precision_at_r": "map_r",
+        "r_precision": "r_precision",
+        "mean_reciprocal_rank": "mrr",
+        "mean_average_precision": "map@149",
+    }
     calculator = AccuracyCalculator(include=tuple(names), k=149, avg_of_avgs=averages, device=torch.device("cpu"))
     expected = calculator.get_accuracy(torch.from_numpy(features), torch.from_numpy(labels))
     measured = metrics.compute([name + suffix for name in names.values()], features, labels)

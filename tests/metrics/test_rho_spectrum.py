@@ -15,10 +15,16 @@ def plain_rho(features, m):
     return spectrum if m == 0 else float(sum(p * np.log(p / q) for p, q in zip(first, second, strict=True)))
 
 
-@pytest.mark.parametrize("shape", [(50, 6), (5, 12), (1, 4), (70_000, 5), "low rank"], ids=str)  # 70,000 are more than is decomposed at once
+@pytest.mark.parametrize(
+    "shape", [(50, 6), (5, 12), (1, 4), (70_000, 5), "low rank"], ids=str
+)  # 70,000 are more than is decomposed at once
 def test_rho_spectrum(shape):
     generator = np.random.default_rng(14)
-    features = generator.standard_normal((40, 2)) @ generator.standard_normal((2, 6)) if shape == "low rank" else generator.standard_normal(shape)
+    features = (
+        generator.standard_normal((40, 2)) @ generator.standard_normal((2, 6))
+        if shape == "low rank"
+        else generator.standard_normal(shape)
+    )
     names = {f"rho_spectrum@{m}": m for m in (1, -1, 2, -2, 5, 0)}
     measured = metrics.compute(list(names), features, np.zeros(len(features), int))
     for name, m in names.items():

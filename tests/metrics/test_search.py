@@ -35,7 +35,11 @@ KNOWN = {}  # plain values by data: several limits search the same
 
 
 def known(names, features, labels, **reference):
-    key = tuple((name, np.asarray(of).tobytes()) for name, of in (("", features), ("", labels), *reference.items()) if of is not None)
+    key = tuple(
+        (name, np.asarray(of).tobytes())
+        for name, of in (("", features), ("", labels), *reference.items())
+        if of is not None
+    )
     values = KNOWN.setdefault(key, {})
     values |= plain_per_query([name for name in names if name not in values], features, labels, **reference)
     return {name: values[name] for name in names}
@@ -63,7 +67,9 @@ def assert_neighbours(features, labels, k, limits=None, how=None, query_sequence
     found = [order for _, order in orders(features, query_sequences=query_sequences)]
     assert space.neighbours(k).tolist() == [(order + [-1] * k)[:k] for order in found]
     assert space.visible.tolist() == [len(order) for order in found]
-    assert space.relevant.tolist() == [sum(labels[j] == label for j in order) for order, label in zip(found, labels, strict=True)]
+    assert space.relevant.tolist() == [
+        sum(labels[j] == label for j in order) for order, label in zip(found, labels, strict=True)
+    ]
 
 
 def each_once(size, rows):
@@ -77,15 +83,27 @@ def sequences(size, of, seed=0):
     return np.where(generator.random(size) < 1 / 3, -1, 7 * generator.integers(0, of, size))
 
 
-@pytest.mark.parametrize(("limits", "rounded"), [
-    *zip(LIMITS, itertools.cycle((False, True)), strict=False),
-    *(pytest.param(*case, marks=pytest.mark.long) for case in zip(LIMITS[:-2], itertools.cycle((True, False)), strict=False)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("limits", "rounded"),
+    [
+        *zip(LIMITS, itertools.cycle((False, True)), strict=False),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in zip(LIMITS[:-2], itertools.cycle((True, False)), strict=False)
+        ),
+    ],
+)
 def test_limits_and_sequences_change_no_value(limits, rounded):
     features, labels = random_space(n=48, spread=1.0 if rounded else 2.0, seed=8)
     features = np.round(features) if rounded else features
     features[16:24] = features[0]  # duplicates, of several classes and sequences
-    for names, of in ((RETRIEVAL, 2), (["e_recall@2"], None), (["map_r", "mAP_c", "e_recall@4"], 16), (["mrr"], 2), (["map@3"], 16)):
+    for names, of in (
+        (RETRIEVAL, 2),
+        (["e_recall@2"], None),
+        (["map_r", "mAP_c", "e_recall@4"], 16),
+        (["mrr"], 2),
+        (["map@3"], 16),
+    ):
         searched(features, labels, names, limits, **{} if of is None else {"query_sequences": sequences(48, of)})
     numbers = sequences(48, 8, seed=1)
     exclude = np.where(np.arange(20) < 12, -1, np.arange(20) - 12)  # queries 12 to 19 are the reference's 0 to 7
@@ -93,7 +111,10 @@ def test_limits_and_sequences_change_no_value(limits, rounded):
     for names, hidden in (
         (["map_r", "mAP", "mrr"], {}),
         (RETRIEVAL, {"query_sequences": numbers[:20], "reference_sequences": numbers[12:]}),
-        (["map_r"], {"query_sequences": numbers[:20], "reference_sequences": numbers[12:][::-1]}),  # a query itself is of another sequence there
+        (
+            ["map_r"],
+            {"query_sequences": numbers[:20], "reference_sequences": numbers[12:][::-1]},
+        ),  # a query itself is of another sequence there
     ):
         searched(features[:20], labels[:20], names, limits, **given, **hidden)
     for depth, numbers in ((7, None), (49, sequences(48, 3, seed=3))):
@@ -121,7 +142,9 @@ def test_sequences_that_hide_nearly_all():
     for share in (1.0, 0.95):
         for limits in (Limits(), SMALL):
             searched(features, labels, RETRIEVAL, limits, query_sequences=np.where(np.arange(100) < 100 * share, 3, -1))
-    nothing = metrics.compute(["e_recall@1", "map_r", "mAP_c"], features, labels, query_sequences=np.zeros(100, int), uncounted=-1.0)
+    nothing = metrics.compute(
+        ["e_recall@1", "map_r", "mAP_c"], features, labels, query_sequences=np.zeros(100, int), uncounted=-1.0
+    )
     assert nothing == {"e_recall@1": 0.0, "map_r": -1.0, "mAP_c": 0.0}
 
 
@@ -132,7 +155,12 @@ def test_means_and_macro_means_and_names_of_sequences():
     names = ["map_r", "e_recall@2", "c_map_r", "nmi", "dists@intra"]
     by_number, without = (metrics.compute(names, features, labels, query_sequences=of) for of in (numbers, None))
     texts = np.where(numbers < 0, "", np.char.add("track ", numbers.astype(str)))
-    given = [texts, texts.astype(object), np.array([None if n < 0 else int(n) for n in numbers], dtype=object), torch.from_numpy(numbers)]
+    given = [
+        texts,
+        texts.astype(object),
+        np.array([None if n < 0 else int(n) for n in numbers], dtype=object),
+        torch.from_numpy(numbers),
+    ]
     given += [np.array([text or None for text in texts], dtype=object), numbers.astype(np.int16), numbers.tolist()]
     for other in given:
         assert metrics.compute(names, features, labels, query_sequences=other) == by_number
@@ -161,7 +189,9 @@ def test_a_search_in_itself_computes_each_score_once_unless_too_much_would_wait(
     for rows in (8, 16):  # 120 is no multiple of 16
         work = searched(features, labels, names, Limits(columns=32, rows=rows, sample=20), query_sequences=numbers)
         assert (work.scores, work.pruned) == (each_once(120, rows), 0)
-    work = searched(features, labels, names, Limits(columns=32, rows=8, sample=20, waiting=100), query_sequences=numbers)
+    work = searched(
+        features, labels, names, Limits(columns=32, rows=8, sample=20, waiting=100), query_sequences=numbers
+    )
     assert work.scores == 120 * 120 and work.held <= 8 * 120, "nothing but one block"
 
 
@@ -169,13 +199,17 @@ def test_where_pruning_does_not_help_a_search_in_itself_goes_on_as_a_plain_one()
     """The second half has all its neighbours in the first half, and needs them all: twice as much waits as was estimated."""
     n = 120
     features = np.concatenate([0.01 * np.random.default_rng(26).standard_normal((n // 2, n)), np.eye(n)[: n // 2]])
-    work = searched(features, np.arange(n) % 3, [f"map@{n // 2 - 10}"], Limits(columns=32, rows=8, sample=n, waiting=n * n // 5))
+    work = searched(
+        features, np.arange(n) % 3, [f"map@{n // 2 - 10}"], Limits(columns=32, rows=8, sample=n, waiting=n * n // 5)
+    )
     assert work.pruned > 0
     assert each_once(n, 8) < work.scores < n * n
 
 
 @pytest.mark.parametrize("rounded", [False, True])
-@pytest.mark.parametrize(("names", "waiting"), [(["e_recall@3"], 1500), (["map_r", "e_recall@6"], 3000), (["map@3"], 3000)])
+@pytest.mark.parametrize(
+    ("names", "waiting"), [(["e_recall@3"], 1500), (["map_r", "e_recall@6"], 3000), (["map@3"], 3000)]
+)
 def test_what_waits_is_pruned_to_what_is_needed(names, waiting, rounded):
     features, labels = random_space(n=400, classes=80, spread=2.0, seed=22)
     features = np.round(2 * features) if rounded else features
@@ -184,7 +218,9 @@ def test_what_waits_is_pruned_to_what_is_needed(names, waiting, rounded):
     assert work.scores == free.scores == each_once(400, 16), "nothing that was dropped was needed after all"
     assert work.held < free.held and free.pruned == 0
     assert 0 < work.pruned <= 3 * waiting, "cuts rise for those that wait: not again and again"
-    if names == ["map@3"] and not rounded:  # two clusters far apart, one after the other: nothing of the first waits for the second
+    if (
+        names == ["map@3"] and not rounded
+    ):  # two clusters far apart, one after the other: nothing of the first waits for the second
         features[200:] += 1000
         work = searched(features, labels, names, Limits(**TILES, sample=30, waiting=2000))
         assert work.pruned > 0 and work.scores == each_once(400, 16)
@@ -192,7 +228,13 @@ def test_what_waits_is_pruned_to_what_is_needed(names, waiting, rounded):
 
 def test_near_ties_beyond_the_depth_are_left_alone():
     """All of the reference lie at distances that float32 hardly tells apart, and five of them are needed."""
-    space = space_with(Limits(sample=8), np.zeros((20, 300)), np.zeros(20), reference=np.diag(1 + 1e-6 * np.arange(300)), reference_labels=np.zeros(300))
+    space = space_with(
+        Limits(sample=8),
+        np.zeros((20, 300)),
+        np.zeros(20),
+        reference=np.diag(1 + 1e-6 * np.arange(300)),
+        reference_labels=np.zeros(300),
+    )
     assert (space.neighbours(5) == np.arange(5)).all()
     assert 0 < space.search.work.reordered <= 400
 
@@ -214,7 +256,11 @@ def test_ties_that_no_depth_bounds_do_not_pile_up(equal):
 def test_a_block_of_too_many_candidates_is_halved():
     features, labels = random_space(n=120, spread=2.0, seed=8)
     limits = Limits(columns=16, rows=16, kept=40)
-    reference = {"reference": features, "reference_labels": labels, "exclude": np.arange(120)[::-1].copy()}  # no search in itself
+    reference = {
+        "reference": features,
+        "reference_labels": labels,
+        "exclude": np.arange(120)[::-1].copy(),
+    }  # no search in itself
     work = searched(features, labels, ["mAP"], limits, **reference)
     assert work.held <= limits.kept + limits.rows * limits.columns
     assert work.scores >= 120 * 120
@@ -224,7 +270,9 @@ def test_a_block_of_too_many_candidates_is_halved():
 def test_an_estimate_that_was_too_high_is_corrected(in_itself):
     features, labels = random_space(n=400, classes=3, spread=5.0, seed=27)
     limits = Limits(**TILES, sample=12, pairs=1)
-    features[Search(metrics.EmbeddingSpace(features, labels), limits).sample] *= 0.01  # the sample lies nearer than all others
+    features[Search(metrics.EmbeddingSpace(features, labels), limits).sample] *= (
+        0.01  # the sample lies nearer than all others
+    )
     reference = {} if in_itself else {"reference": features, "reference_labels": labels}
     work = searched(features, labels, ["map@50"], limits, **reference)
     assert work.scores > (each_once(400, 16) if in_itself else 400 * 400), "some queries were searched again"
@@ -263,7 +311,9 @@ def test_the_searches_of_the_benchmark_find_the_same():
 
 def test_between_two_blocks_the_callers_precision_and_gradients_hold(monkeypatch):
     multiply, used = torch.mm, []
-    monkeypatch.setattr(torch, "mm", lambda *args, **more: used.append(torch.get_float32_matmul_precision()) or multiply(*args, **more))
+    monkeypatch.setattr(
+        torch, "mm", lambda *args, **more: used.append(torch.get_float32_matmul_precision()) or multiply(*args, **more)
+    )
     space = metrics.EmbeddingSpace(np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 4)
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
@@ -286,5 +336,7 @@ def test_keys_sort_by_descending_score_then_column(pairs):
     keys = as_keys(scores, columns)
     assert np.array_equal(scores_of(keys), scores) and np.array_equal(keys & COLUMN, columns)
     assert [pairs[i] for i in np.argsort(keys, kind="stable")] == sorted(pairs, key=lambda pair: (-pair[0], pair[1]))
-    assert (keys < AFTER_ALL).all() and np.isnan(scores_of(np.array([AFTER_ALL]))).all(), "an empty slot has no score and comes last"
+    assert (keys < AFTER_ALL).all() and np.isnan(scores_of(np.array([AFTER_ALL]))).all(), (
+        "an empty slot has no score and comes last"
+    )
     assert (as_keys(np.array([-np.inf, LOWEST], dtype=np.float32), np.array([COLUMN, COLUMN])) < AFTER_ALL).all()

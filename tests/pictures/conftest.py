@@ -9,5 +9,7 @@ def figures(monkeypatch):
     from matplotlib.figure import Figure
 
     saved = {}
-    monkeypatch.setattr(Figure, "savefig", lambda self, path, **k: (saved.update({path.stem: self}), self.draw_without_rendering())[1])
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, path, **k: (saved.update({path.stem: self}), self.draw_without_rendering())[1]
+    )
     return saved

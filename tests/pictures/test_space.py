@@ -31,7 +31,9 @@ class Things:
 
 
 def compared(features, labels, reference=None, reference_labels=None, exclude=None, parents=(None, None)):
-    one = spaces.Space(features, labels, reference, reference_labels, exclude, parents=parents[0], reference_parents=parents[1])
+    one = spaces.Space(
+        features, labels, reference, reference_labels, exclude, parents=parents[0], reference_parents=parents[1]
+    )
     return spaces.Compared(one, None, ["test"])
 
 
@@ -67,7 +69,9 @@ def test_pictures_show_what_the_metrics_count(kind):
     assert [few.tolist() for few in found] == metrics.EmbeddingSpace(features, labels).neighbours(7).tolist()
     assert_worst(shown, [[bool(labels[j] == labels[i]) for j in order] for i, order in orders(features)])
     for few in (3, 1):
-        assert [len(found) for found in queries.nearest(compared(features[:few], labels[:few]), np.array([0]), 7)] == [few - 1]
+        assert [len(found) for found in queries.nearest(compared(features[:few], labels[:few]), np.array([0]), 7)] == [
+            few - 1
+        ]
     alone, notes = queries.worst_queries(compared(features[:5], np.arange(5)), seed=1)
     assert len(alone) == len(notes) == 0
 
@@ -87,7 +91,9 @@ def test_queries_search_in_the_reference_and_in_their_super_class(inside_parents
     if inside_parents:
         found = [[j for j in order if parents[1][j] == parents[0][query]] for query, order in enumerate(found)]
     assert [few.tolist() for few in queries.nearest(shown, np.arange(40), 7)] == [order[:7] for order in found]
-    assert_worst(shown, [[bool(reference_labels[j] == labels[query]) for j in order] for query, order in enumerate(found)])
+    assert_worst(
+        shown, [[bool(reference_labels[j] == labels[query]) for j in order] for query, order in enumerate(found)]
+    )
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -96,7 +102,12 @@ def test_pairs_are_of_one_class_and_of_two(classes, seed, inside):
     labels = np.array(classes)
     parents = labels % 2 if inside else np.zeros_like(labels)
     (a, b), (c, d) = space.sample_pairs(labels, seed, *([parents] if inside else []))
-    assert (labels[a] == labels[b]).all() and (a != b).all() and (labels[c] != labels[d]).all() and (parents[c] == parents[d]).all()
+    assert (
+        (labels[a] == labels[b]).all()
+        and (a != b).all()
+        and (labels[c] != labels[d]).all()
+        and (parents[c] == parents[d]).all()
+    )
     assert (len(a) > 0) == (np.bincount(labels).max() > 1)
     assert (len(c) > 0) == any(len(set(labels[parents == parent])) > 1 for parent in set(parents))
 
@@ -105,7 +116,9 @@ def test_every_pair_is_as_likely():
     labels = np.array([0, 1, 0, 0, 1, 2])
     (a, b), _ = space.sample_pairs(labels, 0)
     pairs, counts = np.unique(np.stack([a, b], 1), axis=0, return_counts=True)
-    assert {tuple(pair) for pair in pairs.tolist()} == {(i, j) for i in range(6) for j in range(6) if i != j and labels[i] == labels[j]}
+    assert {tuple(pair) for pair in pairs.tolist()} == {
+        (i, j) for i in range(6) for j in range(6) if i != j and labels[i] == labels[j]
+    }
     assert np.abs(counts / counts.sum() - 1 / 8).max() < 0.01
 
 
@@ -117,7 +130,9 @@ def test_samples_of_classes_and_of_queries():
     assert np.array_equal(space.sample_classes(labels, 1000, seed=5), np.arange(30))
     labels = np.repeat([7, 3, 9], [50, 2, 1])
     shown = queries.sample_queries(labels, 1)
-    assert len(shown) == 8 and set(labels[shown]) == {3, 7, 9} and (np.diff(shown) > 0).all(), "of distinct classes as far as there are"
+    assert len(shown) == 8 and set(labels[shown]) == {3, 7, 9} and (np.diff(shown) > 0).all(), (
+        "of distinct classes as far as there are"
+    )
     many = np.repeat(np.arange(20), 5)
     first, again, other = (queries.sample_queries(many, seed) for seed in (3, 3, 4))
     assert len(set(many[first])) == 8 and np.array_equal(first, again) and not np.array_equal(first, other)
@@ -132,7 +147,9 @@ def test_images_are_shown_whole(tmp_path):
     first, second = (neighbours.whole_image(both, index) for index in (0, len(splits["evaluation"])))
     assert first.shape == second.shape == (80, 240, 3)
     assert np.abs(first - np.asarray(picture((0, 0), (300, 100)).resize((240, 80))).astype(float)).mean() < 4
-    assert np.array_equal(neighbours.whole_image(Things(np.arange(3)), 2), np.full((8, 8, 3), 18)), "where there is no other, the transformed one"
+    assert np.array_equal(neighbours.whole_image(Things(np.arange(3)), 2), np.full((8, 8, 3), 18)), (
+        "where there is no other, the transformed one"
+    )
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["in itself", "in another reference"])
@@ -143,11 +160,20 @@ def test_distances_stand_below_the_neighbours(figures, tmp_path, own):
     exclude, reference_labels = np.arange(30) if own else np.full(30, -1), np.arange(len(reference)) % 3
     one, shown = compared(features, labels, reference, reference_labels, exclude), np.array([4, 9])
     found = queries.nearest(one, shown, 7)
-    neighbours.recoveries(tmp_path / "a.png", (Things(labels), Things(reference_labels)), one, shown, found, queries.judged(one, shown, found), "title")
+    neighbours.recoveries(
+        tmp_path / "a.png",
+        (Things(labels), Things(reference_labels)),
+        one,
+        shown,
+        found,
+        queries.judged(one, shown, found),
+        "title",
+    )
     expected = [
         f"distance {np.linalg.norm(features[query].astype(float) - reference[j].astype(float)):#.3g}"
-        for query, (_, order) in zip(shown, orders(features[shown], reference, exclude[shown]), strict=True) for j in order[:7]
-    ]  # fmt: skip
+        for query, (_, order) in zip(shown, orders(features[shown], reference, exclude[shown]), strict=True)
+        for j in order[:7]
+    ]
     assert [text for text, _ in boxes(figures["a"]) if text.startswith("distance")] == expected
 
 
@@ -185,22 +211,45 @@ def boxes(figure):
 
 def drawn_of(folder, features, labels, title, size_of_tsne, **of_splits):
     """The paths of all pictures of these embeddings. `of_splits`: the images."""
-    embedded = {split: Embedded({"discriminative": features.astype(np.float32)}, labels, 0.0, things) for split, things in of_splits.items()}
+    embedded = {
+        split: Embedded({"discriminative": features.astype(np.float32)}, labels, 0.0, things)
+        for split, things in of_splits.items()
+    }
     return outputs.draw_pictures(folder, embedded, "test", options("--eval_size_of_tsne", str(size_of_tsne)), title)
 
 
 NAMES = {
-    "wide": "W" * 21 + "{}", "capitals": "HUMMER H3T CREW CAB 2010 {}", "long": "{:03d}.Black_footed_Albatross", "two lines": "a\nb{}",
-    "eight": "WWWWWWW{}", "tab": "a\tb\x07\x1b{}", "none": "",
-}  # fmt: skip
+    "wide": "W" * 21 + "{}",
+    "capitals": "HUMMER H3T CREW CAB 2010 {}",
+    "long": "{:03d}.Black_footed_Albatross",
+    "two lines": "a\nb{}",
+    "eight": "WWWWWWW{}",
+    "tab": "a\tb\x07\x1b{}",
+    "none": "",
+}
 
 
-@pytest.mark.parametrize(("size", "classes", "names"), [(60, 25, "long"), *(pytest.param(60, 25, n, marks=pytest.mark.long) for n in NAMES if n != "long"), (1, 1, "wide"), (4, 2, "wide")])
+@pytest.mark.parametrize(
+    ("size", "classes", "names"),
+    [
+        (60, 25, "long"),
+        *(pytest.param(60, 25, n, marks=pytest.mark.long) for n in NAMES if n != "long"),
+        (1, 1, "wide"),
+        (4, 2, "wide"),
+    ],
+)
 def test_no_text_runs_into_another_or_off_the_picture(figures, tmp_path, size, classes, names):
     labels = np.arange(size) % classes
     things = Things(labels)
     things.class_names = {label: NAMES[names].format(label) for label in range(classes)}
-    drawn_of(tmp_path, np.random.default_rng(size).normal(size=(size, 6)), labels, outputs._title("W" * 40, 1000), 1, test=things)
+    drawn_of(
+        tmp_path,
+        np.random.default_rng(size).normal(size=(size, 6)),
+        labels,
+        outputs._title("W" * 40, 1000),
+        1,
+        test=things,
+    )
     for stem in {"sample_recoveries", "worst_queries", "spectrum", "distances"} & set(figures):
         width, height = figures[stem].bbox.size
         found = boxes(figures[stem])
@@ -248,7 +297,9 @@ def test_tsne_has_colours_by_super_class_where_there_are_some(figures, tmp_path,
     legend = [text.get_text().strip() for text in figure.legends[0].get_texts()]
     assert legend == ["first", "second"] if supers else (len(legend) == 13 and legend[-1] == "18 other classes")
     assert ("by super-class" in figure.axes[0].get_title()) == supers
-    drawn = {tuple(collection.get_facecolor()[0]): len(collection.get_offsets()) for collection in figure.axes[0].collections}
+    drawn = {
+        tuple(collection.get_facecolor()[0]): len(collection.get_offsets()) for collection in figure.axes[0].collections
+    }
     assert sum(drawn.values()) == 120 and len(drawn) == len(legend)
     assert figure.legends[0].get_window_extent(figure._get_renderer()).x1 <= figure.bbox.width
 
@@ -266,7 +317,9 @@ def test_tsne_has_colours_by_super_class_where_there_are_some(figures, tmp_path,
 )
 def test_all_are_drawn_of_any_space(labels, features, tmp_path):
     with np.errstate(all="ignore"):
-        paths = drawn_of(tmp_path, features, labels, "$Group, epoch 1", 8, train=Things(labels, names=False), test=Things(labels))
+        paths = drawn_of(
+            tmp_path, features, labels, "$Group, epoch 1", 8, train=Things(labels, names=False), test=Things(labels)
+        )
     names = {path.name for path in paths}
     assert {path.name for path in tmp_path.iterdir()} == names
     assert {"sample_recoveries.png", "spectrum.png", "distances.png"} <= names

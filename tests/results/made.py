@@ -11,18 +11,52 @@ import Result_Evaluations
 from results import collect, groups
 
 METRICS = ("e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c")
-STRUCTURE = ("dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10")
+STRUCTURE = (
+    "dists@intra",
+    "dists@inter",
+    "dists@intra_over_inter",
+    "rho_spectrum@-1",
+    "rho_spectrum@1",
+    "rho_spectrum@2",
+    "rho_spectrum@10",
+)
 TRAINING = ("loss", "gradient_norm", "criterion/active_share", "rate/backbone", "rate/last_linear", "epoch_seconds")
 BOTH = ("train", "test")
 FLAGS = {
-    "dataset": "cub200", "arch": "resnet50_frozen_normalize", "loss": "margin", "batch_mining": "distance", "embed_dim": 128, "bs": 112, "samples_per_class": 2,
-    "data_sampler": "class_random", "augmentation": "base", "optim": "adam", "lr": 1e-05, "fc_lr": 1e-05, "decay": 0.0004, "scheduler": "step", "gamma": 0.3,
-    "tau": [1000], "use_tv_split": False, "evaltypes": ["discriminative"], "storage_metrics": ["e_recall@1"], "patience": None, "loss_margin_beta": 1.2, "save_interval": 1,
-}  # fmt: skip
+    "dataset": "cub200",
+    "arch": "resnet50_frozen_normalize",
+    "loss": "margin",
+    "batch_mining": "distance",
+    "embed_dim": 128,
+    "bs": 112,
+    "samples_per_class": 2,
+    "data_sampler": "class_random",
+    "augmentation": "base",
+    "optim": "adam",
+    "lr": 1e-05,
+    "fc_lr": 1e-05,
+    "decay": 0.0004,
+    "scheduler": "step",
+    "gamma": 0.3,
+    "tau": [1000],
+    "use_tv_split": False,
+    "evaltypes": ["discriminative"],
+    "storage_metrics": ["e_recall@1"],
+    "patience": None,
+    "loss_margin_beta": 1.2,
+    "save_interval": 1,
+}
 ENVIRONMENT = {
-    "python": "3.11.7", "packages": {"torch": "2.15.0", "torchvision": "0.29.2"}, "cuda": "13.2", "gpu": "NVIDIA H200", "git_commit": "0123456789abcdef",
-    "data": {"name": "cub200", "counts": {"training": {"images": 5864, "classes": 100}, "testing": {"images": 5924, "classes": 100}}},
-}  # fmt: skip
+    "python": "3.11.7",
+    "packages": {"torch": "2.15.0", "torchvision": "0.29.2"},
+    "cuda": "13.2",
+    "gpu": "NVIDIA H200",
+    "git_commit": "0123456789abcdef",
+    "data": {
+        "name": "cub200",
+        "counts": {"training": {"images": 5864, "classes": 100}, "testing": {"images": 5924, "classes": 100}},
+    },
+}
 
 
 def rows(quality, epochs, seed, splits=("train", "test"), metrics=METRICS + STRUCTURE, training=TRAINING):
@@ -32,7 +66,11 @@ def rows(quality, epochs, seed, splits=("train", "test"), metrics=METRICS + STRU
     found = []
     for split in splits:
         for i, metric in enumerate(metrics):
-            level = quality * (1 + 0.04 * i) if not metric.startswith(("dists", "rho")) else (1.2 - quality) * (0.5 + 0.1 * i)
+            level = (
+                quality * (1 + 0.04 * i)
+                if not metric.startswith(("dists", "rho"))
+                else (1.2 - quality) * (0.5 + 0.1 * i)
+            )
             curve = level * (1 - 0.5 * np.exp(-steps / 20) - 1e-4 * steps) + 0.004 * rng.standard_normal(epochs)
             found += [(int(e), split, metric, v) for e, v in zip(steps, curve, strict=True)]
     for metric in training:
@@ -48,7 +86,18 @@ def write_metrics(path, found):
         writer.writerows([epoch, split, metric, repr(float(value))] for epoch, split, metric, value in found)
 
 
-def make_run(root, group="CUB_Margin_b12_Distance", seed=0, quality=0.6, epochs=6, found=None, name=None, environment=ENVIRONMENT, splits=BOTH, **flags):
+def make_run(
+    root,
+    group="CUB_Margin_b12_Distance",
+    seed=0,
+    quality=0.6,
+    epochs=6,
+    found=None,
+    name=None,
+    environment=ENVIRONMENT,
+    splits=BOTH,
+    **flags,
+):
     """One run folder below `root`/<dataset>/. Returns it."""
     flags = {**FLAGS, "n_epochs": epochs, "group": group, "seed": seed, **flags}
     folder = root / flags["dataset"] / (name or f"{group}_s{seed}")
@@ -73,7 +122,9 @@ def evaluated(folder, *words, runs="runs", out="out", figures=False):
     with pytest.MonkeyPatch.context() as patch:
         if not figures:
             patch.setattr(Result_Evaluations, "_figures", lambda *about: [])
-        Result_Evaluations.main(Result_Evaluations.read(["--runs", str(folder / runs), "--out", str(folder / out), *map(str, words)]))
+        Result_Evaluations.main(
+            Result_Evaluations.read(["--runs", str(folder / runs), "--out", str(folder / out), *map(str, words)])
+        )
     return folder / out
 
 

@@ -84,7 +84,9 @@ def test_the_chance_of_queries_is_not_counted_twice():
     """Runs that differ by the chance of queries alone: their spread is in the classes' already."""
     errors, values = [], []
     for seed in range(150):
-        outcomes = simulated(np.random.default_rng([seed, 1]), classes=40, of_seed=0.0, both=0.0, of_class=0.0, between=0.0)
+        outcomes = simulated(
+            np.random.default_rng([seed, 1]), classes=40, of_seed=0.0, both=0.0, of_class=0.0, between=0.0
+        )
         found = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, 300, seed)), seed)
         errors.append(found.error)
         values.append(found.value)
@@ -92,7 +94,9 @@ def test_the_chance_of_queries_is_not_counted_twice():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("flags", [{}, {"of_seed": 0.3}, {"of_seed": 0.02, "both": 0.0}, {"of_class": 0.3, "between": 0.1, "both": 0.1}])
+@pytest.mark.parametrize(
+    "flags", [{}, {"of_seed": 0.3}, {"of_seed": 0.02, "both": 0.0}, {"of_class": 0.3, "between": 0.1, "both": 0.1}]
+)
 def test_coverage(flags):
     """Nominal 95 %: between 93 and 97 % of 1,000 simulations, of 60 classes. benchmarks/paired.py has more of them."""
     true, held = truth(**flags), 0

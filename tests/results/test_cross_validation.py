@@ -14,9 +14,17 @@ from tests.results.made import built, evaluated, make_run
 
 MAP_R, VALIDATED = columns.column("test", "map_r"), columns.column("val", "map_r")
 FLAGS = {
-    "split_scheme": "mlrc", "split_test_size": 0.5, "split_test_start": 0.5, "split_partitions": 4, "split_sets": 4, "storage_metrics": ["map_r"],
-    "use_tv_split": False, "tv_split_perc": 0.8, "embed_dim": 128, "eval_pca": None,
-}  # fmt: skip
+    "split_scheme": "mlrc",
+    "split_test_size": 0.5,
+    "split_test_start": 0.5,
+    "split_partitions": 4,
+    "split_sets": 4,
+    "storage_metrics": ["map_r"],
+    "use_tv_split": False,
+    "tv_split_perc": 0.8,
+    "embed_dim": 128,
+    "eval_pca": None,
+}
 
 
 def on_test(seed, fold):
@@ -30,11 +38,24 @@ def make(root, group="Cross", seed=1, folds=range(4), joined=0.4, missing=(), **
     for fold in folds:
         found = [(epoch, "val", "map_r", value + 0.01 * fold) for epoch, value in ((1, 0.2), (2, 0.3), (3, 0.25))]
         found.insert(2, (2, "test", "map_r", on_test(seed, fold)))
-        make_run(root, group, seed, epochs=3, found=[] if fold in missing else found, name=f"{group}_s{seed}/fold_{fold}", **flags)
+        make_run(
+            root,
+            group,
+            seed,
+            epochs=3,
+            found=[] if fold in missing else found,
+            name=f"{group}_s{seed}/fold_{fold}",
+            **flags,
+        )
     (base / "meta").mkdir(parents=True)
     (base / "parameters.yaml").write_text("split_scheme: mlrc\n")
     if joined is not None:
-        content = {"folds": [0, 1, 2, 3], "epochs": [2] * 4, "flags": {"eval_pca": None}, "values": {"test": {"map_r": {"mean": joined}}}}
+        content = {
+            "folds": [0, 1, 2, 3],
+            "epochs": [2] * 4,
+            "flags": {"eval_pca": None},
+            "values": {"test": {"map_r": {"mean": joined}}},
+        }
         (base / "meta" / "concatenated.json").write_text(json.dumps({"embeddings": "concatenated", **content}))
     return base
 
@@ -42,7 +63,10 @@ def make(root, group="Cross", seed=1, folds=range(4), joined=0.4, missing=(), **
 def rows(root):
     """(group, kind of embeddings) -> row of the table of the cross-validations below a folder."""
     table = tables.cross_validation(list(built(root).values()), [MAP_R])
-    return {(row["group"], row["embeddings"].partition(",")[0]): row for row in csv.DictReader(formats.to_csv(table).splitlines())}
+    return {
+        (row["group"], row["embeddings"].partition(",")[0]): row
+        for row in csv.DictReader(formats.to_csv(table).splitlines())
+    }
 
 
 def half(values):
@@ -56,12 +80,25 @@ def test_over_several_cross_validations_each_counts_once(tmp_path):
     means = [100 * np.mean([on_test(seed, fold) for fold in range(4)]) for seed in (1, 2, 3)]
     assert group.values(MAP_R, SELECTED) == pytest.approx(means) and group.seeds_text == "3 x 4 folds"
     separated, joined = (rows(tmp_path)["Cross", kind] for kind in ("separated", "concatenated"))
-    assert separated["MAP@R [%]"] == f"{np.mean(means):.2f}" and separated["MAP@R [%] 95 % interval"] == f"{half(means):.2f}"
+    assert (
+        separated["MAP@R [%]"] == f"{np.mean(means):.2f}"
+        and separated["MAP@R [%] 95 % interval"] == f"{half(means):.2f}"
+    )
     values = [42, 48, 58]
-    assert joined["MAP@R [%]"] == f"{np.mean(values):.2f}" and joined["MAP@R [%] 95 % interval"] == f"{half(values):.2f}"
-    assert separated["MAP@R (val) [%]"] == "31.50" and joined["MAP@R (val) [%]"] == "", "validation images differ from fold to fold"
-    assert (separated["embeddings"], joined["embeddings"]) == ("separated, 128 dimensions", "concatenated, 512 dimensions")
-    assert separated["interval over"] == joined["interval over"] == "3 cross-validations" and separated["folds"] == "0 1 2 3"
+    assert (
+        joined["MAP@R [%]"] == f"{np.mean(values):.2f}" and joined["MAP@R [%] 95 % interval"] == f"{half(values):.2f}"
+    )
+    assert separated["MAP@R (val) [%]"] == "31.50" and joined["MAP@R (val) [%]"] == "", (
+        "validation images differ from fold to fold"
+    )
+    assert (separated["embeddings"], joined["embeddings"]) == (
+        "separated, 128 dimensions",
+        "concatenated, 512 dimensions",
+    )
+    assert (
+        separated["interval over"] == joined["interval over"] == "3 cross-validations"
+        and separated["folds"] == "0 1 2 3"
+    )
 
 
 def test_of_one_cross_validation_the_interval_is_that_of_its_folds(tmp_path):
@@ -89,7 +126,9 @@ def test_that_folds_were_averaged_is_said_in_every_table(tmp_path):
         assert "a seed's number is the mean of 4 folds, separated" in text and "counts as one seed" in text, name
         assert "| 1 x 4 folds |" in text
     text = (out / "cub200_cross_validation.md").read_text()
-    assert "| separated, 128 dimensions |" in text and "| concatenated, 512 dimensions |" in text and "Plain" not in text
+    assert (
+        "| separated, 128 dimensions |" in text and "| concatenated, 512 dimensions |" in text and "Plain" not in text
+    )
     assert "split_scheme mlrc" in text and "epoch with the highest map_r on val" in text
     assert "cross-validations" in (out / "index.html").read_text()
 
@@ -100,13 +139,23 @@ def test_a_missing_fold_is_told_and_old_concatenated_results_are_not_used(tmp_pa
     assert group.folds == [0, 1, 3] and group.n_folds == 4
     assert "of 4 folds, counted from 0, only 0, 1, 3" in group.remarks
     row = rows(tmp_path)["Cross", "concatenated"]
-    assert row["MAP@R [%]"] == "" and "is of other folds or epochs" in row["remarks"] and "--evaluate_ensemble" in row["remarks"]
+    assert (
+        row["MAP@R [%]"] == ""
+        and "is of other folds or epochs" in row["remarks"]
+        and "--evaluate_ensemble" in row["remarks"]
+    )
 
 
 def test_concatenated_results_of_other_epochs_or_another_measurement(tmp_path):
     path = make(tmp_path) / "meta" / "concatenated.json"
     content = json.loads(path.read_text())
-    other = [{"epochs": [2, 2, 2, 3]}, {"folds": 3}, {"epochs": "x"}, {"flags": 3}, *({"values": value} for value in (3, {"test": None}, {"test": {"map_r": 3}}))]
+    other = [
+        {"epochs": [2, 2, 2, 3]},
+        {"folds": 3},
+        {"epochs": "x"},
+        {"flags": 3},
+        *({"values": value} for value in (3, {"test": None}, {"test": {"map_r": 3}})),
+    ]
     for text in ("{ cut short", *(json.dumps({**content, **one}) for one in other)):
         path.write_text(text)
         assert np.isnan(built(tmp_path)["Cross"].joined(MAP_R)).all(), text
@@ -121,7 +170,9 @@ def test_without_cross_validations_there_is_no_such_table(tmp_path):
     make_run(tmp_path, "Single", name="Single_s0/fold_0", split_scheme="predefined")
     found = list(built(tmp_path).values())
     assert tables.cross_validation(found, [MAP_R]) is None
-    assert [group.seeds_text for group in found] == ["1", "1"] and not any("fold" in r for group in found for r in group.remarks[:-1])
+    assert [group.seeds_text for group in found] == ["1", "1"] and not any(
+        "fold" in r for group in found for r in group.remarks[:-1]
+    )
 
 
 def test_the_reality_checks_test_value_stands_beside_the_concatenated_one(tmp_path):
@@ -129,7 +180,9 @@ def test_the_reality_checks_test_value_stands_beside_the_concatenated_one(tmp_pa
     make(tmp_path / "apart", joined=None)
     joined, apart = (built(tmp_path / name)["Cross"] for name in ("joined", "apart"))
     validation, test = next(p for p in published.load("mlrc") if p.group == "MLRC_CUB_Margin").figures
-    assert (test.column, validation.column) == (MAP_R, VALIDATED) and published.rule(test) == published.rule(validation) == SELECTED
+    assert (test.column, validation.column) == (MAP_R, VALIDATED) and published.rule(test) == published.rule(
+        validation
+    ) == SELECTED
     assert published.compare(joined, test)[0].mean == pytest.approx(40)
     assert published.compare(joined, validation)[0].mean == pytest.approx(31.5)
     mean = 100 * np.mean([on_test(1, fold) for fold in range(4)])
@@ -149,7 +202,9 @@ def test_what_is_printed_and_marked_among_several(tmp_path):
                 make(tmp_path / title, group, seed, joined=joined)
         found = rows(tmp_path / title)
         joined = [found[group, "concatenated"] for group in values]
-        assert [row["MAP@R [%]"] for row in joined] == shown and [row["MAP@R [%] mark"] for row in joined] == marks, title
+        assert [row["MAP@R [%]"] for row in joined] == shown and [row["MAP@R [%] mark"] for row in joined] == marks, (
+            title
+        )
         separated = [found[group, "separated"]["MAP@R [%] mark"] for group in values]
         assert separated == ["" if title == "one" and group == "A" else "best" for group in values], "equal means"
         if title == "some":

@@ -42,24 +42,44 @@ def change_flags(folder, text="", without=()):
 
 GOOD = curve(0.9, 0.9)
 PROBLEMS = [  # what was recorded; a file that is changed, by what (None: it is missing; a flag: its value); the reason
-    (curve(0.9), None, None, "short: 1 of 2 epochs"), ([], None, None, "failed: no epoch recorded"),
-    (curve(float("nan"), float("nan")), None, None, "failed: no finite e_recall@1"), (GOOD, METRICS_CSV, None, "failed: no CSV_Logs/metrics.csv"),
-    (GOOD, METRICS_CSV, "no,table\n1,2\n", "failed: metrics.csv"), (GOOD, "parameters.yaml", "{ no yaml", "failed: parameters.yaml cannot be read"),
-    *((GOOD, METRICS_CSV, f"epoch,split,metric,value\n{row}\n", "failed: metrics.csv cannot be read (")
-      for row in (f"{10**12},test,a,0.5", "x,test,a,0.5", "1,test", "1,,a,0.5", "1,test,a,0.5,7")),
-    *((GOOD, "summary.json", json.dumps({"selected": selected}), "failed: summary.json cannot be read (") for selected in (3, {"epoch": "x"}, [1])),
-    *((GOOD, flag, value, f"failed: parameters.yaml cannot be read ({flag} {value!r} is no {what}") for flag, value, what in (
-        ("n_epochs", "abc", "whole number"), ("patience", "x", "whole number"), ("embed_dim", [1], "whole number"), ("evaltypes", 3, "list of names"),
-        ("storage_metrics", [1], "list of names"),
-    )),
-]  # fmt: skip
+    (curve(0.9), None, None, "short: 1 of 2 epochs"),
+    ([], None, None, "failed: no epoch recorded"),
+    (curve(float("nan"), float("nan")), None, None, "failed: no finite e_recall@1"),
+    (GOOD, METRICS_CSV, None, "failed: no CSV_Logs/metrics.csv"),
+    (GOOD, METRICS_CSV, "no,table\n1,2\n", "failed: metrics.csv"),
+    (GOOD, "parameters.yaml", "{ no yaml", "failed: parameters.yaml cannot be read"),
+    *(
+        (GOOD, METRICS_CSV, f"epoch,split,metric,value\n{row}\n", "failed: metrics.csv cannot be read (")
+        for row in (f"{10**12},test,a,0.5", "x,test,a,0.5", "1,test", "1,,a,0.5", "1,test,a,0.5,7")
+    ),
+    *(
+        (GOOD, "summary.json", json.dumps({"selected": selected}), "failed: summary.json cannot be read (")
+        for selected in (3, {"epoch": "x"}, [1])
+    ),
+    *(
+        (GOOD, flag, value, f"failed: parameters.yaml cannot be read ({flag} {value!r} is no {what}")
+        for flag, value, what in (
+            ("n_epochs", "abc", "whole number"),
+            ("patience", "x", "whole number"),
+            ("embed_dim", [1], "whole number"),
+            ("evaltypes", 3, "list of names"),
+            ("storage_metrics", [1], "list of names"),
+        )
+    ),
+]
 
 
 def test_failed_and_short_runs_are_shown_and_not_averaged(tmp_path):
     for seed in range(3):
         make_run(tmp_path, seed=seed, found=curve(0.1, 0.2 + seed / 100), epochs=2, patience=None)
     for seed, (found, file, content, _) in enumerate(PROBLEMS, 3):
-        folder = make_run(tmp_path, seed=seed, found=found, epochs=2, **{"patience": None} | ({file: content} if file in FLAGS_CHANGED else {}))
+        folder = make_run(
+            tmp_path,
+            seed=seed,
+            found=found,
+            epochs=2,
+            **{"patience": None} | ({file: content} if file in FLAGS_CHANGED else {}),
+        )
         if file and content is None:
             (folder / file).unlink()
         elif file and file not in FLAGS_CHANGED:
@@ -69,11 +89,19 @@ def test_failed_and_short_runs_are_shown_and_not_averaged(tmp_path):
     assert not [(case, why[seed]) for seed, case in enumerate(PROBLEMS, 3) if not why[seed].startswith(case[-1])]
     assert group.seeds_text == f"3 of {3 + len(PROBLEMS)}" and len(group.remarks) >= len(PROBLEMS)
     assert group.estimate(R1, SELECTED).mean == pytest.approx(21)
-    for number, (text, said) in enumerate((("seed: abc", "seed 'abc' is no whole number"), ("seed: .nan", "seed nan"), ("seed: 2020-13-45", "month must be in 1..12"))):
+    for number, (text, said) in enumerate(
+        (
+            ("seed: abc", "seed 'abc' is no whole number"),
+            ("seed: .nan", "seed nan"),
+            ("seed: 2020-13-45", "month must be in 1..12"),
+        )
+    ):
         folder = make_run(tmp_path / "wrong", "A", number, found=GOOD, epochs=2)
         change_flags(folder, text + "\n", ["seed"])
         run = folders.read_folder(folder)
-        assert run.problem.startswith("failed: parameters.yaml") and said in run.problem and run.seed == number, "by its name"
+        assert run.problem.startswith("failed: parameters.yaml") and said in run.problem and run.seed == number, (
+            "by its name"
+        )
     make_run(tmp_path / "failures", found=[])
     group = built(tmp_path / "failures")[NAME]
     assert np.isnan(group.estimate(R1, SELECTED).mean) and group.seeds_text == "0 of 1"
@@ -108,7 +136,9 @@ def test_what_is_no_problem_of_a_run(tmp_path):
     for number, text in enumerate(environments):
         group = found[f"E{number}"]
         assert group.seeds_text == "1" and group.settings["bs"] == "112"
-        assert any("environment.yaml cannot be read (" in note for note in group.runs[0].notes) == (text != "3: 4"), text
+        assert any("environment.yaml cannot be read (" in note for note in group.runs[0].notes) == (text != "3: 4"), (
+            text
+        )
 
 
 def test_differing_flags_and_seeds_that_occur_twice_are_never_averaged(tmp_path):
@@ -141,17 +171,25 @@ def test_a_run_that_was_changed_on_resume_is_told_apart(tmp_path):
 
 
 def test_the_selected_the_last_and_the_best_epoch(tmp_path):
-    found = curve(0.9, 0.1, 0.3, 0.2, split="val") + curve(0.10, 0.50, 0.20, 0.30) + curve(0.6, 0.7, 0.9, 0.8, metric="nmi")
+    found = (
+        curve(0.9, 0.1, 0.3, 0.2, split="val") + curve(0.10, 0.50, 0.20, 0.30) + curve(0.6, 0.7, 0.9, 0.8, metric="nmi")
+    )
     found += [(0, "val", "e_recall@1", 0.99), (-1, "test", "e_recall@1", 0.99)]  # untrained states are never the best
     make_run(tmp_path, "All", found=found, epochs=4)
     make_run(tmp_path, "Equal", found=curve(0.5, 0.7, 0.7, float("inf")), epochs=4)
-    make_run(tmp_path, "Low", found=curve(0.5, 0.2, 0.2, metric="dists@intra"), epochs=3, storage_metrics=["dists@intra"])
-    sparse = [(2, "test", "e_recall@1", 0.4), (4, "test", "e_recall@1", 0.3)] + curve(1.0, 1.0, 1.0, 1.0, 1.0, split="train", metric="loss")
+    make_run(
+        tmp_path, "Low", found=curve(0.5, 0.2, 0.2, metric="dists@intra"), epochs=3, storage_metrics=["dists@intra"]
+    )
+    sparse = [(2, "test", "e_recall@1", 0.4), (4, "test", "e_recall@1", 0.3)] + curve(
+        1.0, 1.0, 1.0, 1.0, 1.0, split="train", metric="loss"
+    )
     make_run(tmp_path, "Sparse", found=sparse, epochs=5, save_interval=2)
     runs = {name: group.counted[0] for name, group in built(tmp_path).items()}
     run = runs["All"]
     assert [columns.value(run, R1, how) for how in (SELECTED, LAST, BEST_ON_TEST)] == [0.10, 0.30, 0.50]
-    assert [columns.value(run, NMI, how) for how in (SELECTED, LAST, BEST_ON_TEST)] == [0.6, 0.8, 0.9], "each metric's own best epoch on test"
+    assert [columns.value(run, NMI, how) for how in (SELECTED, LAST, BEST_ON_TEST)] == [0.6, 0.8, 0.9], (
+        "each metric's own best epoch on test"
+    )
     assert columns.rule(run) == "epoch with the highest e_recall@1 on val"
     assert [columns.epoch(runs[name], SELECTED) for name in ("Equal", "Low", "Sparse")] == [2, 2, 2]
     assert columns.value(runs["Sparse"], R1, LAST) == 0.3
@@ -160,7 +198,14 @@ def test_the_selected_the_last_and_the_best_epoch(tmp_path):
 def test_folds_are_averaged_within_their_seed(tmp_path):
     for seed in (0, 1):
         for fold in range(3):
-            make_run(tmp_path, "Folds", seed, found=curve(0.1 * fold + 0.01 * seed), epochs=1, name=f"Folds_s{seed}/fold_{fold}")
+            make_run(
+                tmp_path,
+                "Folds",
+                seed,
+                found=curve(0.1 * fold + 0.01 * seed),
+                epochs=1,
+                name=f"Folds_s{seed}/fold_{fold}",
+            )
     make_run(tmp_path, "Folds", 2, found=curve(0.9), epochs=1, name="Folds_s2/fold_0")
     (tmp_path / "cub200" / "Folds_s0" / "parameters.yaml").write_text(yaml.safe_dump({"group": "Folds"}))
     (tmp_path / "cub200" / "Folds_s0" / "meta").mkdir()
@@ -208,12 +253,20 @@ def test_the_command_line_ends_with_one_line_and_needs_no_wandb(tmp_path):
         argv = [sys.executable, "-c", program, *words, "--out", tmp_path / "out"]
         told = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
         assert told.returncode == status, told.stderr
-        assert status == 0 or (len(told.stderr.strip().splitlines()) == 1 and told.stderr.startswith("Result_Evaluations.py: error: "))
+        assert status == 0 or (
+            len(told.stderr.strip().splitlines()) == 1 and told.stderr.startswith("Result_Evaluations.py: error: ")
+        )
     assert (tmp_path / "out" / "index.html").exists()
 
 
 def test_what_differs_between_groups_is_marked(tmp_path):
-    folds = {"split_test_size": 0.5, "split_test_start": 0.5, "split_partitions": 4, "split_sets": 4, "split_file": None}
+    folds = {
+        "split_test_size": 0.5,
+        "split_test_start": 0.5,
+        "split_partitions": 4,
+        "split_sets": 4,
+        "split_file": None,
+    }
     half = {"split_scheme": "half", "use_tv_split": True, "tv_split_perc": 0.8, "tv_split_by_samples": False, **folds}
     whole = {**half, "use_tv_split": False}
     of_scheme = (("split_test_size", 0.5), ("split_test_start", 0.25), ("split_partitions", 4), ("split_sets", 4))
@@ -222,13 +275,17 @@ def test_what_differs_between_groups_is_marked(tmp_path):
         "B": (half | {"split_sets": 2}, "V100", []),  # which half does not look at
         "C": (half | {"tv_split_perc": 0.7}, "V100", ["tv_split_perc 0.7 (others: 0.8)"]),
         "D": (whole | {"tv_split_perc": 0.7}, "V100", ["use_tv_split False (others: True)"]),
-        "E": (whole | {"split_scheme": "class_disjoint", "split_test_start": 0.25}, "V100", ["split_scheme class_disjoint (others: half)"]
-              + [f"{flag} {value} (others: not used)" for flag, value in of_scheme]),
+        "E": (
+            whole | {"split_scheme": "class_disjoint", "split_test_start": 0.25},
+            "V100",
+            ["split_scheme class_disjoint (others: half)"]
+            + [f"{flag} {value} (others: not used)" for flag, value in of_scheme],
+        ),
         "G": (half | {"bs": 80}, "V100", ["bs 80 (others: 112)"]),
         "H": (half | {"bs": 64}, "V100", ["bs 64 (others: 112)"]),
         "I": (half | {"bs": 80}, "P100", ["bs 80 (others: 112)", "GPU P100 (others: V100)"]),
         "J": (half | {"loss_margin_beta": 0.6}, "V100", []),  # a method's own flags make the group
-    }  # fmt: skip
+    }
     for group, (flags, gpu, _) in cases.items():
         make_run(tmp_path, group, epochs=2, environment={"gpu": gpu}, **flags)
     found = built(tmp_path)
@@ -236,8 +293,14 @@ def test_what_differs_between_groups_is_marked(tmp_path):
     told = settings.printed([g.settings for g in found.values()])
     assert "split: split_scheme half, use_tv_split True, tv_split_perc 0.8;" in told and "bs 112" in told
     alone = settings.printed([found["E"].settings])
-    assert "split: split_scheme class_disjoint, split_test_size 0.5, split_test_start 0.25, split_partitions 4, split_sets 4;" in alone
-    table = {line["setting"]: line for line in csv.DictReader(formats.to_csv(tables.settings(list(found.values()))).splitlines())}
+    assert (
+        "split: split_scheme class_disjoint, split_test_size 0.5, split_test_start 0.25, split_partitions 4, split_sets 4;"
+        in alone
+    )
+    table = {
+        line["setting"]: line
+        for line in csv.DictReader(formats.to_csv(tables.settings(list(found.values()))).splitlines())
+    }
     assert (table["bs"]["value"], table["bs"]["groups that differ"]) == ("112", "80: G, I; 64: H")
     assert table["lr"]["groups that differ"] == "none"
 
@@ -266,7 +329,9 @@ def test_a_missing_flag_and_none_are_alike(tmp_path):
     assert {"fc_lr", "augmentation", "views"} <= composition.derived_flags(declared)
     for defaults in (None, {**declared, **dict.fromkeys(composition.derived_flags(declared), "unknown")}):
         found = built(tmp_path, defaults)
-        assert [found[name].differs for name in "ABCD"] == [[], [], [], ["patience 7 (others: None)"]] and not found["A"].refused
+        assert [found[name].differs for name in "ABCD"] == [[], [], [], ["patience 7 (others: None)"]] and not found[
+            "A"
+        ].refused
         assert settings.shared([g.settings for g in found.values()])["patience"] == "None"
         assert {row[0].text: row[2].text for row in tables.settings(list(found.values())).rows}["of_yore"] == "none"
     (runs / "D_s0" / "parameters.yaml").unlink()
@@ -275,19 +340,37 @@ def test_a_missing_flag_and_none_are_alike(tmp_path):
 
 
 def test_every_table_marks_what_differs_and_the_page_says_what_a_group_is(tmp_path):
-    flags = {"A": {}, "B": {"loss_margin_beta": 0.6}, "C": {"loss": "arcface", "lr": 1e-4}, "D": {"loss": "contrastive", "mine_pairs": True}}
-    make_runs(tmp_path / "runs", {name: {"mine_pairs": False} | own for name, own in flags.items()}, epochs=4, clip_grad_norm=None)
+    flags = {
+        "A": {},
+        "B": {"loss_margin_beta": 0.6},
+        "C": {"loss": "arcface", "lr": 1e-4},
+        "D": {"loss": "contrastive", "mine_pairs": True},
+    }
+    make_runs(
+        tmp_path / "runs",
+        {name: {"mine_pairs": False} | own for name, own in flags.items()},
+        epochs=4,
+        clip_grad_norm=None,
+    )
     out, unlike = evaluated(tmp_path), "unlike the others: lr 0.0001 (others: 1e-05)"
     for path in out.glob("*.md"):
         if not path.stem.endswith("_settings"):
-            assert "Settings (cub200) of all groups but those marked" in path.read_text() and "lr 0.0001 (others: 1e-05)" in path.read_text(), path
+            assert (
+                "Settings (cub200) of all groups but those marked" in path.read_text()
+                and "lr 0.0001 (others: 1e-05)" in path.read_text()
+            ), path
     assert f"- Marked: C: {unlike}." in (out / "cub200_correlations.md").read_text()
     text = (out / "cub200_selected.md").read_text()
     assert "| group | seeds | R@1 [%] |" in text and "| C <sup>" in text and f"</sup> {unlike}" in text
-    assert {line["group"]: (line["loss"], line["miner"], line["unlike others"]) for line in lines(out / "cub200_selected.csv")} == {
-        "A": ("margin", "distance", "beta 1.2"), "B": ("margin", "distance", "beta 0.6"),
-        "C": ("arcface", "", "lr 0.0001"), "D": ("contrastive", "distance", "mine_pairs True"),
-    }  # fmt: skip
+    assert {
+        line["group"]: (line["loss"], line["miner"], line["unlike others"])
+        for line in lines(out / "cub200_selected.csv")
+    } == {
+        "A": ("margin", "distance", "beta 1.2"),
+        "B": ("margin", "distance", "beta 0.6"),
+        "C": ("arcface", "", "lr 0.0001"),
+        "D": ("contrastive", "distance", "mine_pairs True"),
+    }
     first = lines(out / "cub200_settings.csv")[0]
     assert (first["setting"], first["groups that differ"]) == ("lr", "0.0001: C"), "what varies is first"
     above, _, folded = (out / "index.html").read_text().partition("<summary>Left at their defaults")
@@ -296,29 +379,52 @@ def test_every_table_marks_what_differs_and_the_page_says_what_a_group_is(tmp_pa
 
 def test_labels_and_names_of_data_sets():
     labels = {
-        "CUB_Margin": "Margin", "CUBreg_Margin": "R-Margin", "Glyphs_Margin_b06": "Margin_b06", "Glyphsreg_SNR": "R-SNR", "MLRC_CUB_ArcFace": "ArcFace",
+        "CUB_Margin": "Margin",
+        "CUBreg_Margin": "R-Margin",
+        "Glyphs_Margin_b06": "Margin_b06",
+        "Glyphsreg_SNR": "R-SNR",
+        "MLRC_CUB_ArcFace": "ArcFace",
         "Glyphsnet": "Glyphsnet",
-    }  # fmt: skip
+    }
     assert {name: groups.Group("glyphs", name, []).label for name in labels} == labels, "the data set is no part of it"
-    assert [dataset_of(flags) for flags in ({"dataset": "csv", "dataset_csv": "/data/shoes.csv"}, {"dataset": "cub200", "dataset_csv": None}, {})] == [
-        "shoes", "cub200", None
-    ]  # fmt: skip
+    assert [
+        dataset_of(flags)
+        for flags in (
+            {"dataset": "csv", "dataset_csv": "/data/shoes.csv"},
+            {"dataset": "cub200", "dataset_csv": None},
+            {},
+        )
+    ] == ["shoes", "cub200", None]
 
 
 def test_twins_differ_in_the_miner_alone(tmp_path):
     made = {
-        "Glyphs_A": {}, "Glyphsreg_A": {"batch_mining": "rho_distance", "miner_rho_distance_cp": 0.2}, "Glyphs_B": {"loss": "triplet"},
-        "Glyphsreg_C": {"batch_mining": "rho_distance", "lr": 1.0}, "Glyphs_Twice": {}, "Glyphsreg_Twice": {"batch_mining": "rho_distance"},
-    }  # fmt: skip
-    make_runs(tmp_path, {name: {"quality": 0.5 + 0.1 * name.startswith("Glyphsreg"), **flags} for name, flags in made.items()})
+        "Glyphs_A": {},
+        "Glyphsreg_A": {"batch_mining": "rho_distance", "miner_rho_distance_cp": 0.2},
+        "Glyphs_B": {"loss": "triplet"},
+        "Glyphsreg_C": {"batch_mining": "rho_distance", "lr": 1.0},
+        "Glyphs_Twice": {},
+        "Glyphsreg_Twice": {"batch_mining": "rho_distance"},
+    }
+    make_runs(
+        tmp_path, {name: {"quality": 0.5 + 0.1 * name.startswith("Glyphsreg"), **flags} for name, flags in made.items()}
+    )
     found = list(built(tmp_path).values())
     twins = groups.twins(found)
-    assert [(plain.name, other.name) for plain, other in twins] == [("Glyphs_A", "Glyphsreg_A"), ("Glyphs_Twice", "Glyphsreg_Twice")]
+    assert [(plain.name, other.name) for plain, other in twins] == [
+        ("Glyphs_A", "Glyphsreg_A"),
+        ("Glyphs_Twice", "Glyphsreg_Twice"),
+    ]
     table = tables.regularised(found, [R1, columns.column("train", "rho_spectrum@2")], 1)
     line = next(csv.DictReader(formats.to_csv(table).splitlines()))
     one, two = (group.estimate(R1, SELECTED) for group in twins[0])
-    assert line["R@1 [%] distance"] == f"{one.mean:.2f}" and line["R@1 [%] rho_distance deviation"] == f"{two.deviation:.2f}"
-    assert line["R@1 [%] difference"] == f"{two.mean - one.mean:+.2f}" and line["rho (train) difference"].startswith("-0.")
+    assert (
+        line["R@1 [%] distance"] == f"{one.mean:.2f}"
+        and line["R@1 [%] rho_distance deviation"] == f"{two.deviation:.2f}"
+    )
+    assert line["R@1 [%] difference"] == f"{two.mean - one.mean:+.2f}" and line["rho (train) difference"].startswith(
+        "-0."
+    )
     assert 0 <= float(line["R@1 [%] p"].lstrip("<")) <= 1 and line["method"] == "A"
     assert tables.regularised(found[:1], [R1], 1) is None
 
@@ -327,13 +433,31 @@ def test_each_data_set_shows_what_it_recorded_or_that_there_is_nothing(tmp_path,
     root = tmp_path / "runs"
     for seed in (0, 1):
         for group, dataset, k in (("A", "cub200", 2), ("B", "online_products", 10)):
-            make_run(root, group, seed, found=rows(0.5, 2, seed, metrics=("e_recall@1", f"e_recall@{k}"), training=()), epochs=2, dataset=dataset)
-        make_run(root, "C", seed, found=curve(0.5, *[0.5] * (1 - seed), metric="map_r"), epochs=2, dataset="inshop", storage_metrics=["map_r"])
+            make_run(
+                root,
+                group,
+                seed,
+                found=rows(0.5, 2, seed, metrics=("e_recall@1", f"e_recall@{k}"), training=()),
+                epochs=2,
+                dataset=dataset,
+            )
+        make_run(
+            root,
+            "C",
+            seed,
+            found=curve(0.5, *[0.5] * (1 - seed), metric="map_r"),
+            epochs=2,
+            dataset="inshop",
+            storage_metrics=["map_r"],
+        )
         make_run(root, "D", seed, found=curve(0.5), epochs=2, dataset="cars196")  # short
         make_run(root, "E", seed, found=curve(0.5, split="train", metric="loss"), epochs=2, dataset="glyphs")
     out = evaluated(tmp_path, "--ddof", 0)
     said, page = capsys.readouterr().out, (out / "index.html").read_text()
-    heads = {name: (out / f"{name}_selected.csv").read_text().splitlines()[0] for name in ("cub200", "online_products", "shared")}
+    heads = {
+        name: (out / f"{name}_selected.csv").read_text().splitlines()[0]
+        for name in ("cub200", "online_products", "shared")
+    }
     assert "R@2 [%]" in heads["cub200"] and "R@10" not in heads["cub200"] and "R@10 [%]" in heads["online_products"]
     assert "cub200 R@2 [%]" in heads["shared"] and "online_products R@10 [%]" in heads["shared"]
     assert "(ddof 0)" in (out / "cub200_selected.md").read_text()
@@ -341,10 +465,24 @@ def test_each_data_set_shows_what_it_recorded_or_that_there_is_nothing(tmp_path,
     for note in (bare, "no numbers on cars196: none of the runs there (2) counts"):
         assert f"note: {note}" in said and note in page
     (line,) = lines(out / "cars196_selected.csv")
-    assert (line["group"], line["seeds"], line["epoch"], line["R@1 [%]"]) == ("D", "0 of 2", "", "") and "left out: D_s0 (" in line["remarks"]
+    assert (line["group"], line["seeds"], line["epoch"], line["R@1 [%]"]) == (
+        "D",
+        "0 of 2",
+        "",
+        "",
+    ) and "left out: D_s0 (" in line["remarks"]
     left_out = {(line["data set"], line["run"]): line for line in lines(out / "left_out.csv")}
-    assert set(left_out) == {("cars196", "D_s0"), ("cars196", "D_s1"), ("glyphs", "E_s0"), ("glyphs", "E_s1"), ("inshop", "C_s1")}
-    for key, values in ((("cars196", "D_s0"), ("50.00", "")), (("inshop", "C_s1"), ("", "50.00"))):  # the columns of all data sets
+    assert set(left_out) == {
+        ("cars196", "D_s0"),
+        ("cars196", "D_s1"),
+        ("glyphs", "E_s0"),
+        ("glyphs", "E_s1"),
+        ("inshop", "C_s1"),
+    }
+    for key, values in (
+        (("cars196", "D_s0"), ("50.00", "")),
+        (("inshop", "C_s1"), ("", "50.00")),
+    ):  # the columns of all data sets
         assert (left_out[key]["R@1 [%]"], left_out[key]["MAP@R [%]"]) == values
     assert left_out["inshop", "C_s1"]["run"] in page and "1 of 2" in page and "short: 1 of 2 epochs" in page
     out = evaluated(tmp_path, "--metrics", "e_recall@10", out="asked")
@@ -359,7 +497,9 @@ def test_where_no_run_recorded_anything_the_page_and_what_was_left_out_are_writt
         make_run(tmp_path / "runs", found=[], dataset=dataset)
     out = evaluated(Path(), out="deep/out").resolve()
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
-    assert told == ["note: no numbers on cub200, cars196: none of the runs there (2) recorded a metric that rates an embedding space"]
+    assert told == [
+        "note: no numbers on cub200, cars196: none of the runs there (2) recorded a metric that rates an embedding space"
+    ]
     links = [link for link in re.findall(r'href="([^"#]+)"', (out / "index.html").read_text()) if "_s0" in link]
     assert len(lines(out / "left_out.csv")) == 2 and links and all((out / link).is_dir() for link in links)
     with pytest.raises(UserError, match="none of these runs recorded it. Recorded: nothing"):
@@ -372,22 +512,44 @@ def test_a_metric_that_some_seeds_lack_is_told_in_every_table(tmp_path):
     for group, broken in lacking.items():
         for miner in ("distance", "rho_distance") if group == "rho" else ("distance",):
             for seed in range(3):
-                found = [(e, s, m, value) if seed else (e, s, m, broken.get(m, value)) for e, s, m, value in rows(0.5, 4, seed)]
+                found = [
+                    (e, s, m, value) if seed else (e, s, m, broken.get(m, value))
+                    for e, s, m, value in rows(0.5, 4, seed)
+                ]
                 found = [row for row in found if row[3] is not None]
                 if group == "all":  # of the last seed alone, and elsewhere than at its selected epoch, the first
                     found = [(*row[:3], 0.9) if row[:3] == (1, "test", "e_recall@1") else row for row in found]
                     found = [row for row in found if seed == 2 or row[:1] + row[2:3] not in ((1, "nmi"), (1, "f1"))]
-                make_run(tmp_path / "runs", f"CUB{'reg' * (miner != 'distance')}_{group}", seed, found=found, epochs=4, batch_mining=miner)
+                make_run(
+                    tmp_path / "runs",
+                    f"CUB{'reg' * (miner != 'distance')}_{group}",
+                    seed,
+                    found=found,
+                    epochs=4,
+                    batch_mining=miner,
+                )
     make_runs(tmp_path / "runs", ["CARS_nmi"], epochs=4, dataset="cars196")
     out = evaluated(tmp_path)
     rho = "rho (train): mean of 2 of 3 seeds"
     for name, group, said in (
-        *((name, "CUB_nmi", "NMI: mean of 2 of 3 seeds") for name in ("cub200_selected", "cub200_last", "cub200_best_on_test")),
-        ("cub200_selected", "CUB_f1", "F1: mean of 2 of 3 seeds"), ("cub200_selected", "CUB_all", "NMI, F1: mean of 1 of 3 seeds"),
-        ("cub200_last", "CUB_all", ""), ("cub200_selected", "CUB_rho", ""), ("cub200_structure", "CUB_rho", rho),
-        ("shared_selected", "nmi", "cub200: NMI: mean of 2 of 3 seeds"), ("cub200_rho_distance", "rho", f"CUB_rho: {rho}; CUBreg_rho: {rho}"),
-    ):  # fmt: skip
-        assert next(line for line in lines(out / f"{name}.csv") if group in (line.get("group"), line.get("method")))["remarks"] == said, (name, group)
+        *(
+            (name, "CUB_nmi", "NMI: mean of 2 of 3 seeds")
+            for name in ("cub200_selected", "cub200_last", "cub200_best_on_test")
+        ),
+        ("cub200_selected", "CUB_f1", "F1: mean of 2 of 3 seeds"),
+        ("cub200_selected", "CUB_all", "NMI, F1: mean of 1 of 3 seeds"),
+        ("cub200_last", "CUB_all", ""),
+        ("cub200_selected", "CUB_rho", ""),
+        ("cub200_structure", "CUB_rho", rho),
+        ("shared_selected", "nmi", "cub200: NMI: mean of 2 of 3 seeds"),
+        ("cub200_rho_distance", "rho", f"CUB_rho: {rho}; CUBreg_rho: {rho}"),
+    ):
+        assert (
+            next(line for line in lines(out / f"{name}.csv") if group in (line.get("group"), line.get("method")))[
+                "remarks"
+            ]
+            == said
+        ), (name, group)
     assert f"Marked: CUB_rho, CUBreg_rho: {rho}." in (out / "cub200_correlations.md").read_text()
     for path in ("cub200_selected.tex", "cub200_selected.md", "index.html"):
         assert "NMI: mean of 2 of 3 seeds" in (out / path).read_text(), path
@@ -397,7 +559,9 @@ def test_a_metric_that_some_seeds_lack_is_told_in_every_table(tmp_path):
 
 def test_a_mean_of_one_seed_is_never_the_best_and_the_others_are_tested_without_it(tmp_path):
     make_run(tmp_path / "runs", "One", 0, 0.9, epochs=4)
-    make_runs(tmp_path / "runs", {"Two": {"quality": 0.5}, "Three": {"quality": 0.501}, "Four": {"quality": 0.3}}, 5, epochs=4)
+    make_runs(
+        tmp_path / "runs", {"Two": {"quality": 0.5}, "Three": {"quality": 0.501}, "Four": {"quality": 0.3}}, 5, epochs=4
+    )
     make_runs(tmp_path / "runs", ["Only"], 5, epochs=4, dataset="cars196")
     out = evaluated(tmp_path, "--metrics", "e_recall@1", "nmi")
     found = {line["group"]: line for line in lines(out / "cub200_selected.csv")}
@@ -407,7 +571,9 @@ def test_a_mean_of_one_seed_is_never_the_best_and_the_others_are_tested_without_
     best, close = (next(name for name in marks if marks[name] == mark) for mark in ("best", "close"))
     values = [built(tmp_path / "runs" / "cub200")[name].values(R1, SELECTED) for name in (best, close, "Four")]
     interval = inference.ranked([inference.estimate(group) for group in values], True)[1].interval
-    assert (found[close]["R@1 [%] to best low"], found[close]["R@1 [%] to best high"]) == tuple(f"{bound:.2f}" for bound in interval)
+    assert (found[close]["R@1 [%] to best low"], found[close]["R@1 [%] to best high"]) == tuple(
+        f"{bound:.2f}" for bound in interval
+    )
     shown = f"[{interval[0]:+.2f}, {interval[1]:+.2f}]"
     for ending in ("md", "tex"):
         text = (out / f"cub200_selected.{ending}").read_text()
@@ -423,13 +589,18 @@ def test_groups_selected_on_validation_and_on_test_are_not_ranked_in_one_order(t
     out = evaluated(tmp_path)
     marked = {name: lines(out / f"{name}.csv") for name in ("cub200_selected", "cub200_last", "shared_selected")}
     assert [(line["group"], line["part"], line["R@1 [%] mark"]) for line in marked["cub200_selected"]] == [
-        ("Failed", "selected on val", ""), ("Val_A", "selected on val", "best"), ("Val_B", "selected on val", ""),
-        ("Test_A", "selected on test", "best"), ("Test_B", "selected on test", ""),
-    ]  # fmt: skip
+        ("Failed", "selected on val", ""),
+        ("Val_A", "selected on val", "best"),
+        ("Val_B", "selected on val", ""),
+        ("Test_A", "selected on test", "best"),
+        ("Test_B", "selected on test", ""),
+    ]
     shared = {line["method"]: line for line in marked["shared_selected"]}
     assert {name for name, line in shared.items() if line["cub200 R@1 [%] mark"] == "best"} == {"Val_A"}
     assert "cub200: not ranked with the others (selected on test)" in shared["Test_A"]["remarks"]
-    assert {line["group"] for line in marked["cub200_last"] if line["R@1 [%] mark"] == "best"} == {"Test_A"}, "the last epoch was not selected"
+    assert {line["group"] for line in marked["cub200_last"] if line["R@1 [%] mark"] == "best"} == {"Test_A"}, (
+        "the last epoch was not selected"
+    )
 
 
 def test_groups_on_other_images_are_not_ranked_together(tmp_path):
@@ -444,29 +615,55 @@ def test_groups_on_other_images_are_not_ranked_together(tmp_path):
 
 
 def test_groups_with_other_test_classes_are_not_ranked_together(tmp_path):
-    make_runs(tmp_path, {"A": {}, "B": {}, "C": {"split_shuffle": 3}}, epochs=2, split_scheme="half", split_shuffle=None)
+    make_runs(
+        tmp_path, {"A": {}, "B": {}, "C": {"split_shuffle": 3}}, epochs=2, split_scheme="half", split_shuffle=None
+    )
     parts = groups.pools(list(built(tmp_path).values()), SELECTED)
-    assert {title: [group.name for group in members] for title, members in parts.items()} == {"split_shuffle None": ["A", "B"], "split_shuffle 3": ["C"]}
+    assert {title: [group.name for group in members] for title, members in parts.items()} == {
+        "split_shuffle None": ["A", "B"],
+        "split_shuffle 3": ["C"],
+    }
 
 
 def test_two_folders_are_two_data_sets(tmp_path):
     for name, flags in {
-        "birds": {"dataset_folder_path": "/data/birds"}, "cars": {"dataset_folder_path": "/data/cars/"},
-        "named": {"dataset_folder_path": "/data/x", "dataset_name": "named"}, "cub200": {"dataset_folder_path": "/mine/cub200"},
-    }.items():  # fmt: skip
+        "birds": {"dataset_folder_path": "/data/birds"},
+        "cars": {"dataset_folder_path": "/data/cars/"},
+        "named": {"dataset_folder_path": "/data/x", "dataset_name": "named"},
+        "cub200": {"dataset_folder_path": "/mine/cub200"},
+    }.items():
         make_runs(tmp_path / name, ["Margin"], epochs=2, dataset="folder", **flags)
     make_run(tmp_path / "official", "Margin", epochs=2)
     make_run(tmp_path / "old", "Margin", 0, epochs=2, dataset="folder")
     found = groups.build(collect.collect([str(tmp_path)], [])[0])
-    assert {group.dataset: len(group.seeds) for group in found} == {"birds": 2, "cars": 2, "named": 2, "folder_cub200": 2, "cub200": 1, "folder": 1}
+    assert {group.dataset: len(group.seeds) for group in found} == {
+        "birds": 2,
+        "cars": 2,
+        "named": 2,
+        "folder_cub200": 2,
+        "cub200": 1,
+        "folder": 1,
+    }
     assert "data: dataset birds" in settings.printed([group.settings for group in found if group.dataset == "birds"])
 
 
 def test_untrained_networks_of_other_weights_or_data_are_not_averaged(tmp_path):
-    for value, (name, flags) in enumerate({"A": {"weights": "x.pth"}, "B": {"not_pretrained": True}, "C": {"weights": "x.pth"}}.items()):
-        make_run(tmp_path, name, 0, found=[(0, "test", "e_recall@1", 0.1 * value), *curve(0.4, 0.5)], epochs=2, **{"weights": None, "not_pretrained": False, **flags})
+    for value, (name, flags) in enumerate(
+        {"A": {"weights": "x.pth"}, "B": {"not_pretrained": True}, "C": {"weights": "x.pth"}}.items()
+    ):
+        make_run(
+            tmp_path,
+            name,
+            0,
+            found=[(0, "test", "e_recall@1", 0.1 * value), *curve(0.4, 0.5)],
+            epochs=2,
+            **{"weights": None, "not_pretrained": False, **flags},
+        )
     found = groups.untrained(list(built(tmp_path).values()))
-    assert [(state.title.partition("dimensions")[2], len(state.runs)) for state in found] == [(", not_pretrained False, weights x.pth", 2), (", not_pretrained True, weights None", 1)]
+    assert [(state.title.partition("dimensions")[2], len(state.runs)) for state in found] == [
+        (", not_pretrained False, weights x.pth", 2),
+        (", not_pretrained True, weights None", 1),
+    ]
 
 
 def test_untrained_networks_have_a_row_and_neither_rank_nor_optimism(tmp_path):
@@ -476,14 +673,20 @@ def test_untrained_networks_have_a_row_and_neither_rank_nor_optimism(tmp_path):
             make_run(tmp_path / "runs", group, seed, found=before + curve(0.4, 0.5 + 0.1 * (group == "B")), epochs=2)
             both = [(epoch, split, "e_recall@1", 0.3 + 0.1 * epoch) for epoch in (0, 1, 2) for split in ("val", "test")]
             make_run(tmp_path / "validated", "A", seed, found=both, epochs=2, use_tv_split=True)
-    make_run(tmp_path / "runs", "C", 0, found=[(0, "test", "e_recall@1", 0.9), *curve(0.4, 0.5)], epochs=2, arch="other")
+    make_run(
+        tmp_path / "runs", "C", 0, found=[(0, "test", "e_recall@1", 0.9), *curve(0.4, 0.5)], epochs=2, arch="other"
+    )
     found = lines(evaluated(tmp_path) / "cub200_selected.csv")
-    assert [(line["group"], line["seeds"], line["R@1 [%]"], line["R@1 [%] deviation"], line["epoch"]) for line in found[3:]] == [
+    assert [
+        (line["group"], line["seeds"], line["R@1 [%]"], line["R@1 [%] deviation"], line["epoch"]) for line in found[3:]
+    ] == [
         ("untrained backbone", "2", "10.50", "0.71", "-1"),
         ("untrained network, other, 128 dimensions", "1", "90.00", "", "0"),
         ("untrained network, resnet50_frozen_normalize, 128 dimensions", "2", "20.50", "0.71", "0"),
     ]
-    assert {line["part"] for line in found[3:]} == {"before training"} and not any(line["R@1 [%] mark"] for line in found[2:])
+    assert {line["part"] for line in found[3:]} == {"before training"} and not any(
+        line["R@1 [%] mark"] for line in found[2:]
+    )
     (trained, untrained) = lines(evaluated(tmp_path, runs="validated") / "cub200_selected.csv")
     assert untrained["group"] == "untrained network" and untrained["R@1 [%]"] == "30.00"
     others = [name for name in untrained if name.startswith("R@1, chosen on test") or "optimism" in name]

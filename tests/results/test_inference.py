@@ -18,11 +18,15 @@ samples = st.lists(st.floats(-100, 100, allow_nan=False), min_size=2, max_size=8
 
 
 def test_estimate():
-    assert inference.estimate([1, 2, 4, math.nan]) == Estimate(pytest.approx(7 / 3), pytest.approx(np.std([1, 2, 4], ddof=1)), 3)
+    assert inference.estimate([1, 2, 4, math.nan]) == Estimate(
+        pytest.approx(7 / 3), pytest.approx(np.std([1, 2, 4], ddof=1)), 3
+    )
     assert inference.estimate([1, 2, 4], ddof=0).deviation == pytest.approx(np.std([1, 2, 4]))
     for ddof in (0, 1):
         one = inference.estimate([5.0], ddof)
-        assert one.mean == 5 and math.isnan(one.deviation) and one.count == 1, "one seed has no deviation, by either ddof"
+        assert one.mean == 5 and math.isnan(one.deviation) and one.count == 1, (
+            "one seed has no deviation, by either ddof"
+        )
     assert inference.estimate([]).count == 0
 
 
@@ -66,7 +70,13 @@ def marks(groups, higher):
 
 
 def test_marks():
-    groups = [Estimate(60, 0.5, 5), Estimate(60.2, 0.5, 5), Estimate(55, 0.5, 5), Estimate(61, math.nan, 1), Estimate(math.nan, math.nan, 0)]
+    groups = [
+        Estimate(60, 0.5, 5),
+        Estimate(60.2, 0.5, 5),
+        Estimate(55, 0.5, 5),
+        Estimate(61, math.nan, 1),
+        Estimate(math.nan, math.nan, 0),
+    ]
     assert marks(groups, True) == ["close", "best", "", "", ""], "a mean of one seed is not the best"
     assert marks(groups, False) == ["", "", "best", "", ""]
     assert marks(groups, None) == [""] * 5
@@ -100,7 +110,10 @@ def test_the_studentised_maximum_modulus_by_drawing_it(number, freedom):
 
 @pytest.mark.parametrize(
     ("kind", "groups", "seeds"),
-    [case if case[1:] == (9, 3) else pytest.param(*case, marks=pytest.mark.long) for case in itertools.product(benchmark.KINDS, (2, 9, 25), (3, 5))],
+    [
+        case if case[1:] == (9, 3) else pytest.param(*case, marks=pytest.mark.long)
+        for case in itertools.product(benchmark.KINDS, (2, 9, 25), (3, 5))
+    ],
 )
 def test_of_equal_groups_none_is_marked_as_worse_in_95_of_100_tables(kind, groups, seeds):
     error, coverage, _ = benchmark.line(benchmark.present, kind, groups, seeds, tables=2000, seed=1)
@@ -114,7 +127,10 @@ def test_least_marked_is_marked_in_80_of_100_tables():
     true, upper = inference.least_marked(groups), 0.5 * inference.spread_of_deviation(17)[1]
     rng, k = np.random.default_rng(0), 4
     values = rng.normal(0, upper, (1000, k, 5)) - true * (np.arange(k) == 0)[:, None]
-    marked = [inference.ranked([inference.estimate(v) for v in table[:2]] + [Estimate(-99, upper, 5)] * 2, True)[0].mark for table in values]
+    marked = [
+        inference.ranked([inference.estimate(v) for v in table[:2]] + [Estimate(-99, upper, 5)] * 2, True)[0].mark
+        for table in values
+    ]
     assert np.mean([mark == "" for mark in marked]) == pytest.approx(inference.POWER, abs=0.04)
     assert math.isnan(inference.least_marked([Estimate(1, 0.5, 2)] * 3))
 
@@ -133,7 +149,10 @@ def test_compare():
     expected = stats.ttest_ind_from_stats(64, 0.4, 5, 63.09, theirs.deviation, 5, equal_var=False)
     assert result.difference == pytest.approx(0.91) and result.t == pytest.approx(expected.statistic)
     assert 2 * stats.t.sf(result.t, result.freedom) == pytest.approx(expected.pvalue)
-    for one in (inference.compare(Estimate(64, math.nan, 1), theirs), inference.compare(ours, Estimate(63, math.nan, 1))):
+    for one in (
+        inference.compare(Estimate(64, math.nan, 1), theirs),
+        inference.compare(ours, Estimate(63, math.nan, 1)),
+    ):
         assert math.isfinite(one.difference) and math.isnan(one.t) and math.isnan(one.freedom), "no test of one seed"
 
 
@@ -152,7 +171,9 @@ def test_correlation_is_scipys(pairs):
 
 def test_how_many_groups_a_correlation_is_of():
     x = [1.0, 2.0, 3.0, 4.0, math.nan]
-    assert all(math.isnan(value) for value in inference.correlation(x, x)[:3]) and inference.correlation(x, x).count == 4
+    assert (
+        all(math.isnan(value) for value in inference.correlation(x, x)[:3]) and inference.correlation(x, x).count == 4
+    )
     assert inference.correlation([*x, 5.0], [*x, 5.0]).pearson == pytest.approx(1)
     rng = np.random.default_rng(0)
     x, y = rng.random((2, 7))

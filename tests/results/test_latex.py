@@ -13,8 +13,7 @@ from tests.results.made import ENVIRONMENT, evaluated, lines, make_run, make_run
 LONG_NAME = "A_group_with_a_name_that_is_longer_than_a_third_of_any_page_Margin_b12_Distance"
 PART = (
     "selected on validation; images: training 5864 of 100 classes, testing 5924 of 100 classes; split_file "
-    "/abs/place/split_file.json; "
-    * 4
+    "/abs/place/split_file.json; " * 4
 )
 
 

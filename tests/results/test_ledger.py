@@ -17,7 +17,9 @@ from results.recorded import RecordedRun
 from tests.results import made
 from tests.results.made import ENVIRONMENT, lines, make_run, make_runs, rows
 
-TRANSFORMS = {"testing": "Resize(size=[256], interpolation=InterpolationMode.BILINEAR, antialias=True); CenterCrop(size=(224, 224))"}
+TRANSFORMS = {
+    "testing": "Resize(size=[256], interpolation=InterpolationMode.BILINEAR, antialias=True); CenterCrop(size=(224, 224))"
+}
 RECORDED = {**ENVIRONMENT, "weights": "IMAGENET1K_V1", "data": {**ENVIRONMENT["data"], "transforms": TRANSFORMS}}
 
 
@@ -80,13 +82,22 @@ def test_every_row_is_whole_and_has_a_source():
     with open(ledger.FILE, newline="", encoding="utf-8") as file:
         found = list(csv.DictReader(file))
     for row in found:
-        assert row["source"] and row["method"] and 0 < float(row["value"]) < 100 and all(row[name] for name in ledger.CONDITIONS), row
+        assert (
+            row["source"]
+            and row["method"]
+            and 0 < float(row["value"]) < 100
+            and all(row[name] for name in ledger.CONDITIONS)
+        ), row
         assert not row["deviation"] or float(row["deviation"]) > 0
         assert row["selection"] in (ledger.TEST, ledger.BY_CLASSES, ledger.BY_SAMPLES, ledger.LAST, ledger.NOT_STATED)
     sources = ("ICML 2020", "Reality Check", "Proxy-Anchor", "UNICOM")
     counts = {name: sum(row["source"].startswith(name) for row in found) for name in sources}
     assert counts == {"ICML 2020": 67, "Reality Check": 98, "Proxy-Anchor": 4, "UNICOM": 4} and len(found) == 269
-    values = {(row["method"], row["dataset"]): (row["value"], row["boxes"], row["backbone"]) for row in found if not row["group"]}
+    values = {
+        (row["method"], row["dataset"]): (row["value"], row["boxes"], row["backbone"])
+        for row in found
+        if not row["group"]
+    }
     assert values["OML, triplet, hard miner", "cub200"] == ("83.7", "yes", "vit_small_patch16_224")
     assert values["Proxy-Anchor", "online_products"] == ("79.2", "not stated", "bninception")
     assert values["HIER, DINO", "cars196"][0] == "91.3" and values["IBC", "inshop"][0] == "92.8"
@@ -103,11 +114,15 @@ def test_the_run_that_repeats_a_figure_has_its_conditions(configurations, flags_
     told = 0
     for p in configurations.values():
         flags, val = flags_of[p.group], p.figures[0].column.split == "val"
-        run = RecordedRun("a", "a", p.dataset, "a", 0, flags=flags, environment={"weights": p.figures[0].condition("pretraining")})
+        run = RecordedRun(
+            "a", "a", p.dataset, "a", 0, flags=flags, environment={"weights": p.figures[0].condition("pretraining")}
+        )
         run.series = type("Series", (), {"keys": {("val" if val else "test", flags["storage_metrics"][0]): 0}})
         ours = ledger.of_run(run, Result_Evaluations.program(), defaults)
         for figure in p.figures:
-            theirs = {name: value for name, value in figure.conditions if name != "seeds" and value != ledger.NOT_STATED}
+            theirs = {
+                name: value for name, value in figure.conditions if name != "seeds" and value != ledger.NOT_STATED
+            }
             assert {name: ours[name] for name in theirs} == theirs, p.group
             told += 1
     assert told == 67 + 98
@@ -178,13 +193,17 @@ def test_the_same_conditions_give_difference_and_t(tmp_path, flags):
     line, *others = evaluated(tmp_path)
     values = []
     for path in (tmp_path / "runs").rglob("metrics.csv"):
-        recalls = [float(row["value"]) for row in lines(path) if (row["split"], row["metric"]) == ("test", "e_recall@1")]
+        recalls = [
+            float(row["value"]) for row in lines(path) if (row["split"], row["metric"]) == ("test", "e_recall@1")
+        ]
         values.append(100 * max(recalls))
     mean, deviation = np.mean(values), np.std(values)
     t = (mean - 62.80) / math.sqrt(deviation**2 / 4 + 0.70**2 / 4)  # both over 5 seeds
     assert (line["published"], line["value"], line["value deviation"]) == ("MS", "62.80", "0.70")
     assert (line["ours"], line["ours deviation"]) == (f"{mean:.2f}", f"{deviation:.2f}")
-    assert (line["difference"], line["t"]) == (f"{mean - 62.80:+.2f}", f"{t:+.2f}") and line["conditions that differ"] == "none"
+    assert (line["difference"], line["t"]) == (f"{mean - 62.80:+.2f}", f"{t:+.2f}") and line[
+        "conditions that differ"
+    ] == "none"
     assert "divided by the number of anchors" in line["remarks"], "the published code differed"
     assert others and all(other["difference"] == other["t"] == other["ours"] == "" for other in others)
     told = {other["published"]: other["conditions that differ"] for other in others}
@@ -207,16 +226,21 @@ def test_a_condition_that_differs_is_named_and_nothing_is_compared(tmp_path, fla
         ({"embed_dim": 0, "environment": {**RECORDED, "dimensions": 2048}}, "dimensions 128 (ours: 2048)"),
         ({"arch": "bninception_frozen_normalize"}, "backbone resnet50 (ours: bninception)"),
         ({"n_epochs": 40}, "epochs 150 (ours: 40)"),
-        ({"n_epochs": 150, "iterations_per_epoch": 100, "patience": 200}, "epochs 150 (ours: 150 of 100 batches, patience 200)"),
+        (
+            {"n_epochs": 150, "iterations_per_epoch": 100, "patience": 200},
+            "epochs 150 (ours: 150 of 100 batches, patience 200)",
+        ),
         ({"rerank": "kreciprocal", "rerank_k1": 9}, "evaluation plain (ours: rerank kreciprocal, rerank_k1 9)"),
         ({"eval_pca": 16}, "evaluation plain (ours: eval_pca 16)"),
         ({"eval_use_trunk_output": True}, "evaluation plain (ours: eval_use_trunk_output True)"),
         ({"environment": {**RECORDED, "weights": "random"}}, "pretraining IMAGENET1K_V1 (ours: random)"),
         ({"environment": {**RECORDED, "data": resized}}, "crop 224 (ours: 227); test resize 256 (ours: 256 x 256)"),
         (validated, "split half (ours: half, tv_split_perc 0.8); epoch selected on test (ours: validation by classes)"),
-        ({**validated, "tv_split_by_samples": True},
-         "split half (ours: half, tv_split_by_samples True, tv_split_perc 0.8); epoch selected on test (ours: validation by samples)"),
-    ]  # fmt: skip
+        (
+            {**validated, "tv_split_by_samples": True},
+            "split half (ours: half, tv_split_by_samples True, tv_split_perc 0.8); epoch selected on test (ours: validation by samples)",
+        ),
+    ]
     trained = {group: ledger.training(own) for group, own in flags_of.items()}
     for number, (changes, told) in enumerate(cases):
         make(tmp_path / str(number), flags, seeds=2, **changes)
@@ -270,7 +294,10 @@ def test_which_flags_are_conditions(configurations, flags_of, defaults):
         p = rng.choice(list(configurations.values()))
         plain = flags_of[p.group]
         idle = name in roles.without_effect(plain) or any(
-            name.startswith(f"{other}_") and plain[other] == defaults[other] and declared[other].name == role.name == "evaluation" for other in plain
+            name.startswith(f"{other}_")
+            and plain[other] == defaults[other]
+            and declared[other].name == role.name == "evaluation"
+            for other in plain
         )
         free = (
             idle
@@ -292,7 +319,11 @@ def test_what_a_source_does_not_state_is_named_beside_the_comparison(tmp_path, c
         for other in ({"crop": ledger.NOT_STATED, "seeds": ledger.NOT_STATED}, {"selection": ledger.LAST})
     )
     trained = ledger.training(flags)
-    assert ledger.silent(figure, trained) == [] and ledger.silent(told, trained) == ["crop"] and ledger.silent(figure) == ["training"]
+    assert (
+        ledger.silent(figure, trained) == []
+        and ledger.silent(told, trained) == ["crop"]
+        and ledger.silent(figure) == ["training"]
+    )
     assert ledger.differences(ours, told) == ledger.differences(ours, last) == []
     assert published.rule(last) == "last" and published.rule(figure) == "best_on_test"
     make(tmp_path / "runs", flags, seeds=3)
@@ -317,12 +348,19 @@ def test_a_new_method_stands_beside_all_figures_of_its_conditions(tmp_path, flag
 def test_runs_that_recorded_no_weights_and_no_sizes_have_those_that_their_flags_decide(conditions):
     for changes, expected in (
         ({}, {"pretraining": "IMAGENET1K_V1", "crop": "224", "test_resize": "256"}),
-        ({"not_pretrained": True}, {"pretraining": "random"}), ({"weights": "own.pth"}, {"pretraining": "own.pth"}),
-        ({"arch": "mine_frozen"}, {"pretraining": ledger.UNKNOWN}), ({"arch": "conv4_normalize"}, {"pretraining": ledger.UNKNOWN}),
-        ({"augmentation": "plain"}, {"crop": "227", "test_resize": "256 x 256"}), ({"crop_size": 100, "resize_size": 120}, {"crop": "100"}),
-        ({"dataset": "csv"}, {"boxes": ledger.UNKNOWN}), ({"n_epochs": 0}, {"selection": ledger.UNTRAINED}),
-        ({"arch": "timm:vit_small_patch16_224.dino_frozen_normalize", "weights": "x"}, {"backbone": "vit_small_patch16_224"}),
-    ):  # fmt: skip
+        ({"not_pretrained": True}, {"pretraining": "random"}),
+        ({"weights": "own.pth"}, {"pretraining": "own.pth"}),
+        ({"arch": "mine_frozen"}, {"pretraining": ledger.UNKNOWN}),
+        ({"arch": "conv4_normalize"}, {"pretraining": ledger.UNKNOWN}),
+        ({"augmentation": "plain"}, {"crop": "227", "test_resize": "256 x 256"}),
+        ({"crop_size": 100, "resize_size": 120}, {"crop": "100"}),
+        ({"dataset": "csv"}, {"boxes": ledger.UNKNOWN}),
+        ({"n_epochs": 0}, {"selection": ledger.UNTRAINED}),
+        (
+            {"arch": "timm:vit_small_patch16_224.dino_frozen_normalize", "weights": "x"},
+            {"backbone": "vit_small_patch16_224"},
+        ),
+    ):
         found = conditions(**changes)
         assert {name: found[name] for name in expected} == expected, changes
 

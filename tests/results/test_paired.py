@@ -18,13 +18,19 @@ CLASSES = np.repeat(np.arange(12), [2, 5, 9, 3, 4, 8, 6, 2, 7, 3, 5, 6])
 def outcomes(quality, seed, group):
     generator = np.random.default_rng([int(1000 * quality), seed, group])
     hit = (generator.random(len(CLASSES)) < quality).astype(np.uint8)
-    return {"hit": hit, "ap_at_r": hit * generator.random(len(CLASSES)), "first_hit": np.where(hit, 1, 3).astype(np.int32)}
+    return {
+        "hit": hit,
+        "ap_at_r": hit * generator.random(len(CLASSES)),
+        "first_hit": np.where(hit, 1, 3).astype(np.int32),
+    }
 
 
 def dump(folder, found, name="query_results_test.npz", epoch=None, classes=CLASSES, root="/data", **about):
     paths = np.array([f"{root}/{c}/{i}.jpg" for i, c in enumerate(classes)])
     epoch = {} if epoch is None else {"epoch": np.array(epoch)}
-    np.savez_compressed(folder / name, **found, labels=classes, class_names=classes.astype(str), paths=paths, **epoch, **about)
+    np.savez_compressed(
+        folder / name, **found, labels=classes, class_names=classes.astype(str), paths=paths, **epoch, **about
+    )
 
 
 def tables(root, out, *pairs):
@@ -90,17 +96,29 @@ def test_pairs_that_are_asked_for(runs, tmp_path):
     assert (line["group"], line["minus"]) == ("CUB_C", "CUB_A") and float(line["R@1 difference [%]"]) < 0
     assert "not to be ranked" not in line["remarks"]
     written = (tmp_path / "cub200_paired.md").read_text()
-    assert "Epochs: selected epoch; epoch with the highest" in written and "- Settings (cub200) of all groups but those marked: " in written
+    assert (
+        "Epochs: selected epoch; epoch with the highest" in written
+        and "- Settings (cub200) of all groups but those marked: " in written
+    )
 
 
 def test_a_pair_of_unlike_groups_says_what_differs_and_one_of_a_single_seed_is_not_the_best(tmp_path):
-    for number, (group, (quality, more)) in enumerate({"CUB_A": (0.5, {}), "CUB_B": (0.6, {"lr": 0.1, "use_tv_split": True}), "CUB_Lucky": (0.9, {})}.items()):
+    for number, (group, (quality, more)) in enumerate(
+        {"CUB_A": (0.5, {}), "CUB_B": (0.6, {"lr": 0.1, "use_tv_split": True}), "CUB_Lucky": (0.9, {})}.items()
+    ):
         for seed in range(1 if group == "CUB_Lucky" else 2):
             found = [(1, "test", "e_recall@1", quality)] + [(1, "val", "e_recall@1", 0.6)] * bool(more)
-            dump(make_run(tmp_path / "runs", group, seed, epochs=1, found=found, **more), outcomes(quality, seed, number))
+            dump(
+                make_run(tmp_path / "runs", group, seed, epochs=1, found=found, **more), outcomes(quality, seed, number)
+            )
     (line,), _ = tables(tmp_path / "runs", tmp_path / "out", ["CUB_A", "CUB_B"])
-    assert "epochs chosen on test and on val: not to be ranked with each other" in line["remarks"] and "lr 0.1" in line["remarks"]
-    assert names(tables(tmp_path / "runs", tmp_path / "out")[0]) == [("CUB_A", "CUB_Lucky", "2 / 1")], "the others, chosen on val, are not ranked with them"
+    assert (
+        "epochs chosen on test and on val: not to be ranked with each other" in line["remarks"]
+        and "lr 0.1" in line["remarks"]
+    )
+    assert names(tables(tmp_path / "runs", tmp_path / "out")[0]) == [("CUB_A", "CUB_Lucky", "2 / 1")], (
+        "the others, chosen on val, are not ranked with them"
+    )
 
 
 def test_what_cannot_be_compared_is_refused_or_left_out(runs, tmp_path):
@@ -124,9 +142,13 @@ def test_embeddings_serve_as_well(tmp_path):
             found = metrics.query_results(metrics.EmbeddingSpace(features, CLASSES))
             if seed:
                 dump(folder, found)
-            dump(folder, {"features": features}, "embeddings_test.npz", flags=np.array(json.dumps({"tester": "global"})))
+            dump(
+                folder, {"features": features}, "embeddings_test.npz", flags=np.array(json.dumps({"tester": "global"}))
+            )
             values = metrics.compute(["e_recall@1", "map_r"], features, CLASSES)
-            assert found["hit"].mean() == values["e_recall@1"] and found["ap_at_r"].mean() == pytest.approx(values["map_r"])
+            assert found["hit"].mean() == values["e_recall@1"] and found["ap_at_r"].mean() == pytest.approx(
+                values["map_r"]
+            )
     (line,), notes = tables(root, tmp_path / "out")
     assert line["group"] == "CUB_A" and line["seeds"] == "2 / 2" and float(line["MAP@R difference [%]"]) > 0
 
@@ -136,10 +158,16 @@ def test_embeddings_serve_as_well(tmp_path):
     [
         ({"epoch": 1}, "is of epoch 1, the selected one is"),
         ({"classes": CLASSES[::-1]}, "not those of the other runs"),
-        ({"name": "embeddings_test.npz", "flags": np.array('{"tester": "same_parent_label"}')}, "--tester same_parent_label"),
+        (
+            {"name": "embeddings_test.npz", "flags": np.array('{"tester": "same_parent_label"}')},
+            "--tester same_parent_label",
+        ),
         ({"name": "embeddings_test.npz", "flags": np.array('{"rerank": "alpha_qe"}')}, "--rerank alpha_qe"),
         ({"name": "embeddings_test.npz", "flags": np.array('{"eval_relevance": "own.py"}')}, "--eval_relevance own.py"),
-        ({"name": "embeddings_test.npz", "is_query": CLASSES > 0, "is_gallery": CLASSES < 9}, "images with is_query, images with is_gallery"),
+        (
+            {"name": "embeddings_test.npz", "is_query": CLASSES > 0, "is_gallery": CLASSES < 9},
+            "images with is_query, images with is_gallery",
+        ),
     ],
 )
 def test_what_is_not_comparable_is_left_out_and_said(tmp_path, changed, said):
@@ -148,9 +176,16 @@ def test_what_is_not_comparable_is_left_out_and_said(tmp_path, changed, said):
         for number, group in enumerate(("CUB_A", "CUB_B")):
             folder = make_run(root, group, seed)
             odd = seed == 1 and group == "CUB_B"
-            dump(folder, outcomes(0.5, seed, number) if not (odd and "name" in changed) else {}, **(changed if odd else {}))
+            dump(
+                folder,
+                outcomes(0.5, seed, number) if not (odd and "name" in changed) else {},
+                **(changed if odd else {}),
+            )
     (line,), notes = tables(root, tmp_path / "out")
-    assert {line["group"]: line["seeds"].split(" / ")[0], line["minus"]: line["seeds"].split(" / ")[1]} == {"CUB_A": "2", "CUB_B": "1"}
+    assert {line["group"]: line["seeds"].split(" / ")[0], line["minus"]: line["seeds"].split(" / ")[1]} == {
+        "CUB_A": "2",
+        "CUB_B": "1",
+    }
     assert "one seed" in line["remarks"]
     assert any(said in note for note in notes)
 
@@ -171,7 +206,12 @@ def test_queries_without_a_match_are_left_out_where_the_evaluation_leaves_them_o
         for seed in range(2):
             found = outcomes(quality, seed, len(group))
             found["hit"][::3], found["ap_at_r"][::3] = 0, np.nan
-            dump(make_run(tmp_path, group, seed, quality), found, flags=np.array(json.dumps({"eval_skip_unmatched": 1})))
+            dump(
+                make_run(tmp_path, group, seed, quality), found, flags=np.array(json.dumps({"eval_skip_unmatched": 1}))
+            )
     (row,), _ = tables(tmp_path, tmp_path / "out")
-    means = [np.mean([np.delete(outcomes(quality, seed, 1)["hit"], slice(None, None, 3)).mean() for seed in range(2)]) for quality in (0.8, 0.6)]
+    means = [
+        np.mean([np.delete(outcomes(quality, seed, 1)["hit"], slice(None, None, 3)).mean() for seed in range(2)])
+        for quality in (0.8, 0.6)
+    ]
     assert (row["group"], row["R@1 difference [%]"]) == ("B", f"{100 * (means[0] - means[1]):+.2f}")

@@ -27,9 +27,15 @@ def texts_of(figure):
     return {text.get_text() for text in figure.findobj(Text)}
 
 
-@pytest.mark.parametrize(("seed", "spread", "centre"), [
-    (0, 1.0, 0), (0, 0.0, 0), (1, 0.1, 0.5), *(pytest.param(*case, marks=pytest.mark.long) for case in ((0, 0.02, 0), (1, 1.0, 0.5), (1, 0.3, 0.5))),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seed", "spread", "centre"),
+    [
+        (0, 1.0, 0),
+        (0, 0.0, 0),
+        (1, 0.1, 0.5),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in ((0, 0.02, 0), (1, 1.0, 0.5), (1, 0.3, 0.5))),
+    ],
+)
 def test_no_label_touches_another_or_a_point_and_none_is_nearer_to_another_than_its_own(seed, spread, centre):
     rng = np.random.default_rng(seed)
     drawn = 0.5 + spread * rng.standard_normal((23, 2)) * 0.2 if centre else rng.random((23, 2)) * spread
@@ -51,7 +57,9 @@ def test_no_label_touches_another_or_a_point_and_none_is_nearer_to_another_than_
         boxes.append(box)
         gaps = np.linalg.norm(np.maximum(np.maximum(box.p0 - centres, centres - box.p1), 0), axis=1)
         own = int(text.get_text().split()[-1])
-        assert not spread or points[own] in joined or gaps.argmin() == own, "a label without a line is nearest to its own point"
+        assert not spread or points[own] in joined or gaps.argmin() == own, (
+            "a label without a line is nearest to its own point"
+        )
     assert len(boxes) == 25
     plt.close(figure)
 
@@ -68,7 +76,10 @@ def groups_of(count):
 def test_figures_of_few_groups_give_no_r_and_no_line(tmp_path, figures):
     distances = column("train", "dists@intra")  # which nobody recorded
     for count in (1, 4, 5):
-        found, said = groups_of(count), f"{count} group{'s' * (count > 1)}: too few for r" if count < 5 else "r = -1.00 over 5 groups"
+        found, said = (
+            groups_of(count),
+            f"{count} group{'s' * (count > 1)}: too few for r" if count < 5 else "r = -1.00 over 5 groups",
+        )
         if count == 1:
             assert plots.relations(found, R1, [RHO], tmp_path) is plots.rho(found, R1, [RHO], tmp_path) is None, (
                 "one point shows no relation"
@@ -79,18 +90,26 @@ def test_figures_of_few_groups_give_no_r_and_no_line(tmp_path, figures):
         assert plots.rho(found, R1, [RHO], tmp_path) == "cub200_recall_against_rho"
         for figure in figures[-2:]:
             assert any(said in text.get_text() for text in figure.findobj(Text))
-            assert len([line for axis in figure.axes for line in axis.lines if line.get_linestyle() == "--"]) == (count == 5)
+            assert len([line for axis in figure.axes for line in axis.lines if line.get_linestyle() == "--"]) == (
+                count == 5
+            )
         assert plots.ranked(found, R1, tmp_path) == "cub200_ranked"
         assert (plots.matrix(found, [R1, RHO], tmp_path) is None) == (count < 5), "chance alone gives values near 1"
     drawn = len(figures)
-    nothing = [plots.relations(found, R1, [distances], tmp_path), plots.ranked(found, column("test", "nmi"), tmp_path), plots.rho(found, R1, [], tmp_path)]
+    nothing = [
+        plots.relations(found, R1, [distances], tmp_path),
+        plots.ranked(found, column("test", "nmi"), tmp_path),
+        plots.rho(found, R1, [], tmp_path),
+    ]
     assert nothing == [None] * 3 and len(figures) == drawn
     found = groups_of(6)
     for i, group in enumerate(found):
         for run in group.runs:
             run.flags |= {"batch_mining": "rho_distance" if i == 5 else "distance", "loss": str(min(i, 4))}
     plots.relations(found, R1, [RHO], tmp_path)
-    assert any("r = -1.00 over 5 groups" in text for text in texts_of(figures[-1])), "the last two are twins, and count once"
+    assert any("r = -1.00 over 5 groups" in text for text in texts_of(figures[-1])), (
+        "the last two are twins, and count once"
+    )
 
 
 def test_the_colours_of_the_ranked_bars_are_named_beside_the_title(tmp_path, figures):
@@ -105,7 +124,10 @@ def test_the_colours_of_the_ranked_bars_are_named_beside_the_title(tmp_path, fig
     (axis,) = figures[1].axes
     renderer = figures[1].canvas.get_renderer()
     figures[1].draw_without_rendering()
-    legend, title = axis.get_legend(), next(text for text in axis.findobj(Text) if text.get_text().startswith("online_products"))
+    legend, title = (
+        axis.get_legend(),
+        next(text for text in axis.findobj(Text) if text.get_text().startswith("online_products")),
+    )
     assert [text.get_text() for text in legend.get_texts()] == ["as it is", "with rho_distance"]
     box = legend.get_window_extent(renderer)
     assert not box.overlaps(title.get_window_extent(renderer)) and box.y0 >= axis.get_window_extent(renderer).y1 - 1
@@ -115,7 +137,10 @@ def test_the_colours_of_the_ranked_bars_are_named_beside_the_title(tmp_path, fig
 def test_of_a_matrix_the_first_column_is_on_top(tmp_path, figures):
     plots.matrix(groups_of(5), [R1, RHO], tmp_path)
     axis = figures[0].axes[0]
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["R@1", "rho (train)"] and axis.get_ylim() == (1.5, -0.5)
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["R@1", "rho (train)"] and axis.get_ylim() == (
+        1.5,
+        -0.5,
+    )
     shown = {text.get_position(): text.get_text() for text in axis.texts}
     assert shown == {(0, 0): "1.00", (1, 0): "-1.00", (0, 1): "-1.00", (1, 1): "1.00"}
     assert np.abs(np.asarray(axis.collections[0].get_array()).ravel() - [1, -1, -1, 1]).max() < 0.005
@@ -127,7 +152,9 @@ def test_no_text_of_a_figure_is_a_formula_and_groups_without_a_run_are_named_bel
         group.dataset, group.name = "$data_$set", f"{group.name}$_$"
     found[5].seeds.clear()
     captions = dict(Result_Evaluations._figures(found, [R1], [(R1, RHO)], tmp_path))
-    assert captions.pop("$data_$set_ranked") == "Groups ranked by R@1; without a run that counts, and so not here: g5$_$"
+    assert (
+        captions.pop("$data_$set_ranked") == "Groups ranked by R@1; without a run that counts, and so not here: g5$_$"
+    )
     assert len(figures) == len(captions) + 1 == 5
     assert not any(text.get_parse_math() for figure in figures for text in figure.findobj(Text))
 
@@ -165,10 +192,14 @@ def test_ranked_groups_are_dots_with_deviations_best_on_top_in_parts(tmp_path, f
     found = groups_of(4)
     for group in found[:2]:
         for run in group.runs:
-            run.series = Series(run.series.epochs, [*run.series.keys, ("val", "e_recall@1")], np.hstack([run.series.values, [[0.5]]]))
+            run.series = Series(
+                run.series.epochs, [*run.series.keys, ("val", "e_recall@1")], np.hstack([run.series.values, [[0.5]]])
+            )
     plots.ranked(found, R1, tmp_path)
     (axis,) = figures[0].axes
     assert not axis.patches, "no bars: their axis would have to begin at 0"
     assert [label.get_text() for label in axis.get_yticklabels()] == ["g2", "g3", "g0", "g1"], "from below"
     assert axis.get_ylim()[0] < axis.get_ylim()[1]
-    assert {"selected on val", "selected on test", "50.05", "51.05", "52.05"} <= {text.get_text() for text in axis.texts}
+    assert {"selected on val", "selected on test", "50.05", "51.05", "52.05"} <= {
+        text.get_text() for text in axis.texts
+    }

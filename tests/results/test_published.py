@@ -19,7 +19,10 @@ def matched(root, source):
 
 
 def shown(matches, source):
-    return {row["group"]: row for row in csv.DictReader(formats.to_csv(tables.comparison(list(matches.values()), source)).splitlines())}
+    return {
+        row["group"]: row
+        for row in csv.DictReader(formats.to_csv(tables.comparison(list(matches.values()), source)).splitlines())
+    }
 
 
 def run_of(root, configuration, seed=0, value=0.6, **changes):
@@ -34,7 +37,11 @@ def run_of(root, configuration, seed=0, value=0.6, **changes):
 def test_every_published_figure_of_a_run_joins_its_configuration(source, count, figures):
     found = published.load(source)
     with open(ledger.FILE, newline="") as file:
-        rows_there = [row for row in csv.DictReader(file) if row["group"].startswith("MLRC") == (source == "mlrc") and row["group"]]
+        rows_there = [
+            row
+            for row in csv.DictReader(file)
+            if row["group"].startswith("MLRC") == (source == "mlrc") and row["group"]
+        ]
     assert len(found) == len({(p.dataset, p.group) for p in found}) == count and len(rows_there) == figures
     assert {(p.group, f.column.split, f.value) for p in found for f in p.figures} == {
         (row["group"], "val" if row["metric"].startswith("val/") else "test", float(row["value"])) for row in rows_there
@@ -51,8 +58,10 @@ def test_alike_by_name_or_by_flags_and_what_differs_is_told(tmp_path):
         run_of(tmp_path, by_name["CUB_Triplet_Random"], seed, group="Other", loss_triplet_margin=0.9)
     matches = matched(tmp_path, "published")
     assert {name: m.published.group for name, m in matches.items()} == {
-        "CUB_Margin_b06_Distance": "CUB_Margin_b06_Distance", "Anything": "CUB_Margin_b12_Distance", "Faces": "CUB_ArcFace",
-    }, "a loss with other flags of its own has no counterpart"  # fmt: skip
+        "CUB_Margin_b06_Distance": "CUB_Margin_b06_Distance",
+        "Anything": "CUB_Margin_b12_Distance",
+        "Faces": "CUB_ArcFace",
+    }, "a loss with other flags of its own has no counterpart"
     epochs = ["n_epochs 2 (published: 150)"]
     assert matches["Anything"].differences == matches["CUB_Margin_b06_Distance"].differences == epochs
     assert matches["Faces"].differences == ["bs 56 (published: 112)", *epochs]
@@ -67,23 +76,35 @@ def test_difference_and_t(tmp_path):
     for seed, value in enumerate(values):
         flags = {**configuration.flags(resolved), "seed": seed}
         flags.pop("savename")
-        found = [(1, "test", "e_recall@1", value - 0.1), (2, "test", "e_recall@1", value), (2, "train", "rho_spectrum@2", 0.2)]
+        found = [
+            (1, "test", "e_recall@1", value - 0.1),
+            (2, "test", "e_recall@1", value),
+            (2, "train", "rho_spectrum@2", 0.2),
+        ]
         make_run(tmp_path, found=found, **{**flags, "n_epochs": 2})
     matches = matched(tmp_path, [configuration])
     (match,) = matches.values()
     ours, against = published.compare(match.group, match.published.figures[0])
     mean = 100 * sum(values) / 3
     spread = sum((100 * v - mean) ** 2 for v in values)
-    assert ours.mean == pytest.approx(mean) and ours.deviation == pytest.approx(math.sqrt(spread / 3)), "ddof 0, as published"
+    assert ours.mean == pytest.approx(mean) and ours.deviation == pytest.approx(math.sqrt(spread / 3)), (
+        "ddof 0, as published"
+    )
     assert against.difference == pytest.approx(mean - 62.80)
     assert against.t == pytest.approx((mean - 62.80) / math.sqrt(spread / 2 / 3 + 0.70**2 * 5 / 4 / 5))
     (line,) = shown(matches, "published").values()
-    assert (line["R@1 ours [%]"], line["R@1 published [%]"], line["R@1 published [%] deviation"]) == (f"{mean:.2f}", "62.80", "0.70")
+    assert (line["R@1 ours [%]"], line["R@1 published [%]"], line["R@1 published [%] deviation"]) == (
+        f"{mean:.2f}",
+        "62.80",
+        "0.70",
+    )
     assert (line["R@1 difference"], line["R@1 t"]) == (f"{mean - 62.80:+.2f}", f"{against.t:+.2f}")
     assert (line["rho ours"], line["rho published"]) == ("0.200", "0.155")
     text = formats.to_markdown(tables.comparison([match], "published"))
     assert "rho published is over D - 1 singular values" in text
-    assert "divided by the number of anchors that kept pairs" in text and "the test compares two different losses" in text
+    assert (
+        "divided by the number of anchors that kept pairs" in text and "the test compares two different losses" in text
+    )
 
 
 def test_every_method_whose_published_code_differed_has_a_note():
@@ -120,4 +141,6 @@ def test_a_source_without_a_counterpart_is_told_and_the_other_one_shown(tmp_path
     note = "--compare_to mlrc: nothing in common: no group (cub200/multisimilarity) has a counterpart there"
     assert note in capsys.readouterr().out and note in (out / "index.html").read_text()
     (line,) = lines(out / "cub200_published.csv")
-    assert line["rho ours"] and "rho: mean of 2 of 3 seeds" in line["remarks"] and not (out / "cub200_mlrc.csv").exists()
+    assert (
+        line["rho ours"] and "rho: mean of 2 of 3 seeds" in line["remarks"] and not (out / "cub200_mlrc.csv").exists()
+    )

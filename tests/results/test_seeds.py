@@ -30,14 +30,23 @@ def by_hand(true, s1, n1, s2, n2):
 
 
 def test_power_is_that_of_the_definition():
-    for case in [(1, 0.5, 5, 0.5, 5), (0.3, 0.7, 3, 0.2, 9), (2, 0.5, 2, 0.9, 2), (0, 1, 5, 1, 5), (-1, 0.6, 8, 0.6, 8), (3, 0.2, 5, 0.2, 5)]:
+    for case in [
+        (1, 0.5, 5, 0.5, 5),
+        (0.3, 0.7, 3, 0.2, 9),
+        (2, 0.5, 2, 0.9, 2),
+        (0, 1, 5, 1, 5),
+        (-1, 0.6, 8, 0.6, 8),
+        (3, 0.2, 5, 0.2, 5),
+    ]:
         true, s1, n1, s2, n2 = case
         found = inference.power(true, Estimate(0, s1, n1), Estimate(0, s2, n2))
         assert found == pytest.approx(by_hand(*case), abs=2e-3), case
         assert true or found == pytest.approx(0.05, abs=1e-9), "without a difference the test errs in five of a hundred"
     one, five, none = Estimate(0, math.nan, 1), Estimate(0, 0.5, 5), Estimate(0, 0.0, 3)
     assert math.isnan(inference.power(1, one, five)) and math.isnan(inference.least_shown(one, five))
-    assert inference.power(1, none, none) == 1 and inference.power(0, none, none) == inference.least_shown(none, none) == 0
+    assert (
+        inference.power(1, none, none) == 1 and inference.power(0, none, none) == inference.least_shown(none, none) == 0
+    )
     for shift in np.geomspace(10, 1e6, 60):  # scipy gives NaN for some of these
         for count in (2, 3, 5, 1000):
             group = Estimate(0, 1.0, count)
@@ -56,7 +65,11 @@ def test_the_needed_seeds_are_the_fewest_that_suffice():
         assert is_fewest(found, points, deviation)
         least = inference.least_shown(Estimate(0, deviation, found), Estimate(0, deviation, found))
         assert least <= points and by_hand(least, deviation, found, deviation, found) == pytest.approx(0.8, abs=2e-4)
-    assert inference.seeds_needed(1, math.nan) is None and inference.seeds_needed(1e-6, 1.0) is None and inference.seeds_needed(1, 0.0) == 2
+    assert (
+        inference.seeds_needed(1, math.nan) is None
+        and inference.seeds_needed(1e-6, 1.0) is None
+        and inference.seeds_needed(1, 0.0) == 2
+    )
     pooled = inference.pooled([Estimate(1, 0.3, 5), Estimate(2, 0.6, 3), Estimate(3, math.nan, 1)])
     assert pooled.deviation == pytest.approx(math.sqrt((4 * 0.09 + 2 * 0.36) / 6))
     assert math.isnan(inference.pooled([]).deviation)
@@ -66,11 +79,18 @@ def curves(test, val=None):
     """Rows of two epochs: (test value, validation value) of each."""
     found = []
     for epoch, value in enumerate(test, 1):
-        found += [(epoch, "test", "e_recall@1", value)] + ([(epoch, "val", "e_recall@1", val[epoch - 1])] if val else [])
+        found += [(epoch, "test", "e_recall@1", value)] + (
+            [(epoch, "val", "e_recall@1", val[epoch - 1])] if val else []
+        )
     return found
 
 
-VALUES = {"A": ([0.60, 0.62, 0.61], 0.5), "B": ([0.61, 0.60, 0.64], 0.6), "C": ([0.50, 0.52, 0.54], 0.4), "D": ([0.60, 0.62, 0.58], 0.3)}
+VALUES = {
+    "A": ([0.60, 0.62, 0.61], 0.5),
+    "B": ([0.61, 0.60, 0.64], 0.6),
+    "C": ([0.50, 0.52, 0.54], 0.4),
+    "D": ([0.60, 0.62, 0.58], 0.3),
+}
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +151,9 @@ def test_the_power_table_and_the_plan(written):
     pooled = math.sqrt(statistics.mean(s**2 for s in spread.values()))
 
     for group, deviation in spread.items():
-        assert found[group]["deviation of R@1"] == f"{deviation:.2f}" and is_fewest(int(found[group]["seeds for 2"]), 2, deviation)
+        assert found[group]["deviation of R@1"] == f"{deviation:.2f}" and is_fewest(
+            int(found[group]["seeds for 2"]), 2, deviation
+        )
         least = float(found[group]["least difference shown"])
         assert by_hand(least, deviation, 3, deviation, 3) == pytest.approx(0.8, abs=0.005)
     total = found["all, pooled (4)"]
@@ -141,7 +163,9 @@ def test_the_power_table_and_the_plan(written):
     of = list(built(root).values())
     counts = sorted(int(found[group]["seeds for 2"]) for group in spread)
     plan = tables.plan(of, R1, 2)
-    assert plan.startswith(f"plan, cub200: {total['seeds for 2']} seeds a group show a difference of 2 points of R@1 with a chance of 80%")
+    assert plan.startswith(
+        f"plan, cub200: {total['seeds for 2']} seeds a group show a difference of 2 points of R@1 with a chance of 80%"
+    )
     assert f"by their own deviations {counts[0]} to {counts[-1]})" in plan
 
 
@@ -151,7 +175,10 @@ def test_the_plan_is_printed(tmp_path, capsys):
     make_run(tmp_path / "runs", "B", 0, epochs=2, found=curves([0.5, 0.4]), dataset="cars196")
     evaluated(tmp_path, "--plan", "1")
     said = capsys.readouterr().out
-    assert "plan, cub200: 9 seeds a group" in said and "plan, cars196: no group has two seeds, so that no deviation is known" in said
+    assert (
+        "plan, cub200: 9 seeds a group" in said
+        and "plan, cars196: no group has two seeds, so that no deviation is known" in said
+    )
     assert by_hand(1, math.sqrt(0.5), 9, math.sqrt(0.5), 9) >= 0.8 > by_hand(1, math.sqrt(0.5), 8, math.sqrt(0.5), 8)
     with pytest.raises(SystemExit):
         Result_Evaluations.read(["--plan", "0"])
@@ -160,19 +187,33 @@ def test_the_plan_is_printed(tmp_path, capsys):
 def test_first_places_and_the_order_on_validation(written):
     _, out = written
     found = {line["group"]: line for line in lines(out / "cub200_ranks.csv")}
-    share = {"A": 100 / 2 / 3, "B": 100 * 2 / 3, "C": 0.0, "D": 100 / 2 / 3}  # seed 0: B; seed 1: A and D tie; seed 2: B
-    assert {group: line["first over seeds [%]"] for group, line in found.items()} == {group: f"{value:.1f}" for group, value in share.items()}
+    share = {
+        "A": 100 / 2 / 3,
+        "B": 100 * 2 / 3,
+        "C": 0.0,
+        "D": 100 / 2 / 3,
+    }  # seed 0: B; seed 1: A and D tie; seed 2: B
+    assert {group: line["first over seeds [%]"] for group, line in found.items()} == {
+        group: f"{value:.1f}" for group, value in share.items()
+    }
     assert [found[g]["rank on test"] + found[g]["rank on validation"] for g in "ABCD"] == ["22", "11", "43", "34"]
     exact = {group: 0.0 for group in "ABD"}  # all 27^3 draws of three seeds of three groups; C is never first
-    means = {group: [sum(draw) / 3 for draw in np.ndindex(3, 3, 3) for draw in [[VALUES[group][0][i] for i in draw]]] for group in exact}
+    means = {
+        group: [sum(draw) / 3 for draw in np.ndindex(3, 3, 3) for draw in [[VALUES[group][0][i] for i in draw]]]
+        for group in exact
+    }
     a, b, d = np.meshgrid(*(np.round(means[g], 9) for g in "ABD"), indexing="ij")
     best = np.maximum(np.maximum(a, b), d)
     ties = sum((x == best).astype(float) for x in (a, b, d))
     for group, values in zip("ABD", (a, b, d), strict=True):
-        assert float(found[group]["first in the bootstrap [%]"]) == pytest.approx(100 * ((values == best) / ties).mean(), abs=1.5)
+        assert float(found[group]["first in the bootstrap [%]"]) == pytest.approx(
+            100 * ((values == best) / ties).mean(), abs=1.5
+        )
     assert found["C"]["first in the bootstrap [%]"] == "0.0"
     tau = stats.kendalltau([2, 1, 3, 4], [2, 1, 4, 3])
-    told = f"Kendall's tau of the order on validation and on test over 4 groups: {tau.statistic:+.2f} (p {tau.pvalue:.3g})"
+    told = (
+        f"Kendall's tau of the order on validation and on test over 4 groups: {tau.statistic:+.2f} (p {tau.pvalue:.3g})"
+    )
     assert told in found["A"]["notes"]
 
 
@@ -182,15 +223,26 @@ def test_ranks_without_common_seeds_and_of_lone_groups(tmp_path):
             make_run(tmp_path, group, seed, epochs=1, found=curves([0.5]))
     found = list(built(tmp_path).values())
     table = tables.ranks(found, R1)
-    assert [row[0].text for row in table.rows] == ["A", "B"] and all(math.isnan(row[3].value) and row[4].value == 50 for row in table.rows)
+    assert [row[0].text for row in table.rows] == ["A", "B"] and all(
+        math.isnan(row[3].value) and row[4].value == 50 for row in table.rows
+    )
     assert "- where the groups have no seeds in common" in table.notes[0] and tables.ranks(found[:1], R1) is None
 
 
 def make_progressed(root, loss, split, fid, seed, found):
     """A run of a method on one split of a progression."""
     folder = make_run(
-        root, loss.title(), seed, epochs=2, found=found, name=f"{loss}_{split}_s{seed}", loss=loss, split_scheme="oodml", oodml_file="cub.pkl", oodml_id=split,
-    )  # fmt: skip
+        root,
+        loss.title(),
+        seed,
+        epochs=2,
+        found=found,
+        name=f"{loss}_{split}_s{seed}",
+        loss=loss,
+        split_scheme="oodml",
+        oodml_file="cub.pkl",
+        oodml_id=split,
+    )
     path = folder / "environment.yaml"
     content = yaml.safe_load(path.read_text()) if path.exists() else {}
     path.write_text(yaml.safe_dump({**content, "data": {**(content.get("data") or {}), "oodml": {"fid": fid}}}))
@@ -214,18 +266,25 @@ def test_a_progression_has_a_table_an_area_and_a_figure(progressions):
         heights = [70.5 - drop * fid / 100 for fid in (20, 40, 100)]
         area = ((heights[0] + heights[1]) / 2 * 20 + (heights[1] + heights[2]) / 2 * 60) / 80
         line = found[name]
-        assert [line[f"split {split}"] for split in (1, 2, 3)] == [f"{height:.2f}" for height in heights] and "split 4" not in line
+        assert [line[f"split {split}"] for split in (1, 2, 3)] == [
+            f"{height:.2f}" for height in heights
+        ] and "split 4" not in line
         assert (line["area, R@1 [%]"], line["area, R@1 [%] deviation"]) == (f"{area:.2f}", f"{math.sqrt(0.5):.2f}")
         assert line["area, R@1 chosen on test [%]"] == f"{area + 2:.2f}" and line["area, R@1 optimism"] == "+2.00"
     assert "not all methods have split 4" in found["Margin"]["remarks"]
     assert "FID of split 1: 20.0, 2: 40.0, 3: 100.0" in found["Triplet"]["remarks"]
     assert (out / "cub200_progression.png").read_bytes().startswith(b"\x89PNG")
     assert "cub200, out of distribution" in (out / "index.html").read_text()
-    assert {line["group"] for line in lines(out / "cub200_oodml_4_selected.csv")} == {"Margin"}, "each split is a data set of its own"
+    assert {line["group"] for line in lines(out / "cub200_oodml_4_selected.csv")} == {"Margin"}, (
+        "each split is a data set of its own"
+    )
 
 
 def test_areas_follow_the_order_of_a_methods_own_fids_and_methods_without_a_common_split_have_none(progressions):
-    methods = {m.name: m for m in progression.find(groups.build(collect.collect([str(progressions / "runs")], [])[0]))["cub200"]}
+    methods = {
+        m.name: m
+        for m in progression.find(groups.build(collect.collect([str(progressions / "runs")], [])[0]))["cub200"]
+    }
     margin = methods["Margin"]
     margin.fids = {"1": 40.0, "2": 20.0, "3": 100.0}  # another backbone orders the splits otherwise
     heights = [[70 + seed - 10 * fid / 100 for fid in (40, 20, 100)] for seed in (0, 1)]
@@ -237,7 +296,11 @@ def test_areas_follow_the_order_of_a_methods_own_fids_and_methods_without_a_comm
 
 
 def test_a_methods_name_keeps_its_own_number():
-    for names, common in ((["Margin_0.6_1", "Margin_0.6_2"], "Margin_0.6"), (["Margin_ood_10", "Margin_ood_11"], "Margin_ood"), (["A", "A"], "A")):
+    for names, common in (
+        (["Margin_0.6_1", "Margin_0.6_2"], "Margin_0.6"),
+        (["Margin_ood_10", "Margin_ood_11"], "Margin_ood"),
+        (["A", "A"], "A"),
+    ):
         assert progression._common_name(names) == common
 
 
@@ -255,12 +318,16 @@ def test_a_progression_ranks_no_epochs_chosen_on_test_beside_those_chosen_on_val
     for loss, validation in (("margin", ()), ("triplet", ([0.5, 0.4],)), ("contrastive", ([0.5, 0.4],))):
         for split, fid in ((1, 20.0), (2, 40.0)):
             for seed in (0, 1, 2):
-                make_progressed(tmp_path, loss, split, fid, seed, curves([0.7 + 0.01 * seed - 0.01 * split, 0.6], *validation))
+                make_progressed(
+                    tmp_path, loss, split, fid, seed, curves([0.7 + 0.01 * seed - 0.01 * split, 0.6], *validation)
+                )
     ((name, methods),) = progression.find(groups.build(collect.collect([str(tmp_path)], [])[0])).items()
     table = tables.progressed(name, methods, R1, 1)
     assert dict(zip([row[0].text for row in table.rows], table.parts, strict=True)) == {
-        "Contrastive": "selected on val", "Triplet": "selected on val", "Margin": "selected on test",
-    }  # fmt: skip
+        "Contrastive": "selected on val",
+        "Triplet": "selected on val",
+        "Margin": "selected on test",
+    }
     area = {row[0].text: row[2] for row in table.rows}
     assert area["Margin"].interval is None and any(area[name].interval for name in ("Contrastive", "Triplet"))
     assert "areas in a part of the table" in table.notes[1] and table.notes[-1].startswith("Settings (")

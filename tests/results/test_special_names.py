@@ -11,13 +11,40 @@ from results.latex import escaped, to_tex
 from tests.results.made import evaluated, make_runs
 
 NAMES = [
-    r"a\b_c%d&e#f{g}", "\\", "a\\\\b", "_a_ b_", "100%", "a & b &", "#1 of # 2", "{a}", "}{", r"\textbf{x}", "a|b", r"a\|b", "~/x^2$y$", "[0.3] a",
-    "*b*", "<i>&amp;&lt;", '"q", r', "--lr", "`a`", "a~b", "[k](l)", "ab_" * 20,
-]  # fmt: skip
+    r"a\b_c%d&e#f{g}",
+    "\\",
+    "a\\\\b",
+    "_a_ b_",
+    "100%",
+    "a & b &",
+    "#1 of # 2",
+    "{a}",
+    "}{",
+    r"\textbf{x}",
+    "a|b",
+    r"a\|b",
+    "~/x^2$y$",
+    "[0.3] a",
+    "*b*",
+    "<i>&amp;&lt;",
+    '"q", r',
+    "--lr",
+    "`a`",
+    "a~b",
+    "[k](l)",
+    "ab_" * 20,
+]
 COMMANDS = {
-    r"\textbackslash{}": "\\", r"\^{}": "^", r"\~{}": "~", "$<$": "<", "$>$": ">", "$|$": "|",
-    "-{}": "-", r"\allowbreak{}": "", **{"\\" + letter: letter for letter in "&%$#_{}"},
-}  # fmt: skip
+    r"\textbackslash{}": "\\",
+    r"\^{}": "^",
+    r"\~{}": "~",
+    "$<$": "<",
+    "$>$": ">",
+    "$|$": "|",
+    "-{}": "-",
+    r"\allowbreak{}": "",
+    **{"\\" + letter: letter for letter in "&%$#_{}"},
+}
 COMMAND = re.compile("|".join(map(re.escape, COMMANDS)))
 
 

@@ -19,9 +19,16 @@ class Grid(splits.Splits):
     """Splits whose values are given."""
 
     def __init__(self, honest, best=None, outcomes=None):
-        super().__init__("d", [f"m{i}" for i in range(len(honest))], [f"s{i}" for i in range(len(honest[0]))], [], outcomes, [])
+        super().__init__(
+            "d", [f"m{i}" for i in range(len(honest))], [f"s{i}" for i in range(len(honest[0]))], [], outcomes, []
+        )
         gains = best and [[b - a for a, b in zip(*row, strict=True)] for row in zip(honest, best, strict=True)]
-        self.given = {columns.SELECTED: honest, columns.ON_VALIDATION: honest, columns.BEST_ON_TEST: best, columns.OPTIMISM: gains}
+        self.given = {
+            columns.SELECTED: honest,
+            columns.ON_VALIDATION: honest,
+            columns.BEST_ON_TEST: best,
+            columns.OPTIMISM: gains,
+        }
 
     def values(self, column, how):
         return self.given[column.how or how]
@@ -47,12 +54,19 @@ def test_the_parts_of_a_balanced_table_are_those_of_the_analysis_of_variance(dra
     within = drawn.var(2, ddof=1).mean()
     both = s * ((cells - cells.mean(1, keepdims=True) - cells.mean(0) + cells.mean()) ** 2).sum() / ((m - 1) * (k - 1))
     methods, of_splits = k * s * cells.mean(1).var(ddof=1), m * s * cells.mean(0).var(ddof=1)
-    expected = {"method": (methods - both) / (k * s), "split": (of_splits - both) / (m * s), "method x split": (both - within) / s, "seed": within}
+    expected = {
+        "method": (methods - both) / (k * s),
+        "split": (of_splits - both) / (m * s),
+        "method x split": (both - within) / s,
+        "seed": within,
+    }
     found = splits.components([list(row) for row in drawn])
     assert found == pytest.approx({name: math.sqrt(part) for name, part in expected.items()}, rel=2e-3)
     values = [[np.array([m + seed, m - seed]) for _ in range(4)] for m, seed in ((0.0, 1.0), (10.0, 1.0), (20.0, 1.0))]
     found = splits.components(values)
-    assert found["split"] == pytest.approx(0, abs=0.2) and found["method"] == pytest.approx(10, rel=0.01), "a part that is not there is zero"
+    assert found["split"] == pytest.approx(0, abs=0.2) and found["method"] == pytest.approx(10, rel=0.01), (
+        "a part that is not there is zero"
+    )
 
 
 def slow_mean_squares(table):
@@ -118,10 +132,16 @@ def test_tau_is_that_of_scipy_with_ties_and_its_interval_holds_the_mean(drawn):
     expected = [[kendalltau(table[:, a], table[:, b]).statistic for b in range(5)] for a in range(5)]
     np.testing.assert_allclose(splits.taus(table), expected, atol=1e-12)
     found = splits.agreement([list(row) for row in drawn])
-    pairs = [kendalltau(drawn.mean(2)[:, a], drawn.mean(2)[:, b]).statistic for a, b in itertools.combinations(range(5), 2)]
+    pairs = [
+        kendalltau(drawn.mean(2)[:, a], drawn.mean(2)[:, b]).statistic for a, b in itertools.combinations(range(5), 2)
+    ]
     assert found.mean == pytest.approx(np.mean(pairs)) and found.extremes == pytest.approx((min(pairs), max(pairs)))
     assert found.interval[0] < found.mean < found.interval[1] + 1e-9
-    singles = [kendalltau(drawn[:, k, a], drawn[:, k, b]).statistic for k in range(5) for a, b in itertools.combinations(range(4), 2)]
+    singles = [
+        kendalltau(drawn[:, k, a], drawn[:, k, b]).statistic
+        for k in range(5)
+        for a, b in itertools.combinations(range(4), 2)
+    ]
     assert found.of_seeds == pytest.approx(np.mean(singles))
 
 
@@ -147,16 +167,30 @@ def test_reversals_are_counted_as_in_a_plain_loop(drawn):
                 against += is_shown and (up < 0 if value > 0 else down > 0)
                 below, above = math.hypot(value - low, up - other), math.hypot(high - value, other - down)
                 within += value - below <= other <= value + above
-    assert found == (len(pairs) * 5, shown, followed, turned, followed, against, pytest.approx(within / len(pairs) / 20))
+    assert found == (
+        len(pairs) * 5,
+        shown,
+        followed,
+        turned,
+        followed,
+        against,
+        pytest.approx(within / len(pairs) / 20),
+    )
     assert turned > against > 0
-    found = splits.reversals(Grid([[row[0], *(seeds[:1] for seeds in row[1:])] for row in drawn]), COLUMN, by_classes=False)
-    assert (found.tried, found.followed, found.met) == (15, 4 * found.shown, 0) and math.isnan(found.predicted), "single seeds have no interval"
+    found = splits.reversals(
+        Grid([[row[0], *(seeds[:1] for seeds in row[1:])] for row in drawn]), COLUMN, by_classes=False
+    )
+    assert (found.tried, found.followed, found.met) == (15, 4 * found.shown, 0) and math.isnan(found.predicted), (
+        "single seeds have no interval"
+    )
 
 
 def test_paired_intervals_and_the_draw_of_classes():
     rng = np.random.default_rng(1)
     sizes = np.full(30, 4.0)
-    outcomes = [[bootstrap.Outcomes(rng.binomial(4, p, (3, 30)).astype(float), sizes) for _ in range(2)] for p in (0.3, 0.8)]
+    outcomes = [
+        [bootstrap.Outcomes(rng.binomial(4, p, (3, 30)).astype(float), sizes) for _ in range(2)] for p in (0.3, 0.8)
+    ]
     found = splits.reversals(Grid([[np.zeros(3)] * 2] * 2, outcomes=outcomes), COLUMN, by_classes=True)
     assert (found.tried, found.shown, found.followed, found.turned, found.predicted) == (2, 2, 2, 0, 1.0)
     errors = [(one.sums[s] / 4).var(ddof=1) / 30 for row in outcomes for one in row for s in range(3)]
@@ -165,7 +199,10 @@ def test_paired_intervals_and_the_draw_of_classes():
 
 
 def test_optimism_and_reordered_pairs():
-    honest, best = [[np.array([1.0, 2.0])] * 2, [np.array([2.0, 3.0])] * 2], [[np.array([3.0, 4.0])] * 2, [np.array([2.5, 3.0])] * 2]
+    honest, best = (
+        [[np.array([1.0, 2.0])] * 2, [np.array([2.0, 3.0])] * 2],
+        [[np.array([3.0, 4.0])] * 2, [np.array([2.5, 3.0])] * 2],
+    )
     found = splits.optimism(Grid(honest, best), COLUMN)
     gains = [2, 2, 2, 2, 0.5, 0, 0.5, 0]
     assert (found.mean, found.deviation) == (pytest.approx(np.mean(gains)), pytest.approx(np.std(gains, ddof=1)))
@@ -178,8 +215,18 @@ def test_optimism_and_reordered_pairs():
 def test_the_tables_of_runs_over_splits(tmp_path):
     cells = set(itertools.product(range(2), (("A", 0.6), ("B", 0.7)), range(2))) - {(1, ("B", 0.7), 1)}
     for split, (loss, quality), seed in sorted(cells):
-        found = rows(quality + 0.02 * split + 0.001 * seed, 4, seed, ("train", "val", "test"), ("e_recall@1", "map_r"), ())
-        make_run(tmp_path / "runs", f"Split{split}_{loss}", seed, epochs=4, found=found, split_shuffle=split, use_tv_split=True)
+        found = rows(
+            quality + 0.02 * split + 0.001 * seed, 4, seed, ("train", "val", "test"), ("e_recall@1", "map_r"), ()
+        )
+        make_run(
+            tmp_path / "runs",
+            f"Split{split}_{loss}",
+            seed,
+            epochs=4,
+            found=found,
+            split_shuffle=split,
+            use_tv_split=True,
+        )
     out = evaluated(tmp_path, "--splits", r"Split\d+_")
     values = lines(out / "cub200_splits_e_recall1.csv")
     assert "Seeds: Split0 2, Split1 1/2." in values[0]["notes"]
@@ -189,24 +236,56 @@ def test_the_tables_of_runs_over_splits(tmp_path):
     assert (out / "cub200_splits_e_recall-1.png").stat().st_size > 5000
     assert "has one seed on a split" in "".join(path.read_text() for path in out.glob("*.md"))
     survival = lines(out / "cub200_splits_survival.csv")
-    assert survival[0]["shown"] == "1 of 1" and not survival[0]["turned and shown"], "no interval on the other split, so nothing could be shown there"
+    assert survival[0]["shown"] == "1 of 1" and not survival[0]["turned and shown"], (
+        "no interval on the other split, so nothing could be shown there"
+    )
     begun = rows(0.5, 4, 0, ("val", "test"), ("e_recall@1", "map_r"), ())
-    make_run(tmp_path / "runs", "Split10_B", 0, epochs=4, split_shuffle=10, use_tv_split=True, found=begun)  # the split has no other method yet
-    make_run(tmp_path / "runs", "Split2_A", 0, epochs=4, split_shuffle=2, use_tv_split=True, found=rows(0.5, 4, 0, ("val", "test"), ("e_recall@1",), ()))
-    make_run(tmp_path / "runs", "Split2_B", 0, epochs=4, split_shuffle=2, use_tv_split=True, found=rows(0.6, 4, 0, ("val", "test"), ("e_recall@1",), ()))
+    make_run(
+        tmp_path / "runs", "Split10_B", 0, epochs=4, split_shuffle=10, use_tv_split=True, found=begun
+    )  # the split has no other method yet
+    make_run(
+        tmp_path / "runs",
+        "Split2_A",
+        0,
+        epochs=4,
+        split_shuffle=2,
+        use_tv_split=True,
+        found=rows(0.5, 4, 0, ("val", "test"), ("e_recall@1",), ()),
+    )
+    make_run(
+        tmp_path / "runs",
+        "Split2_B",
+        0,
+        epochs=4,
+        split_shuffle=2,
+        use_tv_split=True,
+        found=rows(0.6, 4, 0, ("val", "test"), ("e_recall@1",), ()),
+    )
     of = groups.of_datasets(list(built(tmp_path / "runs").values()))
-    for pattern, names in ((r"Split\d+_", ["Split0", "Split1", "Split2"]), (r"Split(\d+)_", ["0", "1", "2"]), (r"(Fold\d+)_|(Split\d+)_", ["Split0", "Split1", "Split2"])):
+    for pattern, names in (
+        (r"Split\d+_", ["Split0", "Split1", "Split2"]),
+        (r"Split(\d+)_", ["0", "1", "2"]),
+        (r"(Fold\d+)_|(Split\d+)_", ["Split0", "Split1", "Split2"]),
+    ):
         (found,) = splits.find(of, pattern, paired.of_groups)
-        assert (found.methods, found.splits) == (["A", "B"], names) and "10 does not have all 2 methods" in found.notes[0]
+        assert (found.methods, found.splits) == (["A", "B"], names) and "10 does not have all 2 methods" in found.notes[
+            0
+        ]
     made = {table.name: table for table in tables.of_splits(found, [COLUMN, columns.column("test", "map_r")])}
-    assert made.keys() == {f"cub200_splits_{name}" for name in ("e_recall1", "variance", "survival", "optimism")}, "Split2 has no map_r"
+    assert made.keys() == {f"cub200_splits_{name}" for name in ("e_recall1", "variance", "survival", "optimism")}, (
+        "Split2 has no map_r"
+    )
     undirected = columns.column("test", "rho_spectrum@2")
-    found.values = lambda column, how: Grid([[np.array([1.0])] * 3, [np.array([2.0])] * 3]).values(column, columns.SELECTED)
+    found.values = lambda column, how: Grid([[np.array([1.0])] * 3, [np.array([2.0])] * 3]).values(
+        column, columns.SELECTED
+    )
     table = tables.of_splits(found, [undirected])[0]
     assert not any(cell.mark for row in table.rows for cell in row) and "Ranks" not in table.notes[0]
     make_run(tmp_path / "runs", "Split0_C", 0, epochs=4, found=rows(0.5, 4, 0, ("test",), ("e_recall@1",), ()))
     (found,) = splits.find(groups.of_datasets(list(built(tmp_path / "runs").values())), r"Split\d+", paired.of_groups)
-    assert found.methods == ["A", "B"] and any("Split0_C is not selected on val as most are" in note for note in found.notes)
+    assert found.methods == ["A", "B"] and any(
+        "Split0_C is not selected on val as most are" in note for note in found.notes
+    )
     with refused("are both 'B' on 'Split'"):
         splits.find(of, r"(Split)\d+", paired.of_groups)
     for pattern, told in (("Fold", "no data set has two methods"), ("(", "no regular expression")):

@@ -20,9 +20,15 @@ DATASETS = {
     "cars196": ("val", {"CARS_A": 0.8, "CARS_B": 0.7}),
 }
 TITLES = {
-    "R@1 [%]": "e_recall@1", "R@2 [%]": "e_recall@2", "NMI [%]": "nmi", "F1 [%]": "f1", "mAP_c [%]": "mAP_c",
-    "intra (train)": "dists@intra", "intra/inter (train)": "dists@intra_over_inter", "rho (train)": "rho_spectrum@2",
-}  # fmt: skip
+    "R@1 [%]": "e_recall@1",
+    "R@2 [%]": "e_recall@2",
+    "NMI [%]": "nmi",
+    "F1 [%]": "f1",
+    "mAP_c [%]": "mAP_c",
+    "intra (train)": "dists@intra",
+    "intra/inter (train)": "dists@intra_over_inter",
+    "rho (train)": "rho_spectrum@2",
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +36,14 @@ def results(tmp_path_factory):
     root, out = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("out") / "tables"
     for dataset, (selects, groups) in DATASETS.items():
         splits = ("train", "val", "test") if selects == "val" else ("train", "test")
-        make_runs(root, {group: {"quality": quality} for group, quality in groups.items()}, 4, epochs=9, splits=splits, dataset=dataset)
+        make_runs(
+            root,
+            {group: {"quality": quality} for group, quality in groups.items()},
+            4,
+            epochs=9,
+            splits=splits,
+            dataset=dataset,
+        )
     return root, evaluated(Path(), "--relation", "train/loss", "nmi", runs=root, out=out, figures=True)
 
 
@@ -49,7 +62,10 @@ def recomputed(root, dataset, group, split, metric, how):
     numbers, epochs = [], []
     for folder in (root / dataset).glob(f"{group}_s*"):
         curves = curves_of(folder)
-        chosen, own = curves[DATASETS[dataset][0], "e_recall@1"], curves["test", metric if split == "test" else "e_recall@1"]
+        chosen, own = (
+            curves[DATASETS[dataset][0], "e_recall@1"],
+            curves["test", metric if split == "test" else "e_recall@1"],
+        )
         epoch = {"selected": max(chosen, key=chosen.get), "last": 9, "best_on_test": max(own, key=own.get)}[how]
         numbers.append(curves[split, metric][epoch])
         epochs.append(epoch)
@@ -120,7 +136,16 @@ def test_the_best_is_marked_and_every_table_states_its_rules(results):
     assert re.search(r"\| CUB_B \| 4 \| \*\*[\d.]+\*\* ±", (out / "cub200_selected.md").read_text())
     assert re.search(r"CUB\\_B & 4 & \$\\mathbf\{[\d.]+\}\\pm", (out / "cub200_selected.tex").read_text())
     of_test = "e_recall@1 on test (no validation data: the choice sees the test set)"
-    rules = ("ddof 1", "over 4 seeds", "Dunnett's T3", "arch resnet50_frozen_normalize", "GPU NVIDIA H200", "torch 2.15.0", "n_epochs 9", "5864")
+    rules = (
+        "ddof 1",
+        "over 4 seeds",
+        "Dunnett's T3",
+        "arch resnet50_frozen_normalize",
+        "GPU NVIDIA H200",
+        "torch 2.15.0",
+        "n_epochs 9",
+        "5864",
+    )
     for dataset, rule in (("cub200", of_test), ("cars196", "e_recall@1 on val")):
         for ending in ("md", "csv"):
             text = (out / f"{dataset}_selected.{ending}").read_text()
@@ -154,7 +179,13 @@ def test_latex_is_well_formed(results):
 
 def test_figures_and_page(results):
     root, out = results
-    for name in ("relations", "metric_correlations", "recall_against_rho", "ranked", "relation_test_nmi_against_train_loss"):
+    for name in (
+        "relations",
+        "metric_correlations",
+        "recall_against_rho",
+        "ranked",
+        "relation_test_nmi_against_train_loss",
+    ):
         assert (out / f"cub200_{name}.pdf").read_bytes().startswith(b"%PDF")
         assert (out / f"cub200_{name}.png").read_bytes().startswith(b"\x89PNG")
     assert (out / "cars196_optimism.png").read_bytes().startswith(b"\x89PNG")
@@ -171,7 +202,15 @@ def test_figures_and_page(results):
 def test_awkward_names_survive(tmp_path):
     for number, group in enumerate(("a|b & <c>", "100%_{x}^~\\", "*a* `b` [x](http://y) R50_b256 &amp;")):
         found = rows(0.5, 6, 0, metrics=("e_recall@1",), training=())
-        make_run(tmp_path / "runs", group, 0, name=f"run{number}", found=found, dataset="folder", dataset_name="my birds/2: è")
+        make_run(
+            tmp_path / "runs",
+            group,
+            0,
+            name=f"run{number}",
+            found=found,
+            dataset="folder",
+            dataset_name="my birds/2: è",
+        )
     out = evaluated(tmp_path)
     tex, html = ((out / name).read_text() for name in ("my-birds-2-è_selected.tex", "index.html"))
     text = (out / "my-birds-2-è_selected.md").read_text()
@@ -189,7 +228,9 @@ def test_long_remarks_fold_on_the_page_and_are_whole_in_the_files():
     table.add([formats.Cell(text="D"), formats.Cell(np.float64(1.5))])
     html = page.template().make_module({"address": str}).section(table)
     assert 'data-value="1.5"' in html, "numpy's numbers sort as numbers"
-    assert html.count(long) == 3 and html.count("<details><summary><sup>b</sup>") == 1, "once below, and as the title of each letter"
+    assert html.count(long) == 3 and html.count("<details><summary><sup>b</sup>") == 1, (
+        "once below, and as the title of each letter"
+    )
     assert "<li><sup>a</sup> short</li>" in html and "A_<wbr>B" in html
     text = formats.to_markdown(table)
     assert "| A_B <sup>a,b</sup> | 3 |" in text and "| C <sup>b</sup> | 3 |" in text and text.count(long) == 1
@@ -211,8 +252,13 @@ def test_latex_takes_no_name_for_its_own_and_prints_symbols_without_unicode():
 
 def test_columns_of_a_clustering_are_marked_with_how_many_starts_they_are_of(results, tmp_path):
     make_runs(tmp_path / "runs", "AB", 1, quality=0.5, epochs=2, eval_kmeans_starts=3)
-    for out, told in ((results[1], "† of one k-means start, seeded as the run: the deviation over seeds holds clustering noise"),
-                      (evaluated(tmp_path, "--metrics", "e_recall@1", "nmi", "train/rho_spectrum@2"), "† the mean over 3 k-means starts")):  # fmt: skip
+    for out, told in (
+        (results[1], "† of one k-means start, seeded as the run: the deviation over seeds holds clustering noise"),
+        (
+            evaluated(tmp_path, "--metrics", "e_recall@1", "nmi", "train/rho_spectrum@2"),
+            "† the mean over 3 k-means starts",
+        ),
+    ):
         text = (out / "cub200_selected.md").read_text()
         assert "| NMI [%] † |" in text and "R@1 [%] †" not in text and told in text
         assert (
@@ -234,8 +280,12 @@ def test_correlations_are_corrected_and_count_twins_once(tmp_path):
     values = {}
     for line in lines(out / "runs.csv"):
         if line["selection"] == "selected":
-            values.setdefault((line["split"], line["metric"]), {}).setdefault(line["group"], []).append(float(line["value"]))
-    means = {key: {group: statistics.mean(those) for group, those in by_group.items()} for key, by_group in values.items()}
+            values.setdefault((line["split"], line["metric"]), {}).setdefault(line["group"], []).append(
+                float(line["value"])
+            )
+    means = {
+        key: {group: statistics.mean(those) for group, those in by_group.items()} for key, by_group in values.items()
+    }
     once = {key: [(m["CUB_0"] + m["CUBreg_0"]) / 2, *(m[f"CUB_{i}"] for i in range(1, 5))] for key, m in means.items()}
     quantities = [("train", m) for m in ("dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@2")]
     quantities += [("test", m) for m in METRICS[1:]]
@@ -250,7 +300,11 @@ def test_correlations_are_corrected_and_count_twins_once(tmp_path):
 
 
 def test_re_identification_has_a_table_of_its_own(tmp_path):
-    skips = {"market1501": ((1, 1), "are left out;"), "veri776": ((0, 0), "count as 0 in Rank-k"), "msmt17": ((1, 0), "are left out of some groups")}
+    skips = {
+        "market1501": ((1, 1), "are left out;"),
+        "veri776": ((0, 0), "count as 0 in Rank-k"),
+        "msmt17": ((1, 0), "are left out of some groups"),
+    }
     for dataset, (of_groups, _) in skips.items():
         for (group, quality), skip in zip({"A": 0.5, "B": 0.6}.items(), of_groups, strict=True):
             for seed in range(2):
@@ -261,7 +315,9 @@ def test_re_identification_has_a_table_of_its_own(tmp_path):
     published = {"Rank-1 [%]": "R@1 [%]", "Rank-5 [%]": "R@5 [%]", "mAP [%]": "ap [%]", "mINP [%]": "mINP [%]"}
     for dataset, (_, words) in skips.items():
         plain, found = (lines(out / f"{dataset}_{name}.csv") for name in ("selected", "reidentification"))
-        assert [[line[name] for name in published] for line in found] == [[line[name] for name in published.values()] for line in plain]
+        assert [[line[name] for name in published] for line in found] == [
+            [line[name] for name in published.values()] for line in plain
+        ]
         text = (out / f"{dataset}_reidentification.md").read_text()
         assert words in text and "| group | seeds | Rank-1 [%] | Rank-5 [%] | mAP [%] | mINP [%] | epoch |" in text
     assert not (out / "cub200_reidentification.md").exists()
@@ -308,9 +364,9 @@ def test_a_metric_that_is_nan_in_all_runs_is_named_in_a_remark(tmp_path):
 
 
 def test_titles_of_metrics_of_a_prefix():
-    assert [columns.title(name) for name in ("e_recall@1@d64", "map_r@d8", "shared/e_recall@2@d8", "rho_spectrum@2@d4")] == [
-        "R@1@d64", "MAP@R@d8", "R@2@d8 [shared]", "rho@d4"
-    ]  # fmt: skip
+    assert [
+        columns.title(name) for name in ("e_recall@1@d64", "map_r@d8", "shared/e_recall@2@d8", "rho_spectrum@2@d4")
+    ] == ["R@1@d64", "MAP@R@d8", "R@2@d8 [shared]", "rho@d4"]
 
 
 def test_text_for_the_console_has_aligned_columns():
@@ -319,12 +375,15 @@ def test_text_for_the_console_has_aligned_columns():
     table.add([formats.Cell(text="longer name"), formats.Cell(22, mark="best"), formats.Cell()], [], "second")
     table.notes.append("a note")
     assert formats.to_text(table).splitlines() == [
-        "A | title", "",
+        "A | title",
+        "",
         "model                R@1  long heading",
         "-----------  -----------  ------------",
         "first",
         "a [a]        1.50 ± 0.25        100.00",
         "second",
         "longer name       22.00*             -",
-        "", "[a] a remark", "a note",
-    ]  # fmt: skip
+        "",
+        "[a] a remark",
+        "a note",
+    ]

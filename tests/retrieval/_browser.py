@@ -57,14 +57,26 @@ def opened(address, width=1280, height=900):
     profile = tempfile.mkdtemp(prefix="browser-")
 
     def pipes():
-        reads, writes = os.dup(to_browser[0]), os.dup(from_browser[1])  # first away from 3 and 4, which they may be themselves
+        reads, writes = (
+            os.dup(to_browser[0]),
+            os.dup(from_browser[1]),
+        )  # first away from 3 and 4, which they may be themselves
         os.dup2(reads, 3)
         os.dup2(writes, 4)
 
     flags = [
-        "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={profile}", "--hide-scrollbars",
-        "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "about:blank",
-    ]  # fmt: skip
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--remote-debugging-pipe",
+        f"--user-data-dir={profile}",
+        "--hide-scrollbars",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-dev-shm-usage",
+        "about:blank",
+    ]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen([program(), *flags], preexec_fn=pipes, pass_fds=(3, 4), **quiet)  # noqa: PLW1509
     os.close(to_browser[0])
@@ -74,7 +86,9 @@ def opened(address, width=1280, height=900):
     def message():
         end = time.monotonic() + PATIENCE
         while b"\0" not in rest:
-            assert select.select([from_browser[0]], [], [], max(end - time.monotonic(), 0))[0], "the browser says nothing"
+            assert select.select([from_browser[0]], [], [], max(end - time.monotonic(), 0))[0], (
+                "the browser says nothing"
+            )
             read = os.read(from_browser[0], 1 << 20)
             assert read, "the browser has ended"
             rest.extend(read)
@@ -84,7 +98,10 @@ def opened(address, width=1280, height=900):
 
     def ask(method, session=None, **about):
         number = next(numbers)
-        os.write(to_browser[1], json.dumps({"id": number, "method": method, "params": about, **session_of(session)}).encode() + b"\0")
+        os.write(
+            to_browser[1],
+            json.dumps({"id": number, "method": method, "params": about, **session_of(session)}).encode() + b"\0",
+        )
         while True:
             told = message()
             if told.get("id") == number:

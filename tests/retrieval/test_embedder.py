@@ -36,7 +36,9 @@ def measured(folder, which="best", split="testing", **how):
     """What evaluation embeds, and the paths of the images."""
     network, opt = load_run(folder, which)
     dataset = datasets.select(opt.dataset, opt, opt.source_path, **how, **datasets.shape_for(network))[split]
-    return evaluation.embed(network, evaluation_loader(dataset, opt), Runtime(opt)).features["discriminative"], dataset.paths
+    return evaluation.embed(network, evaluation_loader(dataset, opt), Runtime(opt)).features[
+        "discriminative"
+    ], dataset.paths
 
 
 def edited(folder, flag, value):
@@ -48,7 +50,9 @@ def edited(folder, flag, value):
 
 def test_paths_give_what_was_measured_by_the_checkpoint_asked_for(trained_run):
     content = checkpoint.read(trained_run / checkpoint.LAST)
-    content["state_dict"] = {name: 1.5 * value if value.is_floating_point() else value for name, value in content["state_dict"].items()}
+    content["state_dict"] = {
+        name: 1.5 * value if value.is_floating_point() else value for name, value in content["state_dict"].items()
+    }
     torch.save(content, trained_run / checkpoint.LAST)
     found = []
     for which in ("best", "last"):
@@ -72,13 +76,25 @@ def test_the_fingerprint_is_of_weights_and_transform_and_a_long_side_is_limited(
 
 def test_images_keep_their_shapes_under_a_long_side_for_evaluation(trained_run, tmp_path):
     edited(trained_run, "eval_long_side", 40)
-    embedder, made = Embedder(trained_run, device="cpu"), [builders.write_image(tmp_path / f"{i}.png", i, size) for i, size in enumerate(((60, 30), (30, 60), (60, 30)))]
+    embedder, made = (
+        Embedder(trained_run, device="cpu"),
+        [builders.write_image(tmp_path / f"{i}.png", i, size) for i, size in enumerate(((60, 30), (30, 60), (60, 30)))],
+    )
     images = [tmp_path / f"{i}.png" for i in range(3)]
     together = embedder(images)
     assert embedder.preparation(_images.decode(str(images[1]))).shape == (3, 40, 20), made
     np.testing.assert_allclose(together, np.concatenate([embedder([image]) for image in images]), atol=1e-6)
     with pytest.raises(UserError, match="an export takes one size"):
-        export.export(Namespace(run_folder=trained_run, checkpoint="best", evaltype=None, out=str(tmp_path / "out"), code=None, calibration=None))
+        export.export(
+            Namespace(
+                run_folder=trained_run,
+                checkpoint="best",
+                evaltype=None,
+                out=str(tmp_path / "out"),
+                code=None,
+                calibration=None,
+            )
+        )
 
 
 def test_images_in_every_form_are_those_of_the_file(embedder, tmp_path):
@@ -87,11 +103,18 @@ def test_images_in_every_form_are_those_of_the_file(embedder, tmp_path):
     assert expected.shape == (1, 8) and embedder([]).shape == (0, 8)
     array = np.array(Image.open(path))
     tensor = torch.from_numpy(array).permute(2, 0, 1)
-    of_paths, of_tensors = [str(path), [path], np.array([str(path)])], [tensor, [tensor], tensor[None], tensor.float() / 255]
+    of_paths, of_tensors = (
+        [str(path), [path], np.array([str(path)])],
+        [tensor, [tensor], tensor[None], tensor.float() / 255],
+    )
     for image in (*of_paths, *of_tensors, array, array[None], Image.open(path)):
         assert np.array_equal(embedder(image), expected), type(image)
     both = embedder(np.stack([array, array[::-1]]))
-    assert both.shape == (2, 8) and np.array_equal(both[:1], embedder([array, array])[:1]) and not np.array_equal(both[0], both[1])
+    assert (
+        both.shape == (2, 8)
+        and np.array_equal(both[:1], embedder([array, array])[:1])
+        and not np.array_equal(both[0], both[1])
+    )
     grey = np.array(Image.open(builders.write_image(tmp_path / "grey.png", 4, mode="L")))
     of_grey = embedder(np.repeat(grey[:, :, None], 3, 2))
     for image in (grey, torch.from_numpy(grey)[None], tmp_path / "grey.png"):
@@ -125,7 +148,9 @@ def test_a_stream_lists_what_cannot_be_decoded_and_takes_two_batches_ahead(embed
 
 @pytest.mark.parametrize(("more", "side"), [((), 48), (("--crop_size", "36"), 36)])
 def test_small_grey_data_sets_take_images_of_any_size(more, side, tmp_path):
-    opt = parameters.read(["--dataset", "glyphs", "--arch", "conv4_normalize", "--embed_dim", "8", "--augmentation", "none", *more])
+    opt = parameters.read(
+        ["--dataset", "glyphs", "--arch", "conv4_normalize", "--embed_dim", "8", "--augmentation", "none", *more]
+    )
     prepared = datasets.preparation(opt, architectures.select(opt.arch, opt))
     assert prepared.size == (side, side)
     own = builders.write_image(tmp_path / "own.png", 2, (48, 48), mode="L")
@@ -134,7 +159,10 @@ def test_small_grey_data_sets_take_images_of_any_size(more, side, tmp_path):
     photo = builders.write_image(tmp_path / "photo.png", 1, (90, 60))
     grey = torch.from_numpy(np.array(Image.open(photo).convert("L")))[None].repeat(3, 1, 1)
     expected = v2.functional.resize(grey, [side, side])
-    assert all(torch.equal(prepared(image), expected) for image in (photo, str(photo), Image.open(photo), np.array(Image.open(photo))))
+    assert all(
+        torch.equal(prepared(image), expected)
+        for image in (photo, str(photo), Image.open(photo), np.array(Image.open(photo)))
+    )
 
 
 def test_a_fold_is_a_run_and_its_cross_validation_is_not(cross_validated_once):

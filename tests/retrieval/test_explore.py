@@ -51,9 +51,18 @@ def file(tmp_path_factory):
     generator = np.random.default_rng(0)
     labels = np.repeat(np.arange(6), 5)
     features = (generator.normal(size=(6, 7))[labels] + 0.6 * generator.normal(size=(30, 7))).astype(np.float32)
-    paths = [str(builders.write_image(folder / f"{i}.png", i)) for i in range(29)] + [str(folder / f"gone {NASTY[2:5]}.png")]
+    paths = [str(builders.write_image(folder / f"{i}.png", i)) for i in range(29)] + [
+        str(folder / f"gone {NASTY[2:5]}.png")
+    ]
     names = np.array([f"class {label} {NASTY}" for label in labels])
-    np.savez(folder / "e.npz", features=features, labels=labels * 3 + 2, class_names=names, super_names=np.array(["even", "odd"])[labels % 2], paths=np.array(paths))  # fmt: skip
+    np.savez(
+        folder / "e.npz",
+        features=features,
+        labels=labels * 3 + 2,
+        class_names=names,
+        super_names=np.array(["even", "odd"])[labels % 2],
+        paths=np.array(paths),
+    )
     return folder / "e.npz"
 
 
@@ -88,7 +97,9 @@ def test_numbers_are_those_of_loops(file, content):
             wrong[labels[i], labels[order[0]]] = wrong.get((labels[i], labels[order[0]]), 0) + 1
     assert {(a, b): count for a, b, count, _ in content["confusions"]} == wrong and wrong
     assert [row[2] for row in content["confusions"]] == sorted(wrong.values(), reverse=True)
-    of_sizes = explore.confusions(np.array([0, 0, 0, 1, 2, 2]), np.array([3, 3, 4, 0, 3, -1]))  # the last has no other image
+    of_sizes = explore.confusions(
+        np.array([0, 0, 0, 1, 2, 2]), np.array([3, 3, 4, 0, 3, -1])
+    )  # the last has no other image
     assert of_sizes == [[0, 1, 2, 2 / 3], [1, 0, 1, 1.0], [2, 1, 1, 1 / 2], [0, 2, 1, 1 / 3]]
     assert content["classes"] == [f"class {label} {NASTY}" for label in range(6)] and content["superOf"] == [0, 1] * 3
     upper = [(measured[i, j], labels[i] == labels[j]) for i in range(30) for j in range(i)]
@@ -100,27 +111,48 @@ def test_numbers_are_those_of_loops(file, content):
         name = f"fnmr@{told['fmr']:g}".replace("@0.", "@.")
         assert told["fnmr"] == metrics.compute(name, arrays["features"], labels)[name]
     np.testing.assert_allclose(
-        content["histogram"]["same"], np.histogram(same, bins=100, range=(0, content["histogram"]["most"]))[0] / 60, atol=2 / 60
+        content["histogram"]["same"],
+        np.histogram(same, bins=100, range=(0, content["histogram"]["most"]))[0] / 60,
+        atol=2 / 60,
     )
 
 
 @pytest.mark.parametrize(
-    ("different", "rate", "at"), [([3, 5, 9, 17], 0.5, 8), ([2, 2, 2, 2], 0.5, 1), ([*range(2, 14)], 0.29, 3), ([0.5], 0.99, 0.5)]
+    ("different", "rate", "at"),
+    [([3, 5, 9, 17], 0.5, 8), ([2, 2, 2, 2], 0.5, 1), ([*range(2, 14)], 0.29, 3), ([0.5], 0.99, 0.5)],
 )
 def test_no_more_than_the_rate_match_at_the_threshold(different, rate, at):
     x = np.array([0, 1, *different], dtype=np.float64)[:, None]  # a class of two, each of the others a class of its own
     labels = np.array([0, 0, *range(1, len(different) + 1)])
     found, missed = fnmr.operating_point(metrics.EmbeddingSpace(x, labels), rate)
     apart = sorted(float(abs(x[i, 0] - x[j, 0])) for i in range(len(x)) for j in range(i) if labels[i] != labels[j])
-    assert found == pytest.approx(at) == pytest.approx(apart[math.floor(rate * len(apart) + 1e-9)]) and missed == float(found - 1e-6 <= 1)
-    assert all(math.isnan(value) for value in fnmr.operating_point(metrics.EmbeddingSpace(x, np.zeros(len(x), int)), rate))
+    assert found == pytest.approx(at) == pytest.approx(apart[math.floor(rate * len(apart) + 1e-9)]) and missed == float(
+        found - 1e-6 <= 1
+    )
+    assert all(
+        math.isnan(value) for value in fnmr.operating_point(metrics.EmbeddingSpace(x, np.zeros(len(x), int)), rate)
+    )
 
 
 def test_what_the_page_does_not_heed_is_said(file, content, tmp_path):
-    flags = np.array(json.dumps({"eval_space": "hyperbolic", "rerank": "alpha_qe", "eval_reference_set": "compared_to_self", "eval_pca": 2}))
-    np.savez(tmp_path / "e.npz", **np.load(file), is_query=np.arange(30) < 9, is_gallery=np.arange(30) > 5, role_draws=np.ones((2, 30), bool), flags=flags)  # fmt: skip
+    flags = np.array(
+        json.dumps(
+            {"eval_space": "hyperbolic", "rerank": "alpha_qe", "eval_reference_set": "compared_to_self", "eval_pca": 2}
+        )
+    )
+    np.savez(
+        tmp_path / "e.npz",
+        **np.load(file),
+        is_query=np.arange(30) < 9,
+        is_gallery=np.arange(30) > 5,
+        role_draws=np.ones((2, 30), bool),
+        flags=flags,
+    )
     notes = " ".join(explored(tmp_path / "e.npz", tmp_path / "p.html", "--no_thumbnails")["notes"])
-    assert "Roles and sequences of the images are not heeded" in notes and "--eval_space hyperbolic, --rerank alpha_qe of" in notes
+    assert (
+        "Roles and sequences of the images are not heeded" in notes
+        and "--eval_space hyperbolic, --rerank alpha_qe of" in notes
+    )
     assert "--eval_pca" not in notes, "the rows of a file are after it"
     assert "heeded" not in " ".join(content["notes"])
 
@@ -141,7 +173,10 @@ def test_maps_keep_neighbours_together_and_stand_what_is_degenerate():
     for how, size in (("tsne", 5000), ("tsne", 60), ("pca", 5000)):
         plane, told = found[how, size] = maps.places(features, how, size, 0)
         nearest = np.argsort(pairwise_distances(plane), axis=1)[:, 1]
-        assert plane.shape == (120, 2) and np.isfinite(plane).all() and (labels[nearest] == labels).mean() > 0.95, (how, size)
+        assert plane.shape == (120, 2) and np.isfinite(plane).all() and (labels[nearest] == labels).mean() > 0.95, (
+            how,
+            size,
+        )
         assert ("60 random images; each of the other 60" in told) == (size == 60)
     assert np.array_equal(found["tsne", 60][0], maps.places(features, "tsne", 60, 0)[0])
     for odd in (np.zeros((9, 3)), np.ones((1, 5)), np.ones((6, 1)) * np.arange(6)[:, None], np.repeat(np.eye(2), 4, 0)):
@@ -150,7 +185,9 @@ def test_maps_keep_neighbours_together_and_stand_what_is_degenerate():
 
 def test_spaces_of_one_class_singletons_and_one_image(tmp_path):
     for labels in ([0] * 6, [0, 1, 2, 3, 4, 5], [0, 0, 1, 2, 2, 2], [0]):
-        np.savez(tmp_path / "e.npz", features=np.random.default_rng(0).normal(size=(len(labels), 3)), labels=np.array(labels))
+        np.savez(
+            tmp_path / "e.npz", features=np.random.default_rng(0).normal(size=(len(labels), 3)), labels=np.array(labels)
+        )
         content = explored(tmp_path / "e.npz", tmp_path / "p.html", "--neighbours", "50")
         alone = np.bincount(labels)[labels] == 1
         assert np.isnan(unpacked(content["precision"], "<f4")).tolist() == alone.tolist(), labels
@@ -169,7 +206,9 @@ def test_thumbnails_lie_where_the_page_looks_and_within_their_bytes():
     sheets = thumbnails.Sheets(300)
     for i in range(300):
         sheets.put(i, torch.full((3, 20, 40), i % 256, dtype=torch.uint8))
-    sheets_of = [np.array(Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2])))) for address in sheets.addresses()]
+    sheets_of = [
+        np.array(Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2])))) for address in sheets.addresses()
+    ]
     assert len(sheets_of) == 2 and sheets.side == 64 and sheets_of[0].shape == (1024, 1024, 3)
     for i in (0, 17, 255, 256, 299):
         rest = i % 256
@@ -216,7 +255,9 @@ def test_a_click_changes_the_neighbours(browser, content):
         browser.click(*spots[chosen])
         shown = browser.run("+document.querySelector('#query').dataset.image")
         assert math.dist(spots[shown], spots[chosen]) < 15 and tiles(browser) == neighbours[shown].tolist()
-        marks = browser.run("[...document.querySelectorAll('#neighbours .tile')].map(tile => tile.classList.contains('right'))")
+        marks = browser.run(
+            "[...document.querySelectorAll('#neighbours .tile')].map(tile => tile.classList.contains('right'))"
+        )
         assert marks == [bool(labels[j] == labels[shown]) for j in neighbours[shown]]
         texts = browser.run("[...document.querySelectorAll('#neighbours .tile b')].map(b => b.textContent)")
         distances = unpacked(content["distances"], "<f4", 30)[shown]
@@ -246,10 +287,18 @@ def test_lists_filter_hover_and_histogram_in_the_browser(browser, content):
         set_to(browser, "colours", value)
         legends.append(browser.run("[...document.querySelectorAll('#legend button')].map(one => one.textContent)"))
     near = labels[[7, *unpacked(content["neighbours"], "<u4", 30)[7]]]
-    assert legends == [content["classes"], ["even", "odd"], [content["classes"][label] for label in dict.fromkeys(near.tolist())]]
+    assert legends == [
+        content["classes"],
+        ["even", "odd"],
+        [content["classes"][label] for label in dict.fromkeys(near.tolist())],
+    ]
     browser.run("window.scrollTo(0, 0)")
-    browser.hover(*browser.run("(() => { const box = map.getBoundingClientRect(); return [box.left + x(7), box.top + y(7)] })()"))
-    assert browser.run("!$('hover').hidden && $('hover').querySelector('canvas') !== null && $('hover').textContent.startsWith('class ')")
+    browser.hover(
+        *browser.run("(() => { const box = map.getBoundingClientRect(); return [box.left + x(7), box.top + y(7)] })()")
+    )
+    assert browser.run(
+        "!$('hover').hidden && $('hover').querySelector('canvas') !== null && $('hover').textContent.startsWith('class ')"
+    )
     assert "fnmr@0.2" in browser.run("$('threshold').textContent")
     set_to(browser, "rate", 1)
     assert f"{content['histogram']['thresholds'][1]['distance']:.4f}" in browser.run("$('threshold').textContent")
@@ -275,7 +324,12 @@ def test_a_run_is_explored_with_its_own_embeddings(run, tmp_path, capsys):
     content = explored(run, tmp_path / "run.html", "--map", "pca", "--neighbours", "3")
     measured = pairwise_distances(Embedder(run)(content["paths"]).astype(np.float64))
     np.fill_diagonal(measured, np.inf)
-    assert content["size"] == 24 and len(content["classes"]) == 4 and content["supers"] is None and content["sheets"]["side"] == 64
+    assert (
+        content["size"] == 24
+        and len(content["classes"]) == 4
+        and content["supers"] is None
+        and content["sheets"]["side"] == 64
+    )
     np.testing.assert_allclose(unpacked(content["distances"], "<f4", 24)[:, 0], measured.min(1), atol=1e-5)
     assert "24 images of 4 classes" in capsys.readouterr().out
     content = explored(run, tmp_path / "run.html", "--split", "train", "--no_thumbnails", "--map", "pca")
@@ -305,13 +359,38 @@ def test_boxes_are_embedded_as_in_the_runs_own_evaluation(tmp_path):
     rows = ["label,path,split,x_1,y_1,x_2,y_2"]
     for place in range(16):
         builders.write_image(tmp_path / f"{place // 2}.png", place, (60, 50))
-        rows.append(f"{place // 4},{place // 2}.png,{'train' if place < 8 else 'validation'},{place % 2 * 20},5,{30 + place % 2 * 25},45")
+        rows.append(
+            f"{place // 4},{place // 2}.png,{'train' if place < 8 else 'validation'},{place % 2 * 20},5,{30 + place % 2 * 25},45"
+        )
     (tmp_path / "df.csv").write_text("\n".join(rows))
-    words = ["--dataset", "csv", "--dataset_csv", str(tmp_path / "df.csv"), *builders.SHORT_RUN, "--resize_size", "40", "--crop_size", "36"]
+    words = [
+        "--dataset",
+        "csv",
+        "--dataset_csv",
+        str(tmp_path / "df.csv"),
+        *builders.SHORT_RUN,
+        "--resize_size",
+        "40",
+        "--crop_size",
+        "36",
+    ]
     run = main.main(
-        parameters.read([*words, "--image_cache_side", "44", "--n_epochs", "1", "--dump_embeddings", "--save_path", str(tmp_path / "runs")])
+        parameters.read(
+            [
+                *words,
+                "--image_cache_side",
+                "44",
+                "--n_epochs",
+                "1",
+                "--dump_embeddings",
+                "--save_path",
+                str(tmp_path / "runs"),
+            ]
+        )
     )
-    shown = explore.of_run(SimpleNamespace(source=run.folder, checkpoint="best", device="cpu", batch_size=3, evaltype=None, split="test"))
+    shown = explore.of_run(
+        SimpleNamespace(source=run.folder, checkpoint="best", device="cpu", batch_size=3, evaltype=None, split="test")
+    )
     own = np.load(next(run.folder.glob("embeddings_test*.npz")))["features"]
     assert np.allclose(shown.features, own, atol=1e-5)
     assert np.abs(np.diff(own.reshape(-1, 2, own.shape[1]), axis=1)).max() > 1e-3, "two boxes of one file"
@@ -322,16 +401,26 @@ def test_distractors_are_of_no_class(tmp_path):
     labels = np.arange(20) % 3
     np.savez(tmp_path / "file.npz", features=x, labels=labels, is_distractor=none)
     content = explored(tmp_path / "file.npz", tmp_path / "page.html")
-    expected = metrics.per_query(["map_r"], metrics.EmbeddingSpace(x, np.where(none, 10 + np.arange(20), labels)))["map_r"]
+    expected = metrics.per_query(["map_r"], metrics.EmbeddingSpace(x, np.where(none, 10 + np.arange(20), labels)))[
+        "map_r"
+    ]
     assert np.isnan(expected[none]).all()
     np.testing.assert_allclose(unpacked(content["precision"], "f4"), expected, rtol=1e-6)
     assert content["classes"][0] == "no class" and unpacked(content["labels"], "u4")[none].tolist() == [0] * 6
-    assert content["histogram"]["counts"][0] == sum(n * (n - 1) // 2 for n in np.bincount(labels[~none])) and all(of for of, *_ in content["confusions"])
+    assert content["histogram"]["counts"][0] == sum(n * (n - 1) // 2 for n in np.bincount(labels[~none])) and all(
+        of for of, *_ in content["confusions"]
+    )
 
 
 def test_distractors_beside_lists_are_of_no_class(tmp_path):
     asks, none, labels = np.arange(20) % 10 == 3, np.arange(20) > 13, np.arange(20) % 3
-    arrays = {"labels": labels, "is_distractor": none, "is_query": asks, "is_gallery": ~asks, **metrics.Lists.of([[0, 4], [1]], [[], [2]])._asdict()}
+    arrays = {
+        "labels": labels,
+        "is_distractor": none,
+        "is_query": asks,
+        "is_gallery": ~asks,
+        **metrics.Lists.of([[0, 4], [1]], [[], [2]])._asdict(),
+    }
     np.savez(tmp_path / "file.npz", features=np.random.default_rng(5).normal(size=(20, 3)), **arrays)
     counts = explored(tmp_path / "file.npz", tmp_path / "page.html")["histogram"]["counts"]
     assert counts[0] == sum(n * (n - 1) // 2 for n in np.bincount(labels[~none]))
@@ -342,10 +431,19 @@ def listed_file(folder, labels=True):
     asks = np.arange(20) % 5 == 2
     lists = metrics.Lists.of([[0, 4, 9], [], [1, 15], [3]], [[1], [2], [5, 6], []])
     arrays = {"features": np.random.default_rng(3).normal(size=(20, 3)), "is_query": asks, "is_gallery": ~asks}
-    arrays |= {f"{name}_hard": array for name, array in lists._asdict().items()} | ({"labels": np.arange(20) % 3} if labels else {})
+    arrays |= {f"{name}_hard": array for name, array in lists._asdict().items()} | (
+        {"labels": np.arange(20) % 3} if labels else {}
+    )
     np.savez(folder / "listed.npz", **arrays)
     content = explored(folder / "listed.npz", folder / "listed.html", "--neighbours", "7")
-    return content, arrays["features"], np.flatnonzero(asks), np.flatnonzero(~asks), lists, unpacked(content["judged"], "u1", 20)
+    return (
+        content,
+        arrays["features"],
+        np.flatnonzero(asks),
+        np.flatnonzero(~asks),
+        lists,
+        unpacked(content["judged"], "u1", 20),
+    )
 
 
 @pytest.mark.parametrize("labels", [True, False], ids=["with labels", "without"])
@@ -355,7 +453,15 @@ def test_lists_say_what_is_right(tmp_path, labels):
     of = {row: (gallery[positives], gallery[junk]) for row, positives, junk in judgements}
     for row, near in enumerate(unpacked(content["neighbours"], "<u4", 20)):
         for other, kind in zip(near, judged[row], strict=True):
-            assert kind == (3 if row not in of or other not in gallery else 0 if other in of[row][0] else 2 if other in of[row][1] else 1)
+            assert kind == (
+                3
+                if row not in of or other not in gallery
+                else 0
+                if other in of[row][0]
+                else 2
+                if other in of[row][1]
+                else 1
+            )
     assert {*judged.flatten().tolist()} == {0, 1, 2, 3}
     expected = metrics.per_query(["map_r"], metrics.EmbeddingSpace(x[asks], None, x[gallery], lists=lists))["map_r"]
     found = unpacked(content["precision"], "<f4")
@@ -369,5 +475,7 @@ def test_junk_is_grey_in_the_browser(tmp_path):
     with _browser.opened((tmp_path / "listed.html").as_uri()) as browser:
         for row in asks:
             browser.run(f"choose({row})")
-            found = browser.run("[...document.querySelectorAll('#neighbours .tile')].map(tile => tile.className.replace('tile ', ''))")
+            found = browser.run(
+                "[...document.querySelectorAll('#neighbours .tile')].map(tile => tile.className.replace('tile ', ''))"
+            )
             assert found == [("right", "wrong", "junk", "junk")[kind] for kind in judged[row]]

@@ -57,7 +57,9 @@ def assert_card_loads(run, folder):
     program = f"import sys\nimport numpy\n{code}\nimages = torch.from_numpy(numpy.load('../images.npy'))\n"
     program += "numpy.save('../given.npy', embed(images).detach().numpy())\nassert 'architectures' not in sys.modules\n"
     subprocess.run([sys.executable, "-I", "-c", program], cwd=folder, check=True)
-    np.testing.assert_allclose(np.load(folder.parent / "given.npy"), expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+    np.testing.assert_allclose(
+        np.load(folder.parent / "given.npy"), expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max()
+    )
 
 
 def prepared(run, count=5):
@@ -85,7 +87,9 @@ def test_every_format_gives_what_the_run_gives_for_any_number_of_images_by_the_c
         for count in (1, 3, 7):
             names = {"images": wrapped(images[:count])}
             exec(code, names)
-            np.testing.assert_allclose(torch.as_tensor(names["embeddings"]).detach(), expected[:count], atol=1e-5, err_msg=code)
+            np.testing.assert_allclose(
+                torch.as_tensor(names["embeddings"]).detach(), expected[:count], atol=1e-5, err_msg=code
+            )
     assert set(cosines) == set(ALL) and min(cosines.values()) > 0.99999
     files = {"README.md", "preprocessing.json", "model.onnx", "model.pt", "model.pt2", "model.safetensors"}
     assert {path.name for path in out.iterdir()} == files and not list(out.parent.glob(".*"))
@@ -94,24 +98,38 @@ def test_every_format_gives_what_the_run_gives_for_any_number_of_images_by_the_c
 def test_the_card_says_what_the_run_was(run, exported):
     text = (exported[0] / "README.md").read_text(encoding="utf-8")
     summary = json.loads((run / "summary.json").read_text())["selected"]
-    assert yaml.safe_load(text.split("---")[1])["tags"] and summary["rule"] in text and f"Epoch {summary['epoch']}" in text
+    assert (
+        yaml.safe_load(text.split("---")[1])["tags"] and summary["rule"] in text and f"Epoch {summary['epoch']}" in text
+    )
     for split, values in summary["values"].items():
         for metric, value in values.items():
             assert f"| {split} | {metric} | {value:.4f} |" in text
     asked = card._results(RunFolder(run), "best", SimpleNamespace(eval_pca=3, rerank="alpha_qe", tester="global"))
     assert "Measured with `--eval_pca 3 --rerank alpha_qe`, which" in asked and "Measured with" not in text
-    assert "| testing | 24 | 4 |" in text and "random weights" in text and "`--loss` | margin" in text and "model.onnx | 1.000000" in text
+    assert (
+        "| testing | 24 | 4 |" in text
+        and "random weights" in text
+        and "`--loss` | margin" in text
+        and "model.onnx | 1.000000" in text
+    )
 
 
 def test_the_card_says_what_is_known_of_boxes_weights_and_flags():
-    told = [card._data({"data": {"name": "csv", "transforms": {"testing": f"{box}Resize(size=40)"}}}, None) for box in ("Box; ", "")]
+    told = [
+        card._data({"data": {"name": "csv", "transforms": {"testing": f"{box}Resize(size=40)"}}}, None)
+        for box in ("Box; ", "")
+    ]
     assert ["boxes" in one for one in told] == [True, False]
     environment = {"weights": "my.pth", "weights_sha256": "ab" * 32, "data_config": {"license": "apache-2.0"}}
     own = card._licence(environment, SimpleNamespace(weights="/there/my.pth"))
     assert own == f"Training began from the file `my.pth` (SHA-256 {'ab' * 32}). Its licence is not stated."
     assert "apache-2.0" in card._licence(environment, SimpleNamespace(weights=None))
     shown = dict(card._flags(parameters.resolve(["--dataset", "glyphs", "--loss", "softmax"])))
-    assert "`--loss_softmax_lr`" in shown and not {"`--batch_mining`", "`--miner_distance_lower_cutoff`", "`--lora_alpha`"} & set(shown)
+    assert "`--loss_softmax_lr`" in shown and not {
+        "`--batch_mining`",
+        "`--miner_distance_lower_cutoff`",
+        "`--lora_alpha`",
+    } & set(shown)
 
 
 def test_preprocessing_json_is_enough_to_prepare_an_image(run, exported):
@@ -121,8 +139,14 @@ def test_preprocessing_json_is_enough_to_prepare_an_image(run, exported):
     assert (resize["resize_short_side"], resize["interpolation"], crop) == (18, "bilinear", {"center_crop": [16, 16]})
     assert "RGB" in decode["decode"]
     image = torch.from_numpy(np.array(Image.open(dataset.paths[3]))).permute(2, 0, 1)
-    image = v2.functional.center_crop(v2.functional.resize(image, [resize["resize_short_side"]], antialias=True), crop["center_crop"])
-    assert (image.int() - dataset[3][1].int()).abs().max() <= 2 and told["input"]["shape"] == ["batch", 3, *image.shape[1:]]
+    image = v2.functional.center_crop(
+        v2.functional.resize(image, [resize["resize_short_side"]], antialias=True), crop["center_crop"]
+    )
+    assert (image.int() - dataset[3][1].int()).abs().max() <= 2 and told["input"]["shape"] == [
+        "batch",
+        3,
+        *image.shape[1:],
+    ]
     assert told["output"]["shape"] == ["batch", 8] and told["output"]["unit_length"] is True
 
 
@@ -155,7 +179,10 @@ def made_of(arch, side=64, **flags):
         ("timm:test_vit_normalize", {"lora_rank": 2, "crop_size": 32}),
         ("timm:test_vit", {"prompts": 80, "prompt_step": 2, "prompt_depth": 5, "crop_size": 32}),
         ("timm:test_vit", {"pool": "avg", "crop_size": 32, "embed_hidden": [16]}),
-        ("timm:test_vit_layernorm_normalize", {"prompts": 7, "prompt_step": 3, "lora_rank": 2, "train_biases": True, "crop_size": 32}),
+        (
+            "timm:test_vit_layernorm_normalize",
+            {"prompts": 7, "prompt_step": 3, "lora_rank": 2, "train_biases": True, "crop_size": 32},
+        ),
         ("timm:deit_tiny_distilled_patch16_224", {"crop_size": 32}),
         ("timm:test_convnext_normalize", {"pool": "gem"}),
         ("timm:test_resnet", {"pool": "avgmax"}),
@@ -179,7 +206,9 @@ def test_weights_have_the_names_of_their_package_or_where_no_lines_load_them_the
     made = made_of("resnet18_normalize")
     export.safetensors(made, tmp_path)
     state = load_file(tmp_path / plain.FILE)
-    assert state["fc.weight"].shape == (8, 512) and torch.equal(state["conv1.weight"], made.network.backbone.conv1.weight)
+    assert state["fc.weight"].shape == (8, 512) and torch.equal(
+        state["conv1.weight"], made.network.backbone.conv1.weight
+    )
     made = made_of("conv4", 48)
     form = plain._stacked(made.network, [], plain._conv4(), "")
     other = form.code.replace("embed(images):", "embed(images):\n    images = 255 - images")
@@ -197,12 +226,21 @@ def test_weights_have_the_names_of_their_package_or_where_no_lines_load_them_the
         ("conv4_normalize", []),
         ("googlenet_normalize", ["--crop_size", "64", "--resize_size", "72"]),
         ("bninception_normalize", ["--crop_size", "64", "--resize_size", "64"]),
-        ("timm:vit_tiny_patch16_224.augreg_in21k_normalize", ["--lora_rank", "2", "--lr", "0.5", "--crop_size", "32", "--resize_size", "40"]),
-        ("timm:test_vit_normalize", ["--prompts", "3", "--train_biases", "--lr", "0.5", "--crop_size", "32", "--resize_size", "40"]),
+        (
+            "timm:vit_tiny_patch16_224.augreg_in21k_normalize",
+            ["--lora_rank", "2", "--lr", "0.5", "--crop_size", "32", "--resize_size", "40"],
+        ),
+        (
+            "timm:test_vit_normalize",
+            ["--prompts", "3", "--train_biases", "--lr", "0.5", "--crop_size", "32", "--resize_size", "40"],
+        ),
     ],
 )
 def test_a_trained_network_is_loaded_by_its_card(arch, more, folder_data, tmp_path):
-    run, out = train(folder_data, tmp_path, "--n_epochs", "1", "--arch", arch, "--not_pretrained", *more), tmp_path / "out"
+    run, out = (
+        train(folder_data, tmp_path, "--n_epochs", "1", "--arch", arch, "--not_pretrained", *more),
+        tmp_path / "out",
+    )
     formats = ["safetensors", *(["onnx"] if arch.startswith(("googlenet", "timm:vit_tiny")) else [])]
     assert min(exporting(run, out, *formats).values()) >= export.COSINE
     assert_card_loads(run, out)
@@ -215,7 +253,17 @@ def test_a_trained_network_is_loaded_by_its_card(arch, more, folder_data, tmp_pa
 
 @pytest.mark.long
 def test_heads_of_a_trainer_say_that_no_lines_load_them(folder_data, tmp_path):
-    words = ["--arch", "resnet18_normalize", "--not_pretrained", "--trainer", "cascaded", "--crop_size", "32", "--resize_size", "32"]
+    words = [
+        "--arch",
+        "resnet18_normalize",
+        "--not_pretrained",
+        "--trainer",
+        "cascaded",
+        "--crop_size",
+        "32",
+        "--resize_size",
+        "32",
+    ]
     exporting(train(folder_data, tmp_path, "--n_epochs", "1", *words), tmp_path / "c", "safetensors", "torch_export")
     text = (tmp_path / "c" / "README.md").read_text(encoding="utf-8")
     assert len(card_blocks(tmp_path / "c")) == 1 and "training program's own" in text and "torch_export" in text
@@ -227,7 +275,10 @@ def test_an_export_that_gives_something_else_is_not_said_to_be_done(run, tmp_pat
         network = embedder.module
         return lambda images: network(torch.from_numpy(images)).numpy() + np.float32([0.05, *[0] * 7])
 
-    for made, told in ((wrong, r"cosine of 0\.99.*below 0\.9999"), (lambda *_: lambda images: np.zeros((2, 8)), r"gives \(2, 8\)")):
+    for made, told in (
+        (wrong, r"cosine of 0\.99.*below 0\.9999"),
+        (lambda *_: lambda images: np.zeros((2, 8)), r"gives \(2, 8\)"),
+    ):
         monkeypatch.setitem(export.FORMATS, "torchscript", made)
         with builders.refused(told):
             exporting(run, tmp_path / "out", "torchscript")
@@ -245,7 +296,11 @@ def test_the_whole_folder_is_pushed_once_it_is_checked(run, tmp_path, monkeypatc
     hub.create_repo.side_effect = ConnectionError("no\nroute")
     with builders.refused("me/model: not uploaded .no route"):
         exporting(run, tmp_path / "b", *words)
-    assert {path.name for path in (tmp_path / "b").iterdir()} == {"README.md", "model.safetensors", "preprocessing.json"}
+    assert {path.name for path in (tmp_path / "b").iterdir()} == {
+        "README.md",
+        "model.safetensors",
+        "preprocessing.json",
+    }
     monkeypatch.setitem(export.FORMATS, "safetensors", lambda *_: (None, lambda images: images * 0.0))
     hub.reset_mock()
     with pytest.raises(UserError):
@@ -257,7 +312,9 @@ def test_mistakes_are_one_line_and_status_2(run, trained_run, tmp_path, capsys):
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").write_text("")
     flags = yaml.safe_load((run / "parameters.yaml").read_text())
-    (trained_run / "parameters.yaml").write_text(yaml.safe_dump({**flags, "dataset_folder_path": str(tmp_path / "moved")}))
+    (trained_run / "parameters.yaml").write_text(
+        yaml.safe_dump({**flags, "dataset_folder_path": str(tmp_path / "moved")})
+    )
     place = {"run": run, "there": tmp_path / "there", "new": tmp_path / "new", "lost": trained_run}
     for words, told in {
         "{run} --out {there} --format onnx": "exists",
@@ -281,7 +338,9 @@ def test_an_export_carries_its_code(name, file, run, tmp_path):
     about = json.loads((tmp_path / "out" / "preprocessing.json").read_text())["output"]
     expected = coding.learned(Embedder(run, device="cpu"), Namespace(code=name, calibration=None))
     assert (about["code"]["name"], about["code"]["bytes_a_vector"]) == (name, expected.bytes_a_vector)
-    assert (tmp_path / "out" / "code.faiss").exists() == file and f"the code {name}" in (tmp_path / "out" / "README.md").read_text()
+    assert (tmp_path / "out" / "code.faiss").exists() == file and f"the code {name}" in (
+        tmp_path / "out" / "README.md"
+    ).read_text()
     if file:
         vectors = Embedder(run, device="cpu")(data.split(Embedder(run), "test").paths[:5])
         index = faiss.read_index(str(tmp_path / "out" / "code.faiss"))

@@ -29,7 +29,12 @@ class Made:
     def __init__(self, vectors, names=None, killed_after=None):
         self.vectors, self.killed_after = np.asarray(vectors, dtype=np.float32), killed_after
         self.place = {name: place for place, name in enumerate(names or numbers(len(vectors)))}
-        self.dimensions, self.folder, self.evaltype, self.fingerprint = self.vectors.shape[1], Path("."), "discriminative", "made"
+        self.dimensions, self.folder, self.evaltype, self.fingerprint = (
+            self.vectors.shape[1],
+            Path("."),
+            "discriminative",
+            "made",
+        )
 
     def stream(self, paths, total=None):
         for start in range(0, len(paths), 1000):
@@ -41,7 +46,10 @@ class Made:
 
 def by_hand(vectors, query, k):
     """(distance, row) of the k nearest, in float64 loops; of equal ones the earlier first."""
-    measured = [(sum((float(a) - float(b)) ** 2 for a, b in zip(query, row, strict=True)) ** 0.5, i) for i, row in enumerate(vectors)]
+    measured = [
+        (sum((float(a) - float(b)) ** 2 for a, b in zip(query, row, strict=True)) ** 0.5, i)
+        for i, row in enumerate(vectors)
+    ]
     return sorted(measured)[:k]
 
 
@@ -75,7 +83,9 @@ def test_exact_search_is_that_of_loops_ties_and_duplicates_included(tmp_path):
     for i in range(20):
         expected = by_hand(vectors, vectors[i], 60)
         np.testing.assert_allclose(distances[i], [d for d, _ in expected[:7]], atol=1e-12)
-        assert distances[i][0] == 0 and set(rows[i][distances[i] < distances[i][-1]]) == {row for d, row in expected if d < expected[6][0]}
+        assert distances[i][0] == 0 and set(rows[i][distances[i] < distances[i][-1]]) == {
+            row for d, row in expected if d < expected[6][0]
+        }
     distances, rows = found.search(vectors[:2], 100)
     assert rows.shape == (2, 60) and sorted(rows[0]) == list(range(60))
     assert [row for _, row in by_hand(vectors, vectors[0], 60)] == rows[0].tolist()
@@ -87,9 +97,13 @@ def test_approximate_search_finds_nearly_all_and_says_how_much(kind, dimensions,
     monkeypatch.setattr(index, "LEAST_IVFPQ", size)
     generator = np.random.default_rng(1)
     centres = generator.normal(size=(60, dimensions))
-    vectors = (centres[generator.integers(60, size=size)] + 0.3 * generator.normal(size=(size, dimensions))).astype(np.float32)
+    vectors = (centres[generator.integers(60, size=size)] + 0.3 * generator.normal(size=(size, dimensions))).astype(
+        np.float32
+    )
     about = index.build(Made(vectors), numbers(size), tmp_path / kind, kind)["recall"]
-    queries = np.sort(np.random.default_rng(1).choice(size, size=index.RECALL_QUERIES, replace=False))  # those of the recall
+    queries = np.sort(
+        np.random.default_rng(1).choice(size, size=index.RECALL_QUERIES, replace=False)
+    )  # those of the recall
     distances, rows = Index(tmp_path / kind).search(vectors[queries], 11)
     exact = np.linalg.norm(vectors[queries, None].astype(np.float64) - vectors[None], axis=2)
     exact[np.arange(len(queries)), queries] = np.inf
@@ -153,7 +167,9 @@ def test_an_index_of_codes_finds_what_the_codes_find_and_keeps_nothing_else(name
     apart.add(vectors)
     found = Index(shutil.move(tmp_path / "index", tmp_path / "moved"))  # the code is in the folder
     assert (found.code, found.vectors, about["code"], about["images"]) == (name, None, name, 80)
-    for mine, its in zip(found.search(vectors[:9], 5, rescored=3), apart.search(vectors[:9], 5, rescored=3), strict=True):
+    for mine, its in zip(
+        found.search(vectors[:9], 5, rescored=3), apart.search(vectors[:9], 5, rescored=3), strict=True
+    ):
         assert np.array_equal(mine, its)
     hits = 0
     for i in range(80):
@@ -186,19 +202,26 @@ def test_an_index_of_a_prefix_is_cut_brought_to_length_and_then_coded(run, image
     assert np.abs(found.vectors - cut).max() < 1e-6
     answers_of = retrieval.main(["query", str(out), str(images / "0.jpg"), "-k", "6"])
     query = cut[[Path(path).name for path in found.paths].index("0.jpg")]
-    assert [one.distance for one in answers_of] == pytest.approx([distance for distance, _ in by_hand(cut, query, 6)], abs=1e-6)
+    assert [one.distance for one in answers_of] == pytest.approx(
+        [distance for distance, _ in by_hand(cut, query, 6)], abs=1e-6
+    )
     retrieval.main([*words, str(tmp_path / "coded"), "--code", "binary"])
     assert ((Index(tmp_path / "coded").faiss.decoded(np.arange(6)) > 0) == (cut > 0)).all()
     assert retrieval.main([*words, str(out), "--add"])["added"] == 0
 
 
 def test_what_is_killed_leaves_the_old_index_and_odd_paths_survive(tmp_path):
-    place, odd = tmp_path / "index", ["a,b.jpg", 'quote".png', "line\nbreak.jpg", "é ü.jpg", "half\udcff.jpg", "<b>.jpg"]
+    place, odd = (
+        tmp_path / "index",
+        ["a,b.jpg", 'quote".png', "line\nbreak.jpg", "é ü.jpg", "half\udcff.jpg", "<b>.jpg"],
+    )
     index.build(Made(np.eye(6), odd), odd[:5], place)
     before = {path.name: path.read_bytes() for path in place.iterdir()}
     with pytest.raises(KeyboardInterrupt):
         index.build(Made(np.eye(6), odd, killed_after=odd[5]), odd[5:], place, add=True)
-    assert {path.name: path.read_bytes() for path in place.iterdir()} == before and [path.name for path in tmp_path.iterdir()] == ["index"]
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == before and [
+        path.name for path in tmp_path.iterdir()
+    ] == ["index"]
     index.build(Made(np.eye(6), odd), odd[5:], place, add=True)
     assert Index(place).paths == odd
 
@@ -210,7 +233,9 @@ def replace(path, old, new):
 DAMAGES = {
     "fewer paths": lambda place, other: (place / "paths.csv").write_text("path\n0\n"),
     "another index of faiss": lambda place, other: shutil.copy(other / "index.faiss", place / "index.faiss"),
-    "no vectors": lambda place, other: (place / ("vectors.npy" if (place / "vectors.npy").exists() else "index.faiss")).unlink(),
+    "no vectors": lambda place, other: (
+        place / ("vectors.npy" if (place / "vectors.npy").exists() else "index.faiss")
+    ).unlink(),
     "emptied vectors": lambda place, other: (place / "vectors.npy").write_bytes(b""),
     "broken faiss": lambda place, other: (place / "index.faiss").write_bytes(b"no"),
     "a list": lambda place, other: (place / "index.json").write_text("[]"),
@@ -234,12 +259,19 @@ def test_a_damaged_index_is_one_line(tmp_path):
 def test_folders_files_and_tables_are_listed_once_in_order(images, tmp_path):
     table = tmp_path / "list.csv"
     table.write_text("label,path\nx,images/3.jpg\ny,images/missing.jpg\nx,images/0.jpg\n")
-    found = [Path(path).relative_to(tmp_path).as_posix() for path in sources.listed([str(table), str(images), str(images / "1.jpg")])]
+    found = [
+        Path(path).relative_to(tmp_path).as_posix()
+        for path in sources.listed([str(table), str(images), str(images / "1.jpg")])
+    ]
     names = ["3.jpg", "missing.jpg", "0.jpg", "1.jpg", "2.jpg", "4.jpg", "bad.jpg", "below/deep.png"]
     assert found == [f"images/{name}" for name in names]
     table.write_text("name,label\na,b\n")
     (tmp_path / "empty").mkdir()
-    for wrong, told in ((table, "no column path"), (tmp_path / "none.jpg", "no such file"), (tmp_path / "empty", "no image")):
+    for wrong, told in (
+        (table, "no column path"),
+        (tmp_path / "none.jpg", "no such file"),
+        (tmp_path / "empty", "no image"),
+    ):
         with builders.refused(told):
             sources.listed([str(wrong)])
 
@@ -279,7 +311,11 @@ def test_the_commands_from_images_to_answers(run, images, tmp_path, capsys):
         np.testing.assert_allclose([one.distance for one in found], [d for d, _ in expected], atol=1e-5)
     told = capsys.readouterr()
     first = told.out.splitlines()[-4].split()
-    assert first == ["1", first[1], paths[2]] and float(first[1]) < 1e-5 and "1 of the queries are in the index" in told.err
+    assert (
+        first == ["1", first[1], paths[2]]
+        and float(first[1]) < 1e-5
+        and "1 of the queries are in the index" in told.err
+    )
     ranks = [(one.rank, one.path) for one in found]
     assert [(one["rank"], one["path"]) for one in json.loads((tmp_path / "found.json").read_text())] == ranks
     assert [(int(row["rank"]), row["path"]) for row in read_csv(tmp_path / "found.csv")] == ranks
@@ -323,7 +359,11 @@ def test_a_page_escapes_names_and_says_what_is_gone():
 
     name = '/x/<script>alert(1)</script>"&.jpg'
     page = answers.page([answers.Found(name, 1, 0.5, name)], Reader())
-    assert "<script" not in page and page.count("no longer there") == 2 and "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&amp;.jpg" in page
+    assert (
+        "<script" not in page
+        and page.count("no longer there") == 2
+        and "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&amp;.jpg" in page
+    )
 
 
 def test_a_run_that_moved_or_changed_is_noticed(run, images, tmp_path):

@@ -7,7 +7,18 @@ import pytest
 from benchmarks import retrieval_memory
 
 ROOT = Path(__file__).resolve().parents[2]
-NOT_NEEDED = ("torch._dynamo", "torch._inductor", "sympy", "scipy", "pandas", "sklearn", "matplotlib", "wandb", "timm", "pretrainedmodels")
+NOT_NEEDED = (
+    "torch._dynamo",
+    "torch._inductor",
+    "sympy",
+    "scipy",
+    "pandas",
+    "sklearn",
+    "matplotlib",
+    "wandb",
+    "timm",
+    "pretrainedmodels",
+)
 
 
 @pytest.mark.long

@@ -25,7 +25,9 @@ from tests.search.test_search import RANGES, command, without_training
 from utilities.errors import UserError
 
 LAST, BEST = checkpoint.LAST, "checkpoint_Test_discriminative_map_r.pth.tar"
-WAY_OUT = re.compile("put a copy|--resume|delete it|move it away|start the reproduction anew|another --group", re.IGNORECASE)
+WAY_OUT = re.compile(
+    "put a copy|--resume|delete it|move it away|start the reproduction anew|another --group", re.IGNORECASE
+)
 FOREIGN = [b"", b"\xff\xfe\x00 noise" * 9, b"- 1", b"hello", b"bs: [1, 2", b"{}", b"[]", b'{"selected": 1}', b"~"]
 COUNTS = ["--bayesian_optimization_n_iter", "3", "--reproductions", "1"]  # of the search
 
@@ -33,7 +35,9 @@ COUNTS = ["--bayesian_optimization_n_iter", "3", "--reproductions", "1"]  # of t
 @pytest.fixture(scope="session")
 def asked(folder_data, tmp_path_factory):
     """The plan of a search."""
-    return searcher.plan([*command(folder_data, tmp_path_factory.mktemp("searched"), *RANGES), *COUNTS], tmp_path_factory.mktemp("files"))
+    return searcher.plan(
+        [*command(folder_data, tmp_path_factory.mktemp("searched"), *RANGES), *COUNTS], tmp_path_factory.mktemp("files")
+    )
 
 
 def search(asked):
@@ -49,7 +53,11 @@ def copied(trained_once, resumed_once, asked, tmp_path_factory):
     """Context of a new copy of the folder `run`, `changed` (a run that was resumed with another flag) or `search`."""
     search(asked)
     place, numbers = tmp_path_factory.mktemp("copies"), itertools.count()
-    originals = {"run": trained_once, "changed": resumed_once, "search": shutil.copytree(asked.folder, place / asked.folder.name)}
+    originals = {
+        "run": trained_once,
+        "changed": resumed_once,
+        "search": shutil.copytree(asked.folder, place / asked.folder.name),
+    }
 
     @contextlib.contextmanager
     def copy(name):
@@ -78,7 +86,9 @@ def jobs(asked):
         "resume": lambda folder: start("--resume_from", str(folder), "--n_epochs", "3"),
         "best": lambda folder: start("--resume_from", str(folder), "--resume", "best"),
         "evaluate": lambda folder: start("--resume_from", str(folder), "--evaluate", "--splits_to_eval", "test"),
-        "reproduce": lambda folder: start("--reproduce_results", str(folder), "--save_path", str(folder.parents[2] / "again"), "--savename", "Again"),
+        "reproduce": lambda folder: start(
+            "--reproduce_results", str(folder), "--save_path", str(folder.parents[2] / "again"), "--savename", "Again"
+        ),
         "search": lambda folder: search(asked),
         "changes": lambda folder: changes(asked),
         "reproductions": lambda folder: report.how_far(folder, 3, 1),
@@ -86,7 +96,11 @@ def jobs(asked):
 
 
 def contents(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
 
 
 def check(job, folder, name, must_fail=True):
@@ -104,21 +118,38 @@ def check(job, folder, name, must_fail=True):
 
 
 READ = [
-    ("run", "parameters.yaml", "flags"), ("run", "summary.json", "summary"), ("run", LAST, "state"), ("run", BEST, "network"),
-    ("run", "CSV_Logs/metrics.csv", "metrics"), ("search", "search.yaml", "changes"), ("search", "reproductions.yaml", "reproductions"),
-]  # fmt: skip
+    ("run", "parameters.yaml", "flags"),
+    ("run", "summary.json", "summary"),
+    ("run", LAST, "state"),
+    ("run", BEST, "network"),
+    ("run", "CSV_Logs/metrics.csv", "metrics"),
+    ("search", "search.yaml", "changes"),
+    ("search", "reproductions.yaml", "reproductions"),
+]
 WORKED_ON = [
-    *(("run", "parameters.yaml", job) for job in ("resume", "evaluate", "reproduce")), ("run", LAST, "resume"), ("run", LAST, "evaluate"),
-    ("run", BEST, "best"), ("run", BEST, "evaluate"), ("changed", "configs/parameters.yaml", "reproduce"), ("changed", "configs/reproduction.yaml", "resume"),
-    ("search", "search.yaml", "search"), ("search", "reproductions.yaml", "search"), ("search", DATABASE, "search"),
-]  # fmt: skip
+    *(("run", "parameters.yaml", job) for job in ("resume", "evaluate", "reproduce")),
+    ("run", LAST, "resume"),
+    ("run", LAST, "evaluate"),
+    ("run", BEST, "best"),
+    ("run", BEST, "evaluate"),
+    ("changed", "configs/parameters.yaml", "reproduce"),
+    ("changed", "configs/reproduction.yaml", "resume"),
+    ("search", "search.yaml", "search"),
+    ("search", "reproductions.yaml", "search"),
+    ("search", DATABASE, "search"),
+]
 
 
 CASES = st.one_of(
     st.tuples(st.sampled_from(READ), st.sampled_from(["cut", "flipped"]), st.floats(0, 0.99)),
-    *(st.tuples(st.sampled_from(read), st.just("foreign"), st.sampled_from([*FOREIGN, None])) for read in (READ, WORKED_ON)),
+    *(
+        st.tuples(st.sampled_from(read), st.just("foreign"), st.sampled_from([*FOREIGN, None]))
+        for read in (READ, WORKED_ON)
+    ),
 )
-SMALL = settings(deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])  # an example is small as it is
+SMALL = settings(
+    deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate]
+)  # an example is small as it is
 
 
 def damaged(copied, jobs, case):
@@ -134,7 +165,9 @@ def damaged(copied, jobs, case):
             path.write_bytes(about)
         else:
             place = int(len(whole) * about)
-            path.write_bytes(whole[:place] + (b"" if kind == "cut" else bytes([whole[place] ^ 0x55]) + whole[place + 1 :]))
+            path.write_bytes(
+                whole[:place] + (b"" if kind == "cut" else bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+            )
         check(jobs[job], folder, "" if kind == "flipped" else path.name, kind == "foreign")
 
 
@@ -177,32 +210,76 @@ def part(name, value=None):
 
 
 LAST_TRIAL = "where trial_id = (select max(trial_id) from trials)"
-NO_LAST_TRIAL = [f"delete from {table} {LAST_TRIAL}" for table in ("trial_values", "trial_user_attributes", "trial_params", "trials")]
+NO_LAST_TRIAL = [
+    f"delete from {table} {LAST_TRIAL}" for table in ("trial_values", "trial_user_attributes", "trial_params", "trials")
+]
 KNOWN = [  # folder, file, job, how the file is changed, what is said
-    *(("run", LAST, "resume", part(name), "") for name in ("epoch", "run", "state_dict", "random_states", "optimizer", "scaler")),
-    *(("run", LAST, "resume", part(name, {"x": 1}), "") for name in ("run", "state_dict", "random_states", "optimizer", "scheduler")),
-    *(("run", file, job, change, "") for file, job in ((LAST, "resume"), (BEST, "evaluate")) for change in (
-        lambda path: path.write_bytes(path.read_bytes()[:-999]), lambda path: torch.save(torch.nn.Linear(2, 2).state_dict(), path),
-        lambda path: torch.save(pytest.approx, path),
-    )),
-    *(("changed", "configs/reproduction.yaml", "resume", text(lambda _, plan=plan: plan), "holds no stages") for plan in (
-        "- {until: null, flags: 3}", "- {flags: {}}", "- {until: null, flags: {}}\n- {until: [2], flags: {}}",
-    )),
-    *((of, file, job, text(lambda _: "a: " + "[" * 3000 + "]" * 3000), "") for of, file, job in (("run", "parameters.yaml", "resume"), ("search", "search.yaml", "changes"))),
+    *(
+        ("run", LAST, "resume", part(name), "")
+        for name in ("epoch", "run", "state_dict", "random_states", "optimizer", "scaler")
+    ),
+    *(
+        ("run", LAST, "resume", part(name, {"x": 1}), "")
+        for name in ("run", "state_dict", "random_states", "optimizer", "scheduler")
+    ),
+    *(
+        ("run", file, job, change, "")
+        for file, job in ((LAST, "resume"), (BEST, "evaluate"))
+        for change in (
+            lambda path: path.write_bytes(path.read_bytes()[:-999]),
+            lambda path: torch.save(torch.nn.Linear(2, 2).state_dict(), path),
+            lambda path: torch.save(pytest.approx, path),
+        )
+    ),
+    *(
+        ("changed", "configs/reproduction.yaml", "resume", text(lambda _, plan=plan: plan), "holds no stages")
+        for plan in (
+            "- {until: null, flags: 3}",
+            "- {flags: {}}",
+            "- {until: null, flags: {}}\n- {until: [2], flags: {}}",
+        )
+    ),
+    *(
+        (of, file, job, text(lambda _: "a: " + "[" * 3000 + "]" * 3000), "")
+        for of, file, job in (("run", "parameters.yaml", "resume"), ("search", "search.yaml", "changes"))
+    ),
     ("search", "search.yaml", "search", text(lambda _: "flags: {}\nranges:\n"), ""),
-    ("search", "search.yaml", "changes", text(lambda whole: whole[: whole.rindex("- ")]), ""),  # as a full disk leaves it
+    (
+        "search",
+        "search.yaml",
+        "changes",
+        text(lambda whole: whole[: whole.rindex("- ")]),
+        "",
+    ),  # as a full disk leaves it
     ("search", "reproductions.yaml", "reproductions", text(lambda _: "trial: trial_0\n"), ""),
     ("search", "reproductions.yaml", "search", text(lambda whole: whole[: whole.rindex("values:") + 7]), ""),
-    *(("search", "trials.csv", "search", text(change), "") for change in (
-        lambda _: "\0\n\0", lambda _: "trial,value\ntrial_0,1\n", lambda whole: whole.replace("complete,0.", "complete,x", 1),
-    )),
+    *(
+        ("search", "trials.csv", "search", text(change), "")
+        for change in (
+            lambda _: "\0\n\0",
+            lambda _: "trial,value\ntrial_0,1\n",
+            lambda whole: whole.replace("complete,0.", "complete,x", 1),
+        )
+    ),
     ("search", DATABASE, "search", lambda path: path.unlink(), "--study_storage"),
-    ("search", DATABASE, "search", lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]), "is damaged"),
+    (
+        "search",
+        DATABASE,
+        "search",
+        lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+        "is damaged",
+    ),
     ("search", DATABASE, "search", sql("delete from studies"), "does not know trial_0"),
     ("search", DATABASE, "search", sql(*NO_LAST_TRIAL), "does not know trial_2"),
     ("search", DATABASE, "search", sql(f"delete from trial_values {LAST_TRIAL}"), "does not know the value of trial_2"),
-    ("search", DATABASE, "search", sql("update trial_values set value = value + 1"), "does not know the value of trial_0"),
-]  # fmt: skip
+    (
+        "search",
+        DATABASE,
+        "search",
+        sql("update trial_values set value = value + 1"),
+        "does not know the value of trial_0",
+    ),
+]
 
 
 def test_what_a_sound_file_lacks_is_refused(copied, jobs):
@@ -289,7 +366,9 @@ def test_what_only_describes_the_run_is_written_anew(copied, jobs):
         for content in ("", "[" * 10**5):  # a damaged evaluation is left alone
             (folder / f"{name}.json").write_text(content)
             jobs["evaluate"](folder)
-            assert (folder / f"{name}.json").read_text() == content and json.loads((folder / f"{name}_1.json").read_text())["values"]
+            assert (folder / f"{name}.json").read_text() == content and json.loads(
+                (folder / f"{name}_1.json").read_text()
+            )["values"]
             (folder / f"{name}_1.json").unlink()
     with copied("changed") as folder:
         for name in described:
@@ -302,9 +381,25 @@ def test_what_only_describes_the_run_is_written_anew(copied, jobs):
 def test_a_wrong_value_in_parameters_and_those_of_another_network_are_refused(trained_run, jobs):
     path = trained_run / "parameters.yaml"
     flags = yaml.safe_load(path.read_text())
-    for line in ("bs: x", "bs: [8]", "tau: [[1]]", "seed: 2001-01-01", "arch: nothing50", "loss: nothing", "lr: .nan", "evaluation_metrics: map_r",
-                 "storage_metrics: []", "seed: !!python/object:a {}", "seed: {a: 1}", "no_records: 'yes'"):  # fmt: skip
-        path.write_text(yaml.safe_dump({name: value for name, value in flags.items() if name != line.partition(":")[0]}) + line + "\n")
+    for line in (
+        "bs: x",
+        "bs: [8]",
+        "tau: [[1]]",
+        "seed: 2001-01-01",
+        "arch: nothing50",
+        "loss: nothing",
+        "lr: .nan",
+        "evaluation_metrics: map_r",
+        "storage_metrics: []",
+        "seed: !!python/object:a {}",
+        "seed: {a: 1}",
+        "no_records: 'yes'",
+    ):
+        path.write_text(
+            yaml.safe_dump({name: value for name, value in flags.items() if name != line.partition(":")[0]})
+            + line
+            + "\n"
+        )
         before = contents(trained_run)
         with pytest.raises(UserError) as caught:
             jobs["resume"](trained_run)
@@ -321,7 +416,10 @@ def test_damaged_folds(cross_validated, jobs):
     for path in list((cross_validated / "meta").glob("*.json")):
         path.write_text("3")
     resumed("--n_epochs", "1")
-    assert all(json.loads((cross_validated / "meta" / f"{name}.json").read_text())["values"] for name in ("separated", "concatenated"))
+    assert all(
+        json.loads((cross_validated / "meta" / f"{name}.json").read_text())["values"]
+        for name in ("separated", "concatenated")
+    )
     assert {path.read_text() for path in (cross_validated / "meta").glob("*.damaged*")} == {"3"}
     (cross_validated / "fold_1" / LAST).write_bytes(b"noise")
     check(jobs["resume"], cross_validated, f"fold_1/{LAST}")

@@ -10,9 +10,16 @@ import parameters
 from tests.builders import SHORT_RUN, refused
 
 RECORDS = [
-    "CSV_Logs", "CSV_Logs/metrics.csv", "CSV_Logs/Test_discriminative_e_recall.csv", "metrics.db", "tensorboard", "tensorboard/batches",
-    "Progression_Plots", "Progression_Plots/loss.svg", ".lock",
-]  # fmt: skip
+    "CSV_Logs",
+    "CSV_Logs/metrics.csv",
+    "CSV_Logs/Test_discriminative_e_recall.csv",
+    "metrics.db",
+    "tensorboard",
+    "tensorboard/batches",
+    "Progression_Plots",
+    "Progression_Plots/loss.svg",
+    ".lock",
+]
 
 
 def swap(path):
@@ -39,7 +46,9 @@ def resumed(folder, *more):
     return main.main(parameters.resolve(["--resume_from", str(folder), "--log_every", "1", "--plot_every", "0", *more]))
 
 
-@pytest.mark.parametrize("name", ["CSV_Logs/metrics.csv", "CSV_Logs/Test_discriminative_e_recall.csv", "metrics.db", ".lock", "CSV_Logs"])
+@pytest.mark.parametrize(
+    "name", ["CSV_Logs/metrics.csv", "CSV_Logs/Test_discriminative_e_recall.csv", "metrics.db", ".lock", "CSV_Logs"]
+)
 def test_records_that_are_links_are_not_written(trained_run, tmp_path, name):
     path, mine = trained_run / name, tmp_path / "mine"
     path.rename(mine)
@@ -52,8 +61,12 @@ def test_records_that_are_links_are_not_written(trained_run, tmp_path, name):
 
 
 @pytest.mark.parametrize("damage", [pytest.param(swap, marks=pytest.mark.long), spoil])
-def test_a_run_with_all_its_records_damaged_is_resumed_and_finished(trained_run, capsys, monkeypatch, damage, with_pictures):
-    monkeypatch.setattr(main.outputs, "of_best_epoch", lambda run, embedded: None)  # pictures of neighbours take longer than the run
+def test_a_run_with_all_its_records_damaged_is_resumed_and_finished(
+    trained_run, capsys, monkeypatch, damage, with_pictures
+):
+    monkeypatch.setattr(
+        main.outputs, "of_best_epoch", lambda run, embedded: None
+    )  # pictures of neighbours take longer than the run
     for name in sorted(RECORDS, reverse=True):  # what lies in a folder before the folder
         damage(trained_run / name)
     capsys.readouterr()
@@ -76,19 +89,40 @@ def test_a_run_with_all_its_records_damaged_is_resumed_and_finished(trained_run,
     assert "is damaged" not in said and "the curves failed (ValueError: no font); the run goes on" in said
 
 
-def test_without_records_there_is_what_the_help_says_and_few_samples_of_a_spectrum_are_told(folder_data, tmp_path, capsys):
-    words = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), *SHORT_RUN, "--n_epochs", "1"]
+def test_without_records_there_is_what_the_help_says_and_few_samples_of_a_spectrum_are_told(
+    folder_data, tmp_path, capsys
+):
+    words = [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(folder_data),
+        "--save_path",
+        str(tmp_path),
+        *SHORT_RUN,
+        "--n_epochs",
+        "1",
+    ]
     words += ["--loss", "triplet", "--batch_mining", "random", "--eval_size_of_tsne", "20", "--log_online"]
     words += ["--evaluation_metrics", "e_recall@1", "map_r", "rho_spectrum@2", "--embed_dim"]
     run = main.main(parameters.read([*words, "64"]))
     there = {path.relative_to(run.folder).as_posix() for path in run.folder.rglob("*") if path.is_file()}
     checkpoints = {name for name in there if name.startswith("checkpoint_")}
     assert "checkpoint_last.pth.tar" in checkpoints
-    assert there - checkpoints == {"CSV_Logs/metrics.csv", "summary.json", "parameters.yaml", "Parameter_Info.txt", "environment.yaml", ".lock"}
+    assert there - checkpoints == {
+        "CSV_Logs/metrics.csv",
+        "summary.json",
+        "parameters.yaml",
+        "Parameter_Info.txt",
+        "environment.yaml",
+        ".lock",
+    }
     assert {path.name for path in run.folder.iterdir() if path.is_dir()} == {"CSV_Logs"}
     said = capsys.readouterr().out
     for split in ("train", "test"):
-        assert said.count(f"rho_spectrum@2 of {split}: 24 samples in 64 dimensions have 24 singular values at most") == 1
+        assert (
+            said.count(f"rho_spectrum@2 of {split}: 24 samples in 64 dimensions have 24 singular values at most") == 1
+        )
     assert said.index("singular values") < said.index("epoch 1/1")
     main.main(parameters.read([*words, "24"]))
     assert "singular values" not in capsys.readouterr().out

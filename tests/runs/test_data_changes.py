@@ -18,7 +18,15 @@ from utilities.errors import UserError
 
 def test_changed_data_are_named_refused_and_marked(folder_data, tmp_path):
     data = shutil.copytree(folder_data, tmp_path / "things")
-    flags = ["--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path), *builders.SHORT_RUN]
+    flags = [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(data),
+        "--save_path",
+        str(tmp_path),
+        *builders.SHORT_RUN,
+    ]
     folder = main.main(parameters.read([*flags, "--n_epochs", "1"])).folder
     again = ["--resume_from", str(folder)]
 
@@ -33,7 +41,9 @@ def test_changed_data_are_named_refused_and_marked(folder_data, tmp_path):
     builders.write_image(data / "class_2" / "000.jpg", 99)
     assert "; files: of class class_2. Restore" in refused("--evaluate")
     builders.write_image(data / "class_00" / "000.jpg", 5)
-    assert "new: class class_00; moved: class class_3 from training to testing; files: of class class_2" in refused("--n_epochs", "2")
+    assert "new: class class_00; moved: class class_3 from training to testing; files: of class class_2" in refused(
+        "--n_epochs", "2"
+    )
     shutil.rmtree(data / "class_00")
     main.main(parameters.read([*again, "--n_epochs", "2", "--resume_allow_changes"]))
     assert read_folder(folder).notes == ["its data changed after epoch 1 (files: of class class_2)"]
@@ -41,7 +51,15 @@ def test_changed_data_are_named_refused_and_marked(folder_data, tmp_path):
 
 
 def test_other_code_and_packages_are_recorded(folder_data, tmp_path, capsys):
-    flags = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), *builders.SHORT_RUN]
+    flags = [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(folder_data),
+        "--save_path",
+        str(tmp_path),
+        *builders.SHORT_RUN,
+    ]
     folder = main.main(parameters.read([*flags, "--n_epochs", "1"])).folder
     file = folder / "environment.yaml"
     main.main(parameters.read(["--resume_from", str(folder), "--n_epochs", "2"]))
@@ -52,14 +70,26 @@ def test_other_code_and_packages_are_recorded(folder_data, tmp_path, capsys):
     main.main(parameters.read(["--resume_from", str(folder), "--n_epochs", "3"]))
     text = f"git_commit {now[:12]}; torch {importlib.metadata.version('torch')}"
     content = yaml.safe_load(file.read_text())
-    assert content["environment_changes"] == {"after epoch 2": text} and f"not what the run began with: {text}" in capsys.readouterr().out
-    main.main(parameters.read(["--resume_from", str(folder)]))  # it is finished: nothing is trained with what is there now
+    assert (
+        content["environment_changes"] == {"after epoch 2": text}
+        and f"not what the run began with: {text}" in capsys.readouterr().out
+    )
+    main.main(
+        parameters.read(["--resume_from", str(folder)])
+    )  # it is finished: nothing is trained with what is there now
     assert yaml.safe_load(file.read_text())["environment_changes"] == content["environment_changes"]
     assert recorded.environment(content)["software and machine"] == f"changed after epoch 2 ({text})"
-    file.write_text(yaml.safe_dump({**content, "environment_changes": {"after epoch 2": text, "after epoch 7": "what --resume best undoes"}}))
+    file.write_text(
+        yaml.safe_dump(
+            {**content, "environment_changes": {"after epoch 2": text, "after epoch 7": "what --resume best undoes"}}
+        )
+    )
     for epoch in (3, 4):
         record_changes_of_environment(folder, content, epoch)
-        assert yaml.safe_load(file.read_text())["environment_changes"] == {"after epoch 2": text, "after epoch 3": "as the run began"}
+        assert yaml.safe_load(file.read_text())["environment_changes"] == {
+            "after epoch 2": text,
+            "after epoch 3": "as the run began",
+        }
 
 
 def test_what_differs():
@@ -68,8 +98,13 @@ def test_what_differs():
 
     before = record(training="2 aa x\n3 bb y", testing="1 cc z")
     assert differences(before, before) == []
-    assert differences(before, record(training="2 aa x", testing="2 dd z")) == ["gone: class y", "images: class z has 2, had 1"]
+    assert differences(before, record(training="2 aa x", testing="2 dd z")) == [
+        "gone: class y",
+        "images: class z has 2, had 1",
+    ]
     assert differences(before, record(training="2 aa x\n3 b0 y", testing="1 cc z")) == ["files: of class y"]
-    assert differences(before, record(False, "b", training="2 aa x\n3 b0 y", testing="1 cc z")) == ["files: names or sizes"]
+    assert differences(before, record(False, "b", training="2 aa x\n3 b0 y", testing="1 cc z")) == [
+        "files: names or sizes"
+    ]
     older = {"fingerprint": {"sha256": "a"}}
     assert differences(older, before) == [] and differences(older, record(digest="b")) == ["names or sizes of files"]

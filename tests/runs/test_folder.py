@@ -27,7 +27,11 @@ def old(tmp_path, monkeypatch):
 
 
 def recorded(folder):
-    return {(row.epoch, row.split, row.metric): row.value for row in RunFolder(folder).metrics.itertuples() if "seconds" not in row.metric}
+    return {
+        (row.epoch, row.split, row.metric): row.value
+        for row in RunFolder(folder).metrics.itertuples()
+        if "seconds" not in row.metric
+    }
 
 
 def test_an_old_run_says_how_far_it_is(old):
@@ -82,16 +86,44 @@ def test_finished_is_judged_by_the_flags_to_go_on_with(old):
 def test_the_folds_of_a_cross_validation(cross_validated):
     shutil.rmtree(cross_validated / "fold_1")
     run = RunFolder(cross_validated)
-    assert run.is_cross_validation and run.fold(0).finished and not run.fold(1).finished and run.fold(1).progress.epochs == 0
+    assert (
+        run.is_cross_validation
+        and run.fold(0).finished
+        and not run.fold(1).finished
+        and run.fold(1).progress.epochs == 0
+    )
 
 
 def test_an_epoch_that_is_best_by_several_metrics_is_one_file_beside_the_selected_one(data, tmp_path):
-    metrics = ["--storage_metrics", "map_r", "e_recall@1", "--evaluation_metrics", "map_r", "e_recall@1", "--splits_to_eval", "train", "test"]
-    flags = ["--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path), *builders.SHORT_RUN, *metrics]
+    metrics = [
+        "--storage_metrics",
+        "map_r",
+        "e_recall@1",
+        "--evaluation_metrics",
+        "map_r",
+        "e_recall@1",
+        "--splits_to_eval",
+        "train",
+        "test",
+    ]
+    flags = [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(data),
+        "--save_path",
+        str(tmp_path),
+        *builders.SHORT_RUN,
+        *metrics,
+    ]
     folder = main.main(parameters.read([*flags, "--loss", "softmax", "--n_epochs", "1"])).folder
     found = {path.name: (path.stat().st_ino, checkpoint.read(path)) for path in folder.glob("checkpoint_*")}
     whole = {checkpoint.LAST, "checkpoint_Test_discriminative_map_r.pth.tar"}
     assert len(found) == 5 and len({inode for inode, _ in found.values()}) == 3
     assert {name for name, (_, content) in found.items() if "optimizer" in content} == whole
     for _, content in found.values():
-        assert content["epoch"] == 1 and content["criterion"] and content["state_dict"].keys() == found[checkpoint.LAST][1]["state_dict"].keys()
+        assert (
+            content["epoch"] == 1
+            and content["criterion"]
+            and content["state_dict"].keys() == found[checkpoint.LAST][1]["state_dict"].keys()
+        )

@@ -40,11 +40,15 @@ def program(words, told):
         runpy.run_path(str(ROOT / "main.py"), run_name="__main__")
 
 
-@pytest.mark.parametrize("to_all", [False, pytest.param(True, marks=pytest.mark.long)], ids=["to the program", "to its workers too"])
+@pytest.mark.parametrize(
+    "to_all", [False, pytest.param(True, marks=pytest.mark.long)], ids=["to the program", "to its workers too"]
+)
 def test_sigterm_is_a_ctrl_c(folder_data, tmp_path, to_all):
     words = run_words(folder_data, tmp_path, *SMALL, "--kernels", "1", "--n_epochs", "1000", "--savename", "Stopped")
     folder, told = tmp_path / "folder" / "Stopped", tmp_path / "told.txt"
-    run = torch.multiprocessing.get_context("fork").Process(target=program, args=(words, told))  # which has imported all
+    run = torch.multiprocessing.get_context("fork").Process(
+        target=program, args=(words, told)
+    )  # which has imported all
     run.start()
     try:
         deadline = time.monotonic() + 120
@@ -77,14 +81,18 @@ with one_line_errors():
 
 
 def test_a_second_ctrl_c_ends_without_a_word():
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as run:
         for word in ("ready", "closing"):
             assert run.stdout.readline().strip() == word
             run.send_signal(signal.SIGINT)
         assert run.communicate(timeout=30)[0] == "" and run.returncode == 130
 
 
-def test_an_interrupt_before_the_last_checkpoint_names_the_epochs_that_are_saved(folder_data, tmp_path, monkeypatch, capsys):
+def test_an_interrupt_before_the_last_checkpoint_names_the_epochs_that_are_saved(
+    folder_data, tmp_path, monkeypatch, capsys
+):
     """Metrics and the best checkpoint of epoch 2 are written: it is trained anew, and nothing is lost or doubled."""
     flags = run_words(folder_data, tmp_path, "--n_epochs", "2")
     whole = main.main(parameters.read([*flags, "--savename", "Whole"]))
@@ -157,27 +165,72 @@ def test_interrupts_that_python_drops_or_a_worker_tells():
         del freed  # the interrupt is lost here
         time.sleep(30)
     killed = "DataLoader worker (pid 17) is killed by signal: "
-    for said, error in ((f"{killed}Terminated. ", KeyboardInterrupt), (f"{killed}Killed. ", UserError), ("another error", RuntimeError)):
+    for said, error in (
+        (f"{killed}Terminated. ", KeyboardInterrupt),
+        (f"{killed}Killed. ", UserError),
+        ("another error", RuntimeError),
+    ):
         with pytest.raises(error), terminable():
             raise RuntimeError(said)
 
 
 def test_flags_without_effect_are_told_once():
-    words = ["--dataset", "cars196", "--lora_alpha", "4", "--prompt_depth", "2", "--image_cache_side", "64", "--cub_boxes"]
-    assert [line.split(" ")[0] for line in reports.idle(parameters.read(words))] == ["--lora_alpha", "--prompt_depth", "--cub_boxes"]
-    words = ["--metrix_level", "feature", "--loss_learn_per_class", "--embed_regularizer_p", "1", "--tv_split_perc", "0.5", "--split_partitions", "3"]
-    assert {line.split(" ")[0] for line in reports.idle(parameters.read(words))} == {word for word in words if word.startswith("--")}
+    words = [
+        "--dataset",
+        "cars196",
+        "--lora_alpha",
+        "4",
+        "--prompt_depth",
+        "2",
+        "--image_cache_side",
+        "64",
+        "--cub_boxes",
+    ]
+    assert [line.split(" ")[0] for line in reports.idle(parameters.read(words))] == [
+        "--lora_alpha",
+        "--prompt_depth",
+        "--cub_boxes",
+    ]
+    words = [
+        "--metrix_level",
+        "feature",
+        "--loss_learn_per_class",
+        "--embed_regularizer_p",
+        "1",
+        "--tv_split_perc",
+        "0.5",
+        "--split_partitions",
+        "3",
+    ]
+    assert {line.split(" ")[0] for line in reports.idle(parameters.read(words))} == {
+        word for word in words if word.startswith("--")
+    }
     assert not reports.idle(parameters.read(["--split_partitions", "3", "--split_scheme", "class_disjoint"]))
     assert not reports.idle(parameters.read(["--dataset", "union", "--union", "cub200", "folder:birds", "--cub_boxes"]))
-    words = ["--language_T", "2", "--language_direction", "forward", "--language_delay", "3", "--s2sd_features_after", "7"]
+    words = [
+        "--language_T",
+        "2",
+        "--language_direction",
+        "forward",
+        "--language_delay",
+        "3",
+        "--s2sd_features_after",
+        "7",
+    ]
     assert len(reports.idle(parameters.read(words))) == 4
-    assert not reports.idle(parameters.read(["--lora_alpha", "4", "--lora_rank", "2", "--arch", "timm:vit_small_patch16_224"]))
+    assert not reports.idle(
+        parameters.read(["--lora_alpha", "4", "--lora_rank", "2", "--arch", "timm:vit_small_patch16_224"])
+    )
 
 
 def test_the_table_begins_with_what_selects_and_is_a_screen_long():
     values = {split: {f"e_recall@{k}": 0.1 for k in range(1, 31)} for split in ("train", "test")}
     lines = reports.table({"last": values}, ("test", "e_recall@3")).splitlines()
-    assert lines[2].split() == ["test", "e_recall@3", "0.1000"] and lines[3].startswith("test") and len(lines) == 2 + reports.MOST_LINES + 1
+    assert (
+        lines[2].split() == ["test", "e_recall@3", "0.1000"]
+        and lines[3].startswith("test")
+        and len(lines) == 2 + reports.MOST_LINES + 1
+    )
     assert lines[-1] == "and 28 more, in the records"
 
 
@@ -249,7 +302,9 @@ def test_the_epoch_line_and_notes_break_between_words(monkeypatch, capsys):
         assert "  ".join(line.strip() for line in lines) == texts[""].strip(), "a metric and its value stay together"
 
 
-@pytest.mark.parametrize("trying", [["--dry_run"], ["--profile_steps", "3"], ["--profile_steps=3"], ["--evaluate_only"]])
+@pytest.mark.parametrize(
+    "trying", [["--dry_run"], ["--profile_steps", "3"], ["--profile_steps=3"], ["--evaluate_only"]]
+)
 def test_what_only_tries_a_training_ends_with_the_command_that_trains(trying, monkeypatch, capsys):
     words = ["--dataset", "glyphs", *trying, "--savename", "my run", "--wandb_key", "SECRET"]
     monkeypatch.setattr(sys, "argv", ["main.py", *words])

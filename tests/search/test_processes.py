@@ -17,20 +17,66 @@ pytestmark = pytest.mark.long
 
 def start(data, save_path):
     words = [
-        sys.executable, "-m", "search", "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(save_path),
-        "--arch", "conv4_normalize", "--embed_dim", "8", "--loss", "triplet", "--batch_mining", "semihard", "--bs", "8", "--n_epochs", "3",
-        "--iterations_per_epoch", "4", "--kernels", "0", "--evaluation_metrics", "map_r", "--storage_metrics", "map_r", "--use_tv_split",
-        "--tv_split_perc", "0.5", "--no_records", "--plot_every", "0", "--group", "Shared", "--lr~LOG_BAYESIAN~", "[1e-4,1e-2]",
-        "--loss_triplet_margin~BAYESIAN~", "0,1", "--bayesian_optimization_n_iter", "7", "--reproductions", "1",
-    ]  # fmt: skip
-    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        sys.executable,
+        "-m",
+        "search",
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(data),
+        "--save_path",
+        str(save_path),
+        "--arch",
+        "conv4_normalize",
+        "--embed_dim",
+        "8",
+        "--loss",
+        "triplet",
+        "--batch_mining",
+        "semihard",
+        "--bs",
+        "8",
+        "--n_epochs",
+        "3",
+        "--iterations_per_epoch",
+        "4",
+        "--kernels",
+        "0",
+        "--evaluation_metrics",
+        "map_r",
+        "--storage_metrics",
+        "map_r",
+        "--use_tv_split",
+        "--tv_split_perc",
+        "0.5",
+        "--no_records",
+        "--plot_every",
+        "0",
+        "--group",
+        "Shared",
+        "--lr~LOG_BAYESIAN~",
+        "[1e-4,1e-2]",
+        "--loss_triplet_margin~BAYESIAN~",
+        "0,1",
+        "--bayesian_optimization_n_iter",
+        "7",
+        "--reproductions",
+        "1",
+    ]
+    return subprocess.Popen(
+        words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
 
 
 def test_two_processes_and_a_third_killed(folder_data, tmp_path):
     folder = tmp_path / "folder" / "Shared_search"
     victim = start(folder_data, tmp_path)
     deadline = time.monotonic() + 180
-    while not list(folder.glob("trial_*/checkpoint_last.pth.tar")) and victim.poll() is None and time.monotonic() < deadline:
+    while (
+        not list(folder.glob("trial_*/checkpoint_last.pth.tar"))
+        and victim.poll() is None
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.005)
     assert victim.poll() is None, victim.communicate()[0]
     os.killpg(victim.pid, signal.SIGKILL)

@@ -32,11 +32,43 @@ from utilities.errors import UserError
 
 def command(data, tmp_path, *more, group="Tiny"):
     return [
-        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), "--arch", "conv4_normalize",
-        "--embed_dim", "8", "--loss", "triplet", "--batch_mining", "semihard", "--bs", "8", "--n_epochs", "1", "--kernels", "0",
-        "--evaluation_metrics", "e_recall@1", "map_r", "--storage_metrics", "map_r", "--use_tv_split", "--tv_split_perc", "0.5",
-        "--no_records", "--plot_every", "0", "--group", group, "--seed", "3", *more,
-    ]  # fmt: skip
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(data),
+        "--save_path",
+        str(tmp_path / "runs"),
+        "--arch",
+        "conv4_normalize",
+        "--embed_dim",
+        "8",
+        "--loss",
+        "triplet",
+        "--batch_mining",
+        "semihard",
+        "--bs",
+        "8",
+        "--n_epochs",
+        "1",
+        "--kernels",
+        "0",
+        "--evaluation_metrics",
+        "e_recall@1",
+        "map_r",
+        "--storage_metrics",
+        "map_r",
+        "--use_tv_split",
+        "--tv_split_perc",
+        "0.5",
+        "--no_records",
+        "--plot_every",
+        "0",
+        "--group",
+        group,
+        "--seed",
+        "3",
+        *more,
+    ]
 
 
 RANGES = ["--lr~LOG_BAYESIAN~", "[1e-4,1e-2]", "--loss_triplet_margin~BAYESIAN~", "0,1"]
@@ -155,7 +187,9 @@ def test_a_trial_fails_with_its_reason_and_the_search_goes_on(folder_data, tmp_p
     argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "5", "--reproductions", "2")
     folder = searcher.search(argv)
     again = yaml.safe_load((folder / "reproductions.yaml").read_text())
-    assert [run.get("failed") for run in again["runs"].values()] == ["the loss is nan at epoch 1, step 2", None], "the others are run all the same"
+    assert [run.get("failed") for run in again["runs"].values()] == ["the loss is nan at epoch 1, step 2", None], (
+        "the others are run all the same"
+    )
     assert len(again["results"]["val"]["map_r"]["values"]) == 1
     rows = trials_of(folder)
     assert [row["state"] for row in rows] == ["complete", "fail", "fail", "fail", "complete"]
@@ -166,9 +200,14 @@ def test_a_trial_fails_with_its_reason_and_the_search_goes_on(folder_data, tmp_p
 
 
 def test_a_real_non_finite_loss_fails_the_trial(folder_data, tmp_path, monkeypatch):
-    monkeypatch.setattr("trainers._trainer.Trainer.metric_loss", lambda trainer, outputs, batch: outputs["embeddings"].sum() * float("nan"))
+    monkeypatch.setattr(
+        "trainers._trainer.Trainer.metric_loss",
+        lambda trainer, outputs, batch: outputs["embeddings"].sum() * float("nan"),
+    )
     with pytest.raises(UserError, match="no trial .* succeeded"):
-        searcher.search(command(folder_data, tmp_path, "--lr~BAYESIAN~", "[0.1,0.5]", "--bayesian_optimization_n_iter", "1"))
+        searcher.search(
+            command(folder_data, tmp_path, "--lr~BAYESIAN~", "[0.1,0.5]", "--bayesian_optimization_n_iter", "1")
+        )
     (row,) = trials_of(tmp_path / "runs" / "folder" / "Tiny_search")
     assert row["state"] == "fail" and "the loss is" in row["reason"]
 
@@ -176,7 +215,9 @@ def test_a_real_non_finite_loss_fails_the_trial(folder_data, tmp_path, monkeypat
 STOPS = {"ctrl-c": KeyboardInterrupt(), "exit": SystemExit(130), "disk": UserError("the disk is full")}
 
 
-@pytest.mark.parametrize("stop", [how if how == "ctrl-c" else pytest.param(how, marks=pytest.mark.long) for how in STOPS])
+@pytest.mark.parametrize(
+    "stop", [how if how == "ctrl-c" else pytest.param(how, marks=pytest.mark.long) for how in STOPS]
+)
 def test_a_stopped_trial_is_continued(folder_data, tmp_path, monkeypatch, trained, stop):
     def train(opt, real=main.main):
         real(opt)
@@ -189,8 +230,11 @@ def test_a_stopped_trial_is_continued(folder_data, tmp_path, monkeypatch, traine
         searcher.search(argv)
     folder = searcher.search(argv)
     assert [run[:2] for run in trained] == [
-        ("Tiny_search/trial_0", None), ("Tiny_search/trial_1", None), ("Tiny_search/trial_1", "latest"), ("Tiny_search/trial_2", None),
-    ]  # fmt: skip
+        ("Tiny_search/trial_0", None),
+        ("Tiny_search/trial_1", None),
+        ("Tiny_search/trial_1", "latest"),
+        ("Tiny_search/trial_2", None),
+    ]
     assert trained[1][2] == trained[2][2], "with the same values"
     assert [(row["trial"], row["state"]) for row in trials_of(folder)] == [(f"trial_{i}", "complete") for i in range(3)]
 
@@ -199,7 +243,9 @@ def test_a_stopped_trial_is_continued(folder_data, tmp_path, monkeypatch, traine
 @pytest.mark.parametrize("how", ["killed", "killed, url", "error"])
 def test_a_trial_that_never_ends_well_is_not_tried_for_ever(folder_data, tmp_path, monkeypatch, trained, how):
     more = ["--study_storage", f"sqlite:///{tmp_path / 'study.db'}"] if how == "killed, url" else []
-    argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "2", "--reproductions", "0", *more)
+    argv = command(
+        folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "2", "--reproductions", "0", *more
+    )
     monkeypatch.setattr(studies, "ATTEMPTS", 2)
     real, ends = studies.put_back, RuntimeError if how == "error" else KeyboardInterrupt
 
@@ -209,22 +255,35 @@ def test_a_trial_that_never_ends_well_is_not_tried_for_ever(folder_data, tmp_pat
         return train(opt)
 
     monkeypatch.setattr(main, "main", train)
-    if how != "error":  # as if the process had died: nobody puts the trial back, and who asks later finds its process gone
+    if (
+        how != "error"
+    ):  # as if the process had died: nobody puts the trial back, and who asks later finds its process gone
         monkeypatch.setattr(studies, "put_back", lambda study, trial, killed=True: real(study, trial, killed=True))
     for _ in range(studies.ATTEMPTS):
         with pytest.raises(ends):
             searcher.search(argv)
     rows = trials_of(searcher.search(argv))
     assert [(row["trial"], row["state"], row["attempts"]) for row in rows] == [
-        ("trial_0", "fail", str(studies.ATTEMPTS)), ("trial_1", "complete", "1"),
-    ]  # fmt: skip
+        ("trial_0", "fail", str(studies.ATTEMPTS)),
+        ("trial_1", "complete", "1"),
+    ]
     assert how == "error" or rows[0]["reason"] == "its process was killed"
 
 
 def test_choices_and_a_database(folder_data, tmp_path, trained):
     url = f"sqlite:///{tmp_path / 'study.db'}"
     ranges = ["--optim~CHOICE~", "[adam,sgd]", "--plateau_patience~INT_BAYESIAN~", "[1,9]"]
-    argv = command(folder_data, tmp_path, *ranges, "--bayesian_optimization_n_iter", "2", "--reproductions", "0", "--study_storage", url)
+    argv = command(
+        folder_data,
+        tmp_path,
+        *ranges,
+        "--bayesian_optimization_n_iter",
+        "2",
+        "--reproductions",
+        "0",
+        "--study_storage",
+        url,
+    )
     folder = searcher.search(argv)
     rows = trials_of(folder)
     assert len(rows) == 2 and {row["optim"] for row in rows} <= {"adam", "sgd"}
@@ -237,10 +296,14 @@ def test_choices_and_a_database(folder_data, tmp_path, trained):
 def test_what_cannot_be_searched(folder_data, tmp_path):
     words = command(folder_data, tmp_path, *RANGES)
     for more, said in (
-        (["--bayesian_optimization_n_iter", "0"], "at least 1"), (["--n_epochs", "0"], "--n_epochs 0 trains nothing"), (["--splits_to_eval", "test"], "val"),
-        (["--resume_from", "somewhere"], "somewhere"), (["--list", "losses"], "--list"), (["--final_test"], "no trial may see the test set"),
+        (["--bayesian_optimization_n_iter", "0"], "at least 1"),
+        (["--n_epochs", "0"], "--n_epochs 0 trains nothing"),
+        (["--splits_to_eval", "test"], "val"),
+        (["--resume_from", "somewhere"], "somewhere"),
+        (["--list", "losses"], "--list"),
+        (["--final_test"], "no trial may see the test set"),
         (None, "validation"),  # without --use_tv_split
-    ):  # fmt: skip
+    ):
         with pytest.raises(UserError, match=said):
             searcher.search([*words, *more] if more else [word for word in words if word != "--use_tv_split"])
     assert not (tmp_path / "runs").exists()
@@ -254,13 +317,30 @@ def test_a_dry_run_writes_a_picture_alone(folder_data, tmp_path, capsys):
 
 @pytest.mark.long
 def test_folds(folder_data, tmp_path):
-    argv = [word for word in command(folder_data, tmp_path, *RANGES[:2]) if word not in ("--use_tv_split", "--tv_split_perc", "0.5")]
-    more = ["--split_scheme", "class_disjoint", "--split_partitions", "2", "--split_sets", "2", "--bayesian_optimization_n_iter", "1"]
+    argv = [
+        word
+        for word in command(folder_data, tmp_path, *RANGES[:2])
+        if word not in ("--use_tv_split", "--tv_split_perc", "0.5")
+    ]
+    more = [
+        "--split_scheme",
+        "class_disjoint",
+        "--split_partitions",
+        "2",
+        "--split_sets",
+        "2",
+        "--bayesian_optimization_n_iter",
+        "1",
+    ]
     folder = searcher.search([*argv, *more, "--reproductions", "1"])
     (row,) = trials_of(folder)
-    assert float(row["value"]) == pytest.approx(statistics.fmean(value_of(folder / "trial_0" / f"fold_{i}") for i in range(2)))
+    assert float(row["value"]) == pytest.approx(
+        statistics.fmean(value_of(folder / "trial_0" / f"fold_{i}") for i in range(2))
+    )
     results = yaml.safe_load((folder / "reproductions.yaml").read_text())["results"]
-    assert set(results) == {"val", "test", "test_concatenated"} and results["test"]["map_r"]["interval_95"] is None, "one run"
+    assert set(results) == {"val", "test", "test_concatenated"} and results["test"]["map_r"]["interval_95"] is None, (
+        "one run"
+    )
     assert sorted(path.name for path in folder.parent.iterdir()) == ["Tiny_search"]
 
 
@@ -268,10 +348,15 @@ def test_a_short_search_is_not_reproduced_unless_asked(folder_data, tmp_path, tr
     argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "1")
     asked = searcher.plan(argv, tmp_path)
     for trials, given, count in ((19, None, 0), (20, None, 10), (4, 1, 1), (50, 0, 0)):
-        assert asked._replace(own=SimpleNamespace(bayesian_optimization_n_iter=trials, reproductions=given)).reproductions == count
+        assert (
+            asked._replace(own=SimpleNamespace(bayesian_optimization_n_iter=trials, reproductions=given)).reproductions
+            == count
+        )
     folder = searcher.search(argv)
     assert len(trained) == 1 and not (folder / "reproductions.yaml").exists()
-    assert "0 reproductions, the default for 1 trial: --reproductions N makes more" in capsys.readouterr().out.splitlines()
+    assert (
+        "0 reproductions, the default for 1 trial: --reproductions N makes more" in capsys.readouterr().out.splitlines()
+    )
 
 
 def test_pictures_have_whole_trial_numbers_and_ticks_apart(tmp_path, monkeypatch):
@@ -283,7 +368,11 @@ def test_pictures_have_whole_trial_numbers_and_ticks_apart(tmp_path, monkeypatch
 
     def value(trial):
         x = trial.suggest_float("loss_multisimilarity_margin", 1e-4, 3e-4, log=True)
-        return -x - trial.suggest_int("loss_fastap_num_bins", 2, 5) + (trial.suggest_categorical("optim", ["adam", "sgd"]) == "sgd")
+        return (
+            -x
+            - trial.suggest_int("loss_fastap_num_bins", 2, 5)
+            + (trial.suggest_categorical("optim", ["adam", "sgd"]) == "sgd")
+        )
 
     study.optimize(value, n_trials=4)
     first = study.trials[0]  # was killed and continued: an attempt more than there are trials
@@ -295,14 +384,20 @@ def test_pictures_have_whole_trial_numbers_and_ticks_apart(tmp_path, monkeypatch
         save(figure, path, **more)
         for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
             low, high = sorted(axis.get_view_interval())
-            ticks = [tick for tick in axis.get_ticklabels() if tick.get_text() and low <= tick.get_position()[axis.axis_name == "y"] <= high]
+            ticks = [
+                tick
+                for tick in axis.get_ticklabels()
+                if tick.get_text() and low <= tick.get_position()[axis.axis_name == "y"] <= high
+            ]
             boxes = [tick.get_window_extent() for tick in ticks if tick.get_visible()]
             assert not any(a.overlaps(b) for a, b in itertools.pairwise(boxes)), (path, axis.get_label_text())
             shown[path.stem, axis.get_label_text().replace("\n", "")] = [tick.get_text() for tick in ticks]
 
     monkeypatch.setattr(Figure, "savefig", kept)
     drawn = report.draw(study, tmp_path, "map_r")
-    assert drawn == [tmp_path / "plots" / f"{name}.png" for name in ("history", "slice", "contour", "importance")] and all(map(Path.is_file, drawn))
+    assert drawn == [
+        tmp_path / "plots" / f"{name}.png" for name in ("history", "slice", "contour", "importance")
+    ] and all(map(Path.is_file, drawn))
     assert shown["history", "Trial"] == shown["slice", "Trial"] == ["0", "1", "2", "3"]
     assert set(shown["slice", "loss_fastap_num_bins"]) <= set("123456")
 
@@ -331,7 +426,7 @@ def test_plots_are_pages_too_which_need_no_network(tmp_path):
     }
     for kind in KINDS_OF_PLOTS:
         page = (tmp_path / "plots" / f"{kind}.html").read_text()
-        assert 'src="plotly.min.js"' in page and "map_r" in page and "<script src=\"http" not in page
+        assert 'src="plotly.min.js"' in page and "map_r" in page and '<script src="http' not in page
 
 
 def test_without_plotly_there_are_pictures_and_one_line(tmp_path, capsys, monkeypatch):
@@ -369,9 +464,11 @@ def test_who_is_lost(tmp_path, capsys, host):
     studies.quiet()
     ranges = {"lr": Range("lr", "BAYESIAN", (0.0, 1.0))}
     plan = SimpleNamespace(
-        own=SimpleNamespace(study_storage=None, heartbeat=1), opt=SimpleNamespace(dataset="glyphs", group="Tiny", seed=0), ranges=ranges,
+        own=SimpleNamespace(study_storage=None, heartbeat=1),
+        opt=SimpleNamespace(dataset="glyphs", group="Tiny", seed=0),
+        ranges=ranges,
         folder=tmp_path / "100% {a}?b#c",
-    )  # fmt: skip
+    )
     plan.folder.mkdir()
     study = studies.open_study(plan, "maximize")
     trial = study.ask()
@@ -466,14 +563,28 @@ def test_what_failed_is_not_proposed_again_and_again():
             raise MemoryError
         return x
 
-    study = optuna.create_study(direction="maximize", sampler=studies.sampler_of({"x": optuna.distributions.FloatDistribution(0, 1)}, seed=2**32 + 1))
+    study = optuna.create_study(
+        direction="maximize",
+        sampler=studies.sampler_of({"x": optuna.distributions.FloatDistribution(0, 1)}, seed=2**32 + 1),
+    )
     study.optimize(value, n_trials=16, catch=MemoryError)
     failed = [trial.params["x"] for trial in study.trials[5:] if trial.value is None]
     assert study.best_value > 0.68 and len(failed) < 8 and min(failed) > 0.7, "it learns where the bound lies"
 
 
-@pytest.mark.parametrize("flag", [["--explain"], ["--check_data"], ["--profile_steps", "2"], ["--evaluate_only"], ["--find", "lr"]])
+@pytest.mark.parametrize(
+    "flag", [["--explain"], ["--check_data"], ["--profile_steps", "2"], ["--evaluate_only"], ["--find", "lr"]]
+)
 def test_what_is_no_search_is_refused(flag, tmp_path):
-    words = ["--dataset", "glyphs", "--save_path", str(tmp_path), "--use_tv_split", "--lr~LOG_BAYESIAN~", "[1e-4,1e-2]", *flag]
+    words = [
+        "--dataset",
+        "glyphs",
+        "--save_path",
+        str(tmp_path),
+        "--use_tv_split",
+        "--lr~LOG_BAYESIAN~",
+        "[1e-4,1e-2]",
+        *flag,
+    ]
     with refused(f"{flag[0]} is main.py's alone"):
         searcher.plan(words, tmp_path)

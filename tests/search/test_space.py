@@ -88,19 +88,28 @@ def test_a_mistake_is_one_line(words, said):
 def test_what_follows_a_searched_flag_of_a_runs_file_still_does(tmp_path):
     run = tmp_path / "run.yaml"
     run.write_text(yaml.safe_dump(parameters.read(["--lr", "1e-3", "--decay", "0.1"]).saved()))
-    flags = space.Flags(parse("--config", str(run), "--lr~LOG_BAYESIAN~", "[1e-3,1]", "--decay~BAYESIAN~", "[0,1]"), parameters.resolve, tmp_path)
+    flags = space.Flags(
+        parse("--config", str(run), "--lr~LOG_BAYESIAN~", "[1e-3,1]", "--decay~BAYESIAN~", "[0,1]"),
+        parameters.resolve,
+        tmp_path,
+    )
     opt = flags.read({"lr": 0.5, "decay": 0.25})
     assert (opt.lr, opt.fc_lr, opt.decay, opt.fc_decay) == (0.5, 0.5, 0.25, 0.25)
 
 
 def test_ranges_in_files(tmp_path):
     first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
-    first.write_text("lr~LOG_BAYESIAN~: [1e-6, 1]\nbs~INT_BAYESIAN~: 8,32\ndecay: 0.5\noptim~CHOICE~: [adam, sgd]\nembed_dim: 64\n")
+    first.write_text(
+        "lr~LOG_BAYESIAN~: [1e-6, 1]\nbs~INT_BAYESIAN~: 8,32\ndecay: 0.5\noptim~CHOICE~: [adam, sgd]\nembed_dim: 64\n"
+    )
     second.write_text("optim: rmsprop\n")
     command = parse("--config", str(first), str(second), "--embed_dim~CHOICE~", "[64,128]", "--loss", "triplet")
     assert set(command.ranges) == {"lr", "bs", "embed_dim"}, "the second file's value replaces the first one's choice"
     assert command.ranges["lr"].values == (1e-6, 1.0)
-    assert {name: lines and list(lines) for name, lines in command.files.items()} == {str(first): ["decay", "embed_dim"], str(second): None}
+    assert {name: lines and list(lines) for name, lines in command.files.items()} == {
+        str(first): ["decay", "embed_dim"],
+        str(second): None,
+    }
     assert command.given == {"decay", "optim", "loss", "config"}
     opt = space.Flags(command, parameters.resolve, tmp_path).read({"lr": 0.1, "bs": 16, "embed_dim": 128})
     assert (opt.lr, opt.bs, opt.embed_dim, opt.decay, opt.optim, opt.loss) == (0.1, 16, 128, 0.5, "rmsprop", "triplet")
@@ -108,7 +117,9 @@ def test_ranges_in_files(tmp_path):
     first.write_text("mine_pairs: true\nloss: supcon\n")
     second.write_text("mine_pairs~CHOICE~: [true, false]\n")
     flags = space.Flags(parse("--config", str(first), str(second)), parameters.resolve, tmp_path)
-    assert [flags.read({"mine_pairs": value}).mine_pairs for value in (True, False)] == [True, False], "a later range replaces an earlier value"
+    assert [flags.read({"mine_pairs": value}).mine_pairs for value in (True, False)] == [True, False], (
+        "a later range replaces an earlier value"
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,7 +151,9 @@ def test_the_ends_of_a_range_and_every_choice_are_read_before_a_search(tmp_path)
         check("--samples_per_class~INT_BAYESIAN~", "[2,3]", "--bs", "16")
     with pytest.raises(UserError, match="unrecognized"):
         check("--optm", "adam", "--lr~BAYESIAN~", "[0,1]")
-    check("--loss~CHOICE~", "[triplet,npair]", "--batch_mining~CHOICE~", "[semihard,npair]")  # not every pair, but every value works
+    check(
+        "--loss~CHOICE~", "[triplet,npair]", "--batch_mining~CHOICE~", "[semihard,npair]"
+    )  # not every pair, but every value works
 
 
 def test_a_file_with_a_range_keeps_its_other_values_as_they_stand(tmp_path):
@@ -152,8 +165,15 @@ def test_a_file_with_a_range_keeps_its_other_values_as_they_stand(tmp_path):
 
 SEARCH_LINES = (ROOT / "experiments/MLRC_Searches.sh").read_text().splitlines()
 SEARCHES = [line for line in SEARCH_LINES if line.startswith("python")]
-METHODS = [line.removeprefix("# ").partition(": published best")[0] for line in SEARCH_LINES if ": published best" in line]
-SETTINGS = {"mlrc_cub200": "cub200", "mlrc_cars196": "cars196", "mlrc_sop": "online_products", "mlrc_cub200_bs256": "cub200_bs256"}
+METHODS = [
+    line.removeprefix("# ").partition(": published best")[0] for line in SEARCH_LINES if ": published best" in line
+]
+SETTINGS = {
+    "mlrc_cub200": "cub200",
+    "mlrc_cars196": "cars196",
+    "mlrc_sop": "online_products",
+    "mlrc_cub200_bs256": "cub200_bs256",
+}
 
 
 def published_searches():
@@ -164,7 +184,9 @@ def published_searches():
     for row in rows:
         of_proxies = row["parameter"] == "lr" and row["method"] in ("ProxyNCA", "SoftTriple")  # multiples of --lr 1e-6
         unit = 1e6 if of_proxies else math.pi / 180 if (row["method"], row["parameter"]) == ("ArcFace", "margin") else 1
-        found.setdefault((row["method"], row["setting"]), []).append((float(row["low"]) * unit, float(row["high"]) * unit))
+        found.setdefault((row["method"], row["setting"]), []).append(
+            (float(row["low"]) * unit, float(row["high"]) * unit)
+        )
     return {key: sorted(bounds) for key, bounds in found.items()}, rows
 
 
@@ -173,14 +195,18 @@ def test_every_published_search_has_its_bounds(tmp_path):
     searched, rows = published_searches()
     lines = {(method, SETTINGS[shlex.split(line)[4]]): line for method, line in zip(METHODS, SEARCHES, strict=True)}
     for key, bounds in searched.items():
-        assert np.allclose(sorted(found.values for found in parse(*shlex.split(lines[key])[3:]).ranges.values()), bounds, rtol=1e-8), key
+        assert np.allclose(
+            sorted(found.values for found in parse(*shlex.split(lines[key])[3:]).ranges.values()), bounds, rtol=1e-8
+        ), key
     swept = set(lines) - set(searched)
     assert swept == {("FastAP", setting) for setting in ("cub200", "cars196", "online_products")}
     assert len(SEARCHES) == len(searched) + len(swept) == 14 * 4
     assert sum(line.count("BAYESIAN~ ") for line in SEARCHES) == len(rows) + len(swept)
     from search import __main__ as searcher
 
-    published = {(row["method"], row["setting"], row["parameter"]): (float(row["low"]), float(row["high"])) for row in rows}
+    published = {
+        (row["method"], row["setting"], row["parameter"]): (float(row["low"]), float(row["high"])) for row in rows
+    }
     for line in SEARCHES:
         program, argv = shlex.split(line)[1:3], shlex.split(line)[3:]
         own, rest = searcher.get_parser().parse_known_args(argv)
@@ -194,13 +220,18 @@ def test_every_published_search_has_its_bounds(tmp_path):
             opt.n_classes = 5
             if not criteria.takes_miner(opt.loss, opt):
                 criteria.select(opt.loss, opt, None, embed_dim=8)
-    ranges = {shlex.split(line)[shlex.split(line).index("--group") + 1]: parse(*shlex.split(line)[2:]).ranges for line in SEARCHES}
+    ranges = {
+        shlex.split(line)[shlex.split(line).index("--group") + 1]: parse(*shlex.split(line)[2:]).ranges
+        for line in SEARCHES
+    }
     proxynca, arcface, ms = ranges["MLRC_CUB_ProxyNCA"], ranges["MLRC_SOP_ArcFace"], ranges["MLRC_CARS_MSMiner"]
     assert proxynca["loss_proxynca_pp_lrmulti"].values == pytest.approx((1, 1e6)), "rates in multiples of --lr 1e-6"
     uniform = space.Range("loss_proxynca_pp_softmax_scale", "BAYESIAN", (0.01, 100))
     assert proxynca["loss_proxynca_pp_softmax_scale"] == uniform, "in the published scale, not in its root"
     assert arcface["loss_arcface_angular_margin"].values == pytest.approx((0, 3.14159265 / 2)), "90 degrees"
-    assert arcface["loss_arcface_feature_scale"].values == published["ArcFace", "online_products", "scale"] == (0.01, 300)
+    assert (
+        arcface["loss_arcface_feature_scale"].values == published["ArcFace", "online_products", "scale"] == (0.01, 300)
+    )
     assert ms["loss_multisimilarity_margin"].values == published["Multi Similarity + Miner", "cars196", "epsilon"]
     bins = {"CUB256": (2, 250), "CUB": (2, 32), "CARS": (2, 32), "SOP": (3, 32)}  # with batches of 32 swept
     for setting, bounds in bins.items():

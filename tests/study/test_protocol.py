@@ -16,7 +16,17 @@ from tests.results.made import make_run
 from utilities.errors import UserError
 
 RATES = protocol.DATA[0].rates
-OF_A_METHOD = {"loss", "group", "savename", "seed", "batch_mining", "miner_rho_distance_cp", "lr", "fc_lr", "classifier_lr"}  # two follow lr
+OF_A_METHOD = {
+    "loss",
+    "group",
+    "savename",
+    "seed",
+    "batch_mining",
+    "miner_rho_distance_cp",
+    "lr",
+    "fc_lr",
+    "classifier_lr",
+}  # two follow lr
 
 
 def lines_of(script):
@@ -39,13 +49,26 @@ def test_one_protocol_equal_searches_that_see_no_test_class_and_twins_that_diffe
             assert "test" not in own["splits_to_eval"] and not set(seeds) & set(protocol.SEEDS), group
             trials[group.rpartition("_")[0]] += kind[1] != "Pilot"
         else:
-            assert seeds == list(protocol.SEEDS) and "test" in own["splits_to_eval"] and own["use_tv_split"] and not own["tv_split_by_samples"], group
+            assert (
+                seeds == list(protocol.SEEDS)
+                and "test" in own["splits_to_eval"]
+                and own["use_tv_split"]
+                and not own["tv_split_by_samples"]
+            ), group
             shared = first.setdefault(group.partition("_")[0].removesuffix("reg"), own)
             told_apart = {flag for flag in own if own[flag] != shared[flag]}
-            assert name != "Study" or all(flag in OF_A_METHOD or flag.startswith("loss_") for flag in told_apart), (group, told_apart)
+            assert name != "Study" or all(flag in OF_A_METHOD or flag.startswith("loss_") for flag in told_apart), (
+                group,
+                told_apart,
+            )
         if "reg_" in group:
             twin = flags[group.replace("reg_", "_", 1)]
-            assert {flag for flag in own if own[flag] != twin[flag]} <= {"batch_mining", "group", "savename", "miner_rho_distance_cp"}
+            assert {flag for flag in own if own[flag] != twin[flag]} <= {
+                "batch_mining",
+                "group",
+                "savename",
+                "miner_rho_distance_cp",
+            }
             assert (twin["batch_mining"], own["batch_mining"]) == ("distance", "rho_distance")
         for method in protocol.METHODS if name == "Study" else ():
             if method.class_rate and method.name in group.split("_"):
@@ -56,13 +79,17 @@ def test_one_protocol_equal_searches_that_see_no_test_class_and_twins_that_diffe
 def test_the_files_are_what_the_protocol_writes():
     text = protocol.SCRIPT.read_text(encoding="utf-8")
     chosen = protocol.choices(text)
-    assert protocol.script(chosen) == text and subprocess.run(["sh", "-n", str(protocol.SCRIPT)], check=False).returncode == 0
+    assert (
+        protocol.script(chosen) == text
+        and subprocess.run(["sh", "-n", str(protocol.SCRIPT)], check=False).returncode == 0
+    )
     for one in protocol.COMPARISONS:
         text = protocol.SCRIPT.with_name(one.script).read_text(encoding="utf-8")
         assert one.text(protocol.choices(text)) == text
     for name, text, count in (
-        (protocol.SPLIT_SCRIPT, protocol.split_script(chosen), 2 * 6 * 6 * 3), (protocol.UNION_SCRIPT, protocol.union_script(), 1 + 3 * (2 + 4)),
-    ):  # fmt: skip
+        (protocol.SPLIT_SCRIPT, protocol.split_script(chosen), 2 * 6 * 6 * 3),
+        (protocol.UNION_SCRIPT, protocol.union_script(), 1 + 3 * (2 + 4)),
+    ):
         assert protocol.SCRIPT.with_name(name).read_text() == text
         assert len({line for line in text.splitlines() if line.startswith("python")}) == text.count("\npython") == count
 
@@ -70,7 +97,11 @@ def test_the_files_are_what_the_protocol_writes():
 def searched(root, values, data="Emoji"):
     """Run folders of search runs: group -> R@1 on validation."""
     for group, value in values.items():
-        found = [(1, "val", "e_recall@1", value - 0.1), (2, "val", "e_recall@1", value), (3, "val", "e_recall@1", value - 0.05)]
+        found = [
+            (1, "val", "e_recall@1", value - 0.1),
+            (2, "val", "e_recall@1", value),
+            (3, "val", "e_recall@1", value - 0.05),
+        ]
         make_run(root, group, protocol.SEARCH_SEED, found=found, epochs=3, splits=("val",), dataset=data)
     return collect.collect([str(root)], [])[0]
 
@@ -81,7 +112,11 @@ def test_the_best_on_validation_is_chosen_the_first_of_equal_ones_once_all_are_f
     values |= {"Rate_Emoji_MS_0.00003": 0.9, "Rate_Emoji_MS_0.0001": 0.9}  # the third is missing
     chosen, missing = protocol.choose(searched(tmp_path, values))
     assert chosen == {"rate_emoji_triplet": "0.0001", "cp_emoji_triplet": "0.1"}
-    assert "Rate_Emoji_MS_0.0003" in missing and "Rate_Emoji_MS_0.0001" not in missing and "Rate_Glyphs_MS_0.001" in missing
+    assert (
+        "Rate_Emoji_MS_0.0003" in missing
+        and "Rate_Emoji_MS_0.0001" not in missing
+        and "Rate_Glyphs_MS_0.001" in missing
+    )
     flags = tmp_path / "Emoji" / f"Rate_Emoji_Triplet_0.0003_s{protocol.SEARCH_SEED}" / "parameters.yaml"
     flags.write_text(flags.read_text().replace("n_epochs: 3", "n_epochs: 9"))
     chosen, missing = protocol.choose(collect.collect([str(tmp_path)], [])[0])
@@ -91,11 +126,17 @@ def test_the_best_on_validation_is_chosen_the_first_of_equal_ones_once_all_are_f
 def test_choices_are_written_kept_and_not_changed(tmp_path, capsys):
     script, runs = tmp_path / "Runs.sh", tmp_path / "runs"
     protocol.main(["--script", str(script)])
-    assert protocol.choices(script.read_text()) == {} and f"0 of {len(protocol.searches())} values are chosen" in capsys.readouterr().out
+    assert (
+        protocol.choices(script.read_text()) == {}
+        and f"0 of {len(protocol.searches())} values are chosen" in capsys.readouterr().out
+    )
     searched(runs, {f"Rate_Emoji_ArcFace_{rate}": value for rate, value in zip(RATES, (0.5, 0.6, 0.7), strict=True)})
     protocol.main(["--script", str(script), "--choose", str(runs)])
     text = script.read_text()
-    assert protocol.choices(text) == {"rate_emoji_arcface": "0.0003"} and 'rate_emoji_arcface="--lr 0.0003 --loss_arcface_lr 0.015"\n' in text
+    assert (
+        protocol.choices(text) == {"rate_emoji_arcface": "0.0003"}
+        and 'rate_emoji_arcface="--lr 0.0003 --loss_arcface_lr 0.015"\n' in text
+    )
     finals = [line for line in launcher.read_lines(script, {}) if "Emoji_ArcFace" in line.argv]
     assert len(finals) == 5 and all(parameters.read(line.argv).lr == 0.0003 for line in finals)
     protocol.main(["--script", str(script)])
@@ -113,7 +154,11 @@ def test_every_line_passes_a_dry_run(tmp_path, capsys):
 
     for c in range(96):
         for vendor in range(4):
-            builders.write_image(tmp_path / "emoji_1008" / f"category_{c % 3}" / f"class_{c:02d}" / f"{vendor}.png", (c, vendor), (64, 64))
+            builders.write_image(
+                tmp_path / "emoji_1008" / f"category_{c % 3}" / f"class_{c:02d}" / f"{vendor}.png",
+                (c, vendor),
+                (64, 64),
+            )
     state = timm.create_model("tf_efficientnet_lite0", num_classes=0).state_dict()
     safetensors.torch.save_file(state, str(tmp_path / "efficientnet_lite0.safetensors"))
     done = set()

@@ -71,15 +71,34 @@ def make_study(root):
     """Run folders of the last stage on emoji: three epochs, of which validation chooses the second and test would the third, the one where rho rises with R@1."""
     for place, group in enumerate(tables.expected(EMOJI)):
         method = next(m for m in protocol.METHODS if m.name == group.partition("_")[2])
-        miner = {"batch_mining": "rho_distance", "miner_rho_distance_cp": 0.2} if "reg_" in group else {"batch_mining": "distance"}
+        miner = (
+            {"batch_mining": "rho_distance", "miner_rho_distance_cp": 0.2}
+            if "reg_" in group
+            else {"batch_mining": "distance"}
+        )
         for seed in protocol.SEEDS:
             noise = 0.001 * np.random.default_rng([place, seed]).standard_normal()
             found = []
             for epoch, (val, more) in enumerate([(0.5, -0.1), (0.7, 0.0), (0.6, 0.03)], start=1):
                 value = effect(group) + noise + more
-                found += [(epoch, "val", "e_recall@1", val), (epoch, "test", "e_recall@1", value), (epoch, "test", "map_r", value / 2)]
+                found += [
+                    (epoch, "val", "e_recall@1", val),
+                    (epoch, "test", "e_recall@1", value),
+                    (epoch, "test", "map_r", value / 2),
+                ]
                 found += [(epoch, "train", "rho_spectrum@2", (value if epoch == 3 else 1 - value) + 0.002 * seed)]
-            make_run(root, group, seed, found=found, epochs=3, dataset="Emoji", loss=method.flags.split()[1], lr=0.0003, use_tv_split=True, **miner)
+            make_run(
+                root,
+                group,
+                seed,
+                found=found,
+                epochs=3,
+                dataset="Emoji",
+                loss=method.flags.split()[1],
+                lr=0.0003,
+                use_tv_split=True,
+                **miner,
+            )
     return collect.collect([str(root)], [])[0]
 
 
@@ -93,13 +112,22 @@ def test_a_whole_study_has_every_answer_and_of_a_part_no_number_is_shown(tmp_pat
     text = tables.part(runs, groups.build(runs), EMOJI, CHOSEN, 400, tmp_path)
     assert text.endswith("(study_emoji.png)") and (tmp_path / "study_emoji.png").read_bytes()[1:4] == b"PNG"
     assert "has not been run to its end**" not in text and "did not choose" not in text
-    of = {group: [run.series.of("test", "e_recall@1")[1] * 100 for run in runs if run.group == group] for group in tables.expected(EMOJI)}
+    of = {
+        group: [run.series.of("test", "e_recall@1")[1] * 100 for run in runs if run.group == group]
+        for group in tables.expected(EMOJI)
+    }
     for group, values in of.items():
         shown = f"± {np.std(values, ddof=1):.2f}"
         assert f"{np.mean(values):.2f}** {shown}" in text or f"{np.mean(values):.2f} {shown}" in text, group
     ends = [f"{np.mean(of[f'Emoji_{name}']):.2f} ({name})" for name in ("ProxyAnchor", "Contrastive")]
-    told = next(line for line in text.splitlines() if line.startswith("Do the 9 losses differ? By analysis of variance, 400 shuffles."))
-    assert f"R@1: from {' to '.join(ends)}, deviation of the means 5.4" in told and told.count("p 0.0025") == 4  # 1 / 401
+    told = next(
+        line
+        for line in text.splitlines()
+        if line.startswith("Do the 9 losses differ? By analysis of variance, 400 shuffles.")
+    )
+    assert (
+        f"R@1: from {' to '.join(ends)}, deviation of the means 5.4" in told and told.count("p 0.0025") == 4
+    )  # 1 / 401
     assert "chose, gives in the mean over the groups R@1 +3.00 points (from +3.00 to +3.00), MAP@R +1.50" in text
     lines = text.split("rho_distance, all losses together")[1].splitlines()
     row = next(line for line in lines if line.startswith("| R@1 [%] "))
@@ -109,14 +137,30 @@ def test_a_whole_study_has_every_answer_and_of_a_part_no_number_is_shown(tmp_pat
     for line in below:
         sign = "-" if "| selected |" in line else "+"
         assert f"| {sign}1.00<br>" in line or f"| {sign}0.99<br>" in line
-    other = CHOSEN | {protocol.variable("rate", EMOJI, protocol.METHODS[0]): "0.001", protocol.variable("cp", EMOJI, protocol.MINED[-1]): "0.1"}
+    other = CHOSEN | {
+        protocol.variable("rate", EMOJI, protocol.METHODS[0]): "0.001",
+        protocol.variable("cp", EMOJI, protocol.MINED[-1]): "0.1",
+    }
     text = tables.part(runs, groups.build(runs), EMOJI, other, 10)
-    assert "**Values that the search did not choose**: Emoji_Contrastive (lr)" in text and "Emojireg_SNR (miner_rho_distance_cp)" in text
+    assert (
+        "**Values that the search did not choose**: Emoji_Contrastive (lr)" in text
+        and "Emojireg_SNR (miner_rho_distance_cp)" in text
+    )
     shutil.rmtree(tmp_path / "runs" / "Emoji" / "Emojireg_SNR_s4")
     page = tmp_path / "page.md"
-    parts = {data.name: "\n".join([tables.MARKS[0].format(data.name), "old", tables.MARKS[1].format(data.name)]) for data in protocol.DATA}
+    parts = {
+        data.name: "\n".join([tables.MARKS[0].format(data.name), "old", tables.MARKS[1].format(data.name)])
+        for data in protocol.DATA
+    }
     page.write_text("\n".join(parts.values()), encoding="utf-8")
     tables.main(["--runs", str(tmp_path / "runs"), "--write", str(page), "--draws", "200"])
     written = page.read_text(encoding="utf-8")
-    assert "**The study on Emoji has not been run to its end**: 69 of 70 runs are finished" in written and "60." not in written
-    assert parts["Glyphs"] in written and parts["Emoji"] not in written and "Glyphs: no run of it in" in capsys.readouterr().out
+    assert (
+        "**The study on Emoji has not been run to its end**: 69 of 70 runs are finished" in written
+        and "60." not in written
+    )
+    assert (
+        parts["Glyphs"] in written
+        and parts["Emoji"] not in written
+        and "Glyphs: no run of it in" in capsys.readouterr().out
+    )

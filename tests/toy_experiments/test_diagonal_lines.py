@@ -15,7 +15,11 @@ SEEDS = [3, 4]
 
 def test_points_lie_where_the_classes_are():
     points, labels = toy.training_points(torch.Generator().manual_seed(0))
-    assert points.shape == (60, 2) and torch.equal(points[:, 0], points[:, 1]) and torch.bincount(labels).tolist() == [15] * 4
+    assert (
+        points.shape == (60, 2)
+        and torch.equal(points[:, 0], points[:, 1])
+        and torch.bincount(labels).tolist() == [15] * 4
+    )
     for label, (start, end) in enumerate([(0.1, 0.3), (0.35, 0.55), (0.6, 0.8), (0.85, 1.05)]):
         xs = points[labels == label, 0]
         places = (xs - start) / (end - start) * 99
@@ -23,7 +27,9 @@ def test_points_lie_where_the_classes_are():
     assert not torch.equal(points, toy.training_points(torch.Generator().manual_seed(1))[0])
     points, labels = toy.test_points(torch.Generator().manual_seed(0))
     assert torch.bincount(labels).tolist() == [15] * 4
-    for label, (fixed, free, start, end) in enumerate([(0, 1, 0.2, 0.4), (0, 1, 0.55, 0.85), (1, 0, 0.4, 0.6), (1, 0, 0.7, 0.9)]):
+    for label, (fixed, free, start, end) in enumerate(
+        [(0, 1, 0.2, 0.4), (0, 1, 0.55, 0.85), (1, 0, 0.4, 0.6), (1, 0, 0.7, 0.9)]
+    ):
         own = points[labels == label]
         assert (own[:, fixed] == 0.2).all() and len(own[:, free].unique()) == 15
         assert own[:, free].min() >= start and own[:, free].max() <= end + 1e-6
@@ -80,14 +86,21 @@ def test_what_is_measured():
 @pytest.mark.long
 def test_most_of_the_published_effect_is_the_dropped_pull_term():
     base, published, no_flips, pull_kept = (
-        toy.train(loss, list(range(3))).sigma_2.mean() for loss in (toy.BASE, toy.PUBLISHED, toy.Loss(False, 0.0), toy.Loss(True, 0.2))
+        toy.train(loss, list(range(3))).sigma_2.mean()
+        for loss in (toy.BASE, toy.PUBLISHED, toy.Loss(False, 0.0), toy.Loss(True, 0.2))
     )
     assert base < 0.15 and published > 0.3 and no_flips > 0.3
     assert abs(pull_kept - base) < 0.05 < no_flips - base
 
 
 def fake(sigma_2):
-    return toy.Result(np.array([sigma_2, sigma_2]), np.array([0.1, 0.3]), np.array([0.5, 0.5]), np.ones((2, 60, 2)), np.ones((2, 60, 2)))
+    return toy.Result(
+        np.array([sigma_2, sigma_2]),
+        np.array([0.1, 0.3]),
+        np.array([0.5, 0.5]),
+        np.ones((2, 60, 2)),
+        np.ones((2, 60, 2)),
+    )
 
 
 def test_the_report_says_what_the_numbers_say():
@@ -103,23 +116,36 @@ def test_the_report_says_what_the_numbers_say():
 
 def test_what_is_told_from_chance():
     noise = np.random.default_rng(0).normal(size=(len(toy.RUNS), 20))
-    results = {loss: fake(0.1)._replace(sigma_2=0.1 + 0.01 * noise[i], recall=0.7 + 0.1 * noise[i]) for i, loss in enumerate(toy.RUNS)}
-    results[toy.PUBLISHED] = results[toy.PUBLISHED]._replace(sigma_2=results[toy.Loss(False, 0.0)].sigma_2 + 0.1 + 0.3 * noise[0])
+    results = {
+        loss: fake(0.1)._replace(sigma_2=0.1 + 0.01 * noise[i], recall=0.7 + 0.1 * noise[i])
+        for i, loss in enumerate(toy.RUNS)
+    }
+    results[toy.PUBLISHED] = results[toy.PUBLISHED]._replace(
+        sigma_2=results[toy.Loss(False, 0.0)].sigma_2 + 0.1 + 0.3 * noise[0]
+    )
     flips = results[toy.PUBLISHED].sigma_2 - results[toy.Loss(False, 0.0)].sigma_2
     p = ttest_1samp(flips, 0).pvalue
     assert p > 0.05 and toy.chance(flips) == pytest.approx(p, rel=1e-9)
-    assert f"is not told from chance (P = {p:.2g}). That any change moves test R@1 is not shown: the smallest P of\n7 is " in toy.contributions(results)
+    assert (
+        f"is not told from chance (P = {p:.2g}). That any change moves test R@1 is not shown: the smallest P of\n7 is "
+        in toy.contributions(results)
+    )
     results[toy.Loss(True, 0.5)] = results[toy.BASE]._replace(recall=results[toy.BASE].recall + 0.1 + 0.001 * noise[1])
     sure = results[toy.Loss(False, 0.0)].sigma_2 + 0.1 + 0.001 * noise[2]
     text = toy.contributions(results | {toy.PUBLISHED: results[toy.PUBLISHED]._replace(sigma_2=sure)})
-    assert "is told from chance (P < .001). Test R@1 moves: the smallest P of\n7 is < .001 (negatives are flipped, p = 0.5" in text
+    assert (
+        "is told from chance (P < .001). Test R@1 moves: the smallest P of\n7 is < .001 (negatives are flipped, p = 0.5"
+        in text
+    )
     assert toy.chance(np.zeros(3)) == 1 and toy.chance(np.ones(3)) == 0 and np.isnan(toy.chance(np.ones(1)))
 
 
 @pytest.mark.long
 def test_the_command_line(tmp_path, capsys):
     figures = [tmp_path / "figure.png", tmp_path / "figure.pdf"]
-    toy.main(["--seeds", "0", "1", "--iterations", "3", "--out", *map(str, figures), "--report", str(tmp_path / "report.md")])
+    toy.main(
+        ["--seeds", "0", "1", "--iterations", "3", "--out", *map(str, figures), "--report", str(tmp_path / "report.md")]
+    )
     assert all(path.stat().st_size > 5000 for path in figures)
     report = (tmp_path / "report.md").read_text()
     assert report in capsys.readouterr().out and "over 2 seeds" in report and "figure.png" in report

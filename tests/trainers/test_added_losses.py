@@ -39,10 +39,14 @@ def test_the_loss_against_the_memory_is_that_of_plain_loops(start):
             continue
         x, labels = outputs["embeddings"], batch.labels.tolist()
         held = [*held, *((x[i].detach(), labels[i], number, i) for i in range(4))][-10:]
-        expected = sum(-(x[i] @ row) for i in range(4) for row, label, *at in held if label == labels[i] and at != [number, i])
+        expected = sum(
+            -(x[i] @ row) for i in range(4) for row, label, *at in held if label == labels[i] and at != [number, i]
+        )
         torch.testing.assert_close(losses["memory_loss"], torch.as_tensor(expected, dtype=torch.float64))
         weight = trainer.network.last_linear.weight
-        torch.testing.assert_close(*(torch.autograd.grad(v, weight, retain_graph=True)[0] for v in (losses["memory_loss"], expected)))
+        torch.testing.assert_close(
+            *(torch.autograd.grad(v, weight, retain_graph=True)[0] for v in (losses["memory_loss"], expected))
+        )
 
 
 def test_weights_and_the_moving_average():
@@ -96,13 +100,30 @@ def test_a_memory_that_cannot_work_is_refused_in_one_line():
     with tiny.refused("BatchAlone takes no reference"):
         against(*MEMORY, "0", criterion=BatchAlone)
     of_the_package = ["--loss", "pml", "--loss_pml_class"]
-    for name, said in (("ArcFaceLoss", "ArcFaceLoss takes no reference, nor a memory"), ("NCALoss", "NCALoss cannot leave an anchor's own image out")):
+    for name, said in (
+        ("ArcFaceLoss", "ArcFaceLoss takes no reference, nor a memory"),
+        ("NCALoss", "NCALoss cannot leave an anchor's own image out"),
+    ):
         with tiny.refused(said):
             tiny.trainer("metric_only", *of_the_package, name, *MEMORY, "5")
     tiny.trainer("metric_only", *of_the_package, "CircleLoss", *MEMORY, "5")
-    for miner, said in ((WithinBatches(), "WithinBatches takes no reference: its mine"), (lambda batch, labels: [], "takes no reference: its call")):
+    for miner, said in (
+        (WithinBatches(), "WithinBatches takes no reference: its mine"),
+        (lambda batch, labels: [], "takes no reference: its call"),
+    ):
         with tiny.refused(said):
-            tiny.trainer("metric_only", "--loss", "triplet", "--batch_mining", "distance", *MEMORY, "5", make=lambda name, opt, network, criterion: trainers.select(name, opt, network, mined_by(criterion, miner)))  # noqa: B023
+            tiny.trainer(
+                "metric_only",
+                "--loss",
+                "triplet",
+                "--batch_mining",
+                "distance",
+                *MEMORY,
+                "5",
+                make=lambda name, opt, network, criterion: trainers.select(
+                    name, opt, network, mined_by(criterion, miner)
+                ),
+            )  # noqa: B023
     with tiny.refused("--memory_size 3 is less than the 6 embeddings of a batch"):
         tiny.losses(against("--memory_size", "3")[0], tiny.batch())
     trainer, opt = against(*MEMORY, "0", make=lambda name, *given: OwnLoss(*given))
@@ -115,13 +136,19 @@ def points(rows=7):
     return torch.randn(rows, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [
-    *[(lambda x, p=p, power=power: _regularizers.lp(x, p, power), regularizers.LpRegularizer(p=p, power=power)) for p, power in
-      ((2, 1), (2, 2), (1, 1), (3, 1.5))],
-    (_regularizers.zero_mean, regularizers.ZeroMeanRegularizer()),
-    (_regularizers.center_invariant, regularizers.CenterInvariantRegularizer()),
-    (_regularizers.regular_face, regularizers.RegularFaceRegularizer()),
-], ids=["lp 2 1", "lp 2 2", "lp 1 1", "lp 3 1.5", "zero_mean", "center_invariant", "regular_face"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        *[
+            (lambda x, p=p, power=power: _regularizers.lp(x, p, power), regularizers.LpRegularizer(p=p, power=power))
+            for p, power in ((2, 1), (2, 2), (1, 1), (3, 1.5))
+        ],
+        (_regularizers.zero_mean, regularizers.ZeroMeanRegularizer()),
+        (_regularizers.center_invariant, regularizers.CenterInvariantRegularizer()),
+        (_regularizers.regular_face, regularizers.RegularFaceRegularizer()),
+    ],
+    ids=["lp 2 1", "lp 2 2", "lp 1 1", "lp 3 1.5", "zero_mean", "center_invariant", "regular_face"],
+)
 def test_regularisers_are_those_of_the_package(ours, theirs):
     x = points()
     torch.testing.assert_close(ours(x), theirs(x))
@@ -146,7 +173,9 @@ def test_anticollapse_is_the_determinant_of_the_vectors_in_the_batch(per_class):
     x, labels = points(6), torch.tensor([2, 0, 2, 0, 0])
     chosen = [x[c * per_class + k] for c in (0, 2) for k in range(per_class)]
     units = torch.stack([row / row.norm() for row in chosen])
-    inner = torch.eye(5, dtype=x.dtype) + len(units) / (5 * 0.5) * units.T @ units  # the same determinant, in the dimensions
+    inner = (
+        torch.eye(5, dtype=x.dtype) + len(units) / (5 * 0.5) * units.T @ units
+    )  # the same determinant, in the dimensions
     expected, found = torch.exp(-torch.logdet(inner) / 2), _regularizers.anticollapse(x, labels, per_class)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(*(torch.autograd.grad(value, x)[0] for value in (found, expected)))
@@ -159,30 +188,52 @@ def test_anticollapse_is_the_determinant_of_the_vectors_in_the_batch(per_class):
 
 
 def test_regularisers_are_losses_of_a_step():
-    flags = ["--embed_regularizer", "lp", "--embed_regularizer_power", "2", "--weight_regularizer", "sparse_centers", "--arch", "conv4"]
+    flags = [
+        "--embed_regularizer",
+        "lp",
+        "--embed_regularizer_power",
+        "2",
+        "--weight_regularizer",
+        "sparse_centers",
+        "--arch",
+        "conv4",
+    ]
     flags += ["--loss_weights", "weight_regularizer=.3"]
     trainer, opt = tiny.trainer("metric_only", "--loss", "softtriplet", "--loss_softtriplet_n_centroids", "2", *flags)
     outputs, losses, total = tiny.step(opt, trainer).forward(tiny.batch())
     assert list(losses) == ["metric_loss", "embed_regularizer", "weight_regularizer"]
-    torch.testing.assert_close(total, losses["metric_loss"] + losses["embed_regularizer"] + 0.3 * losses["weight_regularizer"])
+    torch.testing.assert_close(
+        total, losses["metric_loss"] + losses["embed_regularizer"] + 0.3 * losses["weight_regularizer"]
+    )
     torch.testing.assert_close(losses["embed_regularizer"], outputs["embeddings"].square().sum(1).mean())
     theirs = regularizers.SparseCentersRegularizer(num_classes=4, centers_per_class=2)
-    torch.testing.assert_close(losses["weight_regularizer"], theirs(trainer.criterion.proxies), rtol=1e-3, atol=0)  # other epsilons
+    torch.testing.assert_close(
+        losses["weight_regularizer"], theirs(trainer.criterion.proxies), rtol=1e-3, atol=0
+    )  # other epsilons
     with tiny.refused("there is one class alone"):  # of several centres
         tiny.trainer("metric_only", "--loss", "subcenter_arcface", "--weight_regularizer", "regular_face", n_classes=1)
     for loss, flags, said in (
         ("contrastive", ["--weight_regularizer", "regular_face"], "--loss contrastive trains no class vectors"),
-        ("manifold", ["--weight_regularizer", "anticollapse"], "the vectors of --loss manifold are not each of a class"),
+        (
+            "manifold",
+            ["--weight_regularizer", "anticollapse"],
+            "the vectors of --loss manifold are not each of a class",
+        ),
         ("arcface", ["--weight_regularizer", "sparse_centers"], "--loss arcface has one vector a class"),
         ("triplet", ["--embed_regularizer", "lp", "--arch", "conv4_normalize"], "have length 1"),
     ):
         with tiny.refused(said):
-            tiny.trainer("metric_only", "--loss", loss, *flags, network=tiny.Network(normalizes="conv4_normalize" in flags))
+            tiny.trainer(
+                "metric_only", "--loss", loss, *flags, network=tiny.Network(normalizes="conv4_normalize" in flags)
+            )
 
 
 def test_a_smaller_memory_keeps_the_newest():
     trainer, opt = tiny.trainer("metric_only", "--loss", "contrastive", "--memory_size", "10")
-    large, small = (_memory.Memory(Namespace(**{**vars(opt), "memory_size": size}), trainer.network, trainer.criterion) for size in (10, 4))
+    large, small = (
+        _memory.Memory(Namespace(**{**vars(opt), "memory_size": size}), trainer.network, trainer.criterion)
+        for size in (10, 4)
+    )
     for start in (0, 3, 6, 9):  # the last overwrites the two oldest
         large.queue.put(torch.arange(start, start + 3.0)[:, None], torch.arange(start, start + 3))
     small.set_extra_state(large.get_extra_state())

@@ -12,8 +12,12 @@ from trainers.adversarial import GENERATOR_LOSSES, random_triplets
 
 LABELS = [0, 0, 0, 1, 1, 2, 3, 3]
 ALL = [
-    (a, p, n) for a in range(8) for p in range(8) for n in range(8) if a != p and LABELS[a] == LABELS[p] and LABELS[n] != LABELS[a]
-]  # fmt: skip
+    (a, p, n)
+    for a in range(8)
+    for p in range(8)
+    for n in range(8)
+    if a != p and LABELS[a] == LABELS[p] and LABELS[n] != LABELS[a]
+]
 
 
 def mean_squared(x, y):
@@ -28,15 +32,31 @@ def computed(trainer, batch):
     torch.manual_seed(5)
     triplets = rows_of(random_triplets(batch.labels, trainer.at_most))
     pooled = outputs["pooled"]
-    return outputs, losses, triplets, torch.stack([trainer.generator(torch.cat([pooled[i] for i in triplet])) for triplet in triplets])
+    return (
+        outputs,
+        losses,
+        triplets,
+        torch.stack([trainer.generator(torch.cat([pooled[i] for i in triplet])) for triplet in triplets]),
+    )
 
 
 @pytest.mark.parametrize(("normalizes", "at_most", "margin"), [(False, 100, -0.4), (True, 100, -0.4), (True, 3, -5.0)])
 def test_the_losses_of_the_generator_are_those_of_plain_loops(normalizes, at_most, margin):
-    flags = ["--adversarial_triplets_per_anchor", str(at_most), "--adversarial_hidden", "7", "6", f"--adversarial_margin={margin}"]
+    flags = [
+        "--adversarial_triplets_per_anchor",
+        str(at_most),
+        "--adversarial_hidden",
+        "7",
+        "6",
+        f"--adversarial_margin={margin}",
+    ]
     trainer, _ = tiny.trainer("adversarial", "--loss", "triplet", *flags, network=tiny.Network(normalizes))
     outputs, losses, triplets, synthetic = computed(trainer, tiny.batch(LABELS))
-    pooled, embeddings, embedded = outputs["pooled"].tolist(), outputs["embeddings"].tolist(), trainer.network.embed(synthetic).tolist()
+    pooled, embeddings, embedded = (
+        outputs["pooled"].tolist(),
+        outputs["embeddings"].tolist(),
+        trainer.network.embed(synthetic).tolist(),
+    )
     hard, reg, adv = [], [], []
     for t, (a, p, n) in enumerate(triplets):
         hard.append(mean_squared(unit(synthetic[t].tolist()), unit(pooled[a])))
@@ -55,7 +75,9 @@ def test_synth_loss_is_the_criterion_on_the_triplets_as_they_are():
     def mean(terms):
         return sum(max(near - far + 0.2, 0) for near, far in terms) / len(terms)
 
-    expected = mean([(distance(x[a], x[p]) ** 2, distance(x[a], embedded[t]) ** 2) for t, (a, p, n) in enumerate(triplets)])
+    expected = mean(
+        [(distance(x[a], x[p]) ** 2, distance(x[a], embedded[t]) ** 2) for t, (a, p, n) in enumerate(triplets)]
+    )
     assert len(trainer.generator) == 1 and losses["synth_loss"].item() == pytest.approx(expected, rel=1e-10)
     of_all = mean([(distance(x[a], x[p]) ** 2, distance(x[a], x[n]) ** 2) for a, p, n in ALL])
     assert losses["metric_loss"].item() == pytest.approx(of_all, rel=1e-10)
@@ -94,7 +116,11 @@ def test_random_triplets_are_valid_all_or_so_many():
     for (a, _, _), count in counts.items():
         expected = 800 * 2 / sum(triplet[0] == a for triplet in ALL)
         assert abs(count - expected) < 5 * math.sqrt(expected), "uniform"
-    assert len(random_triplets(torch.tensor([1, 1]), 5).anchors) == len(random_triplets(torch.tensor([0, 1]), 5).anchors) == 0
+    assert (
+        len(random_triplets(torch.tensor([1, 1]), 5).anchors)
+        == len(random_triplets(torch.tensor([0, 1]), 5).anchors)
+        == 0
+    )
 
 
 def test_each_loss_reaches_its_own_parameters_alone():
@@ -105,7 +131,9 @@ def test_each_loss_reaches_its_own_parameters_alone():
     names = {name for name, _ in trainer.named_parameters()}
     generator, network = ({name for name in names if name.startswith(part)} for part in ("generator.", "network."))
     reached = {name: tiny.gradients(loss, trainer) for name, loss in losses.items()}
-    assert all(reached[name] == generator for name in GENERATOR_LOSSES) and all(p.requires_grad for p in trainer.parameters())
+    assert all(reached[name] == generator for name in GENERATOR_LOSSES) and all(
+        p.requires_grad for p in trainer.parameters()
+    )
     # the backbone's bias stands before a BatchNorm, the last layer's bias cancels in distances of images alone
     common = network - {"network.backbone.0.bias", "network.last_linear.bias"}
     for name in ("metric_loss", "synth_loss"):
@@ -115,7 +143,14 @@ def test_each_loss_reaches_its_own_parameters_alone():
 
 
 def test_phases_what_rests_has_no_gradient_and_batch_norm_rests_too():
-    flags = ["--adversarial_metric_epochs", "1", "--adversarial_generator_epochs", "2", "--loss_weights", "classifier_loss=1"]
+    flags = [
+        "--adversarial_metric_epochs",
+        "1",
+        "--adversarial_generator_epochs",
+        "2",
+        "--loss_weights",
+        "classifier_loss=1",
+    ]
     trainer, opt = tiny.trainer("adversarial", "--loss", "margin", *flags)
     batch, seen = tiny.batch(LABELS), {}
     for epoch in range(1, 5):

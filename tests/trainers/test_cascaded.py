@@ -27,7 +27,9 @@ def network(name="conv4_normalize"):
 
 
 def batch():
-    images = torch.randint(0, 256, (len(LABELS), 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))
+    images = torch.randint(
+        0, 256, (len(LABELS), 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(2)
+    )
     return Batch(torch.tensor(LABELS), images, torch.arange(len(LABELS)))
 
 
@@ -44,7 +46,11 @@ def kept_by_hand(levels, shares):
 
 @pytest.mark.parametrize(
     ("arch", "loss", "percents"),
-    [("conv4", "contrastive", [1, 0.5, 0.2]), ("conv4_normalize", "contrastive", [0.7, 0.3, 1]), ("conv4", "triplet", [1, 0.4, 0.3])],
+    [
+        ("conv4", "contrastive", [1, 0.5, 0.2]),
+        ("conv4_normalize", "contrastive", [0.7, 0.3, 1]),
+        ("conv4", "triplet", [1, 0.4, 0.3]),
+    ],
 )
 def test_losses_are_the_criterion_on_the_kept_pairs(arch, loss, percents):
     """Triplets are the kept pairs joined on the anchor; even numbers are kept, of a pair both orders or none."""
@@ -58,12 +64,18 @@ def test_losses_are_the_criterion_on_the_kept_pairs(arch, loss, percents):
             expected = sum(far[pair] for pair in positives) / len(positives)
             expected += sum(max(1 - far[pair], 0) for pair in negatives) / len(negatives)
         else:
-            terms = [max(far[a, p] ** 2 - far[b, n] ** 2 + 0.2, 0) for a, p in positives for b, n in negatives if a == b]
+            terms = [
+                max(far[a, p] ** 2 - far[b, n] ** 2 + 0.2, 0) for a, p in positives for b, n in negatives if a == b
+            ]
             expected = sum(terms) / len(terms)
         assert value.item() == pytest.approx(expected, rel=1e-9)
     none = torch.zeros(0, dtype=torch.long)
-    assert all(len(part) == 0 for part in hardest(outputs["level_1"], Pairs(none, none, none, none), 0.5)), "nothing of nothing"
-    assert loss == "contrastive" or type(trainer.criterion.batchminer).__name__ == "BatchMiner", "its own miner is there again"
+    assert all(len(part) == 0 for part in hardest(outputs["level_1"], Pairs(none, none, none, none), 0.5)), (
+        "nothing of nothing"
+    )
+    assert loss == "contrastive" or type(trainer.criterion.batchminer).__name__ == "BatchMiner", (
+        "its own miner is there again"
+    )
 
 
 @pytest.mark.parametrize("arch", ["conv4", "conv4_normalize"])
@@ -79,7 +91,9 @@ def test_the_embedding_is_the_levels_side_by_side(arch):
 
 
 def test_gradients_and_optimiser_groups():
-    trainer, opt = tiny.trainer("cascaded", "--loss", "contrastive", *SIZES, "--fc_lr", ".5", "--fc_decay", ".25", network=network())
+    trainer, opt = tiny.trainer(
+        "cascaded", "--loss", "contrastive", *SIZES, "--fc_lr", ".5", "--fc_decay", ".25", network=network()
+    )
     for number, loss in enumerate(tiny.losses(trainer, batch())[1].values()):
         reached = tiny.gradients(loss, trainer)
         heads = {f"evaluated_heads.layers.{number}.{part}" for part in ("weight", "bias")}
@@ -92,7 +106,10 @@ def test_gradients_and_optimiser_groups():
 
 def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path):
     for flags, said in (
-        (["--cascade_stages", "block1", "block2", "layer3"], "conv4_normalize has no stage 'layer3': block1, block2, block3, block4"),
+        (
+            ["--cascade_stages", "block1", "block2", "layer3"],
+            "conv4_normalize has no stage 'layer3': block1, block2, block3, block4",
+        ),
         (["--cascade_sizes", *"44444", "--cascade_percents", *"11111"], "only 4 stages of conv4_normalize are known"),
     ):
         with tiny.refused(said):
@@ -152,8 +169,10 @@ def test_triplets_of_a_miner_at_each_level():
         x = outputs[f"level_{number}"].tolist()
         terms = [
             max(distance(x[a], x[p]) ** 2 - distance(x[a], x[n]) ** 2 + 0.2, 0)
-            for a, p in EVERY for n in range(9) if LABELS[a] == LABELS[p] != LABELS[n]
-        ]  # fmt: skip
+            for a, p in EVERY
+            for n in range(9)
+            if LABELS[a] == LABELS[p] != LABELS[n]
+        ]
         assert losses[f"metric_loss_{number}"].item() == pytest.approx(sum(terms) / len(terms), rel=1e-9)
 
 

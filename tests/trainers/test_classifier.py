@@ -34,14 +34,25 @@ def multi_margin(logits, labels, margin=1.0):
 
 
 @pytest.mark.parametrize("source", ["embeddings", "pooled"])
-@pytest.mark.parametrize(("flags", "terms", "weights"), [
-    ([], cross_entropy, (1, 1, 1)),
-    (["--classifier_kwargs", "label_smoothing=.1"], lambda *given: cross_entropy(*given, 0.1), (1, 1, 1)),
-    (["--classifier_smoothing", ".1"], lambda *given: cross_entropy(*given, 0.1), (1, 1, 1)),
-    (["--classifier_smoothing", ".3", "--classifier_smoothing_over", "others"], lambda *given: cross_entropy(*given, own=0.7), (1, 1, 1)),
-    (["--classifier_kwargs", "weight=[1,2,0.5,3]"], cross_entropy, (1, 2, 0.5)),
-    (["--classifier_loss", "MultiMarginLoss", "--classifier_kwargs", "margin=.5"], lambda *given: multi_margin(*given, 0.5), (1, 1, 1)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "terms", "weights"),
+    [
+        ([], cross_entropy, (1, 1, 1)),
+        (["--classifier_kwargs", "label_smoothing=.1"], lambda *given: cross_entropy(*given, 0.1), (1, 1, 1)),
+        (["--classifier_smoothing", ".1"], lambda *given: cross_entropy(*given, 0.1), (1, 1, 1)),
+        (
+            ["--classifier_smoothing", ".3", "--classifier_smoothing_over", "others"],
+            lambda *given: cross_entropy(*given, own=0.7),
+            (1, 1, 1),
+        ),
+        (["--classifier_kwargs", "weight=[1,2,0.5,3]"], cross_entropy, (1, 2, 0.5)),
+        (
+            ["--classifier_loss", "MultiMarginLoss", "--classifier_kwargs", "margin=.5"],
+            lambda *given: multi_margin(*given, 0.5),
+            (1, 1, 1),
+        ),
+    ],
+)
 def test_scalars_equal_plain_loops_and_gradients_reach_what_the_input_says(source, flags, terms, weights):
     trainer, _ = tiny.trainer("classifier", "--classifier_input", source, *flags)
     batch = tiny.batch()
@@ -51,17 +62,23 @@ def test_scalars_equal_plain_loops_and_gradients_reach_what_the_input_says(sourc
     expected = sum(w * term for w, term in zip(each, terms(logits, labels), strict=True)) / sum(each)
     assert torch.allclose(outputs["classifier_logits"], torch.tensor(logits, dtype=torch.float64), rtol=0, atol=1e-12)
     assert losses["classifier_loss"].item() == pytest.approx(expected, abs=1e-12)
-    assert torch.equal(losses["metric_loss"], trainer.criterion(outputs["embeddings"], batch.labels)) and set(losses) == set(trainer.LOSSES)
+    assert torch.equal(losses["metric_loss"], trainer.criterion(outputs["embeddings"], batch.labels)) and set(
+        losses
+    ) == set(trainer.LOSSES)
     backbone = {f"network.backbone.{name}" for name in ("0.weight", "1.weight", "1.bias")}
     last = {"network.last_linear.weight", "network.last_linear.bias"}
-    assert tiny.gradients(losses["classifier_loss"], trainer) == OWN | backbone | (last if source == "embeddings" else set())
+    assert tiny.gradients(losses["classifier_loss"], trainer) == OWN | backbone | (
+        last if source == "embeddings" else set()
+    )
     assert tiny.gradients(losses["metric_loss"], trainer) == backbone | last
 
 
 def test_the_two_ways_of_smoothing_on_known_logits():
     logits, labels = torch.tensor([[2.0, 0, -1], [0, 1, 0.5]], dtype=torch.float64), torch.tensor([0, 2])
     for eps, over, expected in ((0.1, "others", 0.8000578), (0.1, "all", 0.7583912), (0.15, "all", 0.8000578)):
-        loss = torch.nn.functional.cross_entropy(logits, labels, label_smoothing=_classifier.torch_smoothing(eps, over, 3))
+        loss = torch.nn.functional.cross_entropy(
+            logits, labels, label_smoothing=_classifier.torch_smoothing(eps, over, 3)
+        )
         assert loss.item() == pytest.approx(expected, abs=1e-7)
 
 
@@ -71,7 +88,9 @@ def test_a_classifier_of_weighted_cosines_is_the_loss_of_class_vectors():
     batch = tiny.batch()
     outputs, losses = tiny.losses(trainer, batch)
     weight = trainer.evaluated_heads.linear.weight
-    criterion = criteria.select("circle_softmax", n_classes=len(weight), embed_dim=weight.shape[1], loss_circle_softmax_scale=8).double()
+    criterion = criteria.select(
+        "circle_softmax", n_classes=len(weight), embed_dim=weight.shape[1], loss_circle_softmax_scale=8
+    ).double()
     with torch.no_grad():
         criterion.proxies.copy_(weight)
     torch.testing.assert_close(losses["classifier_loss"], criterion(outputs["evaluated"], batch.labels))
@@ -99,18 +118,33 @@ def test_what_cannot_be_the_loss_is_one_line_before_anything_is_loaded():
             tiny.resolve("--trainer", "classifier", "--classifier_loss", name)
     with tiny.refused("CrossEntropyLoss --classifier_kwargs weight=.* cannot take logits"):
         tiny.trainer("classifier", "--classifier_kwargs", "weight=[1,2]")
-    tiny.resolve("--trainer", "classifier", "--classifier_smoothing", ".85", "--classifier_smoothing_over", "others")  # of 100 classes, not of 5
+    tiny.resolve(
+        "--trainer", "classifier", "--classifier_smoothing", ".85", "--classifier_smoothing_over", "others"
+    )  # of 100 classes, not of 5
 
 
 def test_without_the_metric_loss_it_is_plain_classification():
     """The criterion, though infinite, leaves no trace: the network moves as by cross-entropy alone."""
-    flags = ["--loss_weights", "metric_loss=0", "--loss", "proxyanchor", "--optim", "sgd", "--lr", ".1", "--momentum", "0"]
+    flags = [
+        "--loss_weights",
+        "metric_loss=0",
+        "--loss",
+        "proxyanchor",
+        "--optim",
+        "sgd",
+        "--lr",
+        ".1",
+        "--momentum",
+        "0",
+    ]
     trainer, opt = tiny.trainer("classifier", *flags, "--loss_decay", "1")
     alone, _ = tiny.trainer("classifier", "--loss", "proxyanchor")
     trainer.metric_loss = lambda outputs, batch: outputs["embeddings"].sum() * math.inf
     done = tiny.step(opt, trainer)(tiny.batch())
     parameters = [*alone.network.parameters(), *alone.evaluated_heads.parameters()]
-    loss = torch.nn.functional.cross_entropy(alone.outputs(tiny.batch().images)["classifier_logits"], tiny.batch().labels)
+    loss = torch.nn.functional.cross_entropy(
+        alone.outputs(tiny.batch().images)["classifier_logits"], tiny.batch().labels
+    )
     loss.backward()
     torch.optim.SGD(parameters, lr=0.1, weight_decay=opt.decay).step()
     assert torch.equal(done.loss, loss.detach())

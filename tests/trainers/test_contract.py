@@ -29,7 +29,9 @@ def own(tmp_path, monkeypatch):
     names, caption = type(trainers.REGISTRY).names, type(trainers.REGISTRY).caption
     found = lambda self: sorted([*names(self), "mine"]) if self.package == "trainers" else names(self)  # noqa: E731
     monkeypatch.setattr(type(trainers.REGISTRY), "names", found)
-    monkeypatch.setattr(type(trainers.REGISTRY), "caption", lambda self, name: "Mine." if name == "mine" else caption(self, name))
+    monkeypatch.setattr(
+        type(trainers.REGISTRY), "caption", lambda self, name: "Mine." if name == "mine" else caption(self, name)
+    )
 
 
 def test_a_users_trainer_in_one_file_trains_resumes_and_is_listed(own, data, tmp_path, capsys):
@@ -38,7 +40,9 @@ def test_a_users_trainer_in_one_file_trains_resumes_and_is_listed(own, data, tmp
     assert ("mine", "Mine.") in parameters.listing("trainers")
     whole = tiny.assert_resumes(data, tmp_path, *flags)
     content = checkpoint.read(whole.folder / checkpoint.LAST)
-    assert "head.0.weight" in content["trainer"] and not any(name.startswith(("network.", "criterion.")) for name in content["trainer"])
+    assert "head.0.weight" in content["trainer"] and not any(
+        name.startswith(("network.", "criterion.")) for name in content["trainer"]
+    )
     frame = main.RunFolder(whole.folder).metrics
     rows = {(row.epoch, row.metric): row.value for row in frame.itertuples() if row.split == "train"}
     for epoch in (1, 2):
@@ -47,7 +51,9 @@ def test_a_users_trainer_in_one_file_trains_resumes_and_is_listed(own, data, tmp
     one = tiny.run(data, tmp_path, *flags, "--n_epochs", "1")
     for run, stepped in ((one, {"trainer"}), (whole, {"backbone", "last_linear", "trainer"})):
         optimizer = checkpoint.read(run.folder / checkpoint.LAST)["optimizer"]
-        assert {g["name"] for g in optimizer["param_groups"] if g["params"] and g["params"][0] in optimizer["state"]} == stepped
+        assert {
+            g["name"] for g in optimizer["param_groups"] if g["params"] and g["params"][0] in optimizer["state"]
+        } == stepped
     for changed in (["--mine_hidden", "5"], ["--loss_weights", "head_loss=2"]):
         with pytest.raises(SystemExit):
             parameters.read(["--resume_from", str(one.folder), *changed])
@@ -171,7 +177,10 @@ def test_what_cannot_work_is_refused_in_one_line():
             tiny.trainer(name, "--loss", "triplet", network=torch.nn.Linear(3, 4))
     with tiny.refused("--intrabatch_heads 3 does not divide the embedding's 4 dimensions"):
         tiny.trainer("intrabatch", "--intrabatch_heads", "3")
-    for flag, value in (("--classifier_smoothing", ".1"), ("--classifier_layer", "circle_softmax")):  # which its own loss does not read
+    for flag, value in (
+        ("--classifier_smoothing", ".1"),
+        ("--classifier_layer", "circle_softmax"),
+    ):  # which its own loss does not read
         with pytest.raises(SystemExit):
             tiny.trainer("intrabatch", flag, value)
 
@@ -201,7 +210,9 @@ def test_one_place_decides_what_losses_see_and_what_is_evaluated(name):
             seen.append(2 * outputs["embeddings"])
             return {**outputs, "embeddings": seen[-1]}
 
-    made, opt = tiny.trainer(name, "--loss", "margin", *CASES[name], make=lambda name, *given: trainers.select(name, *given))
+    made, opt = tiny.trainer(
+        name, "--loss", "margin", *CASES[name], make=lambda name, *given: trainers.select(name, *given)
+    )
     torch.manual_seed(0)
     made = Behind(opt, tiny.Network(), made.criterion).double()
     handed, criterion = [], made.criterion.forward
@@ -215,7 +226,9 @@ def test_one_place_decides_what_losses_see_and_what_is_evaluated(name):
     if name == "metric_only":
         torch.testing.assert_close(made.added_losses[0].queue.rows, 2 * plain.detach())
     if name == "adversarial":
-        assert len(seen) == 2 + 2 and len(seen[1]) == len(seen[2]) == len(outputs["pooled"]) * 2, "synthetic negatives too"
+        assert len(seen) == 2 + 2 and len(seen[1]) == len(seen[2]) == len(outputs["pooled"]) * 2, (
+            "synthetic negatives too"
+        )
     if name == "classifier":
         assert torch.equal(outputs["classifier_logits"], made.evaluated_heads.linear(plain))
 
@@ -261,7 +274,17 @@ class TwoLosses(trainers.Base):
 
 def two(*flags):
     return tiny.trainer(
-        "metric_only", "--optim", "sgd", "--lr", ".01", "--momentum", "0", "--decay", "0", *flags, make=lambda _, *given: TwoLosses(*given)
+        "metric_only",
+        "--optim",
+        "sgd",
+        "--lr",
+        ".01",
+        "--momentum",
+        "0",
+        "--decay",
+        "0",
+        *flags,
+        make=lambda _, *given: TwoLosses(*given),
     )
 
 
@@ -275,7 +298,9 @@ def test_a_step_minimises_the_weighted_sum(weights):
     loss.backward()
     torch.optim.SGD(reference.network.parameters(), lr=0.01).step()
     assert torch.allclose(done.loss, loss) and set(done.losses) == {"sum_loss", "square_loss"} and done.images == 6
-    assert all(torch.allclose(a, b) for a, b in zip(trainer.network.parameters(), reference.network.parameters(), strict=True))
+    assert all(
+        torch.allclose(a, b) for a, b in zip(trainer.network.parameters(), reference.network.parameters(), strict=True)
+    )
     assert torch.equal(step.sampler.embeddings, embeddings) and torch.equal(step.sampler.indices, tiny.batch().indices)
 
 
@@ -326,4 +351,6 @@ def test_a_batch_holds_the_views_that_a_trainer_asks_for(data, tmp_path):
     sampler = datasampler.for_training(opt, splits["training"])
     found, half = next(iter(training_loader(splits["training"], sampler, opt, 2))), opt.bs
     assert len(found.images) == 2 * half and torch.equal(found.indices[:half], found.indices[half:])
-    assert torch.equal(found.labels[:half], found.labels[half:]) and not torch.equal(found.images[:half], found.images[half:])
+    assert torch.equal(found.labels[:half], found.labels[half:]) and not torch.equal(
+        found.images[:half], found.images[half:]
+    )

@@ -27,7 +27,14 @@ def with_queue(trainer, count):
 
 
 @pytest.mark.parametrize(
-    ("normalizes", "upper", "count", "fixed"), [(False, 1.4, 5, False), (True, 9, 24, True), (False, 0.6, 60, True), (True, 1.4, 0, False), (False, 0.6, 24, False)]
+    ("normalizes", "upper", "count", "fixed"),
+    [
+        (False, 1.4, 5, False),
+        (True, 9, 24, True),
+        (False, 0.6, 60, True),
+        (True, 1.4, 0, False),
+        (False, 0.6, 24, False),
+    ],
 )
 def test_selfsimilarity_loss(normalizes, upper, count, fixed):
     flags = [*FLAGS, "--diva_upper_cutoff", str(upper), *["--diva_fixed"] * fixed]
@@ -87,13 +94,23 @@ def test_three_classes_draws_uniformly():
             for n in others:
                 expected = 600 / sum(LABELS[i] != LABELS[a] for i in range(6)) / len(others)
                 assert abs(counts.pop((a, p, n)) - expected) < 5 * math.sqrt(expected)
-    trainer, _ = tiny.trainer("diva", "--loss", "margin", *FLAGS, "--diva_sharing", "random")  # under permuted labels: of any classes
-    assert {len({LABELS[i] for i in row}) for _ in range(20) for row in rows_of(trainer.miners["shared"](torch.randn(6, 6), labels))} >= {2, 3}
-    assert not counts and all(len(part) == 0 for labels in ([0, 0, 1], [0, 0], []) for part in three_classes(torch.tensor(labels).long()))
+    trainer, _ = tiny.trainer(
+        "diva", "--loss", "margin", *FLAGS, "--diva_sharing", "random"
+    )  # under permuted labels: of any classes
+    assert {
+        len({LABELS[i] for i in row})
+        for _ in range(20)
+        for row in rows_of(trainer.miners["shared"](torch.randn(6, 6), labels))
+    } >= {2, 3}
+    assert not counts and all(
+        len(part) == 0 for labels in ([0, 0, 1], [0, 0], []) for part in three_classes(torch.tensor(labels).long())
+    )
 
 
 def test_decorrelation_loss_and_whom_it_trains_which_way():
-    trainer, _ = tiny.trainer("diva", "--loss", "triplet", *FLAGS, "--diva_decorrelation", "10", "shared-intra=0", "intra-discriminative=3")
+    trainer, _ = tiny.trainer(
+        "diva", "--loss", "triplet", *FLAGS, "--diva_decorrelation", "10", "shared-intra=0", "intra-discriminative=3"
+    )
     outputs = trainer.outputs(views().images)
     loss = trainer.losses(outputs, views())["decorrelation_loss"]
     x = {"discriminative": outputs["embeddings"], **{name: outputs[name] for name in OTHERS}}
@@ -101,11 +118,16 @@ def test_decorrelation_loss_and_whom_it_trains_which_way():
     for source, target in [(s, t) for s in EMBEDDINGS for t in EMBEDDINGS if s != t and (s, t) != ("shared", "intra")]:
         layers = trainer.predictors[f"{source}-{target}"]
         predicted = [unit(layers(torch.tensor(row, dtype=torch.float64)).tolist()) for row in x[source]]
-        products = [(t * p) ** 2 for ts, ps in zip(x[target], predicted, strict=True) for t, p in zip(ts, ps, strict=True)]
+        products = [
+            (t * p) ** 2 for ts, ps in zip(x[target], predicted, strict=True) for t, p in zip(ts, ps, strict=True)
+        ]
         total -= (3 if (source, target) == ("intra", "discriminative") else 10) * sum(products) / len(products)
     assert loss.item() == pytest.approx(total, rel=1e-9) and len(trainer.predictors) == 11
     reached = tiny.gradients(loss, trainer)
-    assert not any(name.startswith(("criteri", "average.")) for name in reached) and "evaluated_heads.layers.shared.weight" in reached
+    assert (
+        not any(name.startswith(("criteri", "average.")) for name in reached)
+        and "evaluated_heads.layers.shared.weight" in reached
+    )
     size, changes = 1e-4 / max(p.grad.abs().max() for p in trainer.parameters() if p.grad is not None), {}
     for kind in ("predictors", "network"):  # each by a step against its own gradient
         before = [p.detach().clone() for p in getattr(trainer, kind).parameters()]
@@ -115,13 +137,17 @@ def test_decorrelation_loss_and_whom_it_trains_which_way():
             changes[kind] = (tiny.losses(trainer, views())[1]["decorrelation_loss"] - loss).item()
             for p, old in zip(getattr(trainer, kind).parameters(), before, strict=True):
                 p.copy_(old)
-    assert changes["predictors"] < 0 < changes["network"], "who predicts learns to, the embeddings learn not to be predicted"
+    assert changes["predictors"] < 0 < changes["network"], (
+        "who predicts learns to, the embeddings learn not to be predicted"
+    )
 
 
 def test_the_moving_average_and_the_queue():
     trainer, _ = tiny.trainer("diva", "--loss", "triplet", *FLAGS, "--diva_momentum", ".75")
     before = {name: p.detach().clone() for name, p in trainer.named_parameters()}
-    assert all(torch.equal(before[f"average.network.{name}"], p) for name, p in before.items() if name.startswith("network"))
+    assert all(
+        torch.equal(before[f"average.network.{name}"], p) for name, p in before.items() if name.startswith("network")
+    )
     with torch.no_grad():
         for parameter in (*trainer.network.parameters(), *trainer.evaluated_heads.parameters()):
             parameter.add_(1)
@@ -134,7 +160,9 @@ def test_the_moving_average_and_the_queue():
         for name, parameter in trainer.named_parameters() if step == 0 else ():
             if name.startswith("average."):
                 torch.testing.assert_close(parameter, before[name] + 0.25)
-    assert trainer.enqueued == 36 and torch.equal(trainer.queue, torch.cat([seen[2], seen[1]])), "the oldest batch gave way"
+    assert trainer.enqueued == 36 and torch.equal(trainer.queue, torch.cat([seen[2], seen[1]])), (
+        "the oldest batch gave way"
+    )
 
 
 def test_gradients_groups_and_weights():
@@ -142,16 +170,26 @@ def test_gradients_groups_and_weights():
     trainer, opt = tiny.trainer("diva", *FLAGS, *flags)
     with_queue(trainer, 24)
     losses = tiny.losses(trainer, views())[1]
-    assert set(losses) == set(trainer.LOSSES) and trainer.WEIGHTS == {"shared_loss": 1, "intra_loss": 2, "selfsimilarity_loss": 3}
+    assert set(losses) == set(trainer.LOSSES) and trainer.WEIGHTS == {
+        "shared_loss": 1,
+        "intra_loss": 2,
+        "selfsimilarity_loss": 3,
+    }
     for name in OTHERS:
         reached = {part for part in tiny.gradients(losses[f"{name}_loss"], trainer) if "backbone" not in part}
         own = {f"evaluated_heads.layers.{name}.weight", f"evaluated_heads.layers.{name}.bias", f"criteria.{name}.beta"}
-        assert reached <= own and len(reached) >= 2 and (f"criteria.{name}.beta" in reached) == (name != "selfsimilarity")
+        assert (
+            reached <= own and len(reached) >= 2 and (f"criteria.{name}.beta" in reached) == (name != "selfsimilarity")
+        )
         assert tiny.gradients(losses[f"{name}_loss"], trainer) > reached, "and the backbone"
     main = {part for part in tiny.gradients(losses["metric_loss"], trainer) if "backbone" not in part}
     assert main <= {"network.last_linear.weight", "network.last_linear.bias", "criterion.beta"}
     groups = {name: (group["lr"], group["weight_decay"]) for name, group in tiny.groups(opt, trainer).items()}
-    assert groups["embeddings"] == (0.5, opt.decay) and groups["decorrelation"] == (opt.lr, 0) and groups["shared_criterion"] == groups["intra_criterion"] == (0.0005, 0)
+    assert (
+        groups["embeddings"] == (0.5, opt.decay)
+        and groups["decorrelation"] == (opt.lr, 0)
+        and groups["shared_criterion"] == groups["intra_criterion"] == (0.0005, 0)
+    )
     assert all(p.requires_grad != name.startswith("average.") for name, p in trainer.named_parameters())
 
 
@@ -168,7 +206,10 @@ def test_with_three_views_each_serves_the_next():
     outputs, seen = trainer.outputs(views(3).images), []
     trainer.selfsimilarity_loss = lambda queries, keys: seen.append(keys) or queries.sum()
     trainer.losses(outputs, views(3))
-    assert all(torch.equal(seen[0][i], outputs["keys"][(i + 6) % 18]) for i in range(18)) and len(trainer.queue) == 2 * 6 * 3
+    assert (
+        all(torch.equal(seen[0][i], outputs["keys"][(i + 6) % 18]) for i in range(18))
+        and len(trainer.queue) == 2 * 6 * 3
+    )
 
 
 def test_weights_of_decorrelation():

@@ -43,7 +43,10 @@ def test_an_evaluation_may_ask_for_what_the_training_did_not(run):
     images = datasets.select("folder", run.opt, None, network.input_size)["testing"]
     with torch.no_grad():
         embeddings, features = network(torch.stack([image for _, image, _ in images]))
-    assert torch.equal(embeddings["classifier_logits"], network.heads.linear(features["pooled"])) and dumped[evaltypes[2]].shape[1] == 6 + 8
+    assert (
+        torch.equal(embeddings["classifier_logits"], network.heads.linear(features["pooled"]))
+        and dumped[evaltypes[2]].shape[1] == 6 + 8
+    )
     for name in evaltypes[:2]:
         assert np.allclose(dumped[name], embeddings[name].numpy(), atol=1e-5), name
     with pytest.raises(UserError, match="--evaltypes clases: the network gives discriminative, classifier_logits"):
@@ -97,8 +100,14 @@ def test_heads_are_given_unit_vectors_when_the_embedding_is_measured_without_len
     with pytest.raises(AttributeError):
         _ = model.input_size
     network = Unit()
-    assert _heads.evaluated(network, Doubled(), ["discriminative"]) is network and _heads.evaluated(network, None, ["x"]) is network
-    assert trainers.select("metric_only", parameters.read(["--dataset", "glyphs"]), network, torch.nn.Module()).evaluated() is network
+    assert (
+        _heads.evaluated(network, Doubled(), ["discriminative"]) is network
+        and _heads.evaluated(network, None, ["x"]) is network
+    )
+    assert (
+        trainers.select("metric_only", parameters.read(["--dataset", "glyphs"]), network, torch.nn.Module()).evaluated()
+        is network
+    )
 
 
 def test_heads_that_a_checkpoint_does_not_hold_are_one_line(run, tmp_path):

@@ -20,7 +20,9 @@ def resting(graph):
 def received(layer, nodes):
     """Image by image, head by head: attention with a key of score 0 whose value is 0."""
     rows, size = [], nodes.shape[1] // layer.n_heads
-    query, key, value = ([linear.weight @ node + linear.bias for node in nodes] for linear in (layer.query, layer.key, layer.value))
+    query, key, value = (
+        [linear.weight @ node + linear.bias for node in nodes] for linear in (layer.query, layer.key, layer.value)
+    )
     for i in range(len(nodes)):
         heads = []
         for h in range(layer.n_heads):
@@ -32,7 +34,9 @@ def received(layer, nodes):
 
 
 def normed(layer, rows):
-    return torch.stack([(row - row.mean()) / (row.var(correction=0) + 1e-5).sqrt() * layer.weight + layer.bias for row in rows])
+    return torch.stack(
+        [(row - row.mean()) / (row.var(correction=0) + 1e-5).sqrt() * layer.weight + layer.bias for row in rows]
+    )
 
 
 def slow(graph, rows):
@@ -43,7 +47,12 @@ def slow(graph, rows):
         nodes = normed(layer.norms[1], nodes + hidden @ layer.down.weight.T + layer.down.bias)
         outputs.append(nodes)
     joined = torch.cat(outputs, 1) if graph.joins else outputs[-1]
-    return (joined - joined.mean(0)) / (joined.var(0, correction=0) + 1e-5).sqrt() * graph.norm.weight @ graph.last.weight.T
+    return (
+        (joined - joined.mean(0))
+        / (joined.var(0, correction=0) + 1e-5).sqrt()
+        * graph.norm.weight
+        @ graph.last.weight.T
+    )
 
 
 @pytest.mark.parametrize(("layers", "heads", "joins"), [(1, 1, False), (2, 3, True), (2, 2, False)])
@@ -67,14 +76,26 @@ def test_the_authors_functions_give_the_same():
             linear.weight.copy_(identity)
         graph.first.bias.zero_()
         layer.down.weight.zero_(), layer.down.bias.zero_()
-    shares = torch.tensor([0.2797, 0.2492, 0.1570, 0.1570], dtype=torch.float64)  # of the first image's message; less than 1 together
+    shares = torch.tensor(
+        [0.2797, 0.2492, 0.1570, 0.1570], dtype=torch.float64
+    )  # of the first image's message; less than 1 together
     torch.testing.assert_close(layer.attention(PINNED)[0], shares @ PINNED, atol=2e-4, rtol=0)
     loss = cross_entropy(graph(PINNED) / 0.2, PINNED_LABELS, label_smoothing=0.1)
     assert round(loss.item(), 7) == pytest.approx(2.0629014, abs=1e-7)
 
 
 def test_a_step_minimises_both_cross_entropies():
-    flags = ["--intrabatch_heads", "2", "--intrabatch_layers", "2", "--intrabatch_join", "--intrabatch_temperature", ".5", "--intrabatch_smoothing", ".3"]
+    flags = [
+        "--intrabatch_heads",
+        "2",
+        "--intrabatch_layers",
+        "2",
+        "--intrabatch_join",
+        "--intrabatch_temperature",
+        ".5",
+        "--intrabatch_smoothing",
+        ".3",
+    ]
     trainer, opt = tiny.trainer("intrabatch", *flags)
     resting(trainer)
     batch = tiny.batch()
@@ -83,7 +104,9 @@ def test_a_step_minimises_both_cross_entropies():
     expected = {}
     for name, logits in (("classifier_loss", outputs["classifier_logits"]), ("graph_loss", slow(trainer.graph, rows))):
         logs = torch.log_softmax(logits / 0.5, 1)
-        expected[name] = -sum(0.7 * row[y] + 0.3 * row.mean() for row, y in zip(logs, batch.labels, strict=True)) / len(logs)
+        expected[name] = -sum(0.7 * row[y] + 0.3 * row.mean() for row, y in zip(logs, batch.labels, strict=True)) / len(
+            logs
+        )
         torch.testing.assert_close(losses[name], expected[name])
     torch.testing.assert_close(total, sum(expected.values()))
     head = trainer.evaluated_heads.linear

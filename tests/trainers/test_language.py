@@ -53,23 +53,33 @@ def slow(x, labels, vectors, direction="backward", shift=1.0, temperature=1.0):
     return temperature**2 / n * total
 
 
-@pytest.mark.parametrize(("flags", "how"), [
-    ([], {}),
-    (["--language_direction", "forward", "--language_shift", ".3", "--language_T", ".5"], {"direction": "forward", "shift": 0.3, "temperature": 0.5}),
-    (["--language_T", "2"], {"temperature": 2.0}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "how"),
+    [
+        ([], {}),
+        (
+            ["--language_direction", "forward", "--language_shift", ".3", "--language_T", ".5"],
+            {"direction": "forward", "shift": 0.3, "temperature": 0.5},
+        ),
+        (["--language_T", "2"], {"temperature": 2.0}),
+    ],
+)
 @pytest.mark.parametrize("k", [None, 3])
 def test_the_loss_is_that_of_loops(flags, how, k, tmp_path):
     vectors = np.random.default_rng(1).standard_normal((4, 5) if k is None else (4, k, 5)).astype(np.float32)
     trainer, opt = built(file(tmp_path, vectors=vectors), *flags, "--loss_weights", "language_loss=2")
     batch = tiny.batch([0, 0, 1, 3, 3, 3])
     outputs, losses, total = tiny.step(opt, trainer).forward(batch)
-    by_label = {label: torch.tensor(vectors[3 - label], dtype=torch.float64).reshape(-1, 5) for label in NAMES}  # the file is in reverse order
+    by_label = {
+        label: torch.tensor(vectors[3 - label], dtype=torch.float64).reshape(-1, 5) for label in NAMES
+    }  # the file is in reverse order
     expected = slow(outputs["embeddings"], batch.labels, by_label, **how)
     torch.testing.assert_close(losses["language_loss"], expected, rtol=1e-6, atol=1e-7)  # the vectors are float32
     torch.testing.assert_close(total, losses["metric_loss"] + 2 * losses["language_loss"])
     weight = trainer.network.last_linear.weight
-    ours, theirs = (torch.autograd.grad(value, weight, retain_graph=True)[0] for value in (losses["language_loss"], expected))
+    ours, theirs = (
+        torch.autograd.grad(value, weight, retain_graph=True)[0] for value in (losses["language_loss"], expected)
+    )
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
     one_class = tiny.losses(trainer, tiny.batch([1, 1, 1]))[1]["language_loss"]
     assert one_class == 0, "all pairs are masked"
@@ -82,7 +92,9 @@ def test_the_authors_function_gives_the_same(tmp_path):
     assert round(float(vectors[0] @ vectors[1]), 6) == 0.8
     for direction, expected in (("backward", 0.2095187), ("forward", 0.2674219)):
         trainer, _ = built(path, "--language_direction", direction, names={0: "gull", 1: "tern"})
-        value = trainer.added_losses[0].loss(trainer, {"embeddings": PINNED}, tiny.batch([0])._replace(labels=PINNED_LABELS))
+        value = trainer.added_losses[0].loss(
+            trainer, {"embeddings": PINNED}, tiny.batch([0])._replace(labels=PINNED_LABELS)
+        )
         assert round(value.item(), 6) == round(expected, 6)
 
 
@@ -99,7 +111,9 @@ def test_it_begins_after_the_delay_and_counts_on(tmp_path):
     found = ["language_loss" in tiny.losses(trainer, tiny.batch([0, 1, 2]))[1] for _ in range(3)]
     assert found == [False, False, False]
     state = trainer.state_dict()
-    assert not [name for name in state if name.endswith("vectors")], "the file is read again, and is not in the checkpoint"
+    assert not [name for name in state if name.endswith("vectors")], (
+        "the file is read again, and is not in the checkpoint"
+    )
     again, _ = built(file(tmp_path), "--language_delay", "4")
     again.load_state_dict(state)
     assert "language_loss" in tiny.losses(again, tiny.batch([0, 1, 2]))[1]
@@ -144,7 +158,16 @@ def few(tmp_path_factory):
 
 
 def command(data, weights, out, *flags):
-    words = ["--dataset", "folder", "--dataset_folder_path", str(data), "--classifier", "tv:mobilenet_v3_small", "--weights", str(weights)]
+    words = [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(data),
+        "--classifier",
+        "tv:mobilenet_v3_small",
+        "--weights",
+        str(weights),
+    ]
     return pseudo_labels.main([*words, "--out", str(out), "--top", "3", "--eval_kernels", "0", *flags])
 
 
@@ -167,11 +190,16 @@ def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few, weights
     with torch.no_grad():
         for label, image, _ in (split[i] for i in range(len(split))):
             logits.setdefault(int(label), []).append(network(((image / 255 - mean) / std)[None])[0].double())
-    assert names.tolist() == [split.class_names[label] for label in range(len(names))] and indices.shape == (len(names), 3)
+    assert names.tolist() == [split.class_names[label] for label in range(len(names))] and indices.shape == (
+        len(names),
+        3,
+    )
     for label, rows in logits.items():
         mean_logits = torch.stack(rows).mean(0)
         torch.testing.assert_close(torch.from_numpy(scores[label]), mean_logits.topk(3).values, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(mean_logits[torch.from_numpy(indices[label])], mean_logits.topk(3).values, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            mean_logits[torch.from_numpy(indices[label])], mean_logits.topk(3).values, rtol=1e-4, atol=1e-5
+        )
     np.testing.assert_array_equal(vectors, network.classifier[-1].weight.detach().numpy()[indices])
     flags = ["--loss", "multisimilarity", "--language_vectors", str(path), "--language_delay", "1", "--chunk_size", "3"]
     run = tiny.run(few, tmp_path / "runs", *flags, "--n_epochs", "2")
@@ -181,7 +209,20 @@ def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few, weights
     assert (rows.metric == "language_loss").sum() == 2
     other = builders.make_folder(tmp_path / "others", n_classes=14, n_images=2)
     with tiny.refused("lacks 2 of 7 training classes: class_12, class_13"):
-        main.main(parameters.read(["--dataset", "folder", "--dataset_folder_path", str(other), *builders.SHORT_RUN, *flags[:4], "--save_path", str(tmp_path)]))
+        main.main(
+            parameters.read(
+                [
+                    "--dataset",
+                    "folder",
+                    "--dataset_folder_path",
+                    str(other),
+                    *builders.SHORT_RUN,
+                    *flags[:4],
+                    "--save_path",
+                    str(tmp_path),
+                ]
+            )
+        )
 
 
 def test_text_vectors_are_taken_by_the_index_of_the_label(few, weights, tmp_path):
@@ -191,7 +232,10 @@ def test_text_vectors_are_taken_by_the_index_of_the_label(few, weights, tmp_path
         np.testing.assert_array_equal(found["vectors"], vectors[found["indices"]])
     np.savez(tmp_path / "few.npz", vectors=vectors[:9])
     for flags, said in (
-        (["--vectors", str(tmp_path / "few.npz")], r"vectors \(9, 4\): expected a row for each of the classifier's 1000 labels"),
+        (
+            ["--vectors", str(tmp_path / "few.npz")],
+            r"vectors \(9, 4\): expected a row for each of the classifier's 1000 labels",
+        ),
         (["--classifier", "tv:resnet5000"], "expected tv:NAME"),
         (["--classifier", "tv:resnet18"], "its weights cannot be had"),
     ):

@@ -12,13 +12,27 @@ from tests.trainers import tiny
 from trainers import _metrix
 
 LOSSES = {
-    "contrastive": [{"loss_contrastive_neg_margin": 0.5, "loss_contrastive_reduction": "nonzero"}, {"loss_contrastive_pos_margin": 0.4, "loss_contrastive_neg_margin": 1.3}],
-    "multisimilarity": [{}, {"loss_multisimilarity_pos_weight": 3.0, "loss_multisimilarity_neg_weight": 7.0, "loss_multisimilarity_thresh": 0.1}],
+    "contrastive": [
+        {"loss_contrastive_neg_margin": 0.5, "loss_contrastive_reduction": "nonzero"},
+        {"loss_contrastive_pos_margin": 0.4, "loss_contrastive_neg_margin": 1.3},
+    ],
+    "multisimilarity": [
+        {},
+        {
+            "loss_multisimilarity_pos_weight": 3.0,
+            "loss_multisimilarity_neg_weight": 7.0,
+            "loss_multisimilarity_thresh": 0.1,
+        },
+    ],
     "proxyanchor": [{}, {"loss_proxyanchor_alpha": 5.0, "loss_proxyanchor_delta": 0.2}],
-}  # fmt: skip
+}
 
 
-VALUES = {"contrastive": _metrix.of_contrastive, "multisimilarity": _metrix.of_multisimilarity, "proxyanchor": _metrix.of_proxyanchor}
+VALUES = {
+    "contrastive": _metrix.of_contrastive,
+    "multisimilarity": _metrix.of_multisimilarity,
+    "proxyanchor": _metrix.of_proxyanchor,
+}
 LABELS = [[0, 0, 1, 1, 2, 2, 3, 3], [0, 1, 0, 2, 2, 2, 3, 0, 4], [3, 3, 3, 3], [0, 1, 2, 3], [2]]
 
 
@@ -30,7 +44,11 @@ def built(name, **flags):
 def points_of(anchor, own, x, labels, share, from_anchor):
     """The mixed points of an anchor of class `own` that is image `anchor` of the batch (None: a proxy), which are unit vectors."""
     unit = [row / row.norm() for row in x]
-    firsts = [from_anchor] if from_anchor is not None else [unit[p] for p, y in enumerate(labels) if y == own and p != anchor]
+    firsts = (
+        [from_anchor]
+        if from_anchor is not None
+        else [unit[p] for p, y in enumerate(labels) if y == own and p != anchor]
+    )
     mixed = [share * first + (1 - share) * unit[n] for first in firsts for n, y in enumerate(labels) if y != own]
     return [point / point.norm() for point in mixed]
 
@@ -76,7 +94,9 @@ def assert_same(ours, expected, inputs):
     """Values and gradients."""
     nothing, expected = sum(0 * one.sum() for one in inputs), torch.as_tensor(expected, dtype=torch.float64)
     torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
-    for one, other in zip(*(torch.autograd.grad(value + nothing, inputs, retain_graph=True) for value in (ours, expected)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(value + nothing, inputs, retain_graph=True) for value in (ours, expected)), strict=True
+    ):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
 
 
@@ -86,7 +106,11 @@ def test_the_loss_of_mixed_points_is_that_of_loops(name, labels, monkeypatch):
     monkeypatch.setattr(_pairs, "ENTRIES", 1)
     monkeypatch.setattr(_pairs, "ANCHORS", 3)  # anchors at once
     for flags in LOSSES[name]:
-        (x, y), c, share = batch_of(labels, 6, 0, torch.float64), built(name, **flags), torch.tensor(0.3, dtype=torch.float64)
+        (x, y), c, share = (
+            batch_of(labels, 6, 0, torch.float64),
+            built(name, **flags),
+            torch.tensor(0.3, dtype=torch.float64),
+        )
         x.requires_grad_()
         for with_anchors, ours in enumerate(VALUES[name](c, torch.nn.functional.normalize(x), y, share)):
             assert_same(ours, slow(name, c, x, labels, share, bool(with_anchors)), [x, *c.parameters()])
@@ -112,7 +136,11 @@ def test_mixed_maps_are_pooled_and_embedded_one_by_one(name, y, monkeypatch):
     monkeypatch.setattr(_metrix, "ENTRIES", 1)  # one image's maps at once
     labels = torch.tensor(y)
     torch.manual_seed(1)
-    maps, network, share = torch.randn(len(labels), 4, 2, 3, dtype=torch.float64, requires_grad=True), Maps(), torch.tensor(0.3, dtype=torch.float64)
+    maps, network, share = (
+        torch.randn(len(labels), 4, 2, 3, dtype=torch.float64, requires_grad=True),
+        Maps(),
+        torch.tensor(0.3, dtype=torch.float64),
+    )
 
     def point(maps):
         pooled = torch.stack([(plane.mean() + plane.max()) / 2 for plane in maps])
@@ -125,12 +153,20 @@ def test_mixed_maps_are_pooled_and_embedded_one_by_one(name, y, monkeypatch):
     torch.testing.assert_close(mixed, wanted)
 
     def points(anchor, own, x, labels, share, from_anchor):
-        firsts = [anchor] if from_anchor is not None else [p for p, other in enumerate(labels) if other == own and p != anchor]
+        firsts = (
+            [anchor]
+            if from_anchor is not None
+            else [p for p, other in enumerate(labels) if other == own and p != anchor]
+        )
         return [wanted[first, n] for first in firsts for n, other in enumerate(labels) if other != own]
 
     monkeypatch.setattr("tests.trainers.test_metrix.points_of", points)
     for with_anchors, ours in enumerate(VALUES[name](c, unit, labels, share, mixed)):
-        assert_same(ours, slow(name, c, unit, y, share, bool(with_anchors) and name != "proxyanchor"), [maps, *network.parameters(), *c.parameters()])
+        assert_same(
+            ours,
+            slow(name, c, unit, y, share, bool(with_anchors) and name != "proxyanchor"),
+            [maps, *network.parameters(), *c.parameters()],
+        )
 
 
 def test_the_pinned_values():
@@ -139,7 +175,10 @@ def test_the_pinned_values():
     mixed = _metrix.mixed_cosines(cosines, cosines, cosines, torch.tensor(0.3, dtype=torch.float64))
     distance = (2 - 2 * mixed[0, 1, 2]).sqrt()
     torch.testing.assert_close(mixed[0, 1, 2], PINNED[0] @ point / point.norm())
-    assert (round(distance.item(), 7), round(0.3 * distance.item() + 0.7 * max(0.5 - distance.item(), 0), 7)) == (1.2139873, 0.3641962)
+    assert (round(distance.item(), 7), round(0.3 * distance.item() + 0.7 * max(0.5 - distance.item(), 0), 7)) == (
+        1.2139873,
+        0.3641962,
+    )
     c = built("multisimilarity")
     to = [PINNED[0] @ v for v in points_of(0, 0, PINNED, PINNED_LABELS.tolist(), 0.3, None)]
     assert round(slow_multisimilarity(c, to, 0.3).item(), 7) == 0.3331487
@@ -200,4 +239,19 @@ def test_what_it_cannot_mix_is_refused_in_one_line():
 @pytest.mark.long
 @pytest.mark.parametrize("level", ["embed", "feature"])
 def test_it_resumes_to_the_bit(level, data, tmp_path):
-    tiny.assert_resumes(data, tmp_path, "--loss", "multisimilarity", "--metrix", ".4", "--metrix_level", level, "--chunk_size", "3", "--memory_size", "48", "--memory_start", "1")
+    tiny.assert_resumes(
+        data,
+        tmp_path,
+        "--loss",
+        "multisimilarity",
+        "--metrix",
+        ".4",
+        "--metrix_level",
+        level,
+        "--chunk_size",
+        "3",
+        "--memory_size",
+        "48",
+        "--memory_start",
+        "1",
+    )

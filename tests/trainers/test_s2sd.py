@@ -45,7 +45,10 @@ def test_scalars_equal_plain_loops(both, temperature):
     for head in trainer.heads:
         hidden = [[max(x, 0.0) for x in row] for row in linear(head[0], features)]
         heads.append([unit(row) for row in linear(head[2], hidden)])
-    targets = [loss(torch.tensor(h, dtype=torch.float64), batch.labels).item() for loss, h in zip(trainer.targets, heads, strict=True)]
+    targets = [
+        loss(torch.tensor(h, dtype=torch.float64), batch.labels).item()
+        for loss, h in zip(trainer.targets, heads, strict=True)
+    ]
     expected = {
         "metric_loss": trainer.criterion(outputs["embeddings"], batch.labels).item(),
         "target_loss": sum(targets) / 2,
@@ -75,7 +78,9 @@ def test_the_sum_is_that_of_the_paper_and_features_wait_for_their_steps():
         done = step(tiny.batch(seed=number))
         parts = {"feature_loss": torch.zeros(()), **done.losses}
         assert ("feature_loss" in done.losses) == (number >= 2)
-        total = (parts["metric_loss"] + parts["target_loss"]) / 2 + 50 * parts["distill_loss"] + 50 * parts["feature_loss"]
+        total = (
+            (parts["metric_loss"] + parts["target_loss"]) / 2 + 50 * parts["distill_loss"] + 50 * parts["feature_loss"]
+        )
         assert done.loss.item() == pytest.approx(total.item(), rel=1e-12)
     trainer, opt = tiny.trainer("s2sd", *SMALL, "--loss_weights", "distill_loss=2", "metric_loss=1")
     done = tiny.step(opt, trainer)(tiny.batch())
@@ -89,7 +94,9 @@ def test_every_target_has_its_own_beta_and_its_own_rate():
     groups = tiny.groups(opt, trainer)
     assert {"s2sd_heads", "s2sd_target_0", "s2sd_target_1", "criterion", "network"} == set(groups)
     betas = [target.beta for target in trainer.targets]
-    assert len({id(beta) for beta in (*betas, trainer.criterion.beta)}) == 3 and all(beta.shape == (4,) for beta in betas)
+    assert len({id(beta) for beta in (*betas, trainer.criterion.beta)}) == 3 and all(
+        beta.shape == (4,) for beta in betas
+    )
     assert len({id(one.batchminer) for one in (*trainer.targets, trainer.criterion)}) == 3
     for number, beta in enumerate(betas):
         group = groups[f"s2sd_target_{number}"]
@@ -98,7 +105,9 @@ def test_every_target_has_its_own_beta_and_its_own_rate():
     reached = tiny.gradients(tiny.losses(trainer, tiny.batch())[1]["target_loss"], trainer)
     assert {"targets.0.beta", "targets.1.beta"} <= reached and "criterion.beta" not in reached
     trainer, _ = tiny.trainer("s2sd", *SMALL, "--s2sd_target", "arcface", "--loss", "contrastive")
-    assert [tuple(target.proxies.shape) for target in trainer.targets] == [(4, 5), (4, 8)], "another criterion for the targets"
+    assert [tuple(target.proxies.shape) for target in trainer.targets] == [(4, 5), (4, 8)], (
+        "another criterion for the targets"
+    )
 
 
 class NoMap(tiny.Network):

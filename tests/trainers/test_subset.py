@@ -35,7 +35,9 @@ def test_whole_classes_as_long_as_they_fit(labels, data):
 def test_subsets_are_drawn_alike():
     torch.manual_seed(0)
     drawn = [tuple(_subset.draw_groups(torch.tensor(LABELS), 4).tolist()) for _ in range(800)]
-    assert_drawn_with({(2 * a, 2 * a + 1, 2 * b, 2 * b + 1): 0.1 for a, b in itertools.combinations(range(5), 2)}, drawn)
+    assert_drawn_with(
+        {(2 * a, 2 * a + 1, 2 * b, 2 * b + 1): 0.1 for a, b in itertools.combinations(range(5), 2)}, drawn
+    )
     cut = [tuple(_subset.draw_groups(torch.tensor([7, 7, 7, 7]), 3).tolist()) for _ in range(400)]
     assert_drawn_with(dict.fromkeys(itertools.combinations(range(4), 3), 0.25), cut)
 
@@ -54,7 +56,9 @@ class Network(tiny.Network):
 
 def step_of(*words, loss="contrastive", **how):
     torch.manual_seed(1)
-    trainer, opt = tiny.trainer("metric_only", "--loss", loss, "--optim", "sgd", "--lr", ".1", *FLAGS, *words, network=Network(), **how)
+    trainer, opt = tiny.trainer(
+        "metric_only", "--loss", loss, "--optim", "sgd", "--lr", ".1", *FLAGS, *words, network=Network(), **how
+    )
     return tiny.step(opt, trainer)
 
 
@@ -68,19 +72,25 @@ def tried(monkeypatch):
 
 def contrastive(x, labels):
     """Of all pairs: mean d over the positive ones, mean [1 - d]+ over the negative ones."""
-    pairs = [(tiny.distance(x[i], x[j]), labels[i] == labels[j]) for i, j in itertools.permutations(range(len(labels)), 2)]
+    pairs = [
+        (tiny.distance(x[i], x[j]), labels[i] == labels[j]) for i, j in itertools.permutations(range(len(labels)), 2)
+    ]
     positive, negative = [d for d, same in pairs if same], [max(0.0, 1 - d) for d, same in pairs if not same]
     return sum(positive) / len(positive) + sum(negative) / len(negative)
 
 
 def test_the_subset_with_the_highest_loss_is_trained_on(tried, trials=6):
     step, plain, batch = step_of("--subset_trials", str(trials)), step_of(), tiny.batch(LABELS)
-    whole = step_of().trainer.outputs(batch.images)["embeddings"].tolist()  # statistics of the whole batch, as in training
+    whole = (
+        step_of().trainer.outputs(batch.images)["embeddings"].tolist()
+    )  # statistics of the whole batch, as in training
     plain.trainer.subset = None
     torch.manual_seed(0)
     done = step(batch)
     assert len(tried) == trials
-    losses = [contrastive([whole[p] for p in places.tolist()], [LABELS[p] for p in places.tolist()]) for places in tried]
+    losses = [
+        contrastive([whole[p] for p in places.tolist()], [LABELS[p] for p in places.tolist()]) for places in tried
+    ]
     best = tried[losses.index(max(losses))]
     assert torch.equal(done.loss, plain(Batch(*(column[best] for column in batch))).loss) and done.images == 4
     assert torch.equal(step.sampler.indices, 20 + best) and len(step.sampler.embeddings) == 4
@@ -93,7 +103,9 @@ def test_the_miner_of_the_criterion_mines_in_each_subset_and_then_in_the_chosen_
     step = step_of("--subset_trials", "3", "--batch_mining", "distance", loss="triplet")
     miner, seen = step.trainer.criterion.batchminer, []
     mine = miner.mine
-    miner.mine = lambda embeddings, labels, reference: seen.append(labels.tolist()) or mine(embeddings, labels, reference)
+    miner.mine = lambda embeddings, labels, reference: (
+        seen.append(labels.tolist()) or mine(embeddings, labels, reference)
+    )
     step(tiny.batch(LABELS))
     assert [len(labels) for labels in seen] == [4, 4, 4, 4] and seen[-1] in seen[:3] and miner.stats["tuples"] == 4
 
@@ -105,7 +117,9 @@ def test_without_labels_each_image_is_its_own_class(tried):
     torch.manual_seed(0)
     assert tiny.step(opt, trainer)(tiny.batch(LABELS, 2)).images == 8
     assert any(set(places.tolist()) - {p ^ 1 for p in places.tolist()} for places in tried), "classes are torn"
-    assert all(torch.equal(labels[:4], labels[4:]) and len(set(labels.tolist())) == 4 and min(labels) >= 20 for labels in seen)
+    assert all(
+        torch.equal(labels[:4], labels[4:]) and len(set(labels.tolist())) == 4 and min(labels) >= 20 for labels in seen
+    )
 
 
 def test_buffers_of_the_criterion_are_restored():
@@ -137,7 +151,11 @@ def test_a_users_plain_trainer(monkeypatch):
 
         def outputs(self, images):
             embeddings, features = self.network(images)
-            return {"embeddings": embeddings, "pooled": features["pooled"], "all": {"twice": 2 * embeddings, "name": "x"}}
+            return {
+                "embeddings": embeddings,
+                "pooled": features["pooled"],
+                "all": {"twice": 2 * embeddings, "name": "x"},
+            }
 
         def losses(self, outputs, batch):
             assert len(outputs["all"]["twice"]) == len(batch.labels) == 4

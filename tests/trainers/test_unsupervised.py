@@ -32,7 +32,9 @@ def test_the_criterion_takes_views_of_one_image_as_a_class(views):
     batch = tiny.batch([0, 0, 1, 1, 2], views)
     outputs, losses = tiny.losses(trainer, batch)
     assert outputs["embeddings"].shape == (5 * views, 4) and set(losses) == {"metric_loss"}
-    assert losses["metric_loss"].item() == pytest.approx(ntxent(outputs["embeddings"].tolist(), batch.indices.tolist(), 0.2), abs=1e-12)
+    assert losses["metric_loss"].item() == pytest.approx(
+        ntxent(outputs["embeddings"].tolist(), batch.indices.tolist(), 0.2), abs=1e-12
+    )
     other = tiny.losses(trainer, batch._replace(labels=torch.zeros_like(batch.labels)))[1]
     assert torch.equal(losses["metric_loss"], other["metric_loss"]), "labels were looked at"
 
@@ -41,9 +43,15 @@ def test_flags_of_classes_are_refused(tmp_path):
     weights = tmp_path / "weights.txt"
     weights.write_text("1\n" * 4)
     for flags, told in (
-        (["--loss_reduction", "class_weighted", "--loss_class_weights", str(weights)], "--loss_class_weights are of classes"),
-        (["--data_sampler", "class_groups", "--data_class_groups_draw"], "--data_class_groups_draw draws how many images of a class"),
-    ):  # fmt: skip
+        (
+            ["--loss_reduction", "class_weighted", "--loss_class_weights", str(weights)],
+            "--loss_class_weights are of classes",
+        ),
+        (
+            ["--data_sampler", "class_groups", "--data_class_groups_draw"],
+            "--data_class_groups_draw draws how many images of a class",
+        ),
+    ):
         with tiny.refused(told):
             tiny.trainer("unsupervised", "--loss", "contrastive", "--bs", "56", *flags)
 
@@ -55,7 +63,9 @@ def test_labels_put_no_batch_together(data, tmp_path):
         dataset, drawn = datasets.select(opt.dataset, opt, opt.source_path, 48)["training"], []
         for labels in (lambda i: i // 10, lambda i: i % 3):
             dataset.image_list = [(path, labels(i)) for i, (path, _) in enumerate(dataset.image_list)]
-            dataset.image_dict = {c: [[p, i] for i, (p, label) in enumerate(dataset.image_list) if label == c] for c in range(3)}
+            dataset.image_dict = {
+                c: [[p, i] for i, (p, label) in enumerate(dataset.image_list) if label == c] for c in range(3)
+            }
             torch.manual_seed(5)
             drawn.append(list(datasampler.for_training(opt, dataset, by_class=False)))
         assert drawn[0] == drawn[1] and max(map(max, drawn[0])) > 20, sampler
@@ -64,7 +74,9 @@ def test_labels_put_no_batch_together(data, tmp_path):
 
 def test_losses_that_learn_something_of_a_class_are_refused():
     names = [name for name in criteria.REGISTRY.names() if name != "pml"]
-    of_classes = [name for name in names if hasattr(criteria.select(name, n_classes=4, embed_dim=4), "classes_expected")]
+    of_classes = [
+        name for name in names if hasattr(criteria.select(name, n_classes=4, embed_dim=4), "classes_expected")
+    ]
     assert {"arcface", "proxynca", "softtriplet", "margin"} <= set(of_classes)
     for loss in of_classes:
         hint = "loss_margin_beta_shared" if loss == "margin" else "such as ntxent"
@@ -81,7 +93,14 @@ FEW = ["--loss_hier_n_proxies", "9", "--loss_hier_per_anchor", "3"]
 
 
 @pytest.mark.parametrize(
-    "flags", [["vicreg"], ["contextual"], ["hier", "--loss_hier_base", "ntxent", *FEW], ["pml", "--loss_pml_class", "NTXentLoss"]], ids=lambda flags: flags[0]
+    "flags",
+    [
+        ["vicreg"],
+        ["contextual"],
+        ["hier", "--loss_hier_base", "ntxent", *FEW],
+        ["pml", "--loss_pml_class", "NTXentLoss"],
+    ],
+    ids=lambda flags: flags[0],
 )
 def test_losses_that_learn_nothing_of_a_class_take_numbers_of_images(flags):
     """Whether they compare with samples of a memory is another question."""
@@ -91,13 +110,20 @@ def test_losses_that_learn_nothing_of_a_class_take_numbers_of_images(flags):
     for labels in (batch.labels, torch.zeros_like(batch.labels)):
         torch.manual_seed(1)  # of the draws of hier
         found.append(tiny.losses(trainer, batch._replace(labels=labels))[1]["metric_loss"])
-    assert torch.equal(*found) and found[0].isfinite() and "last_linear.weight" in tiny.gradients(found[0], trainer.network)
+    assert (
+        torch.equal(*found)
+        and found[0].isfinite()
+        and "last_linear.weight" in tiny.gradients(found[0], trainer.network)
+    )
 
 
 def test_a_batch_without_labels_need_not_be_whole_classes():
     words = ["--bs", "58", "--samples_per_class", "4", "--subset_mining", "maximum_loss", "--subset_size", "29"]
     tiny.resolve("--trainer", "unsupervised", "--loss", "ntxent", *words)
-    for said, few in (("--bs 58 is not a multiple", words[:4]), ("--subset_size 29 is not a multiple", ["--bs", "60", *words[2:]])):
+    for said, few in (
+        ("--bs 58 is not a multiple", words[:4]),
+        ("--subset_size 29 is not a multiple", ["--bs", "60", *words[2:]]),
+    ):
         with tiny.refused(said):
             tiny.resolve("--loss", "ntxent", *few)
 

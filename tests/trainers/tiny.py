@@ -71,16 +71,30 @@ class Sampler:
 
 def batch(labels=(0, 0, 1, 1, 2, 2), views=1, seed=3):
     """Random images with these labels, their views one whole set behind the other."""
-    images = torch.randint(0, 256, (len(labels) * views, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+    images = torch.randint(
+        0, 256, (len(labels) * views, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
+    )
     return Batch(torch.tensor(labels).repeat(views), images, (torch.arange(len(labels)) + 20).repeat(views))
 
 
 def trainer(name, *flags, network=None, n_classes=4, make=trainers.select):
     """A trainer of that network in float64, and its flags."""
     torch.manual_seed(0)
-    opt = parameters.read([
-        "--dataset", "glyphs", "--trainer", name, "--embed_dim", "4", "--loss", "multisimilarity", "--batch_mining", "none", *flags
-    ])  # fmt: skip
+    opt = parameters.read(
+        [
+            "--dataset",
+            "glyphs",
+            "--trainer",
+            name,
+            "--embed_dim",
+            "4",
+            "--loss",
+            "multisimilarity",
+            "--batch_mining",
+            "none",
+            *flags,
+        ]
+    )
     opt.n_classes = n_classes
     network = Network() if network is None else network
     return make(name, opt, network, criteria.select(opt.loss, opt, None)).double(), opt
@@ -104,13 +118,19 @@ def gradients(loss, module) -> set[str]:
     """The names of the parameters that a loss reaches."""
     module.zero_grad(set_to_none=True)
     loss.backward(retain_graph=True)
-    return {name for name, parameter in module.named_parameters() if parameter.grad is not None and bool((parameter.grad != 0).any())}
+    return {
+        name
+        for name, parameter in module.named_parameters()
+        if parameter.grad is not None and bool((parameter.grad != 0).any())
+    }
 
 
 def groups(opt, trainer) -> dict:
     """Group's name -> it; every parameter that is trained is in exactly one."""
     found = build_optimizer(trainer.network, trainer.criterion, opt, trainer.param_groups(opt)).param_groups
-    assert sorted(id(p) for group in found for p in group["params"]) == sorted(id(p) for p in trainer.parameters() if p.requires_grad)
+    assert sorted(id(p) for group in found for p in group["params"]) == sorted(
+        id(p) for p in trainer.parameters() if p.requires_grad
+    )
     assert len({group["name"] for group in found}) == len(found)
     return {group["name"]: group for group in found}
 
@@ -130,7 +150,10 @@ def distance(x, y):
 
 def linear(layer, rows):
     """A linear layer's outputs of a list of rows."""
-    return [[dot(weights, row) + b for weights, b in zip(layer.weight.tolist(), layer.bias.tolist(), strict=True)] for row in rows]
+    return [
+        [dot(weights, row) + b for weights, b in zip(layer.weight.tolist(), layer.bias.tolist(), strict=True)]
+        for row in rows
+    ]
 
 
 def rows_of(columns):
@@ -142,9 +165,20 @@ def rows_of(columns):
 def words(data, tmp_path, *more):
     """The command line of the shortest run on a folder of images."""
     return [
-        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), *builders.SHORT_RUN,
-        "--loss", "triplet", "--group", "Trainer", "--no_train_metrics", *more,
-    ]  # fmt: skip
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(data),
+        "--save_path",
+        str(tmp_path / "runs"),
+        *builders.SHORT_RUN,
+        "--loss",
+        "triplet",
+        "--group",
+        "Trainer",
+        "--no_train_metrics",
+        *more,
+    ]
 
 
 def resolve(*flags):

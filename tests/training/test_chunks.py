@@ -35,13 +35,16 @@ OF_TRAINERS = {  # name -> flags, for each way of training that it has
     "cascaded": [CASCADE],
     "classifier": [["--classifier_input", "pooled"], ["--memory_size", "30", "--memory_start", "1"]],
     "diva": [DIVA, [*DIVA, "--views", "3", "--memory_size", "40", "--memory_start", "1", "--memory_ema", ".5"]],
-    "intrabatch": [["--intrabatch_heads", "3"], ["--intrabatch_heads", "2", "--intrabatch_layers", "2", "--intrabatch_join", "--loss_weights", "metric_loss=1"]],
+    "intrabatch": [
+        ["--intrabatch_heads", "3"],
+        ["--intrabatch_heads", "2", "--intrabatch_layers", "2", "--intrabatch_join", "--loss_weights", "metric_loss=1"],
+    ],
     "s2sd": [
         ["--s2sd_dims", "5", "8", "--s2sd_features", "--s2sd_features_after", "1"],
         ["--s2sd_dims", "3", "--s2sd_pool_both", "--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5"],
     ],
     "unsupervised": [["--loss_margin_beta_shared"]],
-}  # fmt: skip
+}
 WAYS = [(name, flags) for name in trainers.REGISTRY.names() for flags in OF_TRAINERS.get(name, [[]])]
 
 
@@ -114,16 +117,22 @@ def read(*flags):
     return parameters.read(["--dataset", "glyphs", "--optim", "sgd", "--lr", ".02", "--momentum", ".5", *flags])
 
 
-def trained(chunk_size, *flags, dtype=torch.float64, network=Network, trainer=None, steps=3, norm=False, side=4, stand_in=True):
+def trained(
+    chunk_size, *flags, dtype=torch.float64, network=Network, trainer=None, steps=3, norm=False, side=4, stand_in=True
+):
     """A trainer after some steps, its step, and what the steps left behind. `stand_in`: with a memory a criterion of the tests' own."""
-    opt = read("--crop_size", str(side), *flags).but(n_classes=CLASSES, class_names={label: f"class {label}" for label in range(CLASSES)})
+    opt = read("--crop_size", str(side), *flags).but(
+        n_classes=CLASSES, class_names={label: f"class {label}" for label in range(CLASSES)}
+    )
     torch.manual_seed(0)
     model = network(norm) if network is Network else network()
     miner = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
     criterion = Against() if opt.memory_size and stand_in else criteria.of_run(opt.but(embed_dim=WIDTH), miner, model)
     made = trainer(opt, model, criterion) if trainer else trainers.select(opt.trainer, opt, model, criterion)
     made = made.to(Runtime(opt).device, dtype)
-    step = Step(made, build_optimizer(model, criterion, opt, made.param_groups(opt)), Runtime(opt), Sampler(), {}, chunk_size)
+    step = Step(
+        made, build_optimizer(model, criterion, opt, made.param_groups(opt)), Runtime(opt), Sampler(), {}, chunk_size
+    )
     step.start_epoch(1)
     torch.manual_seed(1)
     done = [step(batch) for batch in batches(made.VIEWS, steps, side)]
@@ -145,7 +154,9 @@ def assert_same_steps(wanted, found, rtol, atol):
     state = other.state_dict()
     for name, value in one.state_dict().items():
         if torch.is_tensor(value):
-            torch.testing.assert_close(state[name], value, rtol=rtol, atol=atol * rounding(name), msg=lambda said, name=name: f"{name}: {said}")
+            torch.testing.assert_close(
+                state[name], value, rtol=rtol, atol=atol * rounding(name), msg=lambda said, name=name: f"{name}: {said}"
+            )
     for a, b in zip(steps, others, strict=True):
         torch.testing.assert_close((b.loss, b.gradient_norm), (a.loss, a.gradient_norm), rtol=10 * rtol, atol=10 * atol)
         assert a.images == b.images and a.gradient_norm > 0
@@ -176,12 +187,27 @@ def failures(cases, check):
     return found
 
 
-SOME = ["dynamic_softmargin", "hier", "hist", "margin", "softtriplet", "triplet"]  # which draw, have a state or parameters
+SOME = [
+    "dynamic_softmargin",
+    "hier",
+    "hist",
+    "margin",
+    "softtriplet",
+    "triplet",
+]  # which draw, have a state or parameters
 
 
-@pytest.mark.parametrize(("names", "dtype"), [
-    (SOME, torch.float64), *(pytest.param(criteria.REGISTRY.names(), dtype, marks=pytest.mark.long) for dtype in (torch.float64, torch.float32)),
-], ids=["some", "all", "all in float32"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("names", "dtype"),
+    [
+        (SOME, torch.float64),
+        *(
+            pytest.param(criteria.REGISTRY.names(), dtype, marks=pytest.mark.long)
+            for dtype in (torch.float64, torch.float32)
+        ),
+    ],
+    ids=["some", "all", "all in float32"],
+)
 def test_parameters_are_those_of_plain_steps_for_every_criterion(names, dtype):
     torch.manual_seed(0)
     start = Network().to(dtype).last_linear.weight
@@ -202,7 +228,11 @@ def test_every_trainer_in_chunks(name, flags):
     assert_equal_steps(5, "--loss", "margin", "--trainer", name, *flags)
 
 
-@pytest.mark.parametrize(("name", "flags"), [pytest.param(*way, marks=[pytest.mark.long] * (way[0] not in ("metric_only", "cascaded"))) for way in WAYS], ids=way_id)
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [pytest.param(*way, marks=[pytest.mark.long] * (way[0] not in ("metric_only", "cascaded"))) for way in WAYS],
+    ids=way_id,
+)
 def test_every_trainer_in_chunks_of_any_size_and_of_a_network_of_the_project(name, flags):
     for size in (1, 11):
         assert_equal_steps(size, "--loss", "margin", "--trainer", name, *flags)
@@ -212,18 +242,36 @@ def test_every_trainer_in_chunks_of_any_size_and_of_a_network_of_the_project(nam
 
 def test_with_clipping_memory_regularisers_random_miners_and_half_precision():
     cases = [
-        ["--loss", "margin", "--clip_grad_norm", ".05"], ["--loss", "contrastive", "--memory_size", "20", "--memory_start", "1"],
+        ["--loss", "margin", "--clip_grad_norm", ".05"],
+        ["--loss", "contrastive", "--memory_size", "20", "--memory_start", "1"],
         ["--loss", "contrastive", "--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5"],
-        ["--loss", "proxyanchor", "--arch", "resnet50_frozen", "--embed_regularizer", "lp", "--weight_regularizer", "regular_face"],
-        ["--loss", "triplet", "--batch_mining", "random"], ["--loss", "softmax", "--optim", "adamw"], ["--loss", "softmax", *PREFIXES],
+        [
+            "--loss",
+            "proxyanchor",
+            "--arch",
+            "resnet50_frozen",
+            "--embed_regularizer",
+            "lp",
+            "--weight_regularizer",
+            "regular_face",
+        ],
+        ["--loss", "triplet", "--batch_mining", "random"],
+        ["--loss", "softmax", "--optim", "adamw"],
+        ["--loss", "softmax", *PREFIXES],
         ["--loss", "margin", *PREFIXES, "--matryoshka_weights", "2", ".5", "1", "--matryoshka_heads", "own"],
-        ["--loss", "multisimilarity", "--metrix", ".4"], ["--loss", "contrastive", "--metrix", ".4", "--metrix_level", "feature"],
+        ["--loss", "multisimilarity", "--metrix", ".4"],
+        ["--loss", "contrastive", "--metrix", ".4", "--metrix_level", "feature"],
         ["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"],
-    ]  # fmt: skip
+    ]
     found = failures(cases, lambda *flags: assert_equal_steps(5, *flags))
-    for precision, error in (("bfloat16", 2**-8), ("float16", 2**-11)):  # chunks are added in float32; what one gives is rounded, as the whole batch's is
+    for precision, error in (
+        ("bfloat16", 2**-8),
+        ("float16", 2**-11),
+    ):  # chunks are added in float32; what one gives is rounded, as the whole batch's is
         how = {"dtype": torch.float32, "tolerances": (error, error / 10), "steps": 2}
-        found += failures([(precision,)], lambda name, how=how: assert_equal_steps(5, "--loss", "margin", "--precision", name, **how))
+        found += failures(
+            [(precision,)], lambda name, how=how: assert_equal_steps(5, "--loss", "margin", "--precision", name, **how)
+        )
     assert not found
 
 
@@ -235,13 +283,25 @@ def test_what_a_users_trainer_may_give_and_take():
 
         def outputs(self, images):
             outputs = super().outputs(images)
-            return {**outputs, "more": {"doubled": 2 * outputs["embeddings"]}, "mean": images.double().mean((1, 2, 3)), "word": "x"}
+            return {
+                **outputs,
+                "more": {"doubled": 2 * outputs["embeddings"]},
+                "mean": images.double().mean((1, 2, 3)),
+                "word": "x",
+            }
 
         def losses(self, outputs, batch):
-            assert outputs["word"] == "x" and not outputs["mean"].requires_grad and outputs["more"]["doubled"].requires_grad
+            assert (
+                outputs["word"] == "x"
+                and not outputs["mean"].requires_grad
+                and outputs["more"]["doubled"].requires_grad
+            )
             first, second = outputs["more"]["doubled"].chunk(2)
             direct = self.network.last_linear(outputs["pooled"].tanh()).square().mean()
-            return {**super().losses(outputs, batch), "view_loss": (first - second).square().mean() + outputs["mean"].mean() + direct}
+            return {
+                **super().losses(outputs, batch),
+                "view_loss": (first - second).square().mean() + outputs["mean"].mean() + direct,
+            }
 
     class Wrong(trainers.Base):
         """A mean over the batch among the outputs."""
@@ -270,7 +330,9 @@ def test_batch_statistics_move_once_a_chunk_and_are_said(capsys):
     torch.manual_seed(1)
     for images in next(batches(steps=1)).images.split(4):
         reference.outputs(images)
-    for networks in zip(*((trainer.network, trainer.added_losses[0].average.network) for trainer in (made, reference)), strict=True):
+    for networks in zip(
+        *((trainer.network, trainer.added_losses[0].average.network) for trainer in (made, reference)), strict=True
+    ):
         found, wanted = (network.norm for network in networks)
         assert found.num_batches_tracked == wanted.num_batches_tracked == 3
         torch.testing.assert_close(found.running_mean, wanted.running_mean)
@@ -280,7 +342,10 @@ def test_batch_statistics_move_once_a_chunk_and_are_said(capsys):
 @pytest.mark.parametrize("flags", [EMA, ["--trainer", "diva", *DIVA], ["--trainer", "diva", *DIVA, *EMA]], ids=" ".join)
 def test_a_momentum_encoder_runs_once_a_chunk(flags):
     made, step, _, _ = trained(6, *flags, "--loss", "contrastive", steps=0)
-    calls, averages = [], [*([made.average] if "diva" in flags else []), *(added.average for added in made.added_losses)]
+    calls, averages = (
+        [],
+        [*([made.average] if "diva" in flags else []), *(added.average for added in made.added_losses)],
+    )
     for name, networks in (("average", averages), ("network", [made.network])):
         for network in networks:
             network.register_forward_hook(lambda *_, name=name: calls.append(name))
@@ -297,7 +362,9 @@ def test_a_network_that_rests_runs_once_a_chunk():
     calls, before = [], [p.detach().clone() for p in made.network.parameters()]
     made.network.register_forward_hook(lambda *_: calls.append("network"))
     one, two = (step(batch) for batch in batches(steps=2))
-    assert len(calls) == 2 * 3 and set(one.losses) == {"g_hard_loss", "g_reg_loss", "g_adv_loss"} and one.gradient_norm > 0
+    assert (
+        len(calls) == 2 * 3 and set(one.losses) == {"g_hard_loss", "g_reg_loss", "g_adv_loss"} and one.gradient_norm > 0
+    )
     assert builders.equal(before, [*made.network.parameters()])
     step.start_epoch(2)
     step(next(batches(steps=1)))

@@ -48,8 +48,24 @@ def root(tmp_path_factory):
 
 
 def words(root, cache, *more):
-    return ["--dataset", "folder", "--dataset_folder_path", str(root), "--not_pretrained", "--kernels", "0", "--crop_size", "36", "28",
-            "--decode_once", "--image_cache", str(cache), "--image_cache_side", "48", *more]  # fmt: skip
+    return [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(root),
+        "--not_pretrained",
+        "--kernels",
+        "0",
+        "--crop_size",
+        "36",
+        "28",
+        "--decode_once",
+        "--image_cache",
+        str(cache),
+        "--image_cache_side",
+        "48",
+        *more,
+    ]
 
 
 def made(argv):
@@ -64,7 +80,9 @@ def transform(tmp_path, root, *more):
 LIKELY = 1e-3  # of Kolmogorov and Smirnov's test
 
 
-@pytest.mark.parametrize("more", [[], ["--crop_scale", ".9", "1", "--crop_ratio", "2", "3"]], ids=["plain", "often none fits"])
+@pytest.mark.parametrize(
+    "more", [[], ["--crop_scale", ".9", "1", "--crop_ratio", "2", "3"]], ids=["plain", "often none fits"]
+)
 def test_boxes_have_the_distribution_of_torchvisions(root, tmp_path, more):
     drawing, count = transform(tmp_path, root, *more), 600
     for size in SIZES:
@@ -72,8 +90,15 @@ def test_boxes_have_the_distribution_of_torchvisions(root, tmp_path, more):
         assert (boxes[:, 2:] >= 1).all() and (boxes[:, :2] >= 0).all() and (boxes[:, :2] + boxes[:, 2:] <= size).all()
         torch.manual_seed(1)
         image = torch.empty(3, *size.tolist(), device="meta")
-        theirs = torch.tensor([[found[name] for name in ("top", "left", "height", "width")] for found in (drawing.crop.make_params([image]) for _ in range(count))])
-        for one, other in zip([*boxes.T, boxes[:, 2] * boxes[:, 3]], [*theirs.T, theirs[:, 2] * theirs[:, 3]], strict=True):
+        theirs = torch.tensor(
+            [
+                [found[name] for name in ("top", "left", "height", "width")]
+                for found in (drawing.crop.make_params([image]) for _ in range(count))
+            ]
+        )
+        for one, other in zip(
+            [*boxes.T, boxes[:, 2] * boxes[:, 3]], [*theirs.T, theirs[:, 2] * theirs[:, 3]], strict=True
+        ):
             assert scipy.stats.ks_2samp(one, other, method="asymp").pvalue > LIKELY, size
 
 
@@ -87,16 +112,24 @@ def test_where_no_draw_fits_the_largest_centre_is_torchvisions(root, tmp_path):
 
 
 def test_flips_grey_and_jitter_are_drawn_as_by_torchvision(root, tmp_path):
-    draws = transform(tmp_path, root, "--augmentation", "adv", *JITTER).draw(SIZES.repeat(1500, 1), torch.Generator().manual_seed(2))
+    draws = transform(tmp_path, root, "--augmentation", "adv", *JITTER).draw(
+        SIZES.repeat(1500, 1), torch.Generator().manual_seed(2)
+    )
     jittered = draws["order"][:, 0] >= 0
     for chosen, share in ((draws["flip"], 0.5), (draws["grey"], 0.2), (jittered, 0.6)):
         assert abs(chosen.double().mean() - share) < 4 * math.sqrt(share * (1 - share) / 6000)
     assert (draws["order"][~jittered] == -1).all()
     orders, counts = draws["order"][jittered].unique(dim=0, return_counts=True)
-    assert len(orders) == 24 and (orders.sort(1)[0] == torch.arange(4)).all() and (counts - jittered.sum() / 24).abs().max() < 4 * math.sqrt(150)
+    assert (
+        len(orders) == 24
+        and (orders.sort(1)[0] == torch.arange(4)).all()
+        and (counts - jittered.sum() / 24).abs().max() < 4 * math.sqrt(150)
+    )
     for column, (low, high) in enumerate(((0.6, 1.4), (0.7, 1.3), (0.8, 1.2), (-0.1, 0.1))):
         assert scipy.stats.kstest(draws["factors"][:, column], "uniform", (low, high - low)).pvalue > LIKELY
-    together = torch.corrcoef(torch.stack([draws["flip"], draws["grey"], jittered, *draws["factors"].unbind(1)]).double()) - torch.eye(7)
+    together = torch.corrcoef(
+        torch.stack([draws["flip"], draws["grey"], jittered, *draws["factors"].unbind(1)]).double()
+    ) - torch.eye(7)
     assert together.abs().max() < 0.06, "each is drawn by itself"
 
 
@@ -111,14 +144,21 @@ def per_image(image, box, flip, size, mode):
 def test_crops_are_torchvisions_image_by_image(mode, size, device):
     """To the bit on a CPU; as matrix products to rounding, where exact halves fall, in each of two passes, whatever lies beside the crops."""
     torch.manual_seed(3)
-    whole = [torch.randint(0, 256, (3, h, w), dtype=torch.uint8) for h, w in ((48, 64), (64, 20), (9, 64), (33, 33), (1, 1), (36, 28))]
+    whole = [
+        torch.randint(0, 256, (3, h, w), dtype=torch.uint8)
+        for h, w in ((48, 64), (64, 20), (9, 64), (33, 33), (1, 1), (36, 28))
+    ]
     boxes = torch.tensor([[3, 5, 40, 50], [0, 0, 64, 20], [8, 3, 1, 61], [1, 1, 30, 7], [0, 0, 1, 1], [0, 0, 36, 28]])
     flips = torch.tensor([True, False, True, True, False, False])
     pixels = torch.randint(0, 256, (6, 64, 64, 3), dtype=torch.uint8)
     for place, image, (top, _, height, _) in zip(pixels, whole, boxes.tolist(), strict=True):
         place[:height, : image.shape[2]] = image[:, top : top + height].permute(1, 2, 0)
-    expected = torch.stack([per_image(image.permute(1, 2, 0).contiguous().permute(2, 0, 1), box, flip, size, mode)
-                            for image, box, flip in zip(whole, boxes.tolist(), flips.tolist(), strict=True)])  # fmt: skip
+    expected = torch.stack(
+        [
+            per_image(image.permute(1, 2, 0).contiguous().permute(2, 0, 1), box, flip, size, mode)
+            for image, box, flip in zip(whole, boxes.tolist(), flips.tolist(), strict=True)
+        ]
+    )
     arguments = pixels, boxes, flips, size, mode
     assert torch.equal(cropping.resized(*arguments), expected)
     difference = (cropping.resized_at_once(pixels.to(device), *arguments[1:]).cpu().int() - expected.int()).abs()
@@ -137,12 +177,20 @@ def test_colours_are_torchvisions_image_by_image():
     pixels = torch.randint(0, 256, (count, 6, 6, 3), dtype=torch.uint8)
     pixels[:5], pixels[5:9, :, :, 1] = torch.arange(5, dtype=torch.uint8)[:, None, None, None] * 60, 255
     draws = {
-        "boxes": torch.tensor([[0, 0, 6, 6]] * count), "flip": torch.zeros(count, dtype=torch.bool), "grey": torch.rand(count) < 0.3,
-        "order": torch.rand(count, 4).argsort(1), "factors": torch.rand(count, 4) * torch.tensor([2.0, 2, 2, 1]) - torch.tensor([0, 0, 0, 0.5]),
-    }  # fmt: skip
+        "boxes": torch.tensor([[0, 0, 6, 6]] * count),
+        "flip": torch.zeros(count, dtype=torch.bool),
+        "grey": torch.rand(count) < 0.3,
+        "order": torch.rand(count, 4).argsort(1),
+        "factors": torch.rand(count, 4) * torch.tensor([2.0, 2, 2, 1]) - torch.tensor([0, 0, 0, 0.5]),
+    }
     draws["order"][::7] = -1
     draws["factors"][10:13] = torch.tensor([[1.0, 1, 1, 0.5], [0, 0, 0, -0.5], [2, 2, 2, 0]])
-    kernels = (functional.adjust_brightness, functional.adjust_contrast, functional.adjust_saturation, functional.adjust_hue)
+    kernels = (
+        functional.adjust_brightness,
+        functional.adjust_contrast,
+        functional.adjust_saturation,
+        functional.adjust_hue,
+    )
     found = cropping.Cut(pixels, draws, Drawing()).on(torch.device("cpu"))
     apart = []
     for i in range(count):
@@ -151,9 +199,13 @@ def test_colours_are_torchvisions_image_by_image():
         for number in draws["order"][i].tolist():
             image = kernels[number](image, draws["factors"][i, number].item()) if number >= 0 else image
         apart.append((found[i].int() - image.int()).abs())
-    assert torch.stack(apart).float().mean() < 0.05 and torch.stack(apart).max() <= 4  # a last bit before a floor, turned by later steps
+    assert (
+        torch.stack(apart).float().mean() < 0.05 and torch.stack(apart).max() <= 4
+    )  # a last bit before a floor, turned by later steps
     rows = torch.tensor([12, 3, 40])
-    assert torch.equal(cropping.Cut(pixels, draws, Drawing())[rows].on(torch.device("cpu")), found[rows]), "an image does not depend on the others"
+    assert torch.equal(cropping.Cut(pixels, draws, Drawing())[rows].on(torch.device("cpu")), found[rows]), (
+        "an image does not depend on the others"
+    )
 
 
 BATCHES = [[0, 1, 2, 3, 4, 5, 1], [3, 5, 2, 1, 0, 0, 4], [1, 1, 4]]
@@ -185,13 +237,21 @@ def test_batches_are_the_drawn_crops_of_the_decoded_images(root, tmp_path):
     assert isinstance(loader, CutBatches) and len(loader) == 3
     for batch, indices, seed in zip(loader, BATCHES, seeds, strict=True):
         indices = indices * 2
-        assert batch.indices.tolist() == indices and batch.labels.tolist() == [dataset.image_list[i][1] for i in indices]
+        assert batch.indices.tolist() == indices and batch.labels.tolist() == [
+            dataset.image_list[i][1] for i in indices
+        ]
         originals = [dataset.original(i) for i in indices]
-        draws = dataset.transform.draw(torch.tensor([image.shape[1:] for image in originals]), torch.Generator().manual_seed(seed))
+        draws = dataset.transform.draw(
+            torch.tensor([image.shape[1:] for image in originals]), torch.Generator().manual_seed(seed)
+        )
         images = batch.images.on(torch.device("cpu"))
         assert images.shape == (len(indices), 3, 36, 28) and images.dtype == torch.uint8
-        for image, original, box, flip in zip(images, originals, draws["boxes"].tolist(), draws["flip"].tolist(), strict=True):
-            assert (image.int() - per_image(original, box, flip, (36, 28), "bilinear").int()).abs().max() <= 1  # turned files lie in another order
+        for image, original, box, flip in zip(
+            images, originals, draws["boxes"].tolist(), draws["flip"].tolist(), strict=True
+        ):
+            assert (
+                image.int() - per_image(original, box, flip, (36, 28), "bilinear").int()
+            ).abs().max() <= 1  # turned files lie in another order
     assert loader.seconds > 0
 
 
@@ -205,7 +265,9 @@ def test_parts_of_processes_are_the_batch_of_one(root, tmp_path):
     assert (whole[0].images == 0).all(1).any(), "erased"
     plain = loaded(argv[: argv.index("--random_erasing")])
     kept = (whole[1].images != 0).any(1, keepdim=True)
-    assert torch.equal((whole[1].images * 255).round().byte() * kept, plain[1].images * kept), "erasing changes no other draw"
+    assert torch.equal((whole[1].images * 255).round().byte() * kept, plain[1].images * kept), (
+        "erasing changes no other draw"
+    )
 
 
 def test_shards_feed_the_cache(root, tmp_path):
@@ -240,7 +302,9 @@ def test_a_gpu_decodes_what_the_cache_is_filled_with(root, tmp_path, monkeypatch
         patch.setattr(torchvision.io, "decode_jpeg", negative)
         opt = parameters.read(argv)
         found = datasets.select("folder", opt)["training"]
-        assert datasets.select("folder", opt.but(decode_once=False))["training"].transforms_as_resolved.startswith("LongSide(61); Random")
+        assert datasets.select("folder", opt.but(decode_once=False))["training"].transforms_as_resolved.startswith(
+            "LongSide(61); Random"
+        )
     assert set(asked) == {"cuda:1"} and len(list((tmp_path / "cache").iterdir())) == 2
     assert found.transforms_as_resolved == f"nvJPEG(CUDA {torch.version.cuda}); {plain.transforms_as_resolved}"
     kinds = set()
@@ -248,7 +312,10 @@ def test_a_gpu_decodes_what_the_cache_is_filled_with(root, tmp_path, monkeypatch
         turned, image = path.endswith("class_0/0.jpg"), plain.original(index)
         same = turned or path.endswith(".png") or image.shape[2] == 32
         kinds.add((turned, same))
-        assert torch.equal(found.original(index), image if same else 255 - image) and found.view(index).shape == plain.view(index).shape
+        assert (
+            torch.equal(found.original(index), image if same else 255 - image)
+            and found.view(index).shape == plain.view(index).shape
+        )
         assert found.original(index).permute(1, 2, 0).is_contiguous() or turned
         assert torch.equal(found.read.fresh(path), plain.read.fresh(path)), "what the cache lacks"
     assert len(kinds) == 3
@@ -269,12 +336,14 @@ def test_nvjpeg_is_near_the_other_decoder(tmp_path):
 def test_what_does_not_go_with_it_is_refused(root, tmp_path, monkeypatch, capsys):
     argv = words(root, tmp_path / "cache")
     for refused, said in (
-        ([*argv, "--augmentation", "red"], "RandomResizedCrop"), ([*argv, "--resize_size", "40"], "RandomResizedCrop"),
-        ([*argv, "--randaugment", "2", "9"], "image by image"), ([*argv, "--auto_augment", ".1"], "image by image"),
+        ([*argv, "--augmentation", "red"], "RandomResizedCrop"),
+        ([*argv, "--resize_size", "40"], "RandomResizedCrop"),
+        ([*argv, "--randaugment", "2", "9"], "image by image"),
+        ([*argv, "--auto_augment", ".1"], "image by image"),
         ([*argv, "--freeze_backbone", "--augmentation", "none", "--feature_cache"], "decode_once"),
         ([word for word in argv if word not in ("--image_cache", str(tmp_path / "cache"))], "--image_cache DIR"),
         (["--dataset", "glyphs", "--decode_once", "--image_cache", str(tmp_path)], "shown whole"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(SystemExit):
             parameters.read(refused)
         line = capsys.readouterr().err
@@ -306,9 +375,13 @@ class Slow(torch.utils.data.Dataset):
         return 0, torch.zeros(3, 4, 4, dtype=torch.uint8), index
 
 
-@pytest.mark.parametrize(("kernels", "seconds", "told"), [
-    (0, 0.005, "the input 50, the network 400: the input is the brake: --kernels"), (1, 0.2, "the input 50, the network 10: the network is the brake"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kernels", "seconds", "told"),
+    [
+        (0, 0.005, "the input 50, the network 400: the input is the brake: --kernels"),
+        (1, 0.2, "the input 50, the network 10: the network is the brake"),
+    ],
+)
 def test_the_pace_of_every_loader_is_told_after_the_first_epoch(kernels, seconds, told, capsys, monkeypatch):
     """Four batches of two images of 20 ms each; the first step, which loads libraries, does not count. A worker has a clock of its own."""
     clock = [0.0]
@@ -337,7 +410,20 @@ def test_a_gpus_steps_are_timed_by_its_own_clock_and_waited_for_at_the_end(monke
 def test_a_run_resumed_is_the_run_and_says_its_pace(root, tmp_path, capsys):
     argv = [*builders.run_words(root, tmp_path / "runs"), *words(root, tmp_path / "cache", *ALL)]
     del argv[argv.index("--resize_size") : argv.index("--resize_size") + 2]
-    argv += ["--bs", "4", "--loss", "triplet", "--batch_mining", "semihard", "--arch", "conv4_frozen_normalize", "--chunk_size", "3", "--n_epochs", "2"]
+    argv += [
+        "--bs",
+        "4",
+        "--loss",
+        "triplet",
+        "--batch_mining",
+        "semihard",
+        "--arch",
+        "conv4_frozen_normalize",
+        "--chunk_size",
+        "3",
+        "--n_epochs",
+        "2",
+    ]
     whole = main.main(parameters.read([*argv, "--savename", "whole"])).folder
     assert capsys.readouterr().out.count("images a second a process: the input") == 1
     cut = main.main(parameters.read([*argv, "--savename", "cut", "--n_epochs", "1"])).folder

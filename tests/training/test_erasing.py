@@ -96,8 +96,33 @@ def test_erased_pixels_have_the_value_after_normalisation(name, value):
 
 
 def test_parts_and_workers_get_the_same_rectangles(folder_data):
-    more = ["--random_erasing", "0.7", "--color_jitter", ".3", ".3", ".3", ".1", "--color_jitter_p", ".5", "--randaugment", "2", "9", "--auto_augment", ".5"]
-    folder = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--not_pretrained", "--resize_size", "40", "--crop_size", "36"]
+    more = [
+        "--random_erasing",
+        "0.7",
+        "--color_jitter",
+        ".3",
+        ".3",
+        ".3",
+        ".1",
+        "--color_jitter_p",
+        ".5",
+        "--randaugment",
+        "2",
+        "9",
+        "--auto_augment",
+        ".5",
+    ]
+    folder = [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(folder_data),
+        "--not_pretrained",
+        "--resize_size",
+        "40",
+        "--crop_size",
+        "36",
+    ]
     chosen = [[0, 1, 2, 3, 1], [3, 2, 1, 0, 0]]
 
     def loaded(words, ranks=None, kernels=0):
@@ -116,15 +141,21 @@ def test_parts_and_workers_get_the_same_rectangles(folder_data):
             assert torch.equal(getattr(by_worker[number].images, name), expected), name
             assert torch.equal(torch.cat([getattr(part[number].images, name) for part in by_rank]), expected), name
     plain = loaded(more[2:])
-    assert all(torch.equal(batch.images.images, other.images) for batch, other in zip(whole, plain, strict=True)), "erasing changes no other draw"
+    assert all(torch.equal(batch.images.images, other.images) for batch, other in zip(whole, plain, strict=True)), (
+        "erasing changes no other draw"
+    )
 
 
-@pytest.mark.parametrize(("precision", "close"), [("float32", {"rtol": 1e-5, "atol": 1e-6}), ("bfloat16", {"rtol": 2e-2, "atol": 2e-3})])
+@pytest.mark.parametrize(
+    ("precision", "close"), [("float32", {"rtol": 1e-5, "atol": 1e-6}), ("bfloat16", {"rtol": 2e-2, "atol": 2e-3})]
+)
 def test_steps_in_chunks_are_the_plain_steps(precision, close):
     boxes = torch.tensor([[0, 1, 3, 2], [0, 0, 0, 0], [2, 0, 2, 4]] * 4)
     states = []
     for chunk_size, erased in ((0, boxes), (5, boxes), (0, 0 * boxes)):
-        made, step, _, _ = trained(chunk_size, "--loss", "margin", "--precision", precision, dtype=torch.float32, steps=0)
+        made, step, _, _ = trained(
+            chunk_size, "--loss", "margin", "--precision", precision, dtype=torch.float32, steps=0
+        )
         step.pixel = torch.full((1, 3, 1, 1), 200.0)
         for batch in batches():
             step(batch._replace(images=Erased(batch.images, erased)))
@@ -135,7 +166,13 @@ def test_steps_in_chunks_are_the_plain_steps(precision, close):
 
 def test_slices_and_memory_format():
     runtime = Runtime(parameters.read(["--dataset", "glyphs", "--channels_last"]))
-    erased = Erased(torch.zeros(4, 3, 6, 5, dtype=torch.uint8), torch.tensor([[0, 0, 2, 2]] * 4), torch.ones(1, 3, 1, 1))
+    erased = Erased(
+        torch.zeros(4, 3, 6, 5, dtype=torch.uint8), torch.tensor([[0, 0, 2, 2]] * 4), torch.ones(1, 3, 1, 1)
+    )
     images = runtime.to_device(erased[1:3])
-    assert images.shape == (2, 3, 6, 5) and images.is_contiguous(memory_format=torch.channels_last) and images.sum() == 2 * 3 * 4
+    assert (
+        images.shape == (2, 3, 6, 5)
+        and images.is_contiguous(memory_format=torch.channels_last)
+        and images.sum() == 2 * 3 * 4
+    )
     assert len(erased[torch.tensor([3, 0, 1])]) == 3

@@ -77,7 +77,12 @@ def test_loading_leaves_the_seeds_of_gpus_alone(monkeypatch):
 
 @pytest.mark.parametrize(
     ("batches", "said"),
-    [([], "yields no batch"), ([[]], r"yields \[\]"), ([[0, 40]], r"yields \[0, 40\]: .* from 0 to 39"), ([["a/1.jpg"]], "whole numbers")],
+    [
+        ([], "yields no batch"),
+        ([[]], r"yields \[\]"),
+        ([[0, 40]], r"yields \[0, 40\]: .* from 0 to 39"),
+        ([["a/1.jpg"]], "whole numbers"),
+    ],
 )
 def test_what_a_users_sampler_yields_is_checked(batches, said):
     class Mine(Draws):
@@ -155,7 +160,10 @@ def test_memory_is_given_back_before_workers_start(monkeypatch, kernels, of_trai
     """A training's workers stay from epoch to epoch."""
     calls, opt = [], options(kernels)
     monkeypatch.setattr(memory, "release_freed", lambda: calls.append(1))
-    for loader, expected in ((training_loader(Noisy(), Draws(), opt), of_training), (evaluation_loader(Noisy(), opt), of_evaluation)):
+    for loader, expected in (
+        (training_loader(Noisy(), Draws(), opt), of_training),
+        (evaluation_loader(Noisy(), opt), of_evaluation),
+    ):
         calls.clear()
         for _ in range(2):
             assert len(list(loader)) == 6
@@ -165,7 +173,9 @@ def test_memory_is_given_back_before_workers_start(monkeypatch, kernels, of_trai
 def test_a_worker_that_the_system_kills_is_told_in_one_line(capsys):
     # Killing one in this process would let torch's signal handler raise at each later end of any process: see the last test.
     with pytest.raises(SystemExit), errors.one_line_errors():
-        raise RuntimeError("DataLoader worker (pid(s) 12, 13) exited unexpectedly")  # as torch's signal handler does, whatever is being computed
+        raise RuntimeError(
+            "DataLoader worker (pid(s) 12, 13) exited unexpectedly"
+        )  # as torch's signal handler does, whatever is being computed
     line = capsys.readouterr().err
     assert line.count("\n") == 1 and all(word in line for word in ("--kernels", "memory", "--resume"))
 
@@ -212,7 +222,9 @@ with errors.one_line_errors():
 
 @pytest.mark.long
 def test_a_run_goes_on_after_its_worker_was_killed(folder_data, tmp_path):
-    argv = builders.run_words(folder_data, tmp_path, "--savename", "Killed", "--n_epochs", "3", "--kernels", "1", "--eval_kernels", "0")
+    argv = builders.run_words(
+        folder_data, tmp_path, "--savename", "Killed", "--n_epochs", "3", "--kernels", "1", "--eval_kernels", "0"
+    )
     folder = tmp_path / "folder" / "Killed"
     words = [sys.executable, "-c", DEADLY, str(folder / checkpoint.LAST), *argv]
     done = subprocess.run(words, cwd=Path(main.__file__).parent, capture_output=True, text=True)

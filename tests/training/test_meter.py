@@ -31,7 +31,9 @@ def test_steps_that_float16_leaves_out_are_in_no_mean():
 def means_are_those_of_each_batch(loss, mining):
     options = {"n_classes": 4, "embed_dim": 8, "bs": 16, "samples_per_class": 4, "batch_mining": mining}
     miner = batch_mining.select(mining, **options) if criteria.REGISTRY.module(loss).REQUIRES_BATCHMINER else None
-    criterion = criteria.select(loss, batchminer=miner, loss_hier_n_proxies=12, **options)  # whose triplets take a second else
+    criterion = criteria.select(
+        loss, batchminer=miner, loss_hier_n_proxies=12, **options
+    )  # whose triplets take a second else
     meter, seen, generator = EpochMeter(criterion), [], torch.Generator().manual_seed(5)
     for number in range(2):
         embeddings = torch.nn.functional.normalize(torch.randn(16, 8, generator=generator), dim=1)
@@ -41,7 +43,11 @@ def means_are_those_of_each_batch(loss, mining):
     means = meter.means(torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.25))
     assert means["gradient_norm"] == 0.5 and means["rate/0"] == 0.25
     for name in seen[0]:
-        assert means[name] == pytest.approx(sum(values[name] for values in seen) / 2, rel=1e-5, abs=1e-7), (loss, mining, name)
+        assert means[name] == pytest.approx(sum(values[name] for values in seen) / 2, rel=1e-5, abs=1e-7), (
+            loss,
+            mining,
+            name,
+        )
     return means
 
 
@@ -67,7 +73,9 @@ def test_a_step_never_waits_for_the_device(monkeypatch):
 
     for name in ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "nonzero"):
         monkeypatch.setattr(torch.Tensor, name, waits)
-    meter = EpochMeter(Counting(), BatchLog(1, torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1), write=None))
+    meter = EpochMeter(
+        Counting(), BatchLog(1, torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1), write=None)
+    )
     for _ in range(BLOCK - 1):
         meter.add(result(torch.ones(())))
 
@@ -89,8 +97,12 @@ def test_every_nth_batch_is_kept_with_all_that_is_asked_for(monkeypatch):
     first, second = written[0][1], written[1][1]
     assert first["loss"] == 1 / 3 and second["loss"] == 1 / 6, "float64 stays whole"
     assert second["gradient_norm"] == 12.0 and second["rate/network"] == 0.125 and second["criterion/plain"] == 0.5
-    assert first["criterion/share"] == pytest.approx(0.3) and second["criterion/share"] == pytest.approx(0.6), "each step's own value"
-    assert second["images_per_second"] == 30.0 and 1 < second["memory_mib"] < 1e6, "30 images between two ticks of the clock"
+    assert first["criterion/share"] == pytest.approx(0.3) and second["criterion/share"] == pytest.approx(0.6), (
+        "each step's own value"
+    )
+    assert second["images_per_second"] == 30.0 and 1 < second["memory_mib"] < 1e6, (
+        "30 images between two ticks of the clock"
+    )
 
 
 def test_blocks_are_handed_over_while_the_epoch_runs():

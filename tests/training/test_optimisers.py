@@ -21,8 +21,18 @@ from utilities.errors import UserError
 
 
 def options(**flags):
-    defaults = {"lr": 0.1, "decay": 0.01, "loss_decay": 0.0, "momentum": 0.9, "optim": "sgd", "scheduler": "step", "tau": [2], "gamma": 0.5,
-                "n_epochs": 4, "plateau_patience": 0}  # fmt: skip
+    defaults = {
+        "lr": 0.1,
+        "decay": 0.01,
+        "loss_decay": 0.0,
+        "momentum": 0.9,
+        "optim": "sgd",
+        "scheduler": "step",
+        "tau": [2],
+        "gamma": 0.5,
+        "n_epochs": 4,
+        "plateau_patience": 0,
+    }
     return Namespace(**{**defaults, **flags})
 
 
@@ -49,19 +59,57 @@ def test_a_criterions_parameters_are_all_covered_once():
 
 
 def chosen(*flags):
-    opt = parameters.read(["--dataset", "glyphs", "--not_pretrained", "--lr", ".1", "--decay", ".01", "--embed_dim", "8", *flags])
+    opt = parameters.read(
+        ["--dataset", "glyphs", "--not_pretrained", "--lr", ".1", "--decay", ".01", "--embed_dim", "8", *flags]
+    )
     with torch.device("meta"):
         return opt, architectures.select(opt.arch, opt)
 
 
-@pytest.mark.parametrize(("arch", "depth", "places"), [
-    ("resnet18", 8, {"conv1.weight": 9, "bn1.bias": 9, "layer1.0.conv1.weight": 8, "layer2.0.downsample.0.weight": 6, "layer4.1.bn2.weight": 1}),
-    ("vit_b_32", 12, {"class_token": 13, "conv_proj.weight": 13, "encoder.pos_embedding": 13, "encoder.layers.encoder_layer_0.mlp.0.weight": 12,
-                      "encoder.layers.encoder_layer_11.ln_1.weight": 1, "encoder.ln.weight": 0}),
-    ("efficientnet_b0", 16, {"features.0.0.weight": 17, "features.1.0.block.0.0.weight": 16, "features.7.0.block.0.0.weight": 1, "features.8.0.weight": 0}),
-    ("convnext_tiny", 18, {"features.0.0.weight": 19, "features.1.0.block.0.weight": 18, "features.7.2.block.0.weight": 1}),
-    ("conv4", 4, {"0.weight": 4, "1.bias": 4, "12.weight": 1}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arch", "depth", "places"),
+    [
+        (
+            "resnet18",
+            8,
+            {
+                "conv1.weight": 9,
+                "bn1.bias": 9,
+                "layer1.0.conv1.weight": 8,
+                "layer2.0.downsample.0.weight": 6,
+                "layer4.1.bn2.weight": 1,
+            },
+        ),
+        (
+            "vit_b_32",
+            12,
+            {
+                "class_token": 13,
+                "conv_proj.weight": 13,
+                "encoder.pos_embedding": 13,
+                "encoder.layers.encoder_layer_0.mlp.0.weight": 12,
+                "encoder.layers.encoder_layer_11.ln_1.weight": 1,
+                "encoder.ln.weight": 0,
+            },
+        ),
+        (
+            "efficientnet_b0",
+            16,
+            {
+                "features.0.0.weight": 17,
+                "features.1.0.block.0.0.weight": 16,
+                "features.7.0.block.0.0.weight": 1,
+                "features.8.0.weight": 0,
+            },
+        ),
+        (
+            "convnext_tiny",
+            18,
+            {"features.0.0.weight": 19, "features.1.0.block.0.weight": 18, "features.7.2.block.0.weight": 1},
+        ),
+        ("conv4", 4, {"0.weight": 4, "1.bias": 4, "12.weight": 1}),
+    ],
+)
 def test_rates_fall_with_depth(arch, depth, places):
     opt, network = chosen("--arch", arch, "--layer_decay", ".5")
     assert len(network.blocks()) == depth
@@ -69,26 +117,42 @@ def test_rates_fall_with_depth(arch, depth, places):
     rate = {id(p): (group["lr"], group["name"]) for group in groups for p in group["params"]}
     assert sum(len(group["params"]) for group in groups) == len(rate) == len(list(network.parameters()))
     for name, expected in places.items():
-        assert rate[id(network.backbone.get_parameter(name))] == (pytest.approx(0.1 * 0.5**expected), f"backbone_{expected}")
+        assert rate[id(network.backbone.get_parameter(name))] == (
+            pytest.approx(0.1 * 0.5**expected),
+            f"backbone_{expected}",
+        )
     assert rate[id(network.last_linear.weight)] == (0.1, "last_linear")
 
 
 def test_no_decay_on_biases_and_norms():
     opt, network = chosen("--arch", "resnet18", "--no_decay_on_bias_and_norm", "--fc_decay", ".3")
-    groups = parameter_groups(network, torch.nn.Identity(), opt, [{"params": [torch.nn.Parameter(torch.zeros(2, 2))], "name": "trainer"}])
+    groups = parameter_groups(
+        network, torch.nn.Identity(), opt, [{"params": [torch.nn.Parameter(torch.zeros(2, 2))], "name": "trainer"}]
+    )
     decay = {id(p): group["weight_decay"] for group in groups for p in group["params"] if group["name"] != "trainer"}
-    expected = {id(p): 0 if p.ndim == 1 else 0.3 if p is network.last_linear.weight else 0.01 for p in network.parameters()}
+    expected = {
+        id(p): 0 if p.ndim == 1 else 0.3 if p is network.last_linear.weight else 0.01 for p in network.parameters()
+    }
     assert decay == expected and [g["name"] for g in groups].count("trainer") == 1
     plain = parameter_groups(network, torch.nn.Identity(), opt.but(no_decay_on_bias_and_norm=False))
     assert [group["name"] for group in plain] == ["backbone", "last_linear"]
 
 
-@pytest.mark.parametrize(("words", "kind", "expected"), [
-    ("adam", "Adam", {}), ("adamw", "AdamW", {}), ("radam", "RAdam", {"decoupled_weight_decay": True}), ("rmsprop --momentum .5", "RMSprop", {"momentum": 0.5}),
-    ("sgd --nesterov --momentum .99", "SGD", {"nesterov": True, "momentum": 0.99}), ("sgd --momentum 0", "SGD", {"nesterov": False, "momentum": 0}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "kind", "expected"),
+    [
+        ("adam", "Adam", {}),
+        ("adamw", "AdamW", {}),
+        ("radam", "RAdam", {"decoupled_weight_decay": True}),
+        ("rmsprop --momentum .5", "RMSprop", {"momentum": 0.5}),
+        ("sgd --nesterov --momentum .99", "SGD", {"nesterov": True, "momentum": 0.99}),
+        ("sgd --momentum 0", "SGD", {"nesterov": False, "momentum": 0}),
+    ],
+)
 def test_optimisers_have_the_hyperparameters_of_the_flags(words, kind, expected):
-    optimizer = build_optimizer(torch.nn.Linear(2, 1), torch.nn.Identity(), read("--decay", ".3", "--optim", *words.split()))
+    optimizer = build_optimizer(
+        torch.nn.Linear(2, 1), torch.nn.Identity(), read("--decay", ".3", "--optim", *words.split())
+    )
     expected = {"lr": 0.2, "weight_decay": 0.3, **expected}
     assert type(optimizer).__name__ == kind and {name: optimizer.param_groups[0][name] for name in expected} == expected
 
@@ -105,9 +169,13 @@ class Watching:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("step", [0.1, 0.05, 0.05, 0.05]), ("none", [0.1] * 4), ("cosine", [0.0853553, 0.05, 0.0146447, 0.0]),
-     ("plateau", [0.1, 0.05, 0.05, 0.025])],
-)  # fmt: skip
+    [
+        ("step", [0.1, 0.05, 0.05, 0.05]),
+        ("none", [0.1] * 4),
+        ("cosine", [0.0853553, 0.05, 0.0146447, 0.0]),
+        ("plateau", [0.1, 0.05, 0.05, 0.025]),
+    ],
+)
 def test_schedules(name, expected):
     model = torch.nn.Linear(2, 1)
     optimizer = build_optimizer(model, torch.nn.Identity(), options())
@@ -155,7 +223,11 @@ def test_another_optimiser_goes_on_at_the_rate_of_now(scheduler):
         other.load_state_dict(fitting(optimizer.state_dict(), other))
         again.load_state_dict(schedule.state_dict())
     expected = rate_after(*built("rmsprop", **after), [0.5, 0.4])
-    assert other.param_groups[0]["lr"] == pytest.approx(expected) == 0.1 and other.param_groups[0]["alpha"] == 0.99 and not other.state
+    assert (
+        other.param_groups[0]["lr"] == pytest.approx(expected) == 0.1
+        and other.param_groups[0]["alpha"] == 0.99
+        and not other.state
+    )
 
 
 def rates_of(*flags, epochs, batches):
@@ -176,10 +248,18 @@ def rates_of(*flags, epochs, batches):
 
 @pytest.mark.parametrize(("epochs", "batches", "rise"), [(4, 5, 0.3), (1, 30, 0.1)])
 def test_onecycle_is_that_of_torch(epochs, batches, rise):
-    found = rates_of("--scheduler", "onecycle", "--onecycle_rise", str(rise), "--min_lr", "0.002", epochs=epochs, batches=batches)
+    found = rates_of(
+        "--scheduler", "onecycle", "--onecycle_rise", str(rise), "--min_lr", "0.002", epochs=epochs, batches=batches
+    )
     twin = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     theirs = torch.optim.lr_scheduler.OneCycleLR(
-        twin, max_lr=0.2, total_steps=epochs * batches, pct_start=rise, div_factor=25, final_div_factor=0.2 / 25 / 0.002, cycle_momentum=False
+        twin,
+        max_lr=0.2,
+        total_steps=epochs * batches,
+        pct_start=rise,
+        div_factor=25,
+        final_div_factor=0.2 / 25 / 0.002,
+        cycle_momentum=False,
     )
     for number, rate in enumerate(found):
         assert rate == pytest.approx(twin.param_groups[0]["lr"], rel=1e-9), number
@@ -237,7 +317,9 @@ def test_cosines_end_at_a_rate_and_begin_late_and_onecycle_may_only_fall():
         twin.step()
         theirs.step()
     late = rates_of("--scheduler", "flat_cosine", "--flat_share", "0.5", "--min_lr", "0.02", epochs=8, batches=1)
-    assert late[:4] == [0.2] * 4 and late[4:] == pytest.approx(found), "FastReID: full rate for DELAY_EPOCHS, then the cosine over the others"
+    assert late[:4] == [0.2] * 4 and late[4:] == pytest.approx(found), (
+        "FastReID: full rate for DELAY_EPOCHS, then the cosine over the others"
+    )
     falling = rates_of("--scheduler", "onecycle", "--onecycle_rise", "0", "--min_lr", "0.002", epochs=3, batches=3)
     assert falling == sorted(falling, reverse=True) and max(falling) <= 0.2 and falling[-1] == pytest.approx(0.002)
 
@@ -246,19 +328,29 @@ def test_cosines_end_at_a_rate_and_begin_late_and_onecycle_may_only_fall():
 def test_the_warm_up_multiplies_the_schedule(scheduler):
     schedule = ["--scheduler", scheduler, "--tau", "1", "--gamma", ".5"]
     plain, by_steps, by_epochs = (
-        rates_of(*schedule, *more, epochs=3, batches=4) for more in ([], ["--warmup_steps", "5", "--warmup_start", "0.1"], ["--warmup_epochs", "2"])
+        rates_of(*schedule, *more, epochs=3, batches=4)
+        for more in ([], ["--warmup_steps", "5", "--warmup_start", "0.1"], ["--warmup_epochs", "2"])
     )
     assert by_steps == pytest.approx([rate * (0.1 + 0.9 * min(step / 5, 1)) for step, rate in enumerate(plain, 1)])
     assert by_epochs == pytest.approx([rate * min(step / 8, 1) for step, rate in enumerate(plain, 1)])
     assert by_epochs[8:] == plain[8:], "to the bit"
 
 
-@pytest.mark.parametrize(("flags", "told"), [
-    ("--nesterov", "--nesterov is a form"), ("--optim sgd --momentum 0 --nesterov", "--nesterov is a form"), ("--min_lr .1 --lr .2", "has no effect"),
-    ("--scheduler cosine --min_lr .1 --lr .01", "above --lr"), ("--warmup_start .1", "has no effect"), ("--warmup_steps 3 --warmup_epochs 1", "leave one out"),
-    ("--scheduler onecycle --warmup_steps 3", "rise of its own"), ("--clip_grad_norm 1 --clip_grad_each 1", "leave one out"),
-    ("--freeze_backbone_steps 3 --warmup_head_epochs 1", "leave one out"), ("--freeze_backbone_steps 3 --freeze_backbone", "leave one out"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("--nesterov", "--nesterov is a form"),
+        ("--optim sgd --momentum 0 --nesterov", "--nesterov is a form"),
+        ("--min_lr .1 --lr .2", "has no effect"),
+        ("--scheduler cosine --min_lr .1 --lr .01", "above --lr"),
+        ("--warmup_start .1", "has no effect"),
+        ("--warmup_steps 3 --warmup_epochs 1", "leave one out"),
+        ("--scheduler onecycle --warmup_steps 3", "rise of its own"),
+        ("--clip_grad_norm 1 --clip_grad_each 1", "leave one out"),
+        ("--freeze_backbone_steps 3 --warmup_head_epochs 1", "leave one out"),
+        ("--freeze_backbone_steps 3 --freeze_backbone", "leave one out"),
+    ],
+)
 def test_rates_that_contradict_are_refused(flags, told, capsys):
     with pytest.raises((UserError, SystemExit)) as error:
         parameters.read(["--dataset", "glyphs", *flags.split()])
@@ -267,6 +359,7 @@ def test_rates_that_contradict_are_refused(flags, told, capsys):
 
 def test_a_group_that_was_never_trained_and_is_gone_is_left_out():
     """A cascade's embedding layer was in the optimiser until version 0.2.1, without a gradient."""
+
     def optimizer_of(names, parts):
         groups = [{"params": [parts[name]], "name": name, "initial_lr": 0.1} for name in names]
         return torch.optim.Adam(groups, lr=0.1)

@@ -66,7 +66,11 @@ def test_a_seed_sets_all_generators_and_their_states_come_back_from_a_file(tmp_p
     assert draws() == expected
 
 
-@pytest.mark.parametrize("flags", [{}, {"clip_grad_norm": 100.0}, {"clip_grad_norm": 0.3}, {"clip_grad_each": 1.0}, {"clip_grad_value": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    "flags",
+    [{}, {"clip_grad_norm": 100.0}, {"clip_grad_norm": 0.3}, {"clip_grad_each": 1.0}, {"clip_grad_value": 0.1}],
+    ids=str,
+)
 def test_a_step_by_limited_gradients(flags):
     """Two steps of SGD by hand, some gradients beyond their limit; the norm that is recorded is that before it."""
     torch.manual_seed(0)
@@ -86,7 +90,10 @@ def test_a_step_by_limited_gradients(flags):
             gradients = [g.clamp(-0.1, 0.1) for g in gradients]
         else:
             sizes = [g.norm().item() if "clip_grad_each" in flags else total for g in gradients]
-            gradients = [g * min(1, min(flags.values(), default=math.inf) / size) for g, size in zip(gradients, sizes, strict=True)]
+            gradients = [
+                g * min(1, min(flags.values(), default=math.inf) / size)
+                for g, size in zip(gradients, sizes, strict=True)
+            ]
         for p, other, gradient in zip(network.parameters(), twin.parameters(), gradients, strict=True):
             other.data -= 0.01 * gradient
             torch.testing.assert_close(p.data.cpu(), other.data, rtol=1e-4, atol=1e-6)
@@ -99,7 +106,10 @@ def test_precision_of_the_forward_pass():
         steps = runtime(precision=precision)
         with steps.autocast():
             output = layer(torch.ones(1, 2, device=steps.device))
-        assert output.dtype == dtype and steps.full(output).dtype == steps.full({"a": {"b": output}})["a"]["b"].dtype == torch.float32
+        assert (
+            output.dtype == dtype
+            and steps.full(output).dtype == steps.full({"a": {"b": output}})["a"]["b"].dtype == torch.float32
+        )
     assert runtime().full(torch.ones(1, dtype=torch.float64)).dtype == torch.float64
 
 
@@ -142,7 +152,9 @@ def test_embeddings_of_nan_stop_a_run_whatever_is_mined_of_them(miner):
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="elsewhere nothing changes")
 def test_pages_are_made_once_and_can_be_given_back():
     root = Path(__file__).resolve().parents[2]
-    printed = subprocess.run([sys.executable, "-c", FAULTS], cwd=root, check=True, capture_output=True, text=True).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", FAULTS], cwd=root, check=True, capture_output=True, text=True
+    ).stdout
     as_it_comes, kept, given_back = map(int, printed.split())
     assert kept < as_it_comes / 10
     assert given_back * resource.getpagesize() > 80e6  # of 96 MB
@@ -161,7 +173,11 @@ def test_statistics_rest_and_normalise_all_the_same():
     layer, other, x = torch.nn.BatchNorm1d(3), torch.nn.BatchNorm1d(3), torch.randn(8, 3)
     with resting_statistics(layer):
         resting = layer(x)
-    assert torch.equal(resting, other(x)) and layer.num_batches_tracked == 0 and torch.equal(layer.running_mean, torch.zeros(3))
+    assert (
+        torch.equal(resting, other(x))
+        and layer.num_batches_tracked == 0
+        and torch.equal(layer.running_mean, torch.zeros(3))
+    )
 
 
 def test_states_of_more_gpus_than_there_are(monkeypatch):

@@ -46,7 +46,11 @@ def test_int8_by_the_pin_a_constant_dimension_and_steps_that_differ():
     index.add(np.concatenate([rows, [[-9, 9, 0.7]]]))
     assert stored(index).tolist() == [[0, 0, 0], [255, 255, 0], [127, 127, 0], [0, 255, 0]], "beyond the range: its end"
     step = 2 / 255
-    expected = [[-1 + step / 2, step / 2, 0.5], [1 + step / 2, 2 + step / 2, 0.5], [-1 + 127.5 * step, 127.5 * step, 0.5]]
+    expected = [
+        [-1 + step / 2, step / 2, 0.5],
+        [1 + step / 2, 2 + step / 2, 0.5],
+        [-1 + 127.5 * step, 127.5 * step, 0.5],
+    ]
     np.testing.assert_allclose(index.decoded(np.arange(3)), expected, atol=1e-6)
     index = Codes("int8", 2)
     index.calibrate(np.array([[0, 0], [1, 100]], dtype=np.float32))
@@ -58,10 +62,14 @@ def test_int8_by_the_pin_a_constant_dimension_and_steps_that_differ():
 def test_binary_by_the_pins():
     assert codes.bits(np.array([[0.3, -0.2, 0, 0.1, -0.5, 0.6, 0.7, -0.1, 0.2, 0.2]])).tolist() == [[150, 192]]
     query, index = np.array([[0.5, -0.4, 0.6, 0.1]], dtype=np.float32), Codes("binary", 4)
-    index.add(np.array([[0.9, 0.1, 0.3, 0.2], [0.8, -0.1, 0.5, -0.2], [-0.3, 0.7, 0.2, 0.1]]))  # 1, 1 and 2 bits from the query's
+    index.add(
+        np.array([[0.9, 0.1, 0.3, 0.2], [0.8, -0.1, 0.5, -0.2], [-0.3, 0.7, 0.2, 0.1]])
+    )  # 1, 1 and 2 bits from the query's
     assert 2 * index.decoded(np.arange(3)) @ query[0] == pytest.approx([0.8, 1.4, -0.2])
     assert index.search(query, 3)[1].tolist() == [[1, 0, 2]], "equal Hamming distances in the order of the float query"
-    assert index.search(query, 1, rescored=1)[1].tolist() == [[0]] and index.search(query, 1, rescored=2)[1].tolist() == [[1]]
+    assert index.search(query, 1, rescored=1)[1].tolist() == [[0]] and index.search(query, 1, rescored=2)[
+        1
+    ].tolist() == [[1]]
 
 
 def plainly_decoded(name, index, rows):
@@ -72,22 +80,35 @@ def plainly_decoded(name, index, rows):
         return np.array([[(1 if x > 0 else -1) / D**0.5 for x in row] for row in rows])
     if name == "int8":
         low, high = (getattr(vectors(codes.LEAST, 0), end)(0).astype(np.float64) for end in ("min", "max"))
-        return np.array([
-            [a + (min(max(int((x - a) * 255 / (b - a)), 0), 255) + 0.5) * (b - a) / 255 for x, a, b in zip(row, low, high, strict=True)]
-            for row in rows.astype(np.float64)
-        ])  # fmt: skip
+        return np.array(
+            [
+                [
+                    a + (min(max(int((x - a) * 255 / (b - a)), 0), 255) + 0.5) * (b - a) / 255
+                    for x, a, b in zip(row, low, high, strict=True)
+                ]
+                for row in rows.astype(np.float64)
+            ]
+        )
     import faiss
 
     turn = np.eye(D)
     product = index.index
     if name.startswith("o"):
-        turn = faiss.vector_to_array(faiss.downcast_VectorTransform(product.chain.at(0)).A).reshape(D, D).astype(np.float64)
+        turn = (
+            faiss.vector_to_array(faiss.downcast_VectorTransform(product.chain.at(0)).A)
+            .reshape(D, D)
+            .astype(np.float64)
+        )
         product = faiss.downcast_index(product.index)
     centroids = faiss.vector_to_array(product.pq.centroids).reshape(2, 256, D // 2).astype(np.float64)
     found = []
     for row in rows.astype(np.float64) @ turn.T:
         parts = np.split(row, 2)
-        found.append(np.concatenate([table[np.square(table - part).sum(1).argmin()] for table, part in zip(centroids, parts, strict=True)]))
+        found.append(
+            np.concatenate(
+                [table[np.square(table - part).sum(1).argmin()] for table, part in zip(centroids, parts, strict=True)]
+            )
+        )
     return np.array(found) @ turn
 
 
@@ -120,7 +141,10 @@ def test_search_is_brute_force_over_decoded_vectors(name, count, learned, monkey
     decoded = index.decoded(np.arange(150)).astype(np.float64)
     distances, found = index.search(queries, 7, rescored=3)
     for query, mine, at in zip(queries, found, distances, strict=True):
-        measured = [(sum((float(a) - float(b)) ** 2 for a, b in zip(query, row, strict=True)) ** 0.5, i) for i, row in enumerate(decoded)]
+        measured = [
+            (sum((float(a) - float(b)) ** 2 for a, b in zip(query, row, strict=True)) ** 0.5, i)
+            for i, row in enumerate(decoded)
+        ]
         if name == "binary":
             hamming = [(int(((row > 0) != (query > 0)).sum()), i) for i, row in enumerate(rows)]
             measured = [measured[i] for _, i in sorted(hamming)[:21]]
@@ -134,7 +158,9 @@ def test_search_is_brute_force_over_decoded_vectors(name, count, learned, monkey
 def test_what_cannot_be_coded():
     with pytest.raises(UserError, match=r"pq3: 3 does not divide the 8 dimensions: take M from 1, 2, 4, 8"):
         Codes("pq3", 8)
-    with pytest.raises(UserError, match=r"opq4 learns from at least 9,984 \(39 x 256\) training vectors, and there are 9,983"):
+    with pytest.raises(
+        UserError, match=r"opq4 learns from at least 9,984 \(39 x 256\) training vectors, and there are 9,983"
+    ):
         Codes("opq4", 8).calibrate(vectors(9983, 0))
     for text in ("int4", "pq", "pq0", "qp8", "binary8"):
         with pytest.raises(argparse.ArgumentTypeError, match="is no code: float32, float16"):

@@ -46,7 +46,9 @@ def test_equal_vectors_all_of_them_few_or_none():
 
 def test_of_many_vectors_hardly_any_row_is_read_and_rounded_copies_are_found():
     generator = np.random.default_rng(0)
-    reference = generator.standard_normal((40_000, 2)).astype(np.float32) @ generator.standard_normal((2, 16)).astype(np.float32)
+    reference = generator.standard_normal((40_000, 2)).astype(np.float32) @ generator.standard_normal((2, 16)).astype(
+        np.float32
+    )
     reference += generator.standard_normal(reference.shape).astype(np.float32)
     queries = reference[:500] + generator.standard_normal((500, 16)).astype(np.float32) * np.float32(1e-6)
     read = []

@@ -30,7 +30,11 @@ def test_wrong_shapes_and_labels_beyond_the_classes_are_refused():
 
 def test_types_are_settled_and_keywords_pass():
     seen = Seen()
-    for dtype, expected in ((torch.bfloat16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)):
+    for dtype, expected in (
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+    ):
         for call in (lambda b, y: seen(b, y, more=1), lambda b, y: seen(labels=y, batch=b, more=1)):
             call(torch.zeros(2, 3, dtype=dtype), torch.zeros(2, dtype=torch.int32))
             assert seen.more.pop("reference").plain

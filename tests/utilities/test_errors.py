@@ -10,7 +10,9 @@ import torch
 from utilities.errors import NotFinite, OneLineParser, UnknownName, UserError, one_line_errors, terminable
 
 ROOT = Path(__file__).resolve().parents[2]
-OF_A_WORKER = 'Caught UserError in DataLoader worker process 0.\nTraceback:\n  File "x.py"\nutilities.errors.UserError: a.jpg\n'
+OF_A_WORKER = (
+    'Caught UserError in DataLoader worker process 0.\nTraceback:\n  File "x.py"\nutilities.errors.UserError: a.jpg\n'
+)
 OF_CUDA = "CUDA out of memory. Tried to allocate 20.00 GiB.\nGPU 0 has a total capacity of 79.11 GiB of which 3.00 GiB is free."
 
 
@@ -57,7 +59,9 @@ def test_a_worker_that_is_lost_as_its_loader_is_freed_is_no_traceback(monkeypatc
 
 
 def test_a_reader_that_stops_is_no_error():
-    script = "from utilities.errors import one_line_errors\nwith one_line_errors():\n    for i in range(10**5): print(i)\n"
+    script = (
+        "from utilities.errors import one_line_errors\nwith one_line_errors():\n    for i in range(10**5): print(i)\n"
+    )
     process = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout.readline() == b"0\n"
     process.stdout.close()
@@ -71,4 +75,7 @@ def test_a_mistake_on_the_command_line_is_one_line(capsys):
     assert parser.parse_args(["--bs", "3"]).bs == 3
     with pytest.raises(SystemExit) as stop:
         parser.parse_args(["--bs", "three"])
-    assert stop.value.code == 2 and capsys.readouterr().err == "tool.py: error: argument --bs: invalid int value: 'three'\n"
+    assert (
+        stop.value.code == 2
+        and capsys.readouterr().err == "tool.py: error: argument --bs: invalid int value: 'three'\n"
+    )

@@ -29,19 +29,25 @@ def vectors(n: int, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
     return scale * torch.randn(n, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@pytest.mark.parametrize(("c", "r", "scale"), [(0.1, 2.3, 1.0), (0.1, 2.3, 0.01), (1.0, 2.3, 1.0), (0.5, 1e6, 1.5), (3.0, 0.5, 1.0)])
+@pytest.mark.parametrize(
+    ("c", "r", "scale"), [(0.1, 2.3, 1.0), (0.1, 2.3, 0.01), (1.0, 2.3, 1.0), (0.5, 1e6, 1.5), (3.0, 0.5, 1.0)]
+)
 def test_distances_are_those_of_moebius_addition(c, r, scale):
     x, y, ball = vectors(6, 0, scale), vectors(7, 1, scale), Ball(c, r)
     y[0] = x[0]
     y[1] = 0
-    expected = torch.tensor([[moebius_distance(a, b, c, r) for b in y.tolist()] for a in x.tolist()], dtype=torch.float64)
+    expected = torch.tensor(
+        [[moebius_distance(a, b, c, r) for b in y.tolist()] for a in x.tolist()], dtype=torch.float64
+    )
     torch.testing.assert_close(ball.distances(x, y), expected, rtol=1e-9, atol=1e-9)
     rows, columns = torch.meshgrid(torch.arange(6), torch.arange(7), indexing="ij")
     paired = ball.paired(x[rows.flatten()], y[columns.flatten()]).view(6, 7)
     torch.testing.assert_close(paired, expected, rtol=1e-9, atol=1e-9)
     assert paired[0, 0] == ball.distances(x, y)[0, 0] == 0
     torch.testing.assert_close(ball.squared_distances(x, y), expected**2, rtol=1e-9, atol=1e-10)
-    torch.testing.assert_close(ball.in_ball(x), torch.tensor([exp_map(a, c, r) for a in x.tolist()], dtype=torch.float64))
+    torch.testing.assert_close(
+        ball.in_ball(x), torch.tensor([exp_map(a, c, r) for a in x.tolist()], dtype=torch.float64)
+    )
     single = ball.distances(x.float(), y.float())
     assert single.dtype == torch.float32
     torch.testing.assert_close(single.double(), expected, rtol=1e-3, atol=2e-2)
@@ -76,7 +82,10 @@ def test_gradients_are_the_numeric_ones_and_right_at_the_origin():
     ball = Ball(0.4, 1.2)  # some are clipped, some not
     x, y = vectors(4).requires_grad_(), vectors(3, 1).requires_grad_()
     assert torch.autograd.gradcheck(ball.distances, (x, y)) and torch.autograd.gradcheck(ball.in_ball, (x,))
-    zero, other = torch.zeros(1, 5, dtype=torch.float64, requires_grad=True), 0.3 * torch.nn.functional.normalize(vectors(1, 2))
+    zero, other = (
+        torch.zeros(1, 5, dtype=torch.float64, requires_grad=True),
+        0.3 * torch.nn.functional.normalize(vectors(1, 2)),
+    )
     (gradient,) = torch.autograd.grad(ball.distances(zero, other).sum(), zero)
     torch.testing.assert_close(gradient, -2 * torch.nn.functional.normalize(other))  # lengths at the origin count twice
     same = vectors(2).requires_grad_()

@@ -11,9 +11,19 @@ from utilities.errors import UserError
 
 def test_words_become_values():
     words = {
-        "3": 3, "0.4": 0.4, "1e-3": 1e-3, "-2": -2, "True": True, "false": False, "none": None, "semihard": "semihard", "[1, 2]": [1, 2],
-        "(0.1, 0.5)": (0.1, 0.5), "'a b'": "a b", "a=b": "a=b",
-    }  # fmt: skip
+        "3": 3,
+        "0.4": 0.4,
+        "1e-3": 1e-3,
+        "-2": -2,
+        "True": True,
+        "false": False,
+        "none": None,
+        "semihard": "semihard",
+        "[1, 2]": [1, 2],
+        "(0.1, 0.5)": (0.1, 0.5),
+        "'a b'": "a b",
+        "a=b": "a=b",
+    }
     for word, value in words.items():
         parsed = pml.parse_kwargs([f"key={word}"])["key"]
         assert parsed == value and type(parsed) is type(value), word
@@ -24,7 +34,9 @@ def test_words_become_values():
 
 
 def test_defaults_reach_only_those_that_take_them():
-    arcface = pml.build("losses", "ArcFaceLoss", ["scale=8"], num_classes=5, embedding_size=3)  # hands both on to its base
+    arcface = pml.build(
+        "losses", "ArcFaceLoss", ["scale=8"], num_classes=5, embedding_size=3
+    )  # hands both on to its base
     assert arcface.W.shape == (3, 5)
     assert arcface.scale == 8
     circle = pml.build("losses", "CircleLoss", ["m=0.3", "gamma=60"], num_classes=5, embedding_size=3)

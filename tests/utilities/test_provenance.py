@@ -56,7 +56,11 @@ def test_runs_and_data_within_the_project_are_not_read(project, monkeypatch):
         (project / name).write_text("x")
     assert list(provenance.describe(project=project)["untracked_files"]) == ["criteria/mine.py", "go.py"]
     assert sorted(read) == ["go.py", "mine.py"]
-    folders = {path.parent.name for path in provenance.PROJECT.glob("*/__init__.py") if "REGISTRY" in path.read_text(encoding="utf-8")}
+    folders = {
+        path.parent.name
+        for path in provenance.PROJECT.glob("*/__init__.py")
+        if "REGISTRY" in path.read_text(encoding="utf-8")
+    }
     assert folders == set(provenance.PLUG_INS), "every folder of plug-ins is looked at"
 
 
@@ -68,7 +72,9 @@ def test_without_git(tmp_path):
 def test_imported_packages_are_recorded():
     told = "import sys; from utilities import provenance; before = set(provenance.packages()); import networkx; "
     told += "print(sorted(set(provenance.packages()) - before), 'torch' in before)"
-    done = subprocess.run([sys.executable, "-c", told], cwd=provenance.PROJECT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", told], cwd=provenance.PROJECT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "['networkx'] True"
 
 
@@ -78,5 +84,7 @@ def test_a_run_records_its_weights_and_data(folder_data, trained_once, tmp_path)
     folders = trained_once, train(folder_data, tmp_path, "--n_epochs", "1", "--weights", str(weights))
     before, found = (yaml.safe_load((folder / "environment.yaml").read_text()) for folder in folders)
     assert before["weights_sha256"] is None and before["data"]["fingerprint"]["files"] == 48
-    assert found["weights_sha256"] == hashlib.sha256(weights.read_bytes()).hexdigest() and found["weights"] == str(weights)
+    assert found["weights_sha256"] == hashlib.sha256(weights.read_bytes()).hexdigest() and found["weights"] == str(
+        weights
+    )
     assert found["data"]["fingerprint"] == before["data"]["fingerprint"]

@@ -39,7 +39,11 @@ def test_plugins_are_the_files_without_an_underscore_and_captions_cost_no_import
     assert [module.__name__ for module in registry.modules().values()] == ["made_toys.ball", "made_toys.kite"]
     (registry.folder / "broken.py").write_text('"""Broken."""\nraise RuntimeError\n')
     (registry.folder / "bare.py").write_text("x = 1\n")
-    assert [registry.caption(name) for name in ("ball", "broken", "bare")] == ["A ball (Round et al., 1901).", "Broken.", ""]
+    assert [registry.caption(name) for name in ("ball", "broken", "bare")] == [
+        "A ball (Round et al., 1901).",
+        "Broken.",
+        "",
+    ]
 
 
 def test_an_unknown_name_comes_with_the_nearest_and_with_all(registry):
@@ -64,7 +68,9 @@ def test_options_are_defaults_then_namespace_then_flags(registry):
     assert (complete.toy_ball_radius, complete.toy_seed, complete.of_a_user) == (1.0, 2, "kept")
     assert opt.toy_seed == 1, "the namespace given is left alone"
     assert registry.options(complete) is complete, "nothing to add"
-    (registry.folder / "top.py").write_text('def add_arguments(group):\n    group.add_argument("--toy_top_speed", default=3)\n')
+    (registry.folder / "top.py").write_text(
+        'def add_arguments(group):\n    group.add_argument("--toy_top_speed", default=3)\n'
+    )
     assert registry.options().toy_top_speed == 3, "a new file is seen"
 
 

@@ -52,7 +52,9 @@ def test_what_is_never_saved():
         "aggregate_only",
         "folds",
     }
-    assert not {"wandb_key", "config", "resume"} & set(parameters.read(["--dataset", "glyphs", "--wandb_key", "secret"]).saved())
+    assert not {"wandb_key", "config", "resume"} & set(
+        parameters.read(["--dataset", "glyphs", "--wandb_key", "secret"]).saved()
+    )
 
 
 def test_what_may_change_what_may_not_and_what_is_measured():

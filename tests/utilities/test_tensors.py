@@ -12,7 +12,10 @@ def points(n=7, d=4, dtype=torch.float64, seed=0):
 
 
 def loops(x, y):
-    return torch.tensor([[sum((float(a) - float(b)) ** 2 for a, b in zip(p, q, strict=True)) for q in y] for p in x], dtype=torch.float64)
+    return torch.tensor(
+        [[sum((float(a) - float(b)) ** 2 for a, b in zip(p, q, strict=True)) for q in y] for p in x],
+        dtype=torch.float64,
+    )
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
@@ -20,8 +23,12 @@ def test_distances(dtype, tolerance):
     x, y = points(dtype=dtype), points(5, dtype=dtype, seed=1)
     for other in (None, y):
         expected = loops(x, x if other is None else other)
-        torch.testing.assert_close(tensors.squared_distances(x, other).double(), expected, rtol=tolerance, atol=tolerance)
-        torch.testing.assert_close(tensors.pairwise_distances(x, other).double(), expected.sqrt(), rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(
+            tensors.squared_distances(x, other).double(), expected, rtol=tolerance, atol=tolerance
+        )
+        torch.testing.assert_close(
+            tensors.pairwise_distances(x, other).double(), expected.sqrt(), rtol=tolerance, atol=tolerance
+        )
 
 
 def test_equal_points_are_exactly_0_apart_and_have_no_gradient():
@@ -51,7 +58,9 @@ def test_distances_of_pairs(repeats, squared):
     torch.testing.assert_close(found.detach(), expected)
     found.sum().backward()
     slow = points().requires_grad_()
-    differences = [(slow[i] - slow[j]).square().sum() for i, j in zip(rows.tolist(), columns.tolist(), strict=True) if i != j]
+    differences = [
+        (slow[i] - slow[j]).square().sum() for i, j in zip(rows.tolist(), columns.tolist(), strict=True) if i != j
+    ]
     sum(term if squared else term.sqrt() for term in differences).backward()
     torch.testing.assert_close(x.grad, slow.grad)
 

@@ -19,7 +19,9 @@ indices = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12)
 
 
 def columns(pairs):
-    return [torch.tensor(list(column), dtype=torch.long) for column in zip(*pairs, strict=True)] or [torch.empty(0, dtype=torch.long)] * 2
+    return [torch.tensor(list(column), dtype=torch.long) for column in zip(*pairs, strict=True)] or [
+        torch.empty(0, dtype=torch.long)
+    ] * 2
 
 
 def rows(mined):
@@ -45,21 +47,29 @@ def test_triplets_become_pairs_with_their_multiplicity_and_masks_of_distinct_one
     masks = torch.rand(5, 7) > 0.5, torch.rand(5, 7) > 0.7
     for positives, negatives in (masks, (masks[0] & False, masks[1])):
         found = tuples.pairs_of_masks(positives, negatives)
-        assert torch.equal(torch.stack(found[:2], 1), positives.nonzero()) and torch.equal(torch.stack(found[2:], 1), negatives.nonzero())
+        assert torch.equal(torch.stack(found[:2], 1), positives.nonzero()) and torch.equal(
+            torch.stack(found[2:], 1), negatives.nonzero()
+        )
         assert all(map(torch.equal, tuples.pair_masks(found, 5, 7), (positives, negatives)))
 
 
 TWO = [(0, 1, 2), (3, 4, 5)]
 LISTS = [
-    TWO, [list(triplet) for triplet in TWO], tuple(TWO), [tuple(map(np.int64, TWO[0])), np.array(TWO[1])], [*torch.tensor(TWO)],
+    TWO,
+    [list(triplet) for triplet in TWO],
+    tuple(TWO),
+    [tuple(map(np.int64, TWO[0])), np.array(TWO[1])],
+    [*torch.tensor(TWO)],
     tuple(torch.tensor(TWO).T),
-]  # fmt: skip
+]
 
 
 def test_a_users_miner_may_return_lists_or_pairs_and_nothing_else():
     for found in LISTS:
         mined = tuples.from_user(found, "cpu")
-        assert isinstance(mined, Triplets) and rows(mined) == TWO and all(column.dtype == torch.long for column in mined), found
+        assert (
+            isinstance(mined, Triplets) and rows(mined) == TWO and all(column.dtype == torch.long for column in mined)
+        ), found
     assert [len(column) for column in tuples.from_user([], "cpu")] == [0, 0, 0]
     four = tuple(torch.arange(2) for _ in range(4))
     pairs = tuples.from_user(four, "cpu")
@@ -116,7 +126,11 @@ def classes_of(labels, others=None, own=None):
 
 
 @settings(max_examples=120, deadline=None)
-@given(st.lists(st.integers(-3, 3), min_size=1, max_size=8), st.none() | st.lists(st.integers(-3, 4), max_size=12), st.data())
+@given(
+    st.lists(st.integers(-3, 3), min_size=1, max_size=8),
+    st.none() | st.lists(st.integers(-3, 4), max_size=12),
+    st.data(),
+)
 def test_partners_are_numbered_without_gap_or_repetition(labels, others, data):
     if others is None:  # the batch
         (classes, reference), others, own = classes_of(labels), labels, range(len(labels))
@@ -136,7 +150,10 @@ def test_partners_are_numbered_without_gap_or_repetition(labels, others, data):
             assert [mask[a].nonzero().flatten().tolist() for mask in masks] == [positives, negatives]
             assert torch.equal(reference.negatives(torch.tensor(labels)), masks[1])
     assert classes.anchors().tolist() == [a for a in range(len(labels)) if classes.complete[a]]
-    for anywhere in (classes.draw_positives(), classes.draw_negatives()):  # arbitrary where there is none, yet a row that can be looked up
+    for anywhere in (
+        classes.draw_positives(),
+        classes.draw_negatives(),
+    ):  # arbitrary where there is none, yet a row that can be looked up
         assert ((anywhere >= 0) & (anywhere < max(len(others), 1))).all()
 
 
@@ -175,7 +192,9 @@ def test_strangers_are_of_neither_class():
     torch.manual_seed(2)
     for labels, others, anchor, negative in of_batch + of_reference:
         candidates = others or labels
-        drawn, exist = classes_of(labels, others, [-1])[0].draw_strangers(torch.full((3000,), anchor), torch.full((3000,), negative))
+        drawn, exist = classes_of(labels, others, [-1])[0].draw_strangers(
+            torch.full((3000,), anchor), torch.full((3000,), negative)
+        )
         strangers = [j for j, other in enumerate(candidates) if other not in (labels[anchor], candidates[negative])]
         assert exist.all()
         assert_drawn_with({m: 1 / len(strangers) for m in strangers}, drawn.tolist())

@@ -15,7 +15,9 @@ def rows(epoch):
 
 
 def batch_rows(epoch, steps):
-    return [BatchRow(epoch, step, name, 1 / (step + i)) for step in steps for i, name in enumerate(("loss", "miner/tuples"))]
+    return [
+        BatchRow(epoch, step, name, 1 / (step + i)) for step in steps for i, name in enumerate(("loss", "miner/tuples"))
+    ]
 
 
 BATCHES = {1: (1, 2, 3), 2: (4, 5, 6), 3: (7, 8, 9)}  # epoch -> steps

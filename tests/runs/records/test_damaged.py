@@ -21,9 +21,12 @@ from tests.runs.test_damage import sql
 from utilities.errors import UserError
 
 FILES = {
-    "CSV_Logs/metrics.csv": LongFile, "CSV_Logs/batches.csv": BatchFile, "CSV_Logs/Train_loss.csv": GroupFiles, "Arrays/train_0002.npz": ArrayFiles,
+    "CSV_Logs/metrics.csv": LongFile,
+    "CSV_Logs/batches.csv": BatchFile,
+    "CSV_Logs/Train_loss.csv": GroupFiles,
+    "Arrays/train_0002.npz": ArrayFiles,
     "metrics.db": Database,
-}  # fmt: skip
+}
 
 
 def write(sink, epoch):
@@ -38,7 +41,9 @@ def epochs(path):
         return {2} if "rho_spectrum@0" in np.load(path) else set()
     if path.suffix == ".db":
         with contextlib.closing(sqlite3.connect(path)) as connection:
-            return {epoch for table in ("loss", "batches") for (epoch,) in connection.execute(f"select epoch from {table}")}
+            return {
+                epoch for table in ("loss", "batches") for (epoch,) in connection.execute(f"select epoch from {table}")
+            }
     return {int(row["epoch"]) for row in read(path)}
 
 
@@ -58,7 +63,10 @@ def goes_on(folder, name, change):
     assert 2 in epochs(path) and said.getvalue().count("\n") == os.path.lexists(aside)
     if os.path.lexists(aside):
         assert epochs(path) == {2} and (aside.is_dir() if content is None else aside.read_bytes() == content)
-        assert f"{changed} is damaged (" in said.getvalue() and f"it is now {aside.name}, and the run goes on" in said.getvalue()
+        assert (
+            f"{changed} is damaged (" in said.getvalue()
+            and f"it is now {aside.name}, and the run goes on" in said.getvalue()
+        )
     return said.getvalue()
 
 
@@ -106,22 +114,39 @@ def overwritten(path):
 
 METRICS = b"epoch,split,metric,value\n1,test,nmi,0.5\n"
 KNOWN = [  # what a check of its own finds
-    *(("CSV_Logs/metrics.csv", content, why) for content, why in (
-        (b"1,test,nmi,0.5\n2,test,nmi,0.5\n", "header"), (b"epoch,split,metric\n1,test,nmi\n", "header"), (b"", "header"),
-        (METRICS + b"2,test,nmi,0.5,0.6\n", "line 3 has too many columns"), (METRICS + b"2,test\n", "line 3 has too few columns"),
-        (METRICS + b"x,test,nmi,0.5\n", "line 3 has 'x' for epoch"), (METRICS + b"2,test,nmi,high\n", "line 3 has 'high' for value"),
-        (METRICS + b"2,te\0st,nmi,0.5\n", "NUL"), (METRICS.decode().encode("utf-16"), "UTF-8"), (METRICS + b'2,"' + b"a" * 200_000 + b'",nmi,0.5\n', "no CSV"),
-    )),
-    *(("CSV_Logs/Train_loss.csv", content, "") for content in (b"1,0.5\n", b"epoch,loss\n1,0.5,0.6\n", b"epoch,loss\n1,\xff\n", b"epoch,loss,loss\n1,2,3\n")),
-    ("metrics.db", overwritten, ""), ("metrics.db", sql("create table notes (text)"), "notes"),
+    *(
+        ("CSV_Logs/metrics.csv", content, why)
+        for content, why in (
+            (b"1,test,nmi,0.5\n2,test,nmi,0.5\n", "header"),
+            (b"epoch,split,metric\n1,test,nmi\n", "header"),
+            (b"", "header"),
+            (METRICS + b"2,test,nmi,0.5,0.6\n", "line 3 has too many columns"),
+            (METRICS + b"2,test\n", "line 3 has too few columns"),
+            (METRICS + b"x,test,nmi,0.5\n", "line 3 has 'x' for epoch"),
+            (METRICS + b"2,test,nmi,high\n", "line 3 has 'high' for value"),
+            (METRICS + b"2,te\0st,nmi,0.5\n", "NUL"),
+            (METRICS.decode().encode("utf-16"), "UTF-8"),
+            (METRICS + b'2,"' + b"a" * 200_000 + b'",nmi,0.5\n', "no CSV"),
+        )
+    ),
+    *(
+        ("CSV_Logs/Train_loss.csv", content, "")
+        for content in (b"1,0.5\n", b"epoch,loss\n1,0.5,0.6\n", b"epoch,loss\n1,\xff\n", b"epoch,loss,loss\n1,2,3\n")
+    ),
+    ("metrics.db", overwritten, ""),
+    ("metrics.db", sql("create table notes (text)"), "notes"),
     ("metrics.db", sql("drop table loss", "create table loss (epoch, value)"), "loss"),
-]  # fmt: skip
+]
 
 
 def test_what_a_file_of_the_right_kind_may_not_hold(tmp_path):
     for number, (name, change, why) in enumerate(KNOWN):
         (tmp_path / str(number)).mkdir()
-        said = goes_on(tmp_path / str(number), name, change if callable(change) else lambda path, content=change: path.write_bytes(content))
+        said = goes_on(
+            tmp_path / str(number),
+            name,
+            change if callable(change) else lambda path, content=change: path.write_bytes(content),
+        )
         assert said and why in said, (name, why, said)
 
 
@@ -145,7 +170,9 @@ def test_a_link_to_what_is_there_is_refused(tmp_path):
     (tmp_path / "folder").mkdir()
     for make, name in ((as_file, "file"), (as_folder, "folder")):
         (tmp_path / f"{name}_link").symlink_to(tmp_path / name)
-        with pytest.raises(UserError, match=rf"{name}_link is a link to .*/{name}, and a run writes only to files in its folder"):
+        with pytest.raises(
+            UserError, match=rf"{name}_link is a link to .*/{name}, and a run writes only to files in its folder"
+        ):
             make(tmp_path / f"{name}_link")
     assert (tmp_path / "file_link").is_symlink() and (tmp_path / "file").read_text() == "mine"
 
@@ -155,11 +182,17 @@ def test_names_are_numbered_and_what_is_right_stays(tmp_path, capsys):
     for number, name in enumerate(expected):
         path.write_text(str(number))
         assert set_aside(path, "why it is") == tmp_path / name and not path.exists()
-    assert [(tmp_path / name).read_text() for name in expected] == ["0", "1", "2"] and capsys.readouterr().out.count("(why it is)") == 3
+    assert [(tmp_path / name).read_text() for name in expected] == ["0", "1", "2"] and capsys.readouterr().out.count(
+        "(why it is)"
+    ) == 3
     for make in (as_file, as_folder):  # a link to nothing counts as there
         link = tmp_path / make.__name__
         link.symlink_to(tmp_path / "nowhere")
-        assert make(link) == link and os.path.lexists(tmp_path / f"{link.name}.damaged") and link.is_dir() == (make is as_folder)
+        assert (
+            make(link) == link
+            and os.path.lexists(tmp_path / f"{link.name}.damaged")
+            and link.is_dir() == (make is as_folder)
+        )
     capsys.readouterr()
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "content").write_text("kept")
@@ -173,5 +206,7 @@ def test_what_cannot_be_renamed_is_told(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "rename", refuse)
     (tmp_path / "metrics.csv").write_text("x")
-    with pytest.raises(UserError, match="metrics.csv is damaged .* cannot be renamed .Permission denied.: move it away"):
+    with pytest.raises(
+        UserError, match="metrics.csv is damaged .* cannot be renamed .Permission denied.: move it away"
+    ):
         set_aside(tmp_path / "metrics.csv", "another header")

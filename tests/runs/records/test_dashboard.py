@@ -26,7 +26,10 @@ RECORDS = [*(word for word in SHORT_RUN if word != "--no_records"), "--eval_size
 
 def pictures(folder, *about):
     """Two pictures of an epoch: drawing all takes longer than the rest."""
-    return [builders.write_image(folder / f"{name}.png", seed) for seed, name in enumerate(("sample_recoveries", "distances"))]
+    return [
+        builders.write_image(folder / f"{name}.png", seed)
+        for seed, name in enumerate(("sample_recoveries", "distances"))
+    ]
 
 
 @pytest.fixture(scope="module", params=["both", pytest.param("plain", marks=pytest.mark.long)])
@@ -34,15 +37,35 @@ def recorded(request, folder_data, tmp_path_factory):
     """A run of one epoch, resumed for a second with --log_artifacts: (its folder, the two offline files, their naming)."""
     place = tmp_path_factory.mktemp("dashboard")
     words = [
-        "--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(place / "runs"), "--log_online", "--group", "G",
-        "--project", "P", "--seed", "3", "--log_every", "1", "--loss", "triplet", "--batch_mining", "semihard", *RECORDS,
-    ]  # fmt: skip
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(folder_data),
+        "--save_path",
+        str(place / "runs"),
+        "--log_online",
+        "--group",
+        "G",
+        "--project",
+        "P",
+        "--seed",
+        "3",
+        "--log_every",
+        "1",
+        "--loss",
+        "triplet",
+        "--batch_mining",
+        "semihard",
+        *RECORDS,
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_MODE", "offline")
         patch.setenv("WANDB_DATA_DIR", str(place / "data"))  # where W&B keeps artifacts until they are sent
         patch.delenv("WANDB_API_KEY", raising=False)
         patch.setattr("evaluation.outputs.draw_pictures", pictures)
-        patch.setattr(online, "Background", functools.partial(online.Background, open_within=600))  # a busy machine starts W&B's process slowly
+        patch.setattr(
+            online, "Background", functools.partial(online.Background, open_within=600)
+        )  # a busy machine starts W&B's process slowly
         import wandb
 
         names = ["--online_names", "plain"] if request.param == "plain" else []
@@ -86,10 +109,17 @@ def definition_of(key, metrics):
 def test_panels_are_of_a_split_and_counters_and_doubled_names_have_none(recorded):
     folder, (first, _), names = recorded
     assert first.metrics["epoch"].options.hidden and first.metrics["batch/step"].options.hidden
-    logged = {re.split("/_type|/path|/size", key)[0] for row in first.history.values() for key in row if not key.startswith("_")}
+    logged = {
+        re.split("/_type|/path|/size", key)[0]
+        for row in first.history.values()
+        for key in row
+        if not key.startswith("_")
+    }
     logged -= {"epoch", "batch/step"}
     defined = {key: definition_of(key, first.metrics) for key in logged}
-    assert all(one.step_metric == ("batch/step" if key.startswith("batch/") else "epoch") for key, one in defined.items())
+    assert all(
+        one.step_metric == ("batch/step" if key.startswith("batch/") else "epoch") for key, one in defined.items()
+    )
     with (folder / "CSV_Logs" / "metrics.csv").open(newline="") as file:
         recorded_here = {f"{row['split']}/{row['metric']}" for row in csv.DictReader(file)}
     drawn = {key for key, one in defined.items() if not one.options.hidden}
@@ -130,9 +160,15 @@ def test_the_selected_checkpoint_is_an_artifact_from_which_load_run_reads(record
     folder, runs, _ = recorded
     selected = json.loads((folder / "summary.json").read_text())["selected"]
     (model,) = runs[-1].artifacts["model"]
-    assert model.name == f"G_s3_{runs[-1].identity}" and set(model.aliases) == {"latest", "selected", f"epoch_{selected['epoch']}"}
+    assert model.name == f"G_s3_{runs[-1].identity}" and set(model.aliases) == {
+        "latest",
+        "selected",
+        f"epoch_{selected['epoch']}",
+    }
     about = json.loads(model.metadata)
-    assert about["selected/rule"] == model.description == selected["rule"] and about["selected/epoch"] == selected["epoch"]
+    assert (
+        about["selected/rule"] == model.description == selected["rule"] and about["selected/epoch"] == selected["epoch"]
+    )
     for entry in model.manifest.contents:  # as `artifact.download()` lays them
         shutil.copy(entry.local_path, tmp_path / entry.path)
     network, flags = load_run(tmp_path)
@@ -156,4 +192,6 @@ def test_comet_takes_the_checkpoint_as_a_model(tmp_path, comet):
     sink.best({"rule": "r", "epoch": 1, "values": {}}, {"checkpoint_last.pth.tar": tmp_path / "best.pth.tar"})
     sink.close()
     models = [(args, kwargs) for name, args, kwargs in comet if name == "log_model"]
-    assert models == [(("selected", str(tmp_path / "best.pth.tar")), {"file_name": "checkpoint_last.pth.tar", "overwrite": True})]
+    assert models == [
+        (("selected", str(tmp_path / "best.pth.tar")), {"file_name": "checkpoint_last.pth.tar", "overwrite": True})
+    ]

@@ -13,7 +13,9 @@ def test_long_file_round_trips_every_bit(tmp_path):
     for epoch in (1, 2, 3):
         sink.write(rows(epoch))
     got = read(tmp_path / "CSV_Logs" / "metrics.csv")
-    assert [(int(r["epoch"]), r["split"], r["metric"]) for r in got] == [(r.epoch, r.split, r.metric) for e in (1, 2, 3) for r in rows(e)]
+    assert [(int(r["epoch"]), r["split"], r["metric"]) for r in got] == [
+        (r.epoch, r.split, r.metric) for e in (1, 2, 3) for r in rows(e)
+    ]
     assert [float(r["value"]) for r in got if r["metric"] == "loss"] == [1 / e for e in (1, 2, 3)]
 
 
@@ -58,7 +60,11 @@ def test_arrays_are_cut_too(tmp_path):
 def test_files_of_the_user_are_left_alone(tmp_path):
     (tmp_path / "CSV_Logs").mkdir()
     (tmp_path / "Arrays").mkdir()
-    files = [tmp_path / "CSV_Logs" / "my_notes.csv", tmp_path / "Arrays" / "mean_image.npz", tmp_path / "Arrays" / "test_best.npz"]
+    files = [
+        tmp_path / "CSV_Logs" / "my_notes.csv",
+        tmp_path / "Arrays" / "mean_image.npz",
+        tmp_path / "Arrays" / "test_best.npz",
+    ]
     for path in files:
         path.write_text("mine")
     for sink in (GroupFiles(tmp_path), ArrayFiles(tmp_path)):

@@ -32,7 +32,13 @@ def test_a_failing_service_is_reported_once_and_stops_nothing(capsys):
 
 
 def offline_options(**more):
-    about = {"project": "P", "group": "G", "online_names": "icml", "evaltypes": ["discriminative"], "log_artifacts": False}
+    about = {
+        "project": "P",
+        "group": "G",
+        "online_names": "icml",
+        "evaltypes": ["discriminative"],
+        "log_artifacts": False,
+    }
     flags = {"wandb_key": None, "comet_api_key": None, "lr": 0.1, "seed": 0, **about, **more}
     return Options(flags, Roles(lr=METHOD, seed=METHOD, wandb_key=CONTROL, comet_api_key=CONTROL, weights=METHOD))
 
@@ -58,7 +64,15 @@ def test_comet_takes_the_same_rows(tmp_path, monkeypatch, capsys, comet, key):
     sink.close()
     start = comet[0]
     assert start[1] == ("Experiment" if key else "OfflineExperiment") and start[2]["project_name"] == "P"
-    collects = ("parse_args", "log_env_details", "log_env_host", "log_git_metadata", "log_git_patch", "log_code", "auto_output_logging")
+    collects = (
+        "parse_args",
+        "log_env_details",
+        "log_env_host",
+        "log_git_metadata",
+        "log_git_patch",
+        "log_code",
+        "auto_output_logging",
+    )
     assert [start[2][name] for name in collects] == [False] * len(collects), "the command line may hold a key"
     assert start[2].get("api_key") == key and ("offline" in capsys.readouterr().out) == (key is None)
     said = {name: [(args, kwargs) for called, args, kwargs in comet if called == name] for name, _, _ in comet}
@@ -77,13 +91,17 @@ def test_an_offline_comet_experiment_holds_no_key(tmp_path, monkeypatch):
     pytest.importorskip("comet_ml")
     monkeypatch.delenv("COMET_API_KEY", raising=False)
     monkeypatch.setattr(sys, "argv", ["main.py", "--wandb_key", "SECRET-OF-WANDB"])
-    sink = online.online_sink(offline_options(log_online=True, online_backend="comet_ml", wandb_key="SECRET-OF-WANDB"), tmp_path)
+    sink = online.online_sink(
+        offline_options(log_online=True, online_backend="comet_ml", wandb_key="SECRET-OF-WANDB"), tmp_path
+    )
     sink.write(rows(1))
     sink.close()
     (path,) = tmp_path.glob("comet/*.zip")
     with zipfile.ZipFile(path) as archive:
         content = {name: archive.read(name) for name in archive.namelist()}
-    assert b"e_recall@1" in content["messages.json"] and not any(b"SECRET-OF-WANDB" in data for data in content.values())
+    assert b"e_recall@1" in content["messages.json"] and not any(
+        b"SECRET-OF-WANDB" in data for data in content.values()
+    )
 
 
 class Service(Sink):
@@ -125,7 +143,9 @@ def test_a_service_that_hangs_keeps_nobody_waiting(capsys, stuck_in):
 @pytest.mark.parametrize("trained", [29.9, 500], ids=["a short run", "a run longer than the service may take"])
 def test_a_service_that_never_opens_is_waited_for_from_its_start(monkeypatch, capsys, trained):
     now = [0.0]
-    monkeypatch.setattr(online, "time", types.SimpleNamespace(monotonic=lambda: now[0]))  # real time is only what is waited
+    monkeypatch.setattr(
+        online, "time", types.SimpleNamespace(monotonic=lambda: now[0])
+    )  # real time is only what is waited
     sink = online.Background(threading.Event().wait, open_within=0, given_up_after=30, close_within=60)
     now[0] = trained
     closing = time.monotonic()
@@ -154,7 +174,9 @@ def test_a_service_that_opened_has_time_to_take_everything(monkeypatch, capsys, 
         time.sleep(0.3 * (place == "write"))
 
     monkeypatch.setattr(online, "time", types.SimpleNamespace(monotonic=clock))
-    sink = online.Background(lambda: Service(wait), open_within=30 if opens == "at once" else 0, given_up_after=20, close_within=30)
+    sink = online.Background(
+        lambda: Service(wait), open_within=30 if opens == "at once" else 0, given_up_after=20, close_within=30
+    )
     sink.write(rows(1))
     sink.close()
     assert services[0].taken == [1] and capsys.readouterr().out == ""
@@ -164,9 +186,14 @@ def test_a_queue_that_is_full_drops_and_says_so_once(monkeypatch, capsys):
     monkeypatch.setattr(online, "MOST_WAITING", 3)
     released, taken = threading.Event(), []
     sink = online.Background(
-        lambda: released.wait(30) and types.SimpleNamespace(write=lambda rows: taken.append(rows[0].epoch), close=lambda: None),
-        open_within=0, given_up_after=10, close_within=10,
-    )  # fmt: skip
+        lambda: (
+            released.wait(30)
+            and types.SimpleNamespace(write=lambda rows: taken.append(rows[0].epoch), close=lambda: None)
+        ),
+        open_within=0,
+        given_up_after=10,
+        close_within=10,
+    )
     for epoch in range(1, 10):
         sink.write(rows(epoch))
     assert capsys.readouterr().out.count("too slow") == 1
@@ -192,20 +219,35 @@ def test_wandb_holds_rows_batches_spectra_and_what_is_selected_under_the_names_a
     offline.teardown()
     ((_, config, history, summary),) = read_back(tmp_path)
     assert config["environment"] == environment and config["lr"] == 0.1 and "wandb_key" not in config
-    assert list(history) == [3, 4, 5, 7, 8, 9] and [row["epoch"] for row in history.values()] == [1, 1, 1, 2, 2, 2], "one order of steps"
-    assert [(row["batch/step"], row["batch/loss"]) for row in history.values()] == [(step, 1 / step) for step in (*BATCHES[1], *BATCHES[2])]
-    icml = {"Test: discriminative_e_recall: e_recall@1", "Test: discriminative_rho_spectrum: rho_spectrum@0"} if names != "plain" else set()
+    assert list(history) == [3, 4, 5, 7, 8, 9] and [row["epoch"] for row in history.values()] == [1, 1, 1, 2, 2, 2], (
+        "one order of steps"
+    )
+    assert [(row["batch/step"], row["batch/loss"]) for row in history.values()] == [
+        (step, 1 / step) for step in (*BATCHES[1], *BATCHES[2])
+    ]
+    icml = (
+        {"Test: discriminative_e_recall: e_recall@1", "Test: discriminative_rho_spectrum: rho_spectrum@0"}
+        if names != "plain"
+        else set()
+    )
     plain = {"test/e_recall@1", "test/rho_spectrum@0"} if names != "icml" else set()
     assert summary["selected/rule"] == "epoch with the highest e_recall@1 on test" and summary["selected/epoch"] == 1
     for name in icml | plain:
         if "spectrum" in name:  # nested or not, as versions of W&B write it
-            assert (history[5][f"{name}/_type"] if f"{name}/_type" in history[5] else history[5][name]["_type"]) == "histogram"
+            assert (
+                history[5][f"{name}/_type"] if f"{name}/_type" in history[5] else history[5][name]["_type"]
+            ) == "histogram"
         else:
             assert summary[f"selected/{name}"] == 0.1 and summary[name] == 0.2, "the selected value beside the last"
     logged = {re.sub("(/(_type|bins|values|packedBins.*))$", "", key) for row in history.values() for key in row}
     logged -= {"epoch", "_step", "_timestamp", "_runtime"} | {name for name in logged if name.startswith("batch/")}
-    assert {name for name in logged if ": " in name} >= icml and {": " in name for name in logged} == {bool(icml), not plain}
-    assert not plain or {name for name in logged if ": " not in name} == tensorboard_names(tmp_path), "the names of TensorBoard"
+    assert {name for name in logged if ": " in name} >= icml and {": " in name for name in logged} == {
+        bool(icml),
+        not plain,
+    }
+    assert not plain or {name for name in logged if ": " not in name} == tensorboard_names(tmp_path), (
+        "the names of TensorBoard"
+    )
 
 
 @pytest.mark.parametrize("names", ["both", "icml", "plain"])
@@ -226,14 +268,18 @@ def test_comet_which_hides_nothing_takes_each_value_once(tmp_path, comet):
     given = {}
     for names in ("both", "icml", "plain"):
         comet.clear()
-        sink = online.online_sink(offline_options(log_online=True, online_backend="comet_ml", online_names=names), tmp_path)
+        sink = online.online_sink(
+            offline_options(log_online=True, online_backend="comet_ml", online_names=names), tmp_path
+        )
         sink.write(rows(1))
         sink.arrays(1, "test", {"rho_spectrum@0": np.arange(3.0)})
         sink.close()
         given[names] = [args[0] for name, args, _ in comet if name == "log_metric"]
         given[names] += [kwargs["name"] for name, _, kwargs in comet if name == "log_histogram_3d"]
     assert given["both"] == given["icml"] and all(": " in name for name in given["icml"])
-    assert len(given["plain"]) == len(given["icml"]) and all("/" in name and ": " not in name for name in given["plain"])
+    assert len(given["plain"]) == len(given["icml"]) and all(
+        "/" in name and ": " not in name for name in given["plain"]
+    )
 
 
 def tensorboard_names(folder):

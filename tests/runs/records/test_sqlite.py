@@ -16,9 +16,13 @@ def test_database_holds_the_rows_of_metrics_csv(tmp_path):
         sink.write(rows(epoch))
     sink.cut(2)
     with sqlite3.connect(tmp_path / "metrics.db") as connection:
-        got = connection.execute('select epoch, split, metric, value from "discriminative_e_recall" order by epoch, metric').fetchall()
+        got = connection.execute(
+            'select epoch, split, metric, value from "discriminative_e_recall" order by epoch, metric'
+        ).fetchall()
         tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
-        assert connection.execute("select count(*) from discriminative_nmi where value is null").fetchone() == (1,), "nan"
+        assert connection.execute("select count(*) from discriminative_nmi where value is null").fetchone() == (1,), (
+            "nan"
+        )
     assert got == [(e, "test", f"e_recall@{k}", 0.1 * k * e) for e in (1, 2) for k in (1, 2)]
     assert tables == {"loss", "discriminative_e_recall", "discriminative_nmi"}
 

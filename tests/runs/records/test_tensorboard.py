@@ -40,10 +40,14 @@ def test_scalars_histograms_and_pictures_read_back_and_are_cut(tmp_path):
     (image,) = found.Images("pictures/sample_recoveries")
     assert (image.step, image.width, image.height) == (3, 40, 30)
     read_again = Image.open(io.BytesIO(image.encoded_image_string)).convert("RGB")
-    assert np.array_equal(np.asarray(read_again), np.asarray(Image.open(picture).convert("RGB"))), "the file's own bytes"
+    assert np.array_equal(np.asarray(read_again), np.asarray(Image.open(picture).convert("RGB"))), (
+        "the file's own bytes"
+    )
 
 
-@pytest.mark.parametrize("n_files_before", [8, pytest.param(0, marks=pytest.mark.long), pytest.param(9, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "n_files_before", [8, pytest.param(0, marks=pytest.mark.long), pytest.param(9, marks=pytest.mark.long)]
+)
 def test_batches_have_a_file_a_table_and_curves_of_their_own_and_are_cut(tmp_path, monkeypatch, n_files_before):
     from tensorboard.summary.writer import event_file_writer
 
@@ -64,13 +68,18 @@ def test_batches_have_a_file_a_table_and_curves_of_their_own_and_are_cut(tmp_pat
         sink.write(rows(3))
         sink.close()
     expected = [tuple(row) for row in batch_rows(1, BATCHES[1]) + batch_rows(2, BATCHES[2]) + again]
-    got = [(int(r["epoch"]), int(r["step"]), r["name"], float(r["value"])) for r in read(tmp_path / "CSV_Logs" / "batches.csv")]
+    got = [
+        (int(r["epoch"]), int(r["step"]), r["name"], float(r["value"]))
+        for r in read(tmp_path / "CSV_Logs" / "batches.csv")
+    ]
     assert got == expected
     with sqlite3.connect(tmp_path / "metrics.db") as connection:
         assert sorted(connection.execute("select epoch, step, name, value from batches")) == sorted(expected)
         assert connection.execute("select max(epoch) from loss").fetchone() == (3,)
     batches, epochs = events(tmp_path / "tensorboard" / "batches"), events(tmp_path / "tensorboard")
-    assert [(e.step, e.value) for e in batches.Scalars("batch/loss")] == [(s, pytest.approx(1 / s)) for s in (1, 2, 3, 4, 5, 6, 8)]
+    assert [(e.step, e.value) for e in batches.Scalars("batch/loss")] == [
+        (s, pytest.approx(1 / s)) for s in (1, 2, 3, 4, 5, 6, 8)
+    ]
     assert [e.step for e in epochs.Scalars("train/loss")] == [1, 2, 3], "batches beyond epochs' numbers do not cut them"
     assert "batch/loss" not in epochs.Tags()["scalars"]
     assert {r["metric"] for r in read(tmp_path / "CSV_Logs" / "metrics.csv")} == {row.metric for row in rows(1)}
@@ -94,7 +103,9 @@ def noise_in_an_event_file(folder):
     path.write_bytes(bytes(range(256)) * 4)
 
 
-@pytest.mark.parametrize("damage", [a_file_for_the_folder, a_file_for_the_batches, a_folder_for_an_event_file, noise_in_an_event_file])
+@pytest.mark.parametrize(
+    "damage", [a_file_for_the_folder, a_file_for_the_batches, a_folder_for_an_event_file, noise_in_an_event_file]
+)
 def test_a_damaged_folder_of_events_takes_what_comes(tmp_path, capsys, damage):
     sink = EventFiles(tmp_path)
     sink.write(rows(1))
@@ -106,7 +117,9 @@ def test_a_damaged_folder_of_events_takes_what_comes(tmp_path, capsys, damage):
     sink.write_batches(batch_rows(2, BATCHES[2]))
     sink.close()
     assert events(tmp_path / "tensorboard").Scalars("test/e_recall@1")[-1].step == 2
-    assert [event.step for event in events(tmp_path / "tensorboard" / "batches").Scalars("batch/loss")] == list(BATCHES[2])
+    assert [event.step for event in events(tmp_path / "tensorboard" / "batches").Scalars("batch/loss")] == list(
+        BATCHES[2]
+    )
     assert capsys.readouterr().out.count("the run goes on") == (damage is not noise_in_an_event_file)
 
 
