@@ -65,19 +65,31 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="FOLDER",
         help="where tables, figures and index.html go (default: Result_Tables)",
     )
-    help_compare = "published values beside ours: ICML 2020's, the Reality Check's; ledger: every published figure of the same conditions"
+    help_compare = (
+        "published values beside ours: ICML 2020's, the Reality Check's; ledger: every published figure of the same "
+        "conditions"
+    )
     add("--compare_to", nargs="+", default=[], choices=published.SOURCES, help=help_compare)
     help_metrics = "columns, as e_recall@1 (on test) or train/nmi (default: all that rate a space)"
     add("--metrics", nargs="+", default=[], metavar="METRIC", help=help_metrics)
     help_relation = "also plot metric Y against X; may be given several times"
     add("--relation", nargs=2, action="append", default=[], metavar=("X", "Y"), help=help_relation)
-    help_paired = "compare two groups query by query, where their runs have --dump_query_results; may be given several times (default: each such group with the best)"
+    help_paired = (
+        "compare two groups query by query, where their runs have --dump_query_results; may be given several times "
+        "(default: each such group with the best)"
+    )
     add("--paired", nargs=2, action="append", default=[], metavar=("GROUP_A", "GROUP_B"), help=help_paired)
-    help_splits = "the same methods trained on several splits of the classes: whether their ranking survives another split; the part of a group's name that names the split, as 'Split[0-9]+_'"
+    help_splits = (
+        "the same methods trained on several splits of the classes: whether their ranking survives another split; the "
+        "part of a group's name that names the split, as 'Split[0-9]+_'"
+    )
     add("--splits", default=None, metavar="PATTERN", help=help_splits)
     help_ddof = "deviations divide by seeds - ddof, 0 or 1 (default: 1); beside published values always 0, as theirs"
     add("--ddof", type=whole(0, 1), default=1, help=help_ddof)
-    help_plan = "print how many seeds per group show a difference of DELTA points in the first metric, given the deviations of these runs"
+    help_plan = (
+        "print how many seeds per group show a difference of DELTA points in the first metric, given the deviations "
+        "of these runs"
+    )
     add("--plan", type=number(above=0), default=None, metavar="DELTA", help=help_plan)
     opt = parser.parse_args(argv)
     opt.runs = opt.runs or ([] if opt.project else ["Training_Results"])
@@ -167,7 +179,9 @@ def program() -> ledger.Program:
 
 
 def _compared(found, of, sources, defaults, notes) -> tuple[dict, dict]:
-    """Source -> matches with published runs, and data set -> its groups beside the ledger; appends to `notes` what has no counterpart."""
+    """Source -> matches with published runs, and data set -> its groups beside the ledger; appends to `notes` what has
+    no counterpart.
+    """
     matches, without = published.matches(found, sources, parameters.read)
     ledgers, absent = (
         published.from_ledger(of, program(), defaults, parameters.read) if published.LEDGER in sources else ({}, [])
@@ -177,7 +191,9 @@ def _compared(found, of, sources, defaults, notes) -> tuple[dict, dict]:
 
 
 def _shown(of, asked) -> list[columns.Column]:
-    """The columns of a data set: those asked for that it recorded, or all that rate a space; none where all its runs failed early."""
+    """The columns of a data set: those asked for that it recorded, or all that rate a space; none where all its runs
+    failed early.
+    """
     available = columns.recorded(_runs(of))
     return [c for c in asked if (c.split, c.metric) in available] if asked else columns.performance(available)
 
@@ -189,7 +205,10 @@ def _without_numbers(of, shown, asked) -> list[str]:
     way_out = " (name what to show with --metrics)" * any(columns.recorded(_runs(of[dataset])) for dataset in bare)
     what = " ".join(c.metric for c in asked) or f"a metric that rates an embedding space{way_out}"
     return [
-        f"no numbers on {', '.join(those)}: none of the runs there ({sum(len(_runs(of[dataset])) for dataset in those)}) {does}"
+        (
+            f"no numbers on {', '.join(those)}: none of the runs there "
+            f"({sum(len(_runs(of[dataset])) for dataset in those)}) {does}"
+        )
         for those, does in ((bare, f"recorded {what}"), (failed, "counts"))
         if those
     ]
@@ -234,7 +253,9 @@ def _counted(of) -> list[RecordedRun]:
 
 
 def _of_pairs(of, shown, quantities) -> list[columns.Column]:
-    """The columns of the table with and without rho_distance: the first metric, by both selections where available, MAP@R and rho."""
+    """The columns of the table with and without rho_distance: the first metric, by both selections where available,
+    MAP@R and rho.
+    """
     map_r = [c for c in shown[1:] if plain(c.metric) == "map_r"]
     first = [c for c in columns.with_both(shown[:1], _counted(of), SELECTED) if c.higher is not None]
     return _together(first, map_r, [c for c in quantities if c.metric == "rho_spectrum@2"])
@@ -263,7 +284,9 @@ def _tables(of, shown, compared, opt, defaults) -> list[formats.Table]:
 
 
 def _figures(of, shown, pairs, out, notes=None) -> list[tuple[str, str]]:
-    """All figures of one data set: (name, caption). Appends to `notes` which of the requested `pairs` cannot be drawn."""
+    """All figures of one data set: (name, caption). Appends to `notes` which of the requested `pairs` cannot be
+    drawn.
+    """
     quantities, made = columns.principal(_structure(of)), []
     if shown:
         first, legend = shown[0], "one point a group, bars: one deviation"
@@ -291,7 +314,9 @@ def _figures(of, shown, pairs, out, notes=None) -> list[tuple[str, str]]:
 
 
 def _name_methods(found) -> None:
-    """Set the ICML paper's names of methods on the groups of its runs, and the miner to `-` where the loss mines nothing."""
+    """Set the ICML paper's names of methods on the groups of its runs, and the miner to `-` where the loss mines
+    nothing.
+    """
     import criteria
 
     names = published.methods()

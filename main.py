@@ -59,7 +59,9 @@ def train_epochs(run, loader, step, evaluated, to_evaluate, scheduler):
 
 
 def train(opt, when_started=lambda: None):
-    """Set up, train, evaluate, record. `when_started` is called once the run folder holds the flags. Returns the finished `Run`."""
+    """Set up, train, evaluate, record. `when_started` is called once the run folder holds the flags. Returns the
+    finished `Run`.
+    """
     runtime = Runtime(opt).begin()
     datasets.locate(opt)  # missing data are reported before missing weights
     network = architectures.select(opt.arch, opt)
@@ -104,7 +106,9 @@ def train(opt, when_started=lambda: None):
 
 
 def evaluate_again(opt):
-    """Measure the best checkpoint of a finished run, or by `--evaluate_only` the network as it starts. Returns split -> {metric: value}."""
+    """Measure the best checkpoint of a finished run, or by `--evaluate_only` the network as it starts. Returns split ->
+    {metric: value}.
+    """
     runtime, again = Runtime(opt).begin(), opt.job == "evaluate"
     network = runtime.place(
         RunFolder(run_folder(opt)).network(evaltypes=opt.evaltypes) if again else architectures.select(opt.arch, opt)
@@ -135,7 +139,9 @@ def evaluate_ensemble(cross):
 
 
 def cross_validate(opt):
-    """Train or evaluate each fold of `--split_scheme`, and write the results over the folds. Returns the `CrossValidation`."""
+    """Train or evaluate each fold of `--split_scheme`, and write the results over the folds. Returns the
+    `CrossValidation`.
+    """
     cross = folds_of(opt, datasets.n_folds(opt))
     if opt.job == "train" and opt.resume is None:
         evaluation.check_folds(cross.options())
@@ -158,7 +164,9 @@ def cross_validate(opt):
 
 
 def main(opt):
-    """Do what the flags ask for: train or evaluate a run or all folds, or train the stages of a reproduction in turn."""
+    """Do what the flags ask for: train or evaluate a run or all folds, or train the stages of a reproduction in
+    turn.
+    """
     run = (
         cross_validate
         if opt.is_cross_validation

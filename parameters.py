@@ -1,13 +1,15 @@
 """The command line: the only parser of the program.
 
-options/composition.py adds files and saved runs, over which the command line wins; options/checks.py refuses flags that cannot work.
+options/composition.py adds files and saved runs, over which the command line wins; options/checks.py refuses flags that
+cannot work.
 
 Where a flag is declared:
   here                      flags of the run as a whole: schedule, optimiser, evaluation, records, resume
   utilities/flags.py        flags that plug-ins of several folders read: --bs, --lr, --embed_dim, --loss, --batch_mining …
   <folder>/_<helper>.py     flags that several plug-ins of one folder read: image sizes, weights of networks, storages of samplers
   <folder>/<plug-in>.py     a plug-in's own, with its name in front: --loss_<name>_…, --miner_<name>_…, --data_…, --<trainer>_…, --<data set>_…
-All end up in one flat namespace, `opt`; docs/flags.md lists them. A default of None is derived in `read`; the help says from what.
+All end up in one flat namespace, `opt`; docs/flags.md lists them. A default of None is derived in `read`; the help says
+from what.
 """
 
 import argparse
@@ -145,7 +147,10 @@ def basic_training_parameters(parser) -> None:
         "--num_epochs_train",
         type=whole(0),
         default=150,
-        help="epochs to train; 0: the untrained network alone, evaluated by --check_untrained_accuracy, or its embeddings by --dump_embeddings, what its queries find by --dump_query_results",
+        help=(
+            "epochs to train; 0: the untrained network alone, evaluated by --check_untrained_accuracy, or its "
+            "embeddings by --dump_embeddings, what its queries find by --dump_query_results"
+        ),
     )
     group.add_argument(
         "--iterations_per_epoch",
@@ -157,14 +162,19 @@ def basic_training_parameters(parser) -> None:
         default="step",
         choices=["step", "cosine", "flat_cosine", "onecycle", "plateau", "none"],
         type=_schedule,
-        help="learning-rate schedule: step multiplies by --gamma at the epochs --tau, cosine falls to --min_lr over --n_epochs, flat_cosine does so after --flat_share, "
-        "onecycle rises from a 25th in --onecycle_rise of the steps and then falls to --min_lr, plateau multiplies by --gamma when the selection metric rests",
+        help="learning-rate schedule: step multiplies by --gamma at the epochs --tau, cosine falls to --min_lr over "
+        "--n_epochs, flat_cosine does so after --flat_share, "
+        "onecycle rises from a 25th in --onecycle_rise of the steps and then falls to --min_lr, plateau multiplies by "
+        "--gamma when the selection metric rests",
     )
     group.add_argument(
         "--min_lr",
         type=number(0),
         default=0.0,
-        help="where cosine, flat_cosine and onecycle end: the network's rate; all other rates fall in the same proportion",
+        help=(
+            "where cosine, flat_cosine and onecycle end: the network's rate; all other rates fall in the same "
+            "proportion"
+        ),
     )
     group.add_argument(
         "--flat_share",
@@ -256,14 +266,16 @@ def step_parameters(parser) -> None:
         type=whole(0, 10**6),
         default=0,
         metavar="C",
-        help="images that go through the network at once: memory grows with C, not with --bs, and each step equals that of the whole batch, but "
+        help="images that go through the network at once: memory grows with C, not with --bs, and each step equals that of "
+        "the whole batch, but "
         "for BatchNorm's batch statistics and dropout; 0, or --bs times --views and more: the whole batch at once",
     )
     group.add_argument(
         "--ema_decay",
         type=number(0, below=1),
         metavar="DECAY",
-        help="keep a moving average of the network's weights and of BatchNorm's statistics with this decay a step, such as .999: the average is "
+        help="keep a moving average of the network's weights and of BatchNorm's statistics with this decay a step, such as "
+        ".999: the average is "
         "evaluated and selected, and checkpoints hold it as the network, beside the trained one (unset: none)",
     )
     group.add_argument(
@@ -271,7 +283,10 @@ def step_parameters(parser) -> None:
         type=whole(0, 10**5),
         default=0,
         metavar="N",
-        help="in the first N epochs the rates of --scheduler are multiplied by a factor that rises linearly, step by step, to 1",
+        help=(
+            "in the first N epochs the rates of --scheduler are multiplied by a factor that rises linearly, step by "
+            "step, to 1"
+        ),
     )
     group.add_argument(
         "--warmup_steps", type=whole(0, 10**9), default=0, metavar="N", help="as --warmup_epochs, in the first N steps"
@@ -284,7 +299,10 @@ def step_parameters(parser) -> None:
         type=whole(0, 10**5),
         default=0,
         metavar="N",
-        help="in the first N epochs the backbone rests, in evaluation mode (BatchNorm's statistics, dropout): only the layers after it are trained",
+        help=(
+            "in the first N epochs the backbone rests, in evaluation mode (BatchNorm's statistics, dropout): only the "
+            "layers after it are trained"
+        ),
     )
     group.add_argument(
         "--freeze_backbone_steps",
@@ -296,12 +314,18 @@ def step_parameters(parser) -> None:
     group.add_argument(
         "--no_decay_on_bias_and_norm",
         action="store_true",
-        help="no weight decay on the biases and norm layers of the networks, that is on their parameters of one dimension; for those of the criterion: --loss_decay",
+        help=(
+            "no weight decay on the biases and norm layers of the networks, that is on their parameters of one "
+            "dimension; for those of the criterion: --loss_decay"
+        ),
     )
     group.add_argument(
         "--sync_bn",
         action="store_true",
-        help="under torchrun, on GPUs, BatchNorm takes its batch statistics from the whole batch; without it from each process's part",
+        help=(
+            "under torchrun, on GPUs, BatchNorm takes its batch statistics from the whole batch; without it from each "
+            "process's part"
+        ),
     )
     group.add_argument(
         "--channels_last",
@@ -316,7 +340,10 @@ def step_parameters(parser) -> None:
     group.add_argument(
         "--tf32",
         action="store_true",
-        help="on a GPU multiply matrices of float32 with TensorFloat-32, as PyTorch's convolutions do anyway; not in mining and loss",
+        help=(
+            "on a GPU multiply matrices of float32 with TensorFloat-32, as PyTorch's convolutions do anyway; not in "
+            "mining and loss"
+        ),
     )
 
 
@@ -327,7 +354,10 @@ def evaluation_parameters(parser) -> None:
         "--evaluation_metrics",
         nargs="+",
         metavar="METRIC",
-        help=f"metrics to compute, --list metrics (unset: those published for the data set where it names some, else {' '.join(composition.DEFAULT_METRICS)})",
+        help=(
+            "metrics to compute, --list metrics (unset: those published for the data set where it names some, else "
+            f"{' '.join(composition.DEFAULT_METRICS)})"
+        ),
     ).role = roles.EXTENT
     group.add_argument(
         "--storage_metrics",
@@ -352,7 +382,8 @@ def evaluation_parameters(parser) -> None:
         "--eval_kmeans_starts",
         type=whole(1, 1000),
         metavar="N",
-        help="nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 in every run: their deviation over --seed then does "
+        help="nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 in every run: their deviation "
+        "over --seed then does "
         "not include the randomness of the clustering (unset: one start, seeded with --seed, as published)",
     )
     group.add_argument(
@@ -377,13 +408,19 @@ def evaluation_parameters(parser) -> None:
         "--splits_to_eval",
         nargs="+",
         choices=["train", "val", "test"],
-        help="splits to evaluate (unset: train unless --no_train_metrics, val where there is one, test; with a --split_scheme of folds val alone)",
+        help=(
+            "splits to evaluate (unset: train unless --no_train_metrics, val where there is one, test; with a "
+            "--split_scheme of folds val alone)"
+        ),
     ).role = roles.EXTENT
     group.add_argument(
         "--eval_reference_set",
         default="compared_to_self",
         choices=["compared_to_self", "compared_to_sets_combined", "compared_to_training_set"],
-        help="where a split's images search their neighbours: among themselves, in all evaluated splits, in the training images; a query never finds itself, classes are told apart by name",
+        help=(
+            "where a split's images search their neighbours: among themselves, in all evaluated splits, in the "
+            "training images; a query never finds itself, classes are told apart by name"
+        ),
     )
     group.add_argument(
         "--tester",
@@ -418,19 +455,26 @@ def evaluation_parameters(parser) -> None:
         nargs="+",
         default=[1],
         metavar="S",
-        help="embed each image at these scales of its size, 1 .7071 .5 for Oxford and Paris, and join the embeddings at unit length",
+        help=(
+            "embed each image at these scales of its size, 1 .7071 .5 for Oxford and Paris, and join the embeddings "
+            "at unit length"
+        ),
     )
     group.add_argument(
         "--eval_scales_join",
         default="mean",
         choices=["mean", "gem"],
-        help="how --eval_scales joins: the mean, or the mean of the power of --pool gem or gem_learned, for --embed_dim 0",
+        help=(
+            "how --eval_scales joins: the mean, or the mean of the power of --pool gem or gem_learned, for "
+            "--embed_dim 0"
+        ),
     )
     group.add_argument(
         "--eval_relevance",
         metavar="FILE",
         type=_file_of_code,
-        help="Python file with relevance(query_rows, gallery_rows) -> (q, g) from 0 to 1, of rows of a split: what is above 0 is to be found, in place of the "
+        help="Python file with relevance(query_rows, gallery_rows) -> (q, g) from 0 to 1, of rows of a split: what is above "
+        "0 is to be found, in place of the "
         "images of the query's class. It is executed only where the command line names it; none: not that of the saved "
         "run",
     ).role = roles.CODE
@@ -451,21 +495,28 @@ def _beside_the_values(group) -> None:
     group.add_argument(
         "--dump_embeddings",
         action="store_true",
-        help="write features as they are measured, labels and paths of the best epoch to embeddings_<split>.npz in the run folder; with "
-        "--evaluate, where it has them already, beside that evaluation's pictures; with --n_epochs 0 those of the untrained network",
+        help="write features as they are measured, labels and paths of the best epoch to embeddings_<split>.npz in the run "
+        "folder; with "
+        "--evaluate, where it has them already, beside that evaluation's pictures; with --n_epochs 0 those of the "
+        "untrained network",
     ).role = roles.RECORDS
     group.add_argument(
         "--dump_query_results",
         action="store_true",
-        help="write of each query whether its nearest neighbour is of its class (hit), its average precision among the R nearest (ap_at_r, its "
-        "term of map_r), the rank of its first hit, label and path, of the best epoch, to query_results_<split>.npz in the run folder: a few MB, "
-        "by which Result_Evaluations.py compares runs query by query; otherwise as --dump_embeddings, and with --final_test of test too",
+        help="write of each query whether its nearest neighbour is of its class (hit), its average precision among the R "
+        "nearest (ap_at_r, its "
+        "term of map_r), the rank of its first hit, label and path, of the best epoch, to query_results_<split>.npz in "
+        "the run folder: a few MB, "
+        "by which Result_Evaluations.py compares runs query by query; otherwise as --dump_embeddings, and with "
+        "--final_test of test too",
     ).role = roles.RECORDS
     group.add_argument(
         "--evaluate",
         action="store_true",
-        help="do not train: measure the best checkpoint of the run of this --savename (or --group and --seed, or --resume_from) on --splits_to_eval; "
-        "with --resume_from on other data too, by --dataset and its flags, split as the flags of the split say, or whole by --evaluate_all",
+        help="do not train: measure the best checkpoint of the run of this --savename (or --group and --seed, or "
+        "--resume_from) on --splits_to_eval; "
+        "with --resume_from on other data too, by --dataset and its flags, split as the flags of the split say, or "
+        "whole by --evaluate_all",
     ).role = roles.CONTROL
     group.add_argument(
         "--evaluate_only",
@@ -478,7 +529,10 @@ def _beside_the_values(group) -> None:
     group.add_argument(
         "--evaluate_ensemble",
         action="store_true",
-        help="do not train: measure the networks of all folds of a finished cross-validation as one, their embeddings side by side, on test",
+        help=(
+            "do not train: measure the networks of all folds of a finished cross-validation as one, their embeddings "
+            "side by side, on test"
+        ),
     ).role = roles.CONTROL
     group.add_argument(
         "--final_test",
@@ -512,15 +566,19 @@ def logging_parameters(parser) -> None:
         "--online_names",
         default="both",
         choices=["both", "icml", "plain"],
-        help="names of values at the online service; icml: `Test: discriminative_e_recall: e_recall@1`, as the ICML 2020 pipeline and the "
-        "files of groups; plain: `test/e_recall@1`, the names that TensorBoard and metrics.csv always have: W&B and Comet then show one section "
-        "a split, and batch/ and pictures/; both: W&B keeps each value under the two, draws panels of the plain names alone; Comet, which hides "
+        help="names of values at the online service; icml: `Test: discriminative_e_recall: e_recall@1`, as the ICML 2020 "
+        "pipeline and the "
+        "files of groups; plain: `test/e_recall@1`, the names that TensorBoard and metrics.csv always have: W&B and "
+        "Comet then show one section "
+        "a split, and batch/ and pictures/; both: W&B keeps each value under the two, draws panels of the plain names "
+        "alone; Comet, which hides "
         "nothing, takes icml",
     )
     group.add_argument(
         "--log_artifacts",
         action="store_true",
-        help="with --log_online: at the end of the run its selected checkpoint goes to the service too, as an artifact of type `model` from "
+        help="with --log_online: at the end of the run its selected checkpoint goes to the service too, as an artifact of "
+        "type `model` from "
         "which `load_run` reads (W&B) or as the model `selected` (Comet)",
     )
     group.add_argument(
@@ -543,13 +601,18 @@ def logging_parameters(parser) -> None:
         "--log_every",
         type=whole(0),
         default=0,
-        help="also record every N-th batch: loss and its parts, gradient norm, mined tuples, rates, throughput, memory (0: epochs only)",
+        help=(
+            "also record every N-th batch: loss and its parts, gradient norm, mined tuples, rates, throughput, memory "
+            "(0: epochs only)"
+        ),
     )
     group.add_argument(
         "--no_records",
         action="store_true",
-        help="write only metrics.csv, checkpoints, summary.json and what describes the run (parameters.yaml, Parameter_Info.txt, "
-        "environment.yaml): no pictures, no curves, no other records; --log_online, --log_every and --plot_every do nothing",
+        help="write only metrics.csv, checkpoints, summary.json and what describes the run (parameters.yaml, "
+        "Parameter_Info.txt, "
+        "environment.yaml): no pictures, no curves, no other records; --log_online, --log_every and --plot_every do "
+        "nothing",
     )
 
 
@@ -561,7 +624,10 @@ def run_parameters(parser) -> None:
         nargs="+",
         default=[],
         metavar="FILE",
-        help="YAML files of `flag: value`, later ones win, a saved run wins over them (--resume, --evaluate) and the command line over all; a bare name is looked up in configs/",
+        help=(
+            "YAML files of `flag: value`, later ones win, a saved run wins over them (--resume, --evaluate) and the "
+            "command line over all; a bare name is looked up in configs/"
+        ),
     )
     group.add_argument("--print_config", action="store_true", help="print the resolved flags as such a file and exit")
     group.add_argument(
@@ -584,7 +650,10 @@ def run_parameters(parser) -> None:
     group.add_argument(
         "--reproduce_results",
         metavar="FOLDER",
-        help="start a new run with the flags of the run in FOLDER; changes that were allowed on resume are made again at the same epochs",
+        help=(
+            "start a new run with the flags of the run in FOLDER; changes that were allowed on resume are made again "
+            "at the same epochs"
+        ),
     )
     group.add_argument(
         "--folds",
@@ -599,20 +668,27 @@ def run_parameters(parser) -> None:
     group.add_argument(
         "--dry_run",
         action="store_true",
-        help="build everything, take the first batch of each split, one through a step, draw its images as the network sees them (<savename>_batch.png), and stop; --check_data examines all images",
+        help=(
+            "build everything, take the first batch of each split, one through a step, draw its images as the network "
+            "sees them (<savename>_batch.png), and stop; --check_data examines all images"
+        ),
     )
     group.add_argument(
         "--profile_steps",
         type=whole(0, 10**4),
         default=0,
         metavar="N",
-        help="time N steps, then run as many (20 at most) in torch's profiler, print the time by part with the flag that would help first, write the trace beside "
+        help="time N steps, then run as many (20 at most) in torch's profiler, print the time by part with the flag that "
+        "would help first, write the trace beside "
         "the run's folder (<savename>_trace.json, for chrome://tracing or ui.perfetto.dev), and stop",
     )
     group.add_argument(
         "--check_data",
         action="store_true",
-        help="decode every image of --dataset, print every error in its files, and stop; the exit status is 0 if there is none",
+        help=(
+            "decode every image of --dataset, print every error in its files, and stop; the exit status is 0 if there "
+            "is none"
+        ),
     )
     group.add_argument(
         "-h",
@@ -621,7 +697,10 @@ def run_parameters(parser) -> None:
         nargs=argparse.REMAINDER,
         default=argparse.SUPPRESS,
         metavar="WORD",
-        help="print the most used flags and exit; with WORD those of a group, of a plug-in (loss margin), one flag, or all",
+        help=(
+            "print the most used flags and exit; with WORD those of a group, of a plug-in (loss margin), one flag, or "
+            "all"
+        ),
     )
     group.add_argument("--find", metavar="WORD", help="print the flags whose name or text holds WORD and exit")
     group.add_argument(
@@ -674,7 +753,8 @@ def declared_roles() -> roles.Roles:
 def read(argv: list[str] | None = None) -> argparse.Namespace:
     """The checked options, an `options.Options`. Without side effects: no folder, no device, no seeding.
 
-    Later ones win: defaults, --config files, the saved run on resume or reproduction, the command line. A mistake: exit 2, one line.
+    Later ones win: defaults, --config files, the saved run on resume or reproduction, the command line. A mistake: exit
+    2, one line.
     """
     try:
         return resolve(argv)
@@ -708,7 +788,9 @@ def checked(problems: list[str]) -> str:
 
 
 def answer(opt) -> str | None:
-    """The text that --list, --find, --explain, --check_data or --print_config asks for; None where the flags ask for a run."""
+    """The text that --list, --find, --explain, --check_data or --print_config asks for; None where the flags ask for a
+    run.
+    """
     if opt.find is not None:
         return help_pages.find(get_parser(), opt.find)
     if opt.explain:

@@ -1,10 +1,12 @@
-"""Networks: one file a family, the file name is the head of `--arch`, any torchvision or pretrainedmodels constructor, and `timm:<name>`.
+"""Networks: one file a family, the file name is the head of `--arch`, any torchvision or pretrainedmodels constructor,
+and `timm:<name>`.
 
-The grammar of a name is `<backbone>[_<trait>]…`, traits in any order. It is parsed only here; other code reads the network's attributes
-(`network.normalizes`, `network.frozen`, `network.input_size` …).
+The grammar of a name is `<backbone>[_<trait>]…`, traits in any order. It is parsed only here; other code reads the
+network's attributes (`network.normalizes`, `network.frozen`, `network.input_size` …).
 
-A module's class is `Network(opt, name)`, a `torch.nn.Module`: `forward(images) -> (embeddings, features)`. `embed_dim` is the width of its
-embeddings. A network whose `embeddings` are a dict of different widths has `embed_dims` (name -> dimensions).
+A module's class is `Network(opt, name)`, a `torch.nn.Module`: `forward(images) -> (embeddings, features)`. `embed_dim`
+is the width of its embeddings. A network whose `embeddings` are a dict of different widths has `embed_dims` (name ->
+dimensions).
 """
 
 import argparse
@@ -25,17 +27,25 @@ MARKED = {**SOURCES, "timm": _timm}  # timm takes seconds to import: only for na
 LISTED = (  # lines of --list beside the families of this folder
     (
         "<name>",
-        "any classification network of torchvision, else of pretrainedmodels, by its constructor's name; tv:<name> and ptm:<name> choose the package",
+        (
+            "any classification network of torchvision, else of pretrainedmodels, by its constructor's name; "
+            "tv:<name> and ptm:<name> choose the package"
+        ),
     ),
     (
         "timm:<name>",
-        "any network of timm, tag included; find names with python -c \"import timm; print(*timm.list_models('vit*', pretrained=True))\"",
+        (
+            'any network of timm, tag included; find names with python -c "import timm; '
+            "print(*timm.list_models('vit*', pretrained=True))\""
+        ),
     ),
 )
 
 
 class Name(NamedTuple):
-    """A parsed `--arch`: `resnet50_frozen_normalize` has the backbone `resnet50` and the traits `{"frozen", "normalize"}`."""
+    """A parsed `--arch`: `resnet50_frozen_normalize` has the backbone `resnet50` and the traits `{"frozen",
+    "normalize"}`.
+    """
 
     full: str
     backbone: str
@@ -48,7 +58,8 @@ class Name(NamedTuple):
 
 
 def parse(name: str) -> Name:
-    """Read `<backbone>[_frozen][_layernorm][_normalize]…`; the backbone's own name may hold underscores (`vit_b_16_frozen`).
+    """Read `<backbone>[_frozen][_layernorm][_normalize]…`; the backbone's own name may hold underscores
+    (`vit_b_16_frozen`).
 
     Raises:
         UnknownName: no such backbone, or it is followed by something that is not a trait.
@@ -104,11 +115,13 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
 
     Args:
         opt: the shared namespace; what it lacks takes its declared default.
-        crop_size: side of the images, overrides `opt.crop_size`; position embeddings (of timm's networks) are made for it.
+        crop_size: side of the images, overrides `opt.crop_size`; position embeddings (of timm's networks) are made for
+        it.
         flags: single flags that override `opt`, e.g. `embed_dim=512`, `not_pretrained=True`.
 
     Raises:
-        UnknownName: no such backbone or trait. UserError: weights that cannot be loaded or do not fit, or an unknown flag.
+        UnknownName: no such backbone or trait. UserError: weights that cannot be loaded or do not fit, or an unknown
+        flag.
     """
     parsed = parse(name)
     opt = REGISTRY.options(opt, **flags)
@@ -125,7 +138,10 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
     ]
     if partly and not hasattr(network, "resting"):
         raise UserError(
-            f"{partly[0]}: {name} does not declare which parts of its backbone are frozen (attribute resting). Leave it out"
+            (
+                f"{partly[0]}: {name} does not declare which parts of its backbone are frozen (attribute resting). "
+                "Leave it out"
+            )
         )
     for flag, plain in (("pool", None), ("last_stride", 2), ("neck", "none")):
         if getattr(opt, flag) != plain and not getattr(network, "pools", False):
@@ -138,14 +154,18 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
 
 
 def behind(width: int, opt) -> torch.nn.Module:
-    """What stands behind the backbone of `opt.arch`, as a network that takes its pooled features `(B, width)` in the place of images."""
+    """What stands behind the backbone of `opt.arch`, as a network that takes its pooled features `(B, width)` in the
+    place of images.
+    """
     of_backbone = {"weights": None, "not_pretrained": True, "pool": None, "last_stride": 2, "grad_checkpointing": False}
     opt = argparse.Namespace(**{**vars(REGISTRY.options(opt)), **of_backbone, "freeze_backbone": True})
     return _network.Network(opt, parse(opt.arch), torch.nn.Identity(), width, None)
 
 
 def _module_of(backbone: str):
-    """The module whose `Network` builds `backbone`, or None: a family of this folder, else the first package that has it."""
+    """The module whose `Network` builds `backbone`, or None: a family of this folder, else the first package that has
+    it.
+    """
     if backbone in REGISTRY.names():
         return REGISTRY.module(backbone)
     source, marked, constructor = backbone.partition(":")
@@ -173,6 +193,8 @@ def _unknown(name: str, backbone: str) -> UnknownName:
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
     where = f" in the package {source!r}" if marked and source in SOURCES else ""
     return UnknownName(
-        f"unknown architecture {backbone!r}{where}.{hint} Available: {', '.join(families)}, and any torchvision or pretrainedmodels "
-        f"constructor of a classification network by its name (tv:<name> and ptm:<name> choose the package), and timm:<name>."
+        f"unknown architecture {backbone!r}{where}.{hint} Available: {', '.join(families)}, and any torchvision or "
+        "pretrainedmodels "
+        "constructor of a classification network by its name (tv:<name> and ptm:<name> choose the package), and "
+        "timm:<name>."
     )

@@ -1,4 +1,6 @@
-"""The trained part of a backbone: all of it, all but its first blocks, or only what is added: low-rank updates of its attention (LoRA), prompts, biases."""
+"""The trained part of a backbone: all of it, all but its first blocks, or only what is added: low-rank updates of its
+attention (LoRA), prompts, biases.
+"""
 
 import math
 from typing import NamedTuple
@@ -18,16 +20,20 @@ PROMPTS, BIAS = "prompts", "bias"  # the name of a block's prompts; the part of 
 
 
 class Resting(NamedTuple):
-    """The untrained part of a backbone: names of its parameters, and of the modules that stay in evaluation mode ("" is the backbone)."""
+    """The untrained part of a backbone: names of its parameters, and of the modules that stay in evaluation mode ("" is
+    the backbone).
+    """
 
     parameters: frozenset = frozenset()
     modules: tuple = ()
 
 
 class LowRank(torch.nn.Module):
-    """W + alpha / r · up · down, a weight with an update of rank r (Hu et al., LoRA, arXiv 2106.09685); `up` starts at 0.
+    """W + alpha / r · up · down, a weight with an update of rank r (Hu et al., LoRA, arXiv 2106.09685); `up` starts at
+    0.
 
-    `down` is `(r, in)`, `up` is `(out, r)`. `scale` = alpha / r is stored too, so that a state dict can be merged without the flags.
+    `down` is `(r, in)`, `up` is `(out, r)`. `scale` = alpha / r is stored too, so that a state dict can be merged
+    without the flags.
     """
 
     def __init__(self, weight: torch.Tensor, rank: int, alpha: float):
@@ -58,7 +64,8 @@ def tuned(opt) -> list[str]:
 
 
 def adapt(network, opt) -> Resting:
-    """Add the low-rank updates of --lora_rank to the backbone. Returns the part that this or another flag leaves untrained.
+    """Add the low-rank updates of --lora_rank to the backbone. Returns the part that this or another flag leaves
+    untrained.
 
     The other flags are --prompts, --train_biases, --freeze_blocks and --freeze_backbone.
 
@@ -92,16 +99,21 @@ def adapt(network, opt) -> Resting:
 
 
 def add_prompts(network, opt) -> None:
-    """Put --prompts N learned tokens before the sequence of each of the first --prompt_depth blocks; they leave it after the block.
+    """Put --prompts N learned tokens before the sequence of each of the first --prompt_depth blocks; they leave it
+    after the block.
 
-    VPT-deep (Jia et al., arXiv 2203.12119) in the form of Ren et al., arXiv 2402.02340: block b has N - b step tokens, as parameter `prompts`
-    `(1, n, E)`, without position and dropout, drawn as Xavier's normal of `(1, N, E)`. Raises UserError for other networks than timm's ViTs.
+    VPT-deep (Jia et al., arXiv 2203.12119) in the form of Ren et al., arXiv 2402.02340: block b has N - b step tokens,
+    as parameter `prompts` `(1, n, E)`, without position and dropout, drawn as Xavier's normal of `(1, N, E)`. Raises
+    UserError for other networks than timm's ViTs.
     """
     if not opt.prompts:
         return
     if not network.takes_prompts:
         raise UserError(
-            f"--prompts {opt.prompts}: --arch {network.name} takes no prompts; timm's VisionTransformers do (not DINOv3), such as timm:vit_small_patch16_224: leave it out"
+            (
+                f"--prompts {opt.prompts}: --arch {network.name} takes no prompts; timm's VisionTransformers do (not "
+                "DINOv3), such as timm:vit_small_patch16_224: leave it out"
+            )
         )
     blocks = network.blocks()
     if (opt.prompt_depth or 0) > len(blocks):
@@ -132,7 +144,8 @@ def prompt_counts(backbone: torch.nn.Module) -> list[int]:
 
 
 def first_blocks(network, count: int) -> Resting:
-    """The parts that --freeze_blocks leaves untrained: the patch embedding and the first `count` blocks with the layers after each.
+    """The parts that --freeze_blocks leaves untrained: the patch embedding and the first `count` blocks with the layers
+    after each.
 
     Backbones without a patch embedding: all layers before the first block.
     """
@@ -170,7 +183,9 @@ def _modules_of(backbone: torch.nn.Module, resting: set) -> tuple:
 
 
 def attention_weights(backbone: torch.nn.Module) -> list[tuple[torch.nn.Module, str]]:
-    """(module, name of its weight) of every attention's query, key, value and projection layers; a fused weight counts as one."""
+    """(module, name of its weight) of every attention's query, key, value and projection layers; a fused weight counts
+    as one.
+    """
     found = []
     for module in backbone.modules():
         if isinstance(module, torch.nn.MultiheadAttention):
@@ -183,16 +198,24 @@ def attention_weights(backbone: torch.nn.Module) -> list[tuple[torch.nn.Module, 
 
 
 def add_low_rank(network, rank: int, alpha: float) -> None:
-    """Add an update of this rank to every attention weight. Raises UserError where there is none, or one is smaller than the rank."""
+    """Add an update of this rank to every attention weight. Raises UserError where there is none, or one is smaller
+    than the rank.
+    """
     weights = attention_weights(network.backbone)
     if not weights:
         raise UserError(
-            f"--lora_rank {rank}: --arch {network.name} has no attention layers that could be updated; ViTs have: leave it out"
+            (
+                f"--lora_rank {rank}: --arch {network.name} has no attention layers that could be updated; ViTs have: "
+                "leave it out"
+            )
         )
     least = min(min(getattr(module, name).shape) for module, name in weights)
     if rank > least:
         raise UserError(
-            f"--lora_rank {rank}: the smallest attention weight of --arch {network.name} has the rank {least}: give at most that"
+            (
+                f"--lora_rank {rank}: the smallest attention weight of --arch {network.name} has the rank {least}: "
+                "give at most that"
+            )
         )
     for module, name in weights:
         parametrize.register_parametrization(module, name, LowRank(getattr(module, name).detach(), rank, alpha))

@@ -11,7 +11,8 @@ STAGES = ("layer1", "layer2", "layer3", "layer4")
 
 
 def of_backbone(backbone: torch.nn.Module) -> list[torch.nn.Module]:
-    """Encoder layers of a ViT, residual blocks of a ResNet, else the modules in `features` that have children; empty without any.
+    """Encoder layers of a ViT, residual blocks of a ResNet, else the modules in `features` that have children; empty
+    without any.
 
     A convolution with its norm, the stem and in some networks the last layer, is no block.
     """
@@ -34,7 +35,8 @@ def _unrolled(module):
 
 
 def by_depth(backbone: torch.nn.Module, blocks: list[torch.nn.Module]) -> dict[int, list[torch.nn.Parameter]]:
-    """Depth, counted from the end, -> parameters: 0 after the last block, 1 the last block, len(blocks) + 1 before the first block.
+    """Depth, counted from the end, -> parameters: 0 after the last block, 1 the last block, len(blocks) + 1 before the
+    first block.
 
     Layers between two blocks have the depth of the first of them.
     """

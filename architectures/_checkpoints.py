@@ -1,4 +1,6 @@
-"""Files of weights in the layouts of the field: read without running code, searched for the prefix of a backbone's keys."""
+"""Files of weights in the layouts of the field: read without running code, searched for the prefix of a backbone's
+keys.
+"""
 
 import re
 from collections import Counter
@@ -26,7 +28,8 @@ NAMED = 6  # groups of tensors that a line names
 
 
 def content_of(path: str):
-    """The content of a `.safetensors` or `.npz` file, else of a file of torch.save as of `pickles.load_tensors`, on the CPU.
+    """The content of a `.safetensors` or `.npz` file, else of a file of torch.save as of `pickles.load_tensors`, on the
+    CPU.
 
     Raises Unreadable for any other file.
     """
@@ -79,7 +82,8 @@ class Fit(NamedTuple):
     """How the tensors below `prefix` fit a backbone.
 
     Attributes:
-        state: the tensors in the backbone's names. missing, unexpected: keys. other_shape: keys of tensors of another shape.
+        state: the tensors in the backbone's names. missing, unexpected: keys. other_shape: keys of tensors of another
+        shape.
     """
 
     prefix: str
@@ -176,7 +180,9 @@ def unused(flat: dict, taken: str, used: set[str]) -> list[str]:
 
 
 def by_position(state: dict, backbone: torch.nn.Module) -> dict | None:
-    """The state of a `Sequential` of a backbone's children, as in lightly's examples, in the backbone's names; else None."""
+    """The state of a `Sequential` of a backbone's children, as in lightly's examples, in the backbone's names; else
+    None.
+    """
     names = [name for name, _ in backbone.named_children()]
     renamed = {}
     for key, value in state.items():
@@ -188,7 +194,9 @@ def by_position(state: dict, backbone: torch.nn.Module) -> dict | None:
 
 
 def without_chunks(state: dict) -> dict | None:
-    """The state of a ViT of DINOv2's training, `blocks.<chunk>.<block>.`, without the chunks; None where there are none."""
+    """The state of a ViT of DINOv2's training, `blocks.<chunk>.<block>.`, without the chunks; None where there are
+    none.
+    """
     chunked = re.compile(r"blocks\.\d+\.(\d+)\.")
     renamed = {chunked.sub(r"blocks.\1.", key): value for key, value in state.items()}
     return renamed if len(renamed) == len(state) and renamed.keys() != state.keys() else None

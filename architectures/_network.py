@@ -20,8 +20,10 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 def add_arguments(group) -> None:
     """Declare the flags that every network reads."""
     help_weights = (
-        "start from the weights in this file (.pth, .ckpt, .safetensors, .npz): of the backbone, wherever its keys lie in it (classifier keys are ignored), "
-        "or of a whole network of this program; takes precedence over --not_pretrained (unset: the package's ImageNet weights)"
+        "start from the weights in this file (.pth, .ckpt, .safetensors, .npz): of the backbone, wherever its keys lie "
+        "in it (classifier keys are ignored), "
+        "or of a whole network of this program; takes precedence over --not_pretrained (unset: the package's ImageNet "
+        "weights)"
     )
     help_hidden = "widths of hidden layers, ReLU after each, between backbone and embedding layer"
     group.add_argument("--not_pretrained", action="store_true", help="start from random weights")
@@ -30,7 +32,10 @@ def add_arguments(group) -> None:
         "--weights_prefix",
         default=None,
         metavar="PREFIX",
-        help="where in --weights the backbone's keys lie, such as teacher.backbone or module.encoder_q (unset: where exactly they lie)",
+        help=(
+            "where in --weights the backbone's keys lie, such as teacher.backbone or module.encoder_q (unset: where "
+            "exactly they lie)"
+        ),
     )
     group.add_argument(
         "--weights_cache",
@@ -42,12 +47,16 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--freeze_backbone",
         action="store_true",
-        help="train only the layers after the backbone: embedding layer, heads, criterion; the backbone is frozen, its layers in evaluation mode",
+        help=(
+            "train only the layers after the backbone: embedding layer, heads, criterion; the backbone is frozen, its "
+            "layers in evaluation mode"
+        ),
     )
     group.add_argument(
         "--feature_cache",
         action="store_true",
-        help="with --freeze_backbone and --augmentation none: compute the pooled features of every image once a run, and train and evaluate what "
+        help="with --freeze_backbone and --augmentation none: compute the pooled features of every image once a run, and "
+        "train and evaluate what "
         "stands behind the backbone on them; memory: features x 4 bytes an image",
     ).role = PLACE
     _partial_training(group)
@@ -57,13 +66,17 @@ def add_arguments(group) -> None:
         type=number(above=0, most=1),
         default=1.0,
         metavar="D",
-        help="the backbone's rate falls with depth: --lr times D^k in the k-th block from the end, and once more before the first; ViTs, ResNets "
+        help="the backbone's rate falls with depth: --lr times D^k in the k-th block from the end, and once more before the "
+        "first; ViTs, ResNets "
         "and other networks of blocks",
     )
     group.add_argument(
         "--grad_checkpointing",
         action="store_true",
-        help="keep no activations inside the backbone's blocks, compute them again in the backward pass: less memory, a third more time, the same numbers",
+        help=(
+            "keep no activations inside the backbone's blocks, compute them again in the backward pass: less memory, "
+            "a third more time, the same numbers"
+        ),
     ).role = PLACE
 
 
@@ -74,7 +87,8 @@ def _partial_training(group) -> None:
         type=whole(0, 1000),
         default=None,
         metavar="N",
-        help="the patch embedding (of other networks what lies before the first block) and the first N blocks rest, in evaluation mode; 0: the patch "
+        help="the patch embedding (of other networks what lies before the first block) and the first N blocks rest, in "
+        "evaluation mode; 0: the patch "
         "embedding alone (unset: all trains)",
     )
     group.add_argument(
@@ -82,7 +96,8 @@ def _partial_training(group) -> None:
         type=whole(0, WIDEST),
         default=0,
         metavar="R",
-        help="the backbone rests but for updates of rank R of its attention's query, key, value and projection weights (LoRA); a fused weight is one; "
+        help="the backbone rests but for updates of rank R of its attention's query, key, value and projection weights "
+        "(LoRA); a fused weight is one; "
         "0: none",
     )
     group.add_argument(
@@ -97,7 +112,10 @@ def _partial_training(group) -> None:
         type=whole(0, WIDEST),
         default=0,
         metavar="N",
-        help="the backbone rests but for N learned tokens before each block's sequence, which leave it after the block (VPT-deep); timm's ViTs; 0: none",
+        help=(
+            "the backbone rests but for N learned tokens before each block's sequence, which leave it after the block "
+            "(VPT-deep); timm's ViTs; 0: none"
+        ),
     )
     group.add_argument(
         "--prompt_depth",
@@ -116,20 +134,25 @@ def _partial_training(group) -> None:
     group.add_argument(
         "--train_biases",
         action="store_true",
-        help="the backbone rests but for its parameters with 'bias' in their name (BitFit), those of norms and patch embedding too; also with --prompts "
+        help="the backbone rests but for its parameters with 'bias' in their name (BitFit), those of norms and patch "
+        "embedding too; also with --prompts "
         "and --lora_rank",
     )
     group.add_argument(
         "--head_init",
         choices=["default", "orthogonal"],
         default="default",
-        help="start of the embedding layer: torch's uniform one, or an orthogonal weight and no bias; --weights of a whole network take precedence",
+        help=(
+            "start of the embedding layer: torch's uniform one, or an orthogonal weight and no bias; --weights of a "
+            "whole network take precedence"
+        ),
     )
     group.add_argument(
         "--pool",
         choices=_pool.KINDS,
         default=None,
-        help="pooling: class token (ViTs of timm), class token and mean of the others side by side, mean, maximum, mean of both, generalised mean of power 3 "
+        help="pooling: class token (ViTs of timm), class token and mean of the others side by side, mean, maximum, mean of "
+        "both, generalised mean of power 3 "
         "or of one learned power (unset: the backbone's own)",
     )
     group.add_argument(
@@ -142,7 +165,8 @@ def _partial_training(group) -> None:
         "--neck",
         choices=["none", "bn", "layernorm"],
         default="none",
-        help="behind the embedding layer: BatchNorm whose bias stays 0 (Luo et al., arXiv 1903.07071), or LayerNorm without weights; evaluation and "
+        help="behind the embedding layer: BatchNorm whose bias stays 0 (Luo et al., arXiv 1903.07071), or LayerNorm without "
+        "weights; evaluation and "
         "classifiers see what leaves it",
     )
     group.add_argument(
@@ -167,11 +191,14 @@ class Pooled(dict):
 class Network(torch.nn.Module):
     """Base of the networks here: backbone without its classifier, then `last_linear`, the embedding layer.
 
-    Images are scaled, reordered in colour and normalised here, on their device; the buffers for this are not in the state dict.
+    Images are scaled, reordered in colour and normalised here, on their device; the buffers for this are not in the
+    state dict.
 
     Args:
-        opt: the shared namespace; read are embed_dim, embed_hidden, head_init, neck, neck_feature, pool, last_stride, freeze_backbone,
-            freeze_blocks, lora_rank, lora_alpha, prompts, prompt_depth, prompt_step, train_biases, not_pretrained, weights, weights_cache.
+        opt: the shared namespace; read are embed_dim, embed_hidden, head_init, neck, neck_feature, pool, last_stride,
+        freeze_backbone,
+            freeze_blocks, lora_rank, lora_alpha, prompts, prompt_depth, prompt_step, train_biases, not_pretrained,
+            weights, weights_cache.
         name: the parsed `--arch`.
         backbone: prepared images -> pooled features `(B, feature_dim)`.
         feature_dim: number of pooled features.
@@ -182,11 +209,12 @@ class Network(torch.nn.Module):
         head: prefix of the classifier's keys in the backbone's published state dict.
         interpolation: how images are resized for it, "bilinear" or "bicubic".
 
-    Attributes: the arguments, `name` (the whole), `constructor`, `embed_dim` (width of the embeddings), `frozen`, `normalizes`,
-    `backbone_rests`, `weights_name`, `weights_file` (of --weights), `resting` (the untrained part of the backbone).
+    Attributes: the arguments, `name` (the whole), `constructor`, `embed_dim` (width of the embeddings), `frozen`,
+    `normalizes`, `backbone_rests`, `weights_name`, `weights_file` (of --weights), `resting` (the untrained part of the
+    backbone).
 
-    STAGES: name -> module of the backbone whose output (with `STAGES_ARE_INPUTS`: input) is that stage's map, in the order in which they
-    run; empty where no stages are known.
+    STAGES: name -> module of the backbone whose output (with `STAGES_ARE_INPUTS`: input) is that stage's map, in the
+    order in which they run; empty where no stages are known.
     """
 
     STAGES = {}
@@ -217,7 +245,10 @@ class Network(torch.nn.Module):
             raise UserError(f"{given}: a width is at least 1 (--embed_dim 0: no embedding layer)")
         if opt.embed_hidden and not opt.embed_dim:
             raise UserError(
-                "--embed_hidden puts layers before the embedding layer, which --embed_dim 0 leaves out: give a dimension"
+                (
+                    "--embed_hidden puts layers before the embedding layer, which --embed_dim 0 leaves out: give a "
+                    "dimension"
+                )
             )
         self.name, self.constructor = name.full, name.constructor
         self.frozen, self.normalizes = "frozen" in name.traits, "normalize" in name.traits
@@ -255,12 +286,13 @@ class Network(torch.nn.Module):
         self.train()
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, dict]:
-        """Embed `images` `(B, 3, H, W)`, RGB, uint8 or float in [0, 1]; under --freeze_backbone also pooled features `(B, feature_dim)`.
+        """Embed `images` `(B, 3, H, W)`, RGB, uint8 or float in [0, 1]; under --freeze_backbone also pooled features
+        `(B, feature_dim)`.
 
         Returns:
-            embeddings `(B, embed_dim)`, and the earlier activations: `pooled` `(B, feature_dim)`, the bare backbone's output; `spatial`
-            `(B, C, h, w)`, the map before pooling, where the backbone is known to have one; `stages` after `give_stages`; `before_neck`
-            `(B, embed_dim)` with a neck.
+            embeddings `(B, embed_dim)`, and the earlier activations: `pooled` `(B, feature_dim)`, the bare backbone's
+            output; `spatial` `(B, C, h, w)`, the map before pooling, where the backbone is known to have one; `stages`
+            after `give_stages`; `before_neck` `(B, embed_dim)` with a neck.
 
         Raises ValueError for images of another shape, UserError for a size that the backbone cannot take.
         """
@@ -276,7 +308,8 @@ class Network(torch.nn.Module):
         return self.embed(features["pooled"], features), features
 
     def embed(self, pooled: torch.Tensor, features: dict | None = None) -> torch.Tensor:
-        """The embeddings `(B, embed_dim)` of pooled features `(B, feature_dim)`; LayerNorm before and unit length after by the traits.
+        """The embeddings `(B, embed_dim)` of pooled features `(B, feature_dim)`; LayerNorm before and unit length after
+        by the traits.
 
         Args:
             features: gets `before_neck` `(B, embed_dim)`, the embeddings that --neck sees.
@@ -286,7 +319,10 @@ class Network(torch.nn.Module):
             if name == "neck" and not isinstance(module, torch.nn.Identity):
                 if self.training and len(embeddings) == 1 and isinstance(module, _BatchNorm):
                     raise UserError(
-                        "--neck bn: a batch, a chunk or a process's part of one image has no batch statistics: take another --bs or --chunk_size"
+                        (
+                            "--neck bn: a batch, a chunk or a process's part of one image has no batch statistics: "
+                            "take another --bs or --chunk_size"
+                        )
                     )
                 if features is not None:
                     features["before_neck"] = self._at_length(embeddings)
@@ -313,14 +349,17 @@ class Network(torch.nn.Module):
     def behind(self) -> dict[str, torch.nn.Module]:
         """Name -> module of what stands behind the backbone, in the order in which it runs.
 
-        `embed`, the optimiser groups, the loading of weights and the plain code of exports read it: a further module is added here.
+        `embed`, the optimiser groups, the loading of weights and the plain code of exports read it: a further module is
+        added here.
         """
         return {"layernorm": self.layernorm, "hidden": self.hidden, "last_linear": self.last_linear, "neck": self.neck}
 
     def give_stages(self, names: list[str]) -> list[int]:
-        """Add `stages` to the features of `forward`: a list of the means `(B, C)` over the maps of these stages of STAGES, or any modules.
+        """Add `stages` to the features of `forward`: a list of the means `(B, C)` over the maps of these stages of
+        STAGES, or any modules.
 
-        Returns their widths C, found by embedding one blank image. Raises UserError for a name that the backbone does not have.
+        Returns their widths C, found by embedding one blank image. Raises UserError for a name that the backbone does
+        not have.
         """
         modules = dict(self.backbone.named_modules())
         self._stages, self._stage_names = {}, list(names)
@@ -361,7 +400,9 @@ class Network(torch.nn.Module):
         self._keep(name, module, (), inputs[0])
 
     def extract(self, images: torch.Tensor) -> dict:
-        """Activations of prepared `images`; at least `pooled`. A network that gives `spatial` has `pool`, which makes `pooled` of it."""
+        """Activations of prepared `images`; at least `pooled`. A network that gives `spatial` has `pool`, which makes
+        `pooled` of it.
+        """
         return {"pooled": self.backbone(images).flatten(1)}
 
     def blocks(self) -> list[torch.nn.Module]:
@@ -369,11 +410,16 @@ class Network(torch.nn.Module):
         return _blocks.of_backbone(self.backbone)
 
     def keep_no_activations(self) -> None:
-        """Recompute activations inside the blocks in the backward pass from now on. Raises UserError where there are no blocks."""
+        """Recompute activations inside the blocks in the backward pass from now on. Raises UserError where there are no
+        blocks.
+        """
         blocks = self.blocks()
         if not blocks:
             raise UserError(
-                f"--grad_checkpointing: --arch {self.name} has no blocks whose activations could be computed again: leave it out"
+                (
+                    f"--grad_checkpointing: --arch {self.name} has no blocks whose activations could be computed "
+                    "again: leave it out"
+                )
             )
         for block in blocks:
             block.forward = _blocks.Recomputing(block)
@@ -383,17 +429,23 @@ class Network(torch.nn.Module):
         return key
 
     def published_state(self, state: dict) -> dict:
-        """A state dict of the backbone, converted to the names and shapes of its modules; its keys come from `published_key`."""
+        """A state dict of the backbone, converted to the names and shapes of its modules; its keys come from
+        `published_key`.
+        """
         return state
 
     def merge(self) -> "Network":
-        """Merge the low-rank updates of --lora_rank into the weights. Their names are then those without LoRA, and all of them train."""
+        """Merge the low-rank updates of --lora_rank into the weights. Their names are then those without LoRA, and all
+        of them train.
+        """
         _adaptation.merge(self.backbone)
         self.resting = _adaptation.Resting()
         return self.requires_grad_(True)
 
     def prepare(self, images: torch.Tensor) -> torch.Tensor:
-        """`images` in the colour order, range and normalisation of the backbone's weights, in the network's float type."""
+        """`images` in the colour order, range and normalisation of the backbone's weights, in the network's float
+        type.
+        """
         if images.ndim != 4 or images.shape[1] != 3:
             raise ValueError(f"images are {tuple(images.shape)}: expected (B, 3, H, W)")
         if self.input_space == "BGR":
@@ -410,7 +462,8 @@ class Network(torch.nn.Module):
         )
 
     def train(self, mode: bool = True) -> "Network":
-        """As in torch, but BatchNorm layers of a `_frozen` network's backbone and the untrained part of any stay in eval mode.
+        """As in torch, but BatchNorm layers of a `_frozen` network's backbone and the untrained part of any stay in
+        eval mode.
 
         The affine weights of these BatchNorm layers train, as in the ICML 2020 code.
         """
@@ -443,7 +496,9 @@ class Network(torch.nn.Module):
         self._let_rest()
 
     def _fixed(self) -> list[torch.nn.Parameter]:
-        """Parameters behind the backbone that do not train: the bias of a BatchNorm neck, which stays 0, or all of them."""
+        """Parameters behind the backbone that do not train: the bias of a BatchNorm neck, which stays 0, or all of
+        them.
+        """
         if self.leaves_out_embedding:
             return [parameter for module in self.behind.values() for parameter in module.parameters()]
         return [self.neck.bias] if isinstance(self.neck, _BatchNorm) else []
@@ -451,13 +506,17 @@ class Network(torch.nn.Module):
     def _start_orthogonal(self) -> None:
         if not isinstance(self.last_linear, torch.nn.Linear):
             raise UserError(
-                "--head_init orthogonal is a start of the embedding layer, which --embed_dim 0 leaves out: give a dimension"
+                (
+                    "--head_init orthogonal is a start of the embedding layer, which --embed_dim 0 leaves out: give a "
+                    "dimension"
+                )
             )
         torch.nn.init.orthogonal_(self.last_linear.weight)
         torch.nn.init.zeros_(self.last_linear.bias)
 
     def param_groups(self, opt) -> list[dict]:
-        """Optimiser groups, every trained parameter in exactly one: the backbone, and the layers behind it at --fc_lr and --fc_decay.
+        """Optimiser groups, every trained parameter in exactly one: the backbone, and the layers behind it at --fc_lr
+        and --fc_decay.
 
         Where these are not given (--fc_lr at most 0, --fc_decay None), the backbone's rates hold for all.
         """
@@ -483,7 +542,10 @@ class Network(torch.nn.Module):
         blocks = self.blocks()
         if not blocks:
             raise UserError(
-                f"--layer_decay {opt.layer_decay:g}: --arch {self.name} has no blocks; ViTs and ResNets have: leave it out"
+                (
+                    f"--layer_decay {opt.layer_decay:g}: --arch {self.name} has no blocks; ViTs and ResNets have: "
+                    "leave it out"
+                )
             )
         depths = _blocks.by_depth(self.backbone, blocks)
         return [

@@ -64,7 +64,9 @@ def pooling(kind: str) -> torch.nn.Module:
 
 
 def place(backbone: torch.nn.Module) -> str | None:
-    """The name of a torchvision or pretrainedmodels backbone's last pooling, if it is a module that pools the whole map; else None."""
+    """The name of a torchvision or pretrainedmodels backbone's last pooling, if it is a module that pools the whole
+    map; else None.
+    """
     for name in POOLINGS:
         layer = getattr(backbone, name, None)
         if isinstance(layer, torch.nn.AdaptiveAvgPool2d | torch.nn.AdaptiveMaxPool2d) and layer.output_size in (
@@ -76,7 +78,9 @@ def place(backbone: torch.nn.Module) -> str | None:
 
 
 def replace(backbone: torch.nn.Module, name: str, kind: str) -> None:
-    """Replace the last pooling by `kind`. Raises UserError where the backbone has none that can be replaced, or no tokens."""
+    """Replace the last pooling by `kind`. Raises UserError where the backbone has none that can be replaced, or no
+    tokens.
+    """
     found = place(backbone)
     if kind.startswith("token") or found is None:
         why = "it has no class token" if found else "it does not pool its map by a layer of its own"
@@ -110,6 +114,9 @@ def keep_last_map(backbone: torch.nn.Module, name: str) -> dict[str, str]:
                 backbone.set_submodule(path, torch.nn.MaxPool2d(3, 1, 1) if overlaps else torch.nn.Identity())
     if not changed:
         raise UserError(
-            f"--last_stride 1: {name} has no last stage whose stride is known; ResNets, RegNets, GoogLeNet and BN-Inception have: leave it out"
+            (
+                f"--last_stride 1: {name} has no last stage whose stride is known; ResNets, RegNets, GoogLeNet and "
+                "BN-Inception have: leave it out"
+            )
         )
     return changed

@@ -24,7 +24,9 @@ RENAMED = {  # the package loads torchvision's files and renames the layers afte
 
 
 def package():
-    """The package, imported without a draw from torch's generator and to the CPU: it builds two whole networks at import."""
+    """The package, imported without a draw from torch's generator and to the CPU: it builds two whole networks at
+    import.
+    """
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         import pretrainedmodels
     return pretrainedmodels
@@ -58,7 +60,9 @@ def weights_of(constructor: str) -> str:
 
 
 class Network(_network.Network):
-    """A pretrainedmodels constructor without its classifier; the last pooling covers the whole map for every image size."""
+    """A pretrainedmodels constructor without its classifier; the last pooling covers the whole map for every image
+    size.
+    """
 
     def __init__(self, opt, name):
         try:

@@ -29,7 +29,8 @@ RECORDED = (
 )  # of the data config, in environment.yaml
 ROOTS = ("blocks", "stages", "layers")  # attributes of timm's networks that hold blocks, or stages of blocks
 REGNET_BLOCK = re.compile(r"b\d+")
-# Layer names of efficientnet-pytorch and efficientnet-lite-pytorch, whose blocks are numbered across stages -> those of timm
+# Layer names of efficientnet-pytorch and efficientnet-lite-pytorch, whose blocks are numbered across stages -> those of
+# timm
 FOREIGN_BLOCK = re.compile(r"_blocks\.(\d+)\.(.+)")
 FOREIGN_STEM = {
     "_conv_stem.": "conv_stem.",
@@ -86,7 +87,9 @@ def unknown(name: str, constructor: str) -> UnknownName:
 
 
 def data_config(constructor: str):
-    """timm's record of a network and its weights (`PretrainedCfg`): of the tag, else of the default one; None where timm has none."""
+    """timm's record of a network and its weights (`PretrainedCfg`): of the tag, else of the default one; None where
+    timm has none.
+    """
     return package().get_pretrained_cfg(constructor, allow_unregistered=True)
 
 
@@ -140,7 +143,9 @@ def _reach(host: str) -> None:
 
 
 def build(name, config, size: int | None) -> torch.nn.Module:
-    """The backbone without its classifier, with random weights; `size`: side of the images, for networks of a fixed input size."""
+    """The backbone without its classifier, with random weights; `size`: side of the images, for networks of a fixed
+    input size.
+    """
     arguments = {"img_size": size} if size is not None else {}
     try:
         return package().create_model(name.constructor, pretrained=False, num_classes=0, **arguments)
@@ -153,7 +158,10 @@ def build(name, config, size: int | None) -> torch.nn.Module:
 def set_pool(backbone: torch.nn.Module, name: str, pool: str) -> None:
     """Replace the pooling by `pool`. Raises UserError where the network does not allow it."""
     refused = UserError(
-        f"--pool {pool}: {name} does not pool so: leave it out, or take {'avg' if pool.startswith('token') else 'token or avg'}"
+        (
+            f"--pool {pool}: {name} does not pool so: leave it out, or take "
+            f"{'avg' if pool.startswith('token') else 'token or avg'}"
+        )
     )
     if pool.startswith("gem"):
         layers = [
@@ -189,7 +197,10 @@ class Network(_network.Network):
             crop_size = crop_size[0]
         if config.fixed_input_size and isinstance(crop_size, list):
             raise UserError(
-                f"--crop_size {' '.join(map(str, crop_size))}: {name.full} is made for square images: take one number, or a convolutional network"
+                (
+                    f"--crop_size {' '.join(map(str, crop_size))}: {name.full} is made for square images: take one "
+                    "number, or a convolutional network"
+                )
             )
         size = crop_size or native if config.fixed_input_size else native
         backbone = build(name, config, size if config.fixed_input_size else None)
@@ -197,7 +208,10 @@ class Network(_network.Network):
         if config.fixed_input_size and size % patch:
             near = max(round(size / patch), 1) * patch
             raise UserError(
-                f"--crop_size {size}: {name.full} cuts images into patches of {patch} x {patch}: take a multiple, {near}"
+                (
+                    f"--crop_size {size}: {name.full} cuts images into patches of {patch} x {patch}: take a multiple, "
+                    f"{near}"
+                )
             )
         self.joins_tokens = opt.pool == "token_avg"
         self.maps_are_channels_last = getattr(backbone, "output_fmt", "NCHW") == "NHWC"
@@ -239,7 +253,9 @@ class Network(_network.Network):
             set_pool(backbone, self.name, kind)
 
     def published_state(self, state: dict) -> dict:
-        """See the base: names of other programs and position embeddings of other sizes, converted by timm's own function."""
+        """See the base: names of other programs and position embeddings of other sizes, converted by timm's own
+        function.
+        """
         own = {
             key: value
             for key, value in self.backbone.state_dict().items()
@@ -261,7 +277,9 @@ class Network(_network.Network):
         return {key: value for key, value in state.items() if not (replaced and key.startswith("attn_pool."))}
 
     def blocks(self) -> list[torch.nn.Module]:
-        """See the base: as in torchvision's networks, else the blocks in `blocks`, `stages` or `layers`, else in a RegNet's s1 to s4."""
+        """See the base: as in torchvision's networks, else the blocks in `blocks`, `stages` or `layers`, else in a
+        RegNet's s1 to s4.
+        """
         found = _blocks.of_backbone(self.backbone)
         for root in ROOTS if not found else ():
             if isinstance(module := getattr(self.backbone, root, None), torch.nn.Sequential | torch.nn.ModuleList):

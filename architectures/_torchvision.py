@@ -42,7 +42,8 @@ def names() -> tuple[str, ...]:
 
 
 def cut_classifier(backbone: torch.nn.Module, classes: int) -> tuple[str, int]:
-    """Replace the layer of the logits by an identity: the last linear layer, or 1x1 convolution, with `classes` outputs.
+    """Replace the layer of the logits by an identity: the last linear layer, or 1x1 convolution, with `classes`
+    outputs.
 
     Returns its name and its number of input features.
     """
@@ -62,7 +63,9 @@ def cut_classifier(backbone: torch.nn.Module, classes: int) -> tuple[str, int]:
 
 
 def published(constructor: str):
-    """torchvision's record of the weights: IMAGENET1K_V1, those of the published runs, else its default; None without any."""
+    """torchvision's record of the weights: IMAGENET1K_V1, those of the published runs, else its default; None without
+    any.
+    """
     import torchvision
 
     weights = torchvision.models.get_model_weights(constructor)
@@ -71,7 +74,9 @@ def published(constructor: str):
 
 @functools.cache
 def weights_of(constructor: str) -> str | None:
-    """The name of the published weights; None without any. Searches torchvision's source first, as its import takes 1.6 s and 160 MB."""
+    """The name of the published weights; None without any. Searches torchvision's source first, as its import takes 1.6
+    s and 160 MB.
+    """
     spec = importlib.util.find_spec("torchvision")
     of_constructor = re.compile(rf"_Weights\.IMAGENET1K_V1\)\)\ndef {re.escape(constructor)}\(")
     for path in Path(spec.origin).parent.glob("models/*.py") if spec else ():
@@ -99,7 +104,8 @@ class Network(_network.Network):
         interpolation = transforms.interpolation.value if weights else "bilinear"
         arguments = {}
         if name.constructor in ("googlenet", "inception_v3"):
-            # torchvision's random weights are so small that all images have nearly equal features until BatchNorm adapts (never if frozen)
+            # torchvision's random weights are so small that all images have nearly equal features until BatchNorm
+            # adapts (never if frozen)
             arguments = {"aux_logits": False, "transform_input": False, "init_weights": False}
             mean, std = HALVES, HALVES
         if name.constructor.startswith("vit_"):

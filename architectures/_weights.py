@@ -39,7 +39,10 @@ LEARNED = (
     f".{_adaptation.PROMPTS}",
 )  # of --pool gem_learned and --prompts: published files lack them
 OTHER_FILES = {  # ending of a file's name -> what it is, and the way out
-    ".onnx": "an ONNX graph, without the names of a network's parameters: give the .pth or .safetensors file that it was exported from",
+    ".onnx": (
+        "an ONNX graph, without the names of a network's parameters: give the .pth or .safetensors file that it was "
+        "exported from"
+    ),
     ".safetensors.index.json": "the index of a model in several files: join them into one .safetensors file",
 }
 
@@ -57,7 +60,8 @@ class Pretrained(NamedTuple):
 
 
 def fill(network, opt, pretrained: Pretrained | None) -> str:
-    """Give `network` its initial weights: those of `--weights`, else random ones with `--not_pretrained`, else the package's.
+    """Give `network` its initial weights: those of `--weights`, else random ones with `--not_pretrained`, else the
+    package's.
 
     Returns the weights' name for the records: that of the package, the file's path, or `random`.
     """
@@ -82,7 +86,10 @@ def _read(path) -> dict:
         return content_of(os.path.expanduser(str(path)))
     except Unreadable as error:
         raise UserError(
-            f"--weights {path} cannot be read ({error.reason}): give a file that torch.save(network.state_dict(), …) wrote"
+            (
+                f"--weights {path} cannot be read ({error.reason}): give a file that torch.save(network.state_dict(), "
+                "…) wrote"
+            )
         ) from None
 
 
@@ -131,7 +138,8 @@ def _first_line(error: Exception) -> str:
 
 
 def _load(network, content, source: str, prefix: str | None = None) -> None:
-    """Load a file's content: the weights of the backbone, wherever they lie, and those of a whole network of this program.
+    """Load a file's content: the weights of the backbone, wherever they lie, and those of a whole network of this
+    program.
 
     `prefix`: --weights_prefix; None: it is found. Raises UserError where there are none, or those of another backbone,
     and for values that are no weights.
@@ -215,7 +223,9 @@ def _fit_of(network, state: dict, prefix: str) -> "_checkpoints.Fit":
 
 
 def _usual_prefix(content) -> str:
-    """The prefix of the state dict itself, or of the one inside a checkpoint, with the names of wrappers before all keys."""
+    """The prefix of the state dict itself, or of the one inside a checkpoint, with the names of wrappers before all
+    keys.
+    """
     prefix = ""
     for key in CONTAINERS:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
@@ -270,7 +280,9 @@ def _tell_place(flat: dict, found, others: list, whole: dict | None, content, so
 
 
 def _load_embedding_layer(network, state: dict, source: str) -> None:
-    """Load the layers behind the backbone, if all have the shapes of this network's; else print that they are random."""
+    """Load the layers behind the backbone, if all have the shapes of this network's; else print that they are
+    random.
+    """
     for part, layers in network.behind.items():
         below = _checkpoints.under(state, f"{part}.")
         if _shapes(below) != _shapes(layers.state_dict()):

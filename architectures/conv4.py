@@ -43,7 +43,10 @@ class Network(_network.Network):
         height, width = images.shape[2:]
         if min(height, width) < SMALLEST:
             raise UserError(
-                f"{self.name} needs images of at least {SMALLEST} x {SMALLEST} pixels, not {height} x {width}: --crop_size"
+                (
+                    f"{self.name} needs images of at least {SMALLEST} x {SMALLEST} pixels, not {height} x {width}: "
+                    "--crop_size"
+                )
             )
         spatial = images.contiguous(memory_format=torch.channels_last)  # a third faster on a CPU
         for block in self.blocks() if self.recomputes else [self.backbone]:

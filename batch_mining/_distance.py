@@ -1,4 +1,6 @@
-"""Negatives by the inverse density of distances on the unit sphere, which three miners share (Wu et al., arXiv 1706.07567)."""
+"""Negatives by the inverse density of distances on the unit sphere, which three miners share (Wu et al., arXiv
+1706.07567).
+"""
 
 import torch
 
@@ -12,7 +14,8 @@ NEAREST = 1e-6  # keeps the logarithm finite where --..._lower_cutoff is 0
 
 
 class DistanceMiner(Miner):
-    """One triplet an anchor: a random positive, a negative with probability proportional to the inverse density of its distance.
+    """One triplet an anchor: a random positive, a negative with probability proportional to the inverse density of its
+    distance.
 
     Args:
         lower_cutoff: nearer negatives are treated as being at this distance.
@@ -25,7 +28,9 @@ class DistanceMiner(Miner):
         self.upper_cutoff = upper_cutoff
 
     def weights(self, squared: torch.Tensor, are_negative: torch.Tensor, dimensions: int) -> torch.Tensor:
-        """Weights `(B, M)`, the largest of a row 1, from squared distances on the unit sphere; 0 outside `are_negative`."""
+        """Weights `(B, M)`, the largest of a row 1, from squared distances on the unit sphere; 0 outside
+        `are_negative`.
+        """
         clamped = squared.clamp(min=self.lower_cutoff**2, max=FARTHEST**2)
         # log w = (2 - D) log d - (D - 3)/2 log(1 - d^2/4)
         log_weights = clamped.log().mul_((2 - dimensions) / 2)

@@ -13,7 +13,8 @@ from utilities.tuples import check_reference
 
 
 class Miner:
-    """Base of the miners: a subclass defines `mine(embeddings, labels, reference)`; without `reference` it can mine only within batches.
+    """Base of the miners: a subclass defines `mine(embeddings, labels, reference)`; without `reference` it can mine
+    only within batches.
 
     `stats`: name -> detached device scalar, averaged over an epoch by the logger.
     """
@@ -28,7 +29,9 @@ class Miner:
         self.stats = {}
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference):
-        """Tuples whose anchors are `embeddings` `(B, D)`, float32 or float64, with `labels` `(B,)`. `reference` is never empty."""
+        """Tuples whose anchors are `embeddings` `(B, D)`, float32 or float64, with `labels` `(B,)`. `reference` is
+        never empty.
+        """
         raise NotImplementedError
 
     @torch.no_grad()
@@ -36,8 +39,10 @@ class Miner:
         """Mine embeddings `batch` `(B, D)` with `labels` `(B,)`. Draws from torch's global generator.
 
         Args:
-            reference: embeddings `(M, D)` with `reference_labels` `(M,)` that hold the positives and negatives; default: the batch.
-            own: `(B,)`, row of the anchor's own image in the reference, neither its positive nor its negative; -1: not there.
+            reference: embeddings `(M, D)` with `reference_labels` `(M,)` that hold the positives and negatives;
+            default: the batch.
+            own: `(B,)`, row of the anchor's own image in the reference, neither its positive nor its negative; -1: not
+            there.
 
         Raises UserError where a user's miner takes no reference, ValueError where a reference does not fit.
         """
@@ -82,7 +87,8 @@ def comparable_distances(embeddings: torch.Tensor, reference: Reference) -> torc
 
 
 def drawn(weights: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:
-    """One column index per row, `(R,)`, with probability proportional to the non-negative `weights` `(R, C)`, boolean or float.
+    """One column index per row, `(R,)`, with probability proportional to the non-negative `weights` `(R, C)`, boolean
+    or float.
 
     Inverts the cumulative sum: one random number per row. Rows whose weights are all 0 take `otherwise` `(R,)`.
     """

@@ -1,4 +1,6 @@
-"""Triplets whose angle at the negative is too wide (Wang et al., Deep Metric Learning with Angular Loss, arXiv 1708.01682)."""
+"""Triplets whose angle at the negative is too wide (Wang et al., Deep Metric Learning with Angular Loss, arXiv
+1708.01682).
+"""
 
 import math
 
@@ -31,8 +33,8 @@ class BatchMiner(Miner):
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Each triplet with a wider angle once.
 
-        Waits for the device to learn the numbers of positive pairs and of triplets: rows for pairs that do not exist would take O(B^3)
-        memory.
+        Waits for the device to learn the numbers of positive pairs and of triplets: rows for pairs that do not exist
+        would take O(B^3) memory.
         """
         embeddings, reference = reference.mapped(normalize, embeddings)
         are_positive, are_negative = reference.masks(labels)

@@ -1,7 +1,7 @@
 """Distance-weighted negatives (Wu et al., Sampling Matters in Deep Embedding Learning, arXiv 1706.07567).
 
-Distances are those of the normalised embeddings. The published runs declared an upper cutoff of 1.4 and never applied it; here there is
-no cutoff by default, and one that is given is applied.
+Distances are those of the normalised embeddings. The published runs declared an upper cutoff of 1.4 and never applied
+it; here there is no cutoff by default, and one that is given is applied.
 """
 
 from batch_mining._distance import DistanceMiner

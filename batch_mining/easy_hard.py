@@ -1,4 +1,6 @@
-"""One positive and one negative an anchor, the easiest, hardest or a semihard one, or all (Xuan et al., arXiv 1904.04370)."""
+"""One positive and one negative an anchor, the easiest, hardest or a semihard one, or all (Xuan et al., arXiv
+1904.04370).
+"""
 
 import torch
 
@@ -18,13 +20,19 @@ def add_arguments(group) -> None:
         "--miner_easy_hard_pos",
         default="easy",
         choices=STRATEGIES,
-        help="positive of an anchor: its nearest (easy), its farthest (hard), the farthest that is nearer than the negative (semihard), all of them",
+        help=(
+            "positive of an anchor: its nearest (easy), its farthest (hard), the farthest that is nearer than the "
+            "negative (semihard), all of them"
+        ),
     )
     group.add_argument(
         "--miner_easy_hard_neg",
         default="semihard",
         choices=STRATEGIES,
-        help="negative of an anchor: its farthest (easy), its nearest (hard), the nearest that is farther than the positive (semihard), all of them",
+        help=(
+            "negative of an anchor: its farthest (easy), its nearest (hard), the nearest that is farther than the "
+            "positive (semihard), all of them"
+        ),
     )
     group.add_argument(
         "--miner_easy_hard_pos_range",
@@ -45,10 +53,11 @@ def add_arguments(group) -> None:
 
 
 class BatchMiner(Miner):
-    """Pairs by two strategies, on distances of the given embeddings; the definitions of pytorch-metric-learning's BatchEasyHardMiner.
+    """Pairs by two strategies, on distances of the given embeddings; the definitions of pytorch-metric-learning's
+    BatchEasyHardMiner.
 
-    An anchor for which one strategy finds no pair gives no pairs at all, unless a strategy is "all": then the two are independent.
-    Raises UserError for two strategies that do not go together, and for an empty range.
+    An anchor for which one strategy finds no pair gives no pairs at all, unless a strategy is "all": then the two are
+    independent. Raises UserError for two strategies that do not go together, and for an empty range.
     """
 
     def __init__(self, opt):
@@ -57,7 +66,8 @@ class BatchMiner(Miner):
         self.pos_range, self.neg_range = opt.miner_easy_hard_pos_range, opt.miner_easy_hard_neg_range
         if "semihard" in (self.pos, self.neg) and (self.pos == self.neg or "all" in (self.pos, self.neg)):
             raise UserError(
-                f"--miner_easy_hard_pos {self.pos} with --miner_easy_hard_neg {self.neg}: semihard is relative to one easy or hard pair, "
+                f"--miner_easy_hard_pos {self.pos} with --miner_easy_hard_neg {self.neg}: semihard is relative to one "
+                "easy or hard pair, "
                 "make the other easy or hard"
             )
         for kind, limits in (("pos", self.pos_range), ("neg", self.neg_range)):

@@ -1,4 +1,6 @@
-"""The hardest share of all positive and of all negative pairs (Yuan et al., Hard-Aware Deeply Cascaded Embedding, arXiv 1611.05720)."""
+"""The hardest share of all positive and of all negative pairs (Yuan et al., Hard-Aware Deeply Cascaded Embedding, arXiv
+1611.05720).
+"""
 
 import torch
 
@@ -21,7 +23,9 @@ def add_arguments(group) -> None:
 
 
 class BatchMiner(Miner):
-    """The farthest share of the positive pairs and the nearest share of the negative pairs, rounded up: at least one of each."""
+    """The farthest share of the positive pairs and the nearest share of the negative pairs, rounded up: at least one of
+    each.
+    """
 
     def __init__(self, opt):
         super().__init__()

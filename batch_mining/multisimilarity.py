@@ -21,7 +21,9 @@ def add_arguments(group) -> None:
 
 
 class BatchMiner(Miner):
-    """Negatives with s + epsilon > the anchor's smallest positive s, positives with s - epsilon < its largest negative s."""
+    """Negatives with s + epsilon > the anchor's smallest positive s, positives with s - epsilon < its largest negative
+    s.
+    """
 
     def __init__(self, opt):
         super().__init__()

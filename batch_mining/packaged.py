@@ -14,9 +14,9 @@ NEEDS_TRIPLETS = True  # needs a sampler whose batches are consecutive triplets
 class BatchMiner(Miner):
     """Triplet t is (3t, 3t + 1, 3t + 2).
 
-    With a reference, positive and negative are the reference's rows of those two images; a triplet that it does not hold is left out.
-    Raises UserError for a batch that is not made of triplets. On a GPU only the first batch's labels are checked, as that waits for the
-    device.
+    With a reference, positive and negative are the reference's rows of those two images; a triplet that it does not
+    hold is left out. Raises UserError for a batch that is not made of triplets. On a GPU only the first batch's labels
+    are checked, as that waits for the device.
     """
 
     def __init__(self, opt=None):
@@ -35,7 +35,8 @@ class BatchMiner(Miner):
             and not bool(((labels[anchors] == labels[positives]) & (labels[anchors] != labels[negatives])).all())
         ):
             raise UserError(
-                f"--batch_mining packaged: a batch of {size} images is not made of triplets, two of one class and one of another: "
+                f"--batch_mining packaged: a batch of {size} images is not made of triplets, two of one class and one "
+                "of another: "
                 "use --data_sampler fixed_triplets or hard_triplets"
             )
         if reference.plain:
@@ -44,7 +45,9 @@ class BatchMiner(Miner):
 
 
 def _in_reference(labels, reference: Reference, anchors, positives, negatives) -> Triplets:
-    """The triplets whose positive and negative are in the reference, are not the anchor's own image, and fit by the reference's labels."""
+    """The triplets whose positive and negative are in the reference, are not the anchor's own image, and fit by the
+    reference's labels.
+    """
     own, positives, negatives = reference.own[anchors], reference.own[positives], reference.own[negatives]
     there = (positives >= 0) & (negatives >= 0) & (positives != own) & (negatives != own)
     there &= (reference.labels[positives.clamp(min=0)] == labels[anchors]) & (

@@ -44,8 +44,8 @@ def add_arguments(group) -> None:
 class BatchMiner(Miner):
     """One triplet an anchor: a random positive, a negative with probability proportional to that of its distance's bin.
 
-    Negatives outside the support have probability 0; an anchor with only such negatives draws uniformly. A mode gives every bin
-    within its limits of distance the same probability. `distribution`: `(bins,)`.
+    Negatives outside the support have probability 0; an anchor with only such negatives draws uniformly. A mode gives
+    every bin within its limits of distance the same probability. `distribution`: `(bins,)`.
     """
 
     def __init__(self, opt):
@@ -58,14 +58,16 @@ class BatchMiner(Miner):
         self.limits = max(lowest, low), min(highest, high)
         if self.limits[0] >= self.limits[1]:
             raise UserError(
-                f"--miner_parametric_mode {opt.miner_parametric_mode}: no distance of --miner_parametric_support_lim {low:g} {high:g} is within "
+                f"--miner_parametric_mode {opt.miner_parametric_mode}: no distance of --miner_parametric_support_lim "
+                f"{low:g} {high:g} is within "
                 f"its {lowest:g} to {highest:g}"
             )
 
     def set_distribution(self, p) -> None:
         """Set the bins' probabilities to `p` `(bins,)`; the bins divide the support into equal widths.
 
-        They need not sum to 1. The limits of the mode no longer hold. Raises ValueError where `p` is not a distribution.
+        They need not sum to 1. The limits of the mode no longer hold. Raises ValueError where `p` is not a
+        distribution.
         """
         p = torch.as_tensor(p, dtype=torch.float64).detach().clone()
         if p.ndim != 1 or not len(p) or not bool(torch.isfinite(p).all() & (p >= 0).all() & (p.sum() > 0)):

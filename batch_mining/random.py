@@ -28,7 +28,9 @@ class BatchMiner(Miner):
         self.per_anchor = opt.miner_random_per_anchor
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
-        """Does not list all triplets: draws an anchor in proportion to its number of triplets, then its positive and its negative."""
+        """Does not list all triplets: draws an anchor in proportion to its number of triplets, then its positive and
+        its negative.
+        """
         classes = Classes(labels, reference)
         if self.per_anchor is None:
             ends = (classes.n_positives * classes.n_negatives).cumsum(0)  # (B,)

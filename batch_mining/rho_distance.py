@@ -1,7 +1,8 @@
 """Distance-weighted negatives, of which some are positives: rho-regularisation (Roth et al., arXiv 2002.08473).
 
-With probability `cp` an anchor gives (a, a, p): a sample of its own class is pushed away, which keeps more directions of the
-embedding space in use. With a reference the second a is the anchor's own image there; an anchor without one gives no such triplet.
+With probability `cp` an anchor gives (a, a, p): a sample of its own class is pushed away, which keeps more directions
+of the embedding space in use. With a reference the second a is the anchor's own image there; an anchor without one
+gives no such triplet.
 """
 
 import torch
@@ -38,7 +39,9 @@ def add_arguments(group) -> None:
 
 
 class BatchMiner(DistanceMiner):
-    """One triplet an anchor: as the distance miner, but with probability `cp` (a, a, random sample of the same class)."""
+    """One triplet an anchor: as the distance miner, but with probability `cp` (a, a, random sample of the same
+    class).
+    """
 
     def __init__(self, opt):
         super().__init__(opt.miner_rho_distance_lower_cutoff, opt.miner_rho_distance_upper_cutoff)

@@ -16,7 +16,10 @@ def add_arguments(group) -> None:
         "--miner_semihard_margin",
         type=number(inf=True),
         default=None,
-        help="width of the band of semihard negatives (unset: --loss_<loss>_margin where the loss that mines has one, else 0.2)",
+        help=(
+            "width of the band of semihard negatives (unset: --loss_<loss>_margin where the loss that mines has one, "
+            "else 0.2)"
+        ),
     )
 
 
@@ -26,7 +29,9 @@ def derived(opt) -> dict:
 
 
 class BatchMiner(Miner):
-    """One triplet an anchor: a random positive; a random negative with d_ap < d_an < d_ap + margin, else any negative."""
+    """One triplet an anchor: a random positive; a random negative with d_ap < d_an < d_ap + margin, else any
+    negative.
+    """
 
     def __init__(self, opt):
         super().__init__()

@@ -1,4 +1,6 @@
-"""Random ones of the hard positives and negatives, not the hardest (Roth and Brattoli, Confusezius/Deep-Metric-Learning-Baselines)."""
+"""Random ones of the hard positives and negatives, not the hardest (Roth and Brattoli,
+Confusezius/Deep-Metric-Learning-Baselines).
+"""
 
 import torch
 
@@ -10,7 +12,8 @@ YIELDS = "triplets"
 
 
 class BatchMiner(Miner):
-    """One triplet an anchor: a positive farther than the nearest negative, a negative nearer than the farthest positive.
+    """One triplet an anchor: a positive farther than the nearest negative, a negative nearer than the farthest
+    positive.
 
     Each is drawn at random among these; where there are none, among all positives or negatives.
     """

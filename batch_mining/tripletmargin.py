@@ -1,4 +1,6 @@
-"""Triplets chosen by d_an - d_ap: all that violate a margin, or the hard, semihard or easy ones (Schroff et al., arXiv 1503.03832)."""
+"""Triplets chosen by d_an - d_ap: all that violate a margin, or the hard, semihard or easy ones (Schroff et al., arXiv
+1503.03832).
+"""
 
 import torch
 
@@ -19,15 +21,18 @@ def add_arguments(group) -> None:
         "--miner_tripletmargin_type",
         default="all",
         choices=["all", "hard", "semihard", "easy"],
-        help="d_an - d_ap at most the margin (all), at most 0 (hard), above 0 and at most the margin (semihard), above the margin (easy)",
+        help=(
+            "d_an - d_ap at most the margin (all), at most 0 (hard), above 0 and at most the margin (semihard), above "
+            "the margin (easy)"
+        ),
     )
 
 
 class BatchMiner(Miner):
     """Every valid triplet of the chosen type.
 
-    An anchor's negatives are sorted by distance, so those that fit a positive are a contiguous range. Memory beyond the triplets
-    themselves is O(B M).
+    An anchor's negatives are sorted by distance, so those that fit a positive are a contiguous range. Memory beyond the
+    triplets themselves is O(B M).
     """
 
     def __init__(self, opt):

@@ -1,4 +1,6 @@
-"""Shared by several benchmarks: a training step of the program, and median times of functions that are called in turn."""
+"""Shared by several benchmarks: a training step of the program, and median times of functions that are called in
+turn.
+"""
 
 import statistics
 import time
@@ -28,7 +30,9 @@ class NoMemory:
 
 
 def built(arch: str, *flags: str, n_classes: int = CLASSES) -> tuple[Step, object]:
-    """A step with a network of random weights in its first epoch, and its options. An --arch among `flags` has the last word."""
+    """A step with a network of random weights in its first epoch, and its options. An --arch among `flags` has the last
+    word.
+    """
     opt = parameters.read(["--dataset", "glyphs", "--arch", arch, "--not_pretrained", *flags]).but(n_classes=n_classes)
     opt.class_names = {label: f"class {label}" for label in range(n_classes)}
     runtime = Runtime(opt).begin()
@@ -50,7 +54,9 @@ def training(opt, runtime, network, dataset) -> tuple:
 
 
 def seconds(work) -> float:
-    """Seconds of one call, by the device's own clock where there is a GPU, so that work queued before it does not count."""
+    """Seconds of one call, by the device's own clock where there is a GPU, so that work queued before it does not
+    count.
+    """
     if not torch.cuda.is_available():
         began = time.perf_counter()
         work()

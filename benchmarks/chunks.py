@@ -1,8 +1,9 @@
-"""Memory and time of a step in chunks: B = 4,000 in chunks of 200 beside plain steps of 200 and of 4,000. On a GPU where there is one.
+"""Memory and time of a step in chunks: B = 4,000 in chunks of 200 beside plain steps of 200 and of 4,000. On a GPU
+where there is one.
 
-Each step runs in a process of its own; its memory is the peak after the step, less that before it. The goals: at most 1.3 times the memory
-of a plain step of 200 plus the outputs and what the loss makes of them, and at most 2.1 times the time of the plain step of 4,000 (or of
-twenty plain steps of 200, where that does not fit).
+Each step runs in a process of its own; its memory is the peak after the step, less that before it. The goals: at most
+1.3 times the memory of a plain step of 200 plus the outputs and what the loss makes of them, and at most 2.1 times the
+time of the plain step of 4,000 (or of twenty plain steps of 200, where that does not fit).
 """
 
 import argparse
@@ -92,7 +93,10 @@ if __name__ == "__main__":
     except subprocess.CalledProcessError:
         whole = {"mib": float("nan"), "seconds": small["seconds"] * opt.bs / opt.chunk}
     print(
-        f"{opt.arch}, {opt.side} x {opt.side}, {opt.loss}, {'cuda' if torch.cuda.is_available() else f'{torch.get_num_threads()} CPU threads'}"
+        (
+            f"{opt.arch}, {opt.side} x {opt.side}, {opt.loss}, "
+            f"{'cuda' if torch.cuda.is_available() else f'{torch.get_num_threads()} CPU threads'}"
+        )
     )
     for title, row in (
         (f"plain, B = {opt.chunk}", small),
@@ -102,7 +106,10 @@ if __name__ == "__main__":
     ):
         print(f"{title:32} {row['mib']:9.0f} MiB  {row['seconds']:8.2f} s a step")
     print(
-        f"memory: {cut['mib'] / (small['mib'] + cut['outputs']):.2f} times the small step and the outputs ({cut['outputs']:.0f} MiB)"
+        (
+            f"memory: {cut['mib'] / (small['mib'] + cut['outputs']):.2f} times the small step and the outputs "
+            f"({cut['outputs']:.0f} MiB)"
+        )
     )
     print(
         f"memory: {cut['mib'] / (small['mib'] + loss['mib']):.2f} times the small step and the loss (goal: at most 1.3)"

@@ -1,7 +1,8 @@
-"""Memory and speed of indexes in a code: `python benchmarks/codes.py --vectors 1000000 --dimensions 64 --codes float32 int8 binary pq16`.
+"""Memory and speed of indexes in a code: `python benchmarks/codes.py --vectors 1000000 --dimensions 64 --codes float32
+int8 binary pq16`.
 
-Random unit vectors around 1,000 centres are drawn a block at a time, so that no more than the index is in memory; each code in a process of its
-own. Speeds are of searches for 10, as `python -m evaluation compress` measures them. On Linux.
+Random unit vectors around 1,000 centres are drawn a block at a time, so that no more than the index is in memory; each
+code in a process of its own. Speeds are of searches for 10, as `python -m evaluation compress` measures them. On Linux.
 """
 
 import subprocess
@@ -62,8 +63,10 @@ def measure(name: str, vectors: int, dimensions: int, threads: int) -> None:
     rates = [queries_a_second(index, queries, batch, codes.RESCORED) for batch in (1, 1000)]
     size = vectors * index.bytes_a_vector / 1e6
     print(
-        f"{name:>8}  {size:8.1f} MB of codes  peak {built:8.1f} MB above the program to build, {peak() - before:8.1f} MB to search  "
-        f"learns {learned:7.1f} s, adds {added:6.1f} s  {rates[0]:8.1f} and {rates[1]:8.1f} queries/s one and 1,000 at a time",
+        f"{name:>8}  {size:8.1f} MB of codes  peak {built:8.1f} MB above the program to build, {peak() - before:8.1f} "
+        "MB to search  "
+        f"learns {learned:7.1f} s, adds {added:6.1f} s  {rates[0]:8.1f} and {rates[1]:8.1f} queries/s one and 1,000 "
+        "at a time",
         flush=True,
     )
 

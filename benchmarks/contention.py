@@ -1,11 +1,13 @@
-"""Steps beside another busy process, by how long OpenMP's idle threads spin: median milliseconds of each in a process of its own.
+"""Steps beside another busy process, by how long OpenMP's idle threads spin: median milliseconds of each in a process
+of its own.
 
     python benchmarks/contention.py [--cases memory batch network] [--busy 1] [--threads 2] [--seconds 3] [--rounds 3]
 
-Cases: `memory`, contrastive with a memory of 8,192 rows, and `batch`, multisimilarity, both on a batch of 112 x 128, forward and backward: many
-small operations; `network`, a whole step of conv4 on 112 images of 48 x 48. Policies: `torch` leaves the default (spins for milliseconds),
-`passive` is OMP_WAIT_POLICY=passive, the numbers are values of GOMP_SPINCOUNT. `ours` is what every program of this project sets
-(utilities/openmp.py). A process that only counts stands for a loader worker or a second run. Policies alternate; medians over the rounds count.
+Cases: `memory`, contrastive with a memory of 8,192 rows, and `batch`, multisimilarity, both on a batch of 112 x 128,
+forward and backward: many small operations; `network`, a whole step of conv4 on 112 images of 48 x 48. Policies:
+`torch` leaves the default (spins for milliseconds), `passive` is OMP_WAIT_POLICY=passive, the numbers are values of
+GOMP_SPINCOUNT. `ours` is what every program of this project sets (utilities/openmp.py). A process that only counts
+stands for a loader worker or a second run. Policies alternate; medians over the rounds count.
 """
 
 import argparse

@@ -1,11 +1,12 @@
-"""Criteria beside pytorch-metric-learning's: milliseconds of forward and backward, in turn; with a memory also the memory that they take.
+"""Criteria beside pytorch-metric-learning's: milliseconds of forward and backward, in turn; with a memory also the
+memory that they take.
 
     python benchmarks/criteria.py [--sizes 112 512] [--memories 8192 65536] [--only margin supcon …] [--threads 2]
 
-D = 128, two samples a class, unit vectors, as many classes as a batch of 512 holds. Without a memory mining counts; three criteria are compared
-with our own multisimilarity step instead, because the peer's cost grows beyond measure. With one, B = 112, 1,000 classes, no image is in both,
-and the peer gets the memory as `ref_emb`; each of the two runs in a process of its own, where the peak is the growth of its resident set in a
-step, in MB.
+D = 128, two samples a class, unit vectors, as many classes as a batch of 512 holds. Without a memory mining counts;
+three criteria are compared with our own multisimilarity step instead, because the peer's cost grows beyond measure.
+With one, B = 112, 1,000 classes, no image is in both, and the peer gets the memory as `ref_emb`; each of the two runs
+in a process of its own, where the peak is the growth of its resident set in a step, in MB.
 """
 
 import argparse
@@ -166,7 +167,9 @@ def steps_with_a_memory(case: str, size: int) -> dict:
 
 
 def peak(step) -> float:
-    """Growth of the resident set in a step, in MB. Blocks of 1 MB and more are then taken from the system and returned to it."""
+    """Growth of the resident set in a step, in MB. Blocks of 1 MB and more are then taken from the system and returned
+    to it.
+    """
     ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**20)
     step()  # threads and libraries take their memory before it is measured
     ctypes.CDLL(None).malloc_trim(0)
@@ -186,7 +189,10 @@ def beside(found: dict, form: str) -> str:
 def of_memories(arguments) -> None:
     """The table with a memory."""
     print(
-        "\n| case, with a memory | rows | ours, ms | peer, ms | ratio | ours, MB | peer, MB | ratio |\n|-|-|-|-|-|-|-|-|"
+        (
+            "\n| case, with a memory | rows | ours, ms | peer, ms | ratio | ours, MB | peer, MB | ratio "
+            "|\n|-|-|-|-|-|-|-|-|"
+        )
     )
     for size in arguments.memories:
         for case in arguments.only or WITH_A_MEMORY:

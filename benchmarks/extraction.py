@@ -1,8 +1,8 @@
 """Features of `python -m evaluation models`: images a second beside the loader's and the network's own pace.
 
-`python benchmarks/extraction.py [--arch resnet50] [--images 1024] [--repeats 3]`: photographs as in input.py, random weights, one worker and
-one thread for the network. In turns: the loader alone, the network alone on batches that are loaded already, and the command's extraction into a
-new folder. Extraction is bound by the slower of the first two.
+`python benchmarks/extraction.py [--arch resnet50] [--images 1024] [--repeats 3]`: photographs as in input.py, random
+weights, one worker and one thread for the network. In turns: the loader alone, the network alone on batches that are
+loaded already, and the command's extraction into a new folder. Extraction is bound by the slower of the first two.
 """
 
 import statistics
@@ -74,7 +74,10 @@ def main():
         loader, network, extraction = (statistics.median(column) for column in zip(*rounds[1:], strict=True))
     slower = statistics.median(found / min(*paces) for *paces, found in rounds[1:])
     print(
-        f"images a second: loader {loader:,.1f}, network {network:,.1f}, extraction {extraction:,.1f}; extraction / the slower of both {slower:.3f}"
+        (
+            f"images a second: loader {loader:,.1f}, network {network:,.1f}, extraction {extraction:,.1f}; extraction "
+            f"/ the slower of both {slower:.3f}"
+        )
     )
 
 

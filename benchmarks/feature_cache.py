@@ -1,8 +1,9 @@
-"""An epoch of a head on cached features (--feature_cache), and the evaluation after it, at CUB200's size: random features and weights.
+"""An epoch of a head on cached features (--feature_cache), and the evaluation after it, at CUB200's size: random
+features and weights.
 
-`python benchmarks/feature_cache.py [--epochs 3] [--kernels 0]`: 5,864 training and 5,924 test images of 100 classes each, ResNet-50 with a
-frozen backbone, margin loss with distance mining, the metric list of the ICML pipeline. Beside it: the backbone's time for one batch of
-images.
+`python benchmarks/feature_cache.py [--epochs 3] [--kernels 0]`: 5,864 training and 5,924 test images of 100 classes
+each, ResNet-50 with a frozen backbone, margin loss with distance mining, the metric list of the ICML pipeline. Beside
+it: the backbone's time for one batch of images.
 """
 
 import statistics
@@ -71,7 +72,10 @@ def run():
     began = time.perf_counter()
     network(torch.zeros(opt.bs, 3, 224, 224, dtype=torch.uint8))
     print(
-        f"the same backbone on a batch of {opt.bs} images: {time.perf_counter() - began:.1f} s, {len(loader)} of them an epoch"
+        (
+            f"the same backbone on a batch of {opt.bs} images: {time.perf_counter() - began:.1f} s, {len(loader)} of "
+            "them an epoch"
+        )
     )
 
 

@@ -4,10 +4,11 @@
     python benchmarks/gpu.py --only steps chunks
     python benchmarks/gpu.py --small --device cpu            # a tiny network, few steps: does it run?
 
-steps: ResNet50 and ViT-S/16 beside a bare loop of the same network, loss and optimiser, in turns (goal: at most 1.05 times its time).
-loader: images a second, beside what the step needs. metrics: the ICML list at SOP's size beside a search and a k-means on the GPU, of faiss
-if it was built for GPUs, else of torch (goals: 3 s, and at most 1.5 times). chunks: see benchmarks/chunks.py. determinism: two equal runs
-in float32.
+steps: ResNet50 and ViT-S/16 beside a bare loop of the same network, loss and optimiser, in turns (goal: at most 1.05
+times its time).
+loader: images a second, beside what the step needs. metrics: the ICML list at SOP's size beside a search and a k-means
+on the GPU, of faiss if it was built for GPUs, else of torch (goals: 3 s, and at most 1.5 times). chunks: see
+benchmarks/chunks.py. determinism: two equal runs in float32.
 """
 
 import copy

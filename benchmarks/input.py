@@ -1,11 +1,13 @@
 """Images a second of one worker process, against the classic pipeline, from 500 x 375 JPEG files. Prints a table.
 
-`python benchmarks/input.py [--images 960] [--repeats 5]`: the files are made from scikit-learn's two sample photographs. Classic: Pillow
-decodes, RandomResizedCrop 224 (or Resize 256, CenterCrop 224), flip, ToTensor, Normalize, float batches. Both sides run in turns, each in a
-`DataLoader` with one worker on one thread. Scaling and normalising, which the network does here on its own device, are measured too. Here:
-decoded from the files, from --image_cache, and from it with --image_cache_side; and the cost of reading and transforming an image in each.
-`--once`: --decode_once in this process, with its crops made on the CPU and without them, against the program's loader with one worker, and against
-copying the cached images whole, one after the other; and its copies of rows without the draws. `--additions`: what --color_jitter, --randaugment, --auto_augment and --random_erasing cost beside crop and flip. Both in place of all this.
+`python benchmarks/input.py [--images 960] [--repeats 5]`: the files are made from scikit-learn's two sample
+photographs. Classic: Pillow decodes, RandomResizedCrop 224 (or Resize 256, CenterCrop 224), flip, ToTensor, Normalize,
+float batches. Both sides run in turns, each in a `DataLoader` with one worker on one thread. Scaling and normalising,
+which the network does here on its own device, are measured too. Here: decoded from the files, from --image_cache, and
+from it with --image_cache_side; and the cost of reading and transforming an image in each. `--once`: --decode_once in
+this process, with its crops made on the CPU and without them, against the program's loader with one worker, and against
+copying the cached images whole, one after the other; and its copies of rows without the draws. `--additions`: what
+--color_jitter, --randaugment, --auto_augment and --random_erasing cost beside crop and flip. Both in place of all this.
 """
 
 import os
@@ -108,10 +110,11 @@ def loader_of(dataset, batch_size: int) -> torch.utils.data.DataLoader:
 
 
 def images_per_second(loader, batch_size: int) -> tuple[float, float]:
-    """(images a second of the clock, images a second of the worker's processor time) of `loader_of` or of the program's own loader.
+    """(images a second of the clock, images a second of the worker's processor time) of `loader_of` or of the program's
+    own loader.
 
-    Measured in the second epoch, from its second batch: in the first epoch the worker touches the cache's pages for the first time.
-    Other work on the machine hardly changes the processor time.
+    Measured in the second epoch, from its second batch: in the first epoch the worker touches the cache's pages for the
+    first time. Other work on the machine hardly changes the processor time.
     """
     for _ in loader:
         pass
@@ -190,12 +193,17 @@ def steps(split: str, splits: dict) -> None:
         reading = min(microseconds(dataset.original, indices) for _ in range(5))
         transform = min(microseconds(dataset.transform, images) for _ in range(5))
         print(
-            f"{split:<12}{name:<12}{reading:>12.0f}{transform:>12.0f}   microseconds of processor time an image: reading, transform"
+            (
+                f"{split:<12}{name:<12}{reading:>12.0f}{transform:>12.0f}   microseconds of processor time an image: "
+                "reading, transform"
+            )
         )
 
 
 def additions(root: Path, options) -> None:
-    """Print images a second of the program's training loader with each of ADDITIONS, and the ratio to crop and flip alone, all in turns."""
+    """Print images a second of the program's training loader with each of ADDITIONS, and the ratio to crop and flip
+    alone, all in turns.
+    """
     of_loader = SimpleNamespace(kernels=1, iterations_per_epoch=None, seed=0)
     loaders = {}
     for name, flags in ADDITIONS.items():
@@ -218,7 +226,9 @@ def additions(root: Path, options) -> None:
 
 
 def timed(batches) -> tuple[float, float]:
-    """(Images a second of the clock, images a second of this process's processor time) of an iterable of batches' lengths."""
+    """(Images a second of the clock, images a second of this process's processor time) of an iterable of batches'
+    lengths.
+    """
     start, processor = time.perf_counter(), time.process_time()
     count = sum(batches)
     return count / (time.perf_counter() - start), count / (time.process_time() - processor)
@@ -236,7 +246,9 @@ def copied(images, batches):
 
 
 def once(root: Path, options) -> None:
-    """Print images a second of --decode_once, of the program's loader with a worker and of a bare copy, and ratios to the files' and the copy's."""
+    """Print images a second of --decode_once, of the program's loader with a worker and of a bare copy, and ratios to
+    the files' and the copy's.
+    """
     memory.keep_freed()  # as a run does on a CPU
     of_loader = {"kernels": 1, "iterations_per_epoch": None, "seed": 0}
     cached, loaders, images = {"image_cache": str(root.parent / "cache"), "image_cache_side": options.side}, {}, None
@@ -291,7 +303,10 @@ def main():
     options = parser.parse_args()
     if options.images < 8 * options.bs:
         parser.error(
-            f"--images {options.images}: at least {8 * options.bs}, four batches of --bs {options.bs} in each of two splits, as two are loaded ahead"
+            (
+                f"--images {options.images}: at least {8 * options.bs}, four batches of --bs {options.bs} in each of "
+                "two splits, as two are loaded ahead"
+            )
         )
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -314,7 +329,10 @@ def main():
         for _ in range(10):
             ((batch.float() / 255) - mean) / std
         print(
-            f"scaling and normalising a batch, which the network does: {320 / (time.perf_counter() - start):.0f} images a second"
+            (
+                f"scaling and normalising a batch, which the network does: {320 / (time.perf_counter() - start):.0f} "
+                "images a second"
+            )
         )
 
 

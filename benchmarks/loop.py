@@ -1,7 +1,8 @@
 """Overhead of the training loop: an epoch of main.py (evaluation excluded) beside a bare loop over tensors in memory.
 
-Same network, batch shape, loss and optimiser, torch's default threads (printed). The two loops alternate; the median epochs are compared.
-`--parts`: forward and backward of a ResNet-50 with --pool gem, gem_learned and --neck bn beside those of a plain one, in turns, instead.
+Same network, batch shape, loss and optimiser, torch's default threads (printed). The two loops alternate; the median
+epochs are compared. `--parts`: forward and backward of a ResNet-50 with --pool gem, gem_learned and --neck bn beside
+those of a plain one, in turns, instead.
 """
 
 import statistics

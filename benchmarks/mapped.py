@@ -1,11 +1,12 @@
-"""Peak memory of `python -m evaluation QUERIES.npy --labels … --gallery GALLERY.npy --gallery_labels …` with a gallery that does not fit.
+"""Peak memory of `python -m evaluation QUERIES.npy --labels … --gallery GALLERY.npy --gallery_labels …` with a gallery
+that does not fit.
 
     python benchmarks/mapped.py                     # 4,200,000 x 128 float32, 2.15 GB, in a process that may take 0.9 GB
     python benchmarks/mapped.py --metrics nmi --rows 500000 --limit 500
 
-The process may take `--limit` MB beyond what it has once it is loaded; more is a MemoryError. The limit is RLIMIT_DATA, as `ulimit -d`: it
-counts the process's own memory, not the pages of a map, which the system may drop. Features are class centre + noise, written block by
-block.
+The process may take `--limit` MB beyond what it has once it is loaded; more is a MemoryError. The limit is RLIMIT_DATA,
+as `ulimit -d`: it counts the process's own memory, not the pages of a map, which the system may drop. Features are
+class centre + noise, written block by block.
 """
 
 import resource
@@ -29,7 +30,9 @@ BLOCK = 65536
 
 
 def write(folder: Path, name: str, rows: int, dimensions: int, classes: int, seed: int) -> list[str]:
-    """Write `rows` float32 features and their labels; the classes have the same centres for each seed. Returns the two files."""
+    """Write `rows` float32 features and their labels; the classes have the same centres for each seed. Returns the two
+    files.
+    """
     centres = np.random.default_rng(0).standard_normal((classes, dimensions), dtype=np.float32)
     rng = np.random.default_rng(seed)
     labels = np.arange(rows) % classes
@@ -59,10 +62,16 @@ def measure(limit: int, argv: list[str]) -> None:
     resident, wall, cpu = memory("VmRSS"), time.perf_counter(), time.process_time()
     command.main(argv)
     print(
-        f"{time.perf_counter() - wall:.0f} s, {time.process_time() - cpu:.0f} CPU s; at most {limit} MB beyond the {before:.0f} MB (VmData) of the loaded process"
+        (
+            f"{time.perf_counter() - wall:.0f} s, {time.process_time() - cpu:.0f} CPU s; at most {limit} MB beyond "
+            f"the {before:.0f} MB (VmData) of the loaded process"
+        )
     )
     print(
-        f"resident: {resident:.0f} MB before, {memory('VmHWM'):.0f} MB at the peak, mapped pages included; at the end {memory('RssAnon'):.0f} MB are its own"
+        (
+            f"resident: {resident:.0f} MB before, {memory('VmHWM'):.0f} MB at the peak, mapped pages included; at the "
+            f"end {memory('RssAnon'):.0f} MB are its own"
+        )
     )
 
 

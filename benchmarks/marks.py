@@ -2,10 +2,12 @@
 
     python benchmarks/marks.py            # the table in docs/statistics.md, some minutes
 
-The best is chosen by the same seeds, so that a test against it is no test against a fixed group. Each table has `k` groups of `n` seeds.
-error: share of tables without any true difference in which some group is marked as worse than the best. coverage: share of tables in which
-all intervals of the differences to the best hold the true ones, of tables without differences and of tables whose true means are spread
-over three deviations; the lower of the two. power: share of the groups two deviations below the best that are marked, the lower half.
+The best is chosen by the same seeds, so that a test against it is no test against a fixed group. Each table has `k`
+groups of `n` seeds.
+error: share of tables without any true difference in which some group is marked as worse than the best. coverage: share
+of tables in which all intervals of the differences to the best hold the true ones, of tables without differences and of
+tables whose true means are spread over three deviations; the lower of the two. power: share of the groups two
+deviations below the best that are marked, the lower half.
 """
 
 import argparse
@@ -27,7 +29,9 @@ LEVEL = inference.ALPHA
 
 
 def drawn(kind: str, tables: int, k: int, n: int, generator) -> np.ndarray:
-    """Values `(tables, k, n)` around 0; of `unequal` the groups' deviations are drawn from 1 to 4, of `t3` values have t of 3 degrees."""
+    """Values `(tables, k, n)` around 0; of `unequal` the groups' deviations are drawn from 1 to 4, of `t3` values have
+    t of 3 degrees.
+    """
     values = (
         generator.standard_t(3, (tables, k, n)) / 3**0.5 if kind == "t3" else generator.standard_normal((tables, k, n))
     )
@@ -78,7 +82,9 @@ PROCEDURES = {
 
 
 def measured(procedure, values: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of tables `(T, k, n)` with the true means `(k,)`: which groups are marked as worse `(T, k)`, and whether all intervals hold `(T,)`."""
+    """Of tables `(T, k, n)` with the true means `(k,)`: which groups are marked as worse `(T, k)`, and whether all
+    intervals hold `(T,)`.
+    """
     tables, k, n = values.shape
     values = values + true[:, None]
     means, squares = values.mean(2), values.var(2, ddof=1) / n
@@ -101,7 +107,9 @@ def line(procedure, kind: str, k: int, n: int, tables: int, seed: int = 0) -> tu
 
 
 def main(tables: int) -> None:
-    """Print a line for each kind of values and number of seeds: highest error and lowest coverage over the `GROUPS`, power of `SHOWN` groups."""
+    """Print a line for each kind of values and number of seeds: highest error and lowest coverage over the `GROUPS`,
+    power of `SHOWN` groups.
+    """
     print(
         f"{tables:,} tables each: highest error, lowest coverage, power\n\n| values | seeds | "
         + " | ".join(PROCEDURES)

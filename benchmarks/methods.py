@@ -1,13 +1,15 @@
-"""Every criterion on the embedded characters: `python benchmarks/methods.py`, and its table in docs/methods_on_glyphs.md.
+"""Every criterion on the embedded characters: `python benchmarks/methods.py`, and its table in
+docs/methods_on_glyphs.md.
 
-Each is trained for three epochs with a suitable miner and rate, conv4, seeds 0, 1, 2, through main.py; finished runs are not repeated.
-`--peers` trains at least ten of them once more through pytorch-metric-learning's own implementation, with the same initial network, seeds
-and batches, over five seeds, and gives the paired difference; class vectors start where ours do. With `--own_starts` the losses with class
-vectors are compared each from its own start. `--trainers`: every trainer beside metric_only with the same loss. `--miners`, `--samplers`:
-each of them with a loss that suits it. `--memory`: small batches with and without a cross-batch memory, which starts late in the training
-(`settled`) or after the first of three epochs (`early`). `--backbones`: conv4 and a small vision transformer from random weights, cosine
-and hyperbolic, plain and as a cascade (docs/backbones_on_glyphs.md). `--costs FILE`: time and memory of a step of each method of
-experiments/Recent_Runs.sh, for docs/study_recent.md.
+Each is trained for three epochs with a suitable miner and rate, conv4, seeds 0, 1, 2, through main.py; finished runs
+are not repeated. `--peers` trains at least ten of them once more through pytorch-metric-learning's own implementation,
+with the same initial network, seeds and batches, over five seeds, and gives the paired difference; class vectors start
+where ours do. With `--own_starts` the losses with class vectors are compared each from its own start. `--trainers`:
+every trainer beside metric_only with the same loss. `--miners`, `--samplers`: each of them with a loss that suits it.
+`--memory`: small batches with and without a cross-batch memory, which starts late in the training (`settled`) or after
+the first of three epochs (`early`). `--backbones`: conv4 and a small vision transformer from random weights, cosine and
+hyperbolic, plain and as a cascade (docs/backbones_on_glyphs.md). `--costs FILE`: time and memory of a step of each
+method of experiments/Recent_Runs.sh, for docs/study_recent.md.
 """
 
 import argparse
@@ -40,19 +42,23 @@ from utilities.files import write_records
 from utilities.numbers import whole
 
 COMMON = (
-    "--dataset glyphs --arch conv4_normalize --embed_dim 64 --bs 112 --samples_per_class 4 --data_sampler class_balanced --lr 0.001 --decay 0 "
-    "--n_epochs 3 --save_interval 3 --no_train_metrics --evaluation_metrics e_recall@1 map_r --kernels 1 --no_records --plot_every 0"
+    "--dataset glyphs --arch conv4_normalize --embed_dim 64 --bs 112 --samples_per_class 4 --data_sampler "
+    "class_balanced --lr 0.001 --decay 0 "
+    "--n_epochs 3 --save_interval 3 --no_train_metrics --evaluation_metrics e_recall@1 map_r --kernels 1 --no_records "
+    "--plot_every 0"
 )
 RAW = "--arch conv4"  # for the losses that are meant for embeddings of any length
 WITHOUT_FLAGS = (
-    "circle contextual fastap gpw histogram intrapair_variance lifted_original multisimilarity ntxent pnp rankedlist recallatk smoothap "
+    "circle contextual fastap gpw histogram intrapair_variance lifted_original multisimilarity ntxent pnp rankedlist "
+    "recallatk smoothap "
     "snr_contrastive supcon threshold_consistent tupletmargin"
 )
 METHODS = {
     **dict.fromkeys(WITHOUT_FLAGS.split(), ""),
     "angular": f"--batch_mining npair {RAW}",
     "arcface": "--loss_arcface_lr 0.001",
-    "center": f"--trainer classifier {RAW}",  # beside a classifier, as published: by itself all embeddings fall together
+    # beside a classifier, as published: by itself all embeddings fall together
+    "center": f"--trainer classifier {RAW}",
     "circle_softmax": "--loss_circle_softmax_lr 0.01",
     "contrastive": "--batch_mining distance",
     "cosface": "--loss_cosface_lr 0.01 --loss_cosface_scale 16",
@@ -224,7 +230,9 @@ STUDY_CLASSES, STUDY_BATCH, STUDY_SIDE = (
 
 
 class Peer(torch.nn.Module):
-    """pytorch-metric-learning's loss as a criterion. Its class vectors start where ours start, or with `own_start` its own way."""
+    """pytorch-metric-learning's loss as a criterion. Its class vectors start where ours start, or with `own_start` its
+    own way.
+    """
 
     def __init__(self, ours: torch.nn.Module, theirs: torch.nn.Module, epsilon: float | None, own_start: bool):
         super().__init__()
@@ -283,7 +291,9 @@ def result(loss: str, seed: int, save_path: str, peer: str = "") -> tuple[float,
 
 
 def measured(flags: str, seed: int, save_path: str) -> tuple[dict, float]:
-    """(embedding -> test e_recall@1 and map_r, seconds) of the run with the common flags and `flags`; a missing run is made first."""
+    """(embedding -> test e_recall@1 and map_r, seconds) of the run with the common flags and `flags`; a missing run is
+    made first.
+    """
     group = re.sub(r"\W+", "_", flags).strip("_")
     words = [*f"{COMMON} {flags} --seed {seed} --group {group} --resume_or_start --save_path".split(), save_path]
     opt = parameters.read(words)
@@ -303,7 +313,9 @@ def spread(values: list[float]) -> str:
 
 
 def operations(arch: str, flags: list[str]) -> tuple[int, int]:
-    """Operations of a step at BATCH, forward and backward: of the network's part, from two images, as it grows with them; and of the losses."""
+    """Operations of a step at BATCH, forward and backward: of the network's part, from two images, as it grows with
+    them; and of the losses.
+    """
     step, _ = built(arch, "--bs", str(BATCH), "--samples_per_class", "4", *flags)
     trainer = step.trainer.train()
     with FlopCounterMode(display=False) as of_network:
@@ -357,7 +369,9 @@ def study_step(name: str):
 
 
 def write_costs(path: str, repeats: int) -> None:
-    """Median milliseconds of a step of each method, in turns, and the megabytes that a step takes, in a process of its own each; to a CSV file."""
+    """Median milliseconds of a step of each method, in turns, and the megabytes that a step takes, in a process of its
+    own each; to a CSV file.
+    """
     times = medians({name: study_step(name) for name in STUDIED}, 2, repeats)
     rows = []
     for name, seconds in times.items():
@@ -381,7 +395,10 @@ def table(names: list[str], seeds: range, save_path: str) -> None:
         results = [result(name, seed, save_path) for seed in seeds]
         recall, map_r, seconds = (list(column) for column in zip(*results, strict=True))
         print(
-            f"| `{name}` | `{METHODS[name] or '–'}` | {spread(recall)} | {spread(map_r)} | {statistics.median(seconds):.0f} |",
+            (
+                f"| `{name}` | `{METHODS[name] or '–'}` | {spread(recall)} | {spread(map_r)} | "
+                f"{statistics.median(seconds):.0f} |"
+            ),
             flush=True,
         )
 
@@ -393,18 +410,24 @@ def peer_table(names: list[str], seeds: range, save_path: str, peer: str) -> Non
         differences = [a - b for a, b in zip(ours, theirs, strict=True)]
         error = 2 * statistics.stdev(differences) / len(differences) ** 0.5
         print(
-            f"| `{name}` | {spread(ours)} | {spread(theirs)} | {100 * statistics.mean(differences):+.2f} | {100 * error:.2f} |",
+            (
+                f"| `{name}` | {spread(ours)} | {spread(theirs)} | {100 * statistics.mean(differences):+.2f} | "
+                f"{100 * error:.2f} |"
+            ),
             flush=True,
         )
 
 
 def rows_of(first: str, flags: str, seeds: range, save_path: str, of_one: int | None = None) -> None:
-    """Print the rows of a setting, one per embedding, with its name in the second column; of a single embedding `of_one` stands there."""
+    """Print the rows of a setting, one per embedding, with its name in the second column; of a single embedding
+    `of_one` stands there.
+    """
     told, seconds = zip(*[measured(flags, seed, save_path) for seed in seeds], strict=True)
     for embedding in told[0]:
         recall, map_r = zip(*[values[embedding] for values in told], strict=True)
         print(
-            f"| {first} | {f'`{embedding}`' if len(told[0]) > 1 else of_one or '–'} | {spread(recall)} | {spread(map_r)} "
+            f"| {first} | {f'`{embedding}`' if len(told[0]) > 1 else of_one or '–'} | {spread(recall)} | "
+            f"{spread(map_r)} "
             f"| {statistics.median(seconds):.0f} |",
             flush=True,
         )
@@ -440,7 +463,9 @@ def memory_table(kind: str, names: list[str] | None, seeds: range, save_path: st
 
 
 def backbone_table(names: list[str], seeds: range, save_path: str) -> None:
-    """Each backbone, cosine and hyperbolic, plain and as a cascade. A cascade hands pairs to its loss; hyperbolic loss takes none."""
+    """Each backbone, cosine and hyperbolic, plain and as a cascade. A cascade hands pairs to its loss; hyperbolic loss
+    takes none.
+    """
     print("| flags besides the common ones | seeds | e_recall@1 | map_r | seconds |\n|-|-|-|-|-|")
     for name in names:
         arch, own, cascade = BACKBONES[name]

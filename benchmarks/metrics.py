@@ -5,12 +5,13 @@
     python benchmarks/metrics.py --size million --only by_lists   # 1,000 queries with lists in 1,000,000
     python benchmarks/metrics.py --size sop --dimensions 512 --only fnmr@.01    # one metric of pairs: alignment, uniformity, opis
 
-Every contestant runs in a process of its own, with data made there from the same seed; memory is its peak resident set less the
-resident set with data and packages loaded. On a shared machine trust the ratios of CPU seconds most.
+Every contestant runs in a process of its own, with data made there from the same seed; memory is its peak resident set
+less the resident set with data and packages loaded. On a shared machine trust the ratios of CPU seconds most.
 
-Floor, on two cores of 80 to 110 GFLOP/s in float32. All scores of 60,502 x 60,502 at 128 dimensions, each computed once, are 0.47 TFLOP,
-2 to 3 s; with comparing and sorting, ranks take 3 s at least. 20 k-means iterations with 11,316 centroids are 3.5 TFLOP, about 17 s; with
-only the centroids that moved 2 to 3 s. At 1,000,000 the scores are 128 TFLOP, each once, and cost 16 minutes, comparing them another 6.
+Floor, on two cores of 80 to 110 GFLOP/s in float32. All scores of 60,502 x 60,502 at 128 dimensions, each computed
+once, are 0.47 TFLOP, 2 to 3 s; with comparing and sorting, ranks take 3 s at least. 20 k-means iterations with 11,316
+centroids are 3.5 TFLOP, about 17 s; with only the centroids that moved 2 to 3 s. At 1,000,000 the scores are 128 TFLOP,
+each once, and cost 16 minutes, comparing them another 6.
 """
 
 import json
@@ -187,7 +188,10 @@ def compare(size: str, options) -> None:
     print(f"{'':26}{'seconds':>10}{'CPU s':>10}{'peak MB':>10}")
     for name, figures in best.items():
         print(
-            f"{name:26}{figures['seconds']:10.2f}{figures['cpu_seconds']:10.2f}{figures['peak_mb']:10.0f}   {figures['values'] or ''}"
+            (
+                f"{name:26}{figures['seconds']:10.2f}{figures['cpu_seconds']:10.2f}{figures['peak_mb']:10.0f}   "
+                f"{figures['values'] or ''}"
+            )
         )
     if size == "million":
         return

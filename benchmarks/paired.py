@@ -1,11 +1,13 @@
-"""The paired bootstrap of results/bootstrap.py: its time at SOP's size, and how often its 95 % interval contains the true difference.
+"""The paired bootstrap of results/bootstrap.py: its time at SOP's size, and how often its 95 % interval contains the
+true difference.
 
     python benchmarks/paired.py --time                     # 10,000 draws, 60,502 queries in 11,316 classes, 2 methods x 5 seeds
     python benchmarks/paired.py --coverage                 # 1,000 simulations of each kind of runs
 
-Simulated hits: the logit of a query is a mean plus normal effects of its class, the query, the method within the class, the seed, and the
-seed within the class; classes have 2 to 200 queries (lognormal). The true difference is that over the populations of classes and seeds.
-Beside it stands the plain percentile interval: classes are drawn, seeds drawn inside them, and nothing is scaled or widened.
+Simulated hits: the logit of a query is a mean plus normal effects of its class, the query, the method within the class,
+the seed, and the seed within the class; classes have 2 to 200 queries (lognormal). The true difference is that over the
+populations of classes and seeds. Beside it stands the plain percentile interval: classes are drawn, seeds drawn inside
+them, and nothing is scaled or widened.
 """
 
 import sys
@@ -54,7 +56,9 @@ def simulated(generator, classes: int = 100, seeds: int = 5, **effects) -> list[
 
 
 def truth(**effects) -> float:
-    """The true difference, first minus second, by Gauss-Hermite quadrature over the sum of all effects (sizes are independent of them)."""
+    """The true difference, first minus second, by Gauss-Hermite quadrature over the sum of all effects (sizes are
+    independent of them).
+    """
     of = EFFECTS | {name: value for name, value in effects.items() if name in EFFECTS}
     deviation = np.sqrt(sum(value**2 for value in of.values()) + 1)  # 1: of the query itself
     points, weights = np.polynomial.hermite_e.hermegauss(100)
@@ -74,7 +78,10 @@ def percentile(first, second, drawn, generator) -> tuple[float, float]:
 def coverage(simulations: int, draws: int) -> None:
     """Print how often the intervals contain the truth, and how wide they are."""
     print(
-        f"{simulations:,} simulations, {draws:,} draws each: share of intervals that hold the true difference, and their mean width in points"
+        (
+            f"{simulations:,} simulations, {draws:,} draws each: share of intervals that hold the true difference, "
+            "and their mean width in points"
+        )
     )
     print(f"{'':28}{'interval':>10}{'width':>8}{'plain percentile':>18}{'width':>8}")
     for title, kind in KINDS.items():
@@ -105,7 +112,10 @@ def measure(draws: int, repeats: int) -> None:
         found = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, draws)))
         seconds.append(time.perf_counter() - began)
     print(
-        f"{draws:,} draws, 60,502 queries in 11,316 classes, 2 methods x 5 seeds: {min(seconds):.2f} s (goal 10); {found}"
+        (
+            f"{draws:,} draws, 60,502 queries in 11,316 classes, 2 methods x 5 seeds: {min(seconds):.2f} s (goal 10); "
+            f"{found}"
+        )
     )
 
 

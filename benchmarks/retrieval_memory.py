@@ -1,7 +1,7 @@
 """Peak memory and time of `python -m retrieval index`: `python benchmarks/retrieval_memory.py RUN --images 100000`.
 
-The command runs unchanged, in a process of its own, on a folder of so many PNG files of random pixels. 1,000 are distinct, the others links
-to them; each is decoded and embedded anew. On Linux.
+The command runs unchanged, in a process of its own, on a folder of so many PNG files of random pixels. 1,000 are
+distinct, the others links to them; each is decoded and embedded anew. On Linux.
 """
 
 import os
@@ -46,7 +46,9 @@ with open("/proc/self/status") as status, open(sys.argv[1], "w") as file:
 
 
 def measure(words: list[str], note: Path) -> tuple[float, float, str]:
-    """Run `python -m retrieval` with these words. Returns its peak resident memory in MB (10^6 bytes), seconds, and what it printed."""
+    """Run `python -m retrieval` with these words. Returns its peak resident memory in MB (10^6 bytes), seconds, and
+    what it printed.
+    """
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", MEASURED, str(note), *words], cwd=ROOT, capture_output=True, text=True, check=False
@@ -77,7 +79,10 @@ def main(argv: list[str] | None = None) -> tuple[float, float]:
         print(said.strip().replace(place, ""))
         vectors = (out / "vectors.npy").stat().st_size / 1e6
     print(
-        f"peak memory: {first:.0f} MB of 100 images, {peak:.0f} MB of {opt.images:,}; the vectors alone are {vectors:.0f} MB; {seconds:.0f} s"
+        (
+            f"peak memory: {first:.0f} MB of 100 images, {peak:.0f} MB of {opt.images:,}; the vectors alone are "
+            f"{vectors:.0f} MB; {seconds:.0f} s"
+        )
     )
     return first, peak
 

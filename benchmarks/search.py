@@ -1,13 +1,15 @@
-"""The exact neighbour search beside a simple one on faiss: median seconds and CPU seconds, interleaved in one run, equal ranks checked.
+"""The exact neighbour search beside a simple one on faiss: median seconds and CPU seconds, interleaved in one run,
+equal ranks checked.
 
     python benchmarks/search.py                            # CUB's and SOP's size
     python benchmarks/search.py --size large --repeats 1   # 200,000 x 128, minutes
 
-`search` is metrics/_search.py. `simple` lets faiss find a few more neighbours than needed in float32, orders near ties by their float64
-distances with the same `Ties`, and searches again for four times as many where the float32 error bound does not prove that these suffice.
-`faiss` is the bare call for as many, without proof or exact order. `one-sided` is `search` without the symmetry of a set that searches in
-itself: the score of each pair is computed from both sides. Tasks: the `k` nearest in their exact order, or the values of a metric. On a
-shared machine trust the ratios of CPU seconds most.
+`search` is metrics/_search.py. `simple` lets faiss find a few more neighbours than needed in float32, orders near ties
+by their float64 distances with the same `Ties`, and searches again for four times as many where the float32 error bound
+does not prove that these suffice. `faiss` is the bare call for as many, without proof or exact order. `one-sided` is
+`search` without the symmetry of a set that searches in
+itself: the score of each pair is computed from both sides. Tasks: the `k` nearest in their exact order, or the values
+of a metric. On a shared machine trust the ratios of CPU seconds most.
 """
 
 import statistics
@@ -76,7 +78,9 @@ class Simple:
             yield found
 
     def _nearest(self, rows, width, needs):
-        """(scores, columns, relevant `(B, W)`, counts `(B,)`) of queries, rounding errors of the scores, and which provably suffice."""
+        """(scores, columns, relevant `(B, W)`, counts `(B,)`) of queries, rounding errors of the scores, and which
+        provably suffice.
+        """
         import faiss
 
         space = self.space
@@ -185,7 +189,10 @@ def compare(size: str, tasks, options) -> None:
                 else "DIFFER"
             )
             print(
-                f"{name:12}{wall:9.2f}{cpu:9.2f}{peak:9.0f}{ratios[0]:17.2f}{ratios[1]:7.2f}  {same}  {works.get(name, '')}",
+                (
+                    f"{name:12}{wall:9.2f}{cpu:9.2f}{peak:9.0f}{ratios[0]:17.2f}{ratios[1]:7.2f}  {same}  "
+                    f"{works.get(name, '')}"
+                ),
                 flush=True,
             )
 

@@ -1,10 +1,13 @@
-"""Memory and time of the class vectors' part of a step: 200,000 classes of 128 in 1, 2 and 4 processes, all vectors and a tenth of them drawn.
+"""Memory and time of the class vectors' part of a step: 200,000 classes of 128 in 1, 2 and 4 processes, all vectors and
+a tenth of them drawn.
 
-Each process gets the embeddings of the whole batch, computes the loss and steps Adam. Its memory is what is resident after the steps, and
-the peak in them, less what was before the vectors. On the CPU, by gloo; run it by itself, with as many idle cores as processes.
+Each process gets the embeddings of the whole batch, computes the loss and steps Adam. Its memory is what is resident
+after the steps, and the peak in them, less what was before the vectors. On the CPU, by gloo; run it by itself, with as
+many idle cores as processes.
 
-`--traffic` counts instead the bytes that a process hands to torch.distributed in a step of the program (conv4, images of 16 x 16), times what a
-ring sends of each, beside the formulas of docs/scale.md for a softmax; what it writes to its sockets is the system's count.
+`--traffic` counts instead the bytes that a process hands to torch.distributed in a step of the program (conv4, images
+of 16 x 16), times what a ring sends of each, beside the formulas of docs/scale.md for a softmax; what it writes to its
+sockets is the system's count.
 """
 
 import argparse
@@ -75,7 +78,10 @@ def measure(loss: str, classes: int, dimensions: int, bs: int, share: float, ste
     before = resident()
     criterion, _, seconds = stepped(classes, steps)
     peak, after = memory("VmHWM") - before, resident() - before
-    return f"| {runtime.ranks.size} | {share:g} | {criterion.proxies.nbytes / 2**20:.0f} | {after:.0f} | {peak:.0f} | {1000 * seconds:.0f} |"
+    return (
+        f"| {runtime.ranks.size} | {share:g} | {criterion.proxies.nbytes / 2**20:.0f} | {after:.0f} | {peak:.0f} | "
+        f"{1000 * seconds:.0f} |"
+    )
 
 
 @contextlib.contextmanager

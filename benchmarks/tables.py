@@ -1,7 +1,8 @@
-"""How long Result_Evaluations.py takes for many runs, and how much memory: `python benchmarks/tables.py` (targets: 20 s, 1 GB for 340 runs).
+"""How long Result_Evaluations.py takes for many runs, and how much memory: `python benchmarks/tables.py` (targets: 20
+s, 1 GB for 340 runs).
 
-The runs are synthetic, in the shape of the ICML paper's: 68 groups of five seeds on three data sets, 150 epochs, 15 metrics on three
-splits.
+The runs are synthetic, in the shape of the ICML paper's: 68 groups of five seeds on three data sets, 150 epochs, 15
+metrics on three splits.
 """
 
 import resource
@@ -75,7 +76,10 @@ def main() -> None:
             )
         page = (Path(folder) / "out" / "index.html").stat().st_size
     print(
-        f"{count} runs of {opt.epochs} epochs: {min(wall for wall, _ in taken):.1f} s at best of {opt.repeats} (target: {SECONDS} s), {min(cpu for _, cpu in taken):.1f} s of processor time"
+        (
+            f"{count} runs of {opt.epochs} epochs: {min(wall for wall, _ in taken):.1f} s at best of {opt.repeats} "
+            f"(target: {SECONDS} s), {min(cpu for _, cpu in taken):.1f} s of processor time"
+        )
     )
     print(f"memory: {after.ru_maxrss / 1e3:.0f} MB (target: {MEGABYTES} MB); the page has {page / 1e6:.1f} MB")
 

@@ -1,11 +1,11 @@
 """Losses: one file a criterion, the file name is the value of `--loss`.
 
-A module declares `REQUIRES_BATCHMINER`, `REQUIRES_OPTIM`, `ALLOWED_MINING_OPS`, perhaps `MINES_PAIRS` (works on all pairs of
-the batch, takes a miner's under `--mine_pairs`), `TAKES_TRIPLETS` (works on a miner's sets, and on triplets that a
-trainer gives it: sets with a single negative), `COMPARES_SAMPLES = False` (compares each sample with class vectors
-alone),
-`REDUCES` (a mean over tuples, obeys `--loss_reduction`), `PER_CLASS` (hyperparameters that may be learned one a class), `INNER_LOSS`
-(the flag that names a loss it contains) and `add_arguments(group)`; its class is `Criterion(opt)`, or `Criterion(opt, batchminer)` where it takes a miner.
+A module declares `REQUIRES_BATCHMINER`, `REQUIRES_OPTIM`, `ALLOWED_MINING_OPS`, perhaps `MINES_PAIRS` (works on all
+pairs of the batch, takes a miner's under `--mine_pairs`), `TAKES_TRIPLETS` (works on a miner's sets, and on triplets
+that a trainer gives it: sets with a single negative), `COMPARES_SAMPLES = False` (compares each sample with class
+vectors alone), `REDUCES` (a mean over tuples, obeys `--loss_reduction`), `PER_CLASS` (hyperparameters that may be
+learned one a class), `INNER_LOSS` (the flag that names a loss it contains) and `add_arguments(group)`; its class is
+`Criterion(opt)`, or `Criterion(opt, batchminer)` where it takes a miner.
 """
 
 import torch
@@ -53,7 +53,9 @@ def takes_given_triplets(name: str) -> bool:
 
 
 def of_run(opt, batchminer, network: torch.nn.Module) -> torch.nn.Module:
-    """The criterion of a run, `--loss` on `opt.embed_dim` dimensions of the network's embedding, and under `--matryoshka` on its prefixes."""
+    """The criterion of a run, `--loss` on `opt.embed_dim` dimensions of the network's embedding, and under
+    `--matryoshka` on its prefixes.
+    """
     criterion = select(opt.loss, opt, batchminer)
     if opt.matryoshka is None:
         return criterion
@@ -67,7 +69,8 @@ def divisible() -> list[str]:
 
 
 def check(opt, inner=()) -> None:
-    """Refuse flags of many class vectors that `--loss` cannot honour, and flags that do not fit each other. Raises UserError.
+    """Refuse flags of many class vectors that `--loss` cannot honour, and flags that do not fit each other. Raises
+    UserError.
 
     Args:
         inner: the flags of further losses inside the loss or the trainer, see `INNER_LOSS`.
@@ -97,27 +100,45 @@ def check_separate(opt, inner) -> None:
             able := divisible()
         ):
             raise UserError(
-                f"--separate_classifiers: --{flag} {getattr(opt, flag)} compares with the vectors of all classes; these can leave some out: {', '.join(able)}"
+                (
+                    f"--separate_classifiers: --{flag} {getattr(opt, flag)} compares with the vectors of all classes; "
+                    f"these can leave some out: {', '.join(able)}"
+                )
             )
     if opt.weight_regularizer == "regular_face":
         raise UserError(
-            "--separate_classifiers: --weight_regularizer regular_face pushes the vectors of all domains apart: leave one out"
+            (
+                "--separate_classifiers: --weight_regularizer regular_face pushes the vectors of all domains apart: "
+                "leave one out"
+            )
         )
     if not (classifies or issubclass(module.Criterion, ShardedCriterion)):
         raise UserError(
-            f"--separate_classifiers: neither --loss {opt.loss} nor --trainer {opt.trainer} has class vectors of domains: leave it out"
+            (
+                f"--separate_classifiers: neither --loss {opt.loss} nor --trainer {opt.trainer} has class vectors of "
+                "domains: leave it out"
+            )
         )
     if (flag := asked(opt)) is not None:
         raise UserError(
-            f"--separate_classifiers {flag}: class vectors that are taken apart are compared with all samples: leave one out"
+            (
+                f"--separate_classifiers {flag}: class vectors that are taken apart are compared with all samples: "
+                "leave one out"
+            )
         )
     if opt.label_level_train:
         raise UserError(
-            f"--separate_classifiers --label_level_train {opt.label_level_train}: the classes of training are the domains: leave one out"
+            (
+                f"--separate_classifiers --label_level_train {opt.label_level_train}: the classes of training are the "
+                "domains: leave one out"
+            )
         )
     if opt.metrix and issubclass(module.Criterion, ShardedCriterion):
         raise UserError(
-            f"--separate_classifiers --metrix: mixed points of --loss {opt.loss} are compared with the vectors of all domains: leave one out"
+            (
+                f"--separate_classifiers --metrix: mixed points of --loss {opt.loss} are compared with the vectors of "
+                "all domains: leave one out"
+            )
         )
     if (
         opt.trainer == "intrabatch"
@@ -134,12 +155,18 @@ def check_separate(opt, inner) -> None:
         or "label_smoothing" in " ".join(opt.classifier_kwargs or ())
     ):
         raise UserError(
-            "--separate_classifiers: classes of other domains get no probability, which only the cross-entropy of a linear layer without smoothing supports: leave --classifier_loss, --classifier_layer and smoothing out"
+            (
+                "--separate_classifiers: classes of other domains get no probability, which only the cross-entropy of "
+                "a linear layer without smoothing supports: leave --classifier_loss, --classifier_layer and smoothing "
+                "out"
+            )
         )
 
 
 def shard(module: torch.nn.Module, opt, ranks) -> torch.nn.Module:
-    """`module`, a criterion or a trainer with some; under `--shard_classes` each process of `ranks` keeps its part of their class vectors."""
+    """`module`, a criterion or a trainer with some; under `--shard_classes` each process of `ranks` keeps its part of
+    their class vectors.
+    """
     for part in module.modules() if opt.shard_classes else ():
         if isinstance(part, ShardedCriterion):
             part.shard_over(ranks)
@@ -151,7 +178,8 @@ def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
 
     Args:
         opt: the shared namespace; what it lacks takes its declared default.
-        batchminer: the miner, where the criterion requires or takes one; default: `opt.batch_mining`, or the first miner that the
+        batchminer: the miner, where the criterion requires or takes one; default: `opt.batch_mining`, or the first
+        miner that the
             criterion allows.
         flags: single flags that override `opt`, e.g. `loss_triplet_margin=.1`, `n_classes=100`, `embed_dim=128`.
 
@@ -181,7 +209,8 @@ def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
 
 
 def with_levels(trainer: torch.nn.Module, dataset) -> torch.nn.Module:
-    """A trainer whose criteria that compare levels (`set_levels`) or domains (`OwnDomain`) know those of the training classes.
+    """A trainer whose criteria that compare levels (`set_levels`) or domains (`OwnDomain`) know those of the training
+    classes.
 
     Raises UserError for data without them.
     """

@@ -10,8 +10,8 @@ LIMIT = 1 - 1e-7  # of cosines: at 1 the angle has an infinite gradient
 def logits(similarities: torch.Tensor, labels: torch.Tensor, margin, scale) -> torch.Tensor:
     """`scale` * cosines `(B, C)`, the angle to the own class widened by `margin` (radians).
 
-    `margin` and `scale` are numbers or `(B, 1)`. Beyond pi the cosine of the widened angle would rise again: there it is
-    cos - margin sin(margin), as in the official code.
+    `margin` and `scale` are numbers or `(B, 1)`. Beyond pi the cosine of the widened angle would rise again: there it
+    is cos - margin sin(margin), as in the official code.
     """
     similarities = similarities.clamp(-LIMIT, LIMIT)
     own = similarities.gather(1, labels[:, None])  # (B, 1)

@@ -18,7 +18,10 @@ def add_arguments(group) -> None:
         nargs="*",
         default=[],
         metavar="NAME",
-        help="hyperparameters of --loss that are learned from their value on, by their flags' names without the prefix, such as margin",
+        help=(
+            "hyperparameters of --loss that are learned from their value on, by their flags' names without the "
+            "prefix, such as margin"
+        ),
     )
     group.add_argument(
         "--loss_learn_lr", type=number(0), default=0.0005, help="their learning rate; they have no weight decay"
@@ -47,7 +50,8 @@ class Positive(torch.nn.Module):
 
 
 class Within(torch.nn.Module):
-    """Sigmoid parametrisation of a value between two bounds: the trained number starts at 0, where the value is exactly `start`.
+    """Sigmoid parametrisation of a value between two bounds: the trained number starts at 0, where the value is exactly
+    `start`.
 
     Args:
         start: above `least` and below `most`, between which the value stays.
@@ -70,9 +74,9 @@ class Within(torch.nn.Module):
 def hyperparameters(name: str, module, criterion: torch.nn.Module) -> dict[str, Range]:
     """The learnable hyperparameters of a criterion: its float flags, by the flag's name without the prefix.
 
-    The criterion holds each in the attribute of that name, or of the name that the module's `ATTRIBUTES` gives. Learning rates are not
-    among them, nor are the module's `FIXED`, by which the formula has no true derivative: it uses them in comparisons, in constants or
-    in random draws.
+    The criterion holds each in the attribute of that name, or of the name that the module's `ATTRIBUTES` gives.
+    Learning rates are not among them, nor are the module's `FIXED`, by which the formula has no true derivative: it
+    uses them in comparisons, in constants or in random draws.
     """
     parser, prefix = argparse.ArgumentParser(), f"loss_{name}_"
     getattr(module, "add_arguments", lambda parser: None)(parser)
@@ -98,19 +102,25 @@ def attribute(module, hyper: str) -> str:
 def make_learnable(name: str, module, criterion: torch.nn.Module, opt) -> None:
     """Turn the hyperparameters `--loss_learn` of the criterion `name` into parameters, recorded among its `stats`.
 
-    Raises UserError for an unknown name, for a value that is infinite or at its bound, and for a value per class where the formula has no
-    anchors whose class could decide.
+    Raises UserError for an unknown name, for a value that is infinite or at its bound, and for a value per class where
+    the formula has no anchors whose class could decide.
     """
     known, per_class = hyperparameters(name, module, criterion), getattr(module, "PER_CLASS", ())
     learned, names = [], list(dict.fromkeys(opt.loss_learn))
     for hyper in names:
         if hyper in getattr(module, "FIXED", ()):
             raise UserError(
-                f"--loss_learn {hyper}: --loss {name} has no derivative by it: it is used in comparisons, constants or random draws"
+                (
+                    f"--loss_learn {hyper}: --loss {name} has no derivative by it: it is used in comparisons, "
+                    "constants or random draws"
+                )
             )
         if hyper not in known:
             raise UserError(
-                f"--loss_learn {hyper}: --loss {name} has no such number to learn; it has {', '.join(sorted(known)) or 'none'}"
+                (
+                    f"--loss_learn {hyper}: --loss {name} has no such number to learn; it has "
+                    f"{', '.join(sorted(known)) or 'none'}"
+                )
             )
         if opt.loss_learn_per_class and hyper not in per_class:
             able = f"these have: {', '.join(per_class)}" if per_class else "none of its hyperparameters has"
@@ -127,7 +137,9 @@ def make_learnable(name: str, module, criterion: torch.nn.Module, opt) -> None:
 
 
 def _parameter(criterion: torch.nn.Module, hyper: str, its_range: Range, size: tuple) -> torch.nn.Parameter:
-    """Replace the number `hyper` of a criterion by a parameter of `size`, which keeps to its range where that begins at 0 or above."""
+    """Replace the number `hyper` of a criterion by a parameter of `size`, which keeps to its range where that begins at
+    0 or above.
+    """
     start = float(vars(criterion).pop(hyper))
     lower = its_range.least if its_range.least is not None else its_range.above
     if not math.isfinite(start):

@@ -1,8 +1,9 @@
-"""A loss of several prefixes of the embedding: Matryoshka representations (Kusupati et al., NeurIPS 2022, arXiv 2205.13147).
+"""A loss of several prefixes of the embedding: Matryoshka representations (Kusupati et al., NeurIPS 2022, arXiv
+2205.13147).
 
-The paper's MRL has a classifier of its own for each prefix (`--matryoshka_heads own`), its MRL-E one classifier whose weights are cut as the
-embedding is (`prefix`). Here every loss may be nested, and a prefix is brought to unit length again where the network normalises, as in
-sentence-transformers' MatryoshkaLoss; the paper compares it as it is.
+The paper's MRL has a classifier of its own for each prefix (`--matryoshka_heads own`), its MRL-E one classifier whose
+weights are cut as the embedding is (`prefix`). Here every loss may be nested, and a prefix is brought to unit length
+again where the network normalises, as in sentence-transformers' MatryoshkaLoss; the paper compares it as it is.
 """
 
 from typing import NamedTuple
@@ -23,7 +24,8 @@ def add_arguments(group) -> None:
         nargs="+",
         default=None,
         metavar="D",
-        help="train the loss also on the first D dimensions of the embedding, for each D; ascending, the last is --embed_dim. The metrics of the run are "
+        help="train the loss also on the first D dimensions of the embedding, for each D; ascending, the last is "
+        "--embed_dim. The metrics of the run are "
         "measured on each, named e_recall@1@d64",
     )
     group.add_argument(
@@ -54,11 +56,17 @@ def check(opt) -> None:
         raise UserError(f"{shown}: the prefixes must ascend")
     if opt.matryoshka_weights is not None and len(opt.matryoshka_weights) != len(opt.matryoshka):
         raise UserError(
-            f"{shown} has {len(opt.matryoshka)} prefixes, --matryoshka_weights {len(opt.matryoshka_weights)} weights: give one each"
+            (
+                f"{shown} has {len(opt.matryoshka)} prefixes, --matryoshka_weights {len(opt.matryoshka_weights)} "
+                "weights: give one each"
+            )
         )
     if opt.trainer == "cascaded":
         raise UserError(
-            f"{shown}: --trainer cascaded compares embeddings of several stages, none of which has prefixes: leave one of them out"
+            (
+                f"{shown}: --trainer cascaded compares embeddings of several stages, none of which has prefixes: "
+                "leave one of them out"
+            )
         )
     if opt.embed_dim:
         check_width(opt)
@@ -76,7 +84,9 @@ def check_width(opt) -> None:
 
 
 class Nesting(NamedTuple):
-    """Prefixes `(P,)`, ascending, the last being the whole embedding, their weights, and whether they are brought to unit length."""
+    """Prefixes `(P,)`, ascending, the last being the whole embedding, their weights, and whether they are brought to
+    unit length.
+    """
 
     prefixes: tuple[int, ...]
     weights: tuple[float, ...]
@@ -86,8 +96,9 @@ class Nesting(NamedTuple):
 class Nested:
     """A criterion's class stands behind this one: sum_d w_d L(x_d, y), x_d the first d dimensions of the embeddings x.
 
-    In the loss of a prefix, trained matrices of as many columns as the embedding, such as class vectors, are cut as it is; or a criterion of its
-    own takes it. So are the rows of a `reference`. The whole embedding comes last: statistics are its own, with the loss of each prefix beside them.
+    In the loss of a prefix, trained matrices of as many columns as the embedding, such as class vectors, are cut as it
+    is; or a criterion of its own takes it. So are the rows of a `reference`. The whole embedding comes last: statistics
+    are its own, with the loss of each prefix beside them.
     """
 
     def __call__(
@@ -126,19 +137,27 @@ def nest(criterion: torch.nn.Module, opt, rescales: bool, make) -> torch.nn.Modu
     """Turn a criterion into the sum of `--matryoshka`. Returns it.
 
     Args:
-        opt: with `embed_dim` as the criterion was made with. rescales: the network normalises. make: width -> a criterion of its own.
+        opt: with `embed_dim` as the criterion was made with. rescales: the network normalises. make: width -> a
+        criterion of its own.
 
-    Raises UserError where the last prefix is not the whole embedding, or the criterion keeps a state that prefixes cannot share.
+    Raises UserError where the last prefix is not the whole embedding, or the criterion keeps a state that prefixes
+    cannot share.
     """
     check_width(opt)
     own = opt.matryoshka_heads == "own"
     if not own and any(buffer.is_floating_point() for buffer in criterion.buffers()):
         raise UserError(
-            f"--matryoshka: --loss {opt.loss} keeps statistics of one embedding, which prefixes cannot share: add --matryoshka_heads own"
+            (
+                f"--matryoshka: --loss {opt.loss} keeps statistics of one embedding, which prefixes cannot share: add "
+                "--matryoshka_heads own"
+            )
         )
     if not own and opt.loss == "pml" and any(p.ndim == 2 for p in criterion.parameters()):
         raise UserError(
-            "--matryoshka: class vectors of --loss pml stand in columns, which prefixes cannot cut: add --matryoshka_heads own"
+            (
+                "--matryoshka: class vectors of --loss pml stand in columns, which prefixes cannot cut: add "
+                "--matryoshka_heads own"
+            )
         )
     criterion.nesting = Nesting(
         tuple(opt.matryoshka), tuple(opt.matryoshka_weights or [1.0] * len(opt.matryoshka)), rescales

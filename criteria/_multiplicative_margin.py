@@ -6,7 +6,8 @@ import torch
 
 
 def psi(cosines: torch.Tensor, margin: int) -> torch.Tensor:
-    """(-1)^k cos(margin t) - 2 k of angles t with `cosines` `(B,)`, k = floor(margin t / pi): falls from 1 at 0 to 1 - 2 margin at pi.
+    """(-1)^k cos(margin t) - 2 k of angles t with `cosines` `(B,)`, k = floor(margin t / pi): falls from 1 at 0 to 1 -
+    2 margin at pi.
 
     cos(margin t) is the Chebyshev polynomial of the cosine, whose slope is finite at cosines of +-1, too.
     """

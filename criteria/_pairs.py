@@ -1,7 +1,8 @@
 """Base of the losses on pairs: a loss gives its formula for the values of a few anchors, the base does the rest.
 
     class Criterion(PairCriterion):
-        \"\"\"mean over anchors of log(1 + sum_n exp(scale (s_an - margin)) + sum_p exp(scale (margin - s_ap))), s cosines.\"\"\"
+        \"\"\"mean over anchors of log(1 + sum_n exp(scale (s_an - margin)) + sum_p exp(scale (margin - s_ap))), s
+        cosines.\"\"\"
 
         SPACE = "cosine"
 
@@ -11,13 +12,16 @@
 
         def formula(self, values, positives, negatives, labels):
             excesses = self.per_anchor("scale", labels, 2) * (values - self.per_anchor("margin", labels, 2))  # (b, M)
-            return softplus(torch.logaddexp(log_sum_exp(excesses, negatives), log_sum_exp(-excesses, positives)))  # (b,)
+            return softplus(torch.logaddexp(log_sum_exp(excesses, negatives), log_sum_exp(-excesses, positives)))  #
+            (b,)
 
-With `MINES_PAIRS = True` and its two flags in the module this works with a memory, a miner (`--mine_pairs`), `--chunk_size`, torchrun and
-`--loss_learn margin`; with `PER_CLASS = ("margin", "scale")` also with `--loss_learn_per_class`.
+With `MINES_PAIRS = True` and its two flags in the module this works with a memory, a miner (`--mine_pairs`),
+`--chunk_size`, torchrun and `--loss_learn margin`; with `PER_CLASS = ("margin", "scale")` also with
+`--loss_learn_per_class`.
 
-Pairs are chosen by weights 0 and 1 in the precision of the batch, not by boolean masks: on a CPU a product or a sum of two
-`(B, M)` matrices costs a small part of what `where`, `masked_fill` or a mask's cast costs, and needs no mask in its backward.
+Pairs are chosen by weights 0 and 1 in the precision of the batch, not by boolean masks: on a CPU a product or a sum of
+two `(B, M)` matrices costs a small part of what `where`, `masked_fill` or a mask's cast costs, and needs no mask in its
+backward.
 """
 
 import contextlib
@@ -37,14 +41,17 @@ ANCHORS = 16  # rows with which a matrix product is still efficient, however lar
 
 
 class PairCriterion(MetricCriterion):
-    """Base of the criteria on all pairs of batch and reference or, given a miner, on its distinct pairs. See the module for an example.
+    """Base of the criteria on all pairs of batch and reference or, given a miner, on its distinct pairs. See the module
+    for an example.
 
-    A subclass gives `SPACE`, `formula` and, unless its loss is the mean of the anchors' terms, `join`. Against a large reference the
-    formula is computed for a few anchors at a time, and again in the backward pass, so that no `(B, M)` matrix is kept.
+    A subclass gives `SPACE`, `formula` and, unless its loss is the mean of the anchors' terms, `join`. Against a large
+    reference the formula is computed for a few anchors at a time, and again in the backward pass, so that no `(B, M)`
+    matrix is kept.
     """
 
     SPACE = "dot"  # what `values` are: dot (products of the embeddings as given), cosine, euclidean, squared
-    STATISTIC = "similarity"  # name of the mean values of positive and of negative pairs among the statistics; None: not recorded
+    # name of the mean values of positive and of negative pairs among the statistics; None: not recorded
+    STATISTIC = "similarity"
 
     def formula(
         self, values: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, labels: torch.Tensor
@@ -55,16 +62,16 @@ class PairCriterion(MetricCriterion):
             values: `(b, M)`, of the anchors and all samples that they are compared with.
             positives, negatives: `(b, M)`, 1 where a pair counts, else 0.
 
-        Returns the terms, or a dict `{"loss": …}` with what else `join` needs: tensors are joined along their first dimension in the
-        order of the anchors, numbers are summed.
+        Returns the terms, or a dict `{"loss": …}` with what else `join` needs: tensors are joined along their first
+        dimension in the order of the anchors, numbers are summed.
         """
         raise NotImplementedError
 
     def join(self, found: dict[str, torch.Tensor]) -> torch.Tensor:
         """The scalar loss from what `formula` found, of all anchors.
 
-        Beside that, `found` holds `labels` `(B,)`, `n_positives` `(B,)` and `n_negatives` `(B,)` of the anchors. What `join` puts into
-        `self.stats` is recorded.
+        Beside that, `found` holds `labels` `(B,)`, `n_positives` `(B,)` and `n_negatives` `(B,)` of the anchors. What
+        `join` puts into `self.stats` is recorded.
         """
         return found["loss"].mean()
 
@@ -78,7 +85,8 @@ class PairCriterion(MetricCriterion):
         return reference.mapped(normalize, batch) if self.SPACE == "cosine" else (batch, reference)
 
     def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
-        """The values `(b, M)` of prepared embeddings `(b, D)` and `(M, D)`; these are the same tensor where a batch is its own reference.
+        """The values `(b, M)` of prepared embeddings `(b, D)` and `(M, D)`; these are the same tensor where a batch is
+        its own reference.
 
         `norms`: the squared lengths `(M,)` of others than the batch, where the values are distances.
         """
@@ -94,7 +102,8 @@ class PairCriterion(MetricCriterion):
         mined: tuple[torch.Tensor, torch.Tensor] | None = None,
         formula: Callable | None = None,
     ) -> dict[str, torch.Tensor]:
-        """What `formula` (default: the criterion's) finds for all anchors, and the sums of the values for the statistics.
+        """What `formula` (default: the criterion's) finds for all anchors, and the sums of the values for the
+        statistics.
 
         `mined`: boolean masks `(B, M)` of the positive and the negative pairs; default: all pairs.
         """
@@ -128,7 +137,9 @@ class PairCriterion(MetricCriterion):
         return found
 
     def finish(self, found: dict[str, torch.Tensor], batch: torch.Tensor) -> torch.Tensor:
-        """The loss from what `compare` found; the mean values of positive and of negative pairs are put into `stats`."""
+        """The loss from what `compare` found; the mean values of positive and of negative pairs are put into
+        `stats`.
+        """
         self.stats = {}
         loss = self.join(found)
         for kind in ("positive", "negative") if self.STATISTIC else ():
@@ -176,7 +187,9 @@ def easiest(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 
 
 class _LogSumExp(torch.autograd.Function):
-    """`log_sum_exp` in few in-place passes over the matrix; keeps one matrix. Uses exp2, as exp is slow on a CPU where it underflows."""
+    """`log_sum_exp` in few in-place passes over the matrix; keeps one matrix. Uses exp2, as exp is slow on a CPU where
+    it underflows.
+    """
 
     @staticmethod
     def forward(ctx, values, weights):
@@ -197,7 +210,8 @@ class _LogSumExp(torch.autograd.Function):
 def log_sum_exp(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """log sum exp `(b,)` over the entries of each row of `values` `(b, M)` whose weight is 1.
 
-    A row without any gives a value so low that its exp is 0; the sum of two such values is still finite. Callers leave such rows out.
+    A row without any gives a value so low that its exp is 0; the sum of two such values is still finite. Callers leave
+    such rows out.
     """
     if values.shape[0] == values.shape[1]:  # a batch against itself, where torch's own function is quick enough
         return torch.logsumexp(values + (weights - 1) * _far(values), 1)  # penalties of 0 where chosen
@@ -220,12 +234,13 @@ def soft_counts(
     """Linear soft histograms `(B, 2, n_nodes)` of each row's positives and negatives.
 
     Args:
-        positions: `(B, M)` in [0, n_nodes - 1]; node k stands at k, a pair splits its weight 1 between the two nearest nodes.
-        positives, negatives: weights `(B, M)`, 0 or 1, of the pairs that count.
+        positions: `(B, M)` in [0, n_nodes - 1]; node k stands at k, a pair splits its weight 1 between the two nearest
+        nodes. positives, negatives: weights `(B, M)`, 0 or 1, of the pairs that count.
     """
     lower = positions.detach().floor().clamp_(max=n_nodes - 2).nan_to_num_(0.0)  # NaN must reach the loss, not an index
     above = positions - lower  # (B, M), the share of the upper node
-    # 0 positive, 1 negative, 2 no pair: a third histogram, dropped. A pair that an ablation miner chose as both counts as positive
+    # 0 positive, 1 negative, 2 no pair: a third histogram, dropped. A pair that an ablation miner chose as both counts
+    # as positive
     third = (2 - 2 * positives - negatives).clamp(min=0)
     nodes = lower.add_(third, alpha=n_nodes).long()
     counts = positions.new_zeros(len(positions), 3 * n_nodes)
@@ -246,6 +261,8 @@ def anchors_of(counts: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
 
 
 def own_columns(positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
-    """The column `(b,)` that is an anchor's own image, which is neither its positive nor its negative; -1 without one. All pairs count."""
+    """The column `(b,)` that is an anchor's own image, which is neither its positive nor its negative; -1 without one.
+    All pairs count.
+    """
     counted, columns = (positives + negatives).min(1)
     return torch.where(counted > 0, -1, columns)

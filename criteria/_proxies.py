@@ -13,7 +13,8 @@ def add_arguments(group) -> None:
         "--loss_vectors_start",
         default="icml",
         choices=["icml", "pml"],
-        help="initialisation of class weights, proxies and centres: icml as each loss here defines, most at lengths around 0.6; pml as in "
+        help="initialisation of class weights, proxies and centres: icml as each loss here defines, most at lengths around "
+        "0.6; pml as in "
         "pytorch-metric-learning, most from a unit normal, the longer they are the slower a rate turns them",
     )
 
@@ -22,7 +23,8 @@ def _check_width(criterion: "ProxyCriterion", args: tuple, kwargs: dict) -> None
     given, own = kwargs["batch"].shape[1], criterion.proxies.shape[1]
     if given != own:
         raise UserError(
-            f"embeddings of {given} dimensions, class vectors of {own}: the network's embed_dim is not what it gives (of several embeddings "
+            f"embeddings of {given} dimensions, class vectors of {own}: the network's embed_dim is not what it gives "
+            "(of several embeddings "
             "embed_dims says each one's)"
         )
 
@@ -33,7 +35,8 @@ class ProxyCriterion(MetricCriterion):
     Args:
         lr: learning rate of the vectors.
         start: initialises the parameter in place, given `(C * per_class, D)`; default: uniform in +-1/sqrt(D).
-        pml_start: the same under `--loss_vectors_start pml`; default: a unit normal, drawn as columns `(D, C * per_class)`.
+        pml_start: the same under `--loss_vectors_start pml`; default: a unit normal, drawn as columns `(D, C *
+        per_class)`.
         n_vectors: number of vectors, where they do not belong to classes.
 
     Raises UserError where `opt` lacks `n_classes` or `embed_dim`.
@@ -64,7 +67,9 @@ class ProxyCriterion(MetricCriterion):
         return normalize(batch) @ (self.unit_proxies(batch) if vectors is None else normalize(vectors)).T
 
     def unit_centres(self, batch: torch.Tensor, vectors: torch.Tensor | None = None) -> torch.Tensor:
-        """`vectors`, by default all, at unit length `(per_class, C, D)`: a reduction over `per_class` is slow where its entries are adjacent in memory."""
+        """`vectors`, by default all, at unit length `(per_class, C, D)`: a reduction over `per_class` is slow where its
+        entries are adjacent in memory.
+        """
         unit = self.unit_proxies(batch) if vectors is None else normalize(vectors)
         return unit.unflatten(0, (-1, self.per_class)).transpose(0, 1).contiguous()
 
@@ -86,7 +91,9 @@ class ProxyCriterion(MetricCriterion):
 
 
 def spread_of_centres(centres: torch.Tensor) -> torch.Tensor:
-    """sum_c sum_{t<u} sqrt(2 + 1e-5 - 2 w_ct.w_cu) / (C K (K - 1)) of unit centres `(K, C, D)`, without products across classes."""
+    """sum_c sum_{t<u} sqrt(2 + 1e-5 - 2 w_ct.w_cu) / (C K (K - 1)) of unit centres `(K, C, D)`, without products across
+    classes.
+    """
     per_class, n_classes = centres.shape[:2]
     first, second = torch.triu_indices(per_class, per_class, 1, device=centres.device)
     cosines = (centres.index_select(0, first) * centres.index_select(0, second)).sum(2)  # (K (K - 1) / 2, C)
@@ -99,7 +106,9 @@ def _uniform(proxies: torch.Tensor) -> None:
 
 
 def in_columns(start, proxies: torch.Tensor) -> None:
-    """Apply `start` to a `(D, C * per_class)` tensor and transpose: the same draws and fan as in a package whose vectors are columns."""
+    """Apply `start` to a `(D, C * per_class)` tensor and transpose: the same draws and fan as in a package whose
+    vectors are columns.
+    """
     columns = torch.empty(proxies.shape[::-1], dtype=proxies.dtype, device=proxies.device)
     start(columns)
     proxies.copy_(columns.T)

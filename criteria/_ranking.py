@@ -8,11 +8,13 @@ CHUNK = 1 << 21  # entries computed at once: positive pairs of a chunk times the
 
 
 class SoftRanks(torch.autograd.Function):
-    """Soft rank of positive p in the list of anchor q, its own image o left out: 1 + sum_{j not o, p} sigma((s_qj - s_qp) / T).
+    """Soft rank of positive p in the list of anchor q, its own image o left out: 1 + sum_{j not o, p} sigma((s_qj -
+    s_qp) / T).
 
-    `apply(similarities (B, M), anchors (P,), positives (P,), left_out (P,), temperature, among)` -> ranks `(1, P)` in the whole list.
-    With weights `among` `(B, M)` it is `(2, P)`: the second row holds the ranks among the samples whose weight in the anchor's row is 1.
-    The P x M sigmoids exist a chunk at a time, forward and backward, so memory is O(B M + P).
+    `apply(similarities (B, M), anchors (P,), positives (P,), left_out (P,), temperature, among)` -> ranks `(1, P)` in
+    the whole list. With weights `among` `(B, M)` it is `(2, P)`: the second row holds the ranks among the samples whose
+    weight in the anchor's row is 1. The P x M sigmoids exist a chunk at a time, forward and backward, so memory is O(B
+    M + P).
     """
 
     @staticmethod
@@ -58,7 +60,8 @@ def soft_ranks(similarities, anchors, positives, own, temperature, among=None) -
 def left_out(
     positives: torch.Tensor, negatives: torch.Tensor, anchors: torch.Tensor, others: torch.Tensor
 ) -> torch.Tensor:
-    """The column `(P,)` left out of each pair's list: the anchor's own image or, without one, the positive, which is no rival either.
+    """The column `(P,)` left out of each pair's list: the anchor's own image or, without one, the positive, which is no
+    rival either.
 
     Args:
         positives, negatives: weights `(B, M)` of all pairs.

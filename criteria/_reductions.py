@@ -19,15 +19,18 @@ def add_arguments(group) -> None:
         "--loss_reduction",
         default=None,
         choices=CHOICES,
-        help="reduction of the terms of all pairs or triplets: their mean, the mean of those above 0, the mean over the batch of each anchor's "
-        "mean (0 without a term), their sum, or their mean with the weights of the anchors' classes. Wins over --loss_triplet_reduction and "
+        help="reduction of the terms of all pairs or triplets: their mean, the mean of those above 0, the mean over the "
+        "batch of each anchor's "
+        "mean (0 without a term), their sum, or their mean with the weights of the anchors' classes. Wins over "
+        "--loss_triplet_reduction and "
         "--loss_contrastive_reduction (default: what the loss does by itself)",
     )
     group.add_argument(
         "--loss_class_weights",
         default=None,
         metavar="FILE",
-        help="of --loss_reduction class_weighted: a text file with one number of at least 0 a class, in the order of the labels (default: the "
+        help="of --loss_reduction class_weighted: a text file with one number of at least 0 a class, in the order of the "
+        "labels (default: the "
         "classes that have terms in a batch count alike)",
     )
 
@@ -46,7 +49,9 @@ class Reduction:
             self.weights = read_weights(opt.loss_class_weights, getattr(opt, "n_classes", None))
 
     def __call__(self, terms: torch.Tensor, anchors: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Scalar of non-negative `terms` `(T,)` of tuples with `anchors` `(T,)`, rows of a batch with `labels` `(B,)`; 0 without terms."""
+        """Scalar of non-negative `terms` `(T,)` of tuples with `anchors` `(T,)`, rows of a batch with `labels` `(B,)`;
+        0 without terms.
+        """
         if self.how in ("mean", "nonzero"):
             return mean_term(terms, self.how)
         if self.how == "sum":
@@ -64,10 +69,11 @@ class Reduction:
         return (sums / of_class.clamp(min=1)).sum() / n_classes.clamp(min=1)
 
     def of_pairs(self, kind: str, terms: torch.Tensor, weights: torch.Tensor) -> dict[str, torch.Tensor]:
-        """For a `PairCriterion.formula`: what `join` needs of the non-negative `terms` `(b, M)` of pairs with `weights` 0 and 1.
+        """For a `PairCriterion.formula`: what `join` needs of the non-negative `terms` `(b, M)` of pairs with `weights`
+        0 and 1.
 
-        That is their sum or, where it is not the loss's own reduction, every one, and the number of those above 0. `kind`: "positives" or
-        "negatives".
+        That is their sum or, where it is not the loss's own reduction, every one, and the number of those above 0.
+        `kind`: "positives" or "negatives".
         """
         chosen = terms * weights
         total = chosen.sum() if self.is_own else take_pairs(terms, *positive_pairs(weights))
@@ -83,7 +89,9 @@ class Reduction:
 
 
 def read_weights(path: str, n_classes: int | None) -> torch.Tensor:
-    """Class weights `(C,)` from a text file. Raises UserError unless it holds `n_classes` finite numbers of at least 0."""
+    """Class weights `(C,)` from a text file. Raises UserError unless it holds `n_classes` finite numbers of at least
+    0.
+    """
     try:
         with parsing(path):
             weights = torch.tensor([float(word) for word in read_text(path).split()], dtype=torch.float64)
@@ -93,6 +101,9 @@ def read_weights(path: str, n_classes: int | None) -> torch.Tensor:
         raise UserError(f"--loss_class_weights {path}: every weight is a finite number of at least 0")
     if n_classes and len(weights) != n_classes:
         raise UserError(
-            f"--loss_class_weights {path} has {len(weights)} numbers, the training data {n_classes} classes: one a class"
+            (
+                f"--loss_class_weights {path} has {len(weights)} numbers, the training data {n_classes} classes: one "
+                "a class"
+            )
         )
     return weights

@@ -1,4 +1,6 @@
-"""Shared by the losses on sets: the cross-entropy over negatives, the penalised norm, the warning about normalised embeddings."""
+"""Shared by the losses on sets: the cross-entropy over negatives, the penalised norm, the warning about normalised
+embeddings.
+"""
 
 import math
 import sys
@@ -19,7 +21,10 @@ def warn_of_normalized(loss: str, opt) -> None:
     """
     if getattr(opt, "neck", "none") != "none" and opt.neck_feature == "after":
         raise UserError(
-            f"--neck {opt.neck}: --loss {loss} is meant for embeddings of any length, which a neck scales: add --neck_feature before, or leave it out"
+            (
+                f"--neck {opt.neck}: --loss {loss} is meant for embeddings of any length, which a neck scales: add "
+                "--neck_feature before, or leave it out"
+            )
         )
     if "normalize" in opt.arch.split("_")[1:]:
         print(
@@ -29,7 +34,8 @@ def warn_of_normalized(loss: str, opt) -> None:
 
 
 def choice_terms(exponents: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
-    """log(1 + sum_n exp(e_an - e_ap)), `(A,)`, of `exponents` `(A, M)`, `positives` `(A,)` long, `negatives` boolean `(A, M)`.
+    """log(1 + sum_n exp(e_an - e_ap)), `(A,)`, of `exponents` `(A, M)`, `positives` `(A,)` long, `negatives` boolean
+    `(A, M)`.
 
     It is the cross-entropy of picking the positive out of the positive and the negatives.
     """

@@ -1,4 +1,5 @@
-"""Bases of the criteria whose class vectors may lie in shards, be drawn in part, and be compared in some of their coordinates.
+"""Bases of the criteria whose class vectors may lie in shards, be drawn in part, and be compared in some of their
+coordinates.
 
 An et al., Partial FC (CVPR 2022, arXiv 2203.15565), and An et al., Unicom (ICLR 2023, arXiv 2304.05884).
 """
@@ -22,7 +23,8 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--shard_classes",
         action="store_true",
-        help="under torchrun each of N processes holds an N-th of the class vectors, of their gradients and of the optimiser's means: the loss is "
+        help="under torchrun each of N processes holds an N-th of the class vectors, of their gradients and of the "
+        "optimiser's means: the loss is "
         "that of all vectors, memory falls as 1 / N",
     ).role = roles.PLACE
     group.add_argument(
@@ -30,7 +32,8 @@ def add_arguments(group) -> None:
         type=number(above=0, most=1),
         default=1.0,
         metavar="Q",
-        help="each step compares with the vectors of the batch's classes and of others drawn at random, together this share of all (with "
+        help="each step compares with the vectors of the batch's classes and of others drawn at random, together this share "
+        "of all (with "
         "--shard_classes of each shard); the vectors that are not drawn rest",
     )
     group.add_argument(
@@ -38,12 +41,15 @@ def add_arguments(group) -> None:
         type=whole(1, WIDEST),
         default=None,
         metavar="K",
-        help="each step compares embeddings and class vectors in K of their coordinates, drawn at random (unset: in all)",
+        help=(
+            "each step compares embeddings and class vectors in K of their coordinates, drawn at random (unset: in all)"
+        ),
     )
     group.add_argument(
         "--separate_classifiers",
         action="store_true",
-        help="--dataset union, uned: a classifier a domain, in place of a joint one; each sample is compared with the class vectors, and those of --trainer "
+        help="--dataset union, uned: a classifier a domain, in place of a joint one; each sample is compared with the class "
+        "vectors, and those of --trainer "
         "classifier, of its own domain's classes alone",
     )
 
@@ -56,11 +62,12 @@ def asked(opt) -> str | None:
 
 
 class ShardedCriterion(ProxyCriterion):
-    """Base of criteria that compare each embedding with the vectors of each class, so that other processes may hold some of these.
+    """Base of criteria that compare each embedding with the vectors of each class, so that other processes may hold
+    some of these.
 
-    A subclass gives `loss`, from the similarities of all classes, and for the classes in parts `terms` and `join`. Vectors that are sharded,
-    drawn or many are compared a block of classes at a time, in float32 or float64, and again in the backward pass, so that no `(B, C)` matrix
-    is kept.
+    A subclass gives `loss`, from the similarities of all classes, and for the classes in parts `terms` and `join`.
+    Vectors that are sharded, drawn or many are compared a block of classes at a time, in float32 or float64, and again
+    in the backward pass, so that no `(B, C)` matrix is kept.
 
     Raises UserError where `--loss_dims` is more than the embedding has.
     """
@@ -73,7 +80,9 @@ class ShardedCriterion(ProxyCriterion):
         self.shard_over(Alone())
 
     def shard_over(self, ranks) -> None:
-        """Keep this process's part of the vectors, that of all processes of `ranks`, which have the same vectors so far."""
+        """Keep this process's part of the vectors, that of all processes of `ranks`, which have the same vectors so
+        far.
+        """
         self.shard = self.proxies.shard = Shard(ranks, self.n_classes, self.per_class, self.share)
         self.proxies.data = self.proxies.data[self.shard.rows].clone()
 
@@ -107,7 +116,9 @@ class ShardedCriterion(ProxyCriterion):
         raise NotImplementedError
 
     def join(self, *terms: torch.Tensor) -> torch.Tensor:
-        """Scalar loss from what `terms` gives of each block of classes here, each one's blocks stacked; `self.shard` asks the other processes."""
+        """Scalar loss from what `terms` gives of each block of classes here, each one's blocks stacked; `self.shard`
+        asks the other processes.
+        """
         raise NotImplementedError
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
@@ -135,7 +146,9 @@ class ShardedCriterion(ProxyCriterion):
         return self.join(*terms)
 
     def _block(self, batch: torch.Tensor, labels: torch.Tensor, vectors: torch.Tensor, own: torch.Tensor) -> tuple:
-        """Of classes with `vectors` `(n * per_class, D)`: each sample's highest similarity, that with its own class or 0, and the terms."""
+        """Of classes with `vectors` `(n * per_class, D)`: each sample's highest similarity, that with its own class or
+        0, and the terms.
+        """
         n = len(vectors) // self.per_class
         own = torch.where((own >= 0) & (own < n), own, n)
         vectors = torch.cat([vectors.to(batch), batch.new_zeros(self.per_class, batch.shape[1])])
@@ -150,7 +163,9 @@ class SoftmaxCriterion(ShardedCriterion):
     def logits(
         self, similarities: torch.Tensor, own: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor
     ) -> torch.Tensor:
-        """The logits `(B, C)`, with margin and scale, of `similarities` `(B, C)`; `own` `(B,)` is the column of each sample's class."""
+        """The logits `(B, C)`, with margin and scale, of `similarities` `(B, C)`; `own` `(B,)` is the column of each
+        sample's class.
+        """
         raise NotImplementedError
 
     def loss(self, similarities: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
@@ -160,7 +175,9 @@ class SoftmaxCriterion(ShardedCriterion):
         )
 
     def terms(self, similarities, own, labels, batch, n) -> tuple:
-        """The highest logit of each sample, the sum of exp(logit - highest), and the logit of its own class or 0; `(B,)` each."""
+        """The highest logit of each sample, the sum of exp(logit - highest), and the logit of its own class or 0;
+        `(B,)` each.
+        """
         logits = self.logits(similarities, own, labels, batch)
         highest = logits[:, :n].detach().amax(1)
         return highest, (logits[:, :n] - highest[:, None]).exp().sum(1), own_entries(logits, own, n)

@@ -10,7 +10,9 @@ from utilities.tuples import Pairs, Triplets, as_pairs
 def tuple_distances(
     batch: torch.Tensor, reference: Reference, tuples: Triplets | Pairs, squared: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Distances of the positive pairs, `(P,)`, and of the negative pairs, `(N,)`, of mined tuples: from the batch to the reference."""
+    """Distances of the positive pairs, `(P,)`, and of the negative pairs, `(N,)`, of mined tuples: from the batch to
+    the reference.
+    """
     pairs = as_pairs(tuples)
     rows, columns = torch.cat([pairs.anchors_p, pairs.anchors_n]), torch.cat([pairs.positives, pairs.negatives])
     return pair_distances(batch, rows, columns, squared, reference.embeddings).split(
@@ -19,7 +21,9 @@ def tuple_distances(
 
 
 def mean_term(terms: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
-    """Mean of non-negative `terms` `(T,)`, over all (`"mean"`) or those that are not 0 (`"nonzero"`); without terms 0, with a graph."""
+    """Mean of non-negative `terms` `(T,)`, over all (`"mean"`) or those that are not 0 (`"nonzero"`); without terms 0,
+    with a graph.
+    """
     if reduction == "nonzero":
         return terms.sum() / (terms > 0).sum().clamp(min=1)
     return terms.sum() / max(len(terms), 1)

@@ -50,7 +50,9 @@ def add_arguments(group) -> None:
 
 
 class Criterion(MetricCriterion):
-    """N-pair term + weight mean_a log(1 + sum_n exp(4 t (x^_a + x^_p).x^_n - 2 (1 + t) x^_a.x^_p)) + l2 mean_i |x_i|, t = tan^2 alpha."""
+    """N-pair term + weight mean_a log(1 + sum_n exp(4 t (x^_a + x^_p).x^_n - 2 (1 + t) x^_a.x^_p)) + l2 mean_i |x_i|, t
+    = tan^2 alpha.
+    """
 
     def __init__(self, opt, batchminer):
         super().__init__(batchminer)

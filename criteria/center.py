@@ -1,4 +1,6 @@
-"""Center loss (Wen et al., ECCV 2016), as the code of "Bag of Tricks" for re-identification (arXiv 1903.07071) trains it."""
+"""Center loss (Wen et al., ECCV 2016), as the code of "Bag of Tricks" for re-identification (arXiv 1903.07071) trains
+it.
+"""
 
 import torch
 
@@ -39,9 +41,9 @@ def derived(opt) -> dict:
 class Criterion(ProxyCriterion):
     """weight * mean_i |x_i - c_{y_i}|^2 for the embeddings; the centres descend the same mean without the weight.
 
-    Published beside a classifier: `--trainer classifier --loss center`. By itself it has all embeddings fall together. With
-    `--optim sgd --momentum 0 --loss_decay 0` the centres move as in the published code, which has an optimiser of their own. They start
-    from a unit normal, as theirs.
+    Published beside a classifier: `--trainer classifier --loss center`. By itself it has all embeddings fall together.
+    With `--optim sgd --momentum 0 --loss_decay 0` the centres move as in the published code, which has an optimiser of
+    their own. They start from a unit normal, as theirs.
     """
 
     def __init__(self, opt):

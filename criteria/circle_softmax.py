@@ -1,4 +1,6 @@
-"""Circle loss with class vectors (Sun et al., Circle Loss, CVPR 2020, arXiv 2002.10857), as FastReID's CircleSoftmax has it."""
+"""Circle loss with class vectors (Sun et al., Circle Loss, CVPR 2020, arXiv 2002.10857), as FastReID's CircleSoftmax
+has it.
+"""
 
 import torch
 
@@ -30,7 +32,9 @@ def add_arguments(group) -> None:
 
 
 class Criterion(SoftmaxCriterion):
-    """Cross-entropy of scale * a (cos - d): a = [1 + m - cos]+, d = 1 - m at the own class; a = [cos + m]+, d = m at the others; a has no gradient."""
+    """Cross-entropy of scale * a (cos - d): a = [1 + m - cos]+, d = 1 - m at the own class; a = [cos + m]+, d = m at
+    the others; a has no gradient.
+    """
 
     def __init__(self, opt):
         super().__init__(opt, opt.loss_circle_softmax_lr, start=lambda proxies: proxies.normal_(std=START_DEVIATION))

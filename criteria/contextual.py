@@ -1,8 +1,9 @@
 """Contextual similarity: pairs are alike where their neighbourhoods are (Liao et al., ICML 2023, arXiv 2210.01908).
 
-The authors' code gives NaN where a neighbourhood is the whole batch (k or eps reach that far, all embeddings fall together); here what is
-outside it then counts 0. Its two parts have one letter with opposite meanings: at 224 pixels lam weighs the contrastive part and
-1 - lam the contextual one, at 256 lam weighs the contextual part and 1 - lam - gamma the contrastive one. Here each weight is a flag of its own.
+The authors' code gives NaN where a neighbourhood is the whole batch (k or eps reach that far, all embeddings fall
+together); here what is outside it then counts 0. Its two parts have one letter with opposite meanings: at 224 pixels
+lam weighs the contrastive part and 1 - lam the contextual one, at 256 lam weighs the contextual part and 1 - lam -
+gamma the contrastive one. Here each weight is a flag of its own.
 """
 
 import torch
@@ -69,7 +70,10 @@ def add_arguments(group) -> None:
         type=whole(0, WIDEST),
         default=0,
         metavar="D",
-        help="compute the loss on a trained linear projection of the embedding to D dimensions, which evaluation does not use (0: on the embedding)",
+        help=(
+            "compute the loss on a trained linear projection of the embedding to D dimensions, which evaluation does "
+            "not use (0: on the embedding)"
+        ),
     )
     group.add_argument(
         "--loss_contextual_projection_lrmulti",
@@ -80,11 +84,13 @@ def add_arguments(group) -> None:
 
 
 class Criterion(MetricCriterion):
-    """context_weight * (sum_pos (1 - J)^2 + sum_neg J^2) / B^2 + contrastive_weight * contrastive + mean_weight * (mean of all s - mean)^2.
+    """context_weight * (sum_pos (1 - J)^2 + sum_neg J^2) / B^2 + contrastive_weight * contrastive + mean_weight * (mean
+    of all s - mean)^2.
 
-    J_ij is the mean over i's reciprocal k/2 neighbours of the overlap W of their k-neighbourhoods with that of j, made symmetric: N_ij = 1 if
-    D_ij - eps is at most the k-th smallest of D = 2 - 2 s in row i; W = (N N^T / |N_i| + N' N'^T / |N'_i|) / 2 * N with N' = 1 - N. In the
-    backward pass the step of N has slope 10. contrastive: mean of [pos_margin - s]+ over the positives above 0 + mean of [s - neg_margin]+.
+    J_ij is the mean over i's reciprocal k/2 neighbours of the overlap W of their k-neighbourhoods with that of j, made
+    symmetric: N_ij = 1 if D_ij - eps is at most the k-th smallest of D = 2 - 2 s in row i; W = (N N^T / |N_i| + N' N'^T
+    / |N'_i|) / 2 * N with N' = 1 - N. In the backward pass the step of N has slope 10. contrastive: mean of [pos_margin
+    - s]+ over the positives above 0 + mean of [s - neg_margin]+.
     """
 
     def __init__(self, opt):

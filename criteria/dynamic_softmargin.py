@@ -1,8 +1,10 @@
-"""Dynamic soft margin (Zhang & Rusinkiewicz, Learning Local Descriptors with a CDF-based Dynamic Soft Margin, ICCV 2019).
+"""Dynamic soft margin (Zhang & Rusinkiewicz, Learning Local Descriptors with a CDF-based Dynamic Soft Margin, ICCV
+2019).
 
-As in the official code: the weights are constants for the gradient, and a batch enters the histogram as shares that sum to 1. The first and
-last node lie at the ends of the range. In pytorch-metric-learning the weights have a gradient, which through the histogram reaches former
-batches too; a batch enters as counts, so that more triplets mean a larger momentum; and the last node is missing.
+As in the official code: the weights are constants for the gradient, and a batch enters the histogram as shares that sum
+to 1. The first and last node lie at the ends of the range. In pytorch-metric-learning the weights have a gradient,
+which through the histogram reaches former batches too; a batch enters as counts, so that more triplets mean a larger
+momentum; and the last node is missing.
 """
 
 import torch
@@ -38,9 +40,11 @@ def add_arguments(group) -> None:
 
 
 class Criterion(MetricCriterion):
-    """mean over triplets of w (d_ap - d_an), distances of unit vectors, w the share of triplets, over time, that are easier.
+    """mean over triplets of w (d_ap - d_an), distances of unit vectors, w the share of triplets, over time, that are
+    easier.
 
-    w is the distribution function of d_ap - d_an at its node, from a moving histogram `(nbins,)`. That is a buffer: part of the state.
+    w is the distribution function of d_ap - d_an at its node, from a moving histogram `(nbins,)`. That is a buffer:
+    part of the state.
     """
 
     def __init__(self, opt, batchminer):
@@ -61,7 +65,9 @@ class Criterion(MetricCriterion):
 
     @torch.no_grad()
     def weights(self, differences: torch.Tensor) -> torch.Tensor:
-        """Weights `(T,)` of `differences` `(T,)`. These enter the histogram first, each split between its two nearest nodes."""
+        """Weights `(T,)` of `differences` `(T,)`. These enter the histogram first, each split between its two nearest
+        nodes.
+        """
         if not len(differences):
             return differences
         positions = (

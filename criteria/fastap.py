@@ -20,7 +20,9 @@ def add_arguments(group) -> None:
 
 
 class Criterion(PairCriterion):
-    """1 - mean over anchors with a positive of 1/N+ sum_j h+_j H+_j / H_j over soft histograms of squared distances in [0, 4]."""
+    """1 - mean over anchors with a positive of 1/N+ sum_j h+_j H+_j / H_j over soft histograms of squared distances in
+    [0, 4].
+    """
 
     SPACE = "cosine"
     STATISTIC = "squared_distance"

@@ -1,8 +1,9 @@
-"""General pair weighting (Wang et al., CVPR 2019, arXiv 1904.06627): cosines times weights that are constants for the gradient.
+"""General pair weighting (Wang et al., CVPR 2019, arXiv 1904.06627): cosines times weights that are constants for the
+gradient.
 
-The paper's view of pair losses: a pair's weight is the derivative of a loss by the pair's cosine. The gradient here is that of the loss
-that the weights are named after; the value is the weighted sum itself and may be negative. pytorch-metric-learning has only an abstract
-base, GenericPairLoss.
+The paper's view of pair losses: a pair's weight is the derivative of a loss by the pair's cosine. The gradient here is
+that of the loss that the weights are named after; the value is the weighted sum itself and may be negative.
+pytorch-metric-learning has only an abstract base, GenericPairLoss.
 """
 
 import torch
@@ -28,8 +29,10 @@ def add_arguments(group) -> None:
         "--loss_gpw_weights",
         default="multisimilarity",
         choices=list(WEIGHTS),
-        help="weights of the pairs: 1 for positives and for negatives above the threshold (contrastive), the triplets violated (triplet), sigmoids "
-        "(binomial deviance), a softmax over an anchor's positives and one over its negatives (lifted structure), multi-similarity",
+        help="weights of the pairs: 1 for positives and for negatives above the threshold (contrastive), the triplets "
+        "violated (triplet), sigmoids "
+        "(binomial deviance), a softmax over an anchor's positives and one over its negatives (lifted structure), "
+        "multi-similarity",
     )
     group.add_argument(
         "--loss_gpw_pos_scale", type=number(above=0), default=2, help="of binomial and multisimilarity (alpha)"
@@ -78,7 +81,9 @@ class Criterion(PairCriterion):
         return torch.ones_like(values), as_weights(values > self.threshold, values)
 
     def triplet(self, values, positives, negatives):
-        """Slopes of sum over triplets of [s_an - s_ap + margin]+: each pair's number of violated triplets, counted in sorted rows."""
+        """Slopes of sum over triplets of [s_an - s_ap + margin]+: each pair's number of violated triplets, counted in
+        sorted rows.
+        """
         far = torch.finfo(values.dtype).max / 4
         sorted_negatives = (values * negatives - far * (1 - negatives)).sort(1).values
         sorted_positives = (values * positives + far * (1 - positives)).sort(1).values
@@ -103,7 +108,9 @@ class Criterion(PairCriterion):
         return active * rising, active * torch.exp((values - near_negatives[:, None]).clamp(max=0))
 
     def multisimilarity(self, values, positives, negatives):
-        """Slopes of 1/pos_scale log(1 + sum_p exp(-pos_scale (s - threshold))) and its mirror, without that loss's selection of pairs."""
+        """Slopes of 1/pos_scale log(1 + sum_p exp(-pos_scale (s - threshold))) and its mirror, without that loss's
+        selection of pairs.
+        """
         positive_exponents, negative_exponents = (
             self.pos_scale * (self.threshold - values),
             self.neg_scale * (values - self.threshold),

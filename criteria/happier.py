@@ -1,8 +1,9 @@
-"""HAPPIER (Ramzi et al., ECCV 2022, arXiv 2207.04873): hierarchical average precision with steps for its ranks, beside a normalised softmax.
+"""HAPPIER (Ramzi et al., ECCV 2022, arXiv 2207.04873): hierarchical average precision with steps for its ranks, beside
+a normalised softmax.
 
-`set_levels` tells the levels of the classes; without them all others are alike, and H-AP is average precision. The query is not in its own
-list, and relevances are by the sizes of the others' levels; the official code ranks it too, among its own positives. As in all
-configurations of the authors, the numerator (H-rank) has no gradient.
+`set_levels` tells the levels of the classes; without them all others are alike, and H-AP is average precision. The
+query is not in its own list, and relevances are by the sizes of the others' levels; the official code ranks it too,
+among its own positives. As in all configurations of the authors, the numerator (H-rank) has no gradient.
 """
 
 import functools
@@ -71,12 +72,14 @@ def add_arguments(group) -> None:
 
 
 class Criterion(PairCriterion):
-    """(1 - weight) (1 - mean over anchors of H-AP) + weight * the normalised softmax over the classes of the finest level.
+    """(1 - weight) (1 - mean over anchors of H-AP) + weight * the normalised softmax over the classes of the finest
+    level.
 
-    H-AP = sum_k H_k / rank_k / sum_k rel_k over the samples k that share any level with the anchor. Of L levels, one that shares l has
-    rel = l / L / (how many share exactly l). With t_jk = s_j - s_k the differences of similarities, H_k = rel_k + sum_{j: t_jk >= 0}
-    min(rel_j, rel_k) and rank_k = 1 + sum_j step(t_jk). The step is 1 at t >= 0, else 0, where j shares at least the levels that k shares; where j shares
-    fewer it is sigmoid(t / temperature), + start at t > 0, and rho (t - delta) + offset at t > delta. Anchors without relatives are left out.
+    H-AP = sum_k H_k / rank_k / sum_k rel_k over the samples k that share any level with the anchor. Of L levels, one
+    that shares l has rel = l / L / (how many share exactly l). With t_jk = s_j - s_k the differences of similarities,
+    H_k = rel_k + sum_{j: t_jk >= 0} min(rel_j, rel_k) and rank_k = 1 + sum_j step(t_jk). The step is 1 at t >= 0, else
+    0, where j shares at least the levels that k shares; where j shares fewer it is sigmoid(t / temperature), + start at
+    t > 0, and rho (t - delta) + offset at t > delta. Anchors without relatives are left out.
     """
 
     def __init__(self, opt):

@@ -1,8 +1,10 @@
-"""HIER beside any loss (Kim et al., HIER: Metric Learning Beyond Class Labels via Hierarchical Regularization, CVPR 2023, arXiv 2212.14258).
+"""HIER beside any loss (Kim et al., HIER: Metric Learning Beyond Class Labels via Hierarchical Regularization, CVPR
+2023, arXiv 2212.14258).
 
-Proxies without classes are the ancestors in a hierarchy in the Poincare ball. As in the authors' code, a sample counts among its own `topk`
-nearest, and samples of its class come first among them. Unlike there, an anchor with one reciprocal neighbour takes part, and no anchor is
-its own k; gradients are Euclidean (there those of the ball's points are rescaled by the metric), and distances exact up to the border.
+Proxies without classes are the ancestors in a hierarchy in the Poincare ball. As in the authors' code, a sample counts
+among its own `topk` nearest, and samples of its class come first among them. Unlike there, an anchor with one
+reciprocal neighbour takes part, and no anchor is its own k; gradients are Euclidean (there those of the ball's points
+are rescaled by the metric), and distances exact up to the border.
 """
 
 import math
@@ -79,9 +81,11 @@ def derived(opt) -> dict:
 class Criterion(MetricCriterion):
     """base + weight * (R of the embeddings + R of the proxies themselves).
 
-    R is the mean over triplets (i, j, k), j a reciprocal neighbour of i and k not, of [d(i, r_ij) - d(i, r_ijk) + margin]+
-    + [d(j, r_ij) - d(j, r_ijk) + margin]+ + [d(k, r_ijk) - d(k, r_ij) + margin]+, 0 where r_ij is r_ijk. The lowest common ancestor r_ij is
-    drawn from the proxies r by straight-through Gumbel softmax of -max(d(i, r), d(j, r)) / tau; r_ijk likewise, of the maximum of three.
+    R is the mean over triplets (i, j, k), j a reciprocal neighbour of i and k not, of [d(i, r_ij) - d(i, r_ijk) +
+    margin]+
+    + [d(j, r_ij) - d(j, r_ijk) + margin]+ + [d(k, r_ijk) - d(k, r_ij) + margin]+, 0 where r_ij is r_ijk. The lowest
+    common ancestor r_ij is drawn from the proxies r by straight-through Gumbel softmax of -max(d(i, r), d(j, r)) / tau;
+    r_ijk likewise, of the maximum of three.
     """
 
     def __init__(self, opt):
@@ -124,7 +128,9 @@ class Criterion(MetricCriterion):
         return loss + self.weight * (of_samples + of_proxies)
 
     def regulariser(self, distances: torch.Tensor, closeness: torch.Tensor) -> torch.Tensor:
-        """R of N points, given their `distances` `(N, P)` to the proxies and their `closeness` `(N, N)` to each other."""
+        """R of N points, given their `distances` `(N, P)` to the proxies and their `closeness` `(N, N)` to each
+        other.
+        """
         margin = (
             self.margin.to(distances) if isinstance(self.margin, torch.Tensor) else distances.new_full((), self.margin)
         )
@@ -136,14 +142,19 @@ class Criterion(MetricCriterion):
 def _check_width(batch: torch.Tensor, ancestors: torch.Tensor) -> None:
     if batch.shape[1] != ancestors.shape[1]:
         raise UserError(
-            f"embeddings of {batch.shape[1]} dimensions, hierarchical proxies of {ancestors.shape[1]}: embed_dim is another"
+            (
+                f"embeddings of {batch.shape[1]} dimensions, hierarchical proxies of {ancestors.shape[1]}: embed_dim "
+                "is another"
+            )
         )
 
 
 def reciprocal_triplets(
     closeness: torch.Tensor, topk: int, per_anchor: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Indices i, j, k `(T,)`: j a reciprocal nearest neighbour of i by `closeness` `(N, N)`, k neither that nor i; both drawn uniformly."""
+    """Indices i, j, k `(T,)`: j a reciprocal nearest neighbour of i by `closeness` `(N, N)`, k neither that nor i; both
+    drawn uniformly.
+    """
     nearest = closeness.topk(min(topk, len(closeness)), dim=1).indices
     near = torch.zeros_like(closeness, dtype=torch.bool).scatter_(1, nearest, True)
     own = torch.eye(len(closeness), dtype=torch.bool, device=closeness.device)
@@ -156,7 +167,9 @@ def reciprocal_triplets(
 
 
 def _drawn(mask: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """For each row of `mask` `(N, N)` `count` True columns `(N, count)`, drawn uniformly with replacement; whether it has any `(N,)`."""
+    """For each row of `mask` `(N, N)` `count` True columns `(N, count)`, drawn uniformly with replacement; whether it
+    has any `(N,)`.
+    """
     places = mask.cumsum(1)
     sizes = places[:, -1:]
     draws = torch.rand(len(mask), count, dtype=torch.float32, device=mask.device)
@@ -173,10 +186,11 @@ def gumbel(size: tuple, like: torch.Tensor) -> torch.Tensor:
 
 
 class _Hierarchy(torch.autograd.Function):
-    """R, a few triplets at a time. The forward pass computes the gradient too, so that no matrix (triplets, proxies) is kept.
+    """R, a few triplets at a time. The forward pass computes the gradient too, so that no matrix (triplets, proxies) is
+    kept.
 
-    `apply(distances (N, P), i (T,), j (T,), k (T,), margin, tau)`. The gradient is straight-through: a drawn ancestor is a one-hot vector
-    in the value, and the softmax with the same noise in the derivative.
+    `apply(distances (N, P), i (T,), j (T,), k (T,), margin, tau)`. The gradient is straight-through: a drawn ancestor
+    is a one-hot vector in the value, and the softmax with the same noise in the derivative.
     """
 
     @staticmethod

@@ -1,6 +1,8 @@
-"""HIST, hypergraph-induced semantic tuplets (Lim et al., CVPR 2022): class distributions, and a network on the batch's hypergraph of classes.
+"""HIST, hypergraph-induced semantic tuplets (Lim et al., CVPR 2022): class distributions, and a network on the batch's
+hypergraph of classes.
 
-Rows whose own class underflows in the softmax count here; the authors' code (github.com/ljin0429/HIST) leaves them out of the mean.
+Rows whose own class underflows in the softmax count here; the authors' code (github.com/ljin0429/HIST) leaves them out
+of the mean.
 """
 
 import functools
@@ -48,10 +50,12 @@ def add_arguments(group) -> None:
 
 
 class Criterion(ProxyCriterion):
-    """mean_i CE(-tau M_i) + weight * mean_i CE(G (lrelu(BN(G (X W_1 + b_1))) W_2 + b_2))_i, X the embeddings as they are.
+    """mean_i CE(-tau M_i) + weight * mean_i CE(G (lrelu(BN(G (X W_1 + b_1))) W_2 + b_2))_i, X the embeddings as they
+    are.
 
-    M_ic = sum_d (x_id - mu_cd)^2 / exp(relu6(rho_cd)) is the distance of the unit embedding to class c's distribution of unit mean. G =
-    Dv^-1/2 H De^-1 H^T Dv^-1/2 on the classes in the batch: H_ic = 1 at the own class, else exp(-alpha M_ic), Dv and De its row and column sums.
+    M_ic = sum_d (x_id - mu_cd)^2 / exp(relu6(rho_cd)) is the distance of the unit embedding to class c's distribution
+    of unit mean. G = Dv^-1/2 H De^-1 H^T Dv^-1/2 on the classes in the batch: H_ic = 1 at the own class, else
+    exp(-alpha M_ic), Dv and De its row and column sums.
     """
 
     def __init__(self, opt):
@@ -92,7 +96,9 @@ class Criterion(ProxyCriterion):
         return unit.square() @ precisions.T - 2 * unit @ (means * precisions).T + (means.square() * precisions).sum(1)
 
     def graph(self, distances: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """G `(B, B)`. A column of H is that of an image's class; of a class's images one counts, as the number of classes is no size to wait for."""
+        """G `(B, B)`. A column of H is that of an image's class; of a class's images one counts, as the number of
+        classes is no size to wait for.
+        """
         same = same_class(labels)
         counts = torch.tril(same, -1).any(1).logical_not().to(distances.dtype)  # 1 at the first image of each class
         incidence = torch.where(same, 1.0, torch.exp(-self.alpha * distances.index_select(1, labels)))  # H

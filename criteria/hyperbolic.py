@@ -1,8 +1,8 @@
 """Hyperbolic contrastive loss (Hyp-ViT; Ermolov et al., Hyperbolic Vision Transformers, CVPR 2022, arXiv 2203.10833).
 
-The network gives tangent vectors, so its name has no `_normalize`. Distances are exact up to the ball's border, where the authors' code
-pulls points back to .999 of its radius. With the default c and clip_r points stay far from the border, and distances differ only by the
-1e-5 that their code adds to two denominators.
+The network gives tangent vectors, so its name has no `_normalize`. Distances are exact up to the ball's border, where
+the authors' code pulls points back to .999 of its radius. With the default c and clip_r points stay far from the
+border, and distances differ only by the 1e-5 that their code adds to two denominators.
 """
 
 import functools
@@ -39,11 +39,13 @@ def add_arguments(group) -> None:
 
 
 class Criterion(PairCriterion):
-    """Sum over ordered pairs of views (i, j) of the mean over classes of the cross-entropy of x_i against x_j and the others' x_i and x_j.
+    """Sum over ordered pairs of views (i, j) of the mean over classes of the cross-entropy of x_i against x_j and the
+    others' x_i and x_j.
 
-    The logits are -distance / T, the target is the own class's x_j. View i of a class is its i-th image in the batch; a class with fewer
-    images takes part in the views that it has. With a reference, x_j are its views, and the mean is over the anchors that are view i of the
-    batch. The others' x_i are then the negatives in the view of the anchor's own image in the reference, or all negatives without one.
+    The logits are -distance / T, the target is the own class's x_j. View i of a class is its i-th image in the batch; a
+    class with fewer images takes part in the views that it has. With a reference, x_j are its views, and the mean is
+    over the anchors that are view i of the batch. The others' x_i are then the negatives in the view of the anchor's
+    own image in the reference, or all negatives without one.
     """
 
     STATISTIC = "distance"
@@ -100,7 +102,9 @@ def views_of(labels: torch.Tensor) -> torch.Tensor:
 
 
 def _masses(logits: torch.Tensor, negatives: torch.Tensor, views: torch.Tensor) -> torch.Tensor:
-    """log sum exp `(B, V)` over each anchor's negatives in each view, of `logits` `(B, M)`; without negatives so low that its exp is 0."""
+    """log sum exp `(B, V)` over each anchor's negatives in each view, of `logits` `(B, M)`; without negatives so low
+    that its exp is 0.
+    """
     n_views = int(views.max()) + 1 if len(views) else 0  # waits for the device, for a size
     lowest = torch.finfo(logits.dtype).min / 4
     chosen = torch.where(negatives > 0, logits, lowest)

@@ -1,8 +1,9 @@
-"""Instance loss (Zheng et al., Dual-Path Convolutional Image-Text Embeddings, TOMM 2020, arXiv 1711.05535): a linear classifier.
+"""Instance loss (Zheng et al., Dual-Path Convolutional Image-Text Embeddings, TOMM 2020, arXiv 1711.05535): a linear
+classifier.
 
-Each class (in the paper each image with its texts) has a class vector. Neither embeddings nor class vectors are normalised.
-pytorch-metric-learning's InstanceLoss takes the batch's own embeddings as the vectors; with repeated labels it takes the row at the label's
-rank as the class.
+Each class (in the paper each image with its texts) has a class vector. Neither embeddings nor class vectors are
+normalised. pytorch-metric-learning's InstanceLoss takes the batch's own embeddings as the vectors; with repeated labels
+it takes the row at the label's rank as the class.
 """
 
 import torch
@@ -23,7 +24,10 @@ def add_arguments(group) -> None:
         "--loss_instance_gamma",
         type=number(above=0),
         default=1,
-        help="multiplies the products of embeddings and class vectors; the 64 of pytorch-metric-learning is meant for cosines",
+        help=(
+            "multiplies the products of embeddings and class vectors; the 64 of pytorch-metric-learning is meant for "
+            "cosines"
+        ),
     )
 
 

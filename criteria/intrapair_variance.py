@@ -1,4 +1,6 @@
-"""Intra-pair variance loss (Yu & Tao, Deep Metric Learning with Tuplet Margin Loss, ICCV 2019), there beside the tuplet margin loss."""
+"""Intra-pair variance loss (Yu & Tao, Deep Metric Learning with Tuplet Margin Loss, ICCV 2019), there beside the tuplet
+margin loss.
+"""
 
 import functools
 
@@ -33,7 +35,9 @@ def add_arguments(group) -> None:
 
 
 class Criterion(PairCriterion):
-    """mean_P [(1 - pos_eps) E[s_P] - s_ap]+^2 + mean_N [s_an - (1 + neg_eps) E[s_N]]+^2, s cosines, E their mean over such pairs."""
+    """mean_P [(1 - pos_eps) E[s_P] - s_ap]+^2 + mean_N [s_an - (1 + neg_eps) E[s_N]]+^2, s cosines, E their mean over
+    such pairs.
+    """
 
     SPACE = "cosine"
 
@@ -44,7 +48,9 @@ class Criterion(PairCriterion):
         self.reduction = Reduction(opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
-        """See the base. Pairs are compared with the mean of all pairs, so a reference other than the batch is gone through twice."""
+        """See the base. Pairs are compared with the mean of all pairs, so a reference other than the batch is gone
+        through twice.
+        """
         mined = None if self.batchminer is None else self.pair_masks(batch, labels, reference)
         formula = self.formula
         if not reference.plain:
@@ -54,7 +60,9 @@ class Criterion(PairCriterion):
         return self.finish(self.compare(batch, labels, reference, mined, formula), batch)
 
     def formula(self, values, positives, negatives, labels, means=None) -> dict:
-        """What the reduction needs of the squared deviations from `means`, of all positives and of all negatives (default: those here)."""
+        """What the reduction needs of the squared deviations from `means`, of all positives and of all negatives
+        (default: those here).
+        """
         of_positives, of_negatives = means or (chosen_mean(values, positives), chosen_mean(values, negatives))
         below = torch.relu((1 - self.pos_eps) * of_positives - values).square()
         above = torch.relu(values - (1 + self.neg_eps) * of_negatives).square()

@@ -1,4 +1,6 @@
-"""Large-margin softmax, L-Softmax (Liu et al., ICML 2016, arXiv 1612.02295): the angle to the own class is multiplied."""
+"""Large-margin softmax, L-Softmax (Liu et al., ICML 2016, arXiv 1612.02295): the angle to the own class is
+multiplied.
+"""
 
 import torch
 
@@ -35,7 +37,10 @@ def add_arguments(group) -> None:
         "--loss_largemargin_softmax_cosine_weight",
         type=number(0),
         default=0,
-        help="weight of the plain cosine beside that of the multiplied angle, which eases training (the paper's lambda, lowered there in steps)",
+        help=(
+            "weight of the plain cosine beside that of the multiplied angle, which eases training (the paper's "
+            "lambda, lowered there in steps)"
+        ),
     )
 
 

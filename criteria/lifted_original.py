@@ -1,4 +1,6 @@
-"""Lifted structured embedding, the original form (Song et al., CVPR 2016, arXiv 1511.06452); `lifted` is Hermans et al.'s."""
+"""Lifted structured embedding, the original form (Song et al., CVPR 2016, arXiv 1511.06452); `lifted` is Hermans et
+al.'s.
+"""
 
 import torch
 
@@ -27,8 +29,9 @@ def add_arguments(group) -> None:
 class Criterion(PairCriterion):
     """mean over positive pairs (i, j) of [d_ij + log(sum exp(neg_margin - d_ik) + sum exp(neg_margin - d_lj))]+^2 / 2.
 
-    The first sum is over the negatives k of i, the second over the anchors l of which j is a negative; without a separate reference these
-    are the negatives of j. Both orders of a pair count, which does not change the mean. A pair without any negative gives 0.
+    The first sum is over the negatives k of i, the second over the anchors l of which j is a negative; without a
+    separate reference these are the negatives of j. Both orders of a pair count, which does not change the mean. A pair
+    without any negative gives 0.
     """
 
     SPACE = "euclidean"
@@ -40,8 +43,8 @@ class Criterion(PairCriterion):
         self.reduction = Reduction(opt)
 
     def formula(self, values, positives, negatives, labels) -> dict:
-        """Distances and samples `(P,)` of the positive pairs; log sum exp over each anchor's negatives `(b,)`, and for each sample over
-        those of these anchors of which it is a negative `(1, M)`."""
+        """Distances and samples `(P,)` of the positive pairs; log sum exp over each anchor's negatives `(b,)`, and for
+        each sample over those of these anchors of which it is a negative `(1, M)`."""
         nearness = self.neg_margin - values
         of_anchors, of_samples = log_sum_exp(nearness, negatives), log_sum_exp(nearness.T, negatives.T)
         anchors, others = positive_pairs(positives)

@@ -1,7 +1,9 @@
-"""Manifold similarity with proxies (Aziere & Todorovic, Ensemble Deep Manifold Similarity Learning using Hard Proxies, CVPR 2019).
+"""Manifold similarity with proxies (Aziere & Todorovic, Ensemble Deep Manifold Similarity Learning using Hard Proxies,
+CVPR 2019).
 
-Classes are grouped at random, once, and each group has a proxy. This is one embedding of the paper's ensemble, without its step that makes
-proxies hard. pytorch-metric-learning ignores labels: the user gives each sample's group, or samples are grouped anew at every call.
+Classes are grouped at random, once, and each group has a proxy. This is one embedding of the paper's ensemble, without
+its step that makes proxies hard. pytorch-metric-learning ignores labels: the user gives each sample's group, or samples
+are grouped anew at every call.
 """
 
 import torch
@@ -40,8 +42,9 @@ def add_arguments(group) -> None:
 class Criterion(ProxyCriterion):
     """mean_i log(1 + sum_k exp(F_ik - F_iy + margin)) + context_weight * the same of the cosines between rows of F.
 
-    F = (1 - alpha) (I - alpha D^-1/2 S D^-1/2)^-1, the random walk's limit on the graph of samples and proxies whose edges are
-    S = exp([cos]+ / 0.5), D the degrees. y is the own proxy; k are the other groups' proxies with F_ik - F_iy + margin >= 0.
+    F = (1 - alpha) (I - alpha D^-1/2 S D^-1/2)^-1, the random walk's limit on the graph of samples and proxies whose
+    edges are S = exp([cos]+ / 0.5), D the degrees. y is the own proxy; k are the other groups' proxies with F_ik - F_iy
+    + margin >= 0.
     """
 
     def __init__(self, opt):
@@ -70,13 +73,16 @@ class Criterion(ProxyCriterion):
         identity = torch.eye(len(nodes), dtype=nodes.dtype, device=nodes.device)
         edges = torch.exp((nodes @ nodes.T).clamp(min=0) / TEMPERATURE) * (1 - identity)
         degrees = edges.sum(1).rsqrt()
-        # invertible, as the normalised edges have eigenvalues of at most 1; inv_ex does not check, so NaN reaches the loss
+        # invertible, as the normalised edges have eigenvalues of at most 1; inv_ex does not check, so NaN reaches the
+        # loss
         return (1 - self.alpha) * torch.linalg.inv_ex(
             identity - self.alpha * degrees[:, None] * edges * degrees
         ).inverse
 
     def part(self, similarities: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-        """mean log(1 + sum exp) of the excesses of `similarities` `(B, K)` over that to the own proxy, `own` `(B, 1)`."""
+        """mean log(1 + sum exp) of the excesses of `similarities` `(B, K)` over that to the own proxy, `own` `(B,
+        1)`.
+        """
         excesses = similarities - similarities.gather(1, own) + self.margin
         counted = (excesses < 0).logical_not().scatter(1, own, False)
         return torch.log1p((counted * excesses.exp()).sum(1)).mean()

@@ -1,7 +1,7 @@
 """Margin loss with a learned boundary between positives and negatives (Wu et al., Sampling Matters, arXiv 1706.07567).
 
-The sum is divided by the number of active terms of both kinds, as in the paper's code. The code of the published runs counted a triplet
-once where both of its terms were active.
+The sum is divided by the number of active terms of both kinds, as in the paper's code. The code of the published runs
+counted a triplet once where both of its terms were active.
 """
 
 import torch
@@ -40,9 +40,11 @@ def add_arguments(group) -> None:
 
 
 class Criterion(MetricCriterion):
-    """sum_T ([d_ap - b_a + margin]+ + [b_a - d_an + margin]+ + nu b_a) / number of active terms, b_a = beta of the anchor's class.
+    """sum_T ([d_ap - b_a + margin]+ + [b_a - d_an + margin]+ + nu b_a) / number of active terms, b_a = beta of the
+    anchor's class.
 
-    With `--loss_reduction` a term is the sum of a triplet's two hinges; nu times the triplets' mean b_a is added to the reduced terms.
+    With `--loss_reduction` a term is the sum of a triplet's two hinges; nu times the triplets' mean b_a is added to the
+    reduced terms.
 
     `beta`: parameter `(n_classes,)`, `(1,)` where it is shared, a number where it is constant. It has no weight decay.
     """

@@ -1,4 +1,6 @@
-"""Mean-field class-wise multi-similarity loss (Furusawa, Mean Field Theory in Deep Metric Learning, ICLR 2024, arXiv 2306.15368)."""
+"""Mean-field class-wise multi-similarity loss (Furusawa, Mean Field Theory in Deep Metric Learning, ICLR 2024, arXiv
+2306.15368).
+"""
 
 import torch
 
@@ -42,11 +44,13 @@ def add_arguments(group) -> None:
 
 
 class Criterion(ProxyCriterion):
-    """sum_c log(1 + P_c) / (alpha n) + sum_{c != k} log(1 + Q_ck + Q_kc) / (2 beta n), n the classes in the batch, c and k of all classes.
+    """sum_c log(1 + P_c) / (alpha n) + sum_{c != k} log(1 + Q_ck + Q_kc) / (2 beta n), n the classes in the batch, c
+    and k of all classes.
 
-    P_c is the mean over the batch's images of class c of exp(alpha (margin - s_ic)), Q_ck that of exp(beta (s_ik - margin)), s the cosine to
-    a class's field; both are 0 for a class that is not in the batch. The fields start from a unit normal, as in the authors' code, whose
-    regulariser of the fields is off in all published commands and is left out.
+    P_c is the mean over the batch's images of class c of exp(alpha (margin - s_ic)), Q_ck that of exp(beta (s_ik -
+    margin)), s the cosine to a class's field; both are 0 for a class that is not in the batch. The fields start from a
+    unit normal, as in the authors' code, whose regulariser of the fields is off in all published commands and is left
+    out.
     """
 
     def __init__(self, opt):
@@ -77,7 +81,9 @@ class Criterion(ProxyCriterion):
 
 
 def log_mean_exp(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """log mean exp of the rows of `values` `(B, M)` that have the same of `rows` `(B,)`, in that row; rows without any are so low that exp is 0."""
+    """log mean exp of the rows of `values` `(B, M)` that have the same of `rows` `(B,)`, in that row; rows without any
+    are so low that exp is 0.
+    """
     largest = torch.full_like(values, torch.finfo(values.dtype).min / 4)
     largest = largest.scatter_reduce(0, rows[:, None].expand_as(values), values.detach(), "amax")
     sums = torch.zeros_like(values).index_add(0, rows, torch.exp(values - largest.index_select(0, rows)))

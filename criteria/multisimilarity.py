@@ -1,6 +1,7 @@
 """Multi-similarity loss (Wang et al., CVPR 2019, arXiv 1904.06627).
 
-The sum is divided by the batch size as in the official code; the ICML 2020 pipeline divided by the number of anchors that kept pairs.
+The sum is divided by the batch size as in the official code; the ICML 2020 pipeline divided by the number of anchors
+that kept pairs.
 """
 
 import math
@@ -46,12 +47,14 @@ def add_arguments(group) -> None:
 
 
 class Criterion(PairCriterion):
-    """sum over anchors of 1/pos_weight log(1 + sum_p exp(-pos_weight (s - thresh))) and its mirror for negatives, over B.
+    """sum over anchors of 1/pos_weight log(1 + sum_p exp(-pos_weight (s - thresh))) and its mirror for negatives, over
+    B.
 
-    An anchor keeps the negatives with s + margin > its least similar positive and the positives with s - margin < its most similar
-    negative; an anchor without positives or without negatives gives 0. With an infinite margin every pair is kept, and such an anchor
-    gives the term of the kind it has, as in the official code without its miner. That code tells the anchor from its positives by s < 1 - 1e-5
-    and so drops duplicates of it; here the anchor is known by its place, and duplicates count.
+    An anchor keeps the negatives with s + margin > its least similar positive and the positives with s - margin < its
+    most similar negative; an anchor without positives or without negatives gives 0. With an infinite margin every pair
+    is kept, and such an anchor gives the term of the kind it has, as in the official code without its miner. That code
+    tells the anchor from its positives by s < 1 - 1e-5 and so drops duplicates of it; here the anchor is known by its
+    place, and duplicates count.
     """
 
     def __init__(self, opt, batchminer=None):

@@ -34,7 +34,9 @@ class Criterion(PairCriterion):
         return reference.mapped(lambda points: points - mean, batch)
 
     def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
-        """Squared distances `(b, M)`. The base sets those of equal points to exactly 0, which this formula does not need."""
+        """Squared distances `(b, M)`. The base sets those of equal points to exactly 0, which this formula does not
+        need.
+        """
         of_points = points.square().sum(1)
         return torch.addmm(of_points[:, None] + (of_points if norms is None else norms), points, others.T, alpha=-2)
 

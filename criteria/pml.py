@@ -45,8 +45,8 @@ def add_arguments(group) -> None:
 class Criterion(MetricCriterion):
     """The loss `--loss_pml_class`, on all tuples that it forms by itself.
 
-    The package does not know own images: with a reference that holds them, the loss is given all other pairs as tuples. A class that would
-    sample its triplets then takes them all.
+    The package does not know own images: with a reference that holds them, the loss is given all other pairs as tuples.
+    A class that would sample its triplets then takes them all.
     """
 
     def __init__(self, opt):
@@ -72,7 +72,8 @@ class Criterion(MetricCriterion):
         loss = self.plain(batch, labels) if reference.plain else self.with_reference(batch, labels, reference)
         for name in MOVING & dict(self.loss.named_buffers(recurse=False)).keys():  # they hold the graph of this step
             setattr(self.loss, name, getattr(self.loss, name).detach())
-        # without tuples the package returns a zero with a gradient for the embeddings only, not for the loss's parameters
+        # without tuples the package returns a zero with a gradient for the embeddings only, not for the loss's
+        # parameters
         return loss + sum((0.0 * parameter.sum() for parameter in self.loss.parameters()), 0.0 * batch.sum())
 
     def _load_from_state_dict(self, state_dict, prefix, *others) -> None:
@@ -105,7 +106,10 @@ class Criterion(MetricCriterion):
         if bool((reference.own >= 0).any()):
             if name in pml.OWN_PAIRS:
                 raise UserError(
-                    f"--loss_pml_class {name} cannot leave an anchor's own image out of a reference: choose another loss"
+                    (
+                        f"--loss_pml_class {name} cannot leave an anchor's own image out of a reference: choose "
+                        "another loss"
+                    )
                 )
             tuples = tuple(pairs_of_masks(*reference.masks(labels)))
         try:

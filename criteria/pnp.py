@@ -24,7 +24,8 @@ def add_arguments(group) -> None:
         "--loss_pnp_variant",
         default="Dq",
         choices=["O", "Iu", "Ib", "Ds", "Dq"],
-        help="what a positive with R negatives before it costs: R (O), (1 + R) log(1 + R) (Iu), (b R - log(1 + b R)) / b^2 (Ib), log(1 + R) "
+        help="what a positive with R negatives before it costs: R (O), (1 + R) log(1 + R) (Iu), (b R - log(1 + b R)) / b^2 "
+        "(Ib), log(1 + R) "
         "(Ds), 1 - (1 + R)^-alpha (Dq, the authors' choice)",
     )
     group.add_argument(
@@ -40,7 +41,9 @@ def add_arguments(group) -> None:
 
 
 class Criterion(PairCriterion):
-    """mean over anchors with a positive of mean_p cost(R_p), R_p = sum_n sigmoid((s_an - s_ap) / temperature), s cosines."""
+    """mean over anchors with a positive of mean_p cost(R_p), R_p = sum_n sigmoid((s_an - s_ap) / temperature), s
+    cosines.
+    """
 
     SPACE = "cosine"
 
@@ -67,7 +70,9 @@ class Criterion(PairCriterion):
         return masked_mean(found["loss"], found["n_positives"] > 0)
 
     def _costs(self, similarities, negative_weights, anchors, positives, several: bool) -> torch.Tensor:
-        """Cost `(P',)` of each positive pair; with several chunks the backward pass recomputes the `(P', M)` sigmoids."""
+        """Cost `(P',)` of each positive pair; with several chunks the backward pass recomputes the `(P', M)`
+        sigmoids.
+        """
         given = (similarities, negative_weights, anchors, positives, self.temperature)
         count = (
             checkpoint(_before, *given, use_reentrant=False, preserve_rng_state=False) if several else _before(*given)

@@ -28,8 +28,8 @@ def add_arguments(group) -> None:
 class Criterion(ShardedCriterion):
     """mean over classes in the batch of log(1 + sum_{x of class} exp(-alpha (s - delta)))
 
-    + mean over all classes of log(1 + sum_{x not of class} exp(alpha (s + delta))). The official code adds 1e-12 to squared lengths before it
-    takes their root; here a zero row stays zero.
+    + mean over all classes of log(1 + sum_{x not of class} exp(alpha (s + delta))). The official code adds 1e-12 to
+    squared lengths before it takes their root; here a zero row stays zero.
     """
 
     def __init__(self, opt):
@@ -39,9 +39,12 @@ class Criterion(ShardedCriterion):
         self.delta = opt.loss_proxyanchor_delta
 
     def terms(self, similarities, own, labels, batch, n) -> tuple:
-        """The sum of the positive terms, the number of classes in the batch, the sum of the negative terms, the number of classes: `(4,)`."""
+        """The sum of the positive terms, the number of classes in the batch, the sum of the negative terms, the number
+        of classes: `(4,)`.
+        """
         positive_logits = -self.alpha * (similarities.gather(1, own[:, None]).squeeze(1) - self.delta)  # (B,)
-        # log(1 + sum exp) of each class's samples, shifted by its largest logit; a class that is not in the batch gives log 1
+        # log(1 + sum exp) of each class's samples, shifted by its largest logit; a class that is not in the batch gives
+        # log 1
         nothing = positive_logits.new_zeros(similarities.shape[1])
         largest = nothing.scatter_reduce(0, own, positive_logits.detach(), "amax")  # (C,), at least 0
         sums = torch.exp(-largest).index_add(0, own, torch.exp(positive_logits - largest.index_select(0, own)))

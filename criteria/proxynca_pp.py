@@ -31,7 +31,8 @@ def add_arguments(group) -> None:
         "--loss_proxynca_pp_softmax_scale",
         type=number(above=0),
         default=None,
-        help="the same as the factor of squared distances between unit vectors, as pytorch-metric-learning states it; where it is given "
+        help="the same as the factor of squared distances between unit vectors, as pytorch-metric-learning states it; where "
+        "it is given "
         "it decides (unset: the square of --loss_proxynca_pp_scale)",
     )
 

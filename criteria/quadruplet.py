@@ -1,7 +1,7 @@
 """Quadruplet loss (Chen et al., Beyond Triplet Loss, arXiv 1704.01719).
 
-The fourth sample is of neither the anchor's nor the negative's class, as in the paper; the code of the published runs excluded only
-the negative itself. Distances are not squared, as in that code.
+The fourth sample is of neither the anchor's nor the negative's class, as in the paper; the code of the published runs
+excluded only the negative itself. Distances are not squared, as in that code.
 """
 
 import torch
@@ -34,7 +34,8 @@ def add_arguments(group) -> None:
 class Criterion(MetricCriterion):
     """mean_T [d_ap - d_an + alpha_1]+ + mean_T [d_ap - d_nm + alpha_2]+, m a random sample of a third class.
 
-    m is a sample of the reference, as p and n are. Triplets for which it holds no third class are left out of the second mean.
+    m is a sample of the reference, as p and n are. Triplets for which it holds no third class are left out of the
+    second mean.
     """
 
     def __init__(self, opt, batchminer):
@@ -68,7 +69,9 @@ class Criterion(MetricCriterion):
     def distances(
         self, batch, reference: Reference, anchors, positives, negatives, strangers
     ) -> tuple[torch.Tensor, ...]:
-        """d_ap, d_an and d_nm, `(T,)` each. Within a reference d_nm comes from differences of embeddings, without an `(M, M)` matrix."""
+        """d_ap, d_an and d_nm, `(T,)` each. Within a reference d_nm comes from differences of embeddings, without an
+        `(M, M)` matrix.
+        """
         if reference.plain:
             rows, columns = torch.cat([anchors, anchors, negatives]), torch.cat([positives, negatives, strangers])
             return pair_distances(batch, rows, columns).view(3, -1).unbind()

@@ -1,7 +1,8 @@
 """Ranked list loss (Wang et al., CVPR 2019, arXiv 1903.03238).
 
-A pair's weight among an anchor's active pairs is a constant for the gradient, as in the paper, where it is the size of the pair's
-gradient. pytorch-metric-learning differentiates the weight, adds 1e-5 to every weight in the divisor and omits negatives at distance 0.
+A pair's weight among an anchor's active pairs is a constant for the gradient, as in the paper, where it is the size of
+the pair's gradient. pytorch-metric-learning differentiates the weight, adds 1e-5 to every weight in the divisor and
+omits negatives at distance 0.
 """
 
 import torch
@@ -54,7 +55,8 @@ def derived(opt) -> dict:
 class Criterion(PairCriterion):
     """mean over anchors of (1 - imbalance) sum_p w_p [d_ap - (alpha - margin)]+ + imbalance sum_n w_n [alpha - d_an]+.
 
-    The weights of an anchor's active positives, and those of its active negatives, are a softmax of temperature * violation.
+    The weights of an anchor's active positives, and those of its active negatives, are a softmax of temperature *
+    violation.
     """
 
     SPACE = "euclidean"

@@ -1,7 +1,7 @@
 """Recall@k surrogate (Patel et al., CVPR 2022, arXiv 2108.11179).
 
-The query is not in its own list; the official code ranks it too. SiMix mixes every pair of a class; the official code lists the pairs by
-hand, for 3, 4 and 6 images per class.
+The query is not in its own list; the official code ranks it too. SiMix mixes every pair of a class; the official code
+lists the pairs by hand, for 3, 4 and 6 images per class.
 """
 
 import torch
@@ -43,7 +43,8 @@ def add_arguments(group) -> None:
         "--loss_recallatk_simix",
         "--simix",
         action="store_true",
-        help="SiMix: every pair of a class in the batch also gives a virtual image of that class, a convex combination of the two whose weight is "
+        help="SiMix: every pair of a class in the batch also gives a virtual image of that class, a convex combination of "
+        "the two whose weight is "
         "drawn uniformly; it is a query and is found, with the convex combinations of their similarities",
     )
 
@@ -51,8 +52,8 @@ def add_arguments(group) -> None:
 class Criterion(PairCriterion):
     """1 - mean over ks and anchors with a positive of min(k, sum_p sigma((k - rank_p) / T2)) / min(k, positives).
 
-    With `simix` the batch is the images and the virtual ones. A batch that is compared with another reference, such as a memory, is not
-    mixed.
+    With `simix` the batch is the images and the virtual ones. A batch that is compared with another reference, such as
+    a memory, is not mixed.
     """
 
     def __init__(self, opt):
@@ -94,7 +95,8 @@ class Criterion(PairCriterion):
 
 
 def mixed(batch: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Embeddings `(B, D)` and labels `(B,)`, followed by a x_i + (1 - a) x_j of every pair i < j of a class, each with its own a.
+    """Embeddings `(B, D)` and labels `(B,)`, followed by a x_i + (1 - a) x_j of every pair i < j of a class, each with
+    its own a.
 
     Similarities are inner products, so those of a virtual image are the convex combinations of those of x_i and x_j.
     """

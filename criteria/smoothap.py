@@ -1,7 +1,7 @@
 """Smooth-AP (Brown et al., ECCV 2020, arXiv 2007.12163): average precision with sigmoids for steps.
 
-Classes may come in any order and have any number of samples; the official code wants classes of equal size, one after the other. The
-query is not in its own list; the official code ranks it too, among its own positives.
+Classes may come in any order and have any number of samples; the official code wants classes of equal size, one after
+the other. The query is not in its own list; the official code ranks it too, among its own positives.
 """
 
 import torch
@@ -27,7 +27,9 @@ def add_arguments(group) -> None:
 
 
 class Criterion(PairCriterion):
-    """1 - mean over anchors with a positive of mean_p (soft rank of p among the positives) / (soft rank of p among all)."""
+    """1 - mean over anchors with a positive of mean_p (soft rank of p among the positives) / (soft rank of p among
+    all).
+    """
 
     def __init__(self, opt):
         super().__init__()

@@ -1,4 +1,6 @@
-"""Signal-to-noise-ratio triplet loss (Yuan et al., Signal-to-Noise Ratio: A Robust Distance Metric, arXiv 1904.02616)."""
+"""Signal-to-noise-ratio triplet loss (Yuan et al., Signal-to-Noise Ratio: A Robust Distance Metric, arXiv
+1904.02616).
+"""
 
 import torch
 
@@ -34,10 +36,11 @@ def add_arguments(group) -> None:
 
 
 class Criterion(MetricCriterion):
-    """sum_T [D_ap - D_an + margin]+ / number active + reg_lambda mean_T |sum of x_a|, D(a, b) = var(x_a - x_b) / var(x_a).
+    """sum_T [D_ap - D_an + margin]+ / number active + reg_lambda mean_T |sum of x_a|, D(a, b) = var(x_a - x_b) /
+    var(x_a).
 
-    Variances are unbiased, over the dimensions of an embedding. The signal var(x_a) and the regularised sum are the anchor's; b may come
-    from another reference.
+    Variances are unbiased, over the dimensions of an embedding. The signal var(x_a) and the regularised sum are the
+    anchor's; b may come from another reference.
     """
 
     def __init__(self, opt, batchminer):

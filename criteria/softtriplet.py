@@ -52,7 +52,8 @@ def add_arguments(group) -> None:
 
 
 class Criterion(ProxyCriterion):
-    """Cross-entropy of lambda (S - margin_delta at the own class), S_c = sum_k softmax_k(s_ck / gamma) s_ck, + reg_weight * reg.
+    """Cross-entropy of lambda (S - margin_delta at the own class), S_c = sum_k softmax_k(s_ck / gamma) s_ck, +
+    reg_weight * reg.
 
     reg = sum_c sum_{t<u} sqrt(2 + 1e-5 - 2 w_ct.w_cu) / (C K (K - 1)); none with one centre per class.
     """

@@ -1,4 +1,6 @@
-"""SphereFace, A-Softmax (Liu et al., CVPR 2017, arXiv 1704.08063): large-margin softmax with class weights at unit length."""
+"""SphereFace, A-Softmax (Liu et al., CVPR 2017, arXiv 1704.08063): large-margin softmax with class weights at unit
+length.
+"""
 
 import torch
 
@@ -32,7 +34,10 @@ def add_arguments(group) -> None:
         "--loss_sphereface_cosine_weight",
         type=number(0),
         default=0,
-        help="weight of the plain cosine beside that of the multiplied angle, which eases training (lambda; the official code lowers it to 5)",
+        help=(
+            "weight of the plain cosine beside that of the multiplied angle, which eases training (lambda; the "
+            "official code lowers it to 5)"
+        ),
     )
 
 

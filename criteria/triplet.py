@@ -56,17 +56,20 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--loss_triplet_own_positive",
         action="store_true",
-        help="with --batch_mining batchhard: an anchor alone in its class counts too, with itself as its positive at distance 0, as in torchreid and FastReID",
+        help=(
+            "with --batch_mining batchhard: an anchor alone in its class counts too, with itself as its positive at "
+            "distance 0, as in torchreid and FastReID"
+        ),
     )
 
 
 class Criterion(MetricCriterion):
     """mean over triplets of [d_ap^2 - d_an^2 + margin]+ (or of plain distances, or over the active triplets only).
 
-    swap: min(d_an, d_pn) in place of d_an (Balntas et al., Learning Local Feature Descriptors with Triplets, BMVC 2016). smooth: softplus
-    in place of the hinge (Hermans et al., arXiv 1703.07737, with margin 0), where every triplet is active. own_positive: anchors without
-    a positive add a triplet of themselves, at distance 0, and their nearest negative. per_anchor: so many random
-    triplets of each anchor in place of all, where no miner chooses any.
+    swap: min(d_an, d_pn) in place of d_an (Balntas et al., Learning Local Feature Descriptors with Triplets, BMVC
+    2016). smooth: softplus in place of the hinge (Hermans et al., arXiv 1703.07737, with margin 0), where every triplet
+    is active. own_positive: anchors without a positive add a triplet of themselves, at distance 0, and their nearest
+    negative. per_anchor: so many random triplets of each anchor in place of all, where no miner chooses any.
 
     Raises UserError for per_anchor with a miner that chooses.
     """

@@ -1,6 +1,7 @@
 """Tuplet margin loss (Yu & Tao, Deep Metric Learning with Tuplet Margin Loss, ICCV 2019).
 
-Every positive pair is compared with all negatives of its anchor, as in pytorch-metric-learning; the paper draws one of each other class.
+Every positive pair is compared with all negatives of its anchor, as in pytorch-metric-learning; the paper draws one of
+each other class.
 """
 
 import torch
@@ -24,7 +25,10 @@ def add_arguments(group) -> None:
         "--loss_tupletmargin_margin",
         type=number(0, 3.1416),
         default=0.1,
-        help="radians taken off the angle of a positive pair: one this near is drawn no nearer (the paper's beta; 5.73 degrees)",
+        help=(
+            "radians taken off the angle of a positive pair: one this near is drawn no nearer (the paper's beta; 5.73 "
+            "degrees)"
+        ),
     )
     group.add_argument(
         "--loss_tupletmargin_scale", type=number(above=0), default=64, help="multiplies the cosines (the paper's s)"
@@ -32,7 +36,8 @@ def add_arguments(group) -> None:
 
 
 class Criterion(PairCriterion):
-    """Mean over positive pairs of log(1 + sum_n exp(scale (cos t_an - cos(t_ap - margin)))), t the angle between two embeddings.
+    """Mean over positive pairs of log(1 + sum_n exp(scale (cos t_an - cos(t_ap - margin)))), t the angle between two
+    embeddings.
 
     A positive pair whose anchor has no negative gives 0.
     """

@@ -1,7 +1,8 @@
 """VICReg, variance-invariance-covariance (Bardes et al., ICLR 2022, arXiv 2105.04906), on two images of a label.
 
-These are two views of an image under `--trainer unsupervised`, as in the paper; elsewhere two images of a class. As in the official code and pytorch-metric-learning, the invariance is a mean over dimensions and the variance term the mean over the two
-views; the paper's formulas have sums.
+These are two views of an image under `--trainer unsupervised`, as in the paper; elsewhere two images of a class. As in
+the official code and pytorch-metric-learning, the invariance is a mean over dimensions and the variance term the mean
+over the two views; the paper's formulas have sums.
 """
 
 import torch
@@ -37,8 +38,9 @@ def add_arguments(group) -> None:
 class Criterion(MetricCriterion):
     """invariance mean (z - z')^2 + variance (v(Z) + v(Z')) / 2 + covariance (c(Z) + c(Z')).
 
-    v(Z) = mean over dimensions of [1 - sqrt(var + eps)]+; c(Z) = sum of the squared covariances off the diagonal / D. The samples of a
-    label are taken two by two in the order of the batch, the first of each two into Z, the second into Z'; one that is left has no part.
+    v(Z) = mean over dimensions of [1 - sqrt(var + eps)]+; c(Z) = sum of the squared covariances off the diagonal / D.
+    The samples of a label are taken two by two in the order of the batch, the first of each two into Z, the second into
+    Z'; one that is left has no part.
     """
 
     def __init__(self, opt):

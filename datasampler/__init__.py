@@ -1,14 +1,15 @@
 """Batch samplers: one file a sampler, the file name is the value of `--data_sampler`.
 
-A module's class is `Sampler(opt, image_dict, image_list)`, a `torch.utils.data.Sampler`: `__iter__` yields lists of `opt.bs`
-indices, `__len__` is the number of batches an epoch. The constant `USES_SAMPLES_PER_CLASS` says whether `--bs` has to be a
-multiple of `--samples_per_class`; `GUARANTEES_POSITIVES` whether every batch holds two images of one class where the classes
-have them (and `--samples_per_class` is above 1). The optional `GIVES_TRIPLETS` says that batches are consecutive triplets.
+A module's class is `Sampler(opt, image_dict, image_list)`, a `torch.utils.data.Sampler`: `__iter__` yields lists of
+`opt.bs` indices, `__len__` is the number of batches an epoch. The constant `USES_SAMPLES_PER_CLASS` says whether `--bs`
+has to be a multiple of `--samples_per_class`; `GUARANTEES_POSITIVES` whether every batch holds two images of one class
+where the classes have them (and `--samples_per_class` is above 1). The optional `GIVES_TRIPLETS` says that batches are
+consecutive triplets.
 
-If a sampler has them, training calls `set_super_labels(mapping)` and `create_storage(loader, model, device)` once before the
-first epoch (the latter where `requires_storage`), `precompute_indices()` at the start of each epoch,
-`replace_storage_entries(embeddings, indices)` after each step, and `state_dict()` / `load_state_dict(state)` for checkpoints.
-The samplers here have all of them (`_base.py`); a user's sampler needs none.
+If a sampler has them, training calls `set_super_labels(mapping)` and `create_storage(loader, model, device)` once
+before the first epoch (the latter where `requires_storage`), `precompute_indices()` at the start of each epoch,
+`replace_storage_entries(embeddings, indices)` after each step, and `state_dict()` / `load_state_dict(state)` for
+checkpoints. The samplers here have all of them (`_base.py`); a user's sampler needs none.
 """
 
 from types import MethodType
@@ -39,8 +40,8 @@ def select(name: str, opt, image_dict: dict, image_list: list, **flags):
 def for_training(opt, dataset, by_class: bool = True):
     """The sampler of `--data_sampler` over a training set, with all the calls of the training loop.
 
-    Without `by_class` the sampler sees no labels: each image is a class of its own, and a batch takes one image per class.
-    Calls that a user's sampler lacks are added as no-ops, so that the loop needs no branches.
+    Without `by_class` the sampler sees no labels: each image is a class of its own, and a batch takes one image per
+    class. Calls that a user's sampler lacks are added as no-ops, so that the loop needs no branches.
     """
     classes, super_labels = dataset.image_dict, dataset.super_labels
     if not by_class:
@@ -62,7 +63,8 @@ def for_training(opt, dataset, by_class: bool = True):
 
 
 def fill_storage(sampler, loader, model, runtime, restored: bool = False) -> None:
-    """Call `create_storage`. Of several processes the first alone embeds the training set, where the sampler has a state to share.
+    """Call `create_storage`. Of several processes the first alone embeds the training set, where the sampler has a
+    state to share.
 
     Does nothing where the storage is `restored` from a checkpoint.
     """

@@ -1,4 +1,6 @@
-"""Base of the batch samplers: the data as index arrays, draws within classes, the calls of the training loop as no-ops."""
+"""Base of the batch samplers: the data as index arrays, draws within classes, the calls of the training loop as
+no-ops.
+"""
 
 import argparse
 from collections.abc import Iterator
@@ -29,8 +31,8 @@ def random_below(bounds: torch.Tensor) -> torch.Tensor:
 def draw_within(sizes: torch.Tensor, count: int) -> torch.Tensor:
     """`count` positions `(R, count)` below each of `sizes` `(R,)`: distinct where the size allows.
 
-    A size below `count` gives each of its positions once, then repeats. Floyd's algorithm on all rows at once: the loop runs over
-    `count`, the few images of a class in a batch.
+    A size below `count` gives each of its positions once, then repeats. Floyd's algorithm on all rows at once: the loop
+    runs over `count`, the few images of a class in a batch.
     """
     filled = sizes.clamp(min=count)
     drawn = torch.empty(len(sizes), count, dtype=torch.long)
@@ -76,7 +78,10 @@ class BatchSampler(torch.utils.data.Sampler):
             raise ValueError(f"image_dict holds no images, or indices outside of image_list (0 to {self.n_images - 1})")
         if opt.data_sim_measure != "euclidean" or opt.data_idx_full_prec:
             say(
-                "--data_sim_measure and --data_idx_full_prec steer nothing: samplers use Euclidean distances in full precision."
+                (
+                    "--data_sim_measure and --data_idx_full_prec steer nothing: samplers use Euclidean distances in "
+                    "full precision."
+                )
             )
 
     def split_batch(self, opt) -> None:
@@ -92,7 +97,8 @@ class BatchSampler(torch.utils.data.Sampler):
         """UserError where the data hold fewer classes than a batch takes."""
         if len(self.classes) < self.classes_per_batch:
             raise UserError(
-                f"--bs {self.batch_size} with --samples_per_class {self.samples_per_class} takes {self.classes_per_batch} "
+                f"--bs {self.batch_size} with --samples_per_class {self.samples_per_class} takes "
+                f"{self.classes_per_batch} "
                 f"distinct classes, the training data hold {len(self.classes)}: lower --bs, raise --samples_per_class "
                 "or use --data_sampler class_random."
             )
@@ -102,7 +108,9 @@ class BatchSampler(torch.utils.data.Sampler):
         return self.images[self.class_starts[classes] + places]
 
     def groups_of(self, classes: torch.Tensor) -> torch.Tensor:
-        """m images of each class, distinct where it has them: `classes` `(batches, bs / m)` -> indices `(batches, bs)`."""
+        """m images of each class, distinct where it has them: `classes` `(batches, bs / m)` -> indices `(batches,
+        bs)`.
+        """
         rows = classes.flatten()
         places = draw_within(self.class_sizes[rows], self.samples_per_class)  # (rows, m)
         return self.images_of(rows[:, None], places).view(len(classes), -1)
@@ -110,7 +118,8 @@ class BatchSampler(torch.utils.data.Sampler):
     def cut_into_groups(self, m: int) -> tuple[torch.Tensor, torch.Tensor]:
         """All images in groups of m of a class, `(G, m)`, and the class of each, `(G,)`, class after class.
 
-        Each class comes in random order; its last group is filled from its first images. A smaller class than m repeats its images.
+        Each class comes in random order; its last group is filled from its first images. A smaller class than m repeats
+        its images.
         """
         owners = torch.arange(len(self.classes)).repeat_interleave(self.class_sizes)
         order = torch.randperm(len(owners))
@@ -124,8 +133,8 @@ class BatchSampler(torch.utils.data.Sampler):
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[list[int]]:
-        # A generator on purpose: a data loader with workers calls this twice, one without workers once. The epoch is drawn with the
-        # first batch, so once in either case.
+        # A generator on purpose: a data loader with workers calls this twice, one without workers once. The epoch is
+        # drawn with the first batch, so once in either case.
         for batch in self.draw_epoch():
             yield batch.tolist()
 

@@ -13,14 +13,18 @@ def add_arguments(group) -> None:
         nargs="+",
         default=None,
         metavar="NAME",
-        help="domain_balanced, domain_size and domain_round_robin take batches of these domains alone: a specialist, where there is one (unset: of all)",
+        help=(
+            "domain_balanced, domain_size and domain_round_robin take batches of these domains alone: a specialist, "
+            "where there is one (unset: of all)"
+        ),
     )
 
 
 class DomainSampler(BatchSampler):
     """Batches of bs/m groups of m images of a class, all of one domain (a super-class; with m 1 simply images).
 
-    Each domain's groups come in random order, all of them before any again; one that is smaller than a batch repeats its images within it.
+    Each domain's groups come in random order, all of them before any again; one that is smaller than a batch repeats
+    its images within it.
 
     Raises UserError where the data set has no super labels, or `--data_domains` names none of them.
     """
@@ -34,7 +38,8 @@ class DomainSampler(BatchSampler):
         """Class -> domain, for every class of `image_dict`; UserError where one has none (None)."""
         if missing := [name for name in self.classes if (super_labels or {}).get(name) is None]:
             raise UserError(
-                f"--data_sampler takes batches of one domain, and {len(missing)} of {len(self.classes)} classes have none: --dataset union and uned have "
+                f"--data_sampler takes batches of one domain, and {len(missing)} of {len(self.classes)} classes have "
+                "none: --dataset union and uned have "
                 "domains; those of other data sets are their super-classes"
             )
         numbers = {
@@ -72,7 +77,9 @@ class DomainSampler(BatchSampler):
 
 
 def shared_out(shares: torch.Tensor, n_batches: int) -> torch.Tensor:
-    """The domain of each batch, `(n_batches,)`, in random order: a share `(D,)` of them, rounded up or down at random, so that the mean is exact."""
+    """The domain of each batch, `(n_batches,)`, in random order: a share `(D,)` of them, rounded up or down at random,
+    so that the mean is exact.
+    """
     ends = shares.cumsum(0) / shares.sum() * n_batches
     points = torch.arange(n_batches) + torch.rand((), dtype=torch.float64)
     return torch.searchsorted(ends, points, right=True).clamp(max=len(shares) - 1)[torch.randperm(n_batches)]

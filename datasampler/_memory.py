@@ -1,7 +1,7 @@
 """Base of the samplers with a memory: stored embeddings of the training set, pools, the choice of an epoch's batches.
 
-Roth et al., arXiv 2002.08473. Positions in a pool are mapped to image indices through that same pool; the published code mapped them
-through another one.
+Roth et al., arXiv 2002.08473. Positions in a pool are mapped to image indices through that same pool; the published
+code mapped them through another one.
 """
 
 import torch
@@ -73,7 +73,8 @@ class StoringSampler(BatchSampler):
         """Embed the training set with `model` in evaluation mode; every module's mode is restored.
 
         Args:
-            loader: yields `(labels, images, indices)` over the training set, images `(b, 3, H, W)`, indices into `image_list`.
+            loader: yields `(labels, images, indices)` over the training set, images `(b, 3, H, W)`, indices into
+            `image_list`.
             model: `model(images) -> (embeddings (b, D), features)`.
             device: where model and storage live.
 
@@ -100,7 +101,8 @@ class StoringSampler(BatchSampler):
 
     @torch.no_grad()
     def replace_storage_entries(self, embeddings: torch.Tensor, indices: torch.Tensor) -> None:
-        """Store `embeddings` `(B, D)` of the images `indices` `(B,)`; of an image that occurs twice the last embedding counts.
+        """Store `embeddings` `(B, D)` of the images `indices` `(B,)`; of an image that occurs twice the last embedding
+        counts.
 
         Does nothing under `--data_storage_no_update`.
         """
@@ -154,7 +156,10 @@ class StoringSampler(BatchSampler):
             self.storage.dtype,
         ):
             raise ValueError(
-                f"the storage is {storage.dtype} {tuple(storage.shape)}, this network's {self.storage.dtype} {tuple(self.storage.shape)}"
+                (
+                    f"the storage is {storage.dtype} {tuple(storage.shape)}, this network's {self.storage.dtype} "
+                    f"{tuple(self.storage.shape)}"
+                )
             )
         if len(storage) != self.n_images:
             raise ValueError(f"the storage holds {len(storage)} embeddings, the training data {self.n_images} images")
@@ -162,7 +167,8 @@ class StoringSampler(BatchSampler):
 
 
 class MemorySampler(StoringSampler):
-    """Chooses the batches of an epoch from pools, by the stored embeddings. A subclass defines `draw_pools` and `choose`.
+    """Chooses the batches of an epoch from pools, by the stored embeddings. A subclass defines `draw_pools` and
+    `choose`.
 
     Raises UserError for a pool that is smaller than what is chosen from it.
     """
@@ -225,11 +231,14 @@ class CoresetSampler(MemorySampler):
 
     def draw_pools(self) -> torch.Tensor:
         """Indices `(batches, P)`, distinct in a row, in random order."""
-        # One permutation per batch: drawing without replacement for all rows at once would need a matrix of batches and images.
+        # One permutation per batch: drawing without replacement for all rows at once would need a matrix of batches and
+        # images.
         return torch.stack([self.images[torch.randperm(len(self.images))[: self.pool_size]] for _ in range(len(self))])
 
     def first_anchors(self, embeddings: torch.Tensor) -> tuple[torch.Tensor, object]:
-        """First anchor of each pool `(b,)`, and a context that is passed to `next_anchors`, from `embeddings` `(b, P, D)`."""
+        """First anchor of each pool `(b,)`, and a context that is passed to `next_anchors`, from `embeddings` `(b, P,
+        D)`.
+        """
         raise NotImplementedError
 
     def next_anchors(self, nearest: torch.Tensor, taken: torch.Tensor, context) -> torch.Tensor:
@@ -258,7 +267,8 @@ class CoresetSampler(MemorySampler):
         return torch.stack(anchors, dim=1)
 
     def with_partners(self, anchors: torch.Tensor) -> torch.Tensor:
-        """Add m - 1 others of its class to each of `anchors` `(b, bs / m)`: indices `(b, bs)`, the anchor first in its group.
+        """Add m - 1 others of its class to each of `anchors` `(b, bs / m)`: indices `(b, bs)`, the anchor first in its
+        group.
 
         A class that has too few others repeats them; an anchor that is alone in its class is itself repeated.
         """
@@ -278,9 +288,9 @@ class CoresetSampler(MemorySampler):
 class BatchMatchSampler(MemorySampler):
     """Of several random candidate batches from a pool, takes the one whose statistics are nearest to the pool's.
 
-    As published, classes are drawn uniformly with replacement, whatever their size: a pool's from all classes, a candidate's from the
-    pool's. Each drawn class gives m images, distinct where it has them (published: with replacement, so that a pair could be one
-    image twice). A subclass defines `score`.
+    As published, classes are drawn uniformly with replacement, whatever their size: a pool's from all classes, a
+    candidate's from the pool's. Each drawn class gives m images, distinct where it has them (published: with
+    replacement, so that a pair could be one image twice). A subclass defines `score`.
     """
 
     def __init__(self, opt, image_dict: dict, image_list: list):
@@ -291,7 +301,9 @@ class BatchMatchSampler(MemorySampler):
             raise UserError(f"--bs {self.batch_size}: one image has no spread to match the pool's: 2 or more.")
 
     def draw_pools(self) -> torch.Tensor:
-        """Indices `(batches, P)`, the m of a group next to each other; P is the largest multiple of m up to the pool size."""
+        """Indices `(batches, P)`, the m of a group next to each other; P is the largest multiple of m up to the pool
+        size.
+        """
         return self.groups_of(torch.randint(len(self.classes), (len(self), self.pool_size // self.samples_per_class)))
 
     def draw_candidates(self, pools: torch.Tensor) -> torch.Tensor:
@@ -324,7 +336,9 @@ class BatchMatchSampler(MemorySampler):
         return rows.view(*candidates.shape, -1)
 
     def score(self, embeddings: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
-        """Distances `(b, candidates)` of each of `candidates` `(b, candidates, bs)` from its pool `embeddings` `(b, P, D)`."""
+        """Distances `(b, candidates)` of each of `candidates` `(b, candidates, bs)` from its pool `embeddings` `(b, P,
+        D)`.
+        """
         raise NotImplementedError
 
     def choose(self, pools: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:

@@ -13,12 +13,16 @@ def add_arguments(group) -> None:
         "--data_fixed_triplets_n",
         type=whole(1, 10**7),
         default=10000,
-        help="triplets that fixed_triplets draws once, and hard_triplets anew every epoch to keep the hardest share of them",
+        help=(
+            "triplets that fixed_triplets draws once, and hard_triplets anew every epoch to keep the hardest share of "
+            "them"
+        ),
     )
 
 
 class TripletSampler(BatchSampler):
-    """Base of the samplers whose batches are bs / 3 triplets. An epoch has `n_triplets`; those that do not fill a batch are left out.
+    """Base of the samplers whose batches are bs / 3 triplets. An epoch has `n_triplets`; those that do not fill a batch
+    are left out.
 
     Raises UserError for a --bs that is no multiple of 3, and for data without a triplet.
     """
@@ -27,12 +31,16 @@ class TripletSampler(BatchSampler):
         super().__init__(opt, image_dict, image_list)
         if opt.bs % 3:
             raise UserError(
-                f"--bs {opt.bs} is not a multiple of 3: the batches of fixed_triplets and hard_triplets are whole triplets."
+                (
+                    f"--bs {opt.bs} is not a multiple of 3: the batches of fixed_triplets and hard_triplets are whole "
+                    "triplets."
+                )
             )
         self.able = (self.class_sizes >= 2).nonzero().squeeze(1)  # classes that can give anchor and positive
         if len(self.classes) < 2 or not len(self.able):
             raise UserError(
-                f"the training data hold no triplet: of their {len(self.classes)} classes {len(self.able)} have two images: "
+                f"the training data hold no triplet: of their {len(self.classes)} classes {len(self.able)} have two "
+                "images: "
                 "use a --data_sampler of single images."
             )
         self.n_triplets = opt.data_fixed_triplets_n
@@ -41,7 +49,10 @@ class TripletSampler(BatchSampler):
         """UserError, naming the flags `given`, where an epoch's triplets do not fill one batch."""
         if len(self) < 1:
             raise UserError(
-                f"{given}: {self.n_triplets} triplets do not fill one batch of --bs {self.batch_size}: raise it or lower --bs."
+                (
+                    f"{given}: {self.n_triplets} triplets do not fill one batch of --bs {self.batch_size}: raise it "
+                    "or lower --bs."
+                )
             )
 
     def draw_triplets(self, n: int) -> torch.Tensor:

@@ -11,9 +11,9 @@ GUARANTEES_POSITIVES = True
 class Sampler(BatchSampler):
     """Batches go through random permutations of the classes, so that over an epoch class counts differ by one at most.
 
-    Images are distinct where the class has m; a smaller class gives all of its images, then repeats. Where two permutations meet,
-    pytorch-metric-learning's MPerClassSampler can put a class twice into a batch; here the batch takes the rest of one permutation
-    and then classes of the next one that it does not hold yet.
+    Images are distinct where the class has m; a smaller class gives all of its images, then repeats. Where two
+    permutations meet, pytorch-metric-learning's MPerClassSampler can put a class twice into a batch; here the batch
+    takes the rest of one permutation and then classes of the next one that it does not hold yet.
 
     Raises UserError for fewer classes than bs/m.
     """

@@ -1,4 +1,6 @@
-"""Classes cut into groups of m images, bs/m groups a batch, in which a class may come twice (Seidenschwarz et al., arXiv 2102.07753)."""
+"""Classes cut into groups of m images, bs/m groups a batch, in which a class may come twice (Seidenschwarz et al.,
+arXiv 2102.07753).
+"""
 
 import torch
 
@@ -14,16 +16,21 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--data_class_groups_draw",
         action="store_true",
-        help="draw the number of groups in a batch anew each epoch, from the divisors of --bs from 2 to half of it (their images: --bs over it)",
+        help=(
+            "draw the number of groups in a batch anew each epoch, from the divisors of --bs from 2 to half of it "
+            "(their images: --bs over it)"
+        ),
     )
 
 
 class Sampler(BatchSampler):
-    """An epoch holds every image: each class in random order, cut into groups of m; the last group is filled from the class's first images.
+    """An epoch holds every image: each class in random order, cut into groups of m; the last group is filled from the
+    class's first images.
 
-    Groups come in random order. Those that do not fill a batch are completed by random ones. A smaller class than m repeats its images.
-    The authors add one more group where m divides a class. An epoch has the same number of batches whatever number of groups is drawn:
-    that of --samples_per_class; under --data_class_groups_draw an epoch of larger groups, which repeat more images, leaves some out.
+    Groups come in random order. Those that do not fill a batch are completed by random ones. A smaller class than m
+    repeats its images. The authors add one more group where m divides a class. An epoch has the same number of batches
+    whatever number of groups is drawn: that of --samples_per_class; under --data_class_groups_draw an epoch of larger
+    groups, which repeat more images, leaves some out.
 
     Raises UserError for a --bs without such a divisor.
     """
@@ -34,7 +41,10 @@ class Sampler(BatchSampler):
         self.divisors = [n for n in range(2, opt.bs // 2 + 1) if opt.bs % n == 0] if opt.data_class_groups_draw else []
         if opt.data_class_groups_draw and not self.divisors:
             raise UserError(
-                f"--data_class_groups_draw: no number of groups from 2 to half of --bs {opt.bs} divides it: choose another --bs"
+                (
+                    f"--data_class_groups_draw: no number of groups from 2 to half of --bs {opt.bs} divides it: "
+                    "choose another --bs"
+                )
             )
 
     def draw_epoch(self) -> torch.Tensor:

@@ -1,4 +1,6 @@
-"""D2 coresets: anchors by a Gaussian of the pool times the distance to those chosen (arXiv 2002.08473; k-means++ seeding)."""
+"""D2 coresets: anchors by a Gaussian of the pool times the distance to those chosen (arXiv 2002.08473; k-means++
+seeding).
+"""
 
 import torch
 
@@ -24,9 +26,9 @@ def add_arguments(group) -> None:
 class Sampler(CoresetSampler):
     """First anchor: nearest to a draw from the pool's Gaussian, with covariance (1 - .1) S + .1 tr(S)/D I.
 
-    Next anchors: with probability proportional to Gaussian density * (min squared distance to the chosen)^lambda. The published
-    code summed the distances to the chosen anchors; D2 sampling takes the minimum. Where every remaining sample coincides with an
-    anchor, the density alone decides.
+    Next anchors: with probability proportional to Gaussian density * (min squared distance to the chosen)^lambda. The
+    published code summed the distances to the chosen anchors; D2 sampling takes the minimum. Where every remaining
+    sample coincides with an anchor, the density alone decides.
     """
 
     def __init__(self, opt, image_dict: dict, image_list: list):

@@ -1,4 +1,6 @@
-"""Of several candidate batches the one most like its pool in mean, deviation and pairwise distances (Roth et al., arXiv 2002.08473)."""
+"""Of several candidate batches the one most like its pool in mean, deviation and pairwise distances (Roth et al., arXiv
+2002.08473).
+"""
 
 import torch
 
@@ -25,8 +27,9 @@ class Sampler(BatchMatchSampler):
     """|m - m_pool| + |s - s_pool| + 75 * Wasserstein distance between the histograms of pairwise distances.
 
     m and s are the vectors `(D,)` of the embeddings' means and (biased) standard deviations, |.| is the Euclidean norm.
-    Histograms have 50 bins between the pool's smallest and largest distance; the Wasserstein distance takes their shares as weights
-    of the bin centres, where the published code took the heights as samples. Distances are those of distinct positions i < j.
+    Histograms have 50 bins between the pool's smallest and largest distance; the Wasserstein distance takes their
+    shares as weights of the bin centres, where the published code took the heights as samples. Distances are those of
+    distinct positions i < j.
     """
 
     def score(self, embeddings: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,6 @@
-"""Batches of one domain each, equally many of all, in random order (UnED's `balanced`, Ypsilantis et al., ICCV 2023, arXiv 2309.01858)."""
+"""Batches of one domain each, equally many of all, in random order (UnED's `balanced`, Ypsilantis et al., ICCV 2023,
+arXiv 2309.01858).
+"""
 
 import torch
 

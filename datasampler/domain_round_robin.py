@@ -9,7 +9,9 @@ GUARANTEES_POSITIVES = True
 
 
 class Sampler(DomainSampler):
-    """All domains get equally many batches, whatever their sizes. An epoch begins at a random domain: none has more batches over many epochs."""
+    """All domains get equally many batches, whatever their sizes. An epoch begins at a random domain: none has more
+    batches over many epochs.
+    """
 
     def turns(self, n_batches: int) -> torch.Tensor:
         """See `DomainSampler`."""

@@ -1,4 +1,6 @@
-"""Batches of one domain each, in random order, as many as its share of the images (UnED's `dataset_size`, Ypsilantis et al., arXiv 2309.01858)."""
+"""Batches of one domain each, in random order, as many as its share of the images (UnED's `dataset_size`, Ypsilantis et
+al., arXiv 2309.01858).
+"""
 
 import torch
 
@@ -9,7 +11,9 @@ GUARANTEES_POSITIVES = True
 
 
 class Sampler(DomainSampler):
-    """Every image comes as often as any other, over many epochs: a domain smaller than a batch is not in each of them."""
+    """Every image comes as often as any other, over many epochs: a domain smaller than a batch is not in each of
+    them.
+    """
 
     def turns(self, n_batches: int) -> torch.Tensor:
         """See `DomainSampler`."""

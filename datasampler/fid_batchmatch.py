@@ -1,4 +1,6 @@
-"""Of several candidate batches the one with the smallest Frechet distance to its pool (Roth et al., arXiv 2002.08473)."""
+"""Of several candidate batches the one with the smallest Frechet distance to its pool (Roth et al., arXiv
+2002.08473).
+"""
 
 import torch
 
@@ -9,7 +11,9 @@ GUARANTEES_POSITIVES = True
 
 
 class Sampler(BatchMatchSampler):
-    """|m - m_pool|^2 + tr(S + S_pool - 2 (S_pool^1/2 S S_pool^1/2)^1/2), means and unbiased covariances of the embeddings."""
+    """|m - m_pool|^2 + tr(S + S_pool - 2 (S_pool^1/2 S S_pool^1/2)^1/2), means and unbiased covariances of the
+    embeddings.
+    """
 
     def score(self, embeddings: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
         """Squared Frechet distances `(b, candidates)`; see the base class."""

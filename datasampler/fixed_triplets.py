@@ -12,7 +12,8 @@ GIVES_TRIPLETS = True
 class Sampler(TripletSampler):
     """bs / 3 triplets a batch: rows 3t and 3t + 1 are of one class, 3t + 2 of another one.
 
-    The set depends on --seed, the data and --data_fixed_triplets_n only. Triplets that do not fill a batch are left out of the epoch.
+    The set depends on --seed, the data and --data_fixed_triplets_n only. Triplets that do not fill a batch are left out
+    of the epoch.
     """
 
     def __init__(self, opt, image_dict: dict, image_list: list):
@@ -31,7 +32,9 @@ class Sampler(TripletSampler):
         return {"triplets": self.triplets}
 
     def load_state_dict(self, state: dict) -> None:
-        """Load a set; one of another size, as --data_fixed_triplets_n has changed, is ignored. Raises ValueError for one of other data."""
+        """Load a set; one of another size, as --data_fixed_triplets_n has changed, is ignored. Raises ValueError for
+        one of other data.
+        """
         triplets = state.get("triplets", self.triplets)
         if triplets.ndim != 2 or triplets.shape[1] != 3 or triplets.min() < 0 or triplets.max() >= self.n_images:
             raise ValueError(f"the triplets {tuple(triplets.shape)} are not of the {self.n_images} training images")

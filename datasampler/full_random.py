@@ -12,7 +12,8 @@ GUARANTEES_POSITIVES = True
 class Sampler(BatchSampler):
     """A uniformly drawn class, then one of its images, for each place: balanced over classes, not over images.
 
-    The last place takes the class of the one before, so that a positive pair exists; its images are distinct where the class has two.
+    The last place takes the class of the one before, so that a positive pair exists; its images are distinct where the
+    class has two.
     """
 
     def __init__(self, opt, image_dict: dict, image_list: list):

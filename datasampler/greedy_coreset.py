@@ -1,4 +1,6 @@
-"""Greedy k-centre coresets on stored embeddings (Sinha et al., Small-GAN, arXiv 1910.13540; in DML: arXiv 2002.08473)."""
+"""Greedy k-centre coresets on stored embeddings (Sinha et al., Small-GAN, arXiv 1910.13540; in DML: arXiv
+2002.08473).
+"""
 
 import math
 
@@ -19,7 +21,10 @@ def add_arguments(group) -> None:
         "--data_gc_coreset_lim",
         type=number(0),
         default=1e-9,
-        help="distances up to this value count as 0: where all remaining samples are this near, the next anchor is random",
+        help=(
+            "distances up to this value count as 0: where all remaining samples are this near, the next anchor is "
+            "random"
+        ),
     )
     group.add_argument(
         "--data_gc_softened",

@@ -1,4 +1,6 @@
-"""Globally hard triplets: every epoch a new set, of which the hardest by stored embeddings are kept; goes with the miner packaged."""
+"""Globally hard triplets: every epoch a new set, of which the hardest by stored embeddings are kept; goes with the
+miner packaged.
+"""
 
 import torch
 
@@ -23,7 +25,8 @@ def add_arguments(group) -> None:
 
 
 class Sampler(TripletSampler, StoringSampler):
-    """Every epoch draws --data_fixed_triplets_n triplets and keeps those with the largest d_ap - d_an; a batch has bs / 3 of them.
+    """Every epoch draws --data_fixed_triplets_n triplets and keeps those with the largest d_ap - d_an; a batch has bs /
+    3 of them.
 
     Distances are those of the stored embeddings, which every step updates for its images.
     """
@@ -32,7 +35,10 @@ class Sampler(TripletSampler, StoringSampler):
         super().__init__(opt, image_dict, image_list)
         self.n_drawn, self.n_triplets = self.n_triplets, share_of(opt.data_hard_triplets_share, self.n_triplets)
         self.require_batch(
-            f"--data_fixed_triplets_n {opt.data_fixed_triplets_n} --data_hard_triplets_share {opt.data_hard_triplets_share:g}"
+            (
+                f"--data_fixed_triplets_n {opt.data_fixed_triplets_n} --data_hard_triplets_share "
+                f"{opt.data_hard_triplets_share:g}"
+            )
         )
 
     @torch.no_grad()

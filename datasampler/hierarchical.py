@@ -1,4 +1,6 @@
-"""Batches from one super-class, another continues where its classes run out (as for FastAP, Cakir et al., CVPR 2019)."""
+"""Batches from one super-class, another continues where its classes run out (as for FastAP, Cakir et al., CVPR
+2019).
+"""
 
 import torch
 
@@ -24,8 +26,9 @@ def add_arguments(group) -> None:
 class Sampler(BatchSampler):
     """bs/m distinct classes with m images each, from as few super-classes as possible, so that negatives look alike.
 
-    A batch starts with a super-class drawn in proportion to its number of classes; when its classes are used up, the next super-class is
-    drawn likewise from the rest. With `--data_hierarchical_supers` S, S of them are drawn at a time, and give an equal share of the classes.
+    A batch starts with a super-class drawn in proportion to its number of classes; when its classes are used up, the
+    next super-class is drawn likewise from the rest. With `--data_hierarchical_supers` S, S of them are drawn at a
+    time, and give an equal share of the classes.
 
     Raises UserError for fewer classes than bs/m, and where the data set has no super labels.
     """
@@ -41,7 +44,8 @@ class Sampler(BatchSampler):
         missing = [name for name in self.classes if (super_labels or {}).get(name) is None]
         if missing:
             raise UserError(
-                f"--data_sampler hierarchical needs super labels, {len(missing)} of {len(self.classes)} classes have none: "
+                f"--data_sampler hierarchical needs super labels, {len(missing)} of {len(self.classes)} classes have "
+                "none: "
                 "use a data set that has them (online_products, glyphs) or another sampler."
             )
         numbers = {
@@ -55,9 +59,11 @@ class Sampler(BatchSampler):
             self.set_super_labels(None)
         shares = torch.bincount(self.super_of).float()  # (S,) classes of each super-class
         classes = []
-        # A loop over chunks of batches: the keys of all batches at once would fill the memory for many classes and small batches.
+        # A loop over chunks of batches: the keys of all batches at once would fill the memory for many classes and
+        # small batches.
         for batches in torch.arange(len(self)).split(max(1, CHUNK // len(self.classes))):
-            # Exponential arrival times with the shares as rates: their order is that of weighted draws without replacement.
+            # Exponential arrival times with the shares as rates: their order is that of weighted draws without
+            # replacement.
             arrivals = torch.empty(len(batches), len(shares), dtype=torch.float32).exponential_() / shares
             ranks = arrivals.argsort(1).argsort(1)  # (batches, S)
             # noise below 1, so that super-classes never interleave

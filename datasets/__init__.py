@@ -1,10 +1,11 @@
 """Data sets: one file each, the file name is the value of `--dataset`.
 
-A module says how to read its images; finding, splitting, counting and transforming are the same for all (`_layout.py`, `_splits.py`,
-`_transforms.py`). It defines `read(opt, root) -> Reading` (images in class order, and the training classes where these are not the first
-half) and either `FOLDERS`, `recognises(root)`, `EXPECTED`, `PUBLISHED`, `DOWNLOAD`, or `prepare(opt, source) ->
-root`. `IMAGE_SIZE` says that the images are small, grey and of this one size; they are shown whole and kept in
-memory. Optional: `check(opt)`, `default_source_path()`, `OWN_LABELS` (labels are the user's:
+A module says how to read its images; finding, splitting, counting and transforming are the same for all (`_layout.py`,
+`_splits.py`, `_transforms.py`). It defines `read(opt, root) -> Reading` (images in class order, and the training
+classes where these are not the first half) and either `FOLDERS`, `recognises(root)`, `EXPECTED`, `PUBLISHED`,
+`DOWNLOAD`, or `prepare(opt, source) -> root`. `IMAGE_SIZE` says that the images are small, grey and of this one size;
+they are shown whole and kept in memory. Optional: `check(opt)`, `default_source_path()`, `OWN_LABELS` (labels are the
+user's:
 --dataset_unknown_label), `TEST_ONLY` (there are no training images), `DEFAULT_AUGMENTATION`,
 `validation_groups(names)` (lists of training classes; each list is cut for validation), `has_validation(opt)`,
 `published(opt)` (where the counts depend on flags), `role_draws(opt, images)` (random galleries of the test images,
@@ -54,7 +55,8 @@ def is_test_only(opt) -> bool:
 
 
 def sizes(flags: dict, input_size: int | None = None) -> tuple | None:
-    """Size of the test images' crop, and that which they are resized to before it, by the flags of a run; see `_transforms.sizes`.
+    """Size of the test images' crop, and that which they are resized to before it, by the flags of a run; see
+    `_transforms.sizes`.
 
     None for images that are shown whole, and for flags that name no known data set or augmentation.
 
@@ -82,7 +84,9 @@ def evaluation_metrics(opt) -> list[str] | None:
 
 
 def names_in_groups() -> list[str]:
-    """What data sets are called in names of groups, such as CUB_Margin: their own names and shorter ones, the longest first."""
+    """What data sets are called in names of groups, such as CUB_Margin: their own names and shorter ones, the longest
+    first.
+    """
     modules = REGISTRY.modules()
     return sorted(
         {*modules, *(name for module in modules.values() for name in getattr(module, "ALSO_CALLED", ()))},
@@ -102,7 +106,8 @@ def flags_of_one() -> dict[str, str]:
 
 
 def other(saved: dict, opt) -> dict:
-    """The flags of the data whose values in `opt` differ from a run's, and these values; {} where `opt` names the run's data and split.
+    """The flags of the data whose values in `opt` differ from a run's, and these values; {} where `opt` names the run's
+    data and split.
 
     Args:
         saved: the run's flags. The flags of the data are `dataset` and those that the data sets' plug-ins declare.
@@ -117,7 +122,9 @@ def other(saved: dict, opt) -> dict:
 
 
 def unfit(opt) -> list[str]:
-    """The flags set in `opt` that apply to photographs only, where the images of `opt.dataset` are shown whole; else none."""
+    """The flags set in `opt` that apply to photographs only, where the images of `opt.dataset` are shown whole; else
+    none.
+    """
     if not hasattr(REGISTRY.module(opt.dataset), "IMAGE_SIZE"):
         return []
     cropped = opt.augmentation is not None and opt.augmentation not in _transforms.SHOWN_WHOLE
@@ -125,7 +132,9 @@ def unfit(opt) -> list[str]:
 
 
 def locate(opt) -> Path:
-    """The folder of the flags' data set, made or downloaded where the flags ask for it. Raises UserError where it is missing."""
+    """The folder of the flags' data set, made or downloaded where the flags ask for it. Raises UserError where it is
+    missing.
+    """
     return _splits.locate(
         opt.dataset, REGISTRY.module(opt.dataset), opt, _splits.source_of(REGISTRY.module(opt.dataset), opt)
     )
@@ -140,23 +149,27 @@ def select(
     interpolation: str | None = None,
     **flags,
 ) -> dict:
-    """The splits of the data set `name`: `training`, `validation` (or None), `testing`, `evaluation` (training images, test transform).
+    """The splits of the data set `name`: `training`, `validation` (or None), `testing`, `evaluation` (training images,
+    test transform).
 
     Args:
         opt: the shared namespace; what it lacks takes its declared default.
-        source_path: parent folder of the data sets, or the data set's own; default `opt.source_path`, else the data set's default.
-        input_size: side of the images that the network expects; None: 224, or the images' own where they are shown whole.
+        source_path: parent folder of the data sets, or the data set's own; default `opt.source_path`, else the data
+        set's default.
+        input_size: side of the images that the network expects; None: 224, or the images' own where they are shown
+        whole.
         fold: which fold of `--split_scheme`, from 0; None: `opt.fold` where it is set, else 0.
         interpolation: how images are resized, "bilinear" (also None) or "bicubic".
         flags: single flags that override `opt`, e.g. `use_tv_split=True`.
 
     Returns:
-        Split (with `--evaluate_all` testing alone, the others None) -> `datasets._image_set.ImageSet`, with `image_dict`, `image_list`,
-        `avail_classes`, `n_classes`, `class_names`, `super_labels`, `paths`, `counts`, `transforms_as_resolved`; item
-        `(label, image uint8 (3, H, W), index)`.
+        Split (with `--evaluate_all` testing alone, the others None) -> `datasets._image_set.ImageSet`, with
+        `image_dict`, `image_list`, `avail_classes`, `n_classes`, `class_names`, `super_labels`, `paths`, `counts`,
+        `transforms_as_resolved`; item `(label, image uint8 (3, H, W), index)`.
 
     Raises:
-        UnknownName: no such data set. UserError: it is missing, incomplete or damaged, or a flag or fold is unknown or impossible.
+        UnknownName: no such data set. UserError: it is missing, incomplete or damaged, or a flag or fold is unknown or
+        impossible.
     """
     module = REGISTRY.module(name)
     opt = REGISTRY.options(opt, **{"dataset": name, **flags, **({"source_path": source_path} if source_path else {})})
@@ -171,7 +184,8 @@ def shape_for(network) -> dict:
 
 
 def preparation(opt, network) -> _own.Preparation:
-    """The reading and test transform of a run with these flags, for the user's images: `preparation(path or image)`, uint8 `(3, H, W)`.
+    """The reading and test transform of a run with these flags, for the user's images: `preparation(path or image)`,
+    uint8 `(3, H, W)`.
 
     Raises UserError, as `select`, for unknown flags.
     """
@@ -180,9 +194,11 @@ def preparation(opt, network) -> _own.Preparation:
 
 
 def ground_truth(path: Path) -> dict:
-    """Protocol -> name of a query -> names of its positives, and of its junk, of a published file of ground truth, or of a table of lists.
+    """Protocol -> name of a query -> names of its positives, and of its junk, of a published file of ground truth, or
+    of a table of lists.
 
-    Names are those of Revisited Oxford and Paris (gnd_….pkl), the ids of Google Landmarks v2 (retrieval_solution_….csv), or paths. Raises UserError.
+    Names are those of Revisited Oxford and Paris (gnd_….pkl), the ids of Google Landmarks v2
+    (retrieval_solution_….csv), or paths. Raises UserError.
     """
     if path.suffix == ".pkl":
         return _revisitop.lists(path)
@@ -192,7 +208,9 @@ def ground_truth(path: Path) -> dict:
 
 
 def problems(opt) -> list[str]:
-    """What is wrong with the data set's files, a line each; every image is decoded. Raises UserError where there is no data set."""
+    """What is wrong with the data set's files, a line each; every image is decoded. Raises UserError where there is no
+    data set.
+    """
     module = REGISTRY.module(opt.dataset)
     root = locate(opt)
     split = functools.partial(_splits.images_by_split, opt.dataset, module, opt, root)

@@ -1,16 +1,16 @@
 """Decoded images on disk, shared by runs and processes: --image_cache, --image_cache_side.
 
-Each combination of data set folder, side and decoders has a folder of its own below --image_cache. There `images-*.bin` holds the pixels,
-image after image in their memory layout, and `index.jsonl` one line per image: name, the source's size and time of change, shape, strides,
-offset. Both files only grow, pixels reach the disk before their lines, and one process writes at a time. So each line's pixels are
-complete, however that process ends.
+Each combination of data set folder, side and decoders has a folder of its own below --image_cache. There `images-*.bin`
+holds the pixels, image after image in their memory layout, and `index.jsonl` one line per image: name, the source's
+size and time of change, shape, strides, offset. Both files only grow, pixels reach the disk before their lines, and one
+process writes at a time. So each line's pixels are complete, however that process ends.
 
 A cache may come from someone else, so nothing in it is trusted: the file of the pixels has a name of the pattern
 `PIXELS`, no file that is read or written is a link, and from the first line on that `_load` cannot use, the images are
 decoded again.
 
-The cache is filled before training, not when an image is first loaded: one process writes, with a lock and a progress bar, and the workers
-only read.
+The cache is filled before training, not when an image is first loaded: one process writes, with a lock and a progress
+bar, and the workers only read.
 """
 
 import contextlib
@@ -55,22 +55,27 @@ def add_arguments(group) -> None:
         "--image_cache",
         default=None,
         metavar="DIR",
-        help="folder where decoded images are kept, written once and shared by runs and processes; a source file that has changed is decoded "
-        "anew. It takes width x height x 3 bytes an image. Results do not depend on it (unset: each image is decoded whenever it is loaded)",
+        help="folder where decoded images are kept, written once and shared by runs and processes; a source file that has "
+        "changed is decoded "
+        "anew. It takes width x height x 3 bytes an image. Results do not depend on it (unset: each image is decoded "
+        "whenever it is loaded)",
     ).role = PLACE
     group.add_argument(
         "--image_cache_side",
         type=whole(0, 10**4),
         default=0,
         metavar="N",
-        help="images whose long side is more than N pixels are scaled down to it when they are decoded, in training and test, with or without "
+        help="images whose long side is more than N pixels are scaled down to it when they are decoded, in training and "
+        "test, with or without "
         "--image_cache: a smaller cache, faster crops, other numbers; 0: no limit",
     ).role = DATA
     group.add_argument(
         "--decode_once",
         action="store_true",
-        help="with --image_cache: batches of training images are cut out of it by the main process, and cropped, resized, flipped, jittered and erased on the "
-        "device, a whole batch at once. The distribution of the augmentations stays, their draws are others. For --augmentation base, adv and big; "
+        help="with --image_cache: batches of training images are cut out of it by the main process, and cropped, resized, "
+        "flipped, jittered and erased on the "
+        "device, a whole batch at once. The distribution of the augmentations stays, their draws are others. For "
+        "--augmentation base, adv and big; "
         "images of several sizes need --image_cache_side",
     ).role = METHOD
     group.add_argument(
@@ -78,7 +83,10 @@ def add_arguments(group) -> None:
         type=whole(1, 2**40),
         default=_images.MOST_PIXELS,
         metavar="N",
-        help="largest number of pixels of an image: a larger one ends the run, because decoding a small file can take all memory",
+        help=(
+            "largest number of pixels of an image: a larger one ends the run, because decoding a small file can take "
+            "all memory"
+        ),
     ).role = PLACE
 
 
@@ -88,7 +96,8 @@ class Reader:
     Args:
         decode: path -> uint8 `(C, H, W)`.
         side: limit of the long side in pixels; 0: none.
-        decoder: of the images in the cache, as a step before those of the transform; empty for the package's, which all others have.
+        decoder: of the images in the cache, as a step before those of the transform; empty for the package's, which all
+        others have.
     """
 
     def __init__(self, decode, side: int = 0, decoder: str = ""):
@@ -277,12 +286,14 @@ class Cache:
         return True
 
     def fill(self, files, read) -> None:
-        """Decode images that are missing or have changed, and map all pixels. Waits for another process that writes the cache.
+        """Decode images that are missing or have changed, and map all pixels. Waits for another process that writes the
+        cache.
 
         If the cache cannot be written, it prints a warning, and missing images are decoded whenever they are loaded.
 
         Args:
-            files: the data set's `_files.Files`. read: path -> uint8 `(C, H, W)`, UserError for a file that cannot be decoded.
+            files: the data set's `_files.Files`. read: path -> uint8 `(C, H, W)`, UserError for a file that cannot be
+            decoded.
         """
         wanted = {
             files.name(path): (path, stat) for path, stat in zip(files.paths, files.stats, strict=True) if stat[0]
@@ -300,7 +311,8 @@ class Cache:
             reason = getattr(error, "strerror", None) or error
             lacking = len(self._lacking(wanted))
             print(
-                f"WARNING: --image_cache {self.folder} cannot be written ({reason}): {lacking:,} of {len(wanted):,} images are not in it and "
+                f"WARNING: --image_cache {self.folder} cannot be written ({reason}): {lacking:,} of {len(wanted):,} "
+                "images are not in it and "
                 "are decoded whenever they are loaded. The next run goes on with it",
                 file=sys.stderr,
             )
@@ -329,7 +341,9 @@ class Cache:
             lock.acquire()
 
     def _load(self) -> None:
-        """Read the index up to its last valid line: one that is complete and whose pixels follow those of the line before."""
+        """Read the index up to its last valid line: one that is complete and whose pixels follow those of the line
+        before.
+        """
         self._clear()
         channels = 1 if self.about.get("grey") else 3
         try:
@@ -355,7 +369,9 @@ class Cache:
             end = entry.end
 
     def _write(self, wanted: dict, read) -> None:
-        """Decode and append missing images; into a new file where most of the old one is outdated. Raises OSError, UserError."""
+        """Decode and append missing images; into a new file where most of the old one is outdated. Raises OSError,
+        UserError.
+        """
         lacking = self._lacking(wanted)
         if not lacking:
             return
@@ -388,7 +404,9 @@ class Cache:
         return max((entry.end for entry in self.entries.values()), default=0)
 
     def _begin_anew(self) -> None:
-        """Create an empty file of pixels and its index. The file's name is new, as other processes may still map the old one."""
+        """Create an empty file of pixels and its index. The file's name is new, as other processes may still map the
+        old one.
+        """
         self._clear()
         data = f"images-{secrets.token_hex(4)}.bin"
         with open(self.folder / data, "xb"):

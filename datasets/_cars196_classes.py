@@ -1,7 +1,7 @@
 """Class names of Cars196 in the order of the official ids, for layouts whose folders have names without ids.
 
-Makes are sorted but models within a make are not, so sorted names give the same halves but other ids. A slash, which no folder name can
-hold, is a hyphen here.
+Makes are sorted but models within a make are not, so sorted names give the same halves but other ids. A slash, which no
+folder name can hold, is a hyphen here.
 """
 
 NAMES = [
@@ -18,24 +18,39 @@ NAMES = [
         ),
         (
             "Audi",
-            "RS 4 Convertible 2008, A5 Coupe 2012, TTS Coupe 2012, R8 Coupe 2012, V8 Sedan 1994, 100 Sedan 1994, 100 Wagon 1994",
+            (
+                "RS 4 Convertible 2008, A5 Coupe 2012, TTS Coupe 2012, R8 Coupe 2012, V8 Sedan 1994, 100 Sedan 1994, "
+                "100 Wagon 1994"
+            ),
         ),
         (
             "Audi",
-            "TT Hatchback 2011, S6 Sedan 2011, S5 Convertible 2012, S5 Coupe 2012, S4 Sedan 2012, S4 Sedan 2007, TT RS Coupe 2012",
+            (
+                "TT Hatchback 2011, S6 Sedan 2011, S5 Convertible 2012, S5 Coupe 2012, S4 Sedan 2012, S4 Sedan 2007, "
+                "TT RS Coupe 2012"
+            ),
         ),
         (
             "BMW",
-            "ActiveHybrid 5 Sedan 2012, 1 Series Convertible 2012, 1 Series Coupe 2012, 3 Series Sedan 2012, 3 Series Wagon 2012",
+            (
+                "ActiveHybrid 5 Sedan 2012, 1 Series Convertible 2012, 1 Series Coupe 2012, 3 Series Sedan 2012, 3 "
+                "Series Wagon 2012"
+            ),
         ),
         (
             "BMW",
-            "6 Series Convertible 2007, X5 SUV 2007, X6 SUV 2012, M3 Coupe 2012, M5 Sedan 2010, M6 Convertible 2010, X3 SUV 2012",
+            (
+                "6 Series Convertible 2007, X5 SUV 2007, X6 SUV 2012, M3 Coupe 2012, M5 Sedan 2010, M6 Convertible "
+                "2010, X3 SUV 2012"
+            ),
         ),
         ("BMW", "Z4 Convertible 2012"),
         (
             "Bentley",
-            "Continental Supersports Conv. Convertible 2012, Arnage Sedan 2009, Mulsanne Sedan 2011, Continental GT Coupe 2012",
+            (
+                "Continental Supersports Conv. Convertible 2012, Arnage Sedan 2009, Mulsanne Sedan 2011, Continental "
+                "GT Coupe 2012"
+            ),
         ),
         ("Bentley", "Continental GT Coupe 2007, Continental Flying Spur Sedan 2007"),
         ("Bugatti", "Veyron 16.4 Convertible 2009, Veyron 16.4 Coupe 2009"),
@@ -44,7 +59,10 @@ NAMES = [
         ("Chevrolet", "Silverado 1500 Hybrid Crew Cab 2012, Corvette Convertible 2012, Corvette ZR1 2012"),
         (
             "Chevrolet",
-            "Corvette Ron Fellows Edition Z06 2007, Traverse SUV 2012, Camaro Convertible 2012, HHR SS 2010, Impala Sedan 2007",
+            (
+                "Corvette Ron Fellows Edition Z06 2007, Traverse SUV 2012, Camaro Convertible 2012, HHR SS 2010, "
+                "Impala Sedan 2007"
+            ),
         ),
         (
             "Chevrolet",
@@ -58,18 +76,27 @@ NAMES = [
         ("Chevrolet", "Silverado 1500 Extended Cab 2012, Silverado 1500 Regular Cab 2012"),
         (
             "Chrysler",
-            "Aspen SUV 2009, Sebring Convertible 2010, Town and Country Minivan 2012, 300 SRT-8 2010, Crossfire Convertible 2008",
+            (
+                "Aspen SUV 2009, Sebring Convertible 2010, Town and Country Minivan 2012, 300 SRT-8 2010, Crossfire "
+                "Convertible 2008"
+            ),
         ),
         ("Chrysler", "PT Cruiser Convertible 2008"),
         ("Daewoo", "Nubira Wagon 2002"),
         ("Dodge", "Caliber Wagon 2012, Caliber Wagon 2007, Caravan Minivan 1997, Ram Pickup 3500 Crew Cab 2010"),
         (
             "Dodge",
-            "Ram Pickup 3500 Quad Cab 2009, Sprinter Cargo Van 2009, Journey SUV 2012, Dakota Crew Cab 2010, Dakota Club Cab 2007",
+            (
+                "Ram Pickup 3500 Quad Cab 2009, Sprinter Cargo Van 2009, Journey SUV 2012, Dakota Crew Cab 2010, "
+                "Dakota Club Cab 2007"
+            ),
         ),
         (
             "Dodge",
-            "Magnum Wagon 2008, Challenger SRT8 2011, Durango SUV 2012, Durango SUV 2007, Charger Sedan 2012, Charger SRT-8 2009",
+            (
+                "Magnum Wagon 2008, Challenger SRT8 2011, Durango SUV 2012, Durango SUV 2007, Charger Sedan 2012, "
+                "Charger SRT-8 2009"
+            ),
         ),
         ("Eagle", "Talon Hatchback 1998"),
         ("FIAT", "500 Abarth 2012, 500 Convertible 2012"),
@@ -77,7 +104,10 @@ NAMES = [
         ("Fisker", "Karma Sedan 2012"),
         (
             "Ford",
-            "F-450 Super Duty Crew Cab 2012, Mustang Convertible 2007, Freestar Minivan 2007, Expedition EL SUV 2009, Edge SUV 2012",
+            (
+                "F-450 Super Duty Crew Cab 2012, Mustang Convertible 2007, Freestar Minivan 2007, Expedition EL SUV "
+                "2009, Edge SUV 2012"
+            ),
         ),
         (
             "Ford",
@@ -94,7 +124,10 @@ NAMES = [
         ),
         (
             "Hyundai",
-            "Elantra Sedan 2007, Accent Sedan 2012, Genesis Sedan 2012, Sonata Sedan 2012, Elantra Touring Hatchback 2012",
+            (
+                "Elantra Sedan 2007, Accent Sedan 2012, Genesis Sedan 2012, Sonata Sedan 2012, Elantra Touring "
+                "Hatchback 2012"
+            ),
         ),
         ("Hyundai", "Azera Sedan 2012"),
         ("Infiniti", "G Coupe IPL 2012, QX56 SUV 2011"),
@@ -113,7 +146,10 @@ NAMES = [
         ("McLaren", "MP4-12C Coupe 2012"),
         (
             "Mercedes-Benz",
-            "300-Class Convertible 1993, C-Class Sedan 2012, SL-Class Coupe 2009, E-Class Sedan 2012, S-Class Sedan 2012",
+            (
+                "300-Class Convertible 1993, C-Class Sedan 2012, SL-Class Coupe 2009, E-Class Sedan 2012, S-Class "
+                "Sedan 2012"
+            ),
         ),
         ("Mercedes-Benz", "Sprinter Van 2012"),
         ("Mitsubishi", "Lancer Sedan 2012"),

@@ -16,10 +16,12 @@ THREADS = 16
 
 
 def problems(read, split, root: Path, opt) -> list[str]:
-    """What is wrong, a line each: the layout, images that cannot be decoded, stray files and folders, copies, small classes.
+    """What is wrong, a line each: the layout, images that cannot be decoded, stray files and folders, copies, small
+    classes.
 
     Args:
-        read: gives the data set's `_layout.Reading`. split: the images of a reading by split, as of `_splits.images_by_split`.
+        read: gives the data set's `_layout.Reading`. split: the images of a reading by split, as of
+        `_splits.images_by_split`.
 
     Images are decoded and copies searched for whatever else is wrong: where the layout cannot be read, all images below
     `root`, whose classes are then the folders that hold them.
@@ -54,7 +56,9 @@ def _undecodable_images(images: list[_images.Image], opt) -> list[str]:
 
 
 def _copies(reading: _layout.Reading, splits: dict, root: Path) -> list[str]:
-    """The lines of a run on equal files and on images that are in several splits; none of a set that this program makes."""
+    """The lines of a run on equal files and on images that are in several splits; none of a set that this program
+    makes.
+    """
     if reading.made:
         return []
     files = _files.Files(reading.images, root)
@@ -80,7 +84,9 @@ def _undecodable(image: _images.Image, opt) -> str | None:
 
 
 def _strays(root: Path):
-    """Of a tree of class folders: files that are no images, images beside folders of images, folders without an image."""
+    """Of a tree of class folders: files that are no images, images beside folders of images, folders without an
+    image.
+    """
     contents = {}
     for folder, folders, files in walk(root):
         folders[:] = [name for name in folders if not _layout.is_hidden(name)]

@@ -1,4 +1,5 @@
-"""What data sets of several domains share: a class belongs to its domain, and carries its name; a domain is the super-class of its classes.
+"""What data sets of several domains share: a class belongs to its domain, and carries its name; a domain is the
+super-class of its classes.
 
 Two domains may so have classes of the same name, and a hit needs the same class and the same domain.
 """
@@ -13,7 +14,9 @@ SPLIT_NAMES = {"train": "training", "val": "validation", "test": "test"}
 
 
 def placed(image: Image, domain: str) -> Image:
-    """The image as one of a domain: `<domain>/<class>`, whose super-class is the domain. What lies between the two is left out."""
+    """The image as one of a domain: `<domain>/<class>`, whose super-class is the domain. What lies between the two is
+    left out.
+    """
     if image.class_name is None:  # a distractor
         return image
     return image._replace(

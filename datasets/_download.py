@@ -26,8 +26,8 @@ TIMEOUT = 30  # seconds without an answer
 
 @dataclass(frozen=True)
 class Archive:
-    """One file to fetch: its name, MD5 (None where none is published) and URLs, tried in turn. A file that is not an archive is kept as
-    it is."""
+    """One file to fetch: its name, MD5 (None where none is published) and URLs, tried in turn. A file that is not an
+    archive is kept as it is."""
 
     file: str
     md5: str | None
@@ -46,14 +46,17 @@ class Source:
 def fetch(name: str, source: Source, into: Path) -> Path:
     """Fetch and unpack the data set to `into/<source.folder>`. Returns that folder.
 
-    When the connection breaks or the program is stopped, the fetched part of a file stays as `<file>.part`, and the next call resumes
-    there. Of two programs at once the second waits for the first, and takes its result. Raises UserError where no source answers, the MD5
-    differs, an archive cannot be unpacked, or `into` cannot be written.
+    When the connection breaks or the program is stopped, the fetched part of a file stays as `<file>.part`, and the
+    next call resumes there. Of two programs at once the second waits for the first, and takes its result. Raises
+    UserError where no source answers, the MD5 differs, an archive cannot be unpacked, or `into` cannot be written.
     """
     target, staging = into / source.folder, None
     if target.exists():
         raise UserError(
-            f"--download: {target} exists but does not hold {name}. Move it away, or fetch it by hand: {source.alternatives}"
+            (
+                f"--download: {target} exists but does not hold {name}. Move it away, or fetch it by hand: "
+                f"{source.alternatives}"
+            )
         )
     lock = Lock(into / f".{source.folder}.lock")
     try:
@@ -73,7 +76,10 @@ def fetch(name: str, source: Source, into: Path) -> Path:
             file.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(
-            f"--download to {into} failed: {error.strerror or error}. Mend it and run the same command: it goes on from there"
+            (
+                f"--download to {into} failed: {error.strerror or error}. Mend it and run the same command: it goes "
+                "on from there"
+            )
         ) from error
     finally:
         if staging is not None:
@@ -85,7 +91,9 @@ def fetch(name: str, source: Source, into: Path) -> Path:
 
 
 def _payload(staging: Path, folder: str) -> Path:
-    """The data set's folder among the unpacked files: the one of its name where the archives hold it, else the whole."""
+    """The data set's folder among the unpacked files: the one of its name where the archives hold it, else the
+    whole.
+    """
     os.chmod(staging, 0o755)  # mkdtemp makes folders that only the user can read
     return staging / folder if (staging / folder).is_dir() else staging
 
@@ -118,7 +126,10 @@ def _fetch_file(name: str, archive: Archive, source: Source, into: Path) -> Path
         else ""
     )
     raise UserError(
-        f"--download of {name}: no source gave {archive.file} ({'; '.join(failures)}).{kept} By hand: {source.alternatives}"
+        (
+            f"--download of {name}: no source gave {archive.file} ({'; '.join(failures)}).{kept} By hand: "
+            f"{source.alternatives}"
+        )
     )
 
 
@@ -127,7 +138,9 @@ class _NoAnswerError(Exception):
 
 
 def _resume(url: str, part: Path, label: str) -> None:
-    """Fetch `url` to `part`, from the end of `part`; after a broken connection it tries again as long as it gets further bytes."""
+    """Fetch `url` to `part`, from the end of `part`; after a broken connection it tries again as long as it gets
+    further bytes.
+    """
     while True:
         before = _size(part)
         error = _NoAnswerError("the connection broke")

@@ -58,7 +58,9 @@ class Files:
         return hashlib.sha256(os.fsencode("".join(lines))).hexdigest()
 
     def fingerprint(self) -> dict:
-        """SHA-256 of the sorted names and sizes, of names and times of change, and the numbers of files and bytes; not of the location."""
+        """SHA-256 of the sorted names and sizes, of names and times of change, and the numbers of files and bytes; not
+        of the location.
+        """
         sizes = [size for size, _ in self.stats]
         times = self._digest([time for _, time in self.stats])
         return {
@@ -75,7 +77,9 @@ class Files:
         return sum(size for size, _ in self.stats) <= MOST_HASHED
 
     def class_lists(self, splits: dict[str, list[Image] | None]) -> dict[str, str]:
-        """The classes of each split, a line each: number of images, checksum of their names, sizes and, where `hashed`, bytes, name."""
+        """The classes of each split, a line each: number of images, checksum of their names, sizes and, where `hashed`,
+        bytes, name.
+        """
         sums = dict(
             zip(self.paths, _of_each(_checksum, self.paths) if self.hashed else [0] * len(self.paths), strict=True)
         )
@@ -96,10 +100,11 @@ class Files:
         return {split: text for split, text in lists.items() if text}
 
     def copies(self) -> tuple[list[list[str]], int]:
-        """Groups of paths whose files are the same byte for byte, and the number of files that may have copies but were not compared.
+        """Groups of paths whose files are the same byte for byte, and the number of files that may have copies but were
+        not compared.
 
-        Files of equal size are compared by a piece, those with equal pieces as a whole. For a large set the result is cached until a
-        name, size or time of change differs.
+        Files of equal size are compared by a piece, those with equal pieces as a whole. For a large set the result is
+        cached until a name, size or time of change differs.
         """
         sizes = Counter(size for size, _ in self.stats)
         alike = [path for path, (size, _) in zip(self.paths, self.stats, strict=True) if sizes[size] > 1 and size > 0]
@@ -124,7 +129,9 @@ class Files:
         return groups, left
 
     def transparent(self) -> str | None:
-        """The first file with an alpha channel or a transparent colour, in a sample spread over all files whose format allows it."""
+        """The first file with an alpha channel or a transparent colour, in a sample spread over all files whose format
+        allows it.
+        """
         import PIL.Image
 
         open_image = functools.partial(PIL.Image.open, formats=_images.formats())
@@ -162,7 +169,9 @@ def dark_16_bit(paths: list[str]) -> str | None:
 
 
 def _of_each(function, paths: list[str]) -> list:
-    """`[function(path) for path in paths]`, with threads where there are many: a network drive answers several requests at once."""
+    """`[function(path) for path in paths]`, with threads where there are many: a network drive answers several requests
+    at once.
+    """
     chunks = [paths[start : start + CHUNK] for start in range(0, len(paths), CHUNK)]
     if len(chunks) < 2:
         return [function(path) for path in paths]
@@ -205,7 +214,9 @@ def _checksum(path: str) -> int:
 
 
 def differences(before: dict, now: dict) -> list[str]:
-    """What differs between two records of one data set, `datasets.record`: classes that came, went, moved or changed; empty if nothing."""
+    """What differs between two records of one data set, `datasets.record`: classes that came, went, moved or changed;
+    empty if nothing.
+    """
     if "classes" not in before:  # of a run of an older version
         same = (before.get("fingerprint") or {}).get("sha256") in (None, now["fingerprint"]["sha256"])
         return [] if same else ["names or sizes of files"]
@@ -264,7 +275,8 @@ def _groups(paths: list[str], keys) -> list[list[str]]:
 
 
 def repeated(splits: dict[str, list[Image] | None]) -> str | None:
-    """One line on images, each a file or a box of it, that are twice in a split, or in test and in training or validation; None without any.
+    """One line on images, each a file or a box of it, that are twice in a split, or in test and in training or
+    validation; None without any.
 
     `splits` as of `copies_found`. A test set that is the validation set is said elsewhere.
     """

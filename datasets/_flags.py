@@ -11,7 +11,10 @@ def add_arguments(group) -> None:
         "--source",
         "--dataset_root",
         default=None,
-        help="parent folder of the data sets, or one data set's own folder (default: ./Datasets; glyphs: the user's cache folder)",
+        help=(
+            "parent folder of the data sets, or one data set's own folder (default: ./Datasets; glyphs: the user's "
+            "cache folder)"
+        ),
     ).role = PLACE
     group.add_argument(
         "--dataset_name",
@@ -48,7 +51,8 @@ def _split(group) -> None:
         type=whole(),
         default=0,
         choices=[0, 1],
-        help="labels used in training: 0 the classes, 1 the super-classes (online_products, inshop, inaturalist2018, glyphs, csv, shards, folder X/<super>/<class>/); "
+        help="labels used in training: 0 the classes, 1 the super-classes (online_products, inshop, inaturalist2018, "
+        "glyphs, csv, shards, folder X/<super>/<class>/); "
         "those of evaluation: --label_hierarchy_level",
     )
     group.add_argument("--use_tv_split", action="store_true", help="cut a validation split from the training classes")
@@ -67,17 +71,22 @@ def _split(group) -> None:
         "--split_scheme",
         default="half",
         choices=["half", "class_disjoint", "mlrc", "closed_set", "index", "predefined", "oodml"],
-        help="how the data are split into training, validation and test. half: the first half of the classes trains, the second tests; class_disjoint: "
-        "folds of whole classes; mlrc: the folds of the Reality Check; closed_set: folds of images, all classes in each; index: folds "
-        "of images whatever their class; predefined: --split_file; oodml: the class lists of --oodml_file, one run without folds",
+        help="how the data are split into training, validation and test. half: the first half of the classes trains, the "
+        "second tests; class_disjoint: "
+        "folds of whole classes; mlrc: the folds of the Reality Check; closed_set: folds of images, all classes in "
+        "each; index: folds "
+        "of images whatever their class; predefined: --split_file; oodml: the class lists of --oodml_file, one run "
+        "without folds",
     )
     group.add_argument(
         "--split_shuffle",
         type=whole(0),
         default=None,
         metavar="SEED",
-        help="shuffle the classes (and the images, where these are split) before the split into training, validation and test; a published test "
-        "set, or one given by folders, stays (unset: blocks of the order, which in most data sets is that of the names)",
+        help="shuffle the classes (and the images, where these are split) before the split into training, validation and "
+        "test; a published test "
+        "set, or one given by folders, stays (unset: blocks of the order, which in most data sets is that of the "
+        "names)",
     )
     group.add_argument(
         "--split_test_size",
@@ -101,18 +110,27 @@ def _split(group) -> None:
         "--split_sets",
         type=whole(1, 1000),
         default=None,
-        help="number of folds: how many of the parts serve as validation, one in each fold (unset: all of --split_partitions)",
+        help=(
+            "number of folds: how many of the parts serve as validation, one in each fold (unset: all of "
+            "--split_partitions)"
+        ),
     )
     group.add_argument(
         "--split_file",
         default=None,
         metavar="FILE",
-        help="JSON of --split_scheme predefined: train, val (may be left out), test -> list of class names or image paths",
+        help=(
+            "JSON of --split_scheme predefined: train, val (may be left out), test -> list of class names or image "
+            "paths"
+        ),
     ).role = DATA.but(fixed=None, moves=True)
     group.add_argument(
         "--evaluate_all",
         action="store_true",
-        help="with --evaluate on other data (--dataset and its flags): all its images, those of training too, are one split, test",
+        help=(
+            "with --evaluate on other data (--dataset and its flags): all its images, those of training too, are one "
+            "split, test"
+        ),
     ).role = DATA.but(compared=False)
 
 
@@ -122,9 +140,12 @@ def _images(group) -> None:
         "--augmentation",
         default=None,
         choices=["base", "adv", "big", "red", "mlrc", "plain", "shift", "none"],
-        help="training transform (default: base; glyphs: shift). base: RandomResizedCrop, flip; adv: base with grey and colour jitter; "
-        "big: base at 256; red: short side 256, random crop, flip; mlrc: short side 256, RandomResizedCrop 227 of .16-1, flip; "
-        "plain: 256 x 256, random crop 227, flip; shift: the test transform moved by at most 2 pixels; none: the test transform. "
+        help="training transform (default: base; glyphs: shift). base: RandomResizedCrop, flip; adv: base with grey and "
+        "colour jitter; "
+        "big: base at 256; red: short side 256, random crop, flip; mlrc: short side 256, RandomResizedCrop 227 of "
+        ".16-1, flip; "
+        "plain: 256 x 256, random crop 227, flip; shift: the test transform moved by at most 2 pixels; none: the test "
+        "transform. "
         "Glyphs are never cropped or mirrored: base means shift there",
     ).role = METHOD
     group.add_argument(
@@ -143,8 +164,10 @@ def _images(group) -> None:
         "--resize_mode",
         choices=["short", "squash", "long", "none"],
         default=None,
-        help="resize before the crop, in training and test. short: the short side gets --resize_size; squash: the whole image gets the crop's ratio, "
-        "its longer side --resize_size; long: the long side gets it, black where the crop is larger; none: no resize (default: the preset's)",
+        help="resize before the crop, in training and test. short: the short side gets --resize_size; squash: the whole "
+        "image gets the crop's ratio, "
+        "its longer side --resize_size; long: the long side gets it, black where the crop is larger; none: no resize "
+        "(default: the preset's)",
     ).role = METHOD
     group.add_argument(
         "--crop_size",
@@ -153,14 +176,18 @@ def _images(group) -> None:
         action=OneOrTwo,
         default=None,
         metavar=("H", "W"),
-        help="side of the crop, or height and width, in training and test (default: the preset's, else the network's input)",
+        help=(
+            "side of the crop, or height and width, in training and test (default: the preset's, else the network's "
+            "input)"
+        ),
     ).role = METHOD
     group.add_argument(
         "--eval_long_side",
         type=whole(0, 10**5),
         default=None,
         metavar="N",
-        help="images are evaluated in their own shape, whole, in batches of one: the long side at most N pixels, never enlarged; what is cut from a box gets "
+        help="images are evaluated in their own shape, whole, in batches of one: the long side at most N pixels, never "
+        "enlarged; what is cut from a box gets "
         "the scale of its whole image; 0: the test transform (unset: 0; Oxford and Paris: 1024)",
     ).role = EVALUATION
     group.add_argument(
@@ -195,7 +222,10 @@ def _added(group) -> None:
         nargs=4,
         default=None,
         metavar=("B", "C", "S", "H"),
-        help="change brightness, contrast, saturation and hue by up to these shares (unset: the preset's: .2 each under adv)",
+        help=(
+            "change brightness, contrast, saturation and hue by up to these shares (unset: the preset's: .2 each "
+            "under adv)"
+        ),
     ).role = METHOD
     group.add_argument(
         "--color_jitter_p",
@@ -244,7 +274,8 @@ def _added(group) -> None:
         "--random_erasing_aspect",
         choices=["uniform", "log"],
         default=None,
-        help="how height by width is drawn: uniformly (Zhong et al., BoT, IBC), or its logarithm uniformly (torchvision, FastReID, timm) "
+        help="how height by width is drawn: uniformly (Zhong et al., BoT, IBC), or its logarithm uniformly (torchvision, "
+        "FastReID, timm) "
         "(unset: uniform)",
     )
     aspect.role, aspect.before = METHOD, lambda saved: "log" if saved.get("random_erasing") else None
@@ -254,5 +285,8 @@ def _added(group) -> None:
         nargs="+",
         default=None,
         metavar="V",
-        help="its value after normalisation, one number or three (RGB): 0 is the mean colour, that of FastReID; BoT has .485 .456 .406 (unset: 0)",
+        help=(
+            "its value after normalisation, one number or three (RGB): 0 is the mean colour, that of FastReID; BoT "
+            "has .485 .456 .406 (unset: 0)"
+        ),
     ).role = METHOD

@@ -59,7 +59,9 @@ SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that swap height and width
 
 @contextlib.contextmanager
 def uncollected():
-    """Context manager and decorator that turns garbage collection off: it is slow while hundreds of thousands of objects are made."""
+    """Context manager and decorator that turns garbage collection off: it is slow while hundreds of thousands of
+    objects are made.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -73,13 +75,16 @@ class Image(NamedTuple):
     """One image of a data set, as its module reads it.
 
     Attributes:
-        class_name: None: of no class, of the test set alone, and in no class-wise number: a distractor of the gallery, or, where lists say what is
+        class_name: None: of no class, of the test set alone, and in no class-wise number: a distractor of the gallery,
+        or, where lists say what is
             found (`_layout.Reading.lists`), any image.
         is_query, is_gallery: its roles in evaluation.
         sequence: images of one sequence are never each other's neighbours; None: no sequence.
         box: x_1, y_1, x_2, y_2 in pixels of the file, to which the image is cropped; None: the whole image.
-        higher_names: its classes of the levels above the super-class, the finest first; the same number for every image.
-        further_names: classes that a query shows beside `class_name`: in searches that come one a domain it is to find their images too.
+        higher_names: its classes of the levels above the super-class, the finest first; the same number for every
+        image.
+        further_names: classes that a query shows beside `class_name`: in searches that come one a domain it is to find
+        their images too.
     """
 
     path: str
@@ -117,12 +122,12 @@ def suffixes() -> frozenset[str]:
 
 
 def decode(path: str, most_pixels: int = MOST_PIXELS, decode_jpeg=None) -> torch.Tensor:
-    """The image at `path` as uint8 `(3, H, W)`, RGB. `decode_jpeg`: of JPEG files, such as `on_gpu`'s; None: the package's.
+    """The image at `path` as uint8 `(3, H, W)`, RGB. `decode_jpeg`: of JPEG files, such as `on_gpu`'s; None: the
+    package's.
 
-    Grey images get three equal channels, palettes and CMYK are converted to RGB, 16 bits a channel are scaled to 8, transparent images
-    get a white background, and images are rotated by their EXIF data.
-    Raises UserError, naming the file, where it is missing, cannot be decoded, is of none of `formats` or has more
-    than `most_pixels`.
+    Grey images get three equal channels, palettes and CMYK are converted to RGB, 16 bits a channel are scaled to 8,
+    transparent images get a white background, and images are rotated by their EXIF data. Raises UserError, naming the
+    file, where it is missing, cannot be decoded, is of none of `formats` or has more than `most_pixels`.
     """
     try:
         data = _content.read(path)
@@ -130,7 +135,8 @@ def decode(path: str, most_pixels: int = MOST_PIXELS, decode_jpeg=None) -> torch
         raise _unreadable(path, error) from error
     decode_jpeg = (decode_jpeg or _jpeg_decoder()) if tuple(data[:2]) == JPEG_MAGIC else None
     if decode_jpeg is not None and _fits(path, *_jpeg_size(data.tobytes()), most_pixels):
-        # RuntimeError: an unsupported kind of JPEG, or a broken file. Pillow tries next, and its error says what is wrong
+        # RuntimeError: an unsupported kind of JPEG, or a broken file. Pillow tries next, and its error says what is
+        # wrong
         with contextlib.suppress(RuntimeError, ValueError, MemoryError):
             return decode_jpeg(torch.from_numpy(data))
     return torch.from_numpy(_with_pillow(path, "RGB", most_pixels)).permute(2, 0, 1)
@@ -161,12 +167,17 @@ def _fits(path: str, height: int, width: int, most_pixels: int) -> bool:
 
 def _too_large(path: str, size: str, most_pixels: int) -> UserError:
     return BrokenImage(
-        f"image {path} {size}, more than --max_image_pixels {most_pixels:,}: remove it, or raise the flag if it is to be trusted"
+        (
+            f"image {path} {size}, more than --max_image_pixels {most_pixels:,}: remove it, or raise the flag if it "
+            "is to be trusted"
+        )
     )
 
 
 def size(path: str) -> tuple[int, int]:
-    """(height, width) of `decode(path)`: from the file's header if Pillow can read it, else by decoding. Raises UserError as `decode`."""
+    """(height, width) of `decode(path)`: from the file's header if Pillow can read it, else by decoding. Raises
+    UserError as `decode`.
+    """
     import PIL.ExifTags
     import PIL.Image
 
@@ -184,7 +195,8 @@ def size(path: str) -> tuple[int, int]:
 
 @functools.cache
 def _jpeg_decoder():
-    """The RGB decoder of torchvision or, where it has dropped its own, of torchcodec; None where both lack one, and Pillow decodes.
+    """The RGB decoder of torchvision or, where it has dropped its own, of torchcodec; None where both lack one, and
+    Pillow decodes.
 
     Both save the copies between Pillow's image and a tensor. Pixels are the same in all three, which use libjpeg-turbo.
     """
@@ -205,7 +217,9 @@ def _decoder_of(package: str | None):
 
 
 def on_gpu(device: torch.device):
-    """A decoder of JPEG files by nvJPEG, whose pixels differ, by about one of 255 in the mean; it raises RuntimeError for those that it cannot read and those that EXIF data may turn."""
+    """A decoder of JPEG files by nvJPEG, whose pixels differ, by about one of 255 in the mean; it raises RuntimeError
+    for those that it cannot read and those that EXIF data may turn.
+    """
     from torchvision.io import ImageReadMode, decode_jpeg
 
     def decoded(data: torch.Tensor) -> torch.Tensor:
@@ -270,7 +284,9 @@ def _size_in_words(path: str) -> str:
 
 
 def _plain(image):
-    """The Pillow image, upright, opaque and with 8 bits a channel. Raises ValueError for pixel types whose white value is unknown."""
+    """The Pillow image, upright, opaque and with 8 bits a channel. Raises ValueError for pixel types whose white value
+    is unknown.
+    """
     import PIL.ExifTags
     import PIL.Image
     import PIL.ImageOps
@@ -333,7 +349,8 @@ def decode_grey(paths: list[str], read=grey) -> torch.Tensor:
 
 
 def crop(image: torch.Tensor, box, path: str, scale: tuple[float, float] = (1.0, 1.0)) -> torch.Tensor:
-    """The part of `image` `(C, H, W)` within `box`: a dense copy `(C, H', W')` with the memory layout of decoded images.
+    """The part of `image` `(C, H, W)` within `box`: a dense copy `(C, H', W')` with the memory layout of decoded
+    images.
 
     Args:
         box: x_1, y_1, x_2, y_2 in pixels of the file, rounded; parts beyond the border are left out.
@@ -352,7 +369,10 @@ def edges(box, height: int, width: int, path: str, scale: tuple[float, float]) -
         begin, end = max(round(float(first) * by), 0), min(round(float(last) * by), length)
         if not first < last or begin >= length or end <= 0:
             raise BrokenImage(
-                f"image {path}, {width} x {height}: nothing of it lies in its box {tuple(map(float, box))}: correct or remove the box"
+                (
+                    f"image {path}, {width} x {height}: nothing of it lies in its box {tuple(map(float, box))}: "
+                    "correct or remove the box"
+                )
             )
         ends += [begin, max(end, begin + 1)]
     return tuple(ends)

@@ -26,7 +26,8 @@ class Reading:
     images: list[Image]
     train_classes: set[str] | None = None  # None: the first half of the classes
     split_of: list[str] | None = (
-        None  # train, val or test of each image, where the data set has its own split; without test, val is the test set too
+        # train, val or test of each image, where the data set has its own split; without test, val is the test set too
+        None
     )
     missing: list[str] = field(default_factory=list)  # listed files that are not there
     notes: list[str] = field(default_factory=list)
@@ -96,7 +97,9 @@ def _counted(training: list[Image], testing: list[Image], distractors: int, publ
 
 
 def find(name: str, module, source: Path) -> Path | None:
-    """The data set's folder: one of `module.FOLDERS` under `source`, or `source` itself; the first that the module recognises."""
+    """The data set's folder: one of `module.FOLDERS` under `source`, or `source` itself; the first that the module
+    recognises.
+    """
     for root in [*(source / folder for folder in module.FOLDERS), source]:
         if root.is_dir() and module.recognises(root):
             return root
@@ -107,7 +110,8 @@ def not_found(name: str, module, source: Path) -> UserError:
     """The error that says what is expected, where, and how to get it."""
     looked = ", ".join(str(source / folder) for folder in module.FOLDERS)
     return UserError(
-        f"--dataset {name}: not found in {looked} nor in {source} itself. Expected: {module.EXPECTED}. Pass its parent folder as --source, "
+        f"--dataset {name}: not found in {looked} nor in {source} itself. Expected: {module.EXPECTED}. Pass its parent "
+        "folder as --source, "
         f"or fetch it: {'--download, or ' * bool(module.DOWNLOAD.archives)}{module.DOWNLOAD.alternatives}"
     )
 
@@ -177,7 +181,8 @@ def class_folders(folders: list[Path], opt, order=None, by_id: bool = False, wit
 
     Args:
         order: sort key of the class names; default: the name.
-        by_id: the class folders' names begin with their ids, `001.name`: they are sorted by id, and other folders are ignored.
+        by_id: the class folders' names begin with their ids, `001.name`: they are sorted by id, and other folders are
+        ignored.
         without: subfolders that are left out.
     """
     names = set()
@@ -199,13 +204,19 @@ def class_folders(folders: list[Path], opt, order=None, by_id: bool = False, wit
         elif not files:
             if not opt.allow_partial_dataset:
                 raise UserError(
-                    f"class folder {places[0]} holds no image: fill or remove it, or leave it out with --allow_partial_dataset"
+                    (
+                        f"class folder {places[0]} holds no image: fill or remove it, or leave it out with "
+                        "--allow_partial_dataset"
+                    )
                 )
             reading.notes.append(f"class folder {places[0]} holds no image: left out")
         gone = [path for path in files if os.path.islink(path) and not os.path.exists(path)]
         if gone and not opt.allow_partial_dataset:
             raise UserError(
-                f"{gone[0]} is a link to nothing: is the disk there? Or leave such images out with --allow_partial_dataset"
+                (
+                    f"{gone[0]} is a link to nothing: is the disk there? Or leave such images out with "
+                    "--allow_partial_dataset"
+                )
             )
         reading.notes += [f"class folder {places[0]}: {len(gone)} links to nothing left out"] * bool(gone)
         reading.images += [Image(path, name) for path in files if path not in gone]
@@ -217,14 +228,18 @@ def class_folders(folders: list[Path], opt, order=None, by_id: bool = False, wit
 
 
 def listed(folder: Path, rows: list[tuple]) -> Reading:
-    """Images from a data set's own list: rows of the fields of an `Image`, paths relative to `folder`, in class order."""
+    """Images from a data set's own list: rows of the fields of an `Image`, paths relative to `folder`, in class
+    order.
+    """
     there = existing(folder, (row[0] for row in rows))
     images = [Image(os.path.join(folder, path), *row) for path, *row in rows if path in there]
     return Reading(images, missing=[os.path.join(folder, row[0]) for row in rows if row[0] not in there])
 
 
 def existing(folder: Path, paths) -> set[str]:
-    """Those of many paths, absolute or relative to `folder`, that exist. Lists each folder once instead of looking up each file."""
+    """Those of many paths, absolute or relative to `folder`, that exist. Lists each folder once instead of looking up
+    each file.
+    """
     folders = {path.rpartition("/")[0] for path in paths}
     return {
         os.path.join(sub, file) for sub in folders if os.path.isdir(folder / sub) for file in os.listdir(folder / sub)
@@ -245,7 +260,9 @@ def by_label(labels: list[str]) -> list[int]:
 
 
 def read_table(path: Path) -> list[list[str]]:
-    """The rows of a space-separated text file, split in as many fields as its first row has; empty rows are left out."""
+    """The rows of a space-separated text file, split in as many fields as its first row has; empty rows are left
+    out.
+    """
     lines = [line.strip() for line in read_text(path, "the data set needs it").splitlines()]
     lines = [line for line in lines if line]
     n_fields = len(lines[0].split()) if lines else 0
@@ -279,7 +296,9 @@ def difference(
     testing: list[Image],
     of_none: list[Image],
 ) -> str | None:
-    """A text on how the data set differs from the published one, or from its own list; None where it does not. `of_none`: test images of no class."""
+    """A text on how the data set differs from the published one, or from its own list; None where it does not.
+    `of_none`: test images of no class.
+    """
     published = module.published(opt) if hasattr(module, "published") else getattr(module, "PUBLISHED", None)
     has_distractors = reading.lists is None  # else images without a class are as good as others
     testing, distractors = (testing, len(of_none)) if has_distractors else ([*testing, *of_none], 0)

@@ -1,4 +1,6 @@
-"""Ground truth by lists: what each query of a data set is to find, and what is junk to it, by paths as a reader has them, then by rows."""
+"""Ground truth by lists: what each query of a data set is to find, and what is junk to it, by paths as a reader has
+them, then by rows.
+"""
 
 import os
 from collections import Counter
@@ -15,7 +17,8 @@ COLUMNS, KINDS = ("query", "kind", "path"), ("positive", "junk")  # of a table o
 
 
 def of_table(path: Path, located: Callable[[str], str | None]) -> dict[str, Found]:
-    """The lists of a table with the columns query, kind (positive or junk) and path. `located`: a name in it -> the path of its image, None for none.
+    """The lists of a table with the columns query, kind (positive or junk) and path. `located`: a name in it -> the
+    path of its image, None for none.
 
     Raises UserError for another table.
     """
@@ -30,7 +33,10 @@ def of_table(path: Path, located: Callable[[str], str | None]) -> dict[str, Foun
         query, kind, name = map(str.strip, row) if len(row) == len(COLUMNS) else ("", "", "")
         if kind not in KINDS:
             raise UserError(
-                f"{path}, row {number}: {','.join(row)!r}, expected a query, {' or '.join(KINDS)}, and an image of the gallery"
+                (
+                    f"{path}, row {number}: {','.join(row)!r}, expected a query, {' or '.join(KINDS)}, and an image "
+                    "of the gallery"
+                )
             )
         images = [_located(image, located) for image in (query, name)]
         if None in images:
@@ -66,7 +72,10 @@ def rows(lists: Lists, images: list[Image], partial: bool) -> dict[str, tuple[li
         unknown = [path for path, there in listed if not there]
         if unknown and not partial:
             raise UserError(
-                f"ground truth lists {unknown[0]}, which is no query or no image of the gallery here, as are {len(unknown) - 1:,} others"
+                (
+                    f"ground truth lists {unknown[0]}, which is no query or no image of the gallery here, as are "
+                    f"{len(unknown) - 1:,} others"
+                )
             )
         for path, _ in listed:
             if path in twice:

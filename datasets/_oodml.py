@@ -1,7 +1,8 @@
-"""Out-of-distribution splits: --split_scheme oodml, lists of training and test classes from a file (ooDML, Milbich et al., arXiv 2107.09562).
+"""Out-of-distribution splits: --split_scheme oodml, lists of training and test classes from a file (ooDML, Milbich et
+al., arXiv 2107.09562).
 
-A file is a pickle: number of the split -> {"train": class names, "test": class names, "fid": number, …}, as published with the paper. It is
-read without running anything that it holds.
+A file is a pickle: number of the split -> {"train": class names, "test": class names, "fid": number, …}, as published
+with the paper. It is read without running anything that it holds.
 """
 
 import difflib
@@ -26,7 +27,10 @@ def add_arguments(group) -> None:
         "--oodml_file",
         default=None,
         metavar="FILE",
-        help="pickle of --split_scheme oodml, as published with the paper (2107.09562) or written by `python -m evaluation.oodml`",
+        help=(
+            "pickle of --split_scheme oodml, as published with the paper (2107.09562) or written by `python -m "
+            "evaluation.oodml`"
+        ),
     )
     file.role = DATA.but(fixed=None)  # it may move
     group.add_argument(
@@ -39,7 +43,9 @@ def add_arguments(group) -> None:
 
 
 def check(opt) -> None:
-    """Refuse flags that do not go together. Raises UserError, also for a file that cannot be read or lacks the split."""
+    """Refuse flags that do not go together. Raises UserError, also for a file that cannot be read or lacks the
+    split.
+    """
     if opt.split_scheme != SCHEME:
         for flag in ("oodml_file", "oodml_id"):
             if getattr(opt, flag) is not None:
@@ -55,7 +61,9 @@ def check(opt) -> None:
 
 
 def of_file(opt) -> dict:
-    """The split that the flags name: `train` and `test`, lists of class names, and the file's other entries. Raises UserError."""
+    """The split that the flags name: `train` and `test`, lists of class names, and the file's other entries. Raises
+    UserError.
+    """
     path = expanded(opt.oodml_file)
     splits = read(path)
     split = splits.get(opt.oodml_id, splits.get(str(opt.oodml_id)))
@@ -67,7 +75,10 @@ def of_file(opt) -> dict:
         for names in lists
     ):
         raise UserError(
-            f"--oodml_file {path}: split {opt.oodml_id} has no lists train and test of class names: it is no file of such splits"
+            (
+                f"--oodml_file {path}: split {opt.oodml_id} has no lists train and test of class names: it is no file "
+                "of such splits"
+            )
         )
     return {**split, "train": [str(name) for name in lists[0]], "test": [str(name) for name in lists[1]]}
 
@@ -80,7 +91,10 @@ def read(path: Path) -> dict:
         raise UserError(f"--oodml_file {path}: no pickle of class lists ({error.reason})") from error
     if not isinstance(content, dict) or not content:
         raise UserError(
-            f"--oodml_file {path}: expected a dictionary, split -> train and test classes, found {type(content).__name__}"
+            (
+                f"--oodml_file {path}: expected a dictionary, split -> train and test classes, found "
+                f"{type(content).__name__}"
+            )
         )
     return content
 
@@ -93,10 +107,11 @@ def write(path: Path, splits: dict) -> None:
 
 
 def parts(classes: dict[str, list[Image]], opt) -> tuple[dict, None, dict]:
-    """The training and the test classes of the split, in the data set's order; classes that it does not name are left out.
+    """The training and the test classes of the split, in the data set's order; classes that it does not name are left
+    out.
 
-    The file may name a class by its name, by its images' folder, or by the part of their file names before the `_`, as the published files
-    do for Stanford Online Products. Raises UserError for an unknown class, and for one named twice.
+    The file may name a class by its name, by its images' folder, or by the part of their file names before the `_`, as
+    the published files do for Stanford Online Products. Raises UserError for an unknown class, and for one named twice.
     """
     split, maps = of_file(opt), _names(classes)
     part_of = {}
@@ -107,12 +122,18 @@ def parts(classes: dict[str, list[Image]], opt) -> tuple[dict, None, dict]:
                 nearest = difflib.get_close_matches(name, classes, n=1)
                 hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
                 raise UserError(
-                    f"--oodml_file {opt.oodml_file}: split {opt.oodml_id} names {name!r}, no class of --dataset {opt.dataset}.{hint}"
+                    (
+                        f"--oodml_file {opt.oodml_file}: split {opt.oodml_id} names {name!r}, no class of --dataset "
+                        f"{opt.dataset}.{hint}"
+                    )
                 )
             if found in part_of:
                 where = f"in train and in {part}" if part_of[found] != part else f"twice in {part}"
                 raise UserError(
-                    f"--oodml_file {opt.oodml_file}: split {opt.oodml_id} has the class {name!r} {where}: a class is in one split"
+                    (
+                        f"--oodml_file {opt.oodml_file}: split {opt.oodml_id} has the class {name!r} {where}: a class "
+                        "is in one split"
+                    )
                 )
             part_of[found] = part
     training, testing = (
@@ -122,7 +143,9 @@ def parts(classes: dict[str, list[Image]], opt) -> tuple[dict, None, dict]:
 
 
 def _names(classes: dict[str, list[Image]]) -> list[dict[str, str]]:
-    """Maps from aliases to class names: the names themselves, then folders, then beginnings of file names; only unique aliases."""
+    """Maps from aliases to class names: the names themselves, then folders, then beginnings of file names; only unique
+    aliases.
+    """
     ways = [
         lambda name, images: name,
         lambda name, images: os.path.basename(os.path.dirname(images[0].path)),

@@ -10,7 +10,8 @@ from utilities.errors import UserError
 class Preparation:
     """`preparation(path or image)`: uint8 `(3, H, W)`, as the run's network takes it.
 
-    An image is a Pillow image, an array `(H, W, 3)` or `(H, W)` of uint8, or a tensor `(3, H, W)` or `(1, H, W)`, uint8 or float in [0, 1].
+    An image is a Pillow image, an array `(H, W, 3)` or `(H, W)` of uint8, or a tensor `(3, H, W)` or `(1, H, W)`, uint8
+    or float in [0, 1].
 
     Args:
         opt: the run's flags. image_size: side of its data set's images where they are shown whole, in grey; else None.
@@ -62,7 +63,9 @@ class Preparation:
         return steps
 
     def original(self, image) -> torch.Tensor:
-        """The image before the transform, uint8 `(3, H, W)`. Raises UserError where it cannot be decoded, or is not an image."""
+        """The image before the transform, uint8 `(3, H, W)`. Raises UserError where it cannot be decoded, or is not an
+        image.
+        """
         pixels = (
             self.read(str(image)) if isinstance(image, str) or hasattr(image, "__fspath__") else self._pixels(image)
         )
@@ -103,6 +106,9 @@ def _as_array(image) -> np.ndarray:
         or not array.size
     ):
         raise UserError(
-            f"an image of shape {array.shape} and type {array.dtype}: a path, a Pillow image, uint8 (H, W, 3), or a tensor (3, H, W) is expected"
+            (
+                f"an image of shape {array.shape} and type {array.dtype}: a path, a Pillow image, uint8 (H, W, 3), or "
+                "a tensor (3, H, W) is expected"
+            )
         )
     return np.ascontiguousarray(array)

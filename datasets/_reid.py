@@ -1,7 +1,8 @@
-"""What the data sets of re-identification share: identities and cameras, the roles of the test images, what is published for them.
+"""What the data sets of re-identification share: identities and cameras, the roles of the test images, what is
+published for them.
 
-A gallery image of the query's identity and camera takes no rank (Zheng et al., ICCV 2015): identity and camera are an image's sequence. An
-identity of test is a class of its own, `test_0001`, whatever the training identities are called.
+A gallery image of the query's identity and camera takes no rank (Zheng et al., ICCV 2015): identity and camera are an
+image's sequence. An identity of test is a class of its own, `test_0001`, whatever the training identities are called.
 """
 
 import re
@@ -17,7 +18,9 @@ EVALUATION_METRICS = ["e_recall@1", "e_recall@5", "e_recall@10", "ap", "inp"]
 
 
 class Shot(NamedTuple):
-    """An image: its path below the data set's folder, whom it shows (None: a distractor), and the camera, as the files name them."""
+    """An image: its path below the data set's folder, whom it shows (None: a distractor), and the camera, as the files
+    name them.
+    """
 
     path: str
     identity: str | None
@@ -30,11 +33,16 @@ def unset(opt) -> dict:
 
 
 def shots(root: Path, folder: str, name: re.Pattern, example: str) -> list[Shot]:
-    """The images of a folder, whose names begin with identity and camera. Raises UserError where the folder, or a camera, is missing."""
+    """The images of a folder, whose names begin with identity and camera. Raises UserError where the folder, or a
+    camera, is missing.
+    """
     files = _layout.image_files(root / folder) if (root / folder).is_dir() else []
     if not files:
         raise UserError(
-            f"{root / folder}: {'no images in it' if (root / folder).is_dir() else 'no such folder'}: the data set needs it"
+            (
+                f"{root / folder}: {'no images in it' if (root / folder).is_dir() else 'no such folder'}: the data "
+                "set needs it"
+            )
         )
     found = [(file, name.match(file)) for file in files]
     for file, match in found:
@@ -48,8 +56,8 @@ def reading(
 ) -> Reading:
     """The images in the order of the identities, training and validation ones first, and distractors last.
 
-    An image that is in `queries` and in `gallery` has both roles. Raises UserError, or with `--allow_partial_dataset` notes it, where an
-    identity of a query is not in the gallery.
+    An image that is in `queries` and in `gallery` has both roles. Raises UserError, or with `--allow_partial_dataset`
+    notes it, where an identity of a query is not in the gallery.
     """
     notes = []
     if absent := sorted({shot.identity for shot in queries} - {shot.identity for shot in gallery}):

@@ -1,7 +1,8 @@
-"""What Revisited Oxford and Paris share (Radenovic et al., CVPR 2018, arXiv 1803.11285): layout, ground truth, protocols, distractors.
+"""What Revisited Oxford and Paris share (Radenovic et al., CVPR 2018, arXiv 1803.11285): layout, ground truth,
+protocols, distractors.
 
-A query is cut from its image by a box. Easy, hard and junk images are listed for each; a protocol says which of them are positives and which take
-no rank.
+A query is cut from its image by a box. Easy, hard and junk images are listed for each; a protocol says which of them
+are positives and which take no rank.
 """
 
 import dataclasses
@@ -30,7 +31,10 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--revisitop1m",
         action="store_true",
-        help=f"roxford5k, rparis6k: the 1,001,001 distractors of {DISTRACTORS}/, beside the data set's folder, are added to the gallery",
+        help=(
+            f"roxford5k, rparis6k: the 1,001,001 distractors of {DISTRACTORS}/, beside the data set's folder, are "
+            "added to the gallery"
+        ),
     )
 
 
@@ -66,7 +70,9 @@ def recognises(name: str, root: Path) -> bool:
 
 
 def read(name: str, opt, root: Path) -> Reading:
-    """The gallery, the queries, what each is to find under the three protocols, and with --revisitop1m the distractors."""
+    """The gallery, the queries, what each is to find under the three protocols, and with --revisitop1m the
+    distractors.
+    """
     file = root / f"gnd_{name}.pkl"
     gallery, truth = _content(file)
     rows = [(f"jpg/{one}.jpg", None, None, False, True) for one in gallery]
@@ -101,7 +107,9 @@ def lists(file: Path) -> _lists.Lists:
 
 
 def _content(file: Path) -> tuple[list[str], list[tuple[str, tuple, dict]]]:
-    """Names of the gallery; of each query its name, its box, and kind -> indices in the gallery. Raises UserError for another content."""
+    """Names of the gallery; of each query its name, its box, and kind -> indices in the gallery. Raises UserError for
+    another content.
+    """
     try:
         content = pickles.load(file, arrays=True)
     except Unreadable as error:
@@ -117,7 +125,10 @@ def _content(file: Path) -> tuple[list[str], list[tuple[str, tuple, dict]]]:
         ]
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise UserError(
-            f"{file}: expected imlist, qimlist and gnd, of each query bbx, easy, hard and junk ({type(error).__name__}: {error})"
+            (
+                f"{file}: expected imlist, qimlist and gnd, of each query bbx, easy, hard and junk "
+                f"({type(error).__name__}: {error})"
+            )
         ) from error
     if (
         len(boxes) != len(queries)

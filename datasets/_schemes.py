@@ -1,7 +1,8 @@
-"""Division of the images into training, validation and test, fold by fold: `--split_scheme`, the same for every data set.
+"""Division of the images into training, validation and test, fold by fold: `--split_scheme`, the same for every data
+set.
 
-A scheme is a function of counts and flags only; it gives each fold's indices of training, validation and test. `half`, which has no folds,
-is in `_splits.py`.
+A scheme is a function of counts and flags only; it gives each fold's indices of training, validation and test. `half`,
+which has no folds, is in `_splits.py`.
 """
 
 import difflib
@@ -70,7 +71,10 @@ def check(opt) -> None:
     if opt.split_scheme == "predefined":
         if opt.split_shuffle is not None:
             raise UserError(
-                f"--split_shuffle {opt.split_shuffle}: {scheme} names what is in each split, there is nothing to mix. Leave it out"
+                (
+                    f"--split_shuffle {opt.split_shuffle}: {scheme} names what is in each split, there is nothing to "
+                    "mix. Leave it out"
+                )
             )
         if opt.split_file is None:
             raise UserError(
@@ -93,7 +97,8 @@ def check(opt) -> None:
 def mixed(names: list[str], seed: int | None) -> list[int]:
     """The indices of `names` in the order in which they are cut: unchanged, or shuffled by `--split_shuffle`.
 
-    The order is that of a hash of seed and name: independent of package versions, and unchanged for the others when a name is added.
+    The order is that of a hash of seed and name: independent of package versions, and unchanged for the others when a
+    name is added.
     """
     order = range(len(names))
     if seed is None:
@@ -108,10 +113,11 @@ def image_names(images: list[Image]) -> list[str]:
 
 
 def class_disjoint(n: int, opt) -> list[Fold]:
-    """Test is `[n * start, n * (start + size))`, wrapping round the end; the others, in order, are cut into equal parts.
+    """Test is `[n * start, n * (start + size))`, wrapping round the end; the others, in order, are cut into equal
+    parts.
 
-    Bounds are rounded down, as in `half`. Where the parts cannot be equal, the first ones get one more. Fold i validates on part i and
-    trains on all other parts.
+    Bounds are rounded down, as in `half`. Where the parts cannot be equal, the first ones get one more. Fold i
+    validates on part i and trains on all other parts.
     """
     begin, end = share(n, opt.split_test_start), share(n, opt.split_test_start + opt.split_test_size)
     testing, rest = _wrapped(n, begin, end - begin)
@@ -120,10 +126,11 @@ def class_disjoint(n: int, opt) -> list[Fold]:
 
 
 def mlrc(n: int, opt) -> list[Fold]:
-    """The Reality Check's folds (arXiv 2003.08505): fold p of P trains from position p/P of the non-test classes on, wrapping round.
+    """The Reality Check's folds (arXiv 2003.08505): fold p of P trains from position p/P of the non-test classes on,
+    wrapping round.
 
-    It validates on the classes that follow. Every fold trains on equally many classes; where the parts are not equal, a few classes never
-    validate.
+    It validates on the classes that follow. Every fold trains on equally many classes; where the parts are not equal, a
+    few classes never validate.
     """
     partitions, kept = opt.split_partitions, 1 - opt.split_test_size
     testing, rest = _wrapped(n, share(n, opt.split_test_start), share(n, opt.split_test_size))
@@ -139,9 +146,9 @@ def mlrc(n: int, opt) -> list[Fold]:
 def closed_set(sizes: np.ndarray, opt) -> list[Fold]:
     """Folds of images: the rule of `class_disjoint` within every class of `sizes` images.
 
-    The images that are not test are dealt to the parts in turn, across classes, so that the parts of a class and the parts as a whole are
-    equal to within one image. Every class trains in every fold: at least one of its images is not test, and where only one is not, it
-    never validates.
+    The images that are not test are dealt to the parts in turn, across classes, so that the parts of a class and the
+    parts as a whole are equal to within one image. Every class trains in every fold: at least one of its images is not
+    test, and where only one is not, it never validates.
     """
     begin = np.floor(sizes * opt.split_test_start + 1e-6).astype(np.int64)
     n_testing = np.floor(sizes * (opt.split_test_start + opt.split_test_size) + 1e-6).astype(np.int64) - begin
@@ -176,7 +183,8 @@ def _moved(found: list[Fold], names: list[str], opt, keeps_test: bool, groups: n
 
     Args:
         found: folds of positions in the unshuffled order.
-        names: the name at each position. groups: ascending numbers; positions are permuted only within a group of equal numbers.
+        names: the name at each position. groups: ascending numbers; positions are permuted only within a group of equal
+        numbers.
         keeps_test: the test set is left unchanged.
     """
     if opt.split_shuffle is None:
@@ -238,18 +246,22 @@ def _refuse_empty(found: list[Fold], n: int, units: str, opt) -> None:
     if opt.split_test_size and not 0 < n_test < n:
         start = opt.split_test_start
         raise UserError(
-            f"--split_test_size {opt.split_test_size:g} of {n:,} {units} from --split_test_start {start:g} leaves {n_test} for test and "
+            f"--split_test_size {opt.split_test_size:g} of {n:,} {units} from --split_test_start {start:g} leaves "
+            f"{n_test} for test and "
             f"{n - n_test} for training: both need at least one"
         )
     if opt.split_partitions > n - n_test or any(not len(fold.training) or not len(fold.validation) for fold in found):
         raise UserError(
-            f"--split_partitions {opt.split_partitions} is too many for the {n - n_test:,} {units} that are not test: training and "
+            f"--split_partitions {opt.split_partitions} is too many for the {n - n_test:,} {units} that are not test: "
+            "training and "
             "validation need at least one in each fold"
         )
 
 
 def _verify(found: list[Fold], n: int) -> None:
-    """Assert what every scheme promises: splits disjoint in each fold, validation disjoint over folds, test the same in all."""
+    """Assert what every scheme promises: splits disjoint in each fold, validation disjoint over folds, test the same in
+    all.
+    """
     validated = np.zeros(n, dtype=np.int64)
     for fold in found:
         times = np.zeros(n, dtype=np.int64)
@@ -283,7 +295,9 @@ def read_split_file(path: str) -> dict[str, list[str]]:
 
 
 def _predefined(classes: Classes, images: list[Image], path: str, root: Path | str) -> Fold:
-    """The one fold of a split file. An entry is a class, or an image's path, absolute or below `root`. Images not named are left out."""
+    """The one fold of a split file. An entry is a class, or an image's path, absolute or below `root`. Images not named
+    are left out.
+    """
     of_class, of_path = defaultdict(list), defaultdict(list)  # a file with several boxes is several images
     for i, image in enumerate(images):
         of_class[image.class_name].append(i)

@@ -10,7 +10,8 @@ KEPT_OUT, KEPT_OUT_EASIER = (
 
 
 def fid(training: np.ndarray, testing: np.ndarray) -> float:
-    """Fréchet distance of two sets of features `(N, D)`, `(M, D)`: of Gaussians with their means and covariances, in float64.
+    """Fréchet distance of two sets of features `(N, D)`, `(M, D)`: of Gaussians with their means and covariances, in
+    float64.
 
     |m - m'|^2 + tr(C) + tr(C') - 2 tr((C C')^(1/2)); the last trace is the sum of the singular values of F F'^T where C = F^T F.
     """
@@ -44,15 +45,18 @@ def class_means(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def progression(training: np.ndarray, testing: np.ndarray, swaps: int, removed: float = 0.0) -> list[dict]:
     """Ever harder splits, the given one first, made from class means as in the paper.
 
-    Each step swaps the training classes that are nearest to the mean of test, relative to that of training, with the test classes that are
-    nearest to the mean of training. Once a swap no longer raises the FID of the class means, the steps leave such classes out instead.
+    Each step swaps the training classes that are nearest to the mean of test, relative to that of training, with the
+    test classes that are nearest to the mean of training. Once a swap no longer raises the FID of the class means, the
+    steps leave such classes out instead.
 
     Args:
         training, testing: means `(C, D)`, `(C', D)` of the classes, which are numbered 0..C-1 and C..C+C'-1.
-        swaps: number of classes of each side that a step moves. removed: greatest share of either side's classes left out in the end.
+        swaps: number of classes of each side that a step moves. removed: greatest share of either side's classes left
+        out in the end.
 
     Returns:
-        Each split's `train` and `test` (ascending class numbers), `fid`, and `swapped` and `removed` (numbers of classes of each side).
+        Each split's `train` and `test` (ascending class numbers), `fid`, and `swapped` and `removed` (numbers of
+        classes of each side).
     """
     means = np.concatenate([training, testing]).astype(np.float64)
     sides = [list(range(len(training))), list(range(len(training), len(means)))]
@@ -78,7 +82,8 @@ def progression(training: np.ndarray, testing: np.ndarray, swaps: int, removed: 
 
 
 def easier(training: np.ndarray, testing: np.ndarray, swaps: int) -> list[dict]:
-    """Splits that are easier than the given one, the easiest first: the swaps of `progression` reversed, as long as the FID falls.
+    """Splits that are easier than the given one, the easiest first: the swaps of `progression` reversed, as long as the
+    FID falls.
 
     Arguments and result are those of `progression`, without the given split; `swapped` is negative.
     """
@@ -117,7 +122,8 @@ def _swapped(
     """The sides after `swaps` pairs of classes have been swapped; None where too few may be.
 
     Args:
-        orders: positions in each side, in the order in which they are swapped. recent: positions swapped so far, per side; appended to.
+        orders: positions in each side, in the order in which they are swapped. recent: positions swapped so far, per
+        side; appended to.
     """
     moved = [list(side) for side in sides]
     for k in range(swaps):
@@ -131,7 +137,9 @@ def _swapped(
 
 
 def evenly(steps: list[dict], count: int) -> list[dict]:
-    """`count` of the splits, as evenly spaced in FID as possible, first and last included; all of them where there are no more."""
+    """`count` of the splits, as evenly spaced in FID as possible, first and last included; all of them where there are
+    no more.
+    """
     if len(steps) <= count:
         return steps
     values, chosen = np.array([step["fid"] for step in steps]), []

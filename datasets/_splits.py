@@ -58,8 +58,8 @@ def check(opt, module) -> None:
 def parts(classes: Classes, reading: _layout.Reading, opt, keeps_test: bool) -> tuple[Classes, Classes | None, Classes]:
     """Training, validation (where the data set has its own) and test, before the flags cut validation from training.
 
-    By the data set's folders where these name the splits, else by its list of training classes, else by the field's convention: the first
-    half of the classes trains.
+    By the data set's folders where these name the splits, else by its list of training classes, else by the field's
+    convention: the first half of the classes trains.
     """
     if reading.split_of is not None:
         by_part = {part: {} for part in _schemes.SPLITS}
@@ -86,10 +86,12 @@ def _images_of(classes: Classes | None) -> list | None:
 
 
 def cut_by_classes(training: Classes, opt, groups: list[list[str]] | None = None) -> tuple[Classes, Classes]:
-    """The first `--tv_split_perc` of the classes of each group trains, the others validate. Both come in the order of `training`.
+    """The first `--tv_split_perc` of the classes of each group trains, the others validate. Both come in the order of
+    `training`.
 
     Args:
-        groups: lists of class names, each in the order in which it is cut; None: one list of all classes, in their order. Groups too small
+        groups: lists of class names, each in the order in which it is cut; None: one list of all classes, in their
+        order. Groups too small
             to have a training class are cut together.
     """
     names, kept = list(training), set()
@@ -100,7 +102,8 @@ def cut_by_classes(training: Classes, opt, groups: list[list[str]] | None = None
         kept |= {group[i] for i in order[: share(len(group), opt.tv_split_perc)]}
     if not 0 < len(kept) < len(names):
         raise UserError(
-            f"--tv_split_perc {opt.tv_split_perc:g} of {len(names)} training classes leaves {len(kept)} for training and "
+            f"--tv_split_perc {opt.tv_split_perc:g} of {len(names)} training classes leaves {len(kept)} for training "
+            "and "
             f"{len(names) - len(kept)} for validation: both need at least one"
         )
     return {name: training[name] for name in names if name in kept}, {
@@ -109,7 +112,9 @@ def cut_by_classes(training: Classes, opt, groups: list[list[str]] | None = None
 
 
 def cut_by_samples(training: Classes, opt) -> tuple[Classes, Classes]:
-    """The first `--tv_split_perc` of each class's images trains, at least one; the others validate. A class with one image only trains."""
+    """The first `--tv_split_perc` of each class's images trains, at least one; the others validate. A class with one
+    image only trains.
+    """
     first, rest = {}, {}
     for name, images in training.items():
         order = _schemes.mixed(_schemes.image_names(images), opt.split_shuffle)
@@ -145,7 +150,8 @@ def _divided(
 
 
 def _folds_of_training(published: tuple, reading, opt, fold: int, root: Path) -> tuple[list, list, list]:
-    """The folds of `--split_scheme` within the training part of a data set that names its own; its test part is that of all folds.
+    """The folds of `--split_scheme` within the training part of a data set that names its own; its test part is that of
+    all folds.
 
     A scheme that goes by classes cuts those of each domain by themselves.
     """
@@ -166,7 +172,9 @@ def _folds_of_training(published: tuple, reading, opt, fold: int, root: Path) ->
 
 
 def _without_roles(images: list | None, reading, opt) -> list | None:
-    """The images; with both roles for each where a scheme divides the classes anew, as roles belong to the data set's own test set."""
+    """The images; with both roles for each where a scheme divides the classes anew, as roles belong to the data set's
+    own test set.
+    """
     own_split = reading.split_of is not None and opt.split_scheme != _oodml.SCHEME  # which divides all classes anew
     if (
         images is None
@@ -181,16 +189,22 @@ def _without_roles(images: list | None, reading, opt) -> list | None:
 
 def _tell_without_roles(reading, opt) -> None:
     """Note, once, that the data set's roles are not used."""
-    note = f"--split_scheme {opt.split_scheme}: query and gallery are those of the data set's own test set; here all images ask and are found"
+    note = (
+        f"--split_scheme {opt.split_scheme}: query and gallery are those of the data set's own test set; here all "
+        "images ask and are found"
+    )
     reading.notes += [note] if note not in reading.notes else []
 
 
 def of_super_classes(images: list, name: str) -> list:
-    """The images in their order, with their super-classes as classes. Raises UserError where there are none, or only one."""
+    """The images in their order, with their super-classes as classes. Raises UserError where there are none, or only
+    one.
+    """
     supers = {image.super_name for image in images}
     if None in supers:
         raise UserError(
-            f"--label_level_train 1: --dataset {name} has no super-classes; online_products, glyphs and a folder X/<super>/<class>/ "
+            f"--label_level_train 1: --dataset {name} has no super-classes; online_products, glyphs and a folder "
+            "X/<super>/<class>/ "
             "do, and inshop, inaturalist2018, csv and shards"
         )
     if len(supers) < 2:
@@ -222,7 +236,8 @@ def labelled_reading(module, opt, root: Path) -> _layout.Reading:
 
 
 def checked(name: str, module, opt, root: Path, reading: _layout.Reading) -> tuple[Classes, tuple, list, str | None]:
-    """Of a data set's reading its classes, its `parts`, its images of no class, and how it differs from the published one (None: it does not).
+    """Of a data set's reading its classes, its `parts`, its images of no class, and how it differs from the published
+    one (None: it does not).
 
     Raises UserError where it differs and `--allow_partial_dataset` is not given.
     """
@@ -273,11 +288,16 @@ def images_by_split(name: str, module, opt, root: Path, reading: _layout.Reading
 def _split(
     classes: Classes, published: tuple, reading, name: str, module, opt, fold: int, root: Path
 ) -> tuple[list | None, list | None, list]:
-    """Training, validation and test images by the flags, with the roles that they have there; `published`: the result of `parts`."""
+    """Training, validation and test images by the flags, with the roles that they have there; `published`: the result
+    of `parts`.
+    """
     is_test_only = getattr(module, "TEST_ONLY", False)
     if opt.evaluate_all and reading.lists is not None and not is_test_only:
         raise UserError(
-            f"--evaluate_all: lists say what the queries of --dataset {name} find, and its training images have none: leave it out"
+            (
+                f"--evaluate_all: lists say what the queries of --dataset {name} find, and its training images have "
+                "none: leave it out"
+            )
         )
     if opt.evaluate_all or is_test_only:
         return None, None, _images_of(classes if reading.lists is None else published[2])

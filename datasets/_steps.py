@@ -1,8 +1,8 @@
 """The steps of a transform.
 
-All work on uint8 tensors `(3, H, W)` with torchvision's v2 kernels, whose antialiased resize is Pillow's to within rounding, and
-draw from torch's global generator in the order of the classic pipeline: same seed, same crop. Only the rectangles of --random_erasing
-are drawn here and erased later, on the normalised images (`training.erasing`).
+All work on uint8 tensors `(3, H, W)` with torchvision's v2 kernels, whose antialiased resize is Pillow's to within
+rounding, and draw from torch's global generator in the order of the classic pipeline: same seed, same crop. Only the
+rectangles of --random_erasing are drawn here and erased later, on the normalised images (`training.erasing`).
 """
 
 import math
@@ -26,7 +26,9 @@ class Steps:
         self.text = "; ".join(str(step) for step in (limit, *steps, erasing) if step is not None) or "none"
 
     def __call__(self, image: torch.Tensor, whole: int | None = None) -> torch.Tensor:
-        """`image` `(3, H, W)` uint8 -> `(3, H', W')` uint8; `whole`: the long side of the image that it was cut from (None: its own)."""
+        """`image` `(3, H, W)` uint8 -> `(3, H', W')` uint8; `whole`: the long side of the image that it was cut from
+        (None: its own).
+        """
         image = image if self.limit is None else self.limit(image, whole or max(image.shape[1:]))
         for step in self.steps:
             image = step(image)
@@ -34,10 +36,11 @@ class Steps:
 
 
 class OnDevice(Steps):
-    """The training transform of --decode_once: here it is drawn, for a whole batch; `training.cropping` applies it on the device.
+    """The training transform of --decode_once: here it is drawn, for a whole batch; `training.cropping` applies it on
+    the device.
 
-    The draws have the distribution of those of the steps, but come from a generator of their own, all at once. `steps`: RandomResizedCrop, then
-    whichever of grey, ColorJitter and flip there are.
+    The draws have the distribution of those of the steps, but come from a generator of their own, all at once. `steps`:
+    RandomResizedCrop, then whichever of grey, ColorJitter and flip there are.
 
     Attributes:
         interpolation: of the crop's resize, "bilinear" or "bicubic".
@@ -68,8 +71,9 @@ class OnDevice(Steps):
             sizes: int64 `(B, 2)`, heights and widths.
 
         Returns:
-            `boxes` int64 `(B, 4)`: top, left, height, width of the crop; `flip` bool `(B,)`; where some images lose their colours `grey` bool
-            `(B,)`; with jitter `order` int64 `(B, 4)`, the places in `jitter` in the order of their turn (-1: none), and `factors` `(B, 4)`.
+            `boxes` int64 `(B, 4)`: top, left, height, width of the crop; `flip` bool `(B,)`; where some images lose
+            their colours `grey` bool `(B,)`; with jitter `order` int64 `(B, 4)`, the places in `jitter` in the order of
+            their turn (-1: none), and `factors` `(B, 4)`.
         """
         count = len(sizes)
         draws = {"boxes": self._boxes(sizes, generator), "flip": torch.rand(count, generator=generator) < self.flip_p}
@@ -83,7 +87,9 @@ class OnDevice(Steps):
         return draws
 
     def _boxes(self, sizes: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """RandomResizedCrop's rule: of ten draws of area and ratio the first that fits, else the largest centre of an allowed ratio."""
+        """RandomResizedCrop's rule: of ten draws of area and ratio the first that fits, else the largest centre of an
+        allowed ratio.
+        """
         (least, greatest), (flat, wide) = self.crop.scale, self.crop.ratio
         height, width = sizes.double().unbind(1)
         drawn = torch.rand(2, len(sizes), 10, generator=generator, dtype=torch.float64)
@@ -105,7 +111,8 @@ class OnDevice(Steps):
 
 
 class Limit:
-    """Images that keep their shape, their long side at most `side`, never enlarged; a part has the scale of its whole image.
+    """Images that keep their shape, their long side at most `side`, never enlarged; a part has the scale of its whole
+    image.
 
     As Oxford and Paris are measured (Radenovic et al., arXiv 1711.02512), by Pillow's `thumbnail` like their code.
     """
@@ -127,7 +134,9 @@ class Limit:
 
 
 class ShiftedCrop:
-    """The crop of `size` (its side, or height and width) from the image's centre, moved by up to `pixels` each way; black beyond the border."""
+    """The crop of `size` (its side, or height and width) from the image's centre, moved by up to `pixels` each way;
+    black beyond the border.
+    """
 
     def __init__(self, size, pixels: int = MAX_SHIFT):
         self.size, self.pixels = size, pixels
@@ -147,7 +156,8 @@ class ShiftedCrop:
 
 
 class OnPillow:
-    """A policy, or ColorJitter, of torchvision's v2 on a Pillow image: the published operations, in half the time of those on tensors.
+    """A policy, or ColorJitter, of torchvision's v2 on a Pillow image: the published operations, in half the time of
+    those on tensors.
 
     `python benchmarks/input.py --additions` measures it.
     """
@@ -181,14 +191,16 @@ class Sometimes:
 
 
 class Erasing:
-    """Random Erasing (Zhong et al., arXiv 1708.04896): draws the rectangles; `training.erasing` erases them on the normalised images.
+    """Random Erasing (Zhong et al., arXiv 1708.04896): draws the rectangles; `training.erasing` erases them on the
+    normalised images.
 
     Args:
         p: share of the images that get a rectangle.
         area: least and greatest share of the image. ratio: least and greatest height by width.
         value: what erased pixels are after normalisation, one number or three (RGB), for `text` alone.
         size: height and width of the images.
-        aspect: log: the logarithm of height by width is drawn uniformly, as in torchvision; uniform: height by width itself, as in the
+        aspect: log: the logarithm of height by width is drawn uniformly, as in torchvision; uniform: height by width
+        itself, as in the
             authors' code.
     """
 
@@ -204,7 +216,9 @@ class Erasing:
         )
 
     def draw(self, count: int) -> torch.Tensor:
-        """Top, left, height, width of the rectangle of each of `count` images, int64 `(count, 4)`; without one the height is 0."""
+        """Top, left, height, width of the rectangle of each of `count` images, int64 `(count, 4)`; without one the
+        height is 0.
+        """
         return torch.tensor([self._box() for _ in range(count)]).view(count, 4)
 
     def _box(self) -> tuple[int, int, int, int]:

@@ -1,4 +1,6 @@
-"""The training and test transforms: presets of `--augmentation`, and the flags that override them. Their steps: _steps.py."""
+"""The training and test transforms: presets of `--augmentation`, and the flags that override them. Their steps:
+_steps.py.
+"""
 
 import math
 from typing import NamedTuple
@@ -73,12 +75,18 @@ def check(opt, whole: bool = False) -> None:
     if whole:
         if opt.augmentation is not None and opt.augmentation not in SHOWN_WHOLE:
             raise UserError(
-                f"--augmentation {opt.augmentation} crops and mirrors: --dataset {opt.dataset} takes {', '.join(sorted(SHOWN_WHOLE))}"
+                (
+                    f"--augmentation {opt.augmentation} crops and mirrors: --dataset {opt.dataset} takes "
+                    f"{', '.join(sorted(SHOWN_WHOLE))}"
+                )
             )
         for flag in OF_PHOTOGRAPHS:
             if getattr(opt, flag):
                 raise UserError(
-                    f"--{flag}: images of --dataset {opt.dataset} are shown whole. Leave it out; --crop_size sets their size"
+                    (
+                        f"--{flag}: images of --dataset {opt.dataset} are shown whole. Leave it out; --crop_size sets "
+                        "their size"
+                    )
                 )
     for flag in ("resize_size", "crop_size"):
         if getattr(opt, flag) is not None and min(pair(getattr(opt, flag))) < 1:
@@ -98,11 +106,17 @@ def check(opt, whole: bool = False) -> None:
             )
         if preset.crop != "random_resized" and flag.startswith("crop"):
             raise UserError(
-                f"--{flag} is RandomResizedCrop's, not that of --augmentation {opt.augmentation}: take base, adv, big or mlrc"
+                (
+                    f"--{flag} is RandomResizedCrop's, not that of --augmentation {opt.augmentation}: take base, adv, "
+                    "big or mlrc"
+                )
             )
     if opt.pad_crop and preset.crop != "random":
         raise UserError(
-            f"--pad_crop {opt.pad_crop} is RandomCrop's, not that of --augmentation {opt.augmentation or 'base'}: take red or plain"
+            (
+                f"--pad_crop {opt.pad_crop} is RandomCrop's, not that of --augmentation {opt.augmentation or 'base'}: "
+                "take red or plain"
+            )
         )
     for flag in ("resize_size", "eval_resize_size"):
         if opt.resize_mode == "none" and getattr(opt, flag):
@@ -112,7 +126,10 @@ def check(opt, whole: bool = False) -> None:
     for flag in ADDED:
         if getattr(opt, flag) and preset.crop == "centre":
             raise UserError(
-                f"--{flag} {shown(getattr(opt, flag))}: --augmentation none is the test transform alone. Take another, or leave it out"
+                (
+                    f"--{flag} {shown(getattr(opt, flag))}: --augmentation none is the test transform alone. Take "
+                    "another, or leave it out"
+                )
             )
     for flag, needed in NEEDS.items():
         if getattr(opt, flag) is not None and not getattr(opt, needed):
@@ -121,7 +138,10 @@ def check(opt, whole: bool = False) -> None:
         _check_decode_once(opt, preset)
     if opt.color_jitter and opt.color_jitter[3] > MOST_HUE:
         raise UserError(
-            f"--color_jitter {shown(opt.color_jitter)}: the last, the hue, is a share of the circle, at most {MOST_HUE} each way"
+            (
+                f"--color_jitter {shown(opt.color_jitter)}: the last, the hue, is a share of the circle, at most "
+                f"{MOST_HUE} each way"
+            )
         )
     if opt.random_erasing_value is not None and len(opt.random_erasing_value) not in (1, 3):
         raise UserError(
@@ -139,7 +159,8 @@ def _check_decode_once(opt, preset: Preset) -> None:
         or opt.resize_mode not in (None, "none")
     ):
         raise UserError(
-            "--decode_once is for RandomResizedCrop of whole images: take --augmentation base, adv or big, without --resize_size and --resize_mode; "
+            "--decode_once is for RandomResizedCrop of whole images: take --augmentation base, adv or big, without "
+            "--resize_size and --resize_mode; "
             "--image_cache_side makes images smaller"
         )
     for flag in ("randaugment", "auto_augment"):
@@ -176,7 +197,10 @@ def build(
     for flag, side in (("resize_size", resize), ("eval_resize_size", test_resize)):
         if side is not None and any(given < least for given, least in zip(pair(side), pair(size), strict=True)):
             raise UserError(
-                f"a crop of {shown(size)} reaches over the border of images resized to {side}: raise --{flag} or lower --crop_size"
+                (
+                    f"a crop of {shown(size)} reaches over the border of images resized to {side}: raise --{flag} or "
+                    "lower --crop_size"
+                )
             )
     resized = _resized(resize, by)
     test = [*_resized(test_resize, by), v2.CenterCrop(size)]
@@ -212,7 +236,9 @@ def _resized(size, by: dict) -> list:
 
 
 def _added(opt) -> list:
-    """The steps of --color_jitter, --auto_augment and --randaugment. On the crop: FastReID's AutoAugment is before the resize, and slower."""
+    """The steps of --color_jitter, --auto_augment and --randaugment. On the crop: FastReID's AutoAugment is before the
+    resize, and slower.
+    """
     from torchvision.transforms import v2
 
     steps = []
@@ -252,8 +278,9 @@ def sizes(opt, input_size: int | None = None, test: bool = False) -> tuple:
     `test`: of test images, which have `--eval_resize_size`.
 
     Returns:
-        The crop's side, or (height, width) where they differ; the resized image's short side, its (height, width), a `LongSide`, or None for
-        no resize. One `--resize_size` under squash is the longer side, the other one is in the crop's ratio.
+        The crop's side, or (height, width) where they differ; the resized image's short side, its (height, width), a
+        `LongSide`, or None for no resize. One `--resize_size` under squash is the longer side, the other one is in the
+        crop's ratio.
     """
     preset, mode = PRESETS[opt.augmentation or "base"], opt.resize_mode
     size = _short(opt.crop_size) or preset.crop_size or input_size or CLASSIC_INPUT
@@ -279,5 +306,7 @@ def _short(size):
 
 
 def _test_resize(size: int) -> int:
-    """Short side before a centre crop of `size`: 256 for 224 to 256 (the field's 224, 227 and 256), else in the ratio 256 : 224."""
+    """Short side before a centre crop of `size`: 256 for 224 to 256 (the field's 224, 227 and 256), else in the ratio
+    256 : 224.
+    """
     return CLASSIC_RESIZE if CLASSIC_INPUT <= size <= CLASSIC_RESIZE else round(size * CLASSIC_RESIZE / CLASSIC_INPUT)

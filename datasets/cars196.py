@@ -11,7 +11,8 @@ from utilities.reading import parsing, read_matlab
 FOLDERS = ("cars196", "stanford_cars", "car_data/car_data", "car_data")
 ALSO_CALLED, TABLE_ORDER = ("cars", "car"), 2  # in names of groups; its place among the data sets of a paper's table
 EXPECTED = (
-    "images/<class>/<images>; or car_ims/<images> with cars_annos.mat; or train/<class>/<images> and test/<class>/<images>; "
+    "images/<class>/<images>; or car_ims/<images> with cars_annos.mat; or train/<class>/<images> and "
+    "test/<class>/<images>; "
     "or torchvision's cars_train/<images> and cars_test/<images> with devkit/ and cars_test_annos_withlabels.mat"
 )
 PUBLISHED = Published(classes=(98, 98), images=(8054, 8131))
@@ -27,7 +28,8 @@ DOWNLOAD = _download.Source(
             ("http://ai.stanford.edu/~jkrause/car196/cars_annos.mat",),
         ),
     ),
-    alternatives="the first host is often gone: cars196.tar from https://www.dropbox.com/s/zi2o92hzqekbmef/cars196.tar, or the re-pack "
+    alternatives="the first host is often gone: cars196.tar from https://www.dropbox.com/s/zi2o92hzqekbmef/cars196.tar, or the "
+    "re-pack "
     "https://www.kaggle.com/datasets/jutrera/stanford-car-dataset-by-classes-folder",
 )
 HALVES = (
@@ -60,7 +62,8 @@ def recognises(root: Path) -> bool:
 def validation_groups(names: list[str]) -> list[list[str]]:
     """Validation is cut from the classes in the order of their names, as in the ICML code.
 
-    By the official ids two of the 78 training classes would differ: Chrysler's models are not sorted there, and the cut falls among them.
+    By the official ids two of the 78 training classes would differ: Chrysler's models are not sorted there, and the cut
+    falls among them.
     """
     return [sorted(names)]
 
@@ -86,7 +89,9 @@ def _test_labels(root: Path) -> str:
 
 
 def _annotated(root: Path, of_names: str, *lists: tuple[str, str, str]) -> Reading:
-    """The flat release and torchvision's layout: `of_names`, the file of the class names; each list is a file, its field of images, their folder."""
+    """The flat release and torchvision's layout: `of_names`, the file of the class names; each list is a file, its
+    field of images, their folder.
+    """
     file, rows = of_names, []
     needs = "--dataset cars196 needs it"
     with parsing(root / file, needs):

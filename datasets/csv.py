@@ -1,4 +1,5 @@
-"""Any images that a table names: --dataset_csv FILE, with split, roles, boxes and sequences, in the format of open-metric-learning.
+"""Any images that a table names: --dataset_csv FILE, with split, roles, boxes and sequences, in the format of
+open-metric-learning.
 
 A row is an image, or one box of it. Columns; those of the last four lines are optional, and further ones are ignored:
 
@@ -11,8 +12,9 @@ A row is an image, or one box of it. Columns; those of the last four lines are o
 
 Validation rows whose label is not in training are the test set; those whose label is in training are for validation.
 
---dataset_csv_lists FILE, a table with the columns query, kind (positive or junk) and path, says what each query is to find in place of the
-labels, which its images may then lack. An image of several labels is in the lists of all queries that share one.
+--dataset_csv_lists FILE, a table with the columns query, kind (positive or junk) and path, says what each query is to
+find in place of the labels, which its images may then lack. An image of several labels is in the lists of all queries
+that share one.
 """
 
 import functools
@@ -43,14 +45,19 @@ def add_arguments(group) -> None:
         "--dataset_csv",
         default=None,
         metavar="FILE",
-        help="table of images with the columns label, path, split (train, validation), is_query, is_gallery and optionally x_1, y_1, x_2, y_2 "
-        "(a box), category (super-class), category_2 … (coarser levels), sequence; paths from --source or from the table's folder",
+        help="table of images with the columns label, path, split (train, validation), is_query, is_gallery and optionally "
+        "x_1, y_1, x_2, y_2 "
+        "(a box), category (super-class), category_2 … (coarser levels), sequence; paths from --source or from the "
+        "table's folder",
     )
     lists = group.add_argument(
         "--dataset_csv_lists",
         default=None,
         metavar="FILE",
-        help="table with the columns query, kind (positive, junk), path: what each query is to find in place of its label's images, and what takes no rank",
+        help=(
+            "table with the columns query, kind (positive, junk), path: what each query is to find in place of its "
+            "label's images, and what takes no rank"
+        ),
     )
     path.role = lists.role = DATA.but(fixed=None)  # a table may move
 
@@ -59,7 +66,10 @@ def check(opt) -> None:
     """The table is needed. Raises UserError."""
     if opt.dataset_csv is None:
         raise UserError(
-            "--dataset csv needs --dataset_csv FILE, a table with the columns label, path, split and perhaps is_query, is_gallery"
+            (
+                "--dataset csv needs --dataset_csv FILE, a table with the columns label, path, split and perhaps "
+                "is_query, is_gallery"
+            )
         )
 
 
@@ -77,7 +87,9 @@ def derived(opt) -> dict:
 
 
 def prepare(opt, source: Path) -> Path:
-    """The folder that the paths are relative to, `source` or the table's own: the first image found in either decides."""
+    """The folder that the paths are relative to, `source` or the table's own: the first image found in either
+    decides.
+    """
     path = expanded(opt.dataset_csv)
     if not path.is_file():
         raise UserError(f"--dataset_csv {path}: no such file")
@@ -144,7 +156,10 @@ def read(opt, root: Path) -> Reading:
     if listed:
         if any(sequences):
             raise UserError(
-                f"--dataset_csv_lists {opt.dataset_csv_lists}: lists already give what takes no rank: leave out the column sequence of {path}"
+                (
+                    f"--dataset_csv_lists {opt.dataset_csv_lists}: lists already give what takes no rank: leave out "
+                    f"the column sequence of {path}"
+                )
             )
         names = {}
         for name, existing in zip(table["path"], paths, strict=True):
@@ -184,10 +199,16 @@ def _notes(splits: list[str]) -> list[str]:
         return []
     if "test" not in splits:
         return [
-            "all validation labels are training labels: these rows validate and are the test set too, which so sees the choice of the epoch"
+            (
+                "all validation labels are training labels: these rows validate and are the test set too, which so "
+                "sees the choice of the epoch"
+            )
         ]
     return [
-        f"{splits.count('val'):,} validation rows have labels that train: they validate, the other {splits.count('test'):,} test"
+        (
+            f"{splits.count('val'):,} validation rows have labels that train: they validate, the other "
+            f"{splits.count('test'):,} test"
+        )
     ]
 
 
@@ -198,7 +219,9 @@ class Table(dict):
 
 
 def _table(path: Path) -> Table:
-    """Column -> its values as strings (007 is not 7), empty where a row has none. Raises UserError where it is not such a table."""
+    """Column -> its values as strings (007 is not 7), empty where a row has none. Raises UserError where it is not such
+    a table.
+    """
     with parsing(f"--dataset_csv {path}"):
         found = path.stat()
         return _parsed(str(path), found.st_size, found.st_mtime_ns)
@@ -221,7 +244,10 @@ def _parsed(path: str, size: int, changed: int) -> Table:
     short = next((number for number, row in enumerate(rows, start=2) if len(row) != len(header)), None)
     if short is not None:
         raise UserError(
-            f"--dataset_csv {path}, row {short}: {len(rows[short - 2])} fields, its first row has {len(header)}: it is damaged"
+            (
+                f"--dataset_csv {path}, row {short}: {len(rows[short - 2])} fields, its first row has {len(header)}: "
+                "it is damaged"
+            )
         )
     columns = zip(*rows, strict=True) if rows else [()] * len(header)
     known = {*KNOWN, *_higher(header)}
@@ -241,13 +267,18 @@ def _parsed(path: str, size: int, changed: int) -> Table:
         )
     if len(set(table["split"])) < 2:
         raise UserError(
-            f"--dataset_csv {path}: {len(table['split']):,} rows, all of split {'/'.join(set(table['split']))}: it needs both"
+            (
+                f"--dataset_csv {path}: {len(table['split']):,} rows, all of split {'/'.join(set(table['split']))}: "
+                "it needs both"
+            )
         )
     return table
 
 
 def _higher(names) -> list[str]:
-    """Of the names of columns those of the levels above the super-class: category_2, category_3 and on, up to the first that is missing."""
+    """Of the names of columns those of the levels above the super-class: category_2, category_3 and on, up to the first
+    that is missing.
+    """
     return (
         list(itertools.takewhile(names.__contains__, (f"category_{level}" for level in itertools.count(2))))
         if "category" in names
@@ -297,7 +328,10 @@ def _boxes(path: Path, table: dict[str, list]) -> list[tuple | None] | None:
             len(box) == 4 and 0 <= box[0] < box[2] < float("inf") and 0 <= box[1] < box[3] < float("inf")
         ):
             raise UserError(
-                f"--dataset_csv {path}, row {row}: box {', '.join(values)}; expected 0 <= x_1 < x_2 and 0 <= y_1 < y_2, or none"
+                (
+                    f"--dataset_csv {path}, row {row}: box {', '.join(values)}; expected 0 <= x_1 < x_2 and 0 <= y_1 "
+                    "< y_2, or none"
+                )
             )
         boxes.append(box)
     return boxes

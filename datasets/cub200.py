@@ -8,7 +8,10 @@ from utilities.errors import UserError
 
 FOLDERS = ("cub200", "CUB_200_2011", "cub2011/CUB_200_2011")
 ALSO_CALLED, TABLE_ORDER = ("cub", "cub256"), 1  # in names of groups; its place among the data sets of a paper's table
-EXPECTED = "images/<001.class>/<images>, in the official release with images.txt, image_class_labels.txt and classes.txt beside it"
+EXPECTED = (
+    "images/<001.class>/<images>, in the official release with images.txt, image_class_labels.txt and classes.txt "
+    "beside it"
+)
 PUBLISHED = Published(classes=(100, 100), images=(5864, 5924))
 DOWNLOAD = _download.Source(
     folder="CUB_200_2011",
@@ -29,7 +32,8 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--cub_boxes",
         action="store_true",
-        help="cub200: crop every image, in training and test, to the bird's bounding box (bounding_boxes.txt of the release); results are not "
+        help="cub200: crop every image, in training and test, to the bird's bounding box (bounding_boxes.txt of the "
+        "release); results are not "
         "comparable with those on whole images",
     )
 
@@ -45,7 +49,10 @@ def read(opt, root: Path) -> Reading:
     if not all(path.exists() for path in lists):
         if opt.cub_boxes:
             raise UserError(
-                f"--cub_boxes needs the lists of the official release, and {root} has no {lists[0].name}: {DOWNLOAD.alternatives}"
+                (
+                    f"--cub_boxes needs the lists of the official release, and {root} has no {lists[0].name}: "
+                    f"{DOWNLOAD.alternatives}"
+                )
             )
         return _layout.class_folders([root / "images" if (root / "images").is_dir() else root], opt, by_id=True)
     files = dict(_table(lists[0], image=int, file=str))

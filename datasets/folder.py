@@ -1,4 +1,5 @@
-"""Any images in one folder a class: --dataset_folder_path X, where X/<class>/<images>; also X/<super>/<class>/ and deeper, X/train and X/test, X/query and X/gallery.
+"""Any images in one folder a class: --dataset_folder_path X, where X/<class>/<images>; also X/<super>/<class>/ and
+deeper, X/train and X/test, X/query and X/gallery.
 
 The layout is recognised by the content of X:
 
@@ -41,7 +42,8 @@ def add_arguments(group) -> None:
     path = group.add_argument(
         "--dataset_folder_path",
         default=None,
-        help="the folder X of X/<class>/<images> or X/<super>/<class>/<images>; with X/train and X/test (X/val) in place of X the split is theirs; X/query "
+        help="the folder X of X/<class>/<images> or X/<super>/<class>/<images>; with X/train and X/test (X/val) in place of "
+        "X the split is theirs; X/query "
         "and X/gallery in the place of X/test give test images roles",
     )
     path.role = DATA.but(fixed=None)  # a folder may move
@@ -146,7 +148,10 @@ def read(opt, root: Path) -> Reading:
         listed = [tree]
     if cut_by_name and opt.split_shuffle is None:
         reading.notes.append(
-            "classes are cut into blocks in the order of their names, alike ones perhaps together: --split_shuffle SEED mixes them"
+            (
+                "classes are cut into blocks in the order of their names, alike ones perhaps together: "
+                "--split_shuffle SEED mixes them"
+            )
         )
     unread = _layout.unread_files(sum((tree.unread for tree in listed), Counter()))
     if not reading.images and unread is not None:
@@ -177,7 +182,10 @@ def _of_parts(root: Path, trees: dict[str, Tree], opt) -> Reading:
     for part, reading in readings.items():
         if not reading.images:
             raise UserError(
-                f"{root / part} holds no image: fill it, or take it away so that no split is read from the folders of {root}"
+                (
+                    f"{root / part} holds no image: fill it, or take it away so that no split is read from the "
+                    f"folders of {root}"
+                )
             )
     placed = [
         (_with_role(image, part), SPLIT.get(part, part))
@@ -233,7 +241,10 @@ def _parts(top: Tree) -> list[str]:
     if meant and len(meant) + len(named) > 1:
         name, part = next(iter(meant.items()))
         raise UserError(
-            f"{root} holds {' and '.join([*named, *meant])}: is {name} the part {part}? Then rename it; parts are {', '.join(PARTS)}"
+            (
+                f"{root} holds {' and '.join([*named, *meant])}: is {name} the part {part}? Then rename it; parts are "
+                f"{', '.join(PARTS)}"
+            )
         )
     if not named:
         return []
@@ -242,25 +253,34 @@ def _parts(top: Tree) -> list[str]:
     if "train" in named and testing in (["test"], ["query", "gallery"]):
         if others:
             raise UserError(
-                f"{root} holds train and {' and '.join(testing)}, and beside them {others[0]}: a split, or classes? A split is of train, val "
+                f"{root} holds train and {' and '.join(testing)}, and beside them {others[0]}: a split, or classes? A "
+                "split is of train, val "
                 "and test, or query and gallery, alone"
             )
         return named
     if named and not others:
         if len(testing) == 3:
             raise UserError(
-                f"{root} holds test, and beside it query and gallery: the test images have roles or have none, take one away"
+                (
+                    f"{root} holds test, and beside it query and gallery: the test images have roles or have none, "
+                    "take one away"
+                )
             )
         wanted = ("train", *(["query", "gallery"] if "test" not in named and testing else ["test"]))
         missing = " and ".join(part for part in wanted if part not in named)
         raise UserError(
-            f"{root} holds {' and '.join(named)}, but no {missing}: name both, or give one of them as --dataset_folder_path"
+            (
+                f"{root} holds {' and '.join(named)}, but no {missing}: name both, or give one of them as "
+                "--dataset_folder_path"
+            )
         )
     return []
 
 
 def _part_meant(name: str) -> str | None:
-    """The part that a folder's name means with another spelling, such as Test, validation, tets; None where it means none."""
+    """The part that a folder's name means with another spelling, such as Test, validation, tets; None where it means
+    none.
+    """
     names = {**{part: part for part in PARTS}, **ALSO_MEANT}
     near = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=0.75)
     return names[near[0]] if near else None

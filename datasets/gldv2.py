@@ -1,6 +1,8 @@
-"""Google Landmarks v2: training on the clean part, retrieval of 1,129 queries in 761,757 images (Weyand et al., CVPR 2020, arXiv 2004.01804).
+"""Google Landmarks v2: training on the clean part, retrieval of 1,129 queries in 761,757 images (Weyand et al., CVPR
+2020, arXiv 2004.01804).
 
-Public and Private queries are measured apart. Landmark ids of training and of the index are different numberings: only training images have a class.
+Public and Private queries are measured apart. Landmark ids of training and of the index are different numberings: only
+training images have a class.
 """
 
 from pathlib import Path
@@ -34,7 +36,9 @@ def derived(opt) -> dict:
 
 
 def read(opt, root: Path) -> Reading:
-    """Training images by landmark; the index and the queries without a class, and what each query is to find, by usage."""
+    """Training images by landmark; the index and the queries without a class, and what each query is to find, by
+    usage.
+    """
     training = [
         (name, row["landmark_id"])
         for row in _table(root / TRAINING, "landmark_id", "images")

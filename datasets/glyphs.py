@@ -1,11 +1,12 @@
 """Letters and digits in 16 type faces, 48 x 48 pixels, rendered offline: a small data set that needs no download.
 
-Classes are the characters that all 16 text faces of matplotlib cover (DejaVu Sans, Sans Mono, Serif and STIXGeneral, four styles
-each), one image a face: white on black, 36 pixels, centred. A character that looks like an earlier one in any of the faces, as the
-Greek Alpha like the Latin A, is left out, so that no two classes share an image. The first half of the classes trains, the second
-tests. Super labels are the scripts.
+Classes are the characters that all 16 text faces of matplotlib cover (DejaVu Sans, Sans Mono, Serif and STIXGeneral,
+four styles each), one image a face: white on black, 36 pixels, centred. A character that looks like an earlier one in
+any of the faces, as the Greek Alpha like the Latin A, is left out, so that no two classes share an image. The first
+half of the classes trains, the second tests. Super labels are the scripts.
 
-`--glyphs_protocol reid` makes re-identification of it: a character is an identity, a font with its four styles a camera.
+`--glyphs_protocol reid` makes re-identification of it: a character is an identity, a font with its four styles a
+camera.
 """
 
 import hashlib
@@ -51,7 +52,8 @@ def add_arguments(group) -> None:
         "--glyphs_protocol",
         default="set",
         choices=["set", "reid"],
-        help="set: the test images search each other; reid: re-identification across fonts. The regular face of each of the four fonts is a "
+        help="set: the test images search each other; reid: re-identification across fonts. The regular face of each of the "
+        "four fonts is a "
         "query, the other faces are the gallery, and those of the query's own character and font take no rank",
     )
 
@@ -74,7 +76,8 @@ def default_source_path() -> str:
 
 
 def prepare(opt, source: Path) -> Path:
-    """The folder of the rendered images, `<source>/glyphs` or `source` itself; rendered now where it is missing or out of date.
+    """The folder of the rendered images, `<source>/glyphs` or `source` itself; rendered now where it is missing or out
+    of date.
 
     Raises UserError where `<source>/glyphs` holds something else: it stays as it is.
     """
@@ -171,7 +174,10 @@ def _face_files() -> list[Path]:
     missing = [file.name for file in files if not file.exists()]
     if missing:
         raise UserError(
-            f"--dataset glyphs needs the faces of matplotlib: {', '.join(missing)} missing in {folder}. Reinstall matplotlib"
+            (
+                f"--dataset glyphs needs the faces of matplotlib: {', '.join(missing)} missing in {folder}. Reinstall "
+                "matplotlib"
+            )
         )
     return files
 
@@ -240,7 +246,9 @@ def _folder(character: str) -> str:
 
 
 def script(character: str) -> str:
-    """The script of a letter; `digit` for digits, `other` for the few letters without a script, such as the click letters."""
+    """The script of a letter; `digit` for digits, `other` for the few letters without a script, such as the click
+    letters.
+    """
     if unicodedata.category(character) == "Nd":
         return "digit"
     words = unicodedata.name(character, "").lower().split()

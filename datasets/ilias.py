@@ -1,4 +1,5 @@
-"""ILIAS, its core: 1,000 objects, 1,232 query images, 4,715 images that show them in the world (Kordopatis-Zilos et al., CVPR 2025, arXiv 2502.11748).
+"""ILIAS, its core: 1,000 objects, 1,232 query images, 4,715 images that show them in the world (Kordopatis-Zilos et
+al., CVPR 2025, arXiv 2502.11748).
 
 Its 100 million distractors are judged from features: docs/evaluation.md. Text queries are left out.
 """

@@ -1,4 +1,6 @@
-"""iNaturalist 2018 for retrieval: 461,939 images of 8,142 species, split by Brown et al. (Smooth-AP, arXiv 2007.12163)."""
+"""iNaturalist 2018 for retrieval: 461,939 images of 8,142 species, split by Brown et al. (Smooth-AP, arXiv
+2007.12163).
+"""
 
 from pathlib import Path
 
@@ -42,7 +44,10 @@ def add_arguments(group) -> None:
         "--inaturalist2018_levels",
         default="base",
         choices=["base", "full"],
-        help="levels above the species. base: the 13 super-categories of the folders; full: genus, family, order, class, phylum and kingdom, from train2018.json",
+        help=(
+            "levels above the species. base: the 13 super-categories of the folders; full: genus, family, order, "
+            "class, phylum and kingdom, from train2018.json"
+        ),
     )
 
 
@@ -72,13 +77,19 @@ def read(opt, root: Path) -> Reading:
                 train_classes.add(name)
             elif name in train_classes:
                 raise UserError(
-                    f"{path}, row {number}: species {name} is in train and in test, test species are new ones: a list is damaged"
+                    (
+                        f"{path}, row {number}: species {name} is in train and in test, test species are new ones: a "
+                        "list is damaged"
+                    )
                 )
     if taxa is not None:
         unknown = next((name for name in classes if name.partition("/")[2] not in taxa), None)
         if unknown is not None:
             raise UserError(
-                f"{root / TAXA}: its categories have no id {unknown.partition('/')[2]}, which the lists name: the file is another one"
+                (
+                    f"{root / TAXA}: its categories have no id {unknown.partition('/')[2]}, which the lists name: the "
+                    "file is another one"
+                )
             )
         for name, rows in classes.items():
             genus, *higher = taxa[name.partition("/")[2]]
@@ -89,7 +100,9 @@ def read(opt, root: Path) -> Reading:
 
 
 def _taxa(path: Path) -> dict[str, list[str]]:
-    """Id of a species -> its genus, family, … kingdom, each as its path from the kingdom: some genera of plants and of animals share a name."""
+    """Id of a species -> its genus, family, … kingdom, each as its path from the kingdom: some genera of plants and of
+    animals share a name.
+    """
     try:
         with parsing(path):
             categories = read_json(path)["categories"]

@@ -1,4 +1,6 @@
-"""In-Shop Clothes Retrieval of DeepFashion: 52,712 images of 7,982 clothing items, with query and gallery (Liu et al., CVPR 2016)."""
+"""In-Shop Clothes Retrieval of DeepFashion: 52,712 images of 7,982 clothing items, with query and gallery (Liu et al.,
+CVPR 2016).
+"""
 
 import re
 from pathlib import Path
@@ -16,7 +18,10 @@ FOLDERS = (
     "DeepFashion/In-shop Clothes Retrieval Benchmark",
 )
 LIST = "list_eval_partition.txt"
-EXPECTED = f"{LIST}, or Eval/{LIST}, and the images under img/, Img/img/ or img_highres/, as <gender>/<category>/id_00000002/<images>"
+EXPECTED = (
+    f"{LIST}, or Eval/{LIST}, and the images under img/, Img/img/ or img_highres/, as "
+    "<gender>/<category>/id_00000002/<images>"
+)
 PUBLISHED = Published(classes=(3997, 3985), images=(25882, 26830), query=(14218, 3985), gallery=(12612, 3985))
 DOWNLOAD = _download.Source(
     folder="inshop",
@@ -49,7 +54,10 @@ def read(opt, root: Path) -> Reading:
         digits = ITEM.fullmatch(item)
         if digits is None or status not in STATUS or len(file.split("/")) < 5:
             raise UserError(
-                f"{path}, row {number}: {file!r} {item!r} {status!r}, expected img/…/id_00000002/… id_00000002 {'|'.join(STATUS)}"
+                (
+                    f"{path}, row {number}: {file!r} {item!r} {status!r}, expected img/…/id_00000002/… id_00000002 "
+                    f"{'|'.join(STATUS)}"
+                )
             )
         place = file.split("/", 1)[1]
         items.setdefault(digits[1], []).append(
@@ -57,7 +65,10 @@ def read(opt, root: Path) -> Reading:
         )
         if (status == "train") != (_is_training(items[digits[1]][0])):
             raise UserError(
-                f"{path}, row {number}: item {item} is in train and in {status}, test items are new ones: the list is damaged"
+                (
+                    f"{path}, row {number}: item {item} is in train and in {status}, test items are new ones: the "
+                    "list is damaged"
+                )
             )
     reading = _layout.listed(_folder(root, rows), [row for item in sorted(items, key=int) for row in items[item]])
     reading.train_classes = {item for item, found in items.items() if _is_training(found[0])}
@@ -70,7 +81,9 @@ def _is_training(row: tuple) -> bool:
 
 
 def _rows(path: Path, opt) -> tuple[list[list[str]], list[str]]:
-    """The rows of the list after the first two, and notes. Raises UserError where it is not such a list, or cut short."""
+    """The rows of the list after the first two, and notes. Raises UserError where it is not such a list, or cut
+    short.
+    """
     try:
         first, header, *lines = [line.split() for line in read_text(path, "restore it").splitlines() if line.strip()]
         count = int(first[0])

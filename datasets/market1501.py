@@ -31,7 +31,10 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--market1501_distractors",
         action="store_true",
-        help=f"the images of {DISTRACTORS}/, the 500,000 distractors that are offered beside the data set, are added to the gallery",
+        help=(
+            f"the images of {DISTRACTORS}/, the 500,000 distractors that are offered beside the data set, are added "
+            "to the gallery"
+        ),
     )
 
 
@@ -46,7 +49,9 @@ def recognises(root: Path) -> bool:
 
 
 def read(opt, root: Path) -> Reading:
-    """The images by person. Junk (-1) is left out everywhere; background (0000) is of no class and lies in the gallery alone."""
+    """The images by person. Junk (-1) is left out everywhere; background (0000) is of no class and lies in the gallery
+    alone.
+    """
     found = {
         folder: _reid.shots(root, folder, NAME, "0002_c1s1_000451_03.jpg") for folder in (TRAINING, QUERY, GALLERY)
     }

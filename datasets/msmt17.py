@@ -1,4 +1,6 @@
-"""MSMT17: 4,101 persons in fifteen cameras, re-identification, as V1 or with blurred faces as V2 (Wei et al., CVPR 2018)."""
+"""MSMT17: 4,101 persons in fifteen cameras, re-identification, as V1 or with blurred faces as V2 (Wei et al., CVPR
+2018).
+"""
 
 import dataclasses
 from pathlib import Path
@@ -27,7 +29,10 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--msmt17_combined",
         action="store_true",
-        help="the images of list_val train too (combineall of torchreid and FastReID); without it they validate, and list_train alone trains",
+        help=(
+            "the images of list_val train too (combineall of torchreid and FastReID); without it they validate, and "
+            "list_train alone trains"
+        ),
     )
 
 
@@ -66,7 +71,9 @@ def read(opt, root: Path) -> Reading:
 
 
 def _listed(root: Path, name: str, folder: str) -> list[Shot]:
-    """The images of a list, `0000/0000_000_01_0303morning_0008_0.jpg 0`: path, with the camera in its third part, and person."""
+    """The images of a list, `0000/0000_000_01_0303morning_0008_0.jpg 0`: path, with the camera in its third part, and
+    person.
+    """
     found = []
     for number, row in enumerate(_layout.read_table(root / name), start=1):
         camera = row[0].split("_")[2:3]

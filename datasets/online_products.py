@@ -8,7 +8,10 @@ from utilities.errors import UserError
 
 FOLDERS = ("online_products", "Stanford_Online_Products")
 ALSO_CALLED, TABLE_ORDER = ("sop",), 3  # in names of groups; its place among the data sets of a paper's table
-EXPECTED = "Ebay_train.txt, Ebay_test.txt and <category>_final/<images>; or Info_Files/ with the lists and images/<category>_final/<images>"
+EXPECTED = (
+    "Ebay_train.txt, Ebay_test.txt and <category>_final/<images>; or Info_Files/ with the lists and "
+    "images/<category>_final/<images>"
+)
 PUBLISHED = Published(classes=(11318, 11316), images=(59551, 60502))
 DOWNLOAD = _download.Source(
     folder="Stanford_Online_Products",
@@ -38,7 +41,9 @@ def recognises(root: Path) -> bool:
 
 
 def validation_groups(names: list[str]) -> list[list[str]]:
-    """Validation is cut within each of the 12 categories, as in the ICML code; class names hold the category, as `00001.bicycle`."""
+    """Validation is cut within each of the 12 categories, as in the ICML code; class names hold the category, as
+    `00001.bicycle`.
+    """
     groups = {}
     for name in names:
         groups.setdefault(name.partition(".")[2], []).append(name)

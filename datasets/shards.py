@@ -1,8 +1,10 @@
-"""Images in tar files: --dataset_shards 'data-{000..015}.tar', WebDataset shards of <key>.jpg with <key>.cls or <key>.json.
+"""Images in tar files: --dataset_shards 'data-{000..015}.tar', WebDataset shards of <key>.jpg with <key>.cls or
+<key>.json.
 
-The class of an image is the text of its `.cls`, or in its `.json` the value of `label`, `cls` or `class`; `category` there is the super-class.
-Each shard is scanned once, as a stream, and its index written beside it as `<shard>.index.json`; it is scanned anew when its size or time
-of change differs. Images are read by their offsets, in any order.
+The class of an image is the text of its `.cls`, or in its `.json` the value of `label`, `cls` or `class`; `category`
+there is the super-class. Each shard is scanned once, as a stream, and its index written beside it as
+`<shard>.index.json`; it is scanned anew when its size or time of change differs. Images are read by their offsets, in
+any order.
 """
 
 import itertools
@@ -38,8 +40,10 @@ def add_arguments(group) -> None:
         "--dataset_shards",
         default=None,
         metavar="PATTERN",
-        help="tar files of WebDataset, as data-{000..015}.tar or {a,b}.tar, from the working folder or from --source: <key>.jpg (png, webp) "
-        "with <key>.cls or <key>.json, whose label, cls or class is the class and category the super-class; an index is written beside "
+        help="tar files of WebDataset, as data-{000..015}.tar or {a,b}.tar, from the working folder or from --source: "
+        "<key>.jpg (png, webp) "
+        "with <key>.cls or <key>.json, whose label, cls or class is the class and category the super-class; an index "
+        "is written beside "
         "each once",
     )
     shards.role = DATA.but(fixed=None)  # shards may move
@@ -61,13 +65,18 @@ def prepare(opt, source: Path) -> Path:
         if (place / first).is_file():
             return Path(os.path.abspath(place / first)).parent
     raise UserError(
-        f"--dataset_shards {opt.dataset_shards}: there is no {first}, neither in {Path().absolute()} nor below --source {source}"
+        (
+            f"--dataset_shards {opt.dataset_shards}: there is no {first}, neither in {Path().absolute()} nor below "
+            f"--source {source}"
+        )
     )
 
 
 @uncollected()
 def read(opt, root: Path) -> Reading:
-    """The images of all shards, classes in the order of their labels: of numbers where all are whole numbers, else of names."""
+    """The images of all shards, classes in the order of their labels: of numbers where all are whole numbers, else of
+    names.
+    """
     from tqdm import tqdm
 
     images, unlabelled, names, unread = [], [], expand(opt.dataset_shards), Counter()
@@ -81,10 +90,16 @@ def read(opt, root: Path) -> Reading:
             for key, offset, size, label, category in zip(*(content[column] for column in COLUMNS), strict=True)
         ]
     if unlabelled:
-        told = f"images without a class, no .cls and no {'/'.join(LABELS)} in a .json: {len(unlabelled):,}, the first {unlabelled[0]}"
+        told = (
+            f"images without a class, no .cls and no {'/'.join(LABELS)} in a .json: {len(unlabelled):,}, the first "
+            f"{unlabelled[0]}"
+        )
         if not opt.allow_partial_dataset:
             raise UserError(
-                f"--dataset_shards {opt.dataset_shards}: {told}. Mend the shards, or leave them out with --allow_partial_dataset"
+                (
+                    f"--dataset_shards {opt.dataset_shards}: {told}. Mend the shards, or leave them out with "
+                    "--allow_partial_dataset"
+                )
             )
     notes = [f"left out: {told}"] if unlabelled else []
     if unread:
@@ -155,7 +170,9 @@ COLUMNS = ("keys", "offsets", "sizes", "labels", "categories")  # columns of an 
 
 
 def _index(shard: str) -> dict:
-    """A shard's content, from its index where that is current; else the shard is scanned and the index written. Raises UserError."""
+    """A shard's content, from its index where that is current; else the shard is scanned and the index written. Raises
+    UserError.
+    """
     path = Path(f"{shard}.index.json")
     try:
         found = os.stat(shard)
@@ -181,7 +198,9 @@ def _index(shard: str) -> dict:
 
 
 def _scanned(shard: str) -> dict:
-    """The images of a shard with their offsets and labels, in one pass; an image's label may come before or after it."""
+    """The images of a shard with their offsets and labels, in one pass; an image's label may come before or after
+    it.
+    """
     images, labels, categories, unread = {}, {}, {}, Counter()
     for member, data in _members(shard):
         folder, _, base = member.name.rpartition("/")
@@ -222,7 +241,9 @@ def _parsed(shard: str, name: str, data: bytes) -> dict:
 
 
 def _members(shard: str):
-    """Each file of a tar with a function that returns its bytes. Raises UserError, naming the shard, where it is damaged or cut short."""
+    """Each file of a tar with a function that returns its bytes. Raises UserError, naming the shard, where it is
+    damaged or cut short.
+    """
     import tarfile
 
     try:

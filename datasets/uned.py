@@ -1,7 +1,9 @@
-"""UnED: eight domains, from cars to landmarks, with splits of their own and one index (Ypsilantis et al., ICCV 2023, arXiv 2309.01858).
+"""UnED: eight domains, from cars to landmarks, with splits of their own and one index (Ypsilantis et al., ICCV 2023,
+arXiv 2309.01858).
 
-Test queries of all domains search the eight indexes together; a hit needs the query's class and domain. Results come for each domain, and as their
-plain mean. A query of Google Landmarks may show several landmarks: its first is its class, and it is to find the images of all.
+Test queries of all domains search the eight indexes together; a hit needs the query's class and domain. Results come
+for each domain, and as their plain mean. A query of Google Landmarks may show several landmarks: its first is its
+class, and it is to find the images of all.
 """
 
 from pathlib import Path
@@ -38,7 +40,10 @@ def check(opt) -> None:
     """Refuse to measure training and test images together. Raises UserError."""
     if opt.evaluate_all:
         raise UserError(
-            "--evaluate_all: the training images of met in --dataset uned are its index too, and would find themselves: leave it out"
+            (
+                "--evaluate_all: the training images of met in --dataset uned are its index too, and would find "
+                "themselves: leave it out"
+            )
         )
 
 
@@ -54,7 +59,9 @@ def recognises(root: Path) -> bool:
 
 @uncollected()
 def read(opt, root: Path) -> Reading:
-    """The images of one domain after the other. Raises UserError where a split file is missing or damaged, or holds no image."""
+    """The images of one domain after the other. Raises UserError where a split file is missing or damaged, or holds no
+    image.
+    """
     reading, rows = Reading([], split_of=[], by_domain=True), []
     for domain in DOMAINS:
         for split in ("train", "val", "test"):
@@ -86,7 +93,9 @@ def read(opt, root: Path) -> Reading:
 
 
 def _escaped(path: str) -> str:
-    """The name that some programs give a file when they unpack RP2K: other characters than ASCII as #U and their number."""
+    """The name that some programs give a file when they unpack RP2K: other characters than ASCII as #U and their
+    number.
+    """
     return path if path.isascii() else "".join(sign if sign.isascii() else f"#U{ord(sign):04x}" for sign in path)
 
 
@@ -99,7 +108,10 @@ def _rows(path: Path) -> list[tuple[str, tuple[str, ...]]]:
         classes = classes if isinstance(classes, list) else [classes]
         if None in classes or not classes or not isinstance(row.get("path"), str):
             raise UserError(
-                f"{path}, entry {number}: expected an object with path and class_id, a list of such: the file is damaged"
+                (
+                    f"{path}, entry {number}: expected an object with path and class_id, a list of such: the file is "
+                    "damaged"
+                )
             )
         rows.append((row["path"], tuple(map(str, classes))))
     if not rows:

@@ -1,8 +1,10 @@
-"""Several data sets as one, each a domain: --union cub200 cars196 folder:PATH csv:FILE; all test images are searched together.
+"""Several data sets as one, each a domain: --union cub200 cars196 folder:PATH csv:FILE; all test images are searched
+together.
 
-A domain is called by its data set, that of folder:PATH or csv:FILE by the last part of the path. Each one's training, validation and test images are
-its own; flags such as --source_path, --split_shuffle and --use_tv_split go for all. Classes of two domains are never the same, whatever their names
-(`_domains.py`), and every result comes for each domain, `<domain>/<metric>`, and as the plain mean of the domains, `<metric>`.
+A domain is called by its data set, that of folder:PATH or csv:FILE by the last part of the path. Each one's training,
+validation and test images are its own; flags such as --source_path, --split_shuffle and --use_tv_split go for all.
+Classes of two domains are never the same, whatever their names (`_domains.py`), and every result comes for each domain,
+`<domain>/<metric>`, and as the plain mean of the domains, `<metric>`.
 """
 
 import os
@@ -30,7 +32,10 @@ def add_arguments(group) -> None:
         nargs="+",
         default=None,
         metavar="NAME",
-        help="--dataset union: its data sets, each a domain, by name or as folder:PATH, csv:FILE; what --dataset_folder_path and --dataset_csv take",
+        help=(
+            "--dataset union: its data sets, each a domain, by name or as folder:PATH, csv:FILE; what "
+            "--dataset_folder_path and --dataset_csv take"
+        ),
     ).role = DATA.but(fixed=None)  # a folder may move
 
 
@@ -60,7 +65,9 @@ def prepare(opt, source: Path) -> Path:
 
 
 def read(opt, root: Path) -> Reading:
-    """The images of one data set after the other. Raises UserError where one has nothing to train on or to test, or does not go by classes."""
+    """The images of one data set after the other. Raises UserError where one has nothing to train on or to test, or
+    does not go by classes.
+    """
     joined = Reading([], split_of=[], by_domain=True)
     for domain, module, flags in _members(opt):
         root = _root(module, flags)

@@ -1,4 +1,6 @@
-"""Write docs/ledger.md from docs/published/ledger.csv: `python docs/generate_ledger.py`. A test checks that it is up to date."""
+"""Write docs/ledger.md from docs/published/ledger.csv: `python docs/generate_ledger.py`. A test checks that it is up to
+date.
+"""
 
 import math
 import sys

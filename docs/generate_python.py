@@ -1,8 +1,9 @@
-"""Write signatures and docstrings into docs/python.md: `python docs/generate_python.py`. A test checks that they are current.
+"""Write signatures and docstrings into docs/python.md: `python docs/generate_python.py`. A test checks that they are
+current.
 
-The page is written by hand but for its blocks, from `<!-- site` to `<!-- /site -->`. The site shows the directive in the
-comment, which mkdocstrings fills (docs/site_hooks.py); a reader of the file sees the text below the comment, which this
-program writes.
+The page is written by hand but for its blocks, from `<!-- site` to `<!-- /site -->`. The site shows the directive in
+the comment, which mkdocstrings fills (docs/site_hooks.py); a reader of the file sees the text below the comment, which
+this program writes.
 """
 
 import inspect

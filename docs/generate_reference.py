@@ -1,4 +1,5 @@
-"""The site's page of each kind of method, from the plug-ins themselves: caption, paper, formula, flags, result on the embedded characters.
+"""The site's page of each kind of method, from the plug-ins themselves: caption, paper, formula, flags, result on the
+embedded characters.
 
 `make docs` writes them into the site (docs/site_hooks.py); `python docs/generate_reference.py losses` prints one.
 """
@@ -42,7 +43,8 @@ def text(kind: str) -> str:
     ]
     if kind == "losses":
         parts += [
-            "**On the embedded characters**: three epochs of a small network, test set, mean and standard deviation of three seeds in percent. It shows that a loss learns, and with "
+            "**On the embedded characters**: three epochs of a small network, test set, mean and standard deviation of "
+            "three seeds in percent. It shows that a loss learns, and with "
             "which settings; it is not a ranking: [methods_on_glyphs.md](methods_on_glyphs.md).",
             "",
         ]
@@ -132,7 +134,10 @@ def _results(kind: str, name: str) -> list[str]:
     for loss, flags, recall, map_r, _ in of_losses():
         if loss == f"`{name}`":
             return [
-                f"On the embedded characters, with {_given(flags.strip('`'))}: e_recall@1 **{recall}**, map_r **{map_r}**.",
+                (
+                    f"On the embedded characters, with {_given(flags.strip('`'))}: e_recall@1 **{recall}**, map_r "
+                    f"**{map_r}**."
+                ),
                 "",
             ]
     run = (
@@ -146,7 +151,10 @@ def _results(kind: str, name: str) -> list[str]:
 def _memory() -> list[str]:
     """The section of the cross-batch memory, which works with several trainers."""
     table = _table(_beside_its_base("--memory_size"), "cross-batch-memory-on-small-batches")
-    about = "Each batch is also compared with the last N embeddings: [training_methods.md](training_methods.md#cross-batch-memory---memory_size-n)."
+    about = (
+        "Each batch is also compared with the last N embeddings: "
+        "[training_methods.md](training_methods.md#cross-batch-memory---memory_size-n)."
+    )
     return ["## Cross-batch memory, `--memory_size N` { #memory }", "", about, "", *table]
 
 
@@ -173,7 +181,9 @@ def _given(flags: str) -> str:
 
 
 def of_losses() -> list[list[str]]:
-    """The rows of the table of losses: name, flags, e_recall@1, map_r, seconds; not those that compare with other packages."""
+    """The rows of the table of losses: name, flags, e_recall@1, map_r, seconds; not those that compare with other
+    packages.
+    """
     return [row for row in results() if len(row) == 5 and row[1].startswith("`")]
 
 

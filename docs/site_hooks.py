@@ -1,6 +1,8 @@
-"""MkDocs hooks of `make docs`: pages that lie outside docs/ or are made from the code; repository links become links of the site.
+"""MkDocs hooks of `make docs`: pages that lie outside docs/ or are made from the code; repository links become links of
+the site.
 
-The pages stay as GitHub shows them; the hooks convert what MkDocs reads differently. A link to a file that is not a page leads to a copy.
+The pages stay as GitHub shows them; the hooks convert what MkDocs reads differently. A link to a file that is not a
+page leads to a copy.
 """
 
 import posixpath
@@ -139,7 +141,9 @@ def with_sections(markdown: str) -> str:
 
 
 def unreferenced(text: str) -> str:
-    """Escape the brackets of `<name>[_frozen][_normalize]` outside code, which Markdown would read as a reference link."""
+    """Escape the brackets of `<name>[_frozen][_normalize]` outside code, which Markdown would read as a reference
+    link.
+    """
     return "".join(
         part if part.startswith("`") else part.replace("][", "]\\[") for part in re.split(r"(`[^`\n]*`)", text)
     )

@@ -44,7 +44,9 @@ MAIN_EVALTYPE = "discriminative"  # the name of a network's one embedding
 
 
 class Embedded(NamedTuple):
-    """An embedded split: `features` evaltype -> `(N, D)` float32 array, `labels` `(N,)`, images in the data set's order."""
+    """An embedded split: `features` evaltype -> `(N, D)` float32 array, `labels` `(N,)`, images in the data set's
+    order.
+    """
 
     features: dict
     labels: np.ndarray
@@ -55,14 +57,17 @@ class Embedded(NamedTuple):
 def loaders(splits: dict, opt, ranks=None) -> dict:
     """Loaders of the splits to embed: those of `--splits_to_eval`, and training where it is the reference.
 
-    `splits`: as `datasets.select` gives them. `ranks`: the processes, each of which embeds a part. Raises UserError where a split does not
-    exist, or lacks the names or roles that the flags compare by.
+    `splits`: as `datasets.select` gives them. `ranks`: the processes, each of which embeds a part. Raises UserError
+    where a split does not exist, or lacks the names or roles that the flags compare by.
     """
     there = {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
     missing = [split for split in opt.splits_to_eval if there[split] is None]
     if missing:
         raise UserError(
-            f"--splits_to_eval {missing[0]}: there is no such data in this run (--use_tv_split cuts validation from training)"
+            (
+                f"--splits_to_eval {missing[0]}: there is no such data in this run (--use_tv_split cuts validation "
+                "from training)"
+            )
         )
     wanted = {
         *opt.splits_to_eval,
@@ -70,7 +75,10 @@ def loaders(splits: dict, opt, ranks=None) -> dict:
     }
     if whitening.needs_training(opt) and there["train"] is None:
         raise UserError(
-            f"--eval_whiten {opt.eval_whiten}: there are no training images to fit on: fit on other embeddings by `{whitening.PROGRAM}`"
+            (
+                f"--eval_whiten {opt.eval_whiten}: there are no training images to fit on: fit on other embeddings by "
+                f"`{whitening.PROGRAM}`"
+            )
         )
     chosen = {split: dataset for split, dataset in there.items() if split in wanted}
     checks.check(chosen, opt)
@@ -78,7 +86,9 @@ def loaders(splits: dict, opt, ranks=None) -> dict:
 
 
 def check_folds(folds: list) -> None:
-    """Raise UserError, before the first fold trains, where the data of one cannot choose its epoch. `folds`: the flags of each."""
+    """Raise UserError, before the first fold trains, where the data of one cannot choose its epoch. `folds`: the flags
+    of each.
+    """
     for opt in folds:
         there = _datasets(loaders(datasets.select(opt.dataset, opt, opt.source_path), opt))
         try:
@@ -88,7 +98,9 @@ def check_folds(folds: list) -> None:
 
 
 def check(model, loaders: dict, opt, runtime) -> None:
-    """Raise UserError, before anything is trained or measured, where network, data and evaluation flags do not fit each other."""
+    """Raise UserError, before anything is trained or measured, where network, data and evaluation flags do not fit each
+    other.
+    """
     if not loaders:
         return
     there = _datasets(loaders)
@@ -120,7 +132,9 @@ def check(model, loaders: dict, opt, runtime) -> None:
 
 
 def roles(loaders: dict, opt) -> dict[str, str]:
-    """Split -> one line on its queries, its gallery and the images of class-wise numbers; without the splits that have no roles."""
+    """Split -> one line on its queries, its gallery and the images of class-wise numbers; without the splits that have
+    no roles.
+    """
     return spaces.roles(galleries.images_of(_datasets(loaders)), opt)
 
 
@@ -174,7 +188,8 @@ def embed(
     sizes=(1,),
     power: float = 1.0,
 ) -> Embedded:
-    """Embed all images of `loader`, in its order, into preallocated arrays. Several processes embed a part each; all get all rows.
+    """Embed all images of `loader`, in its order, into preallocated arrays. Several processes embed a part each; all
+    get all rows.
 
     `title`: of the progress bar. `bare`: the backbone's pooled features instead of the embedding, at unit length where
     the network's embeddings are. Without `normalize` neither is brought to unit length. `sizes`, `power`: the scales of
@@ -249,7 +264,8 @@ def _device(opt, runtime) -> torch.device:
 
 
 def score(embedded: dict, opt, runtime) -> dict:
-    """All `--evaluation_metrics` of all `--evaltypes` of `embedded`, split -> Embedded, against `--eval_reference_set`, by `--tester`.
+    """All `--evaluation_metrics` of all `--evaltypes` of `embedded`, split -> Embedded, against `--eval_reference_set`,
+    by `--tester`.
 
     Returns split -> {metric: value}, names as in metrics.csv. A value is NaN where the metric is not defined (`map_r`
     needs a class of two images); means over super-classes, domains and draws leave such values out, which is printed
@@ -282,7 +298,9 @@ def _score(embedded: dict, opt, runtime) -> dict:
 
 
 def _further_draws(embedded: dict, split: str, evaltype: str, opt):
-    """Yield the spaces of each draw but the first, where the gallery of the split, or of a split that it searches, is drawn at random."""
+    """Yield the spaces of each draw but the first, where the gallery of the split, or of a split that it searches, is
+    drawn at random.
+    """
     concerned = {split, *spaces.sources_of(split, spaces.scored(embedded, opt), opt)}
     draws = {name: galleries.draws(embedded[name].dataset) for name in embedded if name in concerned}
     for number in range(1, max(map(len, draws.values()))):
@@ -291,7 +309,9 @@ def _further_draws(embedded: dict, split: str, evaltype: str, opt):
 
 
 def unaffected_metrics(metric_names: list[str], opt) -> list[str]:
-    """One line that names the metrics asked for that `--eval_space hyperbolic` and `--rerank` do not change; none where there are none."""
+    """One line that names the metrics asked for that `--eval_space hyperbolic` and `--rerank` do not change; none where
+    there are none.
+    """
     hyperbolic, rerank = metrics.ball(opt) is not None, getattr(opt, "rerank", None)
     kept = [name for name in metric_names if not metrics.searches(name)]
     if not (hyperbolic or rerank) or not kept:
@@ -304,7 +324,9 @@ def unaffected_metrics(metric_names: list[str], opt) -> list[str]:
 
 
 def evaluate(model, loaders: dict, opt, runtime, bare: bool = False) -> tuple[dict, dict]:
-    """Embed each split once, then score it; `bare`: by the backbone's features. Returns split -> {metric: value}, and split -> Embedded."""
+    """Embed each split once, then score it; `bare`: by the backbone's features. Returns split -> {metric: value}, and
+    split -> Embedded.
+    """
     embedded = embed_all(model, loaders, opt, runtime, bare)
     return score(embedded, opt, runtime), embedded
 

@@ -1,30 +1,37 @@
-"""Measure embeddings from a file of any program: `python -m evaluation FILE.npz --evaluation_metrics e_recall@1 map_r nmi`.
+"""Measure embeddings from a file of any program: `python -m evaluation FILE.npz --evaluation_metrics e_recall@1 map_r
+nmi`.
 
-The file holds `features` `(N, D)` and `labels` `(N,)`, or `(N, L)` of L levels, the finest first. With `reference_features` `(M, D)` and `reference_labels` `(M,)`, the features are
-queries that search the reference; `exclude` `(N,)` may give the row of the reference that is the query itself (-1: none). Instead of a
-reference, `is_query` and `is_gallery` `(N,)` may mark the rows that search and those that are searched. Rows of one `sequence` `(N,)` never
-find each other. `role_draws` `(D, N)` marks the gallery in each of D draws, whose other rows are the queries: metrics that search are means
-over the draws. `groups` or `super_names` `(N,)`: super-classes, for metrics that compare these. `domains` `(N,)`: names; every metric then
-comes for each domain's queries too, `<domain>/<metric>`, and under its own name as the mean of the domains. `positive_indptr` `(Q + 1,)`, `positive_indices`
-`(P,)`, `junk_indptr`, `junk_indices`: for the q-th query its positives and its junk, which takes no rank, as positions among the gallery's rows
-(`indices[indptr[q]:indptr[q + 1]]`). With them `labels` may be absent, and class-wise metrics are refused. Further lists for the same queries,
-`positive_indptr_hard` …, are those of a protocol, `hard`: each metric then comes once for each protocol.
+The file holds `features` `(N, D)` and `labels` `(N,)`, or `(N, L)` of L levels, the finest first. With
+`reference_features` `(M, D)` and `reference_labels` `(M,)`, the features are queries that search the reference;
+`exclude` `(N,)` may give the row of the reference that is the query itself (-1: none). Instead of a reference,
+`is_query` and `is_gallery` `(N,)` may mark the rows that search and those that are searched. Rows of one `sequence`
+`(N,)` never find each other. `role_draws` `(D, N)` marks the gallery in each of D draws, whose other rows are the
+queries: metrics that search are means over the draws. `groups` or `super_names` `(N,)`: super-classes, for metrics that
+compare these. `domains` `(N,)`: names; every metric then comes for each domain's queries too, `<domain>/<metric>`, and
+under its own name as the mean of the domains. `positive_indptr` `(Q + 1,)`, `positive_indices` `(P,)`, `junk_indptr`,
+`junk_indices`: for the q-th query its positives and its junk, which takes no rank, as positions among the gallery's
+rows (`indices[indptr[q]:indptr[q + 1]]`). With them `labels` may be absent, and class-wise metrics are refused. Further
+lists for the same queries, `positive_indptr_hard` …, are those of a protocol, `hard`: each metric then comes once for
+each protocol.
 
-`python -m evaluation QUERIES.npz --gallery GALLERY.npz [GALLERY.npz …]`: the queries of one file search the gallery of another. Both may be dumped by
-`--dump_embeddings`; a query does not find the image of its own path. Where both files name their classes, the names are compared.
+`python -m evaluation QUERIES.npz --gallery GALLERY.npz [GALLERY.npz …]`: the queries of one file search the gallery of
+another. Both may be dumped by `--dump_embeddings`; a query does not find the image of its own path. Where both files
+name their classes, the names are compared.
 
-`python -m evaluation FEATURES.npy --labels LABELS.npy [--gallery GALLERY.npy --gallery_labels LABELS.npy]`: features `(N, D)` of an .npy
-file are memory-mapped and read one block at a time, so that they may be larger than memory.
+`python -m evaluation FEATURES.npy --labels LABELS.npy [--gallery GALLERY.npy --gallery_labels LABELS.npy]`: features
+`(N, D)` of an .npy file are memory-mapped and read one block at a time, so that they may be larger than memory.
 
 `torchrun --nproc_per_node N -m evaluation …` does any of these with N processes, each for a part of the queries.
 
-`python -m evaluation models --dataset cub200 --archs NAME …` measures frozen networks on a data set, in one table: `evaluation/models.py`.
+`python -m evaluation models --dataset cub200 --archs NAME …` measures frozen networks on a data set, in one table:
+`evaluation/models.py`.
 
-`python -m evaluation pairs FEATURES.npz PAIRS` measures verification: `evaluation/pairs.py`. `python -m evaluation whiten FEATURES.npz --out
-FILE` fits a whitening for `--eval_whiten FILE`: `evaluation/whiten.py`. `python -m evaluation compress FEATURES.npz` measures codes of embeddings:
-`evaluation/compress.py`.
+`python -m evaluation pairs FEATURES.npz PAIRS` measures verification: `evaluation/pairs.py`. `python -m evaluation
+whiten FEATURES.npz --out FILE` fits a whitening for `--eval_whiten FILE`: `evaluation/whiten.py`. `python -m evaluation
+compress FEATURES.npz` measures codes of embeddings: `evaluation/compress.py`.
 
-`python -m evaluation RUN --outliers` lists the training images of a run with --loss subcenter_arcface that lie far from their class.
+`python -m evaluation RUN --outliers` lists the training images of a run with --loss subcenter_arcface that lie far from
+their class.
 """
 
 import argparse
@@ -72,16 +79,23 @@ def parser() -> argparse.ArgumentParser:
         ),
     )
     help_file = (
-        "an .npz file with features (N, D) and labels (N,) or (N, levels); optional reference_features, reference_labels, exclude, or is_query, is_gallery, sequence; "
+        "an .npz file with features (N, D) and labels (N,) or (N, levels); optional reference_features, "
+        "reference_labels, exclude, or is_query, is_gallery, sequence; "
         "positive_indptr, positive_indices, junk_indptr, junk_indices"
     )
-    help_labels = "the .npy file with the labels (N,) of FILE, where that is an .npy file of features, which are read through a memory map"
+    help_labels = (
+        "the .npy file with the labels (N,) of FILE, where that is an .npy file of features, which are read through a "
+        "memory map"
+    )
     help_metrics = f"what to measure, names of `python main.py --list metrics` (default: {' '.join(DEFAULT_METRICS)})"
     parser.add_argument(
         "file", help=f"{help_file}; with --outliers a run folder, or the embeddings of its training images"
     )
     parser.add_argument("--labels", default=None, metavar="FILE", help=help_labels)
-    help_gallery = "the file, .npz or .npy, in whose gallery the queries of the first file search, or several that are one gallery, row after row; class-wise numbers are of both together"
+    help_gallery = (
+        "the file, .npz or .npy, in whose gallery the queries of the first file search, or several that are one "
+        "gallery, row after row; class-wise numbers are of both together"
+    )
     parser.add_argument("--gallery", nargs="+", default=None, metavar="FILE", help=help_gallery)
     parser.add_argument(
         "--gallery_labels",
@@ -90,7 +104,10 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="the .npy file with the labels of each .npy --gallery",
     )
-    help_keep = "file with a name in each line: of the rows of --gallery that are is_distractor only those stay whose path, or file name with or without suffix, it lists"
+    help_keep = (
+        "file with a name in each line: of the rows of --gallery that are is_distractor only those stay whose path, "
+        "or file name with or without suffix, it lists"
+    )
     parser.add_argument("--gallery_keep", default=None, metavar="FILE", help=help_keep)
     parser.add_argument("--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC", help=help_metrics)
     parser.add_argument("--seed", type=whole(0), default=1, help="seed of k-means (default: 1)")
@@ -99,19 +116,29 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--eval_kmeans_starts", type=whole(1, 1000), default=None, metavar="N", help=help_starts)
     parser.add_argument("--evaluate_on_gpu", action="store_true", help="search and cluster on the GPU")
-    help_queries = "also write to this .npz file what each query finds: hit, ap_at_r and first_hit, as main.py --dump_query_results does"
+    help_queries = (
+        "also write to this .npz file what each query finds: hit, ap_at_r and first_hit, as main.py "
+        "--dump_query_results does"
+    )
     parser.add_argument("--dump_query_results", default=None, metavar="FILE", help=help_queries)
     parser.add_argument("--out", default=None, metavar="FILE", help="also write the values to this JSON file")
     help_truth = (
-        "published ground truth, by the names of the files in paths: gnd_….pkl of Revisited Oxford and Paris, retrieval_solution_….csv of Google Landmarks "
+        "published ground truth, by the names of the files in paths: gnd_….pkl of Revisited Oxford and Paris, "
+        "retrieval_solution_….csv of Google Landmarks "
         "v2, or a table with the columns query, kind (positive, junk), path"
     )
     parser.add_argument("--ground_truth", default=None, metavar="FILE", help=help_truth)
-    help_relevance = "Python file with relevance(query_rows, gallery_rows) -> (q, g) from 0 to 1, of rows of the files: what is above 0 is to be found"
+    help_relevance = (
+        "Python file with relevance(query_rows, gallery_rows) -> (q, g) from 0 to 1, of rows of the files: what is "
+        "above 0 is to be found"
+    )
     parser.add_argument("--eval_relevance", default=None, metavar="FILE", help=help_relevance)
     metrics.add_arguments(parser)
     whitening.add_arguments(parser)
-    help_outliers = "list the training images of a run with --loss subcenter_arcface beyond --outlier_angle of their class's dominant centre"
+    help_outliers = (
+        "list the training images of a run with --loss subcenter_arcface beyond --outlier_angle of their class's "
+        "dominant centre"
+    )
     parser.add_argument("--outliers", action="store_true", help=help_outliers)
     help_angle = "degrees beyond which an image is an outlier (from 0 to 180; default: 75, the paper's)"
     parser.add_argument("--outlier_angle", type=number(0, 180), default=75, metavar="DEGREES", help=help_angle)
@@ -140,7 +167,9 @@ def list_outliers(flags) -> list[outliers.Outlier]:
 
 
 def propose_next(flags, arrays: dict, argv: list[str]) -> None:
-    """Print the command after a measurement: the page of the file's embedding space, else what each query found, or a file of values."""
+    """Print the command after a measurement: the page of the file's embedding space, else what each query found, or a
+    file of values.
+    """
     file = Path(flags.file)
     lists_of_another = flags.gallery is not None and has_lists(arrays)
     if file.suffix == ".npz" and "labels" in arrays and arrays["labels"].ndim == 1 and not lists_of_another:
@@ -154,7 +183,9 @@ def propose_next(flags, arrays: dict, argv: list[str]) -> None:
 
 
 def take_written(flags, arrays: dict) -> None:
-    """Set unset flags to the values with which the embeddings were written, if known: which queries count, and the ball where there is one."""
+    """Set unset flags to the values with which the embeddings were written, if known: which queries count, and the ball
+    where there is one.
+    """
     written, of_ball = written_flags(arrays), ("eval_space_c", "eval_space_clip_r")
     for name in ("eval_skip_unmatched", *of_ball) if flags.eval_space != "euclidean" else ("eval_skip_unmatched",):
         if getattr(flags, name) is None and isinstance(written.get(name), int | float):
@@ -172,7 +203,10 @@ def check(flags) -> None:
             raise UserError(f"--outliers searches nowhere: leave out --{name}")
     if flags.gallery_labels is not None and flags.gallery is None:
         raise UserError(
-            f"--gallery_labels {' '.join(flags.gallery_labels)}: there is no --gallery that they belong to: name it or leave them out"
+            (
+                f"--gallery_labels {' '.join(flags.gallery_labels)}: there is no --gallery that they belong to: name "
+                "it or leave them out"
+            )
         )
     if flags.gallery_keep is not None and flags.gallery is None:
         raise UserError(f"--gallery_keep {flags.gallery_keep}: there is no --gallery: name it or leave this out")
@@ -184,7 +218,8 @@ def check(flags) -> None:
 
 
 def space_of(flags) -> tuple[dict, Space, str, np.ndarray | None]:
-    """The arrays of the file, the space to measure, a line on it, and the rows of the file that are queries (None: all).
+    """The arrays of the file, the space to measure, a line on it, and the rows of the file that are queries (None:
+    all).
 
     Flags that are unset take the values with which the embeddings were written.
     """
@@ -193,7 +228,10 @@ def space_of(flags) -> tuple[dict, Space, str, np.ndarray | None]:
     arrays = read_queries(flags.file, flags.gallery is not None, names, labels=flags.labels, needs_labels=not truths)
     if len(truths + ["lists"] * has_lists(arrays)) > 1:
         raise UserError(
-            f"{flags.file}: what queries are to find is said twice, by {' and by '.join([*(f'--{name}' for name in truths), *['lists'] * has_lists(arrays)])}"
+            (
+                f"{flags.file}: what queries are to find is said twice, by "
+                f"{' and by '.join([*(f'--{name}' for name in truths), *['lists'] * has_lists(arrays)])}"
+            )
         )
     of_gallery = {
         "labels": flags.gallery_labels,

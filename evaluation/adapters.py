@@ -1,7 +1,9 @@
-"""Adapters: an embedding layer on a frozen network's features, `linear`, or with a hidden layer before it, `mlp`, trained on the features of training images.
+"""Adapters: an embedding layer on a frozen network's features, `linear`, or with a hidden layer before it, `mlp`,
+trained on the features of training images.
 
-The recipe is that of ILIAS's linear adapter (configs/ilias_adapter.yaml: a cosine softmax of scale 16, 512 dimensions), unless flags of training say
-otherwise. Neither the backbone nor an image is needed. The network of the last epoch is measured: none is chosen.
+The recipe is that of ILIAS's linear adapter (configs/ilias_adapter.yaml: a cosine softmax of scale 16, 512 dimensions),
+unless flags of training say otherwise. Neither the backbone nor an image is needed. The network of the last epoch is
+measured: none is chosen.
 """
 
 import copy
@@ -83,7 +85,10 @@ def adapted(kind: str, embedded: dict, opt) -> Adapted:
             step(batch)
         step.end_epoch()
         scheduler.step({})
-    how = f"adapter: --loss {opt.loss}, {count_of(opt.n_epochs, 'epoch')} on {len(training):,} training images, {time.monotonic() - began:.1f} s"
+    how = (
+        f"adapter: --loss {opt.loss}, {count_of(opt.n_epochs, 'epoch')} on {len(training):,} training images, "
+        f"{time.monotonic() - began:.1f} s"
+    )
     evaluated = trainer.evaluated(step.evaluated)
     found = {
         split: evaluation.embed(evaluated, evaluation_loader(one, opt), runtime, normalize=not opt.eval_no_normalize)

@@ -97,7 +97,9 @@ class Searched(NamedTuple):
 
 
 def recall(space: metrics.EmbeddingSpace, found: np.ndarray, exact: np.ndarray) -> float:
-    """The mean share of the exact neighbours that were found; one as near as the last of them counts as found. `(N, k)` each, -1 for none."""
+    """The mean share of the exact neighbours that were found; one as near as the last of them counts as found. `(N, k)`
+    each, -1 for none.
+    """
     there, distances = exact >= 0, []
     for columns in (found, exact):
         of, slots = np.nonzero(columns >= 0)
@@ -110,7 +112,9 @@ def recall(space: metrics.EmbeddingSpace, found: np.ndarray, exact: np.ndarray) 
 
 
 def built(name: str, reference, calibration) -> tuple[Codes, float]:
-    """The index of features `(M, D)` in a code that learned from `calibration` `(T, D)`, and the seconds that this took."""
+    """The index of features `(M, D)` in a code that learned from `calibration` `(T, D)`, and the seconds that this
+    took.
+    """
     index, began = Codes(name, reference.shape[1]), time.perf_counter()
     if codes.is_learned(name):
         index.calibrate(calibration)
@@ -198,7 +202,10 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "features",
-        help="an .npz file with features (N, D) and labels (N,), and what else `python -m evaluation` reads; or an .npy file",
+        help=(
+            "an .npz file with features (N, D) and labels (N,), and what else `python -m evaluation` reads; or an "
+            ".npy file"
+        ),
     )
     parser.add_argument("--labels", default=None, metavar="FILE", help="the .npy file with the labels of an .npy file")
     help_calibration = (
@@ -213,7 +220,10 @@ def parser() -> argparse.ArgumentParser:
         metavar="CODE",
         help=f"{codes.NAMES} (default: {' '.join(CODES)})",
     )
-    help_prefixes = "also code the first N dimensions, for each N, at unit length again where the features are (default: all dimensions)"
+    help_prefixes = (
+        "also code the first N dimensions, for each N, at unit length again where the features are (default: all "
+        "dimensions)"
+    )
     parser.add_argument("--prefixes", type=whole(1, WIDEST), nargs="+", default=None, metavar="D", help=help_prefixes)
     help_rescore = (
         f"of binary: times as many candidates by Hamming distance as are asked for (default: {codes.RESCORED})"
@@ -248,7 +258,10 @@ def check(flags, dimensions: int, calibration) -> None:
     learned_from = _checked(flags.calibration, lambda: metrics.EmbeddingSpace(calibration, np.zeros(len(calibration))))
     if learned_from.dimensions != dimensions:
         raise UserError(
-            f"--calibration {flags.calibration}: features are {calibration.shape}, those of {flags.features} have {dimensions} dimensions"
+            (
+                f"--calibration {flags.calibration}: features are {calibration.shape}, those of {flags.features} have "
+                f"{dimensions} dimensions"
+            )
         )
 
 
@@ -276,7 +289,10 @@ def _check_code(name: str, width: int, calibration) -> None:
     Codes(name, width)
     if codes.is_learned(name) and calibration is None:
         raise UserError(
-            f"--codes {name} learns from training embeddings: name their file by --calibration, never that of the queries"
+            (
+                f"--codes {name} learns from training embeddings: name their file by --calibration, never that of the "
+                "queries"
+            )
         )
     if codes.is_learned(name):
         codes.refuse_few(name, len(calibration))

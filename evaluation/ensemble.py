@@ -1,4 +1,6 @@
-"""The ensemble of all folds' networks: their embeddings of the test images, at unit length, concatenated (arXiv 2003.08505)."""
+"""The ensemble of all folds' networks: their embeddings of the test images, at unit length, concatenated (arXiv
+2003.08505).
+"""
 
 import numpy as np
 
@@ -10,7 +12,9 @@ SPLIT = "test"  # the only one that no fold's network has seen
 
 
 def options(opt):
-    """The flags of an evaluation on test alone. Raises UserError where they ask for a reference that folds do not share."""
+    """The flags of an evaluation on test alone. Raises UserError where they ask for a reference that folds do not
+    share.
+    """
     if opt.eval_reference_set == spaces.TRAINING:
         raise UserError(
             f"--eval_reference_set {spaces.TRAINING}: the folds train on different images; an ensemble has no such set"

@@ -67,7 +67,8 @@ class Store:
     """The shards of one network on one split.
 
     Args:
-        folder: of all stores. about: what decides the features, for `digest`. size: number of images. dtype: of `TYPES`.
+        folder: of all stores. about: what decides the features, for `digest`. size: number of images. dtype: of
+        `TYPES`.
     """
 
     def __init__(self, folder: Path, about: dict, size: int, dtype: str = TYPES[0]):
@@ -102,7 +103,8 @@ class Store:
     def fill(self, embed: Callable, device: str, done: Callable = lambda count: None) -> None:
         """Compute and write what is missing.
 
-        `embed`: slice of the images -> features `(n, D)` and seconds. `done` is told the number of images of each part. Raises UserError.
+        `embed`: slice of the images -> features `(n, D)` and seconds. `done` is told the number of images of each part.
+        Raises UserError.
         """
         make_folder(self.folder, f"the folder of features {self.folder}")
         write_json(self.folder / KEY, self.about)
@@ -111,13 +113,19 @@ class Store:
                 features, seconds = embed(part)
                 if not np.isfinite(features).all():
                     raise NotFinite(
-                        f"{self.about.get('name')}: the network gives NaN or infinity on images {part.start} to {part.stop - 1}: take --precision float32"
+                        (
+                            f"{self.about.get('name')}: the network gives NaN or infinity on images {part.start} to "
+                            f"{part.stop - 1}: take --precision float32"
+                        )
                     )
                 with np.errstate(over="ignore"):
                     kept = features.astype(self.dtype)
                 if not np.isfinite(kept).all():
                     raise NotFinite(
-                        f"--feature_type {self.dtype}: features of {self.about.get('name')} exceed its range: take float32"
+                        (
+                            f"--feature_type {self.dtype}: features of {self.about.get('name')} exceed its range: "
+                            "take float32"
+                        )
                     )
                 write_npz(self.path(part), dict(features=kept, seconds=seconds, device=device))
             done(part.stop - part.start)

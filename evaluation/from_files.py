@@ -32,10 +32,15 @@ DOMAINS = "domains"  # (N,) names, "" for a distractor: each domain's queries ar
 
 
 def opened(path: str, optional: tuple[str, ...]) -> tuple[dict, list[str]] | np.ndarray:
-    """The wanted arrays of an .npz file, by name, and the names of all; or the memory map of an .npy file. Raises UserError where it is neither."""
+    """The wanted arrays of an .npz file, by name, and the names of all; or the memory map of an .npy file. Raises
+    UserError where it is neither.
+    """
     if Path(path).is_dir():
         raise UserError(
-            f"{path}: a folder, expected a file of embeddings; a run is measured by `python main.py --evaluate --resume_from {path}`"
+            (
+                f"{path}: a folder, expected a file of embeddings; a run is measured by `python main.py --evaluate "
+                f"--resume_from {path}`"
+            )
         )
     refuse_others(path)
     wanted = {*REQUIRED, *optional}
@@ -54,7 +59,8 @@ def read(
     """The arrays of the file, by name. Raises UserError where it cannot be read, or lacks a required array.
 
     Args:
-        labels: the file of the labels of an .npy file, which `flag` names. needs_labels: False where lists say what queries are to find.
+        labels: the file of the labels of an .npy file, which `flag` names. needs_labels: False where lists say what
+        queries are to find.
     """
     content = opened(path, optional)
     if isinstance(content, np.ndarray):
@@ -89,15 +95,24 @@ def checked(path: str, arrays: dict) -> dict:
             continue
         if array.ndim == 0 or 0 in array.shape[1:]:
             raise UserError(
-                f"{path}: {name} has shape {array.shape}: an array with a row for each image is expected, such as (N,) or (N, D)"
+                (
+                    f"{path}: {name} has shape {array.shape}: an array with a row for each image is expected, such as "
+                    "(N,) or (N, D)"
+                )
             )
         if array.dtype.kind not in KINDS:
             raise UserError(
-                f"{path}: {name} holds values of the type {array.dtype.name}: numbers, true and false, or text are expected"
+                (
+                    f"{path}: {name} holds values of the type {array.dtype.name}: numbers, true and false, or text "
+                    "are expected"
+                )
             )
     if DOMAINS in arrays and arrays[DOMAINS].dtype.kind == "f":
         raise UserError(
-            f"{path}: {DOMAINS} holds values of the type {arrays[DOMAINS].dtype.name}: the names or numbers of domains (N,) are expected"
+            (
+                f"{path}: {DOMAINS} holds values of the type {arrays[DOMAINS].dtype.name}: the names or numbers of "
+                "domains (N,) are expected"
+            )
         )
     if DOMAINS in arrays and "reference_features" in arrays:
         raise UserError(
@@ -130,7 +145,10 @@ def _with_roles(path: str, has_gallery: bool, with_names: bool, **labels) -> dic
         raise UserError(f"{path}: {extra} needs reference_features" + ", or --gallery" * (extra == "exclude"))
     if DOMAINS in arrays and arrays[DOMAINS].shape != arrays["features"].shape[:1]:
         raise UserError(
-            f"{path}: {DOMAINS} has shape {arrays[DOMAINS].shape}: ({len(arrays['features'])},) is expected, one for each row of features"
+            (
+                f"{path}: {DOMAINS} has shape {arrays[DOMAINS].shape}: ({len(arrays['features'])},) is expected, one "
+                "for each row of features"
+            )
         )
     return arrays
 
@@ -146,7 +164,10 @@ def read_gallery(paths: list[str], keep: str | None = None, labels: list[str] | 
     labels = [None] * len(paths) if labels is None else labels
     if len(labels) != len(paths):
         raise UserError(
-            f"--gallery_labels {' '.join(labels)}: {len(labels)} files beside {len(paths)} of --gallery: give one for each"
+            (
+                f"--gallery_labels {' '.join(labels)}: {len(labels)} files beside {len(paths)} of --gallery: give one "
+                "for each"
+            )
         )
     parts = [_with_roles(path, True, True, labels=file, **about) for path, file in zip(paths, labels, strict=True)]
     parts = missing_labels.of_gallery(paths, parts)
@@ -156,13 +177,19 @@ def read_gallery(paths: list[str], keep: str | None = None, labels: list[str] | 
     names = [set(part) - {"flags"} for part in parts]
     if other := next((i for i, there in enumerate(names) if there != names[0]), None):
         raise UserError(
-            f"--gallery {paths[other]}: it differs from {paths[0]} in {', '.join(sorted(names[other] ^ names[0]))}: give all of them the same arrays"
+            (
+                f"--gallery {paths[other]}: it differs from {paths[0]} in "
+                f"{', '.join(sorted(names[other] ^ names[0]))}: give all of them the same arrays"
+            )
         )
     if alone := sorted(names[0] & {"role_draws", *OF_REFERENCE}):
         raise UserError(f"--gallery {' '.join(paths)}: {alone[0]} is of one file: several are joined row after row")
     if len({part["features"].shape[1:] for part in parts}) > 1:
         raise UserError(
-            f"--gallery {' '.join(paths)}: features of {', '.join(str(part['features'].shape) for part in parts)}: their width must agree"
+            (
+                f"--gallery {' '.join(paths)}: features of "
+                f"{', '.join(str(part['features'].shape) for part in parts)}: their width must agree"
+            )
         )
     joined = {name: np.concatenate([part[name] for part in parts]) for name in names[0] - {"features"}}
     return {**joined, "features": _joined(*((part["features"], np.arange(len(part["features"]))) for part in parts))}
@@ -228,7 +255,9 @@ def _whole(arrays: dict) -> Space:
 
 
 def plain_space(path: str, arrays: dict) -> metrics.EmbeddingSpace:
-    """The space in which all rows of a file search each other; without labels all are of one class. Raises UserError for impossible arrays."""
+    """The space in which all rows of a file search each other; without labels all are of one class. Raises UserError
+    for impossible arrays.
+    """
     try:
         return metrics.EmbeddingSpace(arrays["features"], finest(arrays), query_sequences=arrays.get("sequence"))
     except UserError as error:
@@ -236,7 +265,9 @@ def plain_space(path: str, arrays: dict) -> metrics.EmbeddingSpace:
 
 
 def finest(arrays: dict, of: str = "features", name: str = "labels") -> np.ndarray:
-    """The labels `(N,)` of the rows, of several levels the finest; where lists stand in place of labels, one label for all."""
+    """The labels `(N,)` of the rows, of several levels the finest; where lists stand in place of labels, one label for
+    all.
+    """
     size = len(np.atleast_1d(arrays[of]))
     return metrics.finest(arrays[name], size) if name in arrays else np.zeros(size, dtype=np.int64)
 
@@ -251,7 +282,9 @@ def n_classes(arrays: dict) -> int:
 def _above(
     arrays: dict, groups: np.ndarray | None = None, of: str = "features", name: str = "labels"
 ) -> np.ndarray | None:
-    """The labels `(N, L - 1)` of the coarser levels: those of labels `(N, L)`, else super-classes and what is above them; None without."""
+    """The labels `(N, L - 1)` of the coarser levels: those of labels `(N, L)`, else super-classes and what is above
+    them; None without.
+    """
     labels = arrays.get(name)
     if labels is not None and labels.ndim == 2:
         return labels[:, 1:] if len(labels) == len(arrays[of]) and labels.shape[1] > 1 else None
@@ -271,13 +304,16 @@ def space(
     skips: bool = False,
     listed: bool = False,
 ) -> tuple[Space, str, np.ndarray | None]:
-    """The space to measure, a line on its queries and reference, and the rows of the file that are the queries; None: all.
+    """The space to measure, a line on its queries and reference, and the rows of the file that are the queries; None:
+    all.
 
     Where the file has lists of positives and junk, they say what is found, and queries without positives are left out.
 
     Args:
-        arrays: name -> array, of a file with `features` and `labels`. gallery: the arrays of the file that its queries search.
-        skips: queries with nothing to find are left out; the line says so. listed: lists, not among `arrays`, say what queries are to find.
+        arrays: name -> array, of a file with `features` and `labels`. gallery: the arrays of the file that its queries
+        search.
+        skips: queries with nothing to find are left out; the line says so. listed: lists, not among `arrays`, say what
+        queries are to find.
 
     Raises UserError for arrays that do not fit each other.
     """
@@ -293,7 +329,10 @@ def space(
     if gallery is None and "reference_features" in arrays:
         if role is not None:
             raise UserError(
-                f"{path}: it has reference_features and {role}: one of them says who searches where, leave out the other"
+                (
+                    f"{path}: it has reference_features and {role}: one of them says who searches where, leave out "
+                    "the other"
+                )
             )
         reference, labels, exclude = arrays[OF_REFERENCE[0]], finest(arrays, *OF_REFERENCE[:2]), arrays.get("exclude")
         above = _above(arrays, None, *OF_REFERENCE[:2])
@@ -308,13 +347,17 @@ def space(
 
 
 def draws(path: str, arrays: dict):
-    """Yield the space of each draw of the file's gallery but the first, which `space` gives; none where it is not drawn."""
+    """Yield the space of each draw of the file's gallery but the first, which `space` gives; none where it is not
+    drawn.
+    """
     for draw in arrays.get("role_draws", [])[1:]:
         yield in_itself(_checked(path, {**arrays, "role_draws": draw[None]}))[0]
 
 
 def _checked(path: str, arrays: dict, listed: bool = False) -> Embeddings:
-    """A file's arrays as `Embeddings`. Raises UserError where they do not fit each other. `listed`: queries need no class."""
+    """A file's arrays as `Embeddings`. Raises UserError where they do not fit each other. `listed`: queries need no
+    class.
+    """
     size = plain_space(path, arrays).size
     for name in (*ROLES, *NAMES, *GROUPS):
         array = None if name == "role_draws" else arrays.get(name)
@@ -337,7 +380,10 @@ def _checked(path: str, arrays: dict, listed: bool = False) -> Embeddings:
     is_query = arrays.get("is_query", None if distractor is None else ~distractor)
     if distractor is not None and not listed and (distractor & is_query.astype(bool)).any():
         raise UserError(
-            f"{path}: row {int((distractor & is_query.astype(bool)).argmax())} is_distractor and is_query: an image of no class finds none of its own"
+            (
+                f"{path}: row {int((distractor & is_query.astype(bool)).argmax())} is_distractor and is_query: an "
+                "image of no class finds none of its own"
+            )
         )
     about = SimpleNamespace(
         is_query=is_query, is_gallery=arrays.get("is_gallery"), sequences=sequence, is_distractor=distractor
@@ -345,7 +391,10 @@ def _checked(path: str, arrays: dict, listed: bool = False) -> Embeddings:
     if draws is not None:
         if draws.dtype != bool or draws.ndim != 2 or draws.shape[1] != size or not len(draws):
             raise UserError(
-                f"{path}: role_draws must be (D, {size}), true where a row is in the gallery of a draw; it is {draws.shape} of {draws.dtype}"
+                (
+                    f"{path}: role_draws must be (D, {size}), true where a row is in the gallery of a draw; it is "
+                    f"{draws.shape} of {draws.dtype}"
+                )
             )
         about = SimpleNamespace(
             is_query=~draws[0], is_gallery=draws[0], sequences=sequence, role_draws=draws, is_distractor=distractor
@@ -379,7 +428,9 @@ def in_itself(file: Embeddings, skips: bool = False) -> tuple[Space, str, np.nda
 
 
 def _in_another(queries: Embeddings, gallery: Embeddings, skips: bool) -> tuple[Space, str, np.ndarray]:
-    """The queries of a file search the gallery of another. Class-wise numbers are of both; an image that is in both counts once."""
+    """The queries of a file search the gallery of another. Class-wise numbers are of both; an image that is in both
+    counts once.
+    """
     for file in (queries, gallery):
         if "reference_features" in file.arrays:
             raise UserError(
@@ -388,7 +439,8 @@ def _in_another(queries: Embeddings, gallery: Embeddings, skips: bool) -> tuple[
     asking, found = _whole(queries.arrays), _whole(gallery.arrays)
     if asking.features.shape[1] != found.features.shape[1]:
         raise UserError(
-            f"--gallery {gallery.path}: embeddings of {found.features.shape[1]} dimensions, those of {queries.path} have "
+            f"--gallery {gallery.path}: embeddings of {found.features.shape[1]} dimensions, those of {queries.path} "
+            "have "
             f"{asking.features.shape[1]}: they must agree"
         )
     labels = [file.names for file in (queries, gallery)]
@@ -397,7 +449,10 @@ def _in_another(queries: Embeddings, gallery: Embeddings, skips: bool) -> tuple[
     for one, other, what in ((*labels, "labels"), (asking.above, found.above, "levels")):
         if one is not None and other is not None and (one.dtype.kind == "U") != (other.dtype.kind == "U"):
             raise UserError(
-                f"--gallery {gallery.path}: {what} of numbers beside {what} of names: give numbers in both files, or names"
+                (
+                    f"--gallery {gallery.path}: {what} of numbers beside {what} of names: give numbers in both files, "
+                    "or names"
+                )
             )
     rows, kept = _of_role(queries, "queries"), _of_role(gallery, "gallery")
     exclude = galleries.places_in(kept, gallery.roles.size)[_own_rows(queries, gallery)[rows]]
@@ -444,7 +499,9 @@ def _joined(*parts: tuple[np.ndarray, np.ndarray]) -> np.ndarray | metrics.Stack
 
 
 def _own_rows(queries: Embeddings, gallery: Embeddings) -> np.ndarray:
-    """`(N,)` row of each query in the gallery's file, -1 where it is not there: by `exclude`, by its row where both are one file, or by path."""
+    """`(N,)` row of each query in the gallery's file, -1 where it is not there: by `exclude`, by its row where both are
+    one file, or by path.
+    """
     size = queries.roles.size
     if "exclude" in queries.arrays:
         exclude = queries.arrays["exclude"]
@@ -464,7 +521,10 @@ def _own_rows(queries: Embeddings, gallery: Embeddings) -> np.ndarray:
     if (counts[found[there]] > 1).any():
         path = known[found[there]][counts[found[there]] > 1][0]
         raise UserError(
-            f"--gallery {gallery.path}: {path} stands there several times: give exclude, the row of each query there, in {queries.path}"
+            (
+                f"--gallery {gallery.path}: {path} stands there several times: give exclude, the row of each query "
+                f"there, in {queries.path}"
+            )
         )
     return np.where(there, first[found], -1)
 

@@ -1,8 +1,9 @@
 """Roles of a split's images: which are queries, which are its gallery, and which never find each other (sequences).
 
-A data set gives them as `is_query` and `is_gallery`, bool `(N,)`, and `sequences`, whole numbers `(N,)` with -1 for none. Where it does
-not, every image is query and gallery, of no sequence. `sequence_names`, number -> name, identifies a sequence across splits. `lists` may say
-what each query is to find: protocol -> the rows of the positives, and of the junk, of each query.
+A data set gives them as `is_query` and `is_gallery`, bool `(N,)`, and `sequences`, whole numbers `(N,)` with -1 for
+none. Where it does not, every image is query and gallery, of no sequence. `sequence_names`, number -> name, identifies
+a sequence across splits. `lists` may say what each query is to find: protocol -> the rows of the positives, and of the
+junk, of each query.
 """
 
 import copy
@@ -30,10 +31,11 @@ class Images(NamedTuple):
 
 
 class Roles(NamedTuple):
-    """Rows of a split, ascending: `queries`, `gallery`, and `either` of the two; None where that is all. `sequences` `(N,)` or None.
+    """Rows of a split, ascending: `queries`, `gallery`, and `either` of the two; None where that is all. `sequences`
+    `(N,)` or None.
 
-    `names`: of the sequences, number -> name, or None. `draws`: number of drawn galleries; the roles are those of the first.
-    `distractors`: rows of no class; None where there are none. `lists`: as the data set has them, or None.
+    `names`: of the sequences, number -> name, or None. `draws`: number of drawn galleries; the roles are those of the
+    first. `distractors`: rows of no class; None where there are none. `lists`: as the data set has them, or None.
     """
 
     size: int
@@ -67,7 +69,9 @@ class Roles(NamedTuple):
 
     @property
     def pool(self) -> np.ndarray | None:
-        """The rows that class-wise numbers are of, queries and gallery together without distractors; None where that is every image."""
+        """The rows that class-wise numbers are of, queries and gallery together without distractors; None where that is
+        every image.
+        """
         without_classes = self.distractors is not None and len(self.distractors) == self.size  # lists say what is found
         none = None if without_classes else self.distractors
         if none is None and not self.differ:
@@ -128,12 +132,17 @@ def check(datasets: dict, measured: list[str]) -> None:
         for rows, what in ((roles.queries if split in measured else None, "query"), (roles.gallery, "gallery")):
             if rows is not None and not len(rows):
                 raise UserError(
-                    f"{split}, of --dataset {dataset.name}: none of its {roles.size} images is a {what} image (is_{what})"
+                    (
+                        f"{split}, of --dataset {dataset.name}: none of its {roles.size} images is a {what} image "
+                        f"(is_{what})"
+                    )
                 )
 
 
 def numbers(roles: dict[str, Roles]) -> dict[str, np.ndarray | None]:
-    """Split -> `(N,)` numbers of sequences, unique over all splits, -1 for none; None for every split where none has sequences."""
+    """Split -> `(N,)` numbers of sequences, unique over all splits, -1 for none; None for every split where none has
+    sequences.
+    """
     if all(one.sequences is None for one in roles.values()):
         return dict.fromkeys(roles)
     known, found = {}, {}
@@ -155,7 +164,9 @@ def taken(values, rows: np.ndarray | None):
 
 
 def places_in(kept: np.ndarray, size: int) -> np.ndarray:
-    """`(size + 1,)`: the position in `kept` of each of `size` rows, -1 for none. The extra last entry, -1, is for queries of index -1."""
+    """`(size + 1,)`: the position in `kept` of each of `size` rows, -1 for none. The extra last entry, -1, is for
+    queries of index -1.
+    """
     places = np.full(size + 1, -1)
     places[kept] = np.arange(len(kept))
     return places
@@ -165,7 +176,8 @@ def described(roles: Roles, searched: int, where: str, lone: int, skips: bool) -
     """One line: how many queries search in how many images, and what class-wise numbers are of.
 
     Args:
-        searched: images of the reference. where: what it is. lone: queries with no image of their class to find. skips: these are left out.
+        searched: images of the reference. where: what it is. lone: queries with no image of their class to find. skips:
+        these are left out.
     """
     of_query, of_gallery = (taken(np.arange(roles.size), rows) for rows in (roles.queries, roles.gallery))
     sequences = None if roles.sequences is None else len(np.unique(roles.sequences[roles.sequences >= 0]))
@@ -194,7 +206,9 @@ def roles_in_words(
     skips: bool,
     draws: int = 1,
 ) -> str:
-    """See `described`. both: images that are query and gallery. pool: those of class-wise numbers, None where roles do not differ."""
+    """See `described`. both: images that are query and gallery. pool: those of class-wise numbers, None where roles do
+    not differ.
+    """
     said = []
     if pool is not None:
         said.append(f"{queries:,} queries search in {searched:,} images, {where}")
@@ -204,7 +218,10 @@ def roles_in_words(
         said.append(f"k-means, pairs, distances and spectra are of queries and gallery together, {pool:,} images")
     if draws > 1:
         said.append(
-            f"the first of {draws} drawn galleries, over which retrieval metrics are means; pictures and query results are of the first"
+            (
+                f"the first of {draws} drawn galleries, over which retrieval metrics are means; pictures and query "
+                "results are of the first"
+            )
         )
     if sequences is not None:
         said.append(f"images of one sequence, of {sequences:,}, never find each other")
@@ -228,13 +245,18 @@ def lists_in_words(lists: dict[str, Lists], searched: int) -> str:
         )
         left_out = f"{lone:,} of {len(of):,} queries have no positive: left out of all ranking metrics"
         said.append(
-            f"{protocol or 'lists'}: {len(of.positive_indices):,} positives, {junk:,} junk, which takes no rank; {left_out}"
+            (
+                f"{protocol or 'lists'}: {len(of.positive_indices):,} positives, {junk:,} junk, which takes no rank; "
+                f"{left_out}"
+            )
         )
     return "; ".join([f"{len(one):,} queries search in {searched:,} images", *said])
 
 
 def dumped(roles: Roles) -> dict[str, np.ndarray]:
-    """The roles as arrays for an .npz file of embeddings, name -> `(N,)`; empty where every image is both, has a class and is of no sequence."""
+    """The roles as arrays for an .npz file of embeddings, name -> `(N,)`; empty where every image is both, has a class
+    and is of no sequence.
+    """
     found = {}
     if roles.pool is not None:
         rows = np.arange(roles.size)

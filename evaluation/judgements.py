@@ -1,4 +1,6 @@
-"""What the queries of embeddings in files are to find: by lists in the file, published ground truth, or a function of the user's."""
+"""What the queries of embeddings in files are to find: by lists in the file, published ground truth, or a function of
+the user's.
+"""
 
 from pathlib import Path
 
@@ -21,13 +23,17 @@ def has_lists(arrays: dict) -> bool:
 
 
 def protocol_of(name: str) -> str | None:
-    """The protocol of an array of lists, as `positive_indptr_hard`, "" where it has no name; None of any other array."""
+    """The protocol of an array of lists, as `positive_indptr_hard`, "" where it has no name; None of any other
+    array.
+    """
     part = next((part for part in LISTS if name == part or name.startswith(f"{part}_")), None)
     return None if part is None else name.removeprefix(part).removeprefix("_")
 
 
 def in_file(path: str, arrays: dict) -> dict[str, metrics.Lists]:
-    """Protocol -> its lists, of a file. Raises UserError where an array is missing, or where the file gives what takes no rank a second time."""
+    """Protocol -> its lists, of a file. Raises UserError where an array is missing, or where the file gives what takes
+    no rank a second time.
+    """
     found = {}
     for protocol in sorted({protocol_of(name) for name in arrays} - {None}):
         end = "_" * bool(protocol) + protocol
@@ -36,7 +42,10 @@ def in_file(path: str, arrays: dict) -> dict[str, metrics.Lists]:
             there = [name for name in names if name in arrays]
             if len(there) == 1 or (kind == "positive" and not there):
                 raise UserError(
-                    f"{path}: lists of {'positives' if kind == 'positive' else kind} are {' and '.join(names)}; it has {' and '.join(there) or 'neither'}"
+                    (
+                        f"{path}: lists of {'positives' if kind == 'positive' else kind} are {' and '.join(names)}; "
+                        f"it has {' and '.join(there) or 'neither'}"
+                    )
                 )
         found[protocol] = metrics.Lists(*(arrays.get(f"{name}{end}") for name in LISTS))
     for name in ("sequence", "role_draws"):
@@ -48,7 +57,9 @@ def in_file(path: str, arrays: dict) -> dict[str, metrics.Lists]:
 
 
 def judged(path: str, found: Space, lists: dict[str, metrics.Lists]) -> tuple[Space, str]:
-    """The space with lists of what its queries are to find, and a line on them. Raises UserError, with the name of their file, where they do not fit."""
+    """The space with lists of what its queries are to find, and a line on them. Raises UserError, with the name of
+    their file, where they do not fit.
+    """
     found = found._replace(lists=lists)
     try:
         found.findable()
@@ -61,7 +72,8 @@ def judged_by(flags, found: Space, rows: np.ndarray | None, arrays: dict, galler
     """As `judged`, by the published --ground_truth, or the user's --eval_relevance.
 
     Args:
-        rows: of `arrays` that are the queries; None: all. gallery: the arrays of another file that they search; None: they search their own.
+        rows: of `arrays` that are the queries; None: all. gallery: the arrays of another file that they search; None:
+        they search their own.
     """
     where = arrays if gallery is None else gallery
     searched = np.arange(len(found.gallery()[1])) if "reference_features" in arrays else _rows(where, "is_gallery")
@@ -75,7 +87,10 @@ def judged_by(flags, found: Space, rows: np.ndarray | None, arrays: dict, galler
     for file in (arrays, where):
         if "paths" not in file or "reference_features" in file:
             raise UserError(
-                f"--ground_truth {flags.ground_truth}: images are matched by name, and an .npz file of queries or gallery has no paths (N,)"
+                (
+                    f"--ground_truth {flags.ground_truth}: images are matched by name, and an .npz file of queries or "
+                    "gallery has no paths (N,)"
+                )
             )
     asking, places = (_by_name(file["paths"][of]) for file, of in ((arrays, queries), (where, searched)))
     lists = {}
@@ -88,7 +103,10 @@ def judged_by(flags, found: Space, rows: np.ndarray | None, arrays: dict, galler
             if known.get(name, -1) < 0:
                 why = "stands there twice" if name in known else "is not among the paths"
                 raise UserError(
-                    f"--ground_truth {flags.ground_truth}: {name} {why} of the {'queries' if known is asking else 'gallery'}"
+                    (
+                        f"--ground_truth {flags.ground_truth}: {name} {why} of the "
+                        f"{'queries' if known is asking else 'gallery'}"
+                    )
                 )
         lists[protocol] = metrics.Lists.of(
             *([[places[name] for name in both[kind]] for both in found_by] for kind in (0, 1))

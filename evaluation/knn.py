@@ -1,4 +1,6 @@
-"""The weighted k-nearest-neighbour classifier of frozen features, as DINO's eval_knn.py (Caron et al., arXiv 2104.14294)."""
+"""The weighted k-nearest-neighbour classifier of frozen features, as DINO's eval_knn.py (Caron et al., arXiv
+2104.14294).
+"""
 
 import numpy as np
 
@@ -20,9 +22,11 @@ def votes(similarities: np.ndarray, classes: np.ndarray, n_classes: int) -> np.n
 
 
 def accuracies(space: metrics.EmbeddingSpace, counts=COUNTS) -> dict[int, float]:
-    """k -> share of the queries whose class gets the most votes of the k nearest references; of equal votes the class of the lower number.
+    """k -> share of the queries whose class gets the most votes of the k nearest references; of equal votes the class
+    of the lower number.
 
-    Features are brought to unit length; neighbours are exact, of equally near ones the lower index comes first. Where there are fewer than k, all vote.
+    Features are brought to unit length; neighbours are exact, of equally near ones the lower index comes first. Where
+    there are fewer than k, all vote.
     """
     space = space.normalised()
     nearest, n_classes, right = (

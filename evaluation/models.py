@@ -1,9 +1,10 @@
 """Frozen networks in one table: `python -m evaluation models --dataset cub200 --archs NAME … --save_path DIR`.
 
-NAME is that of --arch, `timm:vit_base_patch14_dinov2.lvd142m`; in quotes, flags of the network or its images may follow, "NAME --pool token_avg --crop_size
-224". All flags of main.py that concern data, images and evaluation apply. The features are the backbone's pooled ones, at unit length unless
---eval_no_normalize is given. They are kept in <save_path>/features (feature_store.py); the table goes to <save_path>/<dataset>
-(results/frozen_networks.py).
+NAME is that of --arch, `timm:vit_base_patch14_dinov2.lvd142m`; in quotes, flags of the network or its images may
+follow, "NAME --pool token_avg --crop_size 224". All flags of main.py that concern data, images and evaluation apply.
+The features are the backbone's pooled ones, at unit length unless
+--eval_no_normalize is given. They are kept in <save_path>/features (feature_store.py); the table goes to
+<save_path>/<dataset> (results/frozen_networks.py).
 """
 
 import argparse
@@ -80,7 +81,9 @@ class Unavailable(UserError):
 
 
 class Facts(NamedTuple):
-    """What is known of a network without building it. weights: hash of its backbone's; parameters: number of the backbone's."""
+    """What is known of a network without building it. weights: hash of its backbone's; parameters: number of the
+    backbone's.
+    """
 
     weights: str
     weights_name: str
@@ -115,7 +118,9 @@ def facts_of(network, opt) -> Facts:
 
 
 class Model:
-    """One network with its flags `opt`; it is built only where features are missing. `store`: the folder of features; `training`: flags of adapters."""
+    """One network with its flags `opt`; it is built only where features are missing. `store`: the folder of features;
+    `training`: flags of adapters.
+    """
 
     def __init__(self, label: str, opt, store: Path, dtype: str, runtime, training=None):
         self.label, self.opt, self.store, self.dtype, self.runtime, self.training = (
@@ -144,7 +149,9 @@ class Model:
 
     @functools.cached_property
     def facts(self) -> Facts:
-        """The network's facts, from an earlier command where the weights are the same file or published ones. Raises Unavailable."""
+        """The network's facts, from an earlier command where the weights are the same file or published ones. Raises
+        Unavailable.
+        """
         if self.opt.weights or not self.opt.not_pretrained:
             with contextlib.suppress(Unreadable), parsing(self._remembered):
                 return Facts(**read_json(self._remembered))
@@ -187,7 +194,9 @@ class Model:
         return feature_store.Store(self.store, about, len(dataset), self.dtype)
 
     def embedded(self, chosen: dict) -> dict:
-        """Split -> `evaluation.Embedded` of the pooled features of `chosen`, split -> data set; from disk, where they are. Raises UserError."""
+        """Split -> `evaluation.Embedded` of the pooled features of `chosen`, split -> data set; from disk, where they
+        are. Raises UserError.
+        """
         found, (self.seconds, self.images, self.devices) = {}, (0.0, 0, set())
         for split, dataset in chosen.items():
             if (content := self._shards(dataset).read()) is None:
@@ -266,7 +275,10 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="further rows: the same, each component divided by its deviation",
     )
-    help_adapters = "further rows: an embedding layer trained on the features of the training images, or that and a hidden layer, by flags of training or ILIAS's recipe"
+    help_adapters = (
+        "further rows: an embedding layer trained on the features of the training images, or that and a hidden layer, "
+        "by flags of training or ILIAS's recipe"
+    )
     add("--adapters", nargs="+", choices=adapters.KINDS, default=[], help=help_adapters)
     add(
         "--feature_type",
@@ -278,7 +290,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read(argv: list[str]) -> tuple[Namespace, dict]:
-    """The command's own flags, and label -> the flags of each network. Raises UserError, for unknown names with the nearest."""
+    """The command's own flags, and label -> the flags of each network. Raises UserError, for unknown names with the
+    nearest.
+    """
     commands = parser()
     commands.exits = False
     own, rest = commands.parse_known_args(argv)
@@ -313,7 +327,9 @@ def _options(words: list[str], rest: list[str]):
 
 
 def training_options(rest: list[str], one):
-    """The flags of an adapter of a network with the flags `one`: those of `rest`, else of the recipe. Raises UserError."""
+    """The flags of an adapter of a network with the flags `one`: those of `rest`, else of the recipe. Raises
+    UserError.
+    """
     named = any(word.partition("=")[0] == "--config" for word in rest)
     fixed = [
         "--arch",
@@ -327,7 +343,9 @@ def training_options(rest: list[str], one):
 
 
 def splits_for(opt, facts: Facts, fits: bool) -> dict:
-    """Split -> data set of the images to embed: those of --splits_to_eval, and training images where these are searched or, if it `fits`, learned from."""
+    """Split -> data set of the images to embed: those of --splits_to_eval, and training images where these are searched
+    or, if it `fits`, learned from.
+    """
     splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(facts))
     chosen, training = (
         {split: evaluation.without_seeds(loader.dataset) for split, loader in evaluation.loaders(splits, opt).items()},
@@ -335,7 +353,10 @@ def splits_for(opt, facts: Facts, fits: bool) -> dict:
     )
     if fits and training is None:
         raise UserError(
-            f"--pca, --whitened, --adapters: --dataset {opt.dataset} has no training images to learn from: leave them out"
+            (
+                f"--pca, --whitened, --adapters: --dataset {opt.dataset} has no training images to learn from: leave "
+                "them out"
+            )
         )
     if fits or (
         training
@@ -349,7 +370,9 @@ def splits_for(opt, facts: Facts, fits: bool) -> dict:
 
 
 def scored(name: str, embedded: dict, opt, runtime) -> dict:
-    """Split -> metric -> value; of splits whose classes are all in training with `k-NN@k`. With --dump_embeddings a folder of the row's name gets its files."""
+    """Split -> metric -> value; of splits whose classes are all in training with `k-NN@k`. With --dump_embeddings a
+    folder of the row's name gets its files.
+    """
     if opt.dump_embeddings:
         folder = Path(opt.save_path) / opt.dataset / file_name(name)
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
 """ooDML splits (arXiv 2107.09562) as a network sees them: the FID of a run's split, and a progression of new ones.
 
-`python -m evaluation.oodml --dataset cars196 --out cars196_splits.pkl` writes ever harder splits of a data set: it swaps the classes of
-training and test whose mean features lie nearest to the other side, then leaves such classes out. Takes the flags of data set and network
-that main.py takes.
+`python -m evaluation.oodml --dataset cars196 --out cars196_splits.pkl` writes ever harder splits of a data set: it
+swaps the classes of training and test whose mean features lie nearest to the other side, then leaves such classes out.
+Takes the flags of data set and network that main.py takes.
 """
 
 import argparse
@@ -44,10 +44,11 @@ SETTINGS = {
 
 
 def recorded(splits: dict, loaders: dict, network, opt, runtime) -> dict:
-    """The data as environment.yaml describes them; for a new run of `--split_scheme oodml` also how hard its split is: its FID.
+    """The data as environment.yaml describes them; for a new run of `--split_scheme oodml` also how hard its split is:
+    its FID.
 
-    Both are of the untrained network's features: `fid` of the class means, as in the authors' code and the published files, `fid_images` of
-    all images.
+    Both are of the untrained network's features: `fid` of the class means, as in the authors' code and the published
+    files, `fid_images` of all images.
     """
     data = outputs.about_data(splits, loaders, opt)
     if opt.split_scheme != _oodml.SCHEME or (
@@ -67,13 +68,18 @@ def recorded(splits: dict, loaders: dict, network, opt, runtime) -> dict:
     }
     of_file = "" if by_file is None else f", by the file {by_file:.4g}"
     runtime.say_once(
-        f"ooDML split {opt.oodml_id}: FID {facts['fid']:.4g} of the class means{of_file}, {facts['fid_images']:.4g} of all images"
+        (
+            f"ooDML split {opt.oodml_id}: FID {facts['fid']:.4g} of the class means{of_file}, "
+            f"{facts['fid_images']:.4g} of all images"
+        )
     )
     return {**data, "oodml": facts}
 
 
 def _pooled(splits: dict, network, opt, runtime) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The backbone's pooled features `(N, F)` and the labels `(N,)` of training and validation together, and of test."""
+    """The backbone's pooled features `(N, F)` and the labels `(N,)` of training and validation together, and of
+    test.
+    """
     found = {}
     for split in ("evaluation", "validation", "testing"):
         if splits[split] is not None:
@@ -121,7 +127,10 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="begin with easier splits than the data set's own, by the swaps turned round",
     )
-    help_swaps = "classes that are swapped, or left out, before distances are taken anew (default: 2 in a hundred training classes)"
+    help_swaps = (
+        "classes that are swapped, or left out, before distances are taken anew (default: 2 in a hundred training "
+        "classes)"
+    )
     add("--swaps", type=whole(1), default=None, metavar="N", help=help_swaps)
     help_removed = "greatest share of the classes that are left out, once swapping makes no harder split (default: 0.5)"
     add("--removed", type=number(0, below=1), default=0.5, help=help_removed)
@@ -148,7 +157,10 @@ def make(asked, opt) -> Path:
         )
     if opt.evaluate_all or datasets.is_test_only(opt):
         raise UserError(
-            "the progression swaps classes of training and of test: take a data set that has both, and leave out --evaluate_all"
+            (
+                "the progression swaps classes of training and of test: take a data set that has both, and leave out "
+                "--evaluate_all"
+            )
         )
     runtime = Runtime(opt).begin()
     datasets.locate(opt)
@@ -157,7 +169,10 @@ def make(asked, opt) -> Path:
     runtime.say_once(datasets.describe(splits))
     if not splits["testing"].n_classes:
         raise UserError(
-            f"--dataset {opt.dataset}: its test images have no classes, which the progression swaps: take another data set"
+            (
+                f"--dataset {opt.dataset}: its test images have no classes, which the progression swaps: take another "
+                "data set"
+            )
         )
     features, labels = _pooled(splits, network, opt, runtime)
     of_split = [
@@ -178,7 +193,10 @@ def make(asked, opt) -> Path:
     swaps = asked.swaps or max(round(len(means[0]) / 50), 1)
     if swaps > min(map(len, means)):
         raise UserError(
-            f"--swaps {swaps}: training has {len(means[0]):,} classes and test {len(means[1]):,}, no more can be swapped"
+            (
+                f"--swaps {swaps}: training has {len(means[0]):,} classes and test {len(means[1]):,}, no more can be "
+                "swapped"
+            )
         )
     below = _shift.easier(*means, swaps) if asked.easier else []
     steps = _shift.evenly(below + _shift.progression(*means, swaps, asked.removed), asked.splits)
@@ -196,7 +214,8 @@ def make(asked, opt) -> Path:
         _oodml.write(path, content)
     for place, step in enumerate(steps, start=1):
         runtime.say_once(
-            f"split {place}: FID {step['fid']:.4g}, {len(step['train']):,} training and {len(step['test']):,} test classes, "
+            f"split {place}: FID {step['fid']:.4g}, {len(step['train']):,} training and {len(step['test']):,} test "
+            "classes, "
             f"{step['swapped']:,} of each side swapped, {step['removed']:,} left out"
         )
     runtime.say_once(f"written to {path}")

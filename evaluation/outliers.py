@@ -1,4 +1,5 @@
-"""Training images far from the dominant centre of their class: `python -m evaluation RUN --outliers` (Deng et al., Sub-center ArcFace, ECCV 2020).
+"""Training images far from the dominant centre of their class: `python -m evaluation RUN --outliers` (Deng et al.,
+Sub-center ArcFace, ECCV 2020).
 
 The paper drops them as label noise and trains again; here they are listed.
 """
@@ -19,7 +20,9 @@ METHOD = "angles_to_dominant"  # of a criterion with several centres a class
 
 
 class Outlier(NamedTuple):
-    """One training image: its place in the data set, its path (None where the file knows none), its class, its angle in degrees."""
+    """One training image: its place in the data set, its path (None where the file knows none), its class, its angle in
+    degrees.
+    """
 
     index: int
     path: str | None
@@ -28,7 +31,9 @@ class Outlier(NamedTuple):
 
 
 def place(path: str) -> tuple[Path, Path]:
-    """(run folder, its file of embeddings), from the path of either. Raises UserError where the file is missing, or of other images."""
+    """(run folder, its file of embeddings), from the path of either. Raises UserError where the file is missing, or of
+    other images.
+    """
     given = Path(path)
     file = given if given.suffix == ".npz" else given / EMBEDDINGS
     folder = next((parent for parent in file.parents if (parent / "parameters.yaml").exists()), file.parent)
@@ -41,13 +46,18 @@ def place(path: str) -> tuple[Path, Path]:
 
 
 def criterion(folder: Path) -> torch.nn.Module:
-    """The criterion of the checkpoint that made the embeddings. Raises UserError where it does not have several centres a class."""
+    """The criterion of the checkpoint that made the embeddings. Raises UserError where it does not have several centres
+    a class.
+    """
     run = RunFolder(folder)
     flags = Namespace(**run.flags)
     if not hasattr(criteria.REGISTRY.module(flags.loss).Criterion, METHOD):
         able = [name for name, module in criteria.REGISTRY.modules().items() if hasattr(module.Criterion, METHOD)]
         raise UserError(
-            f"--outliers: {folder} was trained with --loss {flags.loss}; outliers are those of --loss {' or '.join(able)}"
+            (
+                f"--outliers: {folder} was trained with --loss {flags.loss}; outliers are those of --loss "
+                f"{' or '.join(able)}"
+            )
         )
     path = checkpoint.selected(folder, checkpoint.read(folder / checkpoint.LAST)["run"])
     state = checkpoint.read(path).get("criterion")
@@ -79,11 +89,17 @@ def find(path: str, read, threshold: float) -> tuple[list[Outlier], int]:
     expected = (built.n_classes, built.proxies.shape[1])
     if features.ndim != 2 or features.shape[1] != expected[1] or labels.shape != features.shape[:1]:
         raise UserError(
-            f"{file}: features {tuple(features.shape)}; the run's centres have {expected[1]} dimensions (without --eval_pca)"
+            (
+                f"{file}: features {tuple(features.shape)}; the run's centres have {expected[1]} dimensions (without "
+                "--eval_pca)"
+            )
         )
     if not len(labels) or int(labels.min()) < 0 or int(labels.max()) >= expected[0]:
         raise UserError(
-            f"{file}: the run trained on {expected[0]} classes, 0 to {expected[0] - 1}: its labels are others, give those of train"
+            (
+                f"{file}: the run trained on {expected[0]} classes, 0 to {expected[0] - 1}: its labels are others, "
+                "give those of train"
+            )
         )
     angles = getattr(built, METHOD)(features, labels).tolist()
     paths, names = arrays.get("paths", [None] * len(angles)), arrays.get("class_names", labels.tolist())

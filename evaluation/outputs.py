@@ -1,4 +1,6 @@
-"""The files of an evaluation: pictures and embeddings of the best epoch, and a finished run measured again (`--evaluate`)."""
+"""The files of an evaluation: pictures and embeddings of the best epoch, and a finished run measured again
+(`--evaluate`).
+"""
 
 import json
 from pathlib import Path
@@ -29,7 +31,9 @@ TITLE_WIDTH = 180  # points that a group's name may take in a title
 
 
 def on_test(run, splits: dict, runtime) -> dict:
-    """Evaluate the selected epoch's checkpoint on test, and write its queries' results if asked. Returns {"test": {metric: value}}."""
+    """Evaluate the selected epoch's checkpoint on test, and write its queries' results if asked. Returns {"test":
+    {metric: value}}.
+    """
     opt, states = run.opt.but(splits_to_eval=["test"]), random_states()
     network = runtime.place(RunFolder(run.folder).network(evaltypes=opt.evaltypes))
     loaders = evaluation.loaders(splits, opt, runtime.ranks)
@@ -42,7 +46,9 @@ def on_test(run, splits: dict, runtime) -> dict:
 
 
 def of_best_epoch(run, embedded: dict) -> None:
-    """Write the files of the epoch just evaluated that the flags ask for, and draw its pictures, unless `--no_records`."""
+    """Write the files of the epoch just evaluated that the flags ask for, and draw its pictures, unless
+    `--no_records`.
+    """
     dump_asked(run.folder, embedded, run.opt, run.epoch)
     if not run.opt.no_records:
         with tqdm(total=0, desc=f"pictures of epoch {run.epoch}", bar_format="{desc}", leave=False, disable=None):
@@ -53,7 +59,9 @@ def of_best_epoch(run, embedded: dict) -> None:
 
 
 def draw_curves(run) -> None:
-    """Draw the curves of metrics.csv into Progression_Plots/; not with `--no_records`, and not where nothing was measured."""
+    """Draw the curves of metrics.csv into Progression_Plots/; not with `--no_records`, and not where nothing was
+    measured.
+    """
     measured = run.epoch or run.state["untrained"]
     if not (run.writes and measured) or run.opt.no_records:
         return
@@ -74,7 +82,8 @@ def draw_pictures(folder: Path, embedded: dict, split: str, opt, title: str) -> 
 
     The t-SNE takes longer, and so does the CMC curve of queries and a gallery, for which all queries search once more.
 
-    `embedded`: split -> `evaluation.Embedded`; `split`: whose queries are shown; `title`: run and epoch. Returns the paths.
+    `embedded`: split -> `evaluation.Embedded`; `split`: whose queries are shown; `title`: run and epoch. Returns the
+    paths.
     """
     compared = spaces.compare(embedded, opt.evaltypes[0], opt)
     shown = compared[split]
@@ -150,7 +159,9 @@ def _subset(dataset, rows: np.ndarray | None):
 
 
 def of_untrained(run, epoch: int, scores: dict, embedded: dict) -> dict:
-    """Where nothing is trained, write the files that the flags ask for, of the untrained network (epoch 0). Returns `scores`."""
+    """Where nothing is trained, write the files that the flags ask for, of the untrained network (epoch 0). Returns
+    `scores`.
+    """
     if run.writes and run.opt.n_epochs == 0 and epoch == 0:
         print("".join(f"written  {path}\n" for path in dump_asked(run.folder, embedded, run.opt, epoch)), end="")
     return scores
@@ -163,14 +174,16 @@ def dump_asked(folder: Path, embedded: dict, opt, epoch: int, instead: Path | No
 
 
 def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list[Path]:
-    """Write `embeddings_<split>.npz` for each split, with several evaltypes `embeddings_<split>_<evaltype>.npz`. Returns the paths.
+    """Write `embeddings_<split>.npz` for each split, with several evaltypes `embeddings_<split>_<evaltype>.npz`.
+    Returns the paths.
 
-    `python -m evaluation` reads such a file. It holds `features` `(N, D)` float32 as they were measured, after --eval_pca, `labels` `(N,)`,
-    `flags`, the JSON of the evaluation's flags, and where the data set has them `paths`, `class_names`, `super_names`, `domains`,
-    `is_query`, `is_gallery`, `sequence` `(N,)`, `higher_names` `(N, L - 2)` of the levels above the super-classes and `role_draws` `(D, N)` (not with
+    `python -m evaluation` reads such a file. It holds `features` `(N, D)` float32 as they were measured, after
+    --eval_pca, `labels` `(N,)`, `flags`, the JSON of the evaluation's flags, and where the data set has them `paths`,
+    `class_names`, `super_names`, `domains`, `is_query`, `is_gallery`, `sequence` `(N,)`, `higher_names` `(N, L - 2)` of
+    the levels above the super-classes and `role_draws` `(D, N)` (not with
     --eval_pca or --eval_whiten, which may differ from draw to draw). Under `--eval_space
-    hyperbolic` features are the tangent vectors, and `points` `(N, D)` float32 are their points of the Poincare ball, which the flags name.
-    `instead`: the folder for a file whose name is taken in `folder`.
+    hyperbolic` features are the tangent vectors, and `points` `(N, D)` float32 are their points of the Poincare ball,
+    which the flags name. `instead`: the folder for a file whose name is taken in `folder`.
     """
     ball, measured = metrics.ball(opt), opt.measured()
     if ball is not None:
@@ -203,11 +216,12 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
 
 
 def again(model, splits: dict, opt, runtime) -> dict:
-    """Measure the best network of a finished run, print the table, and write `evaluation_<checkpoint>.json` and pictures beside the records.
+    """Measure the best network of a finished run, print the table, and write `evaluation_<checkpoint>.json` and
+    pictures beside the records.
 
-    Nothing that the training wrote is touched. The same flags and data write the same file again; others get a new number.
-    Embeddings go beside the pictures of that number where the run has some already, or where they are of other data.
-    Returns split -> {metric: value}. Raises UserError where the run's own data changed.
+    Nothing that the training wrote is touched. The same flags and data write the same file again; others get a new
+    number. Embeddings go beside the pictures of that number where the run has some already, or where they are of other
+    data. Returns split -> {metric: value}. Raises UserError where the run's own data changed.
     """
     folder, loaders = run_folder(opt), evaluation.loaders(splits, opt, runtime.ranks)
     if not opt.other_data:
@@ -237,8 +251,8 @@ def again(model, splits: dict, opt, runtime) -> dict:
 
 
 def only(model, splits: dict, opt, runtime) -> dict:
-    """Measure an untrained network and its bare backbone, print the table, and write a new folder: flags, evaluation.json, pictures,
-    and the files that the flags ask for.
+    """Measure an untrained network and its bare backbone, print the table, and write a new folder: flags,
+    evaluation.json, pictures, and the files that the flags ask for.
 
     Returns split -> {metric: value} of the network.
     """

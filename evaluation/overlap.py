@@ -1,10 +1,11 @@
-"""Near-duplicates between training and test images, and the metrics without them: `python -m evaluation.overlap RUN_OR_DATA ...`.
+"""Near-duplicates between training and test images, and the metrics without them: `python -m evaluation.overlap
+RUN_OR_DATA ...`.
 
-RUN is a run folder: its data and network are taken, and the metrics are those of its embedding. DATA is the folder of a data set
-(--dataset, by default one folder a class), measured by the features of --arch. The similarity of two images is the cosine of their
-backbone's features after the training images' mean is subtracted: unrelated images are then around 0 with any network, resized or
-re-encoded copies near 1. For the metrics, test images search among test images (queries in their gallery), by classes, in all dimensions of
-the embedding; the run's flags of `UNHEEDED` have no effect.
+RUN is a run folder: its data and network are taken, and the metrics are those of its embedding. DATA is the folder of a
+data set (--dataset, by default one folder a class), measured by the features of --arch. The similarity of two images is
+the cosine of their backbone's features after the training images' mean is subtracted: unrelated images are then around
+0 with any network, resized or re-encoded copies near 1. For the metrics, test images search among test images (queries
+in their gallery), by classes, in all dimensions of the embedding; the run's flags of `UNHEEDED` have no effect.
 """
 
 import argparse
@@ -44,7 +45,9 @@ UNHEEDED = spaces.OF_SEARCH | spaces.OF_EMBEDDINGS  # flags of a run's evaluatio
 
 
 class Found(NamedTuple):
-    """Pairs of a test image and another, the most similar first: similarity `(P,)`, test image `(P,)`, the other image `(P,)` of `split` `(P,)`."""
+    """Pairs of a test image and another, the most similar first: similarity `(P,)`, test image `(P,)`, the other image
+    `(P,)` of `split` `(P,)`.
+    """
 
     similarity: np.ndarray
     test: np.ndarray
@@ -55,14 +58,18 @@ class Found(NamedTuple):
 def parser() -> argparse.ArgumentParser:
     """The command's own flags."""
     about = (
-        "Queries search among the test images alone, in their gallery where they have one, by classes, all domains together, and in all dimensions of the embedding: "
+        "Queries search among the test images alone, in their gallery where they have one, by classes, all domains "
+        "together, and in all dimensions of the embedding: "
         f"a run's --eval_space and --rerank are applied, {', '.join(f'--{name}' for name in UNHEEDED)} are not."
     )
     parser = OneLineParser(prog=PROGRAM, description=f"{__doc__.partition(':')[0]}. {about}", allow_abbrev=False)
     add = parser.add_argument
     help_what = "run folders, whose data and network are taken, or folders of data sets"
     add("what", nargs="+", metavar="RUN_OR_DATA", help=help_what)
-    help_threshold = f"similarity from which two images are near-duplicates: cosine of the backbone's features less their mean (default: {THRESHOLD})"
+    help_threshold = (
+        "similarity from which two images are near-duplicates: cosine of the backbone's features less their mean "
+        f"(default: {THRESHOLD})"
+    )
     add("--threshold", type=number(-1, 1), default=THRESHOLD, help=help_threshold)
     add(
         "--pretraining",
@@ -161,13 +168,17 @@ class Task:
         return {split: dataset for split, dataset in there.items() if dataset is not None and len(dataset)}
 
     def embed(self, network, dataset, title: str, bare: bool) -> dict[str, np.ndarray]:
-        """Name -> features `(N, D)`: embeddings, or if `bare` the backbone's features as they are, whose mean duplicates are compared without."""
+        """Name -> features `(N, D)`: embeddings, or if `bare` the backbone's features as they are, whose mean
+        duplicates are compared without.
+        """
         self.runtime.place(network)
         loader = evaluation_loader(dataset, self.about)
         return evaluation.embed(network, loader, self.runtime, title, bare, normalize=not bare).features
 
     def embeddings(self, features: np.ndarray) -> np.ndarray:
-        """The embeddings that are measured: a run's, of the test images; without a run, their features, with `_normalize` at unit length."""
+        """The embeddings that are measured: a run's, of the test images; without a run, their features, with
+        `_normalize` at unit length.
+        """
         if not self.is_run:
             return (
                 ensemble.unit(features).astype(np.float32) if getattr(self.backbone, "normalizes", False) else features
@@ -243,7 +254,10 @@ def near_duplicates(test: np.ndarray, others: dict[str, np.ndarray], threshold: 
                 count += len(first)
                 if count > MOST_PAIRS:
                     raise UserError(
-                        f"--threshold {threshold:g}: more than {MOST_PAIRS:,} pairs are that similar: raise it, or take another --arch"
+                        (
+                            f"--threshold {threshold:g}: more than {MOST_PAIRS:,} pairs are that similar: raise it, "
+                            "or take another --arch"
+                        )
                     )
     similarity, first, second, split = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((second, first, -similarity))
@@ -253,14 +267,16 @@ def near_duplicates(test: np.ndarray, others: dict[str, np.ndarray], threshold: 
 def without(
     names: list[str], features: np.ndarray, dataset, concerned: np.ndarray, **measured_by
 ) -> tuple[dict, dict, int]:
-    """The metrics of all test images, those without the concerned images, and how many queries then have no image of their class left.
+    """The metrics of all test images, those without the concerned images, and how many queries then have no image of
+    their class left.
 
     Args:
-        dataset: the test images, whose queries search in their gallery. concerned: `(N,)` whether an image is left out, as query and as
+        dataset: the test images, whose queries search in their gallery. concerned: `(N,)` whether an image is left out,
+        as query and as
             reference. measured_by: `ball` and `rerank` of `metrics.compute`.
 
-    A query whose class has no other image left is no query any more, but others can still find it. Where the gallery is drawn, values are
-    means over the draws, and the count is of the first.
+    A query whose class has no other image left is no query any more, but others can still find it. Where the gallery is
+    drawn, values are means over the draws, and the count is of the first.
     """
     draws = [_both(names, features, drawn, concerned) for drawn in galleries.draws(dataset)]
     complete, reduced = (evaluation.over_draws(([draw[k]] for draw in draws), names, measured_by) for k in range(2))
@@ -268,7 +284,9 @@ def without(
 
 
 def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray) -> tuple[Space, Space, int]:
-    """The space of all test images, that without the concerned ones, and how many queries are then alone in their class; see `without`."""
+    """The space of all test images, that without the concerned ones, and how many queries are then alone in their
+    class; see `without`.
+    """
     labels = np.array([label for _, label in dataset.image_list])
     roles = galleries.roles_of(dataset, len(labels))
     arrays = {"features": features, "labels": labels, "sequence": roles.sequences}
@@ -281,7 +299,10 @@ def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray
         alone = (complete.part(asking, kept).findable()[0] == 0) & (complete.findable()[0][asking] > 0)
     if alone.all():
         raise UserError(
-            f"{int(concerned.sum())} of {len(labels)} test images have near-duplicates, no query is left: raise --threshold"
+            (
+                f"{int(concerned.sum())} of {len(labels)} test images have near-duplicates, no query is left: raise "
+                "--threshold"
+            )
         )
     reduced = complete.part(asking[~alone], kept)
     if complete.pool is not None:
@@ -306,7 +327,9 @@ def _named(dataset, index: int) -> tuple[str, str]:
 
 
 def draw_found(path: Path, found: Found, test, others: dict, count: int) -> None:
-    """Draw the `count` most similar pairs: the test image left, the other right, with their classes, the split and the similarity."""
+    """Draw the `count` most similar pairs: the test image left, the other right, with their classes, the split and the
+    similarity.
+    """
     pairs = []
     for first, second, split, similarity in zip(
         found.test, found.other, found.split.tolist(), found.similarity, strict=True
@@ -362,7 +385,9 @@ def measure(place: str, flags) -> dict:
 
 
 def propose_next(contents: list[dict], flags, argv: list[str]) -> None:
-    """Print the command that opens the first picture of pairs, else one that draws them, or looks for less similar ones."""
+    """Print the command that opens the first picture of pairs, else one that draws them, or looks for less similar
+    ones.
+    """
     pictures = [folder_for(Path(place), flags) / "pairs.png" for place in flags.what]
     drawn = next((path for path in pictures if path.exists()), None)
     if drawn is not None:
@@ -377,16 +402,23 @@ def propose_next(contents: list[dict], flags, argv: list[str]) -> None:
 def _say(place: str, out: Path, content: dict) -> None:
     pairs = ", ".join(f"{count:,} with {split}" for split, count in content["pairs"].items())
     say(
-        f"{place}: {content['with_near_duplicates']:,} of {content['test_images']:,} test images have a near-duplicate (similarity of "
+        f"{place}: {content['with_near_duplicates']:,} of {content['test_images']:,} test images have a near-duplicate "
+        "(similarity of "
         f"{content['features']} from {content['threshold']:g} on); pairs: {pairs}"
     )
     if content["left_alone"]:
         say(
-            f"{content['left_alone']:,} further test images are alone in their class without them, and are no queries then"
+            (
+                f"{content['left_alone']:,} further test images are alone in their class without them, and are no "
+                "queries then"
+            )
         )
     if content["not_heeded"]:
         say(
-            f"test images search among test images alone, in all dimensions: {', '.join(content['not_heeded'])} of the run: not heeded here"
+            (
+                f"test images search among test images alone, in all dimensions: {', '.join(content['not_heeded'])} "
+                "of the run: not heeded here"
+            )
         )
     columns = {
         title: {"test": {k: v for k, v in content[title].items() if not np.ndim(v)}} for title in ("all", "without")

@@ -1,4 +1,5 @@
-"""Verification: are two images of one class? `python -m evaluation pairs FEATURES.npz PAIRS`, as LFW is measured (Huang et al., 2007).
+"""Verification: are two images of one class? `python -m evaluation pairs FEATURES.npz PAIRS`, as LFW is measured (Huang
+et al., 2007).
 
 FEATURES holds `features` `(N, D)`, and `paths` `(N,)` where PAIRS names images; `--dump_embeddings` writes both. PAIRS
 is an .npz file with `first`, `second` `(P,)`, rows of the features, and `same` `(P,)`; or a text file such as LFW's
@@ -30,7 +31,9 @@ FEW = 10  # false accepts below which a rate says little
 
 
 class Pairs(NamedTuple):
-    """Rows of the features `(P,)` each, whether both are of one class, and how many folds there are, in the order of the pairs."""
+    """Rows of the features `(P,)` each, whether both are of one class, and how many folds there are, in the order of
+    the pairs.
+    """
 
     first: np.ndarray
     second: np.ndarray
@@ -47,9 +50,11 @@ class Accuracy(NamedTuple):
 
 
 def verification_accuracy(distances: np.ndarray, same: np.ndarray, folds: int = FOLDS) -> Accuracy:
-    """Share of pairs that are judged rightly at the threshold that is best for the pairs of the other folds; a fold's pairs are consecutive.
+    """Share of pairs that are judged rightly at the threshold that is best for the pairs of the other folds; a fold's
+    pairs are consecutive.
 
-    Two images are of one class where their squared distance is below the threshold; of equally good thresholds the first counts.
+    Two images are of one class where their squared distance is below the threshold; of equally good thresholds the
+    first counts.
     """
     right = (distances[:, None] < THRESHOLDS) == same[:, None]  # (P, T)
     parts = np.array_split(np.arange(len(same)), folds)
@@ -73,7 +78,8 @@ def tar_at(far: float, rates: tuple[np.ndarray, np.ndarray]) -> float:
 
 
 def read(path: str, size: int, paths: np.ndarray | None, folds: int | None = None) -> Pairs:
-    """The pairs of a file, of `size` rows of features. Raises UserError for what cannot be pairs of these, or in so many folds.
+    """The pairs of a file, of `size` rows of features. Raises UserError for what cannot be pairs of these, or in so
+    many folds.
 
     `folds`: None: as the file says, else `FOLDS`.
     """
@@ -111,7 +117,10 @@ def _of_arrays(path: str, arrays: dict, size: int) -> Pairs:
         or {first.dtype.kind, second.dtype.kind} - set("iu")
     ):
         raise UserError(
-            f"{path}: first, second and same must be (P,), the first two rows of the features; they are {first.shape}, {second.shape}, {same.shape}"
+            (
+                f"{path}: first, second and same must be (P,), the first two rows of the features; they are "
+                f"{first.shape}, {second.shape}, {same.shape}"
+            )
         )
     if same.dtype.kind not in "biu" or not np.isin(same, (0, 1)).all():
         raise UserError(f"{path}: same holds something else than true and false")
@@ -134,7 +143,8 @@ def parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog=PROGRAM, description="Verification by pairs of embeddings.", allow_abbrev=False)
     parser.add_argument("features", help="an .npz file with features (N, D) and, for pairs by name, paths (N,)")
     help_pairs = (
-        "an .npz file with first, second (rows of the features) and same, or a text file such as LFW's pairs.txt, or with "
+        "an .npz file with first, second (rows of the features) and same, or a text file such as LFW's pairs.txt, or "
+        "with "
         "two paths and 1 or 0 in each line"
     )
     parser.add_argument("pairs", help=help_pairs)

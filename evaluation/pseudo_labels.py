@@ -1,9 +1,11 @@
-"""What an ImageNet classifier takes the training classes for, as vectors for --language_vectors (PLG; arXiv 2203.08543).
+"""What an ImageNet classifier takes the training classes for, as vectors for --language_vectors (PLG; arXiv
+2203.08543).
 
-`python -m evaluation.pseudo_labels --dataset cub200 --classifier tv:resnet50 --vectors names.npz --out cub200.npz` gives each training class the
-`--top` labels of the largest mean logits over its images. names.npz holds `vectors` (L, E), a text model's for the classifier's L labels in
-their order, such as CLIP's for "a photo of a {}" with a label's first synonym. Without --vectors the rows of the classifier's own last layer
-stand in: that needs no text model and is not the paper's method. Takes the data set's flags that main.py takes.
+`python -m evaluation.pseudo_labels --dataset cub200 --classifier tv:resnet50 --vectors names.npz --out cub200.npz`
+gives each training class the `--top` labels of the largest mean logits over its images. names.npz holds `vectors` (L,
+E), a text model's for the classifier's L labels in their order, such as CLIP's for "a photo of a {}" with a label's
+first synonym. Without --vectors the rows of the classifier's own last layer stand in: that needs no text model and is
+not the paper's method. Takes the data set's flags that main.py takes.
 """
 
 import argparse
@@ -73,7 +75,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def classifier(name: str, weights: str | None) -> tuple[torch.nn.Module, int, tuple, tuple, str]:
-    """The network with its classifier, in evaluation mode; side of its images, mean and standard deviation of its input, interpolation of a resize.
+    """The network with its classifier, in evaluation mode; side of its images, mean and standard deviation of its
+    input, interpolation of a resize.
 
     Raises UserError for an unknown name, or weights that cannot be had.
     """
@@ -142,7 +145,9 @@ def mean_logits(network, mean, std, split, opt, runtime) -> torch.Tensor:
 
 
 def label_vectors(path: str | None, network: torch.nn.Module, n_labels: int) -> np.ndarray:
-    """Vectors `(L, E)` of the classifier's labels: the file's, else the rows of its last linear layer. Raises UserError without any."""
+    """Vectors `(L, E)` of the classifier's labels: the file's, else the rows of its last linear layer. Raises UserError
+    without any.
+    """
     if path is None:
         layers = [
             layer
@@ -169,7 +174,10 @@ def make(asked, opt) -> Path:
     runtime = Runtime(opt).begin()
     if opt.evaluate_all or datasets.is_test_only(opt):
         raise UserError(
-            "pseudo-labels are of training classes, and there are none: take another data set, or leave out --evaluate_all"
+            (
+                "pseudo-labels are of training classes, and there are none: take another data set, or leave out "
+                "--evaluate_all"
+            )
         )
     datasets.locate(opt)
     network, size, mean, std, interpolation = classifier(asked.classifier, asked.weights)

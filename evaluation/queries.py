@@ -1,7 +1,8 @@
-"""What each query finds: in a file by `--dump_query_results`, which results/paired.py compares; and the queries that pictures show.
+"""What each query finds: in a file by `--dump_query_results`, which results/paired.py compares; and the queries that
+pictures show.
 
-Pictures show the space that is evaluated: its reference, labels, super-classes, principal components and distances; what is found is what the
-search finds, before `--rerank`.
+Pictures show the space that is evaluated: its reference, labels, super-classes, principal components and distances;
+what is found is what the search finds, before `--rerank`.
 """
 
 import json
@@ -21,7 +22,9 @@ CANDIDATES = 750  # queries among which the worst are looked for
 
 
 def results(compared: spaces.Compared, rerank=None) -> dict[str, np.ndarray]:
-    """`metrics.query_results` of all queries of a split, each inside its super-class under `--tester same_parent_label`."""
+    """`metrics.query_results` of all queries of a split, each inside its super-class under `--tester
+    same_parent_label`.
+    """
     found = {}
     for here, space, _ in searches(compared, np.arange(len(compared.space.features))):
         if rerank is not None:
@@ -32,16 +35,20 @@ def results(compared: spaces.Compared, rerank=None) -> dict[str, np.ndarray]:
 
 
 def write(path: Path, found: dict[str, np.ndarray], labels: np.ndarray | None, **about) -> Path:
-    """Write what was found, the labels `(N,)` (None: there are none) and what is known `about` the queries. Compressed, names of 60,000 images take 1 MB."""
+    """Write what was found, the labels `(N,)` (None: there are none) and what is known `about` the queries. Compressed,
+    names of 60,000 images take 1 MB.
+    """
     write_npz(path, {**found, **({} if labels is None else {"labels": labels}), **about}, np.savez_compressed)
     return path
 
 
 def dump(folder: Path, embedded: dict, opt, epoch: int, instead: Path | None = None) -> list[Path]:
-    """Write `query_results_<split>.npz` of each split that is measured, with several evaltypes `query_results_<split>_<evaltype>.npz`.
+    """Write `query_results_<split>.npz` of each split that is measured, with several evaltypes
+    `query_results_<split>_<evaltype>.npz`.
 
-    A file holds `hit`, `ap_at_r` and `first_hit` (see `metrics.query_results`), `labels`, `paths` and `class_names` where the data set knows
-    them, `(N,)` each; `epoch`; `flags`, the JSON of the evaluation's flags. `instead`: as in `outputs.dump`. Returns the paths.
+    A file holds `hit`, `ap_at_r` and `first_hit` (see `metrics.query_results`), `labels`, `paths` and `class_names`
+    where the data set knows them, `(N,)` each; `epoch`; `flags`, the JSON of the evaluation's flags. `instead`: as in
+    `outputs.dump`. Returns the paths.
     """
     paths, flags = [], np.array(json.dumps(opt.measured()))
     for evaltype in opt.evaltypes:
@@ -90,7 +97,9 @@ def super_classes(embedded) -> np.ndarray | None:
 
 
 def higher_names(embedded) -> dict[str, np.ndarray]:
-    """`higher_names` `(N, L - 2)`: the samples' classes of the levels above the super-classes; empty without such levels."""
+    """`higher_names` `(N, L - 2)`: the samples' classes of the levels above the super-classes; empty without such
+    levels.
+    """
     tables = [spaces.names_at(embedded.dataset, level) for level in range(2, n_levels(embedded.dataset))]
     names = [[str(table.get(label)) for label in embedded.labels.tolist()] for table in tables]
     return {"higher_names": np.array(names).T} if names else {}
@@ -99,8 +108,8 @@ def higher_names(embedded) -> dict[str, np.ndarray]:
 def searches(compared: spaces.Compared, queries: np.ndarray):
     """The searches of `queries` `(Q,)`: one for each super-class where they search inside these, else one.
 
-    Yields for each the positions of its queries in `queries`, their `metrics.EmbeddingSpace`, and the indices of its reference in the whole
-    reference.
+    Yields for each the positions of its queries in `queries`, their `metrics.EmbeddingSpace`, and the indices of its
+    reference in the whole reference.
     """
     space = compared.space
     size = len(space.gallery()[0])
@@ -112,7 +121,8 @@ def searches(compared: spaces.Compared, queries: np.ndarray):
 
 
 def nearest(compared: spaces.Compared, queries: np.ndarray, count: int) -> list[np.ndarray]:
-    """For each of `queries` the indices in the reference of its `count` nearest samples, nearest first; fewer if need be.
+    """For each of `queries` the indices in the reference of its `count` nearest samples, nearest first; fewer if need
+    be.
 
     Without itself and its sequence; junk of lists is among them, see `judged`.
     """
@@ -142,7 +152,9 @@ def judged(compared: spaces.Compared, queries: np.ndarray, found: list[np.ndarra
 
 
 def first_hits(compared: spaces.Compared, skips: bool) -> np.ndarray:
-    """`(Q,)` rank of the nearest image of its class of each query, infinite where there is none; with `skips` without such queries."""
+    """`(Q,)` rank of the nearest image of its class of each query, infinite where there is none; with `skips` without
+    such queries.
+    """
     reciprocals = np.zeros(len(compared.space.features))
     for here, space, _ in searches(compared, np.arange(len(reciprocals))):
         reciprocals[here] = metrics.per_query(["mrr"], space)["mrr"]
@@ -158,7 +170,8 @@ def sample_queries(labels: np.ndarray, seed: int) -> np.ndarray:
 
 
 def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, list[str]]:
-    """Queries with the lowest average precision, at most one a class, and a note on each; none where no query can find its class.
+    """Queries with the lowest average precision, at most one a class, and a note on each; none where no query can find
+    its class.
 
     Of `CANDIDATES` random queries. Average precision is AP@R, a query's term of `map_r`; of two equal ones, the query
     whose first hit comes later is worse. The note gives both.

@@ -2,7 +2,8 @@
 
     relevance(query_rows, gallery_rows) -> array (q, g) of numbers from 0 to 1
 
-of rows of the split, or of the file of embeddings, `(q,)` and `(g,)`, in their order there. A gallery image is to be found where it is above 0.
+of rows of the split, or of the file of embeddings, `(q,)` and `(g,)`, in their order there. A gallery image is to be
+found where it is above 0.
 """
 
 import functools
@@ -18,9 +19,11 @@ ENTRIES = 2**24  # of the function's result at once
 
 
 def lists(path: str, queries: np.ndarray, gallery: np.ndarray, exclude: np.ndarray) -> Lists:
-    """The positives of the rows `queries` `(Q,)`, as positions in the rows `gallery` `(M,)`, without the query itself at `exclude` `(Q,)` there.
+    """The positives of the rows `queries` `(Q,)`, as positions in the rows `gallery` `(M,)`, without the query itself
+    at `exclude` `(Q,)` there.
 
-    Found once for the same file and rows. Raises UserError where the file defines no such function, or what it gives is no relevance.
+    Found once for the same file and rows. Raises UserError where the file defines no such function, or what it gives is
+    no relevance.
     """
     if not Path(path).is_file():
         raise UserError(f"--eval_relevance {path}: no such file")
@@ -50,7 +53,10 @@ def _found(path: str, changed: int, *rows: bytes) -> Lists:
         if values.shape != (len(asked), len(gallery)) or not ((values >= 0) & (values <= 1)).all():
             range_of = f" from {values.min():g} to {values.max():g}" if values.size else ""
             raise UserError(
-                f"--eval_relevance {path}: relevance() gave {values.shape}{range_of}; expected {(len(asked), len(gallery))} from 0 to 1"
+                (
+                    f"--eval_relevance {path}: relevance() gave {values.shape}{range_of}; expected "
+                    f"{(len(asked), len(gallery))} from 0 to 1"
+                )
             )
         found += [
             np.setdiff1d(np.flatnonzero(of), own)

@@ -1,4 +1,6 @@
-"""One embedding of an image from several sizes of it (`--eval_scales`), as Radenovic et al. (arXiv 1711.02512) describe images of landmarks."""
+"""One embedding of an image from several sizes of it (`--eval_scales`), as Radenovic et al. (arXiv 1711.02512) describe
+images of landmarks.
+"""
 
 import torch
 
@@ -20,19 +22,26 @@ def joined(outputs: list[torch.Tensor], power: float) -> torch.Tensor:
 
 
 def power_of(model, opt, bare: bool) -> float:
-    """The power with which --eval_scales_join joins. Raises UserError where the features are not those of a generalised mean."""
+    """The power with which --eval_scales_join joins. Raises UserError where the features are not those of a generalised
+    mean.
+    """
     if opt.eval_scales_join == "mean":
         return 1.0
     power = getattr(model, "gem_power", None)
     if power is None or not (bare or opt.embed_dim == 0):
         raise UserError(
-            "--eval_scales_join gem joins what a generalised mean has pooled: take --pool gem and --embed_dim 0, or --eval_scales_join mean"
+            (
+                "--eval_scales_join gem joins what a generalised mean has pooled: take --pool gem and --embed_dim 0, "
+                "or --eval_scales_join mean"
+            )
         )
     return power
 
 
 def resized(images: torch.Tensor, scale: float) -> torch.Tensor:
-    """Images `(B, 3, H, W)`, bilinearly resized; other sizes than 1 as float in [0, 1], which networks take beside uint8."""
+    """Images `(B, 3, H, W)`, bilinearly resized; other sizes than 1 as float in [0, 1], which networks take beside
+    uint8.
+    """
     if scale == 1:
         return images
     images = images if images.is_floating_point() else images.float() / 255
@@ -40,7 +49,9 @@ def resized(images: torch.Tensor, scale: float) -> torch.Tensor:
 
 
 def outputs_at(model, images: torch.Tensor, scales, power: float, outputs) -> dict[str, torch.Tensor]:
-    """Name -> embeddings `(B, D)` of `images`; `outputs`: what the network gives -> name -> `(B, D)`. One scale of 1 leaves them as they are."""
+    """Name -> embeddings `(B, D)` of `images`; `outputs`: what the network gives -> name -> `(B, D)`. One scale of 1
+    leaves them as they are.
+    """
     found = [outputs(*model(resized(images, scale))) for scale in scales]
     if list(scales) == [1]:
         return found[0]

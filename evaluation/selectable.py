@@ -11,10 +11,12 @@ from utilities.flags import has_folds
 
 
 def check(datasets: dict, opt) -> None:
-    """Raise UserError, before anything is trained, where the metric is the same in all epochs. `datasets`: of all embedded splits.
+    """Raise UserError, before anything is trained, where the metric is the same in all epochs. `datasets`: of all
+    embedded splits.
 
-    A query's value can vary where it can find an image of its class and enough images of others to come before it; the metric can vary
-    where one query's value can. Metrics that do not search (k-means, mean distances) are judged on the queries among themselves.
+    A query's value can vary where it can find an image of its class and enough images of others to come before it; the
+    metric can vary where one query's value can. Metrics that do not search (k-means, mean distances) are judged on the
+    queries among themselves.
     """
     if opt.evaluate or opt.evaluate_only or opt.evaluate_ensemble or opt.n_epochs == 0:
         return  # no epoch is chosen
@@ -24,7 +26,10 @@ def check(datasets: dict, opt) -> None:
         return
     if protocols := [protocol for protocol in getattr(datasets[split], "lists", None) or () if protocol]:
         raise UserError(
-            f"{split} is measured by {len(protocols)} protocols ({', '.join(protocols)}), none of which chooses the epoch: cut validation by --use_tv_split"
+            (
+                f"{split} is measured by {len(protocols)} protocols ({', '.join(protocols)}), none of which chooses "
+                "the epoch: cut validation by --use_tv_split"
+            )
         )
     images = galleries.images_of(datasets)
     plan, searches = spaces.plans(images, opt)[split], metrics.searches(metric)
@@ -52,7 +57,10 @@ def check(datasets: dict, opt) -> None:
         why = f"{'validation' if split == 'val' else 'test, without validation data,'} has "
         if hits.any():
             n = len(np.unique(space.gallery()[1]))
-            why += f"{count_of(n, 'class', 'classes')}, and a query at most {max(seen - hits)} images of others: {least} or more are needed"
+            why += (
+                f"{count_of(n, 'class', 'classes')}, and a query at most {max(seen - hits)} images of others: {least} "
+                "or more are needed"
+            )
         elif split not in sources:
             why += f"no image of a class that is in the reference, --eval_reference_set {opt.eval_reference_set}"
         else:
@@ -77,7 +85,9 @@ def _in_itself(space: Space) -> Space:
 
 
 def _least_others(metric: str) -> int | None:
-    """How many images of other classes a query needs for its value to vary; None for a metric that varies without classes, or within them."""
+    """How many images of other classes a query needs for its value to vary; None for a metric that varies without
+    classes, or within them.
+    """
     if metrics.column_of(metric) is None:
         return None
     metric = metric.partition("@d")[0]  # of a prefix of the features
@@ -99,7 +109,10 @@ def _way_out(split: str, within: bool, opt) -> str:
         same = "--use_tv_split --tv_split_by_samples" if not has_folds(vars(opt)) else "--split_scheme closed_set"
         return f"Take --eval_reference_set compared_to_self, or validate on the classes that train: {same}"
     if split == "test":
-        return "Cut validation with two classes of two images by --use_tv_split, or choose another metric by --storage_metrics"
+        return (
+            "Cut validation with two classes of two images by --use_tv_split, or choose another metric by "
+            "--storage_metrics"
+        )
     if not has_folds(vars(opt)) and opt.use_tv_split:
         by_classes = "" if not opt.tv_split_by_samples else ", or leave out --tv_split_by_samples"
         return f"Lower --tv_split_perc {opt.tv_split_perc:g} so that two classes keep two images or more{by_classes}"

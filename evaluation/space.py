@@ -11,13 +11,15 @@ from evaluation.galleries import places_in, taken
 class Space(NamedTuple):
     """Queries and the reference that they search.
 
-    features `(N, D)`, labels `(N,)`: of the queries. reference `(M, D)`, reference_labels `(M,)`: of the reference; None: the queries
-    search each other. exclude `(N,)`: index of each query in the reference, -1 where it is not there. query_sequences `(N,)`,
-    reference_sequences `(M,)`: images of one sequence never find each other. groups `(N,)`: super-classes of the queries, for metrics that
-    compare these. above `(N, L - 1)`, reference_above `(M, L - 1)`: labels of the coarser levels, for metrics that compare levels.
-    lists: protocol -> positives and junk of each query in the reference, in place of classes and sequences; a protocol "" has no name.
-    parents `(N,)`, reference_parents `(M,)`: super-classes; a query searches only its own. pool: the images of class-wise numbers, where
-    these are not the queries. domains `(N,)`: names; each domain's queries are measured by themselves. domain: that of all queries.
+    features `(N, D)`, labels `(N,)`: of the queries. reference `(M, D)`, reference_labels `(M,)`: of the reference;
+    None: the queries search each other. exclude `(N,)`: index of each query in the reference, -1 where it is not there.
+    query_sequences `(N,)`, reference_sequences `(M,)`: images of one sequence never find each other. groups `(N,)`:
+    super-classes of the queries, for metrics that compare these. above `(N, L - 1)`, reference_above `(M, L - 1)`:
+    labels of the coarser levels, for metrics that compare levels.
+    lists: protocol -> positives and junk of each query in the reference, in place of classes and sequences; a protocol
+    "" has no name. parents `(N,)`, reference_parents `(M,)`: super-classes; a query searches only its own. pool: the
+    images of class-wise numbers, where these are not the queries. domains `(N,)`: names; each domain's queries are
+    measured by themselves. domain: that of all queries.
     further: query -> labels whose images it is to find beside those of its own.
 
     Features are None before anything is embedded, and for a super-class whose images are all gallery.
@@ -46,7 +48,8 @@ class Space(NamedTuple):
         return self.lists and (next(iter(self.lists.values())) if protocol is None else self.lists[protocol])
 
     def arguments(self, protocol: str | None = None, levels: bool = False) -> dict:
-        """The arguments of `metrics.compute` and `metrics.EmbeddingSpace`; `levels`: labels `(N, L)` where both sides have such.
+        """The arguments of `metrics.compute` and `metrics.EmbeddingSpace`; `levels`: labels `(N, L)` where both sides
+        have such.
 
         Lists are those of a protocol, by default of the first.
         """
@@ -89,7 +92,9 @@ class Space(NamedTuple):
         return self if self.pool is None else self.pool
 
     def gallery(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The reference of the queries: features `(M, D)`, labels `(M,)`, and the index `(N,)` of each query in them, -1 for none."""
+        """The reference of the queries: features `(M, D)`, labels `(M,)`, and the index `(N,)` of each query in them,
+        -1 for none.
+        """
         if self.reference_labels is None:
             return self.features, self.labels, np.arange(len(self.labels))
         return self.reference, self.reference_labels, self.exclude
@@ -128,7 +133,9 @@ class Space(NamedTuple):
         return self.above if self.reference_labels is None else self.reference_above
 
     def part(self, rows: np.ndarray, kept: np.ndarray) -> "Space":
-        """The space of the queries `rows` and the part `kept` of their reference, both ascending indices; with lists that is all of it."""
+        """The space of the queries `rows` and the part `kept` of their reference, both ascending indices; with lists
+        that is all of it.
+        """
         whole = len(kept) == len(self.gallery()[1])  # a large reference is not copied
         found = Space(
             self.features[rows],
@@ -173,7 +180,8 @@ class Space(NamedTuple):
         return metrics.Lists.of(positives)
 
     def parts(self) -> list["Space"]:
-        """The spaces that are measured by themselves: one a domain or super-class of the queries; the space itself where it has neither.
+        """The spaces that are measured by themselves: one a domain or super-class of the queries; the space itself
+        where it has neither.
 
         The queries of a domain search in the whole reference, or, where super-classes are given, in that of their own.
         """

@@ -1,4 +1,5 @@
-"""The spaces of an evaluation: what each split is compared with, as --eval_reference_set, --tester and --label_hierarchy_level ask.
+"""The spaces of an evaluation: what each split is compared with, as --eval_reference_set, --tester and
+--label_hierarchy_level ask.
 
 One space: space.py. Flags that the data cannot serve: checks.py.
 """
@@ -38,8 +39,9 @@ OF_DISTANCES = {"eval_space": "euclidean", "rerank": None}
 class Compared(NamedTuple):
     """A split and its reference, not yet split into super-classes.
 
-    names: label -> name, None where the data set knows none. sources: the splits whose images, one after the other, are the reference.
-    rows `(N,)`: the split's images that are queries; None: all. kept: for each source, its images that are in the reference; None: all.
+    names: label -> name, None where the data set knows none. sources: the splits whose images, one after the other, are
+    the reference. rows `(N,)`: the split's images that are queries; None: all. kept: for each source, its images that
+    are in the reference; None: all.
     pool: the split's images of class-wise numbers; None where these are the queries.
     """
 
@@ -61,7 +63,9 @@ def asked(flags: dict, plain: dict) -> list[str]:
 
 
 def build(embedded: dict, evaltype: str, opt) -> dict[str, list[Space]]:
-    """Split -> its spaces, for the splits `scored`: one, or one for each domain, or with `--tester same_parent_label` for each super-class."""
+    """Split -> its spaces, for the splits `scored`: one, or one for each domain, or with `--tester same_parent_label`
+    for each super-class.
+    """
     compared = compare(embedded, evaltype, opt)
     return {split: compared[split].space.parts() for split in scored(embedded, opt)}
 
@@ -93,9 +97,11 @@ def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
 
 
 def plans(images: dict, opt) -> dict[str, Compared]:
-    """Split -> its queries and reference, in a space without features yet. `images`: split -> anything with `labels` and `dataset`.
+    """Split -> its queries and reference, in a space without features yet. `images`: split -> anything with `labels`
+    and `dataset`.
 
-    Raises UserError where the training images are the reference but missing, or the data set lacks the names that are compared.
+    Raises UserError where the training images are the reference but missing, or the data set lacks the names that are
+    compared.
     """
     level, measured = opt.label_hierarchy_level, scored(images, opt)
     labels, names = _codes(images, level, opt)
@@ -152,7 +158,9 @@ def plans(images: dict, opt) -> dict[str, Compared]:
 
 
 def scored(splits, opt) -> list[str]:
-    """The splits to measure: all but training, unless --splits_to_eval names it; otherwise training is only a reference."""
+    """The splits to measure: all but training, unless --splits_to_eval names it; otherwise training is only a
+    reference.
+    """
     return [split for split in splits if split != "train" or "train" in opt.splits_to_eval]
 
 
@@ -168,7 +176,8 @@ def reference_sizes(sizes: dict, opt) -> set[int]:
 
 
 def roles(images: dict, opt) -> dict[str, str]:
-    """Split -> one line: its queries, its gallery, the images of class-wise numbers; of the measured splits with roles or sequences.
+    """Split -> one line: its queries, its gallery, the images of class-wise numbers; of the measured splits with roles
+    or sequences.
 
     `images`: split -> `galleries.Images` or `evaluation.Embedded`.
     """
@@ -193,7 +202,8 @@ def roles(images: dict, opt) -> dict[str, str]:
 def projected(embedded: dict, evaltype: str, opt) -> dict[str, np.ndarray]:
     """Split -> features `(N', D)` of all its images as they are measured: under --eval_pca and --eval_whiten projected.
 
-    Raises UserError for impossible dimensions, and where whitening is to be fitted on training images that there are not.
+    Raises UserError for impossible dimensions, and where whitening is to be fitted on training images that there are
+    not.
     """
     features = {split: of_type(e.features, evaltype) for split, e in embedded.items()}
     if opt.eval_pca is None and getattr(opt, "eval_whiten", None) is None:
@@ -250,7 +260,9 @@ def check_components(components: int | None, size: int, width: int) -> None:
 
 
 def _lists(own: galleries.Roles, opt) -> dict[str, metrics.Lists] | None:
-    """Protocol -> what the queries of a split are to find: by --eval_relevance, else by its own lists; None where it has none."""
+    """Protocol -> what the queries of a split are to find: by --eval_relevance, else by its own lists; None where it
+    has none.
+    """
     if getattr(opt, "eval_relevance", None) is None:
         return own.listed()
     queries, gallery = (taken(np.arange(own.size), rows) for rows in (own.queries, own.gallery))
@@ -280,7 +292,10 @@ def names_at(dataset, level: int) -> dict:
     table = getattr(dataset, LEVELS[level], None)
     if table is None:
         raise UserError(
-            f"the data set has no {LEVELS[level]}, by which --eval_reference_set, --tester or --label_hierarchy_level compare"
+            (
+                f"the data set has no {LEVELS[level]}, by which --eval_reference_set, --tester or "
+                "--label_hierarchy_level compare"
+            )
         )
     return table
 
@@ -288,7 +303,8 @@ def names_at(dataset, level: int) -> dict:
 def _codes(embedded: dict, level: int, opt) -> tuple[dict[str, np.ndarray], dict[str, dict | None]]:
     """Split -> `(N,)` labels at a level of the hierarchy, and split -> their names, label -> name.
 
-    A name has the same number in all splits. Where each split is compared with itself, by classes, its own labels are kept.
+    A name has the same number in all splits. Where each split is compared with itself, by classes, its own labels are
+    kept.
     """
     if level == 0 and opt.eval_reference_set == SELF:
         names = {split: getattr(e.dataset, LEVELS[0], None) for split, e in embedded.items()}

@@ -1,6 +1,7 @@
 """Fit a whitening: `python -m evaluation whiten FEATURES.npz --out FILE`, for `--eval_whiten FILE`.
 
-FEATURES.npz holds embeddings of other data than it is used on, such as `--dump_embeddings` writes of the training images.
+FEATURES.npz holds embeddings of other data than it is used on, such as `--dump_embeddings` writes of the training
+images.
 """
 
 from pathlib import Path
@@ -15,10 +16,15 @@ from utilities.numbers import whole
 
 
 def of_file(space: Space, flags) -> Space:
-    """The space of a file's embeddings, whitened as its flags ask. Raises UserError where they ask for training images."""
+    """The space of a file's embeddings, whitened as its flags ask. Raises UserError where they ask for training
+    images.
+    """
     if whitening.needs_training(flags):
         raise UserError(
-            f"--eval_whiten {flags.eval_whiten}: a file has no training images: fit on another one by `{whitening.PROGRAM}`"
+            (
+                f"--eval_whiten {flags.eval_whiten}: a file has no training images: fit on another one by "
+                f"`{whitening.PROGRAM}`"
+            )
         )
     by = whitening.of_flags(flags, None, space.gallery()[0])
     pool = space.pool and space.pool._replace(features=by(space.pool.features))
@@ -46,7 +52,9 @@ def parser() -> OneLineParser:
 
 
 def _propose_next(fitted_on: Path, whitening_file: str) -> None:
-    """Print the command that measures other embeddings with the whitening: those of test beside the file, if there are."""
+    """Print the command that measures other embeddings with the whitening: those of test beside the file, if there
+    are.
+    """
     names = [fitted_on.name.replace("train", split) for split in ("test", "val")]
     others = [path for path in map(fitted_on.with_name, names) if path != fitted_on and path.is_file()]
     if not others:

@@ -27,7 +27,8 @@ class Whitening(NamedTuple):
 
 
 def pca(features: np.ndarray, dims: int | None = None, whitens: bool = True) -> Whitening:
-    """The first `dims` principal components of features `(N, D)` (None: all), each divided by its deviation if it `whitens`.
+    """The first `dims` principal components of features `(N, D)` (None: all), each divided by its deviation if it
+    `whitens`.
 
     Raises UserError where there are fewer components of any spread.
     """
@@ -39,7 +40,8 @@ def pca(features: np.ndarray, dims: int | None = None, whitens: bool = True) -> 
 
 
 def learned(features: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], dims: int | None = None) -> Whitening:
-    """Whitening by pairs that match (Mikolajczyk and Matas, ICCV 2007; Radenovic et al., arXiv 1711.02512, section 3.2).
+    """Whitening by pairs that match (Mikolajczyk and Matas, ICCV 2007; Radenovic et al., arXiv 1711.02512, section
+    3.2).
 
     The differences of pairs are brought to unit covariance, then the features turned to their principal components.
 
@@ -81,7 +83,9 @@ def _spread(values: np.ndarray, dims: int | None) -> np.ndarray:
 
 
 def pairs_of_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of pairs of one class, `(P,)` each: each image and the next of its class. Raises UserError where no class has two."""
+    """Rows of pairs of one class, `(P,)` each: each image and the next of its class. Raises UserError where no class
+    has two.
+    """
     order = np.argsort(labels, kind="stable")
     same = labels[order[1:]] == labels[order[:-1]]
     if not same.any():
@@ -95,8 +99,10 @@ def add_arguments(group) -> None:
         "--eval_whiten",
         default=None,
         metavar="FILE|fit|fit_learned|fit_gallery",
-        help=f"whiten embeddings before they are measured: by a FILE of `{PROGRAM}`; fit: by the principal components of the training images; fit_learned: "
-        "learned from pairs of their classes; fit_gallery: by the components of the images that are searched, which no published protocol does",
+        help=f"whiten embeddings before they are measured: by a FILE of `{PROGRAM}`; fit: by the principal components of "
+        "the training images; fit_learned: "
+        "learned from pairs of their classes; fit_gallery: by the components of the images that are searched, which "
+        "no published protocol does",
     ).role = EVALUATION
     group.add_argument(
         "--eval_whiten_dims",
@@ -109,7 +115,10 @@ def add_arguments(group) -> None:
 
 def mark(opt) -> list[str]:
     """One line where whitening is fitted on what it is judged on; else none."""
-    said = f"--eval_whiten {ON_GALLERY}: embeddings are whitened by the images that are searched, as no published protocol allows"
+    said = (
+        f"--eval_whiten {ON_GALLERY}: embeddings are whitened by the images that are searched, as no published "
+        "protocol allows"
+    )
     return [said] if getattr(opt, "eval_whiten", None) == ON_GALLERY else []
 
 
@@ -119,7 +128,9 @@ def needs_training(opt) -> bool:
 
 
 def of_flags(opt, training: tuple[np.ndarray, np.ndarray] | None, gallery: np.ndarray) -> Whitening:
-    """The whitening that the flags ask for. `training`: features `(N, D)` and labels `(N,)` of the training images; `gallery` `(M, D)`. Raises UserError."""
+    """The whitening that the flags ask for. `training`: features `(N, D)` and labels `(N,)` of the training images;
+    `gallery` `(M, D)`. Raises UserError.
+    """
     if opt.eval_whiten == ON_GALLERY:
         return pca(gallery, opt.eval_whiten_dims)
     if opt.eval_whiten not in ON_TRAINING:
@@ -133,7 +144,9 @@ def of_flags(opt, training: tuple[np.ndarray, np.ndarray] | None, gallery: np.nd
 
 
 def check(opt, width: int) -> int:
-    """How many of `width` dimensions the flags leave. Raises UserError for a file that is none, and for more dimensions than there are."""
+    """How many of `width` dimensions the flags leave. Raises UserError for a file that is none, and for more dimensions
+    than there are.
+    """
     if getattr(opt, "eval_whiten", None) is None:
         return width
     if opt.eval_whiten not in (*ON_TRAINING, ON_GALLERY):
@@ -162,10 +175,16 @@ def read(path: str, width: int, dims: int | None) -> Whitening:
             else f"holds mean {found.mean.shape} and projection {found.projection.shape}"
         )
         raise UserError(
-            f"--eval_whiten {path}: {why}; expected mean (D,) and projection (D', D), as `{PROGRAM}` writes them, or {', '.join([*ON_TRAINING, ON_GALLERY])}"
+            (
+                f"--eval_whiten {path}: {why}; expected mean (D,) and projection (D', D), as `{PROGRAM}` writes them, "
+                f"or {', '.join([*ON_TRAINING, ON_GALLERY])}"
+            )
         )
     if len(found.mean) != width or (dims or 0) > len(found.projection):
         raise UserError(
-            f"--eval_whiten {path}: takes {len(found.mean)} dimensions to {len(found.projection)}; there are {width}, and {dims or 'all'} are requested"
+            (
+                f"--eval_whiten {path}: takes {len(found.mean)} dimensions to {len(found.projection)}; there are "
+                f"{width}, and {dims or 'all'} are requested"
+            )
         )
     return found._replace(projection=found.projection[:dims])

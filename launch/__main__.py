@@ -1,9 +1,11 @@
-"""Execute a file of runs, on one machine or many: `python -m launch Revisit_Runs.sh --filter CUB_Margin --jobs 2 --gpus 0 1`.
+"""Execute a file of runs, on one machine or many: `python -m launch Revisit_Runs.sh --filter CUB_Margin --jobs 2 --gpus
+0 1`.
 
-The file is plain shell: `name=value` lines, comments, and one `python main.py …` or `python -m search …` a line. Finished
-runs are skipped and interrupted ones resumed. A failed run does not stop the others: it is reported at the end, with its last error and
-its log. Several runners may work on one file, on several machines too if their shared disk supports locks (NFS 4 does): logs and locks lie
-beside the run folders, in run_script/. On a disk without locks give each machine its own lines, by --lines or --filter.
+The file is plain shell: `name=value` lines, comments, and one `python main.py …` or `python -m search …` a line.
+Finished runs are skipped and interrupted ones resumed. A failed run does not stop the others: it is reported at the
+end, with its last error and its log. Several runners may work on one file, on several machines too if their shared disk
+supports locks (NFS 4 does): logs and locks lie beside the run folders, in run_script/. On a disk without locks give
+each machine its own lines, by --lines or --filter.
 """
 
 import argparse
@@ -38,7 +40,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LOGS = "run_script"  # the folder of logs and locks, beside the run folders
 
 
-# ------------------------------------------------------------------------------------------------------ how far a line is
+# ------------------------------------------------------------------------------------------------------ how far a line
+# is
 def how_far(folder: Path, opt) -> tuple[bool, str]:
     """(finished, progress in words) of a run or cross-validation with these flags, read with --resume_or_start."""
     if opt.is_cross_validation:
@@ -55,12 +58,14 @@ def how_far(folder: Path, opt) -> tuple[bool, str]:
 
 
 class Task:
-    """A line with its flags resolved: where its run lies, and how far it is. Raises UserError for flags that its program refuses.
+    """A line with its flags resolved: where its run lies, and how far it is. Raises UserError for flags that its
+    program refuses.
 
     Attributes:
         program: what Python is called with to execute the line, before its flags.
         folder: where the run lies, before a number is added for an existing folder.
-        folds: the folds that the line names; other lines and processes may work on others in the same folder. None: the whole folder.
+        folds: the folds that the line names; other lines and processes may work on others in the same folder. None: the
+        whole folder.
         log: file of the output of its processes. lock: keeps other runners away from the line.
         progress: how far the run has come, in words; set by `standing`.
     """
@@ -81,16 +86,23 @@ class Task:
         opt = parameters.resolve(self.line.argv)
         if opt.job not in ("train", "evaluate_only"):
             raise UserError(
-                f"--{opt.job} measures a run that another line makes, and leaves nothing by which it is finished: call main.py with it by hand"
+                (
+                    f"--{opt.job} measures a run that another line makes, and leaves nothing by which it is finished: "
+                    "call main.py with it by hand"
+                )
             )
         return opt, run_folder(opt), None if opt.folds is None else set(opt.folds)
 
     def collides(self, other: "Task") -> bool:
-        """Whether a line of the same folder would write to the same place in it: other folds of a cross-validation do not."""
+        """Whether a line of the same folder would write to the same place in it: other folds of a cross-validation do
+        not.
+        """
         return self.folds is None or other.folds is None or bool(self.folds & other.folds)
 
     def at_work(self) -> str | None:
-        """The other process that works on the line, in words: a runner, or a run that was started by hand or has outlived its runner."""
+        """The other process that works on the line, in words: a runner, or a run that was started by hand or has
+        outlived its runner.
+        """
         return next(filter(None, (lock.holder() for lock in [self.lock, *self._run_locks()])), None)
 
     def _run_locks(self) -> list[Lock]:
@@ -132,7 +144,9 @@ class Task:
 
 
 class SearchTask(Task):
-    """A line that searches: it is finished when all trials, the best parameters and the reproductions of the best are there."""
+    """A line that searches: it is finished when all trials, the best parameters and the reproductions of the best are
+    there.
+    """
 
     TOLD_APART_BY, SAME_FOR_EVERY_SEED = "--group", "give --seeds one at a time"
 
@@ -188,7 +202,10 @@ def make_tasks(lines: list[Line]) -> tuple[list[Task], list[tuple[Line, str]]]:
                         f"line {line.number} writes to {task.folder} with every seed: {task.SAME_FOR_EVERY_SEED}"
                     )
                 raise UserError(
-                    f"lines {other.line.number} and {line.number} both write to {task.folder}: give them different {task.TOLD_APART_BY}"
+                    (
+                        f"lines {other.line.number} and {line.number} both write to {task.folder}: give them "
+                        f"different {task.TOLD_APART_BY}"
+                    )
                 )
         places[task.folder.absolute()].append(task)
         tasks.append(task)
@@ -212,7 +229,8 @@ def listing(tasks: list[Task]) -> str:
     return "\n".join(rows)
 
 
-# ---------------------------------------------------------------------------------------------------------- command line
+# ---------------------------------------------------------------------------------------------------------- command
+# line
 def own_command(task: Task, options) -> list[str]:
     """The command by which this script runs one task: what a job of --slurm executes."""
     chosen = f"--lines {task.line.number} --seeds {task.opt.seed}".split()
@@ -239,7 +257,10 @@ def get_parser() -> argparse.ArgumentParser:
         prog="launch",
         allow_abbrev=False,
         description="Execute a file of runs: skip the finished, resume the interrupted, report the failed.",
-        epilog="Flags after -- are added to every run: python -m launch Revisit_Runs.sh -- --log_online --save_path /data/runs",
+        epilog=(
+            "Flags after -- are added to every run: python -m launch Revisit_Runs.sh -- --log_online --save_path "
+            "/data/runs"
+        ),
     )
     add, several = parser.add_argument, {"nargs": "+", "default": []}
     add("script", help="file of runs, such as Revisit_Runs.sh")
@@ -261,7 +282,10 @@ def get_parser() -> argparse.ArgumentParser:
         **several,
         help="GPUs for the jobs in turn (default: the lines' own --gpu)",
     )
-    help_nproc = "processes of each run, started by torchrun on this machine, each on a GPU of its own: of --gpus N a job (default: one process)"
+    help_nproc = (
+        "processes of each run, started by torchrun on this machine, each on a GPU of its own: of --gpus N a job "
+        "(default: one process)"
+    )
     add("--nproc", type=whole(1, 1000), metavar="N", default=1, help=help_nproc)
     add("--list", action="store_true", help="say how each run stands, and stop")
     add(
@@ -269,7 +293,10 @@ def get_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="check each run by its program's --dry_run: data, network, one batch; nothing is trained",
     )
-    help_slurm = "submit each run as a Slurm job by submitit; its settings, such as slurm_partition=gpu timeout_min=1440 (folder=…: of the logs)"
+    help_slurm = (
+        "submit each run as a Slurm job by submitit; its settings, such as slurm_partition=gpu timeout_min=1440 "
+        "(folder=…: of the logs)"
+    )
     add("--slurm", nargs="*", metavar="KEY=VALUE", help=help_slurm)
     return parser
 
@@ -311,7 +338,10 @@ def main(argv: list[str] | None = None) -> int:
     if options.slurm is not None:
         if options.gpus:
             raise UserError(
-                f"--slurm --gpus {' '.join(map(str, options.gpus))}: Slurm hands out GPUs: leave --gpus out and ask for them, such as slurm_gpus_per_node=1"
+                (
+                    f"--slurm --gpus {' '.join(map(str, options.gpus))}: Slurm hands out GPUs: leave --gpus out and "
+                    "ask for them, such as slurm_gpus_per_node=1"
+                )
             )
         refuse_secrets(options)
         settings = dict(setting.split("=", 1) for setting in options.slurm)

@@ -1,8 +1,9 @@
-"""The file of runs: plain shell with `name=value` lines, comments, and one `python main.py …` or `python -m search …` a line.
+"""The file of runs: plain shell with `name=value` lines, comments, and one `python main.py …` or `python -m search …` a
+line.
 
-Words are read as `sh` reads them: '…', "…", backslashes, a backslash at the end of a line, ~/, and $name, ${name}, ${name:-default}, whose
-values are split at blanks unless they are quoted. What `export` names is given to the runs. All other shell syntax (pipes, several commands a
-line, $(…)) is refused.
+Words are read as `sh` reads them: '…', "…", backslashes, a backslash at the end of a line, ~/, and $name, ${name},
+${name:-default}, whose values are split at blanks unless they are quoted. What `export` names is given to the runs. All
+other shell syntax (pipes, several commands a line, $(…)) is refused.
 """
 
 import os
@@ -55,11 +56,13 @@ KINDS = (Line, SearchLine)
 
 
 def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
-    """The runs of a file. `variables` win over its assignments, these over the environment; `variables` are not split at blanks.
+    """The runs of a file. `variables` win over its assignments, these over the environment; `variables` are not split
+    at blanks.
 
     What the file exports is put into this process's environment, which its runs inherit.
 
-    Raises UserError where there is no such file, or a line is neither a comment, an assignment nor a run of one of the programs.
+    Raises UserError where there is no such file, or a line is neither a comment, an assignment nor a run of one of the
+    programs.
     """
     try:
         text = read_text(path)
@@ -94,7 +97,8 @@ def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
 
 
 def _expanded(line: str, known: dict[str, str], whole: Container[str]) -> str:
-    """A line without its comment, its variables replaced by their quoted values, as `shlex` takes it. Raises ValueError for other shell.
+    """A line without its comment, its variables replaced by their quoted values, as `shlex` takes it. Raises ValueError
+    for other shell.
 
     Args:
         known: name -> value.
@@ -122,7 +126,10 @@ def _expanded(line: str, known: dict[str, str], whole: Container[str]) -> str:
 
     def refused(char: str):
         raise ValueError(
-            f"{char} is not understood here: one run a line, $name, ${{name}}, ${{name:-default}}, quotes around a literal {char}"
+            (
+                f"{char} is not understood here: one run a line, $name, ${{name}}, ${{name:-default}}, quotes around "
+                f"a literal {char}"
+            )
         )
 
     return re.sub(PART, outside, line)

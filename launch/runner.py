@@ -1,6 +1,7 @@
 """The runs as processes on this machine, several at a time.
 
-Submitit's local executor (`--slurm cluster=local`) starts all jobs at once and hands out no GPUs, which are what this is for.
+Submitit's local executor (`--slurm cluster=local`) starts all jobs at once and hands out no GPUs, which are what this
+is for.
 """
 
 import collections

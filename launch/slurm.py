@@ -13,8 +13,8 @@ def submit(
 ) -> bool:
     """Submit every run, (name, command), to Slurm as a job, and wait. Returns whether nothing failed.
 
-    `settings`: of submitit, and `folder`, for the logs; `title`: name of the jobs; `at_once`: how many run at a time, None: all;
-    `nproc`: processes that a job's command starts itself, each on a GPU of the job's one node.
+    `settings`: of submitit, and `folder`, for the logs; `title`: name of the jobs; `at_once`: how many run at a time,
+    None: all; `nproc`: processes that a job's command starts itself, each on a GPU of the job's one node.
     """
     import submitit.helpers
 

@@ -10,7 +10,9 @@ TORCHRUNS_LINE = re.compile(r"[A-Z]\d{4} [\d:.]+ +\d+ torch/distributed/")  # ho
 
 
 def command(nproc: int, program: list[str]) -> list[str]:
-    """The command that runs `program`, a script and its flags, in `nproc` processes, which meet at a free port of this machine."""
+    """The command that runs `program`, a script and its flags, in `nproc` processes, which meet at a free port of this
+    machine.
+    """
     if nproc == 1:
         return [sys.executable, *program]
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(nproc), *program]
@@ -29,7 +31,8 @@ def environment(nproc: int, gpus: list[int], at_once: int) -> dict[str, str]:
 
     Args:
         gpus: one for each process, numbered as this process sees them; empty: all there are.
-        at_once: how many such runs share this machine: its CPUs are divided among all their processes, unless OMP_NUM_THREADS is set.
+        at_once: how many such runs share this machine: its CPUs are divided among all their processes, unless
+        OMP_NUM_THREADS is set.
     """
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     found = {"OMP_NUM_THREADS": str(max(cpus // (nproc * at_once), 1)), **os.environ}
@@ -44,7 +47,9 @@ def environment(nproc: int, gpus: list[int], at_once: int) -> dict[str, str]:
 
 
 def reasons(said: list[str]) -> list[str]:
-    """The lines of a failed run's output that tell why it failed: without torchrun's own, and how it ended the other processes."""
+    """The lines of a failed run's output that tell why it failed: without torchrun's own, and how it ended the other
+    processes.
+    """
     report = next(
         (number for number, line in enumerate(said) if re.search("ChildFailedError|SignalException", line)), None
     )

@@ -1,9 +1,10 @@
 """Metrics of an embedding space: one file a family, whose `Metric.NAMES` are names for `--evaluation_metrics`.
 
-A name is `<head>[@<parameter>[_<suffix>]]`, and `<name>@d<D>` on the first D dimensions of the features, which are brought to unit length again
-where all features are. Retrieval and clustering metrics also come as `c_<name>` (on features at unit length; `e_recall` becomes `c_recall`),
-retrieval metrics with the suffixes `_level<l>` (by column l of labels `(N, L)`; 0, the finest, is the plain name) and, behind it, `_macro` (mean of
-the classes' means). `_metric.py` describes such a file.
+A name is `<head>[@<parameter>[_<suffix>]]`, and `<name>@d<D>` on the first D dimensions of the features, which are
+brought to unit length again where all features are. Retrieval and clustering metrics also come as `c_<name>` (on
+features at unit length; `e_recall` becomes `c_recall`), retrieval metrics with the suffixes `_level<l>` (by column l of
+labels `(N, L)`; 0, the finest, is the plain name) and, behind it, `_macro` (mean of the classes' means). `_metric.py`
+describes such a file.
 """
 
 import math
@@ -73,7 +74,9 @@ FARTHEST = 2**62  # in place of a parameter of more than 18 digits: beyond any r
 
 
 class Parameter(NamedTuple):
-    """The parameter after the @ of a name declared as `<head>@<kind>`: pattern, rule in words, example, conversion to a number."""
+    """The parameter after the @ of a name declared as `<head>@<kind>`: pattern, rule in words, example, conversion to a
+    number.
+    """
 
     pattern: str
     rule: str
@@ -112,7 +115,9 @@ def _cosine_name(name: str) -> str:
 
 
 def _kind(name: str) -> tuple[str, str, str] | None:
-    """(head, kind of parameter, suffix) of a declared name that takes a parameter, as `e_recall@k_worst10`; None of any other."""
+    """(head, kind of parameter, suffix) of a declared name that takes a parameter, as `e_recall@k_worst10`; None of any
+    other.
+    """
     head, _, rest = name.partition("@")
     kind, _, suffix = rest.partition("_")
     return (head, kind, f"_{suffix}" if suffix else "") if kind in PARAMETERS else None
@@ -141,7 +146,10 @@ def _parse(name: str) -> Parsed:
         allowed, parameter = PARAMETERS[kind], parameter.removesuffix(suffix)
         if not re.fullmatch(allowed.pattern, parameter):
             raise UserError(
-                f"metric {name!r} is ill-formed: in {known}, {allowed.rule}, for example {head}@{allowed.example}{suffix}."
+                (
+                    f"metric {name!r} is ill-formed: in {known}, {allowed.rule}, for example "
+                    f"{head}@{allowed.example}{suffix}."
+                )
             )
         declared_name, is_cosine = names[known]
         number = allowed.number(parameter)
@@ -160,7 +168,9 @@ def _parse(name: str) -> Parsed:
 
 
 def check(name: str) -> None:
-    """Raise UnknownName for a metric that does not exist (the nearest one is named), UserError for an ill-formed name."""
+    """Raise UnknownName for a metric that does not exist (the nearest one is named), UserError for an ill-formed
+    name.
+    """
     _parse(name)
 
 
@@ -224,18 +234,25 @@ def needs_levels(name: str) -> bool:
 
 
 def check_levels(names, n_levels: int, of: str = "labels") -> None:
-    """Raise UserError for the first of the names that needs more than `n_levels` levels. `of`: what has these, in the message."""
+    """Raise UserError for the first of the names that needs more than `n_levels` levels. `of`: what has these, in the
+    message.
+    """
     for name in filter(needs_levels, names):
         column = column_of(name)
         if n_levels < 2 or (column or 0) >= n_levels:
             there = f"the levels 0 to {n_levels - 1}" if n_levels > 1 else "a single level"
             raise UserError(
-                f"metric {name!r} compares levels of classes, and {of} have {there}: leave it out, or give labels of more"
+                (
+                    f"metric {name!r} compares levels of classes, and {of} have {there}: leave it out, or give labels "
+                    "of more"
+                )
             )
 
 
 def refuse_class_wise(names) -> None:
-    """Raise UserError for the first of the names that needs the classes of samples: there are lists of what queries are to find, and no labels."""
+    """Raise UserError for the first of the names that needs the classes of samples: there are lists of what queries are
+    to find, and no labels.
+    """
     for name in names:
         parsed = _parse(name)
         if parsed.metric.CLASS_WISE or parsed.macro:
@@ -271,7 +288,9 @@ def listing() -> list[tuple[str, str]]:
 
 
 def _usable(device) -> str:
-    """The device, or, for a missing GPU, the CPU with one printed line. Raises UserError for anything that is not a device."""
+    """The device, or, for a missing GPU, the CPU with one printed line. Raises UserError for anything that is not a
+    device.
+    """
     try:
         kind = torch.device(device).type
     except (RuntimeError, TypeError) as error:
@@ -310,32 +329,43 @@ def compute(
 
     Args:
         names: metric names, e.g. `["e_recall@1", "c_map_r", "nmi"]`; see `listing()`.
-        features: `(N, D)` numpy or torch, any type of real numbers: the queries. labels: `(N,)` of any integer type, or names; they may be
-            missing where `lists` are given, and class-wise metrics are then refused. `(N, L)`: of several levels, column 0 the finest, each
-            class in one class of the next column; for metrics that compare levels, the others go by column 0.
-        reference: `(M, D)` features to search in, with `reference_labels` `(M,)`. Default: the queries themselves, each left out
-            of its own neighbours by its index. All but retrieval metrics (clusterings, pairs, spectra) use the queries alone.
+        features: `(N, D)` numpy or torch, any type of real numbers: the queries. labels: `(N,)` of any integer type, or
+        names; they may be
+            missing where `lists` are given, and class-wise metrics are then refused. `(N, L)`: of several levels,
+            column 0 the finest, each class in one class of the next column; for metrics that compare levels, the others
+            go by column 0.
+        reference: `(M, D)` features to search in, with `reference_labels` `(M,)`. Default: the queries themselves, each
+        left out
+            of its own neighbours by its index. All but retrieval metrics (clusterings, pairs, spectra) use the queries
+            alone.
         clusters: `(N,)` a clustering to measure instead of k-means with as many clusters as there are classes.
         seed: of k-means; a list of seeds makes nmi, ami and f1 the mean over as many clusterings.
         device: of the search and of k-means; a missing GPU is replaced by the CPU, with one printed line.
-        exclude: `(N,)` index of each query in the reference, -1 where it is not there. Default: its own, or none in a reference.
+        exclude: `(N,)` index of each query in the reference, -1 where it is not there. Default: its own, or none in a
+        reference.
         groups: `(N,)` super-class of each query, integers or names; for metrics that compare super-classes.
         progress: show a bar on long searches.
         uncounted: value of a retrieval metric where no query counts, since none has anything to find.
-        ball: a `utilities.hyperbolic.Ball`: neighbours are found by its distances between the points that the features represent. Metrics
+        ball: a `utilities.hyperbolic.Ball`: neighbours are found by its distances between the points that the features
+        represent. Metrics
             that do not search, and the `c_` ones, stay Euclidean.
-        rerank: a `KReciprocal` or an `AlphaExpansion`: retrieval metrics, the `c_` ones too, are computed on its re-ranked lists.
-        query_sequences: `(N,)` whole numbers, -1 for none, or names: a query does not find the samples of its own sequence.
+        rerank: a `KReciprocal` or an `AlphaExpansion`: retrieval metrics, the `c_` ones too, are computed on its
+        re-ranked lists.
+        query_sequences: `(N,)` whole numbers, -1 for none, or names: a query does not find the samples of its own
+        sequence.
             With a reference, `reference_sequences` `(M,)` beside it.
-        ranks: a `training.ranks.Ranks` whose processes all call this with the same arguments: each searches and clusters its part of the
+        ranks: a `training.ranks.Ranks` whose processes all call this with the same arguments: each searches and
+        clusters its part of the
             queries on its own device, and all return the values that one process would.
-        skip_unmatched: leave queries with nothing to find out of every retrieval metric, also of `e_recall` and `mAP`, where they count as 0.
-        lists: the positives and the junk of each query, in place of classes and sequences. Junk takes no rank, and queries without positives are
+        skip_unmatched: leave queries with nothing to find out of every retrieval metric, also of `e_recall` and `mAP`,
+        where they count as 0.
+        lists: the positives and the junk of each query, in place of classes and sequences. Junk takes no rank, and
+        queries without positives are
             left out as under `skip_unmatched`.
 
     Returns:
-        Name -> float, or an array for `rho_spectrum@0`, in the order of `names`. NaN where a metric is not defined: one that searches where no
-        query counts (see `uncounted`), a clustering or distance where its own docstring says so.
+        Name -> float, or an array for `rho_spectrum@0`, in the order of `names`. NaN where a metric is not defined: one
+        that searches where no query counts (see `uncounted`), a clustering or distance where its own docstring says so.
 
     Raises:
         UnknownName, UserError: an unknown name, a wrong shape, an impossible value.
@@ -389,7 +419,10 @@ def finest(labels, size: int):
     """Column 0 of labels `(size, L)`; others as they are. Raises UserError where there is no column."""
     if labels is not None and np.ndim(labels) == 2 and np.shape(labels)[1] == 0:
         raise UserError(
-            f"labels {tuple(np.shape(labels))} have no column: (N,), or (N, L) with the finest level in column 0, is expected"
+            (
+                f"labels {tuple(np.shape(labels))} have no column: (N,), or (N, L) with the finest level in column 0, "
+                "is expected"
+            )
         )
     return (
         as_numpy(labels)[:, 0]
@@ -411,7 +444,9 @@ def _cut(names: list[str], features, width: int) -> np.ndarray:
 
 
 def per_query(names: list[str], space: EmbeddingSpace) -> dict[str, np.ndarray]:
-    """Name -> `(N,)` values of retrieval metrics for each query of a space, NaN where one does not count. Not for `c_` and `_macro`."""
+    """Name -> `(N,)` values of retrieval metrics for each query of a space, NaN where one does not count. Not for `c_`
+    and `_macro`.
+    """
     wanted = {name: _parse(name).metric for name in names}
     check_levels(names, space.truth.n_levels)
     scores = space.scores(wanted.values())
@@ -421,7 +456,9 @@ def per_query(names: list[str], space: EmbeddingSpace) -> dict[str, np.ndarray]:
 def findable(
     labels, reference_labels=None, exclude=None, query_sequences=None, reference_sequences=None, lists=None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`(N,)` each: how many samples each query is to find, and how many take a rank; arguments as in `compute`, labels are needed."""
+    """`(N,)` each: how many samples each query is to find, and how many take a rank; arguments as in `compute`, labels
+    are needed.
+    """
     reference = None if reference_labels is None else np.zeros((len(reference_labels), 1), np.float32)
     given = {"query_sequences": query_sequences, "reference_sequences": reference_sequences, "lists": lists}
     space = EmbeddingSpace(
@@ -433,7 +470,8 @@ def findable(
 def query_results(space: EmbeddingSpace) -> dict[str, np.ndarray]:
     """Results of each query of a space, `(N,)` each.
 
-    hit: whether its nearest neighbour is of its class (uint8). ap_at_r: its term of `map_r`, NaN where it is alone in its class (float64).
+    hit: whether its nearest neighbour is of its class (uint8). ap_at_r: its term of `map_r`, NaN where it is alone in
+    its class (float64).
     first_hit: rank of the nearest sample of its class, 0 where there is none (int32).
     """
     scores = per_query(["e_recall@1", "map_r", "mrr"], space)

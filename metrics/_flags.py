@@ -1,4 +1,6 @@
-"""The flags of an evaluation that say by which distances neighbours are found, and whether their lists are re-ranked."""
+"""The flags of an evaluation that say by which distances neighbours are found, and whether their lists are
+re-ranked.
+"""
 
 from metrics._rerank import AlphaExpansion, KReciprocal
 from utilities.errors import UserError
@@ -24,7 +26,8 @@ def add_arguments(group) -> None:
         "--eval_space",
         default="euclidean",
         choices=["euclidean", HYPERBOLIC],
-        help="distances by which neighbours are found; hyperbolic: embeddings are clipped and mapped into the Poincare ball. Clusterings, spectrum, dists "
+        help="distances by which neighbours are found; hyperbolic: embeddings are clipped and mapped into the Poincare "
+        "ball. Clusterings, spectrum, dists "
         "and c_ metrics stay Euclidean, of the embeddings before the map",
     )
     group.add_argument(
@@ -32,14 +35,20 @@ def add_arguments(group) -> None:
         type=number(0, 100),
         default=None,
         metavar="C",
-        help=f"the ball of --eval_space hyperbolic has the curvature -C (unset: as --loss hyperbolic or hier says, with another loss {C})",
+        help=(
+            "the ball of --eval_space hyperbolic has the curvature -C (unset: as --loss hyperbolic or hier says, "
+            f"with another loss {C})"
+        ),
     )
     group.add_argument(
         "--eval_space_clip_r",
         type=number(above=0),
         default=None,
         metavar="R",
-        help=f"length to which --eval_space hyperbolic clips embeddings (unset: as --loss hyperbolic or hier says, with another loss {CLIP_R})",
+        help=(
+            "length to which --eval_space hyperbolic clips embeddings (unset: as --loss hyperbolic or hier says, "
+            f"with another loss {CLIP_R})"
+        ),
     )
     group.add_argument(
         "--eval_skip_unmatched",
@@ -48,14 +57,17 @@ def add_arguments(group) -> None:
         type=whole(),
         choices=[0, 1],
         default=None,
-        help="leave queries with nothing to find out of every ranking metric, and report their number; 0: they count as 0 for e_recall and mAP, and the "
-        "others leave them out (unset: 1 for data sets of re-identification, ilias, and those with lists of positives, which leave them out in any case; else 0)",
+        help="leave queries with nothing to find out of every ranking metric, and report their number; 0: they count as 0 "
+        "for e_recall and mAP, and the "
+        "others leave them out (unset: 1 for data sets of re-identification, ilias, and those with lists of "
+        "positives, which leave them out in any case; else 0)",
     )
     group.add_argument(
         "--rerank",
         default=None,
         choices=["k_reciprocal", "alpha_qe"],
-        help="re-rank what queries find before ranking metrics are computed: by k-reciprocal encodings, or by queries expanded with what they find "
+        help="re-rank what queries find before ranking metrics are computed: by k-reciprocal encodings, or by queries "
+        "expanded with what they find "
         "(unset: not)",
     )
     group.add_argument(
@@ -138,5 +150,8 @@ def check(opt) -> None:
         for name, default in RERANK.items():
             if getattr(opt, name, default) != default:
                 raise UserError(
-                    f"--{name} {getattr(opt, name):g} has no effect: add --rerank {'alpha_qe' if name in ALPHA_QE else 'k_reciprocal'}"
+                    (
+                        f"--{name} {getattr(opt, name):g} has no effect: add --rerank "
+                        f"{'alpha_qe' if name in ALPHA_QE else 'k_reciprocal'}"
+                    )
                 )

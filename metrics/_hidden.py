@@ -23,7 +23,9 @@ def as_exclude(exclude, size: int, reference_size: int) -> np.ndarray:
 
 
 def as_sequences(sequences, size: int, name: str) -> np.ndarray:
-    """`(N,)` whole numbers, or names; a negative number, None or "" means no sequence. Raises UserError for anything else."""
+    """`(N,)` whole numbers, or names; a negative number, None or "" means no sequence. Raises UserError for anything
+    else.
+    """
     sequences = as_numpy(sequences)
     if sequences.dtype.kind == "O":  # None among numbers or names
         given = [one for one in sequences.reshape(-1).tolist() if one is not None]
@@ -35,15 +37,23 @@ def as_sequences(sequences, size: int, name: str) -> np.ndarray:
             )
     if sequences.dtype.kind not in "iuU" or sequences.shape != (size,):
         raise UserError(
-            f"{name} must be ({size},) whole numbers, -1 for none, or names; they are {sequences.shape} of type {sequences.dtype}."
+            (
+                f"{name} must be ({size},) whole numbers, -1 for none, or names; they are {sequences.shape} of type "
+                f"{sequences.dtype}."
+            )
         )
     return sequences
 
 
 def numbered(query_sequences: np.ndarray, reference_sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """int64 numbers `(N,)`, `(M,)`, equal where a query must not find a sample; no sequence is -1 among queries, -2 in the reference."""
+    """int64 numbers `(N,)`, `(M,)`, equal where a query must not find a sample; no sequence is -1 among queries, -2 in
+    the reference.
+    """
     if (query_sequences.dtype.kind == "U") != (reference_sequences.dtype.kind == "U"):
-        kinds = f"query_sequences are of type {query_sequences.dtype}, reference_sequences of type {reference_sequences.dtype}"
+        kinds = (
+            f"query_sequences are of type {query_sequences.dtype}, reference_sequences of type "
+            f"{reference_sequences.dtype}"
+        )
         raise UserError(f"{kinds}: give numbers, or names.")
     size, of_names = len(query_sequences), query_sequences.dtype.kind == "U"
     both = np.concatenate(
@@ -57,7 +67,8 @@ def findable(labels, reference_labels, exclude, sequences) -> tuple[np.ndarray, 
     """`(N,)` each: how many samples of its class, and of any class, each query can find.
 
     Args:
-        labels, reference_labels: `(N,)`, `(M,)` numbers from 0. exclude: `(N,)`, -1 for none. sequences: as `numbered` gives them, or None.
+        labels, reference_labels: `(N,)`, `(M,)` numbers from 0. exclude: `(N,)`, -1 for none. sequences: as `numbered`
+        gives them, or None.
     """
     n_classes = int(max(labels.max(), reference_labels.max())) + 1
     own = exclude >= 0

@@ -1,9 +1,11 @@
-"""An embedding space whose neighbours are found by the hyperbolic distance. The features are tangent vectors at the ball's origin.
+"""An embedding space whose neighbours are found by the hyperbolic distance. The features are tangent vectors at the
+ball's origin.
 
-On the hyperboloid, distances are ordered as the Lorentz product time_q time_r - space_q.space_r. The search needs Euclidean distances in
-this order. So a query becomes (space, -time), scaled to any length, and a reference (space, time) with one more coordinate, which gives
-all references the same distance from a centre. The exact search of `_search.py` then works unchanged, and orders near ties by the
-hyperbolic distance itself. Everything else (k-means, spectrum, dists, metrics on unit vectors) is Euclidean, of the tangent vectors.
+On the hyperboloid, distances are ordered as the Lorentz product time_q time_r - space_q.space_r. The search needs
+Euclidean distances in this order. So a query becomes (space, -time), scaled to any length, and a reference (space,
+time) with one more coordinate, which gives all references the same distance from a centre. The exact search of
+`_search.py` then works unchanged, and orders near ties by the hyperbolic distance itself. Everything else (k-means,
+spectrum, dists, metrics on unit vectors) is Euclidean, of the tangent vectors.
 """
 
 from functools import cached_property
@@ -17,7 +19,9 @@ from utilities.hyperbolic import Ball
 
 
 def space_of(ball: Ball | None, *arguments, **named) -> EmbeddingSpace:
-    """`EmbeddingSpace(*arguments, **named)`, with the distances of `ball` if one is given; for c = 0 they are those of unit vectors."""
+    """`EmbeddingSpace(*arguments, **named)`, with the distances of `ball` if one is given; for c = 0 they are those of
+    unit vectors.
+    """
     space = EmbeddingSpace(*arguments, **named)
     return space if ball is None else space.view(HyperbolicSpace, ball=ball)
 
@@ -32,7 +36,9 @@ class HyperbolicSpace(EmbeddingSpace):
         return self.view(EmbeddingSpace).normalised()
 
     def squared_distances(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Squared hyperbolic distances `(P,)`, in float64, from queries `rows` to reference samples `columns`; squared chords for c = 0."""
+        """Squared hyperbolic distances `(P,)`, in float64, from queries `rows` to reference samples `columns`; squared
+        chords for c = 0.
+        """
         distances = np.empty(len(rows))
         for start in range(0, len(rows), PAIRS):
             part = slice(start, start + PAIRS)

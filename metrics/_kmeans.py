@@ -1,8 +1,10 @@
-"""k-means as in `faiss.Kmeans` (20 iterations, seeded, all samples; its start, its rule for empty clusters) with fewer distances.
+"""k-means as in `faiss.Kmeans` (20 iterations, seeded, all samples; its start, its rule for empty clusters) with fewer
+distances.
 
-After a few iterations most centroids no longer move. A sample whose centroid did not move can only change to one that moved; a
-sample whose centroid moved needs all centroids only if no moved one is as near as its own was. So each iteration compares all
-samples with the moved centroids, and few samples with all centroids. Apart from rounding the clusters are those of faiss.
+After a few iterations most centroids no longer move. A sample whose centroid did not move can only change to one that
+moved; a sample whose centroid moved needs all centroids only if no moved one is as near as its own was. So each
+iteration compares all samples with the moved centroids, and few samples with all centroids. Apart from rounding the
+clusters are those of faiss.
 """
 
 import functools
@@ -27,8 +29,8 @@ def kmeans(
 ) -> np.ndarray:
     """The cluster `(N,)` int64 of each row of `features` `(N, D)`, compared in float32; no more clusters than rows.
 
-    Features in a file are read one block at a time, and the clusters' means are summed block by block, in float64. With several processes,
-    each compares its part of the rows with the centroids, which are those of the first process.
+    Features in a file are read one block at a time, and the clusters' means are summed block by block, in float64. With
+    several processes, each compares its part of the rows with the centroids, which are those of the first process.
     """
     ranks = ranks or Alone()
     n_clusters = min(n_clusters, len(features))
@@ -62,7 +64,9 @@ def kmeans(
 
 
 def in_range(features: np.ndarray | Converted) -> np.ndarray | Converted:
-    """The features in float32; divided by a power of two where their squared distances would overflow, which changes no cluster."""
+    """The features in float32; divided by a power of two where their squared distances would overflow, which changes no
+    cluster.
+    """
     is_array = isinstance(features, np.ndarray)
     if is_array:
         largest = max(abs(float(features.max(initial=0))), abs(float(features.min(initial=0))))
@@ -88,7 +92,9 @@ def start(size: int, seed: int) -> np.ndarray:
 
 
 def updated(features: np.ndarray, centroids: np.ndarray, assigned: np.ndarray) -> np.ndarray:
-    """The means `(K, D)` of the clusters. An empty cluster takes half of another, drawn in proportion to that one's size minus 1."""
+    """The means `(K, D)` of the clusters. An empty cluster takes half of another, drawn in proportion to that one's
+    size minus 1.
+    """
     size, n_clusters = len(features), len(centroids)
     counts = np.bincount(assigned, minlength=n_clusters).astype(np.float32)
     order = np.argsort(assigned, kind="stable")
@@ -145,7 +151,9 @@ def in_blocks(nearest):
 def of_parts(
     nearest, step, ranks: Alone, features: np.ndarray | Converted, centroids: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`nearest`, each of several processes for its rows, split where one process alone would split them: the same to the bit."""
+    """`nearest`, each of several processes for its rows, split where one process alone would split them: the same to
+    the bit.
+    """
     whole = isinstance(features, np.ndarray)
     rows = ranks.portions(len(features), step(len(centroids)) if whole else features.block)
     mine = rows[ranks.rank]
@@ -158,7 +166,8 @@ def of_parts(
 
 
 def searcher(device: str):
-    """`nearest(features (N, D), centroids (K, D)) -> (squared distances (N,), indices (N,))`: faiss on the device, else torch there.
+    """`nearest(features (N, D), centroids (K, D)) -> (squared distances (N,), indices (N,))`: faiss on the device, else
+    torch there.
 
     And `step(K)`: how many rows are compared with K centroids at once.
     """

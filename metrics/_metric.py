@@ -1,8 +1,8 @@
 """A metric is a class `Metric` in a file of this folder, with its names, its range and its direction.
 
-A file declares `NAMES`, name -> caption. A name may take a parameter: `e_recall@k` a whole number of at least 1, `rho_spectrum@m` any whole
-number, `fnmr@fmr` a number between 0 and 1, and a suffix may follow, `e_recall@k_worst10`; every other `@...` is part of the name. `c_`,
-`_macro` and `_level1` variants are added by `VARIANTS`.
+A file declares `NAMES`, name -> caption. A name may take a parameter: `e_recall@k` a whole number of at least 1,
+`rho_spectrum@m` any whole number, `fnmr@fmr` a number between 0 and 1, and a suffix may follow, `e_recall@k_worst10`;
+every other `@...` is part of the name. `c_`, `_macro` and `_level1` variants are added by `VARIANTS`.
 """
 
 import math
@@ -12,20 +12,22 @@ import numpy as np
 
 
 def mean(values: np.ndarray) -> float:
-    """Mean of `(N,)` numbers, rounded once and kept in their range, so that the mean of equal numbers is exactly that number."""
+    """Mean of `(N,)` numbers, rounded once and kept in their range, so that the mean of equal numbers is exactly that
+    number.
+    """
     return float(np.clip(math.fsum(values.tolist()) / len(values), values.min(), values.max()))
 
 
 class Hits(NamedTuple):
     """The ranks at which Q queries found the H samples that they are to find (hits) within the depth asked for.
 
-    Those are the samples of the query's class, or its positives where lists give these. queries `(H,)`: row of the hit's query, ascending.
-    ranks `(H,)`: 1 for the nearest sample, ascending within a query; the query itself, its sequence and junk take none.
-    orders `(H,)`: 1 for a query's first hit, 2 for its second. relevant `(Q,)`: samples to be found. sizes `(Q,)`: by classes the same, plus
-    the query itself where it is in the reference.
+    Those are the samples of the query's class, or its positives where lists give these. queries `(H,)`: row of the
+    hit's query, ascending. ranks `(H,)`: 1 for the nearest sample, ascending within a query; the query itself, its
+    sequence and junk take none. orders `(H,)`: 1 for a query's first hit, 2 for its second. relevant `(Q,)`: samples to
+    be found. sizes `(Q,)`: by classes the same, plus the query itself where it is in the reference.
 
-    Where labels of L levels are compared, a hit is a sample that shares any of them: levels `(H,)`, how many, 1 to L; of_level `(Q, L)`, how many
-    samples are to be found of each. Elsewhere all hits are of level 1.
+    Where labels of L levels are compared, a hit is a sample that shares any of them: levels `(H,)`, how many, 1 to L;
+    of_level `(Q, L)`, how many samples are to be found of each. Elsewhere all hits are of level 1.
     """
 
     queries: np.ndarray
@@ -49,7 +51,8 @@ class Hits(NamedTuple):
         return np.bincount(self.queries, weights=values, minlength=len(self.relevant))
 
     def mean_precision(self, depth, divisor) -> np.ndarray:
-        """Sum over the hits among the first `depth` neighbours of the precision at their rank, divided by `divisor`; `(Q,)`.
+        """Sum over the hits among the first `depth` neighbours of the precision at their rank, divided by `divisor`;
+        `(Q,)`.
 
         Both are one number or `(Q,)`; where the divisor is 0, so is the value.
         """
@@ -72,7 +75,9 @@ class Metric:
     is_array = False
     NEEDS_GROUPS = False  # it compares super-classes: `space.groups`
     CLASS_WISE = True  # it needs the classes of samples; False: embeddings alone, or what queries are to find
-    VARIANTS = ()  # of "cosine" (c_: the same on normalised features), "macro" (mean of class means) and "level" (_level1: by another column of the labels)
+    # of "cosine" (c_: the same on normalised features), "macro" (mean of class means) and "level" (_level1: by another
+    # column of the labels)
+    VARIANTS = ()
     column = 0  # of labels `(N, L)`; None: all of them, as levels
 
     def __init__(self, name: str, parameter: int | float | None = None):
@@ -132,7 +137,9 @@ class RetrievalMetric(Metric):
 
 
 def part_means(values: np.ndarray, parts: np.ndarray) -> np.ndarray:
-    """Mean of `values` `(Q,)` in each part, `(P,)`, in the order of the numbers `parts` `(Q,)`; of equal values exactly that value."""
+    """Mean of `values` `(Q,)` in each part, `(P,)`, in the order of the numbers `parts` `(Q,)`; of equal values exactly
+    that value.
+    """
     order = np.argsort(parts, kind="stable")
     parts, values = parts[order], values[order]
     first = np.flatnonzero(np.diff(parts, prepend=-1))
@@ -146,7 +153,9 @@ def without_lone(values: np.ndarray, hits: Hits) -> np.ndarray:
 
 
 def up_to_each(counted: np.ndarray, orders: np.ndarray) -> np.ndarray:
-    """Of a list of each query, one after the other: how many entries up to each, itself included, are `counted` `(H,)`; `orders` `(H,)` from 1."""
+    """Of a list of each query, one after the other: how many entries up to each, itself included, are `counted` `(H,)`;
+    `orders` `(H,)` from 1.
+    """
     sums = np.cumsum(counted)
     firsts = np.arange(len(sums)) - orders + 1  # the first entry of each one's list
     return sums - (sums - counted)[firsts]

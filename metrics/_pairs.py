@@ -1,7 +1,7 @@
 """Distances of all pairs of a space's queries, streamed in tiles, of which only a few are in memory.
 
-The queries are sorted by class. So the pairs of one class lie in a band along the diagonal, and all tiles beyond it hold only pairs of
-different classes.
+The queries are sorted by class. So the pairs of one class lie in a band along the diagonal, and all tiles beyond it
+hold only pairs of different classes.
 """
 
 from functools import cached_property
@@ -24,7 +24,8 @@ ROUNDING = {
 
 
 class Tile(NamedTuple):
-    """Squared distances `(B, W)` of the queries from `row` on to those from `column` on, both in the order of their classes.
+    """Squared distances `(B, W)` of the queries from `row` on to those from `column` on, both in the order of their
+    classes.
 
     pairs: mask `(B, W)` of the pairs that count, each pair once in all tiles; None: all of the tile.
     """
@@ -44,7 +45,8 @@ class Pairs:
     """The pairs i < j of the queries of an `EmbeddingSpace`.
 
     Attributes:
-        labels: `(N,)` classes, ascending. same, other: number of pairs of one class, and of two. exact: whether there are few enough pairs
+        labels: `(N,)` classes, ascending. same, other: number of pairs of one class, and of two. exact: whether there
+        are few enough pairs
             to compare all in float64. tolerance: squared distances that differ by less count as equal.
     """
 
@@ -92,7 +94,9 @@ class Pairs:
                 yield Tile(row, column, tile, pairs)
 
     def nth_others(self, ranks: list[int]) -> list[float]:
-        """Squared distances at the `ranks`, from 0, among all pairs of two classes in ascending order; exact up to `tolerance`."""
+        """Squared distances at the `ranks`, from 0, among all pairs of two classes in ascending order; exact up to
+        `tolerance`.
+        """
         bounds = [self._bounds(rank) for rank in ranks]
         below, filled = [0] * len(ranks), [0] * len(ranks)
         found = [
@@ -116,7 +120,9 @@ class Pairs:
         ]
 
     def _bounds(self, rank: int) -> tuple[float, float, int]:
-        """Bounds of the squared distance at `rank`, and the most pairs that can lie between; 0 if the bounds agree up to `tolerance`."""
+        """Bounds of the squared distance at `rank`, and the most pairs that can lie between; 0 if the bounds agree up
+        to `tolerance`.
+        """
         low, high, (below, counts) = *self._range, self._coarse
         while True:
             place = min(int(np.searchsorted(below + np.cumsum(counts), rank, side="right")), BINS - 1)
@@ -141,7 +147,9 @@ class Pairs:
         return self._histogram(*self._range)
 
     def _histogram(self, low: float, high: float) -> tuple[int, np.ndarray]:
-        """How many pairs of two classes lie below `low`, and how many in each of `BINS` parts of the rest up to `high`."""
+        """How many pairs of two classes lie below `low`, and how many in each of `BINS` parts of the rest up to
+        `high`.
+        """
         below, counts = 0, np.zeros(BINS, dtype=np.int64)
         for tile in self.tiles(same=False):
             values = tile.values

@@ -1,14 +1,15 @@
 """Exact neighbours, without sorting all distances.
 
-Every retrieval metric is a function of the ranks of the samples of the query's class (the relevant ones), most of which are among
-the nearest. So each query gets a cut: a score below which lies nothing that it needs. The cut is the score of its farthest
-relevant sample (of its nearest one, where first hits suffice), or the score at the needed depth, estimated from a sample of the
-reference, whichever is higher. One matrix product for each tile of queries x reference gives all scores in float32; only
-candidates, scores at or above the cut, are kept and sorted. Where an estimate was too high, the query is searched again.
+Every retrieval metric is a function of the ranks of the samples of the query's class (the relevant ones), most of which
+are among the nearest. So each query gets a cut: a score below which lies nothing that it needs. The cut is the score of
+its farthest relevant sample (of its nearest one, where first hits suffice), or the score at the needed depth, estimated
+from a sample of the reference, whichever is higher. One matrix product for each tile of queries x reference gives all
+scores in float32; only candidates, scores at or above the cut, are kept and sorted. Where an estimate was too high, the
+query is searched again.
 
-Ranks are those of float64 distances all the same: `_ties.py` orders neighbours whose float32 scores lie within rounding of each
-other. A query is left out of its own neighbours by its index, and the samples of its own sequence with it. A search of a set in itself
-computes each score once (`_triangle.py`).
+Ranks are those of float64 distances all the same: `_ties.py` orders neighbours whose float32 scores lie within rounding
+of each other. A query is left out of its own neighbours by its index, and the samples of its own sequence with it. A
+search of a set in itself computes each score once (`_triangle.py`).
 """
 
 from dataclasses import dataclass
@@ -51,7 +52,8 @@ class Work:
 
 
 class Need(NamedTuple):
-    """Depth `(N,)` to which each query's neighbours matter, and which of them: the "first" hit, "all" hits, or "every" neighbour.
+    """Depth `(N,)` to which each query's neighbours matter, and which of them: the "first" hit, "all" hits, or "every"
+    neighbour.
 
     column: of labels of several levels, by which they are hits; None: the last, which has the most.
     """
@@ -64,9 +66,9 @@ class Need(NamedTuple):
 class Neighbours(NamedTuple):
     """Nearest neighbours of Q queries, nearest first, as far as they are needed.
 
-    rows `(Q,)`: the queries. columns `(Q, W)`: indices into the reference. relevant `(Q, W)`: of the query's class or not; where labels have
-    several levels, how many of these are the query's.
-    counts `(Q,)`: filled slots of the W; an empty slot is not relevant.
+    rows `(Q,)`: the queries. columns `(Q, W)`: indices into the reference. relevant `(Q, W)`: of the query's class or
+    not; where labels have several levels, how many of these are the query's. counts `(Q,)`: filled slots of the W; an
+    empty slot is not relevant.
     """
 
     rows: np.ndarray
@@ -76,7 +78,9 @@ class Neighbours(NamedTuple):
 
 
 def _product(queries: torch.Tensor, reference: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """Scores `(B, W)` of queries `(B, D + 2)` with references `(W, D + 2)` in full float32, no TF32, as the rounding bound assumes."""
+    """Scores `(B, W)` of queries `(B, D + 2)` with references `(W, D + 2)` in full float32, no TF32, as the rounding
+    bound assumes.
+    """
     with Products("highest"):
         return torch.mm(queries, reference.T, out=out)
 
@@ -84,8 +88,8 @@ def _product(queries: torch.Tensor, reference: torch.Tensor, out: torch.Tensor |
 class Search:
     """Neighbours of the queries of `space` in its reference. They are the same whichever queries are searched together.
 
-    A score is q.r - |q|^2/2 - |r|^2/2, minus half the squared distance. Features are first centred on the reference's mean and
-    scaled to norms of at most 1 in the reference: distances keep their order, rounding gets smaller.
+    A score is q.r - |q|^2/2 - |r|^2/2, minus half the squared distance. Features are first centred on the reference's
+    mean and scaled to norms of at most 1 in the reference: distances keep their order, rounding gets smaller.
 
     Args:
         space: an `EmbeddingSpace`.
@@ -141,7 +145,9 @@ class Search:
                 yield from self._sorted(block, candidates, done, depths, every)
 
     def _blocks(self, needs: list[Need], rows: slice):
-        """Yield (block, its candidates, the queries `(B,)` for which they suffice) until they have sufficed for each query of `rows`."""
+        """Yield (block, its candidates, the queries `(B,)` for which they suffice) until they have sufficed for each
+        query of `rows`.
+        """
         limits = self.limits
         todo = []  # (rows, how often they were searched)
         begin, size = rows.start, rows.stop
@@ -206,7 +212,9 @@ class Search:
         return _product(queries, reference, out=scores)
 
     def hidden(self, scores: torch.Tensor, rows: np.ndarray, columns) -> torch.Tensor:
-        """The scores `(B, W)` of queries `rows` with reference samples `columns`, in place -inf where both are of one sequence."""
+        """The scores `(B, W)` of queries `rows` with reference samples `columns`, in place -inf where both are of one
+        sequence.
+        """
         if self.sequences is None:
             return scores
         queries = torch.from_numpy(self.space.truth.sequences[0][rows]).to(self.device)
@@ -243,7 +251,9 @@ class Search:
         return block.sampled
 
     def _scores_at(self, block: "Block", need: Need, hits: np.ndarray, attempt: int) -> np.ndarray:
-        """Estimated score `(B,)` at the need's depth, erring low, lower each `attempt`; `LOWEST` where the cuts `hits` are higher."""
+        """Estimated score `(B,)` at the need's depth, erring low, lower each `attempt`; `LOWEST` where the cuts `hits`
+        are higher.
+        """
         scores = np.full(len(block.rows), LOWEST, dtype=np.float32)
         m, s = self.space.reference_size, len(self.sample)
         unranked = self.space.truth.unranked(block.rows)  # the query itself, junk: they may be in the sample
@@ -263,7 +273,9 @@ class Search:
         return scores
 
     def _relevant_scores(self, block: "Block", truth):
-        """Scores `(B,)` of the nearest and of the farthest relevant sample; lower bounds in a large class, inf without any."""
+        """Scores `(B,)` of the nearest and of the farthest relevant sample; lower bounds in a large class, inf without
+        any.
+        """
         space, rows = self.space, block.rows
         sizes = truth.listed(rows)
         taken = np.minimum(sizes, self.limits.pairs + 1)
@@ -299,7 +311,9 @@ class Search:
         return scores.cpu().numpy()
 
     def where(self, scores: torch.Tensor, cut: torch.Tensor):
-        """Rows, columns and values, `(P,)` each, of the scores `(B, W)` at or above the cuts, which broadcast to them; row after row."""
+        """Rows, columns and values, `(P,)` each, of the scores `(B, W)` at or above the cuts, which broadcast to them;
+        row after row.
+        """
         b, w = scores.shape
         mask = torch.ge(scores, cut, out=self.mask[: b * w].view(b, w))
         if self.in_numpy:
@@ -350,7 +364,9 @@ class Search:
         return Candidates(keys, np.cumsum(counts) - counts, counts, surely)
 
     def _sorted(self, block, candidates, done, depths, every):
-        """Yield `Neighbours` of the done queries, to the depths `(N,)` and a little beyond, grouped by similar candidate counts."""
+        """Yield `Neighbours` of the done queries, to the depths `(N,)` and a little beyond, grouped by similar
+        candidate counts.
+        """
         chosen = np.flatnonzero(done)
         chosen = chosen[np.argsort(candidates.counts[chosen], kind="stable")]
         counts = candidates.counts[chosen]

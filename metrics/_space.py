@@ -20,7 +20,8 @@ PAIRS = 2048  # pairs whose distances are computed at once, to fit the cache
 
 
 def as_array(values, name: str) -> np.ndarray:
-    """numpy `(N, D)` of a tensor or array of real numbers; half types become float32, whole numbers float64. Memory maps are not copied.
+    """numpy `(N, D)` of a tensor or array of real numbers; half types become float32, whole numbers float64. Memory
+    maps are not copied.
 
     Raises UserError for another shape, other types, NaN and infinity.
     """
@@ -48,7 +49,8 @@ def as_array(values, name: str) -> np.ndarray:
 
 
 def as_labels(labels, size: int, name: str, levels: bool = False) -> np.ndarray:
-    """numpy `(N,)` of labels of any integer type, as int64: mixed integer types would be compared as floats. Raises UserError for NaN.
+    """numpy `(N,)` of labels of any integer type, as int64: mixed integer types would be compared as floats. Raises
+    UserError for NaN.
 
     levels: also `(N, L)`, of L levels.
     """
@@ -57,7 +59,10 @@ def as_labels(labels, size: int, name: str, levels: bool = False) -> np.ndarray:
     labels = labels.reshape(-1) if labels.size == size else labels
     if labels.shape != (size,) and not (levels and labels.ndim == 2 and len(labels) == size and labels.size):
         raise UserError(
-            f"{name} have shape {labels.shape}: ({size},) is expected, one for each row of features{f', or ({size}, L) for L levels' * levels}."
+            (
+                f"{name} have shape {labels.shape}: ({size},) is expected, one for each row of "
+                f"features{f', or ({size}, L) for L levels' * levels}."
+            )
         )
     if labels.dtype.kind in "fcO" and (labels != labels).any():  # numpy would take NaN for a class
         rows = (labels != labels).reshape(size, -1).any(1).sum()
@@ -68,9 +73,10 @@ def as_labels(labels, size: int, name: str, levels: bool = False) -> np.ndarray:
 class EmbeddingSpace:
     """Queries, the reference in which they search (themselves, where none is given), their labels.
 
-    Metrics read `labels` `(N,)` and `reference_labels` `(M,)` (both numbered together from 0; all 0 where none are given), `groups` `(N,)`
-    (super-classes from 0, or None), `clusters` `(N,)`, `clusterings`, `singular_values`, `class_sums`, `neighbours`, `scores`. `truth`: what a
-    query is to find. Labels may have levels, `(N, L)`, column 0 the finest: `labels` are then those of column 0.
+    Metrics read `labels` `(N,)` and `reference_labels` `(M,)` (both numbered together from 0; all 0 where none are
+    given), `groups` `(N,)` (super-classes from 0, or None), `clusters` `(N,)`, `clusterings`, `singular_values`,
+    `class_sums`, `neighbours`, `scores`. `truth`: what a query is to find. Labels may have levels, `(N, L)`, column 0
+    the finest: `labels` are then those of column 0.
 
     Args: see `metrics.compute`.
     """
@@ -115,7 +121,10 @@ class EmbeddingSpace:
         self.reference = self.features if self.own_reference else as_array(reference, "reference features")
         if self.reference.shape[1] != self.dimensions:
             raise UserError(
-                f"the reference has {self.reference.shape[1]} dimensions, the queries {self.dimensions}: they must agree."
+                (
+                    f"the reference has {self.reference.shape[1]} dimensions, the queries {self.dimensions}: they "
+                    "must agree."
+                )
             )
         reference_labels = (
             labels
@@ -131,11 +140,17 @@ class EmbeddingSpace:
             raise UserError("lists say what takes no rank: leave out the sequences.")
         if (labels.dtype.kind in "USO") != (reference_labels.dtype.kind in "USO"):
             raise UserError(
-                f"labels are of type {labels.dtype}, reference_labels of type {reference_labels.dtype}: give numbers, or names."
+                (
+                    f"labels are of type {labels.dtype}, reference_labels of type {reference_labels.dtype}: give "
+                    "numbers, or names."
+                )
             )
         if labels.shape[1:] != reference_labels.shape[1:]:
             raise UserError(
-                f"labels have shape {labels.shape}, reference_labels {reference_labels.shape}: both need the same levels."
+                (
+                    f"labels have shape {labels.shape}, reference_labels {reference_labels.shape}: both need the same "
+                    "levels."
+                )
             )
         both = np.concatenate([labels, reference_labels])
         try:
@@ -177,7 +192,10 @@ class EmbeddingSpace:
             return None
         if of_queries is None or (of_reference is None) != self.own_reference:
             raise UserError(
-                "query_sequences and reference_sequences: give both with a reference, query_sequences alone without one."
+                (
+                    "query_sequences and reference_sequences: give both with a reference, query_sequences alone "
+                    "without one."
+                )
             )
         of_queries = _hidden.as_sequences(of_queries, self.size, "query_sequences")
         if self.own_reference:
@@ -187,7 +205,9 @@ class EmbeddingSpace:
         )
 
     def normalised(self) -> "EmbeddingSpace":
-        """The space of the same features at unit length; this space itself if they are so already, up to the rounding of float32."""
+        """The space of the same features at unit length; this space itself if they are so already, up to the rounding
+        of float32.
+        """
         norms = self._norms(self.features)
         reference_norms = norms if self.own_reference else self._norms(self.reference)
         tolerance = 8 * np.finfo(np.float32).eps
@@ -233,7 +253,9 @@ class EmbeddingSpace:
             yield start, self.references(slice(start, start + self.block))
 
     def squared_distances(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Squared float64 distances `(P,)` from queries `rows` to reference samples `columns`, from differences, so that ties stay ties."""
+        """Squared float64 distances `(P,)` from queries `rows` to reference samples `columns`, from differences, so
+        that ties stay ties.
+        """
         distances = np.empty(len(rows))
         for start in range(0, len(rows), PAIRS):
             part = slice(start, start + PAIRS)
@@ -282,7 +304,9 @@ class EmbeddingSpace:
         return Search(self)
 
     def scores(self, metrics) -> dict:
-        """`RetrievalMetric.key` -> scores `(N,)` of the queries, for retrieval metrics: one pass for all that are not known yet."""
+        """`RetrievalMetric.key` -> scores `(N,)` of the queries, for retrieval metrics: one pass for all that are not
+        known yet.
+        """
         missing = {metric.key: metric for metric in metrics if metric.key not in self._scores}
         if missing:
             needs = self._needs(missing.values())
@@ -322,7 +346,9 @@ class EmbeddingSpace:
         return [Need(depth, *kind) for kind, depth in needs.items()]
 
     def neighbours(self, k: int) -> np.ndarray:
-        """Indices `(N, k)` of each query's nearest reference samples, nearest first, itself left out; -1 where there are fewer."""
+        """Indices `(N, k)` of each query's nearest reference samples, nearest first, itself left out; -1 where there
+        are fewer.
+        """
 
         def compute():
             nearest = np.full((self.size, k), -1, dtype=np.int64)
@@ -338,7 +364,9 @@ class EmbeddingSpace:
 
     @cached_property
     def clusterings(self) -> list[np.ndarray]:
-        """Clusterings `(N,)`: the given one, else one k-means per seed of the queries, with as many clusters as they have classes."""
+        """Clusterings `(N,)`: the given one, else one k-means per seed of the queries, with as many clusters as they
+        have classes.
+        """
         if self.given_clusters is not None:
             return [self.given_clusters]
         if self.mapped:
@@ -356,7 +384,9 @@ class EmbeddingSpace:
 
     @cached_property
     def singular_values(self) -> np.ndarray:
-        """min(N, D) singular values of the queries, float64, descending; from R of a QR decomposition built block by block."""
+        """min(N, D) singular values of the queries, float64, descending; from R of a QR decomposition built block by
+        block.
+        """
         upper = np.empty((0, self.dimensions))
         for start in range(0, self.size, self.block):
             block = torch.from_numpy(np.concatenate([upper, self.queries(slice(start, start + self.block))]))
@@ -364,7 +394,9 @@ class EmbeddingSpace:
         return torch.linalg.svdvals(torch.from_numpy(upper)).numpy()
 
     def class_sums(self, normalised: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Sums `(C, D)` of the classes' query features, at unit length if `normalised`, and sums `(C,)` of their squared norms."""
+        """Sums `(C, D)` of the classes' query features, at unit length if `normalised`, and sums `(C,)` of their
+        squared norms.
+        """
         n_classes = int(self.labels.max()) + 1
         sums, squares = np.zeros((n_classes, self.dimensions)), np.zeros(n_classes)
         for start in range(0, self.size, self.block):

@@ -9,8 +9,8 @@ from metrics._keys import COLUMN, LOWEST, as_keys, scores_of
 class Triangle:
     """The blocks of queries in order, each against itself and the queries after it.
 
-    Candidates that a tile holds for queries of later blocks wait for those blocks. When too many wait, they are pruned; when
-    pruning does not help, the iteration ends early and leaves the remaining blocks to a plain search.
+    Candidates that a tile holds for queries of later blocks wait for those blocks. When too many wait, they are pruned;
+    when pruning does not help, the iteration ends early and leaves the remaining blocks to a plain search.
     """
 
     def __init__(self, search, needs: list):
@@ -53,12 +53,15 @@ class Triangle:
             )
             self.blocks.append(block)
             self.waiting[start] = []
-        # Half way through, half of all candidates are found, and half of these wait; pruning leaves no more than the deepest need asks for.
+        # Half way through, half of all candidates are found, and half of these wait; pruning leaves no more than the
+        # deepest need asks for.
         deepest = float(np.maximum.reduce([need.depth for need in self.needs]).sum())
         return min(expected / 4, deepest) <= self.limits.waiting
 
     def _candidates(self, block):
-        """The block's candidates; None where the candidates, found or waiting, are too many (ties, which no depth bounds)."""
+        """The block's candidates; None where the candidates, found or waiting, are too many (ties, which no depth
+        bounds).
+        """
         search, first = self.search, int(block.rows[0])
         block.queries = search.ready(block.rows).queries
         cuts = torch.from_numpy(block.cuts).to(search.device)[:, None]
@@ -80,7 +83,9 @@ class Triangle:
         return search.assembled(block, found)
 
     def _leave(self, scores: torch.Tensor, first: int, start: int) -> None:
-        """Let candidates among the scores `(B, W)` of the queries from `first` on wait for the queries from `start` on."""
+        """Let candidates among the scores `(B, W)` of the queries from `first` on wait for the queries from `start`
+        on.
+        """
         stop, rows = start + scores.shape[1], self.limits.rows
         row, column, kept = self.search.where(
             scores, torch.from_numpy(self.cuts[start:stop]).to(self.search.device)[None, :]
@@ -103,7 +108,8 @@ class Triangle:
         self.n_waiting = sum(len(keys) for parts in self.waiting.values() for _, keys in parts)
 
     def _pruned(self, block, found: list) -> tuple[np.ndarray, np.ndarray]:
-        """The block's (rows `(P,)`, keys `(P,)`) at or above its cuts, raised to the score at the needed depth among them.
+        """The block's (rows `(P,)`, keys `(P,)`) at or above its cuts, raised to the score at the needed depth among
+        them.
 
         The score at a depth among some references is a lower bound of that among all.
         """

@@ -1,6 +1,7 @@
 """What a query is to find in its reference, and what takes no rank: by classes and sequences, or by lists.
 
-Both kinds have the same methods, which the search, the ranking metrics and re-ranking read; nothing else knows which one it is.
+Both kinds have the same methods, which the search, the ranking metrics and re-ranking read; nothing else knows which
+one it is.
 """
 
 from functools import cached_property
@@ -15,7 +16,8 @@ from utilities.errors import UserError
 class Lists(NamedTuple):
     """The positives and the junk of each of Q queries, as indices into the reference, query after query.
 
-    indptr `(Q + 1,)`: the list of query q lies from `indptr[q]` to `indptr[q + 1]` of `indices`, as in scipy's sparse matrices.
+    indptr `(Q + 1,)`: the list of query q lies from `indptr[q]` to `indptr[q + 1]` of `indices`, as in scipy's sparse
+    matrices.
     """
 
     positive_indptr: np.ndarray
@@ -59,7 +61,8 @@ class Lists(NamedTuple):
         )
 
     def checked(self, size: int, reference_size: int, exclude: np.ndarray) -> "Lists":
-        """int64 arrays, each list ascending. Raises UserError for what cannot be the lists of `size` queries of a reference.
+        """int64 arrays, each list ascending. Raises UserError for what cannot be the lists of `size` queries of a
+        reference.
 
         Args:
             exclude: `(size,)` index of each query in the reference, -1 where it is not there.
@@ -76,7 +79,10 @@ class Lists(NamedTuple):
                 or (indices.size and indices.dtype.kind not in "iu")
             ):
                 raise UserError(
-                    f"{kind}_indptr must be ({size + 1},) whole numbers, one more than there are queries, and {kind}_indices (P,) whole numbers."
+                    (
+                        f"{kind}_indptr must be ({size + 1},) whole numbers, one more than there are queries, and "
+                        f"{kind}_indices (P,) whole numbers."
+                    )
                 )
             indptr, indices = indptr.astype(np.int64), indices.astype(np.int64)
             if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
@@ -86,7 +92,10 @@ class Lists(NamedTuple):
             if outside.any():
                 at = int(outside.argmax())
                 raise UserError(
-                    f"{kind}_indices: query {rows[at]} lists {indices[at]}, which is outside the reference of {reference_size}."
+                    (
+                        f"{kind}_indices: query {rows[at]} lists {indices[at]}, which is outside the reference of "
+                        f"{reference_size}."
+                    )
                 )
             keys = np.sort(rows * reference_size + indices)
             if len(keys) and (np.diff(keys) == 0).any():
@@ -97,7 +106,10 @@ class Lists(NamedTuple):
                 own = np.flatnonzero(found[1] == exclude[rows])
                 if len(own):
                     raise UserError(
-                        f"positive_indices: query {rows[own[0]]} lists itself, {found[1][own[0]]}: an image is not its own positive."
+                        (
+                            f"positive_indices: query {rows[own[0]]} lists itself, {found[1][own[0]]}: an image is "
+                            "not its own positive."
+                        )
                     )
                 positives = keys
             elif (both := np.intersect1d(positives, keys)).size:
@@ -143,7 +155,9 @@ class ByLists:
         )
 
     def first_relevant(self, rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Positions in `rows` and columns, `(P,)` each, of at most `most` positives of each of the queries `rows`, query after query."""
+        """Positions in `rows` and columns, `(P,)` each, of at most `most` positives of each of the queries `rows`,
+        query after query.
+        """
         row, places = spans(self.lists.positive_indptr[rows], np.minimum(self.relevant[rows], most))
         return row, self.lists.positive_indices[places]
 
@@ -173,7 +187,8 @@ class ByClasses:
     """A query is to find the samples of its class; its own image and those of its own sequence take no rank.
 
     Args:
-        labels, reference_labels: `(N,)`, `(M,)` numbers from 0. exclude: `(N,)` index of each query in the reference, -1 where it is not there.
+        labels, reference_labels: `(N,)`, `(M,)` numbers from 0. exclude: `(N,)` index of each query in the reference,
+        -1 where it is not there.
         sequences: numbers `(N,)`, `(M,)` that are equal where a query must not find a sample; None: all may be found.
     """
 
@@ -222,11 +237,15 @@ class ByClasses:
         return self.reference_labels[columns] == self.labels[rows][:, None]
 
     def listed(self, rows: np.ndarray) -> np.ndarray:
-        """How many samples `first_relevant` chooses from, for each of the queries `rows`: those of its class, hidden ones too."""
+        """How many samples `first_relevant` chooses from, for each of the queries `rows`: those of its class, hidden
+        ones too.
+        """
         return self._class_sizes[self.labels[rows]]
 
     def first_relevant(self, rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Positions in `rows` and columns, `(P,)` each, of the visible ones among the first `most` samples of each query's class."""
+        """Positions in `rows` and columns, `(P,)` each, of the visible ones among the first `most` samples of each
+        query's class.
+        """
         row, places = spans(self._class_starts[self.labels[rows]], np.minimum(self.listed(rows), most))
         column = self._by_class[places]
         other = column != self.exclude[rows[row]]
@@ -235,7 +254,9 @@ class ByClasses:
         return row[other], column[other]
 
     def hidden_pairs(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Positions in `rows` and columns, `(P,)` each, of the queries' own images; sequences are compared as numbers, not listed."""
+        """Positions in `rows` and columns, `(P,)` each, of the queries' own images; sequences are compared as numbers,
+        not listed.
+        """
         own = np.flatnonzero(self.exclude[rows] >= 0)
         return own, self.exclude[rows[own]]
 
@@ -253,10 +274,12 @@ class ByClasses:
 
 
 class ByLevels(ByClasses):
-    """Classes of several levels. A query is to find the samples of its class in the last column, those that share more columns rather.
+    """Classes of several levels. A query is to find the samples of its class in the last column, those that share more
+    columns rather.
 
     Args:
-        labels, reference_labels: `(N, L)`, `(M, L)` numbers from 0, nested, column 0 the finest. The others as those of `ByClasses`, whose
+        labels, reference_labels: `(N, L)`, `(M, L)` numbers from 0, nested, column 0 the finest. The others as those of
+        `ByClasses`, whose
             attributes and methods are by column 0, but for `are_relevant`.
     """
 
@@ -272,7 +295,9 @@ class ByLevels(ByClasses):
         return self._columns[-1 if column is None else column]
 
     def are_relevant(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """The level, int8 `(Q, W)`: how many columns of the labels the queries `rows` `(Q,)` share with reference samples `columns` `(Q, W)`."""
+        """The level, int8 `(Q, W)`: how many columns of the labels the queries `rows` `(Q,)` share with reference
+        samples `columns` `(Q, W)`.
+        """
         shared = super().are_relevant(rows, columns).astype(np.int8)
         for one in self._columns[1:]:
             shared += one.are_relevant(rows, columns)
@@ -286,6 +311,8 @@ class ByLevels(ByClasses):
 
 
 def spans(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each i of `(B,)` the numbers from `starts[i]` on, `counts[i]` of them: which i, and the numbers, `(P,)` each."""
+    """For each i of `(B,)` the numbers from `starts[i]` on, `counts[i]` of them: which i, and the numbers, `(P,)`
+    each.
+    """
     row = np.repeat(np.arange(len(starts)), counts)
     return row, np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts) + starts[row]

@@ -1,4 +1,6 @@
-"""Alignment: how near samples of a class lie to each other on the unit sphere (Wang & Isola, ICML 2020, arXiv 2005.10242)."""
+"""Alignment: how near samples of a class lie to each other on the unit sphere (Wang & Isola, ICML 2020, arXiv
+2005.10242).
+"""
 
 import numpy as np
 
@@ -6,10 +8,11 @@ from metrics._metric import Metric as Base
 
 
 class Metric(Base):
-    """Mean squared distance |x_i - x_j|^2 of the queries at unit length over all pairs of one class; NaN where there is no pair.
+    """Mean squared distance |x_i - x_j|^2 of the queries at unit length over all pairs of one class; NaN where there is
+    no pair.
 
-    The paper's positive pairs are two views of an image; here they are two images of a class. All pairs weigh the same, so that a class
-    counts by the square of its size.
+    The paper's positive pairs are two views of an image; here they are two images of a class. All pairs weigh the same,
+    so that a class counts by the square of its size.
     """
 
     NAMES = {"alignment": "mean squared distance of unit vectors over the pairs of one class"}

@@ -1,4 +1,6 @@
-"""Average set intersection (DyML, Sun et al., CVPR 2021, arXiv 2103.11781): how much the first k have in common with the ideal first k."""
+"""Average set intersection (DyML, Sun et al., CVPR 2021, arXiv 2103.11781): how much the first k have in common with
+the ideal first k.
+"""
 
 import numpy as np
 
@@ -7,14 +9,19 @@ from metrics._truth import spans
 
 
 class Metric(RetrievalMetric):
-    """Mean over k <= R of sum_l min(samples of level l among the first k, and among the first k of the ideal order) / k.
+    """Mean over k <= R of sum_l min(samples of level l among the first k, and among the first k of the ideal order) /
+    k.
 
-    R samples share any level with the query; in the ideal order they come first, those that share more levels before the others. By one column
-    of the labels (`asi_level0`) there are hits and others. Queries to which nothing is related are left out.
+    R samples share any level with the query; in the ideal order they come first, those that share more levels before
+    the others. By one column of the labels (`asi_level0`) there are hits and others. Queries to which nothing is
+    related are left out.
     """
 
     NAMES = {
-        "asi": "average set intersection with the ideal order, by levels; needs labels of two levels; 1 for a perfect space"
+        "asi": (
+            "average set intersection with the ideal order, by levels; needs labels of two levels; 1 for a perfect "
+            "space"
+        )
     }
     VARIANTS = ("cosine", "level")
     column = None

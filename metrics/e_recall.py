@@ -1,4 +1,6 @@
-"""Recall at k: does the query find its class among its k nearest neighbours? (Jegou et al. 2011; Song et al., arXiv 1511.06452)."""
+"""Recall at k: does the query find its class among its k nearest neighbours? (Jegou et al. 2011; Song et al., arXiv
+1511.06452).
+"""
 
 import numpy as np
 
@@ -6,7 +8,9 @@ from metrics._metric import Hits, RetrievalMetric
 
 
 class Metric(RetrievalMetric):
-    """Share of queries with a sample of their class among the k nearest others. A query alone in its class counts as 0."""
+    """Share of queries with a sample of their class among the k nearest others. A query alone in its class counts as
+    0.
+    """
 
     NAMES = {"e_recall@k": "share of queries with a same-class sample among the k nearest others"}
     FIRST_HIT_ONLY = True

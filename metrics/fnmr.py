@@ -20,15 +20,18 @@ class Rate(NamedTuple):
 
 
 class Metric(Base):
-    """Share of the pairs of one class that do not match at the threshold at which a share `fmr` of the pairs of two classes does.
+    """Share of the pairs of one class that do not match at the threshold at which a share `fmr` of the pairs of two
+    classes does.
 
-    Each pair of queries counts once. With n pairs of two classes, the threshold is the distance below which the nearest floor(fmr n) of them
-    lie. A pair matches if its distance is below the threshold. A pair at the threshold does not match, so that at most a share `fmr` match
-    falsely; a collapsed space has 1. NaN where there are no pairs of one class, or none of two.
+    Each pair of queries counts once. With n pairs of two classes, the threshold is the distance below which the nearest
+    floor(fmr n) of them lie. A pair matches if its distance is below the threshold. A pair at the threshold does not
+    match, so that at most a share `fmr` match falsely; a collapsed space has 1. NaN where there are no pairs of one
+    class, or none of two.
 
-    Up to 10^9 pairs, those of 44,721 queries, all are compared. Beyond, `SAMPLE` pairs of two classes are drawn with a fixed seed (and as many
-    of one class, where there are more). `_low` and `_high` are then the ends of the 95 % interval of the value over all pairs: for the
-    threshold by order statistics, for the share by Clopper and Pearson, each at 97.5 % where both were drawn. This prints one line.
+    Up to 10^9 pairs, those of 44,721 queries, all are compared. Beyond, `SAMPLE` pairs of two classes are drawn with a
+    fixed seed (and as many of one class, where there are more). `_low` and `_high` are then the ends of the 95 %
+    interval of the value over all pairs: for the threshold by order statistics, for the share by Clopper and Pearson,
+    each at 97.5 % where both were drawn. This prints one line.
     """
 
     NAMES = {
@@ -45,7 +48,9 @@ class Metric(Base):
 
 
 def operating_point(space, fmr: float) -> tuple[float, float]:
-    """The distance below which the nearest share `fmr` of the pairs of two classes lie, and `fnmr@fmr`; NaN if either kind has no pairs."""
+    """The distance below which the nearest share `fmr` of the pairs of two classes lie, and `fnmr@fmr`; NaN if either
+    kind has no pairs.
+    """
     pairs = _pairs.sampled(space)
     if not pairs.same or not pairs.other:
         return float("nan"), float("nan")
@@ -59,7 +64,10 @@ def _rate(space, fmr: float) -> Rate:
     if not pairs.exact:
         rate = sampled(pairs, fmr)
         print(
-            f"fnmr@{fmr:g}: {rate.value:.4f}, 95 % interval [{rate.low:.4f}, {rate.high:.4f}], of {SAMPLE:,} of {pairs.other:,} pairs of two classes"
+            (
+                f"fnmr@{fmr:g}: {rate.value:.4f}, 95 % interval [{rate.low:.4f}, {rate.high:.4f}], of {SAMPLE:,} of "
+                f"{pairs.other:,} pairs of two classes"
+            )
             + f" and {SAMPLE:,} of {pairs.same:,} of one class" * (pairs.same > SAMPLE)
         )
         return rate
@@ -69,7 +77,9 @@ def _rate(space, fmr: float) -> Rate:
 
 
 def thresholds(pairs, fmrs: tuple[float, ...]) -> list[float]:
-    """The squared distances below which the nearest shares `fmrs` of the pairs of two classes lie; beyond 10^9 pairs, of a sample."""
+    """The squared distances below which the nearest shares `fmrs` of the pairs of two classes lie; beyond 10^9 pairs,
+    of a sample.
+    """
 
     def compute():
         if pairs.exact:

@@ -1,7 +1,7 @@
 """The ICML 2020 pipeline's mAP_c, mAP_1000, mAP_lim and mAP (arXiv 2002.08473), kept so that published tables compare.
 
-They divide by the size of the class with the query counted in, so that a perfect space has (n_c - 1)/n_c, .5 where classes
-have two samples, and not 1. For new work take `map_r`.
+They divide by the size of the class with the query counted in, so that a perfect space has (n_c - 1)/n_c, .5 where
+classes have two samples, and not 1. For new work take `map_r`.
 """
 
 import numpy as np
@@ -14,8 +14,9 @@ DEPTHS = {"mAP_1000": 1000, "mAP_lim": 1023, "mAP": np.inf}  # 1023: what the pu
 class Metric(RetrievalMetric):
     """sum_{i <= depth} P(i) rel(i) / n_c, depth = n_c for `mAP_c`; n_c = samples of the query's class in the reference.
 
-    The highest value is (n_c - 1)/n_c where the query is one of the reference; a query alone in its class has 0. The mean
-    over queries is published as mAP; despite its name, it is not a mean over classes. See `map_r` for a metric that reaches 1.
+    The highest value is (n_c - 1)/n_c where the query is one of the reference; a query alone in its class has 0. The
+    mean over queries is published as mAP; despite its name, it is not a mean over classes. See `map_r` for a metric
+    that reaches 1.
     """
 
     NAMES = {

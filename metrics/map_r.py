@@ -6,10 +6,11 @@ from metrics._metric import Hits, RetrievalMetric, without_lone
 
 
 class Metric(RetrievalMetric):
-    """map_r = 1/R sum_{i <= R} P(i) rel(i); map@k = sum_{i <= k} P(i) rel(i) / min(k, R), so that a perfect space has 1.0.
+    """map_r = 1/R sum_{i <= R} P(i) rel(i); map@k = sum_{i <= k} P(i) rel(i) / min(k, R), so that a perfect space has
+    1.0.
 
-    R = same-class samples in the reference, the query left out; P(i) = precision among the first i. Queries alone in their
-    class are left out. pytorch-metric-learning divides map@k by R instead, which is the same where R <= k.
+    R = same-class samples in the reference, the query left out; P(i) = precision among the first i. Queries alone in
+    their class are left out. pytorch-metric-learning divides map@k by R instead, which is the same where R <= k.
     """
 
     NAMES = {

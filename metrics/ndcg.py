@@ -1,4 +1,6 @@
-"""Normalised discounted cumulative gain (Jarvelin & Kekalainen, 2002), its gains those of the levels that are shared."""
+"""Normalised discounted cumulative gain (Jarvelin & Kekalainen, 2002), its gains those of the levels that are
+shared.
+"""
 
 import numpy as np
 
@@ -6,13 +8,17 @@ from metrics._metric import Hits, RetrievalMetric, without_lone
 
 
 class Metric(RetrievalMetric):
-    """sum_k (2^{l_k} - 1) / log2(1 + k) over the whole list, divided by that of the ideal order; l_k = levels that the k-th sample shares.
+    """sum_k (2^{l_k} - 1) / log2(1 + k) over the whole list, divided by that of the ideal order; l_k = levels that the
+    k-th sample shares.
 
     Queries to which nothing is related are left out.
     """
 
     NAMES = {
-        "ndcg": "normalised discounted cumulative gain of 2^(levels shared) - 1 over all others; needs labels of two levels; 1 for a perfect space"
+        "ndcg": (
+            "normalised discounted cumulative gain of 2^(levels shared) - 1 over all others; needs labels of two "
+            "levels; 1 for a perfect space"
+        )
     }
     VARIANTS = ("cosine", "level")
     column = None

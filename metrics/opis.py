@@ -1,4 +1,6 @@
-"""Operating-point inconsistency score: how unevenly one threshold serves the classes (Zhang et al., ICLR 2024, arXiv 2307.04047)."""
+"""Operating-point inconsistency score: how unevenly one threshold serves the classes (Zhang et al., ICLR 2024, arXiv
+2307.04047).
+"""
 
 import numpy as np
 import torch
@@ -13,16 +15,21 @@ THRESHOLDS = 101  # evenly spaced in the range, both ends among them
 class Metric(Base):
     """Mean over the thresholds t of the calibration range of the variance over classes of the utility U_c(t).
 
-    U_c is the paper's F-score with c = 1, the harmonic mean of sensitivity (share of the pairs within class c that match) and specificity
-    (share of the pairs with one end in class c that do not). A pair matches if its cosine similarity is above t. Thresholds are evenly
-    spaced in similarity between those at which 10 % and 1 % of all pairs of two classes match. Queries are at unit length, each pair counts
-    once; classes of a single query have no sensitivity and are left out. NaN where there are no pairs of one class, or none of two.
+    U_c is the paper's F-score with c = 1, the harmonic mean of sensitivity (share of the pairs within class c that
+    match) and specificity (share of the pairs with one end in class c that do not). A pair matches if its cosine
+    similarity is above t. Thresholds are evenly spaced in similarity between those at which 10 % and 1 % of all pairs
+    of two classes match. Queries are at unit length, each pair counts once; classes of a single query have no
+    sensitivity and are left out. NaN where there are no pairs of one class, or none of two.
 
-    All pairs are counted. With more than 10^9, products are in float32, and the ends of the range come from a sample (see fnmr).
+    All pairs are counted. With more than 10^9, products are in float32, and the ends of the range come from a sample
+    (see fnmr).
     """
 
     NAMES = {
-        "opis": "variance over classes of the harmonic mean of sensitivity and specificity at one threshold, mean over those at which 1 to 10 % of other-class pairs match"
+        "opis": (
+            "variance over classes of the harmonic mean of sensitivity and specificity at one threshold, mean over "
+            "those at which 1 to 10 % of other-class pairs match"
+        )
     }
     RANGE = (0.0, 0.25)
     HIGHER_IS_BETTER = False
@@ -45,7 +52,9 @@ class Metric(Base):
 
 
 def _matches(pairs, thresholds: torch.Tensor, same: bool) -> np.ndarray:
-    """Pairs `(C, T)` of each class that match at each threshold, ascending: of the class itself, or with other classes."""
+    """Pairs `(C, T)` of each class that match at each threshold, ascending: of the class itself, or with other
+    classes.
+    """
     counts = np.zeros(
         (pairs.labels[-1] + 1, THRESHOLDS + 1), dtype=np.int64
     )  # by the number of thresholds that a pair is above

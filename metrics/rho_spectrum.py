@@ -1,6 +1,7 @@
 """Spectral decay rho: how far the singular values of the features are from uniform (ICML 2020, arXiv 2002.08473).
 
-The paper's rho is rho_spectrum@2 on training features. Its CPU code used D - 1 singular values, its GPU code D; here all of them.
+The paper's rho is rho_spectrum@2 on training features. Its CPU code used D - 1 singular values, its GPU code D; here
+all of them.
 """
 
 import numpy as np
@@ -13,8 +14,8 @@ FLOOR = 1e-8  # of the largest singular value: below it lies rounding
 class Metric(Base):
     """Divergence of the uniform distribution and the spectrum, the |m| - 1 largest singular values left out.
 
-    m > 0: KL(uniform, spectrum), m < 0: KL(spectrum, uniform), in nats; m = 0: the spectrum itself, largest first, sum 1.
-    NaN where nothing is left.
+    m > 0: KL(uniform, spectrum), m < 0: KL(spectrum, uniform), in nats; m = 0: the spectrum itself, largest first, sum
+    1. NaN where nothing is left.
     """
 
     NAMES = {

@@ -11,7 +11,8 @@ from metrics._metric import Metric as Base
 class Metric(Base):
     """log of the mean over all pairs of queries, at unit length, of exp(-2 |x_i - x_j|^2), t = 2 as in the paper.
 
-    The farther below 0, the more even; 0 where all are equal, NaN where there is no pair. Beyond 10^9 pairs, products are in float32.
+    The farther below 0, the more even; 0 where all are equal, NaN where there is no pair. Beyond 10^9 pairs, products
+    are in float32.
     """
 
     NAMES = {"uniformity": "log of the mean of exp(-2 |x_i - x_j|^2) over all pairs of unit vectors"}

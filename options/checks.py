@@ -1,4 +1,6 @@
-"""Options that cannot work are refused before anything is loaded: each check yields value, rule and way out in one line."""
+"""Options that cannot work are refused before anything is loaded: each check yields value, rule and way out in one
+line.
+"""
 
 import importlib.util
 from pathlib import Path
@@ -39,7 +41,10 @@ def _wrong(opt):
     yield from _reduction(opt, loss)
     if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
         if opt.bs % _of_a_class(opt):
-            yield f"--bs {opt.bs} is not a multiple of --samples_per_class {opt.samples_per_class}, which --data_sampler {opt.data_sampler} fills batches by"
+            yield (
+                f"--bs {opt.bs} is not a multiple of --samples_per_class {opt.samples_per_class}, which "
+                f"--data_sampler {opt.data_sampler} fills batches by"
+            )
         for flag in ("loss", *inner) if opt.samples_per_class == 1 and opt.views == 1 else ():
             if getattr(criteria.REGISTRY.module(getattr(opt, flag)), "REQUIRES_BATCHMINER", False):
                 yield f"--samples_per_class 1 leaves --{flag} {getattr(opt, flag)} without positives: it needs 2 or more"
@@ -60,9 +65,15 @@ def _wrong(opt):
 def _rates(opt):
     """Flags of optimiser and schedule that others leave without effect, or that say the same twice."""
     if opt.nesterov and (opt.optim != "sgd" or not opt.momentum):
-        yield f"--nesterov is a form of the momentum of --optim sgd (here --optim {opt.optim} --momentum {opt.momentum:g})"
+        yield (
+            f"--nesterov is a form of the momentum of --optim sgd (here --optim {opt.optim} --momentum "
+            f"{opt.momentum:g})"
+        )
     if opt.min_lr and opt.scheduler not in ("cosine", "flat_cosine", "onecycle"):
-        yield f"--min_lr {opt.min_lr:g} has no effect with --scheduler {opt.scheduler}: it is where cosine, flat_cosine and onecycle end"
+        yield (
+            f"--min_lr {opt.min_lr:g} has no effect with --scheduler {opt.scheduler}: it is where cosine, flat_cosine "
+            "and onecycle end"
+        )
     if opt.min_lr > opt.lr:
         yield f"--min_lr {opt.min_lr:g} is above --lr {opt.lr:g}"
     warm = [f"--{name} {getattr(opt, name)}" for name in ("warmup_epochs", "warmup_steps") if getattr(opt, name)]
@@ -84,15 +95,21 @@ def _rates(opt):
 
 
 def _selection(opt):
-    """The metric that chooses the best epoch is evaluated and has one value; plateau and patience have validation data."""
+    """The metric that chooses the best epoch is evaluated and has one value; plateau and patience have validation
+    data.
+    """
     for name in opt.storage_metrics if opt.job == "train" else ():
         if name not in opt.evaluation_metrics:
-            yield f"--storage_metrics {name} is not evaluated: add it to --evaluation_metrics ({' '.join(opt.evaluation_metrics)})"
+            yield (
+                f"--storage_metrics {name} is not evaluated: add it to --evaluation_metrics "
+                f"({' '.join(opt.evaluation_metrics)})"
+            )
         if metrics.is_array(name):
             yield f"--storage_metrics {name} is an array: it has no best value"
     if opt.scheduler == "plateau" and opt.job == "train" and not datasets.has_validation(opt):
         yield (
-            "--scheduler plateau lowers the rate by what it sees in validation, and there is none but test: add --use_tv_split or another "
+            "--scheduler plateau lowers the rate by what it sees in validation, and there is none but test: add "
+            "--use_tv_split or another "
             "--split_scheme, or take another --scheduler"
         )
     if opt.patience is not None and opt.job == "train" and not datasets.has_validation(opt):
@@ -114,14 +131,22 @@ def _triplets(opt, inner, sampler):
     """A sampler of triplets can fill its batches; a miner that needs triplets gets them."""
     gives = getattr(sampler, "GIVES_TRIPLETS", False)
     if gives and opt.bs % 3:
-        yield f"--bs {opt.bs} is not a multiple of 3, and --data_sampler {opt.data_sampler} fills batches with whole triplets"
+        yield (
+            f"--bs {opt.bs} is not a multiple of 3, and --data_sampler {opt.data_sampler} fills batches with whole "
+            "triplets"
+        )
     if _needs_triplets(opt, inner) and not gives:
         able = _able(datasampler.REGISTRY, "GIVES_TRIPLETS")
-        yield f"--batch_mining {opt.batch_mining} takes batches made of triplets, which --data_sampler {opt.data_sampler} does not give; these do: {able}"
+        yield (
+            f"--batch_mining {opt.batch_mining} takes batches made of triplets, which --data_sampler "
+            f"{opt.data_sampler} does not give; these do: {able}"
+        )
 
 
 def _of_a_class(opt) -> int:
-    """Images of a class side by side in a batch; one of each where the trainer looks at no labels, see `datasampler.for_training`."""
+    """Images of a class side by side in a batch; one of each where the trainer looks at no labels, see
+    `datasampler.for_training`.
+    """
     return opt.samples_per_class if getattr(trainers.REGISTRY.module(opt.trainer).Trainer, "LABELS", True) else 1
 
 
@@ -133,16 +158,28 @@ def _subset(opt, inner, loss, sampler):
             yield f"{subset} has no effect: add --subset_mining maximum_loss"
         return
     if size is None:
-        yield f"--subset_mining {opt.subset_mining} needs --subset_size, the images that are trained on of each batch of --bs {opt.bs}"
+        yield (
+            f"--subset_mining {opt.subset_mining} needs --subset_size, the images that are trained on of each batch "
+            f"of --bs {opt.bs}"
+        )
     if size >= opt.bs:
         yield f"{subset} is not below --bs {opt.bs}: a subset is a part of the batch"
     if _needs_triplets(opt, inner):
-        yield f"--subset_mining {opt.subset_mining} takes triplets apart, --batch_mining {opt.batch_mining} needs them whole: choose another miner"
+        yield (
+            f"--subset_mining {opt.subset_mining} takes triplets apart, --batch_mining {opt.batch_mining} needs them "
+            "whole: choose another miner"
+        )
     if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
         if size % _of_a_class(opt):
-            yield f"{subset} is not a multiple of --samples_per_class {opt.samples_per_class}: classes of a batch have that many images"
+            yield (
+                f"{subset} is not a multiple of --samples_per_class {opt.samples_per_class}: classes of a batch have "
+                "that many images"
+            )
         if size == _of_a_class(opt) and getattr(loss, "REQUIRES_BATCHMINER", False):
-            yield f"{subset} is one class of --samples_per_class {opt.samples_per_class}: --loss {opt.loss} has no negatives there"
+            yield (
+                f"{subset} is one class of --samples_per_class {opt.samples_per_class}: --loss {opt.loss} has no "
+                "negatives there"
+            )
 
 
 def _weights(opt):
@@ -165,24 +202,34 @@ def _features(opt):
         yield "--feature_cache keeps the features of a backbone that rests: add --freeze_backbone"
     if opt.feature_cache and opt.augmentation != "none":
         augmented = f"--augmentation {opt.augmentation or 'base'}"
-        yield f"--feature_cache: {augmented} makes each image anew whenever it is loaded, and so its features: take --augmentation none"
+        yield (
+            f"--feature_cache: {augmented} makes each image anew whenever it is loaded, and so its features: take "
+            "--augmentation none"
+        )
     if opt.feature_cache and opt.decode_once:
         yield "--feature_cache --decode_once: features are kept, and no image is cut again: leave one out"
 
 
 def _evaluation(opt):
-    """The splits to evaluate exist, with the one that chooses the best epoch; the flags of distances and result lists have an effect."""
+    """The splits to evaluate exist, with the one that chooses the best epoch; the flags of distances and result lists
+    have an effect.
+    """
     metrics.check_flags(opt)
     if opt.evaluate_all or datasets.is_test_only(opt):
         flag = "--evaluate_all" if opt.evaluate_all else f"--dataset {opt.dataset}"
         if opt.job not in ("evaluate", "evaluate_only"):
             yield f"{flag} measures and does not train: add --evaluate_only, or --evaluate --resume_from RUN"
         if opt.splits_to_eval != ["test"] or opt.eval_reference_set == "compared_to_training_set":
-            yield f"{flag} makes one split, test: there is no training set to compare with, and no other --splits_to_eval"
+            yield (
+                f"{flag} makes one split, test: there is no training set to compare with, and no other --splits_to_eval"
+            )
     if opt.eval_whiten_dims is not None and opt.eval_whiten is None:
         yield f"--eval_whiten_dims {opt.eval_whiten_dims} has no effect without --eval_whiten: add it"
     if opt.eval_whiten is not None and opt.eval_pca is not None:
-        yield f"--eval_pca {opt.eval_pca} with --eval_whiten {opt.eval_whiten}: take one of them, --eval_whiten_dims keeps the first dimensions"
+        yield (
+            f"--eval_pca {opt.eval_pca} with --eval_whiten {opt.eval_whiten}: take one of them, --eval_whiten_dims "
+            "keeps the first dimensions"
+        )
     if opt.feature_cache and (opt.eval_scales != [1] or opt.eval_long_side):
         yield "--feature_cache keeps the features of images of one size: leave out --eval_scales and --eval_long_side"
     if not opt.splits_to_eval:
@@ -193,7 +240,10 @@ def _evaluation(opt):
     if chooses not in opt.splits_to_eval and opt.job == "train":
         yield f"--splits_to_eval {shown(opt.splits_to_eval)}: the best epoch is chosen on {chooses}, name it too"
     if opt.tester == "same_parent_label" and opt.label_hierarchy_level:
-        yield f"--tester same_parent_label with --label_hierarchy_level {opt.label_hierarchy_level}: super-classes have no parents, take level 0"
+        yield (
+            f"--tester same_parent_label with --label_hierarchy_level {opt.label_hierarchy_level}: super-classes have "
+            "no parents, take level 0"
+        )
 
 
 def _jobs(opt):
@@ -235,20 +285,33 @@ def _numbers(opt):
     if opt.n_epochs == 0 and not (
         opt.check_untrained_accuracy or opt.dump_embeddings or opt.dump_query_results or opt.evaluate
     ):
-        yield "--n_epochs 0 trains nothing: add --check_untrained_accuracy to evaluate the untrained network, --dump_embeddings to write its embeddings, --dump_query_results what its queries find"
+        yield (
+            "--n_epochs 0 trains nothing: add --check_untrained_accuracy to evaluate the untrained network, "
+            "--dump_embeddings to write its embeddings, --dump_query_results what its queries find"
+        )
     if opt.compile and opt.grad_checkpointing:
-        yield "--compile --grad_checkpointing: what is compiled chooses by itself what it keeps and what it computes again: leave one out"
+        yield (
+            "--compile --grad_checkpointing: what is compiled chooses by itself what it keeps and what it computes "
+            "again: leave one out"
+        )
     if len(set(opt.evaltypes)) < len(opt.evaltypes):
         yield f"--evaltypes {shown(opt.evaltypes)}: each one once"
     if len(opt.gpu) > 1:
         yield (
-            f"--gpu {shown(opt.gpu)}: a process trains on one GPU. One run on all of them: CUDA_VISIBLE_DEVICES={','.join(map(str, opt.gpu))} "
-            f"torchrun --nproc_per_node {len(opt.gpu)} main.py …; a run on each: python -m launch … --gpus {shown(opt.gpu)}"
+            f"--gpu {shown(opt.gpu)}: a process trains on one GPU. One run on all of them: "
+            f"CUDA_VISIBLE_DEVICES={','.join(map(str, opt.gpu))} "
+            f"torchrun --nproc_per_node {len(opt.gpu)} main.py …; a run on each: python -m launch … --gpus "
+            f"{shown(opt.gpu)}"
         )
     if opt.savename in ("", ".") or ".." in Path(opt.savename).parts or Path(opt.savename).is_absolute():
-        yield f"--savename {opt.savename!r} is no name of a folder below <save_path>/<dataset>: leave it out, or name one"
+        yield (
+            f"--savename {opt.savename!r} is no name of a folder below <save_path>/<dataset>: leave it out, or name one"
+        )
     if opt.sync_bn and opt.chunk_size:
-        yield f"--sync_bn --chunk_size {opt.chunk_size}: BatchNorm would take its statistics from one chunk of each process: leave one out"
+        yield (
+            f"--sync_bn --chunk_size {opt.chunk_size}: BatchNorm would take its statistics from one chunk of each "
+            "process: leave one out"
+        )
 
 
 def _mining(opt, inner: list[str]):
@@ -257,11 +320,17 @@ def _mining(opt, inner: list[str]):
         opt.batch_mining
     )  # first: a misspelt name is an error for losses without a miner, too
     if opt.mine_pairs and not getattr(criteria.REGISTRY.module(opt.loss), "MINES_PAIRS", False):
-        yield f"--mine_pairs: --loss {opt.loss} does not work on all pairs of a batch; these do: {_able(criteria.REGISTRY, 'MINES_PAIRS')}"
+        yield (
+            f"--mine_pairs: --loss {opt.loss} does not work on all pairs of a batch; these do: "
+            f"{_able(criteria.REGISTRY, 'MINES_PAIRS')}"
+        )
     for flag in ("loss", *inner):
         name = getattr(opt, flag)
         if name == "triplet" and opt.loss_triplet_own_positive and opt.batch_mining != "batchhard":
-            yield f"--loss_triplet_own_positive completes the anchors of --batch_mining batchhard: {opt.batch_mining} takes no triplet of each anchor"
+            yield (
+                f"--loss_triplet_own_positive completes the anchors of --batch_mining batchhard: {opt.batch_mining} "
+                "takes no triplet of each anchor"
+            )
         if name == "triplet" and opt.loss_triplet_per_anchor is not None and opt.batch_mining != "none":
             asked = f"--loss_triplet_per_anchor {opt.loss_triplet_per_anchor}"
             yield (
@@ -272,7 +341,10 @@ def _mining(opt, inner: list[str]):
             continue
         allowed = getattr(criteria.REGISTRY.module(name), "ALLOWED_MINING_OPS", None)
         if allowed is None and getattr(miner, "YIELDS", "triplets") == "sets":
-            yield f"--batch_mining {opt.batch_mining} yields sets, which --{flag} {name} does not take: choose a miner of triplets or pairs, such as distance"
+            yield (
+                f"--batch_mining {opt.batch_mining} yields sets, which --{flag} {name} does not take: choose a miner "
+                "of triplets or pairs, such as distance"
+            )
         if (
             flag == "loss" and allowed is not None and opt.batch_mining not in allowed
         ):  # a loss inside takes one that it allows
@@ -280,10 +352,15 @@ def _mining(opt, inner: list[str]):
 
 
 def _reduction(opt, loss):
-    """A reduction goes with a loss that is a mean over tuples, weights of classes with the reduction that reads them."""
+    """A reduction goes with a loss that is a mean over tuples, weights of classes with the reduction that reads
+    them.
+    """
     if opt.loss_reduction is not None and not getattr(loss, "REDUCES", False):
         able = _able(criteria.REGISTRY, "REDUCES")
-        yield f"--loss_reduction {opt.loss_reduction}: --loss {opt.loss} is no mean over tuples that it could change; these are: {able}"
+        yield (
+            f"--loss_reduction {opt.loss_reduction}: --loss {opt.loss} is no mean over tuples that it could change; "
+            f"these are: {able}"
+        )
     if opt.loss_class_weights is not None and opt.loss_reduction != "class_weighted":
         yield f"--loss_class_weights {opt.loss_class_weights} is read under --loss_reduction class_weighted: add it"
 

@@ -1,4 +1,6 @@
-"""The options of a run from defaults, --config files, a saved run and the command line, later ones winning. A mistake raises UserError."""
+"""The options of a run from defaults, --config files, a saved run and the command line, later ones winning. A mistake
+raises UserError.
+"""
 
 import argparse
 from pathlib import Path
@@ -54,7 +56,9 @@ def compose(parser, argv: list[str] | None) -> Options:
 
 
 class Layers:
-    """The sources of the options, each as flag -> value: `defaults`, the `files` of --config, and `explicit`, the command line itself."""
+    """The sources of the options, each as flag -> value: `defaults`, the `files` of --config, and `explicit`, the
+    command line itself.
+    """
 
     def __init__(self, parser, argv: list[str] | None):
         self.parser, self.roles = parser, roles.declared(parser)
@@ -83,7 +87,9 @@ class Layers:
         self.file_of |= dict.fromkeys((name for name in found if self.files[name] is not None), f"--config {path}")
 
     def resolved(self, saved: dict | None = None, explicit: dict | None = None) -> Options:
-        """The options of all layers, checked. `saved`: a run's flags, which win over the files; `explicit`: replaces the command line's."""
+        """The options of all layers, checked. `saved`: a run's flags, which win over the files; `explicit`: replaces
+        the command line's.
+        """
         explicit = self.explicit if explicit is None else explicit
         below = {**self.files, **(saved or {})}
         if _is_derived(below, explicit):
@@ -116,7 +122,9 @@ class Layers:
         return {name: None if name in derived and value == derived[name] else value for name, value in flags.items()}
 
     def saved(self, folder: Path, flags: dict) -> dict:
-        """Flags of the run in `folder` as options, each passed through its flag's type. Raises UserError for a damaged value."""
+        """Flags of the run in `folder` as options, each passed through its flag's type. Raises UserError for a damaged
+        value.
+        """
         values = files.passed(self.parser, folder / PARAMETERS, flags)
         return {**files.before_they_existed(self.parser, values), **values}
 
@@ -137,7 +145,10 @@ def _reproduction(layers: Layers, source: Path) -> Options:
             raise UserError(f"--reproduce_results makes a new run: leave out --{name}")
     if layers.files:
         raise UserError(
-            "--reproduce_results takes all flags of the run, over which a file has no say: leave out --config, and name on the command line what is to differ"
+            (
+                "--reproduce_results takes all flags of the run, over which a file has no say: leave out --config, "
+                "and name on the command line what is to differ"
+            )
         )
     if fold_of(source) is not None:
         source, layers.explicit["folds"] = fold_of(source)
@@ -165,7 +176,9 @@ def _reproduction(layers: Layers, source: Path) -> Options:
 
 
 def _continued(layers: Layers) -> Options:
-    """The options of a run; for a reproduction with stages still to train those of the first, with those of the others in `later`."""
+    """The options of a run; for a reproduction with stages still to train those of the first, with those of the others
+    in `later`.
+    """
     opt = layers.resolved()
     stages = changes.stages_left(opt) if opt.list is None and opt.find is None else []
     if not stages:
@@ -197,7 +210,10 @@ def _staged(layers: Layers, folder: Path, stages: list, explicit: dict) -> Optio
         opt.until = until
         if until is not None and len(until) != datasets.n_folds(opt):
             raise UserError(
-                f"the saved run was changed at the epochs {checks.shown(until)} of its folds, and these flags make {datasets.n_folds(opt)}: leave the flags of the split as they were"
+                (
+                    f"the saved run was changed at the epochs {checks.shown(until)} of its folds, and these flags "
+                    f"make {datasets.n_folds(opt)}: leave the flags of the split as they were"
+                )
             )
         staged.append(opt)
     first, *first.later = staged
@@ -205,7 +221,9 @@ def _staged(layers: Layers, folder: Path, stages: list, explicit: dict) -> Optio
 
 
 def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
-    """On resume, take the saved run's flags; those of the command line win, but a difference is an error unless it is allowed."""
+    """On resume, take the saved run's flags; those of the command line win, but a difference is an error unless it is
+    allowed.
+    """
     measures = opt.job != "train"
     if opt.resume is None and (opt.resume_from is not None or measures):
         opt.resume = "latest"
@@ -267,7 +285,10 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
             setattr(opt, name, layers.defaults[name])
     if not opt.other_data and not has_its_split_file(folder, opt.split_file):
         raise UserError(
-            f"--split_file {opt.split_file} is gone, or no longer what {folder} began with. The run has a copy: --split_file {folder / 'split_file.json'}"
+            (
+                f"--split_file {opt.split_file} is gone, or no longer what {folder} began with. The run has a copy: "
+                f"--split_file {folder / 'split_file.json'}"
+            )
         )
 
 
@@ -310,7 +331,9 @@ def _with_weights(explicit: dict, below: dict, declared) -> dict:
 
 
 def _refuse_changes(folder: Path, opt: Options, saved: dict, explicit: dict) -> None:
-    """Raise UserError where the command line differs from the saved flags, unless the change is allowed, harmless, or only adds epochs."""
+    """Raise UserError where the command line differs from the saved flags, unless the change is allowed, harmless, or
+    only adds epochs.
+    """
     measures = opt.job != "train"
     free = {name for name, role in opt.roles.items() if not role.change or (measures and role.measured)}
     if opt.other_data:  # other data have a split of their own; the folds are the run's
@@ -328,7 +351,8 @@ def _refuse_changes(folder: Path, opt: Options, saved: dict, explicit: dict) -> 
     fixed = [text for name, text in differing.items() if opt.roles[name].forbids(saved[name], getattr(derived, name))]
     if fixed:
         raise UserError(
-            f"--{what}: {'; '.join(fixed)}: the images that train, validate and test, and the metric that chooses the epoch, stay "
+            f"--{what}: {'; '.join(fixed)}: the images that train, validate and test, and the metric that chooses the "
+            "epoch, stay "
             f"those of {folder}. Start a new run"
         )
     if differing and (measures or not opt.resume_allow_changes):
@@ -342,7 +366,9 @@ def _derive_savename(opt: Options) -> None:
 
 
 def _defaults(opt) -> dict:
-    """Flag -> the value that it has where it is unset, of the flags whose default depends on other flags or on the trainer."""
+    """Flag -> the value that it has where it is unset, of the flags whose default depends on other flags or on the
+    trainer.
+    """
     registries = {
         "loss": criteria,
         "batch_mining": batch_mining,
@@ -363,7 +389,9 @@ def _defaults(opt) -> dict:
 
 
 def completed(defaults: dict, flags: dict) -> dict:
-    """Recorded flags whose unset ones have the value that they stand for; `defaults`: flag -> default, of the parser."""
+    """Recorded flags whose unset ones have the value that they stand for; `defaults`: flag -> default, of the
+    parser.
+    """
     derived = _defaults(argparse.Namespace(**{**defaults, **flags}))
     return {name: derived[name] if value is None and name in derived else value for name, value in flags.items()}
 

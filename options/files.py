@@ -42,7 +42,9 @@ def _value(parser, action: argparse.Action, path: Path, key: str, node: yaml.Nod
 
 
 def passed(parser, path: Path, flags: dict) -> dict:
-    """The flags of a saved run, each value passed through its flag's type, without unknown ones. Raises UserError for a damaged value."""
+    """The flags of a saved run, each value passed through its flag's type, without unknown ones. Raises UserError for a
+    damaged value.
+    """
     actions = {action.dest: action for action in parser._actions}
     values = {}
     for key in sorted(set(flags) & set(actions), key=str):

@@ -64,7 +64,9 @@ class Formatter(argparse.HelpFormatter):
 
 
 class Help(argparse.Action):
-    """`--help [WORD …]`: print the page of these words and exit. The parser's `plug_ins`: heading -> module, as `page` takes them."""
+    """`--help [WORD …]`: print the page of these words and exit. The parser's `plug_ins`: heading -> module, as `page`
+    takes them.
+    """
 
     def __call__(self, parser, namespace, values, option_string=None):
         """Print and exit; an unknown word is one line and status 2."""
@@ -113,7 +115,10 @@ def page(parser, plug_ins: dict, words: list[str]) -> str:
     nearest = difflib.get_close_matches(flag, [*shown, *headings, *flags], n=1)
     hint = f" Did you mean --help {headings.get(nearest[0], nearest[0])}?" if nearest else ""
     raise UserError(
-        f"--help {asked}: no group, plug-in or flag.{hint} --help lists the groups, --find {words[-1]} searches all texts"
+        (
+            f"--help {asked}: no group, plug-in or flag.{hint} --help lists the groups, --find {words[-1]} searches "
+            "all texts"
+        )
     )
 
 

@@ -22,7 +22,8 @@ class Options(Namespace):
         overruled: flag -> the --config file that asks for another value than the saved run, whose value stands.
         command: how the run is continued, as a shell takes it; None: by main.py with --resume_from.
         repeats: whether the flags are those of a saved run, which may be of an older version.
-        other_data: flag -> value of the data that `--evaluate` measures in place of the run's own; empty where it measures the run's own.
+        other_data: flag -> value of the data that `--evaluate` measures in place of the run's own; empty where it
+        measures the run's own.
     """
 
     # Not in `vars(opt)`, which are the flags.
@@ -76,7 +77,9 @@ class Options(Namespace):
 
     @property
     def job(self) -> str:
-        """The job: `train`, `evaluate_only`, or one on an existing run: `evaluate`, `evaluate_ensemble`, `aggregate_only`."""
+        """The job: `train`, `evaluate_only`, or one on an existing run: `evaluate`, `evaluate_ensemble`,
+        `aggregate_only`.
+        """
         opt = self
         asked = {
             "evaluate": opt.evaluate,

@@ -19,7 +19,9 @@ COLUMNS = 3  # of plots on a sheet, at most
 
 
 def draw_curves(folder: Path) -> list[Path]:
-    """Draw `Progression_Plots/<group>.svg`: a line a split, the selected epoch marked. Raises ValueError where metrics.csv is damaged."""
+    """Draw `Progression_Plots/<group>.svg`: a line a split, the selected epoch marked. Raises ValueError where
+    metrics.csv is damaged.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -49,7 +51,9 @@ def draw_curves(folder: Path) -> list[Path]:
 
 
 def _draw(axis, metric: str, curves: dict, selected: int | None) -> None:
-    """The curves of one metric, split -> {epoch: value}; untrained states are hollow points before them, without a line."""
+    """The curves of one metric, split -> {epoch: value}; untrained states are hollow points before them, without a
+    line.
+    """
     for split in sorted(curves, key=[*SPLIT_COLOURS, *curves].index):
         colour, trained = (
             SPLIT_COLOURS.get(split),

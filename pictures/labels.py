@@ -12,7 +12,8 @@ NEAR = 12  # points: a label further away than this is joined to its point by a 
 
 
 def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colours: list[str]) -> bool:
-    """Write each text beside its point if no other point is nearer to the text, else at the nearest free place, with a line to the point.
+    """Write each text beside its point if no other point is nearer to the text, else at the nearest free place, with a
+    line to the point.
 
     Returns:
         Whether all found a place inside the axes that touches no other label and no point.
@@ -39,14 +40,16 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
         box = probe.get_window_extent(renderer)
         probe.remove()
         half = np.array([box.width, box.height]) / 2 + pixel
-        # The places form ellipses shaped like the label's box: beside its point, a wide label must stay half its width away.
+        # The places form ellipses shaped like the label's box: beside its point, a wide label must stay half its width
+        # away.
         middles = centres[i] + np.stack([np.cos(angles), np.sin(angles)], axis=1) * (distances[:, None] + half)
         low, high = middles - half, middles + half
         inside = (low >= (room.x0, room.y0)).all(1) & (high <= (room.x1, room.y1)).all(1)
         apart = (low[:, None] >= taken[None, :, 2:]) | (high[:, None] <= taken[None, :, :2])  # (k, m, 2)
         free = inside & apart.any(2).all(1)
         own, others = _gaps(centres, i, low, high)
-        # A label without a line is taken to belong to the nearest point; one with a line must not seem to belong to another point.
+        # A label without a line is taken to belong to the nearest point; one with a line must not seem to belong to
+        # another point.
         told = np.where(
             with_line, (others > NEAR * pixel) & _clear(centres, i, middles, labels, 6 * pixel), 1.3 * own < others
         )
@@ -84,7 +87,9 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
 
 
 def _gaps(centres: np.ndarray, own: int, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distances `(k,)` of boxes `low` to `high` `(k, 2)` to the point `centres[own]`, and to the nearest other of `centres` `(n, 2)`."""
+    """Distances `(k,)` of boxes `low` to `high` `(k, 2)` to the point `centres[own]`, and to the nearest other of
+    `centres` `(n, 2)`.
+    """
     distances = np.linalg.norm(
         np.maximum(np.maximum(low[:, None] - centres, centres - high[:, None]), 0), axis=2
     )  # (k, n)
@@ -97,7 +102,9 @@ def _along(start: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 def _clear(centres: np.ndarray, own: int, ends: np.ndarray, labels: np.ndarray, clearance: float) -> np.ndarray:
-    """`(k,)`: whether lines from `centres[own]` to `ends` `(k, 2)` keep clear of the other `centres` `(n, 2)` and of `labels` `(m, 4)`."""
+    """`(k,)`: whether lines from `centres[own]` to `ends` `(k, 2)` keep clear of the other `centres` `(n, 2)` and of
+    `labels` `(m, 4)`.
+    """
     others, lines = np.delete(centres, own, axis=0) - centres[own], ends - centres[own]
     along = np.clip(
         (lines @ others.T) / (lines**2).sum(1, keepdims=True), 0, 1

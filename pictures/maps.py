@@ -1,4 +1,6 @@
-"""Embeddings on a plane: t-SNE of their principal components; of many images, t-SNE of a sample, and the others placed among it."""
+"""Embeddings on a plane: t-SNE of their principal components; of many images, t-SNE of a sample, and the others placed
+among it.
+"""
 
 import numpy as np
 import torch
@@ -32,14 +34,18 @@ def places(features: np.ndarray, how: str, size: int, seed: int) -> tuple[np.nda
     plane[chosen], plane[rest] = arranged, _beside(components[rest], components[chosen], arranged)
     return (
         plane,
-        f"{first} of {len(chosen):,} random images; each of the other {len(rest):,} lies between its {BESIDE} nearest among these",
+        (
+            f"{first} of {len(chosen):,} random images; each of the other {len(rest):,} lies between its {BESIDE} "
+            "nearest among these"
+        ),
     )
 
 
 def tsne_places(features: np.ndarray, seed: int, ball=None) -> np.ndarray:
     """Places `(N, 2)` of `features` `(N, D)`, at least four, by t-SNE; all at the origin where all features are equal.
 
-    `ball`: gives the distances, as `utilities.hyperbolic.Ball` does; None: Euclidean ones of the first principal components.
+    `ball`: gives the distances, as `utilities.hyperbolic.Ball` does; None: Euclidean ones of the first principal
+    components.
     """
     components = _principal(features, seed)
     plane = np.zeros((len(features), 2))
@@ -55,7 +61,9 @@ def tsne_places(features: np.ndarray, seed: int, ball=None) -> np.ndarray:
 
 
 def _arranged(rows: np.ndarray, start: np.ndarray, seed: int, metric: str = "euclidean") -> np.ndarray:
-    """t-SNE (van der Maaten & Hinton, JMLR 2008) of `rows`, or of distances `(n, n)`, from the places `start` `(n, 2)` of deviation 1."""
+    """t-SNE (van der Maaten & Hinton, JMLR 2008) of `rows`, or of distances `(n, n)`, from the places `start` `(n, 2)`
+    of deviation 1.
+    """
     from sklearn.manifold import TSNE
 
     start = (start * START).astype(np.float32)
@@ -75,7 +83,9 @@ def _principal(features: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _beside(others: np.ndarray, sample: np.ndarray, arranged: np.ndarray) -> np.ndarray:
-    """For each of `others`, the mean place of its nearest in the sample, weighted by 1 / squared distance: the place of an equal one."""
+    """For each of `others`, the mean place of its nearest in the sample, weighted by 1 / squared distance: the place of
+    an equal one.
+    """
     import faiss
 
     squared, nearest = faiss.knn(others, sample, min(BESIDE, len(sample)))

@@ -30,17 +30,21 @@ def recoveries(
     title: str,
     notes=(),
 ) -> None:
-    """One row a query: the query, then what it finds in the reference, nearest first: images of its class framed green, others red.
+    """One row a query: the query, then what it finds in the reference, nearest first: images of its class framed green,
+    others red.
 
     Where lists say what it is to find, its positives are framed green, its junk grey.
 
-    Below each stand its class and how far it is from the query. Images are shown whole, not as the transform crops them.
+    Below each stand its class and how far it is from the query. Images are shown whole, not as the transform crops
+    them.
 
     Args:
-        images: the data sets of queries and reference: `(label, image (3, H, W), index)` by index; `original`, where there is such a
+        images: the data sets of queries and reference: `(label, image (3, H, W), index)` by index; `original`, where
+        there is such a
             method, is the image before the transform.
         compared: `evaluation.spaces.Compared`: features and labels of queries and reference.
-        queries: `(Q,)` indices. found: for each query the indices in the reference. judged: what these are to it, places in `COLOURS`.
+        queries: `(Q,)` indices. found: for each query the indices in the reference. judged: what these are to it,
+        places in `COLOURS`.
         notes: the text beside each, two short lines.
     """
     from matplotlib.figure import Figure
@@ -110,7 +114,9 @@ def whole_image(dataset, index: int) -> np.ndarray:
 
 
 def _names(labels: set, names: dict | None, of_none: str) -> dict[int, dict]:
-    """label -> text and font size of the name under its tiles, `of_none` of those without a class; the size is the same in the whole picture."""
+    """label -> text and font size of the name under its tiles, `of_none` of those without a class; the size is the same
+    in the whole picture.
+    """
     texts = {}
     for label in labels:
         if label < 0:

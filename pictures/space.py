@@ -35,7 +35,8 @@ PALETTE = (
 
 
 def spectra(path: Path, features: dict, seed: int, title: str) -> Path:
-    """Plot the singular values of each split's embeddings, scaled to sum to 1, on a log scale; zeros are only counted. Returns `path`.
+    """Plot the singular values of each split's embeddings, scaled to sum to 1, on a log scale; zeros are only counted.
+    Returns `path`.
 
     Args:
         features: split -> `(N, D)`.
@@ -67,7 +68,9 @@ def spectra(path: Path, features: dict, seed: int, title: str) -> Path:
 
 
 def spectrum(features: np.ndarray, seed: int) -> np.ndarray:
-    """The metric `rho_spectrum@0` of `features` `(N, D)`: singular values that sum to 1, descending; many rows are sampled."""
+    """The metric `rho_spectrum@0` of `features` `(N, D)`: singular values that sum to 1, descending; many rows are
+    sampled.
+    """
     most = max(min(SPECTRUM_ROWS, int(SPECTRUM_WORK / features.shape[1] ** 2)), features.shape[1])
     if len(features) > most:
         features = features[np.sort(np.random.default_rng(seed).choice(len(features), size=most, replace=False))]
@@ -75,7 +78,8 @@ def spectrum(features: np.ndarray, seed: int) -> np.ndarray:
 
 
 def cmc(path: Path, ranks: np.ndarray, title: str) -> Path:
-    """Plot the cumulative match characteristic to rank 50: the share of queries with a match among the first k. Returns `path`.
+    """Plot the cumulative match characteristic to rank 50: the share of queries with a match among the first k. Returns
+    `path`.
 
     Args:
         ranks: `(Q,)` of the queries' nearest matches, infinite for none.
@@ -88,7 +92,9 @@ def cmc(path: Path, ranks: np.ndarray, title: str) -> Path:
 
 
 def roc(path: Path, far: np.ndarray, tar: np.ndarray, title: str) -> Path:
-    """Plot the receiver operating characteristic: true against false accept rates, the latter on a log scale. Returns `path`."""
+    """Plot the receiver operating characteristic: true against false accept rates, the latter on a log scale. Returns
+    `path`.
+    """
     least = far[far > 0].min()  # the log scale begins at a single false accept
     how = {
         "xlabel": "false accept rate",
@@ -202,9 +208,11 @@ def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int
 def sample_pairs(
     labels: np.ndarray, seed: int, parents: np.ndarray | None = None, count: int = PAIRS
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """`count` random same-class pairs, all equally likely, and up to `count` of different classes; `[(a, b), (a, b)]` indices.
+    """`count` random same-class pairs, all equally likely, and up to `count` of different classes; `[(a, b), (a, b)]`
+    indices.
 
-    No same-class pair where no class has two images. With `parents` `(N,)` the different classes belong to one super-class.
+    No same-class pair where no class has two images. With `parents` `(N,)` the different classes belong to one
+    super-class.
     """
     generator = np.random.default_rng(seed)
     order = np.argsort(labels, kind="stable")  # class after class
@@ -282,10 +290,11 @@ def tsne(
 
 
 def coloured(places: np.ndarray, codes: np.ndarray, most: int) -> np.ndarray:
-    """Which of the groups `codes` `(n,)`, 0 to G-1, get a colour: up to `most` of the largest, spread over the map; ascending.
+    """Which of the groups `codes` `(n,)`, 0 to G-1, get a colour: up to `most` of the largest, spread over the map;
+    ascending.
 
-    Of the groups at least half as large as the `most`-th largest, each next one is the farthest from those chosen so far; the first is
-    the largest. A group lies at the median of its `places` `(n, 2)`.
+    Of the groups at least half as large as the `most`-th largest, each next one is the farthest from those chosen so
+    far; the first is the largest. A group lies at the median of its `places` `(n, 2)`.
     """
     counts = np.bincount(codes)
     if len(counts) <= most:

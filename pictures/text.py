@@ -60,7 +60,9 @@ def set_suptitle(figure, text: str, size: float = TITLE_SIZE, **where) -> None:
 
 
 def shortened(names, size: float, width: float) -> dict[str, str]:
-    """Each name on one line of `size` points, at most `width` points wide: leading words that another name has too are cut first, then its end."""
+    """Each name on one line of `size` points, at most `width` points wide: leading words that another name has too are
+    cut first, then its end.
+    """
     ordered = sorted(set(names))
     shared = [len(os.path.commonprefix(both)) for both in zip(ordered, ordered[1:], strict=False)]  # with the next
     short = {}

@@ -41,7 +41,8 @@ class Sheets:
     """Thumbnails of `count` images: `put(place, image)`, then `addresses()`.
 
     Attributes:
-        side: pixels of a thumbnail's side. across: thumbnails a side of a sheet; image i is on sheet i // across², row by row.
+        side: pixels of a thumbnail's side. across: thumbnails a side of a sheet; image i is on sheet i // across², row
+        by row.
     """
 
     def __init__(self, count: int):
@@ -61,7 +62,9 @@ class Sheets:
         self.pixels[sheet, top : top + picture.shape[0], left : left + picture.shape[1]] = picture
 
     def addresses(self, most: int = MOST_BYTES) -> list[str]:
-        """Data addresses of the sheets, in the best quality that keeps them within `most` bytes, else halved until one does."""
+        """Data addresses of the sheets, in the best quality that keeps them within `most` bytes, else halved until one
+        does.
+        """
         import PIL.Image
 
         pictures = [PIL.Image.fromarray(sheet) for sheet in self.pixels]

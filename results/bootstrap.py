@@ -1,15 +1,18 @@
-"""Bootstrap interval of the difference of two methods, from the per-query results of their runs; both classes and seeds are resampled.
+"""Bootstrap interval of the difference of two methods, from the per-query results of their runs; both classes and seeds
+are resampled.
 
-Population: classes like those of the test set, and training runs of the two methods with other seeds. Both methods search with the same
-queries, so a draw takes the same classes for both (paired), as many as there are, with replacement; and of each method's seeds as many as
-there are. A mean over queries becomes a ratio: the classes' sums over the classes' sizes.
+Population: classes like those of the test set, and training runs of the two methods with other seeds. Both methods
+search with the same queries, so a draw takes the same classes for both (paired), as many as there are, with
+replacement; and of each method's seeds as many as there are. A mean over queries becomes a ratio: the classes' sums
+over the classes' sizes.
 
-Few seeds are the crux, for two reasons. The spread of five means includes what classes and queries add by chance, which the draw of classes
-already covers; and drawing 5 of 5 seeds gives only 4/5 of their variance, with normal quantiles. So (1) the seeds contribute their variance
-over the number of seeds, less the part due to the interaction of seeds and classes (two-way analysis of variance), at least 0, and the drawn
-means are scaled to it; (2) the quantiles of the draws are moved away from the difference by the ratio of Student's t quantile to the normal
-one, with the combined degrees of freedom of seeds and classes (Satterthwaite). benchmarks/paired.py measures the coverage:
-94 to 96 % for 2 to 10 seeds and 30 or 100 classes, where plain percentiles contain the truth in 90 to 98 %.
+Few seeds are the crux, for two reasons. The spread of five means includes what classes and queries add by chance, which
+the draw of classes already covers; and drawing 5 of 5 seeds gives only 4/5 of their variance, with normal quantiles. So
+(1) the seeds contribute their variance over the number of seeds, less the part due to the interaction of seeds and
+classes (two-way analysis of variance), at least 0, and the drawn means are scaled to it; (2) the quantiles of the draws
+are moved away from the difference by the ratio of Student's t quantile to the normal one, with the combined degrees of
+freedom of seeds and classes (Satterthwaite). benchmarks/paired.py measures the coverage: 94 to 96 % for 2 to 10 seeds
+and 30 or 100 classes, where plain percentiles contain the truth in 90 to 98 %.
 """
 
 import math
@@ -36,7 +39,9 @@ class Outcomes(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Difference of two methods' means, 95 % interval, standard error and degrees of freedom (of seeds and classes together)."""
+    """Difference of two methods' means, 95 % interval, standard error and degrees of freedom (of seeds and classes
+    together).
+    """
 
     value: float
     low: float
@@ -60,7 +65,9 @@ def class_outcomes(values: list[np.ndarray], classes: np.ndarray) -> Outcomes:
 
 
 def drawn_means(parts: list[Outcomes], draws: int = DRAWS, seed: int = 0) -> list[np.ndarray]:
-    """For each of several outcomes on the same C classes `(draws, S)`: the runs' means over the classes of each draw."""
+    """For each of several outcomes on the same C classes `(draws, S)`: the runs' means over the classes of each
+    draw.
+    """
     generator = np.random.default_rng(seed)
     n = len(parts[0].sizes)
     columns = np.concatenate(
@@ -77,7 +84,9 @@ def drawn_means(parts: list[Outcomes], draws: int = DRAWS, seed: int = 0) -> lis
 
 
 def difference(first: Outcomes, second: Outcomes, drawn: tuple[np.ndarray, np.ndarray], seed: int = 0) -> Difference:
-    """First - second with its interval; `drawn`: the `drawn_means` of both. With one seed per method, the interval covers classes alone."""
+    """First - second with its interval; `drawn`: the `drawn_means` of both. With one seed per method, the interval
+    covers classes alone.
+    """
     value = float(first.means.mean() - second.means.mean())
     ours, theirs = (one.mean(1) for one in drawn)
     by_classes = float((ours - theirs).var(ddof=1))
@@ -92,7 +101,8 @@ def difference(first: Outcomes, second: Outcomes, drawn: tuple[np.ndarray, np.nd
         len(first.sizes) - 1, 1
     )
     freedom = (by_classes + added) ** 2 / doubt if doubt else math.inf
-    # Subtracting the interaction could leave fewer degrees of freedom than the smallest component has, which no sum of variances has.
+    # Subtracting the interaction could leave fewer degrees of freedom than the smallest component has, which no sum of
+    # variances has.
     freedom = max(freedom, min([part.freedom for part in parts if part.freedom] + [max(len(first.sizes) - 1, 1)]))
     widened = t_quantile(freedom) / t_quantile(math.inf) if freedom > 0 else math.nan
     tail = (1 - CONFIDENCE) / 2
@@ -101,7 +111,9 @@ def difference(first: Outcomes, second: Outcomes, drawn: tuple[np.ndarray, np.nd
 
 
 class Seeds(NamedTuple):
-    """One method's mean over its seeds: variance by the spread of their means, the part due to interaction with classes, freedom."""
+    """One method's mean over its seeds: variance by the spread of their means, the part due to interaction with
+    classes, freedom.
+    """
 
     variance: float
     interaction: float
@@ -122,7 +134,9 @@ def _seeds(outcomes: Outcomes) -> Seeds:
 
 
 def _drawn_seeds(outcomes: Outcomes, draws: int, generator) -> np.ndarray:
-    """`(draws,)` means of as many seeds as there are, with replacement, less their overall mean; scaled to the variance of such means."""
+    """`(draws,)` means of as many seeds as there are, with replacement, less their overall mean; scaled to the variance
+    of such means.
+    """
     means = outcomes.means - outcomes.means.mean()
     count = len(means)
     if count < 2:

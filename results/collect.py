@@ -38,7 +38,9 @@ def collect(folders: list[str], projects: list[str], api=None) -> tuple[list[Rec
 
 
 def _with_distinct_names(runs: list[RecordedRun]) -> list[RecordedRun]:
-    """The runs; where several --dataset share a data set name, such as that of a folder called cub200, its value is put before the name."""
+    """The runs; where several --dataset share a data set name, such as that of a folder called cub200, its value is put
+    before the name.
+    """
     flags = [str(run.flags.get("dataset", run.dataset)) for run in runs]
     times = Counter(name for name, _ in {(run.dataset, flag) for run, flag in zip(runs, flags, strict=True)})
     for run, flag in zip(runs, flags, strict=True):

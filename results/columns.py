@@ -1,4 +1,6 @@
-"""Columns of the tables: metric and split, title, unit and direction; and the value of a run in a column by a selection rule."""
+"""Columns of the tables: metric and split, title, unit and direction; and the value of a run in a column by a selection
+rule.
+"""
 
 import functools
 from argparse import Namespace
@@ -44,7 +46,10 @@ SELECTED, LAST, BEST_ON_TEST = "selected", "last", "best_on_test"
 SELECTIONS = {
     SELECTED: "values of the selected epoch",
     LAST: "values of the last epoch",
-    BEST_ON_TEST: "best epoch on test: each metric's own best epoch, chosen on the test set itself (the field's habit; optimistic)",
+    BEST_ON_TEST: (
+        "best epoch on test: each metric's own best epoch, chosen on the test set itself (the field's habit; "
+        "optimistic)"
+    ),
 }
 
 
@@ -54,7 +59,9 @@ RULES = {ON_VALIDATION: " chosen on validation", BEST_ON_TEST: " chosen on test"
 
 @dataclass(frozen=True)
 class Column:
-    """One metric on one split. `higher` is None where neither direction is better; `how` overrides the table's selection rule."""
+    """One metric on one split. `higher` is None where neither direction is better; `how` overrides the table's
+    selection rule.
+    """
 
     split: str
     metric: str
@@ -138,7 +145,9 @@ def _is_share(metric: str) -> bool:
 
 
 def recorded(runs: list[RecordedRun]) -> dict[tuple[str, str], bool]:
-    """The (split, metric) pairs that any run recorded, in the order of their recording, and whether each is of one domain."""
+    """The (split, metric) pairs that any run recorded, in the order of their recording, and whether each is of one
+    domain.
+    """
     return {
         (split, metric): (split, mean_of(metric)) in run.series.keys
         for run in runs
@@ -147,7 +156,9 @@ def recorded(runs: list[RecordedRun]) -> dict[tuple[str, str], bool]:
 
 
 def performance(available) -> list[Column]:
-    """The columns that rate a space: on test, else on validation, else on training data; of several domains their means."""
+    """The columns that rate a space: on test, else on validation, else on training data; of several domains their
+    means.
+    """
     for split in ("test", "val", "train"):
         found = [column(s, metric) for s, metric in _rating(available) if s == split and not available[s, metric]]
         if found:
@@ -183,7 +194,9 @@ def _order(metric: str):
 
 
 def structure(available) -> list[Column]:
-    """All columns that describe the space, the ICML paper's first: on training data as in that paper, else on test, else on validation; without single domains."""
+    """All columns that describe the space, the ICML paper's first: on training data as in that paper, else on test,
+    else on validation; without single domains.
+    """
     for split in ("train", "test", "val"):
         found = [
             metric for (s, metric), of_one in available.items() if s == split and is_structure(metric) and not of_one
@@ -195,7 +208,9 @@ def structure(available) -> list[Column]:
 
 
 def principal(quantities: list[Column]) -> list[Column]:
-    """The ICML paper's columns among those that describe the space, else the first few; the others are mostly redundant."""
+    """The ICML paper's columns among those that describe the space, else the first few; the others are mostly
+    redundant.
+    """
     return [c for c in quantities if plain(c.metric) in STRUCTURE] or quantities[: len(STRUCTURE)]
 
 
@@ -255,13 +270,17 @@ def best_row(run: RecordedRun, split: str, metric: str) -> int | None:
 
 
 def selected_by(of: Column, how: str) -> Column:
-    """The same metric by its own rule: `on_validation`, `best_on_test`, or `optimism`, by how much the second is better than the first."""
+    """The same metric by its own rule: `on_validation`, `best_on_test`, or `optimism`, by how much the second is better
+    than the first.
+    """
     own = column(of.split, of.metric)
     return replace(own, how=how, higher=None if how == OPTIMISM else own.higher)
 
 
 def has_both(run: RecordedRun) -> bool:
-    """Whether a run has an epoch chosen on validation and, measured as often, test values from which one can be chosen on test."""
+    """Whether a run has an epoch chosen on validation and, measured as often, test values from which one can be chosen
+    on test.
+    """
     return selection_split(run) == "val" and _tested_throughout(run)
 
 
@@ -271,7 +290,9 @@ def first_on_test(shown: list[Column]) -> Column | None:
 
 
 def with_both(shown: list[Column], runs: list[RecordedRun], how: str) -> list[Column]:
-    """The columns; where a run has both selections, the first test column is followed by its values by the other rules and the optimism."""
+    """The columns; where a run has both selections, the first test column is followed by its values by the other rules
+    and the optimism.
+    """
     first = first_on_test(shown)
     if first is None or not any(map(has_both, runs)):
         return shown
@@ -282,7 +303,9 @@ def with_both(shown: list[Column], runs: list[RecordedRun], how: str) -> list[Co
 
 
 def _tested_throughout(run: RecordedRun) -> bool:
-    """Whether test was measured as often as the selecting split. --final_test measures it once: then there is no best epoch on test."""
+    """Whether test was measured as often as the selecting split. --final_test measures it once: then there is no best
+    epoch on test.
+    """
     trained, metric = run.series.epochs > 0, selection_metric(run)
     counts = [np.isfinite(run.series.of(split, metric)[trained]).sum() for split in ("test", selection_split(run))]
     return counts[0] >= max(counts[1], 1)
@@ -306,7 +329,9 @@ def _row(run: RecordedRun, how: str, of: Column | None = None) -> int | None:
 
 
 def epoch(run: RecordedRun, how: str, of: Column | None = None) -> float:
-    """The epoch that the rule `how` selects by the run's selection metric, on test by that of the column `of`; NaN where there is none."""
+    """The epoch that the rule `how` selects by the run's selection metric, on test by that of the column `of`; NaN
+    where there is none.
+    """
     row = _row(run, how, of)
     return float("nan") if row is None else float(run.series.epochs[row])
 

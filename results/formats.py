@@ -1,4 +1,6 @@
-"""A table of cells, and its text as Markdown, CSV and for the console; latex.py writes it as LaTeX, page.html shows it on the page."""
+"""A table of cells, and its text as Markdown, CSV and for the console; latex.py writes it as LaTeX, page.html shows it
+on the page.
+"""
 
 import itertools
 import math
@@ -23,7 +25,8 @@ SETTINGS_NOTE, MARKED_NOTE = "Settings (", "Marked: "  # beginnings of notes tha
 class Cell:
     """A number with its deviation, or a text.
 
-    `mark`: `best`, `close` (not shown to be worse), or empty. `interval`: of the difference to the best, in the number's unit.
+    `mark`: `best`, `close` (not shown to be worse), or empty. `interval`: of the difference to the best, in the
+    number's unit.
     """
 
     value: float = math.nan
@@ -70,7 +73,8 @@ class Cell:
 
 @dataclass
 class Table:
-    """`rows` are lists of cells under `head`; `remarks` holds the footnotes of each row, `notes` the text below the table.
+    """`rows` are lists of cells under `head`; `remarks` holds the footnotes of each row, `notes` the text below the
+    table.
 
     `parts` names the part of the table that each row belongs to; rows of one part are consecutive.
     """
@@ -110,7 +114,8 @@ class Table:
         return replace(table, notes=self.notes + ([f"{self.folded_title}: {pairs}."] if pairs else []))
 
     def in_latex(self, plain: bool) -> "Table":
-        """The table as .tex shows it: without the `apart` and `aside` columns, the folded rows, the long notes on settings, absolute paths.
+        """The table as .tex shows it: without the `apart` and `aside` columns, the folded rows, the long notes on
+        settings, absolute paths.
 
         Args:
             plain: also without the number of seeds.
@@ -193,7 +198,8 @@ def _markdown_cell(cell: Cell) -> str:
 
 
 def to_text(table: Table) -> str:
-    """Aligned columns for the console, in several blocks where it is too narrow for all: texts to the left, numbers to the right.
+    """Aligned columns for the console, in several blocks where it is too narrow for all: texts to the left, numbers to
+    the right.
 
     A sign after a number is its mark, see `TEXT_MARKS`. Remarks and notes are below.
     """
@@ -221,7 +227,9 @@ def _text_cell(cell: Cell) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """One value per column: mean, deviation (or what follows ±), mark and interval are separate; part, remarks and notes come last."""
+    """One value per column: mean, deviation (or what follows ±), mark and interval are separate; part, remarks and
+    notes come last.
+    """
     made = []  # (head, cell of each row as text)
     for i in sorted(
         range(len(table.head)), key=lambda i: table.head[i] in table.apart

@@ -56,7 +56,9 @@ class Measured(NamedTuple):
 
 
 def about(data: dict, opt, splits: list[str]) -> dict:
-    """What decides whether rows can be compared: the images of `splits`, the evaluation's flags. `data`: split -> data set."""
+    """What decides whether rows can be compared: the images of `splits`, the evaluation's flags. `data`: split -> data
+    set.
+    """
     images = {
         split: {
             "images": len(data[split]),

@@ -1,4 +1,6 @@
-"""Groups of runs that differ by seed alone: what counts, what is left out and why, which groups may be ranked with each other."""
+"""Groups of runs that differ by seed alone: what counts, what is left out and why, which groups may be ranked with each
+other.
+"""
 
 import re
 from collections import Counter
@@ -32,7 +34,8 @@ OF_TEST = (
 class Group:
     """Runs of one configuration on one data set.
 
-    `seeds` holds the runs that count: seed -> one run per fold. `left_out` holds (run, reason). `refused` says why nothing is averaged.
+    `seeds` holds the runs that count: seed -> one run per fold. `left_out` holds (run, reason). `refused` says why
+    nothing is averaged.
     """
 
     dataset: str
@@ -112,7 +115,9 @@ class Group:
 
     @property
     def remarks(self) -> list[str]:
-        """Footnotes of the group in a table: that folds were averaged, why it is not averaged, what was left out, what differs."""
+        """Footnotes of the group in a table: that folds were averaged, why it is not averaged, what was left out, what
+        differs.
+        """
         mean = f"the mean of {count_of(len(self.folds), 'fold')}, separated"
         folded = f"{mean}; intervals, concatenated embeddings: {self.dataset}_cross_validation"
         return ([f"cross-validation: a seed's number is {folded}"] if self.folds else []) + self.own_remarks
@@ -130,7 +135,9 @@ class Group:
         return [f"left out: {run.name} ({reason})" for run, reason in self.left_out] + missing + apart
 
     def joined(self, column: Column) -> np.ndarray:
-        """One printed number per seed, for the concatenated embeddings of its folds; NaN where not measured at the selected epochs."""
+        """One printed number per seed, for the concatenated embeddings of its folds; NaN where not measured at the
+        selected epochs.
+        """
         over = [runs[0].meta.get(CONCATENATED) for runs in self.seeds.values()]
         used = [
             content and not _is_stale(runs, content) for runs, content in zip(self.seeds.values(), over, strict=True)
@@ -156,7 +163,9 @@ class Group:
         return self._known[column, how, ddof]
 
     def fewer(self, estimates: list[tuple[str, inference.Estimate]]) -> list[str]:
-        """Remarks that name which of a row's numbers, (title, estimate), are means of fewer seeds than the group counts."""
+        """Remarks that name which of a row's numbers, (title, estimate), are means of fewer seeds than the group
+        counts.
+        """
         titles = {}
         for title, estimate in estimates:
             if 0 < estimate.count < len(self.seeds):
@@ -175,7 +184,9 @@ class Group:
         return [f"{', '.join(titles)}: NaN in all runs, not defined (no query counts)"] if titles else []
 
     def epochs(self, how: str, ddof: int = 1, of: Column | None = None) -> inference.Estimate:
-        """Mean and deviation over the seeds of the selected epoch, as `columns.epoch` takes it; each seed's is the mean over its folds."""
+        """Mean and deviation over the seeds of the selected epoch, as `columns.epoch` takes it; each seed's is the mean
+        over its folds.
+        """
         return inference.estimate(
             [np.mean([columns.epoch(run, how, of) for run in runs]) for runs in self.seeds.values()], ddof
         )
@@ -261,7 +272,10 @@ def _check_meta(runs: list[RecordedRun]) -> list[str]:
         if _is_stale(runs, content):
             way_out = "--aggregate_only" if kind == SEPARATED else "--evaluate_ensemble"
             notes.append(
-                f"{path} is of other folds or epochs than the rows of metrics.csv, and not used; main.py {way_out} makes it anew"
+                (
+                    f"{path} is of other folds or epochs than the rows of metrics.csv, and not used; main.py "
+                    f"{way_out} makes it anew"
+                )
             )
             continue
         shown, theirs = settings.shown, runs[0].flags
@@ -281,7 +295,10 @@ def _unselectable(run: RecordedRun) -> str | None:
         return None
     selected = columns.epoch(run, SELECTED)
     if np.isnan(selected):
-        return f"failed: no finite {columns.selection_metric(run)} on {columns.selection_split(run)}, which selects the epoch"
+        return (
+            f"failed: no finite {columns.selection_metric(run)} on {columns.selection_split(run)}, which selects the "
+            "epoch"
+        )
     if run.selected_epoch not in (None, selected):
         theirs = f"summary.json names epoch {run.selected_epoch}"
         run.notes.append(f"{theirs}, the rows of metrics.csv epoch {selected:g}: the tables follow the rows")
@@ -304,8 +321,9 @@ def usual_order(names) -> list[str]:
 def pools(found: list[Group], how: str) -> dict[str, list[Group]]:
     """Title -> the groups of one data set that may be ranked with each other, the largest part first.
 
-    Kept apart are groups selected on validation from those selected on test (where `how` is `selected`), and groups with different image
-    counts or other test classes; what is unrecorded is taken to be the most frequent. Groups without a run that counts are in the first part.
+    Kept apart are groups selected on validation from those selected on test (where `how` is `selected`), and groups
+    with different image counts or other test classes; what is unrecorded is taken to be the most frequent. Groups
+    without a run that counts are in the first part.
     """
     counted = [group for group in found if group.counted]
     there = {
@@ -358,7 +376,9 @@ class Untrained:
 
 
 def untrained(found: list[Group]) -> list[Untrained]:
-    """Measurements of --check_untrained_accuracy in the runs that count, one entry per epoch and per network, data and way to measure."""
+    """Measurements of --check_untrained_accuracy in the runs that count, one entry per epoch and per network, data and
+    way to measure.
+    """
     members = {epoch: {} for epoch in UNTRAINED}
     for run in (run for group in found for run in group.counted):
         measured = {
@@ -387,7 +407,9 @@ def untrained(found: list[Group]) -> list[Untrained]:
 
 
 def twins(groups: list[Group]) -> list[tuple[Group, Group]]:
-    """Pairs that differ in the miner alone: `distance`, and its regularised form `rho_distance`. In the order of `groups`."""
+    """Pairs that differ in the miner alone: `distance`, and its regularised form `rho_distance`. In the order of
+    `groups`.
+    """
     of_miner = {"distance": {}, "rho_distance": {}}
     for group in groups:
         miner = group.flags.get("batch_mining")
@@ -411,7 +433,9 @@ def twins(groups: list[Group]) -> list[tuple[Group, Group]]:
 
 
 def units(found: list[Group]) -> list[int]:
-    """One number per group, the same for twins: a method with and without rho_distance is not two independent observations."""
+    """One number per group, the same for twins: a method with and without rho_distance is not two independent
+    observations.
+    """
     numbers = list(range(len(found)))
     for plain, regularised in twins(found):
         numbers[found.index(regularised)] = numbers[found.index(plain)]
@@ -419,6 +443,8 @@ def units(found: list[Group]) -> list[int]:
 
 
 def label_alike(groups: list[Group]) -> dict[tuple[str, str], str]:
-    """(data set, group) -> label for shared tables; groups of one data set whose labels would coincide are shown by their names."""
+    """(data set, group) -> label for shared tables; groups of one data set whose labels would coincide are shown by
+    their names.
+    """
     times = Counter((group.dataset, group.label) for group in groups)
     return {(g.dataset, g.name): g.label if times[g.dataset, g.label] == 1 else g.name for g in groups}

@@ -1,4 +1,6 @@
-"""Statistics: means and deviations, which groups are shown to be worse than the best and how far from it, correlations, tests."""
+"""Statistics: means and deviations, which groups are shown to be worse than the best and how far from it, correlations,
+tests.
+"""
 
 import bisect
 import math
@@ -36,7 +38,9 @@ def estimate(values, ddof: int = 1) -> Estimate:
 
 
 def _welch(first: Estimate, second: Estimate) -> tuple[float, float]:
-    """Standard error of the difference of two means, and its degrees of freedom (Welch-Satterthwaite); from estimates with ddof 1."""
+    """Standard error of the difference of two means, and its degrees of freedom (Welch-Satterthwaite); from estimates
+    with ddof 1.
+    """
     a, b = first.deviation**2 / first.count, second.deviation**2 / second.count
     if a + b == 0:
         return 0.0, math.inf
@@ -44,7 +48,9 @@ def _welch(first: Estimate, second: Estimate) -> tuple[float, float]:
 
 
 def welch(first: Estimate, second: Estimate) -> float:
-    """Two-sided p of Welch's t-test of two means, from estimates with ddof 1; NaN where one has fewer than two seeds."""
+    """Two-sided p of Welch's t-test of two means, from estimates with ddof 1; NaN where one has fewer than two
+    seeds.
+    """
     if min(first.count, second.count) < 2:
         return math.nan
     error, freedom = _welch(first, second)
@@ -61,9 +67,11 @@ def difference(first: Estimate, second: Estimate) -> tuple[float, float] | None:
 
 
 def power(true: float, first: Estimate, second: Estimate) -> float:
-    """Chance that Welch's test shows a true difference of two means, from estimates with ddof 1; NaN where one has fewer than two seeds.
+    """Chance that Welch's test shows a true difference of two means, from estimates with ddof 1; NaN where one has
+    fewer than two seeds.
 
-    By the noncentral t distribution: exact for groups of equal size and deviation, else with Welch's degrees of freedom.
+    By the noncentral t distribution: exact for groups of equal size and deviation, else with Welch's degrees of
+    freedom.
     """
     if min(first.count, second.count) < 2:
         return math.nan
@@ -72,7 +80,8 @@ def power(true: float, first: Estimate, second: Estimate) -> float:
 
 
 def seeds_needed(true: float, deviation: float) -> int | None:
-    """The least number of seeds per group that shows a true difference of two groups of that deviation with a power of `POWER`.
+    """The least number of seeds per group that shows a true difference of two groups of that deviation with a power of
+    `POWER`.
 
     None where the deviation is not known, or more than `MOST_SEEDS` would be needed.
     """
@@ -87,7 +96,9 @@ def seeds_needed(true: float, deviation: float) -> int | None:
 
 
 def least_shown(first: Estimate, second: Estimate) -> float:
-    """The true difference of two means that Welch's test shows with a power of `POWER`; NaN where one has fewer than two seeds."""
+    """The true difference of two means that Welch's test shows with a power of `POWER`; NaN where one has fewer than
+    two seeds.
+    """
     if min(first.count, second.count) < 2:
         return math.nan
     error, freedom = _welch(first, second)
@@ -95,7 +106,9 @@ def least_shown(first: Estimate, second: Estimate) -> float:
 
 
 def pooled(estimates: list[Estimate]) -> Estimate:
-    """The pooled deviation of groups, weighted by their degrees of freedom; `count` is the sum of these plus 1, `mean` is NaN."""
+    """The pooled deviation of groups, weighted by their degrees of freedom; `count` is the sum of these plus 1, `mean`
+    is NaN.
+    """
     known = [e for e in estimates if e.count > 1 and math.isfinite(e.deviation)]
     freedom = sum(e.count - 1 for e in known)
     deviation = math.sqrt(sum((e.count - 1) * e.deviation**2 for e in known) / freedom) if freedom else math.nan
@@ -114,7 +127,9 @@ def holm(p_values) -> np.ndarray:
 
 
 def sign_test(differences) -> tuple[int, int, float]:
-    """How many differences are above and below 0, and the two-sided p of that by the binomial distribution; 1 where all are 0."""
+    """How many differences are above and below 0, and the two-sided p of that by the binomial distribution; 1 where all
+    are 0.
+    """
     from scipy.stats import binomtest
 
     differences = np.asarray(differences, dtype=np.float64)
@@ -123,10 +138,11 @@ def sign_test(differences) -> tuple[int, int, float]:
 
 
 def critical(groups: int, seeds: int, freedom: float) -> float:
-    """How many standard errors a group of a table may lie off its best: with a chance of 5 % some pair of equal groups lies farther off.
+    """How many standard errors a group of a table may lie off its best: with a chance of 5 % some pair of equal groups
+    lies farther off.
 
-    All pairs, as any group may be the one that is chosen as best. Dunnett's T3 (JASA 75, 1980), and with fewer than `SEEDS_FOR_T3` seeds
-    Student's t, Bonferroni-corrected. `freedom`: Welch's, of the two.
+    All pairs, as any group may be the one that is chosen as best. Dunnett's T3 (JASA 75, 1980), and with fewer than
+    `SEEDS_FOR_T3` seeds Student's t, Bonferroni-corrected. `freedom`: Welch's, of the two.
     """
     pairs = groups * (groups - 1) // 2
     return modulus_quantile(pairs, freedom) if seeds >= SEEDS_FOR_T3 else t_quantile(freedom, 1 - ALPHA / pairs)
@@ -135,8 +151,8 @@ def critical(groups: int, seeds: int, freedom: float) -> float:
 class Place(NamedTuple):
     """A group in a ranking.
 
-    `mark`: `best`, `close` (underlined: not shown to be worse) or empty. `interval`: of its difference to the best, or None; those of a
-    table hold together with 95 %.
+    `mark`: `best`, `close` (underlined: not shown to be worse) or empty. `interval`: of its difference to the best, or
+    None; those of a table hold together with 95 %.
     """
 
     mark: str = ""
@@ -146,8 +162,8 @@ class Place(NamedTuple):
 def ranked(estimates: list[Estimate], higher: bool | None) -> list[Place]:
     """The place of each group; estimates have ddof 1.
 
-    The best is the best mean of two seeds or more. Another one has an interval where both have `SEEDS_TO_COMPARE` seeds, and is `close`
-    where that holds 0.
+    The best is the best mean of two seeds or more. Another one has an interval where both have `SEEDS_TO_COMPARE`
+    seeds, and is `close` where that holds 0.
     """
     means = np.array([e.mean if e.count > 1 else math.nan for e in estimates], dtype=np.float64)
     groups = int(np.isfinite(means).sum())
@@ -168,9 +184,11 @@ def ranked(estimates: list[Estimate], higher: bool | None) -> list[Place]:
 
 
 def least_marked(estimates: list[Estimate]) -> float:
-    """The true difference to the best that a table of such groups marks with a chance of `POWER`; NaN where no deviation is known.
+    """The true difference to the best that a table of such groups marks with a chance of `POWER`; NaN where no
+    deviation is known.
 
-    For the fewest seeds there, and the upper end of the 95 % interval of the pooled deviation, which few seeds know badly.
+    For the fewest seeds there, and the upper end of the 95 % interval of the pooled deviation, which few seeds know
+    badly.
     """
     known = [e for e in estimates if e.count >= SEEDS_TO_COMPARE]
     common = pooled(known)
@@ -183,7 +201,9 @@ def least_marked(estimates: list[Estimate]) -> float:
 
 
 def spread_of_deviation(count: int) -> tuple[float, float]:
-    """95 % interval of the true deviation, in multiples of a deviation over `count` values (chi-squared distribution)."""
+    """95 % interval of the true deviation, in multiples of a deviation over `count` values (chi-squared
+    distribution).
+    """
     from scipy.special import chdtri
 
     freedom = count - 1
@@ -191,7 +211,9 @@ def spread_of_deviation(count: int) -> tuple[float, float]:
 
 
 class Comparison(NamedTuple):
-    """Our mean against a published one: Welch's t and its degrees of freedom are NaN where one side has a single seed, or no deviation."""
+    """Our mean against a published one: Welch's t and its degrees of freedom are NaN where one side has a single seed,
+    or no deviation.
+    """
 
     difference: float
     t: float
@@ -213,7 +235,9 @@ def with_ddof_1(mean: float, deviation: float, count: int, ddof: int) -> Estimat
 
 
 class Correlation(NamedTuple):
-    """Pearson's and Spearman's coefficients over `count` points, with Pearson's p; NaN where they do not exist or there are too few."""
+    """Pearson's and Spearman's coefficients over `count` points, with Pearson's p; NaN where they do not exist or there
+    are too few.
+    """
 
     pearson: float
     p: float

@@ -65,8 +65,9 @@ LONG = re.compile(r"\bResize\(interpolation=\w+, max_size=(\d+)")
 class Program(NamedTuple):
     """Functions on networks and data that the caller passes in, because the tables import no plug-ins.
 
-    `weights`: --arch -> name of the pretrained weights that it loads by default, None where it has none. `backbone`: --arch -> --arch
-    without its traits, such as `_frozen`. `sizes`: flags -> crop and resize of test images, None where unknown.
+    `weights`: --arch -> name of the pretrained weights that it loads by default, None where it has none. `backbone`:
+    --arch -> --arch without its traits, such as `_frozen`. `sizes`: flags -> crop and resize of test images, None where
+    unknown.
     """
 
     weights: Callable[[str], str | None]
@@ -177,7 +178,9 @@ def of_run(run: RecordedRun, program: Program, defaults: dict | None = None) -> 
 
 
 def training(flags: dict) -> dict[str, str]:
-    """How a network is trained apart from the conditions above and from its loss and miner: `--flag` -> value as text."""
+    """How a network is trained apart from the conditions above and from its loss and miner: `--flag` -> value as
+    text.
+    """
     found = roles.of_training(flags)
     return {f"--{name}": settings.shown(value) for name, value in sorted(found.items()) if name not in IN_CONDITIONS}
 
@@ -212,7 +215,9 @@ def _boxes(flags: dict) -> str:
 
 
 def _pretraining(run: RecordedRun, flags: dict, program: Program) -> str:
-    """The name of the weights as recorded, else from the flags: without --not_pretrained and --weights they are the published ones."""
+    """The name of the weights as recorded, else from the flags: without --not_pretrained and --weights they are the
+    published ones.
+    """
     if recorded := run.environment.get("weights"):
         return recorded
     if flags.get("not_pretrained"):
@@ -282,7 +287,9 @@ def silent(figure: Figure, trained: dict[str, str] | None = None) -> list[str]:
 
 @dataclass
 class Refused:
-    """Published figures of one source, metric and set of conditions that must not be compared with some groups, and what differs."""
+    """Published figures of one source, metric and set of conditions that must not be compared with some groups, and
+    what differs.
+    """
 
     groups: list[Group]
     figures: list[Figure]
@@ -306,8 +313,10 @@ def compare(
     """The groups of one data set beside the ledger's figures in the metrics that they recorded.
 
     Args:
-        trained: `training` by the name of the group or preset in our run scripts that repeats a figure, see `Figure.configuration`.
-        own: (group, figure) -> whether the figure is of the group's own method. A group that shares the conditions of such figures is
+        trained: `training` by the name of the group or preset in our run scripts that repeats a figure, see
+        `Figure.configuration`.
+        own: (group, figure) -> whether the figure is of the group's own method. A group that shares the conditions of
+        such figures is
             compared with these alone, any other group with all figures that share its conditions.
     """
     recorded = columns.recorded([run for group in found for run in group.runs])

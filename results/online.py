@@ -117,7 +117,8 @@ def _series(history: list[dict], config: dict, notes: list[str]) -> Series:
     ]
     rows = _in_flags_order(rows, words(config.get("evaluation_metrics") or []), evaltypes)
     logged = {metric for _, _, metric, _ in rows}
-    # The ICML pipeline's first version logged its mAP_c as `mAP`; --save_interval is a flag that only this pipeline has.
+    # The ICML pipeline's first version logged its mAP_c as `mAP`; --save_interval is a flag that only this pipeline
+    # has.
     if "mAP" in logged and "mAP_c" not in logged and "save_interval" not in config:
         rows = [(epoch, split, "mAP_c" if metric == "mAP" else metric, value) for epoch, split, metric, value in rows]
         notes.append("its mAP is the older name of mAP_c, and read as such")
@@ -125,7 +126,9 @@ def _series(history: list[dict], config: dict, notes: list[str]) -> Series:
 
 
 def _in_flags_order(rows: list[tuple], metrics: list[str], evaltypes: list[str]) -> list[tuple]:
-    """Rows (epoch, split, metric, value) in the order of the flags: W&B returns the values of an epoch in an order of its own."""
+    """Rows (epoch, split, metric, value) in the order of the flags: W&B returns the values of an epoch in an order of
+    its own.
+    """
     order = {metric: place for place, metric in enumerate(metrics)}
     of_evaltype = {evaltype: place for place, evaltype in enumerate(evaltypes)}
 

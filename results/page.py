@@ -1,4 +1,5 @@
-"""One HTML page with everything in it: tables that sort, figures, learning curves, links to the runs. No other file is needed.
+"""One HTML page with everything in it: tables that sort, figures, learning curves, links to the runs. No other file is
+needed.
 
 page.html is its template.
 """
@@ -101,7 +102,9 @@ def template():
 
 
 def _curves(found: list[Group], curve: Column) -> dict | None:
-    """One small plot per group, all on the same scale: one line per run and split, a dot at the selected epoch; None without numbers."""
+    """One small plot per group, all on the same scale: one line per run and split, a dot at the selected epoch; None
+    without numbers.
+    """
     series = [run.series for group in found for run in group.runs]
     splits = [split for split in SPLIT_COLOURS if any((split, curve.metric) in one.keys for one in series)]
     everything = np.concatenate([[], *(one.of(split, curve.metric) for one in series for split in splits)])

@@ -1,4 +1,6 @@
-"""Two methods compared query by query: runs with `--dump_query_results` (or `--dump_embeddings`), by the bootstrap of bootstrap.py."""
+"""Two methods compared query by query: runs with `--dump_query_results` (or `--dump_embeddings`), by the bootstrap of
+bootstrap.py.
+"""
 
 import json
 from pathlib import Path
@@ -29,7 +31,9 @@ DIGITS = 2
 
 
 class Queries(NamedTuple):
-    """Query results of one run: class and file of each query `(N,)` (`files` None if unknown), values by name, measurement's flags."""
+    """Query results of one run: class and file of each query `(N,)` (`files` None if unknown), values by name,
+    measurement's flags.
+    """
 
     classes: np.ndarray
     files: np.ndarray | None
@@ -51,7 +55,8 @@ class Method(NamedTuple):
 
 
 def add(parts: dict[str, list[Table]], of: dict[str, list[Group]], asked: list[list[str]]) -> list[str]:
-    """Append to each data set's tables one of the pairs `asked` (names of groups), else of each group and the best one. Returns notes.
+    """Append to each data set's tables one of the pairs `asked` (names of groups), else of each group and the best one.
+    Returns notes.
 
     Raises UserError where a requested pair is missing or cannot be compared.
     """
@@ -87,13 +92,18 @@ def _asked(methods: dict[str, Method], name: str, why: list[str]) -> Method:
             (line for line in why if line.startswith(f"{name} ")), f"{name} has no run that counts and has such a file"
         )
         raise UserError(
-            f"--paired: {reason}; main.py --evaluate --resume_from RUN --dump_query_results writes query_results_test.npz"
+            (
+                f"--paired: {reason}; main.py --evaluate --resume_from RUN --dump_query_results writes "
+                "query_results_test.npz"
+            )
         )
     return methods[name]
 
 
 def _beside_best(found: list[Group], methods: dict[str, Method]) -> list[tuple[Method, Method]]:
-    """Each group paired with that of the highest R@1 among those it may be ranked with; groups of several seeds go before those of one."""
+    """Each group paired with that of the highest R@1 among those it may be ranked with; groups of several seeds go
+    before those of one.
+    """
     pairs = []
     for members in groups.pools(found, SELECTED).values():
         there = sorted((methods[g.name] for g in members if g.name in methods), key=_rank)
@@ -107,7 +117,9 @@ def _rank(method: Method) -> tuple:
 
 
 def of_groups(found: list[Group]) -> tuple[dict[str, Method], list[str]]:
-    """Group -> the query results of its runs, where these have files of them; and notes on seeds that cannot be compared."""
+    """Group -> the query results of its runs, where these have files of them; and notes on seeds that cannot be
+    compared.
+    """
     methods, notes = {}, []
     for group in found:
         seeds = []
@@ -174,7 +186,10 @@ def of_run(run: RecordedRun) -> Queries | None:
             unlike += [f"images with {name}" for name in (*ROLES, *LISTS) if name in names]
             if unlike:
                 raise ValueError(
-                    f"{run.name}/{path.name} is of {', '.join(unlike)}: --dump_query_results knows what its queries found there"
+                    (
+                        f"{run.name}/{path.name} is of {', '.join(unlike)}: --dump_query_results knows what its "
+                        "queries found there"
+                    )
                 )
             found = metrics.query_results(metrics.EmbeddingSpace(file["features"], file["labels"]))
             values = {name: found[name].astype(np.float64) for name in MEASURED}
@@ -208,7 +223,10 @@ def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False) 
     for first, second in pairs:
         if not first.queries.same(second.queries):
             raise UserError(
-                f"--paired {first.group.name} {second.group.name}: their test images differ, they have no queries in common"
+                (
+                    f"--paired {first.group.name} {second.group.name}: their test images differ, they have no queries "
+                    "in common"
+                )
             )
         shown, bounds = [], []
         for name in MEASURED:
@@ -233,12 +251,18 @@ def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False) 
     made.notes = [
         *["R@1 and MAP@R here are means over all queries, in the other tables over super-classes or domains."]
         * by_part,
-        f"Paired 95 %: interval of the difference by {bootstrap.DRAWS:,} draws of classes, the same for both methods, and of each method's seeds inside "
-        "them; what the seeds add is their variance without that of classes and queries, with Student's t for few of them (results/bootstrap.py). "
-        "It speaks of further classes like these and of further seeds. Welch 95 %: of further seeds on these very queries, both methods by themselves.",
+        f"Paired 95 %: interval of the difference by {bootstrap.DRAWS:,} draws of classes, the same for both methods, "
+        "and of each method's seeds inside "
+        "them; what the seeds add is their variance without that of classes and queries, with Student's t for few of "
+        "them (results/bootstrap.py). "
+        "It speaks of further classes like these and of further seeds. Welch 95 %: of further seeds on these very "
+        "queries, both methods by themselves.",
         "An interval on one side of 0 is a difference at 5 % for one pair alone: of many pairs some are so by chance.",
         *[
-            "Of each part that may be ranked, the group with the highest R@1 beside each other one. --paired GROUP_A GROUP_B: these two."
+            (
+                "Of each part that may be ranked, the group with the highest R@1 beside each other one. --paired "
+                "GROUP_A GROUP_B: these two."
+            )
         ]
         * (not must),
         f"Epochs: selected epoch; {notes.rules(found)}.",

@@ -1,4 +1,6 @@
-"""What the figures of groups show, each saved as PDF and PNG: relations and correlations of metrics, ranked groups, both selections, progressions."""
+"""What the figures of groups show, each saved as PDF and PNG: relations and correlations of metrics, ranked groups,
+both selections, progressions.
+"""
 
 import math
 from pathlib import Path
@@ -59,14 +61,18 @@ def _coefficient(result: inference.Correlation) -> str:
 
 
 def relations(found: list[Group], y: Column, xs: list[Column], folder: Path) -> str | None:
-    """One panel per quantity: `y` against each of `xs`, with Pearson's coefficient. None where fewer than two groups have both."""
+    """One panel per quantity: `y` against each of `xs`, with Pearson's coefficient. None where fewer than two groups
+    have both.
+    """
     panels = [panel for x in xs if (panel := _panel(found, x, y))]
     title = f"{found[0].dataset}: {y.title} against the structure of the space"
     return save(pictures.relations(panels, y.unit, title), folder, f"{found[0].dataset}_relations") if panels else None
 
 
 def matrix(found: list[Group], shown: list[Column], folder: Path) -> str | None:
-    """Pearson's coefficients of all pairs of columns over the groups' means, twins counted once. None where there are too few groups."""
+    """Pearson's coefficients of all pairs of columns over the groups' means, twins counted once. None where there are
+    too few groups.
+    """
     shown = [c for c in shown if any(math.isfinite(g.estimate(c, SELECTED).mean) for g in found)]
     means = np.array([[g.estimate(c, SELECTED).mean for c in shown] for g in found]).reshape(len(found), -1)
     units, size = groups.units(found), len(shown)
@@ -88,7 +94,9 @@ def labelled(found: list[Group], x: Column, y: Column, folder: Path, name: str) 
 
 
 def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
-    """Means of one metric with deviations, best on top, in separate parts where groups must not be ranked together. None where none has it."""
+    """Means of one metric with deviations, best on top, in separate parts where groups must not be ranked together.
+    None where none has it.
+    """
     parts, rows = groups.pools(found, SELECTED), []
     for part, members in reversed(parts.items()):
         here = [
@@ -120,7 +128,9 @@ def optimism(found: list[Group], of: Column, folder: Path) -> str | None:
 
 
 def by_split(of: Splits, c: Column, folder: Path) -> str:
-    """A line a method over the splits: its mean less that of all methods on the split, with one deviation of the seeds."""
+    """A line a method over the splits: its mean less that of all methods on the split, with one deviation of the
+    seeds.
+    """
     means = of.means(c, SELECTED)
     spreads = [[one.std(ddof=1) if len(one) > 1 else 0.0 for one in row] for row in of.values(c, SELECTED)]
     ylabel, title = f"{c.unit} less the split's mean", f"{of.dataset}: {c.title}"
@@ -129,7 +139,9 @@ def by_split(of: Splits, c: Column, folder: Path) -> str:
 
 
 def progressed(name: str, methods: list[Method], of: Column, folder: Path) -> str:
-    """A metric against the FID of the splits of an out-of-distribution progression, one line per method with a band of one deviation."""
+    """A metric against the FID of the splits of an out-of-distribution progression, one line per method with a band of
+    one deviation.
+    """
     curves = []
     for method in methods:
         splits = sorted(method.groups, key=method.fids.get)

@@ -1,4 +1,6 @@
-"""Published values beside our own: the ledger's figures that our run scripts reproduce; the scripts give their flags."""
+"""Published values beside our own: the ledger's figures that our run scripts reproduce; the scripts give their
+flags.
+"""
 
 import csv
 import math
@@ -24,11 +26,15 @@ LEDGER = "ledger"
 SOURCES = (*SCRIPTS, LEDGER)
 FOLDED = ("mlrc",)  # splits of the ledger that have folds
 ABOUT = {
-    "published": "published: ICML 2020 (arXiv 2002.08473), R@1 of each run's best epoch on test, mean and deviation with ddof 0 over 5 seeds. "
+    "published": "published: ICML 2020 (arXiv 2002.08473), R@1 of each run's best epoch on test, mean and deviation with ddof 0 "
+    "over 5 seeds. "
     "Ours is taken alike: best epoch on test, ddof 0",
-    "mlrc": "published: A Metric Learning Reality Check (arXiv 2003.08505), MAP@R. On validation: mean over 4 folds of the best epoch of the best of 50 trials "
-    "of its search (so optimistic), no deviation given; on test: read off a figure, about +-0.03, most likely of the four folds' embeddings joined "
-    "(512 dimensions), so higher than one fold's. Ours: the selected epoch, of cross-validations the mean of the folds, on test that of their "
+    "mlrc": "published: A Metric Learning Reality Check (arXiv 2003.08505), MAP@R. On validation: mean over 4 folds of the "
+    "best epoch of the best of 50 trials "
+    "of its search (so optimistic), no deviation given; on test: read off a figure, about +-0.03, most likely of the "
+    "four folds' embeddings joined "
+    "(512 dimensions), so higher than one fold's. Ours: the selected epoch, of cross-validations the mean of the "
+    "folds, on test that of their "
     "concatenated embeddings where these were measured",
 }
 
@@ -63,7 +69,9 @@ class Published:
 
 
 def load(source: str) -> list[Published]:
-    """The published configurations of `published` (ICML 2020) or `mlrc`: the ledger's figures of the runs in its script."""
+    """The published configurations of `published` (ICML 2020) or `mlrc`: the ledger's figures of the runs in its
+    script.
+    """
     commands, rho = _commands(SCRIPTS[source]), {row["group"]: float(row["rho"]) for row in _revisit_runs()}
     figures = {}
     for figure in ledger.figures():
@@ -76,7 +84,9 @@ def load(source: str) -> list[Published]:
 
 
 def load_presets(names: set[str]) -> list[Published]:
-    """The ledger's figures on the data sets `names` that presets repeat; a configuration has the name of its preset as its group."""
+    """The ledger's figures on the data sets `names` that presets repeat; a configuration has the name of its preset as
+    its group.
+    """
     commands, figures = {}, {}
     for words in _commands(PRESETS).values():
         commands[words[words.index("--config") + 1]] = words
@@ -136,7 +146,9 @@ def matches(groups: list[Group], sources: list[str], read) -> tuple[dict[str, li
 
 
 def match(groups: list[Group], configurations: list[Published], read) -> list[Match]:
-    """Find each group's counterpart, where it has one: by its name, else by data set, loss, miner and the loss's own flags."""
+    """Find each group's counterpart, where it has one: by its name, else by data set, loss, miner and the loss's own
+    flags.
+    """
     found = []
     for group in groups:
         if candidates := counterparts(group, configurations, read):
@@ -148,7 +160,9 @@ def match(groups: list[Group], configurations: list[Published], read) -> list[Ma
 
 
 def counterparts(group: Group, configurations: list[Published], read) -> list[Published]:
-    """The published configurations of the group's method on its data set; if one has the group's name, that one alone."""
+    """The published configurations of the group's method on its data set; if one has the group's name, that one
+    alone.
+    """
     alike = [p for p in configurations if p.dataset == group.dataset and p.loss(read) == str(group.flags.get("loss"))]
     named = [p for p in alike if p.group == group.name]
     return named or [p for p in alike if _same_method(group.flags, p, read)]
@@ -178,7 +192,10 @@ def from_ledger(
         return found, []
     there = ", ".join(dict.fromkeys(f"{f.dataset} ({f.column.metric})" for f in ledger.figures()))
     return found, [
-        f"--compare_to {LEDGER}: no figures on {', '.join(absent)} in a metric that was recorded; there are some on {there}"
+        (
+            f"--compare_to {LEDGER}: no figures on {', '.join(absent)} in a metric that was recorded; there are some "
+            f"on {there}"
+        )
     ]
 
 
@@ -192,7 +209,8 @@ def _same_method(flags: dict, published: Published, read) -> bool:
 
 
 def _differences(group: Group, published: Published, read) -> list[str]:
-    """Flags of a group that differ from the published ones; of the flags of methods, those of its own loss and miner alone.
+    """Flags of a group that differ from the published ones; of the flags of methods, those of its own loss and miner
+    alone.
 
     Flags that neither sets, whose value follows from other flags, are no differences.
     """

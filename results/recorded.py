@@ -62,7 +62,9 @@ EMPTY = Series(np.empty(0, dtype=np.int64), [], np.empty((0, 0)))
 
 @dataclass
 class OverFolds:
-    """Content of a cross-validation's meta/<kind>.json: results over these folds, at these epochs, measured with these flags."""
+    """Content of a cross-validation's meta/<kind>.json: results over these folds, at these epochs, measured with these
+    flags.
+    """
 
     folds: list[int]
     epochs: list[int]
@@ -102,7 +104,9 @@ class RecordedRun:
 
 
 def typed(flags: dict) -> dict:
-    """The flags, with whole numbers and lists of names where the tables rely on them. Raises ValueError that names the flag."""
+    """The flags, with whole numbers and lists of names where the tables rely on them. Raises ValueError that names the
+    flag.
+    """
     found = dict(flags)
     for names, read, what in ((WHOLE_NUMBERS, whole, "no whole number"), (LISTS_OF_NAMES, words, "no list of names")):
         for name in names:
@@ -130,7 +134,8 @@ def words(value) -> list[str]:
 
 
 def dataset_of(flags: dict) -> str | None:
-    """The name of a run's data set: --dataset_name, else for `folder` or `csv` that of its path, else --dataset; None if none is given.
+    """The name of a run's data set: --dataset_name, else for `folder` or `csv` that of its path, else --dataset; None
+    if none is given.
 
     Each split of an out-of-distribution progression is a data set of its own.
     """
@@ -141,7 +146,9 @@ def dataset_of(flags: dict) -> str | None:
 
 
 def _of_progression(flags: dict) -> str:
-    """The suffix that tells the splits of an out-of-distribution progression apart: their classes differ, so no table may mix them."""
+    """The suffix that tells the splits of an out-of-distribution progression apart: their classes differ, so no table
+    may mix them.
+    """
     return f"_oodml_{flags.get('oodml_id')}" if flags.get("split_scheme") == "oodml" else ""
 
 
@@ -161,7 +168,8 @@ def judge(run: RecordedRun, selected: float, evaluated: float) -> None:
     """Set what keeps a run from counting: nothing recorded, or fewer epochs than planned unless --patience ended it.
 
     Args:
-        selected: the epoch that the run's rows select, NaN where there is none. evaluated: the last that was evaluated, at which patience may end.
+        selected: the epoch that the run's rows select, NaN where there is none. evaluated: the last that was evaluated,
+        at which patience may end.
     """
     planned = run.flags.get("n_epochs")
     if run.problem or (planned == 0 and len(run.series.epochs)):
@@ -182,7 +190,9 @@ def in_one_line(error: Exception, most: int = 120) -> str:
 
 
 def environment(content: dict) -> dict[str, str]:
-    """Versions, hardware, images and transforms from the content of environment.yaml, as the tables print them: title -> text."""
+    """Versions, hardware, images and transforms from the content of environment.yaml, as the tables print them: title
+    -> text.
+    """
     packages, data = content.get("packages") or {}, content.get("data") or {}
     found = {name: str(packages[name]) for name in VERSIONS if name in packages}
     found |= {name: str(content[name]) for name in ("cuda", "python", "weights", "dimensions") if content.get(name)}

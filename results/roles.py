@@ -1,4 +1,5 @@
-"""How the tables treat a flag: compare it within a group, count it as setting or method, hold it against a published one, print it.
+"""How the tables treat a flag: compare it within a group, count it as setting or method, hold it against a published
+one, print it.
 
 One function per question. The roles (utilities/roles.py) come from Result_Evaluations.py, which calls `use`.
 """
@@ -15,10 +16,12 @@ _declared = Roles()
 OF_METHOD = re.compile(
     r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).+|miner_.+)"
 )  # a group's method, not a setting
-# weights may be a local copy of the published ones; precision decides how fast; decode_once draws the same distribution of crops
+# weights may be a local copy of the published ones; precision decides how fast; decode_once draws the same distribution
+# of crops
 ALSO_FREE = {"weights", "precision", "decode_once"}
 OUTPUTS = {"evaltypes"}  # which outputs are evaluated: their values have names of their own
-# Printed with every table, title -> settings, in this order. All others are in the table of settings, and are marked where a group differs.
+# Printed with every table, title -> settings, in this order. All others are in the table of settings, and are marked
+# where a group differs.
 PRINTED = {
     "data": (
         "dataset",
@@ -80,7 +83,9 @@ def of_data(flags: dict) -> dict:
 
 
 def of_evaluation(flags: dict, defaults: dict) -> dict:
-    """The flags, not at their default, by which a run's values are measured otherwise than by plain distances of all its embeddings."""
+    """The flags, not at their default, by which a run's values are measured otherwise than by plain distances of all
+    its embeddings.
+    """
     off = [
         flag
         for flag, plain in (("rerank", None), ("eval_space", "euclidean"), ("eval_scales", [1]), ("eval_whiten", None))
@@ -95,7 +100,9 @@ def of_evaluation(flags: dict, defaults: dict) -> dict:
 
 
 def of_training(flags: dict) -> dict:
-    """The compared flags by which a network is trained, without those of its loss and miner and what a published figure leaves open."""
+    """The compared flags by which a network is trained, without those of its loss and miner and what a published figure
+    leaves open.
+    """
     found = {name: value for name, value in settings(flags).items() if _declared[name].name == METHOD.name}
     return {name: value for name, value in found.items() if name not in ALSO_FREE}
 

@@ -1,4 +1,6 @@
-"""Settings (flags, data, versions, hardware) that runs and groups share apart from their method, and where they differ."""
+"""Settings (flags, data, versions, hardware) that runs and groups share apart from their method, and where they
+differ.
+"""
 
 from collections import Counter
 
@@ -43,7 +45,9 @@ def together(found: list[dict[str, str]]) -> dict[str, str]:
 
 
 def differing_flags(runs: list[RecordedRun], defaults: dict) -> list[str]:
-    """The compared flags in which runs differ, with values and runs; a flag that was not recorded with a run has its default."""
+    """The compared flags in which runs differ, with values and runs; a flag that was not recorded with a run has its
+    default.
+    """
     found = []
     for flag in sorted(roles.compared({flag: None for run in runs for flag in run.flags})):
         holders = {}
@@ -67,7 +71,9 @@ def shared(found: list[dict[str, str]]) -> dict[str, str]:
 
 
 def value_of(one: dict[str, str], name: str, common: str) -> str:
-    """A group's value of a setting; if unrecorded `unknown`, or None where the others have None (a missing flag means None too)."""
+    """A group's value of a setting; if unrecorded `unknown`, or None where the others have None (a missing flag means
+    None too).
+    """
     return one.get(name, "None" if common == "None" else UNKNOWN)
 
 
@@ -87,7 +93,8 @@ def usually_derived(members: list[tuple[dict[str, str], set[str]]], common: dict
 
 
 def differences(one: dict[str, str], common: dict[str, str], derived: set[str] = frozenset()) -> list[str]:
-    """Where a group differs from the most frequent values, in words; flags that its data set or split scheme does not read are left out.
+    """Where a group differs from the most frequent values, in words; flags that its data set or split scheme does not
+    read are left out.
 
     Args:
         derived: flags that are left out, since the flag from which their value follows is named.
@@ -134,7 +141,8 @@ def left_alone(found: list[dict[str, str]], defaults: dict) -> set[str]:
 def varied(
     found: list[dict], settings_of: list[dict[str, str]], common: dict[str, str], derived: list[set[str]]
 ) -> list[str]:
-    """One text per group, what sets it apart: flags of its method that vary among the groups of that method, and settings unlike most.
+    """One text per group, what sets it apart: flags of its method that vary among the groups of that method, and
+    settings unlike most.
 
     Args:
         found: the flags of each group.

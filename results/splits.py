@@ -1,7 +1,8 @@
-"""The same methods trained on several splits of the classes: where the variance lies, and whether a ranking survives another split.
+"""The same methods trained on several splits of the classes: where the variance lies, and whether a ranking survives
+another split.
 
-A group's name holds the split's name: `Split3_Margin` with the pattern `Split\\d+_` is the method `Margin` on the split `Split3`. Where a part
-of the pattern is in brackets, that part alone is the split's name.
+A group's name holds the split's name: `Split3_Margin` with the pattern `Split\\d+_` is the method `Margin` on the split
+`Split3`. Where a part of the pattern is in brackets, that part alone is the split's name.
 """
 
 import itertools
@@ -23,7 +24,9 @@ COMPONENTS = ("method", "split", "method x split", "seed")
 
 @dataclass
 class Splits:
-    """The groups of one data set: `members[method][split]`, every method on every split. `outcomes`: of the hits of R@1, where recorded."""
+    """The groups of one data set: `members[method][split]`, every method on every split. `outcomes`: of the hits of
+    R@1, where recorded.
+    """
 
     dataset: str
     methods: list[str]
@@ -77,7 +80,10 @@ def find(of: dict[str, list[Group]], pattern: str, read_queries) -> list[Splits]
                 )
                 if split in named.setdefault(method, {}):
                     raise UserError(
-                        f"--splits {pattern}: {group.name} and {named[method][split].name} are both {method!r} on {split!r}"
+                        (
+                            f"--splits {pattern}: {group.name} and {named[method][split].name} are both {method!r} on "
+                            f"{split!r}"
+                        )
                     )
                 named[method][split] = group
         whole, splits = _largest(named)
@@ -104,7 +110,9 @@ def find(of: dict[str, list[Group]], pattern: str, read_queries) -> list[Splits]
 
 
 def _largest(named: dict[str, dict[str, Group]]) -> tuple[list[str], list[str]]:
-    """The methods and splits of the largest whole table within method -> split -> group: some splits may not have been run to their end."""
+    """The methods and splits of the largest whole table within method -> split -> group: some splits may not have been
+    run to their end.
+    """
     common = [{*a} & {*b} for a, b in itertools.product(named.values(), repeat=2)]
     tables = [
         ([method for method, own in named.items() if splits <= {*own}], sorted(splits, key=_by_number))
@@ -163,9 +171,11 @@ def _by_mixed_model(values: list[list[np.ndarray]]) -> dict[str, float] | None:
 
 
 def by_mean_squares(table: np.ndarray) -> dict[str, float]:
-    """The estimates of the analysis of variance of a balanced table `(M, K, S)`: standard deviations, 0 where a variance comes out below 0.
+    """The estimates of the analysis of variance of a balanced table `(M, K, S)`: standard deviations, 0 where a
+    variance comes out below 0.
 
-    Each expected mean square is a sum of variances (Searle, Casella & McCulloch, Variance Components, 1992, section 4.4):
+    Each expected mean square is a sum of variances (Searle, Casella & McCulloch, Variance Components, 1992, section
+    4.4):
     seed: s^2; method x split: s^2 + S v_mk; method: s^2 + S v_mk + K S v_m; split: s^2 + S v_mk + M S v_k.
     With one seed per cell, seed and interaction cannot be told apart and are NaN.
     """
@@ -189,7 +199,9 @@ def by_mean_squares(table: np.ndarray) -> dict[str, float]:
 
 
 def of_queries(outcomes: list[list[bootstrap.Outcomes | None]]) -> float:
-    """Standard error in points of a run's R@1 that the draw of its test classes leaves, root mean square over the runs; NaN if unknown."""
+    """Standard error in points of a run's R@1 that the draw of its test classes leaves, root mean square over the runs;
+    NaN if unknown.
+    """
     found = []
     for one in (one for row in outcomes for one in row if one is not None):
         total, n = one.sizes.sum(), len(one.sizes)
@@ -199,7 +211,9 @@ def of_queries(outcomes: list[list[bootstrap.Outcomes | None]]) -> float:
 
 
 class Agreement(NamedTuple):
-    """Kendall's tau: mean over pairs of splits with its 95 % interval, lowest and highest; and over pairs of seeds of one split."""
+    """Kendall's tau: mean over pairs of splits with its 95 % interval, lowest and highest; and over pairs of seeds of
+    one split.
+    """
 
     mean: float
     interval: tuple[float, float]
@@ -210,8 +224,9 @@ class Agreement(NamedTuple):
 def agreement(values: list[list[np.ndarray]]) -> Agreement:
     """How alike the splits rank the methods.
 
-    The interval is a percentile bootstrap over splits (pairs of a split with itself do not count) and over seeds inside them. `of_seeds`
-    ranks by single seeds: of the methods on one split where the seeds have nothing in common but the split.
+    The interval is a percentile bootstrap over splits (pairs of a split with itself do not count) and over seeds inside
+    them. `of_seeds` ranks by single seeds: of the methods on one split where the seeds have nothing in common but the
+    split.
     """
     rng, count = np.random.default_rng(0), len(values[0])
     measured, drawn = taus(np.array([[seeds.mean() for seeds in row] for row in values])), []
@@ -250,10 +265,10 @@ def _above(table: np.ndarray) -> np.ndarray:
 class Reversals(NamedTuple):
     """Over ordered pairs (a pair of methods on one split, another split).
 
-    `shown`: pairs x splits whose interval excludes 0, out of `tried`, those with an interval. Of those on each other split: `turned`, with
-    the other sign, out of `followed`; `against`, with an interval that excludes 0 on the other side, out of `met`, those with an interval
-    there. `predicted`: share of the differences with an interval on both splits that lie within the first's, widened by the other's for the
-    chance in both; NaN without any.
+    `shown`: pairs x splits whose interval excludes 0, out of `tried`, those with an interval. Of those on each other
+    split: `turned`, with the other sign, out of `followed`; `against`, with an interval that excludes 0 on the other
+    side, out of `met`, those with an interval there. `predicted`: share of the differences with an interval on both
+    splits that lie within the first's, widened by the other's for the chance in both; NaN without any.
     """
 
     tried: int
@@ -269,7 +284,8 @@ def reversals(of: Splits, column: Column, by_classes: bool) -> Reversals:
     """How often a difference that one split shows turns round on another.
 
     Args:
-        by_classes: intervals by paired draws of classes and of seeds (`bootstrap`), of the hits of R@1; else Welch's, of seeds alone.
+        by_classes: intervals by paired draws of classes and of seeds (`bootstrap`), of the hits of R@1; else Welch's,
+        of seeds alone.
     """
     count, intervals = len(of.splits), []
     for k in range(count):
@@ -319,7 +335,8 @@ def reversals(of: Splits, column: Column, by_classes: bool) -> Reversals:
 
 
 class Optimism(NamedTuple):
-    """Choosing the epoch on test: the gain in points over all runs, mean, deviation, range; the deviation of its means over seeds, methods x
+    """Choosing the epoch on test: the gain in points over all runs, mean, deviation, range; the deviation of its means
+    over seeds, methods x
 
     splits; pairs of methods on a split that it reorders.
     """
@@ -333,7 +350,9 @@ class Optimism(NamedTuple):
 
 
 def optimism(of: Splits, column: Column) -> Optimism | None:
-    """By how much the metric's own best epoch on test is better than the epoch that validation chose; None where runs have not both."""
+    """By how much the metric's own best epoch on test is better than the epoch that validation chose; None where runs
+    have not both.
+    """
     honest, best, gain = (selected_by(column, how) for how in (ON_VALIDATION, BEST_ON_TEST, OPTIMISM))
     if not of.has(gain):
         return None
@@ -348,7 +367,9 @@ def optimism(of: Splits, column: Column) -> Optimism | None:
 
 
 def reordered(first: np.ndarray, second: np.ndarray) -> tuple[int, int]:
-    """Pairs of rows (methods) that two tables `(M, K)` order differently in a column, and how many pairs there are in all columns."""
+    """Pairs of rows (methods) that two tables `(M, K)` order differently in a column, and how many pairs there are in
+    all columns.
+    """
     pairs = list(itertools.combinations(range(len(first)), 2))
     turned = sum(int(((first[a] - first[b]) * (second[a] - second[b]) < 0).sum()) for a, b in pairs)
     return turned, len(pairs) * first.shape[1]

@@ -55,11 +55,15 @@ def _index_flags(add) -> None:
     )
     add("--out", required=True, metavar="FOLDER", help="where the index is written")
     help_kind = (
-        "exact, or for millions hnsw (a graph: fast, more memory) or ivfpq (a byte for four dimensions); their recall against exact is measured "
+        "exact, or for millions hnsw (a graph: fast, more memory) or ivfpq (a byte for four dimensions); their recall "
+        "against exact is measured "
         "and printed (default: exact, with --add that of the index)"
     )
     add("--index", choices=["exact", "hnsw", "ivfpq"], default=None, help=help_kind)
-    help_prefix = "search with the first D dimensions, at unit length again where the network normalises, as --matryoshka trains them (default: all; with --add as the index)"
+    help_prefix = (
+        "search with the first D dimensions, at unit length again where the network normalises, as --matryoshka "
+        "trains them (default: all; with --add as the index)"
+    )
     add("--prefix", type=whole(1, WIDEST), default=None, metavar="D", help=help_prefix)
     _code_flags(add, "of an exact index (default: float32, with --add that of the index)")
     add("--add", action="store_true", help="add to the index that is there; images that it holds are passed over")
@@ -111,7 +115,10 @@ def _export_flags(add) -> None:
         required=True,
         help=help_format,
     )
-    help_images = "images on which the export is compared with the run: files, folders, CSV (default: test images of the run's data)"
+    help_images = (
+        "images on which the export is compared with the run: files, folders, CSV (default: test images of the run's "
+        "data)"
+    )
     add("--images", nargs="+", default=None, metavar="IMAGES", help=help_images)
     _code_flags(
         add, "in which other programs are to hold embeddings: the export carries what it has learned (default: none)"
@@ -174,7 +181,10 @@ def index(flags) -> dict:
     about = indices.build(embedder, paths, flags.out, kind, checkpoint, flags.add, coded)
     added = f", {about['added']:,} of them new" if flags.add else ""
     print(
-        f"{flags.out}: {about['images']:,} images{added}, {about['dimensions']} dimensions, index {kind}, code {about['code']}"
+        (
+            f"{flags.out}: {about['images']:,} images{added}, {about['dimensions']} dimensions, index {kind}, code "
+            f"{about['code']}"
+        )
     )
     if about["recall"]:
         of = "the first {images:,} images" if flags.add and "images" in about["recall"] else "the index"
@@ -235,7 +245,9 @@ def query(flags) -> list:
 
 
 def _propose_after_query(flags) -> None:
-    """Print the command that shows the pictures of what was found; on standard error, as other programs read the answers."""
+    """Print the command that shows the pictures of what was found; on standard error, as other programs read the
+    answers.
+    """
     out = Path(flags.out or "neighbours")
     if out.suffix.lower() == ".html":
         propose_view(out, file=sys.stderr)

@@ -106,9 +106,12 @@ def page(found: list[Found], preparation) -> str:
         sections.append(f'<section><div class="found">{"".join(figures)}</div></section>')
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,"><title>Search</title>'
-        f"<style>{STYLE}</style></head><body><h1>Nearest images</h1><p>Euclidean distances of embeddings, nearest first.</p>"
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
+        f'content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" '
+        'href="data:,"><title>Search</title>'
+        f"<style>{STYLE}</style></head><body><h1>Nearest images</h1><p>Euclidean distances of embeddings, nearest "
+        "first.</p>"
         f"{''.join(sections)}</body></html>\n"
     )
 

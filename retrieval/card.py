@@ -1,4 +1,6 @@
-"""The model card of an export, README.md: how it is loaded, data, protocol, metrics and what selected them, licence of the weights."""
+"""The model card of an export, README.md: how it is loaded, data, protocol, metrics and what selected them, licence of
+the weights.
+"""
 
 from pathlib import Path
 
@@ -55,7 +57,8 @@ def made(embedder, cosines: dict, lines: str | None, checkpoint: str, compared: 
 
     Args:
         cosines: format -> least cosine to the run. lines: the plain code of safetensors, None where there is none.
-        checkpoint: best or last. compared: the number of images on which they were compared. code: as `coding.write` describes it, None for none.
+        checkpoint: best or last. compared: the number of images on which they were compared. code: as `coding.write`
+        describes it, None for none.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
@@ -68,11 +71,17 @@ def made(embedder, cosines: dict, lines: str | None, checkpoint: str, compared: 
     parts = [
         f"---\n{head.to_yaml()}\n---",
         f"# {_cell(getattr(opt, 'group', None) or embedder.folder.name)}: embeddings of images by `{_cell(opt.arch)}`",
-        f"Images that are alike in the sense of the classes it was trained on are near: {embedder.dimensions} dimensions"
+        (
+            f"Images that are alike in the sense of the classes it was trained on are near: {embedder.dimensions} "
+            "dimensions"
+        )
         + (" at unit length" if getattr(embedder.network, "normalizes", False) else "")
         + ", compared by Euclidean distance.",
         "## Use",
-        "Images are decoded, resized and cropped as `preprocessing.json` says; the rest is inside, of `model.safetensors` "
+        (
+            "Images are decoded, resized and cropped as `preprocessing.json` says; the rest is inside, of "
+            "`model.safetensors` "
+        )
         + ("in the lines that load it." if lines is not None else "it is to be done."),
         *_loading(embedder, cosines, lines),
         *(
@@ -84,7 +93,10 @@ def made(embedder, cosines: dict, lines: str | None, checkpoint: str, compared: 
         _data(environment, opt),
         "## Protocol",
         _table(("flag", "value"), _flags(opt)),
-        f"Commit `{_cell(environment.get('git_commit') or 'unknown')}`, torch {_cell(environment.get('packages', {}).get('torch', 'unknown'))}.",
+        (
+            f"Commit `{_cell(environment.get('git_commit') or 'unknown')}`, torch "
+            f"{_cell(environment.get('packages', {}).get('torch', 'unknown'))}."
+        ),
         "## Results",
         _results(run, checkpoint, opt),
         "## Licence of the weights",
@@ -116,9 +128,11 @@ def _loading(embedder, cosines: dict, lines: str | None) -> list[str]:
             sections.append(_fence(lines))
         else:
             sections.append(
-                f"The network `{_cell(embedder.opt.arch)}` is the training program's own, or has parts of it (its layers, its input in other "
+                f"The network `{_cell(embedder.opt.arch)}` is the training program's own, or has parts of it (its "
+                "layers, its input in other "
                 "colours or ranges): there is no plain code that loads these weights. In that program "
-                "`architectures.select(…)` makes the network and `load_state_dict(load_file(…))` fills it. Elsewhere take the formats that hold "
+                "`architectures.select(…)` makes the network and `load_state_dict(load_file(…))` fills it. Elsewhere "
+                "take the formats that hold "
                 "the whole network: onnx, torchscript, torch_export."
             )
     return sections
@@ -164,7 +178,9 @@ def _flags(opt) -> list[tuple[str, str]]:
 
 
 def _results(run: RunFolder, checkpoint: str, opt) -> str:
-    """The selected epoch's values with the rule that selected it; of the last checkpoint those of the last evaluation."""
+    """The selected epoch's values with the rule that selected it; of the last checkpoint those of the last
+    evaluation.
+    """
     asked = spaces.asked(vars(opt), spaces.OF_SEARCH | spaces.OF_EMBEDDINGS | spaces.OF_DISTANCES)
     try:
         summary = run.summary
@@ -192,13 +208,20 @@ def _licence(environment: dict, opt) -> str:
         return "Training began from random weights: no licence of others but that of the training images."
     if opt.weights:  # the data_config is that of the architecture's own weights
         sha256 = environment.get("weights_sha256") or "not recorded"
-        return f"Training began from the file `{_cell(Path(opt.weights).name)}` (SHA-256 {_cell(sha256)}). Its licence is not stated."
+        return (
+            f"Training began from the file `{_cell(Path(opt.weights).name)}` (SHA-256 {_cell(sha256)}). Its licence "
+            "is not stated."
+        )
     if weights is None:
         return "The run has not recorded which weights it began with."
     if licence:
-        return f"Training began from `{_cell(weights)}`, which its publisher gives under: {_cell(licence)}. The training images have their own terms."
+        return (
+            f"Training began from `{_cell(weights)}`, which its publisher gives under: {_cell(licence)}. The training "
+            "images have their own terms."
+        )
     return (
-        f"Training began from `{_cell(weights)}`. The run has recorded no licence of these weights: its publisher's terms hold, "
+        f"Training began from `{_cell(weights)}`. The run has recorded no licence of these weights: its publisher's "
+        "terms hold, "
         "and those of the images that they and this network were trained on."
     )
 

@@ -16,7 +16,10 @@ def check(flags) -> None:
     """Raise UserError for calibration images from which nothing learns."""
     if flags.calibration is not None and not codes.is_learned(flags.code or codes.FLOAT32):
         raise UserError(
-            f"--calibration: --code {flags.code or codes.FLOAT32} learns nothing: leave it out, or take int8, pq<M>, opq<M>"
+            (
+                f"--calibration: --code {flags.code or codes.FLOAT32} learns nothing: leave it out, or take int8, "
+                "pq<M>, opq<M>"
+            )
         )
 
 
@@ -53,8 +56,10 @@ def write(index: Codes, folder: Path) -> dict:
         how = f'faiss.read_index("{FILE}") codes, decodes, adds and searches (sa_encode, sa_decode, add, search)'
     elif index.name == codes.BINARY:
         how = (
-            "a bit is 1 where x > 0, the first dimension is the highest bit of the first byte, the last byte is padded with 0; candidates are found by "
-            "Hamming distance, several times as many as are needed, and ordered by the product of the float query and +-1"
+            "a bit is 1 where x > 0, the first dimension is the highest bit of the first byte, the last byte is padded "
+            "with 0; candidates are found by "
+            "Hamming distance, several times as many as are needed, and ordered by the product of the float query and "
+            "+-1"
         )
     else:
         how = f"numbers of type {index.name}"

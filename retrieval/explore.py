@@ -1,4 +1,6 @@
-"""An embedding space as one HTML page: map, neighbours, worst queries, confusions, distances. The page itself: explore_page.py."""
+"""An embedding space as one HTML page: map, neighbours, worst queries, confusions, distances. The page itself:
+explore_page.py.
+"""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -37,9 +39,11 @@ OF_RUNS = {
 class Shown(NamedTuple):
     """The images that a page shows.
 
-    features `(N, D)`; labels `(N,)`, and class_names, label -> name; supers: label -> name of the super-class, None where none are known;
-    paths: of the images, None where unknown; picture: a function, place -> uint8 `(3, H, W)`, which raises UserError for a missing image;
-    None without pictures. notes: on flags and roles that the page ignores. listed: what queries are to find, where lists say so.
+    features `(N, D)`; labels `(N,)`, and class_names, label -> name; supers: label -> name of the super-class, None
+    where none are known;
+    paths: of the images, None where unknown; picture: a function, place -> uint8 `(3, H, W)`, which raises UserError
+    for a missing image; None without pictures. notes: on flags and roles that the page ignores. listed: what queries
+    are to find, where lists say so.
     """
 
     title: str
@@ -54,14 +58,18 @@ class Shown(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """Rows of the queries `(Q,)` and of their gallery `(M,)`, and their space, whose lists say what they are to find."""
+    """Rows of the queries `(Q,)` and of their gallery `(M,)`, and their space, whose lists say what they are to
+    find.
+    """
 
     queries: np.ndarray
     gallery: np.ndarray
     space: Space
 
     def precision(self, size: int) -> np.ndarray:
-        """Average precision among the first R of each of `size` images, `(N,)`; NaN of those that are no query or have nothing to find."""
+        """Average precision among the first R of each of `size` images, `(N,)`; NaN of those that are no query or have
+        nothing to find.
+        """
         found = np.full(size, np.nan)
         found[self.queries] = metrics.per_query(["map_r"], metrics.EmbeddingSpace(**self.space.arguments()))["map_r"]
         return found
@@ -87,13 +95,19 @@ def explore(flags) -> Path:
     for name, plain in OF_RUNS.items():
         if of_one and getattr(flags, name) != plain:
             raise UserError(
-                f"--{name} {getattr(flags, name)}: {flags.source} is a file, all of whose rows are shown as they are: leave it out"
+                (
+                    f"--{name} {getattr(flags, name)}: {flags.source} is a file, all of whose rows are shown as they "
+                    "are: leave it out"
+                )
             )
     shown = of_file(flags.source) if of_one else of_run(flags)
     page = explore_page.html(content(shown, flags))
     write_file(out, page)
     print(
-        f"{out}: {len(shown.features):,} images of {len(set(shown.labels.tolist())):,} classes, {out.stat().st_size / 1e6:.1f} MB"
+        (
+            f"{out}: {len(shown.features):,} images of {len(set(shown.labels.tolist())):,} classes, "
+            f"{out.stat().st_size / 1e6:.1f} MB"
+        )
     )
     propose_view(out)
     return out
@@ -148,7 +162,10 @@ def _heeded(listed: Listed | None) -> tuple[str, ...]:
         return ()
     protocol = next(iter(listed.space.lists))
     return (
-        f"Lists{' of ' * bool(protocol)}{protocol} say what queries are to find: ✓; – is junk, and images that no list judges have no mark.",
+        (
+            f"Lists{' of ' * bool(protocol)}{protocol} say what queries are to find: ✓; – is junk, and images that no "
+            "list judges have no mark."
+        ),
     )
 
 
@@ -160,7 +177,9 @@ def _embedded(embedder: Embedder, dataset) -> np.ndarray:
 
 
 def of_file(path: str) -> Shown:
-    """The content of an .npz file, as `--dump_embeddings` writes it. Pictures are read from its paths, where these still exist."""
+    """The content of an .npz file, as `--dump_embeddings` writes it. Pictures are read from its paths, where these
+    still exist.
+    """
     arrays = read(path, optional=("paths", "class_names", "super_names", *ROLES, *LISTS, "flags"))
     arrays = missing_labels.of_queries(path, arrays, has_lists(arrays))
     listed = _listed(path, arrays) if has_lists(arrays) else None
@@ -282,7 +301,9 @@ def _thumbnails(picture, size: int) -> tuple[Sheets | None, int]:
 
 
 def confusions(labels: np.ndarray, nearest: np.ndarray) -> list[list]:
-    """[class, class of the nearest image, how many, share of the class's images], where the classes differ; the most frequent first."""
+    """[class, class of the nearest image, how many, share of the class's images], where the classes differ; the most
+    frequent first.
+    """
     there = nearest >= 0
     pairs_of, counts = np.unique(np.stack([labels[there], labels[nearest[there]]], axis=1), axis=0, return_counts=True)
     sizes = np.bincount(labels)
@@ -295,7 +316,9 @@ def confusions(labels: np.ndarray, nearest: np.ndarray) -> list[list]:
 
 
 def histogram(space: metrics.EmbeddingSpace, rates: list[float], seed: int) -> dict:
-    """Shares of same-class and different-class pairs in `BINS` bars from 0 to `most`, and `thresholds`: fmr, distance, fnmr (as metric)."""
+    """Shares of same-class and different-class pairs in `BINS` bars from 0 to `most`, and `thresholds`: fmr, distance,
+    fnmr (as metric).
+    """
     same, different, which = pairs.distances(space.features.astype(np.float32), space.labels, seed)
     most = float(max((kind.max() for kind in (same, different) if len(kind)), default=1.0)) or 1.0
     bars = [

@@ -65,8 +65,10 @@ def html(content: dict) -> str:
     style = (HERE / "explore.css").read_text(encoding="utf-8")
     script = "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
     return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
+        f'content="{POLICY}">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
         f"<title>{markup.escape(content['title'].encode('utf-8', 'replace').decode())}</title><style>\n{style}</style></head><body>{BODY}"
-        f'<script id="content" type="application/json">{inside}</script>\n<script>\n"use strict";\n{script}</script></body></html>\n'
+        f'<script id="content" type="application/json">{inside}</script>\n<script>\n"use '
+        f'strict";\n{script}</script></body></html>\n'
     )

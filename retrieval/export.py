@@ -1,7 +1,9 @@
-"""A run's network for other programs: ONNX, TorchScript, torch.export, safetensors; each is compared with the run before it is kept.
+"""A run's network for other programs: ONNX, TorchScript, torch.export, safetensors; each is compared with the run
+before it is kept.
 
-The programs take images uint8 `(batch, 3, H, W)`, RGB, any number of them, and give embeddings float32 `(batch, D)`. Scaling, colour order
-and normalisation are inside; resizing and cropping, which come before, are described in preprocessing.json.
+The programs take images uint8 `(batch, 3, H, W)`, RGB, any number of them, and give embeddings float32 `(batch, D)`.
+Scaling, colour order and normalisation are inside; resizing and cropping, which come before, are described in
+preprocessing.json.
 """
 
 import contextlib
@@ -26,7 +28,8 @@ OTHERWISE = "take another --format"
 
 
 def export(flags) -> dict[str, float]:
-    """Write the formats that the flags ask for, preprocessing.json and README.md. Returns format -> least cosine to the run's embeddings.
+    """Write the formats that the flags ask for, preprocessing.json and README.md. Returns format -> least cosine to the
+    run's embeddings.
 
     Nothing is written where one of them fails. Raises UserError.
     """
@@ -90,7 +93,9 @@ def _merge(embedder: Embedder) -> None:
 
 
 def _compare(name: str, made, prepared: np.ndarray, expected: np.ndarray) -> float:
-    """The least cosine of an export's embeddings, of one image alone and of all at once, to the run's. Raises UserError below `COSINE`."""
+    """The least cosine of an export's embeddings, of one image alone and of all at once, to the run's. Raises UserError
+    below `COSINE`.
+    """
     least = 1.0
     for batch in (slice(0, 1), slice(None)):
         try:
@@ -99,7 +104,10 @@ def _compare(name: str, made, prepared: np.ndarray, expected: np.ndarray) -> flo
             raise UserError(f"--format {name}: what was written cannot be run ({_line(error)}): {OTHERWISE}") from error
         if given.shape != expected[batch].shape or not np.isfinite(given).all():
             raise UserError(
-                f"--format {name}: it gives {given.shape}, the run {expected[batch].shape}, or numbers that are none: {OTHERWISE}"
+                (
+                    f"--format {name}: it gives {given.shape}, the run {expected[batch].shape}, or numbers that are "
+                    f"none: {OTHERWISE}"
+                )
             )
         lengths = np.linalg.norm(given, axis=1) * np.linalg.norm(expected[batch], axis=1)
         least = min(least, float(((given * expected[batch]).sum(1) / np.maximum(lengths, 1e-30)).min()))
@@ -160,7 +168,9 @@ def torchscript(embedder: Embedder, folder: Path):
 
 
 def onnx(embedder: Embedder, folder: Path):
-    """Write model.onnx, with the weights beside it where they are too large for one file. Returns it as a function, run by onnxruntime."""
+    """Write model.onnx, with the weights beside it where they are too large for one file. Returns it as a function, run
+    by onnxruntime.
+    """
     try:
         import onnxruntime
         import onnxscript  # noqa: F401  what torch writes it with
@@ -184,9 +194,11 @@ def onnx(embedder: Embedder, folder: Path):
 
 
 def safetensors(embedder: Embedder, folder: Path):
-    """Write the weights alone, as the card's lines of code load them; for a network that only this program can make, under its own names.
+    """Write the weights alone, as the card's lines of code load them; for a network that only this program can make,
+    under its own names.
 
-    Returns the lines, None for such a network, and a function, images -> embeddings: that of the lines, or the run's network.
+    Returns the lines, None for such a network, and a function, images -> embeddings: that of the lines, or the run's
+    network.
     """
     from safetensors.torch import load_file, save
 
@@ -219,7 +231,9 @@ FORMATS = {"onnx": onnx, "torchscript": torchscript, "torch_export": torch_expor
 
 
 def preprocessing(embedder: Embedder) -> dict:
-    """The content of preprocessing.json: the steps from an image file to a program's input, the steps inside, and the output."""
+    """The content of preprocessing.json: the steps from an image file to a program's input, the steps inside, and the
+    output.
+    """
     network, (height, width) = embedder.network, embedder.preparation.size
     return {
         "before": embedder.preparation.described(),
@@ -231,7 +245,10 @@ def preprocessing(embedder: Embedder) -> dict:
             "values": [0, 255],
         },
         "inside": {
-            "programs": "model.onnx, model.pt and model.pt2 do this themselves, of model.safetensors the lines in README.md, where there are some",
+            "programs": (
+                "model.onnx, model.pt and model.pt2 do this themselves, of model.safetensors the lines in README.md, "
+                "where there are some"
+            ),
             "colours": getattr(network, "input_space", "RGB"),
             "white": getattr(network, "input_range", 1),
             "mean": list(getattr(network, "mean", [])),
@@ -256,6 +273,9 @@ def _push(flags) -> None:
         hub.upload_folder(repo_id=flags.push_to_hub, folder_path=str(flags.out))
     except Exception as error:  # the errors of the client and its transport change with their versions
         raise UserError(
-            f"--push_to_hub {flags.push_to_hub}: not uploaded ({_line(error)}). {flags.out} is whole; `hf auth login` lets you in"
+            (
+                f"--push_to_hub {flags.push_to_hub}: not uploaded ({_line(error)}). {flags.out} is whole; `hf auth "
+                "login` lets you in"
+            )
         ) from error
     print(f"uploaded to {flags.push_to_hub}")

@@ -1,8 +1,10 @@
 """An index of own images: a folder with `vectors.npy`, `paths.csv`, `index.faiss` and `index.json`.
 
-In another code than float32 (`utilities/codes.py`) there is no `vectors.npy`: `index.faiss` holds all that is left of the vectors.
+In another code than float32 (`utilities/codes.py`) there is no `vectors.npy`: `index.faiss` holds all that is left of
+the vectors.
 
-It is written into a hidden folder beside it, which takes its name at the end: however a process ends, an index is whole.
+It is written into a hidden folder beside it, which takes its name at the end: however a process ends, an index is
+whole.
 """
 
 import csv
@@ -41,7 +43,8 @@ class Index:
         folder: where it lies.
 
     Attributes:
-        about: the content of index.json: `run`, `fingerprint`, `index`, `code`, `dimensions`, `images`, `recall`. paths: of its images.
+        about: the content of index.json: `run`, `fingerprint`, `index`, `code`, `dimensions`, `images`, `recall`.
+        paths: of its images.
         vectors: `(N, D)` in a memory map; None in another code than float32.
 
     Raises UserError where there is none, or its parts do not fit together.
@@ -74,7 +77,9 @@ class Index:
         return len(self.paths)
 
     def embedder(self, run=None, **how) -> Embedder:
-        """The run's `Embedder`; `run`: where the run lies now. Raises UserError where its weights or transform are not the index's."""
+        """The run's `Embedder`; `run`: where the run lies now. Raises UserError where its weights or transform are not
+        the index's.
+        """
         run = run or self.about["run"]
         if not Path(run).is_dir():
             raise UserError(f"the run of this index is not in {run}: say with --run where it lies")
@@ -83,7 +88,10 @@ class Index:
         )
         if embedder.fingerprint != self.about["fingerprint"]:
             raise UserError(
-                f"{run} has other weights, or another transform, than those that {self.folder} was made with: make the index anew"
+                (
+                    f"{run} has other weights, or another transform, than those that {self.folder} was made with: "
+                    "make the index anew"
+                )
             )
         return embedder
 
@@ -95,11 +103,12 @@ class Index:
         return self._faiss
 
     def search(self, queries: np.ndarray, k: int, rescored: int = codes.RESCORED) -> tuple[np.ndarray, np.ndarray]:
-        """The `k` nearest images of each of `queries` `(Q, D)`, fewer where there are no more: distances and rows, `(Q, k)` each.
+        """The `k` nearest images of each of `queries` `(Q, D)`, fewer where there are no more: distances and rows, `(Q,
+        k)` each.
 
-        Distances are Euclidean, of float64 differences; of equal ones the earlier image comes first. A neighbour that an approximate
-        index does not find is row -1, at infinity. In another code than float32 the distances are those to decoded vectors; `rescored`: how
-        many times as many binary codes are ordered by the float query.
+        Distances are Euclidean, of float64 differences; of equal ones the earlier image comes first. A neighbour that
+        an approximate index does not find is row -1, at infinity. In another code than float32 the distances are those
+        to decoded vectors; `rescored`: how many times as many binary codes are ordered by the float query.
         """
         if isinstance(self.faiss, Codes):
             return self.faiss.search(queries, k, rescored)
@@ -190,7 +199,9 @@ class _Vectors:
 
 
 def _blocks(path: Path):
-    """Yield the rows of a file of vectors in blocks. They are read, not mapped: a map's pages would count as the process's memory."""
+    """Yield the rows of a file of vectors in blocks. They are read, not mapped: a map's pages would count as the
+    process's memory.
+    """
     with open(path, "rb") as file:
         np.lib.format.read_magic(file)
         (rows, dimensions), *_ = np.lib.format.read_array_header_1_0(file)
@@ -200,7 +211,9 @@ def _blocks(path: Path):
 
 
 def check_place(out, add: bool) -> Index | None:
-    """The index to add to; None for a new one. Raises UserError where there is no index to add to, or no room for a new one."""
+    """The index to add to; None for a new one. Raises UserError where there is no index to add to, or no room for a new
+    one.
+    """
     out = Path(out)
     if add:
         return Index(out)
@@ -239,11 +252,12 @@ def build(
     add: bool = False,
     coded: Codes | None = None,
 ) -> dict:
-    """Embed the images at `paths` in a stream and write the index `out`; `add`: add to it, and skip images that it holds.
+    """Embed the images at `paths` in a stream and write the index `out`; `add`: add to it, and skip images that it
+    holds.
 
-    Memory: vectors in faiss, N x D x 4 bytes or those of their codes, two batches of images, the paths. Returns the content of index.json, and
-    under `left_out` path -> reason of the images that cannot be decoded, under `copies` the paths of each added image
-    whose vector (or code) another image of the index has too, and of that one.
+    Memory: vectors in faiss, N x D x 4 bytes or those of their codes, two batches of images, the paths. Returns the
+    content of index.json, and under `left_out` path -> reason of the images that cannot be decoded, under `copies` the
+    paths of each added image whose vector (or code) another image of the index has too, and of that one.
 
     Args:
         coded: an empty index in a code, of kind `exact`; None: float32, with `add` the code of the index.
@@ -311,7 +325,9 @@ def _fill(
 
 
 def _write_codes(folder: Path, index: Codes, rows: int, old: Index | None) -> dict | None:
-    """Move a folder's vectors into codes. Returns the recall; of an index that is added to, that of its first images."""
+    """Move a folder's vectors into codes. Returns the recall; of an index that is added to, that of its first
+    images.
+    """
     vectors = folder / VECTORS
     index.reserve(len(index) + rows)
     for block in _blocks(vectors):
@@ -342,7 +358,10 @@ def _write_faiss(folder: Path, kind: str, rows: int, dimensions: int) -> dict | 
     else:
         if rows < LEAST_IVFPQ:
             raise UserError(
-                f"--index {IVFPQ} learns its codes from at least {LEAST_IVFPQ:,} images, and there are {rows:,}: take {EXACT}"
+                (
+                    f"--index {IVFPQ} learns its codes from at least {LEAST_IVFPQ:,} images, and there are {rows:,}: "
+                    f"take {EXACT}"
+                )
             )
         index = _ivfpq(vectors, rows, dimensions)
     for block in _blocks(vectors):
@@ -383,12 +402,14 @@ def _rows(vectors: Path, chosen: np.ndarray) -> np.ndarray:
 
 
 def _recall(search, vectors: Path, rows: int, in_order: bool = False) -> dict:
-    """Recall@10: the share of a query's ten nearest images, itself left out, that the search finds. Queries are random images of the index.
+    """Recall@10: the share of a query's ten nearest images, itself left out, that the search finds. Queries are random
+    images of the index.
 
     An image as near as the tenth counts as found.
 
     Args:
-        search: queries, k -> rows `(Q, K)`: candidates whose exact distances are computed, or `in_order`, then the first ten others count.
+        search: queries, k -> rows `(Q, K)`: candidates whose exact distances are computed, or `in_order`, then the
+        first ten others count.
     """
     chosen = np.sort(np.random.default_rng(1).choice(rows, size=min(rows, RECALL_QUERIES), replace=False))
     queries, at = _rows(vectors, chosen), min(RECALL_AT, rows - 1)

@@ -10,7 +10,8 @@ BLOCK = 1 << 16  # pairs whose differences are in memory at once
 
 
 def distances(features: np.ndarray, labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, str]:
-    """Euclidean distances of same-class `(P,)` and different-class `(Q,)` pairs, float32, and in words which pairs these are.
+    """Euclidean distances of same-class `(P,)` and different-class `(Q,)` pairs, float32, and in words which pairs
+    these are.
 
     Args:
         features: `(N, D)`. labels: `(N,)` whole numbers.

@@ -1,8 +1,9 @@
-"""A run's weights in other programs: at most ten lines of torch, torchvision, timm or pretrainedmodels that load its safetensors file.
+"""A run's weights in other programs: at most ten lines of torch, torchvision, timm or pretrainedmodels that load its
+safetensors file.
 
-The first of two forms that fits is written. Named: the package's own network, with as many classes as the embedding has dimensions, and
-weights under the package's names. Stacked: normalisation, backbone and all further layers in sequence, for hidden layers, LayerNorm,
-networks that do not end in one linear layer, and conv4.
+The first of two forms that fits is written. Named: the package's own network, with as many classes as the embedding has
+dimensions, and weights under the package's names. Stacked: normalisation, backbone and all further layers in sequence,
+for hidden layers, LayerNorm, networks that do not end in one linear layer, and conv4.
 """
 
 import math
@@ -18,14 +19,18 @@ PADDED = ("googlenet", "inception_v3")  # torchvision's constructors that add cl
 
 
 class Plain(NamedTuple):
-    """Code that defines `embed(images)`, `(B, 3, H, W)` uint8 -> `(B, D)`, and the weights under the names by which it loads them."""
+    """Code that defines `embed(images)`, `(B, 3, H, W)` uint8 -> `(B, D)`, and the weights under the names by which it
+    loads them.
+    """
 
     code: str
     state: dict
 
 
 class Backbone(NamedTuple):
-    """How a package makes a backbone: imports, an expression, and statements that change it, in which `{}` stands for its variable."""
+    """How a package makes a backbone: imports, an expression, and statements that change it, in which `{}` stands for
+    its variable.
+    """
 
     imports: list[str]
     made: str
@@ -126,7 +131,9 @@ def _state_of(module: torch.nn.Module) -> dict:
 
 
 def _layers(module: torch.nn.Module) -> list[torch.nn.Module]:
-    """The layers of a module behind the backbone; without those that do nothing, and with LayerNorm's weights, which are 1 and 0."""
+    """The layers of a module behind the backbone; without those that do nothing, and with LayerNorm's weights, which
+    are 1 and 0.
+    """
     layers = list(module) if isinstance(module, torch.nn.Sequential) else [module]
     layers = [layer for layer in layers if not isinstance(layer, torch.nn.Identity)]
     return [
@@ -184,7 +191,10 @@ def _pooled(network) -> list[str]:
                 float(torch.as_tensor(layer.power).detach()),
             )
             changes.append(
-                f"{{}}.{path}.forward = lambda maps: maps.clamp(min={_pool.GEM_LEAST}).pow({power:.9g}).mean({over}).pow(1 / {power:.9g})"
+                (
+                    f"{{}}.{path}.forward = lambda maps: "
+                    f"maps.clamp(min={_pool.GEM_LEAST}).pow({power:.9g}).mean({over}).pow(1 / {power:.9g})"
+                )
             )
         elif isinstance(layer, _pool.MeanAndMaximum):
             changes.append(

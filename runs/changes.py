@@ -1,9 +1,10 @@
 """The changes that were made to a run's flags when it was resumed, and the stages that reproduce it.
 
 With the first change a run folder gets configs/: `parameters.yaml`, the flags it began with, and for each change
-`resume_training_config_diffs_<epochs done>/parameters.yaml`, the flags that changed (in the folder of a cross-validation the epochs done
-in each fold, joined by `_`). The run's own parameters.yaml always holds the present flags. A reproduction with changes to come keeps its
-stages in configs/reproduction.yaml, so that it can be resumed like any other run.
+`resume_training_config_diffs_<epochs done>/parameters.yaml`, the flags that changed (in the folder of a
+cross-validation the epochs done in each fold, joined by `_`). The run's own parameters.yaml always holds the present
+flags. A reproduction with changes to come keeps its stages in configs/reproduction.yaml, so that it can be resumed like
+any other run.
 """
 
 import re
@@ -26,8 +27,8 @@ _CHANGE = re.compile(r"resume_training_config_diffs_([0-9]{1,15}(?:_[0-9]{1,15})
 def record_changes(folder: Path, epochs: list[int], opt) -> None:
     """Write to configs/ the flags that differ from the run's saved ones, before `describe` overwrites these.
 
-    An earlier change made at the same epochs is dropped, as nothing was trained with it. So is one made at later epochs (of any fold),
-    which `--resume best` undoes. `epochs`: trained so far, one number a fold.
+    An earlier change made at the same epochs is dropped, as nothing was trained with it. So is one made at later epochs
+    (of any fold), which `--resume best` undoes. `epochs`: trained so far, one number a fold.
     """
     if not (folder / PARAMETERS).exists():
         return
@@ -55,7 +56,9 @@ def record_changes(folder: Path, epochs: list[int], opt) -> None:
 
 
 def changes_of_data(folder: Path, now: dict, opt) -> list[str]:
-    """What changed in a run's data since it began, by environment.yaml; `now`: `datasets.record`. UserError unless `--resume_allow_changes`."""
+    """What changed in a run's data since it began, by environment.yaml; `now`: `datasets.record`. UserError unless
+    `--resume_allow_changes`.
+    """
     try:
         before = read_yaml(folder / ENVIRONMENT, {"data": {}})["data"]
     except (FileNotFoundError, UserError):  # a damaged one is written anew
@@ -65,7 +68,8 @@ def changes_of_data(folder: Path, now: dict, opt) -> list[str]:
     found = datasets.differences(before, now)
     if found and not opt.resume_allow_changes:
         raise UserError(
-            f"the data of {folder} are not those that it began with; {'; '.join(found)}. Restore them, or go on with --resume_allow_changes: "
+            f"the data of {folder} are not those that it began with; {'; '.join(found)}. Restore them, or go on with "
+            "--resume_allow_changes: "
             "tables then mark the run"
         )
     if found:
@@ -105,7 +109,8 @@ def record_changes_of_data(folder: Path, changes: list[str], epoch: int, data: d
 
 
 def record_changes_of_environment(folder: Path, now: dict, epoch: int) -> None:
-    """Add to environment.yaml which code, packages and hardware go on after an epoch, where they are not those that the run began with.
+    """Add to environment.yaml which code, packages and hardware go on after an epoch, where they are not those that the
+    run began with.
 
     What was added at this epoch or a later one is dropped: nothing was trained with it, or `--resume best` undoes it.
     """
@@ -147,7 +152,9 @@ def _make(folder: Path) -> None:
 
 
 def history(folder: Path) -> tuple[dict, list[tuple[list[int], dict]]]:
-    """The flags a run began with, and its changes in order: (epochs done, one a fold; flag -> new value). UserError without a run."""
+    """The flags a run began with, and its changes in order: (epochs done, one a fold; flag -> new value). UserError
+    without a run.
+    """
     configs = folder / CONFIGS
     original = read_parameters(configs if (configs / PARAMETERS).exists() else folder)
     found = [
@@ -163,9 +170,11 @@ def _change_folder(folder: Path, epochs: list[int]) -> Path:
     return folder / CONFIGS / f"resume_training_config_diffs_{'_'.join(map(str, epochs))}"
 
 
-# ----------------------------------------------------------------------------------------------------------- reproduction
+# -----------------------------------------------------------------------------------------------------------
+# reproduction
 def stages(folder: Path, roles) -> list[tuple[list[int] | None, dict]]:
-    """The stages that reproduce a run, one more than it had changes: (epochs at which a stage ends, one a fold, None: at the last; flags).
+    """The stages that reproduce a run, one more than it had changes: (epochs at which a stage ends, one a fold, None:
+    at the last; flags).
 
     Flags that never count as a change, such as paths, have their present values in all stages.
     """
@@ -191,7 +200,9 @@ def stages(folder: Path, roles) -> list[tuple[list[int] | None, dict]]:
 
 
 def write_plan(folder: Path, opt) -> None:
-    """Keep the stages of a reproduction that begins in this folder, so that it can be resumed. A single stage needs no plan."""
+    """Keep the stages of a reproduction that begins in this folder, so that it can be resumed. A single stage needs no
+    plan.
+    """
     path = folder / CONFIGS / PLAN
     if not opt.later or path.exists():
         return
@@ -200,7 +211,9 @@ def write_plan(folder: Path, opt) -> None:
 
 
 def stages_left(opt) -> list[tuple[list[int] | None, dict]]:
-    """On resume, the `stages` that a reproduction still has to train; none for other runs. Raises UserError for a damaged plan."""
+    """On resume, the `stages` that a reproduction still has to train; none for other runs. Raises UserError for a
+    damaged plan.
+    """
     path = run_folder(opt) / CONFIGS / PLAN
     if opt.resume is None or opt.job != "train" or not path.exists():
         return []

@@ -26,7 +26,8 @@ EVALUATED = ("model", "trainer", "criterion")  # the parts that evaluation and u
 def save(path: Path | str, parts: dict, **extra) -> None:
     """Write the states of `parts` (name -> object with `state_dict()`), the random states, and `extra` (plain values).
 
-    Part `model`, the network that is evaluated, is stored under `state_dict`. Raises UserError when the file cannot be written.
+    Part `model`, the network that is evaluated, is stored under `state_dict`. Raises UserError when the file cannot be
+    written.
     """
     states = {("state_dict" if name == "model" else name): part.state_dict() for name, part in parts.items()}
     with replacing(path, "wb") as file:
@@ -66,7 +67,9 @@ def selected(folder: Path, state: dict) -> Path:
 
 
 def progress(path: Path | str) -> dict:
-    """`epoch` and `run` of a checkpoint, to be left unchanged. A file that stays the same is read once. Raises UserError as `read`."""
+    """`epoch` and `run` of a checkpoint, to be left unchanged. A file that stays the same is read once. Raises
+    UserError as `read`.
+    """
     stamp = os.stat(path) if os.path.exists(path) else None
     return _progress(path, stamp and (stamp.st_ino, stamp.st_mtime_ns, stamp.st_size))
 
@@ -95,7 +98,9 @@ def damaged(path: Path | str, why: str) -> UserError:
 
 
 def with_or_without_average(content: dict, parts: dict) -> dict:
-    """`content`, as `read` gave it, for a run that starts a moving average, from the network's weights, or no longer keeps one."""
+    """`content`, as `read` gave it, for a run that starts a moving average, from the network's weights, or no longer
+    keeps one.
+    """
     if "trained" in parts and "trained" not in content:
         return {**content, "trained": content["state_dict"]}
     if "trained" in content and "trained" not in parts:
@@ -131,7 +136,10 @@ def restore(path: Path | str, content: dict, parts: dict) -> None:
             if name == "optimizer":
                 check_state(part)
         except Exception as error:  # a plug-in's own state may fail in any way
-            why = f"its {name} does not fit this run's ({line(error).rstrip('.')}), as where a flag that was changed asks for another {name}"
+            why = (
+                f"its {name} does not fit this run's ({line(error).rstrip('.')}), as where a flag that was changed "
+                f"asks for another {name}"
+            )
             raise damaged(path, why) from error
         if name in NETWORKS and isinstance(part, torch.nn.Module):
             weights.refuse_faults(content[key], part, str(path), way_out=way_out(path))

@@ -1,4 +1,6 @@
-"""A damaged or foreign file in a run folder: one check of its keys, and one error that names the file and the way out."""
+"""A damaged or foreign file in a run folder: one check of its keys, and one error that names the file and the way
+out.
+"""
 
 from pathlib import Path
 

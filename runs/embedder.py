@@ -1,4 +1,6 @@
-"""A run as a function: `Embedder(folder)(images or paths) -> (N, D)`, with the transform and the network that the run was measured with."""
+"""A run as a function: `Embedder(folder)(images or paths) -> (N, D)`, with the transform and the network that the run
+was measured with.
+"""
 
 import hashlib
 import itertools
@@ -45,7 +47,9 @@ class Embeddings(torch.nn.Module):
 
 
 class Batch(NamedTuple):
-    """A batch of a stream: positions of its images in the stream, embeddings `(B, D)`, and (position, reason) of undecodable images."""
+    """A batch of a stream: positions of its images in the stream, embeddings `(B, D)`, and (position, reason) of
+    undecodable images.
+    """
 
     places: list[int]
     vectors: np.ndarray
@@ -55,8 +59,9 @@ class Batch(NamedTuple):
 class Embedder:
     """Embeds images with a finished run: `Embedder(folder)(images)` gives float32 `(N, D)`.
 
-    Images are paths, Pillow images, uint8 arrays `(H, W, 3)` or `(H, W)`, tensors `(3, H, W)`, uint8 or float in [0, 1]; one, several in a
-    list, or a batch `(N, …)`. They are resized and cropped as the run's test images, and normalised by its network.
+    Images are paths, Pillow images, uint8 arrays `(H, W, 3)` or `(H, W)`, tensors `(3, H, W)`, uint8 or float in [0,
+    1]; one, several in a list, or a batch `(N, …)`. They are resized and cropped as the run's test images, and
+    normalised by its network.
 
     Args:
         folder: of the run, or of a fold of a cross-validation.
@@ -67,7 +72,8 @@ class Embedder:
         prefix: give the first so many dimensions alone, at unit length again where the network normalises; None: all.
 
     Attributes:
-        module: images uint8 or float in [0, 1] `(B, 3, H, W)` -> embeddings, as `torch.nn.Module`. network: the run's own.
+        module: images uint8 or float in [0, 1] `(B, 3, H, W)` -> embeddings, as `torch.nn.Module`. network: the run's
+        own.
         opt: the run's flags. preparation: `datasets.preparation` of the run. dimensions: D.
 
     Raises UserError where there is no such checkpoint, and for a prefix of more dimensions than there are.
@@ -102,7 +108,9 @@ class Embedder:
             raise UserError(f"--prefix {prefix}: the embeddings of {folder} have {self.dimensions} dimensions")
 
     def __call__(self, images, progress: bool = False) -> np.ndarray:
-        """float32 `(N, D)` of `images`, in their order. Raises UserError, naming the file, for one that cannot be decoded."""
+        """float32 `(N, D)` of `images`, in their order. Raises UserError, naming the file, for one that cannot be
+        decoded.
+        """
         images = _as_list(images)
         return self.embed(images, len(images), progress)
 

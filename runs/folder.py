@@ -1,4 +1,6 @@
-"""A run folder on disk: its path, its content, its run's progress. The one place that decides whether a run is finished."""
+"""A run folder on disk: its path, its content, its run's progress. The one place that decides whether a run is
+finished.
+"""
 
 import contextlib
 import functools
@@ -24,7 +26,9 @@ _LEFTOVER = re.compile(r"\.lock|\.(?:parameters\.yaml|Parameter_Info\.txt|split_
 
 
 def is_finished(epoch: int, planned: int, stopped: bool) -> bool:
-    """Whether a run that trained `epoch` of `planned` epochs has nothing left to train; `stopped`: `--patience` ended it."""
+    """Whether a run that trained `epoch` of `planned` epochs has nothing left to train; `stopped`: `--patience` ended
+    it.
+    """
     return stopped or epoch >= planned
 
 
@@ -34,7 +38,9 @@ def out_of_patience(epoch: int, best: int | None, patience: int | None) -> bool:
 
 
 def was_stopped(content: dict, patience: int | None) -> bool:
-    """Whether the run of a checkpoint's content was stopped by its `--patience`, and would be stopped by `patience` too."""
+    """Whether the run of a checkpoint's content was stopped by its `--patience`, and would be stopped by `patience`
+    too.
+    """
     run = content["run"]
     return run["stopped"] and out_of_patience(content["epoch"], run["selected"]["epoch"], patience)
 
@@ -85,7 +91,9 @@ class RunFolder:
 
     @property
     def selected(self) -> dict:
-        """`rule`, `epoch` (None before the first evaluation) and `values`, split -> {metric: value}, of the selected epoch."""
+        """`rule`, `epoch` (None before the first evaluation) and `values`, split -> {metric: value}, of the selected
+        epoch.
+        """
         return self.summary["selected"]
 
     @property
@@ -127,7 +135,9 @@ class RunFolder:
 
     @property
     def metrics(self):
-        """CSV_Logs/metrics.csv as a pandas DataFrame with the columns epoch, split, metric, value; empty where there is none."""
+        """CSV_Logs/metrics.csv as a pandas DataFrame with the columns epoch, split, metric, value; empty where there is
+        none.
+        """
         import pandas as pd
 
         path = self.path / METRICS
@@ -141,10 +151,11 @@ class RunFolder:
         return pd.DataFrame(dict(zip(LongFile.FIELDS, rows, strict=True)))
 
     def network(self, which: str = "best", evaltypes: list[str] | None = None):
-        """The network on the CPU, in evaluation mode, of the selected epoch (`best`, where one was evaluated) or of the `last`.
+        """The network on the CPU, in evaluation mode, of the selected epoch (`best`, where one was evaluated) or of the
+        `last`.
 
-        Where `evaltypes` (default: the run's `--evaltypes`) need the trainer's heads, the network gives a dict of embeddings, as in
-        evaluation.
+        Where `evaltypes` (default: the run's `--evaltypes`) need the trainer's heads, the network gives a dict of
+        embeddings, as in evaluation.
 
         Raises UserError where there is no checkpoint, or `which` is neither.
         """
@@ -179,14 +190,17 @@ class RunFolder:
 def load_run(folder: Path | str, which: str = "best"):
     """The network of a run, in evaluation mode on the CPU, and its flags as a namespace.
 
-    `which`: `best` (the selected epoch, where one was evaluated) or `last`. Raises UserError where there is no such checkpoint.
+    `which`: `best` (the selected epoch, where one was evaluated) or `last`. Raises UserError where there is no such
+    checkpoint.
     """
     run = RunFolder(folder)
     return run.network(which), Namespace(**run.flags)
 
 
 def run_folder(opt) -> Path:
-    """The folder of a run with these flags, before a number is added where it exists; a fold's lies in that of its cross-validation."""
+    """The folder of a run with these flags, before a number is added where it exists; a fold's lies in that of its
+    cross-validation.
+    """
     folder = Path(opt.resume_from) if opt.resume_from else Path(opt.save_path) / opt.dataset / opt.savename
     return folder if opt.fold is None else folder / f"fold_{opt.fold}"
 
@@ -203,7 +217,9 @@ def is_leftover(path: Path) -> bool:
 
 
 def data_of(folder: Path | str) -> dict:
-    """`fold` and, where the run keeps a copy, `split_file`: what says which images the run in `folder` had, beside its flags."""
+    """`fold` and, where the run keeps a copy, `split_file`: what says which images the run in `folder` had, beside its
+    flags.
+    """
     folder = Path(folder).resolve()
     fold = fold_of(folder)
     copy = (folder if fold is None else fold[0]) / SPLIT_FILE
@@ -211,7 +227,9 @@ def data_of(folder: Path | str) -> dict:
 
 
 def read_parameters(folder: Path | str, keys: tuple[str, ...] = ("dataset", "loss", "arch")) -> dict:
-    """The flags in a folder's parameters.yaml. Raises UserError where the folder holds none, or lacks one of the `keys`."""
+    """The flags in a folder's parameters.yaml. Raises UserError where the folder holds none, or lacks one of the
+    `keys`.
+    """
     path = Path(folder) / PARAMETERS
     if not path.exists():
         raise UserError(f"no run in {folder}: {path.name} is missing")
@@ -230,7 +248,9 @@ def read_json(path: Path):
 
 
 def measurement(path: Path, about: dict) -> Path:
-    """The file of a measurement: the one that holds the same `about`, else the first free of `path`.json, `path`_1.json, …"""
+    """The file of a measurement: the one that holds the same `about`, else the first free of `path`.json,
+    `path`_1.json, …
+    """
     for file in alternatives(path, ".json"):
         content = read_json(file) if file.exists() else about
         if isinstance(content, dict) and {key: content.get(key) for key in about} == about:
@@ -238,7 +258,9 @@ def measurement(path: Path, about: dict) -> Path:
 
 
 def describe(folder: Path, opt) -> None:
-    """Write the flags into the folder: parameters.yaml, Parameter_Info.txt for readers, and once the content of --split_file."""
+    """Write the flags into the folder: parameters.yaml, Parameter_Info.txt for readers, and once the content of
+    --split_file.
+    """
     copy = folder / SPLIT_FILE
     if opt.split_file is not None and opt.fold is None and not copy.exists():
         content = expanded(opt.split_file).read_bytes()

@@ -1,7 +1,8 @@
-"""A cross-validation on disk: `<savename>/fold_0 …`, each a complete run folder, and `<savename>/meta/` with the results over all folds.
+"""A cross-validation on disk: `<savename>/fold_0 …`, each a complete run folder, and `<savename>/meta/` with the
+results over all folds.
 
-Processes with `--folds` train their own folds of one folder. The process that finishes the last fold writes the results;
-`--aggregate_only` does so too.
+Processes with `--folds` train their own folds of one folder. The process that finishes the last fold writes the
+results; `--aggregate_only` does so too.
 """
 
 import contextlib
@@ -39,8 +40,8 @@ class CrossValidation:
     def started(self):
         """Make the folder, or share it with other processes' folds. Inside, the folds are trained.
 
-        The flags of a new cross-validation are written at once, those of a resumed one by `fold_started`. A new folder in which no fold begins
-        is removed.
+        The flags of a new cross-validation are written at once, those of a resumed one by `fold_started`. A new folder
+        in which no fold begins is removed.
         """
         is_new = self.opt.resume is None or not self.folder.is_dir()
         is_own = is_new and self.opt.folds is None  # else other processes may be about to train their folds there
@@ -60,7 +61,9 @@ class CrossValidation:
             raise
 
     def fold_started(self) -> None:
-        """Write the flags, once: called when the first fold has accepted them, so that flags that do not fit change nothing on disk."""
+        """Write the flags, once: called when the first fold has accepted them, so that flags that do not fit change
+        nothing on disk.
+        """
         if self._epochs is None:
             return
         record_changes(self.folder, self._epochs, self.opt)
@@ -80,7 +83,9 @@ class CrossValidation:
         )
 
     def _epochs_of(self, fold: int) -> int:
-        """The epochs after which a fold goes on: those trained, or with `--resume best` those of its best checkpoint."""
+        """The epochs after which a fold goes on: those trained, or with `--resume best` those of its best
+        checkpoint.
+        """
         run = self.fold(fold)
         if (
             self.opt.resume == "best" and fold in self.asked and run.has_checkpoint
@@ -89,7 +94,9 @@ class CrossValidation:
         return run.progress.epochs
 
     def _shared(self, wanted: Path) -> Path:
-        """The first of `wanted`, `wanted_1` … that has none of the folds asked for, and whose flags are the same; made if it is new."""
+        """The first of `wanted`, `wanted_1` … that has none of the folds asked for, and whose flags are the same; made
+        if it is new.
+        """
         for folder in alternatives(wanted):
             if not folder.exists():
                 try:
@@ -133,7 +140,9 @@ class CrossValidation:
         return [fold for fold in range(self.n_folds) if self.fold(fold).finished]
 
     def done(self) -> list[int]:
-        """The folds with nothing left to do: finished, and with `--final_test` measured on test where an epoch was selected."""
+        """The folds with nothing left to do: finished, and with `--final_test` measured on test where an epoch was
+        selected.
+        """
         return [fold for fold in self.finished() if not self.fold(fold).needs_test]
 
     @property
@@ -152,7 +161,9 @@ class CrossValidation:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left to do: the folds asked for are done, and once all folds are done, the meta results are those of all."""
+        """Whether nothing is left to do: the folds asked for are done, and once all folds are done, the meta results
+        are those of all.
+        """
         done = self.done()
         if len(done) < self.n_folds:
             return set(self.asked) <= set(done)
@@ -164,12 +175,18 @@ class CrossValidation:
         unfinished = [f"fold_{fold}" for fold in range(self.n_folds) if fold not in finished]
         if unfinished:
             raise UserError(
-                f"--evaluate_ensemble joins all folds of {self.folder}; not finished: {', '.join(unfinished)}. --resume first"
+                (
+                    f"--evaluate_ensemble joins all folds of {self.folder}; not finished: {', '.join(unfinished)}. "
+                    "--resume first"
+                )
             )
         untrained = [f"fold_{fold}" for fold in finished if self.fold(fold).selected["epoch"] is None]
         if untrained:
             raise UserError(
-                f"--evaluate_ensemble joins trained networks: of {', '.join(untrained)} in {self.folder} no epoch was selected"
+                (
+                    f"--evaluate_ensemble joins trained networks: of {', '.join(untrained)} in {self.folder} no epoch "
+                    "was selected"
+                )
             )
 
     def aggregate(self) -> dict:

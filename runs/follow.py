@@ -1,4 +1,5 @@
-"""Runs and folds under torchrun, where the first process alone writes: the others have the same state and write nothing.
+"""Runs and folds under torchrun, where the first process alone writes: the others have the same state and write
+nothing.
 
 Only the first process reads the disk, and shares what it finds: the others might read a file that it is just writing.
 """
@@ -82,7 +83,8 @@ class Follower(OfSeveral):
         """The first process does."""
 
 
-# ------------------------------------------------------------------------------------------------------------------ folds
+# ------------------------------------------------------------------------------------------------------------------
+# folds
 def folds_of(opt, n_folds: int) -> CrossValidation:
     """The folds of a cross-validation, each of them a run of all processes."""
     ranks = Ranks()

@@ -1,4 +1,6 @@
-"""The results over the folds of a cross-validation: `<savename>/meta/`, separated and concatenated, with mean and 95 % interval."""
+"""The results over the folds of a cross-validation: `<savename>/meta/`, separated and concatenated, with mean and 95 %
+interval.
+"""
 
 import math
 from pathlib import Path
@@ -53,7 +55,9 @@ class Meta:
         return content if (content.get("folds"), content.get("epochs")) == (folds, self._epochs(folds)) else None
 
     def _content(self, name: str) -> dict:
-        """The results under a name; empty where there are none, or where they are damaged, so that they are made anew."""
+        """The results under a name; empty where there are none, or where they are damaged, so that they are made
+        anew.
+        """
         content = read_json(self.folder / "meta" / f"{name}.json")
         return {} if lacks(content, RESULTS) else content
 
@@ -65,7 +69,9 @@ class Meta:
         return not joined or self.recorded(CONCATENATED, folds) is not None
 
     def aggregate(self, folds: list[int]) -> None:
-        """Write separated.json and results.csv of the folds' selected epochs; concatenated results of other epochs are removed."""
+        """Write separated.json and results.csv of the folds' selected epochs; concatenated results of other epochs are
+        removed.
+        """
         selected = [self._fold(fold).selected for fold in folds]
         about = {"folds": folds, "epochs": [found["epoch"] for found in selected], "rule": selected[0]["rule"]}
         self._write(
@@ -81,7 +87,9 @@ class Meta:
         self._write_table()
 
     def _untrained(self, folds: list[int]) -> dict:
-        """Epoch (-1 or 0) -> results of the untrained networks of all folds; empty without --check_untrained_accuracy."""
+        """Epoch (-1 or 0) -> results of the untrained networks of all folds; empty without
+        --check_untrained_accuracy.
+        """
         states = [checkpoint.progress(self._fold(fold).path / checkpoint.LAST)["run"]["untrained"] for fold in folds]
         return {
             epoch: over_folds([state[epoch] for state in states])
@@ -95,7 +103,9 @@ class Meta:
         self._write(SEPARATED, about, over_folds(scores), f"evaluation_{SEPARATED}")
 
     def record_ensemble(self, scores: dict) -> None:
-        """Write the ensemble's results; under a name of their own where they were measured with other flags than in training."""
+        """Write the ensemble's results; under a name of their own where they were measured with other flags than in
+        training.
+        """
         about, protocol = self._about(list(range(self.n_folds))), RunFolder(self.folder).flags
         # An ensemble is measured on test alone: which splits were asked for, and the batch size, do not matter.
         compared = self.opt.roles.having(compared=True)
@@ -143,7 +153,9 @@ class Meta:
         write_csv(self.path / "results.csv", head, rows)
 
     def _protocol(self) -> dict:
-        """Name -> folds and values of the protocol's results: selected epochs, separated and concatenated; untrained ones, separated."""
+        """Name -> folds and values of the protocol's results: selected epochs, separated and concatenated; untrained
+        ones, separated.
+        """
         found = {name: self.results[name] for name in (SEPARATED, CONCATENATED) if name in self.results}
         separated = self.results.get(SEPARATED, {})
         for epoch, values in separated.get("untrained", {}).items():

@@ -39,7 +39,9 @@ SHOW_EVERY = 10  # steps between updates of the loss in the progress bar: each w
 
 @contextlib.contextmanager
 def interruptible(run):
-    """On Ctrl-C or SIGTERM close the records, say how to go on, exit with 130: the last epoch's checkpoint is on disk already."""
+    """On Ctrl-C or SIGTERM close the records, say how to go on, exit with 130: the last epoch's checkpoint is on disk
+    already.
+    """
     try:
         with terminable():
             yield
@@ -181,7 +183,9 @@ def environment(runtime, data: dict, model, opt) -> dict:
 
 
 def progress(loader, epoch: int, opt, meter):
-    """The loader's batches behind a progress bar with loss and images per second; after the first epoch a line on who is the brake."""
+    """The loader's batches behind a progress bar with loss and images per second; after the first epoch a line on who
+    is the brake.
+    """
     images, steps = [], []
     with tqdm(loader, desc=f"epoch {epoch}/{opt.n_epochs}", unit="batch", leave=False, disable=None) as bar:
         for step, batch in enumerate(bar):
@@ -269,7 +273,9 @@ def dry_run(opt, step, training, evaluated: dict) -> None:
 
 
 def _picture(images: torch.Tensor, opt):
-    """Draw images `(N, 3, H, W)`, uint8 or float in [0, 1], to a file beside the run's folder to be. Returns its path."""
+    """Draw images `(N, 3, H, W)`, uint8 or float in [0, 1], to a file beside the run's folder to be. Returns its
+    path.
+    """
     from torchvision.utils import save_image
 
     path = beside(opt, "batch.png")

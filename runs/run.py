@@ -40,7 +40,9 @@ DATA_SETS = {"val": "validation", "test": "testing"}  # split -> its name in env
 
 
 class Selection:
-    """How the best epoch is chosen: by the first of `--storage_metrics` on `split`. `metric_direction`: plain name -> is higher better?"""
+    """How the best epoch is chosen: by the first of `--storage_metrics` on `split`. `metric_direction`: plain name ->
+    is higher better?
+    """
 
     def __init__(self, opt, metric_direction, split: str):
         self._direction, self.split = metric_direction, split
@@ -67,7 +69,8 @@ class Run:
 
     Args:
         opt: the resolved flags.
-        parts: name -> object with `state_dict` and `load_state_dict`, for the checkpoint. `model` is the bare network; `optimizer` and
+        parts: name -> object with `state_dict` and `load_state_dict`, for the checkpoint. `model` is the bare network;
+        `optimizer` and
             `scheduler` take their rates from the flags on resume.
     """
 
@@ -101,7 +104,9 @@ class Run:
         self.queries = {}  # split -> number of its queries, of val and test
 
     def start(self, environment: dict) -> None:
-        """Describe the run on disk, or restore it; open the records. UserError if the folder is in use or the checkpoint does not fit."""
+        """Describe the run on disk, or restore it; open the records. UserError if the folder is in use or the
+        checkpoint does not fit.
+        """
         self._lock = Lock(as_file(self.folder / ".lock"))
         if not self._lock.acquire(wait=False):
             raise UserError(f"another process trains in {self.folder}: wait for it, or choose another --savename")
@@ -194,7 +199,8 @@ class Run:
     def untrained_epochs(self):
         """(epoch, bare) of the untrained states that are still to be evaluated: -1 the bare backbone, 0 the network.
 
-        Both by `--check_untrained_accuracy`; the latter for a run that trains nothing and writes embeddings or its queries' results.
+        Both by `--check_untrained_accuracy`; the latter for a run that trains nothing and writes embeddings or its
+        queries' results.
         """
         opt = self.opt
         writes_untrained = opt.n_epochs == 0 and (opt.dump_embeddings or opt.dump_query_results)
@@ -222,7 +228,8 @@ class Run:
         Args:
             training: name -> epoch mean of loss, statistics, rates.
             scores: split -> {metric: value or array}; empty where this epoch was not evaluated.
-            draw: called for a new best epoch, before the last checkpoint is saved: a run that is killed meanwhile draws again.
+            draw: called for a new best epoch, before the last checkpoint is saved: a run that is killed meanwhile draws
+            again.
         """
         self.batches.flush()
         self.state["steps"] = self.batches.steps
@@ -293,7 +300,9 @@ class Run:
             sink.picture(self.epoch, path.stem, path)
 
     def hand_over(self) -> None:
-        """With `--log_artifacts`, hand every sink the selected checkpoint and the files that `load_run` needs beside it."""
+        """With `--log_artifacts`, hand every sink the selected checkpoint and the files that `load_run` needs beside
+        it.
+        """
         selected = self.state["selected"]
         if not self.opt.log_artifacts or selected["epoch"] is None:
             return
@@ -379,7 +388,8 @@ class Run:
         checkpoint.save(self.folder / name, parts or self.parts, epoch=self.epoch, run=self.state, n_classes=n_classes)
 
     def _save_best(self, improved: list[tuple[str, str]]) -> None:
-        """Keep the epoch for each of `--storage_metrics` that it is the best in: whole where selection chose it, from which a run can go on.
+        """Keep the epoch for each of `--storage_metrics` that it is the best in: whole where selection chose it, from
+        which a run can go on.
 
         For the others what evaluation needs is one file of several names.
         """

@@ -1,5 +1,5 @@
-"""Search over flags: ranges (space), the resolved command (plan), its comparison with an earlier start (settings), the study that several
-processes share (study), trials, what a search writes (tables, report) and reads (files).
+"""Search over flags: ranges (space), the resolved command (plan), its comparison with an earlier start (settings), the
+study that several processes share (study), trials, what a search writes (tables, report) and reads (files).
 
 Imports neither the parser nor the main job: search/__main__.py passes both in.
 """

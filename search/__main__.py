@@ -1,15 +1,17 @@
-"""Search over any flags of main.py: `python -m search --loss triplet --loss_triplet_margin~BAYESIAN~ [0,1] --use_tv_split …`.
+"""Search over any flags of main.py: `python -m search --loss triplet --loss_triplet_margin~BAYESIAN~ [0,1]
+--use_tv_split …`.
 
-A range stands behind the flag's suffix, on the command line or in a --config file (`loss_triplet_margin~BAYESIAN~: [0, 1]`):
+A range stands behind the flag's suffix, on the command line or in a --config file (`loss_triplet_margin~BAYESIAN~: [0,
+1]`):
   ~BAYESIAN~ [low,high]      a number        ~LOG_BAYESIAN~ [low,high]   a number, on a logarithmic scale
   ~INT_BAYESIAN~ [low,high]  whole numbers   ~CHOICE~ [a,b,c]            one of several values
-`low,high` without brackets is the same. Everything else goes to main.py's parser. The value of a trial is the best validation
-value of the first of --storage_metrics, mean over folds; a search without validation data is refused.
+`low,high` without brackets is the same. Everything else goes to main.py's parser. The value of a trial is the best
+validation value of the first of --storage_metrics, mean over folds; a search without validation data is refused.
 
 All of it lies in <save_path>/<dataset>/<group>_search/: the study, a run folder `trial_<i>` a trial, trials.csv,
-best_parameters.yaml (usable with --config), plots/, and the best trial's reproductions with other seeds. The same command
-started again, or on several machines that share the folder, works on the same search: finished trials stay, killed ones are
-continued, bounds may have been widened.
+best_parameters.yaml (usable with --config), plots/, and the best trial's reproductions with other seeds. The same
+command started again, or on several machines that share the folder, works on the same search: finished trials stay,
+killed ones are continued, bounds may have been widened.
 """
 
 import argparse
@@ -53,7 +55,10 @@ def get_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="trials in all, failed ones included (default: 50)",
     )
-    help_text = f"runs of the best trial with seeds seed+1 … seed+N (default: {REPRODUCTIONS} where there are {FULL} trials or more, else 0)"
+    help_text = (
+        f"runs of the best trial with seeds seed+1 … seed+N (default: {REPRODUCTIONS} where there are {FULL} trials "
+        "or more, else 0)"
+    )
     add("--reproductions", type=whole(0, 10**6), default=None, metavar="N", help=help_text)
     help_text = "database of the study, as SQLAlchemy names it (default: study.db, SQLite, in the search's folder)"
     add("--study_storage", default=None, metavar="URL", help=help_text).role = roles.SECRET
@@ -62,7 +67,10 @@ def get_parser() -> argparse.ArgumentParser:
         type=whole(1, 10**6),
         default=60,
         metavar="SECONDS",
-        help="time between signs of life: after three without one a process on another machine counts as killed (default: 60)",
+        help=(
+            "time between signs of life: after three without one a process on another machine counts as killed "
+            "(default: 60)"
+        ),
     )
     help_text = "a search always continues: accepted, and without effect"
     add("--resume", "--resume_training", nargs="?", help=help_text)
@@ -96,7 +104,10 @@ def check(own, opt) -> None:
         raise UserError("--n_epochs 0 trains nothing: there is nothing to search")
     if "val" not in opt.splits_to_eval:
         raise UserError(
-            "a search chooses by validation data, else it would fit the test set: add --use_tv_split, or a --split_scheme of folds"
+            (
+                "a search chooses by validation data, else it would fit the test set: add --use_tv_split, or a "
+                "--split_scheme of folds"
+            )
         )
 
 
@@ -128,12 +139,17 @@ def shown_command(argv: list[str]) -> str:
 
 
 def search(argv: list[str]) -> Path | None:
-    """Set up, run trials, report. Returns the search folder; None after --dry_run, and in all processes of torchrun but the first."""
+    """Set up, run trials, report. Returns the search folder; None after --dry_run, and in all processes of torchrun but
+    the first.
+    """
     studies.quiet()
     with tempfile.TemporaryDirectory() as files:
         asked = plan(argv, Path(files))
         print(
-            f"searching {', '.join(found.text for found in asked.ranges.values())}\nfor {asked.metric} on validation, in {asked.folder}"
+            (
+                f"searching {', '.join(found.text for found in asked.ranges.values())}\nfor {asked.metric} on "
+                f"validation, in {asked.folder}"
+            )
         )
         if asked.opt.dry_run:
             main.main(asked.opt)
@@ -166,7 +182,10 @@ def _trials_and_report(asked: Plan, train) -> Path:
     if elsewhere:
         print(f"\nother processes still run {', '.join(elsewhere)}: the last one to end writes the report")
         print(
-            f"(a process that was killed on another machine counts as running for {3 * asked.own.heartbeat} s: start this again then)"
+            (
+                f"(a process that was killed on another machine counts as running for {3 * asked.own.heartbeat} s: "
+                "start this again then)"
+            )
         )
         return asked.folder
     report.draw(study, asked.folder, asked.metric)
@@ -175,7 +194,10 @@ def _trials_and_report(asked: Plan, train) -> Path:
     report.tell(study, asked, report.reproduce(study, asked, train) if asked.reproductions else None)
     if asked.own.reproductions is None:
         print(
-            f"{asked.reproductions} reproductions, the default for {asked.trials} trial{'s' * (asked.trials != 1)}: --reproductions N makes more"
+            (
+                f"{asked.reproductions} reproductions, the default for {asked.trials} "
+                f"trial{'s' * (asked.trials != 1)}: --reproductions N makes more"
+            )
         )
     return asked.folder
 

@@ -65,7 +65,9 @@ class Plan(NamedTuple):
         return named(self.opt.evaltypes[0], self.opt.storage_metrics[0], self.opt.evaltypes)
 
     def read(self, values: dict, name: str, *more: str):
-        """The flags of a run in the search's folder; it is evaluated on validation data alone, unless the command says otherwise."""
+        """The flags of a run in the search's folder; it is evaluated on validation data alone, unless the command says
+        otherwise.
+        """
         splits = [] if "splits_to_eval" in self.given else ["--splits_to_eval", "val"]
         opt = self.flags.read(values, f"--savename={self.savename}/{name}", *more, *splits)
         opt.command = self.command

@@ -1,4 +1,6 @@
-"""What a search leaves at its end: plots, and the best trial reproduced with other seeds; and how far a search has come."""
+"""What a search leaves at its end: plots, and the best trial reproduced with other seeds; and how far a search has
+come.
+"""
 
 import json
 from pathlib import Path
@@ -21,7 +23,8 @@ REPRODUCTIONS = "reproductions.yaml"
 
 
 def how_far(folder: Path, trials: int, reproductions: int) -> tuple[bool, str]:
-    """(finished, progress in words) of a search by the files in its folder; writes nothing. Raises UserError where one is damaged.
+    """(finished, progress in words) of a search by the files in its folder; writes nothing. Raises UserError where one
+    is damaged.
 
     Args:
         trials, reproductions: how many are asked for.
@@ -65,9 +68,11 @@ def draw(study, folder: Path, metric: str) -> list[Path]:
 
 
 def reproduce(study, plan, train) -> dict | None:
-    """Run the best trial again with seeds seed + 1, seed + 2 …, the trial itself not counted, and measure these on test.
+    """Run the best trial again with seeds seed + 1, seed + 2 …, the trial itself not counted, and measure these on
+    test.
 
-    Finished reproductions are not run again. Returns the content of reproductions.yaml; None while another process reproduces.
+    Finished reproductions are not run again. Returns the content of reproductions.yaml; None while another process
+    reproduces.
     """
     lock = Lock(plan.folder / ".reproductions.lock")
     if not lock.acquire(wait=False):

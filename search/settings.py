@@ -9,7 +9,8 @@ FILE = "search.yaml"
 
 
 def settle(plan, trials: int) -> None:
-    """Compare with the search in the folder, if there is one, and record the present settings; changes are kept in configs/.
+    """Compare with the search in the folder, if there is one, and record the present settings; changes are kept in
+    configs/.
 
     `trials`: how many there are already. Raises UserError as `changes`.
     """

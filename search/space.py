@@ -1,6 +1,8 @@
-"""The searched flags, `--flag~BAYESIAN~ [0,1]` on the command line or `flag~BAYESIAN~: [0, 1]` in a file, and all other flags.
+"""The searched flags, `--flag~BAYESIAN~ [0,1]` on the command line or `flag~BAYESIAN~: [0, 1]` in a file, and all other
+flags.
 
-Suffixes: BAYESIAN (float, linear), LOG_BAYESIAN (float, logarithmic), INT_BAYESIAN (whole numbers), CHOICE (one of several).
+Suffixes: BAYESIAN (float, linear), LOG_BAYESIAN (float, logarithmic), INT_BAYESIAN (whole numbers), CHOICE (one of
+several).
 """
 
 import argparse
@@ -126,7 +128,9 @@ def parse(argv: list[str], parser: argparse.ArgumentParser) -> Command:
 
 
 def _replaced(key: str, ranges: dict[str, Range]) -> bool:
-    """Whether a file's line must go: of a searched switch, whose false is no word. Other flags of a trial stand behind --config and win."""
+    """Whether a file's line must go: of a searched switch, whose false is no word. Other flags of a trial stand behind
+    --config and win.
+    """
     return key in ranges and ranges[key].switch
 
 

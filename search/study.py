@@ -1,7 +1,8 @@
 """The study that several processes work on: where it is kept, how it samples, which of its trials lost their process.
 
-Trials are handed out under one lock of the search folder. The process that works on a trial holds that trial's lock, which the system
-releases however it ends: on its own machine a killed process is known at once, on others by its heartbeat in the database.
+Trials are handed out under one lock of the search folder. The process that works on a trial holds that trial's lock,
+which the system releases however it ends: on its own machine a killed process is known at once, on others by its
+heartbeat in the database.
 """
 
 import contextlib
@@ -36,10 +37,11 @@ def quiet() -> None:
 
 
 def open_study(plan, direction: str):
-    """Open the study in --study_storage, or in study.db in the search's folder; or make it. `direction`: `maximize` or `minimize`.
+    """Open the study in --study_storage, or in study.db in the search's folder; or make it. `direction`: `maximize` or
+    `minimize`.
 
-    Call it under the search's lock. Raises UserError for a database that cannot be read, or a study that lacks trials; nothing has been
-    changed then.
+    Call it under the search's lock. Raises UserError for a database that cannot be read, or a study that lacks trials;
+    nothing has been changed then.
     """
     import optuna
 
@@ -47,7 +49,10 @@ def open_study(plan, direction: str):
     file = plan.folder / DATABASE
     if url is None and (plan.folder / "journal.log").exists() and not file.exists():
         raise UserError(
-            f"{plan.folder} is a search of an earlier version, which kept it in journal.log: go on there, or choose another --group"
+            (
+                f"{plan.folder} is a search of an earlier version, which kept it in journal.log: go on there, or "
+                "choose another --group"
+            )
         )
     where = place_of(plan)
     if url is None:
@@ -141,7 +146,9 @@ def _database(url: str | None, file: Path, heartbeat: int):
 
 # --------------------------------------------------------------------------------- what the folder knows of its trials
 def left_in(folder: Path) -> dict[str, float | None]:
-    """Trial -> value (None: not known to be finished) of a search's folder. Read it before the study: processes write there first."""
+    """Trial -> value (None: not known to be finished) of a search's folder. Read it before the study: processes write
+    there first.
+    """
     found = dict.fromkeys(path.name for path in folder.glob("trial_*") if path.name.removeprefix("trial_").isdigit())
     return found | {
         row["trial"]: float(row["value"]) if row["state"] == "complete" else None for row in read_table(folder)
@@ -157,7 +164,9 @@ def _attempts(storage, name: str) -> list:
 
 
 def _check(where, attempts: list, left: dict) -> None:
-    """Refuse a study whose `attempts` lack a trial of `left` (`left_in`), or the value of a finished one; `where` names it in the message."""
+    """Refuse a study whose `attempts` lack a trial of `left` (`left_in`), or the value of a finished one; `where` names
+    it in the message.
+    """
     values = {
         f"trial_{number}": [] for number in range(sum("continues" not in attempt.user_attrs for attempt in attempts))
     }
@@ -173,7 +182,8 @@ def _check(where, attempts: list, left: dict) -> None:
 
 def _damaged(where, what: str) -> UserError:
     return UserError(
-        f"{where} is damaged, or of another search: {what}. Nothing was changed: put a copy of it back (or give the --study_storage that "
+        f"{where} is damaged, or of another search: {what}. Nothing was changed: put a copy of it back (or give the "
+        "--study_storage that "
         "the search had), or start anew with another --group"
     )
 
@@ -209,7 +219,8 @@ def sampler_of(space: dict, seed: int):
 
 
 def _with_failures(study, space: dict):
-    """The trials of a study with values for all flags of `space`, in memory; failed ones have the worst value that was found.
+    """The trials of a study with values for all flags of `space`, in memory; failed ones have the worst value that was
+    found.
 
     The Gaussian process learns from values alone: without one it would propose what failed again and again.
     """
@@ -246,7 +257,9 @@ def lock_of(folder: Path, name: str) -> Lock:
 
 
 def _lost(study, trial, folder: Path) -> bool:
-    """Whether the process of a running trial is known to be gone; of one on another machine only its heartbeat tells."""
+    """Whether the process of a running trial is known to be gone; of one on another machine only its heartbeat
+    tells.
+    """
     host = trial.user_attrs.get("host")
     if host is None:  # it died under the search's lock, which the caller holds now
         return True
@@ -285,7 +298,8 @@ def latest(study) -> list:
 def put_back(study, trial, killed: bool = True) -> bool:
     """End an attempt and queue the trial's continuation, with the same values in the same folder.
 
-    Returns False where its processes were killed too often: the trial then counts as failed. A stopped one is always continued.
+    Returns False where its processes were killed too often: the trial then counts as failed. A stopped one is always
+    continued.
     """
     import optuna
 
@@ -312,7 +326,9 @@ def put_back(study, trial, killed: bool = True) -> bool:
 
 
 def collect_lost(study, folder: Path) -> list[str]:
-    """Put back the trials of dead processes; call it under the search's lock. Returns descriptions of the trials that run elsewhere."""
+    """Put back the trials of dead processes; call it under the search's lock. Returns descriptions of the trials that
+    run elsewhere.
+    """
     import optuna
 
     optuna.storages.fail_stale_trials(study)  # their heartbeats stopped

@@ -1,4 +1,6 @@
-"""A search under torchrun: the first process searches, and all processes train each of its runs, whose flags it sends to the others."""
+"""A search under torchrun: the first process searches, and all processes train each of its runs, whose flags it sends
+to the others.
+"""
 
 import contextlib
 import gc
@@ -22,7 +24,8 @@ class Together:
     def __call__(self, opt):
         """Train a run, with the others; for the first process.
 
-        Raises RuntimeError where one of several processes runs out of memory: the trial cannot just fail, as the others wait for it.
+        Raises RuntimeError where one of several processes runs out of memory: the trial cannot just fail, as the others
+        wait for it.
         """
         self.ranks.share(opt)
         try:
@@ -34,7 +37,9 @@ class Together:
 
     @contextlib.contextmanager
     def led(self):
-        """Context of the search. The first process gets this object; the others get None, after they have trained every run with it."""
+        """Context of the search. The first process gets this object; the others get None, after they have trained every
+        run with it.
+        """
         yield self if self.ranks.writes else self._follow()
         if self.ranks.writes:
             self.ranks.share(None)

@@ -23,7 +23,8 @@ class TrialFailed(Exception):
 def scores(folder: Path) -> dict:
     """Split -> {metric: value at the selected epoch} of a run; of a cross-validation the mean over its folds.
 
-    The folds' concatenated embeddings, where measured, are the split `test_concatenated`. Raises UserError where a summary is missing.
+    The folds' concatenated embeddings, where measured, are the split `test_concatenated`. Raises UserError where a
+    summary is missing.
     """
     folds = sorted(folder.glob("fold_*/")) or [folder]
     joined = folder / "meta" / "concatenated.json"
@@ -39,7 +40,9 @@ def scores(folder: Path) -> dict:
 
 
 def objective_value(folder: Path, metric: str) -> float:
-    """The best validation value of the metric that selects, mean over folds. Raises TrialFailed where it was never finite."""
+    """The best validation value of the metric that selects, mean over folds. Raises TrialFailed where it was never
+    finite.
+    """
     value = scores(folder).get("val", {}).get(metric)
     if value is None or not math.isfinite(value):
         raise TrialFailed(f"{metric} on validation was never finite")
@@ -61,7 +64,9 @@ class TrialLoop:
         self._current = self._alive = None  # the number of the trial that this process works on, and that trial's lock
 
     def run(self) -> list[str]:
-        """Run trials until there are as many as asked for, with new tables after each. Returns descriptions of those in other processes."""
+        """Run trials until there are as many as asked for, with new tables after each. Returns descriptions of those in
+        other processes.
+        """
         from optuna.trial import TrialState
 
         try:
@@ -80,7 +85,8 @@ class TrialLoop:
                 torch.cuda.empty_cache()
                 write_tables(self.study, self.plan)
         except BaseException as error:
-            # A crash counts as a kill: the trial's own values may have caused it. So does the loss of one of several processes.
+            # A crash counts as a kill: the trial's own values may have caused it. So does the loss of one of several
+            # processes.
             crashed = isinstance(error, Lost) or (isinstance(error, Exception) and not isinstance(error, UserError))
             if self._current is not None:  # interrupted, crashed, or an error that another start can mend
                 trial = self.study.get_trials(deepcopy=False)[self._current]

@@ -31,7 +31,9 @@ def alone():
 
 
 def spawned(n: int, work, *arguments, backend="gloo") -> None:
-    """`work(rank, *arguments)` in n joined processes; an error of one of them is an AssertionError with its traceback."""
+    """`work(rank, *arguments)` in n joined processes; an error of one of them is an AssertionError with its
+    traceback.
+    """
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(torch.multiprocessing.ProcessExitedException):
             how = "spawn" if torch.cuda.is_available() else "fork"  # which has imported all; CUDA's state is in no fork
@@ -78,9 +80,11 @@ def mining():
 
 
 def same_steps(rank, cases):
-    """Each case, (chunk size, flags, how), of `test_chunks.trained`: the parameters are those of one process, and the mined tuples.
+    """Each case, (chunk size, flags, how), of `test_chunks.trained`: the parameters are those of one process, and the
+    mined tuples.
 
-    What one process gives is computed by one of the processes, a case each in turn. All that is wrong is said at the end.
+    What one process gives is computed by one of the processes, a case each in turn. All that is wrong is said at the
+    end.
     """
     wanted, wrong = {}, []
     with alone():
@@ -107,7 +111,9 @@ def same_steps(rank, cases):
 
 
 def own_draws(rank):
-    """Each process draws its own dropout, another one in each step; what the losses draw stays equal, and so do the parameters."""
+    """Each process draws its own dropout, another one in each step; what the losses draw stays equal, and so do the
+    parameters.
+    """
     said, masks = io.StringIO(), []
 
     class Masked(test_chunks.Noisy):
@@ -146,7 +152,9 @@ def whole_run(rank, words):
 
 
 def programs(rank, commands):
-    """What command lines ask for, one after the other: (main.py or search, words) each. Without pictures, which take longer."""
+    """What command lines ask for, one after the other: (main.py or search, words) each. Without pictures, which take
+    longer.
+    """
     from search import __main__ as searcher
 
     with (

@@ -1,6 +1,7 @@
 """main.py for the tests of torchrun: `$FAIL`, `RANK:STEP:HOW`, ends one process, or all (`*`), in a step.
 
-HOW: `kill`, `user` (a user's mistake), `bug`; `torchrun`: torchrun itself is killed; `interrupt`: torchrun gets a Ctrl-C.
+HOW: `kill`, `user` (a user's mistake), `bug`; `torchrun`: torchrun itself is killed; `interrupt`: torchrun gets a
+Ctrl-C.
 """
 
 import os

@@ -1,7 +1,8 @@
 """Tiny data sets of real images, in the layouts that the pipeline reads. Tests of every folder build theirs here.
 
-`make_…(path, layout=…, n_classes=…, n_images=…)` writes below `path` and returns the data set's own folder. `SMALL`, `SHORT_RUN`,
-`run_words` and `dry_run` are what commands take on them; `values`, `weights` and `assert_same_run` compare what runs leave behind.
+`make_…(path, layout=…, n_classes=…, n_images=…)` writes below `path` and returns the data set's own folder. `SMALL`,
+`SHORT_RUN`, `run_words` and `dry_run` are what commands take on them; `values`, `weights` and `assert_same_run` compare
+what runs leave behind.
 """
 
 import contextlib
@@ -113,7 +114,9 @@ def equal(one, two):
 
 
 def assert_same_run(one, other):
-    """Two runs' folders hold the same, to the bit: recorded values, and all that the last checkpoints hold but the run's own state."""
+    """Two runs' folders hold the same, to the bit: recorded values, and all that the last checkpoints hold but the
+    run's own state.
+    """
     a, b = values(one), values(other)
     assert a.equals(b), a[a != b] if a.index.equals(b.index) else a.index.symmetric_difference(b.index)
     a, b = last(one), last(other)
@@ -121,7 +124,9 @@ def assert_same_run(one, other):
 
 
 def dry_run(words, capsys):
-    """Watch a command of main.py pass its dry run on small images, which writes a picture of the batch alone. Returns what it printed."""
+    """Watch a command of main.py pass its dry run on small images, which writes a picture of the batch alone. Returns
+    what it printed.
+    """
     import main
     import parameters
 
@@ -175,7 +180,9 @@ def make_folder(path, n_classes=6, n_images=4, size=(40, 30), names=None):
 
 
 def make_cub200(path, layout="official", n_classes=8, n_images=6, size=(40, 30)):
-    """CUB200-2011 with `n_classes` of its classes. Layouts: official (`CUB_200_2011/` with its lists), icml (`cub200/images/`)."""
+    """CUB200-2011 with `n_classes` of its classes. Layouts: official (`CUB_200_2011/` with its lists), icml
+    (`cub200/images/`).
+    """
     root = Path(path) / ("CUB_200_2011" if layout == "official" else "cub200")
     names = [f"{c:03d}.{CUB_NAMES[c - 1] if c <= len(CUB_NAMES) else f'Bird_{c}'}" for c in range(1, n_classes + 1)]
     images, labels = [], []
@@ -193,7 +200,9 @@ def make_cub200(path, layout="official", n_classes=8, n_images=6, size=(40, 30))
 
 
 def make_cars196(path, layout="icml", n_classes=8, n_images=6, size=(40, 30)):
-    """Cars196 in small. Layouts: official (`car_ims`, `cars_annos.mat`), torchvision (halves, `devkit`), icml (folder a class), kaggle (halves)."""
+    """Cars196 in small. Layouts: official (`car_ims`, `cars_annos.mat`), torchvision (halves, `devkit`), icml (folder a
+    class), kaggle (halves).
+    """
     root = Path(path) / ("stanford_cars" if layout == "torchvision" else "cars196")
     names = [CAR_NAMES[c] if c < len(CAR_NAMES) else f"Zebra {c:03d} Coupe 2012" for c in range(n_classes)]
     rows = {"train": [], "test": []}
@@ -236,7 +245,9 @@ def _annotate_cars(path, field="", rows=(), names=()):
 
 
 def make_online_products(path, layout="official", n_train=6, n_test=6, n_images=4, size=(40, 30)):
-    """Stanford Online Products in small. Layouts: official (`Stanford_Online_Products/`), icml (`online_products/images`, `Info_Files`)."""
+    """Stanford Online Products in small. Layouts: official (`Stanford_Online_Products/`), icml
+    (`online_products/images`, `Info_Files`).
+    """
     official = layout == "official"
     root = Path(path) / ("Stanford_Online_Products" if official else "online_products")
     lists, images = (root, root) if official else (root / "Info_Files", root / "images")

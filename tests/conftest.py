@@ -1,7 +1,7 @@
 """Tests run from anywhere: the repository root is on the path; two threads, as the benchmarks.
 
-Finished runs that tests may read and change, each trained once a session and copied for every test that asks (the folder's path; flags of
-`FINISHED`, on the CPU, without pictures, with all records):
+Finished runs that tests may read and change, each trained once a session and copied for every test that asks (the
+folder's path; flags of `FINISHED`, on the CPU, without pictures, with all records):
 
 - `trained_run`: conv4 with margin loss on `folder_data`, 2 epochs, measured on test after each.
 - `resumed_run`: the same flags, 1 epoch, then resumed to 2 with another --lr, so it has configs/ with one change.
@@ -38,7 +38,9 @@ def _modules(folder, files):
 
 
 def save_time():
-    """What tests repeat a thousand times is done once: folders of plug-ins are listed, and the parser built, anew only where plug-ins are others."""
+    """What tests repeat a thousand times is done once: folders of plug-ins are listed, and the parser built, anew only
+    where plug-ins are others.
+    """
     import torch
 
     import parameters
@@ -128,7 +130,9 @@ def drawing():
 
 @pytest.fixture(scope="module", autouse=True)
 def without_pictures(request, drawing):
-    """Trainings in this process draw nothing: it takes longer than the shortest of them. Not in a module that says `PICTURES = True`."""
+    """Trainings in this process draw nothing: it takes longer than the shortest of them. Not in a module that says
+    `PICTURES = True`.
+    """
     from pictures import groups
 
     with pytest.MonkeyPatch.context() as patch:

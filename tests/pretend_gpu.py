@@ -1,8 +1,10 @@
-"""A stand-in for a GPU: tensors say that they are on one, and what would hold up the device there is counted. They stay on the CPU.
+"""A stand-in for a GPU: tensors say that they are on one, and what would hold up the device there is counted. They stay
+on the CPU.
 
-What waits on a GPU: reading a value or a size back (`item`, `tolist`, `nonzero`, a boolean index …), and copying numbers of Python there.
-`torch.cuda.set_sync_debug_mode("error")` says the same of a real one; see tests/test_gpu.py. All tensors count as its own, so that what a
-step does on purpose with tensors of the CPU (an optimiser's counters, the draws of subset mining) has to be paused.
+What waits on a GPU: reading a value or a size back (`item`, `tolist`, `nonzero`, a boolean index …), and copying
+numbers of Python there. `torch.cuda.set_sync_debug_mode("error")` says the same of a real one; see tests/test_gpu.py.
+All tensors count as its own, so that what a step does on purpose with tensors of the CPU (an optimiser's counters, the
+draws of subset mining) has to be paused.
 """
 
 import contextlib

@@ -1,4 +1,6 @@
-"""What users get wrong and what machines do to them: one clear line, or a clean continuation; never a lost run, never a leaked key."""
+"""What users get wrong and what machines do to them: one clear line, or a clean continuation; never a lost run, never a
+leaked key.
+"""
 
 import os
 import runpy

@@ -1,4 +1,6 @@
-"""README, CONTRIBUTING, CHANGELOG and docs/: links and anchors lead somewhere, every page is in the index, quoted commands parse."""
+"""README, CONTRIBUTING, CHANGELOG and docs/: links and anchors lead somewhere, every page is in the index, quoted
+commands parse.
+"""
 
 import re
 import shlex
@@ -74,7 +76,8 @@ def test_links_lead_somewhere_every_page_is_in_the_index_and_every_picture_is_sh
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
 
 
-# ---------------------------------------------------------------------------------------------------------------- commands
+# ----------------------------------------------------------------------------------------------------------------
+# commands
 def commands(page):
     """The command lines of a page that begin with `python`, from its blocks and from its sentences."""
     text = page.read_text(encoding="utf-8")

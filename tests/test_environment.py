@@ -80,8 +80,8 @@ def test_installation_md_names_every_file_and_package():
 def test_what_is_imported_is_in_a_file():
     """By its own name, or as what a listed package needs itself.
 
-    These are SQLAlchemy for optuna's databases, packaging for pytest's marks, and fontTools, with which matplotlib embeds
-    its fonts.
+    These are SQLAlchemy for optuna's databases, packaging for pytest's marks, and fontTools, with which matplotlib
+    embeds its fonts.
     """
     bringing = ("optuna", "pytest", "matplotlib")
     needed = [line for name in bringing for line in metadata.requires(name) if "extra" not in line]
@@ -104,7 +104,8 @@ def test_what_is_imported_is_in_a_file():
     }
 
 
-# ------------------------------------------------------------------------------------------------------------------- make
+# -------------------------------------------------------------------------------------------------------------------
+# make
 def said_by_make(*words):
     """What make would do for targets in a fresh clone."""
     if shutil.which("make") is None:

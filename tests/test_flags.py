@@ -1,4 +1,6 @@
-"""The contract of the flags: what is read is declared, what is declared is read, a plug-in's own flags bear its prefix."""
+"""The contract of the flags: what is read is declared, what is declared is read, a plug-in's own flags bear its
+prefix.
+"""
 
 import argparse
 import ast

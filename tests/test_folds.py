@@ -1,4 +1,6 @@
-"""A cross-validation: folds are complete runs, meta results are those of the folds, an ensemble is a concatenation, resume changes nothing."""
+"""A cross-validation: folds are complete runs, meta results are those of the folds, an ensemble is a concatenation,
+resume changes nothing.
+"""
 
 import csv
 import json

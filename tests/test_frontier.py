@@ -1,4 +1,6 @@
-"""The recipes of today: presets in configs/, Frontier_Runs.sh and docs/recipes.md agree, and each preset passes a dry run on tiny data."""
+"""The recipes of today: presets in configs/, Frontier_Runs.sh and docs/recipes.md agree, and each preset passes a dry
+run on tiny data.
+"""
 
 import math
 import re
@@ -42,7 +44,8 @@ SOURCES = {  # beginning of a preset's name -> paper and repository
     "metrix": ("2106.04990", "billpsomas/metrix"),
     "vpt": ("2402.02340", "Noahsark/ParameterEfficient-DML"),
 }
-# What the authors' code says: published R@1; images a batch and a class; rate, decay; epochs, batches an epoch, epochs whose end lowers the rate; width
+# What the authors' code says: published R@1; images a batch and a class; rate, decay; epochs, batches an epoch, epochs
+# whose end lowers the rate; width
 FACTS = {
     "hyp_dino_cub200": ("80.9", 900, 9, 1e-5, 0.01, 50, 1, None, 384),
     "hyp_dino_cars196": ("89.2", 882, 9, 1e-5, 0.01, 300, 1, None, 384),
@@ -438,7 +441,8 @@ def test_every_preset_is_run_with_five_seeds_and_the_script_and_the_page_say_wha
         ), name
 
 
-# -------------------------------------------------------------------------------------------------------------- dry runs
+# -------------------------------------------------------------------------------------------------------------- dry
+# runs
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     path = tmp_path_factory.mktemp("tiny")

@@ -1,4 +1,6 @@
-"""Whole runs on a test set of queries and a gallery: records, console, pictures, measured again, read by the command, in tables, over folds."""
+"""Whole runs on a test set of queries and a gallery: records, console, pictures, measured again, read by the command,
+in tables, over folds.
+"""
 
 import importlib
 import json
@@ -24,7 +26,9 @@ plain = datasets.select
 
 
 def select(*arguments, **named):
-    """`datasets.select`, whose test images say by their place in their class what they are; two next to each other are a sequence."""
+    """`datasets.select`, whose test images say by their place in their class what they are; two next to each other are
+    a sequence.
+    """
     splits = plain(*arguments, **named)
     test = splits["testing"]
     places = np.array([int(Path(path).stem) for path in test.paths])

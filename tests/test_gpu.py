@@ -1,6 +1,8 @@
-"""On a GPU: values and gradients are the CPU's, no step waits where it need not, half precision and several processes. `make test-gpu`.
+"""On a GPU: values and gradients are the CPU's, no step waits where it need not, half precision and several processes.
+`make test-gpu`.
 
-What is compared draws its random numbers on the CPU, in float64. Some cases run on the CPU as well, so that the tests themselves are tested.
+What is compared draws its random numbers on the CPU, in float64. Some cases run on the CPU as well, so that the tests
+themselves are tested.
 """
 
 import contextlib
@@ -277,7 +279,9 @@ def test_dropout_of_chunks_on_a_gpu_is_the_same_in_both_runs():
 
 @pytest.mark.gpu
 def test_two_processes_on_one_gpu_step_as_one():
-    """By nccl where its version lets two ranks share a device, else by gloo, as main.py does; both with tensors on the GPU."""
+    """By nccl where its version lets two ranks share a device, else by gloo, as main.py does; both with tensors on the
+    GPU.
+    """
     cases = [(0, of_loss(loss), {}) for loss in ("margin", "softmax")]
     cases.append((4, ["--loss", "contrastive", "--memory_size", "30", "--memory_start", "1"], {}))
     try:

@@ -1,4 +1,6 @@
-"""benchmarks/gpu.py runs from end to end where there is no GPU, on a tiny network; its bare loop computes what ours does."""
+"""benchmarks/gpu.py runs from end to end where there is no GPU, on a tiny network; its bare loop computes what ours
+does.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
-"""No step reads a value back from the device, except the size of a mined batch: how often each criterion, miner and trainer asks, on a stand-in.
+"""No step reads a value back from the device, except the size of a mined batch: how often each criterion, miner and
+trainer asks, on a stand-in.
 
 A number that is not 0 (criteria, trainers) or 1 (miners) stands below with its reason; it is to be exactly so.
 """
@@ -25,7 +26,8 @@ from training.parts import Parts
 from utilities.criterion import takes_reference
 
 OF_MINERS = {
-    "angular": 2,  # of the positive pairs, then of the triplets: a row for every pair that could be would take O(B^3) memory
+    # of the positive pairs, then of the triplets: a row for every pair that could be would take O(B^3) memory
+    "angular": 2,
     "uniform_histogram": 2,  # of the pairs, then of the bins that have any
     "intra_random": 0,  # always B triplets
     "packaged": 0,  # always B / 3
@@ -68,7 +70,9 @@ def labels_of(module) -> torch.Tensor:
 
 
 def asked_by(name: str, mines=None) -> int:
-    """How often a criterion and the miner with which it is tested ask; `mines`: whether it has one, if not only where it has to."""
+    """How often a criterion and the miner with which it is tested ask; `mines`: whether it has one, if not only where
+    it has to.
+    """
     module = criteria.REGISTRY.module(name)
     mined = OF_MINERS.get((module.ALLOWED_MINING_OPS or ["distance"])[0], 1)
     return OF_CRITERIA.get(name, 0) + mined * (module.REQUIRES_BATCHMINER if mines is None else bool(mines))
@@ -140,7 +144,9 @@ def test_criteria_mix_no_tensors_of_the_cpu_in():
 
 @contextlib.contextmanager
 def watched(step, *others):
-    """The step on the stand-in for a GPU; inside, `others`, (owner, name of a call), ask unseen, and the optimiser, whose counters lie on the CPU."""
+    """The step on the stand-in for a GPU; inside, `others`, (owner, name of a call), ask unseen, and the optimiser,
+    whose counters lie on the CPU.
+    """
     step.runtime.device, step.runtime._check_every = GPU, 25
     with pretend_gpu() as reads, contextlib.ExitStack() as stack:
 
@@ -193,7 +199,8 @@ def test_a_step_asks_for_what_its_trainer_and_its_criterion_mine(of_criteria):
 def asks_in_shards(rank, flags):
     """A step on crops of the cache, by drawn coordinates of drawn class vectors, of which each process has half.
 
-    Draws of the CPU's generator stay where they were made: the processes' own ones, the rows that change colours, and the seed of the drawn classes.
+    Draws of the CPU's generator stay where they were made: the processes' own ones, the rows that change colours, and
+    the seed of the drawn classes.
     """
     with mock.patch.object(test_shards, "C", 100):
         step, _ = test_shards.trained(

@@ -31,8 +31,8 @@ ALLOWED = {
     for name in names
 }
 HOUSE = {*ALLOWED, "toy_experiments", "benchmarks", "tests"}
-# The registry imports the plug-ins of the folder that it is given; `from utilities import load_run` is an old name that users know;
-# `python -m evaluation models` takes main.py's flags and writes a table: only its program imports it.
+# The registry imports the plug-ins of the folder that it is given; `from utilities import load_run` is an old name that
+# users know; `python -m evaluation models` takes main.py's flags and writes a table: only its program imports it.
 EXCEPTIONS = {
     "utilities/registry.py": {"*"},
     "utilities/__init__.py": {"runs"},
@@ -62,7 +62,9 @@ def statements(node):
 
 @functools.cache
 def imported(path: Path) -> frozenset[str]:
-    """Top-level names of everything a file imports, inside functions and by importlib too; `*` for a name that is computed."""
+    """Top-level names of everything a file imports, inside functions and by importlib too; `*` for a name that is
+    computed.
+    """
     names, text = set(), path.read_text(encoding="utf-8")
     calls = "import_module" in text or "__import__" in text
     for node in (ast.walk if calls else statements)(parsed(path)):

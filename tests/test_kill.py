@@ -100,7 +100,9 @@ def data(tmp_path_factory):
 
 
 def killed_and_resumed(data, tmp_path, moments, *more):
-    """The folder of a run that nobody stopped; then, for each moment, that of one killed there, what its resumption says, and when it was killed."""
+    """The folder of a run that nobody stopped; then, for each moment, that of one killed there, what its resumption
+    says, and when it was killed.
+    """
     subprocess.run(command(data, tmp_path / "whole", *more), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     for number, moment in enumerate(moments.values()):
         arguments, folder = command(data, tmp_path / str(number), *more), tmp_path / str(number) / "folder" / "Kill_s1"

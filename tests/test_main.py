@@ -220,7 +220,8 @@ def test_dry_run_writes_a_picture_alone(folder_data, tmp_path, capsys):
         assert min(high for _, high in picture.getextrema()) == 255, "what is erased"
 
 
-# ------------------------------------------------------------------------------------------------------------------ failures
+# ------------------------------------------------------------------------------------------------------------------
+# failures
 def raising(error):
     def fails(*args, **kwargs):
         raise error
@@ -262,7 +263,10 @@ def test_a_failure_leaves_the_last_checkpoint_and_says_how_to_go_on(begun, monke
 
 
 def test_two_processes_never_train_in_one_folder(begun):
-    hold = f"import fcntl, time; f = open({str(begun / '.lock')!r}, 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); time.sleep(60)"
+    hold = (
+        f"import fcntl, time; f = open({str(begun / '.lock')!r}, 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', "
+        "flush=True); time.sleep(60)"
+    )
     holder = subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE, text=True)
     try:
         holder.stdout.readline()
@@ -295,7 +299,8 @@ def test_what_cannot_work_is_refused_before_anything_is_trained(folder_data, tmp
     assert not (tmp_path / "runs").exists()
 
 
-# ------------------------------------------------------------------------------------------------------------------- changes
+# -------------------------------------------------------------------------------------------------------------------
+# changes
 def test_a_run_goes_on_at_the_rates_of_now_also_with_another_optimiser(begun, capsys):
     """Those of a cosine over so many epochs, with the flags of now from the start."""
     for epoch, (change, said) in enumerate(

@@ -44,7 +44,8 @@ REPEAT = [words for words in MAIN if any(word.endswith("/parameters.yaml") for w
 NEW = [words for words in MAIN if words not in WORK_ON_A_RUN + REPEAT]
 
 
-# ---------------------------------------------------------------------------------------------------------------- the page
+# ---------------------------------------------------------------------------------------------------------------- the
+# page
 def test_every_old_command_has_one_here():
     """After a block of old commands there is, before the next one, a block with at least as many here."""
     told, counted = [], 0
@@ -97,7 +98,8 @@ def test_lines_for_other_programs_are_read():
     assert launcher.read_options(script).seeds == list(range(10))
 
 
-# ------------------------------------------------------------------------------------------------------------ the commands
+# ------------------------------------------------------------------------------------------------------------ the
+# commands
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A folder to work in, with the files that the page shows."""
@@ -124,7 +126,9 @@ def here(place, monkeypatch):
 
 @pytest.fixture(scope="module")
 def started(images):
-    """Starts the run of a name, once, by the first line of the page that does: an epoch of one batch in each of few folds."""
+    """Starts the run of a name, once, by the first line of the page that does: an epoch of one batch in each of few
+    folds.
+    """
     there = {}
 
     def start(name):

@@ -133,7 +133,10 @@ def test_other_names_are_answered(command, parts):
     ("command", "parts"),
     {
         "--config_general default daml": [
-            "--config_general: here for default --config powerful_benchmarker; for daml --trainer adversarial --loss triplet "
+            (
+                "--config_general: here for default --config powerful_benchmarker; for daml --trainer adversarial "
+                "--loss triplet "
+            )
         ],
         "--config_general default daml train_with_classifier": [
             "for daml --trainer adversarial",

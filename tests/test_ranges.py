@@ -1,4 +1,6 @@
-"""Numeric flags declare what they allow: any value is taken, or refused in one line that names the flag, wherever it comes from."""
+"""Numeric flags declare what they allow: any value is taken, or refused in one line that names the flag, wherever it
+comes from.
+"""
 
 import argparse
 import math
@@ -79,7 +81,9 @@ def refused_by_itself(a_type, text):
 
 
 def test_a_bad_value_is_taken_or_refused_in_one_line():
-    """What a flag's type refuses is refused in the same words everywhere: one such value a flag goes through the whole command line."""
+    """What a flag's type refuses is refused in the same words everywhere: one such value a flag goes through the whole
+    command line.
+    """
     for flag, action in FLAGS.items():
         refused = [text for text in BAD if refused_by_itself(action.type, text)]
         for text in (text for text in BAD if text not in refused[1:]):

@@ -1,4 +1,6 @@
-"""The Reality Check's protocol end to end, as a user types it: four folds, early stopping, separated and concatenated results, the report."""
+"""The Reality Check's protocol end to end, as a user types it: four folds, early stopping, separated and concatenated
+results, the report.
+"""
 
 import csv
 import json
@@ -30,7 +32,8 @@ TRAINED_ON = [
     (0, 1, 2, 3, 4, 7, 8, 9),
 ]  # of 20 classes
 VALIDATED_ON = [(8, 9), (0, 1), (3, 4), (5, 6)]
-SHORT = "--iterations_per_epoch 2 --n_epochs 30 --patience 2 --resize_size 36 --crop_size 32"  # in place of 100, 1000 and the preset's
+# in place of 100, 1000 and the preset's
+SHORT = "--iterations_per_epoch 2 --n_epochs 30 --patience 2 --resize_size 36 --crop_size 32"
 
 
 def command(group):

@@ -1,4 +1,6 @@
-"""The recipes of CONTRIBUTING.md and README.md, word for word: the file is written, trained with, removed. And plug-ins in a foreign program."""
+"""The recipes of CONTRIBUTING.md and README.md, word for word: the file is written, trained with, removed. And plug-ins
+in a foreign program.
+"""
 
 import contextlib
 import os

@@ -1,4 +1,6 @@
-"""What was changed on resume is recorded where it was changed, and a reproduction makes the same changes at the same epochs."""
+"""What was changed on resume is recorded where it was changed, and a reproduction makes the same changes at the same
+epochs.
+"""
 
 import csv
 import json
@@ -90,7 +92,9 @@ def assert_same(one, other):
 
 @pytest.fixture(scope="module")
 def changed(data, tmp_path_factory):
-    """A run of 3 epochs that was interrupted after 1 and went on with other rates, and later with more epochs and another loss margin."""
+    """A run of 3 epochs that was interrupted after 1 and went on with other rates, and later with more epochs and
+    another loss margin.
+    """
     tmp_path = tmp_path_factory.mktemp("changed")
     with pytest.MonkeyPatch.context() as patch:
         stop_after(patch, 1)

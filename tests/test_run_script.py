@@ -39,7 +39,8 @@ def test_two_lines_for_one_folder_are_refused_and_bad_flags_do_not_stop_the_othe
     )
 
 
-# -------------------------------------------------------------------------------------------------- how far a run has come
+# -------------------------------------------------------------------------------------------------- how far a run has
+# come
 def test_how_a_run_stands(folder_data, tmp_path):
     split = ["--use_tv_split", "--tv_split_perc", "0.5", "--splits_to_eval", "val"]
 
@@ -203,11 +204,14 @@ def test_lines_of_searches_and_options_that_cannot_be(folder_data, tmp_path):
         launcher.make_tasks([launcher.SearchLine(1, [*argv, "--seed", seed]) for seed in ("1", "2")])
 
 
-# ------------------------------------------------------------------------------------------------------- the real program
+# ------------------------------------------------------------------------------------------------------- the real
+# program
 def runs_file(folder_data, tmp_path, epochs=1):
     line = (
-        f"python main.py --dataset folder --dataset_folder_path $datapath --save_path {tmp_path / 'out'} --arch conv4_normalize --embed_dim 8 "
-        f"--loss triplet --batch_mining semihard --bs 8 --kernels 0 --evaluation_metrics e_recall@1 --seed 0 --no_records --n_epochs {epochs}"
+        f"python main.py --dataset folder --dataset_folder_path $datapath --save_path {tmp_path / 'out'} --arch "
+        "conv4_normalize --embed_dim 8 "
+        "--loss triplet --batch_mining semihard --bs 8 --kernels 0 --evaluation_metrics e_recall@1 --seed 0 "
+        f"--no_records --n_epochs {epochs}"
     )
     script = tmp_path / "runs.sh"
     script.write_text(

@@ -1,4 +1,6 @@
-"""The run scripts line by line: each parses, and its flags mean what the published tables say. And published commands."""
+"""The run scripts line by line: each parses, and its flags mean what the published tables say. And published
+commands.
+"""
 
 import csv
 import functools
@@ -53,7 +55,9 @@ def printed_name(method, parameter):
 
 
 def best_values(method, setting):
-    """Published parameter -> its best value: in full where it was searched, else as printed, None where there is none."""
+    """Published parameter -> its best value: in full where it was searched, else as printed, None where there is
+    none.
+    """
     value = {
         row["parameter"]: float(row[setting]) if row[setting] else None
         for row in rows_of("mlrc_hyperparameters.csv")
@@ -133,7 +137,9 @@ OF_MS = {
     "thresh": "base",
     "margin": lambda of: of.get("epsilon", math.inf),
 }
-METHODS = {  # method -> loss; flags that are the same everywhere; flags of the loss, each with its published parameter or a function of all
+# method -> loss; flags that are the same everywhere; flags of the loss, each with its published parameter or a function
+# of all
+METHODS = {
     "Contrastive": (
         "contrastive",
         {"batch_mining": "none", "loss_contrastive_reduction": "nonzero"},
@@ -289,10 +295,13 @@ def test_published_tables_agree_with_each_other():
     assert compared == 140
 
 
-# -------------------------------------------------------------------------------------------------------------- dry runs
+# -------------------------------------------------------------------------------------------------------------- dry
+# runs
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """All three data sets, with the classes and CUB images that batches of 64 classes and 256 images need once validation is cut off."""
+    """All three data sets, with the classes and CUB images that batches of 64 classes and 256 images need once
+    validation is cut off.
+    """
     path = tmp_path_factory.mktemp("tiny")
     builders.make_cub200(path, n_classes=172, n_images=5)
     builders.make_cars196(path, n_classes=172, n_images=2)
@@ -340,7 +349,8 @@ def test_every_kind_of_line_passes_a_dry_run(tiny, capsys):
         dry_run(argv, tiny, capsys)
 
 
-# ------------------------------------------------------------------------- the ICML pipeline's own command lines, word for word
+# ------------------------------------------------------------------------- the ICML pipeline's own command lines, word
+# for word
 BASIC = """--loss margin --batch_mining distance --log_online
               --project DML_Project --group Margin_with_Distance --seed 0
               --gpu 0 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -349,7 +359,10 @@ BASIC = """--loss margin --batch_mining distance --log_online
 ADVANCED = (
     "--loss margin --batch_mining distance --loss_margin_beta 0.6 --miner_distance_lower_cutoff 0.5 --source $datapath"
 )
-SPECTRAL = "--loss margin --batch_mining rho_distance --miner_rho_distance_cp 0.2 --source $datapath --use_tv_split --tv_split_perc 0.8 --no_train_metrics"
+SPECTRAL = (
+    "--loss margin --batch_mining rho_distance --miner_rho_distance_cp 0.2 --source $datapath --use_tv_split "
+    "--tv_split_perc 0.8 --no_train_metrics"
+)
 
 
 def test_published_commands_are_read_and_one_passes_a_dry_run(tmp_path, capsys):
@@ -361,7 +374,8 @@ def test_published_commands_are_read_and_one_passes_a_dry_run(tmp_path, capsys):
     assert "dry run: one batch of 112 images" in builders.dry_run([*spectral, "--arch", "conv4_normalize"], capsys)
 
 
-# ---------------------------------------------------------------------------------------------------------------- Rho_Sweep.sh
+# ----------------------------------------------------------------------------------------------------------------
+# Rho_Sweep.sh
 def flags_apart(a, b):
     return {name for name in a if a[name] != b[name]}
 

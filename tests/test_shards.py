@@ -1,4 +1,6 @@
-"""Class vectors in shards, drawn in part, in some coordinates: losses and steps of several processes are those of one; what is not drawn rests."""
+"""Class vectors in shards, drawn in part, in some coordinates: losses and steps of several processes are those of one;
+what is not drawn rests.
+"""
 
 import copy
 import itertools
@@ -99,7 +101,9 @@ def flat_state(step):
 
 
 def same_steps(rank, block, cases):
-    """Results of each step, statistics and the whole state are those of one process, whose vectors each process takes its rows of."""
+    """Results of each step, statistics and the whole state are those of one process, whose vectors each process takes
+    its rows of.
+    """
     wrong = []
     for words in cases:
         with alone():
@@ -142,7 +146,9 @@ def of_every_criterion():
 @pytest.mark.long
 @pytest.mark.parametrize("n,block", [(2, 1 << 22), (3, 10), (4, 1 << 22)])
 def test_five_steps_of_every_criterion_and_optimiser_are_those_of_one_process(n, block):
-    """Four processes do not divide the seven classes. Also limits of each gradient and of its entries, and trainers with further criteria."""
+    """Four processes do not divide the seven classes. Also limits of each gradient and of its entries, and trainers
+    with further criteria.
+    """
     cases = [*of_every_criterion(), *(["--loss", "cosface", *how] for how in OPTIMISERS)]
     cases += [["--loss", "softmax", "--clip_grad_each", ".01"], ["--loss", "softmax", "--clip_grad_value", ".001"]]
     cases += [
@@ -152,10 +158,13 @@ def test_five_steps_of_every_criterion_and_optimiser_are_those_of_one_process(n,
     spawned(n, same_steps, block, cases)
 
 
-# ---------------------------------------------------------------------------------------------------------------- blocks
+# ----------------------------------------------------------------------------------------------------------------
+# blocks
 @pytest.mark.parametrize("loss", ABLE)
 def test_blocks_of_classes_give_the_plain_loss_on_every_batch(loss):
-    """Several classes, one class, one sample; zero, equal, opposite and very long embeddings: cosines of 1 and -1. All coordinates drawn: in blocks."""
+    """Several classes, one class, one sample; zero, equal, opposite and very long embeddings: cosines of 1 and -1. All
+    coordinates drawn: in blocks.
+    """
     plain, in_blocks = made(loss), made(loss, loss_dims=D)
     batches = [test_registry_wide.LABELS[kind] for kind in ("repeated", "one class", "one sample")]
     for labels, kind in itertools.product(batches, ("long", "identical", "opposite", "zero", "one zero")):
@@ -169,14 +178,17 @@ def test_blocks_of_classes_give_the_plain_loss_on_every_batch(loss):
             torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10 * max(1, float(theirs.abs().max())))
 
 
-# --------------------------------------------------------------------------------------------------------------- drawing
+# ---------------------------------------------------------------------------------------------------------------
+# drawing
 def rows_of(classes, per_class):
     return [c * per_class + k for c in classes for k in range(per_class)]
 
 
 @pytest.mark.parametrize("loss", ABLE)
 def test_a_drawn_loss_is_the_plain_one_of_the_drawn_classes(loss):
-    """Classes 0 to 4 and 6 are in the batch: of 7 classes and a share of .86 these alone are drawn, whatever the seed."""
+    """Classes 0 to 4 and 6 are in the batch: of 7 classes and a share of .86 these alone are drawn, whatever the
+    seed.
+    """
     classes = [0, 1, 2, 3, 4, 6]
     criterion, plain = (
         made(loss, sample_classes=0.86),
@@ -244,10 +256,13 @@ def test_more_classes_in_a_batch_than_are_drawn_are_used_alone_and_said_once(cap
     assert len(shard.drawn) == 3, "what is only looked at is not trained"
 
 
-# --------------------------------------------------------------------------------------------------------------- at rest
+# --------------------------------------------------------------------------------------------------------------- at
+# rest
 @pytest.mark.parametrize("words", OPTIMISERS, ids=lambda words: words[1])
 def test_vectors_that_are_not_drawn_rest_in_every_optimiser(words):
-    """Against torch's step on all rows, after which those that were not drawn, and their state, get what they were; two draws in one step count together."""
+    """Against torch's step on all rows, after which those that were not drawn, and their state, get what they were; two
+    draws in one step count together.
+    """
     opt = test_chunks.read(
         *words[:2],
         "--momentum",
@@ -314,7 +329,8 @@ def overflow(rank):
     assert not vectors.grad.isfinite().any()
 
 
-# ------------------------------------------------------------------------------------------------------------------ pins
+# ------------------------------------------------------------------------------------------------------------------
+# pins
 X = torch.tensor([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0.6, 0.8]], dtype=torch.float64)
 VECTORS = torch.tensor([[1, 0.2, 0], [0, 1, 0.3], [0.1, 0, 1]], dtype=torch.float64)
 
@@ -347,7 +363,8 @@ def test_the_margins_backward_is_true():
     assert gradient[1, 0].item() == pytest.approx(-0.2888, abs=5e-5)
 
 
-# ---------------------------------------------------------------------------------------------------------------- coordinates
+# ----------------------------------------------------------------------------------------------------------------
+# coordinates
 def test_a_loss_in_some_coordinates_is_that_of_cut_embeddings_and_vectors():
     """Drawn anew in each step, unit length after the cut; a coordinate that is not drawn gets no gradient."""
     seen = set()
@@ -392,7 +409,8 @@ def test_two_processes_are_one():
     spawned(2, all_of_it)
 
 
-# --------------------------------------------------------------------------------------------------------- runs on the disk
+# --------------------------------------------------------------------------------------------------------- runs on the
+# disk
 MANY = ["--loss", "arcface", "--optim", "adam", "--shard_classes", "--seed", "2"]
 
 
@@ -422,7 +440,9 @@ def test_a_checkpoint_has_all_vectors_and_goes_on_with_another_number_of_process
 
 @pytest.mark.long
 def test_what_was_killed_goes_on_to_the_bit(data, tmp_path):
-    """kill -9 of both processes in the second epoch; the same with --resume best, whose checkpoint holds everything too."""
+    """kill -9 of both processes in the second epoch; the same with --resume best, whose checkpoint holds everything
+    too.
+    """
     flags = [
         *MANY,
         "--sample_classes",
@@ -455,7 +475,8 @@ def test_what_was_killed_goes_on_to_the_bit(data, tmp_path):
     assert status == 0 and RunFolder(folders[1]).progress.epochs == 4, err
 
 
-# ------------------------------------------------------------------------------------------------------------------ refused
+# ------------------------------------------------------------------------------------------------------------------
+# refused
 def test_what_cannot_be_is_refused():
     for words, said in (
         (

@@ -1,4 +1,6 @@
-"""The documentation site: every page has its place, every method its section, the build gives no warning and no link leads nowhere."""
+"""The documentation site: every page has its place, every method its section, the build gives no warning and no link
+leads nowhere.
+"""
 
 import importlib
 import inspect
@@ -70,7 +72,8 @@ def test_a_linked_page_outside_docs_is_a_page_of_the_site(hooks):
     assert {target for target in linked if not target.startswith("docs/")} <= set(hooks.OUTSIDE)
 
 
-# --------------------------------------------------------------------------------------------------------- methods, Python
+# --------------------------------------------------------------------------------------------------------- methods,
+# Python
 @pytest.fixture(scope="module")
 def sections(reference):
     """Kind -> method -> its section of the kind's page."""
@@ -104,7 +107,9 @@ def test_every_method_has_a_section_with_caption_formula_and_flags(reference, se
 
 
 def test_every_method_has_its_results(reference, sections):
-    """`python benchmarks/methods.py --only NAME`, `--miners`, `--samplers`, `--trainers` make them, for docs/methods_on_glyphs.md."""
+    """`python benchmarks/methods.py --only NAME`, `--miners`, `--samplers`, `--trainers` make them, for
+    docs/methods_on_glyphs.md.
+    """
     assert sorted(row[0].strip("`") for row in reference.of_losses()) == criteria.REGISTRY.names()
     rows = {row[0].strip("`"): row for row in reference.results() if len(row) == 5 and row[1].startswith("`")}
     shown = [
@@ -145,9 +150,13 @@ def test_the_python_page_names_what_there_is():
     assert not [name for name in names if not inspect.getdoc(pkgutil.resolve_name(name))]
 
 
-# --------------------------------------------------------------------------------------------------------------- the hooks
+# --------------------------------------------------------------------------------------------------------------- the
+# hooks
 def test_links_of_the_repository_become_those_of_the_site(hooks):
-    text = "[a](../README.md#x) [b](../experiments/Rho_Sweep.sh)\n\n```\n[d](../README.md)\n```\n[e](https://x.y/z) [f](#g)"
+    text = (
+        "[a](../README.md#x) [b](../experiments/Rho_Sweep.sh)\n\n```\n[d](../README.md)\n```\n[e](https://x.y/z) "
+        "[f](#g)"
+    )
     turned = text.replace("[a](../README.md#x) [b](../experiments", "[a](readme.md#x) [b](files/experiments")
     for page, before, after in (
         ("docs/t.md", text, turned),
@@ -179,7 +188,10 @@ def test_lists_are_lists_for_both_readers_and_docstrings_are_shown_as_they_are(h
 
 
 def test_a_flag_stays_in_one_line(hooks):
-    html = '<td><code>--lr 0.1 --n_epochs 2</code></td><a href="#a--b">not--this</a><pre><code>main.py --lr</code></pre> (--bs)'
+    html = (
+        '<td><code>--lr 0.1 --n_epochs 2</code></td><a href="#a--b">not--this</a><pre><code>main.py --lr</code></pre> '
+        "(--bs)"
+    )
     flags = [html.index(word) for word in ("--lr 0.1", "--n_epochs", "--bs")]
     expected = html
     for place in reversed(flags):
@@ -225,7 +237,8 @@ def test_the_first_page_says_what_a_reader_can_do():
     assert len(re.findall(r"\]\([\w/]+\.md\)", first)) >= 10
 
 
-# --------------------------------------------------------------------------------------------------------------- the build
+# --------------------------------------------------------------------------------------------------------------- the
+# build
 @pytest.mark.long
 def test_the_strict_build_gives_no_warning(tmp_path):
     for package in ("mkdocs", "material", "mkdocstrings"):
@@ -242,7 +255,10 @@ def test_the_strict_build_gives_no_warning(tmp_path):
     pages = {
         path.relative_to(tmp_path).as_posix(): path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")
     }
-    loading = r'<(?:img|script|iframe)[^>]* src="((?:https?:)?//[^"]*)"|<link(?![^>]*canonical)[^>]* href="((?:https?:)?//[^"]*)"'
+    loading = (
+        r'<(?:img|script|iframe)[^>]* src="((?:https?:)?//[^"]*)"|<link(?![^>]*canonical)[^>]* '
+        r'href="((?:https?:)?//[^"]*)"'
+    )
     assert not {name: found for name, text in pages.items() if (found := re.findall(loading, text))}, (
         "pages load nothing from elsewhere"
     )

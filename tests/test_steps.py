@@ -1,4 +1,6 @@
-"""Averages, resting, precision, compiling, recomputed activations: each does what it says and resumes to the bit. Rates: training/test_optimisers.py."""
+"""Averages, resting, precision, compiling, recomputed activations: each does what it says and resumes to the bit.
+Rates: training/test_optimisers.py.
+"""
 
 import copy
 
@@ -68,7 +70,8 @@ def test_a_run_resumes_to_the_bit(name, data, tmp_path, monkeypatch):
     assert last(whole)["scaler"].get("_growth_tracker", 0) == (4 if name == "float16" else 0)
 
 
-# ------------------------------------------------------------------------------------------------------------------- averages
+# -------------------------------------------------------------------------------------------------------------------
+# averages
 def test_the_average_is_evaluated_and_kept_beside_the_trained_network(data, tmp_path, monkeypatch):
     trained, seen = [], []
     real, measure = Step.__call__, main.evaluation.evaluate
@@ -109,12 +112,15 @@ def test_an_average_may_begin_on_resume_and_changes_nothing_in_training(trained_
     assert equal(dict(content["trained"]), dict(last(trained_once)["state_dict"]))
 
 
-# ------------------------------------------------------------------------------------------------------------------- resting
+# -------------------------------------------------------------------------------------------------------------------
+# resting
 @pytest.mark.parametrize(
     "flags", [["--freeze_backbone_steps", "6"], ["--warmup_head_epochs", "1"]], ids=lambda flags: flags[0]
 )
 def test_the_backbone_rests_and_wakes(flags, data, tmp_path, monkeypatch):
-    """For some of the four steps of an epoch, running statistics too, in spite of weight decay; a resumed run does the same."""
+    """For some of the four steps of an epoch, running statistics too, in spite of weight decay; a resumed run does the
+    same.
+    """
     moved, real = [], Step.__call__
 
     def step(self, batch):
@@ -153,7 +159,8 @@ def test_what_a_network_lacks_is_refused(data, tmp_path):
         parameters.resolve(["--dataset", "glyphs", "--compile", "--grad_checkpointing"])
 
 
-# ------------------------------------------------------------------------------------------------- activations computed again
+# ------------------------------------------------------------------------------------------------- activations computed
+# again
 @pytest.mark.parametrize("arch", ["resnet18", "convnext_tiny"])
 def test_recomputed_activations_give_the_same_gradients_and_statistics_in_less_memory(arch):
     images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
@@ -179,7 +186,8 @@ def test_recomputed_activations_give_the_same_gradients_and_statistics_in_less_m
     )
 
 
-# -------------------------------------------------------------------------------------------------------------- the machine
+# -------------------------------------------------------------------------------------------------------------- the
+# machine
 def test_channels_last_orders_network_and_images():
     opt, plain = chosen("--channels_last", "--arch", "resnet18")
     runtime = Runtime(opt)

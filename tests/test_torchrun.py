@@ -1,4 +1,6 @@
-"""Several processes are the same experiment as one: batches, evaluation, who writes, what is lost with one of them. Steps: test_torchrun_steps.py."""
+"""Several processes are the same experiment as one: batches, evaluation, who writes, what is lost with one of them.
+Steps: test_torchrun_steps.py.
+"""
 
 import itertools
 import os
@@ -120,7 +122,9 @@ def test_parts_of_batches_are_augmented_as_the_whole(photographs, wrap):
 
 
 def words(data, tmp_path, *more):
-    """A run whose network has BatchNorm at rest, which depends on nothing, and an optimiser that does not enlarge rounding, as adam does where gradients are near 0."""
+    """A run whose network has BatchNorm at rest, which depends on nothing, and an optimiser that does not enlarge
+    rounding, as adam does where gradients are near 0.
+    """
     about = [
         "--loss",
         "margin",
@@ -202,7 +206,9 @@ def whole(data, tmp_path_factory):
     ],
 )
 def test_what_was_killed_goes_on_with_any_number(data, tmp_path, whole, fail, said, processes):
-    """kill -9 of one process, of all, of torchrun; Ctrl-C: all end, the folder is free, and what follows is the run that nothing stopped."""
+    """kill -9 of one process, of all, of torchrun; Ctrl-C: all end, the folder is free, and what follows is the run
+    that nothing stopped.
+    """
     status, out, err = torchrun(2, words(data, tmp_path, "--savename", "Killed", *THREE), fail=fail)
     killed, until = tmp_path / "folder" / "Killed", time.monotonic() + 60
     while (lock := Lock(killed / ".lock")).holder() and time.monotonic() < until:
@@ -290,8 +296,9 @@ DEMO = [
 def test_a_whole_run_on_glyphs_is_that_of_one_process_to_the_third_digit(tmp_path, more, of_one, gain, apart):
     """All six epochs of the demonstration, the whole table.
 
-    Two processes add the gradients of two halves of the batch, as one does with --chunk_size 56: to the bit the same. The plain step adds in
-    another order; where the network is trained, rounding grows in long trainings, as between one thread and two: docs/scale.md.
+    Two processes add the gradients of two halves of the batch, as one does with --chunk_size 56: to the bit the same.
+    The plain step adds in another order; where the network is trained, rounding grows in long trainings, as between one
+    thread and two: docs/scale.md.
     """
     flags = [*DEMO, "--save_path", str(tmp_path), *more]
     one = main.main(parameters.read([*flags, *of_one, "--savename", "One"])).folder

@@ -1,4 +1,6 @@
-"""Evaluation by several processes: each searches and clusters its part of the queries, and all have, to the bit, what one process has."""
+"""Evaluation by several processes: each searches and clusters its part of the queries, and all have, to the bit, what
+one process has.
+"""
 
 import itertools
 import json
@@ -60,7 +62,9 @@ QUICK = (
 
 
 def cases(folder, full):
-    """Name -> (metrics, arguments of `metrics.compute`, limits of the search); those of `QUICK` alone where not `full`."""
+    """Name -> (metrics, arguments of `metrics.compute`, limits of the search); those of `QUICK` alone where not
+    `full`.
+    """
     plain, tied = made(150, 11, spread=1.5, seed=3), made(120, 7, spread=1.0, seed=9)
     tied["features"] = np.round(tied["features"])
     groups, levels = plain["labels"] % 3, np.stack([plain["labels"], plain["labels"] % 4, plain["labels"] % 2], 1)
@@ -130,7 +134,9 @@ def limited(limits):
 
 
 def same_values(rank, folder, full):
-    """Values, neighbours and each query's numbers are those of one process; and each process has searched for a part of them."""
+    """Values, neighbours and each query's numbers are those of one process; and each process has searched for a part of
+    them.
+    """
     ranks = Ranks()
     assert ranks.size > 1
     for name, (names, about, limits) in cases(folder, full).items():
@@ -148,7 +154,9 @@ def same_values(rank, folder, full):
 
 
 def same_clusters(rank, folder, full):
-    """faiss and torch cut the rows as one process does, so that rounding, and with it every later iteration, is the same."""
+    """faiss and torch cut the rows as one process does, so that rounding, and with it every later iteration, is the
+    same.
+    """
     ranks, asked, plain = Ranks(), [], _kmeans.of_parts
     for n, k, d in (
         (2 * 4096 + 7, 60, 8),

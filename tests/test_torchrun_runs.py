@@ -1,4 +1,6 @@
-"""Whole runs, folds and searches of two processes are those of one: values, folders, meta results, trials; but for one run in `make test-long`."""
+"""Whole runs, folds and searches of two processes are those of one: values, folders, meta results, trials; but for one
+run in `make test-long`.
+"""
 
 import csv
 import json

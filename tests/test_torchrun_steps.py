@@ -1,4 +1,6 @@
-"""Steps of several processes are those of one, to rounding: every criterion, miner and trainer, with memory, chunks, regularisers, subsets."""
+"""Steps of several processes are those of one, to rounding: every criterion, miner and trainer, with memory, chunks,
+regularisers, subsets.
+"""
 
 import itertools
 from unittest import mock
@@ -60,7 +62,8 @@ def miners():
 def everything(folder, n, full):
     """Cases of `_processes.same_steps`: every trainer and added loss, and some criteria.
 
-    `full`: also every criterion, by itself and against a memory, every miner, further flags, three steps; with two processes in float32 too.
+    `full`: also every criterion, by itself and against a memory, every miner, further flags, three steps; with two
+    processes in float32 too.
     """
     vectors = np.random.default_rng(0).normal(size=(CLASSES, 2, 5))  # two a class
     np.savez(folder / "vectors.npz", names=[f"class {label}" for label in range(CLASSES)], vectors=vectors)

@@ -94,7 +94,9 @@ def place(tmp_path, monkeypatch):
 
 
 def smaller(words, place):
-    """A command on the small data: the demo's configuration is ours, its runs lie under `folder`; ResNets and many epochs are not trained."""
+    """A command on the small data: the demo's configuration is ours, its runs lie under `folder`; ResNets and many
+    epochs are not trained.
+    """
     words = [word.replace("Training_Results/glyphs", "Training_Results/folder") for word in words]
     words = [str(place / "configs" / "demo_glyphs.yaml") if word == "demo_glyphs" else word for word in words]
     return [*words, *OF_PHOTOGRAPHS] if "--dataset_folder_path" in words and "--evaluate" not in words else words
@@ -157,7 +159,8 @@ def test_run_to_search(place, capsys):
     assert (place / "exported" / "README.md").is_file()
 
 
-# ------------------------------------------------------------------------------------------------- in a copy of the program
+# ------------------------------------------------------------------------------------------------- in a copy of the
+# program
 def clone_of(page, place):
     """A copy of the program in which the files of a page are written."""
     kept = shutil.ignore_patterns(

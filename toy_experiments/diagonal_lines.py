@@ -1,12 +1,14 @@
-"""Training on diagonal lines: what flipped negatives do to an embedding, and what dropping the pull term does (arXiv 2002.08473).
+"""Training on diagonal lines: what flipped negatives do to an embedding, and what dropping the pull term does (arXiv
+2002.08473).
 
     python toy_experiments/diagonal_lines.py --out diagonal_lines.png
 
-Four training classes lie along the diagonal of a square, four test classes along two lines that differ from each other in a
-direction which training never needs. A small network embeds the points on the unit circle. The paper's script compares a
-contrastive loss with a "regularised" one, in which each negative becomes the positive with probability .001 and in which the term
-that pulls positives together is gone as well. This script takes the two changes apart: each run is one combination of pull term and
-flip probability, all runs of a seed start from the same points and weights, and the report says what each change contributes.
+Four training classes lie along the diagonal of a square, four test classes along two lines that differ from each other
+in a direction which training never needs. A small network embeds the points on the unit circle. The paper's script
+compares a contrastive loss with a "regularised" one, in which each negative becomes the positive with probability .001
+and in which the term that pulls positives together is gone as well. This script takes the two changes apart: each run
+is one combination of pull term and flip probability, all runs of a seed start from the same points and weights, and the
+report says what each change contributes.
 """
 
 import argparse
@@ -132,8 +134,8 @@ def contrastive(embeddings: torch.Tensor, labels: torch.Tensor, loss: Loss, draw
 def train(loss: Loss, seeds: list[int], iterations: int = ITERATIONS) -> Result:
     """Train one network per seed, all at once, and measure them.
 
-    Every seed has its own generator for points, weights, batches and flips. So its run is the same alone as among others, and starts from
-    the same state whatever the loss.
+    Every seed has its own generator for points, weights, batches and flips. So its run is the same alone as among
+    others, and starts from the same state whatever the loss.
     """
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     points = torch.stack([training_points(generator)[0] for generator in generators])  # (S, 60, 2)
@@ -165,7 +167,9 @@ def train(loss: Loss, seeds: list[int], iterations: int = ITERATIONS) -> Result:
 
 
 def measured(training: np.ndarray, test: np.ndarray, test_labels: np.ndarray) -> Result:
-    """Second normalised singular value of training embeddings `(S, N, 2)`, spread and R@1 of test embeddings `(S, M, 2)`."""
+    """Second normalised singular value of training embeddings `(S, N, 2)`, spread and R@1 of test embeddings `(S, M,
+    2)`.
+    """
     sigma_2, spread, recall = [], [], []
     for on_training, on_test in zip(training, test, strict=True):  # one embedding space a seed
         spectrum = metrics.compute("rho_spectrum@0", on_training, np.zeros(len(on_training), dtype=int))[
@@ -190,16 +194,23 @@ def table(results: dict[Loss, Result]) -> str:
 
 
 def _cell(values: np.ndarray, sign: str) -> str:
-    """The mean of `(S,)` values, with their deviation for two or more; `sign`: `+` to show the sign of a positive mean."""
+    """The mean of `(S,)` values, with their deviation for two or more; `sign`: `+` to show the sign of a positive
+    mean.
+    """
     return f"{values.mean():{sign}.3f}" + (f" ± {values.std(ddof=1):.3f}" if len(values) > 1 else "")
 
 
 def contributions(results: dict[Loss, Result]) -> str:
-    """The contributions of dropping the pull term and of flipping, as differences of runs of the same seed, in Markdown."""
+    """The contributions of dropping the pull term and of flipping, as differences of runs of the same seed, in
+    Markdown.
+    """
     base, published, no_flips = results[BASE], results[PUBLISHED], results[NO_FLIPS]
     whole = (published.sigma_2 - base.sigma_2).mean()
     lines = [
-        "The published regularised run differs from the base run in two ways at once: it flips negatives, and it has no pull term.",
+        (
+            "The published regularised run differs from the base run in two ways at once: it flips negatives, and it "
+            "has no pull term."
+        ),
         f"Together they change the second singular value by {whole:+.3f}. Differences between runs of the same seed"
         + (", mean ± standard\ndeviation:" if len(base.sigma_2) > 1 else ":"),
         "",
@@ -228,8 +239,14 @@ def contributions(results: dict[Loss, Result]) -> str:
     spread = f", where the deviation between seeds is {by_flips.std(ddof=1):.3f}" if len(by_flips) > 1 else ""
     lines += [
         "",
-        f"So **dropping the pull term** contributes {dropped:+.3f} of {whole:+.3f} ({_percent(dropped, whole)}), and **the published flips** the",
-        f"rest, {whole - dropped:+.3f} ({_percent(whole - dropped, whole)}). With the pull term kept, flips alone reach {by_flips.mean():+.3f} at best",
+        (
+            f"So **dropping the pull term** contributes {dropped:+.3f} of {whole:+.3f} ({_percent(dropped, whole)}), "
+            "and **the published flips** the"
+        ),
+        (
+            f"rest, {whole - dropped:+.3f} ({_percent(whole - dropped, whole)}). With the pull term kept, flips alone "
+            f"reach {by_flips.mean():+.3f} at best"
+        ),
         f"({_percent(by_flips.mean(), whole)}, at p = {kept.flip:g}){spread}.",
     ]
     if len(base.sigma_2) > 1:
@@ -238,13 +255,21 @@ def contributions(results: dict[Loss, Result]) -> str:
 
 
 def _told_apart(of_flips: float, of_recall: dict[str, float]) -> list[str]:
-    """Sentences on whether the published flips, and any change of test R@1, differ from chance, by the p of the changes."""
+    """Sentences on whether the published flips, and any change of test R@1, differ from chance, by the p of the
+    changes.
+    """
     smallest = min(of_recall, key=of_recall.get)
     flips = "is told from chance" if of_flips < LEVEL else "is not told from chance"
     changed = "That any change moves test R@1 is not shown" if of_recall[smallest] >= LEVEL else "Test R@1 moves"
     return [
-        "P: chance of so large a mean difference where there is none, by a paired t-test over the seeds, two-sided, not corrected for the number of",
-        f"changes. What the published flips add to the second singular value {flips} ({_p_value(of_flips)}). {changed}: the smallest P of",
+        (
+            "P: chance of so large a mean difference where there is none, by a paired t-test over the seeds, "
+            "two-sided, not corrected for the number of"
+        ),
+        (
+            f"changes. What the published flips add to the second singular value {flips} ({_p_value(of_flips)}). "
+            f"{changed}: the smallest P of"
+        ),
         f"{len(of_recall)} is {_rounded(of_recall[smallest])} ({smallest}).",
     ]
 
@@ -275,7 +300,9 @@ def _percent(part: float, whole: float) -> str:
 
 
 def draw(results: dict[Loss, Result], seeds: list[int], path: Path) -> None:
-    """Save data, base and regularised embedding of the first seed, and singular values over all seeds; the suffix is the format."""
+    """Save data, base and regularised embedding of the first seed, and singular values over all seeds; the suffix is
+    the format.
+    """
     generator = torch.Generator().manual_seed(seeds[0])
     (training, labels), (test, test_labels) = (
         (points.numpy(), their.numpy()) for points, their in (training_points(generator), test_points(generator))
@@ -310,7 +337,10 @@ def report(results: dict[Loss, Result], seeds: list[int], figure: str, command: 
             f"Generated by `{command}`.\n",
             " ".join(__doc__.split("\n\n", 2)[2].split()) + "\n",
             f"![Data, embeddings, singular values]({figure})\n",
-            f"{'Mean ± standard deviation over' if len(seeds) > 1 else 'The values of'} {_counted(seeds)}. Second singular value: of the training embeddings, the two sum to 1. Spread: mean distance",
+            (
+                f"{'Mean ± standard deviation over' if len(seeds) > 1 else 'The values of'} {_counted(seeds)}. Second "
+                "singular value: of the training embeddings, the two sum to 1. Spread: mean distance"
+            ),
             "between the centres of the test classes. R@1: on the 60 test points.\n",
             table(results) + "\n",
             "## What the flips contribute, and what dropping the pull term contributes\n",
@@ -324,7 +354,9 @@ def _counted(seeds: list[int]) -> str:
 
 
 def read_options(argv: list[str] | None) -> argparse.Namespace:
-    """Parse the command line, and make the folders of its files. Raises UserError for impossible values, before anything is trained."""
+    """Parse the command line, and make the folders of its files. Raises UserError for impossible values, before
+    anything is trained.
+    """
     about = {"description": __doc__.partition("\n")[0], "formatter_class": argparse.ArgumentDefaultsHelpFormatter}
     parser = OneLineParser(allow_abbrev=False, **about)
     parser.add_argument(

@@ -1,12 +1,14 @@
-"""Three spaces that R@1 and NMI take for equal and MAP@R does not (the toy comparison of A Metric Learning Reality Check).
+"""Three spaces that R@1 and NMI take for equal and MAP@R does not (the toy comparison of A Metric Learning Reality
+Check).
 
     python toy_experiments/reality_check_spaces.py --out reality_check_spaces.png
 
-Each class is a square in the plane, evenly filled. In all three spaces almost every sample has its own class as its nearest
-neighbour (R@1) and k-means finds the classes (NMI, F1). But the squares nearly touch in the first space, and lie far apart in the
-last. In the first, a sample at an edge has many samples of other classes among its R nearest, which only R-precision and MAP@R see.
-After Musgrave et al., arXiv 2003.08505; the points here are our own. k-means starts once, from random samples, and now and then misses
-the classes even where they lie far apart (--seed 0): NMI and F1 then fall for a reason that is not in the space at all.
+Each class is a square in the plane, evenly filled. In all three spaces almost every sample has its own class as its
+nearest neighbour (R@1) and k-means finds the classes (NMI, F1). But the squares nearly touch in the first space, and
+lie far apart in the last. In the first, a sample at an edge has many samples of other classes among its R nearest,
+which only R-precision and MAP@R see. After Musgrave et al., arXiv 2003.08505; the points here are our own. k-means
+starts once, from random samples, and now and then misses the classes even where they lie far apart (--seed 0): NMI and
+F1 then fall for a reason that is not in the space at all.
 """
 
 import argparse
@@ -29,7 +31,9 @@ SHOWN = {"e_recall@1": "R@1", "nmi": "NMI", "f1": "F1", "r_precision": "R-precis
 
 
 def space(gap: float, per_class: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Features `(4 * per_class, 2)` of four square classes in two rows, and labels; the same points whatever the gap."""
+    """Features `(4 * per_class, 2)` of four square classes in two rows, and labels; the same points whatever the
+    gap.
+    """
     corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]) * (1.0 + gap)
     labels = np.repeat(np.arange(4), per_class)
     return corners[labels] + np.random.default_rng(seed).random((len(labels), 2)), labels

@@ -1,8 +1,9 @@
 """Training methods: one file a method, the file name is the value of `--trainer`.
 
-A module's class is `Trainer(opt, network, criterion)`, a subclass of `trainers.Base` or of that shape. It defines a training step in two
-halves: `outputs(images)` for each image, `losses(outputs, batch)` for the whole batch. Layers whose outputs are evaluated beside the
-network's embeddings are made by `build_heads` (`_heads.Heads`).
+A module's class is `Trainer(opt, network, criterion)`, a subclass of `trainers.Base` or of that shape. It defines a
+training step in two
+halves: `outputs(images)` for each image, `losses(outputs, batch)` for the whole batch. Layers whose outputs are
+evaluated beside the network's embeddings are made by `build_heads` (`_heads.Heads`).
 """
 
 from types import MethodType
@@ -49,7 +50,8 @@ def select(name: str, opt, network, criterion, **flags):
         flags: single flags that override `opt`.
 
     Raises:
-        UnknownName: no such trainer. UserError: an unknown flag, or a network or criterion that the method cannot train.
+        UnknownName: no such trainer. UserError: an unknown flag, or a network or criterion that the method cannot
+        train.
     """
     opt = REGISTRY.options(opt, name, **flags)
     trainer = REGISTRY.module(name).Trainer(opt, network, criterion)
@@ -70,14 +72,19 @@ def select(name: str, opt, network, criterion, **flags):
 
 
 def check(opt) -> None:
-    """Refuse flags that the method cannot honour, by its module's `check(opt)`, before loading. Raises UserError, UnknownName."""
+    """Refuse flags that the method cannot honour, by its module's `check(opt)`, before loading. Raises UserError,
+    UnknownName.
+    """
     module = REGISTRY.module(opt.trainer)
     getattr(module, "check", lambda opt: None)(opt)
     if not getattr(opt, "repeats", False):  # a run of an older version may have such flags
         _classifier.check_use(opt, module)
     if opt.views > 1 and opt.augmentation == "none":
         raise UserError(
-            f"--views {opt.views} with --augmentation none: the views of an image would be equal. Choose an augmentation"
+            (
+                f"--views {opt.views} with --augmentation none: the views of an image would be equal. Choose an "
+                "augmentation"
+            )
         )
 
 

@@ -8,8 +8,8 @@ import torch
 class MovingAverage(torch.nn.Module):
     """A copy of `network` that is never trained: after each step its weights move by 1 - `decay` towards the network's.
 
-    Its buffers, such as BatchNorm's running statistics, are its own, as it sees the same images. With `buffers`, for an average that sees
-    no images in training, they move like the weights; buffers that are not floating-point are copied.
+    Its buffers, such as BatchNorm's running statistics, are its own, as it sees the same images. With `buffers`, for an
+    average that sees no images in training, they move like the weights; buffers that are not floating-point are copied.
     """
 
     def __init__(self, network: torch.nn.Module, decay: float, buffers: bool = False):

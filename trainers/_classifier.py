@@ -49,26 +49,36 @@ def add_arguments(group) -> None:
         type=number(0, below=1),
         default=0.0,
         metavar="EPS",
-        help="label smoothing of --classifier_loss CrossEntropyLoss: this much of the target goes to the classes of --classifier_smoothing_over",
+        help=(
+            "label smoothing of --classifier_loss CrossEntropyLoss: this much of the target goes to the classes of "
+            "--classifier_smoothing_over"
+        ),
     )
     group.add_argument(
         "--classifier_smoothing_over",
         default="all",
         choices=["all", "others"],
-        help="all: EPS / C to each of the C classes, the own one too (torch; Szegedy et al., arXiv 1512.00567); others: EPS / (C - 1) to each other class "
+        help="all: EPS / C to each of the C classes, the own one too (torch; Szegedy et al., arXiv 1512.00567); others: EPS "
+        "/ (C - 1) to each other class "
         "(FastReID, dml_cross_entropy)",
     )
     group.add_argument(
         "--classifier_start",
         default="torch",
         choices=["torch", "normal", "zeros"],
-        help="initialisation of the classifier: that of torch.nn.Linear; normal with deviation .01 and a bias of 0 (FastReID); 0 (dml_cross_entropy)",
+        help=(
+            "initialisation of the classifier: that of torch.nn.Linear; normal with deviation .01 and a bias of 0 "
+            "(FastReID); 0 (dml_cross_entropy)"
+        ),
     )
     group.add_argument(
         "--classifier_layer",
         default="linear",
         choices=["linear", "circle_softmax"],
-        help="circle_softmax: cosines without a bias, weighted in the loss by --loss_circle_softmax_margin and _scale (FastReID's CircleSoftmax)",
+        help=(
+            "circle_softmax: cosines without a bias, weighted in the loss by --loss_circle_softmax_margin and _scale "
+            "(FastReID's CircleSoftmax)"
+        ),
     )
     group.add_argument("--classifier_no_bias", action="store_true", help="a classifier without a bias (FastReID)")
     group.add_argument(
@@ -136,7 +146,10 @@ def check(opt) -> None:
         opt.classifier_loss != "CrossEntropyLoss" or "label_smoothing" in parse_kwargs(opt.classifier_kwargs)
     ):
         raise UserError(
-            "--classifier_smoothing is of --classifier_loss CrossEntropyLoss, and in place of its label_smoothing in --classifier_kwargs"
+            (
+                "--classifier_smoothing is of --classifier_loss CrossEntropyLoss, and in place of its label_smoothing "
+                "in --classifier_kwargs"
+            )
         )
     try:
         loss_of(opt, 10**4)  # whether it fits the data's number of classes is checked in the trainer
@@ -184,7 +197,9 @@ class Classifier(_heads.Heads):
 
 
 class ClassifyingTrainer(Trainer):
-    """Base of trainers whose linear layer classifies what the network gives; the logits are an evaltype, `classifier_logits`."""
+    """Base of trainers whose linear layer classifies what the network gives; the logits are an evaltype,
+    `classifier_logits`.
+    """
 
     @classmethod
     def build_heads(cls, opt, network: torch.nn.Module) -> Classifier:
@@ -204,7 +219,8 @@ def param_group(classifier: Classifier, opt) -> dict:
 
 
 def loss_of(opt, n_classes: int) -> torch.nn.Module:
-    """`--classifier_loss` with `--classifier_kwargs`, tried on logits of `n_classes` classes; under circle_softmax it takes cosines.
+    """`--classifier_loss` with `--classifier_kwargs`, tried on logits of `n_classes` classes; under circle_softmax it
+    takes cosines.
 
     Raises:
         UserError: no such class, arguments that it does not take, or no finite scalar from logits and labels.
@@ -261,13 +277,17 @@ class OfCircle(torch.nn.Module):
 
 
 def torch_smoothing(eps: float, over: str, n_classes: int) -> float:
-    """torch's label_smoothing for `--classifier_smoothing` over `all` C classes, or over the C - 1 `others`: there eps C / (C - 1).
+    """torch's label_smoothing for `--classifier_smoothing` over `all` C classes, or over the C - 1 `others`: there eps
+    C / (C - 1).
 
     Raises UserError where that is above 1 (no other class, or eps near 1).
     """
     found = eps if over == "all" else eps * n_classes / max(n_classes - 1, 1)
     if n_classes < 2 or found > 1:
         raise UserError(
-            f"--classifier_smoothing {eps:g} over the others of {n_classes} classes leaves the own class less than each of them"
+            (
+                f"--classifier_smoothing {eps:g} over the others of {n_classes} classes leaves the own class less "
+                "than each of them"
+            )
         )
     return found

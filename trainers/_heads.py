@@ -1,4 +1,6 @@
-"""A trainer's layers behind the network whose outputs are evaluated too: their interface, and the network with them for evaluation."""
+"""A trainer's layers behind the network whose outputs are evaluated too: their interface, and the network with them for
+evaluation.
+"""
 
 import torch
 
@@ -11,11 +13,13 @@ MAIN_EMBEDDING = "discriminative"  # the name of a network's one embedding
 class Heads(torch.nn.Module):
     """A trainer's layers behind its network that are evaluated: `--evaltypes` may name the outputs of `forward`.
 
-    A trainer's `build_heads(opt, network)` makes them; the base holds them as `evaluated_heads`, so that they are moved, trained and
-    checkpointed as the trainer's own. A saved run builds them again from its flags, `opt.n_classes` and the network.
+    A trainer's `build_heads(opt, network)` makes them; the base holds them as `evaluated_heads`, so that they are
+    moved, trained and checkpointed as the trainer's own. A saved run builds them again from its flags, `opt.n_classes`
+    and the network.
 
     Attributes:
-        CHANGES_MAIN: whether they replace the network's embedding, `discriminative`. False: they add others, and for `discriminative`
+        CHANGES_MAIN: whether they replace the network's embedding, `discriminative`. False: they add others, and for
+        `discriminative`
             alone the bare network is evaluated.
         embed_dim: width of the main embedding, where they replace it.
         normalizes: optional; `--eval_no_normalize` sets it to False during evaluation, as it does with the network's.
@@ -36,8 +40,8 @@ class Heads(torch.nn.Module):
 class Evaluated(torch.nn.Module):
     """A network with heads behind it, of the same shape: `images -> (embeddings, features)`.
 
-    `embeddings` is a dict of all embeddings or, where `evaltypes` names the main embedding only, that one as a tensor. Any other
-    attribute is the network's.
+    `embeddings` is a dict of all embeddings or, where `evaltypes` names the main embedding only, that one as a tensor.
+    Any other attribute is the network's.
     """
 
     def __init__(self, network: torch.nn.Module, heads: Heads, evaltypes: list[str]):
@@ -94,7 +98,10 @@ def feature_width(network: torch.nn.Module) -> int:
     width = getattr(network, "feature_dim", None) or getattr(getattr(network, "last_linear", None), "in_features", None)
     if width is None:
         raise UserError(
-            "the trainer puts layers on the network's pooled features, and it does not say how many it has: attribute feature_dim"
+            (
+                "the trainer puts layers on the network's pooled features, and it does not say how many it has: "
+                "attribute feature_dim"
+            )
         )
     return width
 
@@ -111,7 +118,9 @@ def names_main_alone(evaltypes: list[str]) -> bool:
 
 
 def evaluated(network: torch.nn.Module, heads: Heads | None, evaltypes: list[str]) -> torch.nn.Module:
-    """The network that gives the embeddings of `evaltypes`: with the heads, unless there are none or their outputs are not asked for."""
+    """The network that gives the embeddings of `evaltypes`: with the heads, unless there are none or their outputs are
+    not asked for.
+    """
     if heads is None or (not heads.CHANGES_MAIN and names_main_alone(evaltypes)):
         return network
     return Evaluated(network, heads, evaltypes)

@@ -1,4 +1,6 @@
-"""Language guidance, ELG and PLG (Roth et al., Integrating Language Guidance into Vision-based Deep Metric Learning, CVPR 2022, arXiv 2203.08543)."""
+"""Language guidance, ELG and PLG (Roth et al., Integrating Language Guidance into Vision-based Deep Metric Learning,
+CVPR 2022, arXiv 2203.08543).
+"""
 
 import numpy as np
 import torch
@@ -20,14 +22,19 @@ def add_arguments(group) -> None:
         FLAG,
         default=None,
         metavar="FILE",
-        help="language_loss beside the criterion's: draw the similarities of the batch to those of its classes' vectors, such as a text model's of their "
-        "names; an .npz file with names (N,) and vectors (N, E), or (N, K, E) for K vectors a class; python -m evaluation.pseudo_labels makes one",
+        help="language_loss beside the criterion's: draw the similarities of the batch to those of its classes' vectors, "
+        "such as a text model's of their "
+        "names; an .npz file with names (N,) and vectors (N, E), or (N, K, E) for K vectors a class; python -m "
+        "evaluation.pseudo_labels makes one",
     )
     group.add_argument(
         "--language_direction",
         choices=["backward", "forward"],
         default="backward",
-        help="of the divergence KL(p || q): backward: p of the images, q of the vectors, as published; forward: the other way round",
+        help=(
+            "of the divergence KL(p || q): backward: p of the images, q of the vectors, as published; forward: the "
+            "other way round"
+        ),
     )
     group.add_argument(
         "--language_shift",
@@ -41,10 +48,12 @@ def add_arguments(group) -> None:
 
 
 class Language(AddedLoss):
-    """`language_loss` = T^2 / B sum_i KL(p_i || q_i), p = softmax of the rows of B / T, q of A / T (backward; forward: swapped).
+    """`language_loss` = T^2 / B sum_i KL(p_i || q_i), p = softmax of the rows of B / T, q of A / T (backward; forward:
+    swapped).
 
-    B_ij is the cosine of embeddings i and j, A_ij = L + shift, L the mean over r of the cosine of the r-th vectors of their classes: rank with
-    rank, not all pairs. Where i and j are of one class, the diagonal too, both are 1 + shift. Only the training classes' vectors are read.
+    B_ij is the cosine of embeddings i and j, A_ij = L + shift, L the mean over r of the cosine of the r-th vectors of
+    their classes: rank with rank, not all pairs. Where i and j are of one class, the diagonal too, both are 1 + shift.
+    Only the training classes' vectors are read.
     """
 
     NAME, FLAG = NAME, FLAG
@@ -92,7 +101,8 @@ class Language(AddedLoss):
 def read(path: str, names: list[str]) -> torch.Tensor:
     """The vectors `(C, K E)` of the classes `names`, whose products are the means over K of their cosines.
 
-    Raises UserError for a file that is none of these, for a class without vectors or with a vector that has no direction.
+    Raises UserError for a file that is none of these, for a class without vectors or with a vector that has no
+    direction.
     """
     try:
         with parsing(path):
@@ -108,7 +118,10 @@ def read(path: str, names: list[str]) -> torch.Tensor:
     rows = {name: row for row, name in enumerate(listed)}
     if missing := [name for name in names if name not in rows]:
         raise UserError(
-            f"{FLAG} {path} lacks {len(missing)} of {len(names)} training classes: {', '.join(missing[:5])}{' …' * (len(missing) > 5)}"
+            (
+                f"{FLAG} {path} lacks {len(missing)} of {len(names)} training classes: "
+                f"{', '.join(missing[:5])}{' …' * (len(missing) > 5)}"
+            )
         )
     if twice := next((name for name in names if listed.count(name) > 1), None):
         raise UserError(f"{FLAG} {path} names {twice} more than once: one row a class")

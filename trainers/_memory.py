@@ -37,7 +37,10 @@ def add_arguments(group) -> None:
         type=number(0, below=1),
         default=None,
         metavar="DECAY",
-        help="fill the memory with embeddings of a moving average of the network with this decay, such as .999 (unset: with the network's own)",
+        help=(
+            "fill the memory with embeddings of a moving average of the network with this decay, such as .999 (unset: "
+            "with the network's own)"
+        ),
     )
 
 
@@ -52,7 +55,9 @@ class Queue:
         self.size, self.next, self.rows, self.labels = size, 0, None, None
 
     def put(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Write `rows` `(B, D)` with `labels` `(B,)` over the oldest. Returns their places in `content`, `(B,)`. B is at most N."""
+        """Write `rows` `(B, D)` with `labels` `(B,)` over the oldest. Returns their places in `content`, `(B,)`. B is
+        at most N.
+        """
         if self.rows is None:
             self.rows, self.labels = rows.new_empty(0, rows.shape[1]), labels.new_empty(0)
         self.rows, self.labels = (
@@ -70,9 +75,11 @@ class Queue:
 
 
 class Memory(AddedLoss):
-    """`memory_loss`: the criterion on the batch's embeddings against the memory, after the batch has been written to it.
+    """`memory_loss`: the criterion on the batch's embeddings against the memory, after the batch has been written to
+    it.
 
-    Older embeddings of an image are its positives, as in the paper; the one just written is the anchor's own image, never a positive.
+    Older embeddings of an image are its positives, as in the paper; the one just written is the anchor's own image,
+    never a positive.
     """
 
     NAME, FLAG = NAME, "--memory_size"
@@ -99,13 +106,19 @@ class Memory(AddedLoss):
         self.steps += 1
         if len(outputs["embeddings"]) > self.queue.size:  # raised in the first step, not only at --memory_start
             raise UserError(
-                f"--memory_size {self.queue.size} is less than the {len(outputs['embeddings'])} embeddings of a batch: it holds some batches"
+                (
+                    f"--memory_size {self.queue.size} is less than the {len(outputs['embeddings'])} embeddings of a "
+                    "batch: it holds some batches"
+                )
             )
         if self.steps <= self.start:
             return None
         if self.average is not None and KEYS not in outputs:
             raise UserError(
-                "--memory_ema: this --trainer calls the network itself and does not add `added_outputs(images)`: leave it out"
+                (
+                    "--memory_ema: this --trainer calls the network itself and does not add `added_outputs(images)`: "
+                    "leave it out"
+                )
             )
         keys = outputs.get(KEYS, outputs["embeddings"]).detach()
         own = self.queue.put(keys, batch.labels)

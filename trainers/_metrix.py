@@ -1,8 +1,10 @@
-"""Metrix, mixing for metric learning, of embeddings or of last maps (Venkataramanan, Psomas et al., It Takes Two to Tango, ICLR 2022, arXiv 2106.04990).
+"""Metrix, mixing for metric learning, of embeddings or of last maps (Venkataramanan, Psomas et al., It Takes Two to
+Tango, ICLR 2022, arXiv 2106.04990).
 
-Written from the paper's general form: an anchor's mixed points are all its positives, each with all its negatives, or the anchor itself with
-all its negatives, each choice in half of the steps. The authors' code takes the first positive for all, and the anchor itself only where
-it has no positive; their later file for multisimilarity weighs the clean loss and leaves the mixed negatives out.
+Written from the paper's general form: an anchor's mixed points are all its positives, each with all its negatives, or
+the anchor itself with all its negatives, each choice in half of the steps. The authors' code takes the first positive
+for all, and the anchor itself only where it has no positive; their later file for multisimilarity weighs the clean loss
+and leaves the mixed negatives out.
 """
 
 import torch
@@ -26,26 +28,33 @@ def add_arguments(group) -> None:
         type=number(0),
         default=0.0,
         metavar="WEIGHT",
-        help="metrix_loss: this weight (published: 0.4) times the loss of mixed points of the batch, which are positives by a share drawn each step and "
+        help="metrix_loss: this weight (published: 0.4) times the loss of mixed points of the batch, which are positives by "
+        "a share drawn each step and "
         "negatives by the rest; with --loss contrastive, multisimilarity or proxyanchor; 0: none",
     )
     group.add_argument(
         "--metrix_level",
         choices=["embed", "feature"],
         default="embed",
-        help="what is mixed: unit embeddings, or the network's last maps, which are then pooled and embedded (the published figures of --metrix are of feature)",
+        help=(
+            "what is mixed: unit embeddings, or the network's last maps, which are then pooled and embedded (the "
+            "published figures of --metrix are of feature)"
+        ),
     )
 
 
 class Metrix(AddedLoss):
-    """`metrix_loss` = weight * the criterion's formula on mixed points: v = unit(share u + (1 - share) u'), share ~ Beta(2, 2), once a step.
+    """`metrix_loss` = weight * the criterion's formula on mixed points: v = unit(share u + (1 - share) u'), share ~
+    Beta(2, 2), once a step.
 
-    A point is a positive with weight `share` and a negative with weight 1 - `share`: contrastive: mean share [d - pos_margin]+
-    + mean (1 - share) [neg_margin - d]+, by the criterion's reduction; multisimilarity, proxyanchor: the sums inside the logarithms have these
-    weights. u' is a negative of the anchor, u one of its positives or, in half of the steps, the anchor. Neither a miner nor multisimilarity's
-    comparison chooses; anchors of proxyanchor are the proxies.
+    A point is a positive with weight `share` and a negative with weight 1 - `share`: contrastive: mean share [d -
+    pos_margin]+
+    + mean (1 - share) [neg_margin - d]+, by the criterion's reduction; multisimilarity, proxyanchor: the sums inside
+    the logarithms have these weights. u' is a negative of the anchor, u one of its positives or, in half of the steps,
+    the anchor. Neither a miner nor multisimilarity's comparison chooses; anchors of proxyanchor are the proxies.
 
-    At the level `feature` u and u' are last maps, and v is the unit embedding of the mixed map; proxies, which have none, are never mixed.
+    At the level `feature` u and u' are last maps, and v is the unit embedding of the mixed map; proxies, which have
+    none, are never mixed.
     """
 
     NAME, FLAG = NAME, FLAG
@@ -57,12 +66,18 @@ class Metrix(AddedLoss):
             raise UserError(f"{FLAG} mixes for --loss {', '.join(kinds)}, not for {opt.loss}")
         if opt.loss == "contrastive" and criterion.reduction.how not in ("mean", "nonzero"):
             raise UserError(
-                f"{FLAG} --loss_reduction {criterion.reduction.how}: mixed points have the mean or that of what is active: mean or nonzero"
+                (
+                    f"{FLAG} --loss_reduction {criterion.reduction.how}: mixed points have the mean or that of what "
+                    "is active: mean or nonzero"
+                )
             )
         if opt.metrix_level == "feature" and (opt.neck != "none" or hasattr(network, "embed_dims")):
             what = f"--neck {opt.neck}" if opt.neck != "none" else f"--arch {opt.arch} of several embeddings"
             raise UserError(
-                f"--metrix_level feature embeds mixed maps as the network does its own, which {what} changes: take embed"
+                (
+                    f"--metrix_level feature embeds mixed maps as the network does its own, which {what} changes: "
+                    "take embed"
+                )
             )
         self.value, self.weight, self.level = kinds[opt.loss], opt.metrix, opt.metrix_level
 
@@ -80,14 +95,18 @@ class Metrix(AddedLoss):
 
 
 def mixed_maps(network: torch.nn.Module, outputs: dict, share: torch.Tensor) -> torch.Tensor:
-    """The unit embeddings `(B, B, D)` of share map_i + (1 - share) map_j, for each i and j, of the last maps `(B, C, h, w)` in `outputs`.
+    """The unit embeddings `(B, B, D)` of share map_i + (1 - share) map_j, for each i and j, of the last maps `(B, C, h,
+    w)` in `outputs`.
 
     Only a few of the maps exist at a time. Raises UserError for a network that gives no last map.
     """
     maps = outputs.get(MAPS)
     if maps is None or not hasattr(network, "pool"):
         raise UserError(
-            f"--metrix_level feature: {getattr(network, 'name', type(network).__name__)} gives no map before its pooling: take embed, or a ResNet"
+            (
+                f"--metrix_level feature: {getattr(network, 'name', type(network).__name__)} gives no map before its "
+                "pooling: take embed, or a ResNet"
+            )
         )
 
     def part(few):
@@ -150,7 +169,9 @@ def of_multisimilarity(
 def of_pairs(
     formula, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None
 ) -> tuple[dict, dict]:
-    """What `formula(cosines (b, F, B), weights (b, F, B), labels (b,))` finds of all anchors: with mixed positives, with mixed anchors."""
+    """What `formula(cosines (b, F, B), weights (b, F, B), labels (b,))` finds of all anchors: with mixed positives,
+    with mixed anchors.
+    """
     cosines = unit @ unit.T
     positives, negatives = (as_weights(mask, unit) for mask in Reference.build(unit, labels).masks(labels))
 
@@ -208,7 +229,9 @@ def of_proxyanchor(
 
 
 def in_parts(part, *rows: torch.Tensor) -> dict[str, torch.Tensor]:
-    """`part(*rows)` of tensors with a row for each of B anchors, a few anchors at a time where all meet too many of the B^2 points."""
+    """`part(*rows)` of tensors with a row for each of B anchors, a few anchors at a time where all meet too many of the
+    B^2 points.
+    """
     size = anchors_at_once(len(rows[0]) ** 2)
     if size >= len(rows[0]):
         return part(*rows)
@@ -223,7 +246,9 @@ def cosines_to_mixed(
     share: torch.Tensor,
     mixed: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Cosines `(b, B, B)` of unit anchors `(b, D)` to the points of each image with each; `cosines_to` `(b, B)` and `between` `(B, B)` are the images'."""
+    """Cosines `(b, B, B)` of unit anchors `(b, D)` to the points of each image with each; `cosines_to` `(b, B)` and
+    `between` `(B, B)` are the images'.
+    """
     return (
         mixed_cosines(cosines_to, cosines_to, between, share)
         if mixed is None
@@ -236,7 +261,8 @@ def mixed_cosines(
 ) -> torch.Tensor:
     """Cosines `(b, F, S)` of anchors to unit(share u + (1 - share) u'), without the mixed points themselves.
 
-    `to_first` `(b, F)`, `to_second` `(b, S)`: the anchors' cosines to u and u'; `between` `(F, S)` or `(b, F, S)`: those of u to u'.
+    `to_first` `(b, F)`, `to_second` `(b, S)`: the anchors' cosines to u and u'; `between` `(F, S)` or `(b, F, S)`:
+    those of u to u'.
     """
     lengths = (share**2 + (1 - share) ** 2 + 2 * share * (1 - share) * between).clamp(
         min=FLOOR

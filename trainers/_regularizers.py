@@ -1,8 +1,9 @@
 """Regularisers of the embeddings and of class vectors, beside the criterion.
 
-`lp` and `zero_mean` as pytorch-metric-learning defines them (arXiv 2008.09164); `center_invariant`: Wu et al., ICCV workshops 2017;
-`regular_face`: Zhao et al., RegularFace, CVPR 2019; `sparse_centers`: Qian et al., SoftTriple, ICCV 2019, arXiv 1909.05235; `anticollapse`:
-Jiang et al., Anti-Collapse Loss for Deep Metric Learning, TMM 2024, arXiv 2407.03106.
+`lp` and `zero_mean` as pytorch-metric-learning defines them (arXiv 2008.09164); `center_invariant`: Wu et al., ICCV
+workshops 2017; `regular_face`: Zhao et al., RegularFace, CVPR 2019; `sparse_centers`: Qian et al., SoftTriple, ICCV
+2019, arXiv 1909.05235; `anticollapse`: Jiang et al., Anti-Collapse Loss for Deep Metric Learning, TMM 2024, arXiv
+2407.03106.
 """
 
 import argparse
@@ -38,8 +39,10 @@ def add_arguments(group) -> None:
         "--weight_regularizer",
         choices=["anticollapse", "center_invariant", "regular_face", "sparse_centers"],
         default=None,
-        help="add to the loss, of the class vectors w: mean_c (|w_c|^2 - their mean)^2 / 4 (center_invariant), the mean over classes of the cosine "
-        "to the nearest other class (regular_face), the distances between the centres of a class (sparse_centers), exp(-coding rate) of the vectors of the "
+        help="add to the loss, of the class vectors w: mean_c (|w_c|^2 - their mean)^2 / 4 (center_invariant), the mean "
+        "over classes of the cosine "
+        "to the nearest other class (regular_face), the distances between the centres of a class (sparse_centers), "
+        "exp(-coding rate) of the vectors of the "
         "batch's classes (anticollapse)",
     )
     group.add_argument("--weight_regularizer_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(
@@ -75,7 +78,8 @@ def regular_face(vectors: torch.Tensor, per_class: int = 1) -> torch.Tensor:
 
 
 def anticollapse(vectors: torch.Tensor, labels: torch.Tensor, per_class: int = 1) -> torch.Tensor:
-    """exp(-1/2 logdet(I + n / (D CODING_EPS) W W^T)), W the n unit vectors of the classes in `labels` `(B,)`; `vectors` `(C * per_class, D)`.
+    """exp(-1/2 logdet(I + n / (D CODING_EPS) W W^T)), W the n unit vectors of the classes in `labels` `(B,)`; `vectors`
+    `(C * per_class, D)`.
 
     The factor is that of the authors' code; their coding rate (MCR^2, arXiv 2006.08558) has D / (n eps).
     """
@@ -102,7 +106,10 @@ class EmbedRegularizer(AddedLoss):
         self.p, self.power = opt.embed_regularizer_p, opt.embed_regularizer_power
         if self.kind == "lp" and self.p == 2 and getattr(network, "normalizes", False):
             raise UserError(
-                f"--embed_regularizer lp: the embeddings of --arch {opt.arch} have length 1: take a network without _normalize"
+                (
+                    f"--embed_regularizer lp: the embeddings of --arch {opt.arch} have length 1: take a network "
+                    "without _normalize"
+                )
             )
 
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor:

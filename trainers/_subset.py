@@ -1,4 +1,6 @@
-"""Subset mining: of several random subsets of a batch, the step trains on the one with the highest loss; the miner mines within it."""
+"""Subset mining: of several random subsets of a batch, the step trains on the one with the highest loss; the miner
+mines within it.
+"""
 
 import torch
 
@@ -13,7 +15,9 @@ def add_arguments(group) -> None:
         "--subset_mining",
         default=None,
         choices=["maximum_loss"],
-        help="train on a part of each batch: of random subsets the one with the highest loss (unset: on the whole batch)",
+        help=(
+            "train on a part of each batch: of random subsets the one with the highest loss (unset: on the whole batch)"
+        ),
     )
     group.add_argument(
         "--subset_size", type=whole(2), default=None, metavar="N", help="images in such a subset, fewer than --bs"
@@ -26,8 +30,8 @@ def add_arguments(group) -> None:
 class MaximumLoss:
     """`subset(trainer, batch, runtime)`: the part of the batch that is trained on.
 
-    It costs one forward pass of the whole batch without a gradient, in training mode, and one wait for the device. That pass changes
-    only the state of the random generators: buffers, such as BatchNorm's statistics, are restored.
+    It costs one forward pass of the whole batch without a gradient, in training mode, and one wait for the device. That
+    pass changes only the state of the random generators: buffers, such as BatchNorm's statistics, are restored.
 
     Args:
         size: images of a subset. A batch that is not larger, such as the last one of an epoch, is trained on whole.
@@ -44,7 +48,9 @@ class MaximumLoss:
 
     @torch.no_grad()
     def __call__(self, trainer, batch, runtime):
-        """The subset with the highest value of the trainer's `metric_loss`, the criterion with its own miner; rows keep their order."""
+        """The subset with the highest value of the trainer's `metric_loss`, the criterion with its own miner; rows keep
+        their order.
+        """
         images = len(batch.images) // trainer.VIEWS  # their further views follow, in the same order
         if images <= self.size:
             return batch
@@ -79,7 +85,8 @@ class MaximumLoss:
 
 
 def draw_groups(labels: torch.Tensor, size: int) -> torch.Tensor:
-    """Ascending positions `(size,)` in `labels` `(B,)`: whole classes, drawn in random order as long as they fit; size is below B.
+    """Ascending positions `(size,)` in `labels` `(B,)`: whole classes, drawn in random order as long as they fit; size
+    is below B.
 
     The remaining places get a random part of the first class that did not fit.
     """

@@ -26,14 +26,20 @@ def add_arguments(group) -> None:
         nargs="*",
         default=[],
         metavar="NAME=W",
-        help="weights of the trainer's losses in their sum, such as metric_loss=1 classifier_loss=.5 (default: 1, where the trainer has none of its own: docs/training_methods.md)",
+        help=(
+            "weights of the trainer's losses in their sum, such as metric_loss=1 classifier_loss=.5 (default: 1, "
+            "where the trainer has none of its own: docs/training_methods.md)"
+        ),
     )
     group.add_argument(
         "--views",
         type=whole(1, 100),
         default=None,
         metavar="V",
-        help="augmentations of each image in a batch, which then holds --bs images and V times as many embeddings (unset: 2 for unsupervised and diva, else 1)",
+        help=(
+            "augmentations of each image in a batch, which then holds --bs images and V times as many embeddings "
+            "(unset: 2 for unsupervised and diva, else 1)"
+        ),
     )
 
 
@@ -70,7 +76,9 @@ def evaluated_embeddings(outputs: dict) -> torch.Tensor:
 
 
 def features_for(criterion, outputs: dict) -> dict:
-    """`batch_features`, the pooled features `(B, F)`. Under torchrun reading them gathers them: there for a criterion whose `forward` names them."""
+    """`batch_features`, the pooled features `(B, F)`. Under torchrun reading them gathers them: there for a criterion
+    whose `forward` names them.
+    """
     wanted = "pooled" in outputs or any(
         "batch_features" in inspect.signature(part.forward).parameters for part in criterion.modules()
     )
@@ -81,7 +89,9 @@ def features_for(criterion, outputs: dict) -> dict:
 
 
 def width(network: torch.nn.Module, opt) -> int:
-    """Dimensions of the embedding that a trainer trains, from a network's `embed_dims` (name -> dimensions), else its `embed_dim`."""
+    """Dimensions of the embedding that a trainer trains, from a network's `embed_dims` (name -> dimensions), else its
+    `embed_dim`.
+    """
     widths = getattr(network, "embed_dims", None)
     return _heads.main_of(widths, [*getattr(opt, "evaltypes", []), MAIN_EMBEDDING]) if widths else network.embed_dim
 
@@ -89,7 +99,8 @@ def width(network: torch.nn.Module, opt) -> int:
 class Trainer(torch.nn.Module):
     """A training step in two halves, so that it can be divided into chunks and over processes.
 
-    Further networks (heads, a generator, a moving average) are submodules: they are moved, checkpointed and counted like the network.
+    Further networks (heads, a generator, a moving average) are submodules: they are moved, checkpointed and counted
+    like the network.
 
     Args:
         opt: the resolved flags.
@@ -122,14 +133,17 @@ class Trainer(torch.nn.Module):
 
     @classmethod
     def build_heads(cls, opt, network: torch.nn.Module) -> "_heads.Heads | None":
-        """Layers behind the network whose outputs `--evaltypes` may name, made from flags, `opt.n_classes` and the network; None: none.
+        """Layers behind the network whose outputs `--evaltypes` may name, made from flags, `opt.n_classes` and the
+        network; None: none.
 
-        A trainer holds them as `evaluated_heads`; a saved run, which has neither criterion nor data, builds them again by this.
+        A trainer holds them as `evaluated_heads`; a saved run, which has neither criterion nor data, builds them again
+        by this.
         """
         return None
 
     def evaluated(self, network: torch.nn.Module | None = None) -> torch.nn.Module:
-        """The network for evaluation, `images -> (embeddings, features)`: `network`, with the heads where `--evaltypes` need them.
+        """The network for evaluation, `images -> (embeddings, features)`: `network`, with the heads where `--evaltypes`
+        need them.
 
         Default: the trained network.
         """
@@ -153,30 +167,34 @@ class Trainer(torch.nn.Module):
         return {**self.named(*self.network(images)), **self.added_outputs(images)}
 
     def added_outputs(self, images: torch.Tensor) -> dict:
-        """Outputs per image that memory and regularisers need; a trainer that calls its network itself has to add them."""
+        """Outputs per image that memory and regularisers need; a trainer that calls its network itself has to add
+        them.
+        """
         made = [self.once(functools.partial(added.outputs, images, self.named)) for added in self.added_losses]
         return {name: value for outputs in made for name, value in outputs.items()}
 
     def once(self, make):
         """`make()`, called only once per chunk: under `--chunk_size` a chunk's `outputs` run twice.
 
-        For the parts of `outputs` without a gradient that must not run again, such as momentum encoders and anything else with a state of
-        its own. BatchNorm's running statistics need no such care.
+        For the parts of `outputs` without a gradient that must not run again, such as momentum encoders and anything
+        else with a state of its own. BatchNorm's running statistics need no such care.
         """
         return make() if self.once_a_chunk is None else self.once_a_chunk(make)
 
     def named(self, embeddings, features: dict) -> dict:
-        """What a network gives, in the form of `outputs`: the one place that decides what losses see and what is evaluated.
+        """What a network gives, in the form of `outputs`: the one place that decides what losses see and what is
+        evaluated.
 
         Args:
             embeddings: `(B, D)`, or a dict of several.
             features: the network's earlier activations.
 
         Returns:
-            "embeddings" `(B, D)`, which the losses compare; "evaluated" `(B, D)`, the main embedding of evaluation: the same, but under
-            `--neck_feature before`, where losses see what the neck sees; "pooled"
-            `(B, F)` where the network has pooled features, under `--metrix_level feature` "spatial" `(B, C, h, w)` where it has maps. Several embeddings are added by their names; the main one is the first of
-            `--evaltypes` that is among them, else their first.
+            "embeddings" `(B, D)`, which the losses compare; "evaluated" `(B, D)`, the main embedding of evaluation: the
+            same, but under `--neck_feature before`, where losses see what the neck sees; "pooled" `(B, F)` where the
+            network has pooled features, under `--metrix_level feature` "spatial" `(B, C, h, w)` where it has maps.
+            Several embeddings are added by their names; the main one is the first of `--evaltypes` that is among them,
+            else their first.
         """
         kept = ("pooled", MAPS) if self.keeps_maps else ("pooled",)
         outputs = {name: features[name] for name in kept if name in features}
@@ -223,7 +241,9 @@ class Trainer(torch.nn.Module):
         return [p for p in self.parameters() if p.requires_grad and id(p) not in theirs]
 
     def param_groups(self, opt) -> list[dict]:
-        """Optimiser groups of the further networks, every parameter in exactly one; by default one group at `--lr` and `--decay`."""
+        """Optimiser groups of the further networks, every parameter in exactly one; by default one group at `--lr` and
+        `--decay`.
+        """
         return [{"params": self.own_parameters(), "name": "trainer"}]
 
     def start_epoch(self, epoch: int) -> None:

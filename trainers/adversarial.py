@@ -1,4 +1,6 @@
-"""Synthetic hard negatives by a generator that learns against the metric (Duan et al., Deep Adversarial Metric Learning, CVPR 2018)."""
+"""Synthetic hard negatives by a generator that learns against the metric (Duan et al., Deep Adversarial Metric
+Learning, CVPR 2018).
+"""
 
 import contextlib
 
@@ -48,7 +50,10 @@ def add_arguments(group) -> None:
         "own with that loss's "
         "flags (unset: synth_loss is --loss itself, g_adv_loss is triplet with --adversarial_margin)",
     )
-    help_margin = "g_adv_loss is above 0 only where a synthetic negative is farther from the anchor than the positive by more than this"
+    help_margin = (
+        "g_adv_loss is above 0 only where a synthetic negative is farther from the anchor than the positive by more "
+        "than this"
+    )
     group.add_argument("--adversarial_margin", type=number(), default=DEFAULT_MARGIN, help=help_margin)
     group.add_argument(
         "--adversarial_metric_epochs", type=whole(0), default=0, help="first epochs, without the generator"
@@ -114,18 +119,21 @@ def check_synth(name: str, flag: str) -> None:
 
 
 class Trainer(Base):
-    """Random triplets (a, p, n) of a batch; n~ = G(f_a, f_p, f_n) of their pooled features is embedded by the network's own last layers.
+    """Random triplets (a, p, n) of a batch; n~ = G(f_a, f_p, f_n) of their pooled features is embedded by the network's
+    own last layers.
 
-    metric_loss = L(x, y); synth_loss = L on all the triplets (a, p, n~). Losses of the generator, with d Euclidean and v^ of unit length:
-    g_hard_loss = mean squared error of n~^ and f_a^, g_reg_loss of n~^ and f_n^, g_adv_loss = mean [d(x_a, x_n~) - d(x_a, x_p) - margin]+.
-    classifier_loss, if its weight is given, is that of the trainer classifier, with its flags.
+    metric_loss = L(x, y); synth_loss = L on all the triplets (a, p, n~). Losses of the generator, with d Euclidean and
+    v^ of unit length: g_hard_loss = mean squared error of n~^ and f_a^, g_reg_loss of n~^ and f_n^, g_adv_loss = mean
+    [d(x_a, x_n~) - d(x_a, x_p) - margin]+. classifier_loss, if its weight is given, is that of the trainer classifier,
+    with its flags.
 
     `--adversarial_losses` replaces the criterion of synth_loss by another one, and g_adv_loss by the opposite of
     another one: the terms log(1 + exp(-e)) in place of log(1 + exp(e)) of angular and npair, minus the loss of any
     other.
 
-    The generator's losses train only the generator; synth_loss and the others train only the network and the criterion, as in the paper,
-    whose two minimisations are over different parameters. In pytorch-metric-learning each loss trains all of them.
+    The generator's losses train only the generator; synth_loss and the others train only the network and the criterion,
+    as in the paper, whose two minimisations are over different parameters. In pytorch-metric-learning each loss trains
+    all of them.
     """
 
     WEIGHTS = {SYNTH_LOSS: 0.1, **dict.fromkeys(GENERATOR_LOSSES, 0.1)}
@@ -169,7 +177,9 @@ class Trainer(Base):
         return _classifier.Classifier(opt, network) if classifies(opt) else None
 
     def start_epoch(self, epoch: int) -> None:
-        """Set the phase: without the generator, the generator alone, or both. A frozen network's BatchNorm averages stay too."""
+        """Set the phase: without the generator, the generator alone, or both. A frozen network's BatchNorm averages
+        stay too.
+        """
         self.generates = epoch > self.metric_epochs
         self.rests = self.generates and epoch <= self.metric_epochs + self.generator_epochs
         if self.rests:

@@ -1,4 +1,6 @@
-"""Hard-aware cascade: deeper stages learn from ever harder pairs (Yuan et al., Hard-Aware Deeply Cascaded Embedding, arXiv 1611.05720)."""
+"""Hard-aware cascade: deeper stages learn from ever harder pairs (Yuan et al., Hard-Aware Deeply Cascaded Embedding,
+arXiv 1611.05720).
+"""
 
 import math
 
@@ -24,7 +26,8 @@ PERCENTS = (1.0, 0.5, 0.2)  # default of --cascade_percents
 def add_arguments(group) -> None:
     """Declare the flags."""
     help_stages = (
-        "stages of the backbone, one a level: layer2 of a ResNet, inception4e of a GoogLeNet, block2 of conv4 …, or any module of it "
+        "stages of the backbone, one a level: layer2 of a ResNet, inception4e of a GoogLeNet, block2 of conv4 …, or "
+        "any module of it "
         "(default: the last ones of the families that name theirs)"
     )
     group.add_argument("--cascade_stages", nargs="*", default=[], metavar="STAGE", help=help_stages)
@@ -62,7 +65,10 @@ def check(opt) -> None:
         )
     if opt.neck != "none":
         raise UserError(
-            f"--neck {opt.neck} has no effect with --trainer cascaded, whose embeddings are layers on the stages: leave it out"
+            (
+                f"--neck {opt.neck} has no effect with --trainer cascaded, whose embeddings are layers on the stages: "
+                "leave it out"
+            )
         )
     for flag in ADDED:
         if getattr(opt, flag):
@@ -142,9 +148,9 @@ def _joined(levels: list[torch.Tensor]) -> torch.Tensor:
 class Trainer(Base):
     """metric_loss_l = the criterion on the pairs of level l, which are chosen and compared in that level's embedding.
 
-    Level 1 takes the hardest share of all pairs (all of them, by default), level l the hardest share of those that level l - 1 kept: of
-    the positive pairs the farthest, of the negative pairs the nearest, the share rounded up; the criterion's miner is
-    not used. Under `--cascade_mining miner` it mines in each level's embedding instead, as in
+    Level 1 takes the hardest share of all pairs (all of them, by default), level l the hardest share of those that
+    level l - 1 kept: of the positive pairs the farthest, of the negative pairs the nearest, the share rounded up; the
+    criterion's miner is not used. Under `--cascade_mining miner` it mines in each level's embedding instead, as in
     pytorch-metric-learning's CascadedEmbeddings. All levels have one criterion. The network's own embedding layer is
     neither trained nor evaluated.
 
@@ -176,7 +182,10 @@ class Trainer(Base):
         if len(stages) < len(sizes):
             there = f"only {len(stages)} stages of {network.name}" if stages else f"no stages of {network.name}"
             raise UserError(
-                f"--cascade_sizes names {len(sizes)} levels, and {there} are known: give modules of it by --cascade_stages"
+                (
+                    f"--cascade_sizes names {len(sizes)} levels, and {there} are known: give modules of it by "
+                    "--cascade_stages"
+                )
             )
         levels = Levels(network.give_stages(stages), sizes, network.normalizes)
         if classifies(opt):
@@ -224,7 +233,9 @@ class Trainer(Base):
 
 
 def hardest(embeddings: torch.Tensor, pairs: Pairs, share: float) -> Pairs:
-    """The farthest `share` of the positive and the nearest of the negative pairs, rounded up, by distances of `embeddings` `(B, D)`."""
+    """The farthest `share` of the positive and the nearest of the negative pairs, rounded up, by distances of
+    `embeddings` `(B, D)`.
+    """
     kept = []
     for rows, columns, sign in ((pairs.anchors_p, pairs.positives, 1), (pairs.anchors_n, pairs.negatives, -1)):
         count = share_of(share, len(rows))

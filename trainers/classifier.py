@@ -1,4 +1,6 @@
-"""A linear classifier beside the criterion; with --loss_weights metric_loss=0 plain classification (Zhai & Wu, arXiv 1811.12649, train so)."""
+"""A linear classifier beside the criterion; with --loss_weights metric_loss=0 plain classification (Zhai & Wu, arXiv
+1811.12649, train so).
+"""
 
 from trainers import _classifier
 from trainers._classifier import CLASSIFIER_LOSS, LOGITS
@@ -12,7 +14,8 @@ def check(opt) -> None:
 
 
 class Trainer(_classifier.ClassifyingTrainer):
-    """`metric_loss` = the criterion on the embeddings; `classifier_loss` = `--classifier_loss` of a linear layer's logits and the labels.
+    """`metric_loss` = the criterion on the embeddings; `classifier_loss` = `--classifier_loss` of a linear layer's
+    logits and the labels.
 
     The logits are an evaltype, `classifier_logits`.
     """

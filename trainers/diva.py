@@ -33,7 +33,8 @@ def add_arguments(group) -> None:
         nargs="+",
         default=["100"],
         metavar="RHO",
-        help="rho of every ordered pair of embeddings, or of one: shared-discriminative=1500; 0: that pair is left alone. The published runs have "
+        help="rho of every ordered pair of embeddings, or of one: shared-discriminative=1500; 0: that pair is left alone. "
+        "The published runs have "
         "100 to 1500 for selfsimilarity, shared and intra, each with discriminative, and 0 for the others",
     )
     group.add_argument(
@@ -60,9 +61,15 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--diva_upper_cutoff", type=number(0), default=1.4, help="keys that are farther get the weight 0"
     )
-    help_fixed = "the keys' weights sum to 1 over the keys of each query, as its authors call right since 2021, not over the queries"
+    help_fixed = (
+        "the keys' weights sum to 1 over the keys of each query, as its authors call right since 2021, not over the "
+        "queries"
+    )
     group.add_argument("--diva_fixed", action="store_true", help=help_fixed)
-    help_sharing = "shared_loss on random triplets of three classes, or on those of the miner random_distance, as in the authors' sample runs"
+    help_sharing = (
+        "shared_loss on random triplets of three classes, or on those of the miner random_distance, as in the "
+        "authors' sample runs"
+    )
     group.add_argument(
         "--diva_sharing", choices=("three_classes", "random"), default="three_classes", help=help_sharing
     )
@@ -75,12 +82,17 @@ def check(opt) -> None:
         raise UserError("--trainer diva --views 1 leaves no other view of an image for its key: 2 or more")
     if not criteria.takes_tuples(opt.loss):
         raise UserError(
-            f"--trainer diva hands its criterion triplets of its own, and --loss {opt.loss} takes none: triplet and margin do"
+            (
+                f"--trainer diva hands its criterion triplets of its own, and --loss {opt.loss} takes none: triplet "
+                "and margin do"
+            )
         )
 
 
 def rhos(words: list[str]) -> dict[tuple[str, str], float]:
-    """`["100", "shared-intra=0"]` -> (source, target) -> rho of each ordered pair that has one. Raises UserError for other words."""
+    """`["100", "shared-intra=0"]` -> (source, target) -> rho of each ordered pair that has one. Raises UserError for
+    other words.
+    """
     found = {(source, target): 0.0 for source in EMBEDDINGS for target in EMBEDDINGS if source != target}
     limits = number(0)
     for word in words:
@@ -99,7 +111,9 @@ def rhos(words: list[str]) -> dict[tuple[str, str], float]:
 
 
 class Embeddings(Heads):
-    """The other embeddings: linear layers on the pooled features, as wide as the network's, of unit length where it normalises."""
+    """The other embeddings: linear layers on the pooled features, as wide as the network's, of unit length where it
+    normalises.
+    """
 
     def __init__(self, network: torch.nn.Module):
         super().__init__()
@@ -129,17 +143,18 @@ class Keys(torch.nn.Module):
 class Trainer(Base):
     """metric_loss = L on `discriminative`, the network's embedding; each of the others has a loss of its own.
 
-    shared_loss: L on random triplets whose anchor, positive and negative are of three classes, or with `--diva_sharing random` on those of
-    the miner random_distance; intra_loss: L on triplets of one class
-    (miner intra_random); each with a criterion of its own. selfsimilarity_loss: cross-entropy of [q.k, w_j q.k_j] / T with target q.k. q
-    and k are of unit length; k is the key of another view of q's image, from a moving average of the network; k_j are the keys of past
-    batches. w_j is the inverse density of the distance of q and k_j, divided by its sum over all q, as in the authors' code,
-    or with `--diva_fixed` by that over all k_j.
-    decorrelation_loss: minus the sum over pairs of rho times the mean of (t p)^2, t a unit embedding, p its unit prediction from another
-    embedding by two layers. These layers learn to predict; the embeddings, behind a gradient reversal, learn not to be predictable.
+    shared_loss: L on random triplets whose anchor, positive and negative are of three classes, or with `--diva_sharing
+    random` on those of the miner random_distance; intra_loss: L on triplets of one class (miner intra_random); each
+    with a criterion of its own. selfsimilarity_loss: cross-entropy of [q.k, w_j q.k_j] / T with target q.k. q and k are
+    of unit length; k is the key of another view of q's image, from a moving average of the network; k_j are the keys of
+    past batches. w_j is the inverse density of the distance of q and k_j, divided by its sum over all q, as in the
+    authors' code, or with `--diva_fixed` by that over all k_j.
+    decorrelation_loss: minus the sum over pairs of rho times the mean of (t p)^2, t a unit embedding, p its unit
+    prediction from another embedding by two layers. These layers learn to predict; the embeddings, behind a gradient
+    reversal, learn not to be predictable.
 
-    As in every trainer all views of an image are trained on, and each view's key is used by another view; the authors embed one view and
-    take the key from a second. The queue starts empty; theirs is filled before training.
+    As in every trainer all views of an image are trained on, and each view's key is used by another view; the authors
+    embed one view and take the key from a second. The queue starts empty; theirs is filled before training.
     """
 
     VIEWS = 2
@@ -208,8 +223,8 @@ class Trainer(Base):
         return cross_entropy(logits, torch.zeros(len(queries), dtype=torch.long, device=queries.device))
 
     def weights(self, similarities: torch.Tensor, filled: torch.Tensor) -> torch.Tensor:
-        """Inverse density `(B, N)` of the distances of cosines `(B, N)`, of sum 1 over the queries for each key, or by `--diva_fixed` over
-        the keys `filled` `(N,)` for each query.
+        """Inverse density `(B, N)` of the distances of cosines `(B, N)`, of sum 1 over the queries for each key, or by
+        `--diva_fixed` over the keys `filled` `(N,)` for each query.
         """
         size = self.queue.shape[1]
         squared = (2 - 2 * similarities).clamp(min=self.lower_cutoff**2, max=FARTHEST**2)
@@ -243,7 +258,9 @@ class Trainer(Base):
         self.enqueued += len(self.keys)
 
     def param_groups(self, opt) -> list[dict]:
-        """The embedding layers at the rates of the network's own, the further criteria; the predictors at --lr, as in the authors' code without decay."""
+        """The embedding layers at the rates of the network's own, the further criteria; the predictors at --lr, as in
+        the authors' code without decay.
+        """
         further = [
             group
             for name, criterion in self.criteria.items()
@@ -277,7 +294,9 @@ def predictor(size: int, hidden: int) -> torch.nn.Sequential:
 
 
 def three_classes(labels: torch.Tensor) -> Triplets:
-    """For each sample one of a second and one of a third class, drawn uniformly; no triplets with fewer than three classes."""
+    """For each sample one of a second and one of a third class, drawn uniformly; no triplets with fewer than three
+    classes.
+    """
     classes = Classes(labels)
     anchors = (classes.n_negatives > 0).nonzero().squeeze(1)
     positives = classes.draw_negatives(anchors)

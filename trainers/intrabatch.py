@@ -1,6 +1,8 @@
-"""Intra-batch connections: images of a batch pass messages before they are classified (Seidenschwarz et al., ICML 2021, arXiv 2102.07753).
+"""Intra-batch connections: images of a batch pass messages before they are classified (Seidenschwarz et al., ICML 2021,
+arXiv 2102.07753).
 
-As in the authors' code no edge has a weight of its own, and attention may go to nobody: its weights are exp(s) / (1 + sum exp(s)).
+As in the authors' code no edge has a weight of its own, and attention may go to nobody: its weights are exp(s) / (1 +
+sum exp(s)).
 """
 
 import torch
@@ -49,15 +51,19 @@ def check(opt) -> None:
     """See `trainers.check`."""
     if opt.classifier_loss != "CrossEntropyLoss" or opt.classifier_smoothing or opt.classifier_layer != "linear":
         raise UserError(
-            "--trainer intrabatch has cross-entropies of linear layers, with --intrabatch_smoothing: leave --classifier_loss, _smoothing and _layer out"
+            (
+                "--trainer intrabatch has cross-entropies of linear layers, with --intrabatch_smoothing: leave "
+                "--classifier_loss, _smoothing and _layer out"
+            )
         )
 
 
 class Trainer(_classifier.ClassifyingTrainer):
-    """`classifier_loss` = CE of a linear layer on the embedding as it is; `graph_loss` = CE of one on what the batch's messages make of it.
+    """`classifier_loss` = CE of a linear layer on the embedding as it is; `graph_loss` = CE of one on what the batch's
+    messages make of it.
 
-    Both divide logits by T and smooth labels. `metric_loss` weighs 0 unless `--loss_weights` says otherwise. Evaluation is of the embedding
-    alone, by cosine; the network's name is without `_normalize`.
+    Both divide logits by T and smooth labels. `metric_loss` weighs 0 unless `--loss_weights` says otherwise. Evaluation
+    is of the embedding alone, by cosine; the network's name is without `_normalize`.
     """
 
     LOSSES = (METRIC_LOSS, CLASSIFIER_LOSS, GRAPH_LOSS)
@@ -90,7 +96,9 @@ class Trainer(_classifier.ClassifyingTrainer):
 
 
 class Graph(torch.nn.Module):
-    """Unit embeddings `(B, D)` of a batch -> logits `(B, C)`: a linear layer, layers of messages, BatchNorm without bias, a linear layer."""
+    """Unit embeddings `(B, D)` of a batch -> logits `(B, C)`: a linear layer, layers of messages, BatchNorm without
+    bias, a linear layer.
+    """
 
     def __init__(self, dimensions: int, n_classes: int, n_layers: int, n_heads: int, joins: bool):
         super().__init__()
@@ -110,7 +118,9 @@ class Graph(torch.nn.Module):
 
 
 class Layer(torch.nn.Module):
-    """A layer of messages: attention of every image to all, itself included, then two linear layers; each branch added and normalised."""
+    """A layer of messages: attention of every image to all, itself included, then two linear layers; each branch added
+    and normalised.
+    """
 
     def __init__(self, dimensions: int, n_heads: int):
         super().__init__()

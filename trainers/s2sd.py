@@ -1,7 +1,9 @@
-"""The embedding learns from wider ones of the same backbone: simultaneous similarity-based self-distillation (Roth et al., arXiv 2009.08348).
+"""The embedding learns from wider ones of the same backbone: simultaneous similarity-based self-distillation (Roth et
+al., arXiv 2009.08348).
 
-It differs from the authors' code in one point: similarities are those of the embedding as the network gives it, so that a network without
-`_normalize` is distilled as it is evaluated; their code brings it to unit length first. With `_normalize` the two are the same.
+It differs from the authors' code in one point: similarities are those of the embedding as the network gives it, so that
+a network without `_normalize` is distilled as it is evaluated; their code brings it to unit length first. With
+`_normalize` the two are the same.
 """
 
 import torch
@@ -41,7 +43,10 @@ def add_arguments(group) -> None:
         "--s2sd_target",
         default=None,
         metavar="LOSS",
-        help="criterion of the target embeddings, each with its own parameters and miner of --batch_mining, or the miner it needs (unset: --loss)",
+        help=(
+            "criterion of the target embeddings, each with its own parameters and miner of --batch_mining, or the "
+            "miner it needs (unset: --loss)"
+        ),
     )
     group.add_argument(
         "--s2sd_T", type=number(1e-6), default=1, help="temperature of the similarities that are distilled"
@@ -65,11 +70,12 @@ def check(opt) -> None:
 
 
 class Trainer(Base):
-    """`metric_loss` = L(x, y); `target_loss` = mean_i L_i(h_i, y) of the heads h_i, each a unit vector of an MLP on the pooled features;
+    """`metric_loss` = L(x, y); `target_loss` = mean_i L_i(h_i, y) of the heads h_i, each a unit vector of an MLP on the
+    pooled features;
 
-    `distill_loss` = mean_i KL_i, KL_i = T^2 / B sum over rows of KL(softmax(S_i / T) || softmax(S / T)), S = x x^T, S_i = h_i h_i^T
-    without gradient; `feature_loss` likewise with the unit pooled features in place of h_i. By default their sum is weighted as
-    (metric_loss + target_loss) / 2 + 50 distill_loss + 50 feature_loss.
+    `distill_loss` = mean_i KL_i, KL_i = T^2 / B sum over rows of KL(softmax(S_i / T) || softmax(S / T)), S = x x^T, S_i
+    = h_i h_i^T without gradient; `feature_loss` likewise with the unit pooled features in place of h_i. By default
+    their sum is weighted as (metric_loss + target_loss) / 2 + 50 distill_loss + 50 feature_loss.
     """
 
     WEIGHTS = {METRIC_LOSS: 0.5, TARGET_LOSS: 0.5, DISTILL_LOSS: 50.0}
@@ -90,7 +96,9 @@ class Trainer(Base):
         )
 
     def _map_width(self, opt) -> int:
-        """Channels of the map before pooling, found by embedding one blank image. Raises UserError where the network gives no map."""
+        """Channels of the map before pooling, found by embedding one blank image. Raises UserError where the network
+        gives no map.
+        """
         parameter, was_training = next(self.network.parameters()), self.network.training
         side = getattr(opt, "crop_size", None) or self.network.input_size
         height, width = side if isinstance(side, list) else (side, side)
@@ -101,12 +109,17 @@ class Trainer(Base):
         if getattr(features.get("spatial"), "ndim", 0) != 4:
             name = getattr(self.network, "name", type(self.network).__name__)
             raise UserError(
-                f"--s2sd_pool_both: {name} gives no map before its pooling. Leave it out, or take resnet50, googlenet, bninception, conv4"
+                (
+                    f"--s2sd_pool_both: {name} gives no map before its pooling. Leave it out, or take resnet50, "
+                    "googlenet, bninception, conv4"
+                )
             )
         return features["spatial"].shape[1]
 
     def outputs(self, images: torch.Tensor) -> dict:
-        """The base's outputs, the heads' input `s2sd_features` `(B, F)`, and the heads' outputs `s2sd_head_<i>` `(B, D_i)`."""
+        """The base's outputs, the heads' input `s2sd_features` `(B, F)`, and the heads' outputs `s2sd_head_<i>` `(B,
+        D_i)`.
+        """
         embeddings, activations = self.network(images)
         outputs = {**self.named(embeddings, activations), **self.added_outputs(images)}
         if self.pools_both:
@@ -138,13 +151,17 @@ class Trainer(Base):
         return losses
 
     def _distilled(self, similarities: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
-        """T^2 / B times the sum over rows of KL(teacher's || the embedding's) similarities `(B, B)`; no gradient to the teacher."""
+        """T^2 / B times the sum over rows of KL(teacher's || the embedding's) similarities `(B, B)`; no gradient to the
+        teacher.
+        """
         wanted = torch.softmax(_similarities(teacher.detach()) / self.temperature, dim=1)
         given = torch.log_softmax(similarities / self.temperature, dim=1)
         return self.temperature**2 / len(similarities) * kl_div(given, wanted, reduction="sum")
 
     def param_groups(self, opt) -> list[dict]:
-        """The heads at `--lr`, as in the authors' code without decay; each target criterion like the criterion of --loss."""
+        """The heads at `--lr`, as in the authors' code without decay; each target criterion like the criterion of
+        --loss.
+        """
         groups = [{"params": list(self.heads.parameters()), "name": "s2sd_heads", "weight_decay": 0}]
         for i, target in enumerate(self.targets):
             groups += criterion_groups(target, opt, f"s2sd_target_{i}")

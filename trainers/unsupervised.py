@@ -1,4 +1,6 @@
-"""Labels are not looked at: every image is its own class, its augmented views are its positives (Ye et al., arXiv 1904.03436)."""
+"""Labels are not looked at: every image is its own class, its augmented views are its positives (Ye et al., arXiv
+1904.03436).
+"""
 
 import inspect
 
@@ -20,8 +22,8 @@ def check(opt) -> None:
 class Trainer(Base):
     """`metric_loss` = the criterion on the embeddings of all views, an image's number in the data set as its label.
 
-    Samplers that draw by class get every image as a class of its own, `--samples_per_class` 1: a batch holds --bs images, and --views
-    embeddings of each. Evaluation uses the true labels.
+    Samplers that draw by class get every image as a class of its own, `--samples_per_class` 1: a batch holds --bs
+    images, and --views embeddings of each. Evaluation uses the true labels.
     """
 
     VIEWS = 2
@@ -45,7 +47,10 @@ class Trainer(Base):
             )
         if opt.data_sampler == "class_groups" and opt.data_class_groups_draw:
             raise UserError(
-                "--data_class_groups_draw draws how many images of a class stay together, and --trainer unsupervised uses no labels: leave it out"
+                (
+                    "--data_class_groups_draw draws how many images of a class stay together, and --trainer "
+                    "unsupervised uses no labels: leave it out"
+                )
             )
 
     def losses(self, outputs: dict, batch) -> dict:
@@ -54,7 +59,9 @@ class Trainer(Base):
 
 
 def learns_classes(criterion) -> bool:
-    """Whether a criterion, or one inside it, learns something of each class: its labels have a bound, or the package's class takes `num_classes`."""
+    """Whether a criterion, or one inside it, learns something of each class: its labels have a bound, or the package's
+    class takes `num_classes`.
+    """
     return any(
         getattr(module, "classes_expected", None) is not None
         or any("num_classes" in inspect.signature(base.__init__).parameters for base in type(module).__mro__)

@@ -1,7 +1,9 @@
-"""Batches larger than memory: cached gradients (Gao et al., Scaling Deep Contrastive Learning Batch Size, arXiv 2101.06983).
+"""Batches larger than memory: cached gradients (Gao et al., Scaling Deep Contrastive Learning Batch Size, arXiv
+2101.06983).
 
-First the trainer's `outputs` runs over all chunks without a graph, and `losses` gives the gradient of all outputs. Then each chunk runs
-again with the same random draws, and its part of that gradient is backpropagated. Memory grows with the chunk, not with the batch.
+First the trainer's `outputs` runs over all chunks without a graph, and `losses` gives the gradient of all outputs. Then
+each chunk runs again with the same random draws, and its part of that gradient is backpropagated. Memory grows with the
+chunk, not with the batch.
 """
 
 import torch
@@ -12,13 +14,17 @@ from utilities.errors import UserError
 
 
 class Once:
-    """`once(make)` calls `make` in a chunk's first run and returns the kept value in its second, such as a momentum encoder's outputs."""
+    """`once(make)` calls `make` in a chunk's first run and returns the kept value in its second, such as a momentum
+    encoder's outputs.
+    """
 
     def __init__(self, device: torch.device):
         self.device, self.made, self.taken = device, [], None
 
     def __call__(self, make):
-        """The value of `make()` in the first run; the second run goes on with the random states that the call left in the first."""
+        """The value of `make()` in the first run; the second run goes on with the random states that the call left in
+        the first.
+        """
         if self.taken is None:
             self.made.append((make(), draw_state(self.device)))
             return self.made[-1][0]
@@ -34,8 +40,8 @@ class Once:
 class Chunks:
     """Computes the trainer's outputs of a batch in chunks of `size` images, and backpropagates their gradient.
 
-    Views of an image count as images. Each chunk draws its own random numbers, the same in both of its runs. BatchNorm's running
-    statistics are updated in the first run alone.
+    Views of an image count as images. Each chunk draws its own random numbers, the same in both of its runs.
+    BatchNorm's running statistics are updated in the first run alone.
     """
 
     def __init__(self, trainer, runtime, size: int):
@@ -56,7 +62,10 @@ class Chunks:
         for name, value in outputs.items():
             if torch.is_tensor(value) and (value.ndim == 0 or len(value) != len(images)):
                 raise UserError(
-                    f"--chunk_size: the trainer's {name[-1]} is {tuple(value.shape)} of {len(images)} images: expected a row each"
+                    (
+                        f"--chunk_size: the trainer's {name[-1]} is {tuple(value.shape)} of {len(images)} images: "
+                        "expected a row each"
+                    )
                 )
         return outputs
 
@@ -82,7 +91,10 @@ class Chunks:
             state = draw_state(device)
         if not same_state(before, state):
             self.runtime.say_once(
-                f"--chunk_size {self.size}: dropout and stochastic depth draw for each chunk: numbers differ from those of the plain step"
+                (
+                    f"--chunk_size {self.size}: dropout and stochastic depth draw for each chunk: numbers differ from "
+                    "those of the plain step"
+                )
             )
         joined = {
             name: torch.cat([part[name] for part in parts]) if torch.is_tensor(value) else value

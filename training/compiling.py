@@ -7,13 +7,15 @@ import torch
 from utilities.errors import UserError
 
 BACKEND = "inductor"
-GRAPH_LIMIT = 64  # graphs of a function: training and evaluation, each batch and chunk size; beyond it torch silently runs uncompiled
+# graphs of a function: training and evaluation, each batch and chunk size; beyond it torch silently runs uncompiled
+GRAPH_LIMIT = 64
 
 
 class Compiler:
     """Compiles networks and counts their graphs. Raises UserError where this machine has no compiler.
 
-    Each batch size gets its own graph: a batch's graph thus never depends on earlier batches, which a resumed run relies on.
+    Each batch size gets its own graph: a batch's graph thus never depends on earlier batches, which a resumed run
+    relies on.
     """
 
     def __init__(self, device: torch.device):
@@ -33,7 +35,9 @@ class Compiler:
         return torch._dynamo.lookup_backend(BACKEND)(graph, inputs)
 
     def start_epoch(self, epoch: int) -> None:
-        """Begin an epoch. Before the second, print the graphs of the first, evaluation included; later ones are printed as they come."""
+        """Begin an epoch. Before the second, print the graphs of the first, evaluation included; later ones are printed
+        as they come.
+        """
         self.epochs, self.epoch = self.epochs + 1 if epoch else 0, epoch
         if self.epochs == 2:
             print(f"--compile: {self.graphs} graphs")

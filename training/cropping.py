@@ -1,8 +1,9 @@
 """Crops of a whole batch resized, flipped and coloured on its device: --decode_once.
 
-`datasets._transforms.OnDevice` draws, `training.loading.CutBatches` copies the drawn rows out of the image cache; here its crops become the
-images of a batch, or of whatever part of it reaches the device. On a CPU torch's resize of bytes runs image by image. A GPU would wait for the start
-of ten kernels an image, so that there the resize is two matrix products for the whole batch, of the same weights.
+`datasets._transforms.OnDevice` draws, `training.loading.CutBatches` copies the drawn rows out of the image cache; here
+its crops become the images of a batch, or of whatever part of it reaches the device. On a CPU torch's resize of bytes
+runs image by image. A GPU would wait for the start of ten kernels an image, so that there the resize is two matrix
+products for the whole batch, of the same weights.
 """
 
 import torch
@@ -16,8 +17,10 @@ class Cut:
     """Crops of a batch, or of a part of it, before they are resized.
 
     Args:
-        pixels: uint8 `(B, H, W, 3)`, from the top the rows of each crop, in the width of its image; the rest is arbitrary.
-        draws: what `transform.draw` gives, of these images; it stays in main memory, so that no choice of rows waits for the device.
+        pixels: uint8 `(B, H, W, 3)`, from the top the rows of each crop, in the width of its image; the rest is
+        arbitrary.
+        draws: what `transform.draw` gives, of these images; it stays in main memory, so that no choice of rows waits
+        for the device.
     """
 
     def __init__(self, pixels: torch.Tensor, draws: dict, transform: OnDevice):
@@ -45,7 +48,9 @@ class Cut:
         return images
 
     def _colours(self):
-        """(Rows, change, their factors) of grey and jitter, in turn; each image has the jitter's changes in its own order."""
+        """(Rows, change, their factors) of grey and jitter, in turn; each image has the jitter's changes in its own
+        order.
+        """
         if "grey" in self.draws:
             rows = self.draws["grey"].nonzero()[:, 0]
             yield rows, lambda images, factors: grey(images) * factors, torch.ones(len(rows))
@@ -62,7 +67,8 @@ def resized(
     """Each crop resized as torchvision's RandomResizedCrop does, and flipped: uint8 `(B, 3, *size)`, bit for bit.
 
     Args:
-        pixels: as those of `Cut`. boxes: int64 `(B, 4)`: top, left, height, width. flips: bool `(B,)`. mode: "bilinear" or "bicubic".
+        pixels: as those of `Cut`. boxes: int64 `(B, 4)`: top, left, height, width. flips: bool `(B,)`. mode: "bilinear"
+        or "bicubic".
     """
     images = pixels.new_empty(len(pixels), *size, 3).permute(0, 3, 1, 2)
     for image, rows, (_, left, height, width), flip in zip(images, pixels, boxes.tolist(), flips.tolist(), strict=True):
@@ -77,7 +83,9 @@ def resized(
 def resized_at_once(
     pixels: torch.Tensor, boxes: torch.Tensor, flips: torch.Tensor, size: tuple[int, int], mode: str
 ) -> torch.Tensor:
-    """As `resized`, to two of 255: first along the rows, then along the columns, to whole numbers both times; contiguous."""
+    """As `resized`, to two of 255: first along the rows, then along the columns, to whole numbers both times;
+    contiguous.
+    """
     (_, left, height, width), flips = (
         drawn.to(pixels.device, non_blocking=True) for drawn in (boxes.T[..., None, None], flips[:, None, None])
     )
@@ -88,7 +96,8 @@ def resized_at_once(
 
 
 def _weights(first, lengths, out: int, most: int, mode: str, flips: torch.Tensor) -> torch.Tensor:
-    """`(B, out, most)`: share of each of `most` pixels in each of `out` pixels of the antialiased resize, as Pillow has it.
+    """`(B, out, most)`: share of each of `most` pixels in each of `out` pixels of the antialiased resize, as Pillow has
+    it.
 
     Args:
         first, lengths: int64 `(B, 1, 1)`, the pixels that are resized. flips: bool `(B, 1, 1)`.
@@ -117,7 +126,9 @@ def grey(images: torch.Tensor) -> torch.Tensor:
 
 
 def _hue(images: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-    """Hues turned by a share `by (B, 1, 1, 1)` of the circle; value and saturation stay. Images `(B, 3, h, w)` from 0 to 255."""
+    """Hues turned by a share `by (B, 1, 1, 1)` of the circle; value and saturation stay. Images `(B, 3, h, w)` from 0
+    to 255.
+    """
     most, least = images.amax(1, keepdim=True), images.amin(1, keepdim=True)
     spread = most - least
     red, green, blue = images.split(1, 1)

@@ -1,14 +1,16 @@
 """Rectangles erased from normalised images, on their device (Random Erasing, Zhong et al., arXiv 1708.04896).
 
-`datasets._transforms.Erasing` draws them, from the seed of the batch and the place in it; here they are erased from whatever part of a batch
-reaches the device.
+`datasets._transforms.Erasing` draws them, from the seed of the batch and the place in it; here they are erased from
+whatever part of a batch reaches the device.
 """
 
 import torch
 
 
 def pixel_of(network: torch.nn.Module, value) -> torch.Tensor:
-    """The pixel `(1, 3, 1, 1)`, RGB in the range that white is 1, that the network's normalisation turns into `value`, one or three numbers (RGB)."""
+    """The pixel `(1, 3, 1, 1)`, RGB in the range that white is 1, that the network's normalisation turns into `value`,
+    one or three numbers (RGB).
+    """
     mean, std = torch.tensor(network.mean, dtype=torch.float64), torch.tensor(network.std, dtype=torch.float64)
     if getattr(network, "input_space", "RGB") == "BGR":
         mean, std = mean.flip(0), std.flip(0)
@@ -19,10 +21,12 @@ def pixel_of(network: torch.nn.Module, value) -> torch.Tensor:
 class Erased:
     """Images of a batch, or of a part of it, that lose their rectangles on the way to the device.
 
-    The network normalises, so that images stay in the range from 0 to 1 here and a rectangle gets the pixel that becomes the wanted value.
+    The network normalises, so that images stay in the range from 0 to 1 here and a rectangle gets the pixel that
+    becomes the wanted value.
 
     Args:
-        images: uint8 `(B, 3, H, W)`, or a `training.cropping.Cut` of them. boxes: int64 `(B, 4)`, top, left, height, width; of height 0 where nothing is erased.
+        images: uint8 `(B, 3, H, W)`, or a `training.cropping.Cut` of them. boxes: int64 `(B, 4)`, top, left, height,
+        width; of height 0 where nothing is erased.
         pixel: `pixel_of` the network; the step, which has the network, sets it.
     """
 

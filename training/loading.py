@@ -24,8 +24,9 @@ from utilities.processes import kernels
 class Batch(NamedTuple):
     """What a training step takes: labels `(B,)`, images uint8 `(B, 3, H, W)`, their indices in the data set `(B,)`.
 
-    Under --random_erasing the images are `training.erasing.Erased`, with their rectangles, under --decode_once `training.cropping.Cut`. Under torchrun a loader gives each process labels
-    and images of its part of the batch, and the indices of the whole batch.
+    Under --random_erasing the images are `training.erasing.Erased`, with their rectangles, under --decode_once
+    `training.cropping.Cut`. Under torchrun a loader gives each process labels and images of its part of the batch, and
+    the indices of the whole batch.
     """
 
     labels: torch.Tensor
@@ -34,7 +35,9 @@ class Batch(NamedTuple):
 
 
 class Items(list):
-    """The items of a batch or of a part of it; `indices` are those of the whole batch, `erased` the rectangles of these items."""
+    """The items of a batch or of a part of it; `indices` are those of the whole batch, `erased` the rectangles of these
+    items.
+    """
 
     indices, erased = None, None
 
@@ -46,19 +49,23 @@ def _collate(items: Items) -> Batch:
 
 
 class SeededBatch(list):
-    """The indices of one batch with the seed of its augmentations; `part`: the slice of it that is loaded, None: all."""
+    """The indices of one batch with the seed of its augmentations; `part`: the slice of it that is loaded, None:
+    all.
+    """
 
     seed, part = 0, None
 
 
 class EpochBatches:
-    """A sampler's batches of one epoch, all drawn before the first is loaded: the random stream must not depend on prefetching workers.
+    """A sampler's batches of one epoch, all drawn before the first is loaded: the random stream must not depend on
+    prefetching workers.
 
     Args:
         size: how many images there are.
         iterations: batches an epoch; None: the sampler's own number.
         views: how often a batch holds each image, augmented anew each time.
-        ranks: this process's `training.ranks.Ranks`, of which only the part of each batch is loaded; None: the whole batch.
+        ranks: this process's `training.ranks.Ranks`, of which only the part of each batch is loaded; None: the whole
+        batch.
         tells: whether the first epoch prints how many of its batches hold an image several times.
     """
 
@@ -204,7 +211,9 @@ class SeededItems(Dataset):
         return items
 
     def _part(self, batch: SeededBatch, part: slice) -> Items:
-        """The items of a part, augmented as in the whole batch: earlier images draw too, unloaded if the data set has `pass_over`."""
+        """The items of a part, augmented as in the whole batch: earlier images draw too, unloaded if the data set has
+        `pass_over`.
+        """
         items, passes = Items(), getattr(self.dataset, "pass_over", None)
         items.indices = list(batch)
         for place, index in enumerate(batch):
@@ -244,7 +253,9 @@ class Loader(DataLoader):
 
 
 def _lost_while_receiving(error: Exception) -> UserError | KeyboardInterrupt | None:
-    """`lost_worker` for a broken connection to a worker: torch learns of the worker's end, and raises, a moment later."""
+    """`lost_worker` for a broken connection to a worker: torch learns of the worker's end, and raises, a moment
+    later.
+    """
     try:
         if isinstance(error, (ConnectionError, EOFError)):
             time.sleep(1)
@@ -261,11 +272,12 @@ def _start_worker(_) -> None:
 
 
 class CutBatches:
-    """Loader of --decode_once: copies the drawn rows of a batch out of the image cache in this process, without workers.
+    """Loader of --decode_once: copies the drawn rows of a batch out of the image cache in this process, without
+    workers.
 
-    On a GPU they lie in pinned memory, which torch keeps until its copy to the device is done, and the next batch is cut while the device computes
-    the step. A thread for the copies took longer than all of them (docs/speed.md). Draws depend on the seed of the batch and the place in it, as those
-    of `SeededItems`.
+    On a GPU they lie in pinned memory, which torch keeps until its copy to the device is done, and the next batch is
+    cut while the device computes the step. A thread for the copies took longer than all of them (docs/speed.md). Draws
+    depend on the seed of the batch and the place in it, as those of `SeededItems`.
 
     `seconds`: spent on the batches so far.
 
@@ -279,11 +291,17 @@ class CutBatches:
         if missing := [path for path in dataset.paths if not cache.holds(path)]:
             dataset.read.fresh(missing[0])  # where it cannot be decoded, this says why
             raise UserError(
-                f"--decode_once: {len(missing):,} of {len(dataset):,} training images are not in --image_cache {cache.folder}: see the warning above"
+                (
+                    f"--decode_once: {len(missing):,} of {len(dataset):,} training images are not in --image_cache "
+                    f"{cache.folder}: see the warning above"
+                )
             )
         if not dataset.read.side and len({cache.view(path).shape for path in dataset.paths}) > 1:
             raise UserError(
-                "--decode_once: images of several sizes need --image_cache_side N, the long side that they get: 341 keeps the short side of 4:3 at 256"
+                (
+                    "--decode_once: images of several sizes need --image_cache_side N, the long side that they get: "
+                    "341 keeps the short side of 4:3 at 256"
+                )
             )
 
     def __len__(self):
@@ -314,7 +332,9 @@ class CutBatches:
         return Batch(self.labels[indices[part]], images if erased is None else Erased(images, erased), indices)
 
     def _rows(self, views: list[np.ndarray], boxes: torch.Tensor) -> torch.Tensor:
-        """The rows of each crop in their whole width, uint8 `(B, H, W, 3)`: one piece of memory where images are equally wide, faster than parts of rows."""
+        """The rows of each crop in their whole width, uint8 `(B, H, W, 3)`: one piece of memory where images are
+        equally wide, faster than parts of rows.
+        """
         tops, _, heights, _ = boxes.T.tolist()
         pixels = torch.empty(
             len(views), max(heights), max(view.shape[1] for view in views), 3, dtype=torch.uint8, pin_memory=self.pins
@@ -340,7 +360,8 @@ def training_loader(dataset: Dataset, sampler, opt, views: int = 1, ranks=None) 
 
 
 def evaluation_loader(dataset: Dataset, opt, ranks=None, parts: list[slice] | None = None) -> DataLoader:
-    """Loader of the data set in its order; yields `Batch`. Of several processes (`ranks`) each loads its part of the batches.
+    """Loader of the data set in its order; yields `Batch`. Of several processes (`ranks`) each loads its part of the
+    batches.
 
     parts: the images to load, in slices, no two of which share a batch; None: all.
     """

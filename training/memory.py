@@ -1,7 +1,7 @@
 """Keeps freed memory in the process, or returns it to the system. With glibc alone; elsewhere nothing changes.
 
-By default glibc returns each freed activation to the system, and the next step waits while all its pages are mapped and zeroed again:
-a third of a step's time on a CPU, where torch has no cache of its own as it has on a GPU.
+By default glibc returns each freed activation to the system, and the next step waits while all its pages are mapped and
+zeroed again: a third of a step's time on a CPU, where torch has no cache of its own as it has on a GPU.
 """
 
 import contextlib
@@ -11,7 +11,9 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
 
 
 def keep_freed() -> None:
-    """From here on freed memory stays with this process and with those that it forks, whatever MALLOC_ variables say."""
+    """From here on freed memory stays with this process and with those that it forks, whatever MALLOC_ variables
+    say.
+    """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_MAX, 0)
@@ -19,6 +21,8 @@ def keep_freed() -> None:
 
 
 def release_freed() -> None:
-    """Return free memory to the system. To be called before a fork: otherwise each free page is copied when it is next used."""
+    """Return free memory to the system. To be called before a fork: otherwise each free page is copied when it is next
+    used.
+    """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

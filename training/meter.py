@@ -1,4 +1,5 @@
-"""The values of training steps: epoch means of loss, gradient norm and statistics, and with --log_every the values of single batches.
+"""The values of training steps: epoch means of loss, gradient norm and statistics, and with --log_every the values of
+single batches.
 
 Values stay on the device until an epoch, or a block of batches, is complete: no step waits for them.
 """
@@ -36,7 +37,9 @@ def peak_memory(device: torch.device) -> float:
 
 
 class BatchLog:
-    """Counts a run's steps and hands the values of each `every`-th (0: of none) to `write`, as a list of (step, {name: number})."""
+    """Counts a run's steps and hands the values of each `every`-th (0: of none) to `write`, as a list of (step, {name:
+    number}).
+    """
 
     def __init__(self, every: int = 0, optimizer: torch.optim.Optimizer | None = None, write=None):
         self.every, self.optimizer, self.write = every, optimizer, write
@@ -89,7 +92,9 @@ class EpochMeter:
         self.images, self.began = 0, time.monotonic()
 
     def add(self, done) -> None:
-        """Take one step's values, a `training.step.StepResult`. Its losses are recorded by name where there are several."""
+        """Take one step's values, a `training.step.StepResult`. Its losses are recorded by name where there are
+        several.
+        """
         self.latest = done.loss
         parts = done.losses if len(done.losses) > 1 else {}
         gradients = {"gradient_norm": done.gradient_norm, **done.gradients}

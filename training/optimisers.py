@@ -19,7 +19,9 @@ CYCLE_START = 1 / 25  # first factor of onecycle, as torch's
 
 
 def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
-    """Optimiser groups of network, criterion, and the `further` ones of a trainer. Raises UserError for a parameter in two groups."""
+    """Optimiser groups of network, criterion, and the `further` ones of a trainer. Raises UserError for a parameter in
+    two groups.
+    """
     groups = (
         model.param_groups(opt)
         if hasattr(model, "param_groups")
@@ -30,21 +32,29 @@ def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
     groups = [group for group in [*groups, *criterion_groups(criterion, opt), *further] if group["params"]]
     if not groups:
         raise UserError(
-            "there is nothing to train: with --freeze_backbone and --embed_dim 0, take a loss or trainer with parameters of its own"
+            (
+                "there is nothing to train: with --freeze_backbone and --embed_dim 0, take a loss or trainer with "
+                "parameters of its own"
+            )
         )
     seen = set()
     for group in groups:
         for parameter in group["params"]:
             if id(parameter) in seen:
                 raise UserError(
-                    f"a parameter of optimiser group {group['name']!r} is in another group already: check optim_dict_list"
+                    (
+                        f"a parameter of optimiser group {group['name']!r} is in another group already: check "
+                        "optim_dict_list"
+                    )
                 )
             seen.add(id(parameter))
     return groups
 
 
 def _without_decay(groups) -> list[dict]:
-    """Split each group in two: parameters of one dimension or none (biases, weights of norm layers) get no weight decay."""
+    """Split each group in two: parameters of one dimension or none (biases, weights of norm layers) get no weight
+    decay.
+    """
     found = []
     for group in groups:
         parameters = list(group["params"])
@@ -72,10 +82,11 @@ def build_optimizer(model, criterion, opt, further=()) -> torch.optim.Optimizer:
 
 @contextlib.contextmanager
 def keeping_rates(optimizer: torch.optim.Optimizer, schedule: "Schedule"):
-    """For code that restores the states of optimiser and schedule: afterwards rates and hyperparameters are those of the flags.
+    """For code that restores the states of optimiser and schedule: afterwards rates and hyperparameters are those of
+    the flags.
 
-    A rate is the schedule's for that epoch and the present flags. Under `plateau`, which depends on past scores, it is the restored rate
-    times the flag's new value over its old one.
+    A rate is the schedule's for that epoch and the present flags. Under `plateau`, which depends on past scores, it is
+    the restored rate times the flag's new value over its old one.
     """
     wanted = [
         {name: value for name, value in group.items() if name not in ("params", "lr")}
@@ -129,7 +140,9 @@ def _without_untrained(state: dict, optimizer: torch.optim.Optimizer) -> dict:
 
 
 def check_state(optimizer: torch.optim.Optimizer) -> None:
-    """Raise ValueError where the restored state of a parameter is not what the optimiser keeps: torch would fail only in its next step."""
+    """Raise ValueError where the restored state of a parameter is not what the optimiser keeps: torch would fail only
+    in its next step.
+    """
     for group in optimizer.param_groups:
         needed = (
             {"step", "exp_avg", "exp_avg_sq"}
@@ -151,12 +164,15 @@ def check_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _kind(group: dict) -> tuple:
-    """A key that is equal for optimisers of the same state: adam and adamw have one, rmsprop has another with momentum."""
+    """A key that is equal for optimisers of the same state: adam and adamw have one, rmsprop has another with
+    momentum.
+    """
     return {"betas", "alpha", "dampening"} & set(group), bool(group.get("momentum")) and "alpha" in group
 
 
 class StepFactor:
-    """In each step, the rates are the schedule's times `factor(step)`; steps count from 1 over all epochs, of `batches` steps each.
+    """In each step, the rates are the schedule's times `factor(step)`; steps count from 1 over all epochs, of `batches`
+    steps each.
 
     Between steps the rates are the schedule's own; `optimizer.step_factor` is the latest factor, for the records.
     """
@@ -182,7 +198,9 @@ class StepFactor:
 
 
 def build_step_factor(opt, batches: int) -> StepFactor:
-    """The warm-up of `--warmup_epochs` or `--warmup_steps`, or `--scheduler onecycle`, with `batches` steps an epoch."""
+    """The warm-up of `--warmup_epochs` or `--warmup_steps`, or `--scheduler onecycle`, with `batches` steps an
+    epoch.
+    """
     if opt.scheduler == "onecycle":
         return StepFactor(
             batches, functools.partial(one_cycle, total=opt.n_epochs * batches, rise=opt.onecycle_rise, end=_floor(opt))
@@ -192,12 +210,15 @@ def build_step_factor(opt, batches: int) -> StepFactor:
 
 
 def warm_up(step: int, total: int, start: float) -> float:
-    """The factor of a step, counted from 1: it rises linearly from `start` before the first step to 1 at step `total`."""
+    """The factor of a step, counted from 1: it rises linearly from `start` before the first step to 1 at step
+    `total`.
+    """
     return start + (1 - start) * min(step / total, 1.0) if total else 1.0
 
 
 def one_cycle(step: int, total: int, rise: float, end: float) -> float:
-    """The factor of a step, counted from 1, of `total`: up from `CYCLE_START` in the share `rise` of them, then down to `end`, by half cosines.
+    """The factor of a step, counted from 1, of `total`: up from `CYCLE_START` in the share `rise` of them, then down to
+    `end`, by half cosines.
 
     Smith and Topin (arXiv 1708.07120), with the phases of torch's OneCycleLR; momentum stays as it is.
     """
@@ -220,8 +241,8 @@ def _floor(opt) -> float:
 class Schedule:
     """The learning-rate schedule; `step(scores)` once an epoch.
 
-    `scheduler`: `LambdaLR`, the rates of the flags times a factor of the epoch; or `ReduceLROnPlateau` on the metric of `watch`, a
-    `Selection`.
+    `scheduler`: `LambdaLR`, the rates of the flags times a factor of the epoch; or `ReduceLROnPlateau` on the metric of
+    `watch`, a `Selection`.
     """
 
     def __init__(self, scheduler, watch=None):
@@ -238,7 +259,9 @@ class Schedule:
             self.scheduler.step(self.watch.value(scores))
 
     def state_dict(self) -> dict:
-        """The schedule's progress. Settings that the flags decide are left out, so that a run may go on with other flags."""
+        """The schedule's progress. Settings that the flags decide are left out, so that a run may go on with other
+        flags.
+        """
         state = self.scheduler.state_dict()
         names = {"last_epoch"} if self.watch is None else set(state) - {"factor", "patience", "mode"}
         return {
@@ -278,7 +301,8 @@ def _shape(value):
 
 
 def build_scheduler(optimizer, opt, selection) -> Schedule:
-    """`--scheduler` by epochs: step at `--tau`, cosine over `--n_epochs`, or over those after `--flat_share`, plateau on the metric of `selection`.
+    """`--scheduler` by epochs: step at `--tau`, cosine over `--n_epochs`, or over those after `--flat_share`, plateau
+    on the metric of `selection`.
 
     Under `none` and `onecycle` (`build_step_factor`) it leaves the rates alone.
     """
@@ -286,7 +310,8 @@ def build_scheduler(optimizer, opt, selection) -> Schedule:
         mode = "max" if selection.higher_is_better(selection.metric) else "min"
         plateau = lr_scheduler.ReduceLROnPlateau(optimizer, mode=mode, factor=opt.gamma, patience=opt.plateau_patience)
         return Schedule(plateau, watch=selection)
-    # Not MultiStepLR and CosineAnnealingLR: they compute each rate from the previous one, so a run that is extended would go on from 0.
+    # Not MultiStepLR and CosineAnnealingLR: they compute each rate from the previous one, so a run that is extended
+    # would go on from 0.
     return Schedule(lr_scheduler.LambdaLR(optimizer, functools.partial(_epoch_factor, opt, opt.n_epochs)))
 
 

@@ -1,4 +1,6 @@
-"""The outputs of a batch that is split over the processes of a run, and their backward pass. The arithmetic: `training.ranks.Ranks`."""
+"""The outputs of a batch that is split over the processes of a run, and their backward pass. The arithmetic:
+`training.ranks.Ranks`.
+"""
 
 import contextlib
 
@@ -12,7 +14,9 @@ POOLED = "pooled"  # the outputs that few losses read, and the widest
 
 
 class Gathered(dict):
-    """A trainer's outputs of the whole batch. `late(name)` gives those that are gathered when they are first read, which all processes do at the same place."""
+    """A trainer's outputs of the whole batch. `late(name)` gives those that are gathered when they are first read,
+    which all processes do at the same place.
+    """
 
     def __init__(self, outputs: dict, late):
         super().__init__(outputs)
@@ -24,7 +28,8 @@ class Gathered(dict):
 
 
 class Parts:
-    """Each process runs a trainer's `outputs` on its part of the batch, gathers the rows of all parts, and backpropagates through its own.
+    """Each process runs a trainer's `outputs` on its part of the batch, gathers the rows of all parts, and
+    backpropagates through its own.
 
     Args:
         trainer: whose `outputs` runs.
@@ -45,7 +50,9 @@ class Parts:
         return runtime.full(outputs), False
 
     def outputs(self, images: torch.Tensor, total: int) -> dict:
-        """The trainer's outputs of all `total` images, of which `images` are this process's, as leaves of the graph where they require a gradient."""
+        """The trainer's outputs of all `total` images, of which `images` are this process's, as leaves of the graph
+        where they require a gradient.
+        """
         with self._own_draws():
             outputs, self.chunked = self._run(images)
         found = dict(flat(outputs))
@@ -53,7 +60,10 @@ class Parts:
         for name, value in tensors.items():
             if value.ndim == 0 or len(value) != len(images):
                 raise UserError(
-                    f"torchrun: the trainer's {name[-1]} is {tuple(value.shape)} of {len(images)} images: expected a row each"
+                    (
+                        f"torchrun: the trainer's {name[-1]} is {tuple(value.shape)} of {len(images)} images: "
+                        "expected a row each"
+                    )
                 )
         self.pairs, late = [], {name: tensors.pop((name,)) for name in (POOLED,) if (name,) in tensors}
         early = {name: value for name, value in found.items() if name[0] not in late} | self._gathered(tensors, total)
@@ -68,7 +78,9 @@ class Parts:
 
     @contextlib.contextmanager
     def _own_draws(self):
-        """Inside, each process draws other random numbers in each step; afterwards all have the random states from before again."""
+        """Inside, each process draws other random numbers in each step; afterwards all have the random states from
+        before again.
+        """
         runtime = self.runtime
         with torch.random.fork_rng([runtime.device] if runtime.device.type == "cuda" else []):
             seed = int(
@@ -79,7 +91,8 @@ class Parts:
             yield
             if not same_state(before, draw_state(runtime.device)):
                 runtime.say_once(
-                    f"torchrun, {runtime.ranks.size} processes: dropout and stochastic depth draw for each process's part of the batch: "
+                    f"torchrun, {runtime.ranks.size} processes: dropout and stochastic depth draw for each process's "
+                    "part of the batch: "
                     "numbers differ from those of one process"
                 )
 

@@ -18,10 +18,11 @@ WARM_UP = (
 
 
 def profile(step, loader, n: int, trace: str | None) -> dict[str, float]:
-    """Time n steps, then run as many, at most `TRACED`, in torch's profiler, which writes the file `trace`; None: no file.
+    """Time n steps, then run as many, at most `TRACED`, in torch's profiler, which writes the file `trace`; None: no
+    file.
 
-    Returns milliseconds a step by part; `other` is what is in none, such as moving averages and samplers' storages. The clock waits for a GPU
-    at the ends of each part, so that nothing overlaps there but the loader's workers.
+    Returns milliseconds a step by part; `other` is what is in none, such as moving averages and samplers' storages. The
+    clock waits for a GPU at the ends of each part, so that nothing overlaps there but the loader's workers.
     """
     cuda = step.runtime.device.type == "cuda"
     wait = torch.cuda.synchronize if cuda else lambda: None
@@ -66,11 +67,16 @@ def table(milliseconds: dict[str, float]) -> str:
 
 
 def advice(opt, milliseconds: dict[str, float], device: torch.device) -> str:
-    """The part that takes longest, of network and backward pass together, and the first flag not yet given that would shorten it."""
+    """The part that takes longest, of network and backward pass together, and the first flag not yet given that would
+    shorten it.
+    """
     joined = {part: value for part, value in milliseconds.items() if part != "backward"}
     joined["network"] += milliseconds["backward"]
     longest = max(joined, key=joined.get)
-    return f"most time: {'network and backward' if longest == 'network' else longest}. First: {remedy(opt, longest, device)}"
+    return (
+        f"most time: {'network and backward' if longest == 'network' else longest}. First: "
+        f"{remedy(opt, longest, device)}"
+    )
 
 
 def remedy(opt, part: str, device: torch.device) -> str:

@@ -1,4 +1,6 @@
-"""The states of the random generators: seeded at the start, kept in checkpoints, restored where a computation runs twice."""
+"""The states of the random generators: seeded at the start, kept in checkpoints, restored where a computation runs
+twice.
+"""
 
 import random
 

@@ -1,4 +1,5 @@
-"""The processes of one run under torchrun: which images each takes, how rows are gathered, how gradients become those of one process.
+"""The processes of one run under torchrun: which images each takes, how rows are gathered, how gradients become those
+of one process.
 
 With one process nothing happens. gloo connects CPUs, NCCL GPUs; everything but the tensors of a step goes through gloo.
 """
@@ -30,7 +31,9 @@ class Lost(UserError):
 
 
 def _raising_lost(call):
-    """Wrap a collective `call`: its RuntimeError, unless memory ran out, can only mean that another process is gone, and becomes `Lost`."""
+    """Wrap a collective `call`: its RuntimeError, unless memory ran out, can only mean that another process is gone,
+    and becomes `Lost`.
+    """
 
     @functools.wraps(call)
     def wrapped(*arguments, **named):
@@ -40,7 +43,8 @@ def _raising_lost(call):
             if "out of memory" in str(error):
                 raise
             raise Lost(
-                "another process of this run has ended, killed or by an error of its own: --resume goes on from the last whole epoch, "
+                "another process of this run has ended, killed or by an error of its own: --resume goes on from the "
+                "last whole epoch, "
                 "with as many processes as you like"
             ) from error
 
@@ -50,12 +54,13 @@ def _raising_lost(call):
 class Ranks(Alone):
     """The rank of this process among those of the run, and what they exchange.
 
-    A step has the gradients of one process. Each of N processes computes the same loss L(o, w) of all rows o of the outputs. So each has
-    the whole gradient g = dL/dw of the parameters w that the loss uses directly (class vectors, a last layer), and the same gradient
-    d = dL/do of the rows. `sum_of` adds d over the processes: N d. Process p backpropagates its own rows of that through its part of the
-    batch, with Jacobian J_p: its parameters' gradient is g + N J_p^T d_p. `mean_` takes the mean over the processes:
-    1/N sum_p (g + N J_p^T d_p) = g + J^T d, the gradient of one process. Where rounding makes the losses of the processes differ (a GPU's
-    sums), it is the gradient of their mean.
+    A step has the gradients of one process. Each of N processes computes the same loss L(o, w) of all rows o of the
+    outputs. So each has the whole gradient g = dL/dw of the parameters w that the loss uses directly (class vectors, a
+    last layer), and the same gradient d = dL/do of the rows. `sum_of` adds d over the processes: N d. Process p
+    backpropagates its own rows of that through its part of the batch, with Jacobian J_p: its parameters' gradient is g
+    + N J_p^T d_p. `mean_` takes the mean over the processes: 1/N sum_p (g + N J_p^T d_p) = g + J^T d, the gradient of
+    one process. Where rounding makes the losses of the processes differ (a GPU's sums), it is the gradient of their
+    mean.
 
     Attributes:
         rank, size: this process's number, from 0, and how many there are.
@@ -73,7 +78,8 @@ class Ranks(Alone):
 
     @_raising_lost
     def gather(self, rows: dict, total: int) -> dict:
-        """Gather `rows`, name -> this process's rows of a tensor, into name -> tensor `(total, …)` on every process; without gradient.
+        """Gather `rows`, name -> this process's rows of a tensor, into name -> tensor `(total, …)` on every process;
+        without gradient.
 
         One message carries all tensors. Each process must have the same names, types and widths.
         """
@@ -93,7 +99,9 @@ class Ranks(Alone):
 
     @_raising_lost
     def sum_of(self, rows: torch.Tensor) -> torch.Tensor:
-        """Sum `rows` `(total, …)` over the processes, in place, and return this process's part: the backward pass of `gather`."""
+        """Sum `rows` `(total, …)` over the processes, in place, and return this process's part: the backward pass of
+        `gather`.
+        """
         rows = rows.contiguous()
         dist.all_reduce(rows)
         return rows[self.part(len(rows))]
@@ -131,7 +139,9 @@ class Ranks(Alone):
 
     @_raising_lost
     def collect(self, rows: torch.Tensor, parts: list[slice]) -> torch.Tensor:
-        """On the first process `(N, …)` in main memory, where process r has the rows `parts[r]`; on the others their own `rows`."""
+        """On the first process `(N, …)` in main memory, where process r has the rows `parts[r]`; on the others their
+        own `rows`.
+        """
         rows = rows.cpu().contiguous()
         if not self.writes:
             dist.send(rows, 0)
@@ -244,7 +254,9 @@ def _under_torchrun() -> bool:
 
 @contextlib.contextmanager
 def one_run(program: str = "main.py"):
-    """Inside, a program is one run, in one process or, under torchrun, in several. Its errors are printed in one line."""
+    """Inside, a program is one run, in one process or, under torchrun, in several. Its errors are printed in one
+    line.
+    """
     with one_line_errors(program), several_processes():
         yield
 
@@ -289,7 +301,9 @@ def _join() -> None:
 
 
 def _end_when_gone(torchrun: int) -> None:
-    """End this process when torchrun's, of this number, is gone: if torchrun was killed, nothing else would end the run."""
+    """End this process when torchrun's, of this number, is gone: if torchrun was killed, nothing else would end the
+    run.
+    """
 
     def watch():
         while os.getppid() == torchrun:
@@ -300,7 +314,9 @@ def _end_when_gone(torchrun: int) -> None:
 
 
 def _claims_error(error: BaseException) -> bool:
-    """Whether this process prints the error: the first to ask does, and one that merely lost another process asks late."""
+    """Whether this process prints the error: the first to ask does, and one that merely lost another process asks
+    late.
+    """
     if isinstance(error, Lost):
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun is sending it to the remaining processes

@@ -1,4 +1,6 @@
-"""Where and how a step runs: device, precision, gradient clipping, seeds. On one CPU in float32 its methods do next to nothing."""
+"""Where and how a step runs: device, precision, gradient clipping, seeds. On one CPU in float32 its methods do next to
+nothing.
+"""
 
 import contextlib
 import functools
@@ -27,8 +29,9 @@ class NonFiniteLoss(NotFinite):
 class Runtime:
     """Owns device, precision, clipping and the optimiser step. Making one changes nothing outside it; `begin` does.
 
-    Reads `gpu`, `precision`, `clip_grad_norm`, `clip_grad_each`, `clip_grad_value`, `seed`, `channels_last`, `compile`, `tf32`, `sync_bn` of `opt`. `ranks`: which of the run's
-    processes this is, under torchrun. Raises UserError for what several processes cannot do.
+    Reads `gpu`, `precision`, `clip_grad_norm`, `clip_grad_each`, `clip_grad_value`, `seed`, `channels_last`, `compile`,
+    `tf32`, `sync_bn` of `opt`. `ranks`: which of the run's processes this is, under torchrun. Raises UserError for what
+    several processes cannot do.
     """
 
     def __init__(self, opt):
@@ -60,8 +63,11 @@ class Runtime:
         self.start_epoch(0)
 
     def begin(self) -> "Runtime":
-        """Prepare this process for a run: seed all generators, deterministic cuDNN, on a CPU keep freed memory. Returns itself."""
-        self.ranks.wait()  # until all have read their flags: the first process is about to write the folder that holds them
+        """Prepare this process for a run: seed all generators, deterministic cuDNN, on a CPU keep freed memory. Returns
+        itself.
+        """
+        # until all have read their flags: the first process is about to write the folder that holds them
+        self.ranks.wait()
         seed_everything(self.seed)
         torch.backends.cudnn.deterministic = True
         if self.device.type == "cuda":
@@ -80,7 +86,10 @@ class Runtime:
         """Whether BatchNorm takes its statistics from all processes."""
         if self.ranks.size > getattr(opt, "bs", self.ranks.size):
             raise UserError(
-                f"--bs {opt.bs} is less than torchrun's {self.ranks.size} processes, each of which takes a part of the batch"
+                (
+                    f"--bs {opt.bs} is less than torchrun's {self.ranks.size} processes, each of which takes a part "
+                    "of the batch"
+                )
             )
         if not getattr(opt, "sync_bn", False):
             return False
@@ -113,7 +122,9 @@ class Runtime:
         return f"cpu ({torch.get_num_threads()} threads; no CUDA device here){among}"
 
     def place(self, network: torch.nn.Module) -> torch.nn.Module:
-        """Put the network on this device, with `--sync_bn`, `--channels_last`, `--compile`. Returns it; its state dict keeps its names."""
+        """Put the network on this device, with `--sync_bn`, `--channels_last`, `--compile`. Returns it; its state dict
+        keeps its names.
+        """
         if self.sync_bn:
             network = torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)
         network.to(self.device)
@@ -124,11 +135,15 @@ class Runtime:
         return network
 
     def exact_products(self):
-        """Context of mining and loss: under `--tf32` their matrix products are full float32. Those of gradients in the backward pass are not."""
+        """Context of mining and loss: under `--tf32` their matrix products are full float32. Those of gradients in the
+        backward pass are not.
+        """
         return Products("highest") if self.tf32 else contextlib.nullcontext()
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor, or `Erased` or `Cut` images, on this runtime's device, without waiting where memory is pinned; images in the network's memory format."""
+        """The tensor, or `Erased` or `Cut` images, on this runtime's device, without waiting where memory is pinned;
+        images in the network's memory format.
+        """
         if isinstance(tensor, Erased):
             return tensor.on(self.to_device)
         layout = torch.channels_last if self.channels_last and tensor.ndim == 4 else torch.preserve_format
@@ -137,7 +152,9 @@ class Runtime:
             return tensor.to(self.device, non_blocking=True, memory_format=layout)
 
     def full(self, output, raised: dict | None = None):
-        """Outputs as mining and loss take them: half precision raised to float32, in a dict each entry; a tensor with several names stays one."""
+        """Outputs as mining and loss take them: half precision raised to float32, in a dict each entry; a tensor with
+        several names stays one.
+        """
         raised = {} if raised is None else raised  # id -> float32
         if isinstance(output, dict):
             return {name: self.full(value, raised) for name, value in output.items()}
@@ -157,9 +174,11 @@ class Runtime:
     def step(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer, *backward_calls) -> torch.Tensor:
         """Backward pass and optimiser step. Returns the gradient's norm, a device scalar.
 
-        `backward_calls` are called after the loss's backward pass, to backpropagate through the parts that it did not reach.
+        `backward_calls` are called after the loss's backward pass, to backpropagate through the parts that it did not
+        reach.
 
-        Raises NonFiniteLoss, for the norm a step late, on a GPU up to `CHECK_EVERY` steps, with the step at which it began.
+        Raises NonFiniteLoss, for the norm a step late, on a GPU up to `CHECK_EVERY` steps, with the step at which it
+        began.
         """
         self.steps += 1
         self._watch(loss.detach())
@@ -179,14 +198,18 @@ class Runtime:
         return norm
 
     def _watch(self, value: torch.Tensor, is_norm: bool = False) -> None:
-        """Keep the first loss, or norm of a gradient, that is not finite, and its step, without a host synchronisation."""
+        """Keep the first loss, or norm of a gradient, that is not finite, and its step, without a host
+        synchronisation.
+        """
         first = ~torch.isfinite(value) & (self._bad_step < 0)
         self._bad_step = torch.where(first, self.steps, self._bad_step)
         self._bad_value = torch.where(first, value, self._bad_value)
         self._bad_norm = torch.where(first, is_norm, self._bad_norm)
 
     def _update(self, optimizer: torch.optim.Optimizer) -> torch.Tensor:
-        """The optimiser's step by the gradients of all processes, limited as the flags say. Returns the gradient's norm."""
+        """The optimiser's step by the gradients of all processes, limited as the flags say. Returns the gradient's
+        norm.
+        """
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         self.ranks.mean_([p.grad for p in parameters if not shards.divided(p)])
         if self.scaler.is_enabled():
@@ -207,12 +230,16 @@ class Runtime:
         return norm
 
     def check_finite(self) -> None:
-        """Raise NonFiniteLoss if the loss, or the norm of its gradient, was NaN or infinite at any step of this epoch."""
+        """Raise NonFiniteLoss if the loss, or the norm of its gradient, was NaN or infinite at any step of this
+        epoch.
+        """
         if self._bad_step >= 0:
             what = "norm of the gradient" if self._bad_norm else "loss"
             raise NonFiniteLoss(
-                f"the {what} is {self._bad_value.item()} at epoch {self._epoch}, step {int(self._bad_step)}: the run stops, its last "
-                "checkpoint is from before. Try a smaller --lr, --clip_grad_norm 1 or --precision float32, then --resume"
+                f"the {what} is {self._bad_value.item()} at epoch {self._epoch}, step {int(self._bad_step)}: the run "
+                "stops, its last "
+                "checkpoint is from before. Try a smaller --lr, --clip_grad_norm 1 or --precision float32, then "
+                "--resume"
             )
 
 

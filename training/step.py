@@ -35,7 +35,8 @@ class StepResult(NamedTuple):
 
 
 class RestingBackbone:
-    """Freezes the network's `backbone` in the first `steps` steps: no gradients, and evaluation mode for BatchNorm and dropout.
+    """Freezes the network's `backbone` in the first `steps` steps: no gradients, and evaluation mode for BatchNorm and
+    dropout.
 
     Args:
         batches: steps of an epoch.
@@ -117,7 +118,8 @@ class Step:
 
     Attributes:
         evaluated: the network that is evaluated: the average where there is one.
-        parts: name -> object whose state checkpoints hold. `model`: the evaluated network; with an average, `trained`: the trained one.
+        parts: name -> object whose state checkpoints hold. `model`: the evaluated network; with an average, `trained`:
+        the trained one.
 
     Raises UserError for a weight of a loss that the trainer does not declare.
     """
@@ -178,12 +180,17 @@ class Step:
         self.sampler.precompute_indices()
         if self.chunks.size and uses_batch_statistics(self.trainer):
             self.runtime.say_once(
-                f"--chunk_size {self.chunks.size}: BatchNorm takes its batch statistics from each chunk, not from the batch, and its running ones move once a chunk"
+                (
+                    f"--chunk_size {self.chunks.size}: BatchNorm takes its batch statistics from each chunk, not from "
+                    "the batch, and its running ones move once a chunk"
+                )
             )
         if self.runtime.ranks.size > 1 and not self.runtime.sync_bn and uses_batch_statistics(self.trainer):
             self.runtime.say_once(
-                f"torchrun, {self.runtime.ranks.size} processes: BatchNorm takes its batch statistics from each process's part of the batch, "
-                "not from the batch: numbers differ from those of one process (on GPUs --sync_bn takes them from the batch; _frozen networks "
+                f"torchrun, {self.runtime.ranks.size} processes: BatchNorm takes its batch statistics from each "
+                "process's part of the batch, "
+                "not from the batch: numbers differ from those of one process (on GPUs --sync_bn takes them from the "
+                "batch; _frozen networks "
                 "take none)"
             )
         trained = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
@@ -192,11 +199,16 @@ class Step:
         )
         if lost is not None:
             raise UserError(
-                f"the trainer's parameter {lost} requires a gradient and is in no optimiser group: return it from param_groups"
+                (
+                    f"the trainer's parameter {lost} requires a gradient and is in no optimiser group: return it from "
+                    "param_groups"
+                )
             )
 
     def end_epoch(self) -> None:
-        """End an epoch: raise NonFiniteLoss where a loss or gradient was not finite, and give all processes the same running statistics."""
+        """End an epoch: raise NonFiniteLoss where a loss or gradient was not finite, and give all processes the same
+        running statistics.
+        """
         self.runtime.check_finite()
         averaged = [] if self.average is None else running_statistics(self.average.network, like=self.trainer.network)
         self.runtime.ranks.mean_(running_statistics(self.trainer) + averaged)
@@ -251,8 +263,8 @@ class Step:
     def forward(self, batch) -> tuple[dict, dict, torch.Tensor]:
         """The outputs in full precision, the losses by name, their weighted sum.
 
-        Raises UserError for the weight of an unknown loss, for a loss with a name that the records use, where every weight is 0, and for
-        an addition to the metric loss that the trainer never uses.
+        Raises UserError for the weight of an unknown loss, for a loss with a name that the records use, where every
+        weight is 0, and for an addition to the metric loss that the trainer never uses.
         """
         total = len(batch.indices)
         batch = self.seen(batch)._replace(labels=self.runtime.to_device(batch.labels))

@@ -1,4 +1,6 @@
-"""What every folder may use: registry, errors, files, flags, tensors, tuples, the criteria's base. Imports no other folder."""
+"""What every folder may use: registry, errors, files, flags, tensors, tuples, the criteria's base. Imports no other
+folder.
+"""
 
 
 def __getattr__(name: str):

@@ -7,7 +7,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 class WholeBatchNorm(torch.nn.BatchNorm1d):
-    """BatchNorm of what a loss makes of the whole batch, in the precision of its rows; of one row in training the result is its bias."""
+    """BatchNorm of what a loss makes of the whole batch, in the precision of its rows; of one row in training the
+    result is its bias.
+    """
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """Normalised `rows` `(B, F)`."""
@@ -43,7 +45,9 @@ def resting_statistics(module: torch.nn.Module):
 
 
 def uses_batch_statistics(module: torch.nn.Module) -> bool:
-    """Whether a BatchNorm layer of `module` normalises by the statistics (training mode) of what may be a part of the batch."""
+    """Whether a BatchNorm layer of `module` normalises by the statistics (training mode) of what may be a part of the
+    batch.
+    """
     return any(
         isinstance(layer, _BatchNorm) and layer.training and not isinstance(layer, WholeBatchNorm)
         for layer in module.modules()
@@ -51,7 +55,9 @@ def uses_batch_statistics(module: torch.nn.Module) -> bool:
 
 
 def running_statistics(module: torch.nn.Module, like: torch.nn.Module | None = None) -> list[torch.Tensor]:
-    """Running means and variances of the BatchNorm layers in training mode. The modes are those of `like`, if `module` is a copy of it."""
+    """Running means and variances of the BatchNorm layers in training mode. The modes are those of `like`, if `module`
+    is a copy of it.
+    """
     pairs = zip(module.modules(), module.modules() if like is None else like.modules(), strict=True)
     layers = [layer for layer, its in pairs if isinstance(layer, _BatchNorm) and its.training]
     return [value for layer in layers for value in (layer.running_mean, layer.running_var) if value is not None]

@@ -1,7 +1,7 @@
 """Codes of embeddings, searched by float queries: float32, float16, int8, binary, product quantisation.
 
-A vector's code is decoded before it is compared, so that distances are those of a float query and a de-quantised vector. Binary codes are
-searched by Hamming distance, and the candidates ordered by that rule.
+A vector's code is decoded before it is compared, so that distances are those of a float query and a de-quantised
+vector. Binary codes are searched by Hamming distance, and the candidates ordered by that rule.
 """
 
 import argparse
@@ -69,10 +69,11 @@ def ranked(queries: np.ndarray, rows: np.ndarray, vectors_of, k: int) -> tuple[n
 class Codes:
     """Vectors in a code, as an index of faiss.
 
-    int8: per dimension floor((x - min) / ((max - min) / 255)) within 0 and 255, decoded to min + (code + .5) (max - min) / 255; min and max are
-    those of the calibration, and a constant dimension is decoded to its value. binary: the bits x > 0, the first dimension the highest bit of the
-    first byte, decoded to +-1 / sqrt(D). pq: M parts of a vector, a centroid of 256 each (Jegou et al., Product Quantization for Nearest Neighbor
-    Search, TPAMI 2011); opq: the same after a learned rotation (Ge et al., CVPR 2013).
+    int8: per dimension floor((x - min) / ((max - min) / 255)) within 0 and 255, decoded to min + (code + .5) (max -
+    min) / 255; min and max are those of the calibration, and a constant dimension is decoded to its value. binary: the
+    bits x > 0, the first dimension the highest bit of the first byte, decoded to +-1 / sqrt(D). pq: M parts of a
+    vector, a centroid of 256 each (Jegou et al., Product Quantization for Nearest Neighbor Search, TPAMI 2011); opq:
+    the same after a learned rotation (Ge et al., CVPR 2013).
 
     Args:
         name: one of `NAMES`. dimensions: D. index: one that was written; None: an empty one.
@@ -86,7 +87,10 @@ class Codes:
         self.name, self.dimensions = name, dimensions
         if "pq" in name and dimensions % (parts := int(name.lstrip("opq"))):
             raise UserError(
-                f"{name}: {parts} does not divide the {dimensions} dimensions: take M from {', '.join(map(str, _divisors(dimensions)))}"
+                (
+                    f"{name}: {parts} does not divide the {dimensions} dimensions: take M from "
+                    f"{', '.join(map(str, _divisors(dimensions)))}"
+                )
             )
         if index is not None:
             self.index = index
@@ -108,7 +112,9 @@ class Codes:
         return self.index.code_size if self.name == BINARY else self.index.sa_code_size()
 
     def calibrate(self, vectors: np.ndarray) -> None:
-        """Learn the code from training vectors `(T, D)`; codes that learn nothing are left as they are. Raises UserError for too few."""
+        """Learn the code from training vectors `(T, D)`; codes that learn nothing are left as they are. Raises
+        UserError for too few.
+        """
         refuse_few(self.name, len(vectors))
         if is_learned(self.name):
             self.index.train(np.ascontiguousarray(vectors, dtype=np.float32))

@@ -47,7 +47,9 @@ def nodes(path: Path) -> dict[str, yaml.Node]:
 
 
 def converted(parser, action: argparse.Action, texts: list[str], where: str) -> list:
-    """Values of a flag by the parser's own type and choices, as the command line takes them. Raises UserError, which begins with `where`."""
+    """Values of a flag by the parser's own type and choices, as the command line takes them. Raises UserError, which
+    begins with `where`.
+    """
     try:
         values = [parser._get_value(action, text) for text in texts]
         for value in values:

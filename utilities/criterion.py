@@ -1,4 +1,6 @@
-"""The base of criteria: checks and raises inputs to full precision, asks the miner for tuples, keeps statistics for the logger."""
+"""The base of criteria: checks and raises inputs to full precision, asks the miner for tuples, keeps statistics for the
+logger.
+"""
 
 import contextlib
 import functools
@@ -33,12 +35,17 @@ def check_reference(kind: type) -> None:
         package, _, name = kind.__module__.rpartition(".")
         name = name if package == "criteria" else kind.__name__
         raise UserError(
-            f"the criterion {name} takes no reference, and so no memory: its forward does not name one; choose another loss"
+            (
+                f"the criterion {name} takes no reference, and so no memory: its forward does not name one; choose "
+                "another loss"
+            )
         )
 
 
 def check_memory(criterion: torch.nn.Module) -> None:
-    """Raises UserError where a criterion, its miner or the class that it was given takes no reference, such as a memory."""
+    """Raises UserError where a criterion, its miner or the class that it was given takes no reference, such as a
+    memory.
+    """
     check_reference(type(criterion))
     if getattr(criterion, "batchminer", None) is not None:
         tuples.check_reference(criterion.batchminer)
@@ -47,10 +54,11 @@ def check_memory(criterion: torch.nn.Module) -> None:
 
 
 def check_inputs(criterion: torch.nn.Module, args: tuple, kwargs: dict):
-    """Forward pre-hook of every criterion: half precision becomes float32, shapes are checked, a `MetricCriterion` gets one `Reference`.
+    """Forward pre-hook of every criterion: half precision becomes float32, shapes are checked, a `MetricCriterion` gets
+    one `Reference`.
 
-    Raises ValueError where `batch` is not `(B, D)`, `labels` are not `(B,)` whole numbers, or a reference does not fit; UserError for a
-    reference that the criterion does not take.
+    Raises ValueError where `batch` is not `(B, D)`, `labels` are not `(B,)` whole numbers, or a reference does not fit;
+    UserError for a reference that the criterion does not take.
     """
     named = {**dict(zip(("batch", "labels", "reference", "reference_labels", "own"), args, strict=False)), **kwargs}
     batch, labels = named["batch"], named["labels"]
@@ -125,12 +133,16 @@ class MetricCriterion(torch.nn.Module):
             return super().__call__(*args, **kwargs)
 
     def expect_classes(self, n_classes: int) -> None:
-        """From now on a label outside 0 ... n_classes - 1 raises ValueError; on a GPU, where checks stall the step, only in the first."""
+        """From now on a label outside 0 ... n_classes - 1 raises ValueError; on a GPU, where checks stall the step,
+        only in the first.
+        """
         self.classes_expected, self.looked_at_labels = n_classes, False
         self.register_forward_pre_hook(check_labels, with_kwargs=True)
 
     def per_anchor(self, name: str, labels: torch.Tensor, dimensions: int = 1):
-        """The hyperparameter `name` for anchors with `labels` `(T,)`: one number, or `(T,)`, `(T, 1)` … where each class has its own."""
+        """The hyperparameter `name` for anchors with `labels` `(T,)`: one number, or `(T,)`, `(T, 1)` … where each
+        class has its own.
+        """
         value = getattr(self, name)
         if not isinstance(value, torch.Tensor) or value.ndim == 0:
             return value
@@ -151,7 +163,9 @@ class MetricCriterion(torch.nn.Module):
         return tuples.as_pairs(self.mine(batch, labels, reference))
 
     def pair_masks(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None) -> tuple:
-        """Masks `(B, M)` of positive and negative pairs: all with the reference, or, under `--mine_pairs`, the miner's distinct ones."""
+        """Masks `(B, M)` of positive and negative pairs: all with the reference, or, under `--mine_pairs`, the miner's
+        distinct ones.
+        """
         reference = Reference.build(batch, labels) if reference is None else reference
         if self.batchminer is None:
             return reference.masks(labels)

@@ -39,7 +39,9 @@ _LOST_WORKER = re.compile(
 
 
 class UserError(Exception):
-    """A mistake of the user's: the message gives the value, the rule and the way out. Scripts print it and exit with 2."""
+    """A mistake of the user's: the message gives the value, the rule and the way out. Scripts print it and exit with
+    2.
+    """
 
 
 class NotFinite(UserError):
@@ -62,12 +64,16 @@ class _BadValue(argparse.ArgumentError):
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser that reports a mistake in one line, without the usage, and exits with status 2; with `exits = False` it raises UserError."""
+    """A parser that reports a mistake in one line, without the usage, and exits with status 2; with `exits = False` it
+    raises UserError.
+    """
 
     exits = True
 
     def _get_value(self, action, text):
-        """Convert a value, also of a file or a saved run. Refuses text that is not UTF-8, and numbers out of range, with the rule."""
+        """Convert a value, also of a file or a saved run. Refuses text that is not UTF-8, and numbers out of range,
+        with the rule.
+        """
         try:
             text.encode()
             return super()._get_value(action, text)
@@ -102,16 +108,22 @@ def too_large(error: Exception) -> str | None:
     text = " ".join(str(error).split())
     if needs_memory(error):
         return (
-            "there is not enough memory for these sizes. Lower --bs, --embed_dim, --embed_hidden, --eval_bs, --crop_size or a count of the "
+            "there is not enough memory for these sizes. Lower --bs, --embed_dim, --embed_hidden, --eval_bs, "
+            "--crop_size or a count of the "
             f"loss, miner or sampler ({text[:160] or 'MemoryError'})"
         )
     if isinstance(error, OverflowError) or "value cannot be converted to type" in text:
-        return f"a number is too large to compute with: lower the counts, scales and weights that were given ({text[:160]})"
+        return (
+            "a number is too large to compute with: lower the counts, scales and weights that were given "
+            f"({text[:160]})"
+        )
     return None
 
 
 def lost_worker(error: Exception) -> UserError | KeyboardInterrupt | None:
-    """Translates torch's error for a lost worker: to an interrupt if SIGTERM ended it with its job, else a UserError. None for others."""
+    """Translates torch's error for a lost worker: to an interrupt if SIGTERM ended it with its job, else a UserError.
+    None for others.
+    """
     killed = _LOST_WORKER.search(str(error))
     if not isinstance(error, RuntimeError) or killed is None:
         return None
@@ -119,7 +131,8 @@ def lost_worker(error: Exception) -> UserError | KeyboardInterrupt | None:
         return KeyboardInterrupt()
     how = f" ({killed[1].strip(' .')})" if killed[1] else ""
     return UserError(
-        f"a worker process that loads images was ended by the system{how}, mostly because memory, or the shared memory in /dev/shm, ran out: "
+        f"a worker process that loads images was ended by the system{how}, mostly because memory, or the shared memory "
+        "in /dev/shm, ran out: "
         "lower --kernels and --eval_kernels, or --bs. --resume goes on from the last whole epoch"
     )
 
@@ -128,9 +141,10 @@ def lost_worker(error: Exception) -> UserError | KeyboardInterrupt | None:
 def terminable():
     """Inside, SIGTERM, with which clusters end a job, raises KeyboardInterrupt; a second one kills.
 
-    Python drops exceptions raised while it forks a worker or frees an object: an interrupt lost there is raised again. A worker ended by
-    SIGTERM is an interrupt too. After an interrupt, also outside this context, torch no longer reports workers that end with the program.
-    Outside the main thread, and in a program that handles SIGTERM itself, handlers stay as they are.
+    Python drops exceptions raised while it forks a worker or frees an object: an interrupt lost there is raised again.
+    A worker ended by SIGTERM is an interrupt too. After an interrupt, also outside this context, torch no longer
+    reports workers that end with the program. Outside the main thread, and in a program that handles SIGTERM itself,
+    handlers stay as they are.
     """
     handlers, before, program = {}, sys.unraisablehook, os.getpid()
 
@@ -173,7 +187,8 @@ def terminable():
 
 
 def _expect_the_end_of_workers() -> None:
-    """Replace torch's SIGCHLD handler: workers end with the program, some while its last objects are freed, and it would report each.
+    """Replace torch's SIGCHLD handler: workers end with the program, some while its last objects are freed, and it
+    would report each.
 
     Nor does a loader say any more what fails while it is freed.
     """
@@ -190,7 +205,9 @@ def _expect_the_end_of_workers() -> None:
 
 @contextlib.contextmanager
 def one_line_errors(program: str = "main.py"):
-    """A user's mistake ends the program with one line and status 2 instead of a traceback; a second Ctrl-C ends it without a word."""
+    """A user's mistake ends the program with one line and status 2 instead of a traceback; a second Ctrl-C ends it
+    without a word.
+    """
     before = signal.getsignal(signal.SIGINT)
 
     def interrupt(number, frame):

@@ -12,9 +12,9 @@ LEAST = 1e-12  # floor of norms in denominators
 def of_type(features: dict, evaltype: str):
     """The embedding of one `--evaltypes` name: one of the network's outputs, or `Combined_<a>_<b>-<w>-<w>`.
 
-    Each part of a combination is L2-normalised and weighted (1 unless given), and the parts are concatenated. Where `features` holds the
-    backbone's alone, every name gives these. `features`: name -> `(N, D)`, arrays or tensors, and so is the result. Raises UserError for
-    an unknown name.
+    Each part of a combination is L2-normalised and weighted (1 unless given), and the parts are concatenated. Where
+    `features` holds the backbone's alone, every name gives these. `features`: name -> `(N, D)`, arrays or tensors, and
+    so is the result. Raises UserError for an unknown name.
     """
     if evaltype in features:
         return features[evaltype]
@@ -28,7 +28,9 @@ def of_type(features: dict, evaltype: str):
 
 
 def _parts(evaltype: str, known) -> list[tuple[str, float]]:
-    """(name, weight) of each part of a combination. Raises UserError for anything but a combination of `known` names."""
+    """(name, weight) of each part of a combination. Raises UserError for anything but a combination of `known`
+    names.
+    """
     if evaltype.startswith("Combined_"):
         names, *weights = evaltype.removeprefix("Combined_").split("-")
         parts, weights = _split_names(names, known), _weights(weights)
@@ -40,7 +42,9 @@ def _parts(evaltype: str, known) -> list[tuple[str, float]]:
 
 
 def _split_names(text: str, known) -> list[str] | None:
-    """`text` split into known names, which may hold underscores, joined by underscores; None where it cannot be split."""
+    """`text` split into known names, which may hold underscores, joined by underscores; None where it cannot be
+    split.
+    """
     for name in known:
         if text == name:
             return [name]

@@ -147,7 +147,9 @@ def refuse_depth(text: str | bytes) -> None:
 
 
 def refuse_aliases(text: str | bytes) -> None:
-    """Raise yaml.YAMLError for an alias within an anchor's value: such values refer to themselves, or multiply without end."""
+    """Raise yaml.YAMLError for an alias within an anchor's value: such values refer to themselves, or multiply without
+    end.
+    """
     if (b"*" if isinstance(text, bytes) else "*") not in text:
         return
     anchors = []  # of the collections that are open, None where one has none
@@ -202,7 +204,9 @@ def alternatives(path: Path, ending: str = ""):
 
 
 def make_folder(path: Path | str, what: str) -> Path:
-    """Make the folder where it is missing. Raises UserError, which calls it `what`, where that fails. Returns the path."""
+    """Make the folder where it is missing. Raises UserError, which calls it `what`, where that fails. Returns the
+    path.
+    """
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -221,7 +225,8 @@ def refuse_unwritable(wanted: Path) -> None:
 
 
 def new_folder(wanted: Path, numbered: bool = True) -> Path:
-    """Make `wanted`, or `wanted_1`, `wanted_2` … if it exists: atomically, so that two processes at once get two folders.
+    """Make `wanted`, or `wanted_1`, `wanted_2` … if it exists: atomically, so that two processes at once get two
+    folders.
 
     Raises UserError where the parent cannot be written, or, if not `numbered`, where the folder exists.
     """

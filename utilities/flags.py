@@ -3,12 +3,15 @@
 from utilities import roles
 from utilities.numbers import WIDEST, number, whole
 
-# Names in the namespace that are no flags: of the data, the machine, the cross-validation, the data that an evaluation measures.
+# Names in the namespace that are no flags: of the data, the machine, the cross-validation, the data that an evaluation
+# measures.
 DERIVED = {"n_classes", "class_names", "device", "fold", "other_data"}
 
 
 def has_folds(flags: dict) -> bool:
-    """Whether the flags (of a command line or a saved run) ask for folds: every `--split_scheme` does but `half` and `oodml`."""
+    """Whether the flags (of a command line or a saved run) ask for folds: every `--split_scheme` does but `half` and
+    `oodml`.
+    """
     return flags.get("split_scheme", "half") not in ("half", "oodml")
 
 

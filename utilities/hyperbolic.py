@@ -1,7 +1,8 @@
 """Hyperbolic distances of embeddings that are tangent vectors at the origin of a Poincare ball.
 
-An embedding x, clipped to length r, stands for the point exp_0(x) = tanh(sqrt(c) |x|) x / (sqrt(c) |x|) of the ball of curvature -c. The
-distance 2 / sqrt(c) artanh(sqrt(c) |(-x) (+) y|) of two such points is computed on the hyperboloid, which has no boundary to come close
+An embedding x, clipped to length r, stands for the point exp_0(x) = tanh(sqrt(c) |x|) x / (sqrt(c) |x|) of the ball of
+curvature -c. The distance 2 / sqrt(c) artanh(sqrt(c) |(-x) (+) y|) of two such points is computed on the hyperboloid,
+which has no boundary to come close
 to: with u = sqrt(c) x,
 
     sinh^2(sqrt(c) d / 2) = sinh^2(|u| - |v|) + (|s| |t| - s.t) / 2,    s = sinh(2 |u|) u / |u|, t likewise of v.
@@ -14,7 +15,8 @@ import torch
 
 from utilities.tensors import normalize, safe_sqrt
 
-FARTHEST = 10.0  # sqrt(c) |x| is clipped here: tanh is 1 - 4e-9, and the product of two sinh(2 * FARTHEST) stays within float32
+# sqrt(c) |x| is clipped here: tanh is 1 - 4e-9, and the product of two sinh(2 * FARTHEST) stays within float32
+FARTHEST = 10.0
 
 
 def _sinh(x: torch.Tensor) -> torch.Tensor:
@@ -23,7 +25,9 @@ def _sinh(x: torch.Tensor) -> torch.Tensor:
 
 
 class Points(NamedTuple):
-    """Points of the hyperboloid: `lengths` `(B,)`, sqrt(c) / 2 times the distance from the origin; `space` `(B, D)`, of norm sinh(2 lengths)."""
+    """Points of the hyperboloid: `lengths` `(B,)`, sqrt(c) / 2 times the distance from the origin; `space` `(B, D)`, of
+    norm sinh(2 lengths).
+    """
 
     lengths: torch.Tensor
     space: torch.Tensor
@@ -82,7 +86,9 @@ class Ball:
         return self._distance(torch.sinh(one.lengths[:, None] - other.lengths[None, :]).square() + angular / 2)
 
     def squared_distances(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Squared distances `(B, M)` in few passes over the matrix, for float64 without a gradient; for c = 0 the squared chords."""
+        """Squared distances `(B, M)` in few passes over the matrix, for float64 without a gradient; for c = 0 the
+        squared chords.
+        """
         if self.flat:
             return self.distances(x, y)
         one, other = self.points(x), self.points(y)
@@ -95,9 +101,11 @@ class Ball:
         return squared.sqrt_().asinh_().mul_(2 / self.c**0.5).square_()
 
     def paired(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Distances `(P,)` of the rows of `x` `(P, D)` and `y` `(P, D)`, without gradient, by differences: equal ones are exactly 0 apart.
+        """Distances `(P,)` of the rows of `x` `(P, D)` and `y` `(P, D)`, without gradient, by differences: equal ones
+        are exactly 0 apart.
 
-        Equal pairs have equal distances wherever they stand, which torch.sinh does not give: it rounds a tensor's last elements in another way.
+        Equal pairs have equal distances wherever they stand, which torch.sinh does not give: it rounds a tensor's last
+        elements in another way.
         """
         if self.flat:
             return (normalize(x) - normalize(y)).square().sum(1)

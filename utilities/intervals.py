@@ -7,13 +7,16 @@ import numpy as np
 
 CONFIDENCE = 0.95
 NODES = 400  # of the integral of the studentised maximum modulus
-NEGLIGIBLE = 6.0  # shift in standard errors beyond which a rejection with the wrong sign has a chance below 1e-9 (scipy: NaN from 7.6 on)
+# shift in standard errors beyond which a rejection with the wrong sign has a chance below 1e-9 (scipy: NaN from 7.6 on)
+NEGLIGIBLE = 6.0
 
 _legendre = functools.cache(np.polynomial.legendre.leggauss)
 
 
 def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
-    """How many standard errors an interval reaches to each side. (scipy.special: importing scipy.stats costs a second and 60 MB.)"""
+    """How many standard errors an interval reaches to each side. (scipy.special: importing scipy.stats costs a second
+    and 60 MB.)
+    """
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, (1 + confidence) / 2))
@@ -27,7 +30,9 @@ def two_sided(t: float, freedom: float) -> float:
 
 
 def t_power(shift: float, freedom: float, alpha: float = 1 - CONFIDENCE) -> float:
-    """Power of a two-sided t-test whose true mean lies `shift` standard errors from the null hypothesis (noncentral t distribution)."""
+    """Power of a two-sided t-test whose true mean lies `shift` standard errors from the null hypothesis (noncentral t
+    distribution).
+    """
     from scipy.special import nctdtr
 
     bound, shift = t_quantile(freedom, 1 - alpha), abs(shift)
@@ -47,7 +52,9 @@ def t_shift(power: float, freedom: float, bound: float) -> float:
 
 @functools.cache
 def modulus_quantile(number: int, freedom: float) -> float:
-    """Quantile of the studentised maximum modulus: the largest of `number` independent |t| that share one deviation of `freedom` degrees."""
+    """Quantile of the studentised maximum modulus: the largest of `number` independent |t| that share one deviation of
+    `freedom` degrees.
+    """
     from scipy import optimize
     from scipy.special import chdtri, gammaln, ndtr
 
@@ -67,7 +74,9 @@ def modulus_quantile(number: int, freedom: float) -> float:
 
 
 def t_interval(values) -> dict:
-    """`mean`, `standard_error` (ddof 1) and `interval_95`, `[low, high]`, of some values; the last two are None for a single value."""
+    """`mean`, `standard_error` (ddof 1) and `interval_95`, `[low, high]`, of some values; the last two are None for a
+    single value.
+    """
     values = np.asarray(values, dtype=np.float64)
     n, mean = len(values), float(np.mean(values))
     if n < 2:

@@ -1,4 +1,6 @@
-"""Levels of classes, such as species, genus, family: rows `(N, L)`, column 0 the finest; a class belongs to one class of the next level."""
+"""Levels of classes, such as species, genus, family: rows `(N, L)`, column 0 the finest; a class belongs to one class
+of the next level.
+"""
 
 import numpy as np
 import torch
@@ -7,7 +9,9 @@ from utilities.errors import UserError
 
 
 def names_of(datasets) -> np.ndarray:
-    """The names `(K, L)` of all classes of some data sets at each level, "" for none; a class in two super-classes has two rows."""
+    """The names `(K, L)` of all classes of some data sets at each level, "" for none; a class in two super-classes has
+    two rows.
+    """
     return np.array(sorted({tuple(name or "" for name in names) for dataset in datasets for names in dataset.lineages}))
 
 
@@ -17,10 +21,15 @@ def n_levels(dataset) -> int:
 
 
 def of_classes(dataset, of: str) -> np.ndarray:
-    """The numbers `(C, L)` of a data set's classes at each level, by label. Raises UserError, naming `of`, where there are no levels or these do not nest."""
+    """The numbers `(C, L)` of a data set's classes at each level, by label. Raises UserError, naming `of`, where there
+    are no levels or these do not nest.
+    """
     if n_levels(dataset) < 2:
         raise UserError(
-            f"{of} compares levels of classes, and --dataset {dataset.name} has no super-classes; online_products, inaturalist2018 and glyphs do"
+            (
+                f"{of} compares levels of classes, and --dataset {dataset.name} has no super-classes; "
+                "online_products, inaturalist2018 and glyphs do"
+            )
         )
     names = names_of([dataset])
     refuse_unnested(names, f"{of}: --dataset {dataset.name}")
@@ -30,7 +39,9 @@ def of_classes(dataset, of: str) -> np.ndarray:
 
 
 def domains_of(dataset, of: str) -> torch.Tensor:
-    """The numbers `(C,)` of the domains of a data set's classes, by label. Raises UserError, naming `of`, for a data set without domains."""
+    """The numbers `(C,)` of the domains of a data set's classes, by label. Raises UserError, naming `of`, for a data
+    set without domains.
+    """
     if not dataset.by_domain:
         raise UserError(f"{of}: --dataset {dataset.name} has no domains; union and uned have some")
     names = [dataset.super_labels[label] for label in range(dataset.n_classes)]
@@ -55,5 +66,8 @@ def refuse_unnested(levels: np.ndarray, of: str) -> None:
             row = apart[0]
             both = f"{above[row]} and {levels[row, column + 1]}"
             raise UserError(
-                f"{of}: levels do not nest: {levels[row, column]} of level {column} is in {both} of level {column + 1}, it must be in one"
+                (
+                    f"{of}: levels do not nest: {levels[row, column]} of level {column} is in {both} of level "
+                    f"{column + 1}, it must be in one"
+                )
             )

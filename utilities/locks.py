@@ -14,15 +14,18 @@ from utilities.files import without_links
 class Lock:
     """A lock on a file, which the system releases when its process ends, however it ends.
 
-    A POSIX record lock (`lockf`): forked workers do not keep it, and within one process it excludes nobody. It works across machines where
-    their shared disk supports such locks (NFS 4; NFS 3 with lockd; Lustre mounted with `flock`). On a disk without them it excludes nobody.
+    A POSIX record lock (`lockf`): forked workers do not keep it, and within one process it excludes nobody. It works
+    across machines where their shared disk supports such locks (NFS 4; NFS 3 with lockd; Lustre mounted with `flock`).
+    On a disk without them it excludes nobody.
     """
 
     def __init__(self, path: Path):
         self.path, self._file = Path(path), None
 
     def acquire(self, wait: bool = True) -> bool:
-        """Take the lock unless it is held already. Returns False where another process has it and not `wait`. Raises UserError."""
+        """Take the lock unless it is held already. Returns False where another process has it and not `wait`. Raises
+        UserError.
+        """
         if self._file is not None:
             return True
         try:
@@ -65,7 +68,9 @@ class Lock:
 
 
 def _locked(file, wait: bool) -> bool:
-    """Lock an open file. False where another process has it; without waiting it is tried three times, as `holder` takes it for a moment."""
+    """Lock an open file. False where another process has it; without waiting it is tried three times, as `holder` takes
+    it for a moment.
+    """
     for pause in (0.05, 0.05, 0):
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -135,7 +135,9 @@ def refusal(words: list[str], options, registries: dict, searches: bool = False)
 
 
 def _shipped_files(general: str, values: list[str]) -> str:
-    """What the shipped config files among the values are here, after the `general` answer unless all of them are known."""
+    """What the shipped config files among the values are here, after the `general` answer unless all of them are
+    known.
+    """
     names = dict.fromkeys(re.findall(r"[\w.]+", " ".join(values)))
     texts = {name: answer(name.removesuffix(".yaml")) for name in names}
     known = [f"for {name} {text}" for name, text in texts.items() if text is not None]

@@ -1,7 +1,7 @@
 """Types of numeric flags that declare the allowed range: `type=whole(1)`, `type=number(above=0, most=1)`.
 
-The command line, --config files, saved runs, search bounds and `select(…, flag=value)` pass values through these types. The help prints
-the range.
+The command line, --config files, saved runs, search bounds and `select(…, flag=value)` pass values through these types.
+The help prints the range.
 """
 
 import argparse
@@ -111,12 +111,16 @@ def whole(least=None, most=None, *, special=None, word=None) -> Range:
 
 
 def number(least=None, most=None, *, above=None, below=None, special=None, inf: bool = False) -> Range:
-    """The type of a flag that takes a finite number within the bounds, up to `LARGEST` where none is given; `inf` allows infinity too."""
+    """The type of a flag that takes a finite number within the bounds, up to `LARGEST` where none is given; `inf`
+    allows infinity too.
+    """
     return Range(float, least, most, above=above, below=below, special=special, inf=inf)
 
 
 class OneOrTwo(argparse.Action):
-    """A flag with `nargs="+"` of one value, kept as it is, or of two, kept as a list: `--crop_size 224`, `--crop_size 256 128`."""
+    """A flag with `nargs="+"` of one value, kept as it is, or of two, kept as a list: `--crop_size 224`, `--crop_size
+    256 128`.
+    """
 
     def __call__(self, parser, namespace, values, option_string=None):
         """See argparse."""

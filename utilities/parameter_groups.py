@@ -6,7 +6,8 @@ import torch
 def criterion_groups(criterion, opt, name: str = "criterion") -> list[dict]:
     """Optimiser groups of a criterion: its `optim_dict_list`; all other parameters train at its `lr`, else at `--lr`.
 
-    The weight decay is `--loss_decay` unless a group says otherwise. Several groups are called `<name>_<number>`, unless they have names.
+    The weight decay is `--loss_decay` unless a group says otherwise. Several groups are called `<name>_<number>`,
+    unless they have names.
     """
     own = [dict(group) for group in getattr(criterion, "optim_dict_list", None) or []]
     for group in own:

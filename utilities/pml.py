@@ -26,9 +26,11 @@ def build(package: str, class_name: str | None, kwargs: list[str] | None, **defa
     Args:
         package: `"losses"` or `"miners"`.
         kwargs: `key=value` words that go to the constructor.
-        defaults: `num_classes`, `embedding_size`: given where the constructor has such an argument and `kwargs` does not name it.
+        defaults: `num_classes`, `embedding_size`: given where the constructor has such an argument and `kwargs` does
+        not name it.
 
-    Raises UserError where the package is absent, the class is missing or no loss by itself, a word is no `key=value`, or the class refuses.
+    Raises UserError where the package is absent, the class is missing or no loss by itself, a word is no `key=value`,
+    or the class refuses.
     """
     try:
         module = importlib.import_module(f"pytorch_metric_learning.{package}")
@@ -47,7 +49,10 @@ def build(package: str, class_name: str | None, kwargs: list[str] | None, **defa
         raise unknown(kind, class_name, classes)
     if class_name in NOT_ALONE:
         raise UserError(
-            f"{class_name} of pytorch_metric_learning.{package} {NOT_ALONE[class_name]}: write a file in criteria/ around it (CONTRIBUTING.md)"
+            (
+                f"{class_name} of pytorch_metric_learning.{package} {NOT_ALONE[class_name]}: write a file in "
+                "criteria/ around it (CONTRIBUTING.md)"
+            )
         )
     chosen = parse_kwargs(kwargs)
     accepted = _arguments(classes[class_name])

@@ -9,7 +9,9 @@ def kernels(asked: int) -> int:
 
 
 class Alone:
-    """One process on its own, even where there are others: what `training.ranks.Ranks` does for several, without an exchange."""
+    """One process on its own, even where there are others: what `training.ranks.Ranks` does for several, without an
+    exchange.
+    """
 
     rank, size = 0, 1
 
@@ -28,7 +30,9 @@ class Alone:
         return slice(*((rank * total // self.size) for rank in (self.rank, self.rank + 1)))
 
     def portions(self, total: int, unit: int = 1) -> list[slice]:
-        """Every process's rows of `total`: consecutive, in whole units of `unit` rows; the last process also takes the remainder."""
+        """Every process's rows of `total`: consecutive, in whole units of `unit` rows; the last process also takes the
+        remainder.
+        """
         units = max(total // unit, 1)
         bounds = [*(rank * units // self.size * unit for rank in range(self.size)), total]
         return [slice(*pair) for pair in zip(bounds, bounds[1:], strict=False)]
@@ -49,7 +53,9 @@ class Alone:
         return tensor
 
     def collect(self, rows, parts: list[slice]):
-        """On the first process `(N, …)` in main memory, where process r has the rows `parts[r]`; on the others their own `rows`."""
+        """On the first process `(N, …)` in main memory, where process r has the rows `parts[r]`; on the others their
+        own `rows`.
+        """
         return rows
 
     def share(self, value=None):

@@ -38,10 +38,10 @@ def describe(weights: str | None = None, project: Path = PROJECT) -> dict:
     """Code, packages and weights, as environment.yaml records them.
 
     Returns:
-        packages: name -> version. git_commit: with `-dirty` where a tracked file is changed; None where there is no git.
-        changed_files, untracked_files: name -> SHA-256 (None: deleted) of the files that differ from the commit; untracked ones are
-        listed only if they are Python files in the root or a plug-in folder. weights_sha256: of the file that the network began with;
-        None without one.
+        packages: name -> version. git_commit: with `-dirty` where a tracked file is changed; None where there is no
+        git. changed_files, untracked_files: name -> SHA-256 (None: deleted) of the files that differ from the commit;
+        untracked ones are listed only if they are Python files in the root or a plug-in folder. weights_sha256: of the
+        file that the network began with; None without one.
     """
     return {
         "packages": packages(),

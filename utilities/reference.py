@@ -23,7 +23,9 @@ class Reference:
 
     @classmethod
     def build(cls, batch, labels, reference=None, reference_labels=None, own=None) -> "Reference":
-        """The reference given with `batch` `(B, D)` and `labels` `(B,)`; without one, the batch itself. ValueError for wrong shapes."""
+        """The reference given with `batch` `(B, D)` and `labels` `(B,)`; without one, the batch itself. ValueError for
+        wrong shapes.
+        """
         if isinstance(reference, Reference):
             return reference
         if reference is None:
@@ -33,7 +35,10 @@ class Reference:
         given = None if reference_labels is None else tuple(reference_labels.shape)
         if reference.ndim != 2 or reference.shape[1] != batch.shape[1] or given != tuple(reference.shape[:1]):
             raise ValueError(
-                f"reference is {tuple(reference.shape)}, reference_labels {given}: expected (M, {batch.shape[1]}) and (M,)"
+                (
+                    f"reference is {tuple(reference.shape)}, reference_labels {given}: expected (M, {batch.shape[1]}) "
+                    "and (M,)"
+                )
             )
         own = torch.full_like(labels, -1) if own is None else own.to(device=batch.device, dtype=torch.long)
         if own.shape != labels.shape:
@@ -45,7 +50,9 @@ class Reference:
         return len(self.embeddings)
 
     def mapped(self, function: Callable, batch: torch.Tensor) -> tuple[torch.Tensor, "Reference"]:
-        """`function` of `batch` `(B, D)`, and the reference with `function` of its embeddings; computed once where they are the same."""
+        """`function` of `batch` `(B, D)`, and the reference with `function` of its embeddings; computed once where they
+        are the same.
+        """
         done = function(batch)
         return done, dataclasses.replace(self, embeddings=done if self.plain else function(self.embeddings))
 

@@ -1,8 +1,8 @@
 """One registry class for every plug-in folder: the file name is the name on the command line.
 
-A plug-in is a file of the folder whose name does not start with `_`. Its docstring's first line is its caption, its optional
-`add_arguments(group)` declares its own flags, each written out in full with the plug-in's prefix; its optional `derived(opt)` returns
-flag -> value for those of them whose default depends on other flags.
+A plug-in is a file of the folder whose name does not start with `_`. Its docstring's first line is its caption, its
+optional `add_arguments(group)` declares its own flags, each written out in full with the plug-in's prefix; its optional
+`derived(opt)` returns flag -> value for those of them whose default depends on other flags.
 
 A plug-in that cannot be imported, such as a user's unfinished file, is left out with a printed line, and stops only who
 names it.
@@ -45,7 +45,9 @@ def did_you_mean(name: str, available) -> str:
 
 
 class Registry:
-    """The plug-ins of the folder `package` (`"criteria"`). Messages call one a `kind` (`"loss"`). `role` is the role of their flags."""
+    """The plug-ins of the folder `package` (`"criteria"`). Messages call one a `kind` (`"loss"`). `role` is the role of
+    their flags.
+    """
 
     def __init__(self, package: str, kind: str, role: roles.Role = roles.METHOD):
         self.package, self.kind, self.role = package, kind, role
@@ -122,7 +124,9 @@ class Registry:
             raise UserError(_FAILED[state]) from error
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Let every plug-in declare its flags in a group of its own; first the helpers (`_*.py`), whose flags several of them read."""
+        """Let every plug-in declare its flags in a group of its own; first the helpers (`_*.py`), whose flags several
+        of them read.
+        """
         helpers = self._helpers()
         for name, module in self._importable([*helpers, *self.names()]).items():
             if hasattr(module, "add_arguments"):
@@ -145,7 +149,9 @@ class Registry:
         return set(vars(parser.parse_args([])))
 
     def derived(self, name: str, opt) -> dict:
-        """Flag -> value of the flags whose default depends on other flags: of the plug-in `name` and of the folder's helpers."""
+        """Flag -> value of the flags whose default depends on other flags: of the plug-in `name` and of the folder's
+        helpers.
+        """
         modules = self._importable(self._helpers()).values()
         found = {}
         for module in [*modules, *([self.module(name)] if name in self.names() else [])]:
@@ -158,8 +164,9 @@ class Registry:
     def options(self, opt=None, plug_in: str | None = None, **flags) -> argparse.Namespace:
         """The namespace that the plug-in `plug_in` reads: declared defaults, over them `opt`, over them `flags`.
 
-        Another program, which has no command line, can thus say `select("triplet", loss_triplet_margin=.1)`. The options of
-        `parameters.read` are complete. Raises UserError for an undeclared flag, and for a value that is not among its flag's choices or out of its range.
+        Another program, which has no command line, can thus say `select("triplet", loss_triplet_margin=.1)`. The
+        options of `parameters.read` are complete. Raises UserError for an undeclared flag, and for a value that is not
+        among its flag's choices or out of its range.
         """
         if hasattr(opt, "roles") and not flags:
             return opt

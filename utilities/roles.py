@@ -1,7 +1,7 @@
 """The role of a flag: what resume, reproduction, grouping, search and tables may do with it.
 
-A flag has the role of its group (`group.role = DATA`) or its own (`group.add_argument("--kernels", …).role = PLACE`). The flags of a
-plug-in have the role "method", in datasets/ the role "data".
+A flag has the role of its group (`group.role = DATA`) or its own (`group.add_argument("--kernels", …).role = PLACE`).
+The flags of a plug-in have the role "method", in datasets/ the role "data".
 """
 
 import dataclasses
@@ -70,7 +70,9 @@ def weight_of(name: str) -> Role:
 
 
 class Roles(dict):
-    """Flag -> its role. A flag that is not declared here, such as that of another clone's plug-in, has the role METHOD."""
+    """Flag -> its role. A flag that is not declared here, such as that of another clone's plug-in, has the role
+    METHOD.
+    """
 
     def __missing__(self, flag: str) -> Role:
         return METHOD

@@ -1,8 +1,8 @@
 """Class vectors in shards: each process of a run holds those of consecutive classes, and a step may draw some of them.
 
-The distributed softmax of An et al. (Partial FC, CVPR 2022, arXiv 2203.15565). A parameter that holds such vectors has the attribute
-`shard`; everything that treats it otherwise than another parameter stands here: which vectors a step draws, its gradient, the optimiser's
-step and state, checkpoints.
+The distributed softmax of An et al. (Partial FC, CVPR 2022, arXiv 2203.15565). A parameter that holds such vectors has
+the attribute `shard`; everything that treats it otherwise than another parameter stands here: which vectors a step
+draws, its gradient, the optimiser's step and state, checkpoints.
 """
 
 import contextlib
@@ -14,10 +14,12 @@ from utilities.errors import UserError
 
 
 class Shard:
-    """Which of `n_classes` classes, with `per_class` vectors each, this process of `ranks` holds, and which of them a step draws.
+    """Which of `n_classes` classes, with `per_class` vectors each, this process of `ranks` holds, and which of them a
+    step draws.
 
     Args:
-        share: of the held classes, in (0, 1]: each step takes the batch's classes and draws others, together this share.
+        share: of the held classes, in (0, 1]: each step takes the batch's classes and draws others, together this
+        share.
 
     Attributes:
         start, size: the first class here, and their number. rows: slice of the rows of all vectors that are here.
@@ -45,14 +47,15 @@ class Shard:
     def draw(self, labels: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
         """The classes of a step, and where the batch's own are among them.
 
-        The batch's classes and, uniformly, others: `share` of the classes here, at least 1. Where the batch has more, those alone, which is
-        said once. All processes take one seed from torch's generator, so that it stays the same on all.
+        The batch's classes and, uniformly, others: `share` of the classes here, at least 1. Where the batch has more,
+        those alone, which is said once. All processes take one seed from torch's generator, so that it stays the same
+        on all.
 
         Args:
             labels: `(B,)`, of all processes' classes.
 
-        Returns the classes `(n,)` in order, counted from `start`, None for all of them; and the place `(B,)` among them of each sample's
-        class, n where another process holds it.
+        Returns the classes `(n,)` in order, counted from `start`, None for all of them; and the place `(B,)` among them
+        of each sample's class, n where another process holds it.
         """
         local = labels - self.start
         here = (local >= 0) & (local < self.size)
@@ -80,19 +83,25 @@ class Shard:
         return classes, torch.where(here, torch.searchsorted(classes, local), n)
 
     def own(self, vectors: torch.Tensor) -> torch.Tensor:
-        """The held vectors as a loss uses them: what reaches them of a gradient is N times that of the loss, see `total`; of N processes."""
+        """The held vectors as a loss uses them: what reaches them of a gradient is N times that of the loss, see
+        `total`; of N processes.
+        """
         return _Exchanged.apply(vectors, torch.Tensor.detach, 1 / self.ranks.size) if self.divided else vectors
 
     def total(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The sum over the processes, whose backward is that of the sum over the processes of the loss, which all compute from it.
+        """The sum over the processes, whose backward is that of the sum over the processes of the loss, which all
+        compute from it.
 
-        So all that is equal in every process, such as embeddings, gets N times its part by the vectors here: the mean over N processes is
-        its whole gradient, as for the part of a loss that every process computes (`training.ranks.Ranks`).
+        So all that is equal in every process, such as embeddings, gets N times its part by the vectors here: the mean
+        over N processes is its whole gradient, as for the part of a loss that every process computes
+        (`training.ranks.Ranks`).
         """
         return _Exchanged.apply(tensor, self.ranks.total, self.ranks.size) if self.divided else tensor
 
     def whole(self, tensor: torch.Tensor) -> torch.Tensor:
-        """On the first process the rows of all, in class order, in main memory; elsewhere the rows here. All processes call it."""
+        """On the first process the rows of all, in class order, in main memory; elsewhere the rows here. All processes
+        call it.
+        """
         return self.ranks.collect(tensor.detach(), self.parts) if self.divided else tensor
 
     def part(self, tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor:
@@ -130,7 +139,9 @@ def norms(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def share_overflow(parameters: list[torch.Tensor]) -> None:
-    """Make a gradient that is not finite in one process so in all: a scaler of half precision then skips the step everywhere."""
+    """Make a gradient that is not finite in one process so in all: a scaler of half precision then skips the step
+    everywhere.
+    """
     for parameter in filter(divided, parameters):
         parameter.grad.add_(parameter.shard.ranks.total(0 * parameter.grad.sum()))
 
@@ -146,9 +157,11 @@ def _state(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> dict:
 
 @contextlib.contextmanager
 def undrawn_at_rest(optimizer: torch.optim.Optimizer):
-    """Inside, an optimiser's step sees only the vectors that were drawn since the last one, with their part of its state.
+    """Inside, an optimiser's step sees only the vectors that were drawn since the last one, with their part of its
+    state.
 
-    No momentum, moment or decay moves the others. Adam's count of steps, by which it corrects young moments, is one for all vectors.
+    No momentum, moment or decay moves the others. Adam's count of steps, by which it corrects young moments, is one for
+    all vectors.
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     resting = []
@@ -172,7 +185,9 @@ def undrawn_at_rest(optimizer: torch.optim.Optimizer):
 
 
 def save_whole(optimizer: torch.optim.Optimizer) -> None:
-    """From here on the optimiser's `state_dict` has all rows, in class order, on the first process, and `load_state_dict` takes those here."""
+    """From here on the optimiser's `state_dict` has all rows, in class order, on the first process, and
+    `load_state_dict` takes those here.
+    """
 
     def changed(state_dict: dict, change) -> dict:
         numbers = [number for group in state_dict["param_groups"] for number in group["params"]]

@@ -1,4 +1,6 @@
-"""The parts of a step as spans of time, for `--profile_steps`; without it a span has a negligible cost. And the time of whole steps."""
+"""The parts of a step as spans of time, for `--profile_steps`; without it a span has a negligible cost. And the time of
+whole steps.
+"""
 
 import contextlib
 import time
@@ -8,7 +10,9 @@ from torch.profiler import record_function
 
 
 class Clock:
-    """Seconds by part, those of a part inside another counted once, for the inner one. `wait`: waits for the device, so that the time is its own."""
+    """Seconds by part, those of a part inside another counted once, for the inner one. `wait`: waits for the device, so
+    that the time is its own.
+    """
 
     def __init__(self, wait):
         self.wait, self.seconds, self.open, self.since = wait, {}, [], 0.0

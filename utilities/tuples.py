@@ -11,7 +11,9 @@ from utilities.spans import span
 
 
 class Triplets(NamedTuple):
-    """Triplet t is (anchors[t], positives[t], negatives[t]), each `(T,)` long: anchors are rows of the batch, the others of the reference."""
+    """Triplet t is (anchors[t], positives[t], negatives[t]), each `(T,)` long: anchors are rows of the batch, the
+    others of the reference.
+    """
 
     anchors: torch.Tensor
     positives: torch.Tensor
@@ -19,7 +21,9 @@ class Triplets(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Positive pairs (anchors_p[i], positives[i]), each `(P,)`; negative pairs (anchors_n[j], negatives[j]), each `(N,)`."""
+    """Positive pairs (anchors_p[i], positives[i]), each `(P,)`; negative pairs (anchors_n[j], negatives[j]), each
+    `(N,)`.
+    """
 
     anchors_p: torch.Tensor
     positives: torch.Tensor
@@ -38,7 +42,9 @@ def positive_mask(labels: torch.Tensor) -> torch.Tensor:
 
 
 def from_user(tuples, device) -> "Triplets | Pairs":
-    """A miner's result, which may be a list of `(a, p, n)`, as `Triplets` or `Pairs`. Raises TypeError for anything else."""
+    """A miner's result, which may be a list of `(a, p, n)`, as `Triplets` or `Pairs`. Raises TypeError for anything
+    else.
+    """
     if isinstance(tuples, (Triplets, Pairs)):
         return tuples
     if isinstance(tuples, tuple) and all(isinstance(part, torch.Tensor) for part in tuples) and len(tuples) in (3, 4):
@@ -56,7 +62,10 @@ def check_reference(miner) -> None:
     miner = miner.miner if isinstance(miner, TupleMiner) else miner
     if not getattr(miner, "takes_reference", True):
         raise UserError(
-            f"the miner {type(miner).__name__} takes no reference: its mine(embeddings, labels) lacks a third argument, reference"
+            (
+                f"the miner {type(miner).__name__} takes no reference: its mine(embeddings, labels) lacks a third "
+                "argument, reference"
+            )
         )
     if "reference" not in inspect.signature(miner).parameters:
         raise UserError(
@@ -65,13 +74,17 @@ def check_reference(miner) -> None:
 
 
 class TupleMiner:
-    """A miner as criteria see it: it returns `Triplets`, `Pairs` or sets, whatever the miner gives. Other attributes are the miner's."""
+    """A miner as criteria see it: it returns `Triplets`, `Pairs` or sets, whatever the miner gives. Other attributes
+    are the miner's.
+    """
 
     def __init__(self, miner):
         self.miner = miner
 
     def __call__(self, batch: torch.Tensor, labels: torch.Tensor, reference=None):
-        """The miner's tuples, with partners in `reference` (default: the batch). UserError if it takes none, TypeError for no tuples."""
+        """The miner's tuples, with partners in `reference` (default: the batch). UserError if it takes none, TypeError
+        for no tuples.
+        """
         compared = {}
         if reference is not None and not reference.plain:
             check_reference(self.miner)
@@ -105,7 +118,9 @@ def _not_sets(tuples) -> None:
 
 
 def as_pairs(tuples: "Triplets | Pairs") -> Pairs:
-    """Every triplet becomes one positive and one negative pair. Raises UserError for the sets of a set miner, as `as_triplets` does."""
+    """Every triplet becomes one positive and one negative pair. Raises UserError for the sets of a set miner, as
+    `as_triplets` does.
+    """
     _not_sets(tuples)
     return (
         tuples
@@ -131,7 +146,9 @@ def as_triplets(tuples: "Triplets | Pairs") -> Triplets:
 def pair_masks(
     tuples: "Triplets | Pairs", n_anchors: int, n_others: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Boolean `(B, M)` masks of the distinct positive and negative pairs (row = anchor) that occur in `tuples`; M = B unless it is given."""
+    """Boolean `(B, M)` masks of the distinct positive and negative pairs (row = anchor) that occur in `tuples`; M = B
+    unless it is given.
+    """
     pairs, n_others = as_pairs(tuples), n_anchors if n_others is None else n_others
     positives = torch.zeros(n_anchors, n_others, dtype=torch.bool, device=pairs.positives.device)
     negatives = torch.zeros_like(positives)
@@ -141,7 +158,9 @@ def pair_masks(
 
 
 class Sets(NamedTuple):
-    """What a set miner gives for anchors `(A,)` long: `positives` `(A,)` long or boolean `(A, M)`, `negatives` boolean `(A, M)`."""
+    """What a set miner gives for anchors `(A,)` long: `positives` `(A,)` long or boolean `(A, M)`, `negatives` boolean
+    `(A, M)`.
+    """
 
     anchors: torch.Tensor
     positives: torch.Tensor
@@ -149,7 +168,9 @@ class Sets(NamedTuple):
 
 
 def spread(counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """`(owners, numbers)`, each `(sum of counts,)`: owner i occurs `counts[i]` times, numbered from 0. Waits for the device."""
+    """`(owners, numbers)`, each `(sum of counts,)`: owner i occurs `counts[i]` times, numbered from 0. Waits for the
+    device.
+    """
     owners = torch.repeat_interleave(
         torch.arange(len(counts), device=counts.device), counts, output_size=int(counts.sum())
     )
@@ -212,11 +233,15 @@ class Classes:
         return self.complete.nonzero().squeeze(1)
 
     def positives(self, anchors: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-        """The `numbers`-th positive (0 to `n_positives` - 1) of each of `anchors` `(T,)`; arbitrary where there is none."""
+        """The `numbers`-th positive (0 to `n_positives` - 1) of each of `anchors` `(T,)`; arbitrary where there is
+        none.
+        """
         return self._at(self.starts[anchors] + (self.after_own[anchors] + numbers) % self.counts[anchors].clamp(min=1))
 
     def negatives(self, anchors: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-        """The `numbers`-th negative (0 to `n_negatives` - 1) of each of `anchors` `(T,)`; arbitrary where there is none."""
+        """The `numbers`-th negative (0 to `n_negatives` - 1) of each of `anchors` `(T,)`; arbitrary where there is
+        none.
+        """
         block = self.starts[anchors], self.counts[anchors]
         if self.reference is None:
             return self._at(_past(numbers, *block))
@@ -236,7 +261,8 @@ class Classes:
         return self.negatives(anchors, below(self.n_negatives[anchors]))
 
     def draw_strangers(self, anchors: torch.Tensor, negatives: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Samples `(T,)`, drawn uniformly, of another class than `anchors` and `negatives` `(T,)`; and `(T,)`: whether there is one.
+        """Samples `(T,)`, drawn uniformly, of another class than `anchors` and `negatives` `(T,)`; and `(T,)`: whether
+        there is one.
 
         Where there is none, the sample is arbitrary.
         """
@@ -251,7 +277,9 @@ class Classes:
 
 
 def _past(places: torch.Tensor, starts: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """Places among all, of `places` that are counted without a block: the `counts` places from `starts` on. Each `(T,)`."""
+    """Places among all, of `places` that are counted without a block: the `counts` places from `starts` on. Each
+    `(T,)`.
+    """
     return places + torch.where(places < starts, 0, counts)
 
 

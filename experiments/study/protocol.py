@@ -1,9 +1,11 @@
-"""The methods, stages and lines of the studies' scripts (<Name>_Runs.sh), and what their searches chose (docs/study*.md).
+"""The methods, stages and lines of the studies' scripts (<Name>_Runs.sh), and what their searches chose
+(docs/study*.md).
 
     python -m experiments.study.protocol --choose Training_Results
 
-reads the runs of the searches and writes what they chose into the scripts; without --choose the files are made anew with the choices
-that stand in them. Everything is chosen on validation classes: no run before the last stage measures the test classes.
+reads the runs of the searches and writes what they chose into the scripts; without --choose the files are made anew
+with the choices that stand in them. Everything is chosen on validation classes: no run before the last stage measures
+the test classes.
 """
 
 import argparse
@@ -20,7 +22,9 @@ SPLIT_SCRIPT, UNION_SCRIPT = "Split_Runs.sh", "Union_Runs.sh"  # beside it
 
 
 class Method(NamedTuple):
-    """A loss with its published hyperparameters. `class_rate`: flag of its class vectors' rate; `mined`: it takes a miner of triplets."""
+    """A loss with its published hyperparameters. `class_rate`: flag of its class vectors' rate; `mined`: it takes a
+    miner of triplets.
+    """
 
     name: str
     flags: str
@@ -52,8 +56,10 @@ SPLIT_METHODS, SPLITS, SPLIT_SEEDS = (
 )
 CLASSIFIER = Method(  # as FastRetri trains (configs/fastretri_cub200.yaml), in the study's batches, width and rates
     "Classifier",
-    "--arch timm:tf_efficientnet_lite0_frozen --pool gem --neck bn --trainer classifier --classifier_no_bias --classifier_start normal "
-    "--classifier_smoothing 0.1 --classifier_smoothing_over others --loss contrastive --batch_mining distance --loss_weights metric_loss=0",
+    "--arch timm:tf_efficientnet_lite0_frozen --pool gem --neck bn --trainer classifier --classifier_no_bias "
+    "--classifier_start normal "
+    "--classifier_smoothing 0.1 --classifier_smoothing_over others --loss contrastive --batch_mining distance "
+    "--loss_weights metric_loss=0",
     class_rate="--classifier_lr",
 )
 DOMAINS, UNION_SEEDS = (
@@ -63,36 +69,58 @@ DOMAINS, UNION_SEEDS = (
 UNIVERSAL = {"Joint": "", "Separate": " --separate_classifiers"}  # a classifier for all classes, or one a domain
 UNION_EPOCHS = 4  # of 60 batches: each domain gets the 60 batches of its specialist
 UNLIKE = "--arch timm:tf_efficientnet_lite0_frozen"  # embeddings without a norm, as these methods' authors have them
-RECENT = (  # methods of 2021 to 2024, with their authors' constants (configs/*_r50_cub200.yaml), in the study's batches, width and rates
+# methods of 2021 to 2024, with their authors' constants (configs/*_r50_cub200.yaml), in the study's batches, width and
+# rates
+RECENT = (
     Method(
         "IBC",
-        f"{UNLIKE} --trainer intrabatch --intrabatch_layers 1 --intrabatch_heads 2 --intrabatch_temperature 0.2 --intrabatch_smoothing 0.1 --loss contrastive --batch_mining distance",
+        (
+            f"{UNLIKE} --trainer intrabatch --intrabatch_layers 1 --intrabatch_heads 2 --intrabatch_temperature 0.2 "
+            "--intrabatch_smoothing 0.1 --loss contrastive --batch_mining distance"
+        ),
         class_rate="--classifier_lr",
     ),
     Method(
         "HIST",
-        f"{UNLIKE} --neck layernorm --loss hist --loss_hist_tau 32 --loss_hist_alpha 1.1 --loss_hist_hidden 512 --loss_hist_lr 0.1 --loss_hist_network_lrmulti 5",
+        (
+            f"{UNLIKE} --neck layernorm --loss hist --loss_hist_tau 32 --loss_hist_alpha 1.1 --loss_hist_hidden 512 "
+            "--loss_hist_lr 0.1 --loss_hist_network_lrmulti 5"
+        ),
     ),
     Method(
         "Contextual",
-        "--loss contextual --loss_contextual_context_weight 0.95 --loss_contextual_contrastive_weight 0.05 --loss_contextual_mean_weight 0.1 --loss_contextual_mean 0.3 "
-        "--loss_contextual_k 4 --loss_contextual_eps 0.04 --loss_contextual_projection 2048 --loss_contextual_projection_lrmulti 2",
+        "--loss contextual --loss_contextual_context_weight 0.95 --loss_contextual_contrastive_weight 0.05 "
+        "--loss_contextual_mean_weight 0.1 --loss_contextual_mean 0.3 "
+        "--loss_contextual_k 4 --loss_contextual_eps 0.04 --loss_contextual_projection 2048 "
+        "--loss_contextual_projection_lrmulti 2",
     ),
     Method(
         "MeanField",
-        "--loss meanfield --loss_meanfield_alpha 0.01 --loss_meanfield_beta 80 --loss_meanfield_margin 0.8 --loss_meanfield_lrmulti 2000",
+        (
+            "--loss meanfield --loss_meanfield_alpha 0.01 --loss_meanfield_beta 80 --loss_meanfield_margin 0.8 "
+            "--loss_meanfield_lrmulti 2000"
+        ),
     ),
     Method(
         "AntiCo",
-        "--loss proxyanchor --loss_proxyanchor_alpha 64 --loss_proxyanchor_lrmulti 2000 --weight_regularizer anticollapse --loss_weights metric_loss=0.0035",
+        (
+            "--loss proxyanchor --loss_proxyanchor_alpha 64 --loss_proxyanchor_lrmulti 2000 --weight_regularizer "
+            "anticollapse --loss_weights metric_loss=0.0035"
+        ),
     ),
     Method(
         "Metrix",
-        "--loss multisimilarity --loss_multisimilarity_pos_weight 2 --loss_multisimilarity_neg_weight 40 --loss_multisimilarity_thresh 0.5 --metrix 0.4",
+        (
+            "--loss multisimilarity --loss_multisimilarity_pos_weight 2 --loss_multisimilarity_neg_weight 40 "
+            "--loss_multisimilarity_thresh 0.5 --metrix 0.4"
+        ),
     ),
     Method(
         "Language",
-        "--loss multisimilarity --language_vectors $datapath/${emoji}_rows.npz --language_direction backward --language_shift 1 --language_T 1 --loss_weights language_loss=10",
+        (
+            "--loss multisimilarity --language_vectors $datapath/${emoji}_rows.npz --language_direction backward "
+            "--language_shift 1 --language_T 1 --loss_weights language_loss=10"
+        ),
     ),
 )
 
@@ -100,7 +128,8 @@ RECENT = (  # methods of 2021 to 2024, with their authors' constants (configs/*_
 class Comparison(NamedTuple):
     """Methods on the first data set under one protocol: three trials each on validation classes, then the seeds.
 
-    `name` begins its groups and, in lower case, its variables; `opening` are the first lines of its script; `variants`: suffix of a group
+    `name` begins its groups and, in lower case, its variables; `opening` are the first lines of its script; `variants`:
+    suffix of a group
     -> its further flags; `common`: the flags of all its runs.
     """
 
@@ -161,7 +190,8 @@ NOT_YET = "  # not chosen yet"
 
 
 class Data(NamedTuple):
-    """A data set of the study: its name in groups and in tables, its flags, the rates that the search tries, the epochs of its pilot.
+    """A data set of the study: its name in groups and in tables, its flags, the rates that the search tries, the epochs
+    of its pilot.
 
     `split_epochs`: epochs of a run of Split_Runs.sh, and between two of its evaluations.
     """
@@ -173,14 +203,19 @@ class Data(NamedTuple):
     split_epochs: tuple[int, int]
 
     def searched(self, kind: str) -> tuple[str, str, str]:
-        """The values that the search tries for a rate or a probability of rho_distance; the file has the middle one until one is chosen."""
+        """The values that the search tries for a rate or a probability of rho_distance; the file has the middle one
+        until one is chosen.
+        """
         return self.rates if kind == "rate" else CPS
 
 
 DATA = (
     Data(
         "Emoji",
-        "--config study_emoji --dataset_folder_path $datapath/$emoji --weights $datapath/efficientnet_lite0.safetensors",
+        (
+            "--config study_emoji --dataset_folder_path $datapath/$emoji --weights "
+            "$datapath/efficientnet_lite0.safetensors"
+        ),
         ("0.00003", "0.0001", "0.0003"),
         80,
         (16, 2),
@@ -365,19 +400,26 @@ def script(chosen: dict[str, str]) -> str:
 
 
 def _choice(name: str, values: tuple[str, ...], chosen: dict[str, str], of: Method | None) -> str:
-    """The line of a choice: its value among `values`, of a rate as flags of the method `of`; marked where it has not been made."""
+    """The line of a choice: its value among `values`, of a rate as flags of the method `of`; marked where it has not
+    been made.
+    """
     value = chosen.get(name, values[1])
     shown = value if of is None else f'"{rate_flags(of, value)}"'
     return f"{name}={shown}{NOT_YET * (name not in chosen)}\n"
 
 
 def split_script(chosen: dict[str, str]) -> str:
-    """The text of Split_Runs.sh, with the rates `chosen`; one split after the other, so that what has run so far is whole splits."""
+    """The text of Split_Runs.sh, with the rates `chosen`; one split after the other, so that what has run so far is
+    whole splits.
+    """
     runs = itertools.product(SPLITS, SPLIT_SEEDS, DATA, [method for method in METHODS if method.name in SPLIT_METHODS])
     lines = []
     for split, seed, data, method in runs:
         epochs, interval = data.split_epochs
-        more = f"--split_shuffle {split} --n_epochs {epochs} --save_interval {interval} --evaluation_metrics e_recall@1 map_r --dump_query_results"
+        more = (
+            f"--split_shuffle {split} --n_epochs {epochs} --save_interval {interval} --evaluation_metrics e_recall@1 "
+            "map_r --dump_query_results"
+        )
         rate = rate_flags(method, chosen.get(variable("rate", data, method), data.rates[1]))
         lines.append(line(data, method, f"Split{split}_{data.name}_{method.name}", seed, f"{rate} {more}"))
     return "\n".join([SPLIT_OPENING, *lines, ""])
@@ -386,10 +428,16 @@ def split_script(chosen: dict[str, str]) -> str:
 def union_script() -> str:
     """The text of Union_Runs.sh; seed after seed, so that what has run so far is whole comparisons."""
     places = [name if name == "glyphs" else f"folder:$datapath/{name}" for name in DOMAINS]
-    start = f"python main.py --config study_union --union {' '.join(places)} --source_path $datapath --weights $datapath/efficientnet_lite0.safetensors"
+    start = (
+        f"python main.py --config study_union --union {' '.join(places)} --source_path $datapath --weights "
+        "$datapath/efficientnet_lite0.safetensors"
+    )
     start += " --project Study --group"
     lines = [
-        f"{start} Union_Features --seed 0 --arch timm:tf_efficientnet_lite0_normalize --embed_dim 0 --freeze_backbone --n_epochs 1 --iterations_per_epoch 1"
+        (
+            f"{start} Union_Features --seed 0 --arch timm:tf_efficientnet_lite0_normalize --embed_dim 0 "
+            "--freeze_backbone --n_epochs 1 --iterations_per_epoch 1"
+        )
     ]
     for seed in UNION_SEEDS:
         lines += [
@@ -425,7 +473,8 @@ def searches() -> dict[str, dict[str, str]]:
 
 
 def choose(runs: list) -> tuple[dict[str, str], list[str]]:
-    """Variable -> the value whose run has the best R@1 on validation classes, the first of equals; and the groups of missing runs.
+    """Variable -> the value whose run has the best R@1 on validation classes, the first of equals; and the groups of
+    missing runs.
 
     Args:
         runs: `RecordedRun`s, those of the search among them.
@@ -464,7 +513,10 @@ def main(argv=None) -> None:
         changed = sorted(name for name in found.keys() & chosen.keys() if found[name] != chosen[name])
         if changed:
             raise UserError(
-                f"{', '.join(changed)}: {options.script.name} holds another choice already, with which runs may have been made"
+                (
+                    f"{', '.join(changed)}: {options.script.name} holds another choice already, with which runs may "
+                    "have been made"
+                )
             )
         chosen |= found
         print(

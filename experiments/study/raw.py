@@ -2,9 +2,11 @@
 
     python -m experiments.study.raw --runs Training_Results --filter "^Split" --write experiments/study/split_runs.csv
 
-adds the finished runs below the folders; rows that stand in the file stay, so a study may be run in parts and on several machines.
-Columns: data set, group, seed, wall seconds; flags unlike their defaults and versions as JSON; the evaluated epochs; each metric's values
-at them; and where the run dumped what its queries found, the hits of R@1 in each test class, one character a class (base 36).
+adds the finished runs below the folders; rows that stand in the file stay, so a study may be run in parts and on
+several machines.
+Columns: data set, group, seed, wall seconds; flags unlike their defaults and versions as JSON; the evaluated epochs;
+each metric's values at them; and where the run dumped what its queries found, the hits of R@1 in each test class, one
+character a class (base 36).
 """
 
 import csv
@@ -72,7 +74,9 @@ def row(run: RecordedRun, usual: dict) -> dict[str, str]:
 
 
 def write(path: Path, runs: list[RecordedRun]) -> tuple[int, int]:
-    """Add runs whose data set, group and seed are not there yet. Returns how many were added, and how many the file has now."""
+    """Add runs whose data set, group and seed are not there yet. Returns how many were added, and how many the file has
+    now.
+    """
     there, usual = _lines(path) if path.exists() else [], defaults()
     known = {(line["dataset"], line["group"], line["seed"]) for line in there}
     new = [run for run in runs if run.problem is None and (run.dataset, run.group, str(run.seed)) not in known]

@@ -287,16 +287,22 @@ def _markdown(table: Table) -> str:
     return "##" + formats.to_markdown(table)  # one page: a table's heading is below the page's
 
 
-# ----------------------------------------------------------------------------------------------------------------------- page
+# -----------------------------------------------------------------------------------------------------------------------
+# page
 def part(
     runs: list, found: list[Group], data: Data, chosen: dict[str, str], draws: int, folder: Path | None = None
 ) -> str:
-    """The results on one data set, as Markdown; without all runs, how many there are. `folder` gets the figure (None: there is none)."""
+    """The results on one data set, as Markdown; without all runs, how many there are. `folder` gets the figure (None:
+    there is none).
+    """
     wanted, done = len(expected(data)) * len(protocol.SEEDS), finished(found, data)
     lines = [f"### {data.name}", *pilot(runs, data)]
     if done < wanted:
         lines.append(
-            f"**The study on {data.name} has not been run to its end**: {done} of {wanted} runs are finished. Until all are, no number of it is shown."
+            (
+                f"**The study on {data.name} has not been run to its end**: {done} of {wanted} runs are finished. "
+                "Until all are, no number of it is shown."
+            )
         )
         return "\n\n".join(lines)
     there = of_data(found, data)
@@ -320,7 +326,9 @@ def part(
 
 
 def split_part(of: splits.Splits, data: Data, folder: Path | None = None) -> str:
-    """What the runs of Split_Runs.sh on one data set say, as Markdown; `folder` gets the figures (None: there are none)."""
+    """What the runs of Split_Runs.sh on one data set say, as Markdown; `folder` gets the figures (None: there are
+    none).
+    """
     count = len(protocol.SPLIT_METHODS) * len(protocol.SPLITS) * len(protocol.SPLIT_SEEDS)
     done = sum(len(group.seeds) for row in of.members for group in row)
     lines = [
@@ -351,7 +359,10 @@ def comparison_part(one: protocol.Comparison, runs: list) -> str:
     }
     wanted = len(one.groups()) * len(protocol.SEEDS)
     if (done := sum(len(group.seeds) for group in of.values())) < wanted:
-        return f"{_markdown(searched)}\n\n**Not run to its end**: {done} of {wanted} runs are finished. Until all are, no number of them is shown."
+        return (
+            f"{_markdown(searched)}\n\n**Not run to its end**: {done} of {wanted} runs are finished. Until all are, "
+            "no number of them is shown."
+        )
     there = [of[name] for name in one.groups()]
     shown = [searched, tables.single(there, BY_COSINE, SELECTED, 1)]
     if len(one.variants) > 1:
@@ -375,7 +386,9 @@ def comparison_part(one: protocol.Comparison, runs: list) -> str:
 
 
 def costs(one: protocol.Comparison) -> list[Table]:
-    """A step of each method beside multi-similarity's, as `benchmarks/methods.py --costs` measured it; nothing where no such file lies beside the script's rows."""
+    """A step of each method beside multi-similarity's, as `benchmarks/methods.py --costs` measured it; nothing where no
+    such file lies beside the script's rows.
+    """
     if not (file := ROOT / f"experiments/study/{one.name.lower()}_costs.csv").exists():
         return []
     found = pd.read_csv(file, index_col="method")
@@ -391,7 +404,10 @@ def costs(one: protocol.Comparison) -> list[Table]:
             ]
         )
     table.notes = [
-        f"Medians of steps taken in turns, on {found.threads.iloc[0]} threads, without loading; MB: what a step takes beyond weights, in a process of its own."
+        (
+            f"Medians of steps taken in turns, on {found.threads.iloc[0]} threads, without loading; MB: what a step "
+            "takes beyond weights, in a process of its own."
+        )
     ]
     return [table]
 
@@ -405,12 +421,17 @@ def union_part(runs: list) -> str:
     of = {(run.group, run.seed): run for run in runs if run.problem is None}
     wanted = [(f"{UNION}_Features", 0), *itertools.product(sorted(names), protocol.UNION_SEEDS)]
     if (done := sum(key in of for key in wanted)) < len(wanted):
-        return f"**Not run to its end**: {done} of {len(wanted)} runs are finished. Until all are, no number of them is shown."
+        return (
+            f"**Not run to its end**: {done} of {len(wanted)} runs are finished. Until all are, no number of them is "
+            "shown."
+        )
     return "\n\n".join(_markdown(table) for metric in ("e_recall@1", "mmp@5") for table in _union_tables(of, metric))
 
 
 def _union_tables(of: dict, metric: str) -> list[Table]:
-    """One metric: each way of training on each domain; differences of these, paired by seed; each specialist on each domain."""
+    """One metric: each way of training on each domain; differences of these, paired by seed; each specialist on each
+    domain.
+    """
     of_metric = columns.column("test", metric)
     heads, domains = [*protocol.DOMAINS.values(), "mean"], protocol.DOMAINS
 
@@ -439,7 +460,10 @@ def _union_tables(of: dict, metric: str) -> list[Table]:
     for name, found in rows.items():
         plain.add([text(name), text(str(len(found))), *(_with_interval(column) for column in found.T)])
     plain.notes = [
-        "In brackets: 95 % t-interval of the seeds' mean. Specialists: each domain by the network of its own. Features: the pretrained network as it is, 1,280 dimensions."
+        (
+            "In brackets: 95 % t-interval of the seeds' mean. Specialists: each domain by the network of its own. "
+            "Features: the pretrained network as it is, 1,280 dimensions."
+        )
     ]
     less = Table(
         f"union_{metric}_differences",
@@ -460,7 +484,10 @@ def _union_tables(of: dict, metric: str) -> list[Table]:
             ]
         )
     less.notes = [
-        f"In brackets: 95 % t-interval over {len(protocol.UNION_SEEDS)} seeds, of the runs alone: the classes and images are the same in all."
+        (
+            f"In brackets: 95 % t-interval over {len(protocol.UNION_SEEDS)} seeds, of the runs alone: the classes and "
+            "images are the same in all."
+        )
     ]
     away = Table(
         f"union_{metric}_specialists",
@@ -480,7 +507,9 @@ def _with_interval(values: np.ndarray, sign: bool = False) -> Cell:
 
 
 def figure(there: list[Group], data: Data, folder: Path) -> str:
-    """Write R@1 on test against rho of training, one point per group, to `folder`. Returns the Markdown line that shows it."""
+    """Write R@1 on test against rho of training, one point per group, to `folder`. Returns the Markdown line that shows
+    it.
+    """
     name = f"study_{data.name.lower()}.png"
     with tempfile.TemporaryDirectory() as made:
         drawn = plots.relation(there, RHO, R_AT_1, Path(made))

@@ -11,7 +11,8 @@ from results.tables.notes import head, number, text
 
 RHO_DIGITS = 3
 WELCH = (
-    "t: Welch's, difference / sqrt(s1^2/n1 + s2^2/n2), of df degrees of freedom; the deviations as ddof 1. No test (-) where a side has one seed, "
+    "t: Welch's, difference / sqrt(s1^2/n1 + s2^2/n2), of df degrees of freedom; the deviations as ddof 1. No test (-) "
+    "where a side has one seed, "
     "or no deviation is published."
 )
 
@@ -40,7 +41,10 @@ def comparison(matches: list[published.Match], source: str, found: list[Group] |
         *["Where a row's note says that the published code differed, the test compares two different losses."]
         * (source == "published"),
         *[
-            "rho published is over D - 1 singular values (the paper's CPU code), ours over D: the two differ a little for that alone."
+            (
+                "rho published is over D - 1 singular values (the paper's CPU code), ours over D: the two differ a "
+                "little for that alone."
+            )
         ]
         * with_rho,
         *notes.about(found, BEST_ON_TEST if source == "published" else SELECTED, 0),
@@ -100,7 +104,8 @@ def _cited(figure: ledger.Figure) -> str:
 
 
 def from_ledger(made: ledger.Comparison, found: list[Group]) -> Table:
-    """The groups of a data set beside the published figures that share their conditions; and the other figures, with what differs.
+    """The groups of a data set beside the published figures that share their conditions; and the other figures, with
+    what differs.
 
     Args:
         found: all groups of the data set.
@@ -157,8 +162,10 @@ def from_ledger(made: ledger.Comparison, found: list[Group]) -> Table:
         ]
         table.add(cells, remarks, "other conditions: not to be compared")
     table.notes = [
-        f"A group stands beside figures of the same conditions alone ({', '.join(ledger.CONDITIONS.values())}; flags of evaluation and training): that of its own method where there is one, "
-        "else all. Of the other figures it is said what differs, and no difference is given; what a source does not state is named with the row. "
+        f"A group stands beside figures of the same conditions alone ({', '.join(ledger.CONDITIONS.values())}; flags "
+        "of evaluation and training): that of its own method where there is one, "
+        "else all. Of the other figures it is said what differs, and no difference is given; what a source does not "
+        "state is named with the row. "
         "Every figure with its conditions: docs/ledger.md.",
         f"Ours: the epoch selected as the published one was, deviations with ddof 0. {WELCH}",
         *notes.shared_settings(found),

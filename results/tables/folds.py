@@ -18,9 +18,11 @@ KINDS = (SEPARATED, CONCATENATED)
 
 
 def cross_validation(found: list[Group], shown: list[Column]) -> Table | None:
-    """The results over folds, separated and concatenated, with 95 % intervals; None where no group is a cross-validation.
+    """The results over folds, separated and concatenated, with 95 % intervals; None where no group is a
+    cross-validation.
 
-    Separated: each fold's embeddings are measured by themselves, and the results averaged. Concatenated: measured as one embedding.
+    Separated: each fold's embeddings are measured by themselves, and the results averaged. Concatenated: measured as
+    one embedding.
     """
     everyone, found = found, [group for group in found if group.folds]
     if not found:
@@ -46,9 +48,11 @@ def cross_validation(found: list[Group], shown: list[Column]) -> Table | None:
                 table.add([text(group.name), *begin, *numbers, end], remarks, part)
     table.notes = [
         f"Epochs: {SELECTIONS[SELECTED]} of each fold; selected: {notes.rules(found)}.",
-        "Separated: mean of the folds, each measured by itself. Concatenated: their embeddings of test, each at unit length, side by side "
+        "Separated: mean of the folds, each measured by itself. Concatenated: their embeddings of test, each at unit "
+        "length, side by side "
         "as one. A cross-validation has one seed; - where it was not measured.",
-        f"± half of the 95 % interval (Student's t, ddof 1), over {notes.seeds(found)} per group where there are several, else over the folds. "
+        f"± half of the 95 % interval (Student's t, ddof 1), over {notes.seeds(found)} per group where there are "
+        "several, else over the folds. "
         "Folds share training data, so that over them it is likely too narrow.",
         *notes.ranking(table, "column and kind of embeddings" + " in a part of the table" * (len(parts) > 1)),
         *notes.shared_settings(everyone),
@@ -58,7 +62,9 @@ def cross_validation(found: list[Group], shown: list[Column]) -> Table | None:
 
 
 def _about(group: Group, kind: str, is_there: bool) -> tuple[list[Cell], Cell]:
-    """The cells before a row's numbers (embeddings, cross-validations, folds), and the one after them (what the interval is over)."""
+    """The cells before a row's numbers (embeddings, cross-validations, folds), and the one after them (what the
+    interval is over).
+    """
     count = len(group.seeds)
     width = (group.counted[0].flags.get("embed_dim") or 0) * (group.n_folds if kind == CONCATENATED else 1)
     what = f"{kind}, {width} dimensions" if width and is_there else kind
@@ -77,7 +83,9 @@ def _places(members: list[Group], kind: str, column: Column) -> list[inference.P
 
 
 def _interval(group: Group, kind: str, column: Column, place: inference.Place) -> Cell:
-    """Mean and half the 95 % interval over the cross-validations, for a single one over its folds; empty where one was not measured."""
+    """Mean and half the 95 % interval over the cross-validations, for a single one over its folds; empty where one was
+    not measured.
+    """
     values = _over_folds(group, kind, column)
     if len(values) == 1 and kind == SEPARATED:
         values = np.array([columns.value(run, column, SELECTED) * column.scale for run in group.counted])

@@ -7,7 +7,10 @@ from results.columns import SELECTED, SELECTIONS, Column
 from results.formats import MARKED_NOTE, MARKS_NOTE, SETTINGS_NOTE, Cell, Table
 from results.groups import Group
 
-CLUSTERING = "† of one k-means start, seeded as the run: the deviation over seeds holds clustering noise. --eval_kmeans_starts N averages it out."
+CLUSTERING = (
+    "† of one k-means start, seeded as the run: the deviation over seeds holds clustering noise. --eval_kmeans_starts "
+    "N averages it out."
+)
 AVERAGED = "† the mean over {} k-means starts with the same seeds in every run."
 MIXED = "† of one k-means start, seeded as the run, or of several: see --eval_kmeans_starts in the settings."
 
@@ -35,7 +38,10 @@ def about(found: list[Group], how: str, ddof: int) -> list[str]:
     selection = f"{SELECTIONS[how]}; selected: {rules(found)}" if how == SELECTED else SELECTIONS[how]
     folded = any(group.folds for group in found)
     if folded and how != SELECTED:
-        selection += "; - where test was not measured throughout, as in cross-validations, which measure it at the selected epoch alone"
+        selection += (
+            "; - where test was not measured throughout, as in cross-validations, which measure it at the selected "
+            "epoch alone"
+        )
     return [
         f"Epochs: {selection}.",
         f"Mean and standard deviation (ddof {ddof}) over {seeds(found)} per group; no deviation of a single seed."
@@ -45,7 +51,9 @@ def about(found: list[Group], how: str, ddof: int) -> list[str]:
 
 
 def ranking(table: Table, where: str) -> list[str]:
-    """The note on bold and underlined numbers and on intervals, as far as the table has any; `where`: what it ranks within, such as `column`."""
+    """The note on bold and underlined numbers and on intervals, as far as the table has any; `where`: what it ranks
+    within, such as `column`.
+    """
     cells = [cell for row in table.rows for cell in row]
     if not any(cell.mark for cell in cells):
         return []
@@ -62,14 +70,19 @@ def ranking(table: Table, where: str) -> list[str]:
 
 
 def least_marked(found: list[Group], c: Column, how: str) -> list[str]:
-    """The difference to the best that so many seeds would mark in a column, in words; nothing where there are too few."""
+    """The difference to the best that so many seeds would mark in a column, in words; nothing where there are too
+    few.
+    """
     estimates = [group.estimate(c, how) for group in found]
     least, unit = inference.least_marked(estimates), " points" * c.percent
     if math.isnan(least) or c.higher is None:
         return []
     seeds = min(e.count for e in estimates if e.count >= inference.SEEDS_TO_COMPARE)
     return [
-        f"With {seeds} seeds per group a true difference of {least:.{c.digits}f}{unit} in {c.title} to the best is marked with {inference.POWER:.0%} power."
+        (
+            f"With {seeds} seeds per group a true difference of {least:.{c.digits}f}{unit} in {c.title} to the best "
+            f"is marked with {inference.POWER:.0%} power."
+        )
     ]
 
 
@@ -91,7 +104,10 @@ def seeds(found: list[Group]) -> str:
 def shared_settings(found: list[Group]) -> list[str]:
     """One note per data set: the settings that its groups share."""
     return [
-        f"{SETTINGS_NOTE}{name}) of all groups but those marked: {settings.printed([group.settings for group in there])}."
+        (
+            f"{SETTINGS_NOTE}{name}) of all groups but those marked: "
+            f"{settings.printed([group.settings for group in there])}."
+        )
         for name, there in groups.of_datasets(found).items()
     ]
 

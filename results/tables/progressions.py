@@ -14,7 +14,9 @@ FID_DIGITS = 1
 
 
 def progressed(name: str, methods: list[progression.Method], c: Column, ddof: int) -> Table:
-    """Methods x splits of one progression (those that all methods have, by rising FID), and the area under each method's curve."""
+    """Methods x splits of one progression (those that all methods have, by rising FID), and the area under each
+    method's curve.
+    """
     splits = progression.shared_splits(methods)
     shown = columns.with_both(
         [c], [run for method in methods for split in splits for run in method.groups[split].counted], SELECTED
@@ -45,10 +47,15 @@ def progressed(name: str, methods: list[progression.Method], c: Column, ddof: in
         table.add([text(method.name), text(str(np.isfinite(areas[c][i]).sum())), *numbers, *values], remarks, part)
     everyone = [group for method in methods for group in method.groups.values()]
     table.notes = [
-        "FID: Frechet distance of a split's training and test classes, by their means in the backbone's features; the higher, the further from what was trained. Area: the mean "
-        "height of the curve of the metric over the FIDs of these splits (trapezoids), one a seed that all of them have.",
+        "FID: Frechet distance of a split's training and test classes, by their means in the backbone's features; the "
+        "higher, the further from what was trained. Area: the mean "
+        "height of the curve of the metric over the FIDs of these splits (trapezoids), one a seed that all of them "
+        "have.",
         *notes.ranking(table, f"areas{' in a part of the table' * (len(parts) > 1)}; other columns are not ranked"),
-        f"Mean and standard deviation (ddof {ddof}) over {notes.seeds(everyone)}. Epochs: selected epoch; {notes.rules(everyone)}.",
+        (
+            f"Mean and standard deviation (ddof {ddof}) over {notes.seeds(everyone)}. Epochs: selected epoch; "
+            f"{notes.rules(everyone)}."
+        ),
         *notes.shared_settings(everyone),
     ]
     return table

@@ -19,7 +19,9 @@ UNTRAINED_PART = "before training"
 
 
 def single(found: list[Group], shown: list[Column], how: str, ddof: int) -> Table:
-    """The table of one data set: groups x metrics. Groups that must not be ranked with each other are in parts of their own."""
+    """The table of one data set: groups x metrics. Groups that must not be ranked with each other are in parts of their
+    own.
+    """
     dataset = found[0].dataset
     own = ["loss", "miner", "unlike others"]
     heads = ["group", "seeds", *own, *map(head, shown), EPOCH]
@@ -63,7 +65,9 @@ def single(found: list[Group], shown: list[Column], how: str, ddof: int) -> Tabl
 
 
 def reidentification(found: list[Group], ddof: int) -> Table | None:
-    """Rank-1, Rank-5, mAP and mINP of one data set, as re-identification publishes them; None where no run recorded all four."""
+    """Rank-1, Rank-5, mAP and mINP of one data set, as re-identification publishes them; None where no run recorded all
+    four.
+    """
     available = columns.recorded([run for group in found for run in group.counted])
     split = next((s for s in ("test", "val") if all((s, metric) in available for metric in REIDENTIFICATION)), None)
     if split is None:
@@ -86,7 +90,10 @@ def reidentification(found: list[Group], ddof: int) -> Table | None:
     )
     table.notes.insert(
         0,
-        f"Rank-k is e_recall@k, mAP ap, mINP inp. Queries without a match {counted}; their number is given under roles.",
+        (
+            f"Rank-k is e_recall@k, mAP ap, mINP inp. Queries without a match {counted}; their number is given under "
+            "roles."
+        ),
     )
     return table
 
@@ -183,7 +190,9 @@ def left_out(found: list[Group], shown: list[Column]) -> Table | None:
 
 
 def values(found: list[Group], shown: dict[str, list[Column]], folder: Path) -> None:
-    """Write runs.csv: every run, every selection, every column of its data set, as recorded (0 to 1), in full precision."""
+    """Write runs.csv: every run, every selection, every column of its data set, as recorded (0 to 1), in full
+    precision.
+    """
     head = [
         "dataset",
         "group",
@@ -224,7 +233,8 @@ def values(found: list[Group], shown: dict[str, list[Column]], folder: Path) -> 
 
 
 def conditions(found: list[Group], defaults: dict | None = None) -> Table:
-    """All settings: the value most groups share, and the groups that differ. Those that vary come first; those that nobody set are folded.
+    """All settings: the value most groups share, and the groups that differ. Those that vary come first; those that
+    nobody set are folded.
 
     Args:
         defaults: flag -> default of main.py; without them nothing is folded.

@@ -19,7 +19,8 @@ SPREAD_DIGITS = 2
 
 
 def power(found: list[Group], c: Column, plan: float | None = None) -> Table | None:
-    """How many seeds per group the differences `POINTS` and `plan` need, by the groups' deviations; None where no group has one.
+    """How many seeds per group the differences `POINTS` and `plan` need, by the groups' deviations; None where no group
+    has one.
 
     Args:
         c: the metric.
@@ -47,10 +48,13 @@ def power(found: list[Group], c: Column, plan: float | None = None) -> Table | N
     fewest = min(estimate.count for estimate in estimates.values())
     low, high = inference.spread_of_deviation(fewest)
     table.notes = [
-        f"Seeds a group: the fewest with which Welch's two-sided t-test at {inference.ALPHA:.0%} shows a true difference of this many points between two "
-        f"groups of that deviation with a chance of {inference.POWER:.0%} (noncentral t). Least difference shown: by the seeds there, likewise. "
+        f"Seeds a group: the fewest with which Welch's two-sided t-test at {inference.ALPHA:.0%} shows a true "
+        "difference of this many points between two "
+        f"groups of that deviation with a chance of {inference.POWER:.0%} (noncentral t). Least difference shown: by "
+        "the seeds there, likewise. "
         "For one comparison: several at once need more.",
-        f"Deviations have ddof 1. One of {fewest} seeds is itself uncertain: the true one lies between {low:.2f} and {high:.2f} times it (95 %). "
+        f"Deviations have ddof 1. One of {fewest} seeds is itself uncertain: the true one lies between {low:.2f} and "
+        f"{high:.2f} times it (95 %). "
         "Plan by the pooled line.",
         f"Epochs: {columns.SELECTIONS[SELECTED]}; selected: {notes.rules(found)}.",
         *notes.shared_settings(found),
@@ -78,8 +82,10 @@ def plan(found: list[Group], c: Column, points: float) -> str:
     counts = sorted(math.inf if n is None else n for n in needed.values())
     common = inference.pooled(list(known.values()))
     return (
-        f"plan, {found[0].dataset}: {_words(inference.seeds_needed(points, common.deviation))} seeds a group show a difference of {points:g} points of {c.title} "
-        f"with a chance of {inference.POWER:.0%} (deviation {common.deviation:.2f}, pooled over {count_of(len(known), 'group')}; by their own deviations "
+        f"plan, {found[0].dataset}: {_words(inference.seeds_needed(points, common.deviation))} seeds a group show a "
+        f"difference of {points:g} points of {c.title} "
+        f"with a chance of {inference.POWER:.0%} (deviation {common.deviation:.2f}, pooled over "
+        f"{count_of(len(known), 'group')}; by their own deviations "
         f"{_words(counts[0])} to {_words(counts[-1])})"
     )
 
@@ -89,7 +95,8 @@ def _words(seeds: float | None) -> str:
 
 
 def ranks(found: list[Group], c: Column) -> Table | None:
-    """How often each group is first, over its seeds and over a bootstrap of them, and its ranks on validation and on test.
+    """How often each group is first, over its seeds and over a bootstrap of them, and its ranks on validation and on
+    test.
 
     None unless two groups have two seeds, and where neither direction of the metric is better.
     """
@@ -131,8 +138,10 @@ def ranks(found: list[Group], c: Column) -> Table | None:
         return None
     unlike = " - where the groups have no seeds in common." * own_seeds
     table.notes = [
-        f"First over seeds: of the seeds that all groups have, the share at which a group is the best; ties share.{unlike} First in the bootstrap: the "
-        f"share of {DRAWS:,} draws, each of as many seeds of every group as it has, with replacement, in which its mean is the best.",
+        "First over seeds: of the seeds that all groups have, the share at which a group is the best; ties "
+        f"share.{unlike} First in the bootstrap: the "
+        f"share of {DRAWS:,} draws, each of as many seeds of every group as it has, with replacement, in which its "
+        "mean is the best.",
         *said,
         f"Groups of two seeds or more. Epochs: {columns.SELECTIONS[SELECTED]}; selected: {notes.rules(found)}.",
         *notes.shared_settings(found),
@@ -147,7 +156,9 @@ def rank(values: np.ndarray, higher: bool) -> np.ndarray:
 
 
 def first_over_seeds(found: list[Group], c: Column) -> np.ndarray | None:
-    """`(n,)`: the share of the seeds common to all groups at which each group is the best; None where they have none in common."""
+    """`(n,)`: the share of the seeds common to all groups at which each group is the best; None where they have none in
+    common.
+    """
     each = [dict(zip(group.seeds, group.values(c, SELECTED), strict=True)) for group in found]
     common = set.intersection(*({seed for seed, value in values.items() if np.isfinite(value)} for values in each))
     return (

@@ -1,4 +1,6 @@
-"""The gain of choosing the epoch on the test set: both selections of every metric, and their difference, the optimism."""
+"""The gain of choosing the epoch on the test set: both selections of every metric, and their difference, the
+optimism.
+"""
 
 import math
 
@@ -43,9 +45,11 @@ def optimism(found: list[Group], shown: list[Column], ddof: int) -> Table | None
             part=notes.head(c),
         )
     table.notes = [
-        "Chosen on validation: the value of test at the epoch that validation selects. Chosen on test: at each metric's own best epoch on the test set, "
+        "Chosen on validation: the value of test at the epoch that validation selects. Chosen on test: at each "
+        "metric's own best epoch on the test set, "
         "the field's habit. Optimism: by how much the second is the better one, paired by seed.",
-        f"Mean and standard deviation (ddof {ddof}), in a group over {notes.seeds(found)}, in the last line of a part over the groups. "
+        f"Mean and standard deviation (ddof {ddof}), in a group over {notes.seeds(found)}, in the last line of a part "
+        "over the groups. "
         f"Epochs: means; {notes.rules(found)}.",
         *notes.shared_settings(found),
     ]
@@ -77,5 +81,8 @@ def on_average(found: list[Group], first: dict[str, Column | None]) -> list[str]
     low, high = result["interval_95"] or (math.nan, math.nan)
     interval = f" (95 % interval over the groups {low:+.2f} to {high:+.2f})" if math.isfinite(low) else ""
     return [
-        f"optimism: choosing the epoch on test in place of validation makes {titles} on test better by {result['mean']:.2f} points, the mean of {count_of(len(everything), 'group')}{interval}"
+        (
+            f"optimism: choosing the epoch on test in place of validation makes {titles} on test better by "
+            f"{result['mean']:.2f} points, the mean of {count_of(len(everything), 'group')}{interval}"
+        )
     ]

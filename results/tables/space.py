@@ -1,4 +1,6 @@
-"""The structure of the embedding space, its correlation with the metrics; groups beside twins that differ in one thing, such as rho_distance."""
+"""The structure of the embedding space, its correlation with the metrics; groups beside twins that differ in one thing,
+such as rho_distance.
+"""
 
 from results import groups, inference
 from results.columns import BEST_ON_TEST, SELECTED, Column
@@ -30,7 +32,9 @@ def correlation(found: list[Group], a: Column, b: Column, how: str = SELECTED) -
 
 
 def correlations(found: list[Group], of: Column, with_: list[Column]) -> Table:
-    """Correlation of one metric with others over a data set's groups, at the selected epoch and beside it at the epoch chosen on test."""
+    """Correlation of one metric with others over a data set's groups, at the selected epoch and beside it at the epoch
+    chosen on test.
+    """
     dataset, titles = found[0].dataset, ["quantity", "Pearson", "p", "Spearman", "groups"]
     both = [group for group in found if group.has_both]
     table = Table(
@@ -45,7 +49,8 @@ def correlations(found: list[Group], of: Column, with_: list[Column]) -> Table:
         table.add([text(c.title), *coefficients, Cell(result.count, digits=0), *on_test])
     epochs, *_ = notes.about(found, SELECTED, 1)
     table.notes = [
-        f"Over the groups' means, each over {notes.seeds(found)}; a group and its twin with rho_distance count once, with their mean. "
+        f"Over the groups' means, each over {notes.seeds(found)}; a group and its twin with rho_distance count once, "
+        "with their mean. "
         f"No coefficient with fewer than {inference.GROUPS_TO_CORRELATE} groups: chance alone gives values near 1. "
         f"p: of Pearson's coefficient, Holm-corrected over the table's rows. {epochs}",
         *notes.shared_settings(found),
@@ -60,7 +65,9 @@ def _p(p: float, digits: int) -> Cell:
 
 
 def regularised(found: list[Group], shown: list[Column], ddof: int) -> Table | None:
-    """Each group with the miner rho_distance beside its twin with the miner distance; None where there is no such pair, or no column."""
+    """Each group with the miner rho_distance beside its twin with the miner distance; None where there is no such pair,
+    or no column.
+    """
     pairs = groups.twins(found) if shown else []
     about = (
         "in the miner alone: distance, and rho_distance, which at times pushes a sample of the anchor's own class away"
@@ -97,7 +104,10 @@ def beside_twins(
     has_intervals = any(cell.interval for row in table.rows for cell in row)
     intervals = " In brackets: 95 % interval of the difference (Welch's t)." if has_intervals else ""
     table.notes = [
-        f"The two of a pair differ {about}.{intervals} p: two-sided Welch's t-test of the two, Holm-corrected over the column's pairs; - of one seed.",
+        (
+            f"The two of a pair differ {about}.{intervals} p: two-sided Welch's t-test of the two, Holm-corrected "
+            "over the column's pairs; - of one seed."
+        ),
         *_all_pairs(shown, tests),
         *notes.about(found, SELECTED, ddof),
     ]

@@ -1,4 +1,6 @@
-"""The same methods on several splits of the classes: their values, the parts of the variance, whether the ranking survives."""
+"""The same methods on several splits of the classes: their values, the parts of the variance, whether the ranking
+survives.
+"""
 
 import itertools
 import math
@@ -25,7 +27,9 @@ def all_of(of: Splits, shown: list[Column]) -> list[Table]:
 
 
 def by_split(of: Splits, c: Column) -> Table:
-    """Methods x splits: mean over the seeds and deviation, rank in the split; the mean over the splits and the deviation of their means."""
+    """Methods x splits: mean over the seeds and deviation, rank in the split; the mean over the splits and the
+    deviation of their means.
+    """
     metric = c.metric.replace("@", "")
     table = Table(
         f"{of.dataset}_splits_{metric}", f"{of.dataset}: {c.title} on each split", ["method", *of.splits, "all splits"]
@@ -64,11 +68,14 @@ def variance(of: Splits, shown: list[Column]) -> Table:
             ]
         )
     table.notes = [
-        "Standard deviations in the columns' units, by a mixed model of the runs' values with random methods, splits, method x split and seeds (REML, statsmodels; where it does not converge on a balanced table, "
+        "Standard deviations in the columns' units, by a mixed model of the runs' values with random methods, splits, "
+        "method x split and seeds (REML, statsmodels; where it does not converge on a balanced table, "
         "by the mean squares of the two-way analysis of variance). "
         f"{len(of.methods)} methods and {len(of.splits)} splits know their own deviations badly.",
-        "Split: other training and other test classes, for all methods alike. Method x split: by how much the difference of two methods changes with the split (times the root of 2). "
-        "Draw of test classes: the standard error of a single run's R@1 over classes; it is a part of split, and in differences of methods it mostly cancels.",
+        "Split: other training and other test classes, for all methods alike. Method x split: by how much the "
+        "difference of two methods changes with the split (times the root of 2). "
+        "Draw of test classes: the standard error of a single run's R@1 over classes; it is a part of split, and in "
+        "differences of methods it mostly cancels.",
     ]
     return table
 
@@ -106,15 +113,24 @@ def survival(of: Splits, shown: list[Column]) -> Table:
             table.add([text(title), *numbers, *counts, Cell(100 * r.predicted, digits=1)])
             numbers = [text("")] * 4
     table.notes = [
-        "Tau: Kendall's, of the methods' means, mean over the pairs of splits; its interval by bootstrap over splits and over seeds inside them. "
-        "Tau of single seeds: between two seeds of one split, the same classes: what noise of training alone leaves of a ranking of single runs.",
-        "Shown: pairs of methods whose 95 % interval on a split excludes 0, each pair by itself. Each of these is looked up on every other split: turned, the difference has the other sign there; "
+        "Tau: Kendall's, of the methods' means, mean over the pairs of splits; its interval by bootstrap over splits "
+        "and over seeds inside them. "
+        "Tau of single seeds: between two seeds of one split, the same classes: what noise of training alone leaves "
+        "of a ranking of single runs.",
+        "Shown: pairs of methods whose 95 % interval on a split excludes 0, each pair by itself. Each of these is "
+        "looked up on every other split: turned, the difference has the other sign there; "
         "turned and shown, the interval there excludes 0 on the other side, out of those with an interval there.",
-        "Predicted: percentage of the differences on another split that lie in the first split's interval, widened for the chance in both (95 if the intervals held all that another split changes).",
+        (
+            "Predicted: percentage of the differences on another split that lie in the first split's interval, "
+            "widened for the chance in both (95 if the intervals held all that another split changes)."
+        ),
     ]
     if any(len(group.seeds) == 1 for row in of.members for group in row):
         table.notes.append(
-            "Where a method has one seed on a split, there is no interval over seeds, and the paired one is over its classes alone."
+            (
+                "Where a method has one seed on a split, there is no interval over seeds, and the paired one is over "
+                "its classes alone."
+            )
         )
     return table
 
@@ -139,11 +155,16 @@ def chosen_on_test(of: Splits, shown: list[Column]) -> Table | None:
     if len(shown) > 1:
         turned, pairs = splits.reordered(*((1 if c.higher else -1) * of.means(c, SELECTED) for c in shown[:2]))
         table.notes.append(
-            f"{shown[0].title} and {shown[1].title} order {turned} of {pairs} pairs of methods (on one split) differently, epochs chosen on validation."
+            (
+                f"{shown[0].title} and {shown[1].title} order {turned} of {pairs} pairs of methods (on one split) "
+                "differently, epochs chosen on validation."
+            )
         )
     table.notes.append(
-        "Optimism: by how much the value at the metric's own best epoch on test is better than that at the epoch that validation chose; mean and deviation over all runs. "
-        "Method x split deviation: of its means over seeds; what is the same for all shifts no ranking. Reordered: pairs of methods on a split whose means change places.",
+        "Optimism: by how much the value at the metric's own best epoch on test is better than that at the epoch that "
+        "validation chose; mean and deviation over all runs. "
+        "Method x split deviation: of its means over seeds; what is the same for all shifts no ranking. Reordered: "
+        "pairs of methods on a split whose means change places.",
     )
     return table
 

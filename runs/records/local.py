@@ -50,7 +50,9 @@ class Columns(NamedTuple):
 
 
 def read_metrics(path: Path) -> Columns:
-    """The complete rows of a metrics.csv, numbers exactly as written. Raises FileNotFoundError; ValueError where the file is damaged."""
+    """The complete rows of a metrics.csv, numbers exactly as written. Raises FileNotFoundError; ValueError where the
+    file is damaged.
+    """
     content = path.read_bytes()
     end = content.rfind(b"\n") + 1
     text = content[:end].decode()
@@ -147,7 +149,8 @@ class BatchFile(_LongForm):
 class GroupFiles(Sink):
     """`CSV_Logs/<Train|Val|Test|Model Grad>_<group>.csv`: one column a value of the group, one line an epoch.
 
-    On a file system that ignores case, groups whose names differ in case alone (`mAP`, `map`) share a file, each with its own lines.
+    On a file system that ignores case, groups whose names differ in case alone (`mAP`, `map`) share a file, each with
+    its own lines.
     """
 
     def __init__(self, folder: Path):

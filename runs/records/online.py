@@ -1,4 +1,6 @@
-"""Weights & Biases and Comet: the same rows, under the ICML pipeline's names and plain ones. A failing or slow network never stops or slows a run."""
+"""Weights & Biases and Comet: the same rows, under the ICML pipeline's names and plain ones. A failing or slow network
+never stops or slows a run.
+"""
 
 import contextlib
 import functools
@@ -26,7 +28,8 @@ CLOSE_WITHIN = 60  # seconds that an ending run waits until an open service has 
 ARTIFACT_WITHIN = 1800  # the same with --log_artifacts, which sends a checkpoint at the end
 MOST_WAITING = 10_000  # calls that wait for a service; more are dropped
 _RUN_ID = re.compile(rb"[A-Za-z0-9_-]{1,64}")
-# What Comet collects by default: the command line, which may hold a key, the code and its changes, the console, the machine.
+# What Comet collects by default: the command line, which may hold a key, the code and its changes, the console, the
+# machine.
 COMET_COLLECTS_NOTHING = dict.fromkeys(
     (
         "log_code",
@@ -50,7 +53,9 @@ COMET_COLLECTS_NOTHING = dict.fromkeys(
 
 
 def online_sink(opt, folder: Path) -> Sink:
-    """The sink of `--log_online` with its `--online_backend`, or one that is off. Raises UserError where Comet is not installed."""
+    """The sink of `--log_online` with its `--online_backend`, or one that is off. Raises UserError where Comet is not
+    installed.
+    """
     if not opt.log_online:
         return Sink()
     if opt.online_backend == "comet_ml":
@@ -71,10 +76,12 @@ def _close_within(opt) -> float:
 
 
 class Background:
-    """Runs another sink, made by `open_sink`, on a thread of its own: training goes on while that sink waits for its service.
+    """Runs another sink, made by `open_sink`, on a thread of its own: training goes on while that sink waits for its
+    service.
 
-    The constructor waits up to `open_within` seconds until the service is open. `close` gives up a service that is not open
-    `given_up_after` seconds after the start; an open one gets `close_within` seconds for calls that are still waiting.
+    The constructor waits up to `open_within` seconds until the service is open. `close` gives up a service that is not
+    open `given_up_after` seconds after the start; an open one gets `close_within` seconds for calls that are still
+    waiting.
     """
 
     def __init__(
@@ -104,7 +111,10 @@ class Background:
         except queue.Full:
             if not self._dropped:
                 say(
-                    f"the online service is too slow: what {MOST_WAITING} waiting calls leave no room for is dropped; local records go on"
+                    (
+                        f"the online service is too slow: what {MOST_WAITING} waiting calls leave no room for is "
+                        "dropped; local records go on"
+                    )
                 )
             self._dropped = True
 
@@ -130,7 +140,9 @@ class Background:
 
 
 def _never_fatal(method):
-    """Wrap a method: its first failure is printed in one line and turns the sink off. Local records are complete without it."""
+    """Wrap a method: its first failure is printed in one line and turns the sink off. Local records are complete
+    without it.
+    """
 
     @functools.wraps(method)
     def guarded(self, *args, **kwargs):
@@ -151,7 +163,8 @@ def _never_fatal(method):
 class _Service(Sink):
     """The common part of the services: names of values, and the description of a run.
 
-    HIDES: the service can keep a value without drawing it. If not, `--online_names both` means `icml`, so that nothing is drawn twice.
+    HIDES: the service can keep a value without drawing it. If not, `--online_names both` means `icml`, so that nothing
+    is drawn twice.
     """
 
     HIDES = False
@@ -179,7 +192,9 @@ class _Service(Sink):
 
 
 def _configuration(opt, folder: Path) -> dict:
-    """The flags and, under `environment`, what environment.yaml holds: commit, versions, weights, counts of the data."""
+    """The flags and, under `environment`, what environment.yaml holds: commit, versions, weights, counts of the
+    data.
+    """
     try:
         environment = read_yaml(folder / "environment.yaml")
     except Exception:  # missing or damaged: the flags alone
@@ -190,12 +205,13 @@ def _configuration(opt, folder: Path) -> dict:
 class Wandb(_Service):
     """A W&B run in `<run>/wandb`, offline where there are no credentials; the same run is continued on resume.
 
-    W&B takes rows only in the order of its step, and drops rows that come again after a resume. Our step is the number of batches
-    trained so far plus that of epochs, so that epochs and batches share one order and a resumed run goes on in it.
+    W&B takes rows only in the order of its step, and drops rows that come again after a resume. Our step is the number
+    of batches trained so far plus that of epochs, so that epochs and batches share one order and a resumed run goes on
+    in it.
 
-    The x axis of curves is the epoch, of `batch/` the batch; the two counters make no panels. With `--online_names both` the ICML
-    pipeline's names make none either: the plain ones do, a section a split. A picture is sent once, as an image: its
-    panel shows all runs of a group.
+    The x axis of curves is the epoch, of `batch/` the batch; the two counters make no panels. With `--online_names
+    both` the ICML pipeline's names make none either: the plain ones do, a section a split. A picture is sent once, as
+    an image: its panel shows all runs of a group.
     """
 
     HIDES = True
@@ -220,7 +236,10 @@ class Wandb(_Service):
             mode = "online" if known else "offline"
             if not known:
                 say(
-                    f"--log_online: no W&B credentials (wandb login, WANDB_API_KEY or --wandb_key): offline; later: wandb sync {folder}/wandb/offline-run-*"
+                    (
+                        "--log_online: no W&B credentials (wandb login, WANDB_API_KEY or --wandb_key): offline; "
+                        f"later: wandb sync {folder}/wandb/offline-run-*"
+                    )
                 )
         identity = _identity(as_folder(folder / "wandb"))
         limit = (
@@ -325,7 +344,9 @@ def _title(opt, folder: Path) -> str:
 
 
 class Comet(_Service):
-    """A Comet experiment, offline where there is no key. It holds what a run records, and nothing that Comet collects by itself."""
+    """A Comet experiment, offline where there is no key. It holds what a run records, and nothing that Comet collects
+    by itself.
+    """
 
     def __init__(self, opt, folder: Path):
         super().__init__(opt, folder)

@@ -1,4 +1,6 @@
-"""metrics.db: the rows of metrics.csv in SQLite, one table a group, those of batches.csv in the table `batches`; NaN is NULL there."""
+"""metrics.db: the rows of metrics.csv in SQLite, one table a group, those of batches.csv in the table `batches`; NaN is
+NULL there.
+"""
 
 import contextlib
 import itertools
@@ -35,8 +37,9 @@ def _quoted(name: str) -> str:
 class Database(Sink):
     """Tables named after the groups, with columns epoch, split, metric, value.
 
-    SQLite ignores case in names. Of groups whose names differ in case alone, the first one written gets the plain name (within one epoch
-    capitals come first), and the next ones are numbered: `discriminative_mAP`, `discriminative_map (2)`.
+    SQLite ignores case in names. Of groups whose names differ in case alone, the first one written gets the plain name
+    (within one epoch capitals come first), and the next ones are numbered: `discriminative_mAP`, `discriminative_map
+    (2)`.
     """
 
     def __init__(self, folder: Path):
@@ -44,9 +47,11 @@ class Database(Sink):
         self._waiting = []  # what could not be written while another program held the database
 
     def _take(self, action) -> None:
-        """Call `action(connection)` in one transaction. What is no database, or a damaged one, is set aside, and `action` gets a new one.
+        """Call `action(connection)` in one transaction. What is no database, or a damaged one, is set aside, and
+        `action` gets a new one.
 
-        While another program holds the database locked, actions wait for the next call. Raises UserError where it cannot be written.
+        While another program holds the database locked, actions wait for the next call. Raises UserError where it
+        cannot be written.
         """
         patience = SHORT_PATIENCE if self._waiting else PATIENCE
         self._waiting.append(action)
@@ -93,7 +98,10 @@ class Database(Sink):
                 return name
             if name.lower() not in taken:
                 connection.execute(
-                    f"create table {_quoted(name)} (epoch integer, split text, metric text, value real, primary key (epoch, split, metric))"
+                    (
+                        f"create table {_quoted(name)} (epoch integer, split text, metric text, value real, primary "
+                        "key (epoch, split, metric))"
+                    )
                 )
                 return name
 
@@ -115,7 +123,10 @@ class Database(Sink):
 
         def insert(connection):
             connection.execute(
-                "create table if not exists batches (epoch integer, step integer, name text, value real, primary key (step, name))"
+                (
+                    "create table if not exists batches (epoch integer, step integer, name text, value real, primary "
+                    "key (step, name))"
+                )
             )
             connection.executemany(f"insert or {known} into batches values (?, ?, ?, ?)", rows)
 

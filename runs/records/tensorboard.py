@@ -13,7 +13,8 @@ from utilities.errors import UserError
 class EventFiles(Sink):
     """Scalars and histograms of arrays as `<split>/<metric>`, `pictures/<name>`, all by epoch; `batch/<name>` by step.
 
-    Batches have a folder of their own, `batches`: on resume TensorBoard cuts all curves of a folder at one number, an epoch or a step.
+    Batches have a folder of their own, `batches`: on resume TensorBoard cuts all curves of a folder at one number, an
+    epoch or a step.
     """
 
     def __init__(self, folder: Path):
@@ -22,7 +23,9 @@ class EventFiles(Sink):
 
     @contextlib.contextmanager
     def _writer(self, subfolder: str = ""):
-        """The writer of a folder, opened at its first value: importing it takes seconds. It is flushed. Raises UserError."""
+        """The writer of a folder, opened at its first value: importing it takes seconds. It is flushed. Raises
+        UserError.
+        """
         try:
             writer = self._open(subfolder)
             yield writer
@@ -30,7 +33,10 @@ class EventFiles(Sink):
         except OSError as error:
             self._writers.pop(subfolder, None)  # its thread has ended
             raise UserError(
-                f"cannot write {self.folder} ({error.strerror or error}): free the disk or correct the permissions, then --resume"
+                (
+                    f"cannot write {self.folder} ({error.strerror or error}): free the disk or correct the "
+                    "permissions, then --resume"
+                )
             ) from error
 
     def _open(self, subfolder: str):
@@ -96,10 +102,12 @@ def _shown_by_the_caller(args) -> None:
 
 
 def _wait_for_a_later_name(folder: Path) -> None:
-    """Wait until the name of a new event file sorts after those in `folder`; at most 2 s, in case the clock was set back.
+    """Wait until the name of a new event file sorts after those in `folder`; at most 2 s, in case the clock was set
+    back.
 
-    TensorBoard reads the files of a folder in the order of their names: `events.out.tfevents.<second>.<host>.<process>.<counter>`.
-    Within a second neither process nor counter ("10" < "9") tells which was first, so that second has to pass.
+    TensorBoard reads the files of a folder in the order of their names:
+    `events.out.tfevents.<second>.<host>.<process>.<counter>`. Within a second neither process nor counter ("10" < "9")
+    tells which was first, so that second has to pass.
     """
     seconds = (path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*.*"))
     newest = max((int(second) for second in seconds if second.isdigit()), default=0)

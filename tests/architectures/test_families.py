@@ -20,7 +20,9 @@ IMAGENET_MEAN, IMAGENET_STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor(
     ],
 )
 def test_torchvisions_families_see_what_their_weights_saw(name, size, arguments, tmp_path):
-    """torchvision's own use: ImageNet's mean and deviation, then perhaps `transform_input`; auxiliary classifiers in the file."""
+    """torchvision's own use: ImageNet's mean and deviation, then perhaps `transform_input`; auxiliary classifiers in
+    the file.
+    """
     reference = torchvision.models.get_model(name, **arguments).eval()
     network = select(name, weights=saved(reference.state_dict(), tmp_path / "weights.pth")).eval()
     raw = images(size)
@@ -134,7 +136,9 @@ CONSTRUCTORS = [
     *(f"tv:{name}_frozen_normalize" for name in TORCHVISIONS),
     *(f"ptm:{name}_frozen" for name in PRETRAINEDMODELS),
 ]
-QUICK = [  # the cheapest of each kind: what ends in a convolution, in maps or in features, is made for one size, or has two outputs
+# the cheapest of each kind: what ends in a convolution, in maps or in features, is made for one size, or has two
+# outputs
+QUICK = [
     *(
         f"tv:{name}_frozen_normalize"
         for name in (

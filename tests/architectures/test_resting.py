@@ -1,4 +1,6 @@
-"""What of a backbone trains: --lora_rank, --prompts, --train_biases, --freeze_blocks, --freeze_backbone; and --head_init."""
+"""What of a backbone trains: --lora_rank, --prompts, --train_biases, --freeze_blocks, --freeze_backbone; and
+--head_init.
+"""
 
 import copy
 
@@ -54,7 +56,9 @@ def test_updates_start_at_nothing_and_merge_into_equal_weights():
 
 
 def slow_pooled(network, given, counts):
-    """The pooled features of one image at a time, block by block, its prompts before the sequence and cut off behind it."""
+    """The pooled features of one image at a time, block by block, its prompts before the sequence and cut off behind
+    it.
+    """
     backbone, found = network.backbone, []
     for image in network.prepare(given).split(1):
         tokens = backbone._pos_embed(backbone.patch_embed(image))[0]

@@ -1,4 +1,6 @@
-"""What the miners' tests share: batches, slow distances in float64, draws held against the probabilities they should have."""
+"""What the miners' tests share: batches, slow distances in float64, draws held against the probabilities they should
+have.
+"""
 
 import numpy as np
 import torch
@@ -24,7 +26,9 @@ def as_lists(*columns):
 
 
 def assert_drawn_with(probabilities, drawn):
-    """Chi-square: do the `drawn` outcomes (hashable) occur with `probabilities` (outcome -> probability), and no other ones?"""
+    """Chi-square: do the `drawn` outcomes (hashable) occur with `probabilities` (outcome -> probability), and no other
+    ones?
+    """
     outcomes = [outcome for outcome, probability in probabilities.items() if probability > 0]
     counts = {outcome: 0 for outcome in outcomes}
     for outcome in drawn:

@@ -123,7 +123,8 @@ def easy_positive_semihard_negative(s):
     return as_pairs(positives, negatives)
 
 
-# ------------------------------------------------------------------------------------------------------------------------------- draws
+# -------------------------------------------------------------------------------------------------------------------------------
+# draws
 def alike(*choices):
     """Those of the first choice that is not empty."""
     return dict.fromkeys(next(filter(None, choices)), 1.0)

@@ -1,4 +1,6 @@
-"""Miners that pytorch-metric-learning has too: easy_hard with all strategies and ranges, and the adapter of the package's own."""
+"""Miners that pytorch-metric-learning has too: easy_hard with all strategies and ranges, and the adapter of the
+package's own.
+"""
 
 import itertools
 import sys

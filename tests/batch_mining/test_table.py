@@ -1,4 +1,6 @@
-"""Every miner against the table: what it finds in any batch, alone or with a reference and own images; draws by their probabilities."""
+"""Every miner against the table: what it finds in any batch, alone or with a reference and own images; draws by their
+probabilities.
+"""
 
 import argparse
 
@@ -291,7 +293,9 @@ def test_references_that_do_not_fit_are_refused_by_all():
 
 
 def test_large_batches_and_references():
-    """100,000 in a moment, without a matrix; of 2,048 samples, what grows with the cube would take 34 GB. Left out: tuples without end."""
+    """100,000 in a moment, without a matrix; of 2,048 samples, what grows with the cube would take 34 GB. Left out:
+    tuples without end.
+    """
     x, r = draw(64, 1, 8, torch.float32), draw(100_000, 2, 8, torch.float32)
     y, z = torch.arange(64) % 20, torch.arange(100_000) % 30
     mined = batch_mining.select("random")(x, y, r, z)

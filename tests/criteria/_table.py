@@ -1,8 +1,9 @@
-"""The table of the losses: each one's formula as obvious loops in float64, the flags that it is tried under, its peer elsewhere.
+"""The table of the losses: each one's formula as obvious loops in float64, the flags that it is tried under, its peer
+elsewhere.
 
-A loss that compares samples: `formula(criterion, x, r, (positives, negatives), (labels, others, own))`, anchors `x`, reference `r`, of each anchor
-the rows of its positives and of its negatives. One of the batch as a whole, most with class vectors: `formula(criterion, x, labels)`. Numbers such
-as margins are read from the criterion.
+A loss that compares samples: `formula(criterion, x, r, (positives, negatives), (labels, others, own))`, anchors `x`,
+reference `r`, of each anchor the rows of its positives and of its negatives. One of the batch as a whole, most with
+class vectors: `formula(criterion, x, labels)`. Numbers such as margins are read from the criterion.
 """
 
 import math
@@ -139,7 +140,9 @@ def lifted(c, x, r, found, context):
 
 
 def each_anchor(values, reduce=mean):
-    """A loss from the `reduce`d terms of the anchors: `term(criterion, values of positives, of negatives)` is one, a list, or None."""
+    """A loss from the `reduce`d terms of the anchors: `term(criterion, values of positives, of negatives)` is one, a
+    list, or None.
+    """
 
     def made(term):
         def loss(c, x, r, found, context):
@@ -262,7 +265,9 @@ def recallatk(c, x, r, found, context):
 
 
 def hyperbolic(c, x, r, found, context):
-    """By the distance's other form, 1/sqrt(c) arcosh(1 + 2c |p - q|^2 / ((1 - c p^2) (1 - c q^2))) of points of the ball."""
+    """By the distance's other form, 1/sqrt(c) arcosh(1 + 2c |p - q|^2 / ((1 - c p^2) (1 - c q^2))) of points of the
+    ball.
+    """
 
     def point(u):
         norm = u.norm().clamp(max=c.clip_r)
@@ -424,7 +429,8 @@ def happier(levels):
     return loss
 
 
-# ------------------------------------------------------------------------------------------------------------- the batch as a whole
+# ------------------------------------------------------------------------------------------------------------- the
+# batch as a whole
 def contextual(c, x, labels):
     labels, n = labels.tolist(), len(x)
     rows = [c.projection.weight @ row if c.projection is not None else row for row in x]
@@ -656,7 +662,8 @@ def meanfield(c, x, labels):
     return own + sum(torch.log(1 + torch.as_tensor(far[i][k] + far[k][i])) for i, k in pairs) / (2 * c.beta * n)
 
 
-# loss, formula, flags: of those that compare samples. Flags give a case active and inactive terms, or terms that are off by default
+# loss, formula, flags: of those that compare samples. Flags give a case active and inactive terms, or terms that are
+# off by default
 COMPARING = [
     ("angular", angular, {}),
     ("angular", angular, {"loss_angular_alpha": 36.0, "loss_angular_npair_ang_weight": 0.5}),
@@ -793,7 +800,8 @@ WHOLE = [
     ),
 ]
 RAW = distances.LpDistance(normalize_embeddings=False)
-# the same loss in pytorch-metric-learning, given unit vectors: ours, flags, peer, its class vectors, and the tuples that both are given
+# the same loss in pytorch-metric-learning, given unit vectors: ours, flags, peer, its class vectors, and the tuples
+# that both are given
 PEERS = [
     ("circle", {}, losses.CircleLoss, None, None),
     (
@@ -881,7 +889,8 @@ PEERS = [
         None,
     ),
 ]
-# four unit embeddings with their labels and three unit class vectors: the authors' functions gave the pinned values on these
+# four unit embeddings with their labels and three unit class vectors: the authors' functions gave the pinned values on
+# these
 PINNED = torch.tensor([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0.6, 0.8]], dtype=torch.float64)
 PINNED_LABELS = torch.tensor([0, 0, 1, 1])
 PINNED_VECTORS = torch.nn.functional.normalize(

@@ -41,9 +41,11 @@ class Slow:
 
 
 def test_value_and_gradient_of_several_batches():
-    """By the loops, and by pytorch-metric-learning, whose n bins are n + 1 nodes of ours without the last, at 2, where no difference lies here.
+    """By the loops, and by pytorch-metric-learning, whose n bins are n + 1 nodes of ours without the last, at 2, where
+    no difference lies here.
 
-    It adds the counts of a batch, not their shares, to the moving histogram: a momentum m there is one of m T / (1 - m + m T) for T triplets.
+    It adds the counts of a batch, not their shares, to the moving histogram: a momentum m there is one of m T / (1 - m
+    + m T) for T triplets.
     """
     y = torch.tensor(MIXED)
     for miner, flags in (

@@ -1,4 +1,6 @@
-"""HIER: against a transcription of the authors' straight-through form with torch's autograd, on the same triplets and the same noise."""
+"""HIER: against a transcription of the authors' straight-through form with torch's autograd, on the same triplets and
+the same noise.
+"""
 
 import pytest
 import torch
@@ -27,7 +29,9 @@ def batch_of(n=20, seed=3):
 
 
 def by_autograd(distances, i, j, k, margin, tau, noise):
-    """The formula as it stands, hard one-hot vectors with the gradient of the softmax (argument by argument as F.gumbel_softmax)."""
+    """The formula as it stands, hard one-hot vectors with the gradient of the softmax (argument by argument as
+    F.gumbel_softmax).
+    """
 
     def drawn(longest, its_noise):
         logits = -longest / tau + its_noise

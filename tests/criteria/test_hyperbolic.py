@@ -21,7 +21,9 @@ def apart(x, y, c):
 
 @pytest.mark.parametrize(("views", "c"), [(2, 0.1), (4, 0.1), (3, 0.0)])
 def test_it_is_what_the_authors_code_computes(views, c):
-    """Their batches: all views of a class one behind the other, the mask of a thousand million on the diagonal, cross-entropy with the place as target."""
+    """Their batches: all views of a class one behind the other, the mask of a thousand million on the diagonal,
+    cross-entropy with the place as target.
+    """
     n, temperature, expected = 5, 0.2, 0.0
     z = torch.randn(n, views, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(views))
     points = exp_map(z, c, 2.3) if c else torch.nn.functional.normalize(z, dim=-1)

@@ -1,4 +1,6 @@
-"""`--loss_learn`: gradients of hyperparameters against finite differences, bounds, one value a class, groups, records, resume, refusals."""
+"""`--loss_learn`: gradients of hyperparameters against finite differences, bounds, one value a class, groups, records,
+resume, refusals.
+"""
 
 import functools
 
@@ -81,7 +83,10 @@ CASES = [
 PER_CLASS = [
     (name, hyper) for name, hyper in CASES if hyper in getattr(criteria.REGISTRY.module(name), "PER_CLASS", ())
 ]
-OF_ANCHORS = "arcface circle circle_softmax contrastive cosface margin multisimilarity ntxent quadruplet snr softmax supcon triplet"
+OF_ANCHORS = (
+    "arcface circle circle_softmax contrastive cosface margin multisimilarity ntxent quadruplet snr softmax supcon "
+    "triplet"
+)
 
 
 def check_derivative(name, hyper, memory):

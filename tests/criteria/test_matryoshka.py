@@ -1,4 +1,6 @@
-"""Losses of prefixes: the pins of MRL-E, separate losses on prefixes for every criterion, references, own heads, mistakes."""
+"""Losses of prefixes: the pins of MRL-E, separate losses on prefixes for every criterion, references, own heads,
+mistakes.
+"""
 
 import copy
 import json

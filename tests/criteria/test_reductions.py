@@ -122,7 +122,9 @@ def test_losses_agree_with_pytorch_metric_learning(how, weights_file):
 
 
 def test_each_one_that_says_so_reads_it():
-    """Set to mean, it is what the loss does by itself, where that is a mean; a sum is another value. It wins over the loss's own flag."""
+    """Set to mean, it is what the loss does by itself, where that is a mean; a sum is another value. It wins over the
+    loss's own flag.
+    """
     x, y, tuples = points(9, 0, False), torch.tensor(MIXED), mined("all", points(9, 0, False))
     for name in [name for name, module in criteria.REGISTRY.modules().items() if getattr(module, "REDUCES", False)]:
         values = []

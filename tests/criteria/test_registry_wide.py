@@ -11,7 +11,8 @@ from utilities import criterion as criterion_module
 
 N_CLASSES, DIMENSIONS = 6, 8
 NAMES = criteria.REGISTRY.names()
-# what a criterion cannot guess: flags without a usable default; and few of HIER's proxies, whose triplets take a second each time
+# what a criterion cannot guess: flags without a usable default; and few of HIER's proxies, whose triplets take a second
+# each time
 NEEDED = {"loss_pml_class": "ContrastiveLoss", "loss_hier_n_proxies": 12, "loss_hier_per_anchor": 4}
 ADAPTERS = {"pml"}  # what they compute is not ours
 

@@ -179,7 +179,8 @@ def test_contextual_of_a_whole_batchs_neighbourhood_is_finite():
             assert value.isfinite() and x.grad.isfinite().all(), flags
 
 
-# --------------------------------------------------------------------------------------------- values of re-identification code
+# --------------------------------------------------------------------------------------------- values of
+# re-identification code
 def test_centres_move_as_by_an_optimiser_of_their_own_whatever_the_weight():
     """SGD at .5 with the weight divided out of the centres' gradient."""
     criterion = criteria.select(

@@ -1,4 +1,6 @@
-"""Every loss of the table against its formula in loops: any labels, reference, own images, rows at a time, precision. And its peers."""
+"""Every loss of the table against its formula in loops: any labels, reference, own images, rows at a time, precision.
+And its peers.
+"""
 
 import contextlib
 from pathlib import Path
@@ -49,7 +51,9 @@ class TableMiner:
 
 
 def pairs_of(labels, others, own, few=False):
-    """Positives and negatives of each anchor; with `few` the first positive and the first two negatives of those that have both."""
+    """Positives and negatives of each anchor; with `few` the first positive and the first two negatives of those that
+    have both.
+    """
     found = _table.partners(labels.tolist(), others.tolist(), own)
     if not few:
         return found
@@ -134,7 +138,8 @@ COMPARING = [
         else (None,)
     )
 ]
-# labels, those of a reference and the own images there (None: the batch itself), length, anchors at a time, whether two images are one
+# labels, those of a reference and the own images there (None: the batch itself), length, anchors at a time, whether two
+# images are one
 SCENES = [
     ([0, 0, 1, 1, 0, 2, 1], None, None, False, 2, False),
     ([2, 2, 3, 2, 3], None, None, True, 100, True),
@@ -297,7 +302,9 @@ def test_pytorch_metric_learning_agrees(name, flags, peer, vectors, miner):
 
 
 def test_every_precision():
-    """Gradients in float32 are those of float64; in float16 they are finite, with zero rows too; inside autocast all is float32."""
+    """Gradients in float32 are those of float64; in float16 they are finite, with zero rows too; inside autocast all is
+    float32.
+    """
     wrong, labels = [], torch.arange(24) // 4
     for name in criteria.REGISTRY.names():
         if name == "pml":
@@ -336,7 +343,9 @@ LOSSES_ON_PAIRS = [
 
 
 def test_an_outlier_in_the_memory_spoils_no_anchors_loss():
-    """One row of length 1,000: values and gradients in float32 are those of float64, anchor by anchor, against a reference in parts."""
+    """One row of length 1,000: values and gradients in float32 are those of float64, anchor by anchor, against a
+    reference in parts.
+    """
     generator, wrong = torch.Generator().manual_seed(0), []
     x, r = (
         torch.nn.functional.normalize(torch.randn(n, 16, generator=generator, dtype=torch.float64)) for n in (6, 400)

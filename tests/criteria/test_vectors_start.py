@@ -1,4 +1,6 @@
-"""Class vectors: where they begin, by default to the bit and as the package's on demand; their rates; that only directions count."""
+"""Class vectors: where they begin, by default to the bit and as the package's on demand; their rates; that only
+directions count.
+"""
 
 import hashlib
 
@@ -9,8 +11,10 @@ from pytorch_metric_learning import losses
 import criteria
 from criteria._proxies import ProxyCriterion
 
-# loss; SHA-256 of the vectors of 7 classes in 24 dimensions, seed 0, before there was a choice; the package's class that begins as it does under
-# `pml` (the package begins all class vectors as CosFaceLoss where it has no such loss); vectors a class; rate at --lr 1e-4
+# loss; SHA-256 of the vectors of 7 classes in 24 dimensions, seed 0, before there was a choice; the package's class
+# that begins as it does under `pml` (the package begins all class vectors as CosFaceLoss where it has no such loss);
+# vectors a class; rate at --lr
+# 1e-4
 STARTS = [
     ("arcface", "9ebc11f5ba7e433e", losses.ArcFaceLoss, 1, 5e-4),
     ("center", "e15fc10bc094ba4d", losses.CosFaceLoss, 1, 5e-4),
@@ -51,7 +55,9 @@ def of(name, n_classes=7, embed_dim=24, **flags):
 
 
 def test_starts_and_rates():
-    """The default to the bit; `pml` by the very draws of the package's class from the same seed, and so its distribution."""
+    """The default to the bit; `pml` by the very draws of the package's class from the same seed, and so its
+    distribution.
+    """
     modules = criteria.REGISTRY.modules()
     assert {name for name, module in modules.items() if issubclass(module.Criterion, ProxyCriterion)} == {
         name for name, *_ in STARTS

@@ -85,7 +85,9 @@ def test_storage_updates():
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_choices_follow_the_storage_and_not_the_chunks(name, monkeypatch):
-    """Pools are mapped through their own indices in every chunk; a saved storage is not shared; a random projection is chosen in."""
+    """Pools are mapped through their own indices in every chunk; a saved storage is not shared; a random projection is
+    chosen in.
+    """
     sampler = make_sampler(name, SIZES, **FLAGS)
     before = draw(sampler, seed=0)
     other = make_sampler(name, SIZES, embeddings=sampler.state_dict()["storage"], **FLAGS)
@@ -142,7 +144,9 @@ def test_coresets_choose_from_their_pool_and_join_partners_of_the_whole_class(na
 @pytest.mark.parametrize("m", [1, 3])
 @pytest.mark.parametrize("name", MATCHES)
 def test_matched_pools_and_candidates_draw_classes_whatever_their_size(name, m):
-    """By the counts of 3,000 pools, and of the candidates of one pool in which classes have several groups, or one, or none."""
+    """By the counts of 3,000 pools, and of the candidates of one pool in which classes have several groups, or one, or
+    none.
+    """
     sizes = [40, 1, 2, 9, 3]
     sampler = make_sampler(
         name, sizes, bs=4 * m, samples_per_class=m, data_batchmatch_bigbs=12 * m, data_batchmatch_ncomps=3000

@@ -51,7 +51,9 @@ def test_draws_are_uniform_below_large_bounds_and_of_every_subset():
 @few
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=12), st.integers(1, 4), st.data())
 def test_batches_of_any_sizes(sizes, m, data):
-    """Of `class_balanced` distinct classes; of `class_groups` every image, and filled groups; of `hierarchical` one super-class after the other."""
+    """Of `class_balanced` distinct classes; of `class_groups` every image, and filled groups; of `hierarchical` one
+    super-class after the other.
+    """
     per_batch, labels = data.draw(st.integers(1, len(sizes))), labels_of(sizes)
     super_of = torch.tensor([data.draw(st.integers(0, 3)) for _ in sizes])
     if per_batch * m > sum(sizes):

@@ -1,4 +1,6 @@
-"""Samplers of triplets: what a batch is made of, what the seed and the stored embeddings decide, resume, what is refused."""
+"""Samplers of triplets: what a batch is made of, what the seed and the stored embeddings decide, resume, what is
+refused.
+"""
 
 import itertools
 import math

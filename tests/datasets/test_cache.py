@@ -202,7 +202,9 @@ def test_a_full_disk_leaves_what_is_whole(things, tmp_path, after, monkeypatch, 
     whole(tmp_path, things)
 
 
-DAMAGES = {  # to the index, its lines and the file of the pixels; or place and value of what is changed in a line: name, size, time, shape, …
+# to the index, its lines and the file of the pixels; or place and value of what is changed in a line: name, size, time,
+# shape, …
+DAMAGES = {
     "zeros after a power cut": lambda index, lines, data: index.write_text(
         "".join([*index.read_text().splitlines(keepends=True)[:11], "\0" * 300])
     ),

@@ -1,4 +1,6 @@
-"""--dataset csv: the format of open-metric-learning, its roles, boxes and sequences; what is said of a table that is none; and how quick it is."""
+"""--dataset csv: the format of open-metric-learning, its roles, boxes and sequences; what is said of a table that is
+none; and how quick it is.
+"""
 
 import csv
 import json
@@ -26,7 +28,9 @@ def write(path, rows):
 
 
 def table(folder, labels=((2, 10), (3, 11)), n_images=3, distractors=0, **more):
-    """Rows of training and validation labels, one image a row; every third validation image is in the gallery, the others ask."""
+    """Rows of training and validation labels, one image a row; every third validation image is in the gallery, the
+    others ask.
+    """
     rows = []
     for split, of_split in zip(("train", "validation"), labels, strict=True):
         for label in of_split:

@@ -20,7 +20,9 @@ from tests.datasets.layouts import refused
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Serves `server.files`, knows ranges, and breaks off after `server.at_most` bytes as often as `server.breaks` says."""
+    """Serves `server.files`, knows ranges, and breaks off after `server.at_most` bytes as often as `server.breaks`
+    says.
+    """
 
     def do_GET(self):  # noqa: N802
         server, asked, start = self.server, self.headers.get("Range"), 0
@@ -88,7 +90,9 @@ def archived(content, kind="tar:gz"):
 
 
 def offer(monkeypatch, host, files, module=cub200, folder="CUB_200_2011", **changed):
-    """Let a data set's archives lie on the host, with other entries of `_download.Archive` where these are `changed`."""
+    """Let a data set's archives lie on the host, with other entries of `_download.Archive` where these are
+    `changed`.
+    """
     host.files = {f"/{name}": content for name, content in files.items()}
     archives = [
         _download.Archive(

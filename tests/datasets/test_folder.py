@@ -1,4 +1,6 @@
-"""What a folder is taken for: all its subfolders are classes, super-classes and split are told by the layout, ambiguity is refused."""
+"""What a folder is taken for: all its subfolders are classes, super-classes and split are told by the layout, ambiguity
+is refused.
+"""
 
 import os
 import shutil

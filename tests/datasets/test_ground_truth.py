@@ -1,4 +1,6 @@
-"""Data sets with lists of what queries are to find: official layouts in small, protocols, tables, pickles that are refused."""
+"""Data sets with lists of what queries are to find: official layouts in small, protocols, tables, pickles that are
+refused.
+"""
 
 import contextlib
 import os
@@ -98,7 +100,10 @@ def test_landmarks_and_objects(tmp_path):
     assert listed(testing, "private") == {"d10": (["a01", "b03"], []), "d11": ([], [])} and listed(testing, "public")[
         "d10"
     ] == ([], [])
-    words = f"--dataset gldv2 --source {tmp_path} --save_path {tmp_path} --allow_partial_dataset --kernels 0 --evaluation_metrics ap --pca 2"
+    words = (
+        f"--dataset gldv2 --source {tmp_path} --save_path {tmp_path} --allow_partial_dataset --kernels 0 "
+        "--evaluation_metrics ap --pca 2"
+    )
     assert parameters.read(["--dataset", "gldv2"]).eval_skip_unmatched == 1
     table = models.main(["--archs", "conv4 --not_pretrained", *words.split()])
     assert len(table.rows) == 2 and table.head[-2:] == ["private/ap in %", "public/ap in %"], (
@@ -218,7 +223,10 @@ def test_a_network_measured_on_revisited_oxford(tmp_path, monkeypatch, capsys, w
     monkeypatch.setattr(roxford5k, "published", lambda opt: None)
     monkeypatch.setattr("evaluation.outputs.recoveries", lambda path, *what: drawn.append(what))
     layouts.make_revisitop(tmp_path)
-    words = f"--dataset roxford5k --source {tmp_path} --arch conv4_normalize --embed_dim 8 --save_path {tmp_path} --group A --eval_long_side 90"
+    words = (
+        f"--dataset roxford5k --source {tmp_path} --arch conv4_normalize --embed_dim 8 --save_path {tmp_path} --group "
+        "A --eval_long_side 90"
+    )
     more = " --evaluate_only --eval_scales 1 .7 --eval_whiten fit_gallery --eval_whiten_dims 4 --dump_embeddings"
     found = main.main(parameters.read((words + more).split()))["test"]
     assert "whitened by the images that are searched" in capsys.readouterr().out
@@ -257,7 +265,10 @@ def test_a_run_whose_test_has_lists(tmp_path, capsys):
     (tmp_path / "relevance.py").write_text(
         "import numpy as np\ndef relevance(q, g):\n    return (q[:, None] + g[None]) % 2\n"
     )
-    words = f"--dataset csv --dataset_csv {flags['dataset_csv']} --arch conv4_normalize --embed_dim 8 --save_path {tmp_path} --n_epochs 1 --bs 2 --samples_per_class 2"
+    words = (
+        f"--dataset csv --dataset_csv {flags['dataset_csv']} --arch conv4_normalize --embed_dim 8 --save_path "
+        f"{tmp_path} --n_epochs 1 --bs 2 --samples_per_class 2"
+    )
     measured = ["--evaluation_metrics", "ap", "e_recall@1", "dists@intra"]
     for group, more, again in (
         ("B", *[["--eval_relevance", str(tmp_path / "relevance.py")]] * 2),

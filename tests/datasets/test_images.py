@@ -1,4 +1,6 @@
-"""Every kind of image becomes upright, opaque RGB of 8 bits; a broken one is named; roles, sequences and boxes of a set."""
+"""Every kind of image becomes upright, opaque RGB of 8 bits; a broken one is named; roles, sequences and boxes of a
+set.
+"""
 
 import io
 import os

@@ -1,4 +1,6 @@
-"""--label_level_train 1: training goes by the super-classes, evaluation by the classes, on the same images in the same order."""
+"""--label_level_train 1: training goes by the super-classes, evaluation by the classes, on the same images in the same
+order.
+"""
 
 import pytest
 

@@ -196,7 +196,8 @@ def test_published_counts_are_those_of_the_papers():
         Published((5690, 2452), (325846, 136093)),
     ]
     assert str(inshop.PUBLISHED) == (
-        "52,712 images of 7,982 classes (training 25,882 of 3,997, test 26,830 of 3,985, query 14,218 of 3,985, gallery 12,612 of 3,985)"
+        "52,712 images of 7,982 classes (training 25,882 of 3,997, test 26,830 of 3,985, query 14,218 of 3,985, "
+        "gallery 12,612 of 3,985)"
     )
     assert {n: p.images for n, p in vehicleid.PUBLISHED.items()} == {
         800: (113346, 6493),

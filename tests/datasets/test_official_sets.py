@@ -1,4 +1,6 @@
-"""inshop, inaturalist2018, vehicleid, boxes of cub200, re-identification: official layouts in small, roles, cameras, distractors; glyphs."""
+"""inshop, inaturalist2018, vehicleid, boxes of cub200, re-identification: official layouts in small, roles, cameras,
+distractors; glyphs.
+"""
 
 import json
 

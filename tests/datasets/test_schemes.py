@@ -1,4 +1,6 @@
-"""Every split scheme against a slow, obvious one: disjoint, complete, parts equal to within one, wrapping round the end."""
+"""Every split scheme against a slow, obvious one: disjoint, complete, parts equal to within one, wrapping round the
+end.
+"""
 
 import json
 from argparse import Namespace

@@ -1,4 +1,6 @@
-"""Splits of made-up images whose pixels are their features, a network that reads them off, and metrics by plain loops."""
+"""Splits of made-up images whose pixels are their features, a network that reads them off, and metrics by plain
+loops.
+"""
 
 import numpy as np
 import torch
@@ -13,7 +15,8 @@ SPLITS = {"train": "evaluation", "val": "validation", "test": "testing"}
 
 
 class Images(torch.utils.data.Dataset):
-    """Images whose first pixels hold `points` `(N, 3)` (whole numbers up to 255). `names`: of each image's class; labels as sorted.
+    """Images whose first pixels hold `points` `(N, 3)` (whole numbers up to 255). `names`: of each image's class;
+    labels as sorted.
 
     `is_query`, `is_gallery`: which are queries and which the gallery. `sequences`: number of each, -1 for none.
     """
@@ -65,7 +68,9 @@ class Images(torch.utils.data.Dataset):
 
 
 class Network(torch.nn.Module):
-    """Pooled features: an image's first pixels. Embedding: a fixed linear map of them, at unit length where it `normalizes`."""
+    """Pooled features: an image's first pixels. Embedding: a fixed linear map of them, at unit length where it
+    `normalizes`.
+    """
 
     def __init__(self, normalizes=True, heads=()):
         super().__init__()
@@ -141,7 +146,9 @@ def made_splits(seed=0, shared=False, parents=True):
 
 
 def splits_with_roles(seed=0, sequences=True, everywhere=False, named=False):
-    """Validation and test share classes with training. Test, and with `everywhere` validation, has roles of all four kinds."""
+    """Validation and test share classes with training. Test, and with `everywhere` validation, has roles of all four
+    kinds.
+    """
     generator = np.random.default_rng(seed)
     centres = {letter: generator.integers(60, 196, 3) for letter in "abcdef"}
     parents = {letter: "first" if letter in "ace" else "second" for letter in "abcdef"}
@@ -172,7 +179,9 @@ def points_of(splits, network=None, **how):
 
 
 def sequence_of(splits, split, row):
-    """What two images share that must not find each other; None for none. Numbers are a split's own, names are known in all."""
+    """What two images share that must not find each other; None for none. Numbers are a split's own, names are known in
+    all.
+    """
     dataset = splits[SPLITS[split]]
     if dataset.sequences is None or dataset.sequences[row] < 0:
         return None
@@ -184,7 +193,8 @@ def sequence_of(splits, split, row):
 
 
 def by_loops(splits, split, sources, points, parent=None, level=0):
-    """e_recall@1 and map_r of a split's queries in the galleries of `sources`, image by image; and what each query may find, nearest first.
+    """e_recall@1 and map_r of a split's queries in the galleries of `sources`, image by image; and what each query may
+    find, nearest first.
 
     Of a `parent`: inside this super-class alone. `level` 1: super-classes are the classes.
     """

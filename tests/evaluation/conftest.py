@@ -1,4 +1,6 @@
-"""One finished run for all tests of this folder: with pictures, embeddings and query results, of a loss with several centres a class."""
+"""One finished run for all tests of this folder: with pictures, embeddings and query results, of a loss with several
+centres a class.
+"""
 
 import shutil
 

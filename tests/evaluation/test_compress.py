@@ -1,4 +1,6 @@
-"""The table of codes: its numbers by plain loops over what the index finds, roles and sequences, files, mistakes in one line."""
+"""The table of codes: its numbers by plain loops over what the index finds, roles and sequences, files, mistakes in one
+line.
+"""
 
 import json
 
@@ -32,7 +34,9 @@ def compressed(*words):
 
 
 def by_loops(whole, labels, queries, decoded, candidates=None):
-    """NUMBERS of float queries among decoded vectors, the query left out; candidates: those that are ranked. recall@10: of the whole's neighbours."""
+    """NUMBERS of float queries among decoded vectors, the query left out; candidates: those that are ranked. recall@10:
+    of the whole's neighbours.
+    """
     hits, averages, recalls = [], [], []
     for q in range(len(whole)):
         mine, exact = ranked(queries[q], decoded, q), ranked(whole[q], whole, q)

@@ -56,7 +56,10 @@ def values(run):
 
 CASES = [
     "--eval_bs 5 --image_cache cache",
-    "--n_epochs 1 --data_sampler greedy_coreset --data_batchmatch_bigbs 16 --precision bfloat16 --embed_dim 0 --loss proxynca",
+    (
+        "--n_epochs 1 --data_sampler greedy_coreset --data_batchmatch_bigbs 16 --precision bfloat16 --embed_dim 0 "
+        "--loss proxynca"
+    ),
 ]
 LONG = [
     "--kernels 1 --embed_hidden 6 --check_untrained_accuracy",

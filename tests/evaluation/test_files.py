@@ -229,9 +229,9 @@ def test_what_is_said_of_lists_and_what_queries_find_by_them(tmp_path, capsys):
     )
     said = capsys.readouterr().out
     assert (
-        f"15 queries search in 45 images; lists: {len(LISTS.positive_indices)} positives, {len(LISTS.junk_indices)} junk"
-        in said
-    )
+        f"15 queries search in 45 images; lists: {len(LISTS.positive_indices)} positives, "
+        f"{len(LISTS.junk_indices)} junk"
+    ) in said
     assert lone and f"{lone} of 15 queries have no positive: left out" in said and "classes" not in said
     found = np.load(tmp_path / "q.npz")
     assert "labels" not in found.files and np.isnan(found["ap_at_r"]).sum() == lone

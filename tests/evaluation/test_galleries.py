@@ -1,4 +1,6 @@
-"""Queries and galleries: what the flags of evaluation show, dump and refuse, against loops over images. What they measure: test_evaluate.py."""
+"""Queries and galleries: what the flags of evaluation show, dump and refuse, against loops over images. What they
+measure: test_evaluate.py.
+"""
 
 import contextlib
 import itertools
@@ -98,9 +100,9 @@ def test_what_is_said_once_and_without_roles_not_at_all(capsys):
     lone = sum(not any(test.names[j] == test.names[row] for _, j in order) for row, order in orders.items())
     assert lone > 0 and said.count("test: ") == 1 and "val: images of one sequence, of " in said
     assert (
-        f"test: {len(queries)} queries search in {len(gallery)} images, its gallery; {len({*queries} & {*gallery})} images are query"
-        in said
-    )
+        f"test: {len(queries)} queries search in {len(gallery)} images, its gallery; "
+        f"{len({*queries} & {*gallery})} images are query"
+    ) in said
     assert (
         f"together, {len(test.pool())} images" in said
         and f"{lone} of {len(queries)} queries have no image of their class to find" in said
@@ -343,7 +345,10 @@ def test_queries_without_a_match_are_left_out_and_said(tmp_path, capsys):
     scores, embedded, _ = evaluated(splits_with_roles(), *flags, "--eval_skip_unmatched")
     opt = options(*flags, "--eval_skip_unmatched")
     matched = spaces.compare(embedded, "discriminative", opt)["test"].space.findable()[0] > 0
-    text = f"{(~matched).sum()} of {len(matched)} queries have no image of their class to find: left out of all ranking metrics"
+    text = (
+        f"{(~matched).sum()} of {len(matched)} queries have no image of their class to find: left out of all ranking "
+        "metrics"
+    )
     assert text in capsys.readouterr().out and 0 < matched.sum() < len(matched)
     for name in ("e_recall@1", "mAP"):
         assert scores["test"][name] == pytest.approx(plain["test"][name] * len(matched) / matched.sum())

@@ -1,4 +1,6 @@
-"""Levels of classes in evaluation: of data sets with roles, of files in every form, of dumped embeddings; what is refused."""
+"""Levels of classes in evaluation: of data sets with roles, of files in every form, of dumped embeddings; what is
+refused.
+"""
 
 import contextlib
 

@@ -81,7 +81,9 @@ def test_a_function_is_asked_once_for_the_same_rows(tmp_path):
 
 
 def test_published_ground_truth_by_names(tmp_path):
-    """Ids of Google Landmarks v2, and a table of paths; the gallery in two files, of whose distractors some are kept."""
+    """Ids of Google Landmarks v2, and a table of paths; the gallery in two files, of whose distractors some are
+    kept.
+    """
     asked, ids = np.array([f"/t/{i}.jpg" for i in range(12)]), np.array([f"/i/x{i}.jpg" for i in range(30)])
     positives, _ = random_lists(3, len(GALLERY), len(QUERIES))
     needed = sorted({j for of in positives for j in of})

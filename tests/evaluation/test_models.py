@@ -175,7 +175,9 @@ def test_the_table_by_hand(shared, tmp_path, capsys):
 
 
 def adapter_by_hand(train, labels, opt, hidden):
-    """A function features -> embeddings: Adam by its formulas on all images at once, cross-entropy of scaled cosines, float64."""
+    """A function features -> embeddings: Adam by its formulas on all images at once, cross-entropy of scaled cosines,
+    float64.
+    """
     seed_everything(opt.seed)
     network = architectures.behind(train.shape[1], opt.but(embed_hidden=hidden))
     vectors = criteria.select(opt.loss, opt, n_classes=5)
@@ -254,7 +256,9 @@ def test_adapters_and_components_by_hand(shared, tmp_path):
 
 
 def test_an_adapter_takes_any_flags_of_training(shared, tmp_path):
-    """Prefixes, a miner, a sampler of classes; the backbone is not built again, and other networks' data stay images."""
+    """Prefixes, a miner, a sampler of classes; the backbone is not built again, and other networks' data stay
+    images.
+    """
     more = [
         "--loss",
         "margin",
@@ -410,10 +414,15 @@ def test_keys_change_with_what_decides_features_and_a_second_table_needs_no_netw
 
 
 def test_contents_and_code_are_part_of_the_key(shared, tmp_path, monkeypatch):
-    """Weights and images of the same size and time, an edited architecture, another version of torch: features are computed anew."""
+    """Weights and images of the same size and time, an edited architecture, another version of torch: features are
+    computed anew.
+    """
     file = tmp_path / "user_nets.py"
     (tmp_path / "user_widths.py").write_text("WIDTHS = (3, 4)\n")
-    content = "import architectures.conv4\nfrom user_widths import WIDTHS\n\n\nclass Network(architectures.conv4.Network):\n    pass\n"
+    content = (
+        "import architectures.conv4\nfrom user_widths import WIDTHS\n\n\nclass "
+        "Network(architectures.conv4.Network):\n    pass\n"
+    )
     file.write_text(content)
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module(file.stem)
@@ -590,7 +599,10 @@ def test_names_and_bad_command_lines(tmp_path):
 
 
 def test_which_pretraining_may_have_seen_the_data(tmp_path):
-    closed = "vit_small_patch16_224.dino resnet50.a1_in1k vit_small_patch16_224.augreg_in21k_ft_in1k convnextv2_base.fcmae vit_base_patch16_224.mae"
+    closed = (
+        "vit_small_patch16_224.dino resnet50.a1_in1k vit_small_patch16_224.augreg_in21k_ft_in1k convnextv2_base.fcmae "
+        "vit_base_patch16_224.mae"
+    )
     opened = """vit_small_patch14_dinov2.lvd142m vit_base_patch16_clip_224.laion2b_ft_in1k vit_base_patch16_siglip_224.v2_webli vit_pe_core_base_patch16_224.fb
         resnext101_32x8d.fb_swsl_ig1b_ft_in1k vit_huge_patch14.something_new tf_efficientnet_b0.ns_jft_in1k"""
     opt = parameters.read(["--arch", "conv4", "--dataset", "cub200"])

@@ -24,7 +24,9 @@ SMALL = ["--arch", "conv4", "--not_pretrained", "--kernels", "0"]
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
-    """X/train and X/test of six classes of three images; copies of training images in test: as it is, resized, re-encoded."""
+    """X/train and X/test of six classes of three images; copies of training images in test: as it is, resized,
+    re-encoded.
+    """
     root = tmp_path_factory.mktemp("data") / "tree"
     for part, first in (("train", 0), ("test", 6)):
         for c in range(first, first + 6):
@@ -161,7 +163,9 @@ class Made:
 
 
 def by_loops(features, labels, test, is_query, is_gallery, concerned):
-    """The hits of all queries; query -> hit of those which the concerned images leave; and how many these leave alone."""
+    """The hits of all queries; query -> hit of those which the concerned images leave; and how many these leave
+    alone.
+    """
 
     def found(there):
         gallery, asks = np.flatnonzero(is_gallery & there), np.flatnonzero(is_query & there)

@@ -1,4 +1,6 @@
-"""Verification by pairs: the pins of InsightFace's protocol, plain loops, LFW's layout in small, what cannot be pairs."""
+"""Verification by pairs: the pins of InsightFace's protocol, plain loops, LFW's layout in small, what cannot be
+pairs.
+"""
 
 import itertools
 from pathlib import Path

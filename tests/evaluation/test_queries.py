@@ -1,4 +1,6 @@
-"""What each query found, in files: against the metrics and plain loops; of a run, of its evaluation, of a file of embeddings."""
+"""What each query found, in files: against the metrics and plain loops; of a run, of its evaluation, of a file of
+embeddings.
+"""
 
 import json
 

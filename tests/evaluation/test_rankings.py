@@ -1,4 +1,6 @@
-"""`--eval_space hyperbolic` and `--rerank` wherever something is evaluated: splits, a finished run, its files and pictures, another program's, folds."""
+"""`--eval_space hyperbolic` and `--rerank` wherever something is evaluated: splits, a finished run, its files and
+pictures, another program's, folds.
+"""
 
 import json
 

@@ -1,4 +1,6 @@
-"""Data on which the metric that chooses the epoch is a constant are refused before training, against a plain search for two values."""
+"""Data on which the metric that chooses the epoch is a constant are refused before training, against a plain search for
+two values.
+"""
 
 import itertools
 from argparse import Namespace

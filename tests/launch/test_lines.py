@@ -50,7 +50,10 @@ python main.py $common $empty "$empty"
 
 @pytest.mark.parametrize("path", ["/with space", "/it's", '/a"b\\c', "/$HOME `x` ; #"])
 def test_a_given_value_stays_one_word(tmp_path, path):
-    text = 'datapath=${datapath:-.}\npython main.py --a $datapath --b="$datapath/x" --c=${datapath}/y ${extra:-}\nmore=$datapath/z\npython main.py "$more"\n'
+    text = (
+        'datapath=${datapath:-.}\npython main.py --a $datapath --b="$datapath/x" --c=${datapath}/y '
+        '${extra:-}\nmore=$datapath/z\npython main.py "$more"\n'
+    )
     lines = read(tmp_path, text, datapath=path)
     assert [line.argv for line in lines] == [["--a", path, f"--b={path}/x", f"--c={path}/y"], [f"{path}/z"]]
 
@@ -147,6 +150,9 @@ def test_headings_of_the_icml_scripts_are_skipped(tmp_path):
     """As in their Revisit_Runs.sh, also over several lines; line numbers stay."""
     script = tmp_path / "runs.sh"
     script.write_text(
-        '"""============ Baseline Runs --- CUB200-2011 ==="""\npython main.py --seed 0\n"""\na "second" one:\n"""\npython main.py --seed 1\n'
+        (
+            '"""============ Baseline Runs --- CUB200-2011 ==="""\npython main.py --seed 0\n"""\na "second" '
+            'one:\n"""\npython main.py --seed 1\n'
+        )
     )
     assert [(line.number, line.argv) for line in read_lines(script, {})] == [(2, ["--seed", "0"]), (6, ["--seed", "1"])]

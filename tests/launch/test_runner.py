@@ -30,7 +30,10 @@ def tasks(path, *groups):
 
 def held(path):
     """Another process that has a lock."""
-    hold = "import sys, time; from utilities.locks import Lock; lock = Lock(sys.argv[1]); lock.acquire(); print('in', flush=True); time.sleep(60)"
+    hold = (
+        "import sys, time; from utilities.locks import Lock; lock = Lock(sys.argv[1]); lock.acquire(); print('in', "
+        "flush=True); time.sleep(60)"
+    )
     process = subprocess.Popen([sys.executable, "-c", hold, str(path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "in\n"
     return process

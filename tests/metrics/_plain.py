@@ -1,4 +1,6 @@
-"""Retrieval metrics as plain float64 loops, one query at a time, and random spaces: what the tests of metrics/ share."""
+"""Retrieval metrics as plain float64 loops, one query at a time, and random spaces: what the tests of metrics/
+share.
+"""
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ DISTS = ["dists@intra", "dists@inter", "dists@intra_over_inter"]
 
 
 def ranked(query, reference, left_out):
-    """The reference's rows, nearest first: squared differences summed one dimension after the other; of equal distances the first row."""
+    """The reference's rows, nearest first: squared differences summed one dimension after the other; of equal distances
+    the first row.
+    """
     columns = np.asarray(reference, dtype=np.float64).T
     distances = sum((float(a) - column) ** 2 for a, column in zip(query, columns, strict=True))
     return [j for j in np.argsort(distances, kind="stable").tolist() if j != left_out]
@@ -122,7 +126,9 @@ def values_of(names, found, of_queries, of_reference):
 
 
 def random_lists(seed, reference_size, queries, own=None):
-    """Positives and junk: some queries without positives, some with junk alone, and all of the reference as junk for one."""
+    """Positives and junk: some queries without positives, some with junk alone, and all of the reference as junk for
+    one.
+    """
     rng = np.random.default_rng(seed)
     positives, junk = [], []
     for query in range(queries):
@@ -160,7 +166,9 @@ def plain_hierarchical(name, levels, n_levels, counts_query):
 
 
 def random_levels(seed, size, n_levels=3, classes=17):
-    """Integer features, so that many tie, some of them the same, and nested labels `(size, n_levels)`, some classes of a single sample."""
+    """Integer features, so that many tie, some of them the same, and nested labels `(size, n_levels)`, some classes of
+    a single sample.
+    """
     rng = np.random.default_rng(seed)
     features = rng.integers(0, 3, (size, 3)).astype(float)
     features[size // 2] = features[0]

@@ -1,4 +1,6 @@
-"""Clusters: NMI, AMI and pairwise F1 against scikit-learn and a double loop; k-means as faiss runs it, on torch too, with empty clusters."""
+"""Clusters: NMI, AMI and pairwise F1 against scikit-learn and a double loop; k-means as faiss runs it, on torch too,
+with empty clusters.
+"""
 
 import itertools
 

@@ -1,4 +1,6 @@
-"""Many metrics in one call: names and variants, types of features and labels, mistakes, ranges; nothing computed twice or for nothing."""
+"""Many metrics in one call: names and variants, types of features and labels, mistakes, ranges; nothing computed twice
+or for nothing.
+"""
 
 import numpy as np
 import pytest

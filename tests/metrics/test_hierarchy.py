@@ -13,7 +13,9 @@ RANKED = ["e_recall@1", "e_recall@4", "ap", "map_r", "map@3", "mAP_c", "mrr", "r
 
 
 def levels_in_order(levels, n_levels):
-    """Features and labels of a query, first, and of samples that it finds in this order and that share so many levels with it."""
+    """Features and labels of a query, first, and of samples that it finds in this order and that share so many levels
+    with it.
+    """
     labels = [[0] * n_levels] + [
         [0 if level >= n_levels - column else 10 * i + column + 1 for column in range(n_levels)]
         for i, level in enumerate(levels)
@@ -36,7 +38,9 @@ PIN |= {"e_recall@1": 0, "e_recall@1_level1": 1}
 
 @pytest.mark.parametrize(("levels", "pin"), [([1, 2, 0, 2, 1], PIN), ([2, 1, 0], {"h_ap": 1.0, "h_ap_others": 1.0})])
 def test_the_pins_of_the_standard(levels, pin):
-    """Of levels 2 1 0, the query counted, both classes have the relevance 1/2, which counts once. HAPPIER's function gives 2."""
+    """Of levels 2 1 0, the query counted, both classes have the relevance 1/2, which counts once. HAPPIER's function
+    gives 2.
+    """
     found = metrics.per_query(list(pin), metrics.EmbeddingSpace(*levels_in_order(levels, 2)))
     assert {name: values[0] for name, values in found.items()} == pytest.approx(pin, abs=1e-6)
 
@@ -78,7 +82,9 @@ def assert_as_plain(features, labels, limits=None, **given):
     "limits", [Limits(), Limits(rows=8, columns=16, sample=9, pairs=2), Limits(rows=4, columns=8, sample=5, kept=40)]
 )
 def test_random_levels_by_loops(limits):
-    """In a gallery: queries without their class, without any relative; some are in the gallery, some have a sequence there."""
+    """In a gallery: queries without their class, without any relative; some are in the gallery, some have a sequence
+    there.
+    """
     for n_levels in (2, 4):
         assert_as_plain(*random_levels(n_levels, 40, n_levels), limits=limits)
     features, labels = random_levels(7, 60)

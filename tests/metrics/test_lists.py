@@ -1,4 +1,6 @@
-"""Ground truth by lists: pins of revisitop and re-identification, random lists against plain loops, what cannot be lists."""
+"""Ground truth by lists: pins of revisitop and re-identification, random lists against plain loops, what cannot be
+lists.
+"""
 
 import numpy as np
 import pytest

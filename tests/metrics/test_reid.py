@@ -1,4 +1,6 @@
-"""The protocol of re-identification: a worked example, queries without a match, the CMC curve; each against plain loops."""
+"""The protocol of re-identification: a worked example, queries without a match, the CMC curve; each against plain
+loops.
+"""
 
 import numpy as np
 import pytest
@@ -37,7 +39,9 @@ def measured(gallery, cameras=True, identities=("1",), **flags):
 
 
 def test_the_worked_example():
-    """Junk of the query's camera and boxes of -1 take no rank: hits at 2 and 4 of 5 (eval_market1501 of torchreid and FastReID)."""
+    """Junk of the query's camera and boxes of -1 take no rank: hits at 2 and 4 of 5 (eval_market1501 of torchreid and
+    FastReID).
+    """
     without = [shot for shot in GALLERY if shot[0] != "-1"]
     right = {"e_recall@1": 0, "e_recall@5": 1, "ap": 0.5, "map@100000": 0.5, "inp": 0.5, "mAP": 0.5}
     assert measured(without) == pytest.approx(right, abs=1e-12)

@@ -33,7 +33,9 @@ def distances_of(x, ball=None):
 
 
 def dense(distances, k1, k2, weight):
-    """Final distances `(T, T)` of all nodes to all, with dense matrices, node by node. A node comes first in its own list."""
+    """Final distances `(T, T)` of all nodes to all, with dense matrices, node by node. A node comes first in its own
+    list.
+    """
     size = len(distances)
     original = distances**2
     largest = original.max(1, keepdims=True)
@@ -65,7 +67,9 @@ def dense(distances, k1, k2, weight):
 
 
 def lists_by(final, hides):
-    """Of each query its reference in order; equal final distances by index. `hides(query, j)`: whether the query does not find j."""
+    """Of each query its reference in order; equal final distances by index. `hides(query, j)`: whether the query does
+    not find j.
+    """
     return [
         [j for _, j in sorted((round(value, 11), j) for j, value in enumerate(row)) if not hides(i, j)]
         for i, row in enumerate(final)

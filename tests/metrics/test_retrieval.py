@@ -26,7 +26,8 @@ def spaces():
     order = np.r_[40:90, :40]  # the queries 0..29 stand at 50..79
     exclude = np.where(np.arange(30) % 5, np.arange(30) + 50, -1)
     return {
-        # 25 places for 100 samples: duplicates of every class, ties everywhere; the lower index is first, a sample itself is left out by index
+        # 25 places for 100 samples: duplicates of every class, ties everywhere; the lower index is first, a sample
+        # itself is left out by index
         "ties": (rng.integers(-2, 3, (100, 2)).astype(np.float32), rng.integers(0, 6, 100)),
         "identical": (np.ones((30, 4), dtype=np.float32) * 0.3, np.arange(30) % 4),
         "zero": (np.zeros((9, 3)), np.arange(9) % 2),

@@ -1,4 +1,5 @@
-"""The neighbour search: whatever its limits and its queries' sequences, results are exact, memory is bounded and no work is done twice.
+"""The neighbour search: whatever its limits and its queries' sequences, results are exact, memory is bounded and no
+work is done twice.
 
 Limits are made small, so that a few hundred samples fill several blocks and tiles.
 """
@@ -133,7 +134,9 @@ def test_on_a_gpu_and_by_torch_on_the_cpu(limits, how):
 
 
 def test_sequences_that_hide_nearly_all():
-    """The scores that set a cut are those of a class's first samples: where the query may find none of these, it may others."""
+    """The scores that set a cut are those of a class's first samples: where the query may find none of these, it may
+    others.
+    """
     features, _ = random_space(n=90, spread=3.0, seed=33)
     labels, numbers = np.arange(90) % 2, np.where(np.arange(90) < 60, 5, -1)
     for limits in (Limits(pairs=3), Limits(pairs=3, columns=16, rows=8, sample=10)):
@@ -196,7 +199,9 @@ def test_a_search_in_itself_computes_each_score_once_unless_too_much_would_wait(
 
 
 def test_where_pruning_does_not_help_a_search_in_itself_goes_on_as_a_plain_one():
-    """The second half has all its neighbours in the first half, and needs them all: twice as much waits as was estimated."""
+    """The second half has all its neighbours in the first half, and needs them all: twice as much waits as was
+    estimated.
+    """
     n = 120
     features = np.concatenate([0.01 * np.random.default_rng(26).standard_normal((n // 2, n)), np.eye(n)[: n // 2]])
     work = searched(

@@ -38,7 +38,9 @@ def compared(features, labels, reference=None, reference_labels=None, exclude=No
 
 
 def assert_worst(shown, found):
-    """The worst queries of a space, at most one of a class. `found`: of each query its reference's labels, right or not, nearest first."""
+    """The worst queries of a space, at most one of a class. `found`: of each query its reference's labels, right or
+    not, nearest first.
+    """
     rows = []
     for query, right in enumerate(found):
         if any(right):

@@ -118,7 +118,9 @@ def make_runs(root, groups, seeds=2, **about):
 
 
 def evaluated(folder, *words, runs="runs", out="out", figures=False):
-    """The folder of what Result_Evaluations.py makes of the runs below `folder`/`runs`; without the figures of groups, which take longest."""
+    """The folder of what Result_Evaluations.py makes of the runs below `folder`/`runs`; without the figures of groups,
+    which take longest.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if not figures:
             patch.setattr(Result_Evaluations, "_figures", lambda *about: [])

@@ -1,4 +1,6 @@
-"""Cross-validations in the tables: folds are no seeds, separated and concatenated have their own rows, intervals are Student's."""
+"""Cross-validations in the tables: folds are no seeds, separated and concatenated have their own rows, intervals are
+Student's.
+"""
 
 import csv
 import json
@@ -32,7 +34,9 @@ def on_test(seed, fold):
 
 
 def make(root, group="Cross", seed=1, folds=range(4), joined=0.4, missing=(), **flags):
-    """A cross-validation as main.py leaves it: test is measured at the selected epoch alone, here the second of three."""
+    """A cross-validation as main.py leaves it: test is measured at the selected epoch alone, here the second of
+    three.
+    """
     flags = FLAGS | flags
     base = root / "cub200" / f"{group}_s{seed}"
     for fold in folds:
@@ -191,7 +195,9 @@ def test_the_reality_checks_test_value_stands_beside_the_concatenated_one(tmp_pa
 
 
 def test_what_is_printed_and_marked_among_several(tmp_path):
-    """Concatenated values of seeds, None where they were not measured: the mean of some is not printed, nor is one alone the best."""
+    """Concatenated values of seeds, None where they were not measured: the mean of some is not printed, nor is one
+    alone the best.
+    """
     for title, values, shown, marks in (
         ("whole", {"A": (0.401, 0.402), "B": (0.701, 0.702)}, ["40.15", "70.15"], ["", "best"]),
         ("some", {"A": (0.9, None), "B": (0.5, 0.6), "C": (0.3, 0.4)}, ["", "55.00", "35.00"], ["", "best", ""]),

@@ -294,9 +294,9 @@ def test_what_differs_between_groups_is_marked(tmp_path):
     assert "split: split_scheme half, use_tv_split True, tv_split_perc 0.8;" in told and "bs 112" in told
     alone = settings.printed([found["E"].settings])
     assert (
-        "split: split_scheme class_disjoint, split_test_size 0.5, split_test_start 0.25, split_partitions 4, split_sets 4;"
-        in alone
-    )
+        "split: split_scheme class_disjoint, split_test_size 0.5, split_test_start 0.25, split_partitions 4, "
+        "split_sets 4;"
+    ) in alone
     table = {
         line["setting"]: line
         for line in csv.DictReader(formats.to_csv(tables.settings(list(found.values()))).splitlines())
@@ -461,7 +461,10 @@ def test_each_data_set_shows_what_it_recorded_or_that_there_is_nothing(tmp_path,
     assert "R@2 [%]" in heads["cub200"] and "R@10" not in heads["cub200"] and "R@10 [%]" in heads["online_products"]
     assert "cub200 R@2 [%]" in heads["shared"] and "online_products R@10 [%]" in heads["shared"]
     assert "(ddof 0)" in (out / "cub200_selected.md").read_text()
-    bare = "no numbers on glyphs: none of the runs there (2) recorded a metric that rates an embedding space (name what to show with --metrics)"
+    bare = (
+        "no numbers on glyphs: none of the runs there (2) recorded a metric that rates an embedding space (name what "
+        "to show with --metrics)"
+    )
     for note in (bare, "no numbers on cars196: none of the runs there (2) counts"):
         assert f"note: {note}" in said and note in page
     (line,) = lines(out / "cars196_selected.csv")
@@ -498,7 +501,10 @@ def test_where_no_run_recorded_anything_the_page_and_what_was_left_out_are_writt
     out = evaluated(Path(), out="deep/out").resolve()
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
     assert told == [
-        "note: no numbers on cub200, cars196: none of the runs there (2) recorded a metric that rates an embedding space"
+        (
+            "note: no numbers on cub200, cars196: none of the runs there (2) recorded a metric that rates an "
+            "embedding space"
+        )
     ]
     links = [link for link in re.findall(r'href="([^"#]+)"', (out / "index.html").read_text()) if "_s0" in link]
     assert len(lines(out / "left_out.csv")) == 2 and links and all((out / link).is_dir() for link in links)
@@ -507,7 +513,9 @@ def test_where_no_run_recorded_anything_the_page_and_what_was_left_out_are_writt
 
 
 def test_a_metric_that_some_seeds_lack_is_told_in_every_table(tmp_path):
-    """Never recorded, not finite, or measured at other epochs than the selected one: the mean is that of the other seeds."""
+    """Never recorded, not finite, or measured at other epochs than the selected one: the mean is that of the other
+    seeds.
+    """
     lacking = {"nmi": {"nmi": None}, "f1": {"f1": float("nan")}, "rho": {"rho_spectrum@2": None}, "all": {}}
     for group, broken in lacking.items():
         for miner in ("distance", "rho_distance") if group == "rho" else ("distance",):

@@ -167,9 +167,9 @@ def test_paths_and_transforms_are_brief_in_remarks(tmp_path):
     for path in out.glob("*.tex"):
         assert "/somewhere" not in path.read_text() and "Compose" not in path.read_text(), path.name
     (remark,) = [line["remarks"] for line in lines(out / "cub200_selected.csv") if line["remarks"]]
-    assert (
-        remark
-        == "unlike the others: language_vectors …/else/vectors.npz (others: …/here/vectors.npz); transforms (see the table of settings)"
+    assert remark == (
+        "unlike the others: language_vectors …/else/vectors.npz (others: …/here/vectors.npz); transforms (see the "
+        "table of settings)"
     )
     assert "Compose(Resize(256))" in (out / "cub200_settings.csv").read_text()
 

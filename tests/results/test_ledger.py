@@ -65,7 +65,9 @@ def conditions(flags, defaults):
 
 
 def make(root, flags, seeds=5, splits=("train", "test"), quality=0.628, environment=RECORDED, **changes):
-    """Five short runs of a configuration's flags, but for `changes`; what they recorded of epochs is what the flags plan."""
+    """Five short runs of a configuration's flags, but for `changes`; what they recorded of epochs is what the flags
+    plan.
+    """
     for seed in range(seeds):
         own = {**flags, "seed": seed, **changes}
         own.pop("savename")
@@ -110,7 +112,9 @@ def test_the_page_is_current(monkeypatch):
 
 
 def test_the_run_that_repeats_a_figure_has_its_conditions(configurations, flags_of, defaults):
-    """Conditions of a run are read from its flags and records; those of the ledger were written by hand. Seeds and joined folds aside."""
+    """Conditions of a run are read from its flags and records; those of the ledger were written by hand. Seeds and
+    joined folds aside.
+    """
     told = 0
     for p in configurations.values():
         flags, val = flags_of[p.group], p.figures[0].column.split == "val"
@@ -238,7 +242,10 @@ def test_a_condition_that_differs_is_named_and_nothing_is_compared(tmp_path, fla
         (validated, "split half (ours: half, tv_split_perc 0.8); epoch selected on test (ours: validation by classes)"),
         (
             {**validated, "tv_split_by_samples": True},
-            "split half (ours: half, tv_split_by_samples True, tv_split_perc 0.8); epoch selected on test (ours: validation by samples)",
+            (
+                "split half (ours: half, tv_split_by_samples True, tv_split_perc 0.8); epoch selected on test (ours: "
+                "validation by samples)"
+            ),
         ),
     ]
     trained = {group: ledger.training(own) for group, own in flags_of.items()}
@@ -274,8 +281,9 @@ def other_value(action, value):
 
 
 def test_which_flags_are_conditions(configurations, flags_of, defaults):
-    """Of runs that differ in one flag, for every flag of the registry, those are refused whose flag is of data, evaluation or training; a flag of loss
-    or miner makes another method under the same conditions. What selects the epoch is the condition of that name, which records tell, not flags.
+    """Of runs that differ in one flag, for every flag of the registry, those are refused whose flag is of data,
+    evaluation or training; a flag of loss or miner makes another method under the same conditions. What selects the
+    epoch is the condition of that name, which records tell, not flags.
     """
     rng = random.Random(5)
     actions = {action.dest: action for action in parameters.get_parser()._actions}

@@ -1,4 +1,6 @@
-"""What seeds can show: power and plans recomputed by hand, marks, first places and the order on validation; both selections; progressions."""
+"""What seeds can show: power and plans recomputed by hand, marks, first places and the order on validation; both
+selections; progressions.
+"""
 
 import itertools
 import math
@@ -18,7 +20,9 @@ R1 = columns.column("test", "e_recall@1")
 
 
 def by_hand(true, s1, n1, s2, n2):
-    """Power of Welch's test: the chance that |Z + shift| / sqrt(V / df) is above the bound, summed over the chi-squared V."""
+    """Power of Welch's test: the chance that |Z + shift| / sqrt(V / df) is above the bound, summed over the chi-squared
+    V.
+    """
     a, b = s1**2 / n1, s2**2 / n2
     freedom = (a + b) ** 2 / (a**2 / (n1 - 1) + b**2 / (n2 - 1))
     bound, shift = stats.t.ppf(0.975, freedom), true / math.sqrt(a + b)
@@ -95,7 +99,9 @@ VALUES = {
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """Four groups of three seeds; validation prefers epoch 1, on test epoch 2 is better by 1, 2 and 3 points in seeds 0, 1, 2."""
+    """Four groups of three seeds; validation prefers epoch 1, on test epoch 2 is better by 1, 2 and 3 points in seeds
+    0, 1, 2.
+    """
     folder = tmp_path_factory.mktemp("seeds")
     for i, (group, (values, val)) in enumerate(VALUES.items()):
         for seed, value in enumerate(values):

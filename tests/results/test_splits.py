@@ -1,4 +1,6 @@
-"""--splits: parts of the variance against the analysis of variance, tau against scipy, reversals against a plain loop, the written tables."""
+"""--splits: parts of the variance against the analysis of variance, tau against scipy, reversals against a plain loop,
+the written tables.
+"""
 
 import itertools
 import math

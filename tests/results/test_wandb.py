@@ -173,7 +173,9 @@ def test_own_runs_are_read_and_their_map_stays():
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_values_under_both_names_count_once_and_older_epochs_still_count(apart):
-    """A run that was logged under the ICML pipeline's names, then resumed with both: `miner/parts/easy` has no exact name there."""
+    """A run that was logged under the ICML pipeline's names, then resumed with both: `miner/parts/easy` has no exact
+    name there.
+    """
     names = {
         "discriminative/e_recall@1": "discriminative_e_recall: e_recall@1",
         "other/nmi": "other_nmi: nmi",

@@ -1,4 +1,6 @@
-"""A headless Chromium that tests drive: it is spoken to over two pipes in the DevTools protocol, without any package."""
+"""A headless Chromium that tests drive: it is spoken to over two pipes in the DevTools protocol, without any
+package.
+"""
 
 import contextlib
 import itertools
@@ -52,7 +54,9 @@ class Page:
 
 @contextlib.contextmanager
 def opened(address, width=1280, height=900):
-    """Open an address in a browser of its own; gives a `Page`, and its `complaints`: errors of scripts, and requests that were made."""
+    """Open an address in a browser of its own; gives a `Page`, and its `complaints`: errors of scripts, and requests
+    that were made.
+    """
     to_browser, from_browser = os.pipe(), os.pipe()
     profile = tempfile.mkdtemp(prefix="browser-")
 

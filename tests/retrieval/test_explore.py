@@ -46,7 +46,9 @@ def unpacked(text, kind, rows=None):
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """Thirty embeddings of six classes in two super-classes, with pictures of which one is missing; names that are markup."""
+    """Thirty embeddings of six classes in two super-classes, with pictures of which one is missing; names that are
+    markup.
+    """
     folder = tmp_path_factory.mktemp("explored")
     generator = np.random.default_rng(0)
     labels = np.repeat(np.arange(6), 5)
@@ -248,7 +250,10 @@ def test_a_click_changes_the_neighbours(browser, content):
     neighbours, labels = unpacked(content["neighbours"], "<u4", 30), unpacked(content["labels"], "<u4")
     assert tiles(browser) == [] and len(tiles(browser, "#worst")) == 30
     spots = browser.run(
-        "(() => { const box = map.getBoundingClientRect(); return [...Array(30).keys()].map(i => [box.left + x(i), box.top + y(i)]) })()"
+        (
+            "(() => { const box = map.getBoundingClientRect(); return [...Array(30).keys()].map(i => [box.left + "
+            "x(i), box.top + y(i)]) })()"
+        )
     )
     lonely = max(range(30), key=lambda i: min(math.dist(spots[i], spots[j]) for j in range(30) if j != i))
     for chosen in (lonely, max(set(range(30)) - {lonely}, key=lambda i: math.dist(spots[i], spots[lonely]))):
@@ -264,7 +269,10 @@ def test_a_click_changes_the_neighbours(browser, content):
         assert [float(text.split("·")[1]) for text in texts] == pytest.approx(distances.tolist(), abs=6e-5)
     browser.run("document.querySelector('#neighbours .tile').scrollIntoView()")
     box = browser.run(
-        "(() => { const b = document.querySelectorAll('#neighbours .tile')[1].getBoundingClientRect(); return [b.left + 20, b.top + 20] })()"
+        (
+            "(() => { const b = document.querySelectorAll('#neighbours .tile')[1].getBoundingClientRect(); return "
+            "[b.left + 20, b.top + 20] })()"
+        )
     )
     before = tiles(browser)
     browser.click(*box)
@@ -297,7 +305,10 @@ def test_lists_filter_hover_and_histogram_in_the_browser(browser, content):
         *browser.run("(() => { const box = map.getBoundingClientRect(); return [box.left + x(7), box.top + y(7)] })()")
     )
     assert browser.run(
-        "!$('hover').hidden && $('hover').querySelector('canvas') !== null && $('hover').textContent.startsWith('class ')"
+        (
+            "!$('hover').hidden && $('hover').querySelector('canvas') !== null && "
+            "$('hover').textContent.startsWith('class ')"
+        )
     )
     assert "fnmr@0.2" in browser.run("$('threshold').textContent")
     set_to(browser, "rate", 1)
@@ -308,7 +319,10 @@ def test_thumbnails_are_drawn_names_are_text_and_nothing_is_loaded(browser, page
     browser.run("choose(3)")
     browser.wait("sheets[0] !== null && sheets[0].complete")
     pixel = browser.run(
-        "(() => { const one = document.querySelector('#query canvas'); return [...one.getContext('2d').getImageData(one.width / 2, one.height / 2, 1, 1).data] })()"
+        (
+            "(() => { const one = document.querySelector('#query canvas'); return "
+            "[...one.getContext('2d').getImageData(one.width / 2, one.height / 2, 1, 1).data] })()"
+        )
     )
     assert np.abs(np.array(pixel[:3]) - np.asarray(builders.picture(3))[15, 20]).max() < 25 and pixel[3] == 255
     assert browser.run("document.getElementById('injected')") is None

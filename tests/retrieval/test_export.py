@@ -151,7 +151,9 @@ def test_preprocessing_json_is_enough_to_prepare_an_image(run, exported):
 
 
 def made_of(arch, side=64, **flags):
-    """As far as `export.safetensors` asks for it, an `Embedder` of random weights; its learned updates and prompts are not zero."""
+    """As far as `export.safetensors` asks for it, an `Embedder` of random weights; its learned updates and prompts are
+    not zero.
+    """
     torch.manual_seed(0)
     opt = parameters.read(["--dataset", "glyphs", "--arch", arch, "--not_pretrained"])
     vars(opt).update({"embed_dim": 8, **flags})

@@ -1,4 +1,6 @@
-"""An index of own images: exact and approximate search, adding, images that cannot be decoded, what the commands print and write."""
+"""An index of own images: exact and approximate search, adding, images that cannot be decoded, what the commands print
+and write.
+"""
 
 import csv
 import json
@@ -24,7 +26,9 @@ EDGE = np.eye(4, dtype=np.float32)
 
 
 class Made:
-    """An embedder of images by their place in `names`: embeddings are rows of `vectors`. Of `killed_after` it is killed."""
+    """An embedder of images by their place in `names`: embeddings are rows of `vectors`. Of `killed_after` it is
+    killed.
+    """
 
     def __init__(self, vectors, names=None, killed_after=None):
         self.vectors, self.killed_after = np.asarray(vectors, dtype=np.float32), killed_after

@@ -1,4 +1,6 @@
-"""Damaged and foreign files of a run or a search: one line with the file's name and the way out, and nothing is lost."""
+"""Damaged and foreign files of a run or a search: one line with the file's name and the way out, and nothing is
+lost.
+"""
 
 import contextlib
 import itertools
@@ -104,7 +106,9 @@ def contents(folder):
 
 
 def check(job, folder, name, must_fail=True):
-    """The job ends in one line with the file's name and a way out, and changes nothing; else it has to go well. Returns the line."""
+    """The job ends in one line with the file's name and a way out, and changes nothing; else it has to go well. Returns
+    the line.
+    """
     before = contents(folder)
     try:
         job(folder)
@@ -153,7 +157,9 @@ SMALL = settings(
 
 
 def damaged(copied, jobs, case):
-    """Cut short, with flipped bits, or foreign: a file, or (None) a folder. Cut or flipped files may be sound; a flipped value is perhaps another flag."""
+    """Cut short, with flipped bits, or foreign: a file, or (None) a folder. Cut or flipped files may be sound; a
+    flipped value is perhaps another flag.
+    """
     (of, file, job), kind, about = case
     with copied(of) as folder:
         path = folder / file

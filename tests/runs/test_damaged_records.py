@@ -1,4 +1,6 @@
-"""Whole runs and their records: damaged ones are never worth a run; what there is without them; what is told of them."""
+"""Whole runs and their records: damaged ones are never worth a run; what there is without them; what is told of
+them.
+"""
 
 import csv
 import sqlite3

@@ -131,7 +131,9 @@ def test_a_worker_that_is_being_forked_ends_without_a_word(capfd):
 
 
 def test_the_handler_of_sigterm():
-    """It lasts as long as the block and catches one signal; a program's own stays, and other threads leave signals alone."""
+    """It lasts as long as the block and catches one signal; a program's own stays, and other threads leave signals
+    alone.
+    """
     with terminable():
         with terminable(), pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)

@@ -84,7 +84,9 @@ def value_of(folder):
 
 
 def without_training(patch):
-    """In place of training: a summary whose value the flags decide, at once; no plots. Lists the runs, as (savename, --resume, --lr)."""
+    """In place of training: a summary whose value the flags decide, at once; no plots. Lists the runs, as (savename,
+    --resume, --lr).
+    """
     runs = []
 
     def train(opt):
@@ -453,7 +455,10 @@ def test_means_over_folds(tmp_path):
         scores(tmp_path / "elsewhere")
 
 
-HOLD = "import sys, time; from utilities.locks import Lock; held = Lock(sys.argv[1]); held.acquire(); print(1, flush=True); time.sleep(60)"
+HOLD = (
+    "import sys, time; from utilities.locks import Lock; held = Lock(sys.argv[1]); held.acquire(); print(1, "
+    "flush=True); time.sleep(60)"
+)
 
 
 @pytest.mark.parametrize("host", ["here", pytest.param("elsewhere", marks=pytest.mark.long)])

@@ -1,4 +1,6 @@
-"""experiments/study/data.py on tiny packages: what is kept, how it is laid out, what is refused, the weights under timm's names."""
+"""experiments/study/data.py on tiny packages: what is kept, how it is laid out, what is refused, the weights under
+timm's names.
+"""
 
 import csv
 import hashlib

@@ -1,4 +1,6 @@
-"""Study_Runs.sh line by line: one protocol, twins differ in the miner alone, equal search, no line before the last stage sees test."""
+"""Study_Runs.sh line by line: one protocol, twins differ in the miner alone, equal search, no line before the last
+stage sees test.
+"""
 
 import re
 import subprocess
@@ -148,7 +150,9 @@ def test_choices_are_written_kept_and_not_changed(tmp_path, capsys):
 
 @pytest.mark.long
 def test_every_line_passes_a_dry_run(tmp_path, capsys):
-    """On what `make study-data` makes, in small: 96 classes of four pictures, 32 of which train; its weights are those of a random network."""
+    """On what `make study-data` makes, in small: 96 classes of four pictures, 32 of which train; its weights are those
+    of a random network.
+    """
     import safetensors.torch
     import timm
 

@@ -103,7 +103,9 @@ def test_a_comparison_is_shown_whole_or_not(one, tmp_path):
 
 
 def test_one_embedding_for_many_domains(tmp_path):
-    """Nothing is shown of a part of the runs; means, intervals and differences by seed are those of the runs, from folders and from the file."""
+    """Nothing is shown of a part of the runs; means, intervals and differences by seed are those of the runs, from
+    folders and from the file.
+    """
     page, level = tmp_path / "page.md", {}
     names = ["Joint", "Separate", *(f"Specialist_{name}" for name in protocol.DOMAINS.values())]
     for place, (name, seed) in enumerate([("Features", 0), *itertools.product(names, protocol.UNION_SEEDS)]):

@@ -68,7 +68,9 @@ def effect(group):
 
 
 def make_study(root):
-    """Run folders of the last stage on emoji: three epochs, of which validation chooses the second and test would the third, the one where rho rises with R@1."""
+    """Run folders of the last stage on emoji: three epochs, of which validation chooses the second and test would the
+    third, the one where rho rises with R@1.
+    """
     for place, group in enumerate(tables.expected(EMOJI)):
         method = next(m for m in protocol.METHODS if m.name == group.partition("_")[2])
         miner = (

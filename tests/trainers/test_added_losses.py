@@ -1,4 +1,6 @@
-"""What flags add to the criterion: cross-batch memory and its moving average, regularisers; each against loops and the package."""
+"""What flags add to the criterion: cross-batch memory and its moving average, regularisers; each against loops and the
+package.
+"""
 
 from argparse import Namespace
 
@@ -131,7 +133,8 @@ def test_a_memory_that_cannot_work_is_refused_in_one_line():
         tiny.step(opt, trainer)(tiny.batch())
 
 
-# ---------------------------------------------------------------------------------------------------------------------- regularisers
+# ----------------------------------------------------------------------------------------------------------------------
+# regularisers
 def points(rows=7):
     return torch.randn(rows, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
 

@@ -1,4 +1,6 @@
-"""The linear classifier: its loss in plain loops, its input, rates and logits; alone it is plain classification training."""
+"""The linear classifier: its loss in plain loops, its input, rates and logits; alone it is plain classification
+training.
+"""
 
 import math
 
@@ -14,7 +16,9 @@ OWN = {"evaluated_heads.linear.weight", "evaluated_heads.linear.bias"}
 
 
 def cross_entropy(logits, labels, smoothing=0.0, own=None):
-    """Of each row minus the target distribution times the log probabilities; `own`: the share of the own class, its others get the rest."""
+    """Of each row minus the target distribution times the log probabilities; `own`: the share of the own class, its
+    others get the rest.
+    """
     terms = []
     for row, label in zip(logits, labels, strict=True):
         log_sum = math.log(sum(math.exp(value) for value in row))

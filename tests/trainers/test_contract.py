@@ -264,7 +264,8 @@ def test_a_network_of_several_embeddings_is_trained_by_one_of_them(evaltypes, ch
         tiny.losses(trainer, tiny.batch())
 
 
-# ------------------------------------------------------------------------------------------------------------------------- the step's sum
+# -------------------------------------------------------------------------------------------------------------------------
+# the step's sum
 class TwoLosses(trainers.Base):
     """Sums and squares."""
 

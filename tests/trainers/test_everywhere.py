@@ -1,4 +1,6 @@
-"""Every trainer wherever a run goes: resumed, evaluated again, loaded, reproduced, searched, in folds; with memory, chunks, subsets."""
+"""Every trainer wherever a run goes: resumed, evaluated again, loaded, reproduced, searched, in folds; with memory,
+chunks, subsets.
+"""
 
 import csv
 import json

@@ -1,4 +1,6 @@
-"""What a trainer puts behind its network is evaluated by name: in training, by --evaluate, load_run, the final test, in dumped embeddings."""
+"""What a trainer puts behind its network is evaluated by name: in training, by --evaluate, load_run, the final test, in
+dumped embeddings.
+"""
 
 import json
 import shutil

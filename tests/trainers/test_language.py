@@ -1,4 +1,6 @@
-"""Language guidance: its formula and pins, the file and its damages, a run, and the command that makes pseudo-labels."""
+"""Language guidance: its formula and pins, the file and its damages, a run, and the command that makes
+pseudo-labels.
+"""
 
 import hashlib
 import shlex
@@ -142,7 +144,8 @@ def test_a_file_that_cannot_serve_is_refused_in_one_line(tmp_path):
         tiny.losses(trainer, tiny.batch([0, 1], views=2))
 
 
-# --------------------------------------------------------------------------------------------------------------- the command, a run
+# --------------------------------------------------------------------------------------------------------------- the
+# command, a run
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
     """A classifier of random weights, as a file."""

@@ -42,7 +42,9 @@ def built(name, **flags):
 
 
 def points_of(anchor, own, x, labels, share, from_anchor):
-    """The mixed points of an anchor of class `own` that is image `anchor` of the batch (None: a proxy), which are unit vectors."""
+    """The mixed points of an anchor of class `own` that is image `anchor` of the batch (None: a proxy), which are unit
+    vectors.
+    """
     unit = [row / row.norm() for row in x]
     firsts = (
         [from_anchor]

@@ -1,4 +1,6 @@
-"""Self-distillation from wider target embeddings: scalars in plain loops, gradients, the delay of the features, one beta a target."""
+"""Self-distillation from wider target embeddings: scalars in plain loops, gradients, the delay of the features, one
+beta a target.
+"""
 
 import math
 

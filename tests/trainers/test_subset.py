@@ -1,4 +1,6 @@
-"""Subset mining: which subsets are tried, that the one with the highest loss is trained on, and nothing else is left behind."""
+"""Subset mining: which subsets are tried, that the one with the highest loss is trained on, and nothing else is left
+behind.
+"""
 
 import collections
 import itertools

@@ -57,7 +57,9 @@ def test_flags_of_classes_are_refused(tmp_path):
 
 
 def test_labels_put_no_batch_together(data, tmp_path):
-    """Two data sets of the same images under other labels give the same batches; class_balanced gives distinct images."""
+    """Two data sets of the same images under other labels give the same batches; class_balanced gives distinct
+    images.
+    """
     for sampler in ("class_random", "class_balanced", "shuffle", "full_random"):
         opt = tiny.read(data, tmp_path, "--trainer", "unsupervised", "--loss", "ntxent", "--data_sampler", sampler)
         dataset, drawn = datasets.select(opt.dataset, opt, opt.source_path, 48)["training"], []

@@ -161,7 +161,8 @@ def rows_of(columns):
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-# -------------------------------------------------------------------------------------------------------------------------- whole runs
+# --------------------------------------------------------------------------------------------------------------------------
+# whole runs
 def words(data, tmp_path, *more):
     """The command line of the shortest run on a folder of images."""
     return [

@@ -1,4 +1,6 @@
-"""Steps in chunks: the parameters after them are those of plain steps, for every criterion and every trainer; what must not move twice."""
+"""Steps in chunks: the parameters after them are those of plain steps, for every criterion and every trainer; what must
+not move twice.
+"""
 
 import functools
 
@@ -120,7 +122,9 @@ def read(*flags):
 def trained(
     chunk_size, *flags, dtype=torch.float64, network=Network, trainer=None, steps=3, norm=False, side=4, stand_in=True
 ):
-    """A trainer after some steps, its step, and what the steps left behind. `stand_in`: with a memory a criterion of the tests' own."""
+    """A trainer after some steps, its step, and what the steps left behind. `stand_in`: with a memory a criterion of
+    the tests' own.
+    """
     opt = read("--crop_size", str(side), *flags).but(
         n_classes=CLASSES, class_names={label: f"class {label}" for label in range(CLASSES)}
     )
@@ -141,7 +145,8 @@ def trained(
 
 def rounding(name):
     """How much more than embeddings a part of the state is moved by their rounding."""
-    # of dynamic_softmargin: distances times 512 nodes on 4 are places, by which each of N triplets enters with a share of 1 / N
+    # of dynamic_softmargin: distances times 512 nodes on 4 are places, by which each of N triplets enters with a share
+    # of 1 / N
     return 512 / 4 / N if name.endswith("histogram") else 1
 
 

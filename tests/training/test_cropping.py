@@ -1,4 +1,6 @@
-"""--decode_once: draws of torchvision's distributions, its pixels, and the same batches for every process, resume and cache."""
+"""--decode_once: draws of torchvision's distributions, its pixels, and the same batches for every process, resume and
+cache.
+"""
 
 import math
 import shutil
@@ -142,7 +144,9 @@ def per_image(image, box, flip, size, mode):
 @pytest.mark.parametrize("size", [(36, 28), (224, 224), (5, 7)])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_crops_are_torchvisions_image_by_image(mode, size, device):
-    """To the bit on a CPU; as matrix products to rounding, where exact halves fall, in each of two passes, whatever lies beside the crops."""
+    """To the bit on a CPU; as matrix products to rounding, where exact halves fall, in each of two passes, whatever
+    lies beside the crops.
+    """
     torch.manual_seed(3)
     whole = [
         torch.randint(0, 256, (3, h, w), dtype=torch.uint8)
@@ -283,7 +287,9 @@ def test_shards_feed_the_cache(root, tmp_path):
 
 
 def test_a_gpu_decodes_what_the_cache_is_filled_with(root, tmp_path, monkeypatch):
-    """A stand-in for nvJPEG, whose images are the negatives: they fill another cache under another name; what EXIF data turn, and PNG, it leaves alone."""
+    """A stand-in for nvJPEG, whose images are the negatives: they fill another cache under another name; what EXIF data
+    turn, and PNG, it leaves alone.
+    """
     (tmp_path / "here" / "class_0").mkdir(parents=True)
     builders.picture(9, (40, 50)).save(tmp_path / "here" / "class_0" / "99.png")
     shutil.copytree(root, tmp_path / "here", dirs_exist_ok=True)
@@ -383,7 +389,9 @@ class Slow(torch.utils.data.Dataset):
     ],
 )
 def test_the_pace_of_every_loader_is_told_after_the_first_epoch(kernels, seconds, told, capsys, monkeypatch):
-    """Four batches of two images of 20 ms each; the first step, which loads libraries, does not count. A worker has a clock of its own."""
+    """Four batches of two images of 20 ms each; the first step, which loads libraries, does not count. A worker has a
+    clock of its own.
+    """
     clock = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     opt = parameters.read(["--dataset", "glyphs", "--kernels", str(kernels)])

@@ -1,4 +1,6 @@
-"""Random Erasing: rectangles by torchvision's rule from seed and place alone, erased exactly after normalisation, whatever the part of a batch."""
+"""Random Erasing: rectangles by torchvision's rule from seed and place alone, erased exactly after normalisation,
+whatever the part of a batch.
+"""
 
 import bisect
 import math

@@ -1,4 +1,6 @@
-"""Batches and augmentations depend on the seed alone: not on workers, not on what the training draws in between; memory is given back."""
+"""Batches and augmentations depend on the seed alone: not on workers, not on what the training draws in between; memory
+is given back.
+"""
 
 import subprocess
 import sys
@@ -171,7 +173,8 @@ def test_memory_is_given_back_before_workers_start(monkeypatch, kernels, of_trai
 
 
 def test_a_worker_that_the_system_kills_is_told_in_one_line(capsys):
-    # Killing one in this process would let torch's signal handler raise at each later end of any process: see the last test.
+    # Killing one in this process would let torch's signal handler raise at each later end of any process: see the last
+    # test.
     with pytest.raises(SystemExit), errors.one_line_errors():
         raise RuntimeError(
             "DataLoader worker (pid(s) 12, 13) exited unexpectedly"

@@ -1,4 +1,6 @@
-"""Epoch means of every criterion's and miner's statistics, values of single batches, and no step that waits for the device."""
+"""Epoch means of every criterion's and miner's statistics, values of single batches, and no step that waits for the
+device.
+"""
 
 import math
 

@@ -1,4 +1,6 @@
-"""Every parameter in exactly one group, with its own rate and decay; the rate of each step, by schedule and warm-up, also after a resume."""
+"""Every parameter in exactly one group, with its own rate and decay; the rate of each step, by schedule and warm-up,
+also after a resume.
+"""
 
 from argparse import Namespace
 
@@ -203,7 +205,9 @@ def test_a_plateau_schedule_passes_over_epochs_whose_metric_is_nan():
 
 @pytest.mark.parametrize("scheduler", ["step", "cosine", "plateau"])
 def test_another_optimiser_goes_on_at_the_rate_of_now(scheduler):
-    """Restored with twice the rate and, of a cosine, twice the epochs: as if these flags had been there from the start."""
+    """Restored with twice the rate and, of a cosine, twice the epochs: as if these flags had been there from the
+    start.
+    """
 
     def built(optim, **more):
         opt = options(optim=optim, scheduler=scheduler, tau=[1], **more)

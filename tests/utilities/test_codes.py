@@ -1,4 +1,6 @@
-"""Codes of embeddings: the pins of sentence-transformers' rules, plain loops, search by brute force over de-quantised vectors."""
+"""Codes of embeddings: the pins of sentence-transformers' rules, plain loops, search by brute force over de-quantised
+vectors.
+"""
 
 import argparse
 
@@ -73,7 +75,9 @@ def test_binary_by_the_pins():
 
 
 def plainly_decoded(name, index, rows):
-    """The rows after coding and decoding, in loops in float64; of a product the centroids are those that were learned."""
+    """The rows after coding and decoding, in loops in float64; of a product the centroids are those that were
+    learned.
+    """
     if name in ("float32", "float16"):
         return rows.astype(name).astype(np.float64)
     if name == "binary":

@@ -13,7 +13,10 @@ ROOT = Path(__file__).resolve().parents[2]
 OF_A_WORKER = (
     'Caught UserError in DataLoader worker process 0.\nTraceback:\n  File "x.py"\nutilities.errors.UserError: a.jpg\n'
 )
-OF_CUDA = "CUDA out of memory. Tried to allocate 20.00 GiB.\nGPU 0 has a total capacity of 79.11 GiB of which 3.00 GiB is free."
+OF_CUDA = (
+    "CUDA out of memory. Tried to allocate 20.00 GiB.\nGPU 0 has a total capacity of 79.11 GiB of which 3.00 GiB is "
+    "free."
+)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,10 @@ from utilities.errors import UserError
 from utilities.locks import Lock
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-HOLD = "import sys, time; from utilities.locks import Lock; lock = Lock(sys.argv[1]); print(lock.acquire(wait=False), flush=True); time.sleep(60)"
+HOLD = (
+    "import sys, time; from utilities.locks import Lock; lock = Lock(sys.argv[1]); print(lock.acquire(wait=False), "
+    "flush=True); time.sleep(60)"
+)
 
 
 def start(path):
@@ -44,7 +47,10 @@ def test_one_process_holds_it_until_it_is_killed(tmp_path):
 
 def test_waiting(tmp_path):
     process, _ = start(tmp_path / "a.lock")
-    waiting = f"import sys; sys.argv[1:] = [{str(tmp_path / 'a.lock')!r}]; from utilities.locks import Lock; Lock(sys.argv[1]).acquire(); print('in')"
+    waiting = (
+        f"import sys; sys.argv[1:] = [{str(tmp_path / 'a.lock')!r}]; from utilities.locks import Lock; "
+        "Lock(sys.argv[1]).acquire(); print('in')"
+    )
     with subprocess.Popen([sys.executable, "-c", waiting], cwd=ROOT, stdout=subprocess.PIPE, text=True) as second:
         with pytest.raises(subprocess.TimeoutExpired):
             second.wait(timeout=1)

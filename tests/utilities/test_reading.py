@@ -425,6 +425,9 @@ def test_records_of_a_run_in_any_damage(tmp_path, kinds):
 
 def test_deep_yaml_does_not_end_the_process():
     """libyaml's loader overflows the stack, of which Python knows nothing."""
-    code = "import sys; from utilities.files import load_yaml\ntry: load_yaml('[' * 300_000)\nexcept Exception as error: print(error)"
+    code = (
+        "import sys; from utilities.files import load_yaml\ntry: load_yaml('[' * 300_000)\nexcept Exception as error: "
+        "print(error)"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and "nested more than 1000 times" in done.stdout

@@ -1,4 +1,6 @@
-"""Every flag has a role; what resume, search and records do with a flag follows from it, a user's plug-in's flag included."""
+"""Every flag has a role; what resume, search and records do with a flag follows from it, a user's plug-in's flag
+included.
+"""
 
 import argparse
 

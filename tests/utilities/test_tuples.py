@@ -115,7 +115,8 @@ def test_a_draw_never_reaches_the_count(monkeypatch):
     assert tuples.below(counts).tolist() == (counts - 1).tolist()
 
 
-# ------------------------------------------------------------------------------------------------ partners in a batch, in a reference
+# ------------------------------------------------------------------------------------------------ partners in a batch,
+# in a reference
 def classes_of(labels, others=None, own=None):
     """The classes of a batch's own samples, or of a reference whose embeddings do not matter, and the reference."""
     y = torch.tensor(labels)

@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 
 def _messages(data):
-    """The protobuf messages of a .wandb file, a LevelDB log: blocks of 32 KiB, records cut into first, middle and last parts."""
+    """The protobuf messages of a .wandb file, a LevelDB log: blocks of 32 KiB, records cut into first, middle and last
+    parts.
+    """
     position, parts = 7, []
     while position + 7 <= len(data):
         if 32768 - position % 32768 < 7:
@@ -63,7 +65,9 @@ def offline_runs(folder):
 
 
 def read_back(folder):
-    """(run id, configuration, history rows by step, summary) of every offline run in a folder, in the order of their start."""
+    """(run id, configuration, history rows by step, summary) of every offline run in a folder, in the order of their
+    start.
+    """
     runs = offline_runs(folder)
     assert all(run.about.run_group == "G" and run.about.project == "P" for run in runs)
     return [(run.identity, run.config, run.history, run.summary) for run in runs]

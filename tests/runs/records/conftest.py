@@ -8,7 +8,9 @@ import pytest
 
 @pytest.fixture
 def comet(monkeypatch):
-    """The calls `(name, args, kwargs)` of a comet_ml that keeps nothing else; the first, of an experiment, is `("start", its class, settings)`."""
+    """The calls `(name, args, kwargs)` of a comet_ml that keeps nothing else; the first, of an experiment, is
+    `("start", its class, settings)`.
+    """
     calls = []
 
     class Experiment:

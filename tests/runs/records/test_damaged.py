@@ -48,7 +48,9 @@ def epochs(path):
 
 
 def goes_on(folder, name, change):
-    """Epoch 2 is written again after `change(path)`. Returns what is said of it; then the damaged content lies aside, the new file is sound."""
+    """Epoch 2 is written again after `change(path)`. Returns what is said of it; then the damaged content lies aside,
+    the new file is sound.
+    """
     path = folder / name
     for epoch in (1, 2):
         write(FILES[name](folder), epoch)

@@ -1,4 +1,6 @@
-"""What W&B's pages are made of, without a flag beside --log_online, or by plain names alone: read from its offline files, of a run that ended and was resumed."""
+"""What W&B's pages are made of, without a flag beside --log_online, or by plain names alone: read from its offline
+files, of a run that ended and was resumed.
+"""
 
 import csv
 import functools
@@ -34,7 +36,9 @@ def pictures(folder, *about):
 
 @pytest.fixture(scope="module", params=["both", pytest.param("plain", marks=pytest.mark.long)])
 def recorded(request, folder_data, tmp_path_factory):
-    """A run of one epoch, resumed for a second with --log_artifacts: (its folder, the two offline files, their naming)."""
+    """A run of one epoch, resumed for a second with --log_artifacts: (its folder, the two offline files, their
+    naming).
+    """
     place = tmp_path_factory.mktemp("dashboard")
     words = [
         "--dataset",
@@ -100,7 +104,9 @@ def test_config_holds_the_flags_and_the_summary_what_was_selected(recorded):
 
 
 def definition_of(key, metrics):
-    """What W&B takes for a key: its own definition, else that of a pattern; of several patterns it would take any one."""
+    """What W&B takes for a key: its own definition, else that of a pattern; of several patterns it would take any
+    one.
+    """
     patterns = [pattern for pattern in metrics if pattern.endswith("*") and key.startswith(pattern[:-1])]
     assert key in metrics or len(patterns) == 1, (key, patterns)
     return metrics.get(key) or metrics[patterns[0]]

@@ -28,7 +28,9 @@ def test_names_and_groups_are_plain_or_those_of_the_icml_pipeline():
 
 @pytest.mark.parametrize("lost", ["metrics.db", "tensorboard", "CSV_Logs/Test_discriminative_nmi.csv"])
 def test_what_a_sink_lacks_is_filled_on_resume(tmp_path, lost):
-    """A sink that lost its file, or could not write it, has every epoch and batch after a resume; one that has them has them once."""
+    """A sink that lost its file, or could not write it, has every epoch and batch after a resume; one that has them has
+    them once.
+    """
 
     def content():
         tables = {}
