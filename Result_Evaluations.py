@@ -35,7 +35,9 @@ from utilities.files import make_folder
 from utilities.numbers import number, whole
 
 PROGRAM = "Result_Evaluations.py"
-ALL, LEFT_OUT = "All data sets", "Runs that are in no mean"  # parts of the page beside the data sets
+# parts of the page beside the data sets
+ALL = "All data sets"
+LEFT_OUT = "Runs that are in no mean"
 PROGRESSION = ", out of distribution"
 
 
@@ -287,9 +289,11 @@ def _figures(of, shown, pairs, out, notes=None) -> list[tuple[str, str]]:
     """All figures of one data set: (name, caption). Appends to `notes` which of the requested `pairs` cannot be
     drawn.
     """
-    quantities, made = columns.principal(_structure(of)), []
+    quantities = columns.principal(_structure(of))
+    made = []
     if shown:
-        first, legend = shown[0], "one point a group, bars: one deviation"
+        first = shown[0]
+        legend = "one point a group, bars: one deviation"
         made += [
             (
                 plots.relations(of, first, quantities, out),

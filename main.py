@@ -75,7 +75,8 @@ def train(opt, when_started=lambda: None):
     sampler = datasampler.for_training(opt, splits["training"], trainer.LABELS)
     training = training_loader(splits["training"], sampler, opt, trainer.VIEWS, runtime.ranks)
     step = build_step(opt, trainer, optimizer, runtime, sampler, trainers.average_of(network, opt))
-    evaluated, to_evaluate = trainer.evaluated(step.evaluated), evaluation.loaders(splits, opt, runtime.ranks)
+    evaluated = trainer.evaluated(step.evaluated)
+    to_evaluate = evaluation.loaders(splits, opt, runtime.ranks)
     evaluation.check(evaluated, to_evaluate, opt, runtime)
     selection = Selection(opt, metrics.higher_is_better, "val" if splits["validation"] is not None else "test")
     scheduler = build_scheduler(optimizer, opt, selection)
@@ -109,7 +110,8 @@ def evaluate_again(opt):
     """Measure the best checkpoint of a finished run, or by `--evaluate_only` the network as it starts. Returns split ->
     {metric: value}.
     """
-    runtime, again = Runtime(opt).begin(), opt.job == "evaluate"
+    runtime = Runtime(opt).begin()
+    again = opt.job == "evaluate"
     network = runtime.place(
         RunFolder(run_folder(opt)).network(evaltypes=opt.evaltypes) if again else architectures.select(opt.arch, opt)
     )
@@ -122,7 +124,8 @@ def evaluate_again(opt):
 def evaluate_ensemble(cross):
     """Evaluate the ensemble of all folds' networks on test. Returns {"test": {metric: value}}."""
     opt = ensemble.options(cross.opt)
-    runtime, members = Runtime(opt).begin(), []
+    runtime = Runtime(opt).begin()
+    members = []
     for fold in cross.options(range(cross.n_folds)):  # one network in memory at a time
         network = runtime.place(RunFolder(run_folder(fold)).network(evaltypes=opt.evaltypes))
         splits = datasets.select(

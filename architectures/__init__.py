@@ -72,7 +72,8 @@ def parse(name: str) -> Name:
 
 def _apart(name: str) -> tuple[str, set[str]]:
     """A name's backbone and its traits; does not check that the backbone exists."""
-    backbone, traits = name, set()
+    backbone = name
+    traits = set()
     while backbone.rpartition("_")[2] in TRAITS:
         backbone, _, trait = backbone.rpartition("_")
         traits.add(trait)
@@ -138,10 +139,8 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
     ]
     if partly and not hasattr(network, "resting"):
         raise UserError(
-            (
-                f"{partly[0]}: {name} does not declare which parts of its backbone are frozen (attribute resting). "
-                "Leave it out"
-            )
+            f"{partly[0]}: {name} does not declare which parts of its backbone are frozen (attribute resting). "
+            "Leave it out"
         )
     for flag, plain in (("pool", None), ("last_stride", 2), ("neck", "none")):
         if getattr(opt, flag) != plain and not getattr(network, "pools", False):

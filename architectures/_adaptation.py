@@ -15,8 +15,11 @@ STEMS = ("patch_embed", "conv_proj")  # the patch embedding in timm and in torch
 ATTENTION = ("attention", "attn")  # parts of the class names of attention layers
 PROJECTIONS = ("qkv", "q", "k", "v", "kv", "q_proj", "k_proj", "v_proj", "proj", "out_proj")
 PACKED = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")  # of torch.nn.MultiheadAttention
-MARK, ORIGINAL = ".parametrizations.", ".original"
-PROMPTS, BIAS = "prompts", "bias"  # the name of a block's prompts; the part of a name that makes a parameter a bias
+MARK = ".parametrizations."
+ORIGINAL = ".original"
+# the name of a block's prompts; the part of a name that makes a parameter a bias
+PROMPTS = "prompts"
+BIAS = "bias"
 
 
 class Resting(NamedTuple):
@@ -75,7 +78,8 @@ def adapt(network, opt) -> Resting:
         "--freeze_backbone": opt.freeze_backbone,
         f"--freeze_blocks {opt.freeze_blocks}": opt.freeze_blocks is not None,
     }
-    frozen, trained = [flag for flag, given in frozen.items() if given], tuned(opt)
+    frozen = [flag for flag, given in frozen.items() if given]
+    trained = tuned(opt)
     if frozen and len([*frozen, *trained]) > 1:
         one, other = [*frozen, *trained][:2]
         raise UserError(f"{one} and {other} both determine which parts of the backbone are frozen: leave one out")
@@ -110,10 +114,8 @@ def add_prompts(network, opt) -> None:
         return
     if not network.takes_prompts:
         raise UserError(
-            (
-                f"--prompts {opt.prompts}: --arch {network.name} takes no prompts; timm's VisionTransformers do (not "
-                "DINOv3), such as timm:vit_small_patch16_224: leave it out"
-            )
+            f"--prompts {opt.prompts}: --arch {network.name} takes no prompts; timm's VisionTransformers do (not "
+            "DINOv3), such as timm:vit_small_patch16_224: leave it out"
         )
     blocks = network.blocks()
     if (opt.prompt_depth or 0) > len(blocks):
@@ -149,7 +151,8 @@ def first_blocks(network, count: int) -> Resting:
 
     Backbones without a patch embedding: all layers before the first block.
     """
-    backbone, blocks = network.backbone, network.blocks()
+    backbone = network.backbone
+    blocks = network.blocks()
     if not blocks:
         raise UserError(
             f"--freeze_blocks {count}: --arch {network.name} has no blocks; ViTs and ResNets have: leave it out"
@@ -204,18 +207,14 @@ def add_low_rank(network, rank: int, alpha: float) -> None:
     weights = attention_weights(network.backbone)
     if not weights:
         raise UserError(
-            (
-                f"--lora_rank {rank}: --arch {network.name} has no attention layers that could be updated; ViTs have: "
-                "leave it out"
-            )
+            f"--lora_rank {rank}: --arch {network.name} has no attention layers that could be updated; ViTs have: "
+            "leave it out"
         )
     least = min(min(getattr(module, name).shape) for module, name in weights)
     if rank > least:
         raise UserError(
-            (
-                f"--lora_rank {rank}: the smallest attention weight of --arch {network.name} has the rank {least}: "
-                "give at most that"
-            )
+            f"--lora_rank {rank}: the smallest attention weight of --arch {network.name} has the rank {least}: "
+            "give at most that"
         )
     for module, name in weights:
         parametrize.register_parametrization(module, name, LowRank(getattr(module, name).detach(), rank, alpha))

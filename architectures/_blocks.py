@@ -41,7 +41,8 @@ def by_depth(backbone: torch.nn.Module, blocks: list[torch.nn.Module]) -> dict[i
     Layers between two blocks have the depth of the first of them.
     """
     block_of = {id(parameter): number for number, block in enumerate(blocks) for parameter in block.parameters()}
-    depth, found = len(blocks) + 1, {}
+    depth = len(blocks) + 1
+    found = {}
     for parameter in backbone.parameters():  # in the order of registration
         if id(parameter) in block_of:
             depth = len(blocks) - block_of[id(parameter)]
@@ -73,7 +74,8 @@ class Recomputing:
     """A module's `forward` through `recomputed`; an object, so that a deep copy of the module is bound to the copy."""
 
     def __init__(self, module: torch.nn.Module):
-        self.module, self.forward = module, module.forward
+        self.module = module
+        self.forward = module.forward
 
     def __call__(self, *args, **kwargs):
         """The module's own `forward`."""

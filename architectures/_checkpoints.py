@@ -14,7 +14,8 @@ from utilities import pickles
 from utilities.errors import UserError
 from utilities.reading import read_arrays, read_safetensors
 
-SAFE, ARRAYS = ".safetensors", ".npz"
+SAFE = ".safetensors"
+ARRAYS = ".npz"
 SHARE = 0.5  # of a backbone's tensors that lie below a prefix which is looked at
 SECOND = {
     "student",
@@ -51,7 +52,8 @@ def with_metadata(entries: dict, metadata: dict) -> StateDict:
 
 def flattened(content) -> StateDict:
     """All tensors of nested dicts by their path, keys joined by dots; numeric arrays come as tensors."""
-    entries, metadata = {}, {}
+    entries = {}
+    metadata = {}
     _flatten(content, "", entries, metadata)
     return with_metadata(entries, metadata) if metadata else StateDict(entries)
 
@@ -171,7 +173,8 @@ def unused(flat: dict, taken: str, used: set[str]) -> list[str]:
     for key in flat:
         if key in used:
             continue
-        parts, depth = key.split("."), 1
+        parts = key.split(".")
+        depth = 1
         while depth < len(parts) and taken.startswith(".".join([*parts[:depth], ""])):
             depth += 1
         groups[".".join(parts[:depth])] += 1

@@ -37,7 +37,8 @@ def code_of(module: ModuleType) -> dict[str, str]:
 
 def _defining(module: ModuleType) -> dict[str, Path]:
     """Name -> file of the module and of those that it takes anything from, directly or through others."""
-    found, waiting = {}, [module]
+    found = {}
+    waiting = [module]
     while waiting:
         module = waiting.pop()
         path = Path(getattr(module, "__file__", None) or "").resolve()

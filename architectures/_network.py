@@ -245,17 +245,23 @@ class Network(torch.nn.Module):
             raise UserError(f"{given}: a width is at least 1 (--embed_dim 0: no embedding layer)")
         if opt.embed_hidden and not opt.embed_dim:
             raise UserError(
-                (
-                    "--embed_hidden puts layers before the embedding layer, which --embed_dim 0 leaves out: give a "
-                    "dimension"
-                )
+                "--embed_hidden puts layers before the embedding layer, which --embed_dim 0 leaves out: give a "
+                "dimension"
             )
-        self.name, self.constructor = name.full, name.constructor
-        self.frozen, self.normalizes = "frozen" in name.traits, "normalize" in name.traits
+        self.name = name.full
+        self.constructor = name.constructor
+        self.frozen = "frozen" in name.traits
+        self.normalizes = "normalize" in name.traits
         self.backbone_rests = opt.freeze_backbone
-        self.feature_dim, self.embed_dim = feature_dim, opt.embed_dim or feature_dim
-        self.input_size, self.input_space, self.input_range = int(input_size), input_space, input_range
-        self.mean, self.std, self.head, self.interpolation = tuple(mean), tuple(std), head, interpolation
+        self.feature_dim = feature_dim
+        self.embed_dim = opt.embed_dim or feature_dim
+        self.input_size = int(input_size)
+        self.input_space = input_space
+        self.input_range = input_range
+        self.mean = tuple(mean)
+        self.std = tuple(std)
+        self.head = head
+        self.interpolation = interpolation
         mean, std = (torch.tensor(values, dtype=torch.float64).view(1, 3, 1, 1) for values in (self.mean, self.std))
         self.register_buffer(
             "scale", (input_range / std).to(torch.get_default_dtype()), persistent=False
@@ -264,7 +270,10 @@ class Network(torch.nn.Module):
 
         self.set_pool(backbone, opt.pool)
         self.kept_map = _pool.keep_last_map(backbone, self.name) if opt.last_stride == 1 else {}
-        self.backbone, self._stages, self._stage_names, self._watched = backbone, None, [], set()
+        self.backbone = backbone
+        self._stages = None
+        self._stage_names = []
+        self._watched = set()
         widths = [feature_dim, *opt.embed_hidden]
         layers = [[torch.nn.Linear(*pair), torch.nn.ReLU()] for pair in zip(widths, widths[1:], strict=False)]
         self.layernorm = (
@@ -278,7 +287,8 @@ class Network(torch.nn.Module):
         if opt.head_init == "orthogonal":
             self._start_orthogonal()
         _adaptation.add_prompts(self, opt)
-        self.weights_name, self.weights_file = _weights.fill(self, opt, pretrained), opt.weights
+        self.weights_name = _weights.fill(self, opt, pretrained)
+        self.weights_file = opt.weights
         self.resting = _adaptation.adapt(self, opt)
         self._let_rest()
         if opt.grad_checkpointing:
@@ -319,10 +329,8 @@ class Network(torch.nn.Module):
             if name == "neck" and not isinstance(module, torch.nn.Identity):
                 if self.training and len(embeddings) == 1 and isinstance(module, _BatchNorm):
                     raise UserError(
-                        (
-                            "--neck bn: a batch, a chunk or a process's part of one image has no batch statistics: "
-                            "take another --bs or --chunk_size"
-                        )
+                        "--neck bn: a batch, a chunk or a process's part of one image has no batch statistics: "
+                        "take another --bs or --chunk_size"
                     )
                 if features is not None:
                     features["before_neck"] = self._at_length(embeddings)
@@ -362,13 +370,15 @@ class Network(torch.nn.Module):
         not have.
         """
         modules = dict(self.backbone.named_modules())
-        self._stages, self._stage_names = {}, list(names)
+        self._stages = {}
+        self._stage_names = list(names)
         for name in self._stage_names:
             if name not in self.STAGES and name not in modules:
                 there = ", ".join(self.STAGES) or "it names none, but any of its modules may be given"
                 raise UserError(f"{self.name} has no stage {name!r}: {there}")
             self._watch(name, modules[self.STAGES.get(name, name)])
-        was_training, device = self.training, self.scale.device
+        was_training = self.training
+        device = self.scale.device
         with torch.no_grad():
             self.eval()
             features = self(torch.zeros(1, 3, self.input_size, self.input_size, dtype=torch.uint8, device=device))[1]
@@ -416,10 +426,8 @@ class Network(torch.nn.Module):
         blocks = self.blocks()
         if not blocks:
             raise UserError(
-                (
-                    f"--grad_checkpointing: --arch {self.name} has no blocks whose activations could be computed "
-                    "again: leave it out"
-                )
+                f"--grad_checkpointing: --arch {self.name} has no blocks whose activations could be computed "
+                "again: leave it out"
             )
         for block in blocks:
             block.forward = _blocks.Recomputing(block)
@@ -506,10 +514,8 @@ class Network(torch.nn.Module):
     def _start_orthogonal(self) -> None:
         if not isinstance(self.last_linear, torch.nn.Linear):
             raise UserError(
-                (
-                    "--head_init orthogonal is a start of the embedding layer, which --embed_dim 0 leaves out: give a "
-                    "dimension"
-                )
+                "--head_init orthogonal is a start of the embedding layer, which --embed_dim 0 leaves out: give a "
+                "dimension"
             )
         torch.nn.init.orthogonal_(self.last_linear.weight)
         torch.nn.init.zeros_(self.last_linear.bias)
@@ -542,10 +548,8 @@ class Network(torch.nn.Module):
         blocks = self.blocks()
         if not blocks:
             raise UserError(
-                (
-                    f"--layer_decay {opt.layer_decay:g}: --arch {self.name} has no blocks; ViTs and ResNets have: "
-                    "leave it out"
-                )
+                f"--layer_decay {opt.layer_decay:g}: --arch {self.name} has no blocks; ViTs and ResNets have: "
+                "leave it out"
             )
         depths = _blocks.by_depth(self.backbone, blocks)
         return [

@@ -4,7 +4,8 @@ import torch
 
 from utilities.errors import UserError
 
-GEM_POWER, GEM_LEAST = 3.0, 1e-6
+GEM_POWER = 3.0
+GEM_LEAST = 1e-6
 POWER = "power"  # the learned power's name among a pooling's parameters
 KINDS = ("token", "token_avg", "avg", "max", "avgmax", "gem", "gem_learned")
 POOLINGS = (
@@ -35,7 +36,8 @@ class GeneralisedMean(torch.nn.Module):
 
     def __init__(self, learned: bool = False, over: tuple[int, int] = (2, 3), keepdim: bool = True):
         super().__init__()
-        self.over, self.keepdim = over, keepdim
+        self.over = over
+        self.keepdim = keepdim
         if learned:
             self.register_parameter(POWER, torch.nn.Parameter(torch.full((1,), GEM_POWER)))
         else:
@@ -100,7 +102,8 @@ def keep_last_map(backbone: torch.nn.Module, name: str) -> dict[str, str]:
 
     Raises UserError for a backbone without such a stage.
     """
-    changed, there = {}, dict(backbone.named_modules())
+    changed = {}
+    there = dict(backbone.named_modules())
     for stage in (stage for stage in LAST_STAGES if stage in there):
         for path, layer in list(there[stage].named_modules(prefix=stage)):
             if not isinstance(layer, HALVING) or layer.stride not in (2, (2, 2)):
@@ -114,9 +117,7 @@ def keep_last_map(backbone: torch.nn.Module, name: str) -> dict[str, str]:
                 backbone.set_submodule(path, torch.nn.MaxPool2d(3, 1, 1) if overlaps else torch.nn.Identity())
     if not changed:
         raise UserError(
-            (
-                f"--last_stride 1: {name} has no last stage whose stride is known; ResNets, RegNets, GoogLeNet and "
-                "BN-Inception have: leave it out"
-            )
+            f"--last_stride 1: {name} has no last stage whose stride is known; ResNets, RegNets, GoogLeNet and "
+            "BN-Inception have: leave it out"
         )
     return changed

@@ -85,7 +85,8 @@ class Network(_network.Network):
         if hasattr(backbone, "test_time_pool"):  # dpn pools differently in eval mode and in training
             backbone.test_time_pool = False
         if hasattr(backbone, "aux_logits"):  # inceptionv3 would give a second output in training
-            backbone.aux_logits, backbone.AuxLogits = False, None
+            backbone.aux_logits = False
+            backbone.AuxLogits = None
         super().__init__(
             opt,
             name,

@@ -158,10 +158,8 @@ def build(name, config, size: int | None) -> torch.nn.Module:
 def set_pool(backbone: torch.nn.Module, name: str, pool: str) -> None:
     """Replace the pooling by `pool`. Raises UserError where the network does not allow it."""
     refused = UserError(
-        (
-            f"--pool {pool}: {name} does not pool so: leave it out, or take "
-            f"{'avg' if pool.startswith('token') else 'token or avg'}"
-        )
+        f"--pool {pool}: {name} does not pool so: leave it out, or take "
+        f"{'avg' if pool.startswith('token') else 'token or avg'}"
     )
     if pool.startswith("gem"):
         layers = [
@@ -197,10 +195,8 @@ class Network(_network.Network):
             crop_size = crop_size[0]
         if config.fixed_input_size and isinstance(crop_size, list):
             raise UserError(
-                (
-                    f"--crop_size {' '.join(map(str, crop_size))}: {name.full} is made for square images: take one "
-                    "number, or a convolutional network"
-                )
+                f"--crop_size {' '.join(map(str, crop_size))}: {name.full} is made for square images: take one "
+                "number, or a convolutional network"
             )
         size = crop_size or native if config.fixed_input_size else native
         backbone = build(name, config, size if config.fixed_input_size else None)
@@ -208,10 +204,8 @@ class Network(_network.Network):
         if config.fixed_input_size and size % patch:
             near = max(round(size / patch), 1) * patch
             raise UserError(
-                (
-                    f"--crop_size {size}: {name.full} cuts images into patches of {patch} x {patch}: take a multiple, "
-                    f"{near}"
-                )
+                f"--crop_size {size}: {name.full} cuts images into patches of {patch} x {patch}: take a multiple, "
+                f"{near}"
             )
         self.joins_tokens = opt.pool == "token_avg"
         self.maps_are_channels_last = getattr(backbone, "output_fmt", "NCHW") == "NHWC"

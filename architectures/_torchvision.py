@@ -107,7 +107,8 @@ class Network(_network.Network):
             # torchvision's random weights are so small that all images have nearly equal features until BatchNorm
             # adapts (never if frozen)
             arguments = {"aux_logits": False, "transform_input": False, "init_weights": False}
-            mean, std = HALVES, HALVES
+            mean = HALVES
+            std = HALVES
         if name.constructor.startswith("vit_"):
             arguments = {"image_size": input_size}  # its position embedding is made for one size
         backbone = torchvision.models.get_model(name.constructor, weights=None, **arguments)

@@ -86,10 +86,8 @@ def _read(path) -> dict:
         return content_of(os.path.expanduser(str(path)))
     except Unreadable as error:
         raise UserError(
-            (
-                f"--weights {path} cannot be read ({error.reason}): give a file that torch.save(network.state_dict(), "
-                "…) wrote"
-            )
+            f"--weights {path} cannot be read ({error.reason}): give a file that torch.save(network.state_dict(), "
+            "…) wrote"
         ) from None
 
 
@@ -229,7 +227,8 @@ def _usual_prefix(content) -> str:
     prefix = ""
     for key in CONTAINERS:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
-            content, prefix = content[key], f"{prefix}{key}."
+            content = content[key]
+            prefix = f"{prefix}{key}."
     keys = list(map(str, content)) if isinstance(content, dict) else []
     while (wrapper := _wrapper_of(keys)) is not None:
         keys = [key[len(wrapper) :] for key in keys]

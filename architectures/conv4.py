@@ -5,7 +5,9 @@ import torch
 from architectures import _blocks, _network
 from utilities.errors import UserError
 
-BLOCKS, WIDTH, GRID = 4, 64, 3
+BLOCKS = 4
+WIDTH = 64
+GRID = 3
 SMALLEST = 2**BLOCKS  # pixels: every block halves the side
 
 
@@ -17,7 +19,8 @@ class Network(_network.Network):
     }  # the block's output, after the ReLU
 
     def __init__(self, opt, name):
-        layers, channels = [], 3
+        layers = []
+        channels = 3
         for _ in range(BLOCKS):
             # max-pooling and ReLU commute: pooling first leaves a quarter of the values to rectify
             layers += [torch.nn.Conv2d(channels, WIDTH, 3, padding=1), torch.nn.BatchNorm2d(WIDTH)]
@@ -43,10 +46,8 @@ class Network(_network.Network):
         height, width = images.shape[2:]
         if min(height, width) < SMALLEST:
             raise UserError(
-                (
-                    f"{self.name} needs images of at least {SMALLEST} x {SMALLEST} pixels, not {height} x {width}: "
-                    "--crop_size"
-                )
+                f"{self.name} needs images of at least {SMALLEST} x {SMALLEST} pixels, not {height} x {width}: "
+                "--crop_size"
             )
         spatial = images.contiguous(memory_format=torch.channels_last)  # a third faster on a CPU
         for block in self.blocks() if self.recomputes else [self.backbone]:

@@ -62,8 +62,10 @@ class BatchMiner(Miner):
 
     def __init__(self, opt):
         super().__init__()
-        self.pos, self.neg = opt.miner_easy_hard_pos, opt.miner_easy_hard_neg
-        self.pos_range, self.neg_range = opt.miner_easy_hard_pos_range, opt.miner_easy_hard_neg_range
+        self.pos = opt.miner_easy_hard_pos
+        self.neg = opt.miner_easy_hard_neg
+        self.pos_range = opt.miner_easy_hard_pos_range
+        self.neg_range = opt.miner_easy_hard_neg_range
         if "semihard" in (self.pos, self.neg) and (self.pos == self.neg or "all" in (self.pos, self.neg)):
             raise UserError(
                 f"--miner_easy_hard_pos {self.pos} with --miner_easy_hard_neg {self.neg}: semihard is relative to one "
@@ -90,7 +92,8 @@ class BatchMiner(Miner):
             negatives = self._negatives(distances, negatives)
         if "all" not in (self.pos, self.neg):
             both = positives.any(1, keepdim=True) & negatives.any(1, keepdim=True)
-            positives, negatives = positives & both, negatives & both
+            positives = positives & both
+            negatives = negatives & both
         return pairs_of_masks(positives, negatives)
 
     def _positives(self, distances: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:

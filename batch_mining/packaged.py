@@ -48,7 +48,9 @@ def _in_reference(labels, reference: Reference, anchors, positives, negatives) -
     """The triplets whose positive and negative are in the reference, are not the anchor's own image, and fit by the
     reference's labels.
     """
-    own, positives, negatives = reference.own[anchors], reference.own[positives], reference.own[negatives]
+    own = reference.own[anchors]
+    positives = reference.own[positives]
+    negatives = reference.own[negatives]
     there = (positives >= 0) & (negatives >= 0) & (positives != own) & (negatives != own)
     there &= (reference.labels[positives.clamp(min=0)] == labels[anchors]) & (
         reference.labels[negatives.clamp(min=0)] != labels[anchors]

@@ -86,7 +86,8 @@ class BatchMiner(Miner):
         probabilities = self.distribution[torch.bucketize(distances, self.inner_edges)]
         outside = (distances < self.limits[0]) | (distances > self.limits[1])
         probabilities.masked_fill_(outside | ~reference.negatives(labels), 0.0)
-        positives, negatives = classes.draw_positives(), drawn(probabilities, classes.draw_negatives())
+        positives = classes.draw_positives()
+        negatives = drawn(probabilities, classes.draw_negatives())
         anchors = classes.anchors()
         mined = Triplets(anchors, positives[anchors], negatives[anchors])
         self.stats["hard_share"] = hard_share(distances[anchors, mined.positives], distances[anchors, mined.negatives])

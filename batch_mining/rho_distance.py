@@ -51,7 +51,8 @@ class BatchMiner(DistanceMiner):
         """Exactly one triplet for every anchor that has a positive and a negative."""
         classes, positives, negatives, squared = self.partners(embeddings, labels, reference)
         anchors = classes.anchors()
-        positives, negatives = positives[anchors], negatives[anchors]
+        positives = positives[anchors]
+        negatives = negatives[anchors]
         own = reference.own[anchors]
         switched = torch.rand(len(anchors), dtype=torch.float32, device=anchors.device) < self.switch_probability
         switched = switched if reference.plain else switched & (own >= 0)

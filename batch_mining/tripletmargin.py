@@ -60,7 +60,8 @@ class BatchMiner(Miner):
         }[self.type]
         counts = (torch.minimum(last, available) - first).clamp(min=0).masked_fill(~are_positive, 0).flatten()
         pairs, numbers = spread(counts)
-        anchors, positives = pairs // size, pairs % size
+        anchors = pairs // size
+        positives = pairs % size
         self.stats["hard_share"] = nearer.masked_fill(~are_positive, 0).sum() / (available * are_positive).sum().clamp(
             min=1
         )

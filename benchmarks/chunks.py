@@ -28,7 +28,8 @@ def measure(arch: str, loss: str, side: int, bs: int, chunk: int, steps: int, fo
     """Peak MiB above the start, and seconds a step. Without `forward`: of the loss alone, on random outputs."""
     flags = "--loss", loss, "--embed_dim", "128", "--bs", str(bs), "--chunk_size", str(chunk), "--crop_size", str(side)
     step, _ = built(arch, *flags)
-    runtime, trainer = step.runtime, step.trainer
+    runtime = step.runtime
+    trainer = step.trainer
     network = trainer.network
     batch = Batch(
         torch.arange(bs) // 4 % CLASSES, torch.randint(0, 256, (bs, 3, side, side), dtype=torch.uint8), torch.arange(bs)
@@ -83,20 +84,16 @@ if __name__ == "__main__":
         print(json.dumps(measure(*json.loads(opt.one))))
         sys.exit()
     about = opt.arch, opt.loss, opt.side
-    small, loss, cut = (
-        in_a_process(*about, opt.chunk, 0, 1),
-        in_a_process(*about, opt.bs, 0, 1, False),
-        in_a_process(*about, opt.bs, opt.chunk, opt.steps),
-    )
+    small = in_a_process(*about, opt.chunk, 0, 1)
+    loss = in_a_process(*about, opt.bs, 0, 1, False)
+    cut = in_a_process(*about, opt.bs, opt.chunk, opt.steps)
     try:
         whole = in_a_process(*about, opt.bs, 0, opt.steps)
     except subprocess.CalledProcessError:
         whole = {"mib": float("nan"), "seconds": small["seconds"] * opt.bs / opt.chunk}
     print(
-        (
-            f"{opt.arch}, {opt.side} x {opt.side}, {opt.loss}, "
-            f"{'cuda' if torch.cuda.is_available() else f'{torch.get_num_threads()} CPU threads'}"
-        )
+        f"{opt.arch}, {opt.side} x {opt.side}, {opt.loss}, "
+        f"{'cuda' if torch.cuda.is_available() else f'{torch.get_num_threads()} CPU threads'}"
     )
     for title, row in (
         (f"plain, B = {opt.chunk}", small),
@@ -106,10 +103,8 @@ if __name__ == "__main__":
     ):
         print(f"{title:32} {row['mib']:9.0f} MiB  {row['seconds']:8.2f} s a step")
     print(
-        (
-            f"memory: {cut['mib'] / (small['mib'] + cut['outputs']):.2f} times the small step and the outputs "
-            f"({cut['outputs']:.0f} MiB)"
-        )
+        f"memory: {cut['mib'] / (small['mib'] + cut['outputs']):.2f} times the small step and the outputs "
+        f"({cut['outputs']:.0f} MiB)"
     )
     print(
         f"memory: {cut['mib'] / (small['mib'] + loss['mib']):.2f} times the small step and the loss (goal: at most 1.3)"

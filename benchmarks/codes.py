@@ -18,7 +18,8 @@ from utilities import codes
 from utilities.errors import OneLineParser, one_line_errors
 from utilities.numbers import whole
 
-CENTRES, SPREAD = 1000, 0.5
+CENTRES = 1000
+SPREAD = 0.5
 QUERIES = 6000
 
 
@@ -48,7 +49,8 @@ def measure(name: str, vectors: int, dimensions: int, threads: int) -> None:
 
     faiss.omp_set_num_threads(threads)
     index = codes.Codes(name, dimensions)
-    before, began = peak(), time.perf_counter()
+    before = peak()
+    began = time.perf_counter()
     index.calibrate(block(dimensions, codes.MOST, 0))
     learned = time.perf_counter() - began
     index.reserve(vectors)

@@ -24,7 +24,10 @@ from utilities import openmp
 from utilities.errors import OneLineParser
 from utilities.numbers import number, whole
 
-ROWS, SIZE, SIDE, DIMENSIONS = 8192, 112, 48, 128
+ROWS = 8192
+SIZE = 112
+SIDE = 48
+DIMENSIONS = 128
 POLICIES = {
     "torch": {},
     "passive": {openmp.WAIT_POLICY: "passive"},
@@ -32,7 +35,8 @@ POLICIES = {
     "ours": {openmp.SPIN_COUNT: str(openmp.SPINS)},
     "10000": {openmp.SPIN_COUNT: "10000"},
 }
-GOAL_ALONE, GOAL_BUSY = 1.1, 4
+GOAL_ALONE = 1.1
+GOAL_BUSY = 4
 
 
 def memory_step():

@@ -28,7 +28,8 @@ from training.memory import keep_freed
 from utilities.errors import OneLineParser
 from utilities.numbers import whole
 
-DIMENSIONS, CLASSES = 128, 256
+DIMENSIONS = 128
+CLASSES = 256
 OWN = "multisimilarity"  # what ours are compared with where there is no peer
 # name of the case: loss, miner or None; the loss and miner of pytorch-metric-learning, or None
 CASES = {
@@ -102,7 +103,8 @@ WITH_A_MEMORY = {
     "circle": (None, lambda losses: losses.CircleLoss()),
     "lifted": ("lifted", lambda losses: losses.GeneralizedLiftedStructureLoss()),
 }
-SIZE, MEMORY_CLASSES = 112, 1000
+SIZE = 112
+MEMORY_CLASSES = 1000
 MOST_OF_NTXENT = (
     16384  # rows with which the peer's, which compares every positive pair with every negative pair, fits into 64 GB
 )
@@ -149,11 +151,13 @@ def steps_with_a_memory(case: str, size: int) -> dict:
 
     torch.manual_seed(0)
     batch, others = (torch.nn.functional.normalize(torch.randn(n, DIMENSIONS)) for n in (SIZE, size))
-    labels, of_others = torch.arange(SIZE) // 2, torch.randint(MEMORY_CLASSES, (size,))
+    labels = torch.arange(SIZE) // 2
+    of_others = torch.randint(MEMORY_CLASSES, (size,))
     batch.requires_grad_()
     miner, peer = WITH_A_MEMORY[case]
     flags = {"n_classes": MEMORY_CLASSES, "embed_dim": DIMENSIONS, "arch": "resnet50"}
-    ours, theirs = criteria.select(case, None, batch_mining.select(miner) if miner else None, **flags), peer(losses)
+    ours = criteria.select(case, None, batch_mining.select(miner) if miner else None, **flags)
+    theirs = peer(losses)
 
     def step():
         batch.grad = None
@@ -189,10 +193,8 @@ def beside(found: dict, form: str) -> str:
 def of_memories(arguments) -> None:
     """The table with a memory."""
     print(
-        (
-            "\n| case, with a memory | rows | ours, ms | peer, ms | ratio | ours, MB | peer, MB | ratio "
-            "|\n|-|-|-|-|-|-|-|-|"
-        )
+        "\n| case, with a memory | rows | ours, ms | peer, ms | ratio | ours, MB | peer, MB | ratio "
+        "|\n|-|-|-|-|-|-|-|-|"
     )
     for size in arguments.memories:
         for case in arguments.only or WITH_A_MEMORY:

@@ -53,7 +53,8 @@ def main():
         ]
         _, asked = models.read([*words, "--eval_kernels", "1", "--eval_bs", str(options.bs), "--save_path", folder])
         (opt,) = asked.values()
-        runtime, rounds = Runtime(opt).begin(), []
+        runtime = Runtime(opt).begin()
+        rounds = []
         for number in range(options.repeats + 1):
             model = models.Model(options.arch, opt, Path(folder) / f"features_{number}", "float32", runtime)
             ((split, dataset),) = models.splits_for(opt, model.facts, False).items()
@@ -74,10 +75,8 @@ def main():
         loader, network, extraction = (statistics.median(column) for column in zip(*rounds[1:], strict=True))
     slower = statistics.median(found / min(*paces) for *paces, found in rounds[1:])
     print(
-        (
-            f"images a second: loader {loader:,.1f}, network {network:,.1f}, extraction {extraction:,.1f}; extraction "
-            f"/ the slower of both {slower:.3f}"
-        )
+        f"images a second: loader {loader:,.1f}, network {network:,.1f}, extraction {extraction:,.1f}; extraction "
+        f"/ the slower of both {slower:.3f}"
     )
 
 

@@ -54,7 +54,9 @@ def run():
     loaders = evaluation.loaders(
         {"evaluation": splits["training"], "validation": None, "testing": splits["testing"]}, opt
     )
-    epochs, scored, embedded = [], [], []
+    epochs = []
+    scored = []
+    embedded = []
     for epoch in range(1, options.epochs + 2):
         times = [time.perf_counter()]
         main.train_one_epoch(epoch, loader, step, opt)
@@ -72,10 +74,8 @@ def run():
     began = time.perf_counter()
     network(torch.zeros(opt.bs, 3, 224, 224, dtype=torch.uint8))
     print(
-        (
-            f"the same backbone on a batch of {opt.bs} images: {time.perf_counter() - began:.1f} s, {len(loader)} of "
-            "them an epoch"
-        )
+        f"the same backbone on a batch of {opt.bs} images: {time.perf_counter() - began:.1f} s, {len(loader)} of "
+        "them an epoch"
     )
 
 

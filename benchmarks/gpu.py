@@ -36,11 +36,16 @@ from training.optimisers import build_optimizer
 from utilities.errors import OneLineParser
 from utilities.numbers import WIDEST, whole
 
-NETWORKS, SIZES = ("resnet50_frozen_normalize", "timm:vit_small_patch16_224_normalize"), (112, 512)
-SMALL_NETWORKS, SMALL_SIZES = ("conv4_frozen_normalize",), (8, 16)
+NETWORKS = ("resnet50_frozen_normalize", "timm:vit_small_patch16_224_normalize")
+SIZES = (112, 512)
+SMALL_NETWORKS = ("conv4_frozen_normalize",)
+SMALL_SIZES = (8, 16)
 PRECISIONS = {"float32": [], "tf32": ["--tf32"], "bfloat16": ["--precision", "bfloat16"]}
 WIDTH = 128
-STEPS_GOAL, SECONDS_GOAL, METRICS_GOAL, CHUNKS_GOAL = 1.05, 3.0, 1.5, 1.3
+STEPS_GOAL = 1.05
+SECONDS_GOAL = 3.0
+METRICS_GOAL = 1.5
+CHUNKS_GOAL = 1.3
 
 
 def table(title: str, heads: tuple, rows: list) -> None:
@@ -63,14 +68,13 @@ def with_batch(arch: str, bs: int, *flags):
 
 def bare(trainer, runtime, opt, batch):
     """A step of a plain training loop, on copies of network and criterion."""
-    network, criterion = copy.deepcopy(trainer.network), copy.deepcopy(trainer.criterion)
+    network = copy.deepcopy(trainer.network)
+    criterion = copy.deepcopy(trainer.criterion)
     optimizer = build_optimizer(network, criterion, opt)
 
     def step():
-        labels, images = (
-            batch.labels.to(runtime.device, non_blocking=True),
-            batch.images.to(runtime.device, non_blocking=True),
-        )
+        labels = batch.labels.to(runtime.device, non_blocking=True)
+        images = batch.images.to(runtime.device, non_blocking=True)
         with runtime.autocast():
             embeddings, _ = network(images)
         loss = criterion(embeddings.float(), labels)
@@ -131,7 +135,8 @@ def loader(options) -> None:
     wanted = bs / medians({"step": lambda: step(batch)}, options.warm_up, options.repeats)["step"]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        root, cache = Path(folder) / "photographs", Path(folder) / "cache"
+        root = Path(folder) / "photographs"
+        cache = Path(folder) / "cache"
         make_files(root, 100 if options.small else 4000)
         once = datasets.select(
             "folder",
@@ -156,10 +161,12 @@ def loader(options) -> None:
                 "--kernels",
                 str(options.workers),
             ]
-            opt, dataset = parameters.read(words).but(decode_once=splits is once), splits["training"]
+            opt = parameters.read(words).but(decode_once=splits is once)
+            dataset = splits["training"]
             batches = training_loader(dataset, datasampler.for_training(opt, dataset), opt)
             for _ in range(2):  # the first epoch starts the workers and touches the cache's pages
-                iterator, count = iter(batches), 0
+                iterator = iter(batches)
+                count = 0
                 next(iterator)
                 began = time.perf_counter()
                 for part in iterator:
@@ -254,7 +261,9 @@ def chunked(options) -> None:
     arch, side, bs, chunk = (SMALL_NETWORKS[0], 32, 64, 16) if options.small else (NETWORKS[0], 224, 4000, 200)
     measure = chunks.measure if options.small else chunks.in_a_process
     about = arch, "multisimilarity", side
-    small, loss, cut = measure(*about, chunk, 0, 1), measure(*about, bs, 0, 1, False), measure(*about, bs, chunk, 1)
+    small = measure(*about, chunk, 0, 1)
+    loss = measure(*about, bs, 0, 1, False)
+    cut = measure(*about, bs, chunk, 1)
     allowed = small["mib"] + cut["outputs"]
     ratio = cut["mib"] / allowed if allowed > 0 else float("nan")
     rows = [
@@ -268,7 +277,8 @@ def chunked(options) -> None:
 
 def determinism(options) -> None:
     """Two equal runs in float32: the largest difference of a parameter, as a share of its tensor's largest value."""
-    rows, n_steps = [], 2 if options.small else 20
+    rows = []
+    n_steps = 2 if options.small else 20
     for arch in SMALL_NETWORKS if options.small else NETWORKS:
         for loss in ("multisimilarity", "triplet", "proxyanchor"):
             states = []

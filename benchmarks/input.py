@@ -28,7 +28,8 @@ from training import loading, memory
 from utilities.errors import OneLineParser
 from utilities.numbers import whole
 
-SIZE, QUALITY = (500, 375), 90
+SIZE = (500, 375)
+QUALITY = 90
 ADDITIONS = {  # beside crop and flip; the recipes' values
     "crop and flip": {},
     "jitter .25 .25 .25 0, of half": {"color_jitter": [0.25, 0.25, 0.25, 0.0], "color_jitter_p": 0.5},
@@ -37,7 +38,8 @@ ADDITIONS = {  # beside crop and flip; the recipes' values
     "auto_augment .1": {"auto_augment": 0.1},
     "random_erasing .5": {"random_erasing": 0.5},
 }
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
 
 
 def make_files(folder: Path, n_images: int) -> None:
@@ -46,12 +48,14 @@ def make_files(folder: Path, n_images: int) -> None:
     from PIL import Image
     from sklearn.datasets import load_sample_images
 
-    rng, made = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    made = []
     for c, photograph in enumerate(load_sample_images().images):
         source = Image.fromarray(photograph)
         (folder / f"class_{c}").mkdir(parents=True)
         for i in range(n_images // 2):
-            left, top = rng.integers(0, 60), rng.integers(0, 40)
+            left = rng.integers(0, 60)
+            top = rng.integers(0, 40)
             box = (left, top, left + source.width - 60, top + source.height - 40)
             made.append((source, box, folder / f"class_{c}" / f"{i:04d}.jpg"))
     with ThreadPoolExecutor() as pool:
@@ -72,7 +76,8 @@ class Classic(torch.utils.data.Dataset):
         from torchvision import transforms
 
         last = [transforms.ToTensor(), transforms.Normalize(MEAN, STD)] if normalise else [transforms.PILToTensor()]
-        self.paths, self.transform = paths, transforms.Compose([*steps, *last])
+        self.paths = paths
+        self.transform = transforms.Compose([*steps, *last])
 
     def __len__(self):
         return len(self.paths)
@@ -121,7 +126,8 @@ def images_per_second(loader, batch_size: int) -> tuple[float, float]:
     batches = iter(loader)
     worker = loader._iterator._workers[0].pid
     next(batches)
-    start, processor = time.perf_counter(), processor_seconds(worker)
+    start = time.perf_counter()
+    processor = processor_seconds(worker)
     count = sum(len(next(batches)[1]) for _ in range(len(loader) - 1))
     ahead = (
         loader.prefetch_factor * batch_size
@@ -193,10 +199,8 @@ def steps(split: str, splits: dict) -> None:
         reading = min(microseconds(dataset.original, indices) for _ in range(5))
         transform = min(microseconds(dataset.transform, images) for _ in range(5))
         print(
-            (
-                f"{split:<12}{name:<12}{reading:>12.0f}{transform:>12.0f}   microseconds of processor time an image: "
-                "reading, transform"
-            )
+            f"{split:<12}{name:<12}{reading:>12.0f}{transform:>12.0f}   microseconds of processor time an image: "
+            "reading, transform"
         )
 
 
@@ -229,7 +233,8 @@ def timed(batches) -> tuple[float, float]:
     """(Images a second of the clock, images a second of this process's processor time) of an iterable of batches'
     lengths.
     """
-    start, processor = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
+    processor = time.process_time()
     count = sum(batches)
     return count / (time.perf_counter() - start), count / (time.process_time() - processor)
 
@@ -251,7 +256,9 @@ def once(root: Path, options) -> None:
     """
     memory.keep_freed()  # as a run does on a CPU
     of_loader = {"kernels": 1, "iterations_per_epoch": None, "seed": 0}
-    cached, loaders, images = {"image_cache": str(root.parent / "cache"), "image_cache_side": options.side}, {}, None
+    cached = {"image_cache": str(root.parent / "cache"), "image_cache_side": options.side}
+    loaders = {}
+    images = None
     for name, flags in {
         "one worker, files": {},
         "one worker, cache": cached,
@@ -262,7 +269,9 @@ def once(root: Path, options) -> None:
         loaders[name] = loading.training_loader(
             images, batches, SimpleNamespace(**of_loader, decode_once="decode_once" in flags)
         )
-    cuts, rounds, generator = loaders.pop("decode_once"), [], torch.Generator().manual_seed(0)
+    cuts = loaders.pop("decode_once")
+    rounds = []
+    generator = torch.Generator().manual_seed(0)
     views = [[images.view(index) for index in batch] for batch in batches]
     boxes = [
         images.transform.draw(torch.tensor([view.shape[:2] for view in there]), generator)["boxes"] for there in views
@@ -303,10 +312,8 @@ def main():
     options = parser.parse_args()
     if options.images < 8 * options.bs:
         parser.error(
-            (
-                f"--images {options.images}: at least {8 * options.bs}, four batches of --bs {options.bs} in each of "
-                "two splits, as two are loaded ahead"
-            )
+            f"--images {options.images}: at least {8 * options.bs}, four batches of --bs {options.bs} in each of "
+            "two splits, as two are loaded ahead"
         )
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -329,10 +336,8 @@ def main():
         for _ in range(10):
             ((batch.float() / 255) - mean) / std
         print(
-            (
-                f"scaling and normalising a batch, which the network does: {320 / (time.perf_counter() - start):.0f} "
-                "images a second"
-            )
+            f"scaling and normalising a batch, which the network does: {320 / (time.perf_counter() - start):.0f} "
+            "images a second"
         )
 
 

@@ -48,9 +48,12 @@ def run(epochs: int) -> tuple[list[float], list[float]]:
     """Seconds of each epoch: through main.train_one_epoch, and bare."""
     parts = built()
     loader, step, _ = parts
-    model, criterion, optimizer = step.trainer.network, step.trainer.criterion, step.optimizer
+    model = step.trainer.network
+    criterion = step.trainer.criterion
+    optimizer = step.optimizer
     batches = [(labels, images) for labels, images, _ in loader]
-    ours, bare = [], []
+    ours = []
+    bare = []
     for epoch in range(1, epochs + 2):
         began = time.perf_counter()
         main.train_one_epoch(epoch, *parts)
@@ -72,7 +75,8 @@ def parts(repeats: int) -> None:
         name: architectures.select("resnet50_frozen", not_pretrained=True, embed_dim=512, **flags)
         for name, flags in PARTS.items()
     }
-    images, seconds = torch.rand(PARTS_BATCH), {name: [] for name in PARTS}
+    images = torch.rand(PARTS_BATCH)
+    seconds = {name: [] for name in PARTS}
     for _ in range(repeats + 1):
         for name, network in networks.items():
             began = time.perf_counter()

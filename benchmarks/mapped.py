@@ -59,19 +59,17 @@ def measure(limit: int, argv: list[str]) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (int((before + limit) * MB), resource.RLIM_INFINITY))
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
-    resident, wall, cpu = memory("VmRSS"), time.perf_counter(), time.process_time()
+    resident = memory("VmRSS")
+    wall = time.perf_counter()
+    cpu = time.process_time()
     command.main(argv)
     print(
-        (
-            f"{time.perf_counter() - wall:.0f} s, {time.process_time() - cpu:.0f} CPU s; at most {limit} MB beyond "
-            f"the {before:.0f} MB (VmData) of the loaded process"
-        )
+        f"{time.perf_counter() - wall:.0f} s, {time.process_time() - cpu:.0f} CPU s; at most {limit} MB beyond "
+        f"the {before:.0f} MB (VmData) of the loaded process"
     )
     print(
-        (
-            f"resident: {resident:.0f} MB before, {memory('VmHWM'):.0f} MB at the peak, mapped pages included; at the "
-            f"end {memory('RssAnon'):.0f} MB are its own"
-        )
+        f"resident: {resident:.0f} MB before, {memory('VmHWM'):.0f} MB at the peak, mapped pages included; at the "
+        f"end {memory('RssAnon'):.0f} MB are its own"
     )
 
 

@@ -23,7 +23,9 @@ from utilities.errors import OneLineParser
 from utilities.intervals import modulus_quantile, t_quantile
 from utilities.numbers import whole
 
-GROUPS, SEEDS, KINDS = (2, 5, 9, 14, 25), (3, 5, 10), ("normal", "unequal", "t3")
+GROUPS = (2, 5, 9, 14, 25)
+SEEDS = (3, 5, 10)
+KINDS = ("normal", "unequal", "t3")
 SHOWN = 9
 LEVEL = inference.ALPHA
 
@@ -87,8 +89,10 @@ def measured(procedure, values: np.ndarray, true: np.ndarray) -> tuple[np.ndarra
     """
     tables, k, n = values.shape
     values = values + true[:, None]
-    means, squares = values.mean(2), values.var(2, ddof=1) / n
-    best, rows = means.argmax(1), np.arange(tables)
+    means = values.mean(2)
+    squares = values.var(2, ddof=1) / n
+    best = means.argmax(1)
+    rows = np.arange(tables)
     error = np.sqrt(squares + squares[rows, best, None])
     freedom = error**4 / (squares**2 + squares[rows, best, None] ** 2) * (n - 1)
     found = means[rows, best, None] - means
@@ -99,7 +103,9 @@ def measured(procedure, values: np.ndarray, true: np.ndarray) -> tuple[np.ndarra
 def line(procedure, kind: str, k: int, n: int, tables: int, seed: int = 0) -> tuple[float, float, float]:
     """Error, coverage and power of a procedure."""
     generator = np.random.default_rng([seed, k, n])
-    nothing, spread, lower = np.zeros(k), np.linspace(0, -3, k), np.where(np.arange(k) < (k + 1) // 2, 0.0, -2.0)
+    nothing = np.zeros(k)
+    spread = np.linspace(0, -3, k)
+    lower = np.where(np.arange(k) < (k + 1) // 2, 0.0, -2.0)
     marked, holds = measured(procedure, drawn(kind, tables, k, n, generator), nothing)
     _, spread_holds = measured(procedure, drawn(kind, tables, k, n, generator), spread)
     worse, _ = measured(procedure, drawn(kind, tables, k, n, generator), lower)

@@ -140,7 +140,8 @@ TRAINERS = {  # name -> flags shared with metric_only, the trainer's own flags, 
         ["shared", "intra", "selfsimilarity", "Combined_discriminative_shared_intra_selfsimilarity-1-1-1-1"],
     ),
 }
-PAIRS, TRIPLETS = "--loss contrastive --batch_mining", "--loss triplet --batch_mining"
+PAIRS = "--loss contrastive --batch_mining"
+TRIPLETS = "--loss triplet --batch_mining"
 MINERS = {  # name -> its loss and flags; lifted and npair are run with their losses
     "none": f"{PAIRS} none --loss_contrastive_reduction nonzero",
     "hdc": f"{PAIRS} hdc",
@@ -204,7 +205,8 @@ BACKBONES = {  # name -> its arch, its own flags, those of its cascade; all with
     ),
 }
 
-R50, VIT = "resnet50_frozen", "timm:vit_small_patch16_224"
+R50 = "resnet50_frozen"
+VIT = "timm:vit_small_patch16_224"
 PLAIN = "--loss multisimilarity --embed_dim 512"
 OPERATIONS = {  # name -> arch, flags; the first of an arch is what the others are compared with
     "multisimilarity": (R50, PLAIN),
@@ -222,11 +224,10 @@ OPERATIONS = {  # name -> arch, flags; the first of an arch is what the others a
 }
 BATCH = 128  # of --operations, images of 224 x 224, four of a class
 STUDIED = {method.name: method for method in protocol.RECENT_METHODS.methods}
-STUDY_CLASSES, STUDY_BATCH, STUDY_SIDE = (
-    336,
-    112,
-    64,
-)  # of the study's training data, batches and images (configs/study_emoji.yaml)
+# of the study's training data, batches and images (configs/study_emoji.yaml)
+STUDY_CLASSES = 336
+STUDY_BATCH = 112
+STUDY_SIDE = 64
 
 
 class Peer(torch.nn.Module):
@@ -238,7 +239,8 @@ class Peer(torch.nn.Module):
         super().__init__()
         from pytorch_metric_learning.miners import MultiSimilarityMiner
 
-        self.loss, self.stats = theirs, {}
+        self.loss = theirs
+        self.stats = {}
         self.miner = MultiSimilarityMiner(epsilon) if epsilon is not None else None
         for mine, peer in () if own_start else zip(ours.parameters(), theirs.parameters(), strict=True):
             start = mine.detach() if mine.shape == peer.shape else mine.detach().T
@@ -469,11 +471,9 @@ def backbone_table(names: list[str], seeds: range, save_path: str) -> None:
     print("| flags besides the common ones | seeds | e_recall@1 | map_r | seconds |\n|-|-|-|-|-|")
     for name in names:
         arch, own, cascade = BACKBONES[name]
-        cosine, raw, ball = (
-            f"--arch {arch}_normalize {own} --loss",
-            f"--arch {arch} {own} --loss",
-            "--eval_space hyperbolic",
-        )
+        cosine = f"--arch {arch}_normalize {own} --loss"
+        raw = f"--arch {arch} {own} --loss"
+        ball = "--eval_space hyperbolic"
         plain = (
             f"{cosine} ntxent",
             f"{cosine} supcon",
@@ -541,7 +541,8 @@ if __name__ == "__main__":
     if missing:
         sys.exit(f"no setting for {', '.join(sorted(missing))}: add them to METHODS")
     began = time.monotonic()
-    seeds, where = range(arguments.seeds or (5 if arguments.peers else 3)), arguments.save_path
+    seeds = range(arguments.seeds or (5 if arguments.peers else 3))
+    where = arguments.save_path
     if arguments.peers:
         names, peer = (WITH_VECTORS, "pml_own_start") if arguments.own_starts else (list(PEERS), "pml")
         peer_table(arguments.only or names, seeds, where, peer)

@@ -103,7 +103,8 @@ def by_lists(features, labels, options):
     """The first 1,000 rows search in all, each by a list of its class and 20 junk images."""
     import metrics
 
-    rng, queries = np.random.default_rng(2), np.arange(min(1000, len(features) // 2))
+    rng = np.random.default_rng(2)
+    queries = np.arange(min(1000, len(features) // 2))
     junk = [rng.choice(len(features), 20, replace=False) for _ in queries]
     found = [np.setdiff1d(np.flatnonzero(labels == labels[i]), [i, *junk[i]]) for i in queries]
     lists = metrics.Lists.of(found, junk)
@@ -157,7 +158,8 @@ def run_one(options) -> None:
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")  # the peak counts from here
     before = memory("VmRSS")
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall = time.perf_counter()
+    cpu = time.process_time()
     values = CONTESTANTS[options.only](features, labels, options)
     figures = {
         "seconds": time.perf_counter() - wall,
@@ -188,10 +190,8 @@ def compare(size: str, options) -> None:
     print(f"{'':26}{'seconds':>10}{'CPU s':>10}{'peak MB':>10}")
     for name, figures in best.items():
         print(
-            (
-                f"{name:26}{figures['seconds']:10.2f}{figures['cpu_seconds']:10.2f}{figures['peak_mb']:10.0f}   "
-                f"{figures['values'] or ''}"
-            )
+            f"{name:26}{figures['seconds']:10.2f}{figures['cpu_seconds']:10.2f}{figures['peak_mb']:10.0f}   "
+            f"{figures['values'] or ''}"
         )
     if size == "million":
         return

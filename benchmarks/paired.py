@@ -35,7 +35,9 @@ KINDS = {
     "10 seeds": {"seeds": 10},
 }
 EFFECTS = {"of_seed": 0.1, "of_class": 1.0, "between": 0.3, "both": 0.3}
-MEAN, BETTER = 0.5, 0.1  # logits: of the first method, and the gain of the second
+# logits: of the first method, and the gain of the second
+MEAN = 0.5
+BETTER = 0.1
 
 
 def simulated(generator, classes: int = 100, seeds: int = 5, **effects) -> list[bootstrap.Outcomes]:
@@ -46,7 +48,8 @@ def simulated(generator, classes: int = 100, seeds: int = 5, **effects) -> list[
     shared = of["of_class"] * generator.normal(size=classes)[labels] + generator.normal(size=len(labels))
     outcomes = []
     for method in range(2):
-        own, values = of["between"] * generator.normal(size=classes)[labels], []
+        own = of["between"] * generator.normal(size=classes)[labels]
+        values = []
         for _ in range(seeds):
             of_seed = of["of_seed"] * generator.normal() + of["both"] * generator.normal(size=classes)[labels]
             logits = MEAN + BETTER * method + shared + own + of_seed
@@ -78,14 +81,13 @@ def percentile(first, second, drawn, generator) -> tuple[float, float]:
 def coverage(simulations: int, draws: int) -> None:
     """Print how often the intervals contain the truth, and how wide they are."""
     print(
-        (
-            f"{simulations:,} simulations, {draws:,} draws each: share of intervals that hold the true difference, "
-            "and their mean width in points"
-        )
+        f"{simulations:,} simulations, {draws:,} draws each: share of intervals that hold the true difference, "
+        "and their mean width in points"
     )
     print(f"{'':28}{'interval':>10}{'width':>8}{'plain percentile':>18}{'width':>8}")
     for title, kind in KINDS.items():
-        true, found = truth(**kind), []
+        true = truth(**kind)
+        found = []
         for number in range(simulations):
             generator = np.random.default_rng([number, 3])
             outcomes = simulated(generator, **kind)
@@ -112,10 +114,8 @@ def measure(draws: int, repeats: int) -> None:
         found = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, draws)))
         seconds.append(time.perf_counter() - began)
     print(
-        (
-            f"{draws:,} draws, 60,502 queries in 11,316 classes, 2 methods x 5 seeds: {min(seconds):.2f} s (goal 10); "
-            f"{found}"
-        )
+        f"{draws:,} draws, 60,502 queries in 11,316 classes, 2 methods x 5 seeds: {min(seconds):.2f} s (goal 10); "
+        f"{found}"
     )
 
 

@@ -70,19 +70,20 @@ def main(argv: list[str] | None = None) -> tuple[float, float]:
     opt = parser.parse_args(argv)
     run = os.path.abspath(opt.run)
     with tempfile.TemporaryDirectory() as place:
-        few, all_of_them, out = Path(place) / "few", Path(place) / "all", Path(place) / "index"
+        few = Path(place) / "few"
+        all_of_them = Path(place) / "all"
+        out = Path(place) / "index"
         make_images(few, 100, opt.side)
         make_images(all_of_them, opt.images, opt.side)
-        note, how = Path(place) / "peak", ["--device", "cpu", "--index"]
+        note = Path(place) / "peak"
+        how = ["--device", "cpu", "--index"]
         first, _, _ = measure(["index", run, str(few), "--out", f"{out}_few", *how, "exact"], note)
         peak, seconds, said = measure(["index", run, str(all_of_them), "--out", str(out), *how, opt.index], note)
         print(said.strip().replace(place, ""))
         vectors = (out / "vectors.npy").stat().st_size / 1e6
     print(
-        (
-            f"peak memory: {first:.0f} MB of 100 images, {peak:.0f} MB of {opt.images:,}; the vectors alone are "
-            f"{vectors:.0f} MB; {seconds:.0f} s"
-        )
+        f"peak memory: {first:.0f} MB of 100 images, {peak:.0f} MB of {opt.images:,}; the vectors alone are "
+        f"{vectors:.0f} MB; {seconds:.0f} s"
     )
     return first, peak
 

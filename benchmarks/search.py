@@ -46,9 +46,12 @@ class Simple:
     unit = Search.unit
 
     def __init__(self, space, limits: Limits | None = None):
-        self.space, self.limits, self.work = space, limits or Limits(), Work()
+        self.space = space
+        self.limits = limits or Limits()
+        self.work = Work()
         self.ties = Ties(space, self.limits, self.work)
-        m, d = space.reference_size, space.dimensions
+        m = space.reference_size
+        d = space.dimensions
         self.mean = sum(block.sum(0) for _, block in space.reference_blocks()) / m
         self.scale = 1 / (
             max(np.sqrt(((block - self.mean) ** 2).sum(1).max()) for _, block in space.reference_blocks()) or 1.0
@@ -73,7 +76,8 @@ class Simple:
             found, noise, done = self._nearest(rows, width, needs)
             if not done.all():
                 todo.append((rows[~done], 4 * width))
-            scores, found = found[0][done], Neighbours(rows[done], *(part[done] for part in found[1:]))
+            scores = found[0][done]
+            found = Neighbours(rows[done], *(part[done] for part in found[1:]))
             self.ties.settle(*found[:3], scores, 2 * noise[done], any(need.what == "every" for need in needs))
             yield found
 
@@ -107,7 +111,9 @@ class Simple:
         kept[0][filled], kept[1][filled] = scores[seen], columns[seen]
         relevant = (space.reference_labels[kept[1]] == space.labels[rows, None]) & filled
         sure = kept[0] > last[:, None]
-        surely, hits, done = sure.sum(1), (relevant & sure).sum(1), np.ones(len(rows), dtype=bool)
+        surely = sure.sum(1)
+        hits = (relevant & sure).sum(1)
+        done = np.ones(len(rows), dtype=bool)
         for need in needs:
             enough = {"first": hits > 0, "all": hits >= space.relevant[rows], "every": False}[need.what]
             done &= (surely >= need.depth[rows]) | enough | (width == space.reference_size)
@@ -142,7 +148,8 @@ def timed(call):
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
     before = memory("VmRSS")
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall = time.perf_counter()
+    cpu = time.process_time()
     found = call()
     return found, (time.perf_counter() - wall, time.process_time() - cpu, memory("VmHWM") - before)
 
@@ -165,7 +172,9 @@ def compare(size: str, tasks, options) -> None:
     rows, kind, every = SIZES[size]
     features, labels = data(kind, rows, 128)
     for task in [task for task in every if not tasks or str(task) in tasks]:
-        figures, values, works = {}, {}, {}
+        figures = {}
+        values = {}
+        works = {}
         for _ in range(options.repeats):
             for name, make in SEARCHES.items():
                 (values[name], works[name]), found = timed(

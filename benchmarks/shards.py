@@ -58,7 +58,8 @@ def resident() -> float:
 def measure(loss: str, classes: int, dimensions: int, bs: int, share: float, steps: int) -> str:
     """A row of the table, of the first process."""
     opt = parameters.read(["--dataset", "glyphs", "--loss", loss, "--shard_classes", "--sample_classes", str(share)])
-    runtime, network = Runtime(opt), torch.nn.Linear(dimensions, dimensions)
+    runtime = Runtime(opt)
+    network = torch.nn.Linear(dimensions, dimensions)
 
     def stepped(classes: int, steps: int) -> tuple:
         criterion = criteria.shard(
@@ -77,7 +78,8 @@ def measure(loss: str, classes: int, dimensions: int, bs: int, share: float, ste
     stepped(classes // 100, 1)  # loads what a step needs
     before = resident()
     criterion, _, seconds = stepped(classes, steps)
-    peak, after = memory("VmHWM") - before, resident() - before
+    peak = memory("VmHWM") - before
+    after = resident() - before
     return (
         f"| {runtime.ranks.size} | {share:g} | {criterion.proxies.nbytes / 2**20:.0f} | {after:.0f} | {peak:.0f} | "
         f"{1000 * seconds:.0f} |"
@@ -127,7 +129,8 @@ def traffic(loss: str, classes: int, dimensions: int, bs: int, share: float, *sh
         *sharded,
     ]
     step, _ = built("conv4_frozen_normalize", *flags, n_classes=classes)
-    ranks, network = step.runtime.ranks, step.trainer.network
+    ranks = step.runtime.ranks
+    network = step.trainer.network
     part = ranks.part(bs)
     for _ in range(2):
         images = torch.randint(256, (bs, 3, 16, 16), dtype=torch.uint8)

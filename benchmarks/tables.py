@@ -18,8 +18,11 @@ sys.path.insert(0, str(ROOT))
 from utilities.errors import OneLineParser
 from utilities.numbers import whole
 
-SECONDS, MEGABYTES = 20, 1000  # the targets
-DATASETS, SEEDS = ("cub200", "cars196", "online_products"), 5
+# the targets
+SECONDS = 20
+MEGABYTES = 1000
+DATASETS = ("cub200", "cars196", "online_products")
+SEEDS = 5
 
 
 def make(root: Path, runs: int, epochs: int, is_bare: bool = False) -> int:
@@ -66,7 +69,8 @@ def main() -> None:
         words = ["--runs", f"{folder}/runs", "--out", f"{folder}/out", "--compare_to", "ledger", "--plan", "1"]
         taken = []
         for _ in range(opt.repeats):
-            began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+            began = time.perf_counter()
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run(
                 [sys.executable, "Result_Evaluations.py", *words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
             )
@@ -76,10 +80,8 @@ def main() -> None:
             )
         page = (Path(folder) / "out" / "index.html").stat().st_size
     print(
-        (
-            f"{count} runs of {opt.epochs} epochs: {min(wall for wall, _ in taken):.1f} s at best of {opt.repeats} "
-            f"(target: {SECONDS} s), {min(cpu for _, cpu in taken):.1f} s of processor time"
-        )
+        f"{count} runs of {opt.epochs} epochs: {min(wall for wall, _ in taken):.1f} s at best of {opt.repeats} "
+        f"(target: {SECONDS} s), {min(cpu for _, cpu in taken):.1f} s of processor time"
     )
     print(f"memory: {after.ru_maxrss / 1e3:.0f} MB (target: {MEGABYTES} MB); the page has {page / 1e6:.1f} MB")
 

@@ -94,51 +94,40 @@ def check(opt, inner=()) -> None:
 
 def check_separate(opt, inner) -> None:
     """Refuse `--separate_classifiers` where nothing obeys it, or what cannot. Raises UserError."""
-    module, classifies = REGISTRY.module(opt.loss), opt.trainer == "classifier"
+    module = REGISTRY.module(opt.loss)
+    classifies = opt.trainer == "classifier"
     for flag in ("loss", *inner):
         if issubclass(REGISTRY.module(getattr(opt, flag)).Criterion, ProxyCriterion) and getattr(opt, flag) not in (
             able := divisible()
         ):
             raise UserError(
-                (
-                    f"--separate_classifiers: --{flag} {getattr(opt, flag)} compares with the vectors of all classes; "
-                    f"these can leave some out: {', '.join(able)}"
-                )
+                f"--separate_classifiers: --{flag} {getattr(opt, flag)} compares with the vectors of all classes; "
+                f"these can leave some out: {', '.join(able)}"
             )
     if opt.weight_regularizer == "regular_face":
         raise UserError(
-            (
-                "--separate_classifiers: --weight_regularizer regular_face pushes the vectors of all domains apart: "
-                "leave one out"
-            )
+            "--separate_classifiers: --weight_regularizer regular_face pushes the vectors of all domains apart: "
+            "leave one out"
         )
     if not (classifies or issubclass(module.Criterion, ShardedCriterion)):
         raise UserError(
-            (
-                f"--separate_classifiers: neither --loss {opt.loss} nor --trainer {opt.trainer} has class vectors of "
-                "domains: leave it out"
-            )
+            f"--separate_classifiers: neither --loss {opt.loss} nor --trainer {opt.trainer} has class vectors of "
+            "domains: leave it out"
         )
     if (flag := asked(opt)) is not None:
         raise UserError(
-            (
-                f"--separate_classifiers {flag}: class vectors that are taken apart are compared with all samples: "
-                "leave one out"
-            )
+            f"--separate_classifiers {flag}: class vectors that are taken apart are compared with all samples: "
+            "leave one out"
         )
     if opt.label_level_train:
         raise UserError(
-            (
-                f"--separate_classifiers --label_level_train {opt.label_level_train}: the classes of training are the "
-                "domains: leave one out"
-            )
+            f"--separate_classifiers --label_level_train {opt.label_level_train}: the classes of training are the "
+            "domains: leave one out"
         )
     if opt.metrix and issubclass(module.Criterion, ShardedCriterion):
         raise UserError(
-            (
-                f"--separate_classifiers --metrix: mixed points of --loss {opt.loss} are compared with the vectors of "
-                "all domains: leave one out"
-            )
+            f"--separate_classifiers --metrix: mixed points of --loss {opt.loss} are compared with the vectors of "
+            "all domains: leave one out"
         )
     if (
         opt.trainer == "intrabatch"
@@ -155,11 +144,9 @@ def check_separate(opt, inner) -> None:
         or "label_smoothing" in " ".join(opt.classifier_kwargs or ())
     ):
         raise UserError(
-            (
-                "--separate_classifiers: classes of other domains get no probability, which only the cross-entropy of "
-                "a linear layer without smoothing supports: leave --classifier_loss, --classifier_layer and smoothing "
-                "out"
-            )
+            "--separate_classifiers: classes of other domains get no probability, which only the cross-entropy of "
+            "a linear layer without smoothing supports: leave --classifier_loss, --classifier_layer and smoothing "
+            "out"
         )
 
 

@@ -41,7 +41,8 @@ class Positive(torch.nn.Module):
 
     def __init__(self, start: float, least: float):
         super().__init__()
-        self.start, self.least = start, least
+        self.start = start
+        self.least = least
 
     def forward(self, raw: torch.Tensor) -> torch.Tensor:
         """The value, of the shape of `raw`."""
@@ -59,7 +60,9 @@ class Within(torch.nn.Module):
 
     def __init__(self, start: float, least: float, most: float):
         super().__init__()
-        self.start, self.least, self.most = start, least, most
+        self.start = start
+        self.least = least
+        self.most = most
 
     def forward(self, raw: torch.Tensor) -> torch.Tensor:
         """The value, of the shape of `raw`."""
@@ -78,7 +81,8 @@ def hyperparameters(name: str, module, criterion: torch.nn.Module) -> dict[str, 
     Learning rates are not among them, nor are the module's `FIXED`, by which the formula has no true derivative: it
     uses them in comparisons, in constants or in random draws.
     """
-    parser, prefix = argparse.ArgumentParser(), f"loss_{name}_"
+    parser = argparse.ArgumentParser()
+    prefix = f"loss_{name}_"
     getattr(module, "add_arguments", lambda parser: None)(parser)
     floats = {
         action.dest.removeprefix(prefix): action.type
@@ -105,22 +109,20 @@ def make_learnable(name: str, module, criterion: torch.nn.Module, opt) -> None:
     Raises UserError for an unknown name, for a value that is infinite or at its bound, and for a value per class where
     the formula has no anchors whose class could decide.
     """
-    known, per_class = hyperparameters(name, module, criterion), getattr(module, "PER_CLASS", ())
-    learned, names = [], list(dict.fromkeys(opt.loss_learn))
+    known = hyperparameters(name, module, criterion)
+    per_class = getattr(module, "PER_CLASS", ())
+    learned = []
+    names = list(dict.fromkeys(opt.loss_learn))
     for hyper in names:
         if hyper in getattr(module, "FIXED", ()):
             raise UserError(
-                (
-                    f"--loss_learn {hyper}: --loss {name} has no derivative by it: it is used in comparisons, "
-                    "constants or random draws"
-                )
+                f"--loss_learn {hyper}: --loss {name} has no derivative by it: it is used in comparisons, "
+                "constants or random draws"
             )
         if hyper not in known:
             raise UserError(
-                (
-                    f"--loss_learn {hyper}: --loss {name} has no such number to learn; it has "
-                    f"{', '.join(sorted(known)) or 'none'}"
-                )
+                f"--loss_learn {hyper}: --loss {name} has no such number to learn; it has "
+                f"{', '.join(sorted(known)) or 'none'}"
             )
         if opt.loss_learn_per_class and hyper not in per_class:
             able = f"these have: {', '.join(per_class)}" if per_class else "none of its hyperparameters has"

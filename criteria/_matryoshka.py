@@ -56,17 +56,13 @@ def check(opt) -> None:
         raise UserError(f"{shown}: the prefixes must ascend")
     if opt.matryoshka_weights is not None and len(opt.matryoshka_weights) != len(opt.matryoshka):
         raise UserError(
-            (
-                f"{shown} has {len(opt.matryoshka)} prefixes, --matryoshka_weights {len(opt.matryoshka_weights)} "
-                "weights: give one each"
-            )
+            f"{shown} has {len(opt.matryoshka)} prefixes, --matryoshka_weights {len(opt.matryoshka_weights)} "
+            "weights: give one each"
         )
     if opt.trainer == "cascaded":
         raise UserError(
-            (
-                f"{shown}: --trainer cascaded compares embeddings of several stages, none of which has prefixes: "
-                "leave one of them out"
-            )
+            f"{shown}: --trainer cascaded compares embeddings of several stages, none of which has prefixes: "
+            "leave one of them out"
         )
     if opt.embed_dim:
         check_width(opt)
@@ -74,7 +70,8 @@ def check(opt) -> None:
 
 def check_width(opt) -> None:
     """Raise UserError where the last prefix is not the whole embedding."""
-    shown, last = f"--matryoshka {' '.join(map(str, opt.matryoshka))}", opt.matryoshka[-1]
+    shown = f"--matryoshka {' '.join(map(str, opt.matryoshka))}"
+    last = opt.matryoshka[-1]
     if above := [one for one in opt.matryoshka if one > opt.embed_dim]:
         raise UserError(f"{shown}: the embedding has {opt.embed_dim} dimensions, {above[0]} are more: leave it out")
     if last < opt.embed_dim:
@@ -147,17 +144,13 @@ def nest(criterion: torch.nn.Module, opt, rescales: bool, make) -> torch.nn.Modu
     own = opt.matryoshka_heads == "own"
     if not own and any(buffer.is_floating_point() for buffer in criterion.buffers()):
         raise UserError(
-            (
-                f"--matryoshka: --loss {opt.loss} keeps statistics of one embedding, which prefixes cannot share: add "
-                "--matryoshka_heads own"
-            )
+            f"--matryoshka: --loss {opt.loss} keeps statistics of one embedding, which prefixes cannot share: add "
+            "--matryoshka_heads own"
         )
     if not own and opt.loss == "pml" and any(p.ndim == 2 for p in criterion.parameters()):
         raise UserError(
-            (
-                "--matryoshka: class vectors of --loss pml stand in columns, which prefixes cannot cut: add "
-                "--matryoshka_heads own"
-            )
+            "--matryoshka: class vectors of --loss pml stand in columns, which prefixes cannot cut: add "
+            "--matryoshka_heads own"
         )
     criterion.nesting = Nesting(
         tuple(opt.matryoshka), tuple(opt.matryoshka_weights or [1.0] * len(opt.matryoshka)), rescales

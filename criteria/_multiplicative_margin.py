@@ -11,7 +11,9 @@ def psi(cosines: torch.Tensor, margin: int) -> torch.Tensor:
 
     cos(margin t) is the Chebyshev polynomial of the cosine, whose slope is finite at cosines of +-1, too.
     """
-    previous, multiple = torch.ones_like(cosines), cosines  # cos(0 t), cos(1 t)
+    # cos(0 t), cos(1 t)
+    previous = torch.ones_like(cosines)
+    multiple = cosines
     for _ in range(margin - 1):
         previous, multiple = multiple, 2 * cosines * multiple - previous
     k = (margin / math.pi * cosines.detach().clamp(-1, 1).acos()).floor()

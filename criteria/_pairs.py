@@ -108,7 +108,8 @@ class PairCriterion(MetricCriterion):
         `mined`: boolean masks `(B, M)` of the positive and the negative pairs; default: all pairs.
         """
         if not len(reference):
-            reference, mined = reference.with_own_row(), None
+            reference = reference.with_own_row()
+            mined = None
         points, reference = self.prepare(batch, reference)
         distances = self.SPACE in ("euclidean", "squared")
         norms = (

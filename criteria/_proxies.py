@@ -20,7 +20,8 @@ def add_arguments(group) -> None:
 
 
 def _check_width(criterion: "ProxyCriterion", args: tuple, kwargs: dict) -> None:
-    given, own = kwargs["batch"].shape[1], criterion.proxies.shape[1]
+    given = kwargs["batch"].shape[1]
+    own = criterion.proxies.shape[1]
     if given != own:
         raise UserError(
             f"embeddings of {given} dimensions, class vectors of {own}: the network's embed_dim is not what it gives "
@@ -50,7 +51,8 @@ class ProxyCriterion(MetricCriterion):
                 f"n_classes {self.n_classes}, embed_dim {opt.embed_dim}: a criterion with class vectors needs both, "
                 "at least 1: select(name, opt, n_classes=100, embed_dim=128)"
             )
-        self.per_class, self.of_classes = per_class, n_vectors is None
+        self.per_class = per_class
+        self.of_classes = n_vectors is None
         self.proxies = torch.nn.Parameter(torch.empty(n_vectors or self.n_classes * per_class, opt.embed_dim))
         with torch.no_grad():
             (pml_start or _normal_columns if opt.loss_vectors_start == "pml" else start or _uniform)(self.proxies)

@@ -101,9 +101,7 @@ def read_weights(path: str, n_classes: int | None) -> torch.Tensor:
         raise UserError(f"--loss_class_weights {path}: every weight is a finite number of at least 0")
     if n_classes and len(weights) != n_classes:
         raise UserError(
-            (
-                f"--loss_class_weights {path} has {len(weights)} numbers, the training data {n_classes} classes: one "
-                "a class"
-            )
+            f"--loss_class_weights {path} has {len(weights)} numbers, the training data {n_classes} classes: one "
+            "a class"
         )
     return weights

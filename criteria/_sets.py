@@ -21,10 +21,8 @@ def warn_of_normalized(loss: str, opt) -> None:
     """
     if getattr(opt, "neck", "none") != "none" and opt.neck_feature == "after":
         raise UserError(
-            (
-                f"--neck {opt.neck}: --loss {loss} is meant for embeddings of any length, which a neck scales: add "
-                "--neck_feature before, or leave it out"
-            )
+            f"--neck {opt.neck}: --loss {loss} is meant for embeddings of any length, which a neck scales: add "
+            "--neck_feature before, or leave it out"
         )
     if "normalize" in opt.arch.split("_")[1:]:
         print(

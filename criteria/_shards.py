@@ -74,7 +74,9 @@ class ShardedCriterion(ProxyCriterion):
 
     def __init__(self, opt, lr: float, start=None, per_class: int = 1, pml_start=None):
         super().__init__(opt, lr, start, per_class, pml_start)
-        self.share, self.dims, self.own_domain = opt.sample_classes, opt.loss_dims, OwnDomain(opt.separate_classifiers)
+        self.share = opt.sample_classes
+        self.dims = opt.loss_dims
+        self.own_domain = OwnDomain(opt.separate_classifiers)
         if self.dims and self.dims > opt.embed_dim:
             raise UserError(f"--loss_dims {self.dims} is more than the {opt.embed_dim} dimensions of the embedding")
         self.shard_over(Alone())
@@ -123,7 +125,8 @@ class ShardedCriterion(ProxyCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        shard, vectors = self.shard, self.proxies
+        shard = self.shard
+        vectors = self.proxies
         if not shard.divided and shard.share == 1 and self.dims is None:
             similarities = self.similarities(batch, vectors.to(batch))  # (B, C)
             self.note(self.own_domain(similarities, labels), labels)
@@ -136,7 +139,8 @@ class ShardedCriterion(ProxyCriterion):
             dims = torch.randperm(batch.shape[1])[: self.dims].to(
                 batch.device, non_blocking=True
             )  # the same on all processes
-            batch, vectors = batch.index_select(1, dims), vectors.index_select(1, dims)
+            batch = batch.index_select(1, dims)
+            vectors = vectors.index_select(1, dims)
         blocks = vectors.split(max(ENTRIES // len(batch), 1) * self.per_class)
         starts = range(0, len(vectors) // self.per_class, len(blocks[0]) // self.per_class)
         given = [(batch, labels, block, own - start) for start, block in zip(starts, blocks, strict=True)]

@@ -14,7 +14,8 @@ def tuple_distances(
     the reference.
     """
     pairs = as_pairs(tuples)
-    rows, columns = torch.cat([pairs.anchors_p, pairs.anchors_n]), torch.cat([pairs.positives, pairs.negatives])
+    rows = torch.cat([pairs.anchors_p, pairs.anchors_n])
+    columns = torch.cat([pairs.positives, pairs.negatives])
     return pair_distances(batch, rows, columns, squared, reference.embeddings).split(
         [len(pairs.positives), len(pairs.negatives)]
     )

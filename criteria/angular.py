@@ -72,10 +72,9 @@ class Criterion(MetricCriterion):
 
         def terms(anchors, positives, negatives):
             npair = npair_terms(batch, reference, anchors, positives, negatives)  # (A,)
-            of_anchors, of_positives = (
-                directions.index_select(0, anchors),
-                others.embeddings.index_select(0, positives),
-            )  # (A, D)
+            # (A, D)
+            of_anchors = directions.index_select(0, anchors)
+            of_positives = others.embeddings.index_select(0, positives)
             towards_negatives = (4 * squared_tangent * (of_anchors + of_positives)) @ others.embeddings.T  # (A, M)
             towards_positive = 2 * (1 + squared_tangent) * (of_anchors * of_positives).sum(1, keepdim=True)  # (A, 1)
             towards = towards_negatives.scatter(1, positives[:, None], towards_positive)

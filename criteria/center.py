@@ -11,10 +11,9 @@ REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
 ALLOWED_MINING_OPS = None
-SGD_RATE, OTHER_RATE = (
-    0.5,
-    5e-4,
-)  # theirs is of plain SGD; an adaptive optimiser moves every entry by about its rate in each step
+# theirs is of plain SGD; an adaptive optimiser moves every entry by about its rate in each step
+SGD_RATE = 0.5
+OTHER_RATE = 5e-4
 
 
 def add_arguments(group) -> None:

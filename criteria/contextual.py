@@ -95,13 +95,14 @@ class Criterion(MetricCriterion):
 
     def __init__(self, opt):
         super().__init__()
-        self.context_weight, self.contrastive_weight = (
-            opt.loss_contextual_context_weight,
-            opt.loss_contextual_contrastive_weight,
-        )
-        self.mean_weight, self.mean = opt.loss_contextual_mean_weight, opt.loss_contextual_mean
-        self.k, self.eps = opt.loss_contextual_k, opt.loss_contextual_eps
-        self.pos_margin, self.neg_margin = opt.loss_contextual_pos_margin, opt.loss_contextual_neg_margin
+        self.context_weight = opt.loss_contextual_context_weight
+        self.contrastive_weight = opt.loss_contextual_contrastive_weight
+        self.mean_weight = opt.loss_contextual_mean_weight
+        self.mean = opt.loss_contextual_mean
+        self.k = opt.loss_contextual_k
+        self.eps = opt.loss_contextual_eps
+        self.pos_margin = opt.loss_contextual_pos_margin
+        self.neg_margin = opt.loss_contextual_neg_margin
         width = opt.loss_contextual_projection
         self.projection = torch.nn.Linear(opt.embed_dim, width, bias=False) if width else None
         self.optim_dict_list = (
@@ -113,11 +114,13 @@ class Criterion(MetricCriterion):
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
         unit = normalize(batch if self.projection is None else batch @ self.projection.weight.to(batch).T)
-        cosines, same = unit @ unit.T, same_class(labels)
+        cosines = unit @ unit.T
+        same = same_class(labels)
         alike = self.alikeness(cosines)
         context = torch.where(same, 1 - alike, alike).square().fill_diagonal_(0).mean()
         others = same.clone().fill_diagonal_(False)
-        far, near = torch.relu(self.pos_margin - cosines), torch.relu(cosines - self.neg_margin)
+        far = torch.relu(self.pos_margin - cosines)
+        near = torch.relu(cosines - self.neg_margin)
         contrastive = masked_mean(far, others & (far > 0)) + masked_mean(near, ~same & (near > 0))
         of_mean = (cosines.mean() - self.mean).square()
         self.stats = {

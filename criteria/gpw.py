@@ -59,14 +59,17 @@ class Criterion(PairCriterion):
     def __init__(self, opt, batchminer=None):
         super().__init__(batchminer)
         self.weights = WEIGHTS[opt.loss_gpw_weights]
-        self.pos_scale, self.neg_scale = opt.loss_gpw_pos_scale, opt.loss_gpw_neg_scale
-        self.threshold, self.margin = opt.loss_gpw_threshold, opt.loss_gpw_margin
+        self.pos_scale = opt.loss_gpw_pos_scale
+        self.neg_scale = opt.loss_gpw_neg_scale
+        self.threshold = opt.loss_gpw_threshold
+        self.margin = opt.loss_gpw_margin
 
     def formula(self, values, positives, negatives, labels) -> dict:
         """Sum of the weighted cosines, sums of the positives' and of the negatives' weights."""
         with torch.no_grad():
             of_positives, of_negatives = self.weights(self, values, positives, negatives)
-            of_positives, of_negatives = of_positives * positives, of_negatives * negatives
+            of_positives = of_positives * positives
+            of_negatives = of_negatives * negatives
         total = ((of_negatives - of_positives) * values).sum()
         return {"loss": total, "positive_weights": of_positives.sum(), "negative_weights": of_negatives.sum()}
 
@@ -100,7 +103,8 @@ class Criterion(PairCriterion):
 
     def lifted(self, values, positives, negatives):
         """Slopes of [log sum_p exp(-s) + log sum_n exp(s)]+."""
-        far_positives, near_negatives = log_sum_exp(-values, positives), log_sum_exp(values, negatives)
+        far_positives = log_sum_exp(-values, positives)
+        near_negatives = log_sum_exp(values, negatives)
         active = as_weights(far_positives + near_negatives > 0, values)[:, None]
         rising = torch.exp(
             (-values - far_positives[:, None]).clamp(max=0)
@@ -111,10 +115,8 @@ class Criterion(PairCriterion):
         """Slopes of 1/pos_scale log(1 + sum_p exp(-pos_scale (s - threshold))) and its mirror, without that loss's
         selection of pairs.
         """
-        positive_exponents, negative_exponents = (
-            self.pos_scale * (self.threshold - values),
-            self.neg_scale * (values - self.threshold),
-        )
+        positive_exponents = self.pos_scale * (self.threshold - values)
+        negative_exponents = self.neg_scale * (values - self.threshold)
         of_positives = positive_exponents - softplus(log_sum_exp(positive_exponents, positives))[:, None]
         of_negatives = negative_exponents - softplus(log_sum_exp(negative_exponents, negatives))[:, None]
         return of_positives.clamp(max=0).exp(), of_negatives.clamp(max=0).exp()

@@ -90,12 +90,12 @@ class Criterion(PairCriterion):
         }
         self.cluster = criteria.select("softmax", opt, loss_learn=[], **flags)
         self.optim_dict_list = self.cluster.optim_dict_list
-        self.weight, self.temperature, self.rho = (
-            opt.loss_happier_weight,
-            opt.loss_happier_temperature,
-            opt.loss_happier_rho,
-        )
-        self.delta, self.offset, self.start = opt.loss_happier_delta, opt.loss_happier_offset, opt.loss_happier_start
+        self.weight = opt.loss_happier_weight
+        self.temperature = opt.loss_happier_temperature
+        self.rho = opt.loss_happier_rho
+        self.delta = opt.loss_happier_delta
+        self.offset = opt.loss_happier_offset
+        self.start = opt.loss_happier_start
         self.register_buffer("class_levels", None, persistent=False)  # (C, L), of the data
         self.expect_classes(opt.n_classes)
 
@@ -142,7 +142,8 @@ class Criterion(PairCriterion):
 
     def relevances(self, levels: torch.Tensor) -> torch.Tensor:
         """The relevances `(b, M)` of samples that share `levels` `(b, M)`."""
-        found, n_levels = torch.zeros_like(levels), 1 if self.class_levels is None else self.class_levels.shape[1]
+        found = torch.zeros_like(levels)
+        n_levels = 1 if self.class_levels is None else self.class_levels.shape[1]
         for level in range(1, n_levels + 1):
             here = (levels == level).to(levels.dtype)
             found = found + here * (level / n_levels) / here.sum(1, keepdim=True).clamp(min=1)
@@ -155,7 +156,8 @@ class Criterion(PairCriterion):
         )  # (P', M), 0 with the own image and k
         excesses, of_j, rel_j = (given.index_select(0, anchors) for given in (values, levels, relevances))
         excesses = excesses - excesses.gather(1, related[:, None])
-        of_k, rel_k = of_j.gather(1, related[:, None]), rel_j.gather(1, related[:, None])
+        of_k = of_j.gather(1, related[:, None])
+        rel_k = rel_j.gather(1, related[:, None])
         ahead = (excesses >= 0).to(excesses.dtype)
         ranks = 1 + (torch.where(of_j < of_k, self.step(excesses), ahead) * others).sum(1)
         return (rel_k.squeeze(1) + (ahead * torch.minimum(rel_j, rel_k) * others).sum(1)) / ranks

@@ -95,9 +95,13 @@ class Criterion(MetricCriterion):
                 f"embed_dim {opt.embed_dim}: hierarchical proxies need at least 1: select('hier', opt, embed_dim=128)"
             )
         self.base = criteria.select(opt.loss_hier_base, opt, loss_learn=[])
-        self.weight, self.margin, self.tau = opt.loss_hier_weight, opt.loss_hier_margin, opt.loss_hier_tau
-        self.c, self.clip_r = opt.loss_hier_c, opt.loss_hier_clip_r
-        self.topk, self.per_anchor = opt.loss_hier_topk, opt.loss_hier_per_anchor
+        self.weight = opt.loss_hier_weight
+        self.margin = opt.loss_hier_margin
+        self.tau = opt.loss_hier_tau
+        self.c = opt.loss_hier_c
+        self.clip_r = opt.loss_hier_clip_r
+        self.topk = opt.loss_hier_topk
+        self.per_anchor = opt.loss_hier_per_anchor
         start = (
             torch.randn(opt.loss_hier_n_proxies, opt.embed_dim) / math.sqrt(opt.embed_dim) * opt.loss_hier_clip_r * 0.9
         )
@@ -110,7 +114,8 @@ class Criterion(MetricCriterion):
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`. Draws from torch's global generator."""
         loss = self.base(batch, labels, **kwargs)
-        ball, ancestors = Ball(self.c, self.clip_r), self.ancestors.to(batch)
+        ball = Ball(self.c, self.clip_r)
+        ancestors = self.ancestors.to(batch)
         _check_width(batch, ancestors)
         with torch.no_grad():
             distances = ball.distances(
@@ -142,10 +147,8 @@ class Criterion(MetricCriterion):
 def _check_width(batch: torch.Tensor, ancestors: torch.Tensor) -> None:
     if batch.shape[1] != ancestors.shape[1]:
         raise UserError(
-            (
-                f"embeddings of {batch.shape[1]} dimensions, hierarchical proxies of {ancestors.shape[1]}: embed_dim "
-                "is another"
-            )
+            f"embeddings of {batch.shape[1]} dimensions, hierarchical proxies of {ancestors.shape[1]}: embed_dim "
+            "is another"
         )
 
 
@@ -196,15 +199,19 @@ class _Hierarchy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, distances, i, j, k, margin, tau):
         """See the class."""
-        total, gradient = distances.new_zeros(()), torch.zeros_like(distances)
+        total = distances.new_zeros(())
+        gradient = torch.zeros_like(distances)
         of_margin = torch.zeros_like(margin)
         size = max(CHUNK // distances.shape[1], 1)
         for chunk in zip(i.split(size), j.split(size), k.split(size), strict=True) if len(i) else ():
             a, b, c = (distances.index_select(0, rows) for rows in chunk)  # (T', P) each
             of_two = torch.maximum(a, b)
             of_three = torch.maximum(of_two, c)
-            two, three = gumbel(a.shape, a) - of_two / tau, gumbel(a.shape, a) - of_three / tau  # logits
-            near, far = two.argmax(1, keepdim=True), three.argmax(1, keepdim=True)
+            # logits
+            two = gumbel(a.shape, a) - of_two / tau
+            three = gumbel(a.shape, a) - of_three / tau
+            near = two.argmax(1, keepdim=True)
+            far = three.argmax(1, keepdim=True)
             steps = torch.cat(
                 [
                     x.gather(1, one) - x.gather(1, other)
@@ -220,7 +227,8 @@ class _Hierarchy(torch.autograd.Function):
             up = (
                 pulls[:, :1] * a + pulls[:, 1:2] * b + pulls[:, 2:] * c
             )  # gradient of each proxy's share in r_ij; in r_ijk its negative
-            slope_two, slope_three = _through_softmax(two, up), -_through_softmax(three, up)
+            slope_two = _through_softmax(two, up)
+            slope_three = -_through_softmax(three, up)
             of_margin += active.sum()
             by_three = _share(c, of_two) * slope_three
             slope_two = (

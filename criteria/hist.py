@@ -69,7 +69,9 @@ class Criterion(ProxyCriterion):
             ]
         )
         self.norm = WholeBatchNorm(opt.loss_hist_hidden)
-        self.tau, self.alpha, self.weight = opt.loss_hist_tau, opt.loss_hist_alpha, opt.loss_hist_weight
+        self.tau = opt.loss_hist_tau
+        self.alpha = opt.loss_hist_alpha
+        self.weight = opt.loss_hist_weight
         network = [*self.layers.parameters(), *self.norm.parameters()]
         self.optim_dict_list = [
             {"params": [self.proxies, self.log_variances], "lr": opt.loss_hist_lr},
@@ -88,11 +90,9 @@ class Criterion(ProxyCriterion):
 
     def distances(self, batch: torch.Tensor) -> torch.Tensor:
         """M `(B, C)`."""
-        unit, means, precisions = (
-            normalize(batch),
-            self.unit_proxies(batch),
-            torch.exp(-relu6(self.log_variances.to(batch))),
-        )
+        unit = normalize(batch)
+        means = self.unit_proxies(batch)
+        precisions = torch.exp(-relu6(self.log_variances.to(batch)))
         return unit.square() @ precisions.T - 2 * unit @ (means * precisions).T + (means.square() * precisions).sum(1)
 
     def graph(self, distances: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -52,7 +52,9 @@ class Criterion(PairCriterion):
 
     def __init__(self, opt):
         super().__init__()
-        self.c, self.clip_r, self.temperature = opt.loss_hyperbolic_c, opt.loss_hyperbolic_clip_r, opt.loss_hyperbolic_T
+        self.c = opt.loss_hyperbolic_c
+        self.clip_r = opt.loss_hyperbolic_clip_r
+        self.temperature = opt.loss_hyperbolic_T
         warn_of_normalized("hyperbolic", opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:

@@ -46,14 +46,16 @@ class Criterion(PairCriterion):
         """Distances and samples `(P,)` of the positive pairs; log sum exp over each anchor's negatives `(b,)`, and for
         each sample over those of these anchors of which it is a negative `(1, M)`."""
         nearness = self.neg_margin - values
-        of_anchors, of_samples = log_sum_exp(nearness, negatives), log_sum_exp(nearness.T, negatives.T)
+        of_anchors = log_sum_exp(nearness, negatives)
+        of_samples = log_sum_exp(nearness.T, negatives.T)
         anchors, others = positive_pairs(positives)
         distances = take_pairs(values, anchors, others)
         return {"distances": distances, "samples": others, "of_anchors": of_anchors, "of_samples": of_samples[None]}
 
     def join(self, found) -> torch.Tensor:
         """See the class. A pair's term needs the sum over all anchors at its other end, so it is complete only here."""
-        distances, of_samples = found["distances"], found["of_samples"]
+        distances = found["distances"]
+        of_samples = found["of_samples"]
         of_samples = of_samples.squeeze(0) if len(of_samples) == 1 else of_samples.logsumexp(0)
         anchors = anchors_of(found["n_positives"], distances)
         near_negatives = torch.logaddexp(

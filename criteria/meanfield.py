@@ -55,15 +55,14 @@ class Criterion(ProxyCriterion):
 
     def __init__(self, opt):
         super().__init__(opt, opt.lr * opt.loss_meanfield_lrmulti, start=torch.nn.init.normal_)
-        self.alpha, self.beta, self.margin = (
-            opt.loss_meanfield_alpha,
-            opt.loss_meanfield_beta,
-            opt.loss_meanfield_margin,
-        )
+        self.alpha = opt.loss_meanfield_alpha
+        self.beta = opt.loss_meanfield_beta
+        self.margin = opt.loss_meanfield_margin
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        cosines, places = self.cosines(batch), torch.arange(len(labels), device=labels.device)
+        cosines = self.cosines(batch)
+        places = torch.arange(len(labels), device=labels.device)
         self.note(cosines, labels)
         rows = torch.where(same_class(labels), places, len(labels)).amin(
             1

@@ -84,10 +84,8 @@ class Criterion(PairCriterion):
         """The weights `(b, M)` of the positives and of the negatives that the comparison keeps."""
         if not isinstance(margin, torch.Tensor) and margin == math.inf:
             return positives, negatives
-        most_similar_negative, least_similar_positive = (
-            hardest(values, negatives)[:, None],
-            easiest(values, positives)[:, None],
-        )
+        most_similar_negative = hardest(values, negatives)[:, None]
+        least_similar_positive = easiest(values, positives)[:, None]
         kept_positives = positives * as_weights(values - margin < most_similar_negative, values)
         return kept_positives, negatives * as_weights(values + margin > least_similar_positive, values)
 

@@ -92,7 +92,8 @@ class Criterion(MetricCriterion):
 
     def try_reference(self) -> None:
         """Raises UserError where the class cannot be compared with a memory: a copy is tried with four rows."""
-        rows, labels = torch.eye(4, self.embed_dim), torch.tensor([0, 0, 1, 1])
+        rows = torch.eye(4, self.embed_dim)
+        labels = torch.tensor([0, 0, 1, 1])
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             tried = copy.deepcopy(self).cpu()
             tried(
@@ -106,10 +107,8 @@ class Criterion(MetricCriterion):
         if bool((reference.own >= 0).any()):
             if name in pml.OWN_PAIRS:
                 raise UserError(
-                    (
-                        f"--loss_pml_class {name} cannot leave an anchor's own image out of a reference: choose "
-                        "another loss"
-                    )
+                    f"--loss_pml_class {name} cannot leave an anchor's own image out of a reference: choose "
+                    "another loss"
                 )
             tuples = tuple(pairs_of_masks(*reference.masks(labels)))
         try:

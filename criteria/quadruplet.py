@@ -73,7 +73,8 @@ class Criterion(MetricCriterion):
         `(M, M)` matrix.
         """
         if reference.plain:
-            rows, columns = torch.cat([anchors, anchors, negatives]), torch.cat([positives, negatives, strangers])
+            rows = torch.cat([anchors, anchors, negatives])
+            columns = torch.cat([positives, negatives, strangers])
             return pair_distances(batch, rows, columns).view(3, -1).unbind()
         d_ap, d_an = tuple_distances(batch, reference, Triplets(anchors, positives, negatives))
         between = reference.embeddings.index_select(0, negatives) - reference.embeddings.index_select(

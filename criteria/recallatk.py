@@ -79,7 +79,9 @@ class Criterion(PairCriterion):
         ]  # filled on the device: a list would have to be copied there
         if not ks:
             return 0.0 * values.sum(1)
-        ks, n_positives = torch.stack(ks), positives.sum(1, keepdim=True)  # (K,), (b, 1)
+        # (K,), (b, 1)
+        ks = torch.stack(ks)
+        n_positives = positives.sum(1, keepdim=True)
         anchors, others = positive_pairs(positives)  # (P,) each
         left_out = _ranking.left_out(positives, negatives, anchors, others)
         ranks = _ranking.soft_ranks(values, anchors, others, left_out, self.temperature, None).squeeze(0)

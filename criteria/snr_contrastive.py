@@ -64,13 +64,15 @@ class Criterion(PairCriterion):
 
     def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
         """D `(b, M)`. The variance of a difference times D - 1 is a squared distance of centred embeddings."""
-        distances, freedom = squared_distances(points, others, norms), max(points.shape[1] - 1, 1)
+        distances = squared_distances(points, others, norms)
+        freedom = max(points.shape[1] - 1, 1)
         signals = freedom * (points.square().sum(1, keepdim=True) / freedom).clamp(min=FLOOR)  # (b, 1)
         return distances / signals
 
     def formula(self, values, positives, negatives, labels) -> dict:
         """What the reduction needs of the violations."""
-        far_positives, near_negatives = torch.relu(values - self.pos_margin), torch.relu(self.neg_margin - values)
+        far_positives = torch.relu(values - self.pos_margin)
+        near_negatives = torch.relu(self.neg_margin - values)
         of_pairs = self.reduction.of_pairs
         return {**of_pairs("positives", far_positives, positives), **of_pairs("negatives", near_negatives, negatives)}
 

@@ -52,14 +52,10 @@ class Criterion(PairCriterion):
 
     def __init__(self, opt, batchminer=None):
         super().__init__(batchminer)
-        self.pos_margin, self.neg_margin = (
-            opt.loss_threshold_consistent_pos_margin,
-            opt.loss_threshold_consistent_neg_margin,
-        )
-        self.pos_weight, self.neg_weight = (
-            opt.loss_threshold_consistent_pos_weight,
-            opt.loss_threshold_consistent_neg_weight,
-        )
+        self.pos_margin = opt.loss_threshold_consistent_pos_margin
+        self.neg_margin = opt.loss_threshold_consistent_neg_margin
+        self.pos_weight = opt.loss_threshold_consistent_pos_weight
+        self.neg_weight = opt.loss_threshold_consistent_neg_weight
 
     def formula(self, values, positives, negatives, labels) -> dict:
         """Sum and number of the violations, of positives and of negatives."""

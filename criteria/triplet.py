@@ -90,10 +90,12 @@ class Criterion(MetricCriterion):
         if self.swap:
             swapped = pair_distances(reference.embeddings, triplets.positives, triplets.negatives, self.squared)
             negative_distances = torch.minimum(negative_distances, swapped)
-        differences, anchors = positive_distances - negative_distances, triplets.anchors
+        differences = positive_distances - negative_distances
+        anchors = triplets.anchors
         if self.own_positive:
             alone, distances = self._alone(batch, labels, reference)
-            differences, anchors = torch.cat([differences, -distances]), torch.cat([anchors, alone])
+            differences = torch.cat([differences, -distances])
+            anchors = torch.cat([anchors, alone])
         margins = differences + self.per_anchor("margin", labels[anchors])
         violations = torch.relu(margins)
         self.stats = {"active_share": active_share(violations.detach())}

@@ -54,7 +54,8 @@ class Criterion(MetricCriterion):
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`; 0 where no label occurs twice."""
         ordered, order = torch.sort(labels, stable=True)
-        sorted_batch, places = batch.index_select(0, order), torch.arange(len(labels), device=labels.device)
+        sorted_batch = batch.index_select(0, order)
+        places = torch.arange(len(labels), device=labels.device)
         is_first = (places - torch.searchsorted(ordered, ordered)) % 2 == 0  # of two of its label
         pairs = (is_first[:-1] & (ordered[1:] == ordered[:-1])).to(batch.dtype)[
             :, None

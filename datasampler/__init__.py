@@ -43,10 +43,12 @@ def for_training(opt, dataset, by_class: bool = True):
     Without `by_class` the sampler sees no labels: each image is a class of its own, and a batch takes one image per
     class. Calls that a user's sampler lacks are added as no-ops, so that the loop needs no branches.
     """
-    classes, super_labels = dataset.image_dict, dataset.super_labels
+    classes = dataset.image_dict
+    super_labels = dataset.super_labels
     if not by_class:
         opt = REGISTRY.options(opt, samples_per_class=1)
-        classes, super_labels = {index: [[path, index]] for index, (path, _) in enumerate(dataset.image_list)}, {}
+        classes = {index: [[path, index]] for index, (path, _) in enumerate(dataset.image_list)}
+        super_labels = {}
     sampler = select(opt.data_sampler, opt, classes, dataset.image_list)
     for call in (
         "set_super_labels",

@@ -78,10 +78,8 @@ class BatchSampler(torch.utils.data.Sampler):
             raise ValueError(f"image_dict holds no images, or indices outside of image_list (0 to {self.n_images - 1})")
         if opt.data_sim_measure != "euclidean" or opt.data_idx_full_prec:
             say(
-                (
-                    "--data_sim_measure and --data_idx_full_prec steer nothing: samplers use Euclidean distances in "
-                    "full precision."
-                )
+                "--data_sim_measure and --data_idx_full_prec steer nothing: samplers use Euclidean distances in "
+                "full precision."
             )
 
     def split_batch(self, opt) -> None:

@@ -32,7 +32,8 @@ class DomainSampler(BatchSampler):
     def __init__(self, opt, image_dict: dict, image_list: list):
         super().__init__(opt, image_dict, image_list)
         self.split_batch(opt)
-        self.domain_of, self.names = None, opt.data_domains
+        self.domain_of = None
+        self.names = opt.data_domains
 
     def set_super_labels(self, super_labels: dict | None) -> None:
         """Class -> domain, for every class of `image_dict`; UserError where one has none (None)."""
@@ -67,9 +68,11 @@ class DomainSampler(BatchSampler):
         if self.domain_of is None:
             self.set_super_labels(None)
         groups, owners = self.cut_into_groups(self.samples_per_class)
-        turns, batches = self.chosen[self.turns(len(self))], torch.empty(len(self), self.batch_size, dtype=torch.long)
+        turns = self.chosen[self.turns(len(self))]
+        batches = torch.empty(len(self), self.batch_size, dtype=torch.long)
         for domain in turns.unique():  # a few; each one's groups are passed through by themselves
-            own, rows = groups[self.domain_of[owners] == domain], turns == domain
+            own = groups[self.domain_of[owners] == domain]
+            rows = turns == domain
             needed = int(rows.sum()) * self.classes_per_batch
             passes = torch.cat([torch.randperm(len(own)) for _ in range(-(-needed // len(own)))])
             batches[rows] = own[passes[:needed]].view(-1, self.batch_size)

@@ -80,7 +80,8 @@ class StoringSampler(BatchSampler):
 
         Raises ValueError where the loader leaves out an image.
         """
-        storage, is_stored = None, torch.zeros(self.n_images, dtype=torch.bool)
+        storage = None
+        is_stored = torch.zeros(self.n_images, dtype=torch.bool)
         modes = {module: module.training for module in model.modules()}
         model.eval()
         try:
@@ -156,10 +157,8 @@ class StoringSampler(BatchSampler):
             self.storage.dtype,
         ):
             raise ValueError(
-                (
-                    f"the storage is {storage.dtype} {tuple(storage.shape)}, this network's {self.storage.dtype} "
-                    f"{tuple(self.storage.shape)}"
-                )
+                f"the storage is {storage.dtype} {tuple(storage.shape)}, this network's {self.storage.dtype} "
+                f"{tuple(self.storage.shape)}"
             )
         if len(storage) != self.n_images:
             raise ValueError(f"the storage holds {len(storage)} embeddings, the training data {self.n_images} images")
@@ -273,7 +272,8 @@ class CoresetSampler(MemorySampler):
         A class that has too few others repeats them; an anchor that is alone in its class is itself repeated.
         """
         rows = anchors.flatten()
-        classes, places = self.class_of[rows], self.place_of[rows]
+        classes = self.class_of[rows]
+        places = self.place_of[rows]
         others = self.class_sizes[classes] - 1
         partners = draw_within(others.clamp(min=1), self.samples_per_class - 1)  # (rows, m - 1), the anchor not counted
         partners += (partners >= places[:, None]) & (others > 0)[:, None]
@@ -320,7 +320,8 @@ class BatchMatchSampler(MemorySampler):
             [torch.where(begins, torch.arange(n_groups), n_groups).sort(1).values, ends], 1
         )  # (b, G + 1)
         drawn = random_below(begins.sum(1, keepdim=True).expand(-1, self.n_candidates * self.classes_per_batch))
-        first, behind = bounds.gather(1, drawn), bounds.gather(1, drawn + 1)
+        first = bounds.gather(1, drawn)
+        behind = bounds.gather(1, drawn + 1)
         chosen = groups.gather(1, first + random_below(behind - first)).view(len(pools), self.n_candidates, -1)
         return (chosen[..., None] * m + torch.arange(m)).flatten(2)
 

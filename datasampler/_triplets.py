@@ -31,10 +31,8 @@ class TripletSampler(BatchSampler):
         super().__init__(opt, image_dict, image_list)
         if opt.bs % 3:
             raise UserError(
-                (
-                    f"--bs {opt.bs} is not a multiple of 3: the batches of fixed_triplets and hard_triplets are whole "
-                    "triplets."
-                )
+                f"--bs {opt.bs} is not a multiple of 3: the batches of fixed_triplets and hard_triplets are whole "
+                "triplets."
             )
         self.able = (self.class_sizes >= 2).nonzero().squeeze(1)  # classes that can give anchor and positive
         if len(self.classes) < 2 or not len(self.able):
@@ -49,10 +47,8 @@ class TripletSampler(BatchSampler):
         """UserError, naming the flags `given`, where an epoch's triplets do not fill one batch."""
         if len(self) < 1:
             raise UserError(
-                (
-                    f"{given}: {self.n_triplets} triplets do not fill one batch of --bs {self.batch_size}: raise it "
-                    "or lower --bs."
-                )
+                f"{given}: {self.n_triplets} triplets do not fill one batch of --bs {self.batch_size}: raise it "
+                "or lower --bs."
             )
 
     def draw_triplets(self, n: int) -> torch.Tensor:

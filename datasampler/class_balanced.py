@@ -25,9 +25,11 @@ class Sampler(BatchSampler):
 
     def draw_classes(self) -> torch.Tensor:
         """Classes of each batch, `(batches, bs / m)`, distinct in a row."""
-        n_classes, per_batch = len(self.classes), self.classes_per_batch
+        n_classes = len(self.classes)
+        per_batch = self.classes_per_batch
         needed = len(self) * per_batch
-        passes, drawn = [], 0
+        passes = []
+        drawn = 0
         # A loop over permutations, not batches: the start of one depends on the end of the one before.
         while drawn < needed:
             order = torch.randperm(n_classes)

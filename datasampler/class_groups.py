@@ -41,10 +41,8 @@ class Sampler(BatchSampler):
         self.divisors = [n for n in range(2, opt.bs // 2 + 1) if opt.bs % n == 0] if opt.data_class_groups_draw else []
         if opt.data_class_groups_draw and not self.divisors:
             raise UserError(
-                (
-                    f"--data_class_groups_draw: no number of groups from 2 to half of --bs {opt.bs} divides it: "
-                    "choose another --bs"
-                )
+                f"--data_class_groups_draw: no number of groups from 2 to half of --bs {opt.bs} divides it: "
+                "choose another --bs"
             )
 
     def draw_epoch(self) -> torch.Tensor:

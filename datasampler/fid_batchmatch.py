@@ -20,7 +20,8 @@ class Sampler(BatchMatchSampler):
         embeddings = (
             embeddings.double()
         )  # the root of a rounding error of 1e-7 is 3e-4, for each direction without variance
-        size, dim = candidates.shape[2], embeddings.shape[2]
+        size = candidates.shape[2]
+        dim = embeddings.shape[2]
         pool_mean = embeddings.mean(1, keepdim=True)  # (b, 1, D)
         pool = (embeddings - pool_mean) / (embeddings.shape[1] - 1) ** 0.5
         members = self.members(embeddings, candidates)

@@ -33,18 +33,18 @@ class Sampler(TripletSampler, StoringSampler):
 
     def __init__(self, opt, image_dict: dict, image_list: list):
         super().__init__(opt, image_dict, image_list)
-        self.n_drawn, self.n_triplets = self.n_triplets, share_of(opt.data_hard_triplets_share, self.n_triplets)
+        self.n_drawn = self.n_triplets
+        self.n_triplets = share_of(opt.data_hard_triplets_share, self.n_triplets)
         self.require_batch(
-            (
-                f"--data_fixed_triplets_n {opt.data_fixed_triplets_n} --data_hard_triplets_share "
-                f"{opt.data_hard_triplets_share:g}"
-            )
+            f"--data_fixed_triplets_n {opt.data_fixed_triplets_n} --data_hard_triplets_share "
+            f"{opt.data_hard_triplets_share:g}"
         )
 
     @torch.no_grad()
     def precompute_indices(self) -> None:
         """Draw the next epoch's triplets and keep the hardest."""
-        stored, drawn = self.projected(), self.draw_triplets(self.n_drawn)
+        stored = self.projected()
+        drawn = self.draw_triplets(self.n_drawn)
         hardness = []
         for chunk in drawn.split(max(1, CHUNK // stored.shape[1])):
             anchors, positives, negatives = (

@@ -37,7 +37,8 @@ class Sampler(BatchSampler):
         super().__init__(opt, image_dict, image_list)
         self.split_batch(opt)
         self.require_classes()
-        self.super_of, self.supers = None, opt.data_hierarchical_supers
+        self.super_of = None
+        self.supers = opt.data_hierarchical_supers
 
     def set_super_labels(self, super_labels: dict | None) -> None:
         """Class -> super-class, for every class of `image_dict`; UserError where one has none (None)."""

@@ -42,7 +42,8 @@ from utilities.processes import kernels
 from utilities.roles import DATA, METHOD, PLACE
 
 VERSION = 1  # of the layout: raise it when a change below alters the files
-INDEX, LOCK = "index.jsonl", "lock"
+INDEX = "index.jsonl"
+LOCK = "lock"
 PIXELS = re.compile(r"images-[0-9a-f]{8}\.bin")  # names of the files of pixels
 CHUNK = 64  # images that are in memory at once and written together
 THREADS = 16
@@ -101,7 +102,10 @@ class Reader:
     """
 
     def __init__(self, decode, side: int = 0, decoder: str = ""):
-        self.decode, self.side, self.decoder, self.cache = decode, side, decoder, None
+        self.decode = decode
+        self.side = side
+        self.decoder = decoder
+        self.cache = None
 
     def __call__(self, path: str) -> torch.Tensor:
         image = None if self.cache is None else self.cache.get(path)
@@ -238,19 +242,18 @@ class Cache:
     """
 
     def __init__(self, folder: Path, about: dict):
-        self.folder, self.about = folder, about
+        self.folder = folder
+        self.about = about
         self._clear()
 
     def _clear(self) -> None:
-        self.data, self.entries, self.valid_bytes = (
-            None,
-            {},
-            0,
-        )  # file of the pixels; name -> Entry; valid bytes of the index
-        self._places, self._pixels = (
-            {},
-            None,
-        )  # path -> (shape, strides, offset); all pixels as one tensor on the memory map
+        # file of the pixels; name -> Entry; valid bytes of the index
+        self.data = None
+        self.entries = {}
+        self.valid_bytes = 0
+        # path -> (shape, strides, offset); all pixels as one tensor on the memory map
+        self._places = {}
+        self._pixels = None
 
     def get(self, path: str) -> torch.Tensor | None:
         """A copy of the image with the strides of a decoded one; None where it is not in the cache."""
@@ -356,7 +359,9 @@ class Cache:
             return
         if status is None or not _is_plain(status) or not first.endswith(b"\n"):
             return
-        self.data, self.valid_bytes, end = data, len(first), 0
+        self.data = data
+        self.valid_bytes = len(first)
+        end = 0
         for line in lines:
             parsed = _parsed(line)
             if parsed is None:
@@ -416,7 +421,8 @@ class Cache:
         for old in self.folder.glob("images-*.bin"):
             if old.name != data and PIXELS.fullmatch(old.name) and not old.is_dir():
                 old.unlink()
-        self.data, self.valid_bytes = data, len(header.encode())
+        self.data = data
+        self.valid_bytes = len(header.encode())
 
     def _append(self, data, index, todo: list, read) -> None:
         """Decode by chunks: first the pixels are written to the disk, then their lines."""
@@ -435,7 +441,8 @@ class Cache:
             for chunk in (todo[start : start + CHUNK] for start in range(0, len(todo), CHUNK)):
                 if shutil.disk_usage(self.folder).free < LEFT_FREE:
                     raise OSError(None, f"less than {LEFT_FREE >> 30} GiB of its disk is free")
-                entries, end = {}, self._end
+                entries = {}
+                end = self._end
                 for (name, _, stat), image in zip(chunk, pool.map(pixels, chunk), strict=True):
                     if image is not None:
                         entries[name] = Entry(*stat, list(image.shape), list(image.stride()), end)

@@ -17,10 +17,9 @@ from utilities.numbers import is_whole
 ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz")
 CHUNK = 1 << 20  # bytes
 STAGING = re.compile(r"[a-z0-9_]{8}")  # how tempfile ends the name of a folder
-RATIO, ALWAYS = (
-    200,
-    10**9,
-)  # the largest ratio of an archive's files to its own size, and the bytes that any archive may hold
+# the largest ratio of an archive's files to its own size, and the bytes that any archive may hold
+RATIO = 200
+ALWAYS = 10**9
 TIMEOUT = 30  # seconds without an answer
 
 
@@ -50,13 +49,12 @@ def fetch(name: str, source: Source, into: Path) -> Path:
     next call resumes there. Of two programs at once the second waits for the first, and takes its result. Raises
     UserError where no source answers, the MD5 differs, an archive cannot be unpacked, or `into` cannot be written.
     """
-    target, staging = into / source.folder, None
+    target = into / source.folder
+    staging = None
     if target.exists():
         raise UserError(
-            (
-                f"--download: {target} exists but does not hold {name}. Move it away, or fetch it by hand: "
-                f"{source.alternatives}"
-            )
+            f"--download: {target} exists but does not hold {name}. Move it away, or fetch it by hand: "
+            f"{source.alternatives}"
         )
     lock = Lock(into / f".{source.folder}.lock")
     try:
@@ -76,10 +74,8 @@ def fetch(name: str, source: Source, into: Path) -> Path:
             file.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(
-            (
-                f"--download to {into} failed: {error.strerror or error}. Mend it and run the same command: it goes "
-                "on from there"
-            )
+            f"--download to {into} failed: {error.strerror or error}. Mend it and run the same command: it goes "
+            "on from there"
         ) from error
     finally:
         if staging is not None:
@@ -100,7 +96,8 @@ def _payload(staging: Path, folder: str) -> Path:
 
 def _fetch_file(name: str, archive: Archive, source: Source, into: Path) -> Path:
     """Path of the archive, complete and with the right MD5."""
-    file, part = into / archive.file, into / f"{archive.file}.part"
+    file = into / archive.file
+    part = into / f"{archive.file}.part"
     if file.exists() and archive.md5 in (None, _md5(file)):
         return file
     failures = []
@@ -126,10 +123,8 @@ def _fetch_file(name: str, archive: Archive, source: Source, into: Path) -> Path
         else ""
     )
     raise UserError(
-        (
-            f"--download of {name}: no source gave {archive.file} ({'; '.join(failures)}).{kept} By hand: "
-            f"{source.alternatives}"
-        )
+        f"--download of {name}: no source gave {archive.file} ({'; '.join(failures)}).{kept} By hand: "
+        f"{source.alternatives}"
     )
 
 

@@ -24,7 +24,9 @@ SAMPLE = 64  # files that are checked for transparency, or for the highest value
 OPAQUE = (".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".ppm", ".pgm")  # endings of files that cannot be transparent
 DEEP = (".png", ".apng", ".tif", ".tiff", ".pgm", ".ppm", ".pnm", ".jp2", ".j2k")  # that may have 16 bits per channel
 DARK = 2**14  # an image of 16 bits whose values are all below this, a quarter of white, is almost black
-THREADS, CHUNK = 16, 256  # files a thread takes at a time
+# files a thread takes at a time
+THREADS = 16
+CHUNK = 256
 MOST_HASHED = 2 << 30  # bytes of a data set up to which every file is read for the fingerprint
 CACHE = "deep-metric-learning-pipeline"
 
@@ -42,10 +44,9 @@ class Files:
     """
 
     def __init__(self, images: list[Image], root: Path):
-        self.root, self.paths = (
-            str(root),
-            list(dict.fromkeys(image.path for image in images)),
-        )  # images with several boxes count once
+        # images with several boxes count once
+        self.root = str(root)
+        self.paths = list(dict.fromkeys(image.path for image in images))
         self.stats = _of_each(_stat, self.paths)
 
     def name(self, path: str) -> str:
@@ -220,7 +221,8 @@ def differences(before: dict, now: dict) -> list[str]:
     if "classes" not in before:  # of a run of an older version
         same = (before.get("fingerprint") or {}).get("sha256") in (None, now["fingerprint"]["sha256"])
         return [] if same else ["names or sizes of files"]
-    old, new = _by_class(before["classes"]), _by_class(now["classes"])
+    old = _by_class(before["classes"])
+    new = _by_class(now["classes"])
     there_before, there_now = ({name for name, _ in lists} for lists in (old, new))
     found = {
         "new": [f"class {name}" for name in sorted(there_now - there_before)],
@@ -304,7 +306,8 @@ def copies_found(groups: list[list[str]], left: int, splits: dict[str, list[Imag
     place = {
         image.path: (image.class_name, split == "testing") for split, images in splits.items() for image in images or ()
     }
-    between, across = [], []
+    between = []
+    across = []
     for group in groups:
         there = [path for path in group if path in place]
         if len({place[path][0] for path in there}) > 1:

@@ -278,7 +278,8 @@ def _added(group) -> None:
         "FastReID, timm) "
         "(unset: uniform)",
     )
-    aspect.role, aspect.before = METHOD, lambda saved: "log" if saved.get("random_erasing") else None
+    aspect.role = METHOD
+    aspect.before = lambda saved: "log" if saved.get("random_erasing") else None
     group.add_argument(
         "--random_erasing_value",
         type=number(),

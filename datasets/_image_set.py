@@ -63,16 +63,19 @@ class ImageSet(torch.utils.data.Dataset):
         read=decode,
         before="",
     ):
-        self.transform, self.pixels, self.read, self.before = transform, pixels, read, before
-        self.name, self.split, self.root = name, split, str(root)
-        self.partial, self.notes, self.fingerprint, self.class_lists, self.features, self.lists = (
-            None,
-            [],
-            {},
-            {},
-            None,
-            None,
-        )
+        self.transform = transform
+        self.pixels = pixels
+        self.read = read
+        self.before = before
+        self.name = name
+        self.split = split
+        self.root = str(root)
+        self.partial = None
+        self.notes = []
+        self.fingerprint = {}
+        self.class_lists = {}
+        self.features = None
+        self.lists = None
         of_class = [image for image in images if image.class_name is not None]
         labels = (
             {} if labels is None else {image.class_name: labels[image.class_name] for image in of_class}
@@ -81,7 +84,8 @@ class ImageSet(torch.utils.data.Dataset):
         self.image_dict = {label: [] for label in labels.values()}
         for index, (path, label) in enumerate(self.image_list):
             self.image_dict[label].append([path, index])
-        sizes, of_none = Counter(label for _, label in self.image_list), images[len(of_class) :]
+        sizes = Counter(label for _, label in self.image_list)
+        of_none = images[len(of_class) :]
         self.image_list += [(image.path, -1) for image in of_none]
         self.avail_classes = list(self.image_dict)
         self.n_classes = len(self.avail_classes)
@@ -108,7 +112,9 @@ class ImageSet(torch.utils.data.Dataset):
 
     def draw_roles(self, draws: np.ndarray) -> None:
         """Set the roles from random galleries, bool `(D, N)`, one row a draw; the other images are queries."""
-        self.role_draws, self.is_gallery, self.is_query = draws, draws[0], ~draws[0]
+        self.role_draws = draws
+        self.is_gallery = draws[0]
+        self.is_query = ~draws[0]
 
     @property
     def roles(self) -> dict[str, int]:
@@ -146,7 +152,9 @@ class ImageSet(torch.utils.data.Dataset):
 
     def _size(self, index: int) -> tuple[int, int]:
         """(height, width) of `original(index)`."""
-        whole, path, box = self._whole_size(index), self.image_list[index][0], self._box(index)
+        whole = self._whole_size(index)
+        path = self.image_list[index][0]
+        box = self._box(index)
         if box is None:
             return whole
         top, bottom, left, right = edges(box, *whole, path, self._scale(path, whole))
@@ -156,10 +164,8 @@ class ImageSet(torch.utils.data.Dataset):
         """(height, width) of the image as read, before it is cropped to its box."""
         if self.pixels is not None:
             return tuple(self.pixels[index].shape[1:])
-        path, measure = (
-            self.image_list[index][0],
-            getattr(self.read, "size", None) or (size if self.read is decode else None),
-        )
+        path = self.image_list[index][0]
+        measure = getattr(self.read, "size", None) or (size if self.read is decode else None)
         return tuple(self.read(path).shape[1:]) if measure is None else measure(path)
 
     def _box(self, index: int) -> np.ndarray | None:
@@ -176,7 +182,8 @@ class ImageSet(torch.utils.data.Dataset):
         """`original(index)` on the memory map of the image cache, uint8 `(H, W, 3)`, to be read only. KeyError where it
         is not there.
         """
-        path, box = self.image_list[index][0], self._box(index)
+        path = self.image_list[index][0]
+        box = self._box(index)
         image = self.read.cache.view(path)
         if box is None:
             return image
@@ -186,7 +193,8 @@ class ImageSet(torch.utils.data.Dataset):
     def original(self, index: int) -> torch.Tensor:
         """The image before the transform, uint8 `(3, H, W)`, cropped to its box."""
         if self.pixels is None:
-            path, box = self.image_list[index][0], self._box(index)
+            path = self.image_list[index][0]
+            box = self._box(index)
             image = self.read(path)
             return image if box is None else crop(image, box, path, self._scale(path, image.shape[1:]))
         image = self.pixels[index]

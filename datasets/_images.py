@@ -151,7 +151,8 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
     """(height, width) by a JPEG file's frame header, before the pixels are decoded; (0, 0) where there is none."""
     at = 2
     while at + 9 <= len(data) and data[at] == 0xFF:
-        kind, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
+        kind = data[at + 1]
+        length = int.from_bytes(data[at + 2 : at + 4], "big")
         if 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8, 0xCC):  # a frame; the others define tables
             return int.from_bytes(data[at + 5 : at + 7], "big"), int.from_bytes(data[at + 7 : at + 9], "big")
         at += 1 if kind == 0xFF else 2 + length  # a fill byte, or a segment
@@ -167,10 +168,8 @@ def _fits(path: str, height: int, width: int, most_pixels: int) -> bool:
 
 def _too_large(path: str, size: str, most_pixels: int) -> UserError:
     return BrokenImage(
-        (
-            f"image {path} {size}, more than --max_image_pixels {most_pixels:,}: remove it, or raise the flag if it "
-            "is to be trusted"
-        )
+        f"image {path} {size}, more than --max_image_pixels {most_pixels:,}: remove it, or raise the flag if it "
+        "is to be trusted"
     )
 
 
@@ -366,13 +365,12 @@ def edges(box, height: int, width: int, path: str, scale: tuple[float, float]) -
     """Top, bottom, left and right of a box in an image of this size, at least one pixel high and wide."""
     ends = []
     for first, last, length, by in ((box[1], box[3], height, scale[0]), (box[0], box[2], width, scale[1])):
-        begin, end = max(round(float(first) * by), 0), min(round(float(last) * by), length)
+        begin = max(round(float(first) * by), 0)
+        end = min(round(float(last) * by), length)
         if not first < last or begin >= length or end <= 0:
             raise BrokenImage(
-                (
-                    f"image {path}, {width} x {height}: nothing of it lies in its box {tuple(map(float, box))}: "
-                    "correct or remove the box"
-                )
+                f"image {path}, {width} x {height}: nothing of it lies in its box {tuple(map(float, box))}: "
+                "correct or remove the box"
             )
         ends += [begin, max(end, begin + 1)]
     return tuple(ends)

@@ -81,7 +81,9 @@ def without_nobody(reading: Reading, opt) -> Reading:
         return reading
     if reading.by_domain and any("--dataset_unknown_label" in note for note in reading.notes):  # done in each domain
         return reading
-    images, split_of, counts = [], [], Counter()
+    images = []
+    split_of = []
+    counts = Counter()
     splits = reading.split_of or ["test"] * len(reading.images)
     for image, split in zip(reading.images, splits, strict=True):
         if means_nobody(image.class_name, opt):
@@ -99,7 +101,8 @@ def without_nobody(reading: Reading, opt) -> Reading:
         return reading
     if not counts:
         raise UserError(f"--dataset_unknown_label {names}: no image has this label{_nearest(reading, opt)}")
-    reading.images, reading.split_of = images, split_of if reading.split_of is not None else None
+    reading.images = images
+    reading.split_of = split_of if reading.split_of is not None else None
     reading.notes.append(
         f"--dataset_unknown_label {names}: {counts['without a class']:,} images are in the test set without a class, "
         f"{counts['left out']:,} are left out"

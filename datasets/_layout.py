@@ -204,19 +204,15 @@ def class_folders(folders: list[Path], opt, order=None, by_id: bool = False, wit
         elif not files:
             if not opt.allow_partial_dataset:
                 raise UserError(
-                    (
-                        f"class folder {places[0]} holds no image: fill or remove it, or leave it out with "
-                        "--allow_partial_dataset"
-                    )
+                    f"class folder {places[0]} holds no image: fill or remove it, or leave it out with "
+                    "--allow_partial_dataset"
                 )
             reading.notes.append(f"class folder {places[0]} holds no image: left out")
         gone = [path for path in files if os.path.islink(path) and not os.path.exists(path)]
         if gone and not opt.allow_partial_dataset:
             raise UserError(
-                (
-                    f"{gone[0]} is a link to nothing: is the disk there? Or leave such images out with "
-                    "--allow_partial_dataset"
-                )
+                f"{gone[0]} is a link to nothing: is the disk there? Or leave such images out with "
+                "--allow_partial_dataset"
             )
         reading.notes += [f"class folder {places[0]}: {len(gone)} links to nothing left out"] * bool(gone)
         reading.images += [Image(path, name) for path in files if path not in gone]

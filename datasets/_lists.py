@@ -13,7 +13,9 @@ from utilities.reading import Unreadable, read_csv
 
 Found = tuple[list[str], list[str]]  # paths of a query's positives, and of its junk
 Lists = dict[str, dict[str, Found]]  # protocol, "" where there is one alone -> path of a query -> what is listed for it
-COLUMNS, KINDS = ("query", "kind", "path"), ("positive", "junk")  # of a table of lists
+# of a table of lists
+COLUMNS = ("query", "kind", "path")
+KINDS = ("positive", "junk")
 
 
 def of_table(path: Path, located: Callable[[str], str | None]) -> dict[str, Found]:
@@ -33,10 +35,8 @@ def of_table(path: Path, located: Callable[[str], str | None]) -> dict[str, Foun
         query, kind, name = map(str.strip, row) if len(row) == len(COLUMNS) else ("", "", "")
         if kind not in KINDS:
             raise UserError(
-                (
-                    f"{path}, row {number}: {','.join(row)!r}, expected a query, {' or '.join(KINDS)}, and an image "
-                    "of the gallery"
-                )
+                f"{path}, row {number}: {','.join(row)!r}, expected a query, {' or '.join(KINDS)}, and an image "
+                "of the gallery"
             )
         images = [_located(image, located) for image in (query, name)]
         if None in images:
@@ -60,7 +60,8 @@ def rows(lists: Lists, images: list[Image], partial: bool) -> dict[str, tuple[li
     Raises UserError for other names, and for a listed name that two images have.
     """
     queries = Counter(image.path for image in images if image.is_query)
-    places, twice = {}, {path for path, count in queries.items() if count > 1}
+    places = {}
+    twice = {path for path, count in queries.items() if count > 1}
     for row, image in enumerate(images):
         if image.is_gallery and places.setdefault(image.path, row) != row:
             twice.add(image.path)
@@ -72,10 +73,8 @@ def rows(lists: Lists, images: list[Image], partial: bool) -> dict[str, tuple[li
         unknown = [path for path, there in listed if not there]
         if unknown and not partial:
             raise UserError(
-                (
-                    f"ground truth lists {unknown[0]}, which is no query or no image of the gallery here, as are "
-                    f"{len(unknown) - 1:,} others"
-                )
+                f"ground truth lists {unknown[0]}, which is no query or no image of the gallery here, as are "
+                f"{len(unknown) - 1:,} others"
             )
         for path, _ in listed:
             if path in twice:

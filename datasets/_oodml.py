@@ -75,10 +75,8 @@ def of_file(opt) -> dict:
         for names in lists
     ):
         raise UserError(
-            (
-                f"--oodml_file {path}: split {opt.oodml_id} has no lists train and test of class names: it is no file "
-                "of such splits"
-            )
+            f"--oodml_file {path}: split {opt.oodml_id} has no lists train and test of class names: it is no file "
+            "of such splits"
         )
     return {**split, "train": [str(name) for name in lists[0]], "test": [str(name) for name in lists[1]]}
 
@@ -91,10 +89,8 @@ def read(path: Path) -> dict:
         raise UserError(f"--oodml_file {path}: no pickle of class lists ({error.reason})") from error
     if not isinstance(content, dict) or not content:
         raise UserError(
-            (
-                f"--oodml_file {path}: expected a dictionary, split -> train and test classes, found "
-                f"{type(content).__name__}"
-            )
+            f"--oodml_file {path}: expected a dictionary, split -> train and test classes, found "
+            f"{type(content).__name__}"
         )
     return content
 
@@ -113,7 +109,8 @@ def parts(classes: dict[str, list[Image]], opt) -> tuple[dict, None, dict]:
     The file may name a class by its name, by its images' folder, or by the part of their file names before the `_`, as
     the published files do for Stanford Online Products. Raises UserError for an unknown class, and for one named twice.
     """
-    split, maps = of_file(opt), _names(classes)
+    split = of_file(opt)
+    maps = _names(classes)
     part_of = {}
     for part in ("train", "test"):
         for name in split[part]:
@@ -122,18 +119,14 @@ def parts(classes: dict[str, list[Image]], opt) -> tuple[dict, None, dict]:
                 nearest = difflib.get_close_matches(name, classes, n=1)
                 hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
                 raise UserError(
-                    (
-                        f"--oodml_file {opt.oodml_file}: split {opt.oodml_id} names {name!r}, no class of --dataset "
-                        f"{opt.dataset}.{hint}"
-                    )
+                    f"--oodml_file {opt.oodml_file}: split {opt.oodml_id} names {name!r}, no class of --dataset "
+                    f"{opt.dataset}.{hint}"
                 )
             if found in part_of:
                 where = f"in train and in {part}" if part_of[found] != part else f"twice in {part}"
                 raise UserError(
-                    (
-                        f"--oodml_file {opt.oodml_file}: split {opt.oodml_id} has the class {name!r} {where}: a class "
-                        "is in one split"
-                    )
+                    f"--oodml_file {opt.oodml_file}: split {opt.oodml_id} has the class {name!r} {where}: a class "
+                    "is in one split"
                 )
             part_of[found] = part
     training, testing = (
@@ -153,7 +146,8 @@ def _names(classes: dict[str, list[Image]]) -> list[dict[str, str]]:
     ]
     found = []
     for way in ways:
-        names, shared = {}, set()
+        names = {}
+        shared = set()
         for name, images in classes.items():
             alias = way(name, images)
             if names.setdefault(alias, name) != name:

@@ -39,10 +39,8 @@ def shots(root: Path, folder: str, name: re.Pattern, example: str) -> list[Shot]
     files = _layout.image_files(root / folder) if (root / folder).is_dir() else []
     if not files:
         raise UserError(
-            (
-                f"{root / folder}: {'no images in it' if (root / folder).is_dir() else 'no such folder'}: the data "
-                "set needs it"
-            )
+            f"{root / folder}: {'no images in it' if (root / folder).is_dir() else 'no such folder'}: the data "
+            "set needs it"
         )
     found = [(file, name.match(file)) for file in files]
     for file, match in found:
@@ -66,12 +64,14 @@ def reading(
         ]
         if not opt.allow_partial_dataset:
             raise UserError(f"{notes[0]}: it is incomplete. Restore it, or go on with --allow_partial_dataset")
-    asking, found = set(queries), set(gallery)
+    asking = set(queries)
+    found = set(gallery)
     rows = [(shot, part, True, True) for part, those in (("train", training), ("val", validation)) for shot in those]
     rows += [(shot, "test", shot in asking, shot in found) for shot in dict.fromkeys([*queries, *gallery])]
     rows.sort(key=lambda row: (row[0].identity is None, row[1] == "test", int(row[0].identity or 0), row[0].path))
     there = _layout.existing(root, (shot.path for shot, *_ in rows))
-    images, parts = [], []
+    images = []
+    parts = []
     for shot, part, is_query, is_gallery in rows:
         if shot.path in there:
             name = None if shot.identity is None else "test_" * (part == "test") + shot.identity

@@ -90,7 +90,8 @@ def read(name: str, opt, root: Path) -> Reading:
         folder = root.parent / DISTRACTORS
         names = [row[0] for row in _layout.read_table(folder / f"{DISTRACTORS}.txt")]
         more = _layout.listed(folder, [(f"jpg/{name}", None, None, False, True) for name in names])
-        reading.images, reading.missing = reading.images + more.images, reading.missing + more.missing
+        reading.images = reading.images + more.images
+        reading.missing = reading.missing + more.missing
     reading.split_of = ["test"] * len(reading.images)
     return reading
 
@@ -117,7 +118,8 @@ def _content(file: Path) -> tuple[list[str], list[tuple[str, tuple, dict]]]:
             f"{file}: refused, no pickle of plain lists, texts, numbers and arrays alone ({error.reason})"
         ) from error
     try:
-        gallery, queries = list(content["imlist"]), list(content["qimlist"])
+        gallery = list(content["imlist"])
+        queries = list(content["qimlist"])
         boxes = [tuple(float(edge) for edge in one["bbx"]) for one in content["gnd"]]
         kinds = [
             {kind: np.asarray(one[kind], dtype=np.float64).reshape(-1) for kind in ("easy", "hard", "junk")}
@@ -125,10 +127,8 @@ def _content(file: Path) -> tuple[list[str], list[tuple[str, tuple, dict]]]:
         ]
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise UserError(
-            (
-                f"{file}: expected imlist, qimlist and gnd, of each query bbx, easy, hard and junk "
-                f"({type(error).__name__}: {error})"
-            )
+            f"{file}: expected imlist, qimlist and gnd, of each query bbx, easy, hard and junk "
+            f"({type(error).__name__}: {error})"
         ) from error
     if (
         len(boxes) != len(queries)

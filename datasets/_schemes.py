@@ -71,10 +71,8 @@ def check(opt) -> None:
     if opt.split_scheme == "predefined":
         if opt.split_shuffle is not None:
             raise UserError(
-                (
-                    f"--split_shuffle {opt.split_shuffle}: {scheme} names what is in each split, there is nothing to "
-                    "mix. Leave it out"
-                )
+                f"--split_shuffle {opt.split_shuffle}: {scheme} names what is in each split, there is nothing to "
+                "mix. Leave it out"
             )
         if opt.split_file is None:
             raise UserError(
@@ -119,7 +117,8 @@ def class_disjoint(n: int, opt) -> list[Fold]:
     Bounds are rounded down, as in `half`. Where the parts cannot be equal, the first ones get one more. Fold i
     validates on part i and trains on all other parts.
     """
-    begin, end = share(n, opt.split_test_start), share(n, opt.split_test_start + opt.split_test_size)
+    begin = share(n, opt.split_test_start)
+    end = share(n, opt.split_test_start + opt.split_test_size)
     testing, rest = _wrapped(n, begin, end - begin)
     parts = np.array_split(rest, opt.split_partitions)
     return [Fold(np.concatenate(parts[:i] + parts[i + 1 :]), parts[i], testing) for i in range(sets(opt))]
@@ -132,7 +131,8 @@ def mlrc(n: int, opt) -> list[Fold]:
     It validates on the classes that follow. Every fold trains on equally many classes; where the parts are not equal, a
     few classes never validate.
     """
-    partitions, kept = opt.split_partitions, 1 - opt.split_test_size
+    partitions = opt.split_partitions
+    kept = 1 - opt.split_test_size
     testing, rest = _wrapped(n, share(n, opt.split_test_start), share(n, opt.split_test_size))
     n_validation = share(n, kept / partitions)
     n_training = len(rest) - n_validation
@@ -298,7 +298,9 @@ def _predefined(classes: Classes, images: list[Image], path: str, root: Path | s
     """The one fold of a split file. An entry is a class, or an image's path, absolute or below `root`. Images not named
     are left out.
     """
-    of_class, of_path = defaultdict(list), defaultdict(list)  # a file with several boxes is several images
+    # a file with several boxes is several images
+    of_class = defaultdict(list)
+    of_path = defaultdict(list)
     for i, image in enumerate(images):
         of_class[image.class_name].append(i)
         of_path[os.path.normpath(image.path)].append(i)

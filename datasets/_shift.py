@@ -3,10 +3,9 @@
 import numpy as np
 
 ROWS = 4096  # rows whose differences from the mean are in memory at once
-KEPT_OUT, KEPT_OUT_EASIER = (
-    5,
-    30,
-)  # number of the last swapped classes that are not swapped back, as in the authors' code
+# number of the last swapped classes that are not swapped back, as in the authors' code
+KEPT_OUT = 5
+KEPT_OUT_EASIER = 30
 
 
 def fid(training: np.ndarray, testing: np.ndarray) -> float:
@@ -89,7 +88,8 @@ def easier(training: np.ndarray, testing: np.ndarray, swaps: int) -> list[dict]:
     """
     means = np.concatenate([training, testing]).astype(np.float64)
     sides = [list(range(len(training))), list(range(len(training), len(means)))]
-    steps, recent = [_step(means, sides, 0, 0)], ([], [])
+    steps = [_step(means, sides, 0, 0)]
+    recent = ([], [])
     while (
         moved := _swapped(sides, swaps, recent, [order[::-1] for order in _orders(means, sides)], KEPT_OUT_EASIER)
     ) is not None:
@@ -142,7 +142,8 @@ def evenly(steps: list[dict], count: int) -> list[dict]:
     """
     if len(steps) <= count:
         return steps
-    values, chosen = np.array([step["fid"] for step in steps]), []
+    values = np.array([step["fid"] for step in steps])
+    chosen = []
     for place, wanted in enumerate(np.linspace(values[0], values[-1], count)):
         free = np.arange(len(steps) - (count - 1 - place))  # leaves enough for the remaining choices
         free = free[free > (chosen[-1] if chosen else -1)]

@@ -94,7 +94,8 @@ def cut_by_classes(training: Classes, opt, groups: list[list[str]] | None = None
         order. Groups too small
             to have a training class are cut together.
     """
-    names, kept = list(training), set()
+    names = list(training)
+    kept = set()
     large = [group for group in groups or [names] if share(len(group), opt.tv_split_perc)]
     small = [name for group in groups or [names] if group not in large for name in group]
     for group in (*large, small):
@@ -115,7 +116,8 @@ def cut_by_samples(training: Classes, opt) -> tuple[Classes, Classes]:
     """The first `--tv_split_perc` of each class's images trains, at least one; the others validate. A class with one
     image only trains.
     """
-    first, rest = {}, {}
+    first = {}
+    rest = {}
     for name, images in training.items():
         order = _schemes.mixed(_schemes.image_names(images), opt.split_shuffle)
         kept = set(order[: max(share(len(images), opt.tv_split_perc), 1)])
@@ -294,10 +296,8 @@ def _split(
     is_test_only = getattr(module, "TEST_ONLY", False)
     if opt.evaluate_all and reading.lists is not None and not is_test_only:
         raise UserError(
-            (
-                f"--evaluate_all: lists say what the queries of --dataset {name} find, and its training images have "
-                "none: leave it out"
-            )
+            f"--evaluate_all: lists say what the queries of --dataset {name} find, and its training images have "
+            "none: leave it out"
         )
     if opt.evaluate_all or is_test_only:
         return None, None, _images_of(classes if reading.lists is None else published[2])

@@ -22,7 +22,10 @@ class Steps:
     """
 
     def __init__(self, steps: list, size, erasing: "Erasing | None" = None, limit: "Limit | None" = None):
-        self.steps, self.size, self.erasing, self.limit = steps, pair(size), erasing, limit
+        self.steps = steps
+        self.size = pair(size)
+        self.erasing = erasing
+        self.limit = limit
         self.text = "; ".join(str(step) for step in (limit, *steps, erasing) if step is not None) or "none"
 
     def __call__(self, image: torch.Tensor, whole: int | None = None) -> torch.Tensor:
@@ -52,13 +55,18 @@ class OnDevice(Steps):
 
         super().__init__(steps, size, erasing)
         self.text = f"on the device, drawn by batch: {self.text}"
-        self.crop, self.interpolation = steps[0], steps[0].interpolation.value
-        self.jitter, self.jitter_p, self.grey_p, self.flip_p = (None,) * 4, 0.0, 0.0, 0.0
+        self.crop = steps[0]
+        self.interpolation = steps[0].interpolation.value
+        self.jitter = (None,) * 4
+        self.jitter_p = 0.0
+        self.grey_p = 0.0
+        self.flip_p = 0.0
         for step in steps[1:]:
             share, step = (step.p, step.step) if isinstance(step, Sometimes) else (1.0, step)
             step = step.policy if isinstance(step, OnPillow) else step
             if isinstance(step, v2.ColorJitter):
-                self.jitter, self.jitter_p = (step.brightness, step.contrast, step.saturation, step.hue), share
+                self.jitter = (step.brightness, step.contrast, step.saturation, step.hue)
+                self.jitter_p = share
             elif isinstance(step, v2.RandomGrayscale):
                 self.grey_p = step.p
             else:
@@ -95,9 +103,11 @@ class OnDevice(Steps):
         drawn = torch.rand(2, len(sizes), 10, generator=generator, dtype=torch.float64)
         areas = (height * width)[:, None] * (least + (greatest - least) * drawn[0])
         ratios = torch.exp(math.log(flat) + math.log(wide / flat) * drawn[1])
-        heights, widths = (areas / ratios).sqrt().round(), (areas * ratios).sqrt().round()
+        heights = (areas / ratios).sqrt().round()
+        widths = (areas * ratios).sqrt().round()
         fits = (heights >= 1) & (heights <= height[:, None]) & (widths >= 1) & (widths <= width[:, None])
-        first, found = fits.int().argmax(1, keepdim=True), fits.any(1)
+        first = fits.int().argmax(1, keepdim=True)
+        found = fits.any(1)
         rows = torch.where(found, heights.gather(1, first)[:, 0], torch.minimum(height, (width / flat).round()))
         columns = torch.where(found, widths.gather(1, first)[:, 0], torch.minimum(width, (height * wide).round()))
         at = torch.where(
@@ -139,13 +149,17 @@ class ShiftedCrop:
     """
 
     def __init__(self, size, pixels: int = MAX_SHIFT):
-        self.size, self.pixels = size, pixels
+        self.size = size
+        self.pixels = pixels
 
     def __call__(self, image: torch.Tensor) -> torch.Tensor:
         (height, width), (rows, columns) = image.shape[-2:], pair(self.size)
         down, right = torch.randint(-self.pixels, self.pixels + 1, (2,)).tolist()
-        top, left = round((height - rows) / 2) + down, round((width - columns) / 2) + right
-        y, x = max(top, 0), max(left, 0)  # where the part that lies within the image begins
+        top = round((height - rows) / 2) + down
+        left = round((width - columns) / 2) + right
+        # where the part that lies within the image begins
+        y = max(top, 0)
+        x = max(left, 0)
         inside = image[:, y : max(top + rows, 0), x : max(left + columns, 0)]
         crop = image.new_zeros(len(image), rows, columns)
         crop[:, y - top : y - top + inside.shape[1], x - left : x - left + inside.shape[2]] = inside
@@ -181,7 +195,8 @@ class Sometimes:
     """A step on a share `p` of the images: torchvision's RandomApply, whose text does not tell the share."""
 
     def __init__(self, step, p: float):
-        self.step, self.p = step, p
+        self.step = step
+        self.p = p
 
     def __call__(self, image: torch.Tensor) -> torch.Tensor:
         return self.step(image) if torch.rand(()) < self.p else image
@@ -209,11 +224,10 @@ class Erasing:
     def __init__(self, p: float, area, ratio, value, size: tuple[int, int], aspect: str = "log"):
         from torchvision.transforms import v2
 
-        self.aspect, self.size = aspect, size
-        self.rule, self.image = (
-            v2.RandomErasing(p, tuple(area), tuple(ratio), tuple(value)),
-            torch.empty(3, *size, device="meta"),
-        )
+        self.aspect = aspect
+        self.size = size
+        self.rule = v2.RandomErasing(p, tuple(area), tuple(ratio), tuple(value))
+        self.image = torch.empty(3, *size, device="meta")
 
     def draw(self, count: int) -> torch.Tensor:
         """Top, left, height, width of the rectangle of each of `count` images, int64 `(count, 4)`; without one the
@@ -234,7 +248,8 @@ class Erasing:
         for _ in range(self.TRIALS):
             area = image_height * image_width * _between(*self.rule.scale)
             aspect = _between(*self.rule.ratio)
-            height, width = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            height = round(math.sqrt(area * aspect))
+            width = round(math.sqrt(area / aspect))
             if height < image_height and width < image_width:
                 top = int(torch.randint(image_height - height + 1, ()))
                 left = int(torch.randint(image_width - width + 1, ()))

@@ -8,7 +8,9 @@ from typing import NamedTuple
 from datasets._steps import Erasing, Limit, OnDevice, OnPillow, ShiftedCrop, Sometimes, Steps, pair
 from utilities.errors import UserError
 
-CLASSIC_INPUT, CLASSIC_RESIZE = 224, 256  # test: short side 256, centre 224; other input sizes keep this ratio
+# test: short side 256, centre 224; other input sizes keep this ratio
+CLASSIC_INPUT = 224
+CLASSIC_RESIZE = 256
 MOST_HUE = 0.5  # half the circle: all hues
 
 
@@ -51,10 +53,9 @@ OF_PHOTOGRAPHS = (
     "image_cache_side",
     "decode_once",
 )  # flags that images shown whole do not take
-ERASED_AREA, ERASED_RATIO = (
-    (0.02, 0.4),
-    (0.3, 1 / 0.3),
-)  # Zhong et al. and BoT; torchvision has .02 to .33 and .3 to 3.3
+# Zhong et al. and BoT; torchvision has .02 to .33 and .3 to 3.3
+ERASED_AREA = (0.02, 0.4)
+ERASED_RATIO = (0.3, 1 / 0.3)
 OF_ERASING = ("random_erasing_area", "random_erasing_ratio", "random_erasing_value", "random_erasing_aspect")
 NEEDS = {"color_jitter_p": "color_jitter", **dict.fromkeys(OF_ERASING, "random_erasing")}
 ADDED = (
@@ -75,18 +76,14 @@ def check(opt, whole: bool = False) -> None:
     if whole:
         if opt.augmentation is not None and opt.augmentation not in SHOWN_WHOLE:
             raise UserError(
-                (
-                    f"--augmentation {opt.augmentation} crops and mirrors: --dataset {opt.dataset} takes "
-                    f"{', '.join(sorted(SHOWN_WHOLE))}"
-                )
+                f"--augmentation {opt.augmentation} crops and mirrors: --dataset {opt.dataset} takes "
+                f"{', '.join(sorted(SHOWN_WHOLE))}"
             )
         for flag in OF_PHOTOGRAPHS:
             if getattr(opt, flag):
                 raise UserError(
-                    (
-                        f"--{flag}: images of --dataset {opt.dataset} are shown whole. Leave it out; --crop_size sets "
-                        "their size"
-                    )
+                    f"--{flag}: images of --dataset {opt.dataset} are shown whole. Leave it out; --crop_size sets "
+                    "their size"
                 )
     for flag in ("resize_size", "crop_size"):
         if getattr(opt, flag) is not None and min(pair(getattr(opt, flag))) < 1:
@@ -106,17 +103,13 @@ def check(opt, whole: bool = False) -> None:
             )
         if preset.crop != "random_resized" and flag.startswith("crop"):
             raise UserError(
-                (
-                    f"--{flag} is RandomResizedCrop's, not that of --augmentation {opt.augmentation}: take base, adv, "
-                    "big or mlrc"
-                )
+                f"--{flag} is RandomResizedCrop's, not that of --augmentation {opt.augmentation}: take base, adv, "
+                "big or mlrc"
             )
     if opt.pad_crop and preset.crop != "random":
         raise UserError(
-            (
-                f"--pad_crop {opt.pad_crop} is RandomCrop's, not that of --augmentation {opt.augmentation or 'base'}: "
-                "take red or plain"
-            )
+            f"--pad_crop {opt.pad_crop} is RandomCrop's, not that of --augmentation {opt.augmentation or 'base'}: "
+            "take red or plain"
         )
     for flag in ("resize_size", "eval_resize_size"):
         if opt.resize_mode == "none" and getattr(opt, flag):
@@ -126,10 +119,8 @@ def check(opt, whole: bool = False) -> None:
     for flag in ADDED:
         if getattr(opt, flag) and preset.crop == "centre":
             raise UserError(
-                (
-                    f"--{flag} {shown(getattr(opt, flag))}: --augmentation none is the test transform alone. Take "
-                    "another, or leave it out"
-                )
+                f"--{flag} {shown(getattr(opt, flag))}: --augmentation none is the test transform alone. Take "
+                "another, or leave it out"
             )
     for flag, needed in NEEDS.items():
         if getattr(opt, flag) is not None and not getattr(opt, needed):
@@ -138,10 +129,8 @@ def check(opt, whole: bool = False) -> None:
         _check_decode_once(opt, preset)
     if opt.color_jitter and opt.color_jitter[3] > MOST_HUE:
         raise UserError(
-            (
-                f"--color_jitter {shown(opt.color_jitter)}: the last, the hue, is a share of the circle, at most "
-                f"{MOST_HUE} each way"
-            )
+            f"--color_jitter {shown(opt.color_jitter)}: the last, the hue, is a share of the circle, at most "
+            f"{MOST_HUE} each way"
         )
     if opt.random_erasing_value is not None and len(opt.random_erasing_value) not in (1, 3):
         raise UserError(
@@ -197,10 +186,8 @@ def build(
     for flag, side in (("resize_size", resize), ("eval_resize_size", test_resize)):
         if side is not None and any(given < least for given, least in zip(pair(side), pair(size), strict=True)):
             raise UserError(
-                (
-                    f"a crop of {shown(size)} reaches over the border of images resized to {side}: raise --{flag} or "
-                    "lower --crop_size"
-                )
+                f"a crop of {shown(size)} reaches over the border of images resized to {side}: raise --{flag} or "
+                "lower --crop_size"
             )
     resized = _resized(resize, by)
     test = [*_resized(test_resize, by), v2.CenterCrop(size)]
@@ -208,7 +195,8 @@ def build(
         return Steps(test, size), limited or Steps(test, size)
     training = resized if preset.resize_first or opt.resize_size or opt.resize_mode or preset.crop == "shift" else []
     if preset.crop == "random_resized":
-        scale, ratio = tuple(opt.crop_scale or preset.scale), tuple(opt.crop_ratio or preset.ratio)
+        scale = tuple(opt.crop_scale or preset.scale)
+        ratio = tuple(opt.crop_ratio or preset.ratio)
         crop = v2.RandomResizedCrop(size, scale=scale, ratio=ratio, **by)
     elif preset.crop == "random":  # black where an image is smaller, as in the centre crop
         crop = v2.RandomCrop(size, padding=opt.pad_crop or None, pad_if_needed=opt.resize_mode in ("long", "none"))
@@ -258,8 +246,10 @@ def _added(opt) -> list:
 def _erasing(opt, size) -> Erasing | None:
     if not opt.random_erasing:
         return None
-    area, ratio = opt.random_erasing_area or ERASED_AREA, opt.random_erasing_ratio or ERASED_RATIO
-    value, aspect = opt.random_erasing_value or (0.0,), opt.random_erasing_aspect or "uniform"
+    area = opt.random_erasing_area or ERASED_AREA
+    ratio = opt.random_erasing_ratio or ERASED_RATIO
+    value = opt.random_erasing_value or (0.0,)
+    aspect = opt.random_erasing_aspect or "uniform"
     return Erasing(opt.random_erasing, area, ratio, value, pair(size), aspect)
 
 
@@ -282,7 +272,8 @@ def sizes(opt, input_size: int | None = None, test: bool = False) -> tuple:
         `LongSide`, or None for no resize. One `--resize_size` under squash is the longer side, the other one is in the
         crop's ratio.
     """
-    preset, mode = PRESETS[opt.augmentation or "base"], opt.resize_mode
+    preset = PRESETS[opt.augmentation or "base"]
+    mode = opt.resize_mode
     size = _short(opt.crop_size) or preset.crop_size or input_size or CLASSIC_INPUT
     longest = max(pair(size))
     asked = (opt.eval_resize_size if test else None) or opt.resize_size

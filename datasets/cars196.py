@@ -9,7 +9,9 @@ from datasets._layout import Published, Reading
 from utilities.reading import parsing, read_matlab
 
 FOLDERS = ("cars196", "stanford_cars", "car_data/car_data", "car_data")
-ALSO_CALLED, TABLE_ORDER = ("cars", "car"), 2  # in names of groups; its place among the data sets of a paper's table
+# in names of groups; its place among the data sets of a paper's table
+ALSO_CALLED = ("cars", "car")
+TABLE_ORDER = 2
 EXPECTED = (
     "images/<class>/<images>; or car_ims/<images> with cars_annos.mat; or train/<class>/<images> and "
     "test/<class>/<images>; "
@@ -36,7 +38,8 @@ HALVES = (
     ("train", "test"),
     ("cars_train", "cars_test"),
 )  # each class has images in both halves, and all of them are used
-DEVKIT, TEST_LABELS = "devkit/cars_train_annos.mat", "cars_test_annos_withlabels.mat"
+DEVKIT = "devkit/cars_train_annos.mat"
+TEST_LABELS = "cars_test_annos_withlabels.mat"
 
 
 def _roots(root: Path) -> list[Path]:
@@ -92,7 +95,8 @@ def _annotated(root: Path, of_names: str, *lists: tuple[str, str, str]) -> Readi
     """The flat release and torchvision's layout: `of_names`, the file of the class names; each list is a file, its
     field of images, their folder.
     """
-    file, rows = of_names, []
+    file = of_names
+    rows = []
     needs = "--dataset cars196 needs it"
     with parsing(root / file, needs):
         names = [str(name) for name in np.atleast_1d(read_matlab(root / file, needs)["class_names"])]

@@ -33,7 +33,9 @@ from utilities.labels import present
 from utilities.reading import Unreadable, parsing, read_csv
 from utilities.roles import DATA
 
-NEEDED, ROLES, BOX = ("label", "path", "split"), ("is_query", "is_gallery"), ("x_1", "y_1", "x_2", "y_2")
+NEEDED = ("label", "path", "split")
+ROLES = ("is_query", "is_gallery")
+BOX = ("x_1", "y_1", "x_2", "y_2")
 KNOWN = {*NEEDED, *ROLES, *BOX, "category", "sequence"}
 OWN_LABELS = True
 TRUTH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
@@ -66,10 +68,8 @@ def check(opt) -> None:
     """The table is needed. Raises UserError."""
     if opt.dataset_csv is None:
         raise UserError(
-            (
-                "--dataset csv needs --dataset_csv FILE, a table with the columns label, path, split and perhaps "
-                "is_query, is_gallery"
-            )
+            "--dataset csv needs --dataset_csv FILE, a table with the columns label, path, split and perhaps "
+            "is_query, is_gallery"
         )
 
 
@@ -116,8 +116,11 @@ def read(opt, root: Path) -> Reading:
     order = [of_class[place] for place in _layout.by_label([labels[row] for row in of_class])]
     order += [row for row, label in enumerate(labels) if not label]
     there = _layout.existing(root, [spelling for name in table["path"] for spelling in _layout.spellings(name)])
-    images, split_of, missing = [], [], []
-    splits, boxes = _splits_of(table, opt), _boxes(path, table)
+    images = []
+    split_of = []
+    missing = []
+    splits = _splits_of(table, opt)
+    boxes = _boxes(path, table)
     queries, galleries = (_role(path, table, column) for column in ROLES)
     categories, sequences = (
         [value or None for value in table.get(name, [""] * len(order))] for name in ("category", "sequence")
@@ -156,10 +159,8 @@ def read(opt, root: Path) -> Reading:
     if listed:
         if any(sequences):
             raise UserError(
-                (
-                    f"--dataset_csv_lists {opt.dataset_csv_lists}: lists already give what takes no rank: leave out "
-                    f"the column sequence of {path}"
-                )
+                f"--dataset_csv_lists {opt.dataset_csv_lists}: lists already give what takes no rank: leave out "
+                f"the column sequence of {path}"
             )
         names = {}
         for name, existing in zip(table["path"], paths, strict=True):
@@ -244,10 +245,8 @@ def _parsed(path: str, size: int, changed: int) -> Table:
     short = next((number for number, row in enumerate(rows, start=2) if len(row) != len(header)), None)
     if short is not None:
         raise UserError(
-            (
-                f"--dataset_csv {path}, row {short}: {len(rows[short - 2])} fields, its first row has {len(header)}: "
-                "it is damaged"
-            )
+            f"--dataset_csv {path}, row {short}: {len(rows[short - 2])} fields, its first row has {len(header)}: "
+            "it is damaged"
         )
     columns = zip(*rows, strict=True) if rows else [()] * len(header)
     known = {*KNOWN, *_higher(header)}
@@ -267,10 +266,8 @@ def _parsed(path: str, size: int, changed: int) -> Table:
         )
     if len(set(table["split"])) < 2:
         raise UserError(
-            (
-                f"--dataset_csv {path}: {len(table['split']):,} rows, all of split {'/'.join(set(table['split']))}: "
-                "it needs both"
-            )
+            f"--dataset_csv {path}: {len(table['split']):,} rows, all of split {'/'.join(set(table['split']))}: "
+            "it needs both"
         )
     return table
 
@@ -328,10 +325,8 @@ def _boxes(path: Path, table: dict[str, list]) -> list[tuple | None] | None:
             len(box) == 4 and 0 <= box[0] < box[2] < float("inf") and 0 <= box[1] < box[3] < float("inf")
         ):
             raise UserError(
-                (
-                    f"--dataset_csv {path}, row {row}: box {', '.join(values)}; expected 0 <= x_1 < x_2 and 0 <= y_1 "
-                    "< y_2, or none"
-                )
+                f"--dataset_csv {path}, row {row}: box {', '.join(values)}; expected 0 <= x_1 < x_2 and 0 <= y_1 "
+                "< y_2, or none"
             )
         boxes.append(box)
     return boxes

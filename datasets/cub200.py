@@ -7,7 +7,9 @@ from datasets._layout import Published, Reading
 from utilities.errors import UserError
 
 FOLDERS = ("cub200", "CUB_200_2011", "cub2011/CUB_200_2011")
-ALSO_CALLED, TABLE_ORDER = ("cub", "cub256"), 1  # in names of groups; its place among the data sets of a paper's table
+# in names of groups; its place among the data sets of a paper's table
+ALSO_CALLED = ("cub", "cub256")
+TABLE_ORDER = 1
 EXPECTED = (
     "images/<001.class>/<images>, in the official release with images.txt, image_class_labels.txt and classes.txt "
     "beside it"
@@ -49,10 +51,8 @@ def read(opt, root: Path) -> Reading:
     if not all(path.exists() for path in lists):
         if opt.cub_boxes:
             raise UserError(
-                (
-                    f"--cub_boxes needs the lists of the official release, and {root} has no {lists[0].name}: "
-                    f"{DOWNLOAD.alternatives}"
-                )
+                f"--cub_boxes needs the lists of the official release, and {root} has no {lists[0].name}: "
+                f"{DOWNLOAD.alternatives}"
             )
         return _layout.class_folders([root / "images" if (root / "images").is_dir() else root], opt, by_id=True)
     files = dict(_table(lists[0], image=int, file=str))

@@ -86,7 +86,11 @@ class Tree:
     """
 
     def __init__(self, root: Path, depth: int | None = None, twice: Container[str] = ()):
-        self.root, self.levels, self.holders, self.repeated, self.unread = root, [[root]], set(), set(), Counter()
+        self.root = root
+        self.levels = [[root]]
+        self.holders = set()
+        self.repeated = set()
+        self.unread = Counter()
         real_root = Path(os.path.realpath(root))
         real_of = {root: str(real_root)}
         known = {str(real_root), *map(str, real_root.parents)}
@@ -148,10 +152,8 @@ def read(opt, root: Path) -> Reading:
         listed = [tree]
     if cut_by_name and opt.split_shuffle is None:
         reading.notes.append(
-            (
-                "classes are cut into blocks in the order of their names, alike ones perhaps together: "
-                "--split_shuffle SEED mixes them"
-            )
+            "classes are cut into blocks in the order of their names, alike ones perhaps together: "
+            "--split_shuffle SEED mixes them"
         )
     unread = _layout.unread_files(sum((tree.unread for tree in listed), Counter()))
     if not reading.images and unread is not None:
@@ -182,10 +184,8 @@ def _of_parts(root: Path, trees: dict[str, Tree], opt) -> Reading:
     for part, reading in readings.items():
         if not reading.images:
             raise UserError(
-                (
-                    f"{root / part} holds no image: fill it, or take it away so that no split is read from the "
-                    f"folders of {root}"
-                )
+                f"{root / part} holds no image: fill it, or take it away so that no split is read from the "
+                f"folders of {root}"
             )
     placed = [
         (_with_role(image, part), SPLIT.get(part, part))
@@ -214,7 +214,8 @@ def _classes(tree: Tree, opt, levels: int) -> Reading:
     """The classes in a tree, below folders of this many levels."""
     reading = Reading([])
     for place in tree.levels[levels] if levels < len(tree.levels) else []:
-        found, steps = _layout.class_folders([place], opt, without=tree.repeated), place.relative_to(tree.root).parts
+        found = _layout.class_folders([place], opt, without=tree.repeated)
+        steps = place.relative_to(tree.root).parts
         super_name, *higher = ["/".join(steps[:n]) for n in range(len(steps), 0, -1)] or [None]
         for image in found.images:
             reading.images.append(
@@ -234,17 +235,16 @@ def _parts(top: Tree) -> list[str]:
 
     Raises UserError where it is ambiguous.
     """
-    root, there = top.root, {folder.name: folder for folder in top.levels[1]}
+    root = top.root
+    there = {folder.name: folder for folder in top.levels[1]}
     like_parts = [name for name, folder in there.items() if _is_like_part(folder)]
     named = [part for part in PARTS if part in like_parts]
     meant = {name: part for name in like_parts if name not in PARTS and (part := _part_meant(name)) is not None}
     if meant and len(meant) + len(named) > 1:
         name, part = next(iter(meant.items()))
         raise UserError(
-            (
-                f"{root} holds {' and '.join([*named, *meant])}: is {name} the part {part}? Then rename it; parts are "
-                f"{', '.join(PARTS)}"
-            )
+            f"{root} holds {' and '.join([*named, *meant])}: is {name} the part {part}? Then rename it; parts are "
+            f"{', '.join(PARTS)}"
         )
     if not named:
         return []
@@ -261,18 +261,14 @@ def _parts(top: Tree) -> list[str]:
     if named and not others:
         if len(testing) == 3:
             raise UserError(
-                (
-                    f"{root} holds test, and beside it query and gallery: the test images have roles or have none, "
-                    "take one away"
-                )
+                f"{root} holds test, and beside it query and gallery: the test images have roles or have none, "
+                "take one away"
             )
         wanted = ("train", *(["query", "gallery"] if "test" not in named and testing else ["test"]))
         missing = " and ".join(part for part in wanted if part not in named)
         raise UserError(
-            (
-                f"{root} holds {' and '.join(named)}, but no {missing}: name both, or give one of them as "
-                "--dataset_folder_path"
-            )
+            f"{root} holds {' and '.join(named)}, but no {missing}: name both, or give one of them as "
+            "--dataset_folder_path"
         )
     return []
 

@@ -13,7 +13,9 @@ from utilities.errors import UserError
 from utilities.reading import read_records
 
 FOLDERS = ("gldv2", "google-landmarks-dataset-v2", "google_landmarks_v2")
-TRAINING, INDEX, SOLUTION = "train_clean.csv", "index.csv", "retrieval_solution_v2.1.csv"
+TRAINING = "train_clean.csv"
+INDEX = "index.csv"
+SOLUTION = "retrieval_solution_v2.1.csv"
 EXPECTED = f"{TRAINING}, {INDEX}, {SOLUTION}, and images like train/0/1/2/012….jpg, index/…, test/…"
 PUBLISHED = Published(classes=(None, 0), images=(1_580_470, None), query=(1129, 0), gallery=(761_757, 0))
 EVALUATION_METRICS = ["map@100", "e_recall@1"]
@@ -22,7 +24,9 @@ DOWNLOAD = _download.Source(
     archives=(),
     alternatives="images and tables as https://github.com/cvdfoundation/google-landmark says",
 )
-USAGES, UNUSED = ("Private", "Public"), "Ignored"  # protocols; the first of them is the one that pictures show
+# protocols; the first of them is the one that pictures show
+USAGES = ("Private", "Public")
+UNUSED = "Ignored"
 
 
 def recognises(root: Path) -> bool:
@@ -48,7 +52,8 @@ def read(opt, root: Path) -> Reading:
         (_place("train", training[i][0]), training[i][1])
         for i in _layout.by_label([landmark for _, landmark in training])
     ]
-    solution, index = _solution(root / SOLUTION), [row["id"] for row in _table(root / INDEX, "id")]
+    solution = _solution(root / SOLUTION)
+    index = [row["id"] for row in _table(root / INDEX, "id")]
     queries = [name for of in solution.values() for name in of]
     rows += [(_place("test", name), None, None, True, False) for name in queries] + [
         (_place("index", name), None, None, False, True) for name in index

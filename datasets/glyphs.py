@@ -174,10 +174,8 @@ def _face_files() -> list[Path]:
     missing = [file.name for file in files if not file.exists()]
     if missing:
         raise UserError(
-            (
-                f"--dataset glyphs needs the faces of matplotlib: {', '.join(missing)} missing in {folder}. Reinstall "
-                "matplotlib"
-            )
+            f"--dataset glyphs needs the faces of matplotlib: {', '.join(missing)} missing in {folder}. Reinstall "
+            "matplotlib"
         )
     return files
 
@@ -210,7 +208,8 @@ def draw(character: str, font) -> np.ndarray:
 
 def distinct(drawings: dict[str, list[np.ndarray]]) -> list[str]:
     """The characters whose images, in all faces, differ from those of the characters kept before."""
-    seen, kept = set(), []
+    seen = set()
+    kept = []
     for character, images in drawings.items():
         keys = {image.tobytes() for image in images}
         if seen.isdisjoint(keys):
@@ -262,10 +261,12 @@ def script(character: str) -> str:
 def read(opt, root: Path) -> Reading:
     """The images, classes in the order of their code points."""
     characters = read_json(root / MANIFEST)["characters"]
-    reid, images = opt.glyphs_protocol == "reid", []
+    reid = opt.glyphs_protocol == "reid"
+    images = []
     for character in characters:
         for number, face in enumerate(FACES):
-            font, is_regular = FACES[number - number % STYLES], number % STYLES == 0
+            font = FACES[number - number % STYLES]
+            is_regular = number % STYLES == 0
             roles = (is_regular, not is_regular, f"{character} in {font}") if reid else ()
             images.append(Image(str(root / _folder(character) / f"{face}.png"), character, script(character), *roles))
     return Reading(images, made=True)

@@ -9,8 +9,11 @@ from pathlib import Path
 from datasets import _download, _layout
 from datasets._layout import Published, Reading
 
-FOLDERS, TEST_ONLY = ("ilias", "ilias_core"), True
-CORE, QUERIES, POSITIVES = "ilias_core", "query", "pos"
+FOLDERS = ("ilias", "ilias_core")
+TEST_ONLY = True
+CORE = "ilias_core"
+QUERIES = "query"
+POSITIVES = "pos"
 EXPECTED = f"{CORE}/<object>/{QUERIES}/Q….jpg and {POSITIVES}/P….jpg"
 PUBLISHED = Published(classes=(0, 1000), images=(0, 1232 + 4715), query=(1232, 1000), gallery=(4715, 1000))
 EVALUATION_METRICS = ["map@1000", "map@1000_macro", "oracle@1000"]
@@ -31,7 +34,8 @@ def derived(opt) -> dict:
 
 def read(opt, root: Path) -> Reading:
     """The queries and positives of each object, whose folder names it."""
-    rows, core = [], _core(root)
+    rows = []
+    core = _core(root)
     for folder in (entry.name for entry in _layout.visible(core) if entry.is_dir()):
         for kind in (kind for kind in (QUERIES, POSITIVES) if (core / folder / kind).is_dir()):
             rows += [

@@ -11,10 +11,12 @@ from utilities.numbers import is_whole
 from utilities.reading import Unreadable, parsing, read_json
 
 FOLDERS = ("inaturalist2018", "inaturalist", "Inaturalist", "iNaturalist2018", "inat2018")
-IMAGES, LISTS = "train_val2018", "Inat_dataset_splits"
+IMAGES = "train_val2018"
+LISTS = "Inat_dataset_splits"
 ALSO_CALLED = ("inaturalist",)  # in names of groups
 EXPECTED = f"{IMAGES}/<super>/<id>/<images> and {LISTS}/Inaturalist_train_set1.txt, Inaturalist_test_set1.txt"
-TAXA, RANKS = "train2018.json", ("kingdom", "phylum", "class", "order", "family", "genus")
+TAXA = "train2018.json"
+RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
 PUBLISHED = Published(classes=(5690, 2452), images=(325846, 136093))
 DOWNLOAD = _download.Source(
     folder="inaturalist2018",
@@ -63,7 +65,9 @@ def recognises(root: Path) -> bool:
 
 def read(opt, root: Path) -> Reading:
     """The images in the order of their species' ids; the lists say which classes train."""
-    classes, train_classes, taxa = {}, set(), _taxa(root / TAXA) if opt.inaturalist2018_levels == "full" else None
+    classes = {}
+    train_classes = set()
+    taxa = _taxa(root / TAXA) if opt.inaturalist2018_levels == "full" else None
     for part in ("train", "test"):
         path = _list(root, part)
         for number, row in enumerate(_layout.read_table(path), start=1):
@@ -77,19 +81,15 @@ def read(opt, root: Path) -> Reading:
                 train_classes.add(name)
             elif name in train_classes:
                 raise UserError(
-                    (
-                        f"{path}, row {number}: species {name} is in train and in test, test species are new ones: a "
-                        "list is damaged"
-                    )
+                    f"{path}, row {number}: species {name} is in train and in test, test species are new ones: a "
+                    "list is damaged"
                 )
     if taxa is not None:
         unknown = next((name for name in classes if name.partition("/")[2] not in taxa), None)
         if unknown is not None:
             raise UserError(
-                (
-                    f"{root / TAXA}: its categories have no id {unknown.partition('/')[2]}, which the lists name: the "
-                    "file is another one"
-                )
+                f"{root / TAXA}: its categories have no id {unknown.partition('/')[2]}, which the lists name: the "
+                "file is another one"
             )
         for name, rows in classes.items():
             genus, *higher = taxa[name.partition("/")[2]]

@@ -54,10 +54,8 @@ def read(opt, root: Path) -> Reading:
         digits = ITEM.fullmatch(item)
         if digits is None or status not in STATUS or len(file.split("/")) < 5:
             raise UserError(
-                (
-                    f"{path}, row {number}: {file!r} {item!r} {status!r}, expected img/…/id_00000002/… id_00000002 "
-                    f"{'|'.join(STATUS)}"
-                )
+                f"{path}, row {number}: {file!r} {item!r} {status!r}, expected img/…/id_00000002/… id_00000002 "
+                f"{'|'.join(STATUS)}"
             )
         place = file.split("/", 1)[1]
         items.setdefault(digits[1], []).append(
@@ -65,10 +63,8 @@ def read(opt, root: Path) -> Reading:
         )
         if (status == "train") != (_is_training(items[digits[1]][0])):
             raise UserError(
-                (
-                    f"{path}, row {number}: item {item} is in train and in {status}, test items are new ones: the "
-                    "list is damaged"
-                )
+                f"{path}, row {number}: item {item} is in train and in {status}, test items are new ones: the "
+                "list is damaged"
             )
     reading = _layout.listed(_folder(root, rows), [row for item in sorted(items, key=int) for row in items[item]])
     reading.train_classes = {item for item, found in items.items() if _is_training(found[0])}

@@ -8,22 +8,27 @@ from datasets import _download, _reid
 from datasets._layout import Published, Reading
 
 FOLDERS = ("market1501", "Market-1501-v15.09.15", "market1501/Market-1501-v15.09.15", "Market1501")
-TRAINING, QUERY, GALLERY, DISTRACTORS = "bounding_box_train", "query", "bounding_box_test", "images"
+TRAINING = "bounding_box_train"
+QUERY = "query"
+GALLERY = "bounding_box_test"
+DISTRACTORS = "images"
 EXPECTED = f"{TRAINING}/, {QUERY}/ and {GALLERY}/ with images like 0002_c1s1_000451_03.jpg"
 PUBLISHED = Published(
     classes=(None, None), images=(12936, None), query=(3368, None), gallery=(None, None), searched=(15913,)
 )
-EVALUATION_METRICS, derived = _reid.EVALUATION_METRICS, _reid.unset
+EVALUATION_METRICS = _reid.EVALUATION_METRICS
+derived = _reid.unset
 DOWNLOAD = _download.Source(
     folder="market1501",
     archives=(),
     alternatives="Market-1501-v15.09.15 from its authors, https://zheng-lab.cecs.anu.edu.au/Project/project_reid.html",
 )
-NAME, ANY_NAME = (
-    re.compile(r"(-?\d+)_c(\d)"),
-    re.compile("()()"),
-)  # 0002_c1s1_000451_03.jpg: person, camera, sequence, frame, box
-JUNK, BACKGROUND = -1, 0  # numbers of persons that are none: badly cut boxes, and boxes of the background
+# 0002_c1s1_000451_03.jpg: person, camera, sequence, frame, box
+NAME = re.compile(r"(-?\d+)_c(\d)")
+ANY_NAME = re.compile("()()")
+# numbers of persons that are none: badly cut boxes, and boxes of the background
+JUNK = -1
+BACKGROUND = 0
 
 
 def add_arguments(group) -> None:

@@ -16,7 +16,8 @@ VERSIONS = {"V1": ("train", "test"), "V2": ("mask_train_v2", "mask_test_v2")}
 LISTS = ("list_train.txt", "list_val.txt", "list_query.txt", "list_gallery.txt")
 EXPECTED = f"{', '.join(LISTS)}, and the images in train/ and test/ (V1) or mask_train_v2/ and mask_test_v2/ (V2)"
 PUBLISHED = Published(classes=(None, None), images=(32621, None), query=(11659, None), gallery=(82161, None))
-EVALUATION_METRICS, derived = _reid.EVALUATION_METRICS, _reid.unset
+EVALUATION_METRICS = _reid.EVALUATION_METRICS
+derived = _reid.unset
 DOWNLOAD = _download.Source(
     folder="msmt17",
     archives=(),
@@ -62,7 +63,8 @@ def read(opt, root: Path) -> Reading:
     train, test = VERSIONS[version]
     training, validation, queries, gallery = map(_listed, [root] * 4, LISTS, (train, train, test, test))
     if opt.msmt17_combined:
-        training, validation = training + validation, []
+        training = training + validation
+        validation = []
     found = _reid.reading(root, opt, training, queries, gallery, validation)
     found.notes.append(
         f"MSMT17 {version}{', with blurred faces' * (version == 'V2')}: results of V1 and V2 do not compare"

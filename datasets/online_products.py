@@ -7,7 +7,9 @@ from datasets._layout import Published, Reading
 from utilities.errors import UserError
 
 FOLDERS = ("online_products", "Stanford_Online_Products")
-ALSO_CALLED, TABLE_ORDER = ("sop",), 3  # in names of groups; its place among the data sets of a paper's table
+# in names of groups; its place among the data sets of a paper's table
+ALSO_CALLED = ("sop",)
+TABLE_ORDER = 3
 EXPECTED = (
     "Ebay_train.txt, Ebay_test.txt and <category>_final/<images>; or Info_Files/ with the lists and "
     "images/<category>_final/<images>"
@@ -53,7 +55,8 @@ def validation_groups(names: list[str]) -> list[list[str]]:
 def read(opt, root: Path) -> Reading:
     """The images of both lists in the order of their class ids; the lists say which classes train."""
     folder = root / "images" if (root / "images").is_dir() else root
-    rows, train_classes = [], set()
+    rows = []
+    train_classes = set()
     for part in ("train", "test"):
         path = _lists(root) / f"Ebay_{part}.txt"
         header, *table = _layout.read_table(path) or [[]]

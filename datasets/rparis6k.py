@@ -6,8 +6,13 @@ from datasets import _revisitop
 from datasets._layout import Published
 
 NAME = "rparis6k"
-FOLDERS, EXPECTED, DOWNLOAD, TEST_ONLY = (NAME,), _revisitop.expected(NAME), _revisitop.source(NAME), True
+FOLDERS = (NAME,)
+EXPECTED = _revisitop.expected(NAME)
+DOWNLOAD = _revisitop.source(NAME)
+TEST_ONLY = True
 PUBLISHED = Published(classes=(0, 0), images=(0, None), query=(70, 0), gallery=(None, 0))
-EVALUATION_METRICS, derived = _revisitop.EVALUATION_METRICS, _revisitop.unset
+EVALUATION_METRICS = _revisitop.EVALUATION_METRICS
+derived = _revisitop.unset
 published = functools.partial(_revisitop.published, PUBLISHED)
-recognises, read = functools.partial(_revisitop.recognises, NAME), functools.partial(_revisitop.read, NAME)
+recognises = functools.partial(_revisitop.recognises, NAME)
+read = functools.partial(_revisitop.read, NAME)

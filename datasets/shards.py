@@ -65,10 +65,8 @@ def prepare(opt, source: Path) -> Path:
         if (place / first).is_file():
             return Path(os.path.abspath(place / first)).parent
     raise UserError(
-        (
-            f"--dataset_shards {opt.dataset_shards}: there is no {first}, neither in {Path().absolute()} nor below "
-            f"--source {source}"
-        )
+        f"--dataset_shards {opt.dataset_shards}: there is no {first}, neither in {Path().absolute()} nor below "
+        f"--source {source}"
     )
 
 
@@ -79,7 +77,10 @@ def read(opt, root: Path) -> Reading:
     """
     from tqdm import tqdm
 
-    images, unlabelled, names, unread = [], [], expand(opt.dataset_shards), Counter()
+    images = []
+    unlabelled = []
+    names = expand(opt.dataset_shards)
+    unread = Counter()
     for name in tqdm(names, desc="shards", unit="shard", leave=False, disable=None):
         shard = os.path.normpath(os.path.join(root, os.path.relpath(name, os.path.dirname(names[0]) or ".")))
         content = _index(shard)
@@ -96,10 +97,8 @@ def read(opt, root: Path) -> Reading:
         )
         if not opt.allow_partial_dataset:
             raise UserError(
-                (
-                    f"--dataset_shards {opt.dataset_shards}: {told}. Mend the shards, or leave them out with "
-                    "--allow_partial_dataset"
-                )
+                f"--dataset_shards {opt.dataset_shards}: {told}. Mend the shards, or leave them out with "
+                "--allow_partial_dataset"
             )
     notes = [f"left out: {told}"] if unlabelled else []
     if unread:
@@ -136,7 +135,8 @@ class _Numbers:
     """The numbers from `first` to `last` as texts of at least `digits` digits: counted at once, written one by one."""
 
     def __init__(self, first: int, last: int, digits: int):
-        self.range, self.digits = range(first, last + 1), digits
+        self.range = range(first, last + 1)
+        self.digits = digits
 
     def __len__(self):
         return len(self.range)
@@ -155,7 +155,8 @@ def _piece(pattern: str, text: str):
     if counted:
         if max(map(len, counted.groups())) > MOST_DIGITS:
             raise UserError(f"{flag}: {text} has a number of more than {MOST_DIGITS} digits")
-        first, last = int(counted[1]), int(counted[2])
+        first = int(counted[1])
+        last = int(counted[2])
         if last < first:
             raise UserError(f"{flag}: {text} counts from {first} to {last}: the first is the smaller one")
         return _Numbers(first, last, len(counted[1]))
@@ -201,11 +202,15 @@ def _scanned(shard: str) -> dict:
     """The images of a shard with their offsets and labels, in one pass; an image's label may come before or after
     it.
     """
-    images, labels, categories, unread = {}, {}, {}, Counter()
+    images = {}
+    labels = {}
+    categories = {}
+    unread = Counter()
     for member, data in _members(shard):
         folder, _, base = member.name.rpartition("/")
         stem, _, ending = base.partition(".")
-        key, ending = f"{folder}/{stem}" if folder else stem, ending.lower()
+        key = f"{folder}/{stem}" if folder else stem
+        ending = ending.lower()
         if f".{ending}" in suffixes():
             if key in images:
                 raise UserError(f"shard {shard}: {member.name} is the second image called {key}: keys must be unique")

@@ -16,7 +16,8 @@ from utilities.reading import read_json
 
 FOLDERS = ("uned", "uned/data", "UnED", "UnED/data", "Universal-Image-Embeddings/data")
 DOMAINS = ("food2k", "cars", "sop", "inshop", "inat", "met", "gldv2", "rp2k")
-SPLITS, IMAGES = "info_files", "images"
+SPLITS = "info_files"
+IMAGES = "images"
 INDEXES = {  # split files of images that are found alone, of the domains whose queries do not search each other
     "inshop": {"test": "index"},
     "met": {"val": "small_index", "test": "index"},
@@ -40,10 +41,8 @@ def check(opt) -> None:
     """Refuse to measure training and test images together. Raises UserError."""
     if opt.evaluate_all:
         raise UserError(
-            (
-                "--evaluate_all: the training images of met in --dataset uned are its index too, and would find "
-                "themselves: leave it out"
-            )
+            "--evaluate_all: the training images of met in --dataset uned are its index too, and would find "
+            "themselves: leave it out"
         )
 
 
@@ -62,7 +61,8 @@ def read(opt, root: Path) -> Reading:
     """The images of one domain after the other. Raises UserError where a split file is missing or damaged, or holds no
     image.
     """
-    reading, rows = Reading([], split_of=[], by_domain=True), []
+    reading = Reading([], split_of=[], by_domain=True)
+    rows = []
     for domain in DOMAINS:
         for split in ("train", "val", "test"):
             index = INDEXES.get(domain, {}).get(split)
@@ -108,10 +108,8 @@ def _rows(path: Path) -> list[tuple[str, tuple[str, ...]]]:
         classes = classes if isinstance(classes, list) else [classes]
         if None in classes or not classes or not isinstance(row.get("path"), str):
             raise UserError(
-                (
-                    f"{path}, entry {number}: expected an object with path and class_id, a list of such: the file is "
-                    "damaged"
-                )
+                f"{path}, entry {number}: expected an object with path and class_id, a list of such: the file is "
+                "damaged"
             )
         rows.append((row["path"], tuple(map(str, classes))))
     if not rows:

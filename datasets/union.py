@@ -95,7 +95,8 @@ def read(opt, root: Path) -> Reading:
 
 def _members(opt) -> list[tuple]:
     """Domain, module and flags of each data set."""
-    found, registry = [], Registry("datasets", "dataset")
+    found = []
+    registry = Registry("datasets", "dataset")
     for word in opt.union or ():
         name, _, path = word.partition(":")
         if path and name not in PATHS or name == "union":

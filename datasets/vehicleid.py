@@ -60,7 +60,8 @@ def recognises(root: Path) -> bool:
 
 def read(opt, root: Path) -> Reading:
     """The images of the training list and of one test list, in the order of the vehicles' ids."""
-    vehicles, train_classes = {}, set()
+    vehicles = {}
+    train_classes = set()
     for file in ("train_list.txt", f"test_list_{opt.vehicleid_list}.txt"):
         path = root / LISTS / file
         for number, row in enumerate(_layout.read_table(path), start=1):
@@ -74,10 +75,8 @@ def read(opt, root: Path) -> Reading:
                 train_classes.add(str(vehicle))
             elif str(vehicle) in train_classes:
                 raise UserError(
-                    (
-                        f"{path}, row {number}: vehicle {vehicle} is in train_list.txt too, test vehicles are new "
-                        "ones: a list is damaged"
-                    )
+                    f"{path}, row {number}: vehicle {vehicle} is in train_list.txt too, test vehicles are new "
+                    "ones: a list is damaged"
                 )
     reading = _layout.listed(root / "image", [row for vehicle in sorted(vehicles) for row in vehicles[vehicle]])
     reading.train_classes = train_classes

@@ -7,10 +7,13 @@ from datasets import _download, _reid
 from datasets._layout import Published, Reading
 
 FOLDERS = ("veri776", "VeRi", "VeRi-776", "veri")
-TRAINING, QUERY, GALLERY = "image_train", "image_query", "image_test"
+TRAINING = "image_train"
+QUERY = "image_query"
+GALLERY = "image_test"
 EXPECTED = f"{TRAINING}/, {QUERY}/ and {GALLERY}/ with images like 0002_c002_00030600_0.jpg"
 PUBLISHED = Published(classes=(None, None), images=(37778, None), query=(1678, None), gallery=(11579, None))
-EVALUATION_METRICS, derived = _reid.EVALUATION_METRICS, _reid.unset
+EVALUATION_METRICS = _reid.EVALUATION_METRICS
+derived = _reid.unset
 DOWNLOAD = _download.Source(
     folder="veri776",
     archives=(),

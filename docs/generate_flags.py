@@ -29,10 +29,8 @@ def text() -> str:
         parts += [f"## {title}\n", *table(actions), ""]
     old = [action.option_strings[0] for action in parser._actions if action.help is argparse.SUPPRESS]
     parts.append(
-        (
-            f"Still read from old scripts and runs: {', '.join(f'`{name}`' for name in sorted(old))}, `--scheduler "
-            "multistep`.\n"
-        )
+        f"Still read from old scripts and runs: {', '.join(f'`{name}`' for name in sorted(old))}, `--scheduler "
+        "multistep`.\n"
     )
     return "\n".join(parts)
 

@@ -33,7 +33,8 @@ def for_site(markdown: str) -> str:
 
 
 def _block(match) -> str:
-    directive, name = match[1], match[2]
+    directive = match[1]
+    name = match[2]
     lines = described(name, pkgutil.resolve_name(name))
     return "\n".join([f"<!-- site\n{directive}-->", "", *lines, "<!-- /site -->"])
 

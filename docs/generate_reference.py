@@ -167,7 +167,9 @@ def _table(rows: list[list[str]], place: str = "") -> list[str]:
 
 def _beside_its_base(flag: str) -> list[list[str]]:
     """The rows with a flag, each after the row of the same flags without it."""
-    rows, base, shown = [], None, None
+    rows = []
+    base = None
+    shown = None
     for row in results():
         base = base if row[0].startswith("the same with") else row
         if flag in row[0]:

@@ -27,8 +27,10 @@ OUTSIDE = {
 METHODS = "methods"  # folder of the pages made by generate_reference.py
 FENCE = re.compile(r"(^ *```.*\n[\s\S]*?^ *```$)", re.MULTILINE)
 TARGET = re.compile(r'(\]\(|src="|href=")([^)\s"]+)([)"])')
-TAG, FLAG = re.compile(r"(<pre[\s\S]*?</pre>|<[^>]*>)"), re.compile(r"(?<![\w-])--[A-Za-z]\w*")
-NUMBERED, LISTED = re.compile(r"\d+\. "), re.compile(r"(\d+\.|[-*]) ")
+TAG = re.compile(r"(<pre[\s\S]*?</pre>|<[^>]*>)")
+FLAG = re.compile(r"(?<![\w-])--[A-Za-z]\w*")
+NUMBERED = re.compile(r"\d+\. ")
+LISTED = re.compile(r"(\d+\.|[-*]) ")
 
 
 def on_config(config):
@@ -130,7 +132,8 @@ def relinked(markdown: str, source: str) -> str:
 
 def with_sections(markdown: str) -> str:
     """docs/methods.md, every name a link to its section."""
-    lines, kind = [], None
+    lines = []
+    kind = None
     titles = {title: kind for kind, (title, _) in generate_reference.generate_methods.TITLES.items()}
     for line in markdown.splitlines():
         kind = titles.get(line.removeprefix("## "), kind) if line.startswith("## ") else kind
@@ -151,7 +154,8 @@ def unreferenced(text: str) -> str:
 
 def indented(markdown: str) -> str:
     """Indent the content of numbered items by four spaces, as Python-Markdown needs; GitHub needs three."""
-    lines, inside = [], False
+    lines = []
+    inside = False
     for line in markdown.split("\n"):
         if line and not line.startswith(" "):
             inside = bool(NUMBERED.match(line))

@@ -64,10 +64,8 @@ def loaders(splits: dict, opt, ranks=None) -> dict:
     missing = [split for split in opt.splits_to_eval if there[split] is None]
     if missing:
         raise UserError(
-            (
-                f"--splits_to_eval {missing[0]}: there is no such data in this run (--use_tv_split cuts validation "
-                "from training)"
-            )
+            f"--splits_to_eval {missing[0]}: there is no such data in this run (--use_tv_split cuts validation "
+            "from training)"
         )
     wanted = {
         *opt.splits_to_eval,
@@ -75,10 +73,8 @@ def loaders(splits: dict, opt, ranks=None) -> dict:
     }
     if whitening.needs_training(opt) and there["train"] is None:
         raise UserError(
-            (
-                f"--eval_whiten {opt.eval_whiten}: there are no training images to fit on: fit on other embeddings by "
-                f"`{whitening.PROGRAM}`"
-            )
+            f"--eval_whiten {opt.eval_whiten}: there are no training images to fit on: fit on other embeddings by "
+            f"`{whitening.PROGRAM}`"
         )
     chosen = {split: dataset for split, dataset in there.items() if split in wanted}
     checks.check(chosen, opt)
@@ -198,12 +194,13 @@ def embed(
     began = time.monotonic()
     was_training = model.training
     model.eval()
-    count, parts = (
-        len(loader.dataset),
-        getattr(getattr(loader, "batch_sampler", None), "rows", None),
-    )  # one process's loader has no parts
+    # one process's loader has no parts
+    count = len(loader.dataset)
+    parts = getattr(getattr(loader, "batch_sampler", None), "rows", None)
     mine = slice(0, count) if parts is None else loader.batch_sampler.mine
-    features, labels, start = {}, np.empty(count, dtype=np.int64), mine.start
+    features = {}
+    labels = np.empty(count, dtype=np.int64)
+    start = mine.start
     length = contextlib.nullcontext() if normalize or bare else _unnormalised(model)
     outputs = functools.partial(_outputs, bare=bare, unit_length=normalize and getattr(model, "normalizes", False))
     with (
@@ -249,7 +246,8 @@ def _unnormalised(model: torch.nn.Module):
         raise UserError(
             "--eval_no_normalize: the network does not declare whether it normalises (attribute `normalizes`)"
         )
-    before, model.normalizes = model.normalizes, False
+    before = model.normalizes
+    model.normalizes = False
     try:
         yield
     finally:
@@ -276,7 +274,8 @@ def score(embedded: dict, opt, runtime) -> dict:
 
 
 def _score(embedded: dict, opt, runtime) -> dict:
-    measured, device = spaces.scored(embedded, opt), _device(opt, runtime)
+    measured = spaces.scored(embedded, opt)
+    device = _device(opt, runtime)
     _say_roles(spaces.roles(embedded, opt), runtime)
     scores = {split: {} for split in measured}
     starts = getattr(opt, "eval_kmeans_starts", None)  # a run of an earlier version has no such flag
@@ -312,7 +311,8 @@ def unaffected_metrics(metric_names: list[str], opt) -> list[str]:
     """One line that names the metrics asked for that `--eval_space hyperbolic` and `--rerank` do not change; none where
     there are none.
     """
-    hyperbolic, rerank = metrics.ball(opt) is not None, getattr(opt, "rerank", None)
+    hyperbolic = metrics.ball(opt) is not None
+    rerank = getattr(opt, "rerank", None)
     kept = [name for name in metric_names if not metrics.searches(name)]
     if not (hyperbolic or rerank) or not kept:
         return []

@@ -186,7 +186,8 @@ def take_written(flags, arrays: dict) -> None:
     """Set unset flags to the values with which the embeddings were written, if known: which queries count, and the ball
     where there is one.
     """
-    written, of_ball = written_flags(arrays), ("eval_space_c", "eval_space_clip_r")
+    written = written_flags(arrays)
+    of_ball = ("eval_space_c", "eval_space_clip_r")
     for name in ("eval_skip_unmatched", *of_ball) if flags.eval_space != "euclidean" else ("eval_skip_unmatched",):
         if getattr(flags, name) is None and isinstance(written.get(name), int | float):
             setattr(flags, name, written[name])
@@ -203,10 +204,8 @@ def check(flags) -> None:
             raise UserError(f"--outliers searches nowhere: leave out --{name}")
     if flags.gallery_labels is not None and flags.gallery is None:
         raise UserError(
-            (
-                f"--gallery_labels {' '.join(flags.gallery_labels)}: there is no --gallery that they belong to: name "
-                "it or leave them out"
-            )
+            f"--gallery_labels {' '.join(flags.gallery_labels)}: there is no --gallery that they belong to: name "
+            "it or leave them out"
         )
     if flags.gallery_keep is not None and flags.gallery is None:
         raise UserError(f"--gallery_keep {flags.gallery_keep}: there is no --gallery: name it or leave this out")
@@ -228,10 +227,8 @@ def space_of(flags) -> tuple[dict, Space, str, np.ndarray | None]:
     arrays = read_queries(flags.file, flags.gallery is not None, names, labels=flags.labels, needs_labels=not truths)
     if len(truths + ["lists"] * has_lists(arrays)) > 1:
         raise UserError(
-            (
-                f"{flags.file}: what queries are to find is said twice, by "
-                f"{' and by '.join([*(f'--{name}' for name in truths), *['lists'] * has_lists(arrays)])}"
-            )
+            f"{flags.file}: what queries are to find is said twice, by "
+            f"{' and by '.join([*(f'--{name}' for name in truths), *['lists'] * has_lists(arrays)])}"
         )
     of_gallery = {
         "labels": flags.gallery_labels,
@@ -296,7 +293,8 @@ def main(argv: list[str] | None = None) -> dict | list:
         return {}
     if argv[:1] and argv[0] in WITHIN:
         return WITHIN[argv[0]][0].main(argv[1:])
-    flags, ranks = parser().parse_args(argv), Ranks()
+    flags = parser().parse_args(argv)
+    ranks = Ranks()
     check(flags)
     if flags.outliers:
         return ranks.first(lambda: list_outliers(flags))

@@ -57,11 +57,14 @@ def adapted(kind: str, embedded: dict, opt) -> Adapted:
 
     Raises UserError where network, trainer or loss need more than features.
     """
-    began, splits, runtime = time.monotonic(), {}, Runtime(opt)
+    began = time.monotonic()
+    splits = {}
+    runtime = Runtime(opt)
     for split, one in embedded.items():
         splits[split] = copy.copy(one.dataset)  # other networks have features of their own of these images
         splits[split].features = torch.from_numpy(one.features[evaluation.MAIN_EVALTYPE])
-    training, width = splits["train"], splits["train"].features.shape[1]
+    training = splits["train"]
+    width = splits["train"].features.shape[1]
     opt = opt.but(embed_hidden=(opt.embed_hidden or [width]) if kind == "mlp" else [])
     opt.n_classes = training.n_classes
     seed_everything(opt.seed)
@@ -77,7 +80,8 @@ def adapted(kind: str, embedded: dict, opt) -> Adapted:
     )
     sampler = datasampler.for_training(opt, training, trainer.LABELS)
     step = build_step(opt, trainer, optimizer, runtime, sampler, trainers.average_of(network, opt))
-    scheduler, loader = build_scheduler(optimizer, opt, None), training_loader(training, sampler, opt, trainer.VIEWS)
+    scheduler = build_scheduler(optimizer, opt, None)
+    loader = training_loader(training, sampler, opt, trainer.VIEWS)
     datasampler.fill_storage(sampler, evaluation_loader(training, opt), trainer, runtime)
     for epoch in range(1, opt.n_epochs + 1):
         step.start_epoch(epoch)

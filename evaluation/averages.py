@@ -26,7 +26,8 @@ def over_draws(draws, names: list[str], about: dict, notes: list[str] | None = N
         about: further arguments of `metrics.compute`.
         notes: gets one line for each set of metrics that are NaN, or whose mean leaves something out.
     """
-    of_draws, spaces = [], []
+    of_draws = []
+    spaces = []
     searching = [name for name in names if metrics.searches(name)]
     for parts in draws:
         values = [part.compute(searching if of_draws else names, **about) for part in parts]

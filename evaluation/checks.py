@@ -32,10 +32,8 @@ def check(datasets: dict, opt) -> None:
         for split in measured:
             if "distractors" in getattr(datasets[split], "counts", {}):
                 raise UserError(
-                    (
-                        f"{flag}: the distractors of {split} have no super-class, so no query would search them: take "
-                        "global"
-                    )
+                    f"{flag}: the distractors of {split} have no super-class, so no query would search them: take "
+                    "global"
                 )
             found = set().union(
                 *(_names_of(datasets[source], deepest, "gallery") for source in sources_of(split, measured, opt))
@@ -53,10 +51,8 @@ def check(datasets: dict, opt) -> None:
         for split in measured:
             if found.isdisjoint(_names_of(datasets[split], opt.label_hierarchy_level, "queries")):
                 say(
-                    (
-                        f"--eval_reference_set {TRAINING}: no query of {split} has a counterpart in the reference, so "
-                        "no query can find its class"
-                    )
+                    f"--eval_reference_set {TRAINING}: no query of {split} has a counterpart in the reference, so "
+                    "no query can find its class"
                 )
 
 
@@ -68,18 +64,14 @@ def _check_lists(datasets: dict, opt) -> None:
             continue
         if by_function and getattr(dataset, "sequences", None) is not None:
             raise UserError(
-                (
-                    f"--eval_relevance {opt.eval_relevance}: {split} of --dataset {dataset.name} has sequences, which "
-                    "say too what is found: leave one out"
-                )
+                f"--eval_relevance {opt.eval_relevance}: {split} of --dataset {dataset.name} has sequences, which "
+                "say too what is found: leave one out"
             )
         for flag, needed in (("eval_reference_set", SELF), ("tester", "global"), ("label_hierarchy_level", 0)):
             if (value := getattr(opt, flag)) != needed:
                 raise UserError(
-                    (
-                        f"--{flag} {value}: lists, or --eval_relevance, say what a query of --dataset {dataset.name} "
-                        f"finds, in its own gallery: take {needed}"
-                    )
+                    f"--{flag} {value}: lists, or --eval_relevance, say what a query of --dataset {dataset.name} "
+                    f"finds, in its own gallery: take {needed}"
                 )
         if not dataset.n_classes:
             metrics.refuse_class_wise(opt.evaluation_metrics)
@@ -97,10 +89,8 @@ def _check_domains(datasets: dict, opt) -> None:
             )
         if dataset.further_labels and (name := comparing_levels(opt)) is not None:
             raise UserError(
-                (
-                    f"--evaluation_metrics {name}: {of_dataset}, and queries of {split} show several classes, whose "
-                    "levels are not compared: leave it out"
-                )
+                f"--evaluation_metrics {name}: {of_dataset}, and queries of {split} show several classes, whose "
+                "levels are not compared: leave it out"
             )
         several = f"queries of {split} show several classes"
         of_several = (
@@ -129,10 +119,8 @@ def _check_groups(datasets: dict, measured: list[str], opt, flag: str | None) ->
         if len(there) < 2 or None in there:
             found = "no super-classes" if None in there else f"only the super-class {min(there)!r}"
             raise UserError(
-                (
-                    f"--evaluation_metrics {name}: {split} of --dataset {datasets[split].name} has {found}, two or "
-                    "more are needed: leave it out"
-                )
+                f"--evaluation_metrics {name}: {split} of --dataset {datasets[split].name} has {found}, two or "
+                "more are needed: leave it out"
             )
 
 
@@ -154,5 +142,6 @@ def _check_levels(datasets: dict, opt, flag: str | None) -> None:
 
 def _names_of(dataset, level: int, role: str) -> set:
     """The names at a level of a data set's `queries` or `gallery`."""
-    table, rows = names_at(dataset, level), getattr(galleries.roles_of(dataset, len(dataset)), role)
+    table = names_at(dataset, level)
+    rows = getattr(galleries.roles_of(dataset, len(dataset)), role)
     return set(table.values()) if rows is None else {table.get(dataset.image_list[row][1]) for row in rows.tolist()}

@@ -32,7 +32,9 @@ from utilities.processes import kernels
 PROGRAM = "python -m evaluation compress"
 CODES = ["float32", "float16", "int8", "binary", "pq64", "opq64"]
 AT = 10  # neighbours of the recall and of the timed searches
-BATCH, REPEATS = 1000, 5  # queries at a time, and timed searches, of which the median counts
+# queries at a time, and timed searches, of which the median counts
+BATCH = 1000
+REPEATS = 5
 ENTRIES = 1 << 22  # of the lists (queries, depth) that exist at once
 HEAD = {
     "code": "{}",
@@ -54,11 +56,14 @@ class CodeSearch:
     unit = 1
 
     def __init__(self, space: metrics.EmbeddingSpace, index: Codes, rescored: int):
-        self.space, self.index, self.rescored = space, index, rescored
+        self.space = space
+        self.index = index
+        self.rescored = rescored
 
     def run(self, needs: list[metrics.Need], progress: bool = False, rows: slice | None = None):
         """Yield `metrics.Neighbours` in blocks: what the index finds, without what takes no rank."""
-        space, truth = self.space, self.space.truth
+        space = self.space
+        truth = self.space.truth
         depth = int(np.maximum.reduce([need.depth for need in needs]).max()) + int(
             (space.reference_size - space.visible).max()
         )
@@ -100,7 +105,8 @@ def recall(space: metrics.EmbeddingSpace, found: np.ndarray, exact: np.ndarray) 
     """The mean share of the exact neighbours that were found; one as near as the last of them counts as found. `(N, k)`
     each, -1 for none.
     """
-    there, distances = exact >= 0, []
+    there = exact >= 0
+    distances = []
     for columns in (found, exact):
         of, slots = np.nonzero(columns >= 0)
         measured = np.full(columns.shape, np.inf)
@@ -115,7 +121,8 @@ def built(name: str, reference, calibration) -> tuple[Codes, float]:
     """The index of features `(M, D)` in a code that learned from `calibration` `(T, D)`, and the seconds that this
     took.
     """
-    index, began = Codes(name, reference.shape[1]), time.perf_counter()
+    index = Codes(name, reference.shape[1])
+    began = time.perf_counter()
     if codes.is_learned(name):
         index.calibrate(calibration)
     index.reserve(len(reference))
@@ -142,7 +149,8 @@ def measure(
 
     `space`: `evaluation.space.Space`; `calibration`: `(T, D)` or None.
     """
-    rows, whole_space = [], metrics.space_of(None, **space.arguments())
+    rows = []
+    whole_space = metrics.space_of(None, **space.arguments())
     exact = Searched(built(codes.FLOAT32, space.gallery()[0], None)[0]).neighbours(whole_space)
     bar = tqdm(cases, leave=False, disable=None)
     for name, width in bar:
@@ -258,10 +266,8 @@ def check(flags, dimensions: int, calibration) -> None:
     learned_from = _checked(flags.calibration, lambda: metrics.EmbeddingSpace(calibration, np.zeros(len(calibration))))
     if learned_from.dimensions != dimensions:
         raise UserError(
-            (
-                f"--calibration {flags.calibration}: features are {calibration.shape}, those of {flags.features} have "
-                f"{dimensions} dimensions"
-            )
+            f"--calibration {flags.calibration}: features are {calibration.shape}, those of {flags.features} have "
+            f"{dimensions} dimensions"
         )
 
 
@@ -270,7 +276,8 @@ def learnable(flags, calibration) -> tuple[list[tuple[str, int]], list[str]]:
 
     Raises UserError where no case is left.
     """
-    cases, skipped = [], []
+    cases = []
+    skipped = []
     for width in flags.prefixes:
         for name in flags.codes:
             try:
@@ -289,10 +296,8 @@ def _check_code(name: str, width: int, calibration) -> None:
     Codes(name, width)
     if codes.is_learned(name) and calibration is None:
         raise UserError(
-            (
-                f"--codes {name} learns from training embeddings: name their file by --calibration, never that of the "
-                "queries"
-            )
+            f"--codes {name} learns from training embeddings: name their file by --calibration, never that of the "
+            "queries"
         )
     if codes.is_learned(name):
         codes.refuse_few(name, len(calibration))

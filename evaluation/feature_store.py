@@ -72,7 +72,9 @@ class Store:
     """
 
     def __init__(self, folder: Path, about: dict, size: int, dtype: str = TYPES[0]):
-        self.about, self.size, self.dtype = {**about, "dtype": dtype}, size, dtype
+        self.about = {**about, "dtype": dtype}
+        self.size = size
+        self.dtype = dtype
         self.folder = folder / digest(self.about)
         self.parts = [slice(start, min(start + ROWS, size)) for start in range(0, size, ROWS)]
 
@@ -113,19 +115,15 @@ class Store:
                 features, seconds = embed(part)
                 if not np.isfinite(features).all():
                     raise NotFinite(
-                        (
-                            f"{self.about.get('name')}: the network gives NaN or infinity on images {part.start} to "
-                            f"{part.stop - 1}: take --precision float32"
-                        )
+                        f"{self.about.get('name')}: the network gives NaN or infinity on images {part.start} to "
+                        f"{part.stop - 1}: take --precision float32"
                     )
                 with np.errstate(over="ignore"):
                     kept = features.astype(self.dtype)
                 if not np.isfinite(kept).all():
                     raise NotFinite(
-                        (
-                            f"--feature_type {self.dtype}: features of {self.about.get('name')} exceed its range: "
-                            "take float32"
-                        )
+                        f"--feature_type {self.dtype}: features of {self.about.get('name')} exceed its range: "
+                        "take float32"
                     )
                 write_npz(self.path(part), dict(features=kept, seconds=seconds, device=device))
             done(part.stop - part.start)

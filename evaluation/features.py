@@ -20,10 +20,8 @@ def check(trainer: torch.nn.Module, opt, runtime) -> None:
             trainer.outputs(runtime.to_device(torch.zeros(2, trainer.network.feature_dim)))
     except (ValueError, RuntimeError, AttributeError, KeyError) as error:
         raise UserError(
-            (
-                f"--feature_cache: {opt.arch} with --trainer {opt.trainer} takes no features in the place of images: "
-                f"{error}"
-            )
+            f"--feature_cache: {opt.arch} with --trainer {opt.trainer} takes no features in the place of images: "
+            f"{error}"
         ) from error
     finally:
         for module, mode in modes.items():
@@ -38,7 +36,8 @@ def fill(splits: dict, network: torch.nn.Module, opt, runtime) -> None:
     """
     if not opt.feature_cache:
         return
-    seconds, there = 0.0, {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
+    seconds = 0.0
+    there = {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
     for split in dict.fromkeys(["train", *opt.splits_to_eval]):
         embedded = evaluation.embed(
             network,

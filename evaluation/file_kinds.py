@@ -6,7 +6,9 @@ from utilities.errors import UserError
 
 HEAD = 4096  # bytes that are read
 ARRAYS = (b"\x93NUMPY", b"PK")  # how .npy and .npz files begin
-TORCH, PICKLE, TEXT = "a file of torch.save", "a pickle, perhaps of torch.save", "a text file"
+TORCH = "a file of torch.save"
+PICKLE = "a pickle, perhaps of torch.save"
+TEXT = "a text file"
 BEGINNINGS = {  # of other files -> what they are
     b"\x80": PICKLE,
     b"\x89HDF": "an HDF5 file",

@@ -37,10 +37,8 @@ def opened(path: str, optional: tuple[str, ...]) -> tuple[dict, list[str]] | np.
     """
     if Path(path).is_dir():
         raise UserError(
-            (
-                f"{path}: a folder, expected a file of embeddings; a run is measured by `python main.py --evaluate "
-                f"--resume_from {path}`"
-            )
+            f"{path}: a folder, expected a file of embeddings; a run is measured by `python main.py --evaluate "
+            f"--resume_from {path}`"
         )
     refuse_others(path)
     wanted = {*REQUIRED, *optional}
@@ -95,24 +93,18 @@ def checked(path: str, arrays: dict) -> dict:
             continue
         if array.ndim == 0 or 0 in array.shape[1:]:
             raise UserError(
-                (
-                    f"{path}: {name} has shape {array.shape}: an array with a row for each image is expected, such as "
-                    "(N,) or (N, D)"
-                )
+                f"{path}: {name} has shape {array.shape}: an array with a row for each image is expected, such as "
+                "(N,) or (N, D)"
             )
         if array.dtype.kind not in KINDS:
             raise UserError(
-                (
-                    f"{path}: {name} holds values of the type {array.dtype.name}: numbers, true and false, or text "
-                    "are expected"
-                )
+                f"{path}: {name} holds values of the type {array.dtype.name}: numbers, true and false, or text "
+                "are expected"
             )
     if DOMAINS in arrays and arrays[DOMAINS].dtype.kind == "f":
         raise UserError(
-            (
-                f"{path}: {DOMAINS} holds values of the type {arrays[DOMAINS].dtype.name}: the names or numbers of "
-                "domains (N,) are expected"
-            )
+            f"{path}: {DOMAINS} holds values of the type {arrays[DOMAINS].dtype.name}: the names or numbers of "
+            "domains (N,) are expected"
         )
     if DOMAINS in arrays and "reference_features" in arrays:
         raise UserError(
@@ -145,10 +137,8 @@ def _with_roles(path: str, has_gallery: bool, with_names: bool, **labels) -> dic
         raise UserError(f"{path}: {extra} needs reference_features" + ", or --gallery" * (extra == "exclude"))
     if DOMAINS in arrays and arrays[DOMAINS].shape != arrays["features"].shape[:1]:
         raise UserError(
-            (
-                f"{path}: {DOMAINS} has shape {arrays[DOMAINS].shape}: ({len(arrays['features'])},) is expected, one "
-                "for each row of features"
-            )
+            f"{path}: {DOMAINS} has shape {arrays[DOMAINS].shape}: ({len(arrays['features'])},) is expected, one "
+            "for each row of features"
         )
     return arrays
 
@@ -164,10 +154,8 @@ def read_gallery(paths: list[str], keep: str | None = None, labels: list[str] | 
     labels = [None] * len(paths) if labels is None else labels
     if len(labels) != len(paths):
         raise UserError(
-            (
-                f"--gallery_labels {' '.join(labels)}: {len(labels)} files beside {len(paths)} of --gallery: give one "
-                "for each"
-            )
+            f"--gallery_labels {' '.join(labels)}: {len(labels)} files beside {len(paths)} of --gallery: give one "
+            "for each"
         )
     parts = [_with_roles(path, True, True, labels=file, **about) for path, file in zip(paths, labels, strict=True)]
     parts = missing_labels.of_gallery(paths, parts)
@@ -177,19 +165,15 @@ def read_gallery(paths: list[str], keep: str | None = None, labels: list[str] | 
     names = [set(part) - {"flags"} for part in parts]
     if other := next((i for i, there in enumerate(names) if there != names[0]), None):
         raise UserError(
-            (
-                f"--gallery {paths[other]}: it differs from {paths[0]} in "
-                f"{', '.join(sorted(names[other] ^ names[0]))}: give all of them the same arrays"
-            )
+            f"--gallery {paths[other]}: it differs from {paths[0]} in "
+            f"{', '.join(sorted(names[other] ^ names[0]))}: give all of them the same arrays"
         )
     if alone := sorted(names[0] & {"role_draws", *OF_REFERENCE}):
         raise UserError(f"--gallery {' '.join(paths)}: {alone[0]} is of one file: several are joined row after row")
     if len({part["features"].shape[1:] for part in parts}) > 1:
         raise UserError(
-            (
-                f"--gallery {' '.join(paths)}: features of "
-                f"{', '.join(str(part['features'].shape) for part in parts)}: their width must agree"
-            )
+            f"--gallery {' '.join(paths)}: features of "
+            f"{', '.join(str(part['features'].shape) for part in parts)}: their width must agree"
         )
     joined = {name: np.concatenate([part[name] for part in parts]) for name in names[0] - {"features"}}
     return {**joined, "features": _joined(*((part["features"], np.arange(len(part["features"]))) for part in parts))}
@@ -318,7 +302,8 @@ def space(
     Raises UserError for arrays that do not fit each other.
     """
     if has_lists(arrays):
-        lists, left = judgements.in_file(path, arrays), {name for name in arrays if protocol_of(name) is not None}
+        lists = judgements.in_file(path, arrays)
+        left = {name for name in arrays if protocol_of(name) is not None}
         if gallery is not None and not ("labels" in arrays and "labels" in gallery):
             left |= {"labels", "class_names"}
         plain = [{name: array for name, array in file.items() if name not in left} for file in (arrays, gallery or {})]
@@ -329,12 +314,12 @@ def space(
     if gallery is None and "reference_features" in arrays:
         if role is not None:
             raise UserError(
-                (
-                    f"{path}: it has reference_features and {role}: one of them says who searches where, leave out "
-                    "the other"
-                )
+                f"{path}: it has reference_features and {role}: one of them says who searches where, leave out "
+                "the other"
             )
-        reference, labels, exclude = arrays[OF_REFERENCE[0]], finest(arrays, *OF_REFERENCE[:2]), arrays.get("exclude")
+        reference = arrays[OF_REFERENCE[0]]
+        labels = finest(arrays, *OF_REFERENCE[:2])
+        exclude = arrays.get("exclude")
         above = _above(arrays, None, *OF_REFERENCE[:2])
         found = whole._replace(reference=reference, reference_labels=labels, exclude=exclude, reference_above=above)
         return found, "; ".join([f"searched in {len(reference):,}", *_left_out(found, skips)]), None
@@ -375,15 +360,14 @@ def _checked(path: str, arrays: dict, listed: bool = False) -> Embeddings:
     if sequence is not None and sequence.dtype.kind == "U":
         names, sequence = np.unique(sequence, return_inverse=True)
         sequence = np.where(names[sequence] == "", -1, sequence)
-    draws, distractor = arrays.get("role_draws"), arrays.get("is_distractor")
+    draws = arrays.get("role_draws")
+    distractor = arrays.get("is_distractor")
     distractor = None if distractor is None else distractor.astype(bool)
     is_query = arrays.get("is_query", None if distractor is None else ~distractor)
     if distractor is not None and not listed and (distractor & is_query.astype(bool)).any():
         raise UserError(
-            (
-                f"{path}: row {int((distractor & is_query.astype(bool)).argmax())} is_distractor and is_query: an "
-                "image of no class finds none of its own"
-            )
+            f"{path}: row {int((distractor & is_query.astype(bool)).argmax())} is_distractor and is_query: an "
+            "image of no class finds none of its own"
         )
     about = SimpleNamespace(
         is_query=is_query, is_gallery=arrays.get("is_gallery"), sequences=sequence, is_distractor=distractor
@@ -391,10 +375,8 @@ def _checked(path: str, arrays: dict, listed: bool = False) -> Embeddings:
     if draws is not None:
         if draws.dtype != bool or draws.ndim != 2 or draws.shape[1] != size or not len(draws):
             raise UserError(
-                (
-                    f"{path}: role_draws must be (D, {size}), true where a row is in the gallery of a draw; it is "
-                    f"{draws.shape} of {draws.dtype}"
-                )
+                f"{path}: role_draws must be (D, {size}), true where a row is in the gallery of a draw; it is "
+                f"{draws.shape} of {draws.dtype}"
             )
         about = SimpleNamespace(
             is_query=~draws[0], is_gallery=draws[0], sequences=sequence, role_draws=draws, is_distractor=distractor
@@ -418,8 +400,10 @@ def _of_role(file: Embeddings, role: str) -> np.ndarray:
 
 def in_itself(file: Embeddings, skips: bool = False) -> tuple[Space, str, np.ndarray]:
     """The queries of a file search its own gallery; returns as `space` does."""
-    rows, kept = _of_role(file, "queries"), _of_role(file, "gallery")
-    found, pool = _whole(file.arrays), file.roles.pool
+    rows = _of_role(file, "queries")
+    kept = _of_role(file, "gallery")
+    found = _whole(file.arrays)
+    pool = file.roles.pool
     if pool is not None:
         domains = found.domains
         pool = Space(found.features[pool], found.labels[pool], domains=taken(domains, pool))
@@ -436,7 +420,8 @@ def _in_another(queries: Embeddings, gallery: Embeddings, skips: bool) -> tuple[
             raise UserError(
                 f"{file.path}: it has reference_features, and --gallery names another reference: leave out one of them"
             )
-    asking, found = _whole(queries.arrays), _whole(gallery.arrays)
+    asking = _whole(queries.arrays)
+    found = _whole(gallery.arrays)
     if asking.features.shape[1] != found.features.shape[1]:
         raise UserError(
             f"--gallery {gallery.path}: embeddings of {found.features.shape[1]} dimensions, those of {queries.path} "
@@ -449,14 +434,14 @@ def _in_another(queries: Embeddings, gallery: Embeddings, skips: bool) -> tuple[
     for one, other, what in ((*labels, "labels"), (asking.above, found.above, "levels")):
         if one is not None and other is not None and (one.dtype.kind == "U") != (other.dtype.kind == "U"):
             raise UserError(
-                (
-                    f"--gallery {gallery.path}: {what} of numbers beside {what} of names: give numbers in both files, "
-                    "or names"
-                )
+                f"--gallery {gallery.path}: {what} of numbers beside {what} of names: give numbers in both files, "
+                "or names"
             )
-    rows, kept = _of_role(queries, "queries"), _of_role(gallery, "gallery")
+    rows = _of_role(queries, "queries")
+    kept = _of_role(gallery, "gallery")
     exclude = galleries.places_in(kept, gallery.roles.size)[_own_rows(queries, gallery)[rows]]
-    apart, none = rows[exclude < 0], gallery.roles.distractors
+    apart = rows[exclude < 0]
+    none = gallery.roles.distractors
     of_class = kept if none is None else np.setdiff1d(kept, none)
     pool = Space(
         _joined((asking.features, apart), (found.features, of_class)),
@@ -521,10 +506,8 @@ def _own_rows(queries: Embeddings, gallery: Embeddings) -> np.ndarray:
     if (counts[found[there]] > 1).any():
         path = known[found[there]][counts[found[there]] > 1][0]
         raise UserError(
-            (
-                f"--gallery {gallery.path}: {path} stands there several times: give exclude, the row of each query "
-                f"there, in {queries.path}"
-            )
+            f"--gallery {gallery.path}: {path} stands there several times: give exclude, the row of each query "
+            f"there, in {queries.path}"
         )
     return np.where(there, first[found], -1)
 

@@ -108,7 +108,8 @@ def draws(dataset) -> list:
         return [dataset]
     copies = [copy.copy(dataset) for _ in found]
     for one, gallery in zip(copies, found, strict=True):
-        one.is_gallery, one.is_query = gallery, ~gallery
+        one.is_gallery = gallery
+        one.is_query = ~gallery
     return copies
 
 
@@ -132,10 +133,8 @@ def check(datasets: dict, measured: list[str]) -> None:
         for rows, what in ((roles.queries if split in measured else None, "query"), (roles.gallery, "gallery")):
             if rows is not None and not len(rows):
                 raise UserError(
-                    (
-                        f"{split}, of --dataset {dataset.name}: none of its {roles.size} images is a {what} image "
-                        f"(is_{what})"
-                    )
+                    f"{split}, of --dataset {dataset.name}: none of its {roles.size} images is a {what} image "
+                    f"(is_{what})"
                 )
 
 
@@ -145,7 +144,8 @@ def numbers(roles: dict[str, Roles]) -> dict[str, np.ndarray | None]:
     """
     if all(one.sequences is None for one in roles.values()):
         return dict.fromkeys(roles)
-    known, found = {}, {}
+    known = {}
+    found = {}
     for split, one in roles.items():
         found[split] = np.full(one.size, -1)
         if one.sequences is not None:
@@ -218,10 +218,8 @@ def roles_in_words(
         said.append(f"k-means, pairs, distances and spectra are of queries and gallery together, {pool:,} images")
     if draws > 1:
         said.append(
-            (
-                f"the first of {draws} drawn galleries, over which retrieval metrics are means; pictures and query "
-                "results are of the first"
-            )
+            f"the first of {draws} drawn galleries, over which retrieval metrics are means; pictures and query "
+            "results are of the first"
         )
     if sequences is not None:
         said.append(f"images of one sequence, of {sequences:,}, never find each other")
@@ -237,18 +235,15 @@ def roles_in_words(
 
 def lists_in_words(lists: dict[str, Lists], searched: int) -> str:
     """One line on the lists of queries that search in `searched` images."""
-    one, said = next(iter(lists.values())), []
+    one = next(iter(lists.values()))
+    said = []
     for protocol, of in lists.items():
-        junk, lone = (
-            0 if of.junk_indices is None else len(of.junk_indices),
-            int((np.diff(of.positive_indptr) == 0).sum()),
-        )
+        junk = 0 if of.junk_indices is None else len(of.junk_indices)
+        lone = int((np.diff(of.positive_indptr) == 0).sum())
         left_out = f"{lone:,} of {len(of):,} queries have no positive: left out of all ranking metrics"
         said.append(
-            (
-                f"{protocol or 'lists'}: {len(of.positive_indices):,} positives, {junk:,} junk, which takes no rank; "
-                f"{left_out}"
-            )
+            f"{protocol or 'lists'}: {len(of.positive_indices):,} positives, {junk:,} junk, which takes no rank; "
+            f"{left_out}"
         )
     return "; ".join([f"{len(one):,} queries search in {searched:,} images", *said])
 

@@ -42,10 +42,8 @@ def in_file(path: str, arrays: dict) -> dict[str, metrics.Lists]:
             there = [name for name in names if name in arrays]
             if len(there) == 1 or (kind == "positive" and not there):
                 raise UserError(
-                    (
-                        f"{path}: lists of {'positives' if kind == 'positive' else kind} are {' and '.join(names)}; "
-                        f"it has {' and '.join(there) or 'neither'}"
-                    )
+                    f"{path}: lists of {'positives' if kind == 'positive' else kind} are {' and '.join(names)}; "
+                    f"it has {' and '.join(there) or 'neither'}"
                 )
         found[protocol] = metrics.Lists(*(arrays.get(f"{name}{end}") for name in LISTS))
     for name in ("sequence", "role_draws"):
@@ -87,10 +85,8 @@ def judged_by(flags, found: Space, rows: np.ndarray | None, arrays: dict, galler
     for file in (arrays, where):
         if "paths" not in file or "reference_features" in file:
             raise UserError(
-                (
-                    f"--ground_truth {flags.ground_truth}: images are matched by name, and an .npz file of queries or "
-                    "gallery has no paths (N,)"
-                )
+                f"--ground_truth {flags.ground_truth}: images are matched by name, and an .npz file of queries or "
+                "gallery has no paths (N,)"
             )
     asking, places = (_by_name(file["paths"][of]) for file, of in ((arrays, queries), (where, searched)))
     lists = {}
@@ -103,10 +99,8 @@ def judged_by(flags, found: Space, rows: np.ndarray | None, arrays: dict, galler
             if known.get(name, -1) < 0:
                 why = "stands there twice" if name in known else "is not among the paths"
                 raise UserError(
-                    (
-                        f"--ground_truth {flags.ground_truth}: {name} {why} of the "
-                        f"{'queries' if known is asking else 'gallery'}"
-                    )
+                    f"--ground_truth {flags.ground_truth}: {name} {why} of the "
+                    f"{'queries' if known is asking else 'gallery'}"
                 )
         lists[protocol] = metrics.Lists.of(
             *([[places[name] for name in both[kind]] for both in found_by] for kind in (0, 1))

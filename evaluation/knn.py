@@ -6,7 +6,9 @@ import numpy as np
 
 import metrics
 
-TEMPERATURE, COUNTS = 0.07, (10, 20, 100, 200)  # DINO's
+# DINO's
+TEMPERATURE = 0.07
+COUNTS = (10, 20, 100, 200)
 BLOCK = 1024  # queries at once
 
 
@@ -29,11 +31,9 @@ def accuracies(space: metrics.EmbeddingSpace, counts=COUNTS) -> dict[int, float]
     there are fewer than k, all vote.
     """
     space = space.normalised()
-    nearest, n_classes, right = (
-        space.neighbours(max(counts)),
-        int(space.reference_labels.max()) + 1,
-        dict.fromkeys(counts, 0),
-    )
+    nearest = space.neighbours(max(counts))
+    n_classes = int(space.reference_labels.max()) + 1
+    right = dict.fromkeys(counts, 0)
     for start in range(0, space.size, BLOCK):
         rows = slice(start, start + BLOCK)
         there = nearest[rows] >= 0

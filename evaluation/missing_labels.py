@@ -88,7 +88,8 @@ def missing_rows(path: str, arrays: dict, name: str = "labels", features: str = 
 
     Raises UserError where a row with a class has none at a coarser level.
     """
-    labels, size = arrays.get(name), len(np.atleast_1d(arrays[features]))
+    labels = arrays.get(name)
+    size = len(np.atleast_1d(arrays[features]))
     if labels is None or (labels.size != size and len(labels) != size):
         return None
     missing = are_missing(labels).reshape(size, -1)

@@ -65,7 +65,8 @@ class Part:
     """The batches of some images out of a loader that runs on: its workers do not start anew for each part."""
 
     def __init__(self, batches, rows: slice):
-        self.batches, self.dataset = batches, range(rows.start, rows.stop)
+        self.batches = batches
+        self.dataset = range(rows.start, rows.stop)
 
     def __iter__(self):
         there = 0
@@ -123,15 +124,15 @@ class Model:
     """
 
     def __init__(self, label: str, opt, store: Path, dtype: str, runtime, training=None):
-        self.label, self.opt, self.store, self.dtype, self.runtime, self.training = (
-            label,
-            opt,
-            store,
-            dtype,
-            runtime,
-            training,
-        )
-        self.seconds, self.images, self.devices = 0.0, 0, set()
+        self.label = label
+        self.opt = opt
+        self.store = store
+        self.dtype = dtype
+        self.runtime = runtime
+        self.training = training
+        self.seconds = 0.0
+        self.images = 0
+        self.devices = set()
 
     @functools.cached_property
     def network(self):
@@ -205,11 +206,9 @@ class Model:
                 content = self._shards(dataset).read()
             rows, seconds, devices = content
             rows = rows if self.opt.eval_no_normalize else ensemble.unit(rows).astype(np.float32)
-            self.seconds, self.images, self.devices = (
-                self.seconds + seconds,
-                self.images + len(rows),
-                self.devices | devices,
-            )
+            self.seconds = self.seconds + seconds
+            self.images = self.images + len(rows)
+            self.devices = self.devices | devices
             labels = np.array([label for _, label in dataset.image_list], dtype=np.int64)
             found[split] = evaluation.Embedded({evaluation.MAIN_EVALTYPE: rows}, labels, seconds, dataset)
         return found
@@ -347,16 +346,14 @@ def splits_for(opt, facts: Facts, fits: bool) -> dict:
     or, if it `fits`, learned from.
     """
     splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(facts))
-    chosen, training = (
-        {split: evaluation.without_seeds(loader.dataset) for split, loader in evaluation.loaders(splits, opt).items()},
-        splits["evaluation"],
-    )
+    chosen = {
+        split: evaluation.without_seeds(loader.dataset) for split, loader in evaluation.loaders(splits, opt).items()
+    }
+    training = splits["evaluation"]
     if fits and training is None:
         raise UserError(
-            (
-                f"--pca, --whitened, --adapters: --dataset {opt.dataset} has no training images to learn from: leave "
-                "them out"
-            )
+            f"--pca, --whitened, --adapters: --dataset {opt.dataset} has no training images to learn from: leave "
+            "them out"
         )
     if fits or (
         training
@@ -390,7 +387,8 @@ def scored(name: str, embedded: dict, opt, runtime) -> dict:
 
 
 def _row(model: Model, embedded: dict, runtime) -> Row:
-    facts, size = model.facts, next(iter(embedded.values())).dataset.transform.size
+    facts = model.facts
+    size = next(iter(embedded.values())).dataset.transform.size
     about = (
         facts.pooling,
         " x ".join(map(str, size)),
@@ -413,10 +411,8 @@ def _projected(name: str, row: Row, embedded: dict, dims: int, whitens: bool, op
 
 def _adapted(name: str, row: Row, kind: str, embedded: dict, model: Model, runtime) -> Row:
     found = adapters.adapted(kind, embedded, model.training)
-    width, scores = (
-        next(iter(found.embedded["train"].features.values())).shape[1],
-        scored(name, found.embedded, model.opt.but(evaltypes=model.training.evaltypes), runtime),
-    )
+    width = next(iter(found.embedded["train"].features.values())).shape[1]
+    scores = scored(name, found.embedded, model.opt.but(evaltypes=model.training.evaltypes), runtime)
     source = feature_store.digest({"features": row.source, "training": model.training.saved()})
     return row._replace(
         name=name,
@@ -443,7 +439,10 @@ def _joined(name: str, rows: list[Row], members: list[dict], opt, runtime) -> Ro
 
 def rows_of(models: list[Model], own, runtime) -> tuple[list[Row], list[str], dict]:
     """The rows, a line for each network or further row that cannot be had, and split -> data set of the images."""
-    rows, missing, there, known = [], [], [], {}
+    rows = []
+    missing = []
+    there = []
+    known = {}
 
     def images(model: Model) -> dict:
         key = tuple(

@@ -68,10 +68,8 @@ def recorded(splits: dict, loaders: dict, network, opt, runtime) -> dict:
     }
     of_file = "" if by_file is None else f", by the file {by_file:.4g}"
     runtime.say_once(
-        (
-            f"ooDML split {opt.oodml_id}: FID {facts['fid']:.4g} of the class means{of_file}, "
-            f"{facts['fid_images']:.4g} of all images"
-        )
+        f"ooDML split {opt.oodml_id}: FID {facts['fid']:.4g} of the class means{of_file}, "
+        f"{facts['fid_images']:.4g} of all images"
     )
     return {**data, "oodml": facts}
 
@@ -88,8 +86,10 @@ def _pooled(splits: dict, network, opt, runtime) -> tuple[list[np.ndarray], list
                 network, loader, runtime, f"features of {split}", bare=True, normalize=False
             )
     found = {split: _of_classes(one) for split, one in found.items()}
-    training, testing = found["evaluation"], found["testing"]
-    features, labels = [training.features[BARE], testing.features[BARE]], [training.labels, testing.labels]
+    training = found["evaluation"]
+    testing = found["testing"]
+    features = [training.features[BARE], testing.features[BARE]]
+    labels = [training.labels, testing.labels]
     if "validation" in found:
         names = list(splits["evaluation"].class_names.values())
         places = {
@@ -157,10 +157,8 @@ def make(asked, opt) -> Path:
         )
     if opt.evaluate_all or datasets.is_test_only(opt):
         raise UserError(
-            (
-                "the progression swaps classes of training and of test: take a data set that has both, and leave out "
-                "--evaluate_all"
-            )
+            "the progression swaps classes of training and of test: take a data set that has both, and leave out "
+            "--evaluate_all"
         )
     runtime = Runtime(opt).begin()
     datasets.locate(opt)
@@ -169,10 +167,8 @@ def make(asked, opt) -> Path:
     runtime.say_once(datasets.describe(splits))
     if not splits["testing"].n_classes:
         raise UserError(
-            (
-                f"--dataset {opt.dataset}: its test images have no classes, which the progression swaps: take another "
-                "data set"
-            )
+            f"--dataset {opt.dataset}: its test images have no classes, which the progression swaps: take another "
+            "data set"
         )
     features, labels = _pooled(splits, network, opt, runtime)
     of_split = [
@@ -193,10 +189,8 @@ def make(asked, opt) -> Path:
     swaps = asked.swaps or max(round(len(means[0]) / 50), 1)
     if swaps > min(map(len, means)):
         raise UserError(
-            (
-                f"--swaps {swaps}: training has {len(means[0]):,} classes and test {len(means[1]):,}, no more can be "
-                "swapped"
-            )
+            f"--swaps {swaps}: training has {len(means[0]):,} classes and test {len(means[1]):,}, no more can be "
+            "swapped"
         )
     below = _shift.easier(*means, swaps) if asked.easier else []
     steps = _shift.evenly(below + _shift.progression(*means, swaps, asked.removed), asked.splits)

@@ -54,10 +54,8 @@ def criterion(folder: Path) -> torch.nn.Module:
     if not hasattr(criteria.REGISTRY.module(flags.loss).Criterion, METHOD):
         able = [name for name, module in criteria.REGISTRY.modules().items() if hasattr(module.Criterion, METHOD)]
         raise UserError(
-            (
-                f"--outliers: {folder} was trained with --loss {flags.loss}; outliers are those of --loss "
-                f"{' or '.join(able)}"
-            )
+            f"--outliers: {folder} was trained with --loss {flags.loss}; outliers are those of --loss "
+            f"{' or '.join(able)}"
         )
     path = checkpoint.selected(folder, checkpoint.read(folder / checkpoint.LAST)["run"])
     state = checkpoint.read(path).get("criterion")
@@ -84,25 +82,24 @@ def find(path: str, read, threshold: float) -> tuple[list[Outlier], int]:
     Raises UserError where the run has no such centres, or the embeddings do not fit them.
     """
     folder, file = place(path)
-    built, arrays = criterion(folder), read(str(file))
-    features, labels = torch.as_tensor(arrays["features"]).double(), torch.as_tensor(arrays["labels"]).long()
+    built = criterion(folder)
+    arrays = read(str(file))
+    features = torch.as_tensor(arrays["features"]).double()
+    labels = torch.as_tensor(arrays["labels"]).long()
     expected = (built.n_classes, built.proxies.shape[1])
     if features.ndim != 2 or features.shape[1] != expected[1] or labels.shape != features.shape[:1]:
         raise UserError(
-            (
-                f"{file}: features {tuple(features.shape)}; the run's centres have {expected[1]} dimensions (without "
-                "--eval_pca)"
-            )
+            f"{file}: features {tuple(features.shape)}; the run's centres have {expected[1]} dimensions (without "
+            "--eval_pca)"
         )
     if not len(labels) or int(labels.min()) < 0 or int(labels.max()) >= expected[0]:
         raise UserError(
-            (
-                f"{file}: the run trained on {expected[0]} classes, 0 to {expected[0] - 1}: its labels are others, "
-                "give those of train"
-            )
+            f"{file}: the run trained on {expected[0]} classes, 0 to {expected[0] - 1}: its labels are others, "
+            "give those of train"
         )
     angles = getattr(built, METHOD)(features, labels).tolist()
-    paths, names = arrays.get("paths", [None] * len(angles)), arrays.get("class_names", labels.tolist())
+    paths = arrays.get("paths", [None] * len(angles))
+    names = arrays.get("class_names", labels.tolist())
     found = [
         Outlier(index, None if paths[index] is None else str(paths[index]), str(names[index]), angle)
         for index, angle in enumerate(angles)

@@ -34,7 +34,8 @@ def on_test(run, splits: dict, runtime) -> dict:
     """Evaluate the selected epoch's checkpoint on test, and write its queries' results if asked. Returns {"test":
     {metric: value}}.
     """
-    opt, states = run.opt.but(splits_to_eval=["test"]), random_states()
+    opt = run.opt.but(splits_to_eval=["test"])
+    states = random_states()
     network = runtime.place(RunFolder(run.folder).network(evaltypes=opt.evaltypes))
     loaders = evaluation.loaders(splits, opt, runtime.ranks)
     run.roles |= evaluation.roles(loaders, opt)
@@ -88,10 +89,8 @@ def draw_pictures(folder: Path, embedded: dict, split: str, opt, title: str) -> 
     compared = spaces.compare(embedded, opt.evaltypes[0], opt)
     shown = compared[split]
     whole = {name: one.space.whole() for name, one in compared.items() if (one.space.whole().labels >= 0).any()}
-    features, labels = (
-        {name: one.features for name, one in whole.items()},
-        {name: one.labels for name, one in whole.items()},
-    )
+    features = {name: one.features for name, one in whole.items()}
+    labels = {name: one.labels for name, one in whole.items()}
     parents = {name: one.parents for name, one in whole.items()}
     kept = [_subset(embedded[source].dataset, rows) for source, rows in zip(shown.sources, shown.kept, strict=True)]
     images = _subset(embedded[split].dataset, shown.rows), ConcatDataset(kept)
@@ -185,10 +184,12 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
     hyperbolic` features are the tangent vectors, and `points` `(N, D)` float32 are their points of the Poincare ball,
     which the flags name. `instead`: the folder for a file whose name is taken in `folder`.
     """
-    ball, measured = metrics.ball(opt), opt.measured()
+    ball = metrics.ball(opt)
+    measured = opt.measured()
     if ball is not None:
         measured |= {"eval_space_c": ball.c, "eval_space_clip_r": ball.clip_r}
-    paths, flags = [], np.array(json.dumps(measured))
+    paths = []
+    flags = np.array(json.dumps(measured))
     features = {evaltype: spaces.projected(embedded, evaltype, opt) for evaltype in opt.evaltypes}
     for split, e in embedded.items():
         labels = (
@@ -223,16 +224,19 @@ def again(model, splits: dict, opt, runtime) -> dict:
     number. Embeddings go beside the pictures of that number where the run has some already, or where they are of other
     data. Returns split -> {metric: value}. Raises UserError where the run's own data changed.
     """
-    folder, loaders = run_folder(opt), evaluation.loaders(splits, opt, runtime.ranks)
+    folder = run_folder(opt)
+    loaders = evaluation.loaders(splits, opt, runtime.ranks)
     if not opt.other_data:
         changes_of_data(folder, datasets.record(splits), opt)
     state = checkpoint.read(folder / checkpoint.LAST)["run"]
-    name, epoch = checkpoint.selected(folder, state).name, state["selected"]["epoch"]
+    name = checkpoint.selected(folder, state).name
+    epoch = state["selected"]["epoch"]
     evaluation.check(model, loaders, opt, runtime)
     scores, embedded = evaluation.evaluate(model, loaders, opt, runtime)
     if not runtime.ranks.writes:
         return scores
-    data, about = _data(loaders, opt), {"flags": opt.measured(), "other_data": opt.other_data or None}
+    data = _data(loaders, opt)
+    about = {"flags": opt.measured(), "other_data": opt.other_data or None}
     target = measurement(folder / f"evaluation_{name.removeprefix('checkpoint_').removesuffix('.pth.tar')}", about)
     write_json(target, {"checkpoint": name, "epoch": epoch, **about, "data": data, "values": jsonable(scores)})
     drawn = as_folder(target.with_suffix(""))

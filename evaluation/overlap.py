@@ -40,7 +40,9 @@ PROGRAM = "python -m evaluation.overlap"
 THRESHOLD = 0.95
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "map_r"]
 MOST_PAIRS = 1_000_000  # pairs; with more, the threshold is too low to be of use
-ROWS, COLUMNS = 1024, 65536  # of a block of similarities
+# of a block of similarities
+ROWS = 1024
+COLUMNS = 65536
 UNHEEDED = spaces.OF_SEARCH | spaces.OF_EMBEDDINGS  # flags of a run's evaluation that have no effect here
 
 
@@ -117,7 +119,8 @@ class Task:
     """
 
     def __init__(self, place: Path, flags):
-        self.place, self.flags = place, flags
+        self.place = place
+        self.flags = flags
         self.is_run = (place / PARAMETERS).exists()
         if not place.is_dir():
             raise UserError(f"{place}: no such folder; give a run folder or the folder of a data set")
@@ -236,7 +239,9 @@ def near_duplicates(test: np.ndarray, others: dict[str, np.ndarray], threshold: 
         rows = torch.from_numpy(features.astype(np.float64) - mean)
         return torch.nn.functional.normalize(rows, dim=1).float()
 
-    queries, found, count = units(test), [], 0
+    queries = units(test)
+    found = []
+    count = 0
     for split, features in others.items():
         reference = units(features)
         for row in range(0, len(queries), ROWS):
@@ -254,10 +259,8 @@ def near_duplicates(test: np.ndarray, others: dict[str, np.ndarray], threshold: 
                 count += len(first)
                 if count > MOST_PAIRS:
                     raise UserError(
-                        (
-                            f"--threshold {threshold:g}: more than {MOST_PAIRS:,} pairs are that similar: raise it, "
-                            "or take another --arch"
-                        )
+                        f"--threshold {threshold:g}: more than {MOST_PAIRS:,} pairs are that similar: raise it, "
+                        "or take another --arch"
                     )
     similarity, first, second, split = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((second, first, -similarity))
@@ -299,10 +302,8 @@ def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray
         alone = (complete.part(asking, kept).findable()[0] == 0) & (complete.findable()[0][asking] > 0)
     if alone.all():
         raise UserError(
-            (
-                f"{int(concerned.sum())} of {len(labels)} test images have near-duplicates, no query is left: raise "
-                "--threshold"
-            )
+            f"{int(concerned.sum())} of {len(labels)} test images have near-duplicates, no query is left: raise "
+            "--threshold"
         )
     reduced = complete.part(asking[~alone], kept)
     if complete.pool is not None:
@@ -344,7 +345,8 @@ def draw_found(path: Path, found: Found, test, others: dict, count: int) -> None
 def measure(place: str, flags) -> dict:
     """Compare the images of one run or folder, write the files, print the numbers. Returns what overlap.json holds."""
     task = Task(Path(place), flags)
-    test, others = task.seen["testing"], task.others()
+    test = task.seen["testing"]
+    others = task.others()
     if test.lists is not None:
         raise UserError(f"{place}: lists say what its queries are to find; overlap measures by classes alone")
     features = task.embed(task.backbone, test, "features of test", True)[BARE]
@@ -408,17 +410,13 @@ def _say(place: str, out: Path, content: dict) -> None:
     )
     if content["left_alone"]:
         say(
-            (
-                f"{content['left_alone']:,} further test images are alone in their class without them, and are no "
-                "queries then"
-            )
+            f"{content['left_alone']:,} further test images are alone in their class without them, and are no "
+            "queries then"
         )
     if content["not_heeded"]:
         say(
-            (
-                f"test images search among test images alone, in all dimensions: {', '.join(content['not_heeded'])} "
-                "of the run: not heeded here"
-            )
+            f"test images search among test images alone, in all dimensions: {', '.join(content['not_heeded'])} "
+            "of the run: not heeded here"
         )
     columns = {
         title: {"test": {k: v for k, v in content[title].items() if not np.ndim(v)}} for title in ("all", "without")

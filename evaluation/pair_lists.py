@@ -60,7 +60,8 @@ def _of_lfw(path: str, lines: list[str], folds: int, each: int, paths: np.ndarra
     rows_of = {}
     for row, image in enumerate(map(str, paths)):
         rows_of.setdefault("/".join(PurePath(image).with_suffix("").parts[-2:]), []).append(row)
-    rows, same = [], []
+    rows = []
+    same = []
     for number, line in enumerate(lines, start=1):
         readings = _lfw_readings(line)
         if not readings:
@@ -81,7 +82,8 @@ def _lfw_readings(line: str) -> list[tuple[str, str]]:
     fields = [field.strip() for field in line.split("\t")]
     separator = "\t"
     if len(fields) == 1:
-        fields, separator = line.split(), " "
+        fields = line.split()
+        separator = " "
     # `name i j`, then `name1 i name2 j` with each place at which the second name may begin.
     pairs = [[(separator.join(fields[:-2]), number) for number in fields[-2:]]]
     for place in range(2, len(fields) - 1):
@@ -96,7 +98,9 @@ def _lfw_readings(line: str) -> list[tuple[str, str]]:
 
 def _of_paths(path: str, lines: list[str], paths: np.ndarray) -> TextPairs:
     start = 0 if _labelled(lines[0]) is not None else 1  # below a heading
-    finder, rows, same = _PathFinder(paths), [], []
+    finder = _PathFinder(paths)
+    rows = []
+    same = []
     for number, line in enumerate(lines[start:], start=1):
         labelled = _labelled(line)
         if labelled is None:
@@ -141,7 +145,8 @@ class _PathFinder:
 
     def __init__(self, paths: np.ndarray):
         self.parts = [PurePath(str(path)).parts for path in paths]
-        self.whole, self.ends = {}, {}
+        self.whole = {}
+        self.ends = {}
         for row, parts in enumerate(self.parts):
             self.whole.setdefault(parts, []).append(row)
 

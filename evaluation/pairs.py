@@ -26,7 +26,8 @@ PROGRAM = "python -m evaluation pairs"
 THRESHOLDS = (
     np.arange(400) / 100
 )  # of the squared distance of unit vectors, from 0 to 3.99, as in InsightFace's verification.py
-FOLDS, FARS = 10, (0.001, 0.01, 0.1)
+FOLDS = 10
+FARS = (0.001, 0.01, 0.1)
 FEW = 10  # false accepts below which a rate says little
 
 
@@ -117,10 +118,8 @@ def _of_arrays(path: str, arrays: dict, size: int) -> Pairs:
         or {first.dtype.kind, second.dtype.kind} - set("iu")
     ):
         raise UserError(
-            (
-                f"{path}: first, second and same must be (P,), the first two rows of the features; they are "
-                f"{first.shape}, {second.shape}, {same.shape}"
-            )
+            f"{path}: first, second and same must be (P,), the first two rows of the features; they are "
+            f"{first.shape}, {second.shape}, {same.shape}"
         )
     if same.dtype.kind not in "biu" or not np.isin(same, (0, 1)).all():
         raise UserError(f"{path}: same holds something else than true and false")
@@ -174,14 +173,13 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     space = from_files.plain_space(flags.features, {"features": arrays["features"]}).normalised()
     pairs = read(flags.pairs, space.size, arrays.get("paths"), flags.folds)
     distances = space.squared_distances(pairs.first, pairs.second)
-    accuracy, rates, others = (
-        verification_accuracy(distances, pairs.same, pairs.folds),
-        roc(distances, pairs.same),
-        int((~pairs.same).sum()),
-    )
+    accuracy = verification_accuracy(distances, pairs.same, pairs.folds)
+    rates = roc(distances, pairs.same)
+    others = int((~pairs.same).sum())
     values = {"verification_accuracy": accuracy.mean, "verification_accuracy_deviation": accuracy.deviation}
     values |= {f"tar@{far:g}": tar_at(far, rates) for far in flags.far}
-    low, high = accuracy.thresholds.min(), accuracy.thresholds.max()
+    low = accuracy.thresholds.min()
+    high = accuracy.thresholds.max()
     counts = f"{len(pairs.same):,} pairs, {others:,} of two classes; {pairs.folds} folds"
     say(f"{flags.pairs}: {counts}, thresholds of the squared distance {low:g} to {high:g}")
     for far in (far for far in flags.far if far * others < FEW):

@@ -100,11 +100,12 @@ def classifier(name: str, weights: str | None) -> tuple[torch.nn.Module, int, tu
 def _loaded(package: str, constructor: str, weights: str | None) -> tuple:
     """See `classifier`. Raises errors of all kinds where the weights cannot be had."""
     if package == "timm":
-        config, network = (
-            _timm.data_config(constructor),
-            _timm.package().create_model(constructor, pretrained=weights is None),
-        )
-        size, mean, std, interpolation = config.input_size[-1], config.mean, config.std, config.interpolation
+        config = _timm.data_config(constructor)
+        network = _timm.package().create_model(constructor, pretrained=weights is None)
+        size = config.input_size[-1]
+        mean = config.mean
+        std = config.std
+        interpolation = config.interpolation
     else:
         import torchvision
 
@@ -112,16 +113,12 @@ def _loaded(package: str, constructor: str, weights: str | None) -> tuple:
         own_input = (
             {"transform_input": True} if weights and constructor in ("googlenet", "inception_v3") else {}
         )  # as with their own weights
-        network, transforms = (
-            torchvision.models.get_model(constructor, weights=None if weights else record, **own_input),
-            record.transforms(),
-        )
-        size, mean, std, interpolation = (
-            transforms.crop_size[0],
-            transforms.mean,
-            transforms.std,
-            transforms.interpolation.value,
-        )
+        network = torchvision.models.get_model(constructor, weights=None if weights else record, **own_input)
+        transforms = record.transforms()
+        size = transforms.crop_size[0]
+        mean = transforms.mean
+        std = transforms.std
+        interpolation = transforms.interpolation.value
     if weights:
         state = content_of(weights)
         state = _timm.renamed_efficientnet(state, network) if "_conv_stem.weight" in state else state
@@ -133,8 +130,10 @@ def _loaded(package: str, constructor: str, weights: str | None) -> tuple:
 @torch.no_grad()
 def mean_logits(network, mean, std, split, opt, runtime) -> torch.Tensor:
     """Mean logits `(C, L)` of the classes of a split, float64."""
-    sums, counts = None, torch.zeros(split.n_classes, 1, dtype=torch.float64)
-    shape, dtype = (3, 1, 1), next(network.parameters()).dtype
+    sums = None
+    counts = torch.zeros(split.n_classes, 1, dtype=torch.float64)
+    shape = (3, 1, 1)
+    dtype = next(network.parameters()).dtype
     mean, std = (torch.tensor(values, dtype=dtype, device=runtime.device).view(shape) for values in (mean, std))
     for batch in evaluation_loader(split, opt):
         logits = network((runtime.to_device(batch.images).to(dtype) / 255 - mean) / std).double().cpu()
@@ -174,10 +173,8 @@ def make(asked, opt) -> Path:
     runtime = Runtime(opt).begin()
     if opt.evaluate_all or datasets.is_test_only(opt):
         raise UserError(
-            (
-                "pseudo-labels are of training classes, and there are none: take another data set, or leave out "
-                "--evaluate_all"
-            )
+            "pseudo-labels are of training classes, and there are none: take another data set, or leave out "
+            "--evaluate_all"
         )
     datasets.locate(opt)
     network, size, mean, std, interpolation = classifier(asked.classifier, asked.weights)

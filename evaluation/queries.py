@@ -50,7 +50,8 @@ def dump(folder: Path, embedded: dict, opt, epoch: int, instead: Path | None = N
     where the data set knows them, `(N,)` each; `epoch`; `flags`, the JSON of the evaluation's flags. `instead`: as in
     `outputs.dump`. Returns the paths.
     """
-    paths, flags = [], np.array(json.dumps(opt.measured()))
+    paths = []
+    flags = np.array(json.dumps(opt.measured()))
     for evaltype in opt.evaltypes:
         compared = spaces.compare(embedded, evaltype, opt)
         for split in spaces.scored(embedded, opt):
@@ -81,7 +82,8 @@ def file_name(split: str, evaltype: str, evaltypes: list[str], kind: str = "quer
 
 def described(embedded) -> dict[str, np.ndarray]:
     """`paths` and `class_names` `(N,)` of a split's images, where its data set knows them."""
-    dataset, about = embedded.dataset, {}
+    dataset = embedded.dataset
+    about = {}
     if hasattr(dataset, "paths"):
         about["paths"] = np.array([str(path) for path in dataset.paths])
     if hasattr(dataset, "class_names") and dataset.class_names:
@@ -116,7 +118,8 @@ def searches(compared: spaces.Compared, queries: np.ndarray):
     parents = np.zeros(len(space.features), int) if space.parents is None else space.parents
     reference_parents = np.zeros(size, int) if space.parents is None else space.reference_parents
     for parent in np.unique(parents[queries]):
-        here, kept = np.flatnonzero(parents[queries] == parent), np.flatnonzero(reference_parents == parent)
+        here = np.flatnonzero(parents[queries] == parent)
+        kept = np.flatnonzero(reference_parents == parent)
         yield here, metrics.space_of(compared.ball, **space.part(queries[here], kept).arguments()), kept
 
 
@@ -136,7 +139,8 @@ def nearest(compared: spaces.Compared, queries: np.ndarray, count: int) -> list[
 
 def judged(compared: spaces.Compared, queries: np.ndarray, found: list[np.ndarray]) -> list[np.ndarray]:
     """For each of `queries` what the indices `found` in the reference are to it: `RIGHT`, `WRONG` or `JUNK`."""
-    labels, lists = compared.space.gallery()[1], compared.space.lists_of()
+    labels = compared.space.gallery()[1]
+    lists = compared.space.lists_of()
     if lists is None:
         further = compared.space.further or {}
         wanted = [(compared.space.labels[query], *further.get(query, ())) for query in queries.tolist()]
@@ -179,7 +183,8 @@ def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, lis
     candidates = np.flatnonzero(compared.space.findable()[0])
     if len(candidates) > CANDIDATES:
         candidates = np.sort(np.random.default_rng(seed).choice(candidates, size=CANDIDATES, replace=False))
-    precisions, firsts = np.empty(len(candidates)), np.empty(len(candidates), dtype=np.int64)
+    precisions = np.empty(len(candidates))
+    firsts = np.empty(len(candidates), dtype=np.int64)
     for here, space, _ in searches(compared, candidates):
         scores = metrics.per_query(["map_r", "mrr"], space)
         precisions[here], firsts[here] = scores["map_r"], np.rint(1 / scores["mrr"])

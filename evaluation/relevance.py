@@ -43,7 +43,8 @@ def _found(path: str, changed: int, *rows: bytes) -> Lists:
         raise UserError(f"--eval_relevance {path}: {_reason(error)}") from error
     if not callable(function):
         raise UserError(f"--eval_relevance {path}: it defines no function relevance(query_rows, gallery_rows)")
-    found, block = [], max(1, ENTRIES // len(gallery))
+    found = []
+    block = max(1, ENTRIES // len(gallery))
     for start in range(0, len(queries), block):
         asked = queries[start : start + block]
         try:
@@ -53,10 +54,8 @@ def _found(path: str, changed: int, *rows: bytes) -> Lists:
         if values.shape != (len(asked), len(gallery)) or not ((values >= 0) & (values <= 1)).all():
             range_of = f" from {values.min():g} to {values.max():g}" if values.size else ""
             raise UserError(
-                (
-                    f"--eval_relevance {path}: relevance() gave {values.shape}{range_of}; expected "
-                    f"{(len(asked), len(gallery))} from 0 to 1"
-                )
+                f"--eval_relevance {path}: relevance() gave {values.shape}{range_of}; expected "
+                f"{(len(asked), len(gallery))} from 0 to 1"
             )
         found += [
             np.setdiff1d(np.flatnonzero(of), own)

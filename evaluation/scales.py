@@ -30,10 +30,8 @@ def power_of(model, opt, bare: bool) -> float:
     power = getattr(model, "gem_power", None)
     if power is None or not (bare or opt.embed_dim == 0):
         raise UserError(
-            (
-                "--eval_scales_join gem joins what a generalised mean has pooled: take --pool gem and --embed_dim 0, "
-                "or --eval_scales_join mean"
-            )
+            "--eval_scales_join gem joins what a generalised mean has pooled: take --pool gem and --embed_dim 0, "
+            "or --eval_scales_join mean"
         )
     return power
 

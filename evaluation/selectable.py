@@ -20,19 +20,19 @@ def check(datasets: dict, opt) -> None:
     """
     if opt.evaluate or opt.evaluate_only or opt.evaluate_ensemble or opt.n_epochs == 0:
         return  # no epoch is chosen
-    split, metric = "val" if "val" in datasets else "test", opt.storage_metrics[0]
+    split = "val" if "val" in datasets else "test"
+    metric = opt.storage_metrics[0]
     least = _least_others(metric)
     if split not in spaces.scored(datasets, opt) or least is None:
         return
     if protocols := [protocol for protocol in getattr(datasets[split], "lists", None) or () if protocol]:
         raise UserError(
-            (
-                f"{split} is measured by {len(protocols)} protocols ({', '.join(protocols)}), none of which chooses "
-                "the epoch: cut validation by --use_tv_split"
-            )
+            f"{split} is measured by {len(protocols)} protocols ({', '.join(protocols)}), none of which chooses "
+            "the epoch: cut validation by --use_tv_split"
         )
     images = galleries.images_of(datasets)
-    plan, searches = spaces.plans(images, opt)[split], metrics.searches(metric)
+    plan = spaces.plans(images, opt)[split]
+    searches = metrics.searches(metric)
     space, sources = (
         (_by_column(plan.space, metrics.column_of(metric)), plan.sources)
         if searches

@@ -185,13 +185,16 @@ class Space(NamedTuple):
 
         The queries of a domain search in the whole reference, or, where super-classes are given, in that of their own.
         """
-        whole, found = self.whole(), []
+        whole = self.whole()
+        found = []
         apart = "parents" if self.domains is None else "domains"
         if getattr(self, apart) is None:
             return [self]
-        own, pooled = getattr(self, apart), getattr(whole, apart)
+        own = getattr(self, apart)
+        pooled = getattr(whole, apart)
         for one in np.unique(pooled).tolist():  # each is a space of its own, searched and clustered by itself
-            rows, inside = np.flatnonzero(own == one), np.flatnonzero(pooled == one)
+            rows = np.flatnonzero(own == one)
+            inside = np.flatnonzero(pooled == one)
             part = Space(None, None)
             if len(rows):
                 searches_all = self.parents is None

@@ -17,7 +17,9 @@ from utilities.evaltypes import of_type
 from utilities.hyperbolic import Ball
 from utilities.levels import n_levels
 
-SELF, COMBINED, TRAINING = "compared_to_self", "compared_to_sets_combined", "compared_to_training_set"
+SELF = "compared_to_self"
+COMBINED = "compared_to_sets_combined"
+TRAINING = "compared_to_training_set"
 INSIDE_PARENTS = "same_parent_label"
 LEVELS = ("class_names", "super_labels")  # where a data set keeps its names at each --label_hierarchy_level
 OF_SEARCH = {
@@ -77,8 +79,11 @@ def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
         embedded: split -> `evaluation.Embedded`, of the splits `scored` and of those that only serve as reference.
         evaltype: which embedding; see `of_type`.
     """
-    features, references, ball = projected(embedded, evaltype, opt), {}, metrics.ball(opt)
-    compared, groups = {}, _codes(embedded, 1, opt)[0] if grouping(opt) else {}
+    features = projected(embedded, evaltype, opt)
+    references = {}
+    ball = metrics.ball(opt)
+    compared = {}
+    groups = _codes(embedded, 1, opt)[0] if grouping(opt) else {}
     for split, plan in plans(embedded, opt).items():
         key = tuple(plan.sources)
         if plan.space.reference_labels is not None and key not in references:  # shared by all splits that search it
@@ -103,13 +108,15 @@ def plans(images: dict, opt) -> dict[str, Compared]:
     Raises UserError where the training images are the reference but missing, or the data set lacks the names that are
     compared.
     """
-    level, measured = opt.label_hierarchy_level, scored(images, opt)
+    level = opt.label_hierarchy_level
+    measured = scored(images, opt)
     labels, names = _codes(images, level, opt)
     parents = _codes(images, level + 1, opt)[0] if opt.tester == INSIDE_PARENTS else dict.fromkeys(images)
     of_all = galleries.roles_of_all(images)
     above = _above(images, opt) if comparing_levels(opt) else dict.fromkeys(images)
     domains = {split: domains_of(one) for split, one in images.items()}
-    by_images, found = (labels, galleries.numbers(of_all), parents, above), {}
+    by_images = (labels, galleries.numbers(of_all), parents, above)
+    found = {}
     for split, own in of_all.items():
         sources = sources_of(split, measured, opt)
         _refuse_missing(sources, images, opt)
@@ -181,7 +188,9 @@ def roles(images: dict, opt) -> dict[str, str]:
 
     `images`: split -> `galleries.Images` or `evaluation.Embedded`.
     """
-    of_all, found, skips = galleries.roles_of_all(images), {}, bool(getattr(opt, "eval_skip_unmatched", None))
+    of_all = galleries.roles_of_all(images)
+    found = {}
+    skips = bool(getattr(opt, "eval_skip_unmatched", None))
     if not skips and not any(one.restrict for one in of_all.values()) and getattr(opt, "eval_relevance", None) is None:
         return found
     for split, plan in plans(images, opt).items():
@@ -209,7 +218,9 @@ def projected(embedded: dict, evaltype: str, opt) -> dict[str, np.ndarray]:
     if opt.eval_pca is None and getattr(opt, "eval_whiten", None) is None:
         return features
     training = (features["train"], embedded["train"].labels) if "train" in embedded else None
-    of_all, projections, found = galleries.roles_of_all(embedded), {}, {}
+    of_all = galleries.roles_of_all(embedded)
+    projections = {}
+    found = {}
     for split, rows in features.items():
         sources = sources_of(split, scored(embedded, opt), opt)
         _refuse_missing(sources, embedded, opt)
@@ -249,7 +260,9 @@ def _projection(reference: np.ndarray, components: int):
         raise NotFinite(
             f"--eval_pca {components}: the reference holds NaN or infinity, so no metric can be computed"
         ) from error
-    mean, directions = pca.mean_.astype(np.float32), pca.components_.T.astype(np.float32)  # (D,), (D, components)
+    # (D,), (D, components)
+    mean = pca.mean_.astype(np.float32)
+    directions = pca.components_.T.astype(np.float32)
     return lambda features: (features - mean) @ directions
 
 
@@ -292,10 +305,8 @@ def names_at(dataset, level: int) -> dict:
     table = getattr(dataset, LEVELS[level], None)
     if table is None:
         raise UserError(
-            (
-                f"the data set has no {LEVELS[level]}, by which --eval_reference_set, --tester or "
-                "--label_hierarchy_level compare"
-            )
+            f"the data set has no {LEVELS[level]}, by which --eval_reference_set, --tester or "
+            "--label_hierarchy_level compare"
         )
     return table
 

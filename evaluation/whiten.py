@@ -21,10 +21,8 @@ def of_file(space: Space, flags) -> Space:
     """
     if whitening.needs_training(flags):
         raise UserError(
-            (
-                f"--eval_whiten {flags.eval_whiten}: a file has no training images: fit on another one by "
-                f"`{whitening.PROGRAM}`"
-            )
+            f"--eval_whiten {flags.eval_whiten}: a file has no training images: fit on another one by "
+            f"`{whitening.PROGRAM}`"
         )
     by = whitening.of_flags(flags, None, space.gallery()[0])
     pool = space.pool and space.pool._replace(features=by(space.pool.features))

@@ -10,7 +10,9 @@ from utilities.reading import Unreadable, parsing, read_arrays
 from utilities.roles import EVALUATION
 
 PROGRAM = "python -m evaluation whiten"
-ON_TRAINING, ON_GALLERY = {"fit": False, "fit_learned": True}, "fit_gallery"  # value of the flag -> learned
+# value of the flag -> learned
+ON_TRAINING = {"fit": False, "fit_learned": True}
+ON_GALLERY = "fit_gallery"
 LEAST = 1e-6  # added to lengths, as in the published code
 
 
@@ -51,14 +53,17 @@ def learned(features: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], dims: in
     Raises UserError for more dimensions than there are.
     """
     features = _finite(features[:])
-    mean, differences = features[pairs[0]].mean(0), features[pairs[0]] - features[pairs[1]]
-    covariance, added = differences.T @ differences / len(differences), 1e-10
+    mean = features[pairs[0]].mean(0)
+    differences = features[pairs[0]] - features[pairs[1]]
+    covariance = differences.T @ differences / len(differences)
+    added = 1e-10
     while True:  # few pairs: raised until it has a root
         try:
             whole = np.linalg.inv(np.linalg.cholesky(covariance))
             break
         except np.linalg.LinAlgError:
-            covariance, added = covariance + added * np.eye(len(covariance)), added * 10
+            covariance = covariance + added * np.eye(len(covariance))
+            added = added * 10
     centred = (features - mean) @ whole.T
     values, vectors = np.linalg.eigh(centred.T @ centred)
     _spread(values[::-1], dims)
@@ -175,16 +180,12 @@ def read(path: str, width: int, dims: int | None) -> Whitening:
             else f"holds mean {found.mean.shape} and projection {found.projection.shape}"
         )
         raise UserError(
-            (
-                f"--eval_whiten {path}: {why}; expected mean (D,) and projection (D', D), as `{PROGRAM}` writes them, "
-                f"or {', '.join([*ON_TRAINING, ON_GALLERY])}"
-            )
+            f"--eval_whiten {path}: {why}; expected mean (D,) and projection (D', D), as `{PROGRAM}` writes them, "
+            f"or {', '.join([*ON_TRAINING, ON_GALLERY])}"
         )
     if len(found.mean) != width or (dims or 0) > len(found.projection):
         raise UserError(
-            (
-                f"--eval_whiten {path}: takes {len(found.mean)} dimensions to {len(found.projection)}; there are "
-                f"{width}, and {dims or 'all'} are requested"
-            )
+            f"--eval_whiten {path}: takes {len(found.mean)} dimensions to {len(found.projection)}; there are "
+            f"{width}, and {dims or 'all'} are requested"
         )
     return found._replace(projection=found.projection[:dims])

@@ -46,7 +46,8 @@ def how_far(folder: Path, opt) -> tuple[bool, str]:
     """(finished, progress in words) of a run or cross-validation with these flags, read with --resume_or_start."""
     if opt.is_cross_validation:
         cross = CrossValidation(opt, datasets.n_folds(opt))
-        done, finished = len(set(cross.asked) & set(cross.done())), cross.settled
+        done = len(set(cross.asked) & set(cross.done()))
+        finished = cross.settled
         return finished, count_of(done, "fold") if finished else f"after {done} of {len(cross.asked)} folds"
     if opt.evaluate_only:
         numbered = folder.parent.glob(f"{glob.escape(folder.name)}_[0-9]*")  # of a line whose first process was killed
@@ -70,10 +71,12 @@ class Task:
         progress: how far the run has come, in words; set by `standing`.
     """
 
-    TOLD_APART_BY, SAME_FOR_EVERY_SEED = "--group or --seed", "leave out --savename"
+    TOLD_APART_BY = "--group or --seed"
+    SAME_FOR_EVERY_SEED = "leave out --savename"
 
     def __init__(self, line: Line):
-        self.line, self.progress = line, ""
+        self.line = line
+        self.progress = ""
         self.program = [str(ROOT / name) if name.endswith(".py") else name for name in line.program]
         self.opt, self.folder, self.folds = self._resolve()
         name = self.folder.name + ("" if self.folds is None else f".folds_{'_'.join(map(str, sorted(self.folds)))}")
@@ -86,10 +89,8 @@ class Task:
         opt = parameters.resolve(self.line.argv)
         if opt.job not in ("train", "evaluate_only"):
             raise UserError(
-                (
-                    f"--{opt.job} measures a run that another line makes, and leaves nothing by which it is finished: "
-                    "call main.py with it by hand"
-                )
+                f"--{opt.job} measures a run that another line makes, and leaves nothing by which it is finished: "
+                "call main.py with it by hand"
             )
         return opt, run_folder(opt), None if opt.folds is None else set(opt.folds)
 
@@ -148,7 +149,8 @@ class SearchTask(Task):
     there.
     """
 
-    TOLD_APART_BY, SAME_FOR_EVERY_SEED = "--group", "give --seeds one at a time"
+    TOLD_APART_BY = "--group"
+    SAME_FOR_EVERY_SEED = "give --seeds one at a time"
 
     def _resolve(self) -> tuple[argparse.Namespace, Path, None]:
         with tempfile.TemporaryDirectory() as files:
@@ -188,7 +190,9 @@ def make_tasks(lines: list[Line]) -> tuple[list[Task], list[tuple[Line, str]]]:
 
     Raises UserError where two lines would write to one run folder.
     """
-    tasks, refused, places = [], [], {}
+    tasks = []
+    refused = []
+    places = {}
     for line in tqdm(lines, desc="reading", unit="line", leave=False, disable=None):
         try:
             task = TASKS[line.program](line)
@@ -202,10 +206,8 @@ def make_tasks(lines: list[Line]) -> tuple[list[Task], list[tuple[Line, str]]]:
                         f"line {line.number} writes to {task.folder} with every seed: {task.SAME_FOR_EVERY_SEED}"
                     )
                 raise UserError(
-                    (
-                        f"lines {other.line.number} and {line.number} both write to {task.folder}: give them "
-                        f"different {task.TOLD_APART_BY}"
-                    )
+                    f"lines {other.line.number} and {line.number} both write to {task.folder}: give them "
+                    f"different {task.TOLD_APART_BY}"
                 )
         places[task.folder.absolute()].append(task)
         tasks.append(task)
@@ -219,12 +221,14 @@ def listing(tasks: list[Task]) -> str:
         try:
             worker = task.at_work()
             if worker:
-                standing, more = RUNNING, ", ".join(text for text in (worker, task.epochs_done()) if text)
+                standing = RUNNING
+                more = ", ".join(text for text in (worker, task.epochs_done()) if text)
             else:
                 standing = task.standing()
                 more = task.progress
         except UserError as error:
-            standing, more = FAILED, mask_urls(str(error))
+            standing = FAILED
+            more = mask_urls(str(error))
         rows.append(f"{standing:18}{task.name:40}{more}\n    {task.line.command}")
     return "\n".join(rows)
 
@@ -262,7 +266,8 @@ def get_parser() -> argparse.ArgumentParser:
             "/data/runs"
         ),
     )
-    add, several = parser.add_argument, {"nargs": "+", "default": []}
+    add = parser.add_argument
+    several = {"nargs": "+", "default": []}
     add("script", help="file of runs, such as Revisit_Runs.sh")
     add("--filter", metavar="TEXT", **several, help="only runs whose command holds one of these (regular expressions)")
     add("--lines", type=whole(1), metavar="N", **several, help="only the runs on these lines of the file")
@@ -338,10 +343,8 @@ def main(argv: list[str] | None = None) -> int:
     if options.slurm is not None:
         if options.gpus:
             raise UserError(
-                (
-                    f"--slurm --gpus {' '.join(map(str, options.gpus))}: Slurm hands out GPUs: leave --gpus out and "
-                    "ask for them, such as slurm_gpus_per_node=1"
-                )
+                f"--slurm --gpus {' '.join(map(str, options.gpus))}: Slurm hands out GPUs: leave --gpus out and "
+                "ask for them, such as slurm_gpus_per_node=1"
             )
         refuse_secrets(options)
         settings = dict(setting.split("=", 1) for setting in options.slurm)

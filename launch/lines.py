@@ -18,7 +18,8 @@ from utilities import secrets
 from utilities.errors import UserError
 from utilities.reading import Unreadable, read_text
 
-NAME, OPERATORS = r"[A-Za-z_]\w*", "$`|&;<>()"
+NAME = r"[A-Za-z_]\w*"
+OPERATORS = "$`|&;<>()"
 VARIABLE = (
     rf"""\$(?P<open>\{{)?(?P<name>{NAME})(?(open)(?::-(?P<default>[^}}$`"'\\]*))?\}})"""  # a default is plain text
 )
@@ -69,17 +70,18 @@ def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
     except Unreadable as error:
         raise UserError(f"{path}: no file of runs ({error.reason})") from error
     text = HEADING.sub(lambda heading: "\n" * heading[0].count("\n"), text)
-    lines, known, exported, begun = [], {**os.environ, **variables}, {}, ""
+    lines = []
+    known = {**os.environ, **variables}
+    exported = {}
+    begun = ""
     for number, written in enumerate([*text.splitlines(), ""], start=1):
         try:
             command = begun + _expanded(written, known, variables)
             if command.endswith("\\"):
                 begun = command[:-1]
                 continue
-            begun, words = (
-                "",
-                [os.path.expanduser(word) if word.startswith("~/") else word for word in shlex.split(command)],
-            )
+            begun = ""
+            words = [os.path.expanduser(word) if word.startswith("~/") else word for word in shlex.split(command)]
             pairs = [word.partition("=") for word in words[words[:1] == ["export"] :]]
             if words and all(equals and re.fullmatch(NAME, name) for name, equals, _ in pairs):
                 known |= {name: os.path.expanduser(value) for name, _, value in pairs if name not in variables}
@@ -126,10 +128,8 @@ def _expanded(line: str, known: dict[str, str], whole: Container[str]) -> str:
 
     def refused(char: str):
         raise ValueError(
-            (
-                f"{char} is not understood here: one run a line, $name, ${{name}}, ${{name:-default}}, quotes around "
-                f"a literal {char}"
-            )
+            f"{char} is not understood here: one run a line, $name, ${{name}}, ${{name:-default}}, quotes around "
+            f"a literal {char}"
         )
 
     return re.sub(PART, outside, line)

@@ -30,14 +30,12 @@ TAIL = 16384  # bytes at the end of a run's output in which its epoch is looked 
 GRACE = 60  # seconds that a run has to close its records after Ctrl-C
 
 # The outcomes of a line.
-NEW, INTERRUPTED, FINISHED, RUNNING, FAILED, STOPPED = (
-    "new",
-    "interrupted",
-    "finished",
-    "running elsewhere",
-    "failed",
-    "stopped",
-)
+NEW = "new"
+INTERRUPTED = "interrupted"
+FINISHED = "finished"
+RUNNING = "running elsewhere"
+FAILED = "failed"
+STOPPED = "stopped"
 
 
 class Job:
@@ -52,7 +50,10 @@ class Job:
     """
 
     def __init__(self, task, added: list[str], slot: int, nproc: int = 1, environment: dict | None = None):
-        self.task, self.slot, self.signalled, self.nproc = task, slot, False, nproc
+        self.task = task
+        self.slot = slot
+        self.signalled = False
+        self.nproc = nproc
         command = torchrun.command(nproc, [*task.program, *task.line.argv, *added])
         task.log.parent.mkdir(parents=True, exist_ok=True)
         self.offset = task.log.stat().st_size if task.log.exists() else 0  # where this attempt's output begins
@@ -101,7 +102,10 @@ class Runner:
 
     def __init__(self, tasks: list, jobs: int, gpus: list[int], dry: bool = False, nproc: int = 1):
         self.waiting = collections.deque(tasks)
-        self.gpus, self.dry, self.jobs, self.nproc = torchrun.groups(gpus, nproc), dry, jobs, nproc
+        self.gpus = torchrun.groups(gpus, nproc)
+        self.dry = dry
+        self.jobs = jobs
+        self.nproc = nproc
         self.free = list(range(jobs))[::-1]
         self.active: list[Job] = []
         self.outcomes: dict[str, list[str]] = collections.defaultdict(list)
@@ -167,14 +171,16 @@ class Runner:
         """Record the outcome of a run that ended, and free its slot."""
         self.active.remove(job)
         self.free.append(job.slot)
-        outcome, more = FAILED, f"{job.reason()}\n            log: {job.task.log}"
+        outcome = FAILED
+        more = f"{job.reason()}\n            log: {job.task.log}"
         if job.process.returncode == 0:
             try:
                 outcome, more = (FINISHED, "it would start") if self.dry else job.task.outcome()
             except (UserError, OSError) as error:
                 more = str(error)
         elif job.signalled:
-            outcome, more = STOPPED, "the same command goes on with it"
+            outcome = STOPPED
+            more = "the same command goes on with it"
         self.note(outcome, job.task.name, more)
         job.task.lock.release()
 

@@ -31,7 +31,8 @@ def submit(
     print(f"{len(jobs)} jobs submitted, their logs in {folder}")
     if executor.cluster == "slurm":
         print(f"Ctrl-C ends the waiting, not the jobs; scancel {jobs[0].job_id.partition('_')[0]} ends those")
-    waiting, failed = dict(zip(jobs, (name for name, _ in commands), strict=True)), []
+    waiting = dict(zip(jobs, (name for name, _ in commands), strict=True))
+    failed = []
     with tqdm(total=len(jobs), desc="jobs", unit="job", disable=None) as bar:
         while waiting:
             for job in [job for job in waiting if job.done()]:

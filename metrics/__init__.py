@@ -130,7 +130,8 @@ def _parse(name: str) -> Parsed:
     declared = _declared()
     cosine = {_cosine_name(n): (n, True) for n, metric in declared.items() if "cosine" in metric.VARIANTS}
     names = {**cosine, **{n: (n, False) for n in declared}}
-    macro, base = str(name).endswith("_macro"), str(name).removesuffix("_macro")
+    macro = str(name).endswith("_macro")
+    base = str(name).removesuffix("_macro")
     base, level = (*found.groups(),) if (found := LEVEL.fullmatch(base)) else (base, None)
     head, at, parameter = base.partition("@")
     taking = [
@@ -143,13 +144,12 @@ def _parse(name: str) -> Parsed:
         number = None
     elif taking:
         (_, kind, suffix), known = max(taking, key=lambda pair: len(pair[0][2]))  # `_worst10` before no suffix at all
-        allowed, parameter = PARAMETERS[kind], parameter.removesuffix(suffix)
+        allowed = PARAMETERS[kind]
+        parameter = parameter.removesuffix(suffix)
         if not re.fullmatch(allowed.pattern, parameter):
             raise UserError(
-                (
-                    f"metric {name!r} is ill-formed: in {known}, {allowed.rule}, for example "
-                    f"{head}@{allowed.example}{suffix}."
-                )
+                f"metric {name!r} is ill-formed: in {known}, {allowed.rule}, for example "
+                f"{head}@{allowed.example}{suffix}."
             )
         declared_name, is_cosine = names[known]
         number = allowed.number(parameter)
@@ -242,10 +242,8 @@ def check_levels(names, n_levels: int, of: str = "labels") -> None:
         if n_levels < 2 or (column or 0) >= n_levels:
             there = f"the levels 0 to {n_levels - 1}" if n_levels > 1 else "a single level"
             raise UserError(
-                (
-                    f"metric {name!r} compares levels of classes, and {of} have {there}: leave it out, or give labels "
-                    "of more"
-                )
+                f"metric {name!r} compares levels of classes, and {of} have {there}: leave it out, or give labels "
+                "of more"
             )
 
 
@@ -382,8 +380,11 @@ def compute(
     if labels is None and lists is not None:
         refuse_class_wise(names)
     if not any(map(needs_levels, names)):
-        labels, reference_labels = finest(labels, _length(features)), finest(reference_labels, _length(reference))
-    device, spaces = _usable(device), {}  # (prefix, cosine) -> space
+        labels = finest(labels, _length(features))
+        reference_labels = finest(reference_labels, _length(reference))
+    # (prefix, cosine) -> space
+    device = _usable(device)
+    spaces = {}
     for width in dict.fromkeys(p.prefix for p in parsed.values()):
         cut = [
             values if width is None or values is None else _cut(names, values, width)
@@ -419,10 +420,8 @@ def finest(labels, size: int):
     """Column 0 of labels `(size, L)`; others as they are. Raises UserError where there is no column."""
     if labels is not None and np.ndim(labels) == 2 and np.shape(labels)[1] == 0:
         raise UserError(
-            (
-                f"labels {tuple(np.shape(labels))} have no column: (N,), or (N, L) with the finest level in column 0, "
-                "is expected"
-            )
+            f"labels {tuple(np.shape(labels))} have no column: (N,), or (N, L) with the finest level in column 0, "
+            "is expected"
         )
     return (
         as_numpy(labels)[:, 0]

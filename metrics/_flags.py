@@ -9,7 +9,9 @@ from utilities.numbers import number, whole
 
 HYPERBOLIC = "hyperbolic"
 LOSSES = ("hyperbolic", "hier")  # their flags define the ball in which their embeddings lie
-C, CLIP_R = 0.1, 2.3  # their defaults
+# their defaults
+C = 0.1
+CLIP_R = 2.3
 RERANK = {
     "rerank_k1": 20,
     "rerank_k2": 6,
@@ -150,8 +152,6 @@ def check(opt) -> None:
         for name, default in RERANK.items():
             if getattr(opt, name, default) != default:
                 raise UserError(
-                    (
-                        f"--{name} {getattr(opt, name):g} has no effect: add --rerank "
-                        f"{'alpha_qe' if name in ALPHA_QE else 'k_reciprocal'}"
-                    )
+                    f"--{name} {getattr(opt, name):g} has no effect: add --rerank "
+                    f"{'alpha_qe' if name in ALPHA_QE else 'k_reciprocal'}"
                 )

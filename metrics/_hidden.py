@@ -37,10 +37,8 @@ def as_sequences(sequences, size: int, name: str) -> np.ndarray:
             )
     if sequences.dtype.kind not in "iuU" or sequences.shape != (size,):
         raise UserError(
-            (
-                f"{name} must be ({size},) whole numbers, -1 for none, or names; they are {sequences.shape} of type "
-                f"{sequences.dtype}."
-            )
+            f"{name} must be ({size},) whole numbers, -1 for none, or names; they are {sequences.shape} of type "
+            f"{sequences.dtype}."
         )
     return sequences
 
@@ -55,11 +53,13 @@ def numbered(query_sequences: np.ndarray, reference_sequences: np.ndarray) -> tu
             f"{reference_sequences.dtype}"
         )
         raise UserError(f"{kinds}: give numbers, or names.")
-    size, of_names = len(query_sequences), query_sequences.dtype.kind == "U"
+    size = len(query_sequences)
+    of_names = query_sequences.dtype.kind == "U"
     both = np.concatenate(
         [query_sequences, reference_sequences], dtype=None if of_names else np.int64, casting="unsafe"
     )
-    numbers, none = np.unique(both, return_inverse=True)[1].reshape(-1), both == "" if of_names else both < 0
+    numbers = np.unique(both, return_inverse=True)[1].reshape(-1)
+    none = both == "" if of_names else both < 0
     return np.where(none, -1, numbers)[:size], np.where(none, -2, numbers)[size:]
 
 
@@ -73,10 +73,8 @@ def findable(labels, reference_labels, exclude, sequences) -> tuple[np.ndarray, 
     n_classes = int(max(labels.max(), reference_labels.max())) + 1
     own = exclude >= 0
     alike = own & (reference_labels[exclude] == labels)
-    relevant, visible = (
-        np.bincount(reference_labels, minlength=n_classes)[labels],
-        np.full(len(labels), len(reference_labels)),
-    )
+    relevant = np.bincount(reference_labels, minlength=n_classes)[labels]
+    visible = np.full(len(labels), len(reference_labels))
     if sequences is not None:
         queries, reference = sequences
         relevant = relevant - _times(
@@ -84,7 +82,8 @@ def findable(labels, reference_labels, exclude, sequences) -> tuple[np.ndarray, 
         )
         visible = visible - _times(queries, reference, queries >= 0)
         inside = reference[exclude] == queries
-        own, alike = own & ~inside, alike & ~inside
+        own = own & ~inside
+        alike = alike & ~inside
     return relevant - alike, visible - own
 
 

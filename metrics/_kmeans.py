@@ -43,7 +43,8 @@ def kmeans(
     centroids = features[start(len(features), seed)[:n_clusters]]
     distances, assigned = nearest(features, centroids)
     for _ in range(ITERATIONS):
-        before, centroids = centroids, ranks.share(updated(features, centroids, assigned))
+        before = centroids
+        centroids = ranks.share(updated(features, centroids, assigned))
         moved = (centroids != before).any(1)
         if not moved.any():
             break
@@ -95,7 +96,8 @@ def updated(features: np.ndarray, centroids: np.ndarray, assigned: np.ndarray) -
     """The means `(K, D)` of the clusters. An empty cluster takes half of another, drawn in proportion to that one's
     size minus 1.
     """
-    size, n_clusters = len(features), len(centroids)
+    size = len(features)
+    n_clusters = len(centroids)
     counts = np.bincount(assigned, minlength=n_clusters).astype(np.float32)
     order = np.argsort(assigned, kind="stable")
     first = np.flatnonzero(np.diff(assigned[order], prepend=-1))
@@ -157,7 +159,8 @@ def of_parts(
     whole = isinstance(features, np.ndarray)
     rows = ranks.portions(len(features), step(len(centroids)) if whole else features.block)
     mine = rows[ranks.rank]
-    distances, indices = np.empty(len(features), dtype=np.float32), np.empty(len(features), dtype=np.int64)
+    distances = np.empty(len(features), dtype=np.float32)
+    indices = np.empty(len(features), dtype=np.int64)
     if mine.stop > mine.start:
         distances[mine], indices[mine] = nearest(features[mine] if whole else features.part(mine), centroids)
     ranks.share_rows(distances, rows)
@@ -176,7 +179,8 @@ def searcher(device: str):
     if torch.device(device).type == "cpu":
         search = faiss.knn
     elif getattr(faiss, "get_num_gpus", int)() > 0:
-        resources, index = faiss.StandardGpuResources(), torch.device(device).index or 0
+        resources = faiss.StandardGpuResources()
+        index = torch.device(device).index or 0
 
         def search(features, centroids, k):
             return faiss.knn_gpu(resources, features, centroids, k, device=index)
@@ -202,7 +206,8 @@ def on_torch(device: str):
     def nearest(features, centroids):
         centroids = torch.from_numpy(centroids).to(device)
         half_norms = 0.5 * centroids.square().sum(1)  # (K,)
-        distances, indices = [], []
+        distances = []
+        indices = []
         for block in torch.from_numpy(features).split(tile_rows(len(centroids))):
             block = block.to(device)
             with Products("highest"):

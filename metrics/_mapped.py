@@ -21,17 +21,16 @@ class Stacked:
         sizes = [len(array if rows is None else rows) for array, rows in parts]
         self.starts = np.cumsum([0, *sizes])
         self.shape = int(self.starts[-1]), self.arrays[0].shape[1]
-        self.dtype, self.ndim = np.result_type(*self.arrays), 2
+        self.dtype = np.result_type(*self.arrays)
+        self.ndim = 2
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, rows) -> np.ndarray:
         rows = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
-        found, part = (
-            np.empty((len(rows), self.shape[1]), self.dtype),
-            np.searchsorted(self.starts, rows, side="right") - 1,
-        )
+        found = np.empty((len(rows), self.shape[1]), self.dtype)
+        part = np.searchsorted(self.starts, rows, side="right") - 1
         for i, (array, kept) in enumerate(zip(self.arrays, self.rows, strict=True)):
             here = rows[part == i] - self.starts[i]
             found[part == i] = array[here if kept is None else kept[here]]
@@ -42,7 +41,9 @@ class Converted:
     """Rows `(N, D)` in float32 as `read(rows)` gives them; users read `block` of them at a time."""
 
     def __init__(self, read, shape: tuple[int, int], block: int):
-        self.read, self.shape, self.block = read, shape, block
+        self.read = read
+        self.shape = shape
+        self.block = block
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -70,7 +71,8 @@ def prefix(features, dimensions: int) -> np.ndarray:
     """
     if dimensions == features.shape[1]:
         return features
-    cut, unit = np.empty((len(features), dimensions), dtype=np.float32), True
+    cut = np.empty((len(features), dimensions), dtype=np.float32)
+    unit = True
     for start in range(0, len(features), BLOCK):
         rows = features[start : start + BLOCK]
         cut[start : start + len(rows)] = rows[:, :dimensions]

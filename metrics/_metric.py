@@ -141,7 +141,8 @@ def part_means(values: np.ndarray, parts: np.ndarray) -> np.ndarray:
     that value.
     """
     order = np.argsort(parts, kind="stable")
-    parts, values = parts[order], values[order]
+    parts = parts[order]
+    values = values[order]
     first = np.flatnonzero(np.diff(parts, prepend=-1))
     means = np.add.reduceat(values, first) / np.diff(first, append=len(values))
     return np.clip(means, np.minimum.reduceat(values, first), np.maximum.reduceat(values, first))

@@ -12,7 +12,9 @@ import torch
 
 from utilities.tensors import Products
 
-ROWS, COLUMNS = 1024, 4096  # of a tile: 32 MB in float64
+# of a tile: 32 MB in float64
+ROWS = 1024
+COLUMNS = 4096
 BINS = 2**16
 DRAWN = 2048  # drawn pairs whose distances are computed at once, to fit the cache
 COLLECTED = 20_000_000  # values that are sorted at once
@@ -51,7 +53,8 @@ class Pairs:
     """
 
     def __init__(self, space):
-        self.space, self.device = space, torch.device(space.device)
+        self.space = space
+        self.device = torch.device(space.device)
         self.order = np.argsort(space.labels, kind="stable")
         self.labels = space.labels[self.order]
         self.size = space.size
@@ -76,7 +79,8 @@ class Pairs:
         """The tiles of the pairs: of one class (`same` True), of two classes (False), or of all (None)."""
         for row in range(0, self.size, ROWS):
             stop = min(row + ROWS, self.size)
-            features, band = self._features(row, stop), int(self.ends[stop - 1])
+            features = self._features(row, stop)
+            band = int(self.ends[stop - 1])
             squares = features.square().sum(1)
             for column in range(row, band if same else self.size, COLUMNS):
                 end = min(column + COLUMNS, self.size)
@@ -98,7 +102,8 @@ class Pairs:
         `tolerance`.
         """
         bounds = [self._bounds(rank) for rank in ranks]
-        below, filled = [0] * len(ranks), [0] * len(ranks)
+        below = [0] * len(ranks)
+        filled = [0] * len(ranks)
         found = [
             np.empty(size) for *_, size in bounds
         ]  # filled in place: a list of small arrays pins the memory of the tiles
@@ -126,10 +131,9 @@ class Pairs:
         low, high, (below, counts) = *self._range, self._coarse
         while True:
             place = min(int(np.searchsorted(below + np.cumsum(counts), rank, side="right")), BINS - 1)
-            width, slack = (
-                (high - low) / BINS,
-                self.tolerance / 4,
-            )  # values may fall into a neighbouring bin by rounding
+            # values may fall into a neighbouring bin by rounding
+            width = (high - low) / BINS
+            slack = self.tolerance / 4
             low, high = low + place * width - slack, low + (place + 1) * width + slack
             if high - low <= self.tolerance:
                 return low, high, 0
@@ -150,7 +154,8 @@ class Pairs:
         """How many pairs of two classes lie below `low`, and how many in each of `BINS` parts of the rest up to
         `high`.
         """
-        below, counts = 0, np.zeros(BINS, dtype=np.int64)
+        below = 0
+        counts = np.zeros(BINS, dtype=np.int64)
         for tile in self.tiles(same=False):
             values = tile.values
             below += int((values < low).sum())

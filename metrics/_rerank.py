@@ -39,7 +39,8 @@ class AlphaExpansion:
         step = max(NUMBERS // (n * space.dimensions), 1)
         for start in range(0, space.size, step):
             rows = slice(start, min(start + step, space.size))
-            queries, found = space.queries(rows), nearest[rows]
+            queries = space.queries(rows)
+            found = nearest[rows]
             there = space.references(np.maximum(found, 0).reshape(-1)).reshape(
                 *found.shape, -1
             )  # (R, n, D); any row where there is none, with weight 0
@@ -81,10 +82,8 @@ class KReciprocal:
         size = nodes.size
         depth = max(min(max(self.k1, self.k2 - 1), size - 1), 1)
         nearest = np.concatenate([np.arange(size)[:, None], nodes.neighbours(depth)], 1)  # (T, 1 + depth)
-        wide, narrow = (
-            _reciprocal(nearest[:, : self.k1 + 1]),
-            _reciprocal(nearest[:, : int(np.around(self.k1 / 2)) + 1]),
-        )
+        wide = _reciprocal(nearest[:, : self.k1 + 1])
+        narrow = _reciprocal(nearest[:, : int(np.around(self.k1 / 2)) + 1])
         shared = wide.multiply(
             wide @ narrow.T
         ).tocsr()  # of a node and its neighbour: how many neighbours of the latter the node has too
@@ -100,7 +99,8 @@ class KReciprocal:
             return encodings
         first = nearest[:, : self.k2]
         there = first >= 0
-        of, to = np.nonzero(there)[0], first[there]
+        of = np.nonzero(there)[0]
+        to = first[there]
         means = sparse.csr_matrix((1.0 / there.sum(1)[of], (of, to)), shape=(size, size))
         return (means @ encodings).tocsr()
 
@@ -134,14 +134,17 @@ def _reciprocal(nearest: np.ndarray):
 
 def _squared_distances(space: EmbeddingSpace, rows: np.ndarray) -> np.ndarray:
     """Squared float64 distances `(R, M)` of queries to all of the reference, by matrix product."""
-    device, found = torch.device(space.device), np.empty((len(rows), space.reference_size))
+    device = torch.device(space.device)
+    found = np.empty((len(rows), space.reference_size))
     queries = torch.from_numpy(space.queries(rows)).to(device)
     for start, block in space.reference_blocks():
         reference = torch.from_numpy(block).to(device)
         if isinstance(space, HyperbolicSpace):
             squared = space.ball.squared_distances(queries, reference)
         else:
-            one, other = queries - queries.mean(0), reference - queries.mean(0)  # centred, so that products round least
+            # centred, so that products round least
+            one = queries - queries.mean(0)
+            other = reference - queries.mean(0)
             rows = torch.cat([-2 * one, one.square().sum(1, keepdim=True), torch.ones_like(one[:, :1])], 1)
             squared = rows @ torch.cat([other, torch.ones_like(other[:, :1]), other.square().sum(1, keepdim=True)], 1).T
         found[:, start : start + len(block)] = squared.clamp_(min=0).cpu().numpy()
@@ -164,7 +167,8 @@ def _row_blocks(rows: slice, width: int) -> list[np.ndarray]:
 def _farthest(nodes: EmbeddingSpace, progress: bool) -> np.ndarray:
     """`(T,)` the largest squared distance of each node, 1 where all are 0."""
     parts = nodes.ranks.portions(nodes.size, _step(nodes.size))
-    blocks, largest = _row_blocks(parts[nodes.ranks.rank], nodes.size), np.empty(nodes.size)
+    blocks = _row_blocks(parts[nodes.ranks.rank], nodes.size)
+    largest = np.empty(nodes.size)
     shown = tqdm(blocks, desc="farthest", leave=False, disable=None if progress and nodes.size > 30_000 else True)
     for rows in shown:
         largest[rows] = _squared_distances(nodes, rows).max(1)
@@ -181,7 +185,9 @@ class Reranked:
     """
 
     def __init__(self, space: EmbeddingSpace, encodings, of_queries: np.ndarray, farthest: np.ndarray, weight: float):
-        self.space, self.weight, self.farthest = space, weight, farthest
+        self.space = space
+        self.weight = weight
+        self.farthest = farthest
         self.unit = _step(space.reference_size)
         self.encodings = encodings[of_queries].tocsr()
         self.by_member = encodings[: space.reference_size].tocsc()  # of each node, whose encodings it is in
@@ -190,7 +196,8 @@ class Reranked:
         """Yield `Neighbours` in blocks, in which each query comes once; see `Search.run`. `rows` begin at a multiple of
         `unit`.
         """
-        space, asked = self.space, rows or slice(0, self.space.size)
+        space = self.space
+        asked = rows or slice(0, self.space.size)
         depths = np.maximum.reduce([need.depth for need in needs]).astype(np.int64)
         places = space.places
         copies = bool((places != np.arange(space.reference_size)).any())
@@ -223,7 +230,8 @@ class Reranked:
         maxima.
         """
         bounds = self.encodings.indptr[query : query + 2]
-        members, weights = self.encodings.indices[slice(*bounds)], self.encodings.data[slice(*bounds)]
+        members = self.encodings.indices[slice(*bounds)]
+        weights = self.encodings.data[slice(*bounds)]
         starts = self.by_member.indptr[members]
         counts = self.by_member.indptr[members + 1] - starts
         places = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)

@@ -99,11 +99,14 @@ class Search:
     unit = 1  # queries are split over processes in multiples of it
 
     def __init__(self, space, limits: Limits | None = None):
-        self.space, self.limits, self.work = space, limits or Limits(), Work()
+        self.space = space
+        self.limits = limits or Limits()
+        self.work = Work()
         self.ties = Ties(space, self.limits, self.work)
         self.device = torch.device(space.device)
         self.in_numpy = self.device.type == "cpu"  # there numpy is faster than torch; the ranks are the same
-        m, d = space.reference_size, space.dimensions
+        m = space.reference_size
+        d = space.dimensions
         self.mean = sum(block.sum(0) for _, block in space.reference_blocks()) / max(m, 1)  # (D,)
         moved_norms = np.concatenate(
             [np.sqrt(((block - self.mean) ** 2).sum(1)) for _, block in space.reference_blocks()] or [np.zeros(0)]
@@ -137,7 +140,8 @@ class Search:
         """
         rows = rows or slice(0, self.space.size)
         size = rows.stop - rows.start
-        every, depths = any(need.what == "every" for need in needs), np.maximum.reduce([need.depth for need in needs])
+        every = any(need.what == "every" for need in needs)
+        depths = np.maximum.reduce([need.depth for need in needs])
         long = progress and size * self.space.reference_size > 1e9
         with tqdm(total=size, desc="neighbours", unit=" queries", disable=None if long else True) as bar:
             for block, candidates, done in self._blocks(needs, rows):
@@ -150,7 +154,8 @@ class Search:
         """
         limits = self.limits
         todo = []  # (rows, how often they were searched)
-        begin, size = rows.start, rows.stop
+        begin = rows.start
+        size = rows.stop
         if self.space.is_self_search and size - begin == self.space.size and self.space.reference_size > limits.columns:
             for block, candidates, done in Triangle(self, needs):
                 yield block, candidates, done
@@ -255,7 +260,8 @@ class Search:
         are higher.
         """
         scores = np.full(len(block.rows), LOWEST, dtype=np.float32)
-        m, s = self.space.reference_size, len(self.sample)
+        m = self.space.reference_size
+        s = len(self.sample)
         unranked = self.space.truth.unranked(block.rows)  # the query itself, junk: they may be in the sample
         expected = (need.depth[block.rows] + unranked) * (s / m)  # rank in the sample
         places = (
@@ -276,7 +282,8 @@ class Search:
         """Scores `(B,)` of the nearest and of the farthest relevant sample; lower bounds in a large class, inf without
         any.
         """
-        space, rows = self.space, block.rows
+        space = self.space
+        rows = block.rows
         sizes = truth.listed(rows)
         taken = np.minimum(sizes, self.limits.pairs + 1)
         nearest = np.full(len(rows), np.inf, dtype=np.float32)
@@ -332,7 +339,8 @@ class Search:
         """All reference samples at or above each query's cut, None where they are more than a block may keep."""
         cut = torch.from_numpy(block.cuts).to(self.device)[:, None]
         hidden_rows, hidden_columns = self.space.truth.hidden_pairs(block.rows)
-        found, size = [], 0
+        found = []
+        size = 0
         for start in range(0, self.space.reference_size, self.limits.columns):
             if block.only_tile is None:
                 scores = self.tile(block.queries, start)
@@ -357,7 +365,8 @@ class Search:
         row, keys = (np.concatenate(parts) for parts in zip(*found, strict=True))
         if len(found) > 1:
             order = np.argsort(row, kind="stable")  # of 16 bits numpy sorts by radix
-            row, keys = row[order], keys[order]
+            row = row[order]
+            keys = keys[order]
         counts = np.bincount(row, minlength=len(block.rows))
         sure = as_keys(block.cuts + 2 * block.noise, 0)[row] + COLUMN  # the last key of that score
         surely = np.bincount(row[keys <= sure], minlength=len(block.rows))
@@ -382,7 +391,9 @@ class Search:
             keys = np.full(filled.shape, AFTER_ALL)
             keys[filled] = candidates.keys[(candidates.offsets[group][:, None] + slots)[filled]]
             keys.sort(axis=1)
-            rows, scores, noise = block.rows[group], scores_of(keys), 2 * block.noise[group]
+            rows = block.rows[group]
+            scores = scores_of(keys)
+            noise = 2 * block.noise[group]
             last = np.maximum(np.minimum(depths[rows], candidates.counts[group]).astype(np.int64) - 1, 0)  # (Q,) slots
             with np.errstate(
                 invalid="ignore"

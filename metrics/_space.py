@@ -59,10 +59,8 @@ def as_labels(labels, size: int, name: str, levels: bool = False) -> np.ndarray:
     labels = labels.reshape(-1) if labels.size == size else labels
     if labels.shape != (size,) and not (levels and labels.ndim == 2 and len(labels) == size and labels.size):
         raise UserError(
-            (
-                f"{name} have shape {labels.shape}: ({size},) is expected, one for each row of "
-                f"features{f', or ({size}, L) for L levels' * levels}."
-            )
+            f"{name} have shape {labels.shape}: ({size},) is expected, one for each row of "
+            f"features{f', or ({size}, L) for L levels' * levels}."
         )
     if labels.dtype.kind in "fcO" and (labels != labels).any():  # numpy would take NaN for a class
         rows = (labels != labels).reshape(size, -1).any(1).sum()
@@ -111,20 +109,16 @@ class EmbeddingSpace:
         )  # rows turned to float64 at once
         self.own_reference = reference is None
         if lists is not None and labels is None:  # lists alone say what is found
-            labels, reference_labels = (
-                np.zeros(self.size, np.int64),
-                None if self.own_reference else np.zeros(len(reference), np.int64),
-            )
+            labels = np.zeros(self.size, np.int64)
+            reference_labels = None if self.own_reference else np.zeros(len(reference), np.int64)
         labels = as_labels(labels, self.size, "labels", levels=True)
         if self.own_reference != (reference_labels is None):
             raise UserError("a reference and reference_labels go together: give both or neither.")
         self.reference = self.features if self.own_reference else as_array(reference, "reference features")
         if self.reference.shape[1] != self.dimensions:
             raise UserError(
-                (
-                    f"the reference has {self.reference.shape[1]} dimensions, the queries {self.dimensions}: they "
-                    "must agree."
-                )
+                f"the reference has {self.reference.shape[1]} dimensions, the queries {self.dimensions}: they "
+                "must agree."
             )
         reference_labels = (
             labels
@@ -140,17 +134,13 @@ class EmbeddingSpace:
             raise UserError("lists say what takes no rank: leave out the sequences.")
         if (labels.dtype.kind in "USO") != (reference_labels.dtype.kind in "USO"):
             raise UserError(
-                (
-                    f"labels are of type {labels.dtype}, reference_labels of type {reference_labels.dtype}: give "
-                    "numbers, or names."
-                )
+                f"labels are of type {labels.dtype}, reference_labels of type {reference_labels.dtype}: give "
+                "numbers, or names."
             )
         if labels.shape[1:] != reference_labels.shape[1:]:
             raise UserError(
-                (
-                    f"labels have shape {labels.shape}, reference_labels {reference_labels.shape}: both need the same "
-                    "levels."
-                )
+                f"labels have shape {labels.shape}, reference_labels {reference_labels.shape}: both need the same "
+                "levels."
             )
         both = np.concatenate([labels, reference_labels])
         try:
@@ -159,7 +149,8 @@ class EmbeddingSpace:
             raise UserError(
                 "labels of several types cannot be compared: give numbers alone, or names alone."
             ) from error
-        self.labels, self.reference_labels = codes[0][: self.size], codes[0][self.size :]
+        self.labels = codes[0][: self.size]
+        self.reference_labels = codes[0][self.size :]
         if lists is None and len(codes) > 1:
             refuse_unnested(both.astype(str) if both.dtype.kind in "OS" else both, "labels")
             levels = np.stack(codes, 1)
@@ -181,7 +172,8 @@ class EmbeddingSpace:
         )
         if not self.seeds or not all(isinstance(one, Integral) and abs(one) < 2**62 for one in self.seeds):
             raise UserError(f"seed {seed!r} is no whole number below 2^62, and no list of them.")
-        self.device, self.progress = device, progress
+        self.device = device
+        self.progress = progress
         self.norms = self.reference_norms = None
         self._remembered = {}
         self._scores = {}
@@ -192,10 +184,8 @@ class EmbeddingSpace:
             return None
         if of_queries is None or (of_reference is None) != self.own_reference:
             raise UserError(
-                (
-                    "query_sequences and reference_sequences: give both with a reference, query_sequences alone "
-                    "without one."
-                )
+                "query_sequences and reference_sequences: give both with a reference, query_sequences alone "
+                "without one."
             )
         of_queries = _hidden.as_sequences(of_queries, self.size, "query_sequences")
         if self.own_reference:
@@ -228,7 +218,8 @@ class EmbeddingSpace:
         }
         other = object.__new__(kind)
         other.__dict__.update({key: value for key, value in self.__dict__.items() if key not in computed} | changes)
-        other._remembered, other._scores = {}, {}
+        other._remembered = {}
+        other._scores = {}
         return other
 
     def _norms(self, features: np.ndarray) -> np.ndarray:
@@ -327,7 +318,9 @@ class EmbeddingSpace:
 
     def _hits(self, block, column: int | None) -> Hits:
         """The hits of a block's `Neighbours` by one column of the labels; None: by all, with their levels."""
-        truth, n_levels, rows = self.truth.at(column), self.truth.n_levels, block.rows
+        truth = self.truth.at(column)
+        n_levels = self.truth.n_levels
+        rows = block.rows
         found = block.relevant if column is None or n_levels == 1 else block.relevant >= n_levels - column
         queries, slots = np.nonzero(found)
         starts = np.searchsorted(queries, np.arange(len(rows)))
@@ -352,7 +345,8 @@ class EmbeddingSpace:
 
         def compute():
             nearest = np.full((self.size, k), -1, dtype=np.int64)
-            need, parts = Need(np.minimum(k, self.visible), "every"), self.ranks.portions(self.size, self.search.unit)
+            need = Need(np.minimum(k, self.visible), "every")
+            parts = self.ranks.portions(self.size, self.search.unit)
             for block in self.search.run([need], self.progress, parts[self.ranks.rank]):
                 width = min(k, block.columns.shape[1])
                 filled = np.arange(width) < block.counts[:, None]
@@ -398,7 +392,8 @@ class EmbeddingSpace:
         squared norms.
         """
         n_classes = int(self.labels.max()) + 1
-        sums, squares = np.zeros((n_classes, self.dimensions)), np.zeros(n_classes)
+        sums = np.zeros((n_classes, self.dimensions))
+        squares = np.zeros(n_classes)
         for start in range(0, self.size, self.block):
             block = self.queries(slice(start, start + self.block))
             if normalised:

@@ -13,7 +13,9 @@ class Ties:
     """
 
     def __init__(self, space, limits, work):
-        self.space, self.limits, self.work = space, limits, work
+        self.space = space
+        self.limits = limits
+        self.work = work
 
     def settle(self, rows, columns, relevant, scores, noise, every: bool) -> None:
         """Order near ties in place.
@@ -47,13 +49,15 @@ class Ties:
         self.work.reordered += int(np.count_nonzero(chosen))
         many = self.work.reordered > self.limits.few * self.space.reference_size
         if many:  # leave out runs of equal samples that are in order
-            found, place = columns[affected], self.space.places[columns[affected]]
+            found = columns[affected]
+            place = self.space.places[columns[affected]]
             in_order = (place[:, :-1] == place[:, 1:]) & (found[:, :-1] < found[:, 1:])
             unsettled = np.zeros(len(wanted), dtype=bool)
             unsettled[run[:, 1:][~begins[:, 1:] & ~in_order]] = True
             chosen = (wanted & unsettled)[run]
         row, slot = np.nonzero(chosen)
-        own_run, column = run[row, slot], columns[affected[row], slot]
+        own_run = run[row, slot]
+        column = columns[affected[row], slot]
         distances = (
             self._shared_distances(rows[affected], row, column)
             if many

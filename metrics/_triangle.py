@@ -14,8 +14,10 @@ class Triangle:
     """
 
     def __init__(self, search, needs: list):
-        self.search, self.needs = search, needs
-        self.size, self.limits = search.space.size, search.limits
+        self.search = search
+        self.needs = needs
+        self.size = search.space.size
+        self.limits = search.limits
         self.cuts = np.empty(self.size, dtype=np.float32)  # (N,) of all queries
         self.blocks = []
         self.waiting = {}  # first row of a block -> [(rows in the block (P,) uint16, keys (P,)), ...]
@@ -62,7 +64,8 @@ class Triangle:
         """The block's candidates; None where the candidates, found or waiting, are too many (ties, which no depth
         bounds).
         """
-        search, first = self.search, int(block.rows[0])
+        search = self.search
+        first = int(block.rows[0])
         block.queries = search.ready(block.rows).queries
         cuts = torch.from_numpy(block.cuts).to(search.device)[:, None]
         found = self.waiting.pop(first)
@@ -86,12 +89,14 @@ class Triangle:
         """Let candidates among the scores `(B, W)` of the queries from `first` on wait for the queries from `start`
         on.
         """
-        stop, rows = start + scores.shape[1], self.limits.rows
+        stop = start + scores.shape[1]
+        rows = self.limits.rows
         row, column, kept = self.search.where(
             scores, torch.from_numpy(self.cuts[start:stop]).to(self.search.device)[None, :]
         )
         order = np.argsort(column.astype(np.uint16), kind="stable")  # of 16 bits numpy sorts by radix
-        column, keys = column[order] + start, as_keys(kept, row + first)[order]
+        column = column[order] + start
+        keys = as_keys(kept, row + first)[order]
         bounds = np.searchsorted(column, np.arange(start, stop + rows, rows))
         for base, begin, end in zip(range(start, stop, rows), bounds, bounds[1:], strict=False):
             if begin < end:

@@ -71,7 +71,8 @@ class Lists(NamedTuple):
         arrays = [*self[:2], *(one if given is None else given for one, given in zip(empty, self[2:], strict=True))]
         found = []
         for kind, indptr, indices in (("positive", *arrays[:2]), ("junk", *arrays[2:])):
-            indptr, indices = _hidden.as_numpy(indptr), _hidden.as_numpy(indices)
+            indptr = _hidden.as_numpy(indptr)
+            indices = _hidden.as_numpy(indices)
             if (
                 indptr.dtype.kind not in "iu"
                 or indptr.shape != (size + 1,)
@@ -79,12 +80,11 @@ class Lists(NamedTuple):
                 or (indices.size and indices.dtype.kind not in "iu")
             ):
                 raise UserError(
-                    (
-                        f"{kind}_indptr must be ({size + 1},) whole numbers, one more than there are queries, and "
-                        f"{kind}_indices (P,) whole numbers."
-                    )
+                    f"{kind}_indptr must be ({size + 1},) whole numbers, one more than there are queries, and "
+                    f"{kind}_indices (P,) whole numbers."
                 )
-            indptr, indices = indptr.astype(np.int64), indices.astype(np.int64)
+            indptr = indptr.astype(np.int64)
+            indices = indices.astype(np.int64)
             if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
                 raise UserError(f"{kind}_indptr must rise from 0 to {len(indices)}, the number of {kind}_indices.")
             rows = np.repeat(np.arange(size), np.diff(indptr))
@@ -92,10 +92,8 @@ class Lists(NamedTuple):
             if outside.any():
                 at = int(outside.argmax())
                 raise UserError(
-                    (
-                        f"{kind}_indices: query {rows[at]} lists {indices[at]}, which is outside the reference of "
-                        f"{reference_size}."
-                    )
+                    f"{kind}_indices: query {rows[at]} lists {indices[at]}, which is outside the reference of "
+                    f"{reference_size}."
                 )
             keys = np.sort(rows * reference_size + indices)
             if len(keys) and (np.diff(keys) == 0).any():
@@ -106,10 +104,8 @@ class Lists(NamedTuple):
                 own = np.flatnonzero(found[1] == exclude[rows])
                 if len(own):
                     raise UserError(
-                        (
-                            f"positive_indices: query {rows[own[0]]} lists itself, {found[1][own[0]]}: an image is "
-                            "not its own positive."
-                        )
+                        f"positive_indices: query {rows[own[0]]} lists itself, {found[1][own[0]]}: an image is "
+                        "not its own positive."
                     )
                 positives = keys
             elif (both := np.intersect1d(positives, keys)).size:
@@ -129,14 +125,17 @@ class ByLists:
     is_symmetric = False  # junk of one query may be a positive of another
 
     def __init__(self, lists: Lists, reference_size: int, exclude: np.ndarray):
-        self.lists, self.reference_size, self.exclude = lists, reference_size, exclude
+        self.lists = lists
+        self.reference_size = reference_size
+        self.exclude = exclude
         self.relevant = np.diff(lists.positive_indptr)
         own = np.flatnonzero(exclude >= 0)
         rows = np.concatenate([np.repeat(np.arange(len(lists)), np.diff(lists.junk_indptr)), own])
         self._hidden_keys = np.unique(rows * reference_size + np.concatenate([lists.junk_indices, exclude[own]]))
         self._starts = np.searchsorted(self._hidden_keys, np.arange(len(lists) + 1) * reference_size)
         self._hidden_counts = np.diff(self._starts)
-        self.visible, self.sizes = reference_size - self._hidden_counts, self.relevant
+        self.visible = reference_size - self._hidden_counts
+        self.sizes = self.relevant
 
     @cached_property
     def _positive_keys(self) -> np.ndarray:
@@ -196,7 +195,10 @@ class ByClasses:
     is_symmetric = True
 
     def __init__(self, labels, reference_labels, exclude, sequences):
-        self.labels, self.reference_labels, self.exclude, self.sequences = labels, reference_labels, exclude, sequences
+        self.labels = labels
+        self.reference_labels = reference_labels
+        self.exclude = exclude
+        self.sequences = sequences
 
     @cached_property
     def _findable(self) -> tuple[np.ndarray, np.ndarray]:
@@ -288,7 +290,8 @@ class ByLevels(ByClasses):
             (labels[:, column], reference_labels[:, column], exclude, sequences) for column in range(labels.shape[1])
         ]
         super().__init__(*columns[0])
-        self.n_levels, self._columns = len(columns), [self, *(ByClasses(*column) for column in columns[1:])]
+        self.n_levels = len(columns)
+        self._columns = [self, *(ByClasses(*column) for column in columns[1:])]
 
     def at(self, column: int | None) -> ByClasses:
         """The truth by one column of the labels; None: by the last."""

@@ -34,8 +34,10 @@ class Metric(RetrievalMetric):
         row, k = spans(np.ones_like(hits.relevant), hits.relevant)  # (P,) each, k from 1 to R of each query
         starts = np.cumsum(hits.relevant) - hits.relevant
         near = hits.ranks <= hits.relevant[hits.queries]
-        places, levels = (starts[hits.queries] + hits.ranks - 1)[near], levels[near]
-        shared, higher = np.zeros(len(k)), np.zeros_like(hits.relevant)
+        places = (starts[hits.queries] + hits.ranks - 1)[near]
+        levels = levels[near]
+        shared = np.zeros(len(k))
+        higher = np.zeros_like(hits.relevant)
         for level in range(of_level.shape[1], 0, -1):
             there = np.zeros(len(k), dtype=np.int64)
             there[places[levels == level]] = 1

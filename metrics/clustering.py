@@ -97,10 +97,8 @@ def ami(table: Contingency) -> float:
     if len(table.classes) == 1 or len(table.clusters) == 1:
         return 0.0
     chance = expected_mutual_information(table)
-    above, possible = (
-        mutual_information(table) - chance,
-        0.5 * (entropy(table.classes) + entropy(table.clusters)) - chance,
-    )
+    above = mutual_information(table) - chance
+    possible = 0.5 * (entropy(table.classes) + entropy(table.clusters)) - chance
     tiny = np.finfo(np.float64).eps
     quotient = (np.sign(above) or 1.0) * max(abs(above), tiny) / ((np.sign(possible) or 1.0) * max(abs(possible), tiny))
     return float(np.clip(quotient, -1.0, 1.0))  # where chance explains everything, both are rounding errors

@@ -105,7 +105,8 @@ def sampled(pairs, fmr: float) -> Rate:
 
     drawn_same = pairs.same > SAMPLE
     tail = (1 - CONFIDENCE) / (4 if drawn_same else 2)
-    distances, n = others(pairs), SAMPLE
+    distances = others(pairs)
+    n = SAMPLE
     if drawn_same:
         same = pairs.sample(True, SAMPLE, seed=1)
     else:

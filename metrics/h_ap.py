@@ -34,7 +34,9 @@ class Metric(RetrievalMetric):
         counts = hits.of_level.astype(np.float64)  # (Q, L)
         counts[:, -1] += (hits.sizes - hits.relevant) * (self.name == "h_ap")
         relevances = np.arange(1, counts.shape[1] + 1) / np.maximum(counts, 1)
-        own, shared = relevances[hits.queries, hits.levels - 1], np.zeros(len(hits.queries))  # (H,)
+        # (H,)
+        own = relevances[hits.queries, hits.levels - 1]
+        shared = np.zeros(len(hits.queries))
         for level in range(1, counts.shape[1] + 1):
             shared += up_to_each(hits.levels == level, hits.orders) * np.minimum(
                 relevances[hits.queries, level - 1], own

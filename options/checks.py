@@ -30,7 +30,8 @@ def _wrong(opt):
     datasets.check(opt)
     yield from _weights(opt)
     yield from _features(opt)
-    loss, sampler = criteria.REGISTRY.module(opt.loss), datasampler.REGISTRY.module(opt.data_sampler)
+    loss = criteria.REGISTRY.module(opt.loss)
+    sampler = datasampler.REGISTRY.module(opt.data_sampler)
     trainers.check(opt)
     inner = [
         module.INNER_LOSS for module in (loss, trainers.REGISTRY.module(opt.trainer)) if hasattr(module, "INNER_LOSS")
@@ -152,7 +153,8 @@ def _of_a_class(opt) -> int:
 
 def _subset(opt, inner, loss, sampler):
     """Subsets are smaller than the batch, and a whole number of its classes."""
-    size, subset = opt.subset_size, f"--subset_size {opt.subset_size}"
+    size = opt.subset_size
+    subset = f"--subset_size {opt.subset_size}"
     if opt.subset_mining is None:
         if size is not None:
             yield f"{subset} has no effect: add --subset_mining maximum_loss"

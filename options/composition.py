@@ -61,7 +61,8 @@ class Layers:
     """
 
     def __init__(self, parser, argv: list[str] | None):
-        self.parser, self.roles = parser, roles.declared(parser)
+        self.parser = parser
+        self.roles = roles.declared(parser)
         self.defaults = vars(parser.parse_args([]))
         silent = argparse.Namespace(
             **{action.dest: argparse.SUPPRESS for action in parser._actions if action.dest != "help"}
@@ -73,7 +74,8 @@ class Layers:
         }
         if self.explicit.get("resume_or_start"):
             self.explicit.setdefault("resume", "latest")
-        self.files, self.file_of = {}, {}
+        self.files = {}
+        self.file_of = {}
 
     def add_file(self, path: Path) -> None:
         """Add the flags of a --config file; they win over those of earlier files."""
@@ -106,7 +108,8 @@ class Layers:
                 opt.splits_to_eval = ["test"]
             _derive(opt)
             checks.check(opt)
-            opt.set_by, opt.typed = self._set_by(opt, explicit), frozenset(explicit)
+            opt.set_by = self._set_by(opt, explicit)
+            opt.typed = frozenset(explicit)
         return opt
 
     def _set_by(self, opt: Options, explicit: dict) -> dict[str, str]:
@@ -131,7 +134,8 @@ class Layers:
 
 def _is_derived(flags: dict, explicit: dict) -> bool:
     """Whether the saved name of a run is made of its group and seed. That of a numbered folder is kept to resume it."""
-    plain, name = f"{flags.get('group')}_s{flags.get('seed')}", flags.get("savename") or ""
+    plain = f"{flags.get('group')}_s{flags.get('seed')}"
+    name = flags.get("savename") or ""
     resumes = explicit.get("resume") is not None and not {"group", "seed"} & explicit.keys()
     return name == plain or (
         not resumes and name.startswith(f"{plain}_") and name.removeprefix(f"{plain}_").isdecimal()
@@ -145,10 +149,8 @@ def _reproduction(layers: Layers, source: Path) -> Options:
             raise UserError(f"--reproduce_results makes a new run: leave out --{name}")
     if layers.files:
         raise UserError(
-            (
-                "--reproduce_results takes all flags of the run, over which a file has no say: leave out --config, "
-                "and name on the command line what is to differ"
-            )
+            "--reproduce_results takes all flags of the run, over which a file has no say: leave out --config, "
+            "and name on the command line what is to differ"
         )
     if fold_of(source) is not None:
         source, layers.explicit["folds"] = fold_of(source)
@@ -198,7 +200,9 @@ def _continued(layers: Layers) -> Options:
     kept = {name: value for name, value in layers.explicit.items() if name in free - {"resume", "resume_from"}}
     first = _staged(layers, folder, stages, kept)
     for stage in (first, *first.later):
-        stage.resume, stage.resume_from, stage.savename = opt.resume, str(folder), opt.savename
+        stage.resume = opt.resume
+        stage.resume_from = str(folder)
+        stage.savename = opt.savename
     return first
 
 
@@ -210,10 +214,8 @@ def _staged(layers: Layers, folder: Path, stages: list, explicit: dict) -> Optio
         opt.until = until
         if until is not None and len(until) != datasets.n_folds(opt):
             raise UserError(
-                (
-                    f"the saved run was changed at the epochs {checks.shown(until)} of its folds, and these flags "
-                    f"make {datasets.n_folds(opt)}: leave the flags of the split as they were"
-                )
+                f"the saved run was changed at the epochs {checks.shown(until)} of its folds, and these flags "
+                f"make {datasets.n_folds(opt)}: leave the flags of the split as they were"
             )
         staged.append(opt)
     first, *first.later = staged
@@ -248,7 +250,8 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
             raise UserError(f"{asked}: no run there (parameters.yaml is missing)")
         _refuse_missing(folder, opt)
         return
-    saved, opt.repeats = layers.saved(folder, RunFolder(folder).flags), True
+    saved = layers.saved(folder, RunFolder(folder).flags)
+    opt.repeats = True
     saved = {
         **{name: layers.defaults[name] for name in opt.roles.having(fixed="always")},
         **saved,
@@ -285,10 +288,8 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
             setattr(opt, name, layers.defaults[name])
     if not opt.other_data and not has_its_split_file(folder, opt.split_file):
         raise UserError(
-            (
-                f"--split_file {opt.split_file} is gone, or no longer what {folder} began with. The run has a copy: "
-                f"--split_file {folder / 'split_file.json'}"
-            )
+            f"--split_file {opt.split_file} is gone, or no longer what {folder} began with. The run has a copy: "
+            f"--split_file {folder / 'split_file.json'}"
         )
 
 

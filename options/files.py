@@ -48,11 +48,13 @@ def passed(parser, path: Path, flags: dict) -> dict:
     actions = {action.dest: action for action in parser._actions}
     values = {}
     for key in sorted(set(flags) & set(actions), key=str):
-        value, action = flags[key], actions[key]
+        value = flags[key]
+        action = actions[key]
         if value is None or value == action.default:
             values[key] = action.default
             continue
-        is_switch, items = isinstance(action, argparse._StoreTrueAction), value if isinstance(value, list) else [value]
+        is_switch = isinstance(action, argparse._StoreTrueAction)
+        items = value if isinstance(value, list) else [value]
         plain = all(isinstance(item, int | float | str) and isinstance(item, bool) == is_switch for item in items)
         if not plain or isinstance(value, list) != _takes_several(action) and not isinstance(action, OneOrTwo):
             raise UserError(f"{path} is damaged: {key} cannot be {str(value)[:60]}")
@@ -95,7 +97,8 @@ def _passed(parser, action: argparse.Action, path: Path, texts: list[str]):
     least, most = (
         (action.nargs, action.nargs) if isinstance(action.nargs, int) else (int(action.nargs == "+"), len(texts))
     )
-    several, either = _takes_several(action), isinstance(action, OneOrTwo)
+    several = _takes_several(action)
+    either = isinstance(action, OneOrTwo)
     if either and len(texts) > 2:
         raise UserError(f"{path}: {action.dest} takes one value or two, not {len(texts)}")
     if several and not least <= len(texts) <= most:

@@ -94,7 +94,8 @@ def page(parser, plug_ins: dict, words: list[str]) -> str:
 
     Raises UserError for a name that there is not.
     """
-    asked, shown = " ".join(words).lstrip("-"), groups(parser)
+    asked = " ".join(words).lstrip("-")
+    shown = groups(parser)
     flags = {action.dest: title for title, actions in shown.items() for action in actions}
     names = {}
     for action in itertools.chain.from_iterable(shown.values()):
@@ -115,16 +116,15 @@ def page(parser, plug_ins: dict, words: list[str]) -> str:
     nearest = difflib.get_close_matches(flag, [*shown, *headings, *flags], n=1)
     hint = f" Did you mean --help {headings.get(nearest[0], nearest[0])}?" if nearest else ""
     raise UserError(
-        (
-            f"--help {asked}: no group, plug-in or flag.{hint} --help lists the groups, --find {words[-1]} searches "
-            "all texts"
-        )
+        f"--help {asked}: no group, plug-in or flag.{hint} --help lists the groups, --find {words[-1]} searches "
+        "all texts"
     )
 
 
 def find(parser, word: str) -> str:
     """The flags whose name or help holds `word`, below their headings. Raises UserError where there is none."""
-    sought, found = word.lstrip("-").lower(), {}
+    sought = word.lstrip("-").lower()
+    found = {}
     for title, actions in groups(parser).items():
         texts = [(action, f"{' '.join(action.option_strings)} {numbers.help_of(action)}".lower()) for action in actions]
         found[title] = [action for action, text in texts if sought in text]

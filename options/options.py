@@ -31,16 +31,16 @@ class Options(Namespace):
 
     def __init__(self, flags: dict, roles: Roles):
         super().__init__(**flags)
-        self.roles, self.fold, self.until, self.later, self.set_by, self.overruled, self.other_data = (
-            roles,
-            None,
-            None,
-            [],
-            {},
-            {},
-            {},
-        )
-        self.command, self.typed, self.repeats = None, frozenset(), False
+        self.roles = roles
+        self.fold = None
+        self.until = None
+        self.later = []
+        self.set_by = {}
+        self.overruled = {}
+        self.other_data = {}
+        self.command = None
+        self.typed = frozenset()
+        self.repeats = False
 
     def but(self, **flags) -> "Options":
         """The same options with some flags changed."""

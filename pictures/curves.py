@@ -30,7 +30,9 @@ def draw_curves(folder: Path) -> list[Path]:
     groups = {}  # group -> metric -> split -> {epoch: value}
     for epoch, split, metric, value in zip(*read_metrics(folder / METRICS)[:4], strict=True):
         groups.setdefault(_group(metric), {}).setdefault(metric, {}).setdefault(split, {})[epoch] = value
-    selected, target, files = None, as_folder(folder / "Progression_Plots"), []
+    selected = None
+    target = as_folder(folder / "Progression_Plots")
+    files = []
     with contextlib.suppress(UserError):  # with a damaged summary no epoch is marked
         selected = RunFolder(folder).selected["epoch"]
     for group, metrics in sorted(groups.items()):
@@ -55,10 +57,8 @@ def _draw(axis, metric: str, curves: dict, selected: int | None) -> None:
     line.
     """
     for split in sorted(curves, key=[*SPLIT_COLOURS, *curves].index):
-        colour, trained = (
-            SPLIT_COLOURS.get(split),
-            sorted((e, value) for e, value in curves[split].items() if e not in UNTRAINED),
-        )
+        colour = SPLIT_COLOURS.get(split)
+        trained = sorted((e, value) for e, value in curves[split].items() if e not in UNTRAINED)
         if trained:
             axis.plot(
                 *zip(*trained, strict=True), marker="." if len(trained) < 100 else None, color=colour, label=split

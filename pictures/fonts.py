@@ -41,13 +41,15 @@ def _family_with(characters: frozenset[int], fonts: int) -> str | None:
     """
     from matplotlib.font_manager import fontManager
 
-    best, most = None, 0
+    best = None
+    most = 0
     for font in fontManager.ttflist:
         if font.style != "normal" or font.name.startswith(PLACEHOLDERS):
             continue
         count = len(characters & _characters(font.fname))
         if count > most:
-            best, most = font.name, count
+            best = font.name
+            most = count
     return best
 
 

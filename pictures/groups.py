@@ -12,7 +12,9 @@ from pictures.fonts import save_figure
 from pictures.labels import place_labels
 from pictures.text import MARGIN, set_suptitle, set_title, title_that_fits
 
-BASE, REGULARISED = "#2b6ca3", "#c2571a"  # colours of plain methods, and of those with rho_distance
+# colours of plain methods, and of those with rho_distance
+BASE = "#2b6ca3"
+REGULARISED = "#c2571a"
 DPI = 130
 PANEL_WIDTH = 3.1  # inches
 LEGEND_WIDTH = 210  # points of the legend beside a title
@@ -101,7 +103,8 @@ def _width(texts: list[str], size: float) -> float:
 def _explain(figure, dots: list[Dot], sign: str = FEWER) -> None:
     """Say what the mark of labels or points means, where one has it."""
     if any(dot.fewer for dot in dots):
-        x, y = 1 - 0.1 / figure.get_figwidth(), 0.08 / figure.get_figheight()
+        x = 1 - 0.1 / figure.get_figwidth()
+        y = 0.08 / figure.get_figheight()
         figure.text(x, y, f"{sign} fewer seeds than were run", fontsize=8, ha="right")
 
 
@@ -328,13 +331,12 @@ def progressed(curves: list[tuple[str, list[float], list[Value]]], ylabel: str, 
     import matplotlib
 
     figure = _figure(7.6, 4.4 + 0.2 * (len(curves) // 3))
-    axis, colours = figure.subplots(), matplotlib.colormaps["tab10" if len(curves) <= 10 else "tab20"].colors
+    axis = figure.subplots()
+    colours = matplotlib.colormaps["tab10" if len(curves) <= 10 else "tab20"].colors
     for i, (name, fids, values) in enumerate(curves):
-        means, spreads, colour = (
-            np.array([v.mean for v in values]),
-            np.nan_to_num([v.deviation for v in values]),
-            colours[i % len(colours)],
-        )
+        means = np.array([v.mean for v in values])
+        spreads = np.nan_to_num([v.deviation for v in values])
+        colour = colours[i % len(colours)]
         axis.fill_between(fids, means - spreads, means + spreads, color=colour, alpha=0.15, linewidth=0)
         axis.plot(
             fids, means, "osD^v"[i // len(colours) % 5] + "-", color=colour, markersize=4, linewidth=1.4, label=name

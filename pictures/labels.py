@@ -32,7 +32,9 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
     angles, distances = np.meshgrid(
         np.linspace(0, 2 * math.pi, ANGLES, endpoint=False), np.geomspace(6 * pixel, max(room.width, room.height), 40)
     )
-    angles, distances = angles.ravel(), distances.ravel()  # (k,) places around a point, the nearest first
+    # (k,) places around a point, the nearest first
+    angles = angles.ravel()
+    distances = distances.ravel()
     with_line = distances > NEAR * pixel
     complete = True
     for i in np.argsort(-centres[:, 1]):
@@ -43,7 +45,8 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
         # The places form ellipses shaped like the label's box: beside its point, a wide label must stay half its width
         # away.
         middles = centres[i] + np.stack([np.cos(angles), np.sin(angles)], axis=1) * (distances[:, None] + half)
-        low, high = middles - half, middles + half
+        low = middles - half
+        high = middles + half
         inside = (low >= (room.x0, room.y0)).all(1) & (high <= (room.x1, room.y1)).all(1)
         apart = (low[:, None] >= taken[None, :, 2:]) | (high[:, None] <= taken[None, :, :2])  # (k, m, 2)
         free = inside & apart.any(2).all(1)
@@ -105,7 +108,8 @@ def _clear(centres: np.ndarray, own: int, ends: np.ndarray, labels: np.ndarray, 
     """`(k,)`: whether lines from `centres[own]` to `ends` `(k, 2)` keep clear of the other `centres` `(n, 2)` and of
     `labels` `(m, 4)`.
     """
-    others, lines = np.delete(centres, own, axis=0) - centres[own], ends - centres[own]
+    others = np.delete(centres, own, axis=0) - centres[own]
+    lines = ends - centres[own]
     along = np.clip(
         (lines @ others.T) / (lines**2).sum(1, keepdims=True), 0, 1
     )  # (k, n - 1): where a line comes nearest to a point

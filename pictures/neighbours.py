@@ -10,14 +10,21 @@ from pictures.fonts import names_or_numbers, save_figure
 from pictures.space import distances_of
 from pictures.text import printable, shortened, text_width
 
-QUERY, QUIET = "#333333", "#666666"
+QUERY = "#333333"
+QUIET = "#666666"
 COLOURS = ("#2a9d3a", "#d03030", "#9a9a9a")  # of what is right, wrong and junk, in the order of `evaluation.queries`
-KEYS, LISTED_KEYS = ("same class", "other class"), ("right", "wrong", "junk")
+KEYS = ("same class", "other class")
+LISTED_KEYS = ("right", "wrong", "junk")
 TILE = 1.2 * 72  # points: the side of an image
-WIDTH, HEIGHT = 1.1, 1.47  # in tiles: the space of a tile with its two lines of text
+# in tiles: the space of a tile with its two lines of text
+WIDTH = 1.1
+HEIGHT = 1.47
 PIXELS = 240  # of an image's longer side: a tile has 120
 NAME_SIZES = (10, 7)  # the first at which all names fit
-HEADING, LEGEND, NOTE = 12, 10, 8  # font sizes
+# font sizes
+HEADING = 12
+LEGEND = 10
+NOTE = 8
 
 
 def recoveries(
@@ -75,7 +82,8 @@ def recoveries(
             distance = distances_of(
                 *(rows.astype(np.float64) for rows in (features[[query]], reference[[index]])), compared.ball
             )[0]
-            start, name = left + position * WIDTH + 0.2, names[int(reference_labels[index])]
+            start = left + position * WIDTH + 0.2
+            name = names[int(reference_labels[index])]
             _tile(
                 axis, start, top, whole_image(images[1], int(index)), name, f"distance {distance:#.3g}", COLOURS[kind]
             )
@@ -88,8 +96,10 @@ def _tile(axis, left: float, top: float, image: np.ndarray, name: dict, note: st
     from matplotlib.patches import Rectangle
 
     height, width = image.shape[:2]
-    across, down = width / max(height, width), height / max(height, width)
-    x, y = left + (1 - across) / 2, top + (1 - down) / 2
+    across = width / max(height, width)
+    down = height / max(height, width)
+    x = left + (1 - across) / 2
+    y = top + (1 - down) / 2
     axis.add_patch(Rectangle((left, top), 1, 1, facecolor="#f0f0f0", edgecolor="none", zorder=-1))
     smooth = "nearest" if max(height, width) < 100 else "antialiased"
     axis.imshow(image, extent=(x, x + across, y + down, y), interpolation=smooth)

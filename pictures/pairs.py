@@ -7,7 +7,9 @@ from pictures.fonts import save_figure
 from pictures.neighbours import whole_image
 from pictures.text import fitted
 
-ACROSS, TILE = 3, 1.6  # pairs in a row of the picture, inches of an image
+# pairs in a row of the picture, inches of an image
+ACROSS = 3
+TILE = 1.6
 
 
 class Shown(NamedTuple):
@@ -24,7 +26,8 @@ def draw_pairs(path: Path, pairs: list[tuple[Shown, Shown]]) -> None:
     from matplotlib.figure import Figure
 
     across = min(ACROSS, len(pairs))
-    rows, points = -(-len(pairs) // ACROSS), 72 * TILE * 0.95
+    rows = -(-len(pairs) // ACROSS)
+    points = 72 * TILE * 0.95
     figure = Figure(figsize=(across * (2 * TILE + 0.4), rows * (TILE + 0.65)))
     axes = figure.subplots(rows, 3 * across, squeeze=False, width_ratios=[1, 1, 0.2] * across)
     for axis in axes.flat:

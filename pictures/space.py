@@ -11,12 +11,19 @@ from pictures.maps import tsne_places
 from pictures.text import SPLIT_COLOURS, set_suptitle, shortened, title_that_fits
 from utilities.counts import count_of
 
-LEGEND_SIZE, LEGEND_WIDTH = 9, 160  # points: of the names beside a t-SNE
+# points: of the names beside a t-SNE
+LEGEND_SIZE = 9
+LEGEND_WIDTH = 160
 ZERO = 1e-6  # times the largest singular value: smaller ones cannot be told from 0 in float32
-SAME, DIFFERENT = "#2a9d3a", "#d03030"
-SPECTRUM_ROWS, SPECTRUM_WORK = 8000, 4e9  # limits of a spectrum: rows, and rows times D squared
+SAME = "#2a9d3a"
+DIFFERENT = "#d03030"
+# limits of a spectrum: rows, and rows times D squared
+SPECTRUM_ROWS = 8000
+SPECTRUM_WORK = 4e9
 CMC_RANKS = 50
-PAIRS, BINS = 20_000, 80  # of histograms: most pairs of each kind, and most bars; fewer bars where few distances differ
+# of histograms: most pairs of each kind, and most bars; fewer bars where few distances differ
+PAIRS = 20_000
+BINS = 80
 # Classes, or super-classes, in colour in a t-SNE; the others are grey.
 PALETTE = (
     "#1f77b4",
@@ -217,7 +224,8 @@ def sample_pairs(
     generator = np.random.default_rng(seed)
     order = np.argsort(labels, kind="stable")  # class after class
     sizes = np.unique(labels, return_counts=True)[1]
-    starts, others = np.repeat(np.cumsum(sizes) - sizes, sizes), np.repeat(sizes, sizes) - 1
+    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    others = np.repeat(sizes, sizes) - 1
     same = np.empty(0, np.int64), np.empty(0, np.int64)
     if others.any():
         first = generator.choice(len(labels), size=count, p=others / others.sum())

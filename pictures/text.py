@@ -8,7 +8,9 @@ import numpy as np
 from pictures.fonts import drawable
 
 SPLIT_COLOURS = {"train": "#8a8f98", "val": "#c2571a", "test": "#2b6ca3"}  # in every picture, of a run and of tables
-TITLE_SIZE, LEAST_TITLE_SIZE = 11, 7  # points
+# points
+TITLE_SIZE = 11
+LEAST_TITLE_SIZE = 7
 HINTING = 0.97  # of a width: drawn letters are a little wider than their outlines
 MARGIN = 12  # points between a title and the edge of its figure
 SEPARATORS = " _-./"  # between the words of a name
@@ -38,7 +40,8 @@ def fitted(text, size: float, width: float) -> str:
 
 def title_that_fits(text: str, width: float, size: float = TITLE_SIZE) -> dict:
     """`text` and `fontsize` of a title of at most `width` points: in a smaller font where it is too long, then cut."""
-    text, width = printable(text), HINTING * width
+    text = printable(text)
+    width = HINTING * width
     for smaller in np.arange(size, LEAST_TITLE_SIZE - 0.5, -0.5).tolist():
         if text_width(text, smaller) <= width:
             return {"text": text, "fontsize": smaller}

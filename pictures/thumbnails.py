@@ -46,7 +46,8 @@ class Sheets:
     """
 
     def __init__(self, count: int):
-        self.side, self.across = next(side for most, side in SIDES if count <= most), SHEET
+        self.side = next(side for most, side in SIDES if count <= most)
+        self.across = SHEET
         sheets = -(-count // self.across**2)
         self.pixels = np.full((sheets, self.across * self.side, self.across * self.side, 3), 245, dtype=np.uint8)
 
@@ -55,10 +56,8 @@ class Sheets:
         picture = np.asarray(small(image, self.side))
         sheet, rest = divmod(place, self.across**2)
         row, column = divmod(rest, self.across)
-        top, left = (
-            row * self.side + (self.side - picture.shape[0]) // 2,
-            column * self.side + (self.side - picture.shape[1]) // 2,
-        )
+        top = row * self.side + (self.side - picture.shape[0]) // 2
+        left = column * self.side + (self.side - picture.shape[1]) // 2
         self.pixels[sheet, top : top + picture.shape[0], left : left + picture.shape[1]] = picture
 
     def addresses(self, most: int = MOST_BYTES) -> list[str]:

@@ -35,7 +35,8 @@ def diagonal_lines(path: Path, panels: list[tuple], bars: dict[str, np.ndarray],
     figure.legend(
         *axes[0].get_legend_handles_labels(), ncols=8, loc="outside lower left", frameon=False, handletextpad=0.2
     )
-    places, seconds = np.arange(len(bars)), list(bars.values())
+    places = np.arange(len(bars))
+    seconds = list(bars.values())
     firsts = [1 - second for second in seconds]
     for shift, values, name, colour in ((-0.2, firsts, "first", "#8c9aa8"), (0.2, seconds, "second", "#c44e52")):
         deviations = [v.std(ddof=1) for v in values] if len(values[0]) > 1 else None
@@ -66,7 +67,8 @@ def spaces(path: Path, shown: list[tuple], stressed: set[str], title: str) -> No
     for (points, bars), (name, features, labels, values) in zip(axes.T, shown, strict=True):
         points.scatter(*features.T, c=plt.get_cmap("tab10")(labels), s=9, linewidths=0)
         points.set(title=name, aspect="equal", xticks=[], yticks=[])
-        names, numbers = list(values)[::-1], list(values.values())[::-1]
+        names = list(values)[::-1]
+        numbers = list(values.values())[::-1]
         bars.barh(names, numbers, color=["#c44e52" if n in stressed else "#8c9aa8" for n in names])
         for row, number in enumerate(numbers):
             bars.text(number - 1.5, row, f"{number:.1f}", ha="right", va="center", color="white", fontsize=9)

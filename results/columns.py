@@ -42,7 +42,9 @@ OF_NUMBER = {
     "rho_spectrum": "rho({})",
 }  # of head@number
 
-SELECTED, LAST, BEST_ON_TEST = "selected", "last", "best_on_test"
+SELECTED = "selected"
+LAST = "last"
+BEST_ON_TEST = "best_on_test"
 SELECTIONS = {
     SELECTED: "values of the selected epoch",
     LAST: "values of the last epoch",
@@ -53,7 +55,9 @@ SELECTIONS = {
 }
 
 
-ON_VALIDATION, OPTIMISM = "on_validation", "optimism"  # rules of single columns, never of a whole table
+# rules of single columns, never of a whole table
+ON_VALIDATION = "on_validation"
+OPTIMISM = "optimism"
 RULES = {ON_VALIDATION: " chosen on validation", BEST_ON_TEST: " chosen on test", OPTIMISM: " optimism"}
 
 
@@ -227,7 +231,8 @@ def parse(name: str, available) -> Column:
         if (split, metric) in available:
             return column(split, metric)
     if direction(metric) is not None:
-        where, there = f" on {head}" * (head in SPLIT_TITLES), ", ".join(_names(available)) or "nothing"
+        where = f" on {head}" * (head in SPLIT_TITLES)
+        there = ", ".join(_names(available)) or "nothing"
         raise UserError(f"metric {name!r} exists, but none of these runs recorded it{where}. Recorded: {there}")
     raise unknown("metric", name, _names(available))
 
@@ -306,7 +311,8 @@ def _tested_throughout(run: RecordedRun) -> bool:
     """Whether test was measured as often as the selecting split. --final_test measures it once: then there is no best
     epoch on test.
     """
-    trained, metric = run.series.epochs > 0, selection_metric(run)
+    trained = run.series.epochs > 0
+    metric = selection_metric(run)
     counts = [np.isfinite(run.series.of(split, metric)[trained]).sum() for split in ("test", selection_split(run))]
     return counts[0] >= max(counts[1], 1)
 

@@ -28,7 +28,8 @@ from utilities.errors import UserError
 from utilities.files import walk
 from utilities.reading import Unreadable, parsing, read_json, read_yaml
 
-PARAMETERS, METRICS = "parameters.yaml", "CSV_Logs/metrics.csv"
+PARAMETERS = "parameters.yaml"
+METRICS = "CSV_Logs/metrics.csv"
 SEARCH = "_search"  # ending of search folders, whose trials differ by design
 
 
@@ -43,7 +44,8 @@ def find_folders(root: Path | str, skipped: list[str] | None = None) -> list[Pat
         raise UserError(f"--runs {root}: no such folder. Give the --save_path of the runs, or --project for W&B")
     found = []
     for place, folders, files in walk(root, follow_links=False):
-        place, here = Path(place), sorted(folders)
+        place = Path(place)
+        here = sorted(folders)
         folds = [name for name in here if FOLD.fullmatch(name)]
         has_metrics = (place / METRICS).exists()
         if has_metrics or (PARAMETERS in files and not folds):

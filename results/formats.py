@@ -18,7 +18,9 @@ SEEDS = "seeds"  # head of the number of seeds
 NOISY = "†"  # after a heading: the column's numbers contain clustering noise
 TEXT_MARKS = {"best": ("*", "best"), "close": ("~", "not shown to be worse than the best")}
 MARKS_NOTE = "Bold: "  # beginning of the note on the marks of .md and .tex
-SETTINGS_NOTE, MARKED_NOTE = "Settings (", "Marked: "  # beginnings of notes that the page folds
+# beginnings of notes that the page folds
+SETTINGS_NOTE = "Settings ("
+MARKED_NOTE = "Marked: "
 
 
 @dataclass
@@ -234,7 +236,8 @@ def to_csv(table: Table) -> str:
     for i in sorted(
         range(len(table.head)), key=lambda i: table.head[i] in table.apart
     ):  # columns that .md and .tex also have come first
-        name, cells = table.head[i], [row[i] for row in table.rows]
+        name = table.head[i]
+        cells = [row[i] for row in table.rows]
         made.append((name, ["" if cell.mean_text == "-" else cell.mean_text for cell in cells]))
         if any(cell.deviation is not None for cell in cells):
             made.append((f"{name} {table.spread}", [cell.deviation_text for cell in cells]))

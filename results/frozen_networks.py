@@ -126,7 +126,8 @@ def _together(earlier: list[Row], rows: list[Row]) -> list[Row] | None:
     """The rows of both, with the metrics of both. None where two rows of one name differ in source or in a value."""
     by_name = {row.name: row for row in earlier}
     for row in rows:
-        scores, before = _numbers(row.scores), by_name.get(row.name)
+        scores = _numbers(row.scores)
+        before = by_name.get(row.name)
         if before is not None:
             if before.source != row.source or before.scores.keys() != scores.keys():
                 return None

@@ -272,13 +272,12 @@ def _check_meta(runs: list[RecordedRun]) -> list[str]:
         if _is_stale(runs, content):
             way_out = "--aggregate_only" if kind == SEPARATED else "--evaluate_ensemble"
             notes.append(
-                (
-                    f"{path} is of other folds or epochs than the rows of metrics.csv, and not used; main.py "
-                    f"{way_out} makes it anew"
-                )
+                f"{path} is of other folds or epochs than the rows of metrics.csv, and not used; main.py "
+                f"{way_out} makes it anew"
             )
             continue
-        shown, theirs = settings.shown, runs[0].flags
+        shown = settings.shown
+        theirs = runs[0].flags
         differing = [
             f"{flag} {shown(value)} (folds: {shown(theirs[flag])})"
             for flag, value in sorted(roles.measured(content.flags).items())
@@ -393,13 +392,11 @@ def untrained(found: list[Group]) -> list[Untrained]:
     for epoch, of_epoch in members.items():
         varying = {pair for key in of_epoch for pair in key if not all(pair in other for other in of_epoch)}
         for key, runs in sorted(of_epoch.items()):
-            of, others = (
-                dict(key),
-                "".join(
-                    f", {name} {brief(value)}"
-                    for name, value in key
-                    if (name, value) in varying and name not in ("arch", "embed_dim")
-                ),
+            of = dict(key)
+            others = "".join(
+                f", {name} {brief(value)}"
+                for name, value in key
+                if (name, value) in varying and name not in ("arch", "embed_dim")
             )
             network = f", {of['arch']}" + f", {of.get('embed_dim')} dimensions" * (epoch == 0)
             states.append(Untrained(UNTRAINED[epoch] + network * (len(of_epoch) > 1) + others, epoch, runs))

@@ -41,7 +41,8 @@ def _welch(first: Estimate, second: Estimate) -> tuple[float, float]:
     """Standard error of the difference of two means, and its degrees of freedom (Welch-Satterthwaite); from estimates
     with ddof 1.
     """
-    a, b = first.deviation**2 / first.count, second.deviation**2 / second.count
+    a = first.deviation**2 / first.count
+    b = second.deviation**2 / second.count
     if a + b == 0:
         return 0.0, math.inf
     return math.sqrt(a + b), (a + b) ** 2 / (a**2 / (first.count - 1) + b**2 / (second.count - 1))
@@ -62,7 +63,8 @@ def difference(first: Estimate, second: Estimate) -> tuple[float, float] | None:
     if min(first.count, second.count) < 2:
         return None
     error, freedom = _welch(first, second)
-    middle, half = first.mean - second.mean, error and t_quantile(freedom) * error
+    middle = first.mean - second.mean
+    half = error and t_quantile(freedom) * error
     return middle - half, middle + half
 
 
@@ -133,7 +135,8 @@ def sign_test(differences) -> tuple[int, int, float]:
     from scipy.stats import binomtest
 
     differences = np.asarray(differences, dtype=np.float64)
-    above, below = int((differences > 0).sum()), int((differences < 0).sum())
+    above = int((differences > 0).sum())
+    below = int((differences < 0).sum())
     return above, below, float(binomtest(above, above + below).pvalue) if above + below else 1.0
 
 
@@ -170,15 +173,18 @@ def ranked(estimates: list[Estimate], higher: bool | None) -> list[Place]:
     if higher is None or groups < 2:  # the only one of its column is not the best of anything
         return [Place()] * len(means)
     first = int(np.nanargmax(means if higher else -means))
-    best, places = estimates[first], []
+    best = estimates[first]
+    places = []
     for i, e in enumerate(estimates):
-        mark, seeds = "best" if means[i] == best.mean else "", min(e.count, best.count)
+        mark = "best" if means[i] == best.mean else ""
+        seeds = min(e.count, best.count)
         if i == first or seeds < SEEDS_TO_COMPARE:
             places.append(Place(mark))
             continue
         error, freedom = _welch(e, best)
         half = error and critical(groups, seeds, freedom) * error
-        low, high = e.mean - best.mean - half, e.mean - best.mean + half
+        low = e.mean - best.mean - half
+        high = e.mean - best.mean + half
         places.append(Place(mark or ("close" if low <= 0 <= high else ""), (low, high)))
     return places
 
@@ -252,12 +258,15 @@ def correlation(x, y, units=None) -> Correlation:
         x, y: `(n,)` numbers of the groups.
         units: `(n,)` whole numbers; groups with the same number are not independent and count as one, with their mean.
     """
-    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    x = np.asarray(x, dtype=np.float64)
+    y = np.asarray(y, dtype=np.float64)
     both = np.isfinite(x) & np.isfinite(y)
-    x, y = x[both], y[both]
+    x = x[both]
+    y = y[both]
     if units is not None and len(x):
         _, unit, members = np.unique(np.asarray(units)[both], return_inverse=True, return_counts=True)
-        x, y = np.bincount(unit, x) / members, np.bincount(unit, y) / members
+        x = np.bincount(unit, x) / members
+        y = np.bincount(unit, y) / members
     if len(x) < GROUPS_TO_CORRELATE or np.ptp(x) == 0 or np.ptp(y) == 0:
         return Correlation(math.nan, math.nan, math.nan, len(x))
     from scipy import stats

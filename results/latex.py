@@ -16,7 +16,9 @@ LONG_SHARE = 0.22
 # Points: somewhat less than \textwidth of article at 10 pt (345), the narrowest relative to its font.
 TEXT_WIDTH = 332.0
 SAFETY = 1.04  # of estimated widths
-WIDE_GAP, GAP = 12.0, 6.0  # points between two columns: twice \tabcolsep
+# points between two columns: twice \tabcolsep
+WIDE_GAP = 12.0
+GAP = 6.0
 COMPACT = r"\footnotesize\setlength{\tabcolsep}{3pt}"
 # Points of the font, points between two columns, and the commands that set them; from the largest to the smallest.
 SIZES = (
@@ -27,12 +29,16 @@ SIZES = (
 )
 SMALLEST = 8.0
 SCRIPT = 7.0  # points of \scriptsize: intervals
-MOST_NAME, MOST_TEXT = 130.0, 110.0  # points: wider names of rows, and wider texts, are wrapped
+# points: wider names of rows, and wider texts, are wrapped
+MOST_NAME = 130.0
+MOST_TEXT = 110.0
 PAGE_HEIGHT = 410.0  # points of a float, its caption left out: fits a page of `article` at 10 to 12 pt
 BASELINES = {10.0: 12.0, 9.0: 11.0, 8.0: 9.5}  # size of a font -> points from line to line
 RULES = 20.0  # points of a tabular's rules and of the gap above it
 MOST_HEAD = 62.0  # points: longer titles of columns are stacked
-MOST_SHARED, LEAST_SHARED = 100.0, 60.0  # points that wrapped columns need in a large font and in the smallest
+# points that wrapped columns need in a large font and in the smallest
+MOST_SHARED = 100.0
+LEAST_SHARED = 60.0
 SHORT_TEXT = 20  # characters of a text that is never wrapped
 REMARK = 200  # characters of a remark; the .md has it whole
 LINE = 80  # characters of a line below the table
@@ -48,7 +54,8 @@ WIDTHS = {
     "±": 1250,
     "_": 430,
 }
-UPPER, OTHER = 770, 900
+UPPER = 770
+OTHER = 900
 BOLD = 1.16
 
 SYMBOLS = (  # a character, and its command in math
@@ -113,7 +120,8 @@ class Layout:
     """
 
     def __init__(self, table, plain: bool):
-        self.table, self.plain = table, plain
+        self.table = table
+        self.plain = plain
         self.letters = {} if plain else table.letters
         columns = range(len(table.head))
         for size, self.gap, self.command in SIZES:
@@ -137,7 +145,8 @@ class Layout:
 
     def _head_lines(self, column: int) -> list[str]:
         """A column's title as lines of at most `MOST_HEAD` points, in the narrowest layout no wider than its cells."""
-        name, lines = self.table.head[column], []
+        name = self.table.head[column]
+        lines = []
         most = min(MOST_HEAD, self._cells_width(column)) if self.gap == GAP else MOST_HEAD
         for word in name.split(" "):
             joined = f"{lines[-1]} {word}" if lines else word
@@ -201,7 +210,8 @@ class Layout:
         """The columns of each block, the names first; each block fits the page's width."""
         names = list(range(min(self.n_names, len(self.table.head))))
         taken = sum(self.widths[i] + self.gap for i in names)
-        blocks, used = [[]], taken
+        blocks = [[]]
+        used = taken
         for column in range(len(names), len(self.table.head)):
             needed = self.widths[column] + self.gap
             if blocks[-1] and used + needed > TEXT_WIDTH:
@@ -268,7 +278,8 @@ class Layout:
         """The row with the title of a part, over all columns of a block."""
         available = self.block_width(block)
         lines = math.ceil(width(title, self.size) / available)
-        form, text = "l", rf"\emph{{{escaped(title)}}}"
+        form = "l"
+        text = rf"\emph{{{escaped(title)}}}"
         if lines > 1:
             form = f"p{{{available:.0f}pt}}"
             text = rf"{RAGGED}\emph{{{wrapped(title)}}}"
@@ -309,10 +320,12 @@ def _tabulars(layout: Layout, block: list[int]) -> list[Block]:
     for title, rows in layout.table.blocks():
         made = layout.rows(rows, block)
         if title and made:  # a title is not the last line of a page
-            heading, first = layout.part(title, block), made[0]
+            heading = layout.part(title, block)
+            first = made[0]
             made[0] = Block(heading.lines + first.lines, heading.height + first.height)
         pieces += made
-    groups, used = [[]], 0.0
+    groups = [[]]
+    used = 0.0
     for piece in pieces:
         if groups[-1] and used + piece.height > PAGE_HEIGHT - RULES - layout.head_height(block):
             groups.append([])
@@ -351,7 +364,8 @@ def _cut(remark: str) -> str:
 
 def _floats(table, layout: Layout, tabulars: list[Block], notes: list[Block]) -> list[str]:
     """The lines of all floats: tabulars below each other, then notes, as many as fit a page each."""
-    pages, used = [[]], 0.0
+    pages = [[]]
+    used = 0.0
     for kind, block in [*(("tabular", tabular) for tabular in tabulars), *(("note", note) for note in notes)]:
         if pages[-1] and used + block.height > PAGE_HEIGHT:
             pages.append([])

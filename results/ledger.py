@@ -22,7 +22,8 @@ from results.recorded import RecordedRun
 from utilities.flags import has_folds
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "published" / "ledger.csv"
-NOT_STATED, UNKNOWN = "not stated", settings.UNKNOWN
+NOT_STATED = "not stated"
+UNKNOWN = settings.UNKNOWN
 CONDITIONS = {  # column of the ledger -> its title
     "dataset": "data set",
     "split": "split",
@@ -54,9 +55,13 @@ IN_CONDITIONS = {  # flags that the conditions above tell
     "resize_size",
     "eval_resize_size",
 }
-TEST, BY_CLASSES, BY_SAMPLES = "test", "validation by classes", "validation by samples"  # data that selected the epoch
+# data that selected the epoch
+TEST = "test"
+BY_CLASSES = "validation by classes"
+BY_SAMPLES = "validation by samples"
 PLAIN = "plain"  # an evaluation by distances of all embeddings, each split in itself
-LAST, UNTRAINED = "last", "nothing, untrained"
+LAST = "last"
+UNTRAINED = "nothing, untrained"
 OF_SAMPLES = ("closed_set", "index")  # split schemes whose validation images are of training classes
 CROP, RESIZE = (re.compile(rf"{name}\(size=[\[(]?(\d+)(?:, (\d+))?") for name in ("CenterCrop", "Resize"))
 LONG = re.compile(r"\bResize\(interpolation=\w+, max_size=(\d+)")
@@ -246,7 +251,8 @@ def _size(match: re.Match) -> str:
 
 def _epochs(flags: dict) -> str:
     """`150`; `1000 of 100 batches, patience 9` where epochs have a length of their own and a run may stop early."""
-    batches, patience = flags.get("iterations_per_epoch"), flags.get("patience")
+    batches = flags.get("iterations_per_epoch")
+    patience = flags.get("patience")
     text = f"{flags.get('n_epochs', UNKNOWN)}" + f" of {batches} batches" * (batches is not None)
     return text + f", patience {patience}" * (patience is not None)
 
@@ -321,9 +327,11 @@ def compare(
     """
     recorded = columns.recorded([run for group in found for run in group.runs])
     there = [f for f in figures() if f.dataset == found[0].dataset and (f.column.split, f.column.metric) in recorded]
-    beside, refused = [], {}
+    beside = []
+    refused = {}
     for group in found:
-        ours, apart = of_group(group, program, defaults), {}
+        ours = of_group(group, program, defaults)
+        apart = {}
         for figure in there:
             differing = tuple(differences(ours, figure, trained.get(figure.configuration)))
             apart.setdefault((figure.source, figure.column, differing), []).append(figure)

@@ -57,7 +57,8 @@ def _read(online, path: str) -> RecordedRun:
     config = {
         key: value for key, value in dict(online.config).items() if not key.startswith("_") and roles.is_saved(key)
     }
-    recorded, problem = config.pop("environment", None), None
+    recorded = config.pop("environment", None)
+    problem = None
     try:
         config = typed(config)
     except ValueError as error:

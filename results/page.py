@@ -20,7 +20,11 @@ from results.groups import Group, of_datasets
 from utilities.counts import count_of
 from utilities.files import write_file
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 300, 170, 34, 18  # of the drawing of learning curves, in SVG units
+# of the drawing of learning curves, in SVG units
+WIDTH = 300
+HEIGHT = 170
+LEFT = 34
+BOTTOM = 18
 
 
 def write(
@@ -111,7 +115,8 @@ def _curves(found: list[Group], curve: Column) -> dict | None:
     finite = everything[np.isfinite(everything)] * curve.scale
     if not len(finite):
         return None
-    low, high = float(finite.min()), float(finite.max())
+    low = float(finite.min())
+    high = float(finite.max())
     high = high if high > low else low + 1
     return {
         "title": columns.title(curve.metric) + (" in %" if curve.percent else ""),
@@ -135,7 +140,8 @@ def _drawing(group: Group, metric: str, scale: float, splits: list[str], low: fl
     def y(values):
         return 6 + (high - np.asarray(values)) / (high - low) * (HEIGHT - BOTTOM - 6)
 
-    lines, dots = [], []
+    lines = []
+    dots = []
     for run in group.runs:
         for split in splits:
             values = run.series.of(split, metric) * scale
@@ -143,7 +149,8 @@ def _drawing(group: Group, metric: str, scale: float, splits: list[str], low: fl
             points = np.stack([x(run.series.epochs[there]), y(values[there])], axis=1)
             if len(points):
                 lines.append((split, "M" + "L".join(f"{px:.0f} {py:.1f}" for px, py in points)))
-        chosen, split = columns.epoch(run, columns.SELECTED), columns.selection_split(run)
+        chosen = columns.epoch(run, columns.SELECTED)
+        split = columns.selection_split(run)
         if math.isfinite(chosen) and split in splits:
             value = run.series.of(split, metric)[int(np.searchsorted(run.series.epochs, chosen))] * scale
             if math.isfinite(value):

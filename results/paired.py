@@ -24,7 +24,9 @@ from utilities.errors import UserError
 from utilities.reading import parsing
 from utilities.registry import unknown
 
-SPLIT, WRITTEN, EMBEDDED = "test", "query_results", "embeddings"
+SPLIT = "test"
+WRITTEN = "query_results"
+EMBEDDED = "embeddings"
 MEASURED = {"hit": "R@1", "ap_at_r": "MAP@R"}
 PLAIN = spaces.OF_SEARCH | spaces.OF_DISTANCES  # settings under which the test embeddings alone give the query results
 DIGITS = 2
@@ -60,7 +62,8 @@ def add(parts: dict[str, list[Table]], of: dict[str, list[Group]], asked: list[l
 
     Raises UserError where a requested pair is missing or cannot be compared.
     """
-    lines, left = [], {tuple(pair) for pair in asked}
+    lines = []
+    left = {tuple(pair) for pair in asked}
     for dataset, found in of.items():
         names = {group.name for group in found}
         here = [pair for pair in asked if set(pair) <= names]
@@ -92,10 +95,8 @@ def _asked(methods: dict[str, Method], name: str, why: list[str]) -> Method:
             (line for line in why if line.startswith(f"{name} ")), f"{name} has no run that counts and has such a file"
         )
         raise UserError(
-            (
-                f"--paired: {reason}; main.py --evaluate --resume_from RUN --dump_query_results writes "
-                "query_results_test.npz"
-            )
+            f"--paired: {reason}; main.py --evaluate --resume_from RUN --dump_query_results writes "
+            "query_results_test.npz"
         )
     return methods[name]
 
@@ -120,7 +121,8 @@ def of_groups(found: list[Group]) -> tuple[dict[str, Method], list[str]]:
     """Group -> the query results of its runs, where these have files of them; and notes on seeds that cannot be
     compared.
     """
-    methods, notes = {}, []
+    methods = {}
+    notes = []
     for group in found:
         seeds = []
         for seed, runs in group.seeds.items():
@@ -176,7 +178,8 @@ def of_run(run: RecordedRun) -> Queries | None:
     with np.load(path, allow_pickle=False) as file:
         names = set(file.files)
         flags = json.loads(str(file["flags"])) if "flags" in names else {}
-        epoch, selected = int(file["epoch"]) if "epoch" in names else None, columns.epoch(run, SELECTED)
+        epoch = int(file["epoch"]) if "epoch" in names else None
+        selected = columns.epoch(run, SELECTED)
         if epoch is not None and np.isfinite(selected) and epoch != selected:
             raise ValueError(f"{run.name}/{path.name} is of epoch {epoch}, the selected one is {selected:g}")
         if set(MEASURED) <= names:
@@ -186,10 +189,8 @@ def of_run(run: RecordedRun) -> Queries | None:
             unlike += [f"images with {name}" for name in (*ROLES, *LISTS) if name in names]
             if unlike:
                 raise ValueError(
-                    (
-                        f"{run.name}/{path.name} is of {', '.join(unlike)}: --dump_query_results knows what its "
-                        "queries found there"
-                    )
+                    f"{run.name}/{path.name} is of {', '.join(unlike)}: --dump_query_results knows what its "
+                    "queries found there"
                 )
             found = metrics.query_results(metrics.EmbeddingSpace(file["features"], file["labels"]))
             values = {name: found[name].astype(np.float64) for name in MEASURED}
@@ -223,14 +224,14 @@ def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False) 
     for first, second in pairs:
         if not first.queries.same(second.queries):
             raise UserError(
-                (
-                    f"--paired {first.group.name} {second.group.name}: their test images differ, they have no queries "
-                    "in common"
-                )
+                f"--paired {first.group.name} {second.group.name}: their test images differ, they have no queries "
+                "in common"
             )
-        shown, bounds = [], []
+        shown = []
+        bounds = []
         for name in MEASURED:
-            ours, theirs = first.outcomes[name], second.outcomes[name]
+            ours = first.outcomes[name]
+            theirs = second.outcomes[name]
             found = bootstrap.difference(ours, theirs, (drawn[first.group.name, name], drawn[second.group.name, name]))
             estimates = [inference.estimate(100 * one.means) for one in (ours, theirs)]
             welch = inference.difference(*estimates)
@@ -273,7 +274,8 @@ def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False) 
 
 def _drawn(methods: list[Method]) -> dict[tuple[str, str], np.ndarray]:
     """(group, value) -> `bootstrap.drawn_means`; methods with the same queries share the draws."""
-    drawn, left = {}, list({method.group.name: method for method in methods}.values())
+    drawn = {}
+    left = list({method.group.name: method for method in methods}.values())
     while left:
         alike = [method for method in left if method.queries.same(left[0].queries)]
         left = [method for method in left if not any(method is one for one in alike)]

@@ -75,7 +75,8 @@ def matrix(found: list[Group], shown: list[Column], folder: Path) -> str | None:
     """
     shown = [c for c in shown if any(math.isfinite(g.estimate(c, SELECTED).mean) for g in found)]
     means = np.array([[g.estimate(c, SELECTED).mean for c in shown] for g in found]).reshape(len(found), -1)
-    units, size = groups.units(found), len(shown)
+    units = groups.units(found)
+    size = len(shown)
     results = [[inference.correlation(means[:, a], means[:, b], units) for b in range(size)] for a in range(size)]
     values = np.array([[result.pearson for result in row] for row in results])
     if size < 2 or not np.isfinite(values).any():
@@ -97,7 +98,8 @@ def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
     """Means of one metric with deviations, best on top, in separate parts where groups must not be ranked together.
     None where none has it.
     """
-    parts, rows = groups.pools(found, SELECTED), []
+    parts = groups.pools(found, SELECTED)
+    rows = []
     for part, members in reversed(parts.items()):
         here = [
             (group, estimate) for group in members if math.isfinite((estimate := group.estimate(of, SELECTED)).mean)
@@ -133,7 +135,8 @@ def by_split(of: Splits, c: Column, folder: Path) -> str:
     """
     means = of.means(c, SELECTED)
     spreads = [[one.std(ddof=1) if len(one) > 1 else 0.0 for one in row] for row in of.values(c, SELECTED)]
-    ylabel, title = f"{c.unit} less the split's mean", f"{of.dataset}: {c.title}"
+    ylabel = f"{c.unit} less the split's mean"
+    title = f"{of.dataset}: {c.title}"
     figure = pictures.by_split(means - means.mean(0), spreads, of.methods, of.splits, ylabel, title)
     return save(figure, folder, f"{of.dataset}_splits_{c.metric}")
 

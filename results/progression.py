@@ -31,7 +31,8 @@ def find(found: list[Group]) -> dict[str, list[Method]]:
     """
     members = {}
     for group in found:
-        name, fid = progression_of(group.flags, group.dataset), _fid(group)
+        name = progression_of(group.flags, group.dataset)
+        fid = _fid(group)
         if name and fid is not None and group.counted:
             alike = {
                 flag: settings.shown(value) for flag, value in roles.compared(group.flags).items() if flag != SPLIT_FLAG

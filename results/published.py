@@ -72,7 +72,8 @@ def load(source: str) -> list[Published]:
     """The published configurations of `published` (ICML 2020) or `mlrc`: the ledger's figures of the runs in its
     script.
     """
-    commands, rho = _commands(SCRIPTS[source]), {row["group"]: float(row["rho"]) for row in _revisit_runs()}
+    commands = _commands(SCRIPTS[source])
+    rho = {row["group"]: float(row["rho"]) for row in _revisit_runs()}
     figures = {}
     for figure in ledger.figures():
         if figure.group in commands:
@@ -87,7 +88,8 @@ def load_presets(names: set[str]) -> list[Published]:
     """The ledger's figures on the data sets `names` that presets repeat; a configuration has the name of its preset as
     its group.
     """
-    commands, figures = {}, {}
+    commands = {}
+    figures = {}
     for words in _commands(PRESETS).values():
         commands[words[words.index("--config") + 1]] = words
     for figure in ledger.figures():
@@ -130,7 +132,8 @@ def matches(groups: list[Group], sources: list[str], read) -> tuple[dict[str, li
 
     Raises UserError where none of the sources has a match, unless the ledger is among them, which reports by itself.
     """
-    found, notes = {}, []
+    found = {}
+    notes = []
     have = sorted({f"{g.dataset}/{g.flags.get('loss')}" for g in groups})
     for source in (source for source in sources if source != LEDGER):
         configurations = load(source)
@@ -214,7 +217,8 @@ def _differences(group: Group, published: Published, read) -> list[str]:
 
     Flags that neither sets, whose value follows from other flags, are no differences.
     """
-    flags, theirs = group.flags, published.flags(read)
+    flags = group.flags
+    theirs = published.flags(read)
     run = (group.counted or group.runs)[0]
     derived = {flag for flag in run.derived if f"--{flag}" not in published.words}
     of_method = roles.method(theirs)

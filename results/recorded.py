@@ -11,10 +11,9 @@ from utilities.counts import count_of
 
 CHANGED = "changed_on_resume"  # added to a run's flags: runs that differ in it are not averaged
 FOLD = re.compile(r"fold_(\d+)$")
-WHOLE_NUMBERS, LISTS_OF_NAMES = (
-    ("seed", "n_epochs", "patience", "split_sets", "embed_dim"),
-    ("evaltypes", "storage_metrics"),
-)  # flags
+# flags
+WHOLE_NUMBERS = ("seed", "n_epochs", "patience", "split_sets", "embed_dim")
+LISTS_OF_NAMES = ("evaltypes", "storage_metrics")
 VERSIONS = (
     "torch",
     "torchvision",
@@ -32,7 +31,9 @@ class Series:
     """
 
     def __init__(self, epochs: np.ndarray, keys: list[tuple[str, str]], values: np.ndarray):
-        self.epochs, self.keys, self.values = epochs, {key: i for i, key in enumerate(keys)}, values
+        self.epochs = epochs
+        self.keys = {key: i for i, key in enumerate(keys)}
+        self.values = values
 
     def of(self, split: str, metric: str) -> np.ndarray:
         """Values `(E,)` of one metric, all NaN where it was never recorded."""
@@ -193,7 +194,8 @@ def environment(content: dict) -> dict[str, str]:
     """Versions, hardware, images and transforms from the content of environment.yaml, as the tables print them: title
     -> text.
     """
-    packages, data = content.get("packages") or {}, content.get("data") or {}
+    packages = content.get("packages") or {}
+    data = content.get("data") or {}
     found = {name: str(packages[name]) for name in VERSIONS if name in packages}
     found |= {name: str(content[name]) for name in ("cuda", "python", "weights", "dimensions") if content.get(name)}
     if content.get("git_commit"):

@@ -57,8 +57,10 @@ PRINTED = {
     "versions": ("torch", "torchvision", "cuda", "commit"),
     "GPU": ("GPU",),
 }
-OF_HALF, OF_VALIDATION = {"use_tv_split"}, {"tv_split_by_samples", "tv_split_perc"}
-OF_FILE, OF_FOLDS = {"split_file"}, {"split_test_size", "split_test_start", "split_partitions", "split_sets"}
+OF_HALF = {"use_tv_split"}
+OF_VALIDATION = {"tv_split_by_samples", "tv_split_perc"}
+OF_FILE = {"split_file"}
+OF_FOLDS = {"split_test_size", "split_test_start", "split_partitions", "split_sets"}
 
 
 def use(roles: Roles) -> None:

@@ -74,16 +74,12 @@ def find(of: dict[str, list[Group]], pattern: str, read_queries) -> list[Splits]
         ]
         for group in (group for group in counted if group.name not in other):
             if match := part.search(group.name):
-                method, split = (
-                    group.name.replace(match[0], "", 1).strip("_-"),
-                    next((one for one in match.groups() if one), match[0].strip("_-")),
-                )
+                method = group.name.replace(match[0], "", 1).strip("_-")
+                split = next((one for one in match.groups() if one), match[0].strip("_-"))
                 if split in named.setdefault(method, {}):
                     raise UserError(
-                        (
-                            f"--splits {pattern}: {group.name} and {named[method][split].name} are both {method!r} on "
-                            f"{split!r}"
-                        )
+                        f"--splits {pattern}: {group.name} and {named[method][split].name} are both {method!r} on "
+                        f"{split!r}"
                     )
                 named[method][split] = group
         whole, splits = _largest(named)
@@ -180,8 +176,10 @@ def by_mean_squares(table: np.ndarray) -> dict[str, float]:
     With one seed per cell, seed and interaction cannot be told apart and are NaN.
     """
     methods, splits, seeds = table.shape
-    cells, grand = table.mean(2), table.mean()
-    of_methods, of_splits = cells.mean(1), cells.mean(0)
+    cells = table.mean(2)
+    grand = table.mean()
+    of_methods = cells.mean(1)
+    of_splits = cells.mean(0)
     residuals = cells - of_methods[:, None] - of_splits + grand
     square_method = splits * seeds * ((of_methods - grand) ** 2).sum() / (methods - 1)
     square_split = methods * seeds * ((of_splits - grand) ** 2).sum() / (splits - 1)
@@ -204,7 +202,8 @@ def of_queries(outcomes: list[list[bootstrap.Outcomes | None]]) -> float:
     """
     found = []
     for one in (one for row in outcomes for one in row if one is not None):
-        total, n = one.sizes.sum(), len(one.sizes)
+        total = one.sizes.sum()
+        n = len(one.sizes)
         residuals = (one.sums - one.means[:, None] * one.sizes) / total
         found += list((residuals**2).sum(1) * n / (n - 1))
     return 100 * math.sqrt(np.mean(found)) if found else math.nan
@@ -228,8 +227,10 @@ def agreement(values: list[list[np.ndarray]]) -> Agreement:
     them. `of_seeds` ranks by single seeds: of the methods on one split where the seeds have nothing in common but the
     split.
     """
-    rng, count = np.random.default_rng(0), len(values[0])
-    measured, drawn = taus(np.array([[seeds.mean() for seeds in row] for row in values])), []
+    rng = np.random.default_rng(0)
+    count = len(values[0])
+    measured = taus(np.array([[seeds.mean() for seeds in row] for row in values]))
+    drawn = []
     for _ in range(DRAWS):
         again = np.array([[seeds[rng.integers(0, len(seeds), len(seeds))].mean() for seeds in row] for row in values])
         splits = rng.integers(0, count, count)
@@ -287,7 +288,8 @@ def reversals(of: Splits, column: Column, by_classes: bool) -> Reversals:
         by_classes: intervals by paired draws of classes and of seeds (`bootstrap`), of the hits of R@1; else Welch's,
         of seeds alone.
     """
-    count, intervals = len(of.splits), []
+    count = len(of.splits)
+    intervals = []
     for k in range(count):
         here = (
             [row[k] for row in of.outcomes]
@@ -306,11 +308,12 @@ def reversals(of: Splits, column: Column, by_classes: bool) -> Reversals:
                 )
         intervals.append(own)
     each = np.array(intervals)  # (K, pairs, 3)
-    value, low, high = each[..., 0], each[..., 1], each[..., 2]
-    sign, known = (
-        np.where(low > 0, 1, np.where(high < 0, -1, 0)),
-        np.isfinite(low),
-    )  # of single seeds there is no interval over seeds
+    value = each[..., 0]
+    low = each[..., 1]
+    high = each[..., 2]
+    # of single seeds there is no interval over seeds
+    sign = np.where(low > 0, 1, np.where(high < 0, -1, 0))
+    known = np.isfinite(low)
     followed = turned = met = against = within = compared = 0
     for a, b in itertools.permutations(range(count), 2):
         said = sign[a] != 0

@@ -181,10 +181,8 @@ def index(flags) -> dict:
     about = indices.build(embedder, paths, flags.out, kind, checkpoint, flags.add, coded)
     added = f", {about['added']:,} of them new" if flags.add else ""
     print(
-        (
-            f"{flags.out}: {about['images']:,} images{added}, {about['dimensions']} dimensions, index {kind}, code "
-            f"{about['code']}"
-        )
+        f"{flags.out}: {about['images']:,} images{added}, {about['dimensions']} dimensions, index {kind}, code "
+        f"{about['code']}"
     )
     if about["recall"]:
         of = "the first {images:,} images" if flags.add and "images" in about["recall"] else "the index"

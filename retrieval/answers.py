@@ -61,7 +61,8 @@ def found_themselves(found: list[Found]) -> int:
 
 def text(found: list[Found]) -> str:
     """Rank, distance and path, a line each; the query above, where there are several."""
-    lines, queries = [], _by_query(found)
+    lines = []
+    queries = _by_query(found)
     for query, own in queries.items():
         if len(queries) > 1:
             lines.append(f"{query}:")

@@ -203,7 +203,8 @@ def _results(run: RunFolder, checkpoint: str, opt) -> str:
 
 
 def _licence(environment: dict, opt) -> str:
-    weights, licence = environment.get("weights"), (environment.get("data_config") or {}).get("license")
+    weights = environment.get("weights")
+    licence = (environment.get("data_config") or {}).get("license")
     if weights == "random":
         return "Training began from random weights: no licence of others but that of the training images."
     if opt.weights:  # the data_config is that of the architecture's own weights

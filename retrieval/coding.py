@@ -16,10 +16,8 @@ def check(flags) -> None:
     """Raise UserError for calibration images from which nothing learns."""
     if flags.calibration is not None and not codes.is_learned(flags.code or codes.FLOAT32):
         raise UserError(
-            (
-                f"--calibration: --code {flags.code or codes.FLOAT32} learns nothing: leave it out, or take int8, "
-                "pq<M>, opq<M>"
-            )
+            f"--calibration: --code {flags.code or codes.FLOAT32} learns nothing: leave it out, or take int8, "
+            "pq<M>, opq<M>"
         )
 
 

@@ -76,7 +76,8 @@ class Listed(NamedTuple):
 
     def judged(self, neighbours: np.ndarray) -> np.ndarray:
         """What neighbours `(N, k)` are to each image, `(N, k)`: 0 right, 1 wrong, 2 junk, 3 not judged."""
-        places, lists = galleries.places_in(self.gallery, len(neighbours))[neighbours], self.space.lists_of()
+        places = galleries.places_in(self.gallery, len(neighbours))[neighbours]
+        lists = self.space.lists_of()
         kinds = np.full(neighbours.shape, 3, dtype=np.uint8)
         for row, positives, junk in zip(self.queries, lists.each("positive"), lists.each("junk"), strict=True):
             near = places[row]
@@ -95,19 +96,15 @@ def explore(flags) -> Path:
     for name, plain in OF_RUNS.items():
         if of_one and getattr(flags, name) != plain:
             raise UserError(
-                (
-                    f"--{name} {getattr(flags, name)}: {flags.source} is a file, all of whose rows are shown as they "
-                    "are: leave it out"
-                )
+                f"--{name} {getattr(flags, name)}: {flags.source} is a file, all of whose rows are shown as they "
+                "are: leave it out"
             )
     shown = of_file(flags.source) if of_one else of_run(flags)
     page = explore_page.html(content(shown, flags))
     write_file(out, page)
     print(
-        (
-            f"{out}: {len(shown.features):,} images of {len(set(shown.labels.tolist())):,} classes, "
-            f"{out.stat().st_size / 1e6:.1f} MB"
-        )
+        f"{out}: {len(shown.features):,} images of {len(set(shown.labels.tolist())):,} classes, "
+        f"{out.stat().st_size / 1e6:.1f} MB"
     )
     propose_view(out)
     return out
@@ -126,7 +123,8 @@ def of_run(flags) -> Shown:
     supers = set(dataset.super_labels.values())
     labels = np.array([label for _, label in dataset.image_list])
     title = f"{getattr(embedder.opt, 'group', '')}: {flags.split} of {dataset.name}"
-    features, roles = _embedded(embedder, dataset), galleries.roles_of(dataset, len(labels))
+    features = _embedded(embedder, dataset)
+    roles = galleries.roles_of(dataset, len(labels))
     listed = None if roles.lists is None else _of_roles(features, labels, roles)
     notes = (
         *_unheeded(roles.restrict and listed is None, vars(embedder.opt), UNHEEDED | spaces.OF_EMBEDDINGS),
@@ -195,7 +193,8 @@ def of_file(path: str) -> Shown:
             )
     _, firsts, labels = np.unique(arrays["labels"], return_index=True, return_inverse=True)
     labels = np.where(apart.get("is_distractor", np.zeros(size)), -1, labels)
-    names, supers = arrays.get("class_names", [f"class {label}" for label in arrays["labels"].tolist()]), None
+    names = arrays.get("class_names", [f"class {label}" for label in arrays["labels"].tolist()])
+    supers = None
     if "super_names" in arrays and len(set(arrays["super_names"].tolist())) > 1:
         supers = {label: str(arrays["super_names"][place]) for label, place in enumerate(firsts)}
     class_names = {label: str(names[place]) for label, place in enumerate(firsts)}
@@ -239,7 +238,8 @@ def content(shown: Shown, flags) -> dict:
     space = metrics.EmbeddingSpace(
         shown.features, np.where(of_none, -1 - np.arange(len(of_none)), shown.labels), progress=True
     )  # distractors have no like
-    features, size = space.features, space.size
+    features = space.features
+    size = space.size
     classes, labels = np.unique(shown.labels, return_inverse=True)
     classes = classes.tolist()
     neighbours = space.neighbours(min(flags.neighbours, max(size - 1, 1)))  # (N, k), -1 for none
@@ -248,7 +248,8 @@ def content(shown: Shown, flags) -> dict:
     away[rows, columns] = np.sqrt(space.squared_distances(rows, neighbours[rows, columns]))
     precision = metrics.per_query(["map_r"], space)["map_r"] if shown.listed is None else shown.listed.precision(size)
     plane, how = maps.places(features.astype(np.float32), flags.map, flags.map_size, flags.seed)
-    low, extent = plane.min(0), float(np.ptp(plane, axis=0).max()) or 1.0
+    low = plane.min(0)
+    extent = float(np.ptp(plane, axis=0).max()) or 1.0
     sheets, missing = (None, 0) if flags.no_thumbnails or shown.picture is None else _thumbnails(shown.picture, size)
     notes = [f"Map: {how}. What is near there is mostly near in the space; gaps and sizes mean little."]
     notes += shown.notes
@@ -289,7 +290,8 @@ def content(shown: Shown, flags) -> dict:
 
 def _thumbnails(picture, size: int) -> tuple[Sheets | None, int]:
     """Thumbnails of all images, None where all are missing, and how many are missing."""
-    sheets, missing = Sheets(size), 0
+    sheets = Sheets(size)
+    missing = 0
     for place in tqdm(
         range(size), desc="thumbnails", unit="img", leave=False, disable=None
     ):  # one image in memory at a time

@@ -47,7 +47,8 @@ def export(flags) -> dict[str, float]:
     _merge(embedder)
     embedder.module.requires_grad_(False)
     with replacing_folder(flags.out) as folder:
-        cosines, lines = {}, None
+        cosines = {}
+        lines = None
         for name in dict.fromkeys(flags.format):
             made = FORMATS[name](embedder, folder)
             if name == "safetensors":
@@ -104,10 +105,8 @@ def _compare(name: str, made, prepared: np.ndarray, expected: np.ndarray) -> flo
             raise UserError(f"--format {name}: what was written cannot be run ({_line(error)}): {OTHERWISE}") from error
         if given.shape != expected[batch].shape or not np.isfinite(given).all():
             raise UserError(
-                (
-                    f"--format {name}: it gives {given.shape}, the run {expected[batch].shape}, or numbers that are "
-                    f"none: {OTHERWISE}"
-                )
+                f"--format {name}: it gives {given.shape}, the run {expected[batch].shape}, or numbers that are "
+                f"none: {OTHERWISE}"
             )
         lengths = np.linalg.norm(given, axis=1) * np.linalg.norm(expected[batch], axis=1)
         least = min(least, float(((given * expected[batch]).sum(1) / np.maximum(lengths, 1e-30)).min()))
@@ -273,9 +272,7 @@ def _push(flags) -> None:
         hub.upload_folder(repo_id=flags.push_to_hub, folder_path=str(flags.out))
     except Exception as error:  # the errors of the client and its transport change with their versions
         raise UserError(
-            (
-                f"--push_to_hub {flags.push_to_hub}: not uploaded ({_line(error)}). {flags.out} is whole; `hf auth "
-                "login` lets you in"
-            )
+            f"--push_to_hub {flags.push_to_hub}: not uploaded ({_line(error)}). {flags.out} is whole; `hf auth "
+            "login` lets you in"
         ) from error
     print(f"uploaded to {flags.push_to_hub}")

@@ -21,7 +21,8 @@ def replacing_folder(out):
     Raises UserError, and leaves what was there untouched, where it cannot be written, or another process is about to.
     """
     out = Path(os.path.abspath(out))
-    hidden, lock = None, Lock(out.parent / f".{out.name}.lock")
+    hidden = None
+    lock = Lock(out.parent / f".{out.name}.lock")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         if not lock.acquire(wait=False):

@@ -25,15 +25,24 @@ from utilities.errors import UserError
 from utilities.reading import map_array, parsing
 
 EXACT, HNSW, IVFPQ = KINDS = ("exact", "hnsw", "ivfpq")
-VECTORS, PATHS, FAISS, ABOUT, LEFT_OUT = "vectors.npy", "paths.csv", "index.faiss", "index.json", "left_out.csv"
+VECTORS = "vectors.npy"
+PATHS = "paths.csv"
+FAISS = "index.faiss"
+ABOUT = "index.json"
+LEFT_OUT = "left_out.csv"
 BLOCK = 16384  # rows that are read at once
-LINKS, BUILDING, SEARCHING = 32, 128, 128  # of hnsw: links a vector, candidates while building and searching
+# of hnsw: links a vector, candidates while building and searching
+LINKS = 32
+BUILDING = 128
+SEARCHING = 128
 CODE = 4  # of ivfpq: dimensions a byte
 LEAST_IVFPQ = 10_000  # a codebook of 256 codes is learned from 39 vectors a code
 TRAINED_ON = 200_000  # the most vectors from which ivfpq learns
 PROBED = 32  # cells of ivfpq in which a search looks
 AGAIN = 10  # an approximate search measures the exact distances of this many times as many vectors as it returns
-RECALL_AT, RECALL_QUERIES = 10, 200  # neighbours and queries with which the recall is measured
+# neighbours and queries with which the recall is measured
+RECALL_AT = 10
+RECALL_QUERIES = 200
 
 
 class Index:
@@ -88,10 +97,8 @@ class Index:
         )
         if embedder.fingerprint != self.about["fingerprint"]:
             raise UserError(
-                (
-                    f"{run} has other weights, or another transform, than those that {self.folder} was made with: "
-                    "make the index anew"
-                )
+                f"{run} has other weights, or another transform, than those that {self.folder} was made with: "
+                "make the index anew"
             )
         return embedder
 
@@ -159,7 +166,9 @@ def _copies(blocks, read, paths: list[str], first: int) -> list[tuple[str, str]]
     """
     if first == len(paths):
         return []
-    finder, start, pairs = CopyFinder(blocks(), read(np.arange(1)).shape[1], read), 0, []
+    finder = CopyFinder(blocks(), read(np.arange(1)).shape[1], read)
+    start = 0
+    pairs = []
     for block in blocks():
         new = np.arange(max(first, start), max(first, start + len(block)))
         copies = finder.find(block[new - start], new)
@@ -281,7 +290,9 @@ def _fill(
     held = 0 if coded is None else len(coded)
     known = set(old.paths) if old else set()
     paths = [path for path in paths if path not in known]
-    vectors, left_out, written = _Vectors(folder / VECTORS, embedder.dimensions), {}, list(old.paths) if old else []
+    vectors = _Vectors(folder / VECTORS, embedder.dimensions)
+    left_out = {}
+    written = list(old.paths) if old else []
     try:
         with open(folder / PATHS, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
             writer = csv.writer(file, lineterminator="\n")
@@ -358,10 +369,8 @@ def _write_faiss(folder: Path, kind: str, rows: int, dimensions: int) -> dict | 
     else:
         if rows < LEAST_IVFPQ:
             raise UserError(
-                (
-                    f"--index {IVFPQ} learns its codes from at least {LEAST_IVFPQ:,} images, and there are {rows:,}: "
-                    f"take {EXACT}"
-                )
+                f"--index {IVFPQ} learns its codes from at least {LEAST_IVFPQ:,} images, and there are {rows:,}: "
+                f"take {EXACT}"
             )
         index = _ivfpq(vectors, rows, dimensions)
     for block in _blocks(vectors):
@@ -393,7 +402,8 @@ def _ivfpq(vectors: Path, rows: int, dimensions: int):
 
 def _rows(vectors: Path, chosen: np.ndarray) -> np.ndarray:
     """The rows `chosen`, ascending, of a file of vectors."""
-    found, start = [], 0
+    found = []
+    start = 0
     for block in _blocks(vectors):
         first, last = np.searchsorted(chosen, (start, start + len(block)))
         found.append(block[chosen[first:last] - start])
@@ -412,13 +422,16 @@ def _recall(search, vectors: Path, rows: int, in_order: bool = False) -> dict:
         first ten others count.
     """
     chosen = np.sort(np.random.default_rng(1).choice(rows, size=min(rows, RECALL_QUERIES), replace=False))
-    queries, at = _rows(vectors, chosen), min(RECALL_AT, rows - 1)
+    queries = _rows(vectors, chosen)
+    at = min(RECALL_AT, rows - 1)
     found = search(queries, at + 1)
     own = found == chosen[:, None]
     found = np.take_along_axis(np.where(own, -1, found), np.argsort(own, axis=1, kind="stable"), 1)[
         :, : at if in_order else None
     ]
-    nearest, measured, start = np.empty((len(queries), 0)), np.full(found.shape, np.inf), 0
+    nearest = np.empty((len(queries), 0))
+    measured = np.full(found.shape, np.inf)
+    start = 0
     for block in _blocks(vectors):
         distances = (
             (queries.astype(np.float64) ** 2).sum(1)[:, None]

@@ -17,7 +17,8 @@ def distances(features: np.ndarray, labels: np.ndarray, seed: int) -> tuple[np.n
         features: `(N, D)`. labels: `(N,)` whole numbers.
     """
     if len(features) <= ALL_UP_TO:
-        same, different = [], []
+        same = []
+        different = []
         for row in range(1, len(features)):  # one row of the matrix at a time: the whole has N squared entries
             measured = np.sqrt(np.square(features[:row] - features[row]).sum(1)).astype(np.float32)
             alike = labels[:row] == labels[row]

@@ -39,7 +39,8 @@ class Backbone(NamedTuple):
 
 def forms(embedder) -> list[Plain]:
     """The forms that may fit, the simpler first; none for a network that only this program can make."""
-    network, opt = embedder.network, embedder.opt
+    network = embedder.network
+    opt = embedder.opt
     if isinstance(network, Evaluated):
         return []
     size = "{}, 3, {}, {}".format("B", *embedder.preparation.size)
@@ -68,9 +69,11 @@ def _named(network, backbone: Backbone, about: str) -> Plain:
         **{f"{network.head}.{name}": value for name, value in network.last_linear.state_dict().items()},
     }
     images = "images.flip(1)" if network.input_space == "BGR" else "images"
-    images, numbers = (f"{images} / 255" if network.input_range == 1 else images), []
+    images = f"{images} / 255" if network.input_range == 1 else images
+    numbers = []
     if len({*network.mean}) == len({*network.std}) == 1:
-        mean, std = network.mean[0], network.std[0]
+        mean = network.mean[0]
+        std = network.std[0]
     else:
         tensors = (f"torch.tensor({list(values)}).view(3, 1, 1)" for values in (network.mean, network.std))
         (mean, std), numbers = (
@@ -186,15 +189,11 @@ def _pooled(network) -> list[str]:
     changes = []
     for path, layer in network.backbone.named_modules():
         if isinstance(layer, _pool.GeneralisedMean):
-            over, power = (
-                f"{layer.over}, keepdim=True" if layer.keepdim else f"{layer.over}",
-                float(torch.as_tensor(layer.power).detach()),
-            )
+            over = f"{layer.over}, keepdim=True" if layer.keepdim else f"{layer.over}"
+            power = float(torch.as_tensor(layer.power).detach())
             changes.append(
-                (
-                    f"{{}}.{path}.forward = lambda maps: "
-                    f"maps.clamp(min={_pool.GEM_LEAST}).pow({power:.9g}).mean({over}).pow(1 / {power:.9g})"
-                )
+                f"{{}}.{path}.forward = lambda maps: "
+                f"maps.clamp(min={_pool.GEM_LEAST}).pow({power:.9g}).mean({over}).pow(1 / {power:.9g})"
             )
         elif isinstance(layer, _pool.MeanAndMaximum):
             changes.append(
@@ -245,7 +244,8 @@ def _of_timm(network, opt, classes: int) -> Backbone:
 
 
 def _of_pretrainedmodels(network, opt, classes: int) -> Backbone:
-    backbone, given = network.backbone, {}
+    backbone = network.backbone
+    given = {}
     for child in _pretrainedmodels.POOLS:
         if isinstance(getattr(backbone, child, None), torch.nn.AdaptiveAvgPool2d):
             given[child] = "torch.nn.AdaptiveAvgPool2d(1)"

@@ -24,7 +24,8 @@ def listed_with_notes(arguments: list[str]) -> tuple[list[str], list[str]]:
     its other files by their endings. Paths in a CSV file are relative to its folder. Raises UserError for a missing
     file or folder, and where there is no image at all.
     """
-    found, unread = {}, Counter()
+    found = {}
+    unread = Counter()
     for argument in arguments:
         path = expanded(argument)
         if path.is_dir():

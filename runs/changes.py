@@ -19,7 +19,9 @@ from utilities.console import say
 from utilities.errors import UserError
 from utilities.files import write_yaml
 
-CONFIGS, PLAN, ENVIRONMENT = "configs", "reproduction.yaml", "environment.yaml"
+CONFIGS = "configs"
+PLAN = "reproduction.yaml"
+ENVIRONMENT = "environment.yaml"
 AS_BEGUN = "as the run began"
 _CHANGE = re.compile(r"resume_training_config_diffs_([0-9]{1,15}(?:_[0-9]{1,15})*)")
 

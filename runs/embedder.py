@@ -31,7 +31,9 @@ class Embeddings(torch.nn.Module):
 
     def __init__(self, network: torch.nn.Module, evaltype: str, prefix: int | None = None):
         super().__init__()
-        self.network, self.evaltype, self.prefix = network, evaltype, prefix
+        self.network = network
+        self.evaltype = evaltype
+        self.prefix = prefix
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Embeddings `(B, D)`."""
@@ -93,9 +95,11 @@ class Embedder:
             raise UserError(
                 f"{folder} is a cross-validation, a network a fold: name one of them, as {run.fold(0).path}"
             )
-        self.folder, self.opt = run.path, Namespace(**run.flags)
+        self.folder = run.path
+        self.opt = Namespace(**run.flags)
         evaltypes = getattr(self.opt, "evaltypes", None) or ["discriminative"]
-        self.evaltype, self.device = evaltype or evaltypes[0], _device(device)
+        self.evaltype = evaltype or evaltypes[0]
+        self.device = _device(device)
         self.batch_size = batch_size or BATCHES.get(self.device.type, 128)
         self.network = run.network(which, None if evaltype is None else [evaltype]).to(self.device)
         self.module = Embeddings(self.network, self.evaltype, prefix).eval()
@@ -151,10 +155,8 @@ class Embedder:
         found = {place: image for (place, _), image in zip(piece, prepared, strict=True)}
         refused = [(place, why) for place, why in found.items() if isinstance(why, str)]
         images = {place: image for place, image in found.items() if not isinstance(image, str)}
-        vectors, shapes = (
-            np.empty((len(images), self.dimensions), dtype=np.float32),
-            [image.shape for image in images.values()],
-        )
+        vectors = np.empty((len(images), self.dimensions), dtype=np.float32)
+        shapes = [image.shape for image in images.values()]
         for shape in dict.fromkeys(shapes):  # --eval_long_side keeps each image's own
             rows = [row for row, one in enumerate(shapes) if one == shape]
             with torch.no_grad():

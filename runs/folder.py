@@ -18,7 +18,9 @@ from utilities.errors import UserError
 from utilities.files import alternatives, expanded, write_file, write_yaml
 from utilities.flags import has_folds
 
-PARAMETERS, SUMMARY, INFO = "parameters.yaml", "summary.json", "Parameter_Info.txt"
+PARAMETERS = "parameters.yaml"
+SUMMARY = "summary.json"
+INFO = "Parameter_Info.txt"
 METRICS = Path("CSV_Logs") / "metrics.csv"
 SPLIT_FILE = "split_file.json"  # the run's copy of --split_file
 # as `replacing` names them
@@ -60,7 +62,8 @@ class RunFolder:
     """
 
     def __init__(self, path: Path | str, opt: Namespace | None = None):
-        self.path, self.opt = Path(path), opt
+        self.path = Path(path)
+        self.opt = opt
 
     @functools.cached_property
     def flags(self) -> dict:
@@ -162,7 +165,8 @@ class RunFolder:
         if which not in ("best", "last"):
             raise UserError(f"which={which!r}: 'best' or 'last'")
         path = self.path / checkpoint.LAST
-        flags, content = Namespace(**self.flags), checkpoint.read(path)
+        flags = Namespace(**self.flags)
+        content = checkpoint.read(path)
         if which == "best":
             path = checkpoint.selected(self.path, content["run"])
             content = checkpoint.read(path)

@@ -21,7 +21,8 @@ class CrossValidation:
     """The folds of one cross-validation: `n_folds` of the split scheme that the flags `opt` name."""
 
     def __init__(self, opt, n_folds: int):
-        self.opt, self.n_folds = opt, n_folds
+        self.opt = opt
+        self.n_folds = n_folds
         self.asked = list(range(n_folds)) if opt.folds is None else sorted(opt.folds)
         self.folder = run_folder(opt)
         self.meta = Meta(self.folder, opt, n_folds)
@@ -175,18 +176,14 @@ class CrossValidation:
         unfinished = [f"fold_{fold}" for fold in range(self.n_folds) if fold not in finished]
         if unfinished:
             raise UserError(
-                (
-                    f"--evaluate_ensemble joins all folds of {self.folder}; not finished: {', '.join(unfinished)}. "
-                    "--resume first"
-                )
+                f"--evaluate_ensemble joins all folds of {self.folder}; not finished: {', '.join(unfinished)}. "
+                "--resume first"
             )
         untrained = [f"fold_{fold}" for fold in finished if self.fold(fold).selected["epoch"] is None]
         if untrained:
             raise UserError(
-                (
-                    f"--evaluate_ensemble joins trained networks: of {', '.join(untrained)} in {self.folder} no epoch "
-                    "was selected"
-                )
+                f"--evaluate_ensemble joins trained networks: of {', '.join(untrained)} in {self.folder} no epoch "
+                "was selected"
             )
 
     def aggregate(self) -> dict:

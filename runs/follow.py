@@ -56,7 +56,10 @@ class Follower(OfSeveral):
     writes = False
 
     def __init__(self, opt, parts: dict, selection: Selection, ranks):
-        self.opt, self.parts, self.selection, self.ranks = opt, parts, selection, ranks
+        self.opt = opt
+        self.parts = parts
+        self.selection = selection
+        self.ranks = ranks
         self.begin()
         self.batches = BatchLog()
 

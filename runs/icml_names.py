@@ -87,7 +87,9 @@ def value_name(key: str, evaltypes: list[str]) -> tuple[str, str] | None:
     match = _KEY.fullmatch(key)
     if match is None:
         return None
-    section, group, label = match[1], match[2] or "", match[3]
+    section = match[1]
+    group = match[2] or ""
+    label = match[3]
     if section == MODEL_GRADIENT:
         names = [name for name, gradient in GRADIENT_NAMES.items() if gradient == (group, label)]
         return ("train", names[0]) if names else None
@@ -107,7 +109,8 @@ def is_misnamed(key: str) -> bool:
     match = _KEY.fullmatch(key)
     if match is None or match[1] != SPLIT_TITLES["train"] or not match[2]:
         return False
-    group, label = match[2], match[3]
+    group = match[2]
+    label = match[3]
     family = label.partition("@")[0]
     return group not in (*TRAINING_GROUPS, label) and not group.endswith(f"_{family}") and is_metric(label)
 
@@ -120,7 +123,8 @@ def _of_metric(name: str, evaltypes: list[str]) -> tuple[str, str]:
     """
     above, metric = apart(name)
     if len(evaltypes) == 1 or not above:
-        evaltype, domain = evaltypes[0], above
+        evaltype = evaltypes[0]
+        domain = above
     else:
         evaltype, _, domain = above.partition("/")
     family = metric.partition("@")[0]

@@ -80,7 +80,8 @@ def of_schedule(opt, asked: set[str]) -> list[str]:
 
 def of_plug_ins(opt, asked: set[str]) -> list[str]:
     """What to say of flags among `asked` of plug-ins that are not used, and of a miner that no loss takes."""
-    used, lines = used_plug_ins(opt), []
+    used = used_plug_ins(opt)
+    lines = []
     texts = "\n".join(_source(*plug_in) for plug_in in used)
     if "batch_mining" in asked and not _takes_miner(opt):
         lines.append(f"--batch_mining {opt.batch_mining} has no effect: --loss {opt.loss} {_without_miner(opt)}")
@@ -183,7 +184,8 @@ def _source(package: str, name: str) -> str:
     """The text of a plug-in's file and of the helpers of its folder that it and they name; empty for no such file."""
     folder = REGISTRIES[package].folder
     helpers = {path.stem for path in folder.glob("_[a-z]*.py")}
-    texts, waiting = {}, [name]
+    texts = {}
+    waiting = [name]
     while waiting:
         stem = waiting.pop()
         path = folder / f"{stem}.py"

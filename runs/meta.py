@@ -14,7 +14,8 @@ from runs.records.damaged import as_folder, set_aside
 from utilities.files import write_csv, write_json
 from utilities.intervals import t_interval
 
-SEPARATED, CONCATENATED = "separated", "concatenated"
+SEPARATED = "separated"
+CONCATENATED = "concatenated"
 
 
 def over_folds(scores: list[dict]) -> dict:
@@ -37,7 +38,9 @@ class Meta:
     """The folder meta/ of the cross-validation in `folder`, which has `n_folds` folds and the flags `opt`."""
 
     def __init__(self, folder: Path, opt, n_folds: int):
-        self.folder, self.opt, self.n_folds = folder, opt, n_folds
+        self.folder = folder
+        self.opt = opt
+        self.n_folds = n_folds
         self.results = {}  # name -> results that this process wrote
         self._fold = RunFolder(folder, opt).fold
 
@@ -106,7 +109,8 @@ class Meta:
         """Write the ensemble's results; under a name of their own where they were measured with other flags than in
         training.
         """
-        about, protocol = self._about(list(range(self.n_folds))), RunFolder(self.folder).flags
+        about = self._about(list(range(self.n_folds)))
+        protocol = RunFolder(self.folder).flags
         # An ensemble is measured on test alone: which splits were asked for, and the batch size, do not matter.
         compared = self.opt.roles.having(compared=True)
         deciding = (about["flags"].keys() & compared) | {"evaluation_metrics"}

@@ -72,7 +72,8 @@ def interruptible(run):
 
 def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) -> None:
     """Print what is about to run: data, network, optimiser groups, trainer, criterion and miner, selection rule."""
-    model, criterion = trainer.network, trainer.criterion
+    model = trainer.network
+    criterion = trainer.criterion
     lines = [("device", runtime.description)]
     lines += [("data" if number == 0 else "", line.strip()) for number, line in enumerate(data.splitlines())]
     lines.append(("network", described_network(opt, trainer)))
@@ -110,8 +111,10 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
 
 def described_network(opt, trainer) -> str:
     """The network's name, parameters (without those the trainer leaves out), weights and width of the embedding."""
-    model, heads = trainer.network, getattr(trainer, "evaluated_heads", None)
-    size, embedding = _size(model.parameters()), opt.embed_dim or "as the features"
+    model = trainer.network
+    heads = getattr(trainer, "evaluated_heads", None)
+    size = _size(model.parameters())
+    embedding = opt.embed_dim or "as the features"
     if getattr(model, "leaves_out_embedding", False):
         size -= sum(_size(module.parameters()) for module in model.behind.values())
     if getattr(heads, "CHANGES_MAIN", False):
@@ -127,7 +130,8 @@ def partly(opt, model) -> list[str]:
     )
     if not by:
         return []
-    total, rests = _size(model.parameters()), _size(model.at_rest())
+    total = _size(model.parameters())
+    rests = _size(model.at_rest())
     return [f"{by}: {total - rests:,} of {total:,} parameters train, {(total - rests) / total:.2%}; the others rest"]
 
 
@@ -186,7 +190,8 @@ def progress(loader, epoch: int, opt, meter):
     """The loader's batches behind a progress bar with loss and images per second; after the first epoch a line on who
     is the brake.
     """
-    images, steps = [], []
+    images = []
+    steps = []
     with tqdm(loader, desc=f"epoch {epoch}/{opt.n_epochs}", unit="batch", leave=False, disable=None) as bar:
         for step, batch in enumerate(bar):
             began = (
@@ -342,9 +347,11 @@ def finish_folds(cross) -> None:
 
 def below_untrained(run) -> list[str]:
     """A line for each untrained state that is better than the selected epoch by the metric that selects."""
-    split, metric = run.selection.split, run.selection.metric
+    split = run.selection.split
+    metric = run.selection.metric
     trained = run.state["selected"]["values"].get(split, {}).get(metric)
-    sign, notes = 1 if run.selection.higher_is_better(metric) else -1, []
+    sign = 1 if run.selection.higher_is_better(metric) else -1
+    notes = []
     for epoch, name in ((-1, "the bare backbone"), (0, "the untrained network")):
         before = run.untrained(epoch).get(split, {}).get(metric)
         if None not in (trained, before) and sign * trained < sign * before:

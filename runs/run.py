@@ -45,7 +45,8 @@ class Selection:
     """
 
     def __init__(self, opt, metric_direction, split: str):
-        self._direction, self.split = metric_direction, split
+        self._direction = metric_direction
+        self.split = split
         self.metric = named(opt.evaltypes[0], opt.storage_metrics[0], opt.evaltypes)
 
     def higher_is_better(self, metric: str) -> bool:
@@ -77,7 +78,9 @@ class Run:
     writes = True  # False: of a process that follows another, see `runs.follow`
 
     def __init__(self, opt, parts: dict, selection: Selection):
-        self.opt, self.parts, self.selection = opt, parts, selection
+        self.opt = opt
+        self.parts = parts
+        self.selection = selection
         wanted = run_folder(opt)
         self.resumed = opt.resume is not None and wanted.is_dir()  # also one that was killed before it wrote anything
         if opt.resume is not None and not self.resumed:
@@ -99,7 +102,8 @@ class Run:
             "untrained": {},
             "stopped": False,
         }
-        self._began, self.sinks = time.monotonic(), []
+        self._began = time.monotonic()
+        self.sinks = []
         self.roles = {}  # split -> description of its queries and gallery, where it has such roles
         self.queries = {}  # split -> number of its queries, of val and test
 
@@ -171,7 +175,8 @@ class Run:
             content["scheduler"] = self.parts["scheduler"].after(content["scheduler"], content["epoch"])
         with keeping_rates(self.parts["optimizer"], self.parts["scheduler"]):
             checkpoint.restore(path, content, self.parts)
-        self.epoch, self.state = content["epoch"], content["run"]
+        self.epoch = content["epoch"]
+        self.state = content["run"]
         self.state["stopped"] = was_stopped(content, self.opt.patience)
         self.batches.steps = self.state.get("steps", 0)  # older checkpoints have none
         if not self.finished and "test" not in self.opt.splits_to_eval:

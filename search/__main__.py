@@ -104,10 +104,8 @@ def check(own, opt) -> None:
         raise UserError("--n_epochs 0 trains nothing: there is nothing to search")
     if "val" not in opt.splits_to_eval:
         raise UserError(
-            (
-                "a search chooses by validation data, else it would fit the test set: add --use_tv_split, or a "
-                "--split_scheme of folds"
-            )
+            "a search chooses by validation data, else it would fit the test set: add --use_tv_split, or a "
+            "--split_scheme of folds"
         )
 
 
@@ -146,10 +144,8 @@ def search(argv: list[str]) -> Path | None:
     with tempfile.TemporaryDirectory() as files:
         asked = plan(argv, Path(files))
         print(
-            (
-                f"searching {', '.join(found.text for found in asked.ranges.values())}\nfor {asked.metric} on "
-                f"validation, in {asked.folder}"
-            )
+            f"searching {', '.join(found.text for found in asked.ranges.values())}\nfor {asked.metric} on "
+            f"validation, in {asked.folder}"
         )
         if asked.opt.dry_run:
             main.main(asked.opt)
@@ -182,10 +178,8 @@ def _trials_and_report(asked: Plan, train) -> Path:
     if elsewhere:
         print(f"\nother processes still run {', '.join(elsewhere)}: the last one to end writes the report")
         print(
-            (
-                f"(a process that was killed on another machine counts as running for {3 * asked.own.heartbeat} s: "
-                "start this again then)"
-            )
+            f"(a process that was killed on another machine counts as running for {3 * asked.own.heartbeat} s: "
+            "start this again then)"
         )
         return asked.folder
     report.draw(study, asked.folder, asked.metric)
@@ -194,10 +188,8 @@ def _trials_and_report(asked: Plan, train) -> Path:
     report.tell(study, asked, report.reproduce(study, asked, train) if asked.reproductions else None)
     if asked.own.reproductions is None:
         print(
-            (
-                f"{asked.reproductions} reproductions, the default for {asked.trials} "
-                f"trial{'s' * (asked.trials != 1)}: --reproductions N makes more"
-            )
+            f"{asked.reproductions} reproductions, the default for {asked.trials} "
+            f"trial{'s' * (asked.trials != 1)}: --reproductions N makes more"
         )
     return asked.folder
 

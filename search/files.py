@@ -6,7 +6,8 @@ from pathlib import Path
 from utilities.errors import UserError
 from utilities.reading import Unreadable, parsing, read_records
 
-TABLE, BEST = "trials.csv", "best_parameters.yaml"
+TABLE = "trials.csv"
+BEST = "best_parameters.yaml"
 
 
 @contextlib.contextmanager

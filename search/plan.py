@@ -7,7 +7,9 @@ from typing import NamedTuple
 from runs.names import named
 from search.space import Flags, Range
 
-FULL, REPRODUCTIONS = 20, 10  # from FULL trials on, --reproductions is 10 by default
+# from FULL trials on, --reproductions is 10 by default
+FULL = 20
+REPRODUCTIONS = 10
 
 
 class Plan(NamedTuple):

@@ -30,7 +30,9 @@ def how_far(folder: Path, trials: int, reproductions: int) -> tuple[bool, str]:
         trials, reproductions: how many are asked for.
     """
     ended = sum(row["state"] in ("complete", "fail") for row in read_table(folder))
-    best, known, again = folder / BEST, _reproductions(folder), 0
+    best = folder / BEST
+    known = _reproductions(folder)
+    again = 0
     if best.exists() and known["runs"]:
         trial = (
             best.read_text(encoding="utf-8", errors="replace").removeprefix("# ").partition(":")[0]
@@ -78,7 +80,8 @@ def reproduce(study, plan, train) -> dict | None:
     if not lock.acquire(wait=False):
         return None
     with lock:
-        best, known = best_of(study), _reproductions(plan.folder)
+        best = best_of(study)
+        known = _reproductions(plan.folder)
         name = studies.folder_name(study, best)
         done = known["runs"] if known["trial"] == name else {}
         first = plan.flags.read(best.params).seed
@@ -109,7 +112,8 @@ def propose_next(folder: Path, code_flags: set[str]) -> None:
     if not path.exists():
         return
     print(f"best flags: {path}")
-    best, words = read_yaml(path), []
+    best = read_yaml(path)
+    words = []
     for flag in sorted(code_flags & best.keys()):
         if best[flag] is not None:
             words += [f"--{flag}", best[flag]]
@@ -118,7 +122,8 @@ def propose_next(folder: Path, code_flags: set[str]) -> None:
 
 def tell(study, plan, reproductions: dict | None) -> None:
     """Print where the search stands."""
-    trials, best = studies.latest(study), best_of(study)
+    trials = studies.latest(study)
+    best = best_of(study)
     failed = [trial for trial in trials if trial.state.name == "FAIL"]
     print(f"\n{plan.folder}: {len(trials)} trials, {len(failed)} failed")
     print(f"best: {studies.folder_name(study, best)}, {plan.metric} on validation {best.value:.4f}")

@@ -28,7 +28,9 @@ def changes(plan) -> dict:
     Raises UserError where search.yaml is damaged, a range was narrowed or is of another kind, or a flag differs without
     --resume_allow_changes.
     """
-    folder, ranges, fixed = plan.folder, plan.ranges, plan.fixed
+    folder = plan.folder
+    ranges = plan.ranges
+    fixed = plan.fixed
     path = folder / FILE
     if not path.exists():
         return {}
@@ -37,7 +39,8 @@ def changes(plan) -> dict:
         path, "put a copy back, or move it away and the search goes on with the flags and ranges that are given now"
     ):
         content = dict(read_yaml(path))
-        before, flags = content["ranges"], content["flags"]
+        before = content["ranges"]
+        flags = content["flags"]
         others = sorted(set(before) ^ set(now))
         narrowed = [flag for flag in before if flag in now and not _is_within(before[flag], now[flag])]
         both = sorted(name for name in set(fixed) & set(flags) if plan.opt.roles[name].change and name != "savename")

@@ -99,7 +99,10 @@ def parse(argv: list[str], parser: argparse.ArgumentParser) -> Command:
     if "savename" in given:
         raise UserError("--savename, --experiment_name: --group names a search and its trials: write --group NAME")
     _refuse_both(ranges, given, "the command line")
-    from_files, files, in_files, kept_whole = {}, {}, set(), {}
+    from_files = {}
+    files = {}
+    in_files = set()
+    kept_whole = {}
     config = OneLineParser(add_help=False, allow_abbrev=False)
     config.add_argument("--config", nargs="+", default=[])
     config.exits = False
@@ -136,7 +139,9 @@ def _replaced(key: str, ranges: dict[str, Range]) -> bool:
 
 def _split(argv: list[str]) -> tuple[list[tuple[str, list[str]]], list[str]]:
     """The ranges of a command line, (flag~SUFFIX~, values), and its other words."""
-    ranges, rest, inside = [], [], False
+    ranges = []
+    rest = []
+    inside = False
     for word in argv:
         if word.startswith("--"):
             flag, _, value = word.partition("=")
@@ -214,7 +219,8 @@ def _numbers(parser, action, kind: str, texts: list[str], where: str) -> Range:
     if kind == "INT_BAYESIAN":
         if (low, high) != (int(low), int(high)):
             raise UserError(f"{where}: expected two whole numbers")
-        low, high = int(low), int(high)
+        low = int(low)
+        high = int(high)
     if low >= high:
         raise UserError(f"{where}: the bounds are {'swapped' if low > high else 'equal'}; write the lower one first")
     if kind == "LOG_BAYESIAN" and low <= 0:
@@ -232,7 +238,8 @@ class Flags:
     """
 
     def __init__(self, command: Command, read, folder: Path):
-        self.ranges, self._read = command.ranges, read
+        self.ranges = command.ranges
+        self._read = read
         self._originals = {}  # path of the file that is read -> name of the file that the user gave
         for number, (name, nodes) in enumerate(command.files.items()):
             path = name if nodes is None else str(folder / f"{number}_{Path(name).stem}.yaml")
@@ -265,10 +272,9 @@ class Flags:
         choices = {flag: found.values for flag, found in self.ranges.items() if found.kind == "CHOICE"}
         highs = {flag: found.values[1] for flag, found in self.ranges.items() if flag not in choices}
         lows = {flag: self.ranges[flag].values[0] for flag in highs}
-        read, errors = (
-            [],
-            {},
-        )  # (values, flags) of the combinations that work; (flag, value) -> error of those that do not
+        # (values, flags) of the combinations that work; (flag, value) -> error of those that do not
+        read = []
+        errors = {}
         for combination in itertools.islice(itertools.product(*choices.values()), MOST_COMBINATIONS):
             values = lows | dict(zip(choices, combination, strict=True))
             try:

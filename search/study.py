@@ -45,14 +45,14 @@ def open_study(plan, direction: str):
     """
     import optuna
 
-    name, url, left = f"{plan.opt.dataset}/{plan.opt.group}", plan.own.study_storage, left_in(plan.folder)
+    name = f"{plan.opt.dataset}/{plan.opt.group}"
+    url = plan.own.study_storage
+    left = left_in(plan.folder)
     file = plan.folder / DATABASE
     if url is None and (plan.folder / "journal.log").exists() and not file.exists():
         raise UserError(
-            (
-                f"{plan.folder} is a search of an earlier version, which kept it in journal.log: go on there, or "
-                "choose another --group"
-            )
+            f"{plan.folder} is a search of an earlier version, which kept it in journal.log: go on there, or "
+            "choose another --group"
         )
     where = place_of(plan)
     if url is None:
@@ -195,7 +195,9 @@ def sampler_of(space: dict, seed: int):
     """
     import optuna
 
-    start, seed = max(5, len(space)), seed % 2**32  # of NumPy's generators
+    # of NumPy's generators
+    start = max(5, len(space))
+    seed = seed % 2**32
 
     class QuasiRandomThenGaussianProcess(optuna.samplers.GPSampler):
         """See `sampler_of`."""

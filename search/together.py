@@ -19,7 +19,8 @@ class Together:
     """
 
     def __init__(self, train):
-        self.train, self.ranks = train, Ranks()
+        self.train = train
+        self.ranks = Ranks()
 
     def __call__(self, opt):
         """Train a run, with the others; for the first process.

@@ -59,7 +59,9 @@ class TrialLoop:
     """
 
     def __init__(self, study, plan, train):
-        self.study, self.plan, self.train = study, plan, train
+        self.study = study
+        self.plan = plan
+        self.train = train
         self.lock = Lock(plan.folder / ".study.lock")
         self._current = self._alive = None  # the number of the trial that this process works on, and that trial's lock
 

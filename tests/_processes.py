@@ -21,7 +21,8 @@ class Of(Ranks):
     """One of several processes, without the others."""
 
     def __init__(self, rank, size):
-        self.rank, self.size = rank, size
+        self.rank = rank
+        self.size = size
 
 
 @contextlib.contextmanager
@@ -60,7 +61,8 @@ def _start(rank, n, folder, backend, work, arguments):
 @contextlib.contextmanager
 def mining():
     """Inside, what miners give is kept in the list that this gives."""
-    tuples, plain = [], batch_mining.select
+    tuples = []
+    plain = batch_mining.select
 
     def select(*arguments, **named):
         miner = plain(*arguments, **named)
@@ -86,7 +88,8 @@ def same_steps(rank, cases):
     What one process gives is computed by one of the processes, a case each in turn. All that is wrong is said at the
     end.
     """
-    wanted, wrong = {}, []
+    wanted = {}
+    wrong = []
     with alone():
         for number in range(rank, len(cases), torch.distributed.get_world_size()):
             _, flags, how = cases[number]
@@ -114,7 +117,8 @@ def own_draws(rank):
     """Each process draws its own dropout, another one in each step; what the losses draw stays equal, and so do the
     parameters.
     """
-    said, masks = io.StringIO(), []
+    said = io.StringIO()
+    masks = []
 
     class Masked(test_chunks.Noisy):
         def forward(self, images):

@@ -17,7 +17,8 @@ from training.ranks import several_processes
 from utilities.errors import UserError, one_line_errors
 
 rank, at, how = os.environ.get("FAIL", "-1:0:").split(":")
-steps, plain = [], step.Step.__call__
+steps = []
+plain = step.Step.__call__
 
 
 def failing(self, batch):

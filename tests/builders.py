@@ -117,9 +117,11 @@ def assert_same_run(one, other):
     """Two runs' folders hold the same, to the bit: recorded values, and all that the last checkpoints hold but the
     run's own state.
     """
-    a, b = values(one), values(other)
+    a = values(one)
+    b = values(other)
     assert a.equals(b), a[a != b] if a.index.equals(b.index) else a.index.symmetric_difference(b.index)
-    a, b = last(one), last(other)
+    a = last(one)
+    b = last(other)
     assert [part for part in sorted(set(a) | set(b)) if part != "run" and not equal(a.get(part), b.get(part))] == []
 
 
@@ -185,7 +187,8 @@ def make_cub200(path, layout="official", n_classes=8, n_images=6, size=(40, 30))
     """
     root = Path(path) / ("CUB_200_2011" if layout == "official" else "cub200")
     names = [f"{c:03d}.{CUB_NAMES[c - 1] if c <= len(CUB_NAMES) else f'Bird_{c}'}" for c in range(1, n_classes + 1)]
-    images, labels = [], []
+    images = []
+    labels = []
     for c, name in enumerate(names, start=1):
         for i in range(n_images):
             file = f"{name}/{name[4:]}_{i:04d}_{c * 1000 + i}.jpg"
@@ -208,10 +211,9 @@ def make_cars196(path, layout="icml", n_classes=8, n_images=6, size=(40, 30)):
     rows = {"train": [], "test": []}
     for c, name in enumerate(names):
         for i in range(n_images):
-            half, number = (
-                "test" if i % 2 else "train",
-                i * n_classes + c + 1,
-            )  # classes interleaved: the order of files says nothing
+            # classes interleaved: the order of files says nothing
+            half = "test" if i % 2 else "train"
+            number = i * n_classes + c + 1
             file = {
                 "official": f"car_ims/{number:06d}.jpg",
                 "torchvision": f"cars_{half}/{number:05d}.jpg",
@@ -252,7 +254,8 @@ def make_online_products(path, layout="official", n_train=6, n_test=6, n_images=
     root = Path(path) / ("Stanford_Online_Products" if official else "online_products")
     lists, images = (root, root) if official else (root / "Info_Files", root / "images")
     lists.mkdir(parents=True, exist_ok=True)
-    image_id, of_product = 0, {}
+    image_id = 0
+    of_product = {}
     for name, classes in (
         ("Ebay_train", range(1, n_train + 1)),
         ("Ebay_test", range(n_train + 1, n_train + n_test + 1)),

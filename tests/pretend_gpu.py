@@ -26,7 +26,8 @@ def _is_ours(path: str) -> bool:
     return path != __file__ and path.startswith(ROOT) and "site-packages" not in path
 
 
-DEVICE, IS_CUDA = torch.Tensor.device, torch.Tensor.is_cuda
+DEVICE = torch.Tensor.device
+IS_CUDA = torch.Tensor.is_cuda
 # Kernels whose CUDA form asks the device for a number, by the name of the operator without its overload.
 WAITING = {
     "_local_scalar_dense",
@@ -70,7 +71,8 @@ class Reads:
     """What waited, in order: `(operation, "file:line function")` each."""
 
     def __init__(self):
-        self.found, self.pauses = [], 0
+        self.found = []
+        self.pauses = 0
 
     def note(self, operation: str) -> None:
         """Write one down, with the last of the project's lines that led there."""

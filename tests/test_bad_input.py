@@ -110,7 +110,8 @@ def test_a_class_with_one_image_trains(data, capsys):
 
 @pytest.mark.long
 def test_logging_online_without_credentials_goes_offline_and_no_key_is_kept(data, tmp_path):
-    words, key = of_data(data, "--log_online"), "0123456789abcdef" * 2 + "01234567"
+    words = of_data(data, "--log_online")
+    key = "0123456789abcdef" * 2 + "01234567"
     told = run(*words, HOME=str(tmp_path))
     assert told.returncode == 0 and told.stdout.count("no W&B credentials") == 1, told.stderr
     told = run(*words, "--wandb_key", key, "--group", "Keyed", HOME=str(tmp_path), WANDB_MODE="offline")

@@ -58,7 +58,8 @@ def test_metrics(monkeypatch, tile, device, dtype):
     features = torch.randn(60, 5, dtype=dtype, generator=generator) + torch.nn.functional.one_hot(labels, 7)[:, :5].to(
         dtype
     )
-    gallery, gallery_labels = torch.randn(45, 5, dtype=dtype, generator=generator), torch.arange(45) % 6
+    gallery = torch.randn(45, 5, dtype=dtype, generator=generator)
+    gallery_labels = torch.arange(45) % 6
     of_levels = [torch.stack([given, given % 2], 1) for given in (labels, gallery_labels)]
     for reference in ((), (gallery, of_levels[1])):
         one, other = under_both(
@@ -102,7 +103,8 @@ def test_criteria(dtype):
 
     def check(name):
         def computed():
-            criterion, rows = deterministic(criterion_of(name)), batch.clone().requires_grad_()
+            criterion = deterministic(criterion_of(name))
+            rows = batch.clone().requires_grad_()
             torch.manual_seed(1)
             loss = criterion(rows, LABELS)
             loss.backward()

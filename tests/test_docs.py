@@ -60,7 +60,8 @@ def targets(page):
 
 
 def test_links_lead_somewhere_every_page_is_in_the_index_and_every_picture_is_shown():
-    wrong, linked = [], {}
+    wrong = []
+    linked = {}
     for page in PAGES:
         for target in targets(page):
             path, _, anchor = target.partition("#")

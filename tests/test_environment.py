@@ -60,7 +60,8 @@ def test_a_package_has_one_exact_pin_and_one_lower_bound_that_it_meets():
 
 
 def test_the_list_without_gpu_libraries_is_the_other_one_but_for_faiss():
-    of_gpu, of_cpu = lines("requirements.txt"), lines("requirements/cpu.txt")
+    of_gpu = lines("requirements.txt")
+    of_cpu = lines("requirements/cpu.txt")
     assert [line for line in of_gpu if not line.startswith("faiss")] == [
         line for line in of_cpu if not line.startswith("faiss")
     ]

@@ -81,7 +81,8 @@ def test_folds_are_complete_runs_and_meta_results_are_theirs(whole):
     for split in ("val", "test"):
         for metric in ("map_r", "e_recall@1"):
             of_folds = [one["selected"]["values"][split][metric] for one in summaries]
-            found, mean = separated["values"][split][metric], sum(of_folds) / 2
+            found = separated["values"][split][metric]
+            mean = sum(of_folds) / 2
             error = math.sqrt(sum((v - mean) ** 2 for v in of_folds)) / math.sqrt(2)
             assert (
                 found["values"] == of_folds
@@ -105,7 +106,8 @@ def test_results_over_folds_are_of_what_every_fold_has():
 
 
 def test_the_ensemble_equals_a_concatenation_by_hand(whole, data):
-    embeddings, labels = [], None
+    embeddings = []
+    labels = None
     for fold in range(2):
         network, opt = load_run(whole.folder / f"fold_{fold}")
         assert not network.training
@@ -140,7 +142,8 @@ def test_folds_apart_then_aggregated_equal_the_whole(whole, data, tmp_path, caps
 
 
 def test_resume_skips_the_finished_and_continues_the_interrupted(whole, data, tmp_path, monkeypatch, capsys):
-    real, calls = main.train_one_epoch, []
+    real = main.train_one_epoch
+    calls = []
 
     def train_one_epoch(*args):
         calls.append(args[0])
@@ -159,7 +162,8 @@ def test_resume_skips_the_finished_and_continues_the_interrupted(whole, data, tm
     assert (folder / "fold_0" / "CSV_Logs" / "metrics.csv").read_bytes() == before
     for fold in range(2):
         builders.assert_same_run(*(path / f"fold_{fold}" for path in (folder, whole.folder)))
-    ours, theirs = meta(folder), meta(whole.folder)
+    ours = meta(folder)
+    theirs = meta(whole.folder)
     assert all(ours[name]["values"] == theirs[name]["values"] for name in ("separated", "concatenated"))
     again(folder, "--n_epochs", "3")
     assert calls[5:] == [3, 3]
@@ -339,7 +343,8 @@ def test_a_dry_run_and_the_configuration_that_repeats_the_folds(short, data, tmp
 
 
 def test_a_split_file_is_one_fold_that_says_at_its_start_what_it_lacks_and_is_kept(data, tmp_path, capsys):
-    names, file = [f"class_{c}" for c in range(12)], tmp_path / "splits.json"
+    names = [f"class_{c}" for c in range(12)]
+    file = tmp_path / "splits.json"
     file.write_text(json.dumps({"train": names[:5], "val": names[5:8], "test": names[8:]}))
     predefined = ["--split_scheme", "predefined", "--split_file", str(file), "--n_epochs", "1"]
     for more, untested in (([], True), (["--final_test", "--check_untrained_accuracy"], False)):
@@ -351,10 +356,8 @@ def test_a_split_file_is_one_fold_that_says_at_its_start_what_it_lacks_and_is_ke
             and ("nothing is measured on test: --final_test" in line) == untested
         )
     assert [path.name for path in sorted(cross.folder.glob("fold_*"))] == ["fold_0"]
-    separated, of_val = (
-        meta(cross.folder)["separated"],
-        values(cross.folder / "fold_0").xs(("val", "map_r"), level=("split", "metric")),
-    )
+    separated = meta(cross.folder)["separated"]
+    of_val = values(cross.folder / "fold_0").xs(("val", "map_r"), level=("split", "metric"))
     assert set(separated["values"]) == {"val", "test"} and separated["values"]["val"]["map_r"]["standard_error"] is None
     assert {e: separated["untrained"][e]["val"]["map_r"]["mean"] for e in ("-1", "0")} == {
         "-1": of_val[-1],

@@ -407,7 +407,8 @@ def test_what_makes_each_method(opts):
 
 # ------------------------------------------------------------------------------------------- the script and the page
 def test_every_preset_is_run_with_five_seeds_and_the_script_and_the_page_say_what_it_says(capsys, tmp_path):
-    comment, seeds = "", {}
+    comment = ""
+    seeds = {}
     for line in SCRIPT.read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
             comment = line

@@ -32,7 +32,8 @@ def select(*arguments, **named):
     splits = plain(*arguments, **named)
     test = splits["testing"]
     places = np.array([int(Path(path).stem) for path in test.paths])
-    test.is_query, test.is_gallery = places < 4, (places > 1) & (np.array([label for _, label in test.image_list]) > 0)
+    test.is_query = places < 4
+    test.is_gallery = (places > 1) & (np.array([label for _, label in test.image_list]) > 0)
     test.sequences = np.where(places > 0, (np.arange(len(places)) - 1) // 2, -1)
     return splits
 
@@ -87,8 +88,10 @@ def summary_of(folder):
 
 def measured(file):
     """The metrics of a dumped test set, of queries and gallery cut by hand; neighbours by a loop."""
-    x, y = file["features"], file["labels"]
-    rows, kept = np.flatnonzero(file["is_query"]), np.flatnonzero(file["is_gallery"])
+    x = file["features"]
+    y = file["labels"]
+    rows = np.flatnonzero(file["is_query"])
+    kept = np.flatnonzero(file["is_gallery"])
     firsts = []
     for row in rows:
         may = [
@@ -168,8 +171,10 @@ def test_flags_of_evaluation(with_roles, folder_data, tmp_path):
 def test_what_cannot_be_chosen_by_is_refused_before_training(with_roles, folder_data, tmp_path, monkeypatch):
     def without_partners(*arguments, **named):
         splits = select(*arguments, **named)
-        test, labels = splits["testing"], np.array([label for _, label in splits["testing"].image_list])
-        test.is_query, test.is_gallery = labels < 2, labels > 1
+        test = splits["testing"]
+        labels = np.array([label for _, label in splits["testing"].image_list])
+        test.is_query = labels < 2
+        test.is_gallery = labels > 1
         return splits
 
     monkeypatch.setattr(datasets, "select", without_partners)
@@ -243,7 +248,8 @@ def test_several_processes_measure_what_one_does(with_roles, folder_data, tmp_pa
     one = main.main(parameters.read([*words, "--save_path", str(tmp_path / "one")]))
     _processes.spawned(2, run_with_roles, [*words, "--save_path", str(tmp_path / "two")])
     two = next((tmp_path / "two").rglob("summary.json")).parent
-    expected, found = summary_of(one.folder), summary_of(two)
+    expected = summary_of(one.folder)
+    found = summary_of(two)
     assert expected["roles"] == found["roles"]
     assert found["selected"]["values"]["test"] == pytest.approx(expected["selected"]["values"]["test"], abs=1e-4)
     with np.load(two / "embeddings_test.npz") as file:

@@ -122,8 +122,10 @@ def in_order(mined) -> list:
 def test_miners_find_the_tuples_of_the_cpu(device, case):
     name, against = case
     labels = labels_of(batch_mining.REGISTRY.module(name))
-    batch, compared = unit(len(labels)).double(), exact_reference(labels, 6) if against else {}
-    mined, miners = [], []
+    batch = unit(len(labels)).double()
+    compared = exact_reference(labels, 6) if against else {}
+    mined = []
+    miners = []
     for place in ("cpu", device):
         miners.append(batch_mining.select(name, loss="triplet", embed_dim=batch.shape[1]))
         torch.manual_seed(3)
@@ -186,7 +188,8 @@ def test_a_step_with_drawn_class_vectors_waits_for_nothing(device, name):
     criterion = build(name, n_classes=100, sample_classes=0.3).to(device)
     optimizer = torch.optim.SGD(criterion.parameters(), lr=0.1, momentum=0.9, foreach=True)
     labels = labels_of(criteria.REGISTRY.module(name)).to(device)
-    batch, before = unit(len(labels)).to(device), criterion.proxies.detach().clone()
+    batch = unit(len(labels)).to(device)
+    before = criterion.proxies.detach().clone()
     for waits in (2, 0):  # in the first step the labels are looked at
         with at_most(waits):
             run(criterion, batch, labels)
@@ -216,7 +219,8 @@ SAMPLERS = ["d2_coreset", "greedy_coreset", "disthist_batchmatch", "fid_batchmat
 
 @everywhere(SAMPLERS, on_cpu=["d2_coreset"])
 def test_a_samplers_storage_stays_where_the_embeddings_are(device, name):
-    epochs, storages = [], []
+    epochs = []
+    storages = []
     for place in ("cpu", device):
         sampler = make_sampler(name, [8] * 6, dtype=torch.float64, bs=8, samples_per_class=2, data_batchmatch_bigbs=24)
         new = torch.randn(8, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(7)).to(place)

@@ -88,7 +88,8 @@ def reads_of(call, *arguments, **named) -> int:
 
 def test_miners_ask_for_a_size():
     def check(name):
-        miner, labels = batch_mining.select(name), labels_of(batch_mining.REGISTRY.module(name))
+        miner = batch_mining.select(name)
+        labels = labels_of(batch_mining.REGISTRY.module(name))
         assert reads_of(miner, unit(len(labels)), labels) == OF_MINERS.get(name, 1)
         assert reads_of(miner, unit(len(labels)), labels, **reference(labels, 6)) == {
             **OF_MINERS,
@@ -101,7 +102,8 @@ def test_miners_ask_for_a_size():
 def test_criteria_ask_for_nothing(monkeypatch):
     def check(name, flags):
         module = criteria.REGISTRY.module(name)
-        criterion, labels = build(name, **flags), labels_of(module)
+        criterion = build(name, **flags)
+        labels = labels_of(module)
         expected = asked_by(name, getattr(criterion, "batchminer", None))
         assert reads_of(run, criterion, unit(len(labels)), labels) == expected
         if takes_reference(module.Criterion):
@@ -216,7 +218,8 @@ def asks_in_shards(rank, flags):
     batch = batch._replace(
         images=Cut(torch.randint(256, (len(batch.images), 9, 7, 3), dtype=torch.uint8), draws, transform)
     )
-    own, colours = torch.Generator(), Cut._colours
+    own = torch.Generator()
+    colours = Cut._colours
     with (
         mock.patch.object(Cut, "_colours", lambda cut: list(colours(cut))),
         mock.patch.object(torch, "Generator", lambda device: own),
@@ -247,7 +250,8 @@ class _Reading(torch.autograd.Function):
         return gradient.new_full((6,), gradient.item())
 
 
-X, MASK = torch.arange(6.0), torch.arange(6) % 2 == 0
+X = torch.arange(6.0)
+MASK = torch.arange(6) % 2 == 0
 WAITS = [
     lambda: X[0].item(),
     lambda: bool((X > 0).all()),

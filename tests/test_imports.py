@@ -65,7 +65,8 @@ def imported(path: Path) -> frozenset[str]:
     """Top-level names of everything a file imports, inside functions and by importlib too; `*` for a name that is
     computed.
     """
-    names, text = set(), path.read_text(encoding="utf-8")
+    names = set()
+    text = path.read_text(encoding="utf-8")
     calls = "import_module" in text or "__import__" in text
     for node in (ast.walk if calls else statements)(parsed(path)):
         if isinstance(node, ast.Import):
@@ -93,7 +94,8 @@ def test_imports_point_down_only(tmp_path):
     assert {path.parent.name for path in ROOT.glob("*/__init__.py")} <= {*ALLOWED, "toy_experiments"}, (
         "a folder without a floor"
     )
-    path, computed = tmp_path / "module.py", tmp_path / "computed.py"
+    path = tmp_path / "module.py"
+    computed = tmp_path / "computed.py"
     path.write_text(
         'import importlib\nimportlib.import_module("criteria.margin")\nimportlib.import_module(f"metrics.{1}")\n'
     )

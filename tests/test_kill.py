@@ -105,7 +105,8 @@ def killed_and_resumed(data, tmp_path, moments, *more):
     """
     subprocess.run(command(data, tmp_path / "whole", *more), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     for number, moment in enumerate(moments.values()):
-        arguments, folder = command(data, tmp_path / str(number), *more), tmp_path / str(number) / "folder" / "Kill_s1"
+        arguments = command(data, tmp_path / str(number), *more)
+        folder = tmp_path / str(number) / "folder" / "Kill_s1"
         run_and_kill(arguments, folder, moment)
         killed = time.time()
         told = subprocess.run(

@@ -102,10 +102,8 @@ def test_a_run_folder_is_complete(trained_once, begun_once):
         "CSV_Logs/Test_discriminative_e_recall.csv",
     ):
         assert (trained_once / name).exists(), name
-    table, summary = (
-        values(trained_once).xs("map_r", level="metric"),
-        json.loads((trained_once / "summary.json").read_text()),
-    )
+    table = values(trained_once).xs("map_r", level="metric")
+    summary = json.loads((trained_once / "summary.json").read_text())
     assert set(table.index) == {(e, s) for e in (1, 2) for s in ("train", "test")}
     assert (
         set(summary) == {"parameters", "selected", "best", "last", "seconds"}
@@ -168,7 +166,8 @@ def test_resume_equals_the_uninterrupted_run(folder_data, tmp_path, capsys):
         words = ["--savename", name, "--n_epochs", str(epochs), "--log_every", "2", "--plot_every", "0", *more]
         return main.main(flags(folder_data, tmp_path, *words).but(no_records=False)).folder
 
-    whole, cut = train("Whole", 2, "--kernels", "2", "--eval_kernels", "0"), train("Cut", 1, "--resume_or_start")
+    whole = train("Whole", 2, "--kernels", "2", "--eval_kernels", "0")
+    cut = train("Cut", 1, "--resume_or_start")
     assert "this is a new one" in capsys.readouterr().out
     for name, lines in (("metrics", "2,test,e_recall@1,0.5\n2,test,map_"), ("batches", "2,4,loss,0.5\n2,6,lo")):
         with open(cut / "CSV_Logs" / f"{name}.csv", "a") as file:
@@ -239,7 +238,8 @@ def test_weights_that_are_nan_are_not_trained_on(begun):
 
 
 def test_a_failure_leaves_the_last_checkpoint_and_says_how_to_go_on(begun, monkeypatch, capsys):
-    good, step = (begun / checkpoint.LAST).read_bytes(), Runtime.step
+    good = (begun / checkpoint.LAST).read_bytes()
+    step = Runtime.step
     for owner, name, stand_in, error, said in (
         (
             Runtime,
@@ -320,7 +320,8 @@ def test_a_run_goes_on_at_the_rates_of_now_also_with_another_optimiser(begun, ca
         assert said in told and ("begin anew" in told) == bool(said), change
         note = f"note  --n_epochs {epoch} (before: {epoch - 1}): --scheduler cosine spans all epochs"
         assert (note in told) == (epoch > 2), "the first epoch has the full rate whatever the length"
-        rates, factor = values(begun)[epoch, "train"], (1 + math.cos(math.pi * (epoch - 1) / epoch)) / 2
+        rates = values(begun)[epoch, "train"]
+        factor = (1 + math.cos(math.pi * (epoch - 1) / epoch)) / 2
         assert rates["rate/last_linear"] == pytest.approx(0.001 * factor), change
         assert rates["rate/backbone_4" if "--layer_decay" in change else "rate/backbone"] == pytest.approx(
             0.002 * factor * (0.5**4 if epoch == 8 else 1)
@@ -351,7 +352,8 @@ def test_more_patience_goes_on(folder_data, tmp_path, monkeypatch):
 
 def test_what_a_continuation_may_change(begun, capsys):
     saved = (begun / "parameters.yaml").read_bytes()
-    go_on, allowed = ["--resume_from", str(begun)], ["--n_epochs", "2", "--resume_allow_changes"]
+    go_on = ["--resume_from", str(begun)]
+    allowed = ["--n_epochs", "2", "--resume_allow_changes"]
     for change, said in (
         (["--embed_dim", "32"], "--embed_dim 32 (saved: 8); --resume_allow_changes"),
         (["--evaluate", "--lr", "5"], "--evaluate: flags differ; --lr 5"),

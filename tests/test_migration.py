@@ -38,7 +38,8 @@ def name_of(words):
     return words[words.index("--savename") + 1] if "--savename" in words else None
 
 
-MAIN, SEARCHES = commands("main.py"), commands("-m search")
+MAIN = commands("main.py")
+SEARCHES = commands("-m search")
 WORK_ON_A_RUN = [words for words in MAIN if ON_A_RUN & set(words)]
 REPEAT = [words for words in MAIN if any(word.endswith("/parameters.yaml") for word in words)]
 NEW = [words for words in MAIN if words not in WORK_ON_A_RUN + REPEAT]
@@ -48,7 +49,8 @@ NEW = [words for words in MAIN if words not in WORK_ON_A_RUN + REPEAT]
 # page
 def test_every_old_command_has_one_here():
     """After a block of old commands there is, before the next one, a block with at least as many here."""
-    told, counted = [], 0
+    told = []
+    counted = 0
     for info, content in BLOCKS:
         old = re.findall(r"^python run(?:_bayesian_optimization)?\.py", content, flags=re.MULTILINE)
         if old:
@@ -205,7 +207,8 @@ def test_the_flags_of_a_run_are_those_of_another(started, capsys):
 
 def work_on(words, started):
     """Do what a line says with its run: only a reproduction makes another folder."""
-    folder, before = started(run_of(words)), set(Path("Training_Results").glob("*/*"))
+    folder = started(run_of(words))
+    before = set(Path("Training_Results").glob("*/*"))
     if "--n_epochs" in words:  # more than before, but not so many
         trained = yaml.safe_load((folder / "parameters.yaml").read_text())["n_epochs"]
         assert int(words[words.index("--n_epochs") + 1]) > trained

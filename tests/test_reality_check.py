@@ -24,7 +24,8 @@ from search import __main__ as searcher
 from tests import builders
 
 ROOT = Path(__file__).resolve().parent.parent
-GROUP, METRICS = "MLRC_CUB_Contrastive", ["precision@1", "r_precision", "map_r"]
+GROUP = "MLRC_CUB_Contrastive"
+METRICS = ["precision@1", "r_precision", "map_r"]
 TRAINED_ON = [
     (0, 1, 2, 3, 4, 5, 6, 7),
     (2, 3, 4, 5, 6, 7, 8, 9),
@@ -69,7 +70,8 @@ class Protocol:
         self.said = python(self.words, ROOT)
         self.patience = int(self.words[self.words.index("--patience") + 1])
         self.line = launcher.Task(launcher.Line(1, self.words[2:]))
-        self.path, self.folder = path, path / "runs" / "cub200" / f"{GROUP}_s0"
+        self.path = path
+        self.folder = path / "runs" / "cub200" / f"{GROUP}_s0"
         self.folds = [self.folder / f"fold_{fold}" for fold in range(4)]
         self.summaries = [json.loads((fold / "summary.json").read_text()) for fold in self.folds]
 
@@ -156,7 +158,8 @@ def test_each_fold_stops_by_patience(protocol):
 
 def test_folds_are_joined_and_reported_and_the_line_is_finished(protocol):
     """How the numbers are joined: tests/test_folds.py, tests/results/test_cross_validation.py."""
-    separated, concatenated = protocol.meta("separated"), protocol.meta("concatenated")
+    separated = protocol.meta("separated")
+    concatenated = protocol.meta("concatenated")
     assert (
         separated["epochs"]
         == concatenated["epochs"]

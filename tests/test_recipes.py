@@ -195,7 +195,9 @@ def test_the_other_recipes_train_together_with_a_plain_module_as_the_loss(house,
 
 def test_recipes_are_listed_with_their_flags_and_one_trains(folder_data, tmp_path, monkeypatch, capsys):
     """As if each folder held its recipe."""
-    folders, names, caption = {}, Registry.names, Registry.caption
+    folders = {}
+    names = Registry.names
+    caption = Registry.caption
     for recipe in [*LISTED, QUICK]:
         (tmp_path / ALL[recipe][0]).mkdir(exist_ok=True)
         folders[ALL[recipe][0]] = plug_in(tmp_path, recipe).parent

@@ -52,7 +52,8 @@ def go_on(folder, *more):
 
 def stop_after(monkeypatch, calls: int):
     """Ctrl-C in the training epoch after so many."""
-    real, made = main.train_one_epoch, []
+    real = main.train_one_epoch
+    made = []
 
     def train_one_epoch(*args):
         made.append(args[0])
@@ -146,19 +147,15 @@ def test_the_command_line_wins_in_every_stage(changed, capsys):
 @pytest.mark.parametrize("stops", [(1, 4), pytest.param((2,), marks=pytest.mark.long)])
 def test_an_interrupted_reproduction_goes_on(changed, tmp_path, monkeypatch, capsys, stops):
     """Interrupted after so many epochs, between two stages and within one."""
-    words, folder = (
-        ["--reproduce_results", str(changed), "--save_path", str(tmp_path)],
-        tmp_path / "folder" / "First_s1",
-    )
+    words = ["--reproduce_results", str(changed), "--save_path", str(tmp_path)]
+    folder = tmp_path / "folder" / "First_s1"
     resume = ["--resume_from", str(folder)]
-    again, before = (
-        [
-            [*words, "--resume"],
-            ["--group", "First", "--dataset", "folder", "--save_path", str(tmp_path), "--resume"],
-            resume,
-        ],
-        0,
-    )
+    again = [
+        [*words, "--resume"],
+        ["--group", "First", "--dataset", "folder", "--save_path", str(tmp_path), "--resume"],
+        resume,
+    ]
+    before = 0
     for way, epochs in enumerate(stops):
         stop_after(monkeypatch, epochs - before)
         with pytest.raises(SystemExit):
@@ -254,7 +251,8 @@ def test_a_changed_cross_validation_is_reproduced_fold_by_fold_with_the_test_ask
 
 
 def test_a_reproduction_takes_the_split_of_its_source(data, tmp_path, capsys):
-    file, names = tmp_path / "splits.json", [f"class_{c}" for c in range(12)]
+    file = tmp_path / "splits.json"
+    names = [f"class_{c}" for c in range(12)]
     file.write_text(json.dumps({"train": names[:5], "val": names[5:8], "test": names[8:]}))
     run = main.main(flags(data, tmp_path, "--split_scheme", "predefined", "--split_file", str(file), "--n_epochs", "1"))
     main.main(

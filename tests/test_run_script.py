@@ -51,7 +51,8 @@ def test_how_a_run_stands(folder_data, tmp_path):
     run = main.main(task("--n_epochs", "1").opt)
     assert run.folder == task().folder and task().name == "folder/Tiny_s0"
     assert standing(task("--n_epochs", "1")) == (launcher.FINISHED, "1 epoch")
-    more, tested = task("--n_epochs", "2"), task("--n_epochs", "1", "--final_test")
+    more = task("--n_epochs", "2")
+    tested = task("--n_epochs", "1", "--final_test")
     assert standing(more) == (launcher.INTERRUPTED, "after epoch 1")
     assert standing(tested) == (launcher.INTERRUPTED, "1 epoch"), "trained, but killed before its test"
     main.main(parameters.read(["--resume_from", str(run.folder), "--final_test"]))
@@ -109,7 +110,8 @@ def test_how_a_cross_validation_stands(folder_data, tmp_path):
         return lambda path: path.write_text(path.read_text().replace(old, new))
 
     separated, concatenated = (cross.folder / "meta" / f"{name}.json" for name in ("separated", "concatenated"))
-    summary, of_validation = cross.folder / "fold_1" / "summary.json", replacing('"test": {', '"tests": {')
+    summary = cross.folder / "fold_1" / "summary.json"
+    of_validation = replacing('"test": {', '"tests": {')
     for path, change, folds in (
         (separated, Path.unlink, 2),
         (separated, of_validation, 2),
@@ -243,7 +245,8 @@ def test_the_whole_way(folder_data, tmp_path, capsys):
 
 @pytest.mark.long
 def test_an_interrupted_cross_validation_and_a_search_are_finished_and_then_left_alone(folder_data, tmp_path):
-    task, search = small(folder_data, tmp_path, *FOLDS), search_task(folder_data, tmp_path, 2, 1)
+    task = small(folder_data, tmp_path, *FOLDS)
+    search = search_task(folder_data, tmp_path, 2, 1)
     main.main(parameters.read([*task.line.argv, "--folds", "0"]))
     script = tmp_path / "runs.sh"
     script.write_text(f"{task.line.command}\n{search.line.command}\n")

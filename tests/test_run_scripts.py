@@ -35,7 +35,8 @@ def rows_of(name):
 
 def runs_of(name, datapath="DATA"):
     """(comment lines above the block, flags of main.py) of every run, read without the project's own reader."""
-    runs, comments = [], []
+    runs = []
+    comments = []
     for line in (ROOT / name).read_text().splitlines():
         if line.startswith("#"):
             comments.append(line)
@@ -70,7 +71,8 @@ def best_values(method, setting):
     return value
 
 
-REVISIT, MLRC = runs_of("Revisit_Runs.sh"), runs_of("experiments/MLRC_Runs.sh")
+REVISIT = runs_of("Revisit_Runs.sh")
+MLRC = runs_of("experiments/MLRC_Runs.sh")
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +285,8 @@ def test_published_tables_agree_with_each_other():
     compared = 0
     for row in rows_of("mlrc_search.csv"):
         name = printed_name(row["method"], row["parameter"])
-        text, best = printed[row["method"], name][row["setting"]], float(row["best"])
+        text = printed[row["method"], name][row["setting"]]
+        best = float(row["best"])
         digits = text.partition("e")[0].partition(".")[2]
         step = 10.0 ** -len(digits) * 10.0 ** int(text.partition("e")[2] or 0)
         assert float(row["low"]) <= best <= float(row["high"])

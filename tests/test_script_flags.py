@@ -30,11 +30,9 @@ class Parsing(Exception):
 @pytest.fixture(scope="module")
 def parsers():
     """Script -> its parser, taken from it as it runs."""
-    found, threads, handlers = (
-        {},
-        torch.get_num_threads(),
-        {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)},
-    )
+    found = {}
+    threads = torch.get_num_threads()
+    handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
 
     def stop(parser, *_):
         raise Parsing(parser)
@@ -87,7 +85,8 @@ def test_numbers_and_texts_of_every_script_are_taken_or_refused_in_one_line(pars
             assert action.type not in (int, float), f"{script} {flag}: declare its range, by utilities.numbers"
             if not isinstance(action.type, Range):
                 continue
-            refused, bound = 0, MOST_64 if action.type.kind is int else LARGEST
+            refused = 0
+            bound = MOST_64 if action.type.kind is int else LARGEST
             for text in BAD:
                 options = parsed(parser, capsys, f"{flag}={text}")
                 refused += options is None

@@ -31,7 +31,9 @@ from utilities.processes import Alone
 from utilities.shards import Shard
 
 ABLE = ["arcface", "circle_softmax", "cosface", "proxyanchor", "softmax", "sphereface", "subcenter_arcface"]
-C, D, LABELS = 7, 5, torch.tensor([6, 0, 0, 3, 4, 4, 6, 2, 1, 0])
+C = 7
+D = 5
+LABELS = torch.tensor([6, 0, 0, 3, 4, 4, 6, 2, 1, 0])
 
 
 def made(loss, dtype=torch.float64, **flags):
@@ -110,7 +112,9 @@ def same_steps(rank, block, cases):
             one, wanted = trained(*words)
         with mock.patch.object(_shards, "ENTRIES", block):
             many, found = trained(*words, "--shard_classes")
-        state, wanted_state, criterion = flat_state(many), flat_state(one), many.trainer.criterion
+        state = flat_state(many)
+        wanted_state = flat_state(one)
+        criterion = many.trainer.criterion
         assert any(map(shards.divided, criterion.parameters())) and list(state) == list(wanted_state)
         try:
             for a, b in zip(wanted, found, strict=True):
@@ -120,7 +124,8 @@ def same_steps(rank, block, cases):
             )
             for name, value in wanted_state.items() if rank == 0 else ():
                 near(state[name], value)
-            own, whole = criterion.proxies.detach().clone(), one.trainer.criterion.proxies
+            own = criterion.proxies.detach().clone()
+            whole = one.trainer.criterion.proxies
             assert own.untyped_storage().nbytes() < whole.untyped_storage().nbytes()
             criterion.load_state_dict(one.trainer.criterion.state_dict())
             near(criterion.proxies.detach(), own)
@@ -165,10 +170,12 @@ def test_blocks_of_classes_give_the_plain_loss_on_every_batch(loss):
     """Several classes, one class, one sample; zero, equal, opposite and very long embeddings: cosines of 1 and -1. All
     coordinates drawn: in blocks.
     """
-    plain, in_blocks = made(loss), made(loss, loss_dims=D)
+    plain = made(loss)
+    in_blocks = made(loss, loss_dims=D)
     batches = [test_registry_wide.LABELS[kind] for kind in ("repeated", "one class", "one sample")]
     for labels, kind in itertools.product(batches, ("long", "identical", "opposite", "zero", "one zero")):
-        batch, labels = test_registry_wide.POINTS[kind](len(labels))[:, :D].double(), torch.tensor(labels)
+        batch = test_registry_wide.POINTS[kind](len(labels))[:, :D].double()
+        labels = torch.tensor(labels)
         plain.zero_grad(), in_blocks.zero_grad()
         wanted = run(plain, batch, labels)
         with mock.patch.object(_shards, "ENTRIES", 3 * len(labels)):
@@ -190,13 +197,14 @@ def test_a_drawn_loss_is_the_plain_one_of_the_drawn_classes(loss):
     seed.
     """
     classes = [0, 1, 2, 3, 4, 6]
-    criterion, plain = (
-        made(loss, sample_classes=0.86),
-        made(loss),
-    )  # the plain form is compared with loops in test_table.py
+    # the plain form is compared with loops in test_table.py
+    criterion = made(loss, sample_classes=0.86)
+    plain = made(loss)
     torch.manual_seed(2)
-    found, rows = run(criterion), rows_of(classes, criterion.per_class)
-    plain.n_classes, plain.proxies = len(classes), torch.nn.Parameter(criterion.proxies.detach()[rows].clone())
+    found = run(criterion)
+    rows = rows_of(classes, criterion.per_class)
+    plain.n_classes = len(classes)
+    plain.proxies = torch.nn.Parameter(criterion.proxies.detach()[rows].clone())
     wanted = run(plain, points(), torch.tensor([classes.index(int(label)) for label in LABELS]))
     assert criterion.shard.drawn[0].tolist() == rows
     near(found[:2], wanted[:2])
@@ -208,8 +216,12 @@ def test_a_drawn_loss_is_the_plain_one_of_the_drawn_classes(loss):
 def test_the_drawn_classes_hold_the_batchs_and_are_uniform_beside_them():
     """Chi-square of how often each other class is drawn, seeded."""
     torch.manual_seed(5)
-    n_classes, n, draws, labels = 40, 12, 1500, torch.tensor([3, 3, 17, 39, 0])
-    shard, counts = Shard(Alone(), n_classes, share=0.3), torch.zeros(n_classes)
+    n_classes = 40
+    n = 12
+    draws = 1500
+    labels = torch.tensor([3, 3, 17, 39, 0])
+    shard = Shard(Alone(), n_classes, share=0.3)
+    counts = torch.zeros(n_classes)
     for _ in range(draws):
         classes, own = shard.draw(labels)
         assert len(classes) == n and torch.equal(classes, classes.unique()) and torch.equal(classes[own], labels)
@@ -280,7 +292,9 @@ def test_vectors_that_are_not_drawn_rest_in_every_optimiser(words):
     criterion = criteria.select(
         "subcenter_arcface", opt.but(n_classes=40, embed_dim=D, loss_subcenter_arcface_lr=0.02)
     ).double()
-    network, runtime, moved = torch.nn.Linear(D, D).double(), Runtime(opt), set()
+    network = torch.nn.Linear(D, D).double()
+    runtime = Runtime(opt)
+    moved = set()
     optimizer = build_optimizer(network, criterion, opt)
     plain = copy.deepcopy(optimizer)
     (twin,) = (p for group in plain.param_groups for p in group["params"] if p.shape == criterion.proxies.shape)
@@ -311,8 +325,10 @@ def test_a_step_that_a_scaler_skips_moves_nothing_and_forgets_its_draw():
     opt = test_chunks.read("--loss", "softmax", "--precision", "float16").but(
         n_classes=40, embed_dim=D, sample_classes=0.5
     )
-    criterion, network = criteria.select("softmax", opt), torch.nn.Linear(D, D)
-    optimizer, runtime = build_optimizer(network, criterion, opt), Runtime(opt)
+    criterion = criteria.select("softmax", opt)
+    network = torch.nn.Linear(D, D)
+    optimizer = build_optimizer(network, criterion, opt)
+    runtime = Runtime(opt)
     before = criterion.proxies.detach().clone()
     runtime.step(criterion(network(points(torch.float32)), LABELS) * 1e35, optimizer)
     assert torch.equal(criterion.proxies, before) and not criterion.shard.drawn
@@ -386,7 +402,8 @@ def test_a_loss_in_some_coordinates_is_that_of_cut_embeddings_and_vectors():
 
 
 def same_coordinates(rank):
-    ranks, criterion = Ranks(), made("cosface", loss_dims=2)
+    ranks = Ranks()
+    criterion = made("cosface", loss_dims=2)
     criterion.shard_over(ranks)
     torch.manual_seed(8)
     used = (run(criterion)[1] != 0).any(0)

@@ -73,8 +73,10 @@ def test_a_run_resumes_to_the_bit(name, data, tmp_path, monkeypatch):
 # -------------------------------------------------------------------------------------------------------------------
 # averages
 def test_the_average_is_evaluated_and_kept_beside_the_trained_network(data, tmp_path, monkeypatch):
-    trained, seen = [], []
-    real, measure = Step.__call__, main.evaluation.evaluate
+    trained = []
+    seen = []
+    real = Step.__call__
+    measure = main.evaluation.evaluate
 
     def step(self, batch):
         trained.append(copy.deepcopy(self.trainer.network.state_dict()))
@@ -121,7 +123,8 @@ def test_the_backbone_rests_and_wakes(flags, data, tmp_path, monkeypatch):
     """For some of the four steps of an epoch, running statistics too, in spite of weight decay; a resumed run does the
     same.
     """
-    moved, real = [], Step.__call__
+    moved = []
+    real = Step.__call__
 
     def step(self, batch):
         before = copy.deepcopy(self.trainer.network.state_dict())
@@ -164,10 +167,13 @@ def test_what_a_network_lacks_is_refused(data, tmp_path):
 @pytest.mark.parametrize("arch", ["resnet18", "convnext_tiny"])
 def test_recomputed_activations_give_the_same_gradients_and_statistics_in_less_memory(arch):
     images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
-    found, networks, kept = [], [], []
+    found = []
+    networks = []
+    kept = []
     for flags in ([], ["--grad_checkpointing"]):
         torch.manual_seed(0)
-        network, sizes = chosen("--arch", arch, *flags)[1].train(), []
+        network = chosen("--arch", arch, *flags)[1].train()
+        sizes = []
         torch.manual_seed(1)  # convnext drops paths
         with torch.autograd.graph.saved_tensors_hooks(lambda x, sizes=sizes: sizes.append(x.numel()) or x, lambda x: x):
             embeddings = network(images)[0]
@@ -266,7 +272,8 @@ def test_tf32_leaves_losses_and_metrics_exact():
         multiply_at("high")
         with runtime.exact_products():
             assert torch.get_float32_matmul_precision() == "highest"
-        seen, x = [], torch.ones(2, requires_grad=True)
+        seen = []
+        x = torch.ones(2, requires_grad=True)
         with runtime.exact_products():
             (found,) = few_at_a_time(
                 lambda x: seen.append(torch.get_float32_matmul_precision()) or x.square().sum(), [(x,)]

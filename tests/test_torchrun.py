@@ -60,7 +60,8 @@ def test_parts_are_the_batch_and_evaluation_cuts_between_batches():
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory):
     """Images of several sizes and formats, one of them turned by its EXIF data."""
-    folder, paths = tmp_path_factory.mktemp("photographs"), []
+    folder = tmp_path_factory.mktemp("photographs")
+    paths = []
     for number, (width, height) in enumerate([(60, 40), (41, 55), (48, 48), (90, 30)]):
         for suffix in ("jpg", "png", "webp"):
             paths.append(str(builders.write_image(folder / f"{number}.{suffix}", number, (width, height))))
@@ -111,7 +112,8 @@ def test_parts_of_batches_are_augmented_as_the_whole(photographs, wrap):
             torch.manual_seed(4)
             return list(training_loader(dataset, batches, opt, 2, ranks))  # noqa: B023
 
-        whole, parts = loaded(None), [loaded(Of(rank, 3)) for rank in range(3)]
+        whole = loaded(None)
+        parts = [loaded(Of(rank, 3)) for rank in range(3)]
         for number, batch in enumerate(whole):
             for name in ("images", "labels"):
                 assert torch.equal(torch.cat([getattr(part[number], name) for part in parts]), getattr(batch, name)), (
@@ -144,7 +146,8 @@ def words(data, tmp_path, *more):
 
 def assert_near_runs(one, many):
     """The values of two folders' runs and their last networks are equal to rounding."""
-    wanted, found = values(one), values(many)
+    wanted = values(one)
+    found = values(many)
     assert wanted.index.equals(found.index)
     torch.testing.assert_close(torch.tensor(found.to_numpy()), torch.tensor(wanted.to_numpy()), rtol=1e-5, atol=1e-5)
     for part in ("state_dict", "trained"):
@@ -210,7 +213,8 @@ def test_what_was_killed_goes_on_with_any_number(data, tmp_path, whole, fail, sa
     that nothing stopped.
     """
     status, out, err = torchrun(2, words(data, tmp_path, "--savename", "Killed", *THREE), fail=fail)
-    killed, until = tmp_path / "folder" / "Killed", time.monotonic() + 60
+    killed = tmp_path / "folder" / "Killed"
+    until = time.monotonic() + 60
     while (lock := Lock(killed / ".lock")).holder() and time.monotonic() < until:
         time.sleep(0.1)
     assert status and lock.holder() is None and RunFolder(killed).progress.epochs == 1

@@ -65,12 +65,15 @@ def cases(folder, full):
     """Name -> (metrics, arguments of `metrics.compute`, limits of the search); those of `QUICK` alone where not
     `full`.
     """
-    plain, tied = made(150, 11, spread=1.5, seed=3), made(120, 7, spread=1.0, seed=9)
+    plain = made(150, 11, spread=1.5, seed=3)
+    tied = made(120, 7, spread=1.0, seed=9)
     tied["features"] = np.round(tied["features"])
-    groups, levels = plain["labels"] % 3, np.stack([plain["labels"], plain["labels"] % 4, plain["labels"] % 2], 1)
+    groups = plain["labels"] % 3
+    levels = np.stack([plain["labels"], plain["labels"] % 4, plain["labels"] % 2], 1)
     gallery = {"reference": plain["features"][60:], "reference_labels": plain["labels"][60:]}
     queries = {"features": plain["features"][:90], "labels": plain["labels"][:90]}
-    there, rerank = np.where(np.arange(90) < 60, -1, np.arange(90) - 60), metrics.KReciprocal(k1=8, k2=3)
+    there = np.where(np.arange(90) < 60, -1, np.arange(90) - 60)
+    rerank = metrics.KReciprocal(k1=8, k2=3)
     mapped = {"features": np.load(folder / "features.npy", mmap_mode="r"), "labels": np.arange(2500) % 40}
     few = {
         number: {"features": plain["features"][:number], "labels": np.zeros(number, dtype=int)} for number in (1, 2, 30)
@@ -157,7 +160,9 @@ def same_clusters(rank, folder, full):
     """faiss and torch cut the rows as one process does, so that rounding, and with it every later iteration, is the
     same.
     """
-    ranks, asked, plain = Ranks(), [], _kmeans.of_parts
+    ranks = Ranks()
+    asked = []
+    plain = _kmeans.of_parts
     for n, k, d in (
         (2 * 4096 + 7, 60, 8),
         *([(3 * 4096, 300, 16)] if full else []),
@@ -206,7 +211,8 @@ def same_command(rank, folder, full):
 
 def same_evaluation(rank, folder, full):
     """Of a network's splits: whole, by super-classes, and in the training images after a projection."""
-    searched, plain = [], _search.Search.run
+    searched = []
+    plain = _search.Search.run
 
     def run(search, needs, progress=False, rows=None):
         searched.append(rows)
@@ -218,7 +224,9 @@ def same_evaluation(rank, folder, full):
     )
     for more in (*(others if full else ()), []):
         opt = options("--evaluation_metrics", "e_recall@1", "map_r", "nmi", "rho_spectrum@0", *more)
-        splits, network, runtime = made_splits(shared=True), Network(), Runtime(opt)
+        splits = made_splits(shared=True)
+        network = Network()
+        runtime = Runtime(opt)
         with mock.patch.object(_search.Search, "run", run):
             found, embedded = evaluation.evaluate(network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime)
         with alone():

@@ -176,7 +176,8 @@ def test_further_runs_are_those_of_one_process(further):
 @pytest.mark.long
 def test_a_search_is_that_of_one_process_with_its_reproduction(further):
     """Trials that give no finite loss have failed in all processes alike, and the search went on."""
-    folders, tables = [folder / "Found_search" for folder in further], []
+    folders = [folder / "Found_search" for folder in further]
+    tables = []
     for folder in folders:
         with open(folder / "trials.csv", newline="") as file:
             tables.append(list(csv.DictReader(file)))

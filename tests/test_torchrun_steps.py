@@ -130,7 +130,8 @@ class OfFeatures(torch.nn.Module):
 
 def travelling(rank):
     """The widths of what each process gathers in a step; parameters are those of one process."""
-    sent, gather = [], Ranks.gather
+    sent = []
+    gather = Ranks.gather
 
     def counted(self, rows, total):
         sent.append([value.shape[1] for value in rows.values()])

@@ -63,7 +63,8 @@ def test_the_command_line_alone_executes_code(code, folder_data, tmp_path, capsy
     assert yaml.safe_load((run.folder / "environment.yaml").read_text())["code_files"] == {"eval_relevance": sha256}
 
     marker.unlink()
-    resume, saved = ["--resume_from", str(run.folder)], run.folder / "parameters.yaml"
+    resume = ["--resume_from", str(run.folder)]
+    saved = run.folder / "parameters.yaml"
     (tmp_path / "asks.yaml").write_text(f"eval_relevance: {file}\n")
     askers = (
         resume,
@@ -113,7 +114,8 @@ def test_the_command_line_alone_executes_code(code, folder_data, tmp_path, capsy
 def test_code_that_ends_the_program_is_an_error(text, tmp_path):
     import numpy as np
 
-    file, rows = tmp_path / "ends.py", np.arange(4)
+    file = tmp_path / "ends.py"
+    rows = np.arange(4)
     file.write_text(text)
     with refused("--eval_relevance", str(file), "SystemExit: sys.exit(", "leave it out"):
         relevance.lists(str(file), rows, rows, rows)

@@ -195,7 +195,8 @@ def shell(words, clone, **more):
 def test_the_loss_of_the_tutorial_is_its_formula():
     mine = {}
     exec(compile(program("add_a_loss", "criteria/mine.py"), "mine", "exec"), mine)  # noqa: S102
-    x, labels = torch.randn(6, 4, dtype=torch.float64, requires_grad=True), torch.tensor([0, 0, 1, 1, 2, 3])
+    x = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([0, 0, 1, 1, 2, 3])
     loss = mine["Criterion"](Namespace(loss_mine_margin=0.3, loss_mine_scale=4.0))(x, labels)
     loss.backward()
     unit = torch.nn.functional.normalize(x.detach())
@@ -206,7 +207,8 @@ def test_the_loss_of_the_tutorial_is_its_formula():
 
 @pytest.mark.long
 def test_add_a_loss(place):
-    clone, said = clone_of("add_a_loss", place), []
+    clone = clone_of("add_a_loss", place)
+    said = []
     for words in commands("add_a_loss"):
         said.append(shell(words, clone))
     assert "mine " in said[0] and "Soft margin loss on cosines" in said[0]

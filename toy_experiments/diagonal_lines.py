@@ -37,8 +37,13 @@ TEST_LINES = (  # the fixed coordinate (0: x, 1: y) and the range of the other
     (1, (0.7, 0.9)),
 )
 FIXED_AT = 0.2
-POINTS, KEPT = 100, 15  # evenly spaced points of a line, and how many of them a class gets at random
-MARGIN, RATE, BATCH, ITERATIONS = 0.1, 0.03, 24, 200
+# evenly spaced points of a line, and how many of them a class gets at random
+POINTS = 100
+KEPT = 15
+MARGIN = 0.1
+RATE = 0.03
+BATCH = 24
+ITERATIONS = 200
 FORMATS = (".png", ".pdf")
 FLIPS = (0.01, 0.1, 0.2, 0.5)  # further flip probabilities, beside the published one
 LEVEL = 0.05  # of p, below which a difference counts as more than chance
@@ -60,7 +65,9 @@ class Loss(NamedTuple):
         return f"{kind}, p = {self.flip:g}{note}"
 
 
-BASE, PUBLISHED, NO_FLIPS = Loss(True, 0.0), Loss(False, PUBLISHED_FLIP), Loss(False, 0.0)
+BASE = Loss(True, 0.0)
+PUBLISHED = Loss(False, PUBLISHED_FLIP)
+NO_FLIPS = Loss(False, 0.0)
 RUNS = [
     BASE,
     PUBLISHED,
@@ -106,7 +113,8 @@ def _labels(lines: tuple) -> torch.Tensor:
 
 def network() -> torch.nn.Sequential:
     """2-30-30-2 with ReLU; its output is normalised by `embed`."""
-    linear, relu = torch.nn.Linear, torch.nn.ReLU
+    linear = torch.nn.Linear
+    relu = torch.nn.ReLU
     return torch.nn.Sequential(linear(2, 30), relu(), linear(30, 30), relu(), linear(30, 2))
 
 
@@ -140,7 +148,8 @@ def train(loss: Loss, seeds: list[int], iterations: int = ITERATIONS) -> Result:
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     points = torch.stack([training_points(generator)[0] for generator in generators])  # (S, 60, 2)
     test = torch.stack([test_points(generator)[0] for generator in generators])  # (S, 60, 2)
-    labels, networks = _labels(TRAIN_LINES), []
+    labels = _labels(TRAIN_LINES)
+    networks = []
     for seed in seeds:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -170,7 +179,9 @@ def measured(training: np.ndarray, test: np.ndarray, test_labels: np.ndarray) ->
     """Second normalised singular value of training embeddings `(S, N, 2)`, spread and R@1 of test embeddings `(S, M,
     2)`.
     """
-    sigma_2, spread, recall = [], [], []
+    sigma_2 = []
+    spread = []
+    recall = []
     for on_training, on_test in zip(training, test, strict=True):  # one embedding space a seed
         spectrum = metrics.compute("rho_spectrum@0", on_training, np.zeros(len(on_training), dtype=int))[
             "rho_spectrum@0"
@@ -204,7 +215,9 @@ def contributions(results: dict[Loss, Result]) -> str:
     """The contributions of dropping the pull term and of flipping, as differences of runs of the same seed, in
     Markdown.
     """
-    base, published, no_flips = results[BASE], results[PUBLISHED], results[NO_FLIPS]
+    base = results[BASE]
+    published = results[PUBLISHED]
+    no_flips = results[NO_FLIPS]
     whole = (published.sigma_2 - base.sigma_2).mean()
     lines = [
         (

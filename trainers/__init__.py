@@ -81,10 +81,8 @@ def check(opt) -> None:
         _classifier.check_use(opt, module)
     if opt.views > 1 and opt.augmentation == "none":
         raise UserError(
-            (
-                f"--views {opt.views} with --augmentation none: the views of an image would be equal. Choose an "
-                "augmentation"
-            )
+            f"--views {opt.views} with --augmentation none: the views of an image would be equal. Choose an "
+            "augmentation"
         )
 
 

@@ -11,7 +11,8 @@ class AddedLoss(torch.nn.Module):
         used: whether a trainer has asked for the loss.
     """
 
-    NAME, FLAG = "", ""
+    NAME = ""
+    FLAG = ""
 
     def __init__(self):
         super().__init__()

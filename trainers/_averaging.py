@@ -14,7 +14,9 @@ class MovingAverage(torch.nn.Module):
 
     def __init__(self, network: torch.nn.Module, decay: float, buffers: bool = False):
         super().__init__()
-        self.network, self.decay, self.buffers_move = copy.deepcopy(network).requires_grad_(False), decay, buffers
+        self.network = copy.deepcopy(network).requires_grad_(False)
+        self.decay = decay
+        self.buffers_move = buffers
 
     @torch.no_grad()
     def update(self, network: torch.nn.Module) -> None:

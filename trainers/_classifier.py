@@ -146,10 +146,8 @@ def check(opt) -> None:
         opt.classifier_loss != "CrossEntropyLoss" or "label_smoothing" in parse_kwargs(opt.classifier_kwargs)
     ):
         raise UserError(
-            (
-                "--classifier_smoothing is of --classifier_loss CrossEntropyLoss, and in place of its label_smoothing "
-                "in --classifier_kwargs"
-            )
+            "--classifier_smoothing is of --classifier_loss CrossEntropyLoss, and in place of its label_smoothing "
+            "in --classifier_kwargs"
         )
     try:
         loss_of(opt, 10**4)  # whether it fits the data's number of classes is checked in the trainer
@@ -168,7 +166,8 @@ class Classifier(_heads.Heads):
         super().__init__()
         if not getattr(opt, "n_classes", None):
             raise UserError("a classifier needs the number of classes: opt.n_classes")
-        self.evaltypes, self.on_pooled = list(getattr(opt, "evaltypes", [])), opt.classifier_input == "pooled"
+        self.evaltypes = list(getattr(opt, "evaltypes", []))
+        self.on_pooled = opt.classifier_input == "pooled"
         if self.on_pooled:
             width = _heads.feature_width(network)
         else:
@@ -269,7 +268,9 @@ class OfCircle(torch.nn.Module):
 
     def __init__(self, loss: torch.nn.Module, opt):
         super().__init__()
-        self.loss, self.margin, self.scale = loss, opt.loss_circle_softmax_margin, opt.loss_circle_softmax_scale
+        self.loss = loss
+        self.margin = opt.loss_circle_softmax_margin
+        self.scale = opt.loss_circle_softmax_scale
 
     def forward(self, cosines: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Scalar loss of `(B, C)` and `(B,)`."""
@@ -285,9 +286,7 @@ def torch_smoothing(eps: float, over: str, n_classes: int) -> float:
     found = eps if over == "all" else eps * n_classes / max(n_classes - 1, 1)
     if n_classes < 2 or found > 1:
         raise UserError(
-            (
-                f"--classifier_smoothing {eps:g} over the others of {n_classes} classes leaves the own class less "
-                "than each of them"
-            )
+            f"--classifier_smoothing {eps:g} over the others of {n_classes} classes leaves the own class less "
+            "than each of them"
         )
     return found

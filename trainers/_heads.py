@@ -46,7 +46,8 @@ class Evaluated(torch.nn.Module):
 
     def __init__(self, network: torch.nn.Module, heads: Heads, evaltypes: list[str]):
         super().__init__()
-        self.network, self.heads = network, heads
+        self.network = network
+        self.heads = heads
         self.main_alone = names_main_alone(evaltypes)
         self.trained_normalized = bool(getattr(network, "normalizes", False))
         self.training = network.training
@@ -98,10 +99,8 @@ def feature_width(network: torch.nn.Module) -> int:
     width = getattr(network, "feature_dim", None) or getattr(getattr(network, "last_linear", None), "in_features", None)
     if width is None:
         raise UserError(
-            (
-                "the trainer puts layers on the network's pooled features, and it does not say how many it has: "
-                "attribute feature_dim"
-            )
+            "the trainer puts layers on the network's pooled features, and it does not say how many it has: "
+            "attribute feature_dim"
         )
     return width
 

@@ -13,7 +13,8 @@ from utilities.reading import Unreadable, parsing, read_arrays
 from utilities.tensors import normalize
 from utilities.tuples import same_class
 
-NAME, FLAG = "language_loss", "--language_vectors"
+NAME = "language_loss"
+FLAG = "--language_vectors"
 
 
 def add_arguments(group) -> None:
@@ -68,7 +69,10 @@ class Language(AddedLoss):
             "vectors", read(opt.language_vectors, [names[label] for label in sorted(names)]), persistent=False
         )
         self.backward_kl = opt.language_direction == "backward"
-        self.shift, self.temperature, self.delay, self.steps = opt.language_shift, opt.language_T, opt.language_delay, 0
+        self.shift = opt.language_shift
+        self.temperature = opt.language_T
+        self.delay = opt.language_delay
+        self.steps = 0
 
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor | None:
         """See `trainers._added_losses.AddedLoss.loss`; None before step `--language_delay`, counted from 1."""
@@ -77,10 +81,8 @@ class Language(AddedLoss):
         self.steps += 1
         if self.steps < self.delay:
             return None
-        unit, of_classes = (
-            normalize(outputs["embeddings"]),
-            self.vectors.index_select(0, batch.labels).to(outputs["embeddings"]),
-        )
+        unit = normalize(outputs["embeddings"])
+        of_classes = self.vectors.index_select(0, batch.labels).to(outputs["embeddings"])
         same = same_class(batch.labels)
         logs = [  # (B, B) each, of images and of language
             torch.log_softmax(torch.where(same, 1 + self.shift, cosines) / self.temperature, 1)
@@ -107,7 +109,8 @@ def read(path: str, names: list[str]) -> torch.Tensor:
     try:
         with parsing(path):
             arrays = read_arrays(expanded(path), ["names", "vectors"])
-            listed, vectors = [str(name) for name in arrays["names"]], arrays["vectors"].astype(np.float32)
+            listed = [str(name) for name in arrays["names"]]
+            vectors = arrays["vectors"].astype(np.float32)
     except Unreadable as error:
         expected = "not an .npz file with names (N,) and vectors (N, E) or (N, K, E)"
         raise UserError(f"{FLAG} {path}: {expected} ({error.reason})") from None
@@ -118,10 +121,8 @@ def read(path: str, names: list[str]) -> torch.Tensor:
     rows = {name: row for row, name in enumerate(listed)}
     if missing := [name for name in names if name not in rows]:
         raise UserError(
-            (
-                f"{FLAG} {path} lacks {len(missing)} of {len(names)} training classes: "
-                f"{', '.join(missing[:5])}{' …' * (len(missing) > 5)}"
-            )
+            f"{FLAG} {path} lacks {len(missing)} of {len(names)} training classes: "
+            f"{', '.join(missing[:5])}{' …' * (len(missing) > 5)}"
         )
     if twice := next((name for name in names if listed.count(name) > 1), None):
         raise UserError(f"{FLAG} {path} names {twice} more than once: one row a class")

@@ -52,14 +52,18 @@ class Queue:
     """
 
     def __init__(self, size: int):
-        self.size, self.next, self.rows, self.labels = size, 0, None, None
+        self.size = size
+        self.next = 0
+        self.rows = None
+        self.labels = None
 
     def put(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Write `rows` `(B, D)` with `labels` `(B,)` over the oldest. Returns their places in `content`, `(B,)`. B is
         at most N.
         """
         if self.rows is None:
-            self.rows, self.labels = rows.new_empty(0, rows.shape[1]), labels.new_empty(0)
+            self.rows = rows.new_empty(0, rows.shape[1])
+            self.labels = labels.new_empty(0)
         self.rows, self.labels = (
             self.rows.to(rows),
             self.labels.to(labels.device),
@@ -82,7 +86,8 @@ class Memory(AddedLoss):
     never a positive.
     """
 
-    NAME, FLAG = NAME, "--memory_size"
+    NAME = NAME
+    FLAG = "--memory_size"
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         super().__init__()
@@ -91,7 +96,9 @@ class Memory(AddedLoss):
                 f"--memory_size {opt.memory_size}: --loss {opt.loss} compares no samples that a memory could hold"
             )
         check_memory(criterion)
-        self.start, self.steps, self.queue = opt.memory_start, 0, Queue(opt.memory_size)
+        self.start = opt.memory_start
+        self.steps = 0
+        self.queue = Queue(opt.memory_size)
         self.average = None if opt.memory_ema is None else MovingAverage(network, opt.memory_ema)
 
     def outputs(self, images: torch.Tensor, named) -> dict:
@@ -106,19 +113,15 @@ class Memory(AddedLoss):
         self.steps += 1
         if len(outputs["embeddings"]) > self.queue.size:  # raised in the first step, not only at --memory_start
             raise UserError(
-                (
-                    f"--memory_size {self.queue.size} is less than the {len(outputs['embeddings'])} embeddings of a "
-                    "batch: it holds some batches"
-                )
+                f"--memory_size {self.queue.size} is less than the {len(outputs['embeddings'])} embeddings of a "
+                "batch: it holds some batches"
             )
         if self.steps <= self.start:
             return None
         if self.average is not None and KEYS not in outputs:
             raise UserError(
-                (
-                    "--memory_ema: this --trainer calls the network itself and does not add `added_outputs(images)`: "
-                    "leave it out"
-                )
+                "--memory_ema: this --trainer calls the network itself and does not add `added_outputs(images)`: "
+                "leave it out"
             )
         keys = outputs.get(KEYS, outputs["embeddings"]).detach()
         own = self.queue.put(keys, batch.labels)

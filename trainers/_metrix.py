@@ -17,7 +17,8 @@ from utilities.reference import Reference
 from utilities.tensors import FLOOR, normalize, safe_sqrt
 from utilities.tuples import same_class
 
-NAME, FLAG = "metrix_loss", "--metrix"
+NAME = "metrix_loss"
+FLAG = "--metrix"
 MAPS = "spatial"  # the last maps among a network's activations
 
 
@@ -66,27 +67,23 @@ class Metrix(AddedLoss):
             raise UserError(f"{FLAG} mixes for --loss {', '.join(kinds)}, not for {opt.loss}")
         if opt.loss == "contrastive" and criterion.reduction.how not in ("mean", "nonzero"):
             raise UserError(
-                (
-                    f"{FLAG} --loss_reduction {criterion.reduction.how}: mixed points have the mean or that of what "
-                    "is active: mean or nonzero"
-                )
+                f"{FLAG} --loss_reduction {criterion.reduction.how}: mixed points have the mean or that of what "
+                "is active: mean or nonzero"
             )
         if opt.metrix_level == "feature" and (opt.neck != "none" or hasattr(network, "embed_dims")):
             what = f"--neck {opt.neck}" if opt.neck != "none" else f"--arch {opt.arch} of several embeddings"
             raise UserError(
-                (
-                    f"--metrix_level feature embeds mixed maps as the network does its own, which {what} changes: "
-                    "take embed"
-                )
+                f"--metrix_level feature embeds mixed maps as the network does its own, which {what} changes: "
+                "take embed"
             )
-        self.value, self.weight, self.level = kinds[opt.loss], opt.metrix, opt.metrix_level
+        self.value = kinds[opt.loss]
+        self.weight = opt.metrix
+        self.level = opt.metrix_level
 
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor:
         """See `trainers._added_losses.AddedLoss.loss`."""
-        embeddings, labels = (
-            outputs["embeddings"],
-            batch.labels if trainer.LABELS else batch.indices.to(batch.labels.device),
-        )
+        embeddings = outputs["embeddings"]
+        labels = batch.labels if trainer.LABELS else batch.indices.to(batch.labels.device)
         draws = torch.rand(4, dtype=torch.float32, device=embeddings.device)
         share = draws[:3].sort().values[1].to(embeddings.dtype)  # the middle one of three is of Beta(2, 2)
         mixed = mixed_maps(trainer.network, outputs, share) if self.level == "feature" else None
@@ -103,10 +100,8 @@ def mixed_maps(network: torch.nn.Module, outputs: dict, share: torch.Tensor) -> 
     maps = outputs.get(MAPS)
     if maps is None or not hasattr(network, "pool"):
         raise UserError(
-            (
-                f"--metrix_level feature: {getattr(network, 'name', type(network).__name__)} gives no map before its "
-                "pooling: take embed, or a ResNet"
-            )
+            f"--metrix_level feature: {getattr(network, 'name', type(network).__name__)} gives no map before its "
+            "pooling: take embed, or a ResNet"
         )
 
     def part(few):
@@ -198,8 +193,10 @@ def of_proxyanchor(
 
     With `mixed` points, which are of images, both values are that of mixed positives.
     """
-    proxies, between = criterion.unit_proxies(unit), unit @ unit.T
-    to_images, classes = proxies @ unit.T, torch.arange(len(proxies), device=labels.device)
+    proxies = criterion.unit_proxies(unit)
+    between = unit @ unit.T
+    to_images = proxies @ unit.T
+    classes = torch.arange(len(proxies), device=labels.device)
     is_first = as_weights(torch.tril(same_class(labels), -1).any(1).logical_not(), unit)  # stands for its class
 
     def terms(cosines, weights):

@@ -19,7 +19,8 @@ from utilities.tensors import normalize, safe_sqrt
 from utilities.tuples import same_class
 
 CODING_EPS = 0.5  # the squared distortion of the coding rate, as in all the authors' runs
-EMBEDDINGS, CLASS_VECTORS = "embed_regularizer", "weight_regularizer"
+EMBEDDINGS = "embed_regularizer"
+CLASS_VECTORS = "weight_regularizer"
 
 
 def add_arguments(group) -> None:
@@ -98,18 +99,18 @@ def anticollapse(vectors: torch.Tensor, labels: torch.Tensor, per_class: int = 1
 class EmbedRegularizer(AddedLoss):
     """`embed_regularizer`: of the embeddings that the step trains."""
 
-    NAME, FLAG = EMBEDDINGS, "--embed_regularizer"
+    NAME = EMBEDDINGS
+    FLAG = "--embed_regularizer"
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         super().__init__()
         self.kind = opt.embed_regularizer
-        self.p, self.power = opt.embed_regularizer_p, opt.embed_regularizer_power
+        self.p = opt.embed_regularizer_p
+        self.power = opt.embed_regularizer_power
         if self.kind == "lp" and self.p == 2 and getattr(network, "normalizes", False):
             raise UserError(
-                (
-                    f"--embed_regularizer lp: the embeddings of --arch {opt.arch} have length 1: take a network "
-                    "without _normalize"
-                )
+                f"--embed_regularizer lp: the embeddings of --arch {opt.arch} have length 1: take a network "
+                "without _normalize"
             )
 
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor:
@@ -121,7 +122,8 @@ class EmbedRegularizer(AddedLoss):
 class WeightRegularizer(AddedLoss):
     """`weight_regularizer`: of the class vectors of the criterion."""
 
-    NAME, FLAG = CLASS_VECTORS, "--weight_regularizer"
+    NAME = CLASS_VECTORS
+    FLAG = "--weight_regularizer"
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         super().__init__()

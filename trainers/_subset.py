@@ -39,7 +39,8 @@ class MaximumLoss:
     """
 
     def __init__(self, size: int, trials: int):
-        self.size, self.trials = size, trials
+        self.size = size
+        self.trials = trials
 
     @classmethod
     def from_flags(cls, opt) -> "MaximumLoss | None":
@@ -68,10 +69,8 @@ class MaximumLoss:
         with kept_buffers(trainer):
             with runtime.autocast():
                 outputs = trainer.outputs(runtime.to_device(batch.images))
-            outputs, labels = (
-                runtime.full(outputs),
-                runtime.to_device(batch.labels if trainer.LABELS else batch.indices),
-            )
+            outputs = runtime.full(outputs)
+            labels = runtime.to_device(batch.labels if trainer.LABELS else batch.indices)
             values = []
             for places in subsets:
                 rows = runtime.to_device(places)
@@ -94,9 +93,12 @@ def draw_groups(labels: torch.Tensor, size: int) -> torch.Tensor:
     firsts = classes.order[
         (classes.starts[classes.order] == classes.places).nonzero().squeeze(1)
     ]  # an image of each class
-    taken, room, cut = [], size, None
+    taken = []
+    room = size
+    cut = None
     for first in firsts[torch.randperm(len(firsts))].tolist():
-        start, count = int(classes.starts[first]), int(classes.counts[first])
+        start = int(classes.starts[first])
+        count = int(classes.counts[first])
         if count <= room:
             taken.append(classes.order[start : start + count])
             room -= count

@@ -123,7 +123,8 @@ class Trainer(torch.nn.Module):
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         super().__init__()
-        self.network, self.criterion = network, criterion
+        self.network = network
+        self.criterion = criterion
         self.evaltypes = [*getattr(opt, "evaltypes", []), MAIN_EMBEDDING]
         self.compares_before_neck = getattr(opt, "neck_feature", "after") == "before"
         self.keeps_maps = bool(getattr(opt, "metrix", 0)) and opt.metrix_level == "feature"

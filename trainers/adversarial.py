@@ -23,7 +23,8 @@ from utilities.tuples import Classes, Triplets, below, spread
 
 GENERATOR_LOSSES = ("g_hard_loss", "g_reg_loss", "g_adv_loss")
 SYNTH_LOSS, ADVERSARY_LOSS = LOSS_KEYS = ("synth_loss", "g_adv_loss")
-DEFAULT_ADVERSARY, DEFAULT_MARGIN = "triplet", 0.2
+DEFAULT_ADVERSARY = "triplet"
+DEFAULT_MARGIN = 0.2
 
 
 def add_arguments(group) -> None:
@@ -156,8 +157,10 @@ class Trainer(Base):
         layers = [[torch.nn.Linear(*pair), torch.nn.ReLU()] for pair in zip(widths, widths[1:], strict=False)]
         self.generator = torch.nn.Sequential(*[layer for pair in layers for layer in pair][:-1])
         self.classifier_loss = _classifier.loss_of(opt, opt.n_classes) if classifies(opt) else None
-        self.at_most, self.margin = opt.adversarial_triplets_per_anchor, opt.adversarial_margin
-        self.metric_epochs, self.generator_epochs = opt.adversarial_metric_epochs, opt.adversarial_generator_epochs
+        self.at_most = opt.adversarial_triplets_per_anchor
+        self.margin = opt.adversarial_margin
+        self.metric_epochs = opt.adversarial_metric_epochs
+        self.generator_epochs = opt.adversarial_generator_epochs
         self.start_epoch(1)
 
     def _criterion(self, key: str, opt) -> "torch.nn.Module | None":
@@ -244,7 +247,8 @@ class Trainer(Base):
         self, outputs: dict, labels: torch.Tensor, triplets: Triplets, negatives: torch.Tensor
     ) -> dict:
         anchors, _, real = triplets
-        unit, synthetic = normalize(outputs["pooled"]), normalize(negatives)
+        unit = normalize(outputs["pooled"])
+        synthetic = normalize(negatives)
         with resting(self.network):
             embedded = self._embedded(negatives)  # (T, D)
         embeddings = outputs["embeddings"]
@@ -264,7 +268,8 @@ class Trainer(Base):
         if not len(anchors):
             return synthetic.sum() * 0
         if self.adversary is None:
-            rows, partners = embeddings.index_select(0, anchors), embeddings.index_select(0, positives)
+            rows = embeddings.index_select(0, anchors)
+            partners = embeddings.index_select(0, positives)
             violations = _distances(rows, synthetic) - _distances(rows, partners) - self.margin  # (T,)
             return torch.relu(violations).sum() / len(anchors)
         if hasattr(self.adversary, "of_triplets"):

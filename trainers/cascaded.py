@@ -65,10 +65,8 @@ def check(opt) -> None:
         )
     if opt.neck != "none":
         raise UserError(
-            (
-                f"--neck {opt.neck} has no effect with --trainer cascaded, whose embeddings are layers on the stages: "
-                "leave it out"
-            )
+            f"--neck {opt.neck} has no effect with --trainer cascaded, whose embeddings are layers on the stages: "
+            "leave it out"
         )
     for flag in ADDED:
         if getattr(opt, flag):
@@ -118,7 +116,9 @@ class Levels(Heads):
     def __init__(self, widths: list[int], sizes: list[int], normalizes: bool):
         super().__init__()
         self.layers = torch.nn.ModuleList(torch.nn.Linear(*pair) for pair in zip(widths, sizes, strict=True))
-        self.embed_dim, self.normalizes, self.trained_normalized = sum(sizes), normalizes, normalizes
+        self.embed_dim = sum(sizes)
+        self.normalizes = normalizes
+        self.trained_normalized = normalizes
         self.classifier = None
 
     def forward(self, embeddings: dict, features: dict) -> dict:
@@ -163,7 +163,8 @@ class Trainer(Base):
         self.mines = opt.cascade_mining == "miner"
         self.shares = opt.cascade_percents
         self.level_losses = tuple(f"{METRIC_LOSS}_{depth}" for depth in range(1, len(opt.cascade_sizes) + 1))
-        self.LOSSES, self.classifier_loss = self.level_losses, None
+        self.LOSSES = self.level_losses
+        self.classifier_loss = None
         if CLASSIFIER_LOSS in parse_weights(opt.loss_weights):
             self.LOSSES = (*self.level_losses, CLASSIFIER_LOSS)
         if classifies(opt):
@@ -174,7 +175,8 @@ class Trainer(Base):
     @classmethod
     def build_heads(cls, opt, network: torch.nn.Module) -> Levels:
         """See the base. Raises UserError for a network without these stages."""
-        sizes, stages = opt.cascade_sizes, opt.cascade_stages
+        sizes = opt.cascade_sizes
+        stages = opt.cascade_stages
         if not hasattr(network, "give_stages"):
             raise UserError("--trainer cascaded needs a network that gives its stages (`give_stages`)")
         if not stages:
@@ -182,10 +184,8 @@ class Trainer(Base):
         if len(stages) < len(sizes):
             there = f"only {len(stages)} stages of {network.name}" if stages else f"no stages of {network.name}"
             raise UserError(
-                (
-                    f"--cascade_sizes names {len(sizes)} levels, and {there} are known: give modules of it by "
-                    "--cascade_stages"
-                )
+                f"--cascade_sizes names {len(sizes)} levels, and {there} are known: give modules of it by "
+                "--cascade_stages"
             )
         levels = Levels(network.give_stages(stages), sizes, network.normalizes)
         if classifies(opt):
@@ -241,6 +241,7 @@ def hardest(embeddings: torch.Tensor, pairs: Pairs, share: float) -> Pairs:
         count = share_of(share, len(rows))
         if count < len(rows):
             chosen = (sign * pair_distances(embeddings, rows, columns, squared=True)).topk(count, sorted=False).indices
-            rows, columns = rows[chosen], columns[chosen]
+            rows = rows[chosen]
+            columns = columns[chosen]
         kept += [rows, columns]
     return Pairs(*kept)

@@ -82,10 +82,8 @@ def check(opt) -> None:
         raise UserError("--trainer diva --views 1 leaves no other view of an image for its key: 2 or more")
     if not criteria.takes_tuples(opt.loss):
         raise UserError(
-            (
-                f"--trainer diva hands its criterion triplets of its own, and --loss {opt.loss} takes none: triplet "
-                "and margin do"
-            )
+            f"--trainer diva hands its criterion triplets of its own, and --loss {opt.loss} takes none: triplet "
+            "and margin do"
         )
 
 
@@ -133,7 +131,8 @@ class Keys(torch.nn.Module):
 
     def __init__(self, network: torch.nn.Module, layer: torch.nn.Module):
         super().__init__()
-        self.network, self.layer = network, layer
+        self.network = network
+        self.layer = layer
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """The keys."""
@@ -176,8 +175,10 @@ class Trainer(Base):
         self.rhos = rhos(opt.diva_decorrelation)
         self.predictors = torch.nn.ModuleDict({f"{s}-{t}": predictor(size, opt.diva_hidden) for s, t in self.rhos})
         self.average = MovingAverage(self._keys(), opt.diva_momentum)
-        self.temperature, self.fixed = opt.diva_temperature, opt.diva_fixed
-        self.lower_cutoff, self.upper_cutoff = max(opt.diva_lower_cutoff, 1e-6), opt.diva_upper_cutoff
+        self.temperature = opt.diva_temperature
+        self.fixed = opt.diva_fixed
+        self.lower_cutoff = max(opt.diva_lower_cutoff, 1e-6)
+        self.upper_cutoff = opt.diva_upper_cutoff
         self.register_buffer("queue", torch.zeros(opt.diva_queue * opt.bs * self.VIEWS, size))
         self.register_buffer("enqueued", torch.zeros((), dtype=torch.long))
 

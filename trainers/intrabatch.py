@@ -51,10 +51,8 @@ def check(opt) -> None:
     """See `trainers.check`."""
     if opt.classifier_loss != "CrossEntropyLoss" or opt.classifier_smoothing or opt.classifier_layer != "linear":
         raise UserError(
-            (
-                "--trainer intrabatch has cross-entropies of linear layers, with --intrabatch_smoothing: leave "
-                "--classifier_loss, _smoothing and _layer out"
-            )
+            "--trainer intrabatch has cross-entropies of linear layers, with --intrabatch_smoothing: leave "
+            "--classifier_loss, _smoothing and _layer out"
         )
 
 
@@ -78,7 +76,8 @@ class Trainer(_classifier.ClassifyingTrainer):
                 f"--intrabatch_heads {opt.intrabatch_heads} does not divide the embedding's {dimensions} dimensions"
             )
         self.graph = Graph(dimensions, opt.n_classes, opt.intrabatch_layers, opt.intrabatch_heads, opt.intrabatch_join)
-        self.temperature, self.smoothing = opt.intrabatch_temperature, opt.intrabatch_smoothing
+        self.temperature = opt.intrabatch_temperature
+        self.smoothing = opt.intrabatch_smoothing
 
     def losses(self, outputs: dict, batch) -> dict:
         """See `trainers._trainer.Trainer.losses`."""
@@ -102,7 +101,8 @@ class Graph(torch.nn.Module):
 
     def __init__(self, dimensions: int, n_classes: int, n_layers: int, n_heads: int, joins: bool):
         super().__init__()
-        self.first, self.joins = torch.nn.Linear(dimensions, dimensions), joins
+        self.first = torch.nn.Linear(dimensions, dimensions)
+        self.joins = joins
         self.layers = torch.nn.ModuleList(Layer(dimensions, n_heads) for _ in range(n_layers))
         self.norm = WholeBatchNorm(dimensions * (n_layers if joins else 1))
         self.norm.bias.requires_grad_(False)  # stays 0
@@ -129,7 +129,8 @@ class Layer(torch.nn.Module):
         for linear in (self.query, self.key, self.value, self.out):
             torch.nn.init.xavier_uniform_(linear.weight)
             torch.nn.init.zeros_(linear.bias)
-        self.up, self.down = torch.nn.Linear(dimensions, 4 * dimensions), torch.nn.Linear(4 * dimensions, dimensions)
+        self.up = torch.nn.Linear(dimensions, 4 * dimensions)
+        self.down = torch.nn.Linear(4 * dimensions, dimensions)
         self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(dimensions) for _ in range(2))
         self.dropout = torch.nn.Dropout(DROPOUT)
 

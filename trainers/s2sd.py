@@ -18,7 +18,9 @@ from utilities.numbers import WIDEST, number, whole
 from utilities.parameter_groups import criterion_groups
 from utilities.tensors import normalize
 
-TARGET_LOSS, DISTILL_LOSS, FEATURE_LOSS = "target_loss", "distill_loss", "feature_loss"
+TARGET_LOSS = "target_loss"
+DISTILL_LOSS = "distill_loss"
+FEATURE_LOSS = "feature_loss"
 HEAD = "s2sd_head_"  # followed by a number: the name of a head's output, before it is brought to unit length
 FEATURES = "s2sd_features"
 INNER_LOSS = "s2sd_target"  # flag
@@ -83,14 +85,17 @@ class Trainer(Base):
 
     def __init__(self, opt, network, criterion):
         super().__init__(opt, network, criterion)
-        self.temperature, self.pools_both = opt.s2sd_T, opt.s2sd_pool_both
+        self.temperature = opt.s2sd_T
+        self.pools_both = opt.s2sd_pool_both
         self.features_after = opt.s2sd_features_after if opt.s2sd_features else None
         if opt.s2sd_features:
-            self.LOSSES, self.WEIGHTS = (*self.LOSSES, FEATURE_LOSS), {**self.WEIGHTS, FEATURE_LOSS: 50.0}
+            self.LOSSES = (*self.LOSSES, FEATURE_LOSS)
+            self.WEIGHTS = {**self.WEIGHTS, FEATURE_LOSS: 50.0}
         self.steps = 0
         width = self._map_width(opt) if self.pools_both else _heads.feature_width(network)
         self.heads = torch.nn.ModuleList(_mlp(width, dimension) for dimension in opt.s2sd_dims)
-        target, learned = opt.s2sd_target, opt.loss_learn if opt.s2sd_target == opt.loss else []
+        target = opt.s2sd_target
+        learned = opt.loss_learn if opt.s2sd_target == opt.loss else []
         self.targets = torch.nn.ModuleList(
             criteria.select(target, opt, embed_dim=dimension, loss_learn=learned) for dimension in opt.s2sd_dims
         )
@@ -99,7 +104,8 @@ class Trainer(Base):
         """Channels of the map before pooling, found by embedding one blank image. Raises UserError where the network
         gives no map.
         """
-        parameter, was_training = next(self.network.parameters()), self.network.training
+        parameter = next(self.network.parameters())
+        was_training = self.network.training
         side = getattr(opt, "crop_size", None) or self.network.input_size
         height, width = side if isinstance(side, list) else (side, side)
         self.network.eval()
@@ -109,10 +115,8 @@ class Trainer(Base):
         if getattr(features.get("spatial"), "ndim", 0) != 4:
             name = getattr(self.network, "name", type(self.network).__name__)
             raise UserError(
-                (
-                    f"--s2sd_pool_both: {name} gives no map before its pooling. Leave it out, or take resnet50, "
-                    "googlenet, bninception, conv4"
-                )
+                f"--s2sd_pool_both: {name} gives no map before its pooling. Leave it out, or take resnet50, "
+                "googlenet, bninception, conv4"
             )
         return features["spatial"].shape[1]
 

@@ -47,10 +47,8 @@ class Trainer(Base):
             )
         if opt.data_sampler == "class_groups" and opt.data_class_groups_draw:
             raise UserError(
-                (
-                    "--data_class_groups_draw draws how many images of a class stay together, and --trainer "
-                    "unsupervised uses no labels: leave it out"
-                )
+                "--data_class_groups_draw draws how many images of a class stay together, and --trainer "
+                "unsupervised uses no labels: leave it out"
             )
 
     def losses(self, outputs: dict, batch) -> dict:

@@ -19,7 +19,9 @@ class Once:
     """
 
     def __init__(self, device: torch.device):
-        self.device, self.made, self.taken = device, [], None
+        self.device = device
+        self.made = []
+        self.taken = None
 
     def __call__(self, make):
         """The value of `make()` in the first run; the second run goes on with the random states that the call left in
@@ -34,7 +36,8 @@ class Once:
 
     def again(self) -> None:
         """Begin the second run."""
-        self.taken, self.made = iter(self.made), []
+        self.taken = iter(self.made)
+        self.made = []
 
 
 class Chunks:
@@ -45,7 +48,9 @@ class Chunks:
     """
 
     def __init__(self, trainer, runtime, size: int):
-        self.trainer, self.runtime, self.size = trainer, runtime, size
+        self.trainer = trainer
+        self.runtime = runtime
+        self.size = size
 
     def _run(self, number: int, state: tuple, once: Once) -> dict:
         """The outputs of one chunk: path of names, as `flat` gives them -> tensor or other value."""
@@ -62,17 +67,17 @@ class Chunks:
         for name, value in outputs.items():
             if torch.is_tensor(value) and (value.ndim == 0 or len(value) != len(images)):
                 raise UserError(
-                    (
-                        f"--chunk_size: the trainer's {name[-1]} is {tuple(value.shape)} of {len(images)} images: "
-                        "expected a row each"
-                    )
+                    f"--chunk_size: the trainer's {name[-1]} is {tuple(value.shape)} of {len(images)} images: "
+                    "expected a row each"
                 )
         return outputs
 
     def outputs(self, images: torch.Tensor) -> dict:
         """The trainer's outputs of all `images`, as leaves of the graph where they require a gradient."""
-        self.images, device = images, self.runtime.device
-        self.runs, parts = [], []
+        self.images = images
+        device = self.runtime.device
+        self.runs = []
+        parts = []
         state = before = draw_state(device)
         for number in range(-(-len(images) // self.size)):
             once = Once(device)
@@ -91,10 +96,8 @@ class Chunks:
             state = draw_state(device)
         if not same_state(before, state):
             self.runtime.say_once(
-                (
-                    f"--chunk_size {self.size}: dropout and stochastic depth draw for each chunk: numbers differ from "
-                    "those of the plain step"
-                )
+                f"--chunk_size {self.size}: dropout and stochastic depth draw for each chunk: numbers differ from "
+                "those of the plain step"
             )
         joined = {
             name: torch.cat([part[name] for part in parts]) if torch.is_tensor(value) else value
@@ -106,10 +109,8 @@ class Chunks:
     def backward(self) -> None:
         """Run each chunk again and backpropagate the gradient of its leaves; where no leaf has one, nothing runs."""
         device = self.runtime.device
-        state, gradients = (
-            draw_state(device),
-            {name: leaf.grad for name, leaf in self.leaves.items() if leaf.grad is not None},
-        )
+        state = draw_state(device)
+        gradients = {name: leaf.grad for name, leaf in self.leaves.items() if leaf.grad is not None}
         with resting_statistics(self.trainer):
             for number, (before, once) in enumerate(self.runs if gradients else ()):
                 once.again()
@@ -120,7 +121,9 @@ class Chunks:
                 )
                 del outputs
         set_draw_state(state, device)  # as the losses left it
-        self.images, self.runs, self.leaves = None, [], {}
+        self.images = None
+        self.runs = []
+        self.leaves = {}
 
 
 def flat(outputs: dict, path: tuple = ()):

@@ -19,7 +19,9 @@ class Compiler:
     """
 
     def __init__(self, device: torch.device):
-        self.graphs, self.epochs, self.epoch = 0, 0, 0
+        self.graphs = 0
+        self.epochs = 0
+        self.epoch = 0
         if BACKEND == "inductor":
             _check(device)
 
@@ -38,7 +40,8 @@ class Compiler:
         """Begin an epoch. Before the second, print the graphs of the first, evaluation included; later ones are printed
         as they come.
         """
-        self.epochs, self.epoch = self.epochs + 1 if epoch else 0, epoch
+        self.epochs = self.epochs + 1 if epoch else 0
+        self.epoch = epoch
         if self.epochs == 2:
             print(f"--compile: {self.graphs} graphs")
 

@@ -10,7 +10,10 @@ import torch
 
 from datasets._steps import OnDevice
 
-RED, GREEN, BLUE = 0.2989, 0.587, 0.114  # of grey, as torchvision has them
+# of grey, as torchvision has them
+RED = 0.2989
+GREEN = 0.587
+BLUE = 0.114
 
 
 class Cut:
@@ -24,7 +27,10 @@ class Cut:
     """
 
     def __init__(self, pixels: torch.Tensor, draws: dict, transform: OnDevice):
-        self.pixels, self.draws, self.transform, self.device = pixels, draws, transform, pixels.device
+        self.pixels = pixels
+        self.draws = draws
+        self.transform = transform
+        self.device = pixels.device
 
     def __len__(self):
         return len(self.pixels)
@@ -102,7 +108,8 @@ def _weights(first, lengths, out: int, most: int, mode: str, flips: torch.Tensor
     Args:
         first, lengths: int64 `(B, 1, 1)`, the pixels that are resized. flips: bool `(B, 1, 1)`.
     """
-    scale, places = lengths / out, torch.arange(out, device=lengths.device)[None, :, None]
+    scale = lengths / out
+    places = torch.arange(out, device=lengths.device)[None, :, None]
     places = torch.where(flips, out - 1 - places, places)
     pixels = torch.arange(most, device=lengths.device) - first
     distances = ((pixels + 0.5 - (places + 0.5) * scale) / scale.clamp(min=1)).abs()
@@ -129,7 +136,8 @@ def _hue(images: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
     """Hues turned by a share `by (B, 1, 1, 1)` of the circle; value and saturation stay. Images `(B, 3, h, w)` from 0
     to 255.
     """
-    most, least = images.amax(1, keepdim=True), images.amin(1, keepdim=True)
+    most = images.amax(1, keepdim=True)
+    least = images.amin(1, keepdim=True)
     spread = most - least
     red, green, blue = images.split(1, 1)
     sixths = torch.where(

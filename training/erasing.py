@@ -11,9 +11,11 @@ def pixel_of(network: torch.nn.Module, value) -> torch.Tensor:
     """The pixel `(1, 3, 1, 1)`, RGB in the range that white is 1, that the network's normalisation turns into `value`,
     one or three numbers (RGB).
     """
-    mean, std = torch.tensor(network.mean, dtype=torch.float64), torch.tensor(network.std, dtype=torch.float64)
+    mean = torch.tensor(network.mean, dtype=torch.float64)
+    std = torch.tensor(network.std, dtype=torch.float64)
     if getattr(network, "input_space", "RGB") == "BGR":
-        mean, std = mean.flip(0), std.flip(0)
+        mean = mean.flip(0)
+        std = std.flip(0)
     pixel = (mean + torch.tensor(value, dtype=torch.float64) * std) / getattr(network, "input_range", 1)
     return pixel.view(1, 3, 1, 1).to(torch.get_default_dtype())
 
@@ -31,7 +33,10 @@ class Erased:
     """
 
     def __init__(self, images: torch.Tensor, boxes: torch.Tensor, pixel: torch.Tensor | None = None):
-        self.images, self.boxes, self.pixel, self.device = images, boxes, pixel, images.device
+        self.images = images
+        self.boxes = boxes
+        self.pixel = pixel
+        self.device = images.device
 
     def __len__(self):
         return len(self.images)
@@ -45,7 +50,8 @@ class Erased:
 
     def on(self, place) -> torch.Tensor:
         """The erased images, float `(B, 3, H, W)`. `place` puts a tensor on the device, in its memory format."""
-        images, pixel = place(self.images).to(self.pixel.dtype) / 255, place(self.pixel)
+        images = place(self.images).to(self.pixel.dtype) / 255
+        pixel = place(self.pixel)
         top, left, height, width = place(self.boxes)[:, :, None, None, None].unbind(1)  # each (B, 1, 1, 1)
         rows = torch.arange(images.shape[2], device=images.device)[:, None]
         columns = torch.arange(images.shape[3], device=images.device)

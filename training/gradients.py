@@ -13,7 +13,8 @@ class GradientEntries:
     """
 
     def __init__(self, network: torch.nn.Module):
-        self.parameters, self.values = list(network.parameters()), {}
+        self.parameters = list(network.parameters())
+        self.values = {}
 
     def measure(self, norm_of: dict[torch.nn.Parameter, torch.Tensor]) -> None:
         """Take the present gradients, as device scalars `gradient_rms` and `gradient_max`.

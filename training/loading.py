@@ -39,7 +39,8 @@ class Items(list):
     items.
     """
 
-    indices, erased = None, None
+    indices = None
+    erased = None
 
 
 def _collate(items: Items) -> Batch:
@@ -53,7 +54,8 @@ class SeededBatch(list):
     all.
     """
 
-    seed, part = 0, None
+    seed = 0
+    part = None
 
 
 class EpochBatches:
@@ -72,7 +74,11 @@ class EpochBatches:
     def __init__(
         self, sampler, size: int, iterations: int | None = None, views: int = 1, ranks=None, tells: bool = False
     ):
-        self.sampler, self.size, self.iterations, self.views, self.ranks = sampler, size, iterations, views, ranks
+        self.sampler = sampler
+        self.size = size
+        self.iterations = iterations
+        self.views = views
+        self.ranks = ranks
         self.tells = tells
 
     def __len__(self):
@@ -100,7 +106,8 @@ class EpochBatches:
         Raises UserError where it yields none, as an epoch that is filled up would wait forever, and for a batch that is
         no list of places in the data set.
         """
-        name, batches = f"--data_sampler {self._name}", [_listed(batch) for batch in self.sampler]
+        name = f"--data_sampler {self._name}"
+        batches = [_listed(batch) for batch in self.sampler]
         if not batches:
             raise UserError(f"{name} yields no batch: __iter__ must yield lists of indices each time, in every epoch")
         for batch in batches:
@@ -133,7 +140,8 @@ def _listed(batch):
 def _repeats(batches: list, name: str) -> str | None:
     """A line on batches that hold an image several times, of the sampler `name`; None without any."""
     repeats = [len(batch) - len(set(map(int, batch))) for batch in batches]
-    affected, images = sum(count > 0 for count in repeats), sum(map(len, batches))
+    affected = sum(count > 0 for count in repeats)
+    images = sum(map(len, batches))
     if not affected:
         return None
     return (
@@ -157,7 +165,8 @@ class BatchesInOrder:
             count
         ]  # rounded up: the first process has a batch if any has
         self.rows = [slice(*pair) for pair in zip(bounds, bounds[1:], strict=False)]
-        self.mine, self.size = self.rows[ranks.rank], size
+        self.mine = self.rows[ranks.rank]
+        self.size = size
 
     def __len__(self):
         return -(-(self.mine.stop - self.mine.start) // self.size)
@@ -187,7 +196,8 @@ class SeededItems(Dataset):
     """
 
     def __init__(self, dataset, n_workers: int = 0):
-        self.dataset, self.seconds = dataset, torch.zeros(max(n_workers, 1), dtype=torch.float64).share_memory_()
+        self.dataset = dataset
+        self.seconds = torch.zeros(max(n_workers, 1), dtype=torch.float64).share_memory_()
 
     def __len__(self):
         return len(self.dataset)
@@ -196,7 +206,8 @@ class SeededItems(Dataset):
         return self.dataset[index]
 
     def __getitems__(self, batch):
-        since, worker = time.perf_counter(), get_worker_info()
+        since = time.perf_counter()
+        worker = get_worker_info()
         with torch.random.fork_rng(devices=[]):  # without workers this is the training process: leave its stream alone
             torch.default_generator.manual_seed(
                 getattr(batch, "seed", 0)
@@ -214,7 +225,8 @@ class SeededItems(Dataset):
         """The items of a part, augmented as in the whole batch: earlier images draw too, unloaded if the data set has
         `pass_over`.
         """
-        items, passes = Items(), getattr(self.dataset, "pass_over", None)
+        items = Items()
+        passes = getattr(self.dataset, "pass_over", None)
         items.indices = list(batch)
         for place, index in enumerate(batch):
             if part.start <= place < part.stop:
@@ -285,23 +297,22 @@ class CutBatches:
     """
 
     def __init__(self, dataset, batches: EpochBatches):
-        self.dataset, self.batches, self.pins, self.seconds = dataset, batches, torch.cuda.is_available(), 0.0
+        self.dataset = dataset
+        self.batches = batches
+        self.pins = torch.cuda.is_available()
+        self.seconds = 0.0
         self.labels = torch.tensor([label for _, label in dataset.image_list])
         cache = dataset.read.cache
         if missing := [path for path in dataset.paths if not cache.holds(path)]:
             dataset.read.fresh(missing[0])  # where it cannot be decoded, this says why
             raise UserError(
-                (
-                    f"--decode_once: {len(missing):,} of {len(dataset):,} training images are not in --image_cache "
-                    f"{cache.folder}: see the warning above"
-                )
+                f"--decode_once: {len(missing):,} of {len(dataset):,} training images are not in --image_cache "
+                f"{cache.folder}: see the warning above"
             )
         if not dataset.read.side and len({cache.view(path).shape for path in dataset.paths}) > 1:
             raise UserError(
-                (
-                    "--decode_once: images of several sizes need --image_cache_side N, the long side that they get: "
-                    "341 keeps the short side of 4:3 at 256"
-                )
+                "--decode_once: images of several sizes need --image_cache_side N, the long side that they get: "
+                "341 keeps the short side of 4:3 at 256"
             )
 
     def __len__(self):
@@ -316,19 +327,15 @@ class CutBatches:
 
     def _cut(self, batch: SeededBatch) -> Batch:
         """This process's part of a batch, drawn as in the whole one."""
-        part, indices, views = (
-            batch.part or slice(None),
-            torch.tensor(batch),
-            [self.dataset.view(index) for index in batch],
-        )
+        part = batch.part or slice(None)
+        indices = torch.tensor(batch)
+        views = [self.dataset.view(index) for index in batch]
         draws = self.dataset.transform.draw(
             torch.tensor([view.shape[:2] for view in views]), torch.Generator().manual_seed(batch.seed)
         )
         draws = {name: drawn[part] for name, drawn in draws.items()}
-        images, erased = (
-            Cut(self._rows(views[part], draws["boxes"]), draws, self.dataset.transform),
-            _rectangles(self.dataset, batch),
-        )
+        images = Cut(self._rows(views[part], draws["boxes"]), draws, self.dataset.transform)
+        erased = _rectangles(self.dataset, batch)
         return Batch(self.labels[indices[part]], images if erased is None else Erased(images, erased), indices)
 
     def _rows(self, views: list[np.ndarray], boxes: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,9 @@ zeroed again: a third of a step's time on a CPU, where torch has no cache of its
 import contextlib
 import ctypes
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
+# of malloc.h
+M_TRIM_THRESHOLD = -1
+M_MMAP_MAX = -4
 
 
 def keep_freed() -> None:

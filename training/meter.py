@@ -42,13 +42,17 @@ class BatchLog:
     """
 
     def __init__(self, every: int = 0, optimizer: torch.optim.Optimizer | None = None, write=None):
-        self.every, self.optimizer, self.write = every, optimizer, write
-        self.steps, self._block = 0, []
+        self.every = every
+        self.optimizer = optimizer
+        self.write = write
+        self.steps = 0
+        self._block = []
         self.start_epoch()
 
     def start_epoch(self) -> None:
         """Measure throughput from here on: the time between two epochs is no training."""
-        self._images, self._since = 0, time.monotonic()
+        self._images = 0
+        self._since = time.monotonic()
 
     def take(self, values: dict, images: int) -> None:
         """One step's values, name -> device scalar or number."""
@@ -56,7 +60,8 @@ class BatchLog:
         self._images += images
         if not self.every or self.steps % self.every:
             return
-        now, device = time.monotonic(), values["loss"].device
+        now = time.monotonic()
+        device = values["loss"].device
         on_device = {
             name: value.detach().reshape(())
             for name, value in values.items()
@@ -65,7 +70,8 @@ class BatchLog:
         numbers = {name: float(value) for name, value in values.items() if name not in on_device}
         numbers |= learning_rates(self.optimizer)
         numbers |= {"images_per_second": self._images / max(now - self._since, 1e-9), "memory_mib": peak_memory(device)}
-        self._images, self._since = 0, now
+        self._images = 0
+        self._since = now
         self._block.append((self.steps, list(on_device), torch.stack(list(on_device.values())).double(), numbers))
         if len(self._block) >= BLOCK:
             self.flush()
@@ -74,7 +80,8 @@ class BatchLog:
         """Copy the kept values from the device, in one transfer, and hand them to `write`."""
         if not self._block:
             return
-        block, self._block = self._block, []
+        block = self._block
+        self._block = []
         values = iter(torch.cat([stacked for _, _, stacked, _ in block]).tolist())
         self.write([(step, {**{name: next(values) for name in names}, **numbers}) for step, names, _, numbers in block])
 
@@ -86,10 +93,14 @@ class EpochMeter:
     """
 
     def __init__(self, criterion, batches: BatchLog | None = None):
-        self.criterion, self.batches = criterion, batches or BatchLog()
+        self.criterion = criterion
+        self.batches = batches or BatchLog()
         self.batches.start_epoch()
-        self.sums, self.counts, self.latest = {}, {}, None
-        self.images, self.began = 0, time.monotonic()
+        self.sums = {}
+        self.counts = {}
+        self.latest = None
+        self.images = 0
+        self.began = time.monotonic()
 
     def add(self, done) -> None:
         """Take one step's values, a `training.step.StepResult`. Its losses are recorded by name where there are
@@ -100,7 +111,8 @@ class EpochMeter:
         gradients = {"gradient_norm": done.gradient_norm, **done.gradients}
         values = {"loss": self.latest, **parts, **gradients, **statistics(self.criterion)}
         for name, value in values.items():
-            value, count = torch.as_tensor(value).detach().float(), 1
+            value = torch.as_tensor(value).detach().float()
+            count = 1
             if name in gradients:  # float16 leaves steps out whose gradient overflows
                 count = torch.isfinite(value)
                 value = torch.where(count, value, 0)

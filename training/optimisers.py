@@ -28,24 +28,21 @@ def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
         else [{"params": list(model.parameters()), "name": "network"}]
     )
     if getattr(opt, "no_decay_on_bias_and_norm", False):
-        groups, further = _without_decay(groups), _without_decay(further)
+        groups = _without_decay(groups)
+        further = _without_decay(further)
     groups = [group for group in [*groups, *criterion_groups(criterion, opt), *further] if group["params"]]
     if not groups:
         raise UserError(
-            (
-                "there is nothing to train: with --freeze_backbone and --embed_dim 0, take a loss or trainer with "
-                "parameters of its own"
-            )
+            "there is nothing to train: with --freeze_backbone and --embed_dim 0, take a loss or trainer with "
+            "parameters of its own"
         )
     seen = set()
     for group in groups:
         for parameter in group["params"]:
             if id(parameter) in seen:
                 raise UserError(
-                    (
-                        f"a parameter of optimiser group {group['name']!r} is in another group already: check "
-                        "optim_dict_list"
-                    )
+                    f"a parameter of optimiser group {group['name']!r} is in another group already: check "
+                    "optim_dict_list"
                 )
             seen.add(id(parameter))
     return groups
@@ -108,7 +105,9 @@ def fitting(state: dict, optimizer: torch.optim.Optimizer) -> dict:
     Where the names of the groups have changed, nothing is kept; where the kind of optimiser has, the rates alone.
     """
     state = _without_untrained(state, optimizer)
-    before, now, fresh = state["param_groups"], optimizer.param_groups, {**optimizer.state_dict(), "state": {}}
+    before = state["param_groups"]
+    now = optimizer.param_groups
+    fresh = {**optimizer.state_dict(), "state": {}}
     names = [[group.get("name") for group in groups] for groups in (before, now)]
     numbers = sorted(number for group in before for number in group["params"])
     if (
@@ -178,7 +177,9 @@ class StepFactor:
     """
 
     def __init__(self, batches: int = 0, factor: Callable[[int], float] = lambda step: 1.0):
-        self.batches, self.factor, self.steps = batches, factor, 0
+        self.batches = batches
+        self.factor = factor
+        self.steps = 0
 
     def start_epoch(self, epoch: int) -> None:
         """Begin an epoch, counted from 1."""
@@ -205,7 +206,8 @@ def build_step_factor(opt, batches: int) -> StepFactor:
         return StepFactor(
             batches, functools.partial(one_cycle, total=opt.n_epochs * batches, rise=opt.onecycle_rise, end=_floor(opt))
         )
-    total, start = opt.warmup_steps or opt.warmup_epochs * batches, opt.warmup_start
+    total = opt.warmup_steps or opt.warmup_epochs * batches
+    start = opt.warmup_start
     return StepFactor(batches, functools.partial(warm_up, total=total, start=start))
 
 
@@ -222,7 +224,9 @@ def one_cycle(step: int, total: int, rise: float, end: float) -> float:
 
     Smith and Topin (arXiv 1708.07120), with the phases of torch's OneCycleLR; momentum stays as it is.
     """
-    place, top, last = min(step, total) - 1, rise * total - 1, total - 1
+    place = min(step, total) - 1
+    top = rise * total - 1
+    last = total - 1
     if place <= top:
         return _half_cosine(CYCLE_START, 1.0, place / top if top > 0 else 1.0)
     return _half_cosine(1.0, end, (place - top) / (last - top))
@@ -246,7 +250,8 @@ class Schedule:
     """
 
     def __init__(self, scheduler, watch=None):
-        self.scheduler, self.watch = scheduler, watch
+        self.scheduler = scheduler
+        self.watch = watch
 
     def step(self, scores: dict) -> None:
         """End an epoch. `scores`: split -> {metric: value}, empty where the epoch was not evaluated.
@@ -352,7 +357,9 @@ def _factors_at(opt, before: int, epoch: int) -> list[float]:
     lengths = (opt.n_epochs, before)
     if opt.scheduler != "onecycle":
         return [_epoch_factor(opt, n_epochs, epoch) for n_epochs in lengths]
-    step, rise, floor = epoch * STEPS + 1, opt.onecycle_rise, _floor(opt)
+    step = epoch * STEPS + 1
+    rise = opt.onecycle_rise
+    floor = _floor(opt)
     return [one_cycle(step, n_epochs * STEPS, rise, floor) for n_epochs in lengths]
 
 

@@ -38,7 +38,9 @@ class Parts:
     """
 
     def __init__(self, trainer, runtime, chunks):
-        self.trainer, self.runtime, self.chunks = trainer, runtime, chunks
+        self.trainer = trainer
+        self.runtime = runtime
+        self.chunks = chunks
 
     def _run(self, images: torch.Tensor) -> tuple[dict, bool]:
         """The outputs of the part, and whether they were made in chunks."""
@@ -60,12 +62,11 @@ class Parts:
         for name, value in tensors.items():
             if value.ndim == 0 or len(value) != len(images):
                 raise UserError(
-                    (
-                        f"torchrun: the trainer's {name[-1]} is {tuple(value.shape)} of {len(images)} images: "
-                        "expected a row each"
-                    )
+                    f"torchrun: the trainer's {name[-1]} is {tuple(value.shape)} of {len(images)} images: "
+                    "expected a row each"
                 )
-        self.pairs, late = [], {name: tensors.pop((name,)) for name in (POOLED,) if (name,) in tensors}
+        self.pairs = []
+        late = {name: tensors.pop((name,)) for name in (POOLED,) if (name,) in tensors}
         early = {name: value for name, value in found.items() if name[0] not in late} | self._gathered(tensors, total)
         return Gathered(nested(early), lambda name: self._gathered({name: late[name]}, total)[name])
 

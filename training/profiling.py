@@ -26,7 +26,8 @@ def profile(step, loader, n: int, trace: str | None) -> dict[str, float]:
     """
     cuda = step.runtime.device.type == "cuda"
     wait = torch.cuda.synchronize if cuda else lambda: None
-    batches, meter = itertools.chain.from_iterable(itertools.repeat(loader)), EpochMeter(step.trainer.criterion)
+    batches = itertools.chain.from_iterable(itertools.repeat(loader))
+    meter = EpochMeter(step.trainer.criterion)
 
     def steps(number: int) -> None:
         for _ in range(number):
@@ -81,7 +82,8 @@ def advice(opt, milliseconds: dict[str, float], device: torch.device) -> str:
 
 def remedy(opt, part: str, device: torch.device) -> str:
     """The first flag not yet given that would shorten a part."""
-    cuda, cpus = device.type == "cuda", kernels(10**6)
+    cuda = device.type == "cuda"
+    cpus = kernels(10**6)
     computes = [
         (cuda and opt.precision == "float32", "--precision bfloat16 computes in half precision"),
         (cuda and not opt.channels_last, "--channels_last suits most GPUs' convolutions"),

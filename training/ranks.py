@@ -223,13 +223,18 @@ def _as_bytes(rows: torch.Tensor) -> torch.Tensor:
 
 def _buckets(tensors: list[torch.Tensor]):
     """The tensors, in lists of one dtype and device, each of at most `BUCKET_SIZE` numbers or of one tensor."""
-    bucket, size, kind = [], 0, None
+    bucket = []
+    size = 0
+    kind = None
     for tensor in tensors:
         key = (tensor.dtype, tensor.device)
         if bucket and (key != kind or size + tensor.numel() > BUCKET_SIZE):
             yield bucket
-            bucket, size = [], 0
-        bucket, size, kind = [*bucket, tensor], size + tensor.numel(), key
+            bucket = []
+            size = 0
+        bucket = [*bucket, tensor]
+        size = size + tensor.numel()
+        kind = key
     if bucket:
         yield bucket
 
@@ -272,7 +277,8 @@ def several_processes():
         return
     _join()
     _end_when_gone(os.getppid())
-    out, err = sys.stdout, sys.stderr
+    out = sys.stdout
+    err = sys.stderr
     with open(os.devnull, "w", encoding="utf-8") as devnull:
         if dist.get_rank() > 0:
             sys.stdout = sys.stderr = devnull
@@ -280,7 +286,8 @@ def several_processes():
             yield
             dist.destroy_process_group()
         except (Exception, KeyboardInterrupt) as error:
-            sys.stdout, sys.stderr = out, err
+            sys.stdout = out
+            sys.stderr = err
             if not _claims_error(error):
                 with contextlib.suppress(Exception):
                     out.flush()
@@ -289,12 +296,14 @@ def several_processes():
                 )  # a normal exit would wait in the group's threads for the lost peer
             raise
         finally:
-            sys.stdout, sys.stderr = out, err
+            sys.stdout = out
+            sys.stderr = err
 
 
 def _join() -> None:
     """Make the group of torchrun's processes: NCCL where each has a GPU of its own, else gloo."""
-    gpus, here = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    gpus = torch.cuda.device_count()
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if gpus:
         torch.cuda.set_device(local_rank() % gpus)
     dist.init_process_group("cpu:gloo,cuda:nccl" if gpus >= here else "gloo", timeout=TIMEOUT)

@@ -35,14 +35,13 @@ class Runtime:
     """
 
     def __init__(self, opt):
-        self.seed, self.ranks = opt.seed, Ranks()
+        self.seed = opt.seed
+        self.ranks = Ranks()
         self.device = self._device(opt.gpu)
         self.sync_bn = self._syncs(opt)
         self.clip_grad_norm = opt.clip_grad_norm
-        self.clip_grad_each, self.clip_grad_value = (
-            getattr(opt, "clip_grad_each", None),
-            getattr(opt, "clip_grad_value", None),
-        )
+        self.clip_grad_each = getattr(opt, "clip_grad_each", None)
+        self.clip_grad_value = getattr(opt, "clip_grad_value", None)
         dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[opt.precision]
         # autocast(): context of the forward pass in the chosen precision
         self.autocast = (
@@ -51,7 +50,8 @@ class Runtime:
             else functools.partial(torch.autocast, self.device.type, dtype=dtype)
         )
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=dtype == torch.float16)
-        self.channels_last, self.compiles = getattr(opt, "channels_last", False), getattr(opt, "compile", False)
+        self.channels_last = getattr(opt, "channels_last", False)
+        self.compiles = getattr(opt, "compile", False)
         self.tf32 = getattr(opt, "tf32", False) and self.device.type == "cuda"
         self.compiler = Compiler(self.device) if self.compiles else None
         self._check_every = CHECK_EVERY if self.device.type == "cuda" else 1
@@ -86,10 +86,8 @@ class Runtime:
         """Whether BatchNorm takes its statistics from all processes."""
         if self.ranks.size > getattr(opt, "bs", self.ranks.size):
             raise UserError(
-                (
-                    f"--bs {opt.bs} is less than torchrun's {self.ranks.size} processes, each of which takes a part "
-                    "of the batch"
-                )
+                f"--bs {opt.bs} is less than torchrun's {self.ranks.size} processes, each of which takes a part "
+                "of the batch"
             )
         if not getattr(opt, "sync_bn", False):
             return False
@@ -166,7 +164,8 @@ class Runtime:
         """Forget the previous epoch's count of steps."""
         if self.compiles:
             self.compiler.start_epoch(epoch)
-        self._epoch, self.steps = epoch, 0
+        self._epoch = epoch
+        self.steps = 0
         self._bad_step = torch.full((), -1, device=self.device)
         self._bad_value = torch.zeros((), device=self.device)
         self._bad_norm = torch.zeros((), dtype=torch.bool, device=self.device)  # whether it is the gradient's norm

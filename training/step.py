@@ -46,13 +46,11 @@ class RestingBackbone:
     """
 
     def __init__(self, network: torch.nn.Module, steps: int = 0, batches: int = 0, flag: str = ""):
-        self.backbone, self.steps, self.batches, self.left, self.resting = (
-            getattr(network, "backbone", None),
-            steps,
-            batches,
-            0,
-            [],
-        )
+        self.backbone = getattr(network, "backbone", None)
+        self.steps = steps
+        self.batches = batches
+        self.left = 0
+        self.resting = []
         if steps and self.backbone is None:
             raise UserError(f"{flag}: the network does not declare its backbone (attribute `backbone`)")
         if steps and not set(network.parameters()) - set(self.backbone.parameters()):
@@ -138,14 +136,17 @@ class Step:
         average=None,
         pixel=None,
     ):
-        self.trainer, self.optimizer, self.runtime, self.sampler = trainer, optimizer, runtime, sampler
-        self.chunks, self.backward_calls, self.pixel = Chunks(trainer, runtime, chunk_size), (), pixel
+        self.trainer = trainer
+        self.optimizer = optimizer
+        self.runtime = runtime
+        self.sampler = sampler
+        self.chunks = Chunks(trainer, runtime, chunk_size)
+        self.backward_calls = ()
+        self.pixel = pixel
         self.parts_of_batch = Parts(trainer, runtime, self.chunks)
-        self.rates, self.resting, self.average = (
-            rates or StepFactor(),
-            resting or RestingBackbone(trainer.network),
-            average,
-        )
+        self.rates = rates or StepFactor()
+        self.resting = resting or RestingBackbone(trainer.network)
+        self.average = average
         self.evaluated, trained = (
             (trainer.network, {}) if average is None else (average.network, {"trained": trainer.network})
         )
@@ -159,7 +160,8 @@ class Step:
         }
         self.gradients = GradientEntries(trainer.network)
         self.added_losses = {added.NAME: added for added in trainer.added_losses}
-        self.asked, self.weights = set(weights), {**trainer.WEIGHTS, **weights}
+        self.asked = set(weights)
+        self.weights = {**trainer.WEIGHTS, **weights}
         if trainer.LOSSES is not None:
             self._refuse_unknown([*trainer.LOSSES, *self.added_losses])
 
@@ -180,10 +182,8 @@ class Step:
         self.sampler.precompute_indices()
         if self.chunks.size and uses_batch_statistics(self.trainer):
             self.runtime.say_once(
-                (
-                    f"--chunk_size {self.chunks.size}: BatchNorm takes its batch statistics from each chunk, not from "
-                    "the batch, and its running ones move once a chunk"
-                )
+                f"--chunk_size {self.chunks.size}: BatchNorm takes its batch statistics from each chunk, not from "
+                "the batch, and its running ones move once a chunk"
             )
         if self.runtime.ranks.size > 1 and not self.runtime.sync_bn and uses_batch_statistics(self.trainer):
             self.runtime.say_once(
@@ -199,10 +199,8 @@ class Step:
         )
         if lost is not None:
             raise UserError(
-                (
-                    f"the trainer's parameter {lost} requires a gradient and is in no optimiser group: return it from "
-                    "param_groups"
-                )
+                f"the trainer's parameter {lost} requires a gradient and is in no optimiser group: return it from "
+                "param_groups"
             )
 
     def end_epoch(self) -> None:

@@ -13,7 +13,8 @@ class WholeBatchNorm(torch.nn.BatchNorm1d):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """Normalised `rows` `(B, F)`."""
-        mean, variance = self.running_mean.to(rows), self.running_var.to(rows)
+        mean = self.running_mean.to(rows)
+        variance = self.running_var.to(rows)
         if self.training:
             variance, mean = torch.var_mean(rows, 0, correction=0)
             with torch.no_grad():

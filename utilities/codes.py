@@ -13,12 +13,13 @@ import numpy as np
 from utilities.errors import UserError
 
 NAMES = "float32, float16, int8, binary, pq<M> or opq<M> with M bytes a vector, such as pq64"
-FLOAT32, INT8, BINARY = "float32", "int8", "binary"
+FLOAT32 = "float32"
+INT8 = "int8"
+BINARY = "binary"
 FACTORY = {FLOAT32: "Flat", "float16": "SQfp16", INT8: "SQ8"}  # of faiss
-LEAST, MOST = (
-    39 * 256,
-    256 * 256,
-)  # vectors from which faiss learns 256 centroids without a warning, and the most that it looks at
+# vectors from which faiss learns 256 centroids without a warning, and the most that it looks at
+LEAST = 39 * 256
+MOST = 256 * 256
 SEED = 1234  # of k-means in faiss
 RESCORED = 4  # times as many binary codes as are asked for are ordered by the float query
 SPARE = 8  # further candidates: vectors equally far in float32 may differ in float64
@@ -84,13 +85,12 @@ class Codes:
     def __init__(self, name: str, dimensions: int, index=None):
         import faiss
 
-        self.name, self.dimensions = name, dimensions
+        self.name = name
+        self.dimensions = dimensions
         if "pq" in name and dimensions % (parts := int(name.lstrip("opq"))):
             raise UserError(
-                (
-                    f"{name}: {parts} does not divide the {dimensions} dimensions: take M from "
-                    f"{', '.join(map(str, _divisors(dimensions)))}"
-                )
+                f"{name}: {parts} does not divide the {dimensions} dimensions: take M from "
+                f"{', '.join(map(str, _divisors(dimensions)))}"
             )
         if index is not None:
             self.index = index

@@ -14,7 +14,8 @@ PRESETS = Path(__file__).parent.parent / "configs"
 
 def find(name: str) -> Path:
     """The file that `--config` names. Raises UserError where there is none."""
-    path, preset = Path(name), PRESETS / f"{name.removesuffix('.yaml')}.yaml"
+    path = Path(name)
+    preset = PRESETS / f"{name.removesuffix('.yaml')}.yaml"
     if path.is_file():
         return path
     if preset.is_file():

@@ -42,7 +42,8 @@ def joined(parts: list[str], separator: str = "  ", indent: int = 4) -> str:
 
     Where the terminal is too narrow, in several, each part whole.
     """
-    columns, lines = width(), []
+    columns = width()
+    lines = []
     for part in parts:
         longer = f"{lines[-1]}{separator}{part}" if lines else part
         if lines and columns is not None and len(longer) > columns:
@@ -76,7 +77,8 @@ def without_flags(words: list[str], n_values: dict[str, int]) -> list[str]:
     """The words of a command without some flags. `n_values`: flag, with its dashes -> number of its values, which go
     too.
     """
-    remaining, skipped = [], 0
+    remaining = []
+    skipped = 0
     for word in words:
         flag, equals, _ = word.partition("=")
         if skipped:

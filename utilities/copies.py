@@ -27,7 +27,9 @@ class CopyFinder:
         self.directions /= np.linalg.norm(self.directions, axis=0)
         projections = np.concatenate([np.empty((0, 2)), *(self._project(block) for block in blocks)])
         self.order = projections[:, 0].argsort(kind="stable")  # (M,)
-        self.projections, self.read = np.ascontiguousarray(projections[self.order].T), read  # (2, M)
+        # (2, M)
+        self.projections = np.ascontiguousarray(projections[self.order].T)
+        self.read = read
 
     def _project(self, vectors: np.ndarray) -> np.ndarray:
         """`(m, 2)`: the projections of vectors `(m, D)`."""
@@ -39,8 +41,10 @@ class CopyFinder:
         own: `(Q,)`, the row that is the query itself and is not looked at; -1: none.
         """
         queries = np.asarray(queries, dtype=np.float64)
-        projections, allowed = self._project(queries).T, TOLERANCE * np.linalg.norm(queries, axis=1)
-        places, copies = np.searchsorted(self.projections[0], projections[0]), np.full(len(queries), -1)
+        projections = self._project(queries).T
+        allowed = TOLERANCE * np.linalg.norm(queries, axis=1)
+        places = np.searchsorted(self.projections[0], projections[0])
+        copies = np.full(len(queries), -1)
         for offset in range(-NEXT, NEXT) if len(self.order) else ():
             place = np.clip(places + offset, 0, len(self.order) - 1)
             rows = self.order[place]

@@ -35,10 +35,8 @@ def check_reference(kind: type) -> None:
         package, _, name = kind.__module__.rpartition(".")
         name = name if package == "criteria" else kind.__name__
         raise UserError(
-            (
-                f"the criterion {name} takes no reference, and so no memory: its forward does not name one; choose "
-                "another loss"
-            )
+            f"the criterion {name} takes no reference, and so no memory: its forward does not name one; choose "
+            "another loss"
         )
 
 
@@ -61,7 +59,8 @@ def check_inputs(criterion: torch.nn.Module, args: tuple, kwargs: dict):
     UserError for a reference that the criterion does not take.
     """
     named = {**dict(zip(("batch", "labels", "reference", "reference_labels", "own"), args, strict=False)), **kwargs}
-    batch, labels = named["batch"], named["labels"]
+    batch = named["batch"]
+    labels = named["labels"]
     if batch.ndim != 2 or labels.shape != batch.shape[:1]:
         raise ValueError(f"batch is {tuple(batch.shape)}, labels {tuple(labels.shape)}: expected (B, D) and (B,)")
     if labels.is_floating_point() and not bool((labels.isfinite() & (labels == labels.trunc())).all()):
@@ -92,7 +91,8 @@ class FixedMiner:
     """A miner that returns the tuples it was made with, whatever the batch."""
 
     def __init__(self, mined):
-        self.mined, self.stats = mined, {}
+        self.mined = mined
+        self.stats = {}
 
     def __call__(self, batch, labels, reference=None, reference_labels=None, own=None):
         """The tuples."""
@@ -136,7 +136,8 @@ class MetricCriterion(torch.nn.Module):
         """From now on a label outside 0 ... n_classes - 1 raises ValueError; on a GPU, where checks stall the step,
         only in the first.
         """
-        self.classes_expected, self.looked_at_labels = n_classes, False
+        self.classes_expected = n_classes
+        self.looked_at_labels = False
         self.register_forward_pre_hook(check_labels, with_kwargs=True)
 
     def per_anchor(self, name: str, labels: torch.Tensor, dimensions: int = 1):

@@ -15,7 +15,8 @@ class OwnDomain(torch.nn.Module):
 
     def __init__(self, separate: bool):
         super().__init__()
-        self.separate, self.domains = separate, None
+        self.separate = separate
+        self.domains = None
 
     def set_domains(self, domains: torch.Tensor) -> None:
         """The number of each class's domain, `(C,)`."""

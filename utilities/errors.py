@@ -146,7 +146,9 @@ def terminable():
     reports workers that end with the program. Outside the main thread, and in a program that handles SIGTERM itself,
     handlers stay as they are.
     """
-    handlers, before, program = {}, sys.unraisablehook, os.getpid()
+    handlers = {}
+    before = sys.unraisablehook
+    program = os.getpid()
 
     def interrupt(number, frame):
         if os.getpid() != program:  # a worker that has just been forked: it ends at once and says nothing

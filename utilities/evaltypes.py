@@ -33,7 +33,8 @@ def _parts(evaltype: str, known) -> list[tuple[str, float]]:
     """
     if evaltype.startswith("Combined_"):
         names, *weights = evaltype.removeprefix("Combined_").split("-")
-        parts, weights = _split_names(names, known), _weights(weights)
+        parts = _split_names(names, known)
+        weights = _weights(weights)
         if parts and weights is not None and len(weights) in (0, len(parts)):
             return list(zip(parts, weights or [1.0] * len(parts), strict=True))
     raise UserError(
@@ -59,5 +60,6 @@ def _weights(texts: list[str]) -> list[float] | None:
         weights = [float(text) for text in texts]
     except ValueError:
         return None
-    least, most = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+    least = float(np.finfo(np.float32).tiny)
+    most = float(np.finfo(np.float32).max)
     return weights if all(least <= weight <= most for weight in weights) else None

@@ -42,7 +42,8 @@ class Ball:
     """
 
     def __init__(self, c, clip_r):
-        self.c, self.clip_r = c, clip_r
+        self.c = c
+        self.clip_r = clip_r
         self.flat = not isinstance(c, torch.Tensor) and c == 0
 
     def _scaled(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -78,7 +79,8 @@ class Ball:
         """
         if self.flat:
             return 2 - 2 * normalize(x) @ normalize(y).T
-        one, other = self.points(x), self.points(y)
+        one = self.points(x)
+        other = self.points(y)
         lengths = torch.sinh(2 * one.lengths)[:, None] * torch.sinh(2 * other.lengths)[None, :]
         angular = lengths - one.space @ other.space.T
         noise = (8 * torch.finfo(x.dtype).eps * lengths).detach()
@@ -91,7 +93,8 @@ class Ball:
         """
         if self.flat:
             return self.distances(x, y)
-        one, other = self.points(x), self.points(y)
+        one = self.points(x)
+        other = self.points(y)
         radial = torch.stack([one.lengths.sinh(), -one.lengths.cosh()], 1) @ torch.stack(
             [other.lengths.cosh(), other.lengths.sinh()]
         )

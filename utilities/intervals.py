@@ -35,7 +35,8 @@ def t_power(shift: float, freedom: float, alpha: float = 1 - CONFIDENCE) -> floa
     """
     from scipy.special import nctdtr
 
-    bound, shift = t_quantile(freedom, 1 - alpha), abs(shift)
+    bound = t_quantile(freedom, 1 - alpha)
+    shift = abs(shift)
     wrong = nctdtr(freedom, shift, -bound) if shift < NEGLIGIBLE else 0.0
     missed = nctdtr(freedom, shift, bound)
     return float(
@@ -78,7 +79,8 @@ def t_interval(values) -> dict:
     single value.
     """
     values = np.asarray(values, dtype=np.float64)
-    n, mean = len(values), float(np.mean(values))
+    n = len(values)
+    mean = float(np.mean(values))
     if n < 2:
         return {"mean": mean, "standard_error": None, "interval_95": None}
     error = float(np.std(values, ddof=1) / math.sqrt(n))

@@ -26,10 +26,8 @@ def of_classes(dataset, of: str) -> np.ndarray:
     """
     if n_levels(dataset) < 2:
         raise UserError(
-            (
-                f"{of} compares levels of classes, and --dataset {dataset.name} has no super-classes; "
-                "online_products, inaturalist2018 and glyphs do"
-            )
+            f"{of} compares levels of classes, and --dataset {dataset.name} has no super-classes; "
+            "online_products, inaturalist2018 and glyphs do"
         )
     names = names_of([dataset])
     refuse_unnested(names, f"{of}: --dataset {dataset.name}")
@@ -66,8 +64,6 @@ def refuse_unnested(levels: np.ndarray, of: str) -> None:
             row = apart[0]
             both = f"{above[row]} and {levels[row, column + 1]}"
             raise UserError(
-                (
-                    f"{of}: levels do not nest: {levels[row, column]} of level {column} is in {both} of level "
-                    f"{column + 1}, it must be in one"
-                )
+                f"{of}: levels do not nest: {levels[row, column]} of level {column} is in {both} of level "
+                f"{column + 1}, it must be in one"
             )

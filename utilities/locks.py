@@ -20,7 +20,8 @@ class Lock:
     """
 
     def __init__(self, path: Path):
-        self.path, self._file = Path(path), None
+        self.path = Path(path)
+        self._file = None
 
     def acquire(self, wait: bool = True) -> bool:
         """Take the lock unless it is held already. Returns False where another process has it and not `wait`. Raises

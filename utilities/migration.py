@@ -69,7 +69,8 @@ def answer(name: str) -> str | None:
 
     Classes are found in any case.
     """
-    key, known = name.lstrip("-").partition("=")[0], answers()
+    key = name.lstrip("-").partition("=")[0]
+    known = answers()
     if key.startswith("config_"):
         key = "config_general"
     classes = {known_name.lower(): known_name for known_name in known if known_name[0].isupper()}
@@ -108,12 +109,15 @@ def refusal(words: list[str], options, registries: dict, searches: bool = False)
         registries: flag -> the registry of its plug-ins.
         searches: the command is a search, which takes ranges.
     """
-    flags_of, closing = {}, []  # text -> the flags that it answers
+    # text -> the flags that it answers
+    flags_of = {}
+    closing = []
     for place, word in enumerate(words):
         option = word.partition("=")[0]
         if not option.startswith("--"):
             continue
-        key, values = option.strip("-").partition("~")[0], _values(words, place)
+        key = option.strip("-").partition("~")[0]
+        values = _values(words, place)
         if key.startswith("config_") and option not in options:
             flags_of.setdefault(f"here {_shipped_files(answer(key), values)}", []).append(option)
             continue

@@ -42,15 +42,13 @@ class Range:
         inf: bool = False,
         word: str | None = None,
     ):
-        self.kind, self.least, self.most, self.above, self.below, self.special, self.inf = (
-            kind,
-            least,
-            most,
-            above,
-            below,
-            special,
-            inf,
-        )
+        self.kind = kind
+        self.least = least
+        self.most = most
+        self.above = above
+        self.below = below
+        self.special = special
+        self.inf = inf
         self.word = word
         self.__name__ = kind.__name__  # as argparse names a type
         bound, self._digits, self._noun = (MOST_64, "", "a whole number") if kind is int else (LARGEST, "g", "a number")

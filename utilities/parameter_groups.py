@@ -24,5 +24,6 @@ def criterion_groups(criterion, opt, name: str = "criterion") -> list[dict]:
 
 def embedding_rates(opt) -> dict:
     """`lr` and `weight_decay` of the embedding layers: --fc_lr and --fc_decay, by default those of the backbone."""
-    fc_lr, fc_decay = getattr(opt, "fc_lr", -1), getattr(opt, "fc_decay", None)
+    fc_lr = getattr(opt, "fc_lr", -1)
+    fc_decay = getattr(opt, "fc_decay", None)
     return {"lr": fc_lr if fc_lr > 0 else opt.lr, "weight_decay": opt.decay if fc_decay is None else fc_decay}

@@ -137,10 +137,8 @@ UNKNOWN = re.compile(r"Unsupported global: GLOBAL (\S+)")
 CALLED = re.compile(r"Trying to call reduce|Can only create new object|Can only build")
 FORBIDDEN = re.compile(r"GLOBAL (\S+)")
 MOST_UNKNOWN = 500  # names in a file that are not read
-AS_DICT, AS_LIST = (
-    re.compile(r"Can only SETITEMS? .*Unread_(\d+)"),
-    re.compile(r"Can only (?:append to|extend) lists.*Unread_(\d+)"),
-)
+AS_DICT = re.compile(r"Can only SETITEMS? .*Unread_(\d+)")
+AS_LIST = re.compile(r"Can only (?:append to|extend) lists.*Unread_(\d+)")
 
 
 class Unread:

@@ -49,10 +49,8 @@ def build(package: str, class_name: str | None, kwargs: list[str] | None, **defa
         raise unknown(kind, class_name, classes)
     if class_name in NOT_ALONE:
         raise UserError(
-            (
-                f"{class_name} of pytorch_metric_learning.{package} {NOT_ALONE[class_name]}: write a file in "
-                "criteria/ around it (CONTRIBUTING.md)"
-            )
+            f"{class_name} of pytorch_metric_learning.{package} {NOT_ALONE[class_name]}: write a file in "
+            "criteria/ around it (CONTRIBUTING.md)"
         )
     chosen = parse_kwargs(kwargs)
     accepted = _arguments(classes[class_name])

@@ -13,7 +13,8 @@ class Alone:
     exchange.
     """
 
-    rank, size = 0, 1
+    rank = 0
+    size = 1
 
     @property
     def writes(self) -> bool:

@@ -39,7 +39,8 @@ class Unreadable(UserError):
 
     def __init__(self, message: str, reason: str = "", is_missing: bool = False):
         super().__init__(message)
-        self.reason, self.is_missing = reason, is_missing
+        self.reason = reason
+        self.is_missing = is_missing
 
 
 class Locked(UserError):
@@ -61,7 +62,8 @@ def parsing(path: Path | str, way_out: str = "", expected: str = ""):
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # a panic of a Rust library is no Exception
-        reason, is_missing = reason_of(error, expected), isinstance(error, FileNotFoundError)
+        reason = reason_of(error, expected)
+        is_missing = isinstance(error, FileNotFoundError)
         message = f"{printable(path)} cannot be read ({reason}): {way_out}"
         if not way_out:
             message = f"{printable(path)}: {reason}" if is_missing else f"{printable(path)} cannot be read ({reason})"

@@ -50,7 +50,9 @@ class Registry:
     """
 
     def __init__(self, package: str, kind: str, role: roles.Role = roles.METHOD):
-        self.package, self.kind, self.role = package, kind, role
+        self.package = package
+        self.kind = kind
+        self.role = role
 
     @property
     def folder(self) -> Path:
@@ -102,7 +104,8 @@ class Registry:
 
     def _is_named(self, name: str) -> bool:
         """Whether the command line gives `name` to the flag that names this kind of plug-in."""
-        words, flag = sys.argv[1:], f"--{migration.FLAGS.get(self.kind, self.kind)}"
+        words = sys.argv[1:]
+        flag = f"--{migration.FLAGS.get(self.kind, self.kind)}"
         return f"{flag}={name}" in words or (flag, name) in itertools.pairwise(words)
 
     def _import(self, name: str):

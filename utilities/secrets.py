@@ -22,7 +22,8 @@ def secret_options(*parsers: argparse.ArgumentParser) -> set[str]:
 
 def mask_words(words: Iterable[str], secret: Container[str]) -> list[str]:
     """The `words` of a command, the values of the options `secret` masked: after the option, or in `--option=value`."""
-    masked, before = [], ""
+    masked = []
+    before = ""
     for word in words:
         option, equals, value = word.partition("=")
         if before in secret:

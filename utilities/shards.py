@@ -34,10 +34,14 @@ class Shard:
                 f"--shard_classes: {n_classes} classes are fewer than the {ranks.size} processes: leave it out"
             )
         parts = ranks.portions(n_classes)
-        self.ranks, self.per_class, self.share = ranks, per_class, share
+        self.ranks = ranks
+        self.per_class = per_class
+        self.share = share
         self.start, self.size = parts[ranks.rank].start, parts[ranks.rank].stop - parts[ranks.rank].start
         self.parts = [slice(part.start * per_class, part.stop * per_class) for part in parts]
-        self.rows, self.drawn, self.said = self.parts[ranks.rank], [], False
+        self.rows = self.parts[ranks.rank]
+        self.drawn = []
+        self.said = False
 
     @property
     def divided(self) -> bool:
@@ -74,7 +78,8 @@ class Shard:
                     f"--sample_classes {self.share:g}: {n} of {self.size} classes are fewer than the {own} of a batch: "
                     "these alone are used"
                 )
-            self.said, n = True, own
+            self.said = True
+            n = own
         classes = scores.topk(n).indices.sort().values
         if torch.is_grad_enabled():
             self.drawn.append(
@@ -166,12 +171,16 @@ def undrawn_at_rest(optimizer: torch.optim.Optimizer):
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     resting = []
     for parameter in (p for p in parameters if hasattr(p, "shard") and p.shard.drawn):
-        drawn, parameter.shard.drawn = parameter.shard.drawn, []
+        drawn = parameter.shard.drawn
+        parameter.shard.drawn = []
         if parameter.grad is None:
             continue
         rows = drawn[0] if len(drawn) == 1 else torch.cat(drawn).unique()
-        whole, gradient, state = parameter.data, parameter.grad, _state(optimizer, parameter)
-        parameter.grad, parameter.data = None, whole.index_select(0, rows)
+        whole = parameter.data
+        gradient = parameter.grad
+        state = _state(optimizer, parameter)
+        parameter.grad = None
+        parameter.data = whole.index_select(0, rows)
         parameter.grad = gradient.index_select(0, rows)
         optimizer.state[parameter].update({name: value.index_select(0, rows) for name, value in state.items()})
         resting.append((parameter, rows, whole, gradient, state))
@@ -180,7 +189,8 @@ def undrawn_at_rest(optimizer: torch.optim.Optimizer):
         for name, value in _state(optimizer, parameter).items():
             kept = state[name] if name in state else torch.zeros_like(whole)
             optimizer.state[parameter][name] = kept.index_copy_(0, rows, value)
-        parameter.grad, parameter.data = None, whole.index_copy_(0, rows, parameter.data)
+        parameter.grad = None
+        parameter.data = whole.index_copy_(0, rows, parameter.data)
         parameter.grad = gradient
 
 

@@ -15,7 +15,10 @@ class Clock:
     """
 
     def __init__(self, wait):
-        self.wait, self.seconds, self.open, self.since = wait, {}, [], 0.0
+        self.wait = wait
+        self.seconds = {}
+        self.open = []
+        self.since = 0.0
 
     def note(self) -> None:
         """Give the time since the last call to the innermost open part."""

@@ -18,7 +18,8 @@ class Products:
     """
 
     def __init__(self, precision: str | None):
-        self.precision, self.before = precision, []
+        self.precision = precision
+        self.before = []
 
     def __enter__(self):
         self.before.append(precision_of_products())

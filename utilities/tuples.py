@@ -62,10 +62,8 @@ def check_reference(miner) -> None:
     miner = miner.miner if isinstance(miner, TupleMiner) else miner
     if not getattr(miner, "takes_reference", True):
         raise UserError(
-            (
-                f"the miner {type(miner).__name__} takes no reference: its mine(embeddings, labels) lacks a third "
-                "argument, reference"
-            )
+            f"the miner {type(miner).__name__} takes no reference: its mine(embeddings, labels) lacks a third "
+            "argument, reference"
         )
     if "reference" not in inspect.signature(miner).parameters:
         raise UserError(
@@ -149,7 +147,8 @@ def pair_masks(
     """Boolean `(B, M)` masks of the distinct positive and negative pairs (row = anchor) that occur in `tuples`; M = B
     unless it is given.
     """
-    pairs, n_others = as_pairs(tuples), n_anchors if n_others is None else n_others
+    pairs = as_pairs(tuples)
+    n_others = n_anchors if n_others is None else n_others
     positives = torch.zeros(n_anchors, n_others, dtype=torch.bool, device=pairs.positives.device)
     negatives = torch.zeros_like(positives)
     positives.view(-1).index_fill_(0, pairs.anchors_p * n_others + pairs.positives, True)
@@ -205,22 +204,27 @@ class Classes:
     def __init__(self, labels: torch.Tensor, reference=None):
         self.reference = None if reference is None or reference.plain else reference
         others = labels if self.reference is None else reference.labels
-        self.size, self.places = len(others), torch.arange(len(labels), device=labels.device)
+        self.size = len(others)
+        self.places = torch.arange(len(labels), device=labels.device)
         if not self.size:  # empty: no anchor is complete, and lookups that are made all the same find row 0
             others = labels.new_zeros(1)
         self.sorted_labels, self.order = torch.sort(others, stable=True)
         ranks = torch.empty_like(self.order).scatter_(0, self.order, torch.arange(len(others), device=labels.device))
         self.starts, self.counts = self._block(labels)
         if self.reference is None:
-            self.after_own, own_positive, own_negative = ranks - self.starts + 1, 1, 0
+            self.after_own = ranks - self.starts + 1
+            own_positive = 1
+            own_negative = 0
         else:
             at = reference.own.clamp(min=0)
             own_positive = ((reference.own >= 0) & (others[at] == labels)).long()
             own_negative = (reference.own >= 0).long() - own_positive
             self.after_own = own_positive * (ranks[at] - self.starts + 1)
-            self.own_ranks, self.own_negative = ranks[at], own_negative
+            self.own_ranks = ranks[at]
+            self.own_negative = own_negative
         self.others = others
-        self.n_positives, self.n_negatives = self.counts - own_positive, self.size - self.counts - own_negative
+        self.n_positives = self.counts - own_positive
+        self.n_negatives = self.size - self.counts - own_negative
         self.complete = (self.n_positives > 0) & (self.n_negatives > 0)
 
     def _block(self, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

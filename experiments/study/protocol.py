@@ -18,7 +18,9 @@ from utilities.errors import OneLineParser, UserError, one_line_errors
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "experiments/Study_Runs.sh"
-SPLIT_SCRIPT, UNION_SCRIPT = "Split_Runs.sh", "Union_Runs.sh"  # beside it
+# beside it
+SPLIT_SCRIPT = "Split_Runs.sh"
+UNION_SCRIPT = "Union_Runs.sh"
 
 
 class Method(NamedTuple):
@@ -48,12 +50,13 @@ METHODS = (
 MINED = tuple(method for method in METHODS if method.mined)
 CLASS_RATE = 50  # class vectors' rate, in multiples of --lr: the published ratio of ArcFace, 0.0005 to 0.00001
 CPS = ("0.1", "0.2", "0.4")  # probabilities of rho_distance that the search tries
-PILOT, PILOT_SEEDS, SEARCH_SEED, SEEDS = ("Margin", "MS"), (10, 11, 12), 9, (0, 1, 2, 3, 4)
-SPLIT_METHODS, SPLITS, SPLIT_SEEDS = (
-    ("Contrastive", "Triplet", "Margin", "MS", "ArcFace", "ProxyAnchor"),
-    range(6),
-    range(3),
-)
+PILOT = ("Margin", "MS")
+PILOT_SEEDS = (10, 11, 12)
+SEARCH_SEED = 9
+SEEDS = (0, 1, 2, 3, 4)
+SPLIT_METHODS = ("Contrastive", "Triplet", "Margin", "MS", "ArcFace", "ProxyAnchor")
+SPLITS = range(6)
+SPLIT_SEEDS = range(3)
 CLASSIFIER = Method(  # as FastRetri trains (configs/fastretri_cub200.yaml), in the study's batches, width and rates
     "Classifier",
     "--arch timm:tf_efficientnet_lite0_frozen --pool gem --neck bn --trainer classifier --classifier_no_bias "
@@ -62,10 +65,9 @@ CLASSIFIER = Method(  # as FastRetri trains (configs/fastretri_cub200.yaml), in 
     "--loss_weights metric_loss=0",
     class_rate="--classifier_lr",
 )
-DOMAINS, UNION_SEEDS = (
-    {"emoji_1008": "Emoji", "glyphs": "Glyphs", "food": "Food", "stamps": "Stamps"},
-    range(3),
-)  # domain -> its name in groups
+# domain -> its name in groups
+DOMAINS = {"emoji_1008": "Emoji", "glyphs": "Glyphs", "food": "Food", "stamps": "Stamps"}
+UNION_SEEDS = range(3)
 UNIVERSAL = {"Joint": "", "Separate": " --separate_classifiers"}  # a classifier for all classes, or one a domain
 UNION_EPOCHS = 4  # of 60 batches: each domain gets the 60 batches of its specialist
 UNLIKE = "--arch timm:tf_efficientnet_lite0_frozen"  # embeddings without a norm, as these methods' authors have them
@@ -485,7 +487,8 @@ def choose(runs: list) -> tuple[dict[str, str], list[str]]:
     for run in (run for run in runs if run.problem is None and run.seed == SEARCH_SEED):
         metric = "c_recall@1" if run.group.startswith(tuple(one.name for one in COMPARISONS)) else "e_recall@1"
         value_of[run.group] = columns.value(run, columns.column("val", metric), columns.SELECTED)
-    chosen, missing = {}, []
+    chosen = {}
+    missing = []
     for name, group_of in searches().items():
         absent = [group for group in group_of.values() if group not in value_of]
         missing += absent
@@ -513,10 +516,8 @@ def main(argv=None) -> None:
         changed = sorted(name for name in found.keys() & chosen.keys() if found[name] != chosen[name])
         if changed:
             raise UserError(
-                (
-                    f"{', '.join(changed)}: {options.script.name} holds another choice already, with which runs may "
-                    "have been made"
-                )
+                f"{', '.join(changed)}: {options.script.name} holds another choice already, with which runs may "
+                "have been made"
             )
         chosen |= found
         print(

@@ -25,7 +25,9 @@ from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.files import write_records
 
 FIXED = ("dataset", "group", "seed", "seconds", "flags", "environment", "epochs")
-QUERIES, HITS = "queries_per_class", "hits_per_class"  # of test
+# of test
+QUERIES = "queries_per_class"
+HITS = "hits_per_class"
 ENVIRONMENT = ("torch", "python", "GPU", "images")
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -77,7 +79,8 @@ def write(path: Path, runs: list[RecordedRun]) -> tuple[int, int]:
     """Add runs whose data set, group and seed are not there yet. Returns how many were added, and how many the file has
     now.
     """
-    there, usual = _lines(path) if path.exists() else [], defaults()
+    there = _lines(path) if path.exists() else []
+    usual = defaults()
     known = {(line["dataset"], line["group"], line["seed"]) for line in there}
     new = [run for run in runs if run.problem is None and (run.dataset, run.group, str(run.seed)) not in known]
     every = sorted(
@@ -100,7 +103,8 @@ def _lines(path: Path) -> list[dict[str, str]]:
 
 def read(path: Path) -> list[RecordedRun]:
     """The runs of a file, as `collect.collect` gives those of folders."""
-    usual, found = defaults(), []
+    usual = defaults()
+    found = []
     for line in _lines(path):
         epochs = np.array([int(epoch) for epoch in line["epochs"].split()])
         keys = [tuple(name.split("/", 1)) for name in line if "/" in name and line[name]]
@@ -113,7 +117,9 @@ def read(path: Path) -> list[RecordedRun]:
             line["group"],
             int(line["seed"]),
         )
-        run.flags, run.environment, run.series = flags, json.loads(line["environment"]), Series(epochs, keys, values)
+        run.flags = flags
+        run.environment = json.loads(line["environment"])
+        run.series = Series(epochs, keys, values)
         run.derived = composition.followers(usual, flags)
         found.append(run)
     return found

@@ -38,11 +38,9 @@ from utilities.intervals import t_interval
 from utilities.numbers import whole
 
 ROOT = Path(__file__).resolve().parents[2]
-R_AT_1, MAP_R, RHO = (
-    columns.column("test", "e_recall@1"),
-    columns.column("test", "map_r"),
-    columns.column("train", "rho_spectrum@2"),
-)
+R_AT_1 = columns.column("test", "e_recall@1")
+MAP_R = columns.column("test", "map_r")
+RHO = columns.column("train", "rho_spectrum@2")
 ON_VALIDATION = columns.column("val", "e_recall@1")
 BY_COSINE = [
     columns.column("test", "c_recall@1"),
@@ -147,7 +145,8 @@ def joint(found: list[Group], data: Data, draws: int) -> Table:
         values = np.stack(
             [other.values(column, SELECTED) - plain.values(column, SELECTED) for plain, other in pairs(found, data)]
         )
-        means, rng = values.mean(axis=1), np.random.default_rng(0)
+        means = values.mean(axis=1)
+        rng = np.random.default_rng(0)
         above, below, p = inference.sign_test(means)
         change = Cell(means.mean(), digits=column.digits, sign=True, interval=t_interval(means)["interval_95"])
         table.add(
@@ -169,12 +168,14 @@ def joint(found: list[Group], data: Data, draws: int) -> Table:
 def methods_differ(found: list[Group], data: Data, draws: int) -> str:
     """Whether the losses without rho_distance differ, and by how much: all of them, and without the one that is furthest from the others."""
     plain = [group for group in of_data(found, data) if group.name.startswith(f"{data.name}_")]
-    names, lines = [group.name.partition("_")[2] for group in plain], []
+    names = [group.name.partition("_")[2] for group in plain]
+    lines = []
     for column in (R_AT_1, MAP_R):
         values = np.stack([group.values(column, SELECTED) for group in plain])
         means = values.mean(axis=1)
         apart = int(np.abs(means - means.mean()).argmax())
-        rest, others = names[:apart] + names[apart + 1 :], np.delete(values, apart, axis=0)
+        rest = names[:apart] + names[apart + 1 :]
+        others = np.delete(values, apart, axis=0)
         lines.append(
             f"{column.title}: {_spread(names, values, draws)}. Without {names[apart]}: {_spread(rest, others, draws)}."
         )
@@ -183,8 +184,10 @@ def methods_differ(found: list[Group], data: Data, draws: int) -> str:
 
 def _spread(names: list[str], values: np.ndarray, draws: int) -> str:
     """Highest and lowest mean of `values` `(groups, seeds)`, the deviations, and the p of analysis of variance."""
-    means, p = values.mean(axis=1), shuffled_f(values, draws, np.random.default_rng(0))
-    high, low = int(means.argmax()), int(means.argmin())
+    means = values.mean(axis=1)
+    p = shuffled_f(values, draws, np.random.default_rng(0))
+    high = int(means.argmax())
+    low = int(means.argmin())
     within = math.sqrt(values.var(axis=1, ddof=1).mean())
     ends = f"from {means[high]:.2f} ({names[high]}) to {means[low]:.2f} ({names[low]})"
     return f"{ends}, deviation of the means {means.std(ddof=1):.2f}, of seeds {within:.2f}, p {p:.4f}"
@@ -265,7 +268,8 @@ def pilot(runs: list, data: Data) -> list[str]:
     best = {
         c.split: np.maximum.accumulate(values[c], axis=1) for c in keys[:2]
     }  # so far; on validation, what would be selected
-    curve, means = best["val"], {split: so_far.mean(axis=0) for split, so_far in best.items()}
+    curve = best["val"]
+    means = {split: so_far.mean(axis=0) for split, so_far in best.items()}
     rests = int(np.flatnonzero(np.all([mean >= mean[-1] - RESTS[split] for split, mean in means.items()], axis=0))[0])
     deviations = [curve[[run.group == name for run in there], rests].std(ddof=1) for name in names]
     deviation = math.sqrt(np.mean(np.square(deviations)))
@@ -295,14 +299,13 @@ def part(
     """The results on one data set, as Markdown; without all runs, how many there are. `folder` gets the figure (None:
     there is none).
     """
-    wanted, done = len(expected(data)) * len(protocol.SEEDS), finished(found, data)
+    wanted = len(expected(data)) * len(protocol.SEEDS)
+    done = finished(found, data)
     lines = [f"### {data.name}", *pilot(runs, data)]
     if done < wanted:
         lines.append(
-            (
-                f"**The study on {data.name} has not been run to its end**: {done} of {wanted} runs are finished. "
-                "Until all are, no number of it is shown."
-            )
+            f"**The study on {data.name} has not been run to its end**: {done} of {wanted} runs are finished. "
+            "Until all are, no number of it is shown."
         )
         return "\n\n".join(lines)
     there = of_data(found, data)
@@ -433,7 +436,8 @@ def _union_tables(of: dict, metric: str) -> list[Table]:
     domain.
     """
     of_metric = columns.column("test", metric)
-    heads, domains = [*protocol.DOMAINS.values(), "mean"], protocol.DOMAINS
+    heads = [*protocol.DOMAINS.values(), "mean"]
+    domains = protocol.DOMAINS
 
     def values(group: str, seeds) -> np.ndarray:  # (seeds, domains)
         return np.array(
@@ -501,7 +505,8 @@ def _union_tables(of: dict, metric: str) -> list[Table]:
 
 def _with_interval(values: np.ndarray, sign: bool = False) -> Cell:
     """The mean of values `(seeds,)` and its 95 % t-interval; of a single one none. `sign`: of differences."""
-    found, sign = t_interval(values), "+" * sign
+    found = t_interval(values)
+    sign = "+" * sign
     within = found["interval_95"]
     return text(f"{found['mean']:{sign}.2f}" + (f" [{within[0]:{sign}.2f}, {within[1]:{sign}.2f}]" if within else ""))
 

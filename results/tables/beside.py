@@ -63,7 +63,10 @@ def _other_selection(matches: list[published.Match], values: list[Column], sourc
 
 def _row(table: Table, match: published.Match, shown: list[Column], with_rho: bool, both: list[Column]) -> None:
     """Add a group's row."""
-    group, cells, estimates, remarks = match.group, [], [], []
+    group = match.group
+    cells = []
+    estimates = []
+    remarks = []
     theirs = {figure.column: figure for figure in match.published.figures}
     for column in shown:
         figure = theirs.get(column)
@@ -145,11 +148,13 @@ def from_ledger(made: ledger.Comparison, found: list[Group]) -> Table:
         remarks = group.remarks + group.fewer([(c.title, ours)]) + ([figure.note] if figure.note else []) + unstated
         table.add(cells, remarks, "no condition that differs; some not stated" if silent else "the same conditions")
     for one in made.refused:
-        c, everyone = one.figures[0].column, len(one.groups) == len(found)
+        c = one.figures[0].column
+        everyone = len(one.groups) == len(found)
         who = f"all groups ({len(found)})" if everyone else ", ".join(group.name for group in one.groups)
         figures = ", ".join(f"{figure.method} {figure.text}" for figure in one.figures)
         remarks = list(dict.fromkeys(figure.note for figure in one.figures if figure.note))
-        conditions, source = "; ".join(one.differences), _cited(one.figures[0])
+        conditions = "; ".join(one.differences)
+        source = _cited(one.figures[0])
         cells = [
             text(who),
             text(""),

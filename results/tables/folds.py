@@ -24,7 +24,8 @@ def cross_validation(found: list[Group], shown: list[Column]) -> Table | None:
     Separated: each fold's embeddings are measured by themselves, and the results averaged. Concatenated: measured as
     one embedding.
     """
-    everyone, found = found, [group for group in found if group.folds]
+    everyone = found
+    found = [group for group in found if group.folds]
     if not found:
         return None
     chosen = [

@@ -74,7 +74,8 @@ def least_marked(found: list[Group], c: Column, how: str) -> list[str]:
     few.
     """
     estimates = [group.estimate(c, how) for group in found]
-    least, unit = inference.least_marked(estimates), " points" * c.percent
+    least = inference.least_marked(estimates)
+    unit = " points" * c.percent
     if math.isnan(least) or c.higher is None:
         return []
     seeds = min(e.count for e in estimates if e.count >= inference.SEEDS_TO_COMPARE)

@@ -13,7 +13,8 @@ from runs.names import plain
 from utilities.counts import count_of
 from utilities.files import write_csv
 
-EPOCH, EPOCH_DIGITS = "epoch", 1
+EPOCH = "epoch"
+EPOCH_DIGITS = 1
 REIDENTIFICATION = {"e_recall@1": "Rank-1", "e_recall@5": "Rank-5", "ap": "mAP", "inp": "mINP"}
 UNTRAINED_PART = "before training"
 
@@ -74,10 +75,8 @@ def reidentification(found: list[Group], ddof: int) -> Table | None:
         return None
     shown = [columns.column(split, metric) for metric in REIDENTIFICATION]
     table = single(found, shown, SELECTED, ddof)
-    table.name, table.title = (
-        f"{found[0].dataset}_reidentification",
-        f"{found[0].dataset}: re-identification, values of the selected epoch",
-    )
+    table.name = f"{found[0].dataset}_reidentification"
+    table.title = f"{found[0].dataset}: re-identification, values of the selected epoch"
     renamed = {head(c): f"{REIDENTIFICATION[c.metric]}{c.place} [%]" for c in shown}
     table.head = [renamed.get(name, name) for name in table.head]
     skips = {bool(run.flags.get("eval_skip_unmatched")) for group in found for run in group.counted}
@@ -104,17 +103,16 @@ def by_domain(found: list[Group], ddof: int, requested: list[Column] = ()) -> li
     Args:
         requested: the columns of the data set, if not all: a domain's are of the same metrics.
     """
-    made, wanted = [], [plain(c.metric) for c in requested]
+    made = []
+    wanted = [plain(c.metric) for c in requested]
     for domain, shown in columns.by_domain(columns.recorded([run for group in found for run in group.counted])).items():
         if wanted:
             shown = sorted((c for c in shown if plain(c.metric) in wanted), key=lambda c: wanted.index(plain(c.metric)))
         if not shown:
             continue
         table = single(found, shown, SELECTED, ddof)
-        table.name, table.title = (
-            f"{found[0].dataset}_{domain}",
-            f"{found[0].dataset}, {domain}: values of the selected epoch",
-        )
+        table.name = f"{found[0].dataset}_{domain}"
+        table.title = f"{found[0].dataset}, {domain}: values of the selected epoch"
         made.append(table)
     return made
 
@@ -125,10 +123,12 @@ def shared(found: list[Group], shown: dict[str, list[Column]], how: str, ddof: i
     Args:
         shown: data set -> its columns.
     """
-    of, labels = groups.of_datasets(found), groups.label_alike(found)
+    of = groups.of_datasets(found)
+    labels = groups.label_alike(found)
     heads = {f"{dataset} {head(c)}": c for dataset in of for c in shown[dataset]}
     table = Table(f"shared_{how}", f"All data sets: {SELECTIONS[how].partition(':')[0]}", ["method", "seeds", *heads])
-    places, apart = {}, {}
+    places = {}
+    apart = {}
     for dataset, there in of.items():
         (_, first), *others = groups.pools(there, how).items()
         apart |= {
@@ -141,7 +141,9 @@ def shared(found: list[Group], shown: dict[str, list[Column]], how: str, ddof: i
     for group in found:
         rows.setdefault(labels[group.dataset, group.name], {})[group.dataset] = group
     for label in sorted(rows, key=lambda name: (name.startswith("R-"), name.lower())):
-        here, cells, remarks = rows[label], [], []
+        here = rows[label]
+        cells = []
+        remarks = []
         for dataset in of:
             group = here.get(dataset)
             none = inference.Place()
@@ -239,7 +241,8 @@ def conditions(found: list[Group], defaults: dict | None = None) -> Table:
     Args:
         defaults: flag -> default of main.py; without them nothing is folded.
     """
-    dataset, those = found[0].dataset, [group.settings for group in found]
+    dataset = found[0].dataset
+    those = [group.settings for group in found]
     table = Table(f"{dataset}_settings", f"{dataset}: settings", ["setting", "value", "groups that differ"])
     rows = []
     for name, value in settings.shared(those).items():

@@ -13,7 +13,9 @@ from results.tables.notes import head, text
 from utilities.counts import count_of
 
 POINTS = (0.5, 1.0, 2.0)  # differences for which the needed seeds are always said, in the column's printed unit
-DRAWS, SEED = 10_000, 0  # of the bootstrap of the seeds
+# of the bootstrap of the seeds
+DRAWS = 10_000
+SEED = 0
 SPLIT_WORDS = {"train": "training", "val": "validation", "test": "test"}
 SPREAD_DIGITS = 2
 
@@ -115,18 +117,21 @@ def ranks(found: list[Group], c: Column) -> Table | None:
             *(f"rank on {where}" for where in places_on),
         ],
     )
-    said, own_seeds = [], False
+    said = []
+    own_seeds = False
     for part, members in groups.pools(found, SELECTED).items():
         members = [group for group in members if np.isfinite(group.values(c, SELECTED)).sum() > 1]
         if len(members) < 2:
             continue
         means = np.array([group.estimate(c, SELECTED).mean for group in members])
         validated = np.array([group.estimate(columns.column("val", c.metric), SELECTED).mean for group in members])
-        over_seeds, by_bootstrap = first_over_seeds(members, c), first_in_bootstrap(members, c)
+        over_seeds = first_over_seeds(members, c)
+        by_bootstrap = first_in_bootstrap(members, c)
         own_seeds |= over_seeds is None
         places = [rank(means, c.higher), rank(validated, c.higher)][: len(places_on)]
         for i in np.argsort(places[0], kind="stable"):
-            group, share = members[i], math.nan if over_seeds is None else 100 * over_seeds[i]
+            group = members[i]
+            share = math.nan if over_seeds is None else 100 * over_seeds[i]
             numbers = [Cell(means[i], digits=c.digits), Cell(share, digits=1), Cell(100 * by_bootstrap[i], digits=1)]
             table.add(
                 [text(group.name), text(group.seeds_text), *numbers, *(Cell(place[i], digits=0) for place in places)],
@@ -170,7 +175,8 @@ def first_over_seeds(found: list[Group], c: Column) -> np.ndarray | None:
 
 def first_in_bootstrap(found: list[Group], c: Column) -> np.ndarray:
     """`(n,)`: the share of the draws of seeds, with replacement, in which each group's mean is the best."""
-    rng, means = np.random.default_rng(SEED), []
+    rng = np.random.default_rng(SEED)
+    means = []
     for group in found:
         values = group.values(c, SELECTED)
         values = values[np.isfinite(values)]

@@ -27,10 +27,16 @@ def optimism(found: list[Group], shown: list[Column], ddof: int) -> Table | None
     shown = [c for c in shown if c.split == "test" and c.higher is not None]
     if not found or not shown:
         return None
-    dataset, heads = (
-        found[0].dataset,
-        ["group", "seeds", "chosen on validation", "chosen on test", "optimism", "epoch (validation)", "epoch (test)"],
-    )
+    dataset = found[0].dataset
+    heads = [
+        "group",
+        "seeds",
+        "chosen on validation",
+        "chosen on test",
+        "optimism",
+        "epoch (validation)",
+        "epoch (test)",
+    ]
     table = Table(f"{dataset}_optimism", f"{dataset}: the test values of both selections", heads)
     for c in shown:
         for group in found:

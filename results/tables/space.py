@@ -35,7 +35,8 @@ def correlations(found: list[Group], of: Column, with_: list[Column]) -> Table:
     """Correlation of one metric with others over a data set's groups, at the selected epoch and beside it at the epoch
     chosen on test.
     """
-    dataset, titles = found[0].dataset, ["quantity", "Pearson", "p", "Spearman", "groups"]
+    dataset = found[0].dataset
+    titles = ["quantity", "Pearson", "p", "Spearman", "groups"]
     both = [group for group in found if group.has_both]
     table = Table(
         f"{dataset}_correlations",
@@ -84,7 +85,8 @@ def beside_twins(
         sides: the heads of the two of a pair. about: what the two differ in, for the note.
     """
     found = [group for pair in pairs for group in pair]
-    dataset, kind = found[0].dataset, sides[1]
+    dataset = found[0].dataset
+    kind = sides[1]
     heads = [f"{head(c)} {what}" for c in shown for what in (*sides, "difference", "p")]
     table = Table(f"{dataset}_{kind}", f"{dataset}: with and without {kind}", ["method", "seeds", *heads])
     tests = {c: [[g.estimate(c, SELECTED) for g in pair] for pair in pairs] for c in shown}

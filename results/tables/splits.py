@@ -127,10 +127,8 @@ def survival(of: Splits, shown: list[Column]) -> Table:
     ]
     if any(len(group.seeds) == 1 for row in of.members for group in row):
         table.notes.append(
-            (
-                "Where a method has one seed on a split, there is no interval over seeds, and the paired one is over "
-                "its classes alone."
-            )
+            "Where a method has one seed on a split, there is no interval over seeds, and the paired one is over "
+            "its classes alone."
         )
     return table
 
@@ -155,10 +153,8 @@ def chosen_on_test(of: Splits, shown: list[Column]) -> Table | None:
     if len(shown) > 1:
         turned, pairs = splits.reordered(*((1 if c.higher else -1) * of.means(c, SELECTED) for c in shown[:2]))
         table.notes.append(
-            (
-                f"{shown[0].title} and {shown[1].title} order {turned} of {pairs} pairs of methods (on one split) "
-                "differently, epochs chosen on validation."
-            )
+            f"{shown[0].title} and {shown[1].title} order {turned} of {pairs} pairs of methods (on one split) "
+            "differently, epochs chosen on validation."
         )
     table.notes.append(
         "Optimism: by how much the value at the metric's own best epoch on test is better than that at the epoch that "

@@ -25,7 +25,8 @@ def read_rows(path: Path, fields: tuple[str, ...] | None = None) -> list[dict]:
     try:
         text = path.read_bytes().decode("utf-8")
         reader = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
-        header, rows = reader.fieldnames or [], list(reader)
+        header = reader.fieldnames or []
+        rows = list(reader)
     except UnicodeDecodeError as error:
         raise ValueError("not UTF-8") from error
     except csv.Error as error:
@@ -127,7 +128,8 @@ class _LongForm(Sink):
 class LongFile(_LongForm):
     """`CSV_Logs/metrics.csv`: epoch,split,metric,value."""
 
-    NAME, FIELDS = "metrics.csv", ("epoch", "split", "metric", "value")
+    NAME = "metrics.csv"
+    FIELDS = ("epoch", "split", "metric", "value")
 
     def __init__(self, folder: Path):
         super().__init__(folder)
@@ -140,7 +142,8 @@ class LongFile(_LongForm):
 class BatchFile(_LongForm):
     """`CSV_Logs/batches.csv`, with --log_every: epoch,step,name,value."""
 
-    NAME, FIELDS = "batches.csv", ("epoch", "step", "name", "value")
+    NAME = "batches.csv"
+    FIELDS = ("epoch", "step", "name", "value")
 
     def write_batches(self, rows: list[BatchRow]) -> None:
         self._append([r.epoch, r.step, r.name, _number(r.value)] for r in rows)

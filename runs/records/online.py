@@ -91,8 +91,12 @@ class Background:
         given_up_after: float = GIVEN_UP_AFTER,
         close_within: float = CLOSE_WITHIN,
     ):
-        self._given_up_after, self._close_within, self._began = given_up_after, close_within, time.monotonic()
-        self._calls, self._opened, self._dropped = queue.Queue(MOST_WAITING), threading.Event(), False
+        self._given_up_after = given_up_after
+        self._close_within = close_within
+        self._began = time.monotonic()
+        self._calls = queue.Queue(MOST_WAITING)
+        self._opened = threading.Event()
+        self._dropped = False
         self._thread = threading.Thread(target=self._work, args=(open_sink,), name="online records", daemon=True)
         self._thread.start()
         self._opened.wait(open_within)
@@ -111,10 +115,8 @@ class Background:
         except queue.Full:
             if not self._dropped:
                 say(
-                    (
-                        f"the online service is too slow: what {MOST_WAITING} waiting calls leave no room for is "
-                        "dropped; local records go on"
-                    )
+                    f"the online service is too slow: what {MOST_WAITING} waiting calls leave no room for is "
+                    "dropped; local records go on"
                 )
             self._dropped = True
 
@@ -170,7 +172,9 @@ class _Service(Sink):
     HIDES = False
 
     def __init__(self, opt, folder: Path):
-        self.run, self._opt, self._folder = None, opt, folder
+        self.run = None
+        self._opt = opt
+        self._folder = folder
 
     def _names(self, row: Row) -> list[str]:
         """The names under which a value is logged."""
@@ -236,10 +240,8 @@ class Wandb(_Service):
             mode = "online" if known else "offline"
             if not known:
                 say(
-                    (
-                        "--log_online: no W&B credentials (wandb login, WANDB_API_KEY or --wandb_key): offline; "
-                        f"later: wandb sync {folder}/wandb/offline-run-*"
-                    )
+                    "--log_online: no W&B credentials (wandb login, WANDB_API_KEY or --wandb_key): offline; "
+                    f"later: wandb sync {folder}/wandb/offline-run-*"
                 )
         identity = _identity(as_folder(folder / "wandb"))
         limit = (

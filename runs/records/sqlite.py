@@ -12,7 +12,9 @@ from runs.records.damaged import as_file, set_aside
 from utilities.console import say
 from utilities.errors import UserError
 
-EPOCHS, BATCHES = ["epoch", "split", "metric", "value"], ["epoch", "step", "name", "value"]  # columns
+# columns
+EPOCHS = ["epoch", "split", "metric", "value"]
+BATCHES = ["epoch", "step", "name", "value"]
 _BESIDE = (
     "-journal",
     "-wal",
@@ -20,7 +22,9 @@ _BESIDE = (
 )  # SQLite's own files beside a database, which would spoil a new database of that name
 
 
-PATIENCE, SHORT_PATIENCE = 60, 1  # seconds that a lock is waited for, and while rows wait already
+# seconds that a lock is waited for, and while rows wait already
+PATIENCE = 60
+SHORT_PATIENCE = 1
 LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, None)  # None: by our own check
 
@@ -98,10 +102,8 @@ class Database(Sink):
                 return name
             if name.lower() not in taken:
                 connection.execute(
-                    (
-                        f"create table {_quoted(name)} (epoch integer, split text, metric text, value real, primary "
-                        "key (epoch, split, metric))"
-                    )
+                    f"create table {_quoted(name)} (epoch integer, split text, metric text, value real, primary "
+                    "key (epoch, split, metric))"
                 )
                 return name
 
@@ -123,10 +125,8 @@ class Database(Sink):
 
         def insert(connection):
             connection.execute(
-                (
-                    "create table if not exists batches (epoch integer, step integer, name text, value real, primary "
-                    "key (step, name))"
-                )
+                "create table if not exists batches (epoch integer, step integer, name text, value real, primary "
+                "key (step, name))"
             )
             connection.executemany(f"insert or {known} into batches values (?, ?, ?, ?)", rows)
 

@@ -19,7 +19,8 @@ class EventFiles(Sink):
 
     def __init__(self, folder: Path):
         self.folder = folder / "tensorboard"
-        self._writers, self._purge = {}, {}
+        self._writers = {}
+        self._purge = {}
 
     @contextlib.contextmanager
     def _writer(self, subfolder: str = ""):
@@ -33,10 +34,8 @@ class EventFiles(Sink):
         except OSError as error:
             self._writers.pop(subfolder, None)  # its thread has ended
             raise UserError(
-                (
-                    f"cannot write {self.folder} ({error.strerror or error}): free the disk or correct the "
-                    "permissions, then --resume"
-                )
+                f"cannot write {self.folder} ({error.strerror or error}): free the disk or correct the "
+                "permissions, then --resume"
             ) from error
 
     def _open(self, subfolder: str):

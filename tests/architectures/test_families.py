@@ -7,7 +7,8 @@ import torchvision
 from architectures import _torchvision
 from tests.architectures.made import images, refused, saved, select
 
-IMAGENET_MEAN, IMAGENET_STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+IMAGENET_MEAN = torch.tensor([0.485, 0.456, 0.406])
+IMAGENET_STD = torch.tensor([0.229, 0.224, 0.225])
 
 
 @torch.no_grad()

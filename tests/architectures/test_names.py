@@ -59,7 +59,8 @@ def test_wrong_names_are_explained():
 
 
 def test_which_package_a_name_is_of_and_what_is_listed():
-    torchvisions, older = architectures._torchvision, architectures._pretrainedmodels
+    torchvisions = architectures._torchvision
+    older = architectures._pretrainedmodels
     assert [architectures._module_of(name) for name in ("resnet18", "ptm:resnet18", "polynet")] == [
         torchvisions,
         older,

@@ -13,9 +13,11 @@ from tests.architectures.made import NORMS, images, refused, select
 
 @pytest.mark.parametrize("family", architectures.REGISTRY.names())
 def test_shapes_kinds_of_images_frozen_batchnorm_unit_length_and_gradients(family):
-    network, frozen = select(family), select(f"{family}_frozen_normalize")
+    network = select(family)
+    frozen = select(f"{family}_frozen_normalize")
     frozen.load_state_dict(network.state_dict())
-    before, layers = statistics(network), [module for module in frozen.modules() if isinstance(module, NORMS)]
+    before = statistics(network)
+    layers = [module for module in frozen.modules() if isinstance(module, NORMS)]
     network(images())
     assert not all(torch.equal(before[key], value) for key, value in statistics(network).items()), "not frozen"
     embeddings, features = network.eval()(images())
@@ -134,10 +136,8 @@ def test_a_seed_gives_a_start_and_two_networks_share_no_weights(name):
 def test_resnexts_of_pretrainedmodels_do_not_have_the_body_that_the_package_shares():
     import pretrainedmodels
 
-    own, shared = (
-        select("ptm:resnext101_32x4d").backbone.features[0].weight,
-        pretrainedmodels.resnext101_32x4d(pretrained=None).features[0].weight,
-    )
+    own = select("ptm:resnext101_32x4d").backbone.features[0].weight
+    shared = pretrainedmodels.resnext101_32x4d(pretrained=None).features[0].weight
     assert own is not shared and own.shape == shared.shape and not torch.equal(own, shared)
 
 
@@ -165,7 +165,8 @@ def test_the_stages_of_the_families(name):
     assert [tuple(stage.shape) for stage in features["stages"]] == [(2, width) for width in widths.values()]
     assert torch.equal(embeddings, plain[0])
     torch.testing.assert_close(features["stages"][-1], features["spatial"].mean((2, 3)))
-    x, parts = network.prepare(images(size)), dict(network.backbone.named_modules())
+    x = network.prepare(images(size))
+    parts = dict(network.backbone.named_modules())
     if name == "resnet18":
         for step in ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2"):
             x = parts[step](x)
@@ -182,7 +183,8 @@ def test_a_copy_and_a_second_asking_keep_their_own_stages():
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.add_(0.1)
-    stages, others = network(images(32))[1]["stages"], other(images(32))[1]["stages"]
+    stages = network(images(32))[1]["stages"]
+    others = other(images(32))[1]["stages"]
     assert (
         network.training
         and not torch.equal(stages[0], others[0])
@@ -205,7 +207,9 @@ def test_any_module_is_a_stage_tokens_too_and_others_are_refused(monkeypatch):
         "get_model",
         lambda name, weights, **given: torchvision.models.VisionTransformer(**small, **given),
     )
-    network, name, kept = select("vit_b_32").eval(), "encoder.layers.encoder_layer_0", []
+    network = select("vit_b_32").eval()
+    name = "encoder.layers.encoder_layer_0"
+    kept = []
     monkeypatch.undo()
     for other, says in (
         (network, "vit_b_32 .*no stage 'layer5'|it names none"),

@@ -95,7 +95,8 @@ def test_what_of_poolings_and_necks_trains_and_files_without_them_load(tmp_path)
     ]
     opt = parameters.read(words)
     made = select(opt.arch, opt)
-    power, groups = made.backbone.avgpool.power, parameter_groups(made, torch.nn.Identity(), opt)
+    power = made.backbone.avgpool.power
+    groups = parameter_groups(made, torch.nn.Identity(), opt)
     (group,) = [group for group in groups if any(p is power for p in group["params"])]
     assert power.item() == 3 and (group["name"], group["weight_decay"]) == ("backbone", 0.01)
     trained = {id(p) for group in groups for p in group["params"]}

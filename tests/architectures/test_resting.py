@@ -59,7 +59,8 @@ def slow_pooled(network, given, counts):
     """The pooled features of one image at a time, block by block, its prompts before the sequence and cut off behind
     it.
     """
-    backbone, found = network.backbone, []
+    backbone = network.backbone
+    found = []
     for image in network.prepare(given).split(1):
         tokens = backbone._pos_embed(backbone.patch_embed(image))[0]
         for block, count in zip(backbone.blocks, counts, strict=True):
@@ -120,7 +121,8 @@ def test_other_layers_are_adapted_copies_have_their_own_and_updates_merge(name, 
     network = (
         select(name, crop_size=size, **flags).double().eval()
     )  # double: of a small layer scale the difference is little
-    before, other = network(images(size, 1))[0], stirred(copy.deepcopy(network))
+    before = network(images(size, 1))[0]
+    other = stirred(copy.deepcopy(network))
     assert "lora_rank" not in flags or len(_adaptation.attention_weights(network.backbone)) == (
         12 if name == TINY else 24
     )
@@ -173,7 +175,8 @@ TRAINS = {  # network, flags, and what of the backbone trains, by its name
 
 @pytest.mark.parametrize(("name", "flags", "trains"), TRAINS.values(), ids=TRAINS)
 def test_what_trains_has_gradients_and_a_group_and_the_rest_rests_with_its_statistics(name, flags, trains):
-    network, given = stirred(select(name, **flags)).train(), images(64 if "vit" not in name else 32)
+    network = stirred(select(name, **flags)).train()
+    given = images(64 if "vit" not in name else 32)
     before = {key: value.clone() for key, value in network.backbone.state_dict().items()}
     network(given)[0].square().sum().backward()
     for key, parameter in network.named_parameters():
@@ -227,7 +230,8 @@ def test_prompts_and_updates_decay_with_their_block_and_a_resting_backbone_shows
     assert groups["backbone_5"]["lr"] == 0.01 * 0.5**5 and any(
         p is network.backbone.blocks[1].prompts for p in groups["backbone_5"]["params"]
     )
-    network, other = select("conv4", freeze_backbone=True), select("conv4")
+    network = select("conv4", freeze_backbone=True)
+    other = select("conv4")
     other.load_state_dict(network.state_dict())
     assert torch.equal(network.train()(images())[0], other.eval()(images())[0])
 
@@ -305,7 +309,8 @@ def test_a_run_trains_a_part_says_so_and_comes_back(flags, data, tmp_path, capsy
     network, opt = load_run(run.folder, "last")
     state = checkpoint.read(run.folder / checkpoint.LAST)
     torch.manual_seed(opt.seed)
-    start, end = architectures.select(opt.arch, run.opt).state_dict(), state["state_dict"]
+    start = architectures.select(opt.arch, run.opt).state_dict()
+    end = state["state_dict"]
     moved = {name for name, value in end.items() if not torch.equal(value, start[name])}
     if "--freeze_backbone" in flags:
         assert "the backbone rests, at the random weights that it starts from" in said and network.backbone_rests

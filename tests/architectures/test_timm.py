@@ -13,12 +13,10 @@ import parameters
 from architectures import _timm
 from tests.architectures.made import images, refused, same, saved, select
 
-TINY, VIT, DINOV2, CONVNEXT = (
-    "timm:test_vit",
-    "timm:vit_tiny_patch16_224",
-    "timm:vit_small_patch14_reg4_dinov2.lvd142m",
-    "timm:convnext_atto",
-)
+TINY = "timm:test_vit"
+VIT = "timm:vit_tiny_patch16_224"
+DINOV2 = "timm:vit_small_patch14_reg4_dinov2.lvd142m"
+CONVNEXT = "timm:convnext_atto"
 CASES = {  # name -> (crop size, feature dimension, blocks, last stages)
     VIT: (32, 192, 12, {"blocks.10": 192, "blocks.11": 192}),
     DINOV2: (28, 384, 12, {"blocks.10": 384, "blocks.11": 384}),
@@ -131,7 +129,8 @@ def test_position_embeddings_of_another_size(tmp_path):
     expected = {key: value for key, value in published.state_dict().items() if not key.startswith("head.")}
     same(select(TINY, crop_size=64, weights=path).backbone.state_dict(), expected)
     other = select(TINY, crop_size=32, weights=path).backbone.pos_embed
-    token, grid = published.pos_embed[:, :1], published.pos_embed[:, 1:].reshape(1, 4, 4, -1).permute(0, 3, 1, 2)
+    token = published.pos_embed[:, :1]
+    grid = published.pos_embed[:, 1:].reshape(1, 4, 4, -1).permute(0, 3, 1, 2)
     grid = torch.nn.functional.interpolate(grid, size=(2, 2), mode="bicubic", antialias=True)
     torch.testing.assert_close(other, torch.cat([token, grid.flatten(2).mT], 1))
 
@@ -140,7 +139,8 @@ def test_position_embeddings_of_another_size(tmp_path):
 def test_dinov2s_own_file(tmp_path):
     """The authors' files name registers and blocks otherwise, hold a mask token, and positions for the class token."""
     network = select(DINOV2, crop_size=28)
-    state, width = network.backbone.state_dict(), network.feature_dim
+    state = network.backbone.state_dict()
+    width = network.feature_dim
     theirs = {{"reg_token": "register_tokens"}.get(key, key): value + 0.5 for key, value in state.items()}
     theirs["mask_token"] = torch.zeros(1, width)
     theirs["pos_embed"] = torch.cat([torch.zeros(1, 1, width), state["pos_embed"] + 0.5], 1)

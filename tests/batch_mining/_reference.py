@@ -39,9 +39,7 @@ def assert_drawn_with(probabilities, drawn):
     observed = np.array([counts[outcome] for outcome in outcomes], dtype=float)
     rare = expected < 5  # too few for the statistic: taken together
     if rare.any():
-        expected, observed = (
-            np.append(expected[~rare], expected[rare].sum()),
-            np.append(observed[~rare], observed[rare].sum()),
-        )
+        expected = np.append(expected[~rare], expected[rare].sum())
+        observed = np.append(observed[~rare], observed[rare].sum())
     if len(expected) > 1:
         assert stats.chisquare(observed, expected).pvalue > 1e-4, (observed, expected)

@@ -113,7 +113,8 @@ def hardest_half(s):
 
 
 def easy_positive_semihard_negative(s):
-    positives, negatives = [], []
+    positives = []
+    negatives = []
     for a in s.anchors:
         p = min(s.positives[a], key=lambda j: s.d[a, j])  # noqa: B023
         farther = [n for n in s.negatives[a] if s.d[a, n] > s.d[a, p]]
@@ -140,7 +141,8 @@ def one_each(of_negatives, of_positives=any_positive):
     def rule(s):
         groups = []
         for a in s.anchors:
-            near, table = of_positives(s, a), {}
+            near = of_positives(s, a)
+            table = {}
             for p, weight in near.items():
                 far = of_negatives(s, a, p)
                 table |= {
@@ -157,7 +159,8 @@ def inverse_density(lower=0.5, upper=None):
 
     def weights(s, a, p):
         near = [n for n in s.negatives[a] if upper is not None and s.unit[a, n] <= upper] or s.negatives[a]
-        dimensions, clamped = s.x.shape[1], {n: min(max(s.unit[a, n], lower), 2 - 1e-4) for n in near}
+        dimensions = s.x.shape[1]
+        clamped = {n: min(max(s.unit[a, n], lower), 2 - 1e-4) for n in near}
         logs = {
             n: (2 - dimensions) * math.log(d) - (dimensions - 3) / 2 * math.log(1 - d * d / 4)
             for n, d in clamped.items()

@@ -36,7 +36,8 @@ def equal_rows(x):
 
 def mined(name, x, labels, **flags):
     """Tuples within the batch, and with the batch as a reference given by the caller."""
-    miner, rows = batch_mining.select(name, **flags), torch.arange(len(x))
+    miner = batch_mining.select(name, **flags)
+    rows = torch.arange(len(x))
     return [miner(x, labels), miner(x, labels, x.clone(), labels, rows)]
 
 
@@ -69,7 +70,8 @@ def test_a_matrix_product_rounds_duplicates_differently_and_miners_do_not_see_it
 
 def test_a_negative_that_equals_the_positive_is_hard_and_not_semihard():
     for x, labels in batches():
-        equal, y = equal_rows(x), labels.tolist()
+        equal = equal_rows(x)
+        y = labels.tolist()
         every = itertools.product(range(len(x)), repeat=3)
         ties = {(a, p, n) for a, p, n in every if a != p and y[a] == y[p] != y[n] and equal[p][n]}
         for kind, expected in (("hard", ties), ("all", ties), ("semihard", set()), ("easy", set())):
@@ -93,7 +95,8 @@ def test_a_semihard_pair_is_no_duplicate_of_the_other(pos, neg):
 @pytest.mark.parametrize("strategy", ["easy", "hard"])
 def test_of_duplicates_the_first_is_chosen(strategy):
     for x, labels in batches():
-        equal, y = equal_rows(x), labels.tolist()
+        equal = equal_rows(x)
+        y = labels.tolist()
         for pairs in mined("easy_hard", x, labels, miner_easy_hard_pos=strategy, miner_easy_hard_neg=strategy):
             chosen = [(0, *pair) for pair in zip(pairs.anchors_p.tolist(), pairs.positives.tolist(), strict=True)]
             chosen += [(1, *pair) for pair in zip(pairs.anchors_n.tolist(), pairs.negatives.tolist(), strict=True)]

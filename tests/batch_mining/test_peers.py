@@ -24,8 +24,10 @@ def easy_hard(pos, neg, pos_range=None, neg_range=None):
 
 def test_easy_hard_is_the_packages():
     generator = torch.Generator().manual_seed(0)
-    x, r = torch.randn(20, 3, generator=generator), torch.randn(30, 3, generator=generator)
-    y, z = torch.randint(6, (20,), generator=generator), torch.randint(7, (30,), generator=generator)
+    x = torch.randn(20, 3, generator=generator)
+    r = torch.randn(30, 3, generator=generator)
+    y = torch.randint(6, (20,), generator=generator)
+    z = torch.randint(7, (30,), generator=generator)
     for ranges in RANGES:
         found = 0
         for strategies in sorted(set(itertools.product(STRATEGIES, STRATEGIES)) - REFUSED):
@@ -33,7 +35,8 @@ def test_easy_hard_is_the_packages():
                 *strategies, *ranges, distance=distances.LpDistance(normalize_embeddings=False)
             )
             for compared in ((), (r, z)):
-                mined, expected = easy_hard(*strategies, *ranges)(x, y, *compared), peer(x, y, *compared)
+                mined = easy_hard(*strategies, *ranges)(x, y, *compared)
+                expected = peer(x, y, *compared)
                 for part in (slice(2), slice(2, 4)):
                     assert sorted(as_lists(*mined[part])) == sorted(as_lists(*expected[part])), (
                         strategies,

@@ -116,7 +116,9 @@ def test_it_finds_that_for_any_labels(name, rule, flags, scenery, labels, others
 
 def check_scene(name, rule, flags, scenery, seed, labels, others=None, own=None, dtype=torch.float64, points="random"):
     scene, form = scene_of(labels, others, own, seed, dtype, points, **scenery)
-    miner, x, y = batch_mining.select(name, **flags), scene.x.clone().requires_grad_(), torch.tensor(labels)
+    miner = batch_mining.select(name, **flags)
+    x = scene.x.clone().requires_grad_()
+    y = torch.tensor(labels)
 
     def mine(*form):
         torch.manual_seed(7)
@@ -131,7 +133,8 @@ def check_scene(name, rule, flags, scenery, seed, labels, others=None, own=None,
     assert torch.equal(scene.x, x) and all(value.isfinite() and value.shape == () for value in miner.stats.values())
     assert miner.stats["tuples"] == len(mined[0]) + (len(mined[2]) if isinstance(mined, Pairs) else 0)
     assert isinstance(mined, Sets) or all(column.dtype == torch.long for column in mined)
-    rows, same = torch.arange(len(labels)), [mine(*form)]
+    rows = torch.arange(len(labels))
+    same = [mine(*form)]
     if others is None and points != "copies" and dtype == torch.float64:
         same += [
             mine(x.clone(), y.clone(), rows),
@@ -151,7 +154,9 @@ def check_scene(name, rule, flags, scenery, seed, labels, others=None, own=None,
 def test_draws_follow_their_probabilities(name, rule, flags, scenery):
     """With a reference, of which the batch is a case."""
     scene, given_reference = scene_of(LABELS, OTHERS, OWN, seed=7, **scenery)
-    expected, miner, drawn = rule(scene), batch_mining.select(name, **flags), []
+    expected = rule(scene)
+    miner = batch_mining.select(name, **flags)
+    drawn = []
     groups = expected if isinstance(expected[0], Group) else []
     torch.manual_seed(3)
     for number in range(200 if groups else 1):
@@ -170,7 +175,10 @@ def test_every_miner_is_in_the_table_or_has_tests_of_its_own():
 
 def test_random_distance_gives_an_image_one_label_wherever_it_lies(monkeypatch):
     """Reversed lists instead of permuted ones: then it is the distance miner under labels that can be told."""
-    x, r, own, mined = draw(9, 6), draw(17, 7), torch.tensor(OWN), []
+    x = draw(9, 6)
+    r = draw(17, 7)
+    own = torch.tensor(OWN)
+    mined = []
     monkeypatch.setattr(torch, "randperm", lambda size, device=None: torch.arange(size - 1, -1, -1))
     labels = [OTHERS[::-1][own] if own >= 0 else LABELS[::-1][i] for i, own in enumerate(OWN)]
     for name, y, z in (("random_distance", LABELS, OTHERS), ("distance", labels, OTHERS[::-1])):
@@ -247,7 +255,8 @@ def test_packaged_takes_the_batch_as_it_lies():
         miner.stats == {"tuples": torch.tensor(3.0)}
         and as_lists(*miner(draw(0), torch.tensor([], dtype=torch.long))) == []
     )
-    others, own = [5, 0, 0, 1, 2, 3, 2, 0, 0, 1], torch.tensor([1, 2, 3, 4, 6, -1, 7, 8, 3])
+    others = [5, 0, 0, 1, 2, 3, 2, 0, 0, 1]
+    own = torch.tensor([1, 2, 3, 4, 6, -1, 7, 8, 3])
     mined = miner(draw(9), torch.tensor(LABELS), draw(10), torch.tensor(others), own)
     assert as_lists(*mined) == [(0, 2, 3), (6, 8, 3)]  # the second triplet's negative is not there
     for labels in ([0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 1, 2, 2, 2]):
@@ -270,7 +279,8 @@ class OfAll(Miner):
 
 
 def test_a_users_miner_takes_a_reference_where_it_can():
-    x, y = draw(3), torch.tensor([0, 0, 1])
+    x = draw(3)
+    y = torch.tensor([0, 0, 1])
     assert as_lists(*OfAll()(x, y, draw(7), torch.ones(7), torch.tensor([-1, -1, 2]))) == [(2, 1, 6)]
     for miner in (OfTheBatch(), lambda batch, labels: [(0, 1, 2)]):
         wrapped = tuples.TupleMiner(miner)
@@ -284,7 +294,9 @@ def test_a_users_miner_takes_a_reference_where_it_can():
 
 
 def test_references_that_do_not_fit_are_refused_by_all():
-    x, y, r = draw(9), torch.tensor(LABELS), draw(5, 3)
+    x = draw(9)
+    y = torch.tensor(LABELS)
+    r = draw(5, 3)
     for name in NAMES:
         batch_mining.select(name)(x, y.int(), r, y[:5].int())
         for wrong in ((r, None), (r, y), (r[:, :2], y[:5]), (r, y[:5], y[:4]), (None, y)):
@@ -296,8 +308,10 @@ def test_large_batches_and_references():
     """100,000 in a moment, without a matrix; of 2,048 samples, what grows with the cube would take 34 GB. Left out:
     tuples without end.
     """
-    x, r = draw(64, 1, 8, torch.float32), draw(100_000, 2, 8, torch.float32)
-    y, z = torch.arange(64) % 20, torch.arange(100_000) % 30
+    x = draw(64, 1, 8, torch.float32)
+    r = draw(100_000, 2, 8, torch.float32)
+    y = torch.arange(64) % 20
+    z = torch.arange(100_000) % 30
     mined = batch_mining.select("random")(x, y, r, z)
     assert (y[mined.anchors] == z[mined.positives]).all() and (y[mined.anchors] != z[mined.negatives]).all()
     for name in sorted(set(NAMES) - {"all", "none", "tripletmargin", "hdc", "pml", "angular", "packaged"}):

@@ -19,7 +19,8 @@ from utilities.tuples import Classes
 def partners(labels, others, own) -> tuple[list[list[int]], list[list[int]]]:
     """Of each anchor the rows of the reference that are its positives, and its negatives; its own image is neither."""
     own = [-1] * len(labels) if own is None else [int(row) for row in own]
-    positives, negatives = [], []
+    positives = []
+    negatives = []
     for a, label in enumerate(labels):
         rows = [j for j in range(len(others)) if j != own[a]]
         positives.append([j for j in rows if others[j] == label])
@@ -77,7 +78,8 @@ def triplet(c, x, r, found, context):
 
 
 def margin(c, x, r, found, context):
-    terms, betas = [], 0.0
+    terms = []
+    betas = 0.0
     for a, p, n in triplets(found):
         beta = c.beta[context[0][a]]
         terms += [
@@ -91,7 +93,8 @@ def margin(c, x, r, found, context):
 
 def quadruplet(c, x, r, found, context):
     labels, others, own = context
-    first, second = [], []
+    first = []
+    second = []
     chosen = triplets(found)
     if chosen:
         anchors, _, negatives = torch.tensor(chosen).unbind(1)
@@ -123,8 +126,10 @@ def npair(c, x, r, found, context):
 
 
 def angular(c, x, r, found, context):
-    t, terms = math.tan(math.radians(c.alpha)) ** 2, []
-    u, v = x / x.norm(dim=1, keepdim=True), r / r.norm(dim=1, keepdim=True)
+    t = math.tan(math.radians(c.alpha)) ** 2
+    terms = []
+    u = x / x.norm(dim=1, keepdim=True)
+    v = r / r.norm(dim=1, keepdim=True)
     for a, ps, ns in sets(found):
         exponents = [4 * t * (u[a] + v[ps[-1]]) @ v[n] - 2 * (1 + t) * u[a] @ v[ps[-1]] for n in ns]
         terms.append(torch.log1p(sum(torch.exp(e) for e in exponents)))
@@ -177,9 +182,11 @@ def multisimilarity(c, ps, ns):
 
 
 def histogram(c, x, r, found, context):
-    width, densities = 2 / (c.n_nodes - 1), []
+    width = 2 / (c.n_nodes - 1)
+    densities = []
     for chosen in found:
-        nodes, count = [0.0] * c.n_nodes, 0
+        nodes = [0.0] * c.n_nodes
+        count = 0
         for a, js in enumerate(chosen):
             for j in js:
                 similarity = (x[a] @ r[j]).clamp(-1, 1)
@@ -194,7 +201,8 @@ def histogram(c, x, r, found, context):
 
 @each_anchor(cosine, lambda terms: 1 - mean(terms) if terms else 0.0)
 def fastap(c, ps, ns):
-    width, found = 4 / c.num_bins, ([0.0] * (c.num_bins + 1), [0.0] * (c.num_bins + 1))
+    width = 4 / c.num_bins
+    found = ([0.0] * (c.num_bins + 1), [0.0] * (c.num_bins + 1))
     if not ps:
         return None
     for place, s in enumerate(ps + ns):
@@ -255,7 +263,8 @@ def smoothap(c, ps, ns):
 def recallatk(c, x, r, found, context):
     @each_anchor(torch.dot)
     def terms(c, ps, ns):
-        ranks, terms = [soft_rank(s, ps + ns, c.temperature) for s in ps], []
+        ranks = [soft_rank(s, ps + ns, c.temperature) for s in ps]
+        terms = []
         for k in [k for k in c.ks if k < len(r)] if ps else []:
             hits = sum(torch.sigmoid((k - rank) / c.k_temperature) for rank in ranks)
             terms.append(1 - hits.clamp(max=k) / min(k, len(ps)))
@@ -274,14 +283,17 @@ def hyperbolic(c, x, r, found, context):
         return torch.tanh(c.c**0.5 * norm) / c.c**0.5 * u / u.norm()
 
     def apart(u, v):
-        p, q = point(u), point(v)
+        p = point(u)
+        q = point(v)
         return torch.acosh(1 + 2 * c.c * (p - q).square().sum() / ((1 - c.c * p @ p) * (1 - c.c * q @ q))) / c.c**0.5
 
     def views(labels):
         return [sum(int(labels[b]) == int(labels[a]) for b in range(a)) for a in range(len(labels))]
 
     labels, others, own = context
-    of_batch, of_others, groups = views(labels), views(others), {}
+    of_batch = views(labels)
+    of_others = views(others)
+    groups = {}
     for a, (ps, ns) in enumerate(zip(*found, strict=True)):
         own_row = -1 if own is None else int(own[a])
         for p in ps:
@@ -293,7 +305,8 @@ def hyperbolic(c, x, r, found, context):
 
 def pml(c, x, r, found, context):
     """Its ContrastiveLoss: unit vectors, margins 0 and 1, means over what is active."""
-    u, v = x / x.norm(dim=1, keepdim=True), r / r.norm(dim=1, keepdim=True) if len(r) else r
+    u = x / x.norm(dim=1, keepdim=True)
+    v = r / r.norm(dim=1, keepdim=True) if len(r) else r
     near, far = of_pairs(distance, u, v, found)
     return mean_active(near) + mean_active([torch.relu(1 - d) for d in far])
 
@@ -340,7 +353,8 @@ def gpw(kind):
 
 def intrapair_variance(c, x, r, found, context):
     of_positives, of_negatives = of_pairs(cosine, x, r, found)
-    middle, other = mean(of_positives), mean(of_negatives)
+    middle = mean(of_positives)
+    other = mean(of_negatives)
     below = mean([((1 - c.pos_eps) * middle - s).clamp(min=0) ** 2 for s in of_positives])
     return below + mean([(s - (1 + c.neg_eps) * other).clamp(min=0) ** 2 for s in of_negatives])
 
@@ -371,10 +385,8 @@ def rankedlist(c, ps, ns):
 
 def threshold_consistent(c, x, r, found, context):
     near, far = of_pairs(cosine, x, r, found)
-    below, above = (
-        [c.pos_margin - s for s in near if s <= c.pos_margin],
-        [s - c.neg_margin for s in far if s >= c.neg_margin],
-    )
+    below = [c.pos_margin - s for s in near if s <= c.pos_margin]
+    above = [s - c.neg_margin for s in far if s >= c.neg_margin]
     return c.pos_weight * mean(below) + c.neg_weight * mean(above)
 
 
@@ -401,7 +413,8 @@ def soft_h_ap(c, similarities, shared, n_levels):
     relevance = [level / n_levels / shared.count(level) if level else 0.0 for level in shared]
     total = 0.0
     for k in [k for k, level in enumerate(shared) if level]:
-        hits, rank = relevance[k], 1.0
+        hits = relevance[k]
+        rank = 1.0
         for j in [j for j in range(len(shared)) if j != k]:
             t = similarities[j] - similarities[k]
             hits += min(relevance[j], relevance[k]) if t >= 0 else 0
@@ -432,7 +445,8 @@ def happier(levels):
 # ------------------------------------------------------------------------------------------------------------- the
 # batch as a whole
 def contextual(c, x, labels):
-    labels, n = labels.tolist(), len(x)
+    labels = labels.tolist()
+    n = len(x)
     rows = [c.projection.weight @ row if c.projection is not None else row for row in x]
     s = [[cosine(a, b) for b in rows] for a in rows]
     closeness = [[-(2 - 2 * value).clamp(min=0) for value in row] for row in s]
@@ -443,7 +457,8 @@ def contextual(c, x, labels):
         step = lambda value, bound: float(value + c.eps >= bound) + SLOPE * (value - value.detach())  # noqa: E731
         return [[step(value, bound) for value in row] for row, bound in zip(closeness, bounds, strict=True)]
 
-    near, half = neighbours(min(c.k, n)), neighbours(max(min(c.k, n) // 2, 1))
+    near = neighbours(min(c.k, n))
+    half = neighbours(max(min(c.k, n) // 2, 1))
     overlap = [[0] * n for _ in range(n)]
     for members in (near, [[1 - value for value in row] for row in near]):
         for i in range(n):
@@ -454,10 +469,13 @@ def contextual(c, x, labels):
     for i in range(n):
         mutual = [half[i][m] * half[m][i] for m in range(n)]
         alike.append([sum(mutual[m] * overlap[m][j] for m in range(n)) / sum(mutual) for j in range(n)])
-    context, far, close = 0.0, [], []
+    context = 0.0
+    far = []
+    close = []
     for i in range(n):
         for j in range(n):
-            value, same = (alike[i][j] + alike[j][i]) / 2, labels[i] == labels[j]
+            value = (alike[i][j] + alike[j][i]) / 2
+            same = labels[i] == labels[j]
             context = context + ((1 - value) ** 2 if same else value**2) / n**2 * (i != j)
             if i != j:
                 (far if same else close).append(
@@ -496,7 +514,9 @@ def hist(c, x, labels):
 def vicreg(c, x, labels):
     places = {label: [i for i, other in enumerate(labels.tolist()) if other == label] for label in labels.tolist()}
     views = [[i for of in places.values() for i in of[: len(of) // 2 * 2][k::2]] for k in (0, 1)]
-    n, dimensions, total = len(views[0]), x.shape[1], 0.0
+    n = len(views[0])
+    dimensions = x.shape[1]
+    total = 0.0
     if n:
         total = c.invariance * mean([((x[i] - x[j]) ** 2).mean() for i, j in zip(*views, strict=True)])
     for view in views if n else ():
@@ -582,7 +602,8 @@ def proxynca(own_counts):
 
 
 def proxyanchor(c, x, labels):
-    positive, negative = [], 0.0
+    positive = []
+    negative = 0.0
     for k, proxy in enumerate(c.proxies):
         own, others = (
             [cosine(row, proxy) for row, y in zip(x, labels.tolist(), strict=True) if (y == k) == same]
@@ -624,7 +645,8 @@ def p2sgrad(c, x, labels):
 
 def manifold(c, x, labels):
     """The walk by its series F = (1 - alpha) sum_t (alpha S)^t."""
-    n, nodes = len(x), [row / row.norm() for row in [*x, *c.proxies]]
+    n = len(x)
+    nodes = [row / row.norm() for row in [*x, *c.proxies]]
     edges = [
         [torch.exp((a @ b).clamp(min=0) / 0.5) if i != j else 0 * (a @ b) for j, b in enumerate(nodes)]
         for i, a in enumerate(nodes)

@@ -15,7 +15,9 @@ class Slow:
     """The official code's steps in loops, its weights constants."""
 
     def __init__(self, nbins=512, momentum=0.01):
-        self.histogram, self.momentum, self.width = None, momentum, 4 / (nbins - 1)
+        self.histogram = None
+        self.momentum = momentum
+        self.width = 4 / (nbins - 1)
         self.nbins = nbins
 
     def __call__(self, x, triplets, compared=None):
@@ -54,7 +56,8 @@ def test_value_and_gradient_of_several_batches():
         ("all", {"nbins": 2, "momentum": 1.0}),
         ("all", {"nbins": 11, "momentum": 0.1}),
     ):
-        slow, peer = Slow(**flags), None
+        slow = Slow(**flags)
+        peer = None
         criterion = criterion_of(
             "dynamic_softmargin", None, **{f"loss_dynamic_softmargin_{name}": value for name, value in flags.items()}
         )
@@ -63,8 +66,10 @@ def test_value_and_gradient_of_several_batches():
                 len(MIXED), DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
             ).requires_grad_()
             tuples = mined(miner, x)
-            criterion.batchminer, size = lambda batch, labels, tuples=tuples: tuples, len(tuples[0])
-            value, expected = criterion(x, y), slow(x, as_lists(*as_triplets(tuples)))
+            criterion.batchminer = lambda batch, labels, tuples=tuples: tuples
+            size = len(tuples[0])
+            value = criterion(x, y)
+            expected = slow(x, as_lists(*as_triplets(tuples)))
             torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-12)
             torch.testing.assert_close(
                 *(torch.autograd.grad(v, x)[0] for v in (value, expected)), rtol=1e-8, atol=1e-10
@@ -80,7 +85,8 @@ def test_reference():
         torch.randn(n, DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(n)).requires_grad_()
         for n in (4, 7)
     )
-    labels, other_labels = [0, 1, 2, 0], [0, 1, 1, 2, 0, 3, 0]
+    labels = [0, 1, 2, 0]
+    other_labels = [0, 1, 1, 2, 0, 3, 0]
     triplets = [
         (a, p, n)
         for a in range(4)
@@ -110,7 +116,8 @@ def test_differences_at_the_ends():
 
 
 def test_nothing_mined_leaves_the_histogram():
-    criterion, x = criterion_of("dynamic_softmargin", []), points(9, 0, False)
+    criterion = criterion_of("dynamic_softmargin", [])
+    x = points(9, 0, False)
     loss = criterion(x, torch.tensor(MIXED))
     loss.backward()
     assert loss == 0 and (x.grad == 0).all() and (criterion.histogram == 0).all()

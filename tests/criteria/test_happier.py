@@ -21,8 +21,10 @@ def test_equal_similarities_stand_before_each_other():
         [[1.0, 0.0], [0.5, 1.0], [0.5, -1.0], [0.5, 2.0], [0.25, 0.0], [0.5, 0.5], [1.0, 0.0]], dtype=torch.float64
     )
     x = torch.nn.functional.pad(rows, (0, 4)).requires_grad_()
-    labels, formula = torch.tensor([0, 0, 1, 3, 0, 2, 5]), _table.happier(_table.LEVELS)
-    criterion, own = build("happier", formula=formula), torch.arange(7)
+    labels = torch.tensor([0, 0, 1, 3, 0, 2, 5])
+    formula = _table.happier(_table.LEVELS)
+    criterion = build("happier", formula=formula)
+    own = torch.arange(7)
     values = criterion(x, labels), formula(criterion, x, x, _table.partners(labels, labels, own), (labels, labels, own))
     torch.testing.assert_close(*values)
     torch.testing.assert_close(*(torch.autograd.grad(value, x)[0] for value in values))
@@ -31,7 +33,9 @@ def test_equal_similarities_stand_before_each_other():
 class Trained:
     """What a criterion asks of a data set."""
 
-    name, n_classes, class_names = "mine", 3, {0: "b", 1: "a", 2: "c"}
+    name = "mine"
+    n_classes = 3
+    class_names = {0: "b", 1: "a", 2: "c"}
 
     def __init__(self, *lineages):
         self.lineages = set(lineages)
@@ -41,10 +45,8 @@ class Trained:
 
 
 def test_levels_of_a_data_set_reach_the_criterion():
-    criterion, data = (
-        build("happier", formula=_table.happier(_table.LEVELS)),
-        Trained(("a", "x", "z"), ("b", "y", "z"), ("c", "x", "z")),
-    )
+    criterion = build("happier", formula=_table.happier(_table.LEVELS))
+    data = Trained(("a", "x", "z"), ("b", "y", "z"), ("c", "x", "z"))
     criteria.with_levels(torch.nn.ModuleList([criterion]), data)
     assert np.array_equal(criterion.class_levels, [[1, 1, 0], [0, 0, 0], [2, 0, 0]]) and levels.n_levels(data) == 3
     assert not any("class_levels" in name for name in criterion.state_dict()), "they are the data's"

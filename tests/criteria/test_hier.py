@@ -11,7 +11,8 @@ from tests.trainers import tiny
 from utilities.errors import UserError
 from utilities.hyperbolic import Ball
 
-N_CLASSES, DIMENSIONS = 7, 6
+N_CLASSES = 7
+DIMENSIONS = 6
 SMALL = {"loss_hier_n_proxies": 12, "loss_hier_topk": 4, "loss_hier_per_anchor": 5, "lr": 1e-3}
 
 
@@ -39,9 +40,13 @@ def by_autograd(distances, i, j, k, margin, tau, noise):
         hard = torch.zeros_like(soft).scatter_(1, logits.argmax(1, keepdim=True), 1.0)
         return hard - soft.detach() + soft
 
-    a, b, c = distances[i], distances[j], distances[k]
-    two, three = drawn(torch.maximum(a, b), noise[0]), drawn(torch.maximum(torch.maximum(a, b), c), noise[1])
-    near, far = [(x * two).sum(1) for x in (a, b, c)], [(x * three).sum(1) for x in (a, b, c)]
+    a = distances[i]
+    b = distances[j]
+    c = distances[k]
+    two = drawn(torch.maximum(a, b), noise[0])
+    three = drawn(torch.maximum(torch.maximum(a, b), c), noise[1])
+    near = [(x * two).sum(1) for x in (a, b, c)]
+    far = [(x * three).sum(1) for x in (a, b, c)]
     terms = (
         torch.relu(near[0] - far[0] + margin)
         + torch.relu(near[1] - far[1] + margin)
@@ -57,7 +62,8 @@ def test_value_and_gradients_are_those_of_the_straight_through_form(chunk, monke
     table = (4 * torch.rand(9, 12, dtype=torch.float64, generator=generator)).requires_grad_()
     i, j, k = (torch.randint(9, (40,), generator=generator) for _ in range(3))
     j[:3] = i[:3]  # equal distances: each has half of the maximum's gradient
-    margin, tau = torch.tensor(0.3, dtype=torch.float64, requires_grad=True), 0.5
+    margin = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    tau = 0.5
     torch.manual_seed(5)
     ours = hier._Hierarchy.apply(table, i, j, k, margin, tau)
     torch.manual_seed(5)
@@ -77,7 +83,8 @@ def test_the_whole_loss():
     torch.manual_seed(2)
     value = criterion(batch, labels)
     torch.manual_seed(2)
-    ball, proxies = Ball(0.1, 2.3), criterion.ancestors
+    ball = Ball(0.1, 2.3)
+    proxies = criterion.ancestors
     alike = 1e6 * (labels[:, None] == labels[None, :]) - ball.distances(batch, batch).detach()
     expected = criterion.base(batch, labels)
     for points, closeness in ((batch, alike), (proxies, -ball.distances(proxies, proxies).detach())):
@@ -108,13 +115,15 @@ def test_triplets_are_reciprocal_neighbours_and_others(n, topk):
 
 
 def test_near_neighbours_within_a_class_are_told_apart(monkeypatch):
-    seen, triplets = [], hier.reciprocal_triplets
+    seen = []
+    triplets = hier.reciprocal_triplets
     monkeypatch.setattr(
         hier, "reciprocal_triplets", lambda closeness, *given: seen.append(closeness) or triplets(closeness, *given)
     )
     spread = torch.linspace(0.1, 0.11, 21)[1:, None].expand(-1, DIMENSIONS)  # in float32, as in a run
     build().float()(spread, torch.arange(20) // 10)
-    of_class, others = seen[0][0, :10], seen[0][0, 10:]
+    of_class = seen[0][0, :10]
+    others = seen[0][0, 10:]
     assert of_class.tolist() == sorted(set(of_class.tolist()), reverse=True) and of_class.min() > others.max()
 
 

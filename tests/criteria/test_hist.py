@@ -15,14 +15,17 @@ def test_a_row_far_from_its_class_counts():
 
 
 def test_running_statistics_are_those_of_torch():
-    criterion, peer = build("hist", loss_hist_hidden=4), torch.nn.BatchNorm1d(4).double()
-    batch, labels = points(9, 0, True).detach(), torch.tensor([0, 1, 0, 2, 2, 2, 3, 0, 4])
+    criterion = build("hist", loss_hist_hidden=4)
+    peer = torch.nn.BatchNorm1d(4).double()
+    batch = points(9, 0, True).detach()
+    labels = torch.tensor([0, 1, 0, 2, 2, 2, 3, 0, 4])
     hidden = criterion.graph(criterion.distances(batch), labels) @ criterion.layers[0](batch)
     torch.testing.assert_close(criterion.norm(hidden), peer(hidden))
     for name, value in peer.state_dict().items():
         torch.testing.assert_close(criterion.norm.state_dict()[name], value)
     torch.testing.assert_close(criterion.norm.eval()(hidden), peer.eval()(hidden))
-    one, row = build("hist", loss_hist_hidden=4), batch[:1].clone().requires_grad_()
+    one = build("hist", loss_hist_hidden=4)
+    row = batch[:1].clone().requires_grad_()
     value = one(row, labels[:1])
     value.backward()
     assert value.isfinite() and one.norm.running_var.isfinite().all() and row.grad.isfinite().all()

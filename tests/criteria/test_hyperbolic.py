@@ -14,7 +14,9 @@ def exp_map(x, c, r):
 
 def apart(x, y, c):
     """As in the authors' code: 1e-5 is added to the denominator of the addition and kept from 1 in artanh."""
-    xx, yy, xy = x @ x, y @ y, -(x @ y)
+    xx = x @ x
+    yy = y @ y
+    xy = -(x @ y)
     gap = ((1 + 2 * c * xy + c * yy) * -x + (1 - c * xx) * y) / (1 + 2 * c * xy + c * c * xx * yy + 1e-5)
     return 2 / c**0.5 * torch.atanh((c**0.5 * gap.norm()).clamp(max=1 - 1e-5))
 
@@ -24,7 +26,9 @@ def test_it_is_what_the_authors_code_computes(views, c):
     """Their batches: all views of a class one behind the other, the mask of a thousand million on the diagonal,
     cross-entropy with the place as target.
     """
-    n, temperature, expected = 5, 0.2, 0.0
+    n = 5
+    temperature = 0.2
+    expected = 0.0
     z = torch.randn(n, views, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(views))
     points = exp_map(z, c, 2.3) if c else torch.nn.functional.normalize(z, dim=-1)
     similarity = lambda x, y: torch.stack([torch.stack([-apart(a, b, c) for b in y]) for a in x]) if c else x @ y.T  # noqa: E731

@@ -109,7 +109,8 @@ def check_per_class(name, hyper, memory):
     learned = build(name, loss_learn=[hyper], loss_learn_per_class=True)
     assert getattr(learned, hyper).shape == (N_CLASSES,)
     torch.testing.assert_close(value(learned, memory), plain_value(name, memory), rtol=1e-6, atol=1e-9)
-    ours, whole = gradient(learned, hyper, memory), gradient(build(name, loss_learn=[hyper]), hyper, memory)
+    ours = gradient(learned, hyper, memory)
+    whole = gradient(build(name, loss_learn=[hyper]), hyper, memory)
     torch.testing.assert_close(ours.sum(), whole, rtol=1e-6, atol=1e-9)
     assert ours[3] == 0 or name in ("arcface", "circle_softmax", "cosface", "softmax"), "class 3 has no anchor"
     with torch.no_grad():
@@ -132,7 +133,8 @@ def compares(name):
 def test_gradients_are_those_of_finite_differences_and_a_class_has_its_own(monkeypatch):
     monkeypatch.setattr(_pairs, "ENTRIES", 1)  # a few anchors at a time beside the memory
     monkeypatch.setattr(_pairs, "ANCHORS", 3)
-    wrong, beside_memory = {}, {name for name in {name for name, _ in CASES} if compares(name)}
+    wrong = {}
+    beside_memory = {name for name in {name for name, _ in CASES} if compares(name)}
     for check, cases in ((check_derivative, CASES), (check_per_class, PER_CLASS)):
         for name, hyper in cases:
             for memory in {name in beside_memory, False} if check is check_per_class else (name in beside_memory,):

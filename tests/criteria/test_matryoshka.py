@@ -21,7 +21,8 @@ from tests.trainers import tiny
 from utilities.parameter_groups import criterion_groups
 from utilities.tensors import normalize
 
-PREFIXES, WEIGHTS = [2, 5, DIMENSIONS], [0.5, 2.0, 3.0]
+PREFIXES = [2, 5, DIMENSIONS]
+WEIGHTS = [0.5, 2.0, 3.0]
 STATEFUL = {"dynamic_softmargin", "hist"}  # keep statistics of one embedding
 
 
@@ -49,7 +50,8 @@ def test_mrl_e_by_the_pin():
         def forward(self, batch, labels):
             return torch.nn.functional.cross_entropy(batch @ self.weight.T, labels)
 
-    x, label = torch.tensor([[1.0, 2, 3, 4]]), torch.tensor([1])
+    x = torch.tensor([[1.0, 2, 3, 4]])
+    label = torch.tensor([1])
     criterion = nested(CrossEntropy(), rescales=False, prefixes=[2, 4], weights=None)
     value = criterion(x, label)
     assert value.item() == pytest.approx(0.407606 + 5.009174, abs=1e-5) and criterion.stats[
@@ -61,11 +63,9 @@ def test_mrl_e_by_the_pin():
 
 def separately(whole, leaf, labels, rescales):
     """The sum of the losses of the prefixes, by criteria whose matrices were cut by hand, and its gradients."""
-    expected, embedding, gradients = (
-        torch.zeros(()),
-        torch.zeros_like(leaf),
-        [torch.zeros_like(p) for p in whole.parameters()],
-    )
+    expected = torch.zeros(())
+    embedding = torch.zeros_like(leaf)
+    gradients = [torch.zeros_like(p) for p in whole.parameters()]
     torch.manual_seed(1)
     for width, weight in zip(PREFIXES, WEIGHTS, strict=True):
         part = copy.deepcopy(whole)
@@ -76,7 +76,8 @@ def separately(whole, leaf, labels, rescales):
         x = leaf[:, :width]
         value = part(x / x.norm(dim=1, keepdim=True) if rescales and width < DIMENSIONS else x, labels)
         given = torch.autograd.grad(weight * value, [leaf, *part.parameters()], allow_unused=True)
-        expected, embedding = expected + weight * value.detach(), embedding + given[0]
+        expected = expected + weight * value.detach()
+        embedding = embedding + given[0]
         for total, gradient in zip(gradients, given[1:], strict=True):
             if gradient is not None:
                 (total[:, : gradient.shape[1]] if gradient.ndim == 2 else total).add_(gradient)
@@ -88,7 +89,8 @@ def test_the_loss_is_the_sum_of_separate_losses():
     for name, rescales in [*((name, True) for name in NAMES), ("multisimilarity", False)]:
         if name in ADAPTERS | STATEFUL:
             continue
-        labels, whole = torch.tensor(LABELS["repeated"]), build(name)
+        labels = torch.tensor(LABELS["repeated"])
+        whole = build(name)
         batch = normalize(points(len(labels))) if rescales else points(len(labels))
         expected, embedding, gradients = separately(whole, batch.clone().requires_grad_(), labels, rescales)
         value, of_batch, of_parameters = run(nested(whole, name, rescales=rescales), batch, labels)
@@ -127,8 +129,10 @@ def test_own_heads_are_criteria_of_their_own(name):
 
 def test_a_reference_is_cut_too_and_the_class_stays_what_it_was():
     labels = torch.tensor(LABELS["repeated"])
-    batch, others = normalize(points(8)), normalize(points(20))
-    of_others, own = torch.arange(20) % 3, torch.full((8,), -1)
+    batch = normalize(points(8))
+    others = normalize(points(20))
+    of_others = torch.arange(20) % 3
+    own = torch.full((8,), -1)
     plain = build("contrastive")
     criterion = nested(build("contrastive"), "contrastive")
     torch.manual_seed(1)
@@ -212,7 +216,8 @@ def test_a_run_records_its_metrics_at_each_prefix(data, tmp_path):
     values = summary["values"]["test"]
     assert {*values} == {*run.opt.evaluation_metrics} and "e_recall@1@d2" in summary["rule"]
     with np.load(run.folder / "embeddings_test.npz") as dumped:
-        features, labels = dumped["features"], dumped["labels"]
+        features = dumped["features"]
+        labels = dumped["labels"]
     cut = features[:, :2] / np.linalg.norm(features[:, :2], axis=1, keepdims=True)
     assert metrics.compute(["e_recall@1"], cut, labels)["e_recall@1"] == pytest.approx(values["e_recall@1@d2"])
     assert tiny.measured(run)["test"] == pytest.approx(values)

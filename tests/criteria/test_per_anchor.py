@@ -34,7 +34,8 @@ def triplets_of(criterion, x):
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_so_many_triplets_of_each_anchor_drawn_uniformly(count):
-    criterion, x = criterion_of(count), embeddings()
+    criterion = criterion_of(count)
+    x = embeddings()
     torch.manual_seed(0)
     drawn = []
     for _ in range(300):
@@ -51,7 +52,8 @@ def test_so_many_triplets_of_each_anchor_drawn_uniformly(count):
 
 @pytest.mark.parametrize("flags", [{}, {"loss_triplet_distance": "euclidean", "loss_triplet_reduction": "nonzero"}])
 def test_the_loss_is_that_of_the_drawn_triplets(flags):
-    criterion, x = criterion_of(4, **flags), embeddings()
+    criterion = criterion_of(4, **flags)
+    x = embeddings()
     torch.manual_seed(3)
     triplets = triplets_of(criterion, x)
     torch.manual_seed(3)
@@ -75,8 +77,10 @@ def test_all_are_all():
 
 
 def test_a_reference_and_a_batch_without_triplets():
-    criterion, x = criterion_of(2), embeddings().requires_grad_()
-    others, labels = embeddings() + 1, LABELS.flip(0)
+    criterion = criterion_of(2)
+    x = embeddings().requires_grad_()
+    others = embeddings() + 1
+    labels = LABELS.flip(0)
     assert criterion(x, LABELS, others, labels, torch.full((8,), -1)).isfinite()
     loss = criterion(x, torch.arange(8))
     loss.backward()

@@ -18,7 +18,8 @@ def points(dtype=torch.float32):
 def test_value_and_gradient_are_those_of_the_package():
     criterion = criteria.select("pml", loss_pml_class="CircleLoss", loss_pml_kwargs=["m=0.3", "gamma=40"])
     (ours_in, labels), (theirs_in, _) = points(), points()
-    ours, theirs = criterion(ours_in, labels), losses.CircleLoss(m=0.3, gamma=40)(theirs_in, labels)
+    ours = criterion(ours_in, labels)
+    theirs = losses.CircleLoss(m=0.3, gamma=40)(theirs_in, labels)
     ours.backward()
     theirs.backward()
     torch.testing.assert_close(ours, theirs)

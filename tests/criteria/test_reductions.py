@@ -40,7 +40,8 @@ def loops(terms, anchors, labels, how, weights=None):
 
 @every_choice
 def test_against_loops(how, weights_file):
-    labels, generator = [0, 0, 0, 1, 1, 2, 3, 3, 4], torch.Generator().manual_seed(0)
+    labels = [0, 0, 0, 1, 1, 2, 3, 3, 4]
+    generator = torch.Generator().manual_seed(0)
     for size in (0, 1, 40):
         terms = torch.rand(size, dtype=torch.float64, generator=generator).sub(0.3).clamp(min=0).requires_grad_()
         anchors = torch.randint(7, (size,), generator=generator)  # of nine: two have no term
@@ -109,14 +110,16 @@ def test_losses_agree_with_pytorch_metric_learning(how, weights_file):
     for name, peer, flags, miner, lacks in PEERS:
         if how in lacks:
             continue
-        x, y = points(9, 0, False), torch.tensor(MIXED)
+        x = points(9, 0, False)
+        y = torch.tensor(MIXED)
         tuples = mined(miner, x)
         given = {
             **flags,
             "loss_reduction": how,
             "loss_class_weights": weights_file if how == "class_weighted" else None,
         }
-        ours, theirs = criterion_of(name, tuples, **given)(x, y), peer(REDUCERS[how]())(x, y, tuple(tuples))
+        ours = criterion_of(name, tuples, **given)(x, y)
+        theirs = peer(REDUCERS[how]())(x, y, tuple(tuples))
         torch.testing.assert_close(ours, theirs, msg=lambda text, name=name: f"{name}: {text}")
         torch.testing.assert_close(*(torch.autograd.grad(value, x)[0] for value in (ours, theirs)))
 
@@ -125,7 +128,9 @@ def test_each_one_that_says_so_reads_it():
     """Set to mean, it is what the loss does by itself, where that is a mean; a sum is another value. It wins over the
     loss's own flag.
     """
-    x, y, tuples = points(9, 0, False), torch.tensor(MIXED), mined("all", points(9, 0, False))
+    x = points(9, 0, False)
+    y = torch.tensor(MIXED)
+    tuples = mined("all", points(9, 0, False))
     for name in [name for name, module in criteria.REGISTRY.modules().items() if getattr(module, "REDUCES", False)]:
         values = []
         for how in (None, "mean", "sum"):
@@ -150,10 +155,8 @@ def test_what_does_not_go_together_is_refused_in_one_line(tmp_path):
     ):
         with refused(told):
             parameters.resolve(["--dataset", "glyphs", "--loss", *words])
-    path, flags = (
-        tmp_path / "weights.txt",
-        {"loss_reduction": "class_weighted", "loss_class_weights": str(tmp_path / "weights.txt")},
-    )
+    path = tmp_path / "weights.txt"
+    flags = {"loss_reduction": "class_weighted", "loss_class_weights": str(tmp_path / "weights.txt")}
     for text, told in (
         (None, "not a"),
         ("1 2 x", "not a text file of numbers"),

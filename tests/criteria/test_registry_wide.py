@@ -9,7 +9,8 @@ import batch_mining
 import criteria
 from utilities import criterion as criterion_module
 
-N_CLASSES, DIMENSIONS = 6, 8
+N_CLASSES = 6
+DIMENSIONS = 8
 NAMES = criteria.REGISTRY.names()
 # what a criterion cannot guess: flags without a usable default; and few of HIER's proxies, whose triplets take a second
 # each time
@@ -84,7 +85,8 @@ def every_criterion(check):
                 wrong[name] = str(error).strip().splitlines()[:3]
         assert not wrong
 
-    test.__name__, test.__doc__ = check.__name__, check.__doc__
+    test.__name__ = check.__name__
+    test.__doc__ = check.__doc__
     return test
 
 
@@ -205,7 +207,8 @@ def test_nan_reaches_the_loss(name):
 def test_whole_state_survives_a_state_dict(name):
     labels = torch.tensor(LABELS["repeated"])
     batch = torch.nn.functional.normalize(points(len(labels)))
-    trained, fresh = build(name), build(name)
+    trained = build(name)
+    fresh = build(name)
     with torch.no_grad():
         for parameter in trained.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))

@@ -20,10 +20,8 @@ from tests.criteria.test_table import TableMiner, build, pairs_of, points
 def mine(miner=None, learn=(), per_class=False):
     """The loss of CONTRIBUTING.md as `criteria.select` builds it from a user's file."""
     learning = {"loss_learn": list(learn), "loss_learn_lr": 0.1, "loss_learn_per_class": per_class}
-    opt, module = (
-        types.SimpleNamespace(loss_mine_margin=0.2, loss_mine_scale=5.0, n_classes=5, **learning),
-        types.ModuleType("criteria.mine"),
-    )
+    opt = types.SimpleNamespace(loss_mine_margin=0.2, loss_mine_scale=5.0, n_classes=5, **learning)
+    module = types.ModuleType("criteria.mine")
     exec(builders.documented("class Criterion(PairCriterion):"), vars(module))
     criterion = module.Criterion(opt, miner)
     if learn:
@@ -39,22 +37,22 @@ def slowly(c, ps, ns):
 
 
 def test_a_users_loss_works_with_memory_miner_and_learned_numbers(monkeypatch):
-    x, r, labels, others = (
-        points(6, 1, False),
-        points(9, 2, False),
-        torch.tensor([0, 0, 1, 1, 2, 3]),
-        torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 4]),
-    )
+    x = points(6, 1, False)
+    r = points(9, 2, False)
+    labels = torch.tensor([0, 0, 1, 1, 2, 3])
+    others = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 4])
     monkeypatch.setattr(_pairs, "ENTRIES", 1)
     monkeypatch.setattr(_pairs, "ANCHORS", 2)
-    form, own = {"reference": r, "reference_labels": others}, torch.arange(6)
+    form = {"reference": r, "reference_labels": others}
+    own = torch.arange(6)
     for few in (False, True):
         for given, y, found in (
             ({}, x, pairs_of(labels, labels, own, few)),
             (form, r, pairs_of(labels, others, None, few)),
         ):
             criterion = mine(TableMiner("few") if few else None)
-            value, expected = criterion(x, labels, **given), slowly(criterion, x, y, found, None)
+            value = criterion(x, labels, **given)
+            expected = slowly(criterion, x, y, found, None)
             torch.testing.assert_close(value, expected)
             inputs = [x, r] if given else [x]
             for one, other in zip(*(torch.autograd.grad(of, inputs) for of in (value, expected)), strict=True):
@@ -71,8 +69,11 @@ def test_a_users_loss_works_with_memory_miner_and_learned_numbers(monkeypatch):
 
 def test_no_matrix_of_a_large_reference_is_kept():
     """What autograd keeps between the passes is small beside the matrix (B, M)."""
-    x, r, kept = points(128, 1, True, torch.float32), points(8192, 2, True, torch.float32), []
-    labels, others = torch.arange(128) // 2, torch.arange(8192) % 400
+    x = points(128, 1, True, torch.float32)
+    r = points(8192, 2, True, torch.float32)
+    kept = []
+    labels = torch.arange(128) // 2
+    others = torch.arange(8192) % 400
     for name in ("multisimilarity", "supcon", "circle", "ntxent", "nca", "rankedlist"):
         with torch.autograd.graph.saved_tensors_hooks(
             lambda tensor: kept.append(tensor.numel()) or tensor, lambda tensor: tensor
@@ -82,10 +83,8 @@ def test_no_matrix_of_a_large_reference_is_kept():
 
 
 def test_statistics_count_what_they_name():
-    x, labels = (
-        torch.eye(6)[[0, 0, 1, 1]] + torch.tensor([0, 0.1, 0, 0.2])[:, None] * torch.eye(6)[2],
-        torch.tensor([0, 0, 1, 1]),
-    )
+    x = torch.eye(6)[[0, 0, 1, 1]] + torch.tensor([0, 0.1, 0, 0.2])[:, None] * torch.eye(6)[2]
+    labels = torch.tensor([0, 0, 1, 1])
     multisimilarity, circle, softmax = (
         criteria.select(name, n_classes=2, embed_dim=6) for name in ("multisimilarity", "circle", "softmax")
     )
@@ -103,14 +102,17 @@ def test_statistics_count_what_they_name():
 
 
 def test_simix_adds_the_mixtures_of_a_class_and_mixes_no_memory():
-    x, labels = points(5, 3, True), torch.tensor([0, 0, 0, 1, 2])
+    x = points(5, 3, True)
+    labels = torch.tensor([0, 0, 0, 1, 2])
     flags = {"loss_recallatk_temperature": 0.2, "loss_recallatk_ks": [1, 2]}
     torch.manual_seed(0)
     value = build("recallatk", loss_recallatk_simix=True, **flags)(x, labels)
     torch.manual_seed(0)
     shares = torch.rand(3, 1).double()
-    first, second = x[[0, 0, 1]], x[[1, 2, 2]]
-    more, of_more = torch.cat([x, shares * first + (1 - shares) * second]), torch.tensor([0, 0, 0, 1, 2, 0, 0, 0])
+    first = x[[0, 0, 1]]
+    second = x[[1, 2, 2]]
+    more = torch.cat([x, shares * first + (1 - shares) * second])
+    of_more = torch.tensor([0, 0, 0, 1, 2, 0, 0, 0])
     torch.testing.assert_close(value, build("recallatk", **flags)(more, of_more))
     form = {"reference": points(7, 4, True), "reference_labels": torch.arange(7) % 3}
     values = [build("recallatk", loss_recallatk_simix=mix, **flags)(x, labels, **form) for mix in (False, True)]
@@ -118,7 +120,8 @@ def test_simix_adds_the_mixtures_of_a_class_and_mixes_no_memory():
 
 
 def test_a_common_offset_cancels_in_single_precision():
-    x, labels = points(8, 1, True), torch.arange(8) // 2
+    x = points(8, 1, True)
+    labels = torch.arange(8) // 2
     for name in ("nca", "snr_contrastive"):
         near = x.detach() + (100 * torch.ones(6, dtype=torch.float64))
         single = criteria.select(name)(near.float(), labels).double()
@@ -192,7 +195,8 @@ def test_centres_move_as_by_an_optimiser_of_their_own_whatever_the_weight():
         == 0.5
         == group["lr"]
     )
-    start, x = criterion.proxies.detach().clone(), X.clone().requires_grad_()
+    start = criterion.proxies.detach().clone()
+    x = X.clone().requires_grad_()
     criterion(x, Y).backward()
     torch.optim.SGD([group]).step()
     moved = start.clone()
@@ -208,7 +212,8 @@ def test_centres_move_as_by_an_optimiser_of_their_own_whatever_the_weight():
 def test_an_anchor_alone_in_its_class_is_its_own_positive(smooth):
     """FastReID's batch-hard mining takes the farthest of all rows of the class, the anchor's own among them."""
     rng = torch.Generator().manual_seed(0)
-    x, labels = torch.randn(7, 4, generator=rng, dtype=torch.float64), torch.tensor([0, 0, 0, 1, 2, 2, 3])
+    x = torch.randn(7, 4, generator=rng, dtype=torch.float64)
+    labels = torch.tensor([0, 0, 0, 1, 2, 2, 3])
     terms = []
     for i in range(7):
         positive = max(

@@ -19,7 +19,8 @@ from tests.criteria import _table
 from utilities.errors import UserError
 from utilities.tuples import Sets
 
-N_CLASSES, DIMENSIONS = 5, 6
+N_CLASSES = 5
+DIMENSIONS = 6
 PREPARED = {
     "happier": lambda criterion, formula: criterion.set_levels(formula.__closure__[0].cell_contents.numpy()),
     "hist": lambda criterion, formula: criterion.log_variances.data.mul_(10),  # some beyond 6
@@ -123,7 +124,8 @@ def check_numbers(criterion, ours, expected, smooth):
 def check_precisions(criterion, call, expected):
     """The value in float32 and, finite, of bfloat16."""
     criterion.float()
-    single, half = call(torch.float32), call(torch.bfloat16)
+    single = call(torch.float32)
+    half = call(torch.bfloat16)
     assert single.dtype == half.dtype == torch.float32 and half.isfinite()
     torch.testing.assert_close(single.double(), expected, rtol=2e-3, atol=2e-4)
 
@@ -174,7 +176,8 @@ def test_it_is_its_formula_for_any_labels(name, formula, flags, yields, labels, 
         else data.draw(st.lists(st.integers(-1, len(others) - 1), min_size=len(labels), max_size=len(labels)))
     )
     copies = others is None and len(labels) > 2 and data.draw(st.booleans())
-    seed, rows = data.draw(st.integers(0, 99)), data.draw(st.sampled_from([1, 2, 100]))
+    seed = data.draw(st.integers(0, 99))
+    rows = data.draw(st.sampled_from([1, 2, 100]))
     check_comparing(name, formula, flags, yields, seed, labels, others, own, data.draw(st.booleans()), rows, copies)
 
 
@@ -183,11 +186,17 @@ def check_comparing(name, formula, flags, yields, seed, labels, others, own, uni
     labels, x = torch.tensor(labels), points(len(labels), seed, unit)
     if copies:
         x.data[1] = x.data[0]
-    criterion, form, inputs = build(name, yields, formula, **flags), {}, [x]
-    r, of_others, own = x, labels, torch.arange(len(labels)) if own is None else torch.tensor(own)
+    criterion = build(name, yields, formula, **flags)
+    form = {}
+    inputs = [x]
+    r = x
+    of_others = labels
+    own = torch.arange(len(labels)) if own is None else torch.tensor(own)
     if others is not None:
-        of_others, r = torch.tensor(others, dtype=torch.long), points(len(others), seed + 100, unit)
-        form, inputs = {"reference": r, "reference_labels": of_others, "own": own}, [x, r]
+        of_others = torch.tensor(others, dtype=torch.long)
+        r = points(len(others), seed + 100, unit)
+        form = {"reference": r, "reference_labels": of_others, "own": own}
+        inputs = [x, r]
     found = pairs_of(labels, of_others, own, bool(yields))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_pairs, "ENTRIES", 1)
@@ -214,14 +223,13 @@ def check_comparing(name, formula, flags, yields, seed, labels, others, own, uni
 
 def test_rows_at_a_time_change_nothing():
     """Values, gradients and statistics, with and without own images and a miner's pairs."""
-    x, r, labels, others = (
-        points(8, 1, False),
-        points(14, 2, False),
-        torch.tensor([0, 0, 1, 1, 2, 3, 0, 4]),
-        torch.tensor([0, 1] * 3 + [2, 3, 4, 0] * 2),
-    )
+    x = points(8, 1, False)
+    r = points(14, 2, False)
+    labels = torch.tensor([0, 0, 1, 1, 2, 3, 0, 4])
+    others = torch.tensor([0, 1] * 3 + [2, 3, 4, 0] * 2)
     for name, formula, flags, yields in COMPARING:
-        found, form = [], {"reference": r, "reference_labels": others, "own": torch.tensor([0, -1, 5, 3, 6, 1, 2, -1])}
+        found = []
+        form = {"reference": r, "reference_labels": others, "own": torch.tensor([0, -1, 5, 3, 6, 1, 2, -1])}
         for rows in (100, 3):
             criterion = build(name, yields, formula, **flags)
             with pytest.MonkeyPatch.context() as patch:
@@ -280,17 +288,20 @@ def test_every_loss_is_in_the_table_or_has_tests_of_its_own():
 def test_pytorch_metric_learning_agrees(name, flags, peer, vectors, miner):
     labels = torch.arange(24) // 2 % N_CLASSES
     x, y = (points(24, 1, False) for _ in range(2))
-    criterion, peer = build(name, **flags), peer()
+    criterion = build(name, **flags)
+    peer = peer()
     if vectors:
         weight = getattr(peer, vectors)
         weight.data = weight.data.double()
         with torch.no_grad():
             criterion.proxies.copy_(weight if weight.shape == criterion.proxies.shape else weight.T)
-    unit, of_peer = torch.nn.functional.normalize(x), torch.nn.functional.normalize(y)
+    unit = torch.nn.functional.normalize(x)
+    of_peer = torch.nn.functional.normalize(y)
     tuples = [tuple(batch_mining.select(miner)(unit, labels))] if miner else []
     if miner:
         criterion.batchminer = lambda batch, labels: tuples[0]
-    ours, theirs = criterion(unit, labels), peer(of_peer, labels, *tuples)
+    ours = criterion(unit, labels)
+    theirs = peer(of_peer, labels, *tuples)
     torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-8)
     ours.backward()
     theirs.backward()
@@ -305,7 +316,8 @@ def test_every_precision():
     """Gradients in float32 are those of float64; in float16 they are finite, with zero rows too; inside autocast all is
     float32.
     """
-    wrong, labels = [], torch.arange(24) // 4
+    wrong = []
+    labels = torch.arange(24) // 4
     for name in criteria.REGISTRY.names():
         if name == "pml":
             continue
@@ -319,7 +331,8 @@ def test_every_precision():
             return value.detach(), torch.autograd.grad(value, x)[0]
 
         x = points(24, 1, True).detach()
-        double, single = of(x, build(name, **flags)), of(x.float(), build(name, **flags).float())
+        double = of(x, build(name, **flags))
+        single = of(x.float(), build(name, **flags).float())
         if (single[1] - double[1]).norm() > 1e-4 * double[1].norm() or single[0].dtype != torch.float32:
             wrong.append((name, "float32"))
         inside = of(x.float(), build(name, **flags).float(), lambda: torch.autocast("cpu", torch.bfloat16))
@@ -346,17 +359,20 @@ def test_an_outlier_in_the_memory_spoils_no_anchors_loss():
     """One row of length 1,000: values and gradients in float32 are those of float64, anchor by anchor, against a
     reference in parts.
     """
-    generator, wrong = torch.Generator().manual_seed(0), []
+    generator = torch.Generator().manual_seed(0)
+    wrong = []
     x, r = (
         torch.nn.functional.normalize(torch.randn(n, 16, generator=generator, dtype=torch.float64)) for n in (6, 400)
     )
     r[7] *= 1000
-    labels, others = torch.arange(6) // 2, torch.arange(400) % 4
+    labels = torch.arange(6) // 2
+    others = torch.arange(400) % 4
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_pairs, "ENTRIES", 1)
         patch.setattr(_pairs, "ANCHORS", 2)
         for name in LOSSES_ON_PAIRS:
-            module, found = criteria.REGISTRY.module(name), {}
+            module = criteria.REGISTRY.module(name)
+            found = {}
             for dtype in (torch.float64, torch.float32):
                 miner = (
                     batch_mining.select({"lifted": "lifted"}.get(name, "none")) if module.REQUIRES_BATCHMINER else None
@@ -386,7 +402,8 @@ def test_a_tie_at_the_margin_has_one_answer():
 
 
 def test_class_vectors_refuse_a_reference_in_one_line():
-    x, labels = points(4, 0, True), torch.tensor([0, 0, 1, 1])
+    x = points(4, 0, True)
+    labels = torch.tensor([0, 0, 1, 1])
     for name, module in criteria.REGISTRY.modules().items():
         if issubclass(module.Criterion, ProxyCriterion) or name in ("hier", "vicreg", "contextual"):
             with pytest.raises(UserError, match=f"^the criterion {name} (compares no samples|takes no reference)"):

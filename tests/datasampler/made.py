@@ -49,7 +49,8 @@ def labels_of(sizes):
 
 def spied(sampler, method):
     """Results of `sampler.method` from now on, in a list that grows."""
-    results, original = [], getattr(sampler, method)
+    results = []
+    original = getattr(sampler, method)
 
     def wrapper(*args, **kwargs):
         results.append(original(*args, **kwargs))

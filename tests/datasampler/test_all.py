@@ -30,7 +30,9 @@ def generators():
 @pytest.mark.parametrize("name", MODULES)
 def test_every_sampler_keeps_the_contract(name):
     """Batches of bs indices, of groups and with positives where it says so; they are the seed's."""
-    module, labels, others = MODULES[name], labels_of(SIZES), generators()
+    module = MODULES[name]
+    labels = labels_of(SIZES)
+    others = generators()
     assert len(datasampler.REGISTRY.caption(name)) > 20
     sampler = make_sampler(name, SIZES, **FLAGS)
     assert isinstance(sampler, torch.utils.data.Sampler) and (
@@ -43,7 +45,8 @@ def test_every_sampler_keeps_the_contract(name):
         loader = torch.utils.data.DataLoader(torch.arange(65), batch_sampler=sampler)
         return [batch.tolist() for batch in loader]
 
-    first, second = epoch(3), epoch()
+    first = epoch(3)
+    second = epoch()
     assert epoch(3) == first != second == epoch() and epoch(4) != first
     for batches in (first, second, epoch(), epoch()):
         assert len(batches) == len(sampler)
@@ -102,7 +105,8 @@ def test_degenerate_data(name):
         ([1, 40], 4, 2),
         ([2] * 8, 9, 3),
     ):
-        sampler, labels = make_sampler(name, sizes, bs=bs, samples_per_class=m), labels_of(sizes)
+        sampler = make_sampler(name, sizes, bs=bs, samples_per_class=m)
+        labels = labels_of(sizes)
         sampler.precompute_indices()
         batches = list(sampler)
         assert len(batches) == len(sampler) >= 1, sizes

@@ -40,7 +40,9 @@ def test_the_gaussian_is_that_of_the_pool_and_the_first_anchor_nearest_to_a_draw
     means, covariance = shrunk_covariance(pool.numpy())
     np.testing.assert_allclose(draws.mean((0, 1)), means, atol=0.05)
     np.testing.assert_allclose(np.cov(draws[:, 0].T), covariance, atol=0.12)
-    sampler, pools = d2(), random(30, 15, 4)  # the first anchor is nearest to the draw
+    # the first anchor is nearest to the draw
+    sampler = d2()
+    pools = random(30, 15, 4)
     torch.manual_seed(2)
     draws, _ = sampler.gaussian(pools)
     torch.manual_seed(2)
@@ -50,7 +52,10 @@ def test_the_gaussian_is_that_of_the_pool_and_the_first_anchor_nearest_to_a_draw
 
 @pytest.mark.parametrize("power", [0, 0.5, 2])
 def test_next_anchors_follow_density_times_distance(power):
-    sampler, pool, chosen, count = d2(data_d2_coreset_lambda=power), random(8, 3, seed=3), [2, 7], 20000
+    sampler = d2(data_d2_coreset_lambda=power)
+    pool = random(8, 3, seed=3)
+    chosen = [2, 7]
+    count = 20000
     pool[5] = pool[2]  # a copy of an anchor
     nearest = torch.cdist(pool, pool[chosen]).min(1).values.square()
     weights = multivariate_normal(*shrunk_covariance(pool.numpy())).pdf(pool.numpy()) * nearest.numpy() ** power
@@ -60,19 +65,23 @@ def test_next_anchors_follow_density_times_distance(power):
     _, log_densities = sampler.gaussian(pool[None])
     torch.manual_seed(0)
     drawn = sampler.next_anchors(nearest.expand(count, -1), taken.expand(count, -1), log_densities.expand(count, -1))
-    counts, possible = torch.bincount(drawn, minlength=8).numpy(), weights > 0
+    counts = torch.bincount(drawn, minlength=8).numpy()
+    possible = weights > 0
     assert (counts[~possible] == 0).all() and possible[5] == (power == 0)
     assert chisquare(counts[possible], count * weights[possible] / weights.sum()).pvalue > 1e-3
     # in many dimensions all densities underflow; the distances still decide among equally likely samples
-    nearest, taken = torch.tensor([0.0, 1.0, 3.0]).expand(4000, -1), torch.tensor([True, False, False]).expand(4000, -1)
+    nearest = torch.tensor([0.0, 1.0, 3.0]).expand(4000, -1)
+    taken = torch.tensor([True, False, False]).expand(4000, -1)
     torch.manual_seed(0)
     counts = torch.bincount(d2().next_anchors(nearest, taken, torch.full((4000, 3), -5000.0)), minlength=3).tolist()
     assert counts[0] == 0 and chisquare(counts[1:], [1000, 3000]).pvalue > 1e-3
 
 
 def test_anchors_are_distinct_and_what_reaches_the_next_ones_is_the_nearest_of_all_chosen():
-    sampler, pools = d2(), random(2, 10, 3)
-    calls, original = [], sampler.next_anchors
+    sampler = d2()
+    pools = random(2, 10, 3)
+    calls = []
+    original = sampler.next_anchors
     sampler.next_anchors = lambda *args: calls.append((args[0].clone(), args[1].clone())) or original(*args)
     anchors = sampler.choose_anchors(pools)
     assert anchors.shape == (2, 6) and len(calls) == 5
@@ -125,7 +134,9 @@ def test_greedy_anchors_are_those_of_a_double_loop():
 
 def test_softened_draws_among_the_farthest_three_percent():
     sampler, pools = greedy([30] * 10, data_batchmatch_bigbs=200, data_gc_softened=True)
-    batches, storage, ranks = draw(sampler, seed=0), sampler.storage.double(), set()
+    batches = draw(sampler, seed=0)
+    storage = sampler.storage.double()
+    ranks = set()
     for pool, batch in zip(pools[0], batches, strict=True):
         anchors = batch[::2].tolist()
         assert len(set(anchors)) == 6
@@ -145,7 +156,8 @@ def pair_distances(points):
 
 def histogram_score(pool, batch):
     """NumPy's histogram and scipy's Wasserstein distance with weights over bin centres."""
-    whole, part = pair_distances(pool), pair_distances(batch)
+    whole = pair_distances(pool)
+    part = pair_distances(batch)
     edges = np.linspace(whole.min(), whole.max(), 51)
     centres = (edges[1:] + edges[:-1]) / 2
     part_counts = np.histogram(part.clip(edges[0], edges[-1]), edges)[0]
@@ -155,7 +167,8 @@ def histogram_score(pool, batch):
 
 def frechet(pool, batch):
     """By the textbook: covariances by np.cov, the root of their product by scipy."""
-    first, second = np.cov(pool.T), np.cov(batch.T)
+    first = np.cov(pool.T)
+    second = np.cov(batch.T)
     return ((pool.mean(0) - batch.mean(0)) ** 2).sum() + np.trace(first + second - 2 * sqrtm(first @ second).real)
 
 
@@ -182,15 +195,18 @@ def test_scores(name, size, dim):
 
 @pytest.mark.parametrize("name", SCORES)
 def test_the_best_candidate_is_taken_and_the_pool_itself_is_at_distance_zero(name):
-    sampler, pool = make_sampler(name, SIZES, bs=12), random(1, 12, 4, dtype=torch.float32)
+    sampler = make_sampler(name, SIZES, bs=12)
+    pool = random(1, 12, 4, dtype=torch.float32)
     pool[0, 3] = pool[0, 8]  # copies do no harm
     assert abs(sampler.score(pool, torch.arange(12).view(1, 1, 12)).item()) < 1e-4
     assert abs(sampler.score(torch.full((1, 12, 4), 0.7), torch.arange(6).view(1, 1, 6)).item()) < 1e-6
     for m in (1, 3):
         flags = {"bs": 12, "samples_per_class": m, "data_batchmatch_bigbs": 36, "data_batchmatch_ncomps": 5}
         sampler = make_sampler(name, SIZES, dtype=torch.float64, **flags)
-        pools, candidates = spied(sampler, "draw_pools"), spied(sampler, "draw_candidates")
-        batches, storage = draw(sampler, seed=0), sampler.storage.numpy()
+        pools = spied(sampler, "draw_pools")
+        candidates = spied(sampler, "draw_candidates")
+        batches = draw(sampler, seed=0)
+        storage = sampler.storage.numpy()
         assert len(candidates) == 1 and candidates[0].shape == (5, 5, 12)
         for pool, rows, batch in zip(pools[0].numpy(), candidates[0].numpy(), batches.numpy(), strict=True):
             scores = [SCORES[name](storage[pool], storage[pool[row]]) for row in rows]

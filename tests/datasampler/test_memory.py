@@ -27,7 +27,9 @@ class Network(torch.nn.Module):
 
     def __init__(self, dtype=torch.float32):
         super().__init__()
-        self.frozen, self.dtype, self.asked = torch.nn.BatchNorm2d(3).eval(), dtype, []
+        self.frozen = torch.nn.BatchNorm2d(3).eval()
+        self.dtype = dtype
+        self.asked = []
 
     def forward(self, images):
         self.asked.append((self.training, self.frozen.training, torch.is_grad_enabled(), images.dtype))
@@ -65,7 +67,8 @@ def test_create_storage_embeds_every_image_in_evaluation_mode(dtype):
 
 def test_storage_updates():
     """Of an image that occurs twice the last embedding counts."""
-    indices, new = torch.tensor([5, 60, 0, 5]), torch.randn(4, 6, requires_grad=True)
+    indices = torch.tensor([5, 60, 0, 5])
+    new = torch.randn(4, 6, requires_grad=True)
     for momentum, rate in ((-1, 1), (0.9, 1), (1, 1), (0.5, 0.5)):
         sampler = make_sampler("greedy_coreset", SIZES, **FLAGS, data_mb_mom=momentum, data_mb_lr=rate)
         expected = sampler.storage.clone()
@@ -99,7 +102,8 @@ def test_choices_follow_the_storage_and_not_the_chunks(name, monkeypatch):
     for pool, chosen in zip(pools[0], batches[:, ::3] if name in CORESETS else batches, strict=True):
         assert torch.isin(chosen, pool).all()
     projecting = make_sampler(name, SIZES, dim=40, **FLAGS, data_sampler_lowproj_dim=5)
-    seen, original = [], projecting.choose
+    seen = []
+    original = projecting.choose
     projecting.choose = lambda pools, embeddings: seen.append(embeddings.shape[-1]) or original(pools, embeddings)
     draw(projecting)
     assert set(seen) == {5}
@@ -118,7 +122,9 @@ def test_choices_follow_the_storage_and_not_the_chunks(name, monkeypatch):
 
 @pytest.mark.parametrize("name", CORESETS)
 def test_coresets_choose_from_their_pool_and_join_partners_of_the_whole_class(name):
-    sampler, labels, outside = make_sampler(name, SIZES, **FLAGS), labels_of(SIZES), 0
+    sampler = make_sampler(name, SIZES, **FLAGS)
+    labels = labels_of(SIZES)
+    outside = 0
     torch.manual_seed(0)
     all_pools = spied(sampler, "draw_pools")
     for _ in range(10):

@@ -54,7 +54,8 @@ def test_batches_of_any_sizes(sizes, m, data):
     """Of `class_balanced` distinct classes; of `class_groups` every image, and filled groups; of `hierarchical` one
     super-class after the other.
     """
-    per_batch, labels = data.draw(st.integers(1, len(sizes))), labels_of(sizes)
+    per_batch = data.draw(st.integers(1, len(sizes)))
+    labels = labels_of(sizes)
     super_of = torch.tensor([data.draw(st.integers(0, 3)) for _ in sizes])
     if per_batch * m > sum(sizes):
         return
@@ -76,7 +77,8 @@ def test_batches_of_any_sizes(sizes, m, data):
         assert all((supers == number).sum() == (super_of == number).sum() for number in order[:-1])
 
     sampler = make_sampler("class_groups", sizes, **flags)
-    groups, n_groups = draw(sampler, seed=0).view(-1, m), sum(-(-size // m) for size in sizes)
+    groups = draw(sampler, seed=0).view(-1, m)
+    n_groups = sum(-(-size // m) for size in sizes)
     assert len(groups) == len(sampler) * per_batch and 0 <= len(groups) - n_groups < per_batch
     assert (labels[groups] == labels[groups[:, :1]]).all()
     assert all(
@@ -92,7 +94,8 @@ def test_balanced_images_are_uniform_and_pairs_of_classes_meet_equally_often():
     """The classes that complete a batch at the seam of two passes are random ones."""
     sampler = make_sampler("class_balanced", [5] * 6, bs=8, samples_per_class=2)
     assert_uniform(torch.bincount(torch.cat([draw(sampler) for _ in range(300)]).flatten(), minlength=30))
-    sampler, labels = make_sampler("class_balanced", [4] * 5, bs=6, samples_per_class=2), labels_of([4] * 5)
+    sampler = make_sampler("class_balanced", [4] * 5, bs=6, samples_per_class=2)
+    labels = labels_of([4] * 5)
     meetings = torch.zeros(5, 5)
     for _ in range(400):
         present = torch.zeros(3, 5).scatter_(1, labels[draw(sampler)], 1.0)
@@ -102,7 +105,8 @@ def test_balanced_images_are_uniform_and_pairs_of_classes_meet_equally_often():
 
 def test_random_classes_and_images_are_uniform_and_drawn_with_replacement():
     sizes = [2, 5, 9, 4]
-    sampler, labels = make_sampler("class_random", sizes, bs=4, samples_per_class=2), labels_of(sizes)
+    sampler = make_sampler("class_random", sizes, bs=4, samples_per_class=2)
+    labels = labels_of(sizes)
     groups = torch.cat([draw(sampler) for _ in range(1000)]).view(-1, 2, 2)
     classes = labels[groups[..., 0]]  # (5000, 2)
     assert_uniform(
@@ -116,10 +120,8 @@ def test_random_classes_and_images_are_uniform_and_drawn_with_replacement():
 
 def test_class_groups_repeat_a_class_and_draw_the_number_of_groups():
     sizes = [12, 12, 12]
-    sampler, labels = (
-        make_sampler("class_groups", sizes, bs=12, samples_per_class=3, data_class_groups_draw=True),
-        labels_of(sizes),
-    )
+    sampler = make_sampler("class_groups", sizes, bs=12, samples_per_class=3, data_class_groups_draw=True)
+    labels = labels_of(sizes)
     drawn = [draw(sampler) for _ in range(900)]
     assert {batches.shape for batches in drawn} == {(3, 12)} and len(sampler) == 3
     sizes_of_groups = [
@@ -143,7 +145,8 @@ def test_class_groups_repeat_a_class_and_draw_the_number_of_groups():
 
 def test_full_random_is_uniform_over_classes_and_ends_with_a_pair():
     sizes = [2, 30, 5, 1]
-    sampler, labels = make_sampler("full_random", sizes, bs=5), labels_of(sizes)
+    sampler = make_sampler("full_random", sizes, bs=5)
+    labels = labels_of(sizes)
     batches = torch.cat([draw(sampler) for _ in range(1000)])
     classes = labels[batches]
     assert_uniform(torch.bincount(classes[:, :-1].flatten()))

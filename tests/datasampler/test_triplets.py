@@ -75,7 +75,8 @@ def test_the_hardest_share_by_stored_embeddings(share, monkeypatch):
     sampler = make_sampler(
         "hard_triplets", SIZES, embeddings, bs=3, data_fixed_triplets_n=47, data_hard_triplets_share=share
     )
-    drawn, original = [], sampler.draw_triplets
+    drawn = []
+    original = sampler.draw_triplets
     sampler.draw_triplets = lambda n: drawn.append(original(n)) or drawn[-1]
     for _ in range(3):
         kept = triplets_of(draw(sampler))

@@ -97,7 +97,8 @@ def make_vehicleid(path, folder="VehicleID_V1.0"):
     root = path / folder
     lists = root / "train_test_split"
     lists.mkdir(parents=True)
-    image, lines = 0, {}
+    image = 0
+    lines = {}
     for vehicle in (9, 12, 3, 40, 100, 77, 61, 80, 75):
         for _ in range(2 + vehicle % 3):
             image += 1
@@ -180,7 +181,8 @@ REVISITED = [  # of three queries: box, easy, hard, junk, as indices into the im
 
 def make_revisitop(path, name="roxford5k", distractors=0):
     """Nine images of a gallery and three queries; beside it distractors."""
-    gallery, queries = [f"all_souls_{i:06d}" for i in range(9)], ["query_a", "query_b", "query_c"]
+    gallery = [f"all_souls_{i:06d}" for i in range(9)]
+    queries = ["query_a", "query_b", "query_c"]
     for number, image in enumerate(gallery + queries):
         builders.write_image(path / name / "jpg" / f"{image}.jpg", (number, 7), (60 + 3 * number, 90))
     truth = [dict(zip(("bbx", "easy", "hard", "junk"), query, strict=True)) for query in REVISITED]
@@ -200,11 +202,9 @@ def make_gldv2(path):
     not used.
     """
     root = path / "gldv2"
-    training, index, queries = (
-        {"7": ["0a1", "1b2"], "12": ["2c3"]},
-        ["a00", "a01", "b02", "b03", "c04"],
-        ["d10", "d11", "d12"],
-    )
+    training = {"7": ["0a1", "1b2"], "12": ["2c3"]}
+    index = ["a00", "a01", "b02", "b03", "c04"]
+    queries = ["d10", "d11", "d12"]
     for part, names in (
         ("train", [name for of in training.values() for name in of]),
         ("index", index),

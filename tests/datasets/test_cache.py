@@ -46,7 +46,8 @@ def whole(tmp_path, root):
     """Assert that the cache holds each image of `root` once, as decoding gives it, and nothing else."""
     _, lines, data = files_of(tmp_path)
     found = {name: entry for name, *entry in map(json.loads, lines)}  # later lines win
-    pixels, ends = np.fromfile(data, dtype=np.uint8), []
+    pixels = np.fromfile(data, dtype=np.uint8)
+    ends = []
     assert sorted(found) == sorted(str(path.relative_to(root)) for path in root.glob("*/*"))
     for name, (size, changed, shape, strides, offset) in found.items():
         stat = os.stat(root / name)
@@ -154,7 +155,9 @@ def test_two_processes_fill_one_cache(things, tmp_path, monkeypatch, capfd):
 @pytest.mark.long
 @pytest.mark.parametrize("stop", [30, 36])  # among the pixels of the fourth chunk, or in its lines
 def test_a_kill_in_the_middle_loses_nothing(things, tmp_path, stop, monkeypatch):
-    written, seen, decode = [], [], _images.decode
+    written = []
+    seen = []
+    decode = _images.decode
 
     def write(file, content):
         written.append(0)
@@ -179,7 +182,8 @@ def test_a_kill_in_the_middle_loses_nothing(things, tmp_path, stop, monkeypatch)
 @pytest.mark.parametrize("after", [0, 70, 64, None])
 def test_a_full_disk_leaves_what_is_whole(things, tmp_path, after, monkeypatch, capsys):
     """It fails after so many writes; None: too little of it is free."""
-    left, write = [None] * (after or 0), _cache._write_all
+    left = [None] * (after or 0)
+    write = _cache._write_all
 
     def write_all(file, content):
         if not left:
@@ -256,7 +260,8 @@ def test_a_cache_from_someone_else_writes_to_no_file_outside_of_it(things, tmp_p
     index, lines, data = files_of(tmp_path)
     mine = tmp_path / "thesis.bin"
     mine.write_bytes(b"\0" * 50_000)
-    notes, other = index.with_name("images-notes.bin"), tmp_path / "lock"
+    notes = index.with_name("images-notes.bin")
+    other = tmp_path / "lock"
     notes.write_bytes(b"mine")
     header = json.loads(index.read_text().splitlines()[0])
     named = {
@@ -326,7 +331,8 @@ def test_the_side_limits_the_long_side_with_and_without_cache(things, tmp_path):
 @pytest.mark.long
 def test_data_sets_in_memory_are_read_from_it(tmp_path, monkeypatch):
     cache = {"image_cache": str(tmp_path / "cache")}
-    plain, cached = datasets.select("glyphs"), datasets.select("glyphs", **cache)
+    plain = datasets.select("glyphs")
+    cached = datasets.select("glyphs", **cache)
     monkeypatch.setattr(_images, "_with_pillow", None)
     again = datasets.select("glyphs", **cache)
     assert all(torch.equal(plain[split].pixels, other[split].pixels) for split in ALL for other in (cached, again))

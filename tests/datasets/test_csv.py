@@ -76,7 +76,8 @@ def test_the_format_of_open_metric_learning_is_read_unchanged(tmp_path):
         }
     splits = read(tmp_path / "df.csv", rows)
     assert names(splits) == {"training": ["2", "10"], "testing": ["3", "11"]}
-    training, testing = splits["training"], splits["testing"]
+    training = splits["training"]
+    testing = splits["testing"]
     assert training.roles == {} and testing.roles == {"query_images": 4, "gallery_images": 2}
     assert (
         testing.is_gallery.tolist() == [True, False, False] * 2 and testing.is_query.tolist() == [False, True, True] * 2
@@ -198,7 +199,8 @@ def test_paths_may_have_the_backslashes_of_windows(tmp_path):
 
 
 def test_bad_rows_and_what_is_no_such_table(tmp_path):
-    path, box = tmp_path / "df.csv", {"x_1": 1, "x_2": 4, "y_1": 0, "y_2": 3}
+    path = tmp_path / "df.csv"
+    box = {"x_1": 1, "x_2": 4, "y_1": 0, "y_2": 3}
     for row, change, words in (
         (13, {"split": "test"}, "split 'test'"),
         (13, {"label": ""}, "no label"),
@@ -260,7 +262,8 @@ def test_distractors_are_in_the_gallery_and_in_no_class(tmp_path):
 
 
 def test_a_table_is_read_once_and_names_too_long_for_a_file_are_missing(tmp_path, monkeypatch):
-    rows, reads = table(tmp_path), []
+    rows = table(tmp_path)
+    reads = []
     monkeypatch.setattr(of_tables, "read_csv", lambda path: reads.append(path) or read_csv(path))
     read(tmp_path / "table.csv", rows)
     assert len(reads) == 1

@@ -47,8 +47,10 @@ def test_a_set_is_missing_whole_or_partial(tmp_path, monkeypatch, capsys, name):
     )
 
 
-INSHOP, ITEM = "list_eval_partition.txt", " id_00000007 train"
-FULL, INAT = {"inaturalist2018_levels": "full"}, "Inat_dataset_splits/Inaturalist_train_set1.txt"
+INSHOP = "list_eval_partition.txt"
+ITEM = " id_00000007 train"
+FULL = {"inaturalist2018_levels": "full"}
+INAT = "Inat_dataset_splits/Inaturalist_train_set1.txt"
 DAMAGES = [  # name, file, what of it is replaced (None: all, "": the file is gone), by what, words; flags
     ("cub200", "images.txt", None, "1 a/b.jpg\n2\n", "row 2"),
     ("cub200", "images.txt", None, "x 001.A/0.jpg\n", "row 1: 'x 001.A/0.jpg', expected image, file"),

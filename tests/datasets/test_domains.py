@@ -120,10 +120,8 @@ def test_uned_is_read_as_its_split_files_say(small_uned, capsys):
 
 
 def test_published_counts_of_uned_are_the_sums_of_its_domains():
-    queries, index = (
-        [9979, 8131, 60502, 14218, 136093, 1003, 1129, 10931],
-        [9979, 8131, 60502, 12612, 136093, 397121, 761757, 10931],
-    )
+    queries = [9979, 8131, 60502, 14218, 136093, 1003, 1129, 10931]
+    index = [9979, 8131, 60502, 12612, 136093, 397121, 761757, 10931]
     apart = [domain in uned.INDEXES for domain in uned.DOMAINS]
     assert uned.PUBLISHED.query[0] == sum(queries) == 241_986 and uned.PUBLISHED.gallery[0] == sum(index) == 1_397_126
     assert uned.PUBLISHED.images == (
@@ -182,11 +180,13 @@ def embedded_of(dataset, dim=3, seed=0):
 
 def by_loops(one, separate, k=5):
     """Domain -> R@1, mMP@k, MAP@k of its queries, by a loop over queries and one over the index."""
-    dataset, features = one.dataset, one.features["discriminative"].astype(np.float64)
+    dataset = one.dataset
+    features = one.features["discriminative"].astype(np.float64)
     found = {}
     for query in np.flatnonzero(dataset.is_query).tolist():
         label = one.labels[query]
-        wanted, domain = {label, *dataset.further_labels.get(query, ())}, dataset.super_labels[label]
+        wanted = {label, *dataset.further_labels.get(query, ())}
+        domain = dataset.super_labels[label]
         ranked = []
         for row in np.flatnonzero(dataset.is_gallery).tolist():
             if row != query and not (separate and dataset.super_labels[one.labels[row]] != domain):
@@ -234,9 +234,11 @@ def test_merged_search_is_a_double_loop(tmp_path, small_uned, of, tester):
 @pytest.mark.parametrize("tester", ["global", "same_parent_label"])
 def test_a_query_finds_all_its_landmarks_in_dumps_and_pictures(small_uned, tester):
     testing = datasets.select("uned", None, small_uned.parent, 8)["testing"]
-    opt, one = parameters.read(["--dataset", "uned", "--tester", tester]), embedded_of(testing)
+    opt = parameters.read(["--dataset", "uned", "--tester", tester])
+    one = embedded_of(testing)
     compared = spaces.compare({"test": one}, "discriminative", opt)["test"]
-    asks, found_by = np.flatnonzero(testing.is_query), np.flatnonzero(testing.is_gallery)
+    asks = np.flatnonzero(testing.is_query)
+    found_by = np.flatnonzero(testing.is_gallery)
     (row,) = testing.further_labels
     (query,) = np.flatnonzero(asks == row)
     wanted = [
@@ -250,7 +252,8 @@ def test_a_query_finds_all_its_landmarks_in_dumps_and_pictures(small_uned, teste
     assert sorted(ranked[kinds == queries.RIGHT].tolist()) == wanted and (kinds != queries.RIGHT).any() == (
         tester == "global"
     )
-    hits, results = np.isin(ranked, wanted), queries.results(compared)
+    hits = np.isin(ranked, wanted)
+    results = queries.results(compared)
     assert results["hit"][query] == hits[0] and results["first_hit"][query] == np.argmax(hits) + 1
     assert results["ap_at_r"][query] == pytest.approx(
         sum(hits[: rank + 1].sum() / (rank + 1) for rank in range(4) if hits[rank]) / 4
@@ -259,7 +262,8 @@ def test_a_query_finds_all_its_landmarks_in_dumps_and_pictures(small_uned, teste
 
 def test_the_pin_of_the_standard():
     """Hits 1 0 1 1 0: n 3 -> 2/3, n 7 -> 3/5; 0 1 1 1 0, n 2 -> 1/2; mean .588889: three domains, whose mean it is."""
-    hits, n = ([1, 0, 1, 1, 0], [1, 0, 1, 1, 0], [0, 1, 1, 1, 0]), (3, 7, 2)
+    hits = ([1, 0, 1, 1, 0], [1, 0, 1, 1, 0], [0, 1, 1, 1, 0])
+    n = (3, 7, 2)
     values = []
     for row, count in zip(hits, n, strict=True):
         classes = [1 if hit else 2 for hit in row] + [1] * (count - sum(row)) + [2]
@@ -325,7 +329,8 @@ def test_a_batch_is_of_one_domain_and_domains_have_their_shares(name, m):
     for _ in range(100):
         batches = np.array(list(sampler))
         assert batches.shape == (160 // 8, 8)
-        of_batch, of_class = domains[labels[batches]], labels[batches].reshape(20, -1, m)
+        of_batch = domains[labels[batches]]
+        of_class = labels[batches].reshape(20, -1, m)
         assert (of_batch == of_batch[:, :1]).all() and (of_class == of_class[:, :, :1]).all()
         turns.append(of_batch[:, 0])
         if name == "domain_round_robin":
@@ -363,10 +368,8 @@ def as_separate(name, batch, labels, vectors, **flags):
     """The loss of each domain's samples by a criterion of its classes alone, weighted by their number."""
     total = 0.0
     for domain in range(3):
-        rows, own = (
-            torch.flatten((OF_CLASSES[labels] == domain).nonzero()),
-            torch.flatten((domain == OF_CLASSES).nonzero()),
-        )
+        rows = torch.flatten((OF_CLASSES[labels] == domain).nonzero())
+        own = torch.flatten((domain == OF_CLASSES).nonzero())
         if len(rows):
             criterion = criteria.select(name, n_classes=len(own), embed_dim=batch.shape[1], **flags).double()
             criterion.proxies.data = vectors.unflatten(0, (6, -1))[own].flatten(0, 1)
@@ -378,10 +381,8 @@ def as_separate(name, batch, labels, vectors, **flags):
 @pytest.mark.parametrize("rows", [[0, 1, 1, 2, 4, 5, 5, 0], [2, 3, 4, 4, 2, 2]])
 def test_a_classifier_a_domain_is_a_criterion_of_its_classes(name, rows):
     torch.manual_seed(0)
-    labels, batch = (
-        torch.tensor(rows),
-        torch.nn.functional.normalize(torch.randn(len(rows), 5, dtype=torch.float64)).requires_grad_(),
-    )
+    labels = torch.tensor(rows)
+    batch = torch.nn.functional.normalize(torch.randn(len(rows), 5, dtype=torch.float64)).requires_grad_()
     criterion = criteria.select(name, n_classes=6, embed_dim=5, separate_classifiers=True).double()
     joint = criterion(batch, labels)
     criterion.own_domain.set_domains(OF_CLASSES)
@@ -404,8 +405,10 @@ def test_a_classifier_a_domain_is_a_criterion_of_its_classes(name, rows):
 
 
 def proxyanchor_by_loops(criterion, batch, labels):
-    unit, x = torch.nn.functional.normalize(criterion.proxies.detach()), torch.nn.functional.normalize(batch.detach())
-    positives, negatives = [], []
+    unit = torch.nn.functional.normalize(criterion.proxies.detach())
+    x = torch.nn.functional.normalize(batch.detach())
+    positives = []
+    negatives = []
     for c in range(6):
         own = [i for i, label in enumerate(labels.tolist()) if label == c]
         other = [i for i, label in enumerate(labels.tolist()) if label != c and OF_CLASSES[label] == OF_CLASSES[c]]

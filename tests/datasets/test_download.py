@@ -25,7 +25,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """
 
     def do_GET(self):  # noqa: N802
-        server, asked, start = self.server, self.headers.get("Range"), 0
+        server = self.server
+        asked = self.headers.get("Range")
+        start = 0
         server.requests.append((self.path, asked))
         content = server.files.get(self.path)
         if asked and server.ranges:
@@ -58,8 +60,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def host():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.files, server.requests, server.ranges, server.breaks, server.at_most = {}, [], True, 0, 0
-    server.kind, server.redirect = "application/octet-stream", None
+    server.files = {}
+    server.requests = []
+    server.ranges = True
+    server.breaks = 0
+    server.at_most = 0
+    server.kind = "application/octet-stream"
+    server.redirect = None
     threading.Thread(target=server.serve_forever, daemon=True).start()
     server.url = f"http://127.0.0.1:{server.server_port}"
     yield server
@@ -147,7 +154,9 @@ def test_fetched_unpacked_and_found(tmp_path, host, cub, monkeypatch):
     ("ranges", "breaks", "asked"), [(True, 2, [None, "bytes=1000-", "bytes=2000-"]), (False, 1, [None, "bytes=1000-"])]
 )
 def test_a_broken_connection_is_taken_up_where_it_ended_or_starts_anew(tmp_path, host, cub, ranges, breaks, asked):
-    host.ranges, host.breaks, host.at_most = ranges, breaks, 1000
+    host.ranges = ranges
+    host.breaks = breaks
+    host.at_most = 1000
     select(tmp_path)
     assert [ranged for _, ranged in host.requests] == asked and os.listdir(tmp_path / "data") == ["CUB_200_2011"]
 

@@ -43,10 +43,12 @@ def test_classes_are_distinct_characters_of_four_scripts(characters):
 
 
 def test_half_of_the_classes_trains_and_no_two_share_an_image(splits, characters):
-    training, testing = splits["training"], splits["testing"]
+    training = splits["training"]
+    testing = splits["testing"]
     n_classes = training.n_classes + testing.n_classes
     assert training.n_classes == n_classes // 2
-    seen, script_of = {}, {}
+    seen = {}
+    script_of = {}
     for split in (training, testing):
         assert split.counts == {"images": 16 * split.n_classes, "classes": split.n_classes, "single_image_classes": 0}
         assert all(len(entries) == 16 for entries in split.image_dict.values())
@@ -100,7 +102,8 @@ def test_sizes_places_and_the_split_of_training(few_glyphs, monkeypatch):
         "testing"
     ][0][1].shape == (3, 224, 224)
     splits = datasets.select("glyphs", None, few_glyphs, use_tv_split=True)
-    training, validation = splits["training"], splits["validation"]
+    training = splits["training"]
+    validation = splits["validation"]
     assert training.n_classes == int(0.8 * (training.n_classes + validation.n_classes)) and splits["testing"][0][
         1
     ].shape == (3, 48, 48)

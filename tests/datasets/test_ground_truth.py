@@ -288,7 +288,8 @@ def test_a_run_whose_test_has_lists(tmp_path, capsys):
         source=str(run.folder), checkpoint="best", device="cpu", batch_size=4, evaltype=None, split="test"
     )
     others = np.array([[other for other in range(5) if other != row] for row in range(5)])
-    of_run, of_file = explore.of_run(asked), explore.of_file(file)
+    of_run = explore.of_run(asked)
+    of_file = explore.of_file(file)
     for shown in (of_run, of_file):
         kinds = shown.listed.judged(others)
         assert sorted(kinds[kinds < 3].tolist()) == [0, 0, 0, 1, 1, 1, 2], (

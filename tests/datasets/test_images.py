@@ -29,7 +29,8 @@ def test_decoding_agrees_with_pillow(tmp_path):
     kinds = "jpg-RGB jpg-L jpg-CMYK png-RGB png-L png-P png-1 gif-P bmp-RGB webp-RGB"
     for suffix, mode in (kind.split("-") for kind in kinds.split()):
         path = builders.write_image(tmp_path / f"a.{suffix}", 3, (41, 29), mode)
-        found, expected = decoded(path), np.asarray(Image.open(path).convert("RGB"))
+        found = decoded(path)
+        expected = np.asarray(Image.open(path).convert("RGB"))
         assert found.shape == (29, 41, 3) and np.abs(found - expected).max() <= 1, (suffix, mode)
 
 
@@ -39,12 +40,15 @@ TURNS = {2: lambda x: x[:, ::-1], 3: lambda x: x[::-1, ::-1], 6: lambda x: np.ro
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
 def test_images_are_turned_as_their_exif_data_say(tmp_path, kind):
-    picture, path = builders.picture(1, (41, 29)), tmp_path / "a.png"  # the content decides, not the suffix
+    # the content decides, not the suffix
+    picture = builders.picture(1, (41, 29))
+    path = tmp_path / "a.png"
     for orientation, turn in TURNS.items():
         exif = Image.Exif()
         exif[0x0112] = orientation
         picture.save(path, format=kind, exif=exif, **({"lossless": True} if kind == "WEBP" else {}))
-        found, expected = decoded(path), turn(np.asarray(picture))
+        found = decoded(path)
+        expected = turn(np.asarray(picture))
         assert found.shape == expected.shape and np.abs(found - expected).mean() < (8 if kind == "JPEG" else 0.01), (
             orientation
         )
@@ -55,9 +59,11 @@ def test_images_are_turned_as_their_exif_data_say(tmp_path, kind):
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "RGB key", "PA webp"])
 def test_white_stands_behind_what_is_transparent(tmp_path, mode):
-    alpha, colours = np.zeros((8, 12, 1), dtype=np.uint8), np.full((8, 12, 3), 40, dtype=np.uint8)
+    alpha = np.zeros((8, 12, 1), dtype=np.uint8)
+    colours = np.full((8, 12, 3), 40, dtype=np.uint8)
     alpha[:, 4:8], alpha[:, 8:] = 128, 255
-    path, more = tmp_path / "a.png", {}
+    path = tmp_path / "a.png"
+    more = {}
     if mode in ("P", "RGB key"):
         colours[:, :4], alpha[:, 4:] = 200, 255
         picture = Image.fromarray(colours) if mode == "RGB key" else Image.fromarray(colours).quantize(2)
@@ -65,7 +71,8 @@ def test_white_stands_behind_what_is_transparent(tmp_path, mode):
     else:
         picture = Image.fromarray(np.dstack([colours, alpha])).convert("LA" if mode == "LA" else "RGBA")
     if mode == "PA webp":
-        path, more = tmp_path / "a.webp", {"lossless": True, "exact": True}
+        path = tmp_path / "a.webp"
+        more = {"lossless": True, "exact": True}
     picture.save(path, **more)
     found = decoded(path)
     assert (
@@ -151,9 +158,12 @@ def test_images_of_16_bits_that_are_almost_black_are_told_with_their_highest_val
 
 
 def test_what_cannot_be_decoded_is_no_picture_or_too_large_is_named(tmp_path):
-    victim, small, png = tmp_path / "001.jpg", builders.write_image(tmp_path / "small.jpg", 1, (40, 30)), io.BytesIO()
+    victim = tmp_path / "001.jpg"
+    small = builders.write_image(tmp_path / "small.jpg", 1, (40, 30))
+    png = io.BytesIO()
     builders.picture(1, (120, 90)).save(png, "PNG")
-    whole, png = small.read_bytes(), png.getvalue()
+    whole = small.read_bytes()
+    png = png.getvalue()
     frame = whole.index(b"\xff\xc0")
     for content, words in (
         (whole[: len(whole) // 2], ""),

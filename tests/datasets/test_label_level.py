@@ -19,7 +19,8 @@ def test_training_goes_by_the_super_classes_and_nothing_else_changes(tmp_path, d
     by_class, by_super = (
         datasets.select("folder", dataset_folder_path=str(root), label_level_train=level) for level in (0, 1)
     )
-    training, classes = by_super["training"], by_class["training"]
+    training = by_super["training"]
+    classes = by_class["training"]
     assert (
         training.n_classes == 2 and set(training.class_names.values()) == {"fruit", "tools"} and classes.n_classes == 6
     )
@@ -54,7 +55,8 @@ def test_training_goes_by_the_super_classes_and_nothing_else_changes(tmp_path, d
     assert (
         checkpoint.read(run.folder / checkpoint.LAST)["criterion"]["proxies"].shape == (2, 8) and run.opt.n_classes == 2
     )
-    by_class, by_super = tiny.measured(run), tiny.measured(run, "--label_hierarchy_level", "1")
+    by_class = tiny.measured(run)
+    by_super = tiny.measured(run, "--label_hierarchy_level", "1")
     assert (
         by_class["test"]["map_r"]
         == pytest.approx(RunFolder(run.folder).selected["values"]["test"]["map_r"])

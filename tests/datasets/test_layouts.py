@@ -47,7 +47,8 @@ def test_every_layout_is_read_from_the_parent_and_as_the_folder_itself_and_they_
         for split in ("training", "testing", "evaluation"):
             check_split(splits[split], 6 if name == "online_products" else 4, 24)
             assert splits[split].partial
-        training, testing = splits["training"], splits["testing"]
+        training = splits["training"]
+        testing = splits["testing"]
         assert (
             not set(training.class_names.values()) & set(testing.class_names.values())
             and training.class_names == splits["evaluation"].class_names
@@ -77,8 +78,11 @@ VALIDATION = {
 @pytest.mark.parametrize("scheme", VALIDATION)
 @pytest.mark.parametrize("name", OF)
 def test_every_data_set_has_folds_and_a_validation_split(made, name, scheme):
-    root, folded, more = made[name, OF[name][0]], not scheme.startswith("by "), VALIDATION[scheme]
-    folds, whole = [read(name, root, fold=i, **more) for i in range(1 + folded)], read(name, root)
+    root = made[name, OF[name][0]]
+    folded = not scheme.startswith("by ")
+    more = VALIDATION[scheme]
+    folds = [read(name, root, fold=i, **more) for i in range(1 + folded)]
+    whole = read(name, root)
     assert folds[0]["testing"].paths == folds[-1]["testing"].paths
     assert not folded or not set(folds[0]["validation"].paths) & set(folds[1]["validation"].paths)
     for splits in folds:
@@ -127,10 +131,8 @@ def test_classes_come_in_the_order_of_their_ids_not_of_their_names(tmp_path):
 
 
 def test_images_below_a_folder_are_found_once_through_links(tmp_path):
-    photos, elsewhere = (
-        builders.make_folder(tmp_path / "photos", n_classes=2, n_images=1),
-        builders.make_folder(tmp_path / "elsewhere", n_classes=1, n_images=3),
-    )
+    photos = builders.make_folder(tmp_path / "photos", n_classes=2, n_images=1)
+    elsewhere = builders.make_folder(tmp_path / "elsewhere", n_classes=1, n_images=3)
     for link, to in (("again", photos / "class_0"), ("class_1/up", photos), ("more", elsewhere)):
         (photos / link).symlink_to(to)
     found = list(_layout.below(photos))
@@ -138,7 +140,8 @@ def test_images_below_a_folder_are_found_once_through_links(tmp_path):
 
 
 def test_halves_of_cars_may_be_nested_and_need_the_labels_of_the_test_half(tmp_path):
-    root, labels = builders.make_cars196(tmp_path, "torchvision"), cars196.TEST_LABELS
+    root = builders.make_cars196(tmp_path, "torchvision")
+    labels = cars196.TEST_LABELS
     before = read("cars196", tmp_path)
     (root / "cars_train").rename(root / "moved")
     (root / "cars_train").mkdir()

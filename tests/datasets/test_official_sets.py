@@ -25,7 +25,8 @@ def test_inshop(tmp_path, layout):
     root = layouts.make_inshop(tmp_path, layout)
     assert partial("inshop", root)["testing"].paths == partial("inshop", tmp_path)["testing"].paths
     splits = partial("inshop", tmp_path)
-    training, testing = splits["training"], splits["testing"]
+    training = splits["training"]
+    testing = splits["testing"]
     assert names(splits) == {
         "training": ["00000007", "00000014", "00000021"],
         "testing": ["00000028", "00000035", "00000042"],
@@ -45,10 +46,8 @@ def test_inshop(tmp_path, layout):
 
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
-BIRD, PLANT = (
-    ("Animalia", "Chordata", "Aves", "Passeriformes"),
-    ("Plantae", "Tracheophyta", "Magnoliopsida", "Lamiales"),
-)
+BIRD = ("Animalia", "Chordata", "Aves", "Passeriformes")
+PLANT = ("Plantae", "Tracheophyta", "Magnoliopsida", "Lamiales")
 
 
 def taxon(number):
@@ -102,7 +101,8 @@ def test_inaturalist2018_and_all_its_levels(tmp_path, layout):
 def test_vehicleid_draws_one_image_of_each_vehicle_ten_times(tmp_path):
     layouts.make_vehicleid(tmp_path)
     testing = partial("vehicleid", tmp_path)["testing"]
-    draws, labels = testing.role_draws, np.array([label for _, label in testing.image_list])
+    draws = testing.role_draws
+    labels = np.array([label for _, label in testing.image_list])
     assert draws.shape == (10, 10) and draws.dtype == bool
     assert all(np.bincount(labels[draw], minlength=3).tolist() == [1, 1, 1] for draw in draws)
     assert (testing.is_gallery == draws[0]).all() and (testing.is_query == ~draws[0]).all()
@@ -168,7 +168,8 @@ def camera(split, row):
 def test_market1501(tmp_path):
     layouts.make_market1501(tmp_path, distractors=5)
     splits = partial("market1501", tmp_path)
-    training, testing = splits["training"], splits["testing"]
+    training = splits["training"]
+    testing = splits["testing"]
     assert (
         names(splits) == {"training": ["0002", "0007"], "testing": ["test_0001", "test_0003"]}
         and len(training) == 4
@@ -220,7 +221,8 @@ def test_pictures_of_neighbours_among_which_are_distractors(tmp_path, monkeypatc
             "0",
         ]
     )
-    runtime, network = Runtime(opt), architectures.select(opt.arch, opt)
+    runtime = Runtime(opt)
+    network = architectures.select(opt.arch, opt)
     embedded = evaluation.embed_all(network, evaluation.loaders(datasets.select("market1501", opt), opt), opt, runtime)
     paths = outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
     assert {"distractor", "test_0001"} <= set(drawn) and "cmc.png" in {path.name for path in paths}

@@ -59,7 +59,8 @@ def test_the_published_form_is_read(tmp_path, six, of_numpy):
         path = write(tmp_path / "splits.pkl", content, protocol)
         read = _oodml.read(path)
         assert read == content and type(read[1]["fid"]) is float and type(read[1]["train"][0]) is str
-    splits, cut = select(path, 2, six), select(path, 2, six, use_tv_split=True, tv_split_perc=0.7)
+    splits = select(path, 2, six)
+    cut = select(path, 2, six, use_tv_split=True, tv_split_perc=0.7)
     assert names(splits) == {
         "training": ["class_0", "class_2", "class_5"],
         "testing": ["class_1", "class_4"],
@@ -146,7 +147,8 @@ def test_fid_is_the_formula_and_classes_have_means(kind):
         assert _shift.fid(a, a) == pytest.approx(0, abs=1e-9) and _shift.fid(a, a + 2) == pytest.approx(
             4 * width, rel=1e-5
         )
-    labels, features = np.array([1, 0, 1, 2, 1]), np.arange(10, dtype=kind).reshape(5, 2)
+    labels = np.array([1, 0, 1, 2, 1])
+    features = np.arange(10, dtype=kind).reshape(5, 2)
     assert np.allclose(_shift.class_means(features, labels), [features[labels == c].mean(axis=0) for c in range(3)])
 
 
@@ -155,8 +157,10 @@ def plain_swaps(means, first, n_steps, swaps, sign=1, kept_out=5):
     before each step.
     """
     everything = list(enumerate(means))
-    train, test = everything[:first], everything[first:]
-    last, found = ([], []), []
+    train = everything[:first]
+    test = everything[first:]
+    last = ([], [])
+    found = []
 
     def order(own, own_centre, other_centre):
         return sorted(
@@ -172,7 +176,8 @@ def plain_swaps(means, first, n_steps, swaps, sign=1, kept_out=5):
             )
         )
         centre_train, centre_test = (sum(x for _, x in side) / len(side) for side in (train, test))
-        order_train, order_test = order(train, centre_train, centre_test), order(test, centre_test, centre_train)
+        order_train = order(train, centre_train, centre_test)
+        order_test = order(test, centre_test, centre_train)
         for k in range(swaps):
             i = next(i for i in order_train[k:] if i not in last[0][-kept_out:])
             j = next(j for j in order_test[k:] if j not in last[1][-kept_out:])
@@ -210,7 +215,8 @@ def test_swaps_are_the_papers_and_easier_splits_are_these_turned_round(swaps):
 def test_progressions_become_harder_leave_out_no_more_than_is_allowed_and_are_evenly_spaced():
     means = np.random.default_rng(0).normal(size=(50, 4))
     steps = _shift.progression(means[:24], means[24:], 2, removed=0.4)
-    last, removed = steps[-1], steps[-1]["removed"]
+    last = steps[-1]
+    removed = steps[-1]["removed"]
     assert rising(steps) and last["fid"] > 3 * steps[0]["fid"] and not set(last["train"]) & set(last["test"])
     assert removed > 0 and len(last["train"]) == 24 - removed >= round(0.6 * 24) and len(last["test"]) == 26 - removed
     assert all(step["removed"] == 0 for step in _shift.progression(means[:24], means[24:], 2))

@@ -54,7 +54,9 @@ def as_lists(fold):
 @some
 def test_class_disjoint(n, size, start, partitions, data):
     sets = data.draw(st.integers(1, partitions))
-    begin, end = int(n * start), int(n * (start + size))  # exact: fractions
+    # exact: fractions
+    begin = int(n * start)
+    end = int(n * (start + size))
     testing = obvious_test(n, begin, end - begin)
     assert abs(len(testing) - n * size) < 1
     rest = [c for c in range(n) if c not in testing]
@@ -106,9 +108,12 @@ def test_folds_of_the_reality_check_and_test_sets_that_wrap_round_the_end():
 def test_closed_set_and_index(sizes, size, start, partitions, data):
     sets = data.draw(st.integers(1, partitions))
     labels = [c for c, n in enumerate(sizes) for _ in range(n)]
-    testing, rest, alone = [], [], []
+    testing = []
+    rest = []
+    alone = []
     for c, n in enumerate(sizes):
-        begin, end = int(n * start), int(n * (start + size))
+        begin = int(n * start)
+        end = int(n * (start + size))
         positions = obvious_test(n, begin, min(end - begin, n - 1))
         first = labels.index(c)
         testing += sorted(first + i for i in positions)
@@ -123,7 +128,8 @@ def test_closed_set_and_index(sizes, size, start, partitions, data):
         for c in range(len(sizes)):
             of_class = [k for k in rest if labels[k] == c]
             assert abs(sum(labels[k] == c for k in validation) - len(of_class) / partitions) < 1
-    of_images, of_classes = _schemes.index(np.array(sizes), opt), _schemes.class_disjoint(sum(sizes), opt)
+    of_images = _schemes.index(np.array(sizes), opt)
+    of_classes = _schemes.class_disjoint(sum(sizes), opt)
     assert [as_lists(fold) for fold in of_images] == [as_lists(fold) for fold in of_classes], (
         "the rule of classes for images"
     )
@@ -145,14 +151,16 @@ SCHEMES = ["class_disjoint", "mlrc", "closed_set", "index"]
 )
 @settings(max_examples=80, deadline=None)
 def test_division_is_disjoint_and_complete_or_refused(scheme, sizes, size, start, partitions):
-    classes, opt = made(sizes), flags(scheme, size, start, partitions, partitions)
+    classes = made(sizes)
+    opt = flags(scheme, size, start, partitions, partitions)
     everything = [image for images in classes.values() for image in images]
     try:
         folds = [_schemes.divide(classes, opt, i, "/data") for i in range(partitions)]
     except UserError as error:
         assert str(error).startswith("--split_") and "\n" not in str(error)
         return
-    validated, of_test = [], set(folds[0][2])
+    validated = []
+    of_test = set(folds[0][2])
     for training, validation, testing in folds:
         assert training and validation and testing
         assert sorted(training + validation + testing) == sorted(everything)
@@ -165,7 +173,8 @@ def test_division_is_disjoint_and_complete_or_refused(scheme, sizes, size, start
 
 
 def test_predefined_by_classes_and_by_paths(tmp_path):
-    data, file = builders.make_folder(tmp_path / "data", n_classes=6, n_images=3), tmp_path / "splits.json"
+    data = builders.make_folder(tmp_path / "data", n_classes=6, n_images=3)
+    file = tmp_path / "splits.json"
 
     def select(content):
         file.write_text(json.dumps(content))

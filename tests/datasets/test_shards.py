@@ -32,7 +32,8 @@ def read(pattern, **flags):
 
 def test_shards_are_read_as_the_files_in_them_by_workers_and_from_the_cache(tmp_path):
     pattern = made(tmp_path)
-    splits, cached = read(pattern), read(pattern, image_cache=str(tmp_path / "cache"))
+    splits = read(pattern)
+    cached = read(pattern, image_cache=str(tmp_path / "cache"))
     assert names(splits) == {"training": ["0", "1", "2"], "testing": ["3", "4", "5"]}
     assert (
         len(splits["training"]) == 15
@@ -85,7 +86,8 @@ def test_the_index_is_written_once_and_again_when_a_shard_changes(tmp_path, monk
         and "read through again by each run" in capsys.readouterr().err
         and not list(tmp_path.glob("*.json"))
     )
-    scanned, plain = [], shards._scanned
+    scanned = []
+    plain = shards._scanned
     monkeypatch.setattr(shards, "_scanned", lambda shard: scanned.append(shard) or plain(shard))
     for _ in range(2):
         assert read(pattern)["training"].image_list == before.image_list and len(scanned) == 3
@@ -126,10 +128,12 @@ def test_braces():
 
 
 def test_a_damaged_shard_and_an_image_that_is_damaged_or_gone_since_are_named(tmp_path):
-    pattern, path = made(tmp_path), tmp_path / "data-001.tar"
+    pattern = made(tmp_path)
+    path = tmp_path / "data-001.tar"
     data = path.read_bytes()
     with tarfile.open(path) as archive:
-        first, third = archive.getmembers()[1], archive.getmembers()[3]
+        first = archive.getmembers()[1]
+        third = archive.getmembers()[3]
     path.write_bytes(data[: first.offset_data] + b"\0" * 30 + data[first.offset_data + 30 :])
     training = read(pattern)["training"]
     index = next(index for index, name in enumerate(training.paths) if name.endswith("1000.png"))

@@ -31,7 +31,8 @@ def cutting(part, shuffle=None):
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=40), st.floats(0.01, 0.99))
 def test_cuts(sizes, part):
     assert [_splits.share(100, part / 100) for part in range(101)] == list(range(101)), "not at the mercy of floats"
-    training, opt = made(sizes), cutting(part)
+    training = made(sizes)
+    opt = cutting(part)
     n_training = math.floor(round(len(sizes) * part, 5))
     if 0 < n_training < len(sizes):
         first, rest = _splits.cut_by_classes(training, opt)
@@ -154,7 +155,8 @@ def test_what_is_shuffled_and_what_is_not(tmp_path, folder_data):
 
 def test_roles_stay_where_the_data_set_names_its_split_but_under_oodml():
     """Which divides all classes anew; the note is said once."""
-    asks, found = Image("a", "x", is_query=True, is_gallery=False), Image("b", "x", is_query=False, is_gallery=True)
+    asks = Image("a", "x", is_query=True, is_gallery=False)
+    found = Image("b", "x", is_query=False, is_gallery=True)
     for scheme, stay in (("half", True), ("class_disjoint", True), ("oodml", False)):
         reading = Reading([asks, found], split_of=["test", "test"])
         for _ in range(2):

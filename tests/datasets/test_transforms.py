@@ -54,7 +54,8 @@ def test_training_pixels_agree_with_the_classic_pipeline_under_the_same_seed(pho
         assert near(ours, steps(Image.open(path).convert("RGB")))
 
 
-TALL, CENTRE = {"crop_size": [256, 128], "augmentation": "red"}, classic.CenterCrop((256, 128))
+TALL = {"crop_size": [256, 128], "augmentation": "red"}
+CENTRE = classic.CenterCrop((256, 128))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,8 @@ def test_test_transform(photographs, flags, input_size, steps, text):
 
 def test_adv_jitters_and_overrides_are_what_the_text_says():
     training, _ = build(augmentation="adv")
-    tensor, grey = classic.functional.pil_to_tensor(builders.picture(5, (500, 375))), 0
+    tensor = classic.functional.pil_to_tensor(builders.picture(5, (500, 375)))
+    grey = 0
     for seed in range(60):
         torch.manual_seed(seed)
         result = training(tensor)
@@ -197,7 +199,8 @@ def test_images_shown_whole_are_only_moved():
 def test_the_input_of_bag_of_tricks():
     """Squashed to 256 x 128, 10 pixels of black around it, a random crop of 256 x 128, flip."""
     training, test = build(augmentation="red", resize_mode="squash", crop_size=[256, 128], pad_crop=10)
-    image, seen = torch.full((3, 300, 200), 255, dtype=torch.uint8), set()
+    image = torch.full((3, 300, 200), 255, dtype=torch.uint8)
+    seen = set()
     assert test(image).shape == (3, 256, 128) and bool((test(image) == 255).all())
     for seed in range(60):
         torch.manual_seed(seed)
@@ -210,7 +213,8 @@ def test_the_input_of_bag_of_tricks():
 
 
 def test_added_steps_act_are_recorded_and_draw_without_pixels():
-    image, plain = torch.from_numpy(np.array(builders.picture(5, (500, 375)))).permute(2, 0, 1), build()[0]
+    image = torch.from_numpy(np.array(builders.picture(5, (500, 375)))).permute(2, 0, 1)
+    plain = build()[0]
     erasing = {"random_erasing": 0.5, "random_erasing_area": [0.02, 0.33], "random_erasing_value": [1.0, 2.0, 3.0]}
     for flags, *words in (
         ({"color_jitter": [0.25, 0.2, 0.1, 0.0]}, "ColorJitter(brightness=(0.75, 1.25)"),
@@ -220,10 +224,12 @@ def test_added_steps_act_are_recorded_and_draw_without_pixels():
         ({"random_erasing": 0.5}, "RandomErasing(p=0.5, scale=(0.02, 0.4), ratio=(0.3, 3.33", "value=[0.0]"),
         (erasing, "(0.02, 0.33)", "[1.0, 2.0, 3.0]"),
     ):
-        training, changed = build(**flags)[0], 0
+        training = build(**flags)[0]
+        changed = 0
         for seed in range(12):
             torch.manual_seed(seed)
-            found, after = training(image), torch.rand(())
+            found = training(image)
+            after = torch.rand(())
             torch.manual_seed(seed)
             changed += not torch.equal(found, plain(image))
             torch.manual_seed(seed)

@@ -43,10 +43,13 @@ class Images(torch.utils.data.Dataset):
         }
         self.paths = [f"/images/{name}/{i}.png" for i, name in enumerate(names)]
         self.image_list = list(zip(self.paths, self.labels.tolist(), strict=True))
-        self.name, self.n_classes = "made", len(order)
+        self.name = "made"
+        self.n_classes = len(order)
         if is_query is not None:
-            self.is_query, self.is_gallery = np.array(is_query, dtype=bool), np.array(is_gallery, dtype=bool)
-        self.sequences, self.sequence_names = sequences, sequence_names
+            self.is_query = np.array(is_query, dtype=bool)
+            self.is_gallery = np.array(is_gallery, dtype=bool)
+        self.sequences = sequences
+        self.sequence_names = sequence_names
 
     def __len__(self):
         return len(self.points)
@@ -74,7 +77,8 @@ class Network(torch.nn.Module):
 
     def __init__(self, normalizes=True, heads=()):
         super().__init__()
-        self.normalizes, self.heads = normalizes, heads
+        self.normalizes = normalizes
+        self.heads = heads
         self.register_buffer("weight", torch.tensor([[1.0, 0.5, 0.0], [0.0, 1.0, -1.0], [0.25, 0.0, 1.0]]))
         self.images = 0
 
@@ -206,7 +210,9 @@ def by_loops(splits, split, sources, points, parent=None, level=0):
     def inside(source, row):
         return parent is None or splits[SPLITS[source]].parent(row) == parent
 
-    recalls, precisions, orders = [], [], {}
+    recalls = []
+    precisions = []
+    orders = {}
     gallery = [
         (source, j) for source in sources for j in splits[SPLITS[source]].rows_of("is_gallery") if inside(source, j)
     ]

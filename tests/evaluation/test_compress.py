@@ -37,9 +37,12 @@ def by_loops(whole, labels, queries, decoded, candidates=None):
     """NUMBERS of float queries among decoded vectors, the query left out; candidates: those that are ranked. recall@10:
     of the whole's neighbours.
     """
-    hits, averages, recalls = [], [], []
+    hits = []
+    averages = []
+    recalls = []
     for q in range(len(whole)):
-        mine, exact = ranked(queries[q], decoded, q), ranked(whole[q], whole, q)
+        mine = ranked(queries[q], decoded, q)
+        exact = ranked(whole[q], whole, q)
         relevant = sum(labels[i] == labels[q] for i in mine)
         first = {
             depth: [i for i in mine if candidates is None or i in candidates(q, depth)] for depth in (1, relevant, 10)
@@ -75,7 +78,8 @@ def test_numbers_are_those_of_loops(files):
 def test_binary_ranks_only_its_candidates(files):
     """The candidates are as many as the depth needs, the query's own image counted in, times the multiplier."""
     arrays = np.load(files / "features.npz")
-    features, labels = arrays["features"], arrays["labels"]
+    features = arrays["features"]
+    labels = arrays["labels"]
     deepest = np.bincount(labels).max() - 1
     hamming = [
         np.argsort([((features[i] > 0) != (features[q] > 0)).sum() for i in range(60)], kind="stable")

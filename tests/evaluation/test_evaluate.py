@@ -61,7 +61,8 @@ BESIDE = {  # cases that differ little from another
 def expected(
     splits, split, reference_set, measured=tuple(SPLITS), components=None, normalize=True, level=0, parents=None
 ):
-    sources, points = REFERENCES[reference_set](split, list(measured)), points_of(splits, normalize=normalize)
+    sources = REFERENCES[reference_set](split, list(measured))
+    points = points_of(splits, normalize=normalize)
     if components:
         fitted = pca(
             np.concatenate([points[source][splits[SPLITS[source]].rows_of("is_gallery")] for source in sources]),
@@ -78,7 +79,8 @@ def expected(
 
 def classwise(names, splits, split, parents=None):
     """Means over the super-classes of the values of queries and gallery together."""
-    dataset, points = splits[SPLITS[split]], points_of(splits)[split].astype(np.float32)
+    dataset = splits[SPLITS[split]]
+    points = points_of(splits)[split].astype(np.float32)
     pools = [[row for row in dataset.pool() if parent in (None, dataset.parent(row))] for parent in parents or (None,)]
     values = [metrics.compute(names, points[pool], dataset.labels[pool], seed=options().seed) for pool in pools]
     return {name: np.mean([value[name] for value in values]) for name in names}
@@ -92,7 +94,8 @@ def classwise(names, splits, split, parents=None):
     ],
 )
 def test_every_flag_against_loops(kind, reference_set):
-    splits, seen = KINDS[kind](), {}
+    splits = KINDS[kind]()
+    seen = {}
     for flags, about in FLAGS.items():
         of_classes = {(): CLASSWISE, ("--tester", "same_parent_label"): ["nmi"]}.get(flags, [])
         names = ["e_recall@1", "map_r", *of_classes]
@@ -119,7 +122,8 @@ def test_every_flag_against_loops(kind, reference_set):
 
 
 def test_every_image_is_embedded_once_and_modes_are_restored(capsys):
-    splits, network = made_splits(), Network().train()
+    splits = made_splits()
+    network = Network().train()
     scores, embedded, _ = evaluated(splits, network=network)
     assert network.images == sum(len(splits[name]) for name in SPLITS.values()) and network.training
     assert (
@@ -178,13 +182,15 @@ def test_flags_that_cannot_work_are_refused_in_one_line(capsys):
 
 def test_a_super_class_in_which_a_metric_is_not_defined_is_left_out_of_its_mean():
     splits = made_splits()
-    test, parents = splits["testing"], {"i": "second", "j": "first", "k": "lone", "l": "first", "m": "single"}
+    test = splits["testing"]
+    parents = {"i": "second", "j": "first", "k": "lone", "l": "first", "m": "single"}
     keep = [*range(10), 10, 15, 20, 25]
     splits["validation"] = val = Images(test.points[keep], [test.names[i] for i in keep], parents)
     names = ["e_recall@1", "map_r", "map_r_macro", "nmi", "dists@intra", "rho_spectrum@2", "rho_spectrum@0"]
     flags = ("--tester", "same_parent_label", "--splits_to_eval", "val", "--evaluation_metrics", *names)
     scores, _, network = evaluated(splits, *flags)
-    values, points = [], network.expected(val.points).astype(np.float32)
+    values = []
+    points = network.expected(val.points).astype(np.float32)
     for parent in ("first", "second", "lone", "single"):
         rows = [row for row in range(len(val)) if val.parent(row) == parent]
         values.append(metrics.compute(names, points[rows], val.labels[rows], seed=options().seed))
@@ -207,7 +213,8 @@ def test_a_super_class_in_which_a_metric_is_not_defined_is_left_out_of_its_mean(
 
 
 def test_kmeans_is_seeded_with_the_run_or_apart_from_it():
-    splits, network = made_splits(), Network()
+    splits = made_splits()
+    network = Network()
 
     def nmi(*more):
         words = ["--evaluation_metrics", "nmi", "e_recall@1", *more]
@@ -254,10 +261,9 @@ def test_more_components_than_there_are_is_refused_before_anything_is_trained():
         ("--eval_pca 3 --splits_to_eval val test --eval_reference_set compared_to_sets_combined", (), None),
         ("--eval_pca 3 --splits_to_eval val --eval_reference_set compared_to_training_set", (), None),
     ):
-        splits, opt = (
-            made_splits(shared=True),
-            options(*flags.split()).but(n_epochs=0),
-        )  # no epoch is chosen by a metric
+        # no epoch is chosen by a metric
+        splits = made_splits(shared=True)
+        opt = options(*flags.split()).but(n_epochs=0)
         if "val" in flags.split():
             splits["validation"] = Images(splits["validation"].points[:2], splits["validation"].names[:2])
         network = Network(heads=heads)
@@ -296,7 +302,8 @@ def test_trunk_output_several_embeddings_and_a_bare_network():
         (False, [], pixels),
     ):
         expected = {split: pytest.approx(by_loops(splits, split, [split], points)[0], abs=1e-12) for split in SPLITS}
-        network, opt = Network(normalizes), options(*flags)
+        network = Network(normalizes)
+        opt = options(*flags)
         assert evaluated(splits, "--eval_use_trunk_output", *flags, network=network)[0] == expected
         bare, embedded = evaluation.evaluate(network, evaluation.loaders(splits, opt), opt, Runtime(opt), bare=True)
         assert bare == expected and network.normalizes == normalizes
@@ -318,7 +325,8 @@ def test_trunk_output_several_embeddings_and_a_bare_network():
 
 
 def test_combinations_of_embeddings():
-    a, b = np.array([[3.0, 4.0], [0.0, 0.0]], np.float32), np.array([[2.0], [-5.0]], np.float32)
+    a = np.array([[3.0, 4.0], [0.0, 0.0]], np.float32)
+    b = np.array([[2.0], [-5.0]], np.float32)
     for name in ("Combined_a_b", "Combined_a_b-1.0-1.0"):  # weights are one unless told
         np.testing.assert_allclose(
             spaces.of_type({"a": a, "b": b}, name), [[0.6, 0.8, 1.0], [0.0, 0.0, -1.0]], atol=1e-7

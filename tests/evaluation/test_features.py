@@ -71,7 +71,8 @@ LONG = [
 def test_numbers_are_those_without_it(folder_data, tmp_path, more, monkeypatch):
     more = [str(tmp_path / word) if word == "cache" else word for word in more.split()]
     plain = train(folder_data, tmp_path, "plain", *more)
-    seen, extract = [], _network.Network.prepare
+    seen = []
+    extract = _network.Network.prepare
     monkeypatch.setattr(
         _network.Network, "prepare", lambda self, images: (seen.append(len(images)), extract(self, images))[1]
     )

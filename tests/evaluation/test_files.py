@@ -17,14 +17,16 @@ from utilities.errors import UserError
 from utilities.hyperbolic import Ball
 
 X, Y = random_space(n=60, d=4, classes=6, spread=0.7, seed=2)
-X, TEXTS, LEVELS = X.astype(np.float32), np.array([f"class {label}" for label in Y]), np.stack([Y, Y // 2, Y // 4], 1)
-QUERIES, GALLERY = slice(15), slice(15, None)
+X = X.astype(np.float32)
+TEXTS = np.array([f"class {label}" for label in Y])
+LEVELS = np.stack([Y, Y // 2, Y // 4], 1)
+QUERIES = slice(15)
+GALLERY = slice(15, None)
 LISTS = metrics.Lists.of(*random_lists(1, 45, 15))
-RETRIEVAL, CLASSWISE = ["e_recall@1", "map_r", "c_map_r", "mAP"], ["nmi", "dists@intra", "rho_spectrum@1"]
-LEVELED, LISTED = (
-    ["h_ap", "asi", "e_recall@1", "e_recall@1_level1", "map_r_level2"],
-    ["ap", "ap_trapezoid", "e_recall@1", "mp@5", "inp"],
-)
+RETRIEVAL = ["e_recall@1", "map_r", "c_map_r", "mAP"]
+CLASSWISE = ["nmi", "dists@intra", "rho_spectrum@1"]
+LEVELED = ["h_ap", "asi", "e_recall@1", "e_recall@1_level1", "map_r_level2"]
+LISTED = ["ap", "ap_trapezoid", "e_recall@1", "mp@5", "inp"]
 
 
 def of(names, *arguments, **given):
@@ -43,9 +45,12 @@ def part(rows, x=X, **arrays):
 
 def forms(folder):
     """Form -> words, the file or its arrays, and the values."""
-    order, is_query = np.random.default_rng(2).permutation(60), np.arange(60) < 15
-    roles, together = {"is_query": is_query, "is_gallery": ~is_query}, of(CLASSWISE, X, Y)
-    places, asked = [row - 15 for row in order if row >= 15], [row for row in order if row < 15]
+    order = np.random.default_rng(2).permutation(60)
+    is_query = np.arange(60) < 15
+    roles = {"is_query": is_query, "is_gallery": ~is_query}
+    together = of(CLASSWISE, X, Y)
+    places = [row - 15 for row in order if row >= 15]
+    asked = [row for row in order if row < 15]
     shuffled = metrics.Lists.of(
         *[
             [[places.index(index) for index in indices[indptr[query] : indptr[query + 1]]] for query in asked]
@@ -62,12 +67,11 @@ def forms(folder):
         ("y_gallery", Y[GALLERY]),
     ):
         np.save(folder / f"{name}.npy", array)
-    none, hidden, fake = (
-        np.arange(60) >= 50,
-        np.where(np.arange(60) >= 50, -9, Y),
-        np.where(np.arange(60) >= 50, Y[0], Y),
-    )
-    fakes, of_none = np.array([f"class {label}" for label in fake]), {"is_distractor": none}
+    none = np.arange(60) >= 50
+    hidden = np.where(np.arange(60) >= 50, -9, Y)
+    fake = np.where(np.arange(60) >= 50, Y[0], Y)
+    fakes = np.array([f"class {label}" for label in fake])
+    of_none = {"is_distractor": none}
     numbered, named = save(
         folder,
         numbered=part(GALLERY, labels=fake, **of_none),
@@ -81,15 +85,12 @@ def forms(folder):
         all_paths={"features": X[order], "labels": Y[order], "paths": order.astype(str)},
         odd=part(GALLERY, labels=Y + 7, class_names=TEXTS),
     )
-    mapped, mapped_gallery = (
-        f"{folder}/x_queries.npy",
-        ["--gallery", f"{folder}/x_gallery.npy", "--gallery_labels", f"{folder}/y_gallery.npy"],
-    )
-    both, labels_of = {**apart(), **together}, ["--labels", f"{folder}/y_queries.npy"]
-    queries, in_file = (
-        part(QUERIES, labels=Y),
-        {**part(QUERIES, labels=Y), "reference_features": X[GALLERY], "reference_labels": Y[GALLERY]},
-    )
+    mapped = f"{folder}/x_queries.npy"
+    mapped_gallery = ["--gallery", f"{folder}/x_gallery.npy", "--gallery_labels", f"{folder}/y_gallery.npy"]
+    both = {**apart(), **together}
+    labels_of = ["--labels", f"{folder}/y_queries.npy"]
+    queries = part(QUERIES, labels=Y)
+    in_file = {**part(QUERIES, labels=Y), "reference_features": X[GALLERY], "reference_labels": Y[GALLERY]}
     in_all = {
         **of(RETRIEVAL, X[QUERIES], Y[QUERIES], X[order], Y[order], exclude=np.argsort(order)[QUERIES]),
         **of(CLASSWISE, X[order], Y[order]),
@@ -223,10 +224,8 @@ def test_numbers_are_those_of_the_arrays(tmp_path):
 
 def test_what_is_said_of_lists_and_what_queries_find_by_them(tmp_path, capsys):
     arrays = {"features": X[QUERIES], "reference_features": X[GALLERY], **LISTS._asdict()}
-    values, lone = (
-        measured(tmp_path, "--dump_query_results", str(tmp_path / "q.npz"), **arrays),
-        int((np.diff(LISTS.positive_indptr) == 0).sum()),
-    )
+    values = measured(tmp_path, "--dump_query_results", str(tmp_path / "q.npz"), **arrays)
+    lone = int((np.diff(LISTS.positive_indptr) == 0).sum())
     said = capsys.readouterr().out
     assert (
         f"15 queries search in 45 images; lists: {len(LISTS.positive_indices)} positives, "
@@ -251,8 +250,10 @@ def test_the_same_vectors_under_other_paths_are_told_with_the_way_out(form, tmp_
     old, new = (np.char.add(f"{folder}/", np.arange(60).astype(str)) for folder in ("old", "new"))
     np.save(tmp_path / "x.npy", X)
     np.save(tmp_path / "y.npy", Y)
-    queries, is_query = part(slice(5, 20), labels=Y, paths=new), np.arange(63) >= 50
-    arrays, words = queries, []
+    queries = part(slice(5, 20), labels=Y, paths=new)
+    is_query = np.arange(63) >= 50
+    arrays = queries
+    words = []
     if form == "gallery":
         words = ["--gallery", save(tmp_path, gallery=part(slice(10, None), labels=Y, paths=old))[0]]
     elif form == "maps":
@@ -365,10 +366,8 @@ TAKEN = {  # damage: arrays that may be like this
     ids=["good", "reference", "roles", "lists", "draws"],
 )
 def test_an_array_that_is_damaged_is_refused_in_one_line(arrays, taken, tmp_path):
-    names, wrong = (
-        (["ap"] if arrays is OF_LISTS else ["map_r", "e_recall@1_group_gap"] if arrays is ROLES else ["map_r"]),
-        [],
-    )
+    names = ["ap"] if arrays is OF_LISTS else ["map_r", "e_recall@1_group_gap"] if arrays is ROLES else ["map_r"]
+    wrong = []
     for name, array in arrays.items():
         for damage, hurt in DAMAGES.items():
             changed = {**arrays, name: hurt(array)}
@@ -401,7 +400,8 @@ def test_files_that_do_not_fit_each_other_or_the_flags(tmp_path):
         levels={**GOOD, "groups": np.char.add("c", LEVELS[:, 1].astype(str))},
         paths={**GOOD, "paths": np.arange(60).astype(str)},
     )
-    mapped, level = str(tmp_path / "x.npy"), ["--evaluation_metrics", "h_ap"]
+    mapped = str(tmp_path / "x.npy")
+    level = ["--evaluation_metrics", "h_ap"]
     for words, arrays, told in (
         (["--gallery", names], GOOD, "labels of numbers beside labels of names"),
         (["--gallery", good], {"features": X, "labels": TEXTS}, "labels of numbers beside labels of names"),
@@ -501,7 +501,8 @@ def test_a_gallery_in_maps_is_whitened_and_reranked(tmp_path):
 
 
 def test_rows_of_a_gallery_that_is_cut_or_named_second_are_refused(tmp_path):
-    keep, none = tmp_path / "keep.txt", np.arange(45) >= 40
+    keep = tmp_path / "keep.txt"
+    none = np.arange(45) >= 40
     keep.write_text("1\n")
     gallery, own = save(
         tmp_path,

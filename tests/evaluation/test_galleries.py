@@ -42,7 +42,8 @@ def with_first(splits):
 def test_a_super_class_of_gallery_images_alone_counts_in_class_wise_numbers():
     splits = splits_with_roles(3, sequences=False)
     test, first = with_first(splits)
-    test.is_query, test.is_gallery = ~first & (np.arange(36) % 2 == 0), np.ones(36, bool)
+    test.is_query = ~first & (np.arange(36) % 2 == 0)
+    test.is_gallery = np.ones(36, bool)
     flags = ("--tester", "same_parent_label", *BOTH, "--evaluation_metrics", "e_recall@1", "nmi")
     scores, _, network = evaluated(splits, *flags)
     points = network.expected(test.points).astype(np.float32)
@@ -51,7 +52,8 @@ def test_a_super_class_of_gallery_images_alone_counts_in_class_wise_numbers():
         for rows in (first, ~first)
     ]
     assert scores["test"]["nmi"] == pytest.approx(np.mean(parts), abs=1e-6)
-    queries, own = test.is_query & ~first, np.flatnonzero(test.is_query[~first])
+    queries = test.is_query & ~first
+    own = np.flatnonzero(test.is_query[~first])
     alone = metrics.compute(
         ["e_recall@1"], points[queries], test.labels[queries], points[~first], test.labels[~first], exclude=own
     )
@@ -71,32 +73,35 @@ def test_images_without_a_class_are_in_no_class_wise_number():
 def test_super_classes_and_splits_without_queries_or_gallery_are_refused():
     splits = splits_with_roles(3, sequences=False)
     test, first = with_first(splits)
-    test.is_query, test.is_gallery = np.ones(36, bool), ~first
+    test.is_query = np.ones(36, bool)
+    test.is_gallery = ~first
     with refused("the super-class 'first' of test has no image in the reference"):
         evaluated(splits, "--tester", "same_parent_label")
     for name, what in (("is_query", "query"), ("is_gallery", "gallery")):
-        test.is_query, test.is_gallery = np.ones(36, bool), np.ones(36, bool)
+        test.is_query = np.ones(36, bool)
+        test.is_gallery = np.ones(36, bool)
         setattr(test, name, np.zeros(36, bool))
         with refused(f"test, of --dataset made: none of its 36 images is a {what} image"):
             evaluated(splits)
-    test.is_gallery, opt = np.arange(36) < 2, options("--eval_pca", "3")
+    test.is_gallery = np.arange(36) < 2
+    opt = options("--eval_pca", "3")
     with refused("--eval_pca 3: at most 2: the reference is 2 x 3"):
         evaluation.check(Network(), evaluation.loaders(splits, opt), opt, Runtime(opt))
 
 
 def test_what_is_said_once_and_without_roles_not_at_all(capsys):
     splits = splits_with_roles(6)
-    opt, test = options(*BOTH), splits["testing"]
-    loaders, run = evaluation.loaders(splits, opt), Runtime(opt)
+    opt = options(*BOTH)
+    test = splits["testing"]
+    loaders = evaluation.loaders(splits, opt)
+    run = Runtime(opt)
     evaluation.check(Network(), loaders, opt, run)
     for _ in range(2):
         evaluation.evaluate(Network(), loaders, opt, run)
     said = capsys.readouterr().out
-    queries, gallery, orders = (
-        test.rows_of("is_query"),
-        test.rows_of("is_gallery"),
-        by_loops(splits, "test", ["test"], points_of(splits))[1],
-    )
+    queries = test.rows_of("is_query")
+    gallery = test.rows_of("is_gallery")
+    orders = by_loops(splits, "test", ["test"], points_of(splits))[1]
     lone = sum(not any(test.names[j] == test.names[row] for _, j in order) for row, order in orders.items())
     assert lone > 0 and said.count("test: ") == 1 and "val: images of one sequence, of " in said
     assert (
@@ -131,17 +136,21 @@ SHOWN = {  # flags -> the splits that are searched
 
 @pytest.mark.parametrize("flags", SHOWN)
 def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pictures):
-    splits, sources = splits_with_roles(10, everywhere=True), SHOWN[flags]
+    splits = splits_with_roles(10, everywhere=True)
+    sources = SHOWN[flags]
     opt = options(*flags.split(), "--eval_size_of_tsne", "30")
     embedded = evaluation.embed_all(Network(), evaluation.loaders(splits, opt), opt, Runtime(opt))
-    points, drawn, charted = points_of(splits), [], {}
+    points = points_of(splits)
+    drawn = []
+    charted = {}
     monkeypatch.setattr(outputs, "recoveries", lambda path, *what: drawn.append(what))
     for name in ("spectra", "distances", "tsne"):
         monkeypatch.setattr(
             space, name, lambda path, *what, _name=name: charted.setdefault(_name, []).append(what) or path
         )
     outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
-    test, orders = splits["testing"], {}
+    test = splits["testing"]
+    orders = {}
     gallery = [(source, j) for source in sources for j in splits[SPLITS[source]].rows_of("is_gallery")]
     if opt.eval_pca:
         fitted = pca(np.array([points[source][j] for source, j in gallery]), 2)
@@ -160,7 +169,8 @@ def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pict
             ):
                 image = np.asarray(splits[SPLITS[source]][j][1]).transpose(1, 2, 0)
                 assert neighbours.whole_image(images, int(index)).tolist() == image.tolist()
-    title, pool = drawn[0][5], test.pool()
+    title = drawn[0][5]
+    pool = test.pool()
     assert ("in its gallery" in title) == (sources == ["test"]) and ("on test in train" in title) == (
         sources != ["test"]
     )
@@ -172,7 +182,8 @@ def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pict
 
 def test_pictures_are_drawn(tmp_path, monkeypatch, with_pictures):
     monkeypatch.setattr(outputs, "NEIGHBOURS", 2)  # each tile takes time
-    splits, opt = splits_with_roles(9), options(*BOTH)
+    splits = splits_with_roles(9)
+    opt = options(*BOTH)
     embedded = evaluation.embed_all(Network(), evaluation.loaders(splits, opt), opt, Runtime(opt))
     paths = outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
     assert len(paths) == 5 and paths[2].name == "cmc.png" and all(path.stat().st_size > 1000 for path in paths)
@@ -208,11 +219,13 @@ def test_the_queries_of_one_file_in_the_gallery_of_another(tmp_path, named, caps
         for dataset in splits.values():
             dataset.sequences = None  # numbers of two splits' own mean nothing to each other
     _, paths = dumped(tmp_path, splits)
-    names, points = ["e_recall@1", "map_r", "nmi"], points_of(splits)
+    names = ["e_recall@1", "map_r", "nmi"]
+    points = points_of(splits)
     values = command.main([str(paths["test"]), "--gallery", str(paths["val"]), "--evaluation_metrics", *names])
     expected, _ = by_loops(splits, "test", ["val"], points)
     assert {name: values[name] for name in expected} == pytest.approx(expected, abs=1e-12)
-    rows, kept = splits["testing"].rows_of("is_query"), splits["validation"].rows_of("is_gallery")
+    rows = splits["testing"].rows_of("is_query")
+    kept = splits["validation"].rows_of("is_gallery")
     together = np.concatenate([points["test"][rows], points["val"][kept]]).astype(np.float32)
     labels = np.array(
         [splits["testing"].names[row] for row in rows] + [splits["validation"].names[row] for row in kept]
@@ -266,7 +279,8 @@ def test_a_choice_among_equal_epochs_is_refused():
 
 def drawn(splits, n_draws=3, seed=4):
     """The test images with the roles of random draws: one image of each class is the gallery."""
-    generator, names = np.random.default_rng(seed), np.array(splits["testing"].names)
+    generator = np.random.default_rng(seed)
+    names = np.array(splits["testing"].names)
     draws = np.zeros((n_draws, len(names)), dtype=bool)
     for draw in draws:
         draw[[generator.choice(np.flatnonzero(names == name)) for name in sorted(set(names))]] = True
@@ -314,11 +328,10 @@ def test_embeddings_of_drawn_galleries_measure_as_the_run_does(flags, tmp_path):
     "flags", [(), ("--eval_reference_set", "compared_to_sets_combined"), ("--tester", "same_parent_label")]
 )
 def test_where_the_gallery_is_drawn_the_mean_over_the_draws_is_measured(flags):
-    splits, found = drawn(splits_with_roles(sequences=False)), []
-    draws, chosen = (
-        splits["testing"].role_draws,
-        (*BOTH, "--evaluation_metrics", "e_recall@1", "map_r", "mAP", "nmi", *flags),
-    )
+    splits = drawn(splits_with_roles(sequences=False))
+    found = []
+    draws = splits["testing"].role_draws
+    chosen = (*BOTH, "--evaluation_metrics", "e_recall@1", "map_r", "mAP", "nmi", *flags)
     for draw in [*draws, None]:
         splits["testing"].is_gallery, splits["testing"].is_query = (
             (draws[0], ~draws[0]) if draw is None else (draw, ~draw)

@@ -94,7 +94,8 @@ def test_an_epoch_is_chosen_by_what_can_vary():
     val.names = [f"{name}{i}" for i, name in enumerate(val.names)]
     lines = {name[0]: name[1:] for name in val.lineages}
     val.lineages = {(name, *lines[name[0]]) for name in val.names}
-    val.labels, val.class_names = np.arange(len(val.names)), dict(enumerate(val.names))
+    val.labels = np.arange(len(val.names))
+    val.class_names = dict(enumerate(val.names))
     val.super_labels = {label: lines[name[0]][0] for label, name in val.class_names.items()}
     val.image_list = list(zip(val.paths, range(len(val.names)), strict=True))
     for metric, message in (("e_recall@1", "a single image of each"), ("e_recall@1_level1", None), ("h_ap", None)):

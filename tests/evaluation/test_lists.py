@@ -12,7 +12,8 @@ from tests.metrics._plain import random_lists
 
 NAMES = ["ap", "ap_trapezoid", "e_recall@1", "mp@5", "inp"]
 RNG = np.random.default_rng(0)
-QUERIES, GALLERY = RNG.standard_normal((12, 4)).astype(np.float32), RNG.standard_normal((30, 4)).astype(np.float32)
+QUERIES = RNG.standard_normal((12, 4)).astype(np.float32)
+GALLERY = RNG.standard_normal((30, 4)).astype(np.float32)
 LISTS = Lists.of(*random_lists(1, len(GALLERY), len(QUERIES)))
 ARRAYS = {"features": QUERIES, "reference_features": GALLERY}
 
@@ -84,7 +85,8 @@ def test_published_ground_truth_by_names(tmp_path):
     """Ids of Google Landmarks v2, and a table of paths; the gallery in two files, of whose distractors some are
     kept.
     """
-    asked, ids = np.array([f"/t/{i}.jpg" for i in range(12)]), np.array([f"/i/x{i}.jpg" for i in range(30)])
+    asked = np.array([f"/t/{i}.jpg" for i in range(12)])
+    ids = np.array([f"/i/x{i}.jpg" for i in range(30)])
     positives, _ = random_lists(3, len(GALLERY), len(QUERIES))
     needed = sorted({j for of in positives for j in of})
     of_none = ~np.isin(np.arange(30), needed)
@@ -92,7 +94,8 @@ def test_published_ground_truth_by_names(tmp_path):
         name: {"features": GALLERY[part], "paths": ids[part]}
         for name, part in (("a", slice(0, 11)), ("b", slice(11, 30)))
     }
-    solution, table = tmp_path / "retrieval_solution_v2.1.csv", tmp_path / "lists.csv"
+    solution = tmp_path / "retrieval_solution_v2.1.csv"
+    table = tmp_path / "lists.csv"
     rows = [
         f"{i},{' '.join(f'x{j}' for j in of) or 'None'},{'Private' if i < 8 else 'Public'}"
         for i, of in enumerate(positives)

@@ -12,7 +12,8 @@ from utilities.errors import UserError
 from utilities.labels import are_missing, present
 
 METRICS = ["e_recall@1", "map_r", "nmi", "dists@intra"]
-ROWS, MISSING = 24, [7, 20]
+ROWS = 24
+MISSING = [7, 20]
 IS_QUERY = np.arange(ROWS) < 6
 FEATURES = np.random.default_rng(3).normal(size=(ROWS, 4)).astype(np.float32)
 LABELS = np.arange(ROWS) % 3
@@ -51,14 +52,17 @@ def test_a_query_without_a_label_is_refused(form, tmp_path):
 
 @pytest.mark.parametrize("form", ["text", "float"])
 def test_references_and_galleries_without_labels(form, tmp_path):
-    labels, query, gallery = FORMS[form], np.arange(6), np.arange(6, ROWS)
+    labels = FORMS[form]
+    query = np.arange(6)
+    gallery = np.arange(6, ROWS)
     known = [row for row in gallery if not HAS_NONE[row]]
     alone = {"features": FEATURES[query], "labels": labels[query]}
     with refused(
         "2 of 18 reference_labels are missing, such as .* in row 1: give distractors a label that no query has"
     ):
         measured(tmp_path, **alone, reference_features=FEATURES[gallery], reference_labels=labels[gallery])
-    numbers, names = np.where(HAS_NONE, -5, LABELS), ["map_r", "e_recall@1"]
+    numbers = np.where(HAS_NONE, -5, LABELS)
+    names = ["map_r", "e_recall@1"]
     slow = metrics.compute(names, FEATURES[query], numbers[query], FEATURES[gallery], numbers[gallery])
     np.savez(tmp_path / "named.npz", features=FEATURES[known], labels=labels[known])
     np.savez(tmp_path / "nameless.npz", features=FEATURES[MISSING], labels=labels[MISSING])

@@ -69,13 +69,15 @@ def knn_by_loops(queries, labels, reference, reference_labels, k, exclude=None):
 
 
 def test_votes_are_those_of_dino_and_of_loops():
-    sims, classes = np.array([[0.9, 0.8, 0.79]]), np.array([[0, 1, 1]])
+    sims = np.array([[0.9, 0.8, 0.79]])
+    classes = np.array([[0, 1, 1]])
     for k, share in ((3, 0.690894), (2, 0.806679)):
         found = knn.votes(sims[:, :k], classes[:, :k], 2)[0]
         assert found[0] / found.sum() == pytest.approx(share, abs=5e-7)
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((4, 6))
-    reference_labels, labels = np.arange(40) % 4, np.arange(23) % 4
+    reference_labels = np.arange(40) % 4
+    labels = np.arange(23) % 4
     reference, queries = (centres[of] + 1.5 * rng.standard_normal((len(of), 6)) for of in (reference_labels, labels))
     queries[3] = reference[5]
     counts = (1, 3, 10, 39, 500)  # 500: fewer references than k
@@ -96,7 +98,8 @@ def features_by_hand(opt):
     """Split -> pooled features of conv4's random weights, image by image, and labels."""
     seed_everything(opt.seed)
     network = architectures.select("conv4", opt).eval()
-    splits, found = datasets.select(opt.dataset, opt, **datasets.shape_for(network)), {}
+    splits = datasets.select(opt.dataset, opt, **datasets.shape_for(network))
+    found = {}
     for split in ("evaluation", "testing"):
         with torch.no_grad():
             rows = [network(image[None])[1]["pooled"][0].double().numpy() for _, image, _ in splits[split]]
@@ -154,7 +157,8 @@ def test_the_table_by_hand(shared, tmp_path, capsys):
     ]
     found = [features_by_hand(opt) for opt in opts]
     (train, train_labels), (test, labels) = found[0]["evaluation"], found[0]["testing"]
-    test, train = unit(test), unit(train)
+    test = unit(test)
+    train = unit(train)
     rows = [cells(table, row) for row in range(5)]
     assert (
         (rows[0]["input"], rows[0]["licence"]) == ("16 x 16", "not stated")
@@ -184,7 +188,8 @@ def adapter_by_hand(train, labels, opt, hidden):
     parameters_of = [*network.parameters(), *vectors.parameters()]
     weights = [p.detach().double().requires_grad_() for p in parameters_of]
     moments = [(torch.zeros_like(w), torch.zeros_like(w)) for w in weights]
-    x, targets = torch.from_numpy(train), torch.from_numpy(labels)
+    x = torch.from_numpy(train)
+    targets = torch.from_numpy(labels)
 
     def embed(rows):
         for first in range(0, len(weights) - 3, 2):
@@ -222,7 +227,8 @@ def test_adapters_and_components_by_hand(shared, tmp_path):
     table = models.main(["--archs", CONV, "--adapters", "linear", "mlp", "--pca", "3", *asked])
     opt = parameters.read([*asked, "--not_pretrained", "--no_train_metrics", "--evaluate_only", "--arch", "conv4"])
     (train, train_labels), (test, labels) = (features_by_hand(opt)[split] for split in ("evaluation", "testing"))
-    test, train = unit(test), unit(train)
+    test = unit(test)
+    train = unit(train)
     centred = train - train.mean(0)
     directions = np.linalg.svd(centred, full_matrices=False)[2][:3]
     recipe = models.training_options(asked, opt)
@@ -360,7 +366,8 @@ def test_a_part_that_another_process_writes_meanwhile_is_passed_over(shared, tmp
     monkeypatch.setattr(feature_store, "ROWS", 5)
     asked = ["--archs", CONV, *flags(shared, tmp_path)]
     models.main(asked)
-    before, embed = {file: np.load(file)["features"] for file in shards(tmp_path)}, evaluation.embed
+    before = {file: np.load(file)["features"] for file in shards(tmp_path)}
+    embed = evaluation.embed
     for file in before:
         file.unlink()
 
@@ -440,7 +447,8 @@ def test_contents_and_code_are_part_of_the_key(shared, tmp_path, monkeypatch):
         "resnet50_normalize"
     )
 
-    data, weights = tmp_path / "data", tmp_path / "weights.pth"
+    data = tmp_path / "data"
+    weights = tmp_path / "weights.pth"
     shutil.copytree(shared, data)
     state = architectures.select("conv4", not_pretrained=True).backbone.state_dict()
     torch.save(dict(state), weights)
@@ -485,7 +493,8 @@ def test_contents_and_code_are_part_of_the_key(shared, tmp_path, monkeypatch):
 
 
 def test_no_table_is_overwritten_rows_join_those_that_compare(shared, tmp_path, capsys):
-    asked, folder = flags(shared, tmp_path, "--evaluation_metrics", "map_r"), tmp_path / "folder"
+    asked = flags(shared, tmp_path, "--evaluation_metrics", "map_r")
+    folder = tmp_path / "folder"
     folder.mkdir(parents=True)
     (folder / "models_folder.md").write_text("a table of an earlier version")
     first = models.main(["--archs", CONV, *asked])
@@ -502,10 +511,8 @@ def test_no_table_is_overwritten_rows_join_those_that_compare(shared, tmp_path, 
     assert [cells(second, row)["model"] for row in (0, 1)] == [
         row[0].text for row in models.main(["--archs", CONV, *asked]).rows
     ], "nothing new: the same table"
-    other_weights, other_length = (
-        models.main(["--archs", CONV, *asked, "--seed", "7"]),
-        models.main(["--archs", CONV, *asked, "--eval_no_normalize"]),
-    )
+    other_weights = models.main(["--archs", CONV, *asked, "--seed", "7"])
+    other_length = models.main(["--archs", CONV, *asked, "--eval_no_normalize"])
     assert (other_weights.name, other_length.name) == ("models_folder_2", "models_folder_3")
     builders.write_image(shared / "test" / "class_1" / "more.png", (1, 9))
     assert models.main(["--archs", CONV, *asked]).name == "models_folder_4", "other images"

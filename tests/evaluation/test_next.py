@@ -14,7 +14,8 @@ def files(tmp_path):
     """A folder, with a blank in its name, of embeddings and pairs."""
     folder = tmp_path / "my files"
     folder.mkdir()
-    generator, labels = np.random.default_rng(0), np.arange(24) // 4
+    generator = np.random.default_rng(0)
+    labels = np.arange(24) // 4
     for split in ("train", "test"):
         features = np.eye(8)[labels] + generator.normal(size=(24, 8)) / 9
         np.savez(folder / f"embeddings_{split}.npz", features=features, labels=labels)

@@ -20,7 +20,9 @@ from tests.evaluation._made import save
 @pytest.mark.parametrize("threshold", [40, 75, 100])
 @pytest.mark.parametrize("n_centers", [1, 3])
 def test_the_angles_are_those_of_pytorch_metric_learning(n_centers, threshold):
-    n_classes, dimensions, generator = 5, 6, torch.Generator().manual_seed(0)
+    n_classes = 5
+    dimensions = 6
+    generator = torch.Generator().manual_seed(0)
     peer = SubCenterArcFaceLoss(num_classes=n_classes, embedding_size=dimensions, sub_centers=n_centers)
     criterion = criteria.select(
         "subcenter_arcface", n_classes=n_classes, embed_dim=dimensions, loss_subcenter_arcface_n_centers=n_centers
@@ -43,7 +45,9 @@ def test_a_runs_images(run, tmp_path, capsys):
     page = run.with_name(f"{run.name}_train.html")
     assert told.splitlines()[-1] == f"next: python -m retrieval explore {run} --split train --out {page}"
     with np.load(run / outliers.EMBEDDINGS) as file:
-        features, labels, paths = torch.tensor(file["features"]).double(), file["labels"], file["paths"].tolist()
+        features = torch.tensor(file["features"]).double()
+        labels = file["labels"]
+        paths = file["paths"].tolist()
     centres = (
         torch.load(run / "checkpoint_Test_discriminative_e_recall@1.pth.tar", weights_only=True)["criterion"]["proxies"]
         .double()

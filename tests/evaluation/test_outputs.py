@@ -72,7 +72,8 @@ def test_pictures_and_embeddings_of_the_best_epoch(run, capsys):
 
 
 def test_evaluate_equals_the_recorded_values_exactly_and_touches_nothing(run, capsys):
-    before, recorded = contents(run), selected(run)
+    before = contents(run)
+    recorded = selected(run)
     scores = again(run)
     assert {
         split: {name: scores[split][name] for name in values} for split, values in recorded["values"].items()
@@ -94,7 +95,8 @@ def test_evaluate_equals_the_recorded_values_exactly_and_touches_nothing(run, ca
 
 def test_other_flags_have_files_of_their_own_and_the_same_the_same(run, capsys, monkeypatch):
     """Embeddings and pictures of the training stay; what is not defined is null."""
-    before, drawn = contents(run), []
+    before = contents(run)
+    drawn = []
     monkeypatch.setattr(outputs, "draw_pictures", lambda folder, *about: drawn.append(folder))
     argv = (
         "--dump_embeddings",
@@ -107,7 +109,8 @@ def test_other_flags_have_files_of_their_own_and_the_same_the_same(run, capsys, 
     )
     scores = again(run, *argv)
     after = contents(run)
-    told, new = capsys.readouterr().out, set(after) - set(before)
+    told = capsys.readouterr().out
+    new = set(after) - set(before)
     assert {path.name for path in new if path.suffix == ".npz"} == {"embeddings_train.npz", "embeddings_test.npz"}
     assert all(f"written  {path}" in told for path in new if path.suffix == ".npz")
     (written,) = (path for path in new if path.suffix == ".json")
@@ -140,7 +143,8 @@ def test_other_flags_have_files_of_their_own_and_the_same_the_same(run, capsys, 
 
 
 def test_what_is_refused_in_one_line(run, tmp_path, capsys, monkeypatch):
-    evaluate, glyphs = ["--evaluate", "--resume_from", run], ["--dataset", "glyphs", "--evaluate_all"]
+    evaluate = ["--evaluate", "--resume_from", run]
+    glyphs = ["--dataset", "glyphs", "--evaluate_all"]
     for argv, words in (
         (["--evaluate", "--save_path", tmp_path / "none", "--group", "Nobody"], "no run there"),
         (["--evaluate", "--resume_from", tmp_path], "no run there"),
@@ -163,7 +167,8 @@ def test_what_is_refused_in_one_line(run, tmp_path, capsys, monkeypatch):
         said = capsys.readouterr().err
         assert words in said and said.count("\n") == 1, argv
     assert parameters.read(["--resume_from", str(run), "--eval_size_of_tsne", "0"]).eval_size_of_tsne == 0
-    old, text = tmp_path / "old", (run / "parameters.yaml").read_text()
+    old = tmp_path / "old"
+    text = (run / "parameters.yaml").read_text()
     old.mkdir()
     (old / "parameters.yaml").write_text(
         text.replace("split_shuffle: null\n", "")
@@ -177,7 +182,8 @@ def test_what_is_refused_in_one_line(run, tmp_path, capsys, monkeypatch):
 
 
 def test_a_run_is_measured_on_other_data(run, other, capsys):
-    before, root = contents(run), other[-1]
+    before = contents(run)
+    root = other[-1]
     argv = (*other, "--dataset_name", "new things", "--splits_to_eval", "test")
     scores = again(run, *argv, "--dump_embeddings")
     assert f"on {root}" in capsys.readouterr().out
@@ -204,7 +210,9 @@ def test_a_run_is_measured_on_other_data(run, other, capsys):
     (file,) = (path for path in run.glob("evaluation_*.json") if "evaluate_all" in path.read_text())
     assert strict(file)["data"]["counts"]["test"] == {"images": 15, "classes": 5, "single_image_classes": 0}
     with np.load(file.with_suffix("") / "embeddings_test.npz") as embedded:
-        features, labels, names = embedded["features"], embedded["labels"], embedded["class_names"]
+        features = embedded["features"]
+        labels = embedded["labels"]
+        names = embedded["class_names"]
     assert sorted(set(names)) == [f"new {i}" for i in range(5)] and np.bincount(labels).tolist() == [3] * 5
     distances = np.linalg.norm(features[:, None] - features, axis=2) + np.diag([np.inf] * 15)
     assert whole["test"]["e_recall@1"] == np.mean(labels[distances.argmin(1)] == labels)

@@ -168,7 +168,8 @@ def by_loops(features, labels, test, is_query, is_gallery, concerned):
     """
 
     def found(there):
-        gallery, asks = np.flatnonzero(is_gallery & there), np.flatnonzero(is_query & there)
+        gallery = np.flatnonzero(is_gallery & there)
+        asks = np.flatnonzero(is_query & there)
         exclude = [gallery.tolist().index(i) if i in gallery else -1 for i in asks]
         given = (
             {}
@@ -181,7 +182,8 @@ def by_loops(features, labels, test, is_query, is_gallery, concerned):
         ]
         return dict(zip(asks.tolist(), right, strict=True))
 
-    whole, left = found(np.ones(len(labels), bool)), found(~concerned)
+    whole = found(np.ones(len(labels), bool))
+    left = found(~concerned)
     asking = {i: float(any(right[:1])) for i, right in left.items() if any(right) or not any(whole[i])}
     return [any(right[:1]) for right in whole.values()], asking, len(left) - len(asking)
 
@@ -190,7 +192,8 @@ def by_loops(features, labels, test, is_query, is_gallery, concerned):
 def test_queries_search_in_their_gallery_and_classwise_numbers_are_of_both(roles):
     """A query that is left alone is none, but can be found; one that always was counts as before."""
     generator = np.random.default_rng(2)
-    labels, concerned = np.repeat(np.arange(4), 6), np.arange(24) % 5 == 3
+    labels = np.repeat(np.arange(4), 6)
+    concerned = np.arange(24) % 5 == 3
     features = (generator.normal(size=(4, 5))[labels] + generator.normal(size=(24, 5))).astype(np.float32)
     sequences = np.where(generator.random(24) < 0.6, -1, generator.integers(0, 5, 24))
     galleries = generator.random((3 if roles == "drawn" else 1, 24)) < 0.5
@@ -245,7 +248,9 @@ def test_pairs_against_plain_cosines(monkeypatch, blocks):
     monkeypatch.setattr(overlap, "ROWS", blocks[0])
     monkeypatch.setattr(overlap, "COLUMNS", blocks[1])
     generator = np.random.default_rng(1)
-    test, train, val = generator.normal(size=(9, 5)), generator.normal(size=(13, 5)) + 3, generator.normal(size=(6, 5))
+    test = generator.normal(size=(9, 5))
+    train = generator.normal(size=(13, 5)) + 3
+    val = generator.normal(size=(6, 5))
     train[4] = test[2]
     found = overlap.near_duplicates(test, {"train": train, "val": val}, 0.7)
     expected = {}

@@ -18,7 +18,8 @@ from tests.metrics._plain import random_space, unit
 
 def test_thresholds_come_from_the_other_folds():
     """The first best threshold, not the middle of the plateau."""
-    distances, same = np.array([0.5, 1.5, 0.58, 1.2, 0.6, 1.0, 1.1, 1.6]), np.array([1, 0, 1, 0] * 2, dtype=bool)
+    distances = np.array([0.5, 1.5, 0.58, 1.2, 0.6, 1.0, 1.1, 1.6])
+    same = np.array([1, 0, 1, 0] * 2, dtype=bool)
     found = pairs.verification_accuracy(distances, same, 2)
     assert (found.mean, found.deviation) == (0.75, 0.25) and found.thresholds.tolist() == [0.61, 0.59]
 
@@ -119,7 +120,8 @@ def test_lists_of_paths(form, heading, tmp_path):
     listed = ["x/1.jpg", "x/2.jpg", "y/1.jpg", "/root/data/y/2.jpg", "z/1.jpg"]
     paths = np.array(["/data/x/1.jpg", "/data/x/2.jpg", "y/1.jpg", "data/y/2.jpg", "/data/z/1.jpg"])
     if " " not in form:  # tabs and commas leave spaces to the paths
-        listed, paths = [name.replace("x/", "x x/") for name in listed], np.char.replace(paths, "x/", "x x/")
+        listed = [name.replace("x/", "x x/") for name in listed]
+        paths = np.char.replace(paths, "x/", "x x/")
     pairs = [(0, 1, 1), (1, 2, 0), (2, 3, "True"), (3, 4, "-1" if " " in form else "false")]
     lines = [form.format(listed[first], listed[second], same) for first, second, same in pairs]
     (tmp_path / "pairs.csv").write_text(heading + "\n".join(lines) + "\n")

@@ -58,7 +58,8 @@ def of_parents(file, dataset):
     "more", ["", "--eval_reference_set compared_to_sets_combined", "--eval_pca 2", "--label_hierarchy_level 1"]
 )
 def test_a_file_holds_the_terms_of_the_metrics(tmp_path, more):
-    names, more = ["e_recall@1", "map_r", *([] if "level" in more else ["e_recall@1_group_gap"])], more.split()
+    names = ["e_recall@1", "map_r", *([] if "level" in more else ["e_recall@1_group_gap"])]
+    more = more.split()
     scores, files, embedded = dumped(tmp_path, *more, "--evaluation_metrics", *names)
     for (split, values), file in zip(scores.items(), files, strict=True):
         dataset = embedded[split].dataset

@@ -137,7 +137,8 @@ def test_pictures_show_hyperbolic_neighbours_and_distances(monkeypatch, tmp_path
     for query, few in enumerate(queries.nearest(compared, np.arange(len(x)), 4)):
         expected = sorted(distances[query][[j for j in range(len(x)) if j != query]])[:4]
         np.testing.assert_allclose(distances[query][few], expected, rtol=1e-9)
-    notes, seen = [], []
+    notes = []
+    seen = []
     monkeypatch.setattr(neighbours, "_tile", lambda axis, left, top, image, name, note, colour: notes.append(note))
     drawn = space.distances_of
     for module in (space, neighbours):
@@ -195,7 +196,9 @@ def test_a_dump_is_of_the_ball_and_measures_the_same(tmp_path):
     )
     path = next(path for path in outputs.dump(tmp_path, embedded, opt) if "test" in path.name)
     with np.load(path) as file:
-        flags, features, points = json.loads(str(file["flags"])), file["features"], file["points"]
+        flags = json.loads(str(file["flags"]))
+        features = file["features"]
+        points = file["points"]
     assert (flags["eval_space"], flags["eval_space_c"], flags["eval_space_clip_r"]) == ("hyperbolic", 0.3, 2.3)
     assert np.array_equal(features, features_of(embedded, "test")[0])
     np.testing.assert_allclose(points, Ball(0.3, 2.3).in_ball(torch.from_numpy(features)).numpy(), rtol=1e-6)

@@ -58,7 +58,8 @@ def refused(splits, metric, **flags):
 
 def taking_two_values(names):
     """The metrics to which two orders of points on a line, no two distances of which are equal, give two values."""
-    values, points = {metric: set() for metric in METRICS}, 3.0 ** np.arange(len(names))[:, None]
+    values = {metric: set() for metric in METRICS}
+    points = 3.0 ** np.arange(len(names))[:, None]
     for order in sorted(set(itertools.permutations(names))):
         found = metrics.compute(METRICS, points, np.array([ord(name) for name in order]))
         for metric, value in found.items():
@@ -80,7 +81,8 @@ def test_refused_where_no_order_of_neighbours_makes_a_difference():
 
 
 def test_reasons_and_ways_out():
-    two, training = Data("aabb"), {"eval_reference_set": "compared_to_training_set"}
+    two = Data("aabb")
+    training = {"eval_reference_set": "compared_to_training_set"}
     for splits, metric, flags, told in (
         (
             {"val": Data("abcd"), "test": two},
@@ -129,8 +131,10 @@ def test_reasons_and_ways_out():
 
 
 def test_metrics_and_super_classes():
-    apart, together = {"a": "x", "b": "y"}, {"a": "x", "b": "x"}
-    inside, level = {"tester": "same_parent_label"}, {"label_hierarchy_level": 1}
+    apart = {"a": "x", "b": "y"}
+    together = {"a": "x", "b": "x"}
+    inside = {"tester": "same_parent_label"}
+    level = {"label_hierarchy_level": 1}
     for names, metric, parents, flags, is_refused in (
         ("abcd", "alignment", None, {}, True),
         ("aaaa", "fnmr@.1", None, {}, True),

@@ -64,11 +64,13 @@ def test_what_cannot_be_whitened(tmp_path):
 
 def test_fitted_on_one_file_and_used_on_another(tmp_path, capsys):
     rng = np.random.default_rng(1)
-    mixed, names = rng.standard_normal((4, 4)), ["map_r", "rho_spectrum@0"]
+    mixed = rng.standard_normal((4, 4))
+    names = ["map_r", "rho_spectrum@0"]
     train, test = (
         {"features": rng.standard_normal((rows, 4)) @ mixed, "labels": np.arange(rows) % 7} for rows in (80, 60)
     )
-    path, fitted_on = str(tmp_path / "w.npz"), save(tmp_path, train=train)
+    path = str(tmp_path / "w.npz")
+    fitted_on = save(tmp_path, train=train)
     for words, dims in ((["--dims", "3"], 3), (["--learned"], 4)):
         command.main(["whiten", *fitted_on, "--out", path, *words])
         assert f"80 embeddings, 4 dimensions to {dims}" in capsys.readouterr().out

@@ -150,9 +150,7 @@ def test_headings_of_the_icml_scripts_are_skipped(tmp_path):
     """As in their Revisit_Runs.sh, also over several lines; line numbers stay."""
     script = tmp_path / "runs.sh"
     script.write_text(
-        (
-            '"""============ Baseline Runs --- CUB200-2011 ==="""\npython main.py --seed 0\n"""\na "second" '
-            'one:\n"""\npython main.py --seed 1\n'
-        )
+        '"""============ Baseline Runs --- CUB200-2011 ==="""\npython main.py --seed 0\n"""\na "second" '
+        'one:\n"""\npython main.py --seed 1\n'
     )
     assert [(line.number, line.argv) for line in read_lines(script, {})] == [(2, ["--seed", "0"]), (6, ["--seed", "1"])]

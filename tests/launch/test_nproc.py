@@ -114,10 +114,14 @@ def test_the_reason_is_not_torchruns(error):
 class Submitted:
     """What submitit is asked for, in its place: a module, an executor and a job at once."""
 
-    cluster, job_id, paths = "slurm", "7_0", types.SimpleNamespace(stdout="a log")
+    cluster = "slurm"
+    job_id = "7_0"
+    paths = types.SimpleNamespace(stdout="a log")
 
     def __init__(self):
-        self.settings, self.commands, self.helpers = {}, [], types.SimpleNamespace(CommandFunction=list)
+        self.settings = {}
+        self.commands = []
+        self.helpers = types.SimpleNamespace(CommandFunction=list)
 
     def AutoExecutor(self, folder, cluster):  # noqa: N802  submitit's name
         return self

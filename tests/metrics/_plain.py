@@ -22,7 +22,8 @@ def ranked(query, reference, left_out):
 
 
 def precision_sum(relevance, depth):
-    total, found = 0.0, 0
+    total = 0.0
+    found = 0
     for i, hit in enumerate(relevance[: int(min(depth, len(relevance)))], start=1):
         found += hit
         total += hit * found / i
@@ -59,7 +60,9 @@ def plain_value(name, relevance, total, size):
 def orders(features, reference=None, exclude=None, query_sequences=None, reference_sequences=None):
     """Of each query its own row of the reference, -1 for none, and the rows that it may find, nearest first."""
     if reference is None:
-        reference, exclude, reference_sequences = features, range(len(features)), query_sequences
+        reference = features
+        exclude = range(len(features))
+        reference_sequences = query_sequences
     exclude = [-1] * len(features) if exclude is None else exclude
     query_sequences, reference_sequences = (
         [-1] * len(x) if g is None else g for x, g in ((features, query_sequences), (reference, reference_sequences))
@@ -130,10 +133,12 @@ def random_lists(seed, reference_size, queries, own=None):
     one.
     """
     rng = np.random.default_rng(seed)
-    positives, junk = [], []
+    positives = []
+    junk = []
     for query in range(queries):
         order = rng.permutation([j for j in range(reference_size) if own is None or j != own[query]])
-        taken, left = rng.integers(0, 8), rng.integers(0, 10)
+        taken = rng.integers(0, 8)
+        left = rng.integers(0, 10)
         positives.append(order[:taken].tolist() if query % 5 else [])
         junk.append(order[taken : taken + left].tolist() if query != 3 else order[taken:].tolist())
     return positives, junk

@@ -26,7 +26,8 @@ def plain_f1(labels, clusters):
     )
     if not together:
         return float(not found + true)
-    precision, recall = together / found, together / true
+    precision = together / found
+    recall = together / true
     return 2 * precision * recall / (precision + recall)
 
 
@@ -62,10 +63,8 @@ def test_kmeans_of_huge_embeddings_is_that_of_small_ones(size, mapped, tmp_path)
     labels = np.repeat(np.arange(6), 10)
     features = draws.normal(size=(6, 5))[labels] + draws.normal(size=(60, 5)) / 9
     factor = 2.0 ** np.floor(np.log2(size / np.abs(features).max()))
-    small, huge = (
-        features.astype(np.float32).astype(np.float64),
-        features.astype(np.float32).astype(np.float64) * factor,
-    )
+    small = features.astype(np.float32).astype(np.float64)
+    huge = features.astype(np.float32).astype(np.float64) * factor
     expected = metrics.compute("nmi", small, labels)
     if mapped:
         np.save(tmp_path / "features.npy", huge)
@@ -105,7 +104,8 @@ def test_kmeans_is_that_of_faiss_and_torch_can_do_it_too(monkeypatch, n, k, d, s
 
 
 def test_where_faiss_has_a_gpu_it_searches_there(monkeypatch):
-    features, asked = random_space(n=300, d=4, classes=10, spread=0.3, seed=19)[0].astype(np.float32), []
+    features = random_space(n=300, d=4, classes=10, spread=0.3, seed=19)[0].astype(np.float32)
+    asked = []
 
     def knn_gpu(resources, features, centroids, k, device):
         asked.append((resources, device))

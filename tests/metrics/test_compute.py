@@ -160,7 +160,8 @@ def test_types_of_features_and_labels(dtype):
 
 
 def test_bad_input_is_one_line():
-    halves, mixed = np.array([0.0, 0.0, np.nan, np.nan, 1.0]), np.array([1, None, "a", 2, 3], dtype=object)
+    halves = np.array([0.0, 0.0, np.nan, np.nan, 1.0])
+    mixed = np.array([1, None, "a", 2, 3], dtype=object)
     for wrong in (
         {"features": np.zeros(5)},
         {"features": np.zeros((0, 3)), "labels": np.zeros(0, int)},
@@ -196,11 +197,14 @@ PREFIXED = ["e_recall@1", "map_r", "c_map_r_macro", "nmi", "rho_spectrum@1", "e_
 
 @pytest.mark.parametrize("at_length", [True, False])
 def test_metrics_of_a_prefix_are_those_of_the_cut_features(at_length):
-    features, labels = np.random.default_rng(0).normal(size=(40, 6)), np.arange(40) % 5
-    reference, reference_labels = np.random.default_rng(1).normal(size=(30, 6)), np.arange(30) % 5
+    features = np.random.default_rng(0).normal(size=(40, 6))
+    labels = np.arange(40) % 5
+    reference = np.random.default_rng(1).normal(size=(30, 6))
+    reference_labels = np.arange(30) % 5
     features[3, :2] = 0  # nothing left of it
     lengthen = unit if at_length else np.asarray
-    features, reference = lengthen(features), lengthen(reference)
+    features = lengthen(features)
+    reference = lengthen(reference)
     found = metrics.compute(
         [*PREFIXED, *(f"{name}@d2" for name in PREFIXED), "map_r@d6"], features, labels, reference, reference_labels
     )

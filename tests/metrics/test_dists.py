@@ -13,7 +13,8 @@ def cosine_distance(a, b):
 
 
 def plain_dists(features, labels):
-    intra, means = [], []
+    intra = []
+    means = []
     for label in sorted(set(labels.tolist())):
         own = features[labels == label].astype(np.float64)
         means.append(own.mean(0))

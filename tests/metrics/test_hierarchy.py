@@ -48,7 +48,8 @@ def test_the_pins_of_the_standard(levels, pin):
 def plain_levels(names, features, labels, reference=None, reference_labels=None, **given):
     """Name -> a value for each query."""
     reference_labels = labels if reference is None else reference_labels
-    n_levels, values = labels.shape[1], {name: [] for name in names}
+    n_levels = labels.shape[1]
+    values = {name: [] for name in names}
     for label, (own, order) in zip(labels, orders(features, reference, **given), strict=True):
         levels = [int((label == reference_labels[j]).sum()) for j in order]
         for name in names:
@@ -72,7 +73,8 @@ def assert_as_plain(features, labels, limits=None, **given):
     ]
     space = metrics.EmbeddingSpace(features, labels, **given)
     space.search = Search(space, limits)
-    found, expected = metrics.per_query(names, space), plain_levels(names, features, labels, **given)
+    found = metrics.per_query(names, space)
+    expected = plain_levels(names, features, labels, **given)
     for name in names:
         np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=1e-12, err_msg=name)
     return found
@@ -145,7 +147,8 @@ def test_lists_that_are_ranked_anew(reranker):
     features += np.random.default_rng(0).standard_normal(features.shape) / 9
     space = metrics.EmbeddingSpace(features, labels)
     space.search = reranker.search(space)
-    lists, expected = space.neighbours(59), {name: [] for name in HIERARCHICAL}
+    lists = space.neighbours(59)
+    expected = {name: [] for name in HIERARCHICAL}
     assert (lists != metrics.EmbeddingSpace(features, labels).neighbours(59)).any()
     for i, order in enumerate(lists):
         for name in HIERARCHICAL:

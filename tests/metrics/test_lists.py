@@ -65,7 +65,8 @@ def test_landmarks_and_objects(relevance, count, name, expected):
 
 def test_re_identification_by_lists_is_that_by_sequences():
     gallery = [("1", 1), ("2", 1), ("1", 2), ("0", 2), ("1", 3), ("2", 2)]
-    places, names = np.arange(1.0, 7.0)[:, None], ["ap", "inp", "e_recall@1", "e_recall@5", "ap_trapezoid"]
+    places = np.arange(1.0, 7.0)[:, None]
+    names = ["ap", "inp", "e_recall@1", "e_recall@5", "ap_trapezoid"]
     found = metrics.compute(names, [[0.0]], reference=places, lists=Lists.of([[2, 4]], [[0]]))
     assert found == pytest.approx({"ap": 0.5, "inp": 0.5, "e_recall@1": 0, "e_recall@5": 1, "ap_trapezoid": 1 / 3})
     given = {"query_sequences": ["1_1"], "reference_sequences": [f"{name}_{camera}" for name, camera in gallery]}
@@ -78,7 +79,9 @@ def value_of(name, relevance):
     """One query's value of a name of NAMES; it has something to find."""
     if name not in NEW:
         return plain_value(name, relevance, sum(relevance), sum(relevance))
-    hits, k = [rank for rank, hit in enumerate(relevance) if hit], int(name.partition("@")[2] or 0)  # ranks from 0
+    # ranks from 0
+    hits = [rank for rank, hit in enumerate(relevance) if hit]
+    k = int(name.partition("@")[2] or 0)
     if name.startswith("mp@"):
         k = min(k, hits[-1] + 1)
     elif name.startswith("mmp@"):
@@ -123,10 +126,8 @@ def test_random_lists_by_loops(own, rerank):
 def test_a_large_reference_gives_what_a_small_tile_gives():
     """Beyond one tile of the search the junk of each tile is hidden in it."""
     rng = np.random.default_rng(0)
-    queries, reference = (
-        rng.standard_normal((20, 8)).astype(np.float32),
-        rng.standard_normal((20_000, 8)).astype(np.float32),
-    )
+    queries = rng.standard_normal((20, 8)).astype(np.float32)
+    reference = rng.standard_normal((20_000, 8)).astype(np.float32)
     order = np.argsort(((queries[:, None] - reference) ** 2).sum(2), axis=1)  # (20, 20000)
     positives = [row[[5, 400, 15_000]].tolist() for row in order]
     junk = [[*row[:5].tolist(), *row[100:300].tolist()] for row in order]
@@ -137,7 +138,8 @@ def test_a_large_reference_gives_what_a_small_tile_gives():
 
 
 def test_metrics_of_classes_need_labels():
-    features, lists = np.eye(3), Lists.of([[1], [0], []])
+    features = np.eye(3)
+    lists = Lists.of([[1], [0], []])
     for name in ("nmi", "dists@intra", "e_recall@1_macro", "e_recall@1_worst10"):
         with refused("is of classes, and there are lists without labels"):
             metrics.compute([name, "ap"], features, lists=lists)

@@ -40,7 +40,8 @@ def test_numbers_are_those_of_features_in_memory(tmp_path, dtype, order):
     features, labels = random_space(n=150, classes=11, spread=1.5, seed=3)
     features = np.asarray(4 * features).astype(dtype, order=order)
     features[20:30] = features[:10]
-    mapped, names = in_file(tmp_path, features), RETRIEVAL + OTHERS
+    mapped = in_file(tmp_path, features)
+    names = RETRIEVAL + OTHERS
     for cut in (None, 50):
         expected, found = (
             metrics.compute(names, x, labels, *([] if cut is None else [x[cut:], labels[cut:]]))
@@ -85,7 +86,8 @@ def test_it_is_not_copied_and_read_in_blocks(tmp_path, monkeypatch):
 
 def test_kmeans_reads_blocks_and_finds_the_clusters_of_features_in_memory():
     features, _ = random_space(n=900, d=6, classes=12, spread=0.2, seed=5)
-    features, reads = features.astype(np.float32), []
+    features = features.astype(np.float32)
+    reads = []
     mapped = _mapped.Converted(lambda rows: reads.append(len(features[rows])) or features[rows], features.shape, 100)
     assert (_kmeans.kmeans(mapped, 12, seed=2) == _kmeans.kmeans(features, 12, seed=2)).all()
     assert max(reads) == 100
@@ -95,8 +97,10 @@ def test_kmeans_reads_blocks_and_finds_the_clusters_of_features_in_memory():
 
 def test_stacked_rows_and_prefixes(tmp_path):
     rng = np.random.default_rng(0)
-    one, other = rng.normal(size=(7, 3)), rng.normal(size=(9, 3)).astype(np.float32)
-    kept, mapped = np.array([0, 3, 8]), in_file(tmp_path, other)
+    one = rng.normal(size=(7, 3))
+    other = rng.normal(size=(9, 3)).astype(np.float32)
+    kept = np.array([0, 3, 8])
+    mapped = in_file(tmp_path, other)
     whole = np.concatenate([one, other[kept], one])
     stacked = _mapped.Stacked((one, None), (mapped, kept), (one, None))
     assert len(stacked) == 17 and stacked.shape == whole.shape and stacked.dtype == np.float64

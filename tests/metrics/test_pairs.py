@@ -31,7 +31,8 @@ def squares(features, labels):
 
 def plain_fnmr(features, labels, fmr):
     pairs = squares(features, labels)
-    same, other = [d for d, a, b in pairs if a == b], sorted(d for d, a, b in pairs if a != b)
+    same = [d for d, a, b in pairs if a == b]
+    other = sorted(d for d, a, b in pairs if a != b)
     if not same or not other:
         return np.nan
     limit = other[int(fmr * len(other) + 1e-9)]
@@ -51,7 +52,8 @@ def plain_opis(features, labels):
     for t in np.linspace(low, high, 101) + 1e-12:
         utilities = []
         for c in classes:
-            sensitivity, specificity = (positive[c] > t).mean(), 1 - (negative[c] > t).mean()
+            sensitivity = (positive[c] > t).mean()
+            specificity = 1 - (negative[c] > t).mean()
             total = sensitivity + specificity
             utilities.append(2 * sensitivity * specificity / total if total else 0.0)
         variances.append(np.var(utilities))
@@ -59,7 +61,8 @@ def plain_opis(features, labels):
 
 
 def plain(features, labels):
-    features, labels = np.asarray(features, dtype=np.float64), list(labels)
+    features = np.asarray(features, dtype=np.float64)
+    labels = list(labels)
     all_pairs = squares(unit(features), labels)
     same = [d for d, a, b in all_pairs if a == b]
     values = {f"fnmr@{fmr}": plain_fnmr(features, labels, float(fmr)) for fmr in (".01", ".1", ".5")}

@@ -73,11 +73,9 @@ def test_random_lists_by_loops(seed):
     terms = plain_per_query(RETRIEVAL, features[:20], labels[:20], **given)
     matched = ~np.isnan(terms["ap"])
     assert 0 < matched.sum() < 20
-    own, groups, terms = (
-        labels[:20][matched],
-        labels[:20] % 3,
-        {name: np.array(values)[matched] for name, values in terms.items()},
-    )
+    own = labels[:20][matched]
+    groups = labels[:20] % 3
+    terms = {name: np.array(values)[matched] for name, values in terms.items()}
     expected = {name: np.mean(values) for name, values in terms.items()}
     expected |= {f"{name}_macro": np.mean(by_part(values, own.tolist())) for name, values in terms.items()}
     of_classes, of_groups = (by_part(terms["e_recall@1"], parts.tolist()) for parts in (own, groups[matched]))

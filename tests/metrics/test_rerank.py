@@ -89,7 +89,8 @@ BALLS = pytest.mark.parametrize("ball", [None, Ball(0.3, 2.3)], ids=["euclidean"
 @BALLS
 def test_a_set_in_itself(ball):
     x, labels = points(50)
-    distances, plain = distances_of(x, ball), metrics.compute(NAMES, x, labels, ball=ball)
+    distances = distances_of(x, ball)
+    plain = metrics.compute(NAMES, x, labels, ball=ball)
     for k1, k2, weight in [
         (20, 6, 0.3),
         (5, 1, 0.3),
@@ -125,10 +126,8 @@ def test_queries_that_are_in_the_reference_or_of_a_sequence():
     """A sequence's samples are nodes all the same."""
     x, labels = points(40, seed=3, copies=False)
     exclude = np.array([25, 26, 27, 28, 29] + [-1] * 10)
-    final, given = (
-        dense(distances_of(x), 6, 3, 0.3),
-        {"reference": x[:30], "reference_labels": labels[:30], "exclude": exclude},
-    )
+    final = dense(distances_of(x), 6, 3, 0.3)
+    given = {"reference": x[:30], "reference_labels": labels[:30], "exclude": exclude}
     check(lists_by(final[25:, :30], lambda i, j: exclude[i] == j), x[25:], labels[25:], KReciprocal(6, 3), **given)
     sequences = np.arange(40) // 4
     space = metrics.EmbeddingSpace(x, labels, query_sequences=sequences)
@@ -189,11 +188,13 @@ def test_degenerate_spaces(rerank):
 
 
 def expanded(query, reference, found, n, alpha):
-    total, weights = query.copy(), 1.0
+    total = query.copy()
+    weights = 1.0
     for j in found[:n]:
         norms = np.linalg.norm(query) * np.linalg.norm(reference[j])
         weight = max(query @ reference[j] / norms, 0.0) ** alpha if norms else 0.0
-        total, weights = total + weight * reference[j], weights + weight
+        total = total + weight * reference[j]
+        weights = weights + weight
     return total / weights
 
 

@@ -110,7 +110,8 @@ def test_depths_of_the_published_forms():
 
 def test_where_no_query_counts_and_labels_of_mixed_types():
     names = ["map_r", "mrr_macro", "e_recall@1", "mAP"]
-    features, labels = random_space(n=8)[0], np.arange(8)
+    features = random_space(n=8)[0]
+    labels = np.arange(8)
     for reference in ({}, {"reference": features, "reference_labels": labels + 100}):
         measured = metrics.compute(names, features, labels, **reference, uncounted=None)
         assert measured == {

@@ -56,7 +56,8 @@ def space_with(limits, features, labels, in_numpy=True, **given):
 def searched(features, labels, names, limits=None, how=None, **reference):
     """The finished `Work` of a search whose values were those of the plain loops for every query."""
     space = space_with(limits, features, labels, **how or {}, **reference)
-    measured, expected = metrics.per_query(names, space), known(names, features, labels, **reference)
+    measured = metrics.per_query(names, space)
+    expected = known(names, features, labels, **reference)
     for name in names:
         np.testing.assert_allclose(measured[name], expected[name], rtol=0, atol=1e-12, err_msg=name)
     return space.search.work
@@ -126,7 +127,8 @@ def test_limits_and_sequences_change_no_value(limits, rounded):
 @pytest.mark.parametrize("limits", LIMITS)
 def test_on_a_gpu_and_by_torch_on_the_cpu(limits, how):
     features, labels = random_space(n=40, spread=2.0, seed=8)
-    features, numbers = np.round(features), sequences(40, 6)
+    features = np.round(features)
+    numbers = sequences(40, 6)
     searched(features, labels, RETRIEVAL, limits, how, query_sequences=numbers)
     given = {"reference": features[12:], "reference_labels": labels[12:], "reference_sequences": numbers[12:]}
     searched(features, labels, RETRIEVAL, limits, how, query_sequences=numbers, **given)
@@ -138,7 +140,8 @@ def test_sequences_that_hide_nearly_all():
     others.
     """
     features, _ = random_space(n=90, spread=3.0, seed=33)
-    labels, numbers = np.arange(90) % 2, np.where(np.arange(90) < 60, 5, -1)
+    labels = np.arange(90) % 2
+    numbers = np.where(np.arange(90) < 60, 5, -1)
     for limits in (Limits(pairs=3), Limits(pairs=3, columns=16, rows=8, sample=10)):
         searched(features, labels, ["mrr", "e_recall@1", "map_r"], limits, query_sequences=numbers)
     features, labels = random_space(n=100, seed=34)
@@ -172,7 +175,8 @@ def test_means_and_macro_means_and_names_of_sequences():
 
 
 def test_bad_sequences_are_one_line():
-    numbers, gallery = np.zeros(5, int), {"reference": np.eye(3, 2), "reference_labels": np.zeros(3, int)}
+    numbers = np.zeros(5, int)
+    gallery = {"reference": np.eye(3, 2), "reference_labels": np.zeros(3, int)}
     for wrong, words in (
         ({"query_sequences": np.zeros(4, int)}, "query_sequences must be (5,)"),
         ({"query_sequences": np.zeros(5)}, "of type float64"),
@@ -285,7 +289,8 @@ def test_an_estimate_that_was_too_high_is_corrected(in_itself):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_equal_samples_that_are_found_once_change_nothing(dtype):
-    limits, rng = Limits(few=0), np.random.default_rng(24)
+    limits = Limits(few=0)
+    rng = np.random.default_rng(24)
     features = rng.standard_normal((9, 5))[rng.integers(0, 9, 100)].astype(dtype)
     labels = rng.integers(0, 6, 100)
     features[20:30] += 1e-9 * rng.standard_normal((10, 5)).astype(dtype)  # equal in float32, in float64 not
@@ -315,7 +320,8 @@ def test_the_searches_of_the_benchmark_find_the_same():
 
 
 def test_between_two_blocks_the_callers_precision_and_gradients_hold(monkeypatch):
-    multiply, used = torch.mm, []
+    multiply = torch.mm
+    used = []
     monkeypatch.setattr(
         torch, "mm", lambda *args, **more: used.append(torch.get_float32_matmul_precision()) or multiply(*args, **more)
     )
@@ -337,7 +343,8 @@ SCORES = st.floats(width=32, allow_nan=False).map(lambda score: score + 0.0)  # 
 
 @given(st.lists(st.tuples(SCORES, st.integers(0, COLUMN)), min_size=1, max_size=20))
 def test_keys_sort_by_descending_score_then_column(pairs):
-    scores, columns = np.array([s for s, _ in pairs], dtype=np.float32), np.array([c for _, c in pairs])
+    scores = np.array([s for s, _ in pairs], dtype=np.float32)
+    columns = np.array([c for _, c in pairs])
     keys = as_keys(scores, columns)
     assert np.array_equal(scores_of(keys), scores) and np.array_equal(keys & COLUMN, columns)
     assert [pairs[i] for i in np.argsort(keys, kind="stable")] == sorted(pairs, key=lambda pair: (-pair[0], pair[1]))

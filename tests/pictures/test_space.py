@@ -45,7 +45,8 @@ def assert_worst(shown, found):
     for query, right in enumerate(found):
         if any(right):
             rows.append((plain_value("map_r", right, sum(right), None), -(right.index(True) + 1), query))
-    expected, seen = [], set()
+    expected = []
+    seen = set()
     for ap, first, query in sorted(rows):
         if shown.space.labels[query] not in seen:
             seen.add(shown.space.labels[query])
@@ -83,7 +84,8 @@ def test_pictures_show_what_the_metrics_count(kind):
 def test_queries_search_in_the_reference_and_in_their_super_class(inside_parents, own):
     generator = np.random.default_rng(3)
     features, reference = (generator.normal(size=(n, 5)).astype(np.float32) for n in (40, 70))
-    labels, reference_labels = generator.integers(0, 9, 40), generator.integers(1, 10, 70)
+    labels = generator.integers(0, 9, 40)
+    reference_labels = generator.integers(1, 10, 70)
     exclude = np.full(40, -1)
     if own == "some":
         reference[10:30], reference_labels[10:30], exclude[:20] = features[:20], labels[:20], np.arange(10, 30)
@@ -157,10 +159,13 @@ def test_images_are_shown_whole(tmp_path):
 @pytest.mark.parametrize("own", [True, False], ids=["in itself", "in another reference"])
 def test_distances_stand_below_the_neighbours(figures, tmp_path, own):
     generator = np.random.default_rng(0)
-    features, labels = generator.normal(size=(30, 4)).astype(np.float32), np.arange(30) % 3
+    features = generator.normal(size=(30, 4)).astype(np.float32)
+    labels = np.arange(30) % 3
     reference = features if own else generator.normal(size=(40, 4)).astype(np.float32)
-    exclude, reference_labels = np.arange(30) if own else np.full(30, -1), np.arange(len(reference)) % 3
-    one, shown = compared(features, labels, reference, reference_labels, exclude), np.array([4, 9])
+    exclude = np.arange(30) if own else np.full(30, -1)
+    reference_labels = np.arange(len(reference)) % 3
+    one = compared(features, labels, reference, reference_labels, exclude)
+    shown = np.array([4, 9])
     found = queries.nearest(one, shown, 7)
     neighbours.recoveries(
         tmp_path / "a.png",
@@ -290,7 +295,8 @@ def test_coloured_groups_are_large_and_spread():
 @pytest.mark.parametrize("supers", [True, False])
 def test_tsne_has_colours_by_super_class_where_there_are_some(figures, tmp_path, supers):
     labels = np.repeat(np.arange(30), 4)
-    features, things = np.random.default_rng(0).normal(size=(120, 5)).astype(np.float32), Things(labels)
+    features = np.random.default_rng(0).normal(size=(120, 5)).astype(np.float32)
+    things = Things(labels)
     things.super_labels = {label: ("first" if label % 2 else "second") if supers else None for label in range(30)}
     parents = queries.super_classes(Embedded({}, labels, 0.0, things))
     assert (parents is not None) == supers

@@ -51,7 +51,8 @@ def test_titles_of_a_run_s_pictures(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda self, *args, **more: drawn.append(self))
     generator = np.random.default_rng(0)
-    features, labels = {"test": generator.normal(size=(40, 4)).astype(np.float32)}, {"test": np.arange(40) % 5}
+    features = {"test": generator.normal(size=(40, 4)).astype(np.float32)}
+    labels = {"test": np.arange(40) % 5}
     space.spectra(tmp_path / "a.png", features, 0, LONG)
     space.distances(tmp_path / "b.png", features, labels, {"test": None}, 0, LONG)
     space.tsne(tmp_path / "c.png", features["test"], labels["test"], 40, 0, LONG)

@@ -84,7 +84,8 @@ def test_classes_alone_are_the_paired_ratio_estimator():
 
 def test_the_chance_of_queries_is_not_counted_twice():
     """Runs that differ by the chance of queries alone: their spread is in the classes' already."""
-    errors, values = [], []
+    errors = []
+    values = []
     for seed in range(150):
         outcomes = simulated(
             np.random.default_rng([seed, 1]), classes=40, of_seed=0.0, both=0.0, of_class=0.0, between=0.0
@@ -101,7 +102,8 @@ def test_the_chance_of_queries_is_not_counted_twice():
 )
 def test_coverage(flags):
     """Nominal 95 %: between 93 and 97 % of 1,000 simulations, of 60 classes. benchmarks/paired.py has more of them."""
-    true, held = truth(**flags), 0
+    true = truth(**flags)
+    held = 0
     for seed in range(1000):
         outcomes = simulated(np.random.default_rng([seed, 2]), classes=60, **flags)
         found = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, 1000, seed)), seed)

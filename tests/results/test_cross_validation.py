@@ -14,7 +14,8 @@ from results import columns, formats, published, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
 from tests.results.made import built, evaluated, make_run
 
-MAP_R, VALIDATED = columns.column("test", "map_r"), columns.column("val", "map_r")
+MAP_R = columns.column("test", "map_r")
+VALIDATED = columns.column("val", "map_r")
 FLAGS = {
     "split_scheme": "mlrc",
     "split_test_size": 0.5,

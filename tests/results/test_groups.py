@@ -21,7 +21,8 @@ from tests.results.made import ENVIRONMENT, built, evaluated, lines, make_run, m
 from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-R1, NMI = columns.column("test", "e_recall@1"), columns.column("test", "nmi")
+R1 = columns.column("test", "e_recall@1")
+NMI = columns.column("test", "nmi")
 NAME = "CUB_Margin_b12_Distance"
 METRICS_CSV = "CSV_Logs/metrics.csv"
 FLAGS_CHANGED = {"n_epochs", "patience", "embed_dim", "evaltypes", "storage_metrics"}
@@ -352,7 +353,8 @@ def test_every_table_marks_what_differs_and_the_page_says_what_a_group_is(tmp_pa
         epochs=4,
         clip_grad_norm=None,
     )
-    out, unlike = evaluated(tmp_path), "unlike the others: lr 0.0001 (others: 1e-05)"
+    out = evaluated(tmp_path)
+    unlike = "unlike the others: lr 0.0001 (others: 1e-05)"
     for path in out.glob("*.md"):
         if not path.stem.endswith("_settings"):
             assert (
@@ -453,7 +455,8 @@ def test_each_data_set_shows_what_it_recorded_or_that_there_is_nothing(tmp_path,
         make_run(root, "D", seed, found=curve(0.5), epochs=2, dataset="cars196")  # short
         make_run(root, "E", seed, found=curve(0.5, split="train", metric="loss"), epochs=2, dataset="glyphs")
     out = evaluated(tmp_path, "--ddof", 0)
-    said, page = capsys.readouterr().out, (out / "index.html").read_text()
+    said = capsys.readouterr().out
+    page = (out / "index.html").read_text()
     heads = {
         name: (out / f"{name}_selected.csv").read_text().splitlines()[0]
         for name in ("cub200", "online_products", "shared")

@@ -40,7 +40,8 @@ def test_welch_is_scipys(a, b):
 
 
 def test_without_spread_or_seeds():
-    same, other = Estimate(1, 0, 3), Estimate(2, 0, 3)
+    same = Estimate(1, 0, 3)
+    other = Estimate(2, 0, 3)
     assert inference.welch(same, same) == 1 and inference.welch(same, other) == 0
     assert math.isnan(inference.welch(Estimate(1, math.nan, 1), Estimate(2, 0.1, 3)))
     assert inference.difference(Estimate(1, 0, 2), other) == (-1, -1)
@@ -91,7 +92,8 @@ def test_the_interval_to_the_best_of_two_is_welchs():
     """Of two groups; of more it is wider, and the mark is that of the interval."""
     rng = np.random.default_rng(0)
     for n, m in ((3, 3), (3, 5), (5, 6)):
-        a, b = rng.normal(77, 3, n), rng.normal(96, 0.2, m)
+        a = rng.normal(77, 3, n)
+        b = rng.normal(96, 0.2, m)
         two = [inference.estimate(a), inference.estimate(b), Estimate(99, math.nan, 1)]
         places = inference.ranked(two, True)
         expected = stats.ttest_ind(a, b, equal_var=False).confidence_interval()
@@ -124,8 +126,10 @@ def test_of_equal_groups_none_is_marked_as_worse_in_95_of_100_tables(kind, group
 def test_least_marked_is_marked_in_80_of_100_tables():
     """Where the deviation is the upper bound of the one that was found."""
     groups = [Estimate(60.0, 0.5, 5)] * 4
-    true, upper = inference.least_marked(groups), 0.5 * inference.spread_of_deviation(17)[1]
-    rng, k = np.random.default_rng(0), 4
+    true = inference.least_marked(groups)
+    upper = 0.5 * inference.spread_of_deviation(17)[1]
+    rng = np.random.default_rng(0)
+    k = 4
     values = rng.normal(0, upper, (1000, k, 5)) - true * (np.arange(k) == 0)[:, None]
     marked = [
         inference.ranked([inference.estimate(v) for v in table[:2]] + [Estimate(-99, upper, 5)] * 2, True)[0].mark
@@ -143,7 +147,8 @@ def test_sign_test():
 
 
 def test_compare():
-    ours, theirs = Estimate(64, 0.4, 5), inference.with_ddof_1(63.09, 0.46, 5, 0)
+    ours = Estimate(64, 0.4, 5)
+    theirs = inference.with_ddof_1(63.09, 0.46, 5, 0)
     assert theirs.deviation == pytest.approx(0.46 * math.sqrt(5 / 4))
     result = inference.compare(ours, theirs)
     expected = stats.ttest_ind_from_stats(64, 0.4, 5, 63.09, theirs.deviation, 5, equal_var=False)

@@ -117,7 +117,8 @@ def test_the_run_that_repeats_a_figure_has_its_conditions(configurations, flags_
     """
     told = 0
     for p in configurations.values():
-        flags, val = flags_of[p.group], p.figures[0].column.split == "val"
+        flags = flags_of[p.group]
+        val = p.figures[0].column.split == "val"
         run = RecordedRun(
             "a", "a", p.dataset, "a", 0, flags=flags, environment={"weights": p.figures[0].condition("pretraining")}
         )
@@ -201,7 +202,8 @@ def test_the_same_conditions_give_difference_and_t(tmp_path, flags):
             float(row["value"]) for row in lines(path) if (row["split"], row["metric"]) == ("test", "e_recall@1")
         ]
         values.append(100 * max(recalls))
-    mean, deviation = np.mean(values), np.std(values)
+    mean = np.mean(values)
+    deviation = np.std(values)
     t = (mean - 62.80) / math.sqrt(deviation**2 / 4 + 0.70**2 / 4)  # both over 5 seeds
     assert (line["published"], line["value"], line["value deviation"]) == ("MS", "62.80", "0.70")
     assert (line["ours"], line["ours deviation"]) == (f"{mean:.2f}", f"{deviation:.2f}")
@@ -287,10 +289,12 @@ def test_which_flags_are_conditions(configurations, flags_of, defaults):
     """
     rng = random.Random(5)
     actions = {action.dest: action for action in parameters.get_parser()._actions}
-    declared, program = parameters.declared_roles(), Result_Evaluations.program()
+    declared = parameters.declared_roles()
+    program = Result_Evaluations.program()
 
     def differs(p, **changes):
-        figure, plain = p.figures[0], flags_of[p.group]
+        figure = p.figures[0]
+        plain = flags_of[p.group]
         run = RecordedRun("a", "a", p.dataset, "a", 0, flags={**plain, **changes})
         run.dataset = recorded.dataset_of({**plain, **changes})
         split = "test" if figure.condition("selection") == ledger.TEST else "val"

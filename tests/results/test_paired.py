@@ -83,7 +83,8 @@ def test_each_group_beside_the_best(folder, runs):
             assert line[f"{title} difference [%]"] == f"{100 * (ours.means.mean() - theirs.means.mean()):+.2f}"
             estimates = [inference.estimate(100 * one.means) for one in (ours, theirs)]
             assert line[f"{title} Welch 95 %"] == "[{:+.2f}, {:+.2f}]".format(*inference.difference(*estimates))
-            low, high = float(line[f"{title} paired low"]), float(line[f"{title} paired high"])
+            low = float(line[f"{title} paired low"])
+            high = float(line[f"{title} paired high"])
             assert low < float(line[f"{title} difference [%]"]) < high
             assert line[f"{title} paired 95 %"] == f"[{low:+.2f}, {high:+.2f}]"
     page = (out / "index.html").read_text()
@@ -133,7 +134,8 @@ def test_what_cannot_be_compared_is_refused_or_left_out(runs, tmp_path):
 
 
 def test_embeddings_serve_as_well(tmp_path):
-    root, generator = tmp_path / "runs", np.random.default_rng(0)
+    root = tmp_path / "runs"
+    generator = np.random.default_rng(0)
     for group in ("CUB_A", "CUB_B"):
         for seed in range(2):
             folder = make_run(root, group, seed)

@@ -12,7 +12,8 @@ from results.columns import column
 from results.groups import build
 from results.recorded import RecordedRun, Series
 
-R1, RHO = column("test", "e_recall@1"), column("train", "rho_spectrum@2")
+R1 = column("test", "e_recall@1")
+RHO = column("train", "rho_spectrum@2")
 
 
 @pytest.fixture
@@ -45,7 +46,8 @@ def test_no_label_touches_another_or_a_point_and_none_is_nearer_to_another_than_
     axis.margins(0.12)
     assert labels.place_labels(axis, points, [f"R-Quadruplet(D) {i}" for i in range(25)], ["black"] * 25)
     renderer = figure.canvas.get_renderer()
-    room, centres = axis.get_window_extent(renderer), axis.transData.transform(points)
+    room = axis.get_window_extent(renderer)
+    centres = axis.transData.transform(points)
     joined = {tuple(line.get_xydata()[0]) for line in axis.lines[1:]}
     boxes = []
     for text in axis.texts:
@@ -76,10 +78,8 @@ def groups_of(count):
 def test_figures_of_few_groups_give_no_r_and_no_line(tmp_path, figures):
     distances = column("train", "dists@intra")  # which nobody recorded
     for count in (1, 4, 5):
-        found, said = (
-            groups_of(count),
-            f"{count} group{'s' * (count > 1)}: too few for r" if count < 5 else "r = -1.00 over 5 groups",
-        )
+        found = groups_of(count)
+        said = f"{count} group{'s' * (count > 1)}: too few for r" if count < 5 else "r = -1.00 over 5 groups"
         if count == 1:
             assert plots.relations(found, R1, [RHO], tmp_path) is plots.rho(found, R1, [RHO], tmp_path) is None, (
                 "one point shows no relation"
@@ -124,10 +124,8 @@ def test_the_colours_of_the_ranked_bars_are_named_beside_the_title(tmp_path, fig
     (axis,) = figures[1].axes
     renderer = figures[1].canvas.get_renderer()
     figures[1].draw_without_rendering()
-    legend, title = (
-        axis.get_legend(),
-        next(text for text in axis.findobj(Text) if text.get_text().startswith("online_products")),
-    )
+    legend = axis.get_legend()
+    title = next(text for text in axis.findobj(Text) if text.get_text().startswith("online_products"))
     assert [text.get_text() for text in legend.get_texts()] == ["as it is", "with rho_distance"]
     box = legend.get_window_extent(renderer)
     assert not box.overlaps(title.get_window_extent(renderer)) and box.y0 >= axis.get_window_extent(renderer).y1 - 1
@@ -149,7 +147,8 @@ def test_of_a_matrix_the_first_column_is_on_top(tmp_path, figures):
 def test_no_text_of_a_figure_is_a_formula_and_groups_without_a_run_are_named_below(tmp_path, figures):
     found = groups_of(6)
     for group in found:
-        group.dataset, group.name = "$data_$set", f"{group.name}$_$"
+        group.dataset = "$data_$set"
+        group.name = f"{group.name}$_$"
     found[5].seeds.clear()
     captions = dict(Result_Evaluations._figures(found, [R1], [(R1, RHO)], tmp_path))
     assert (

@@ -124,7 +124,8 @@ def test_reality_check(tmp_path):
     assert matches["MLRC_CUB256_MSMiner"].published.method == "Multi Similarity + Miner"
     assert all(m.differences == ["n_epochs 2 (published: 1000)"] for m in matches.values())
     table = shown(matches, "mlrc")
-    margin, miner = table["MLRC_CUB_Margin"], table["MLRC_CUB256_MSMiner"]
+    margin = table["MLRC_CUB_Margin"]
+    miner = table["MLRC_CUB256_MSMiner"]
     assert (margin["MAP@R (val) published [%]"], margin["MAP@R published [%]"]) == ("41.84", "23.09")
     assert (miner["MAP@R (val) published [%]"], miner["MAP@R published [%]"]) == ("44.29", "")
     ours = columns.value(matches["MLRC_CUB_Margin"].group.counted[0], columns.column("val", "map_r"), columns.SELECTED)

@@ -23,12 +23,15 @@ def by_hand(true, s1, n1, s2, n2):
     """Power of Welch's test: the chance that |Z + shift| / sqrt(V / df) is above the bound, summed over the chi-squared
     V.
     """
-    a, b = s1**2 / n1, s2**2 / n2
+    a = s1**2 / n1
+    b = s2**2 / n2
     freedom = (a + b) ** 2 / (a**2 / (n1 - 1) + b**2 / (n2 - 1))
-    bound, shift = stats.t.ppf(0.975, freedom), true / math.sqrt(a + b)
+    bound = stats.t.ppf(0.975, freedom)
+    shift = true / math.sqrt(a + b)
 
     v = np.linspace(0, freedom + 12 * math.sqrt(2 * freedom) + 60, 400_001)[1:] - 1e-9
-    limit, step = bound * np.sqrt(v / freedom), v[1] - v[0]
+    limit = bound * np.sqrt(v / freedom)
+    step = v[1] - v[0]
     density = np.exp((freedom / 2 - 1) * np.log(v) - v / 2 - special.gammaln(freedom / 2) - freedom / 2 * math.log(2))
     return float(((special.ndtr(shift - limit) + special.ndtr(-limit - shift)) * density).sum() * step)
 
@@ -46,7 +49,9 @@ def test_power_is_that_of_the_definition():
         found = inference.power(true, Estimate(0, s1, n1), Estimate(0, s2, n2))
         assert found == pytest.approx(by_hand(*case), abs=2e-3), case
         assert true or found == pytest.approx(0.05, abs=1e-9), "without a difference the test errs in five of a hundred"
-    one, five, none = Estimate(0, math.nan, 1), Estimate(0, 0.5, 5), Estimate(0, 0.0, 3)
+    one = Estimate(0, math.nan, 1)
+    five = Estimate(0, 0.5, 5)
+    none = Estimate(0, 0.0, 3)
     assert math.isnan(inference.power(1, one, five)) and math.isnan(inference.least_shown(one, five))
     assert (
         inference.power(1, none, none) == 1 and inference.power(0, none, none) == inference.least_shown(none, none) == 0
@@ -164,7 +169,8 @@ def test_the_power_table_and_the_plan(written):
         assert by_hand(least, deviation, 3, deviation, 3) == pytest.approx(0.8, abs=0.005)
     total = found["all, pooled (4)"]
     assert all(is_fewest(int(total[f"seeds for {points:g}"]), points, pooled) for points in (0.7, 1, 2))
-    low, high = math.sqrt(2 / stats.chi2.ppf(0.975, 2)), math.sqrt(2 / stats.chi2.ppf(0.025, 2))
+    low = math.sqrt(2 / stats.chi2.ppf(0.975, 2))
+    high = math.sqrt(2 / stats.chi2.ppf(0.025, 2))
     assert f"between {low:.2f} and {high:.2f} times it" in total["notes"]
     of = list(built(root).values())
     counts = sorted(int(found[group]["seeds for 2"]) for group in spread)

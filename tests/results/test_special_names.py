@@ -105,7 +105,8 @@ def test_csv_holds_the_name(name):
 
 
 def test_tables_of_runs_hold_such_names(tmp_path):
-    group, dataset = NAMES[0], "cub_1%&#{x}"
+    group = NAMES[0]
+    dataset = "cub_1%&#{x}"
     make_runs(tmp_path / "runs", [group, "B"], dataset=dataset)
     out = evaluated(tmp_path)
     files = {path.suffix: path.read_text() for path in out.glob("*_selected.*") if not path.name.startswith("shared")}

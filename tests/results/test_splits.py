@@ -55,7 +55,8 @@ def test_the_parts_of_a_balanced_table_are_those_of_the_analysis_of_variance(dra
     cells = drawn.mean(2)
     within = drawn.var(2, ddof=1).mean()
     both = s * ((cells - cells.mean(1, keepdims=True) - cells.mean(0) + cells.mean()) ** 2).sum() / ((m - 1) * (k - 1))
-    methods, of_splits = k * s * cells.mean(1).var(ddof=1), m * s * cells.mean(0).var(ddof=1)
+    methods = k * s * cells.mean(1).var(ddof=1)
+    of_splits = m * s * cells.mean(0).var(ddof=1)
     expected = {
         "method": (methods - both) / (k * s),
         "split": (of_splits - both) / (m * s),
@@ -73,16 +74,21 @@ def test_the_parts_of_a_balanced_table_are_those_of_the_analysis_of_variance(dra
 
 def slow_mean_squares(table):
     """The variances of a balanced table, by plain loops over its values."""
-    methods, splits, seeds = range(len(table)), range(len(table[0])), range(len(table[0][0]))
+    methods = range(len(table))
+    splits = range(len(table[0]))
+    seeds = range(len(table[0][0]))
 
     def mean(values):
         values = list(values)
         return math.fsum(values) / len(values)
 
     cells = [[mean(table[m][k]) for k in splits] for m in methods]
-    of_methods, of_splits = [mean(row) for row in cells], [mean(row[k] for row in cells) for k in splits]
+    of_methods = [mean(row) for row in cells]
+    of_splits = [mean(row[k] for row in cells) for k in splits]
     grand = mean(of_methods)
-    n_m, n_k, n_s = len(methods), len(splits), len(seeds)
+    n_m = len(methods)
+    n_k = len(splits)
+    n_s = len(seeds)
     method = n_k * n_s * math.fsum((of_methods[m] - grand) ** 2 for m in methods) / (n_m - 1)
     split = n_m * n_s * math.fsum((of_splits[k] - grand) ** 2 for k in splits) / (n_k - 1)
     both = n_s * math.fsum((cells[m][k] - of_methods[m] - of_splits[k] + grand) ** 2 for m in methods for k in splits)
@@ -167,7 +173,8 @@ def test_reversals_are_counted_as_in_a_plain_loop(drawn):
                 followed += is_shown
                 turned += is_shown and other * value < 0
                 against += is_shown and (up < 0 if value > 0 else down > 0)
-                below, above = math.hypot(value - low, up - other), math.hypot(high - value, other - down)
+                below = math.hypot(value - low, up - other)
+                above = math.hypot(high - value, other - down)
                 within += value - below <= other <= value + above
     assert found == (
         len(pairs) * 5,
@@ -201,10 +208,8 @@ def test_paired_intervals_and_the_draw_of_classes():
 
 
 def test_optimism_and_reordered_pairs():
-    honest, best = (
-        [[np.array([1.0, 2.0])] * 2, [np.array([2.0, 3.0])] * 2],
-        [[np.array([3.0, 4.0])] * 2, [np.array([2.5, 3.0])] * 2],
-    )
+    honest = [[np.array([1.0, 2.0])] * 2, [np.array([2.0, 3.0])] * 2]
+    best = [[np.array([3.0, 4.0])] * 2, [np.array([2.5, 3.0])] * 2]
     found = splits.optimism(Grid(honest, best), COLUMN)
     gains = [2, 2, 2, 2, 0.5, 0, 0.5, 0]
     assert (found.mean, found.deviation) == (pytest.approx(np.mean(gains)), pytest.approx(np.std(gains, ddof=1)))

@@ -33,7 +33,8 @@ TITLES = {
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    root, out = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("out") / "tables"
+    root = tmp_path_factory.mktemp("runs")
+    out = tmp_path_factory.mktemp("out") / "tables"
     for dataset, (selects, groups) in DATASETS.items():
         splits = ("train", "val", "test") if selects == "val" else ("train", "test")
         make_runs(
@@ -59,13 +60,12 @@ def curves_of(folder):
 
 def recomputed(root, dataset, group, split, metric, how):
     """Mean and deviation (ddof 1) as they are recorded, and those of the epoch."""
-    numbers, epochs = [], []
+    numbers = []
+    epochs = []
     for folder in (root / dataset).glob(f"{group}_s*"):
         curves = curves_of(folder)
-        chosen, own = (
-            curves[DATASETS[dataset][0], "e_recall@1"],
-            curves["test", metric if split == "test" else "e_recall@1"],
-        )
+        chosen = curves[DATASETS[dataset][0], "e_recall@1"]
+        own = curves["test", metric if split == "test" else "e_recall@1"]
         epoch = {"selected": max(chosen, key=chosen.get), "last": 9, "best_on_test": max(own, key=own.get)}[how]
         numbers.append(curves[split, metric][epoch])
         epochs.append(epoch)
@@ -83,7 +83,8 @@ def test_single_tables(results, dataset, how):
         assert line["seeds"] == "4"
         for title in ("R@1 [%]", "R@2 [%]", "NMI [%]", "F1 [%]", "mAP_c [%]"):
             mean, deviation, _ = recomputed(root, dataset, line["group"], "test", TITLES[title], how)
-            mean, deviation = f"{100 * mean:.2f}", f"{100 * deviation:.2f}"
+            mean = f"{100 * mean:.2f}"
+            deviation = f"{100 * deviation:.2f}"
             assert (line[title], line[f"{title} deviation"]) == (mean, deviation)
             of_md, of_tex = (
                 [row for row in text.splitlines() if line["group"] in row.replace("\\", "")] for text in texts

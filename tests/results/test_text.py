@@ -32,7 +32,8 @@ def test_a_table_fits_the_terminal_and_its_columns_stand_below_each_other(monkey
     heads = [number for number, line in enumerate(lines) if line.startswith("group ")]
     assert len(heads) > 1, "in several blocks"
     for number in heads:
-        rule, block = lines[number + 1], lines[number : number + 5]
+        rule = lines[number + 1]
+        block = lines[number : number + 5]
         starts = [found.start() for found in re.finditer("(?<= )-|^-", rule)]
         for line in block:
             assert all(line.ljust(100)[start - 1] == " " for start in starts[1:]), (

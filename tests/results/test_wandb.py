@@ -14,13 +14,11 @@ NAMED = "CUB_Triplet_Distance"
 
 class Online:
     def __init__(self, name, history, config, state="finished", group=None):
-        self.name, self.config, self.state, self.group, self.url = (
-            name,
-            config,
-            state,
-            group,
-            f"https://wandb.ai/me/project/runs/{name}",
-        )
+        self.name = name
+        self.config = config
+        self.state = state
+        self.group = group
+        self.url = f"https://wandb.ai/me/project/runs/{name}"
         self.scan_history = lambda: iter(history)
 
 
@@ -219,13 +217,13 @@ def test_domains_under_the_older_names_stay_apart_from_the_mean():
 
 
 def test_crashed_runs_do_not_count_nor_those_with_a_config_of_a_wrong_type():
-    short, none, broken = (
-        icml(1, [0.3], state="crashed", n_epochs=2),
-        icml(3, [], state="failed", n_epochs=2),
-        icml(4, [0.1, 0.2], evaltypes=3),
-    )
+    short = icml(1, [0.3], state="crashed", n_epochs=2)
+    none = icml(3, [], state="failed", n_epochs=2)
+    broken = icml(4, [0.1, 0.2], evaltypes=3)
     broken.config["seed"] = "abc"
-    rising, resting = [0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]  # --patience 3 would end the second alone
+    # --patience 3 would end the second alone
+    rising = [0.1, 0.2, 0.3, 0.4]
+    resting = [0.4, 0.3, 0.2, 0.1]
     patient = [
         icml(seed, values, state="crashed", n_epochs=100, patience=3) for seed, values in ((5, rising), (6, resting))
     ]

@@ -57,14 +57,14 @@ def opened(address, width=1280, height=900):
     """Open an address in a browser of its own; gives a `Page`, and its `complaints`: errors of scripts, and requests
     that were made.
     """
-    to_browser, from_browser = os.pipe(), os.pipe()
+    to_browser = os.pipe()
+    from_browser = os.pipe()
     profile = tempfile.mkdtemp(prefix="browser-")
 
     def pipes():
-        reads, writes = (
-            os.dup(to_browser[0]),
-            os.dup(from_browser[1]),
-        )  # first away from 3 and 4, which they may be themselves
+        # first away from 3 and 4, which they may be themselves
+        reads = os.dup(to_browser[0])
+        writes = os.dup(from_browser[1])
         os.dup2(reads, 3)
         os.dup2(writes, 4)
 
@@ -85,7 +85,9 @@ def opened(address, width=1280, height=900):
     process = subprocess.Popen([program(), *flags], preexec_fn=pipes, pass_fds=(3, 4), **quiet)  # noqa: PLW1509
     os.close(to_browser[0])
     os.close(from_browser[1])
-    numbers, rest, complaints = itertools.count(1), bytearray(), []
+    numbers = itertools.count(1)
+    rest = bytearray()
+    complaints = []
 
     def message():
         end = time.monotonic() + PATIENCE

@@ -76,10 +76,10 @@ def test_the_fingerprint_is_of_weights_and_transform_and_a_long_side_is_limited(
 
 def test_images_keep_their_shapes_under_a_long_side_for_evaluation(trained_run, tmp_path):
     edited(trained_run, "eval_long_side", 40)
-    embedder, made = (
-        Embedder(trained_run, device="cpu"),
-        [builders.write_image(tmp_path / f"{i}.png", i, size) for i, size in enumerate(((60, 30), (30, 60), (60, 30)))],
-    )
+    embedder = Embedder(trained_run, device="cpu")
+    made = [
+        builders.write_image(tmp_path / f"{i}.png", i, size) for i, size in enumerate(((60, 30), (30, 60), (60, 30)))
+    ]
     images = [tmp_path / f"{i}.png" for i in range(3)]
     together = embedder(images)
     assert embedder.preparation(_images.decode(str(images[1]))).shape == (3, 40, 20), made
@@ -103,10 +103,8 @@ def test_images_in_every_form_are_those_of_the_file(embedder, tmp_path):
     assert expected.shape == (1, 8) and embedder([]).shape == (0, 8)
     array = np.array(Image.open(path))
     tensor = torch.from_numpy(array).permute(2, 0, 1)
-    of_paths, of_tensors = (
-        [str(path), [path], np.array([str(path)])],
-        [tensor, [tensor], tensor[None], tensor.float() / 255],
-    )
+    of_paths = [str(path), [path], np.array([str(path)])]
+    of_tensors = [tensor, [tensor], tensor[None], tensor.float() / 255]
     for image in (*of_paths, *of_tensors, array, array[None], Image.open(path)):
         assert np.array_equal(embedder(image), expected), type(image)
     both = embedder(np.stack([array, array[::-1]]))

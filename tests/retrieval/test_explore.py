@@ -83,10 +83,12 @@ def content(page):
 
 def test_numbers_are_those_of_loops(file, content):
     arrays = np.load(file)
-    x, labels = arrays["features"].astype(np.float64), (arrays["labels"] - 2) // 3
+    x = arrays["features"].astype(np.float64)
+    labels = (arrays["labels"] - 2) // 3
     measured = pairwise_distances(x)
     np.fill_diagonal(measured, np.inf)
-    neighbours, away = unpacked(content["neighbours"], "<u4", 30), unpacked(content["distances"], "<f4", 30)
+    neighbours = unpacked(content["neighbours"], "<u4", 30)
+    away = unpacked(content["distances"], "<f4", 30)
     wrong = {}
     for i in range(30):
         order = sorted(range(30), key=lambda j: (measured[i, j], j))[:29]
@@ -247,13 +249,12 @@ def set_to(browser, name, value, event="change"):
 
 
 def test_a_click_changes_the_neighbours(browser, content):
-    neighbours, labels = unpacked(content["neighbours"], "<u4", 30), unpacked(content["labels"], "<u4")
+    neighbours = unpacked(content["neighbours"], "<u4", 30)
+    labels = unpacked(content["labels"], "<u4")
     assert tiles(browser) == [] and len(tiles(browser, "#worst")) == 30
     spots = browser.run(
-        (
-            "(() => { const box = map.getBoundingClientRect(); return [...Array(30).keys()].map(i => [box.left + "
-            "x(i), box.top + y(i)]) })()"
-        )
+        "(() => { const box = map.getBoundingClientRect(); return [...Array(30).keys()].map(i => [box.left + "
+        "x(i), box.top + y(i)]) })()"
     )
     lonely = max(range(30), key=lambda i: min(math.dist(spots[i], spots[j]) for j in range(30) if j != i))
     for chosen in (lonely, max(set(range(30)) - {lonely}, key=lambda i: math.dist(spots[i], spots[lonely]))):
@@ -269,10 +270,8 @@ def test_a_click_changes_the_neighbours(browser, content):
         assert [float(text.split("·")[1]) for text in texts] == pytest.approx(distances.tolist(), abs=6e-5)
     browser.run("document.querySelector('#neighbours .tile').scrollIntoView()")
     box = browser.run(
-        (
-            "(() => { const b = document.querySelectorAll('#neighbours .tile')[1].getBoundingClientRect(); return "
-            "[b.left + 20, b.top + 20] })()"
-        )
+        "(() => { const b = document.querySelectorAll('#neighbours .tile')[1].getBoundingClientRect(); return "
+        "[b.left + 20, b.top + 20] })()"
     )
     before = tiles(browser)
     browser.click(*box)
@@ -280,7 +279,8 @@ def test_a_click_changes_the_neighbours(browser, content):
 
 
 def test_lists_filter_hover_and_histogram_in_the_browser(browser, content):
-    precision, labels = unpacked(content["precision"], "<f4"), unpacked(content["labels"], "<u4")
+    precision = unpacked(content["precision"], "<f4")
+    labels = unpacked(content["labels"], "<u4")
     assert tiles(browser, "#worst") == sorted(range(30), key=lambda i: (precision[i], i))
     set_to(browser, "sort", "best")
     assert tiles(browser, "#worst") == sorted(range(30), key=lambda i: (-precision[i], i))
@@ -305,10 +305,8 @@ def test_lists_filter_hover_and_histogram_in_the_browser(browser, content):
         *browser.run("(() => { const box = map.getBoundingClientRect(); return [box.left + x(7), box.top + y(7)] })()")
     )
     assert browser.run(
-        (
-            "!$('hover').hidden && $('hover').querySelector('canvas') !== null && "
-            "$('hover').textContent.startsWith('class ')"
-        )
+        "!$('hover').hidden && $('hover').querySelector('canvas') !== null && "
+        "$('hover').textContent.startsWith('class ')"
     )
     assert "fnmr@0.2" in browser.run("$('threshold').textContent")
     set_to(browser, "rate", 1)
@@ -319,10 +317,8 @@ def test_thumbnails_are_drawn_names_are_text_and_nothing_is_loaded(browser, page
     browser.run("choose(3)")
     browser.wait("sheets[0] !== null && sheets[0].complete")
     pixel = browser.run(
-        (
-            "(() => { const one = document.querySelector('#query canvas'); return "
-            "[...one.getContext('2d').getImageData(one.width / 2, one.height / 2, 1, 1).data] })()"
-        )
+        "(() => { const one = document.querySelector('#query canvas'); return "
+        "[...one.getContext('2d').getImageData(one.width / 2, one.height / 2, 1, 1).data] })()"
     )
     assert np.abs(np.array(pixel[:3]) - np.asarray(builders.picture(3))[15, 20]).max() < 25 and pixel[3] == 255
     assert browser.run("document.getElementById('injected')") is None
@@ -411,7 +407,8 @@ def test_boxes_are_embedded_as_in_the_runs_own_evaluation(tmp_path):
 
 
 def test_distractors_are_of_no_class(tmp_path):
-    x, none = np.random.default_rng(5).normal(size=(20, 3)), np.arange(20) >= 14
+    x = np.random.default_rng(5).normal(size=(20, 3))
+    none = np.arange(20) >= 14
     labels = np.arange(20) % 3
     np.savez(tmp_path / "file.npz", features=x, labels=labels, is_distractor=none)
     content = explored(tmp_path / "file.npz", tmp_path / "page.html")
@@ -427,7 +424,9 @@ def test_distractors_are_of_no_class(tmp_path):
 
 
 def test_distractors_beside_lists_are_of_no_class(tmp_path):
-    asks, none, labels = np.arange(20) % 10 == 3, np.arange(20) > 13, np.arange(20) % 3
+    asks = np.arange(20) % 10 == 3
+    none = np.arange(20) > 13
+    labels = np.arange(20) % 3
     arrays = {
         "labels": labels,
         "is_distractor": none,

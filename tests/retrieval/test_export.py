@@ -161,7 +161,8 @@ def made_of(arch, side=64, **flags):
     for name, value in network.named_parameters():
         if name.endswith((".up", ".prompts")):
             torch.nn.init.normal_(value, std=0.05)
-    module, preparation = Embeddings(network, "discriminative"), SimpleNamespace(size=(side, side))
+    module = Embeddings(network, "discriminative")
+    preparation = SimpleNamespace(size=(side, side))
     return SimpleNamespace(opt=opt, network=network, preparation=preparation, module=module)
 
 
@@ -239,10 +240,8 @@ def test_weights_have_the_names_of_their_package_or_where_no_lines_load_them_the
     ],
 )
 def test_a_trained_network_is_loaded_by_its_card(arch, more, folder_data, tmp_path):
-    run, out = (
-        train(folder_data, tmp_path, "--n_epochs", "1", "--arch", arch, "--not_pretrained", *more),
-        tmp_path / "out",
-    )
+    run = train(folder_data, tmp_path, "--n_epochs", "1", "--arch", arch, "--not_pretrained", *more)
+    out = tmp_path / "out"
     formats = ["safetensors", *(["onnx"] if arch.startswith(("googlenet", "timm:vit_tiny")) else [])]
     assert min(exporting(run, out, *formats).values()) >= export.COSINE
     assert_card_loads(run, out)
@@ -288,7 +287,8 @@ def test_an_export_that_gives_something_else_is_not_said_to_be_done(run, tmp_pat
 
 
 def test_the_whole_folder_is_pushed_once_it_is_checked(run, tmp_path, monkeypatch, capsys):
-    hub, words = mock.Mock(), ["safetensors", "--push_to_hub", "me/model"]
+    hub = mock.Mock()
+    words = ["safetensors", "--push_to_hub", "me/model"]
     monkeypatch.setattr("huggingface_hub.HfApi", lambda: hub)
     exporting(run, tmp_path / "a", *words)
     hub.create_repo.assert_called_once_with("me/model", exist_ok=True)

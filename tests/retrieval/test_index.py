@@ -31,14 +31,13 @@ class Made:
     """
 
     def __init__(self, vectors, names=None, killed_after=None):
-        self.vectors, self.killed_after = np.asarray(vectors, dtype=np.float32), killed_after
+        self.vectors = np.asarray(vectors, dtype=np.float32)
+        self.killed_after = killed_after
         self.place = {name: place for place, name in enumerate(names or numbers(len(vectors)))}
-        self.dimensions, self.folder, self.evaltype, self.fingerprint = (
-            self.vectors.shape[1],
-            Path("."),
-            "discriminative",
-            "made",
-        )
+        self.dimensions = self.vectors.shape[1]
+        self.folder = Path(".")
+        self.evaltype = "discriminative"
+        self.fingerprint = "made"
 
     def stream(self, paths, total=None):
         for start in range(0, len(paths), 1000):
@@ -144,7 +143,8 @@ def test_adding_gives_the_index_of_all_and_keeps_the_code(kind, code, tmp_path):
     assert code is None or about["recall"] == first["recall"]
     assert about["copies"] == [] or code == "binary"
     index.build(Made(vectors), numbers(50), tmp_path / "whole", kind, coded=coded(code, vectors))
-    grown, whole = Index(tmp_path / "grown"), Index(tmp_path / "whole")
+    grown = Index(tmp_path / "grown")
+    whole = Index(tmp_path / "whole")
     assert grown.paths == whole.paths and np.array_equal(grown.vectors, whole.vectors)
     assert all(np.array_equal(*both) for both in zip(grown.search(vectors, 5), whole.search(vectors, 5), strict=True))
     assert index.build(Made(vectors), numbers(50), tmp_path / "grown", kind, add=True)["added"] == 0
@@ -185,7 +185,9 @@ def test_an_index_of_codes_finds_what_the_codes_find_and_keeps_nothing_else(name
 def test_the_commands_of_codes_learn_from_training_images(run, images, tmp_path):
     out = tmp_path / "index"
     assert retrieval.main(["index", str(run), str(images), "--out", str(out), "--code", "int8"])["code"] == "int8"
-    embedder, found, every = Embedder(run), Index(out), np.arange(6)
+    embedder = Embedder(run)
+    found = Index(out)
+    every = np.arange(6)
     training = embedder(data.split(embedder, "train").paths)
     expected = Codes("int8", training.shape[1])
     expected.calibrate(training)
@@ -198,7 +200,8 @@ def test_the_commands_of_codes_learn_from_training_images(run, images, tmp_path)
 
 
 def test_an_index_of_a_prefix_is_cut_brought_to_length_and_then_coded(run, images, tmp_path):
-    out, words = tmp_path / "index", ["index", str(run), str(images), "--prefix", "3", "--out"]
+    out = tmp_path / "index"
+    words = ["index", str(run), str(images), "--prefix", "3", "--out"]
     assert retrieval.main([*words, str(out)])["dimensions"] == 3
     found = Index(out)
     cut = Embedder(run)(found.paths).astype(np.float64)[:, :3]
@@ -215,10 +218,8 @@ def test_an_index_of_a_prefix_is_cut_brought_to_length_and_then_coded(run, image
 
 
 def test_what_is_killed_leaves_the_old_index_and_odd_paths_survive(tmp_path):
-    place, odd = (
-        tmp_path / "index",
-        ["a,b.jpg", 'quote".png', "line\nbreak.jpg", "é ü.jpg", "half\udcff.jpg", "<b>.jpg"],
-    )
+    place = tmp_path / "index"
+    odd = ["a,b.jpg", 'quote".png', "line\nbreak.jpg", "é ü.jpg", "half\udcff.jpg", "<b>.jpg"]
     index.build(Made(np.eye(6), odd), odd[:5], place)
     before = {path.name: path.read_bytes() for path in place.iterdir()}
     with pytest.raises(KeyboardInterrupt):
@@ -371,7 +372,8 @@ def test_a_page_escapes_names_and_says_what_is_gone():
 
 
 def test_a_run_that_moved_or_changed_is_noticed(run, images, tmp_path):
-    moved, out = tmp_path / "moved", str(tmp_path / "index")
+    moved = tmp_path / "moved"
+    out = str(tmp_path / "index")
     copy = shutil.copytree(run, tmp_path / "copy")
     retrieval.main(["index", str(copy), str(images), "--out", out])
     copy.rename(moved)
@@ -426,7 +428,9 @@ def test_a_folder_is_whole_or_as_it_was_and_what_a_kill_leaves_beside_it_is_foun
     def there():
         return sorted(path.name for path in tmp_path.iterdir())
 
-    out, before, staged = tmp_path / "index[1]", tmp_path / ".index[1].abcdefgh.before", tmp_path / ".index[1].ijklmnop"
+    out = tmp_path / "index[1]"
+    before = tmp_path / ".index[1].abcdefgh.before"
+    staged = tmp_path / ".index[1].ijklmnop"
     for folder in (before, staged):
         folder.mkdir()
     (before / "one").touch()

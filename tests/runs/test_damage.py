@@ -26,7 +26,8 @@ from search.study import DATABASE
 from tests.search.test_search import RANGES, command, without_training
 from utilities.errors import UserError
 
-LAST, BEST = checkpoint.LAST, "checkpoint_Test_discriminative_map_r.pth.tar"
+LAST = checkpoint.LAST
+BEST = "checkpoint_Test_discriminative_map_r.pth.tar"
 WAY_OUT = re.compile(
     "put a copy|--resume|delete it|move it away|start the reproduction anew|another --group", re.IGNORECASE
 )
@@ -54,7 +55,8 @@ def search(asked):
 def copied(trained_once, resumed_once, asked, tmp_path_factory):
     """Context of a new copy of the folder `run`, `changed` (a run that was resumed with another flag) or `search`."""
     search(asked)
-    place, numbers = tmp_path_factory.mktemp("copies"), itertools.count()
+    place = tmp_path_factory.mktemp("copies")
+    numbers = itertools.count()
     originals = {
         "run": trained_once,
         "changed": resumed_once,

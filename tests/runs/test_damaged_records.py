@@ -52,7 +52,8 @@ def resumed(folder, *more):
     "name", ["CSV_Logs/metrics.csv", "CSV_Logs/Test_discriminative_e_recall.csv", "metrics.db", ".lock", "CSV_Logs"]
 )
 def test_records_that_are_links_are_not_written(trained_run, tmp_path, name):
-    path, mine = trained_run / name, tmp_path / "mine"
+    path = trained_run / name
+    mine = tmp_path / "mine"
     path.rename(mine)
     path.symlink_to(mine)
     files = [mine] if mine.is_file() else sorted(mine.iterdir())
@@ -132,7 +133,8 @@ def test_without_records_there_is_what_the_help_says_and_few_samples_of_a_spectr
 
 def test_nobody_is_told_of_a_spectrum_that_was_not_asked_for(folder_data, tmp_path, capsys):
     """The default of --evaluation_metrics has it."""
-    start, metrics = SHORT_RUN.index("--evaluation_metrics"), ["--evaluation_metrics", "e_recall@1", "rho_spectrum@1"]
+    start = SHORT_RUN.index("--evaluation_metrics")
+    metrics = ["--evaluation_metrics", "e_recall@1", "rho_spectrum@1"]
     short = [
         *SHORT_RUN[:start],
         *SHORT_RUN[start + 3 :],

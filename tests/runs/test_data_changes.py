@@ -64,7 +64,8 @@ def test_other_code_and_packages_are_recorded(folder_data, tmp_path, capsys):
     file = folder / "environment.yaml"
     main.main(parameters.read(["--resume_from", str(folder), "--n_epochs", "2"]))
     assert "environment_changes" not in (content := yaml.safe_load(file.read_text()))
-    now, content["git_commit"] = content["git_commit"], "c0ffee"
+    now = content["git_commit"]
+    content["git_commit"] = "c0ffee"
     content["packages"] |= {"torch": "1.0", "gone": "3"}
     file.write_text(yaml.safe_dump(content))
     main.main(parameters.read(["--resume_from", str(folder), "--n_epochs", "3"]))

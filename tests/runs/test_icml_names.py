@@ -101,7 +101,8 @@ def test_what_a_version_of_november_logged_is_read():
         key: ("train", name) for key, name in keys.items()
     }
     assert value_name("Train: other: e_recall@1", ["discriminative", "other"]) == ("train", "other/e_recall@1")
-    config, notes = {"evaltypes": ["a", "b"], "save_interval": 1}, []
+    config = {"evaltypes": ["a", "b"], "save_interval": 1}
+    notes = []
     history = [
         {
             "epoch": 1,
@@ -120,10 +121,12 @@ def test_what_a_version_of_november_logged_is_read():
 
 
 def test_a_run_of_two_evaltypes_and_three_domains_logs_each_value_once(tmp_path, monkeypatch):
-    rows, service = [], records.Sink()
+    rows = []
+    service = records.Sink()
     service.write = rows.extend
     monkeypatch.setattr("runs.records.online.online_sink", lambda opt, folder: service)
-    words, evaltypes = make_union(tmp_path), ["discriminative", "Combined_discriminative"]
+    words = make_union(tmp_path)
+    evaltypes = ["discriminative", "Combined_discriminative"]
     run = main.main(
         parameters.read(
             [
@@ -203,9 +206,12 @@ def test_the_size_of_a_gradients_entries():
 
 def test_the_norm_of_a_step_serves_the_size_of_its_entries(monkeypatch):
     """Each gradient's norm is computed once; the root mean square is the network's, before gradients are limited."""
-    network, criterion = torch.nn.Linear(4, 3), torch.nn.Linear(3, 1)
+    network = torch.nn.Linear(4, 3)
+    criterion = torch.nn.Linear(3, 1)
     flags = {"gpu": [0], "seed": 0, "precision": "float32", "clip_grad_norm": 1e-3}
-    runtime, entries, sizes = Runtime(Namespace(**flags)), GradientEntries(network), []
+    runtime = Runtime(Namespace(**flags))
+    entries = GradientEntries(network)
+    sizes = []
     runtime.on_gradients = entries.measure
     norms = torch._foreach_norm
     monkeypatch.setattr(torch, "_foreach_norm", lambda tensors, *order: sizes.append(tensors) or norms(tensors, *order))

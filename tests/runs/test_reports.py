@@ -45,7 +45,8 @@ def program(words, told):
 )
 def test_sigterm_is_a_ctrl_c(folder_data, tmp_path, to_all):
     words = run_words(folder_data, tmp_path, *SMALL, "--kernels", "1", "--n_epochs", "1000", "--savename", "Stopped")
-    folder, told = tmp_path / "folder" / "Stopped", tmp_path / "told.txt"
+    folder = tmp_path / "folder" / "Stopped"
+    told = tmp_path / "told.txt"
     run = torch.multiprocessing.get_context("fork").Process(
         target=program, args=(words, told)
     )  # which has imported all

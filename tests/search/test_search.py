@@ -249,7 +249,8 @@ def test_a_trial_that_never_ends_well_is_not_tried_for_ever(folder_data, tmp_pat
         folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "2", "--reproductions", "0", *more
     )
     monkeypatch.setattr(studies, "ATTEMPTS", 2)
-    real, ends = studies.put_back, RuntimeError if how == "error" else KeyboardInterrupt
+    real = studies.put_back
+    ends = RuntimeError if how == "error" else KeyboardInterrupt
 
     def train(opt, train=main.main):
         if opt.savename.endswith("_0"):
@@ -380,7 +381,8 @@ def test_pictures_have_whole_trial_numbers_and_ticks_apart(tmp_path, monkeypatch
     first = study.trials[0]  # was killed and continued: an attempt more than there are trials
     of_first = {"params": first.params, "distributions": first.distributions}
     study.add_trial(optuna.trial.create_trial(**of_first, value=1.5, user_attrs={"continues": 0, "folder": "trial_0"}))
-    shown, save = {}, Figure.savefig
+    shown = {}
+    save = Figure.savefig
 
     def kept(figure, path, **more):
         save(figure, path, **more)

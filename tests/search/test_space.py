@@ -98,7 +98,8 @@ def test_what_follows_a_searched_flag_of_a_runs_file_still_does(tmp_path):
 
 
 def test_ranges_in_files(tmp_path):
-    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first = tmp_path / "a.yaml"
+    second = tmp_path / "b.yaml"
     first.write_text(
         "lr~LOG_BAYESIAN~: [1e-6, 1]\nbs~INT_BAYESIAN~: 8,32\ndecay: 0.5\noptim~CHOICE~: [adam, sgd]\nembed_dim: 64\n"
     )
@@ -208,7 +209,8 @@ def test_every_published_search_has_its_bounds(tmp_path):
         (row["method"], row["setting"], row["parameter"]): (float(row["low"]), float(row["high"])) for row in rows
     }
     for line in SEARCHES:
-        program, argv = shlex.split(line)[1:3], shlex.split(line)[3:]
+        program = shlex.split(line)[1:3]
+        argv = shlex.split(line)[3:]
         own, rest = searcher.get_parser().parse_known_args(argv)
         assert (program, own.bayesian_optimization_n_iter, own.reproductions) == (["-m", "search"], 50, 10)
         command = parse(*rest)
@@ -224,7 +226,9 @@ def test_every_published_search_has_its_bounds(tmp_path):
         shlex.split(line)[shlex.split(line).index("--group") + 1]: parse(*shlex.split(line)[2:]).ranges
         for line in SEARCHES
     }
-    proxynca, arcface, ms = ranges["MLRC_CUB_ProxyNCA"], ranges["MLRC_SOP_ArcFace"], ranges["MLRC_CARS_MSMiner"]
+    proxynca = ranges["MLRC_CUB_ProxyNCA"]
+    arcface = ranges["MLRC_SOP_ArcFace"]
+    ms = ranges["MLRC_CARS_MSMiner"]
     assert proxynca["loss_proxynca_pp_lrmulti"].values == pytest.approx((1, 1e6)), "rates in multiples of --lr 1e-6"
     uniform = space.Range("loss_proxynca_pp_softmax_scale", "BAYESIAN", (0.01, 100))
     assert proxynca["loss_proxynca_pp_softmax_scale"] == uniform, "in the published scale, not in its root"

@@ -44,7 +44,8 @@ def make_packages(folder, entries, pictures):
     for v, vendor in enumerate(data.VENDORS):
         files = {"package/emoji.json": json.dumps(entries).encode(), f"package/img/{vendor}/32/0.png": b"no picture"}
         for number, one in enumerate(entries):
-            values, file = pictures.get((one["unified"], vendor)), io.BytesIO()
+            values = pictures.get((one["unified"], vendor))
+            file = io.BytesIO()
             Image.fromarray(picture((number, v)) if values is None else values).save(file, "PNG")
             files[f"package/img/{vendor}/64/{one['image']}"] = file.getvalue()
         with tarfile.open(folder / f"emoji-datasource-{vendor}-{data.VERSION}.tgz", "w:gz") as archive:
@@ -187,10 +188,12 @@ def test_the_layout_is_read_by_dataset_folder_and_the_list_by_its_hash(tmp_path)
 def foreign_keys(backbone):
     """The keys of efficientnet-lite-pytorch, spelled out from its layers: key -> ours."""
     keys = {"_conv_stem.weight": "conv_stem.weight", "_conv_head.weight": "conv_head.weight"}
-    norms, number = {"_bn0": "bn1", "_bn1": "bn2"}, 0
+    norms = {"_bn0": "bn1", "_bn1": "bn2"}
+    number = 0
     for stage, blocks in enumerate(backbone.blocks):
         for place in range(len(blocks)):
-            theirs, ours = f"_blocks.{number}", f"blocks.{stage}.{place}"
+            theirs = f"_blocks.{number}"
+            ours = f"blocks.{stage}.{place}"
             first = number == 0  # no expansion
             names = {"_depthwise_conv": "conv_dw", "_project_conv": "conv_pw" if first else "conv_pwl"} | (
                 {} if first else {"_expand_conv": "conv_pw"}
@@ -206,7 +209,8 @@ def test_the_weights_in_the_wheel_load(tmp_path):
     own = architectures.select("timm:efficientnet_lite0", not_pretrained=True).backbone
     for number, value in enumerate(own.state_dict().values()):
         value.fill_(number)
-    expected, keys = own.state_dict(), foreign_keys(own)
+    expected = own.state_dict()
+    keys = foreign_keys(own)
     assert sorted(keys.values()) == sorted(expected)
     raw = io.BytesIO()
     torch.save(

@@ -44,7 +44,8 @@ def test_one_protocol_equal_searches_that_see_no_test_class_and_twins_that_diffe
     script = protocol.SCRIPT.with_name(f"{name}_Runs.sh")
     runs = lines_of(script)
     flags = {group: parameters.read(lines[0]).saved() for group, lines in runs.items()}
-    trials, first = Counter(), {}
+    trials = Counter()
+    first = {}
     for group, own in flags.items():
         seeds = [int(words[words.index("--seed") + 1]) for words in runs[group]]
         if kind := re.match(r"\w*(Rate|Cp|Pilot)_", group):
@@ -126,7 +127,8 @@ def test_the_best_on_validation_is_chosen_the_first_of_equal_ones_once_all_are_f
 
 
 def test_choices_are_written_kept_and_not_changed(tmp_path, capsys):
-    script, runs = tmp_path / "Runs.sh", tmp_path / "runs"
+    script = tmp_path / "Runs.sh"
+    runs = tmp_path / "runs"
     protocol.main(["--script", str(script)])
     assert (
         protocol.choices(script.read_text()) == {}

@@ -38,7 +38,8 @@ def test_rows_are_added_once_and_hold_what_the_tables_need(tmp_path):
         )
         (folder / "summary.json").write_text('{"seconds": 12.34}')
     roles.use(raw.parameters.declared_roles())
-    path, found = tmp_path / "runs.csv", collect.collect([str(tmp_path)], [])[0]
+    path = tmp_path / "runs.csv"
+    found = collect.collect([str(tmp_path)], [])[0]
     assert (
         raw.write(path, found[:5]) == (5, 5) and raw.write(path, found) == (3, 8) and raw.write(path, found) == (0, 8)
     )
@@ -73,7 +74,8 @@ def test_rows_are_added_once_and_hold_what_the_tables_need(tmp_path):
 @pytest.mark.parametrize("one", protocol.COMPARISONS, ids=lambda one: one.name)
 def test_a_comparison_is_shown_whole_or_not(one, tmp_path):
     """Nothing is shown of a part of the runs; means and differences are those of the runs."""
-    page, level = tmp_path / "page.md", {}
+    page = tmp_path / "page.md"
+    level = {}
     for place, (name, seed) in enumerate(itertools.product(one.groups(), protocol.SEEDS)):
         value = level[name, seed] = 0.3 + 0.005 * place + 0.002 * (place * 7 % 5)
         found = [
@@ -85,10 +87,8 @@ def test_a_comparison_is_shown_whole_or_not(one, tmp_path):
     page.write_text("\n".join(marks.format(one.name) for marks in tables.MARKS))
     command = ["--of", one.name.lower(), "--runs", str(tmp_path), "--write", str(page)]
     tables.main(command)
-    text, means = (
-        page.read_text(),
-        {name: 100 * np.mean([level[name, seed] for seed in protocol.SEEDS]) for name in one.groups()},
-    )
+    text = page.read_text()
+    means = {name: 100 * np.mean([level[name, seed] for seed in protocol.SEEDS]) for name in one.groups()}
     assert all(f"{mean:.2f}" in text for mean in means.values())
     for suffix in filter(None, one.variants):
         assert all(
@@ -106,7 +106,8 @@ def test_one_embedding_for_many_domains(tmp_path):
     """Nothing is shown of a part of the runs; means, intervals and differences by seed are those of the runs, from
     folders and from the file.
     """
-    page, level = tmp_path / "page.md", {}
+    page = tmp_path / "page.md"
+    level = {}
     names = ["Joint", "Separate", *(f"Specialist_{name}" for name in protocol.DOMAINS.values())]
     for place, (name, seed) in enumerate([("Features", 0), *itertools.product(names, protocol.UNION_SEEDS)]):
         values = (0.2 + 0.15 * np.arange(4) + 0.1 * np.random.default_rng(place).random(4)).tolist()

@@ -45,7 +45,8 @@ def test_bootstrap_draws_losses_with_their_twins_and_seeds_within():
     y = [value + 1.5 * rng.standard_normal(5) for value in level]
     units = [0, 0, 1, 1, 2, 3]  # groups 0 and 1, and 2 and 3, are twins
     low, high = tables.bootstrap(x, y, units, 4000, np.random.default_rng(0))
-    slow, other = [], np.random.default_rng(5)
+    slow = []
+    other = np.random.default_rng(5)
     for _ in range(2000):
         means = {}
         for group in range(6):

@@ -43,7 +43,8 @@ def test_the_loss_is_that_of_the_loops(loss):
     draws = torch.rand(2, 7, 7, 7, generator=generator)
     values = toy.contrastive(embeddings, labels, loss, draws)
     for s in range(2):
-        pulls, pushes = [], []
+        pulls = []
+        pushes = []
         for a, p, n in itertools.product(range(7), repeat=3):
             if a != p and labels[s, a] == labels[s, p] and labels[s, a] != labels[s, n]:
                 other = p if draws[s, a, p, n] < loss.flip else n
@@ -57,7 +58,8 @@ def test_the_loss_is_that_of_the_loops(loss):
 
 
 def test_a_seed_is_the_same_alone_as_among_others():
-    together, alone = toy.train(toy.PUBLISHED, SEEDS, iterations=12), toy.train(toy.PUBLISHED, SEEDS[1:], iterations=12)
+    together = toy.train(toy.PUBLISHED, SEEDS, iterations=12)
+    alone = toy.train(toy.PUBLISHED, SEEDS[1:], iterations=12)
     np.testing.assert_allclose(together.training[1], alone.training[0], atol=1e-5)
     assert together.recall[1] == alone.recall[0]
     first, second = (toy.train(loss, SEEDS, iterations=0) for loss in (toy.BASE, toy.PUBLISHED))

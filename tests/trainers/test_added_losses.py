@@ -39,7 +39,8 @@ def test_the_loss_against_the_memory_is_that_of_plain_loops(start):
         assert ("memory_loss" in losses) == (number >= start)
         if number < start:
             continue
-        x, labels = outputs["embeddings"], batch.labels.tolist()
+        x = outputs["embeddings"]
+        labels = batch.labels.tolist()
         held = [*held, *((x[i].detach(), labels[i], number, i) for i in range(4))][-10:]
         expected = sum(
             -(x[i] @ row) for i in range(4) for row, label, *at in held if label == labels[i] and at != [number, i]
@@ -54,7 +55,8 @@ def test_the_loss_against_the_memory_is_that_of_plain_loops(start):
 def test_weights_and_the_moving_average():
     flags = [*MEMORY, "0", "--memory_ema", ".9", "--loss_weights", "memory_loss=.5"]
     trainer, opt = against(*flags)
-    step, before = tiny.step(opt, trainer), [p.detach().clone() for p in trainer.network.parameters()]
+    step = tiny.step(opt, trainer)
+    before = [p.detach().clone() for p in trainer.network.parameters()]
     outputs, losses, total = step.forward(tiny.batch(seed=0))
     torch.testing.assert_close(total, losses["metric_loss"] + 0.5 * losses["memory_loss"])
     torch.testing.assert_close(outputs[KEYS], outputs["embeddings"])
@@ -173,13 +175,15 @@ def test_lp_of_zeros_is_finite_and_regular_face_compares_classes():
 @pytest.mark.parametrize("per_class", [1, 2])
 def test_anticollapse_is_the_determinant_of_the_vectors_in_the_batch(per_class):
     """Of the classes that are there, each once; and the value of the authors' function."""
-    x, labels = points(6), torch.tensor([2, 0, 2, 0, 0])
+    x = points(6)
+    labels = torch.tensor([2, 0, 2, 0, 0])
     chosen = [x[c * per_class + k] for c in (0, 2) for k in range(per_class)]
     units = torch.stack([row / row.norm() for row in chosen])
     inner = (
         torch.eye(5, dtype=x.dtype) + len(units) / (5 * 0.5) * units.T @ units
     )  # the same determinant, in the dimensions
-    expected, found = torch.exp(-torch.logdet(inner) / 2), _regularizers.anticollapse(x, labels, per_class)
+    expected = torch.exp(-torch.logdet(inner) / 2)
+    found = _regularizers.anticollapse(x, labels, per_class)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(*(torch.autograd.grad(value, x)[0] for value in (found, expected)))
     assert torch.autograd.gradcheck(lambda x: _regularizers.anticollapse(x, labels, per_class), [points(6)])

@@ -52,12 +52,12 @@ def test_the_losses_of_the_generator_are_those_of_plain_loops(normalizes, at_mos
     ]
     trainer, _ = tiny.trainer("adversarial", "--loss", "triplet", *flags, network=tiny.Network(normalizes))
     outputs, losses, triplets, synthetic = computed(trainer, tiny.batch(LABELS))
-    pooled, embeddings, embedded = (
-        outputs["pooled"].tolist(),
-        outputs["embeddings"].tolist(),
-        trainer.network.embed(synthetic).tolist(),
-    )
-    hard, reg, adv = [], [], []
+    pooled = outputs["pooled"].tolist()
+    embeddings = outputs["embeddings"].tolist()
+    embedded = trainer.network.embed(synthetic).tolist()
+    hard = []
+    reg = []
+    adv = []
     for t, (a, p, n) in enumerate(triplets):
         hard.append(mean_squared(unit(synthetic[t].tolist()), unit(pooled[a])))
         reg.append(mean_squared(unit(synthetic[t].tolist()), unit(pooled[n])))
@@ -70,7 +70,8 @@ def test_the_losses_of_the_generator_are_those_of_plain_loops(normalizes, at_mos
 def test_synth_loss_is_the_criterion_on_the_triplets_as_they_are():
     trainer, _ = tiny.trainer("adversarial", "--loss", "triplet", "--adversarial_hidden")
     outputs, losses, triplets, synthetic = computed(trainer, tiny.batch(LABELS))
-    x, embedded = outputs["embeddings"].tolist(), trainer.network.embed(synthetic).tolist()
+    x = outputs["embeddings"].tolist()
+    embedded = trainer.network.embed(synthetic).tolist()
 
     def mean(terms):
         return sum(max(near - far + 0.2, 0) for near, far in terms) / len(terms)
@@ -87,7 +88,9 @@ def test_synth_loss_of_class_vectors_sees_every_row_of_every_triplet(monkeypatch
     monkeypatch.setattr(criteria.REGISTRY.module("softmax"), "COMPARES_SAMPLES", False, raising=False)
     trainer, _ = tiny.trainer("adversarial", "--loss", "softmax")
     outputs, losses, triplets, synthetic = computed(trainer, tiny.batch(LABELS))
-    x, embedded, terms = outputs["embeddings"], trainer.network.embed(synthetic), []
+    x = outputs["embeddings"]
+    embedded = trainer.network.embed(synthetic)
+    terms = []
     for t, (a, p, n) in enumerate(triplets):
         for row, label in ((x[a], LABELS[a]), (x[p], LABELS[p]), (embedded[t], LABELS[n])):
             terms.append(trainer.criterion(row[None], torch.tensor([label])).item())
@@ -105,7 +108,8 @@ def test_synthetic_triplets_leave_a_running_histogram():
 
 
 def test_random_triplets_are_valid_all_or_so_many():
-    labels, counts = torch.tensor(LABELS), dict.fromkeys(ALL, 0)
+    labels = torch.tensor(LABELS)
+    counts = dict.fromkeys(ALL, 0)
     assert sorted(rows_of(random_triplets(labels, 100))) == sorted(ALL)
     torch.manual_seed(0)
     for _ in range(800):
@@ -152,7 +156,8 @@ def test_phases_what_rests_has_no_gradient_and_batch_norm_rests_too():
         "classifier_loss=1",
     ]
     trainer, opt = tiny.trainer("adversarial", "--loss", "margin", *flags)
-    batch, seen = tiny.batch(LABELS), {}
+    batch = tiny.batch(LABELS)
+    seen = {}
     for epoch in range(1, 5):
         trainer.train()
         trainer.start_epoch(epoch)
@@ -186,7 +191,9 @@ def test_synthetic_features_leave_the_statistics_of_the_networks_layers():
 
 
 def angular_excess(x, a, p, n, tangent):
-    anchor, positive, negative = unit(x[a]), unit(x[p]), unit(n)
+    anchor = unit(x[a])
+    positive = unit(x[p])
+    negative = unit(n)
     towards = [4 * tangent * (i + j) for i, j in zip(anchor, positive, strict=True)]
     return dot(towards, negative) - 2 * (1 + tangent) * dot(anchor, positive)
 
@@ -205,8 +212,11 @@ def test_a_loss_for_each_key(normalizes):
     ]
     trainer, opt = tiny.trainer("adversarial", "--loss", "triplet", *flags, network=tiny.Network(normalizes))
     outputs, losses, triplets, synthetic = computed(trainer, tiny.batch(LABELS))
-    x, embedded = outputs["embeddings"].tolist(), trainer.network.embed(synthetic).tolist()
-    tangent, synth, opposite = math.tan(math.radians(35)) ** 2, [], []
+    x = outputs["embeddings"].tolist()
+    embedded = trainer.network.embed(synthetic).tolist()
+    tangent = math.tan(math.radians(35)) ** 2
+    synth = []
+    opposite = []
     for t, (a, p, _) in enumerate(triplets):
         npair = dot(x[a], embedded[t]) - dot(x[a], x[p])
         angular = angular_excess(x, a, p, embedded[t], tangent)
@@ -226,7 +236,8 @@ def test_the_generators_loss_of_any_other_criterion_is_its_negative():
         "adversarial", "--loss", "margin", "--adversarial_losses", "g_adv_loss=contrastive", "synth_loss=triplet"
     )
     outputs, losses, triplets, synthetic = computed(trainer, tiny.batch(LABELS))
-    x, embedded = outputs["embeddings"].tolist(), trainer.network.embed(synthetic).tolist()
+    x = outputs["embeddings"].tolist()
+    embedded = trainer.network.embed(synthetic).tolist()
     near = [distance(x[a], x[p]) for a, p, _ in triplets]
     far = [distance(x[a], embedded[t]) for t, (a, _, _) in enumerate(triplets)]
     contrastive = sum(near) / len(near) + sum(max(1 - d, 0) for d in far) / len(far)

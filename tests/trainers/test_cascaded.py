@@ -82,7 +82,9 @@ def test_losses_are_the_criterion_on_the_kept_pairs(arch, loss, percents):
 def test_the_embedding_is_the_levels_side_by_side(arch):
     net = network(arch)
     trainer, _ = tiny.trainer("cascaded", "--loss", "triplet", *SIZES, network=net)
-    outputs, stages, levels = trainer.outputs(batch().images), net(batch().images)[1]["stages"], []
+    outputs = trainer.outputs(batch().images)
+    stages = net(batch().images)[1]["stages"]
+    levels = []
     for layer, stage in zip(trainer.evaluated_heads.layers, stages, strict=True):
         level = stage @ layer.weight.T + layer.bias
         levels.append(level / level.norm(dim=1, keepdim=True) if net.normalizes else level)
@@ -142,7 +144,8 @@ def test_under_mine_pairs_each_level_mines_in_its_own_embedding():
     ]
     trainer, opt = tiny.trainer("cascaded", *flags, network=network())
     assert opt.cascade_mining == "miner" and trainer.LOSSES[-1] == "classifier_loss"
-    outputs, labels = trainer.outputs(batch().images), torch.tensor(LABELS)
+    outputs = trainer.outputs(batch().images)
+    labels = torch.tensor(LABELS)
     torch.manual_seed(4)
     losses = trainer.losses(outputs, batch())
     torch.manual_seed(4)
@@ -153,7 +156,8 @@ def test_under_mine_pairs_each_level_mines_in_its_own_embedding():
         with with_tuples(plain, miner(level, labels)):
             expected = plain(level, labels)
         assert losses[f"metric_loss_{number}"].item() == pytest.approx(expected.item(), rel=1e-10)
-    linear, logits = trainer.evaluated_heads.classifier.linear, outputs["classifier_logits"]
+    linear = trainer.evaluated_heads.classifier.linear
+    logits = outputs["classifier_logits"]
     torch.testing.assert_close(logits, outputs["embeddings"] @ linear.weight.T + linear.bias)
     terms = [row.exp().sum().log() - row[label] for row, label in zip(logits, LABELS, strict=True)]
     assert losses["classifier_loss"].item() == pytest.approx(sum(terms).item() / len(terms), rel=1e-10)

@@ -61,7 +61,8 @@ def test_scalars_equal_plain_loops_and_gradients_reach_what_the_input_says(sourc
     trainer, _ = tiny.trainer("classifier", "--classifier_input", source, *flags)
     batch = tiny.batch()
     outputs, losses = tiny.losses(trainer, batch)
-    logits, labels = linear(trainer.evaluated_heads.linear, outputs[source].tolist()), batch.labels.tolist()
+    logits = linear(trainer.evaluated_heads.linear, outputs[source].tolist())
+    labels = batch.labels.tolist()
     each = [weights[label] for label in labels]
     expected = sum(w * term for w, term in zip(each, terms(logits, labels), strict=True)) / sum(each)
     assert torch.allclose(outputs["classifier_logits"], torch.tensor(logits, dtype=torch.float64), rtol=0, atol=1e-12)
@@ -78,7 +79,8 @@ def test_scalars_equal_plain_loops_and_gradients_reach_what_the_input_says(sourc
 
 
 def test_the_two_ways_of_smoothing_on_known_logits():
-    logits, labels = torch.tensor([[2.0, 0, -1], [0, 1, 0.5]], dtype=torch.float64), torch.tensor([0, 2])
+    logits = torch.tensor([[2.0, 0, -1], [0, 1, 0.5]], dtype=torch.float64)
+    labels = torch.tensor([0, 2])
     for eps, over, expected in ((0.1, "others", 0.8000578), (0.1, "all", 0.7583912), (0.15, "all", 0.8000578)):
         loss = torch.nn.functional.cross_entropy(
             logits, labels, label_smoothing=_classifier.torch_smoothing(eps, over, 3)

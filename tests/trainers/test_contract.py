@@ -26,7 +26,8 @@ def own(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "mine.py").write_text(builders.documented("class Trainer(Base):"))
     monkeypatch.setattr(trainers, "__path__", [*trainers.__path__, str(folder)])
-    names, caption = type(trainers.REGISTRY).names, type(trainers.REGISTRY).caption
+    names = type(trainers.REGISTRY).names
+    caption = type(trainers.REGISTRY).caption
     found = lambda self: sorted([*names(self), "mine"]) if self.package == "trainers" else names(self)  # noqa: E731
     monkeypatch.setattr(type(trainers.REGISTRY), "names", found)
     monkeypatch.setattr(
@@ -215,7 +216,8 @@ def test_one_place_decides_what_losses_see_and_what_is_evaluated(name):
     )
     torch.manual_seed(0)
     made = Behind(opt, tiny.Network(), made.criterion).double()
-    handed, criterion = [], made.criterion.forward
+    handed = []
+    criterion = made.criterion.forward
     made.criterion.forward = lambda batch, labels, **kwargs: handed.append(batch) or criterion(batch, labels, **kwargs)
     batch = tiny.batch(views=made.VIEWS)
     outputs, losses = tiny.losses(made, batch)
@@ -236,11 +238,13 @@ def test_one_place_decides_what_losses_see_and_what_is_evaluated(name):
 class Several(torch.nn.Module):
     """Two embeddings of different widths."""
 
-    embed_dim, embed_dims = 4, {"wide": 4, "narrow": 2}
+    embed_dim = 4
+    embed_dims = {"wide": 4, "narrow": 2}
 
     def __init__(self, **says):
         super().__init__()
-        self.last_linear, self.other = torch.nn.Linear(3, 4), torch.nn.Linear(3, 2)
+        self.last_linear = torch.nn.Linear(3, 4)
+        self.other = torch.nn.Linear(3, 2)
         vars(self).update(says)
 
     def forward(self, images):
@@ -292,7 +296,8 @@ def two(*flags):
 @pytest.mark.parametrize("weights", [[], ["sum_loss=.25"], ["sum_loss=2", "square_loss=0"]])
 def test_a_step_minimises_the_weighted_sum(weights):
     (trainer, opt), (reference, _) = two("--loss_weights", *weights), two()
-    step, weights = tiny.step(opt, trainer), parse_weights(weights)
+    step = tiny.step(opt, trainer)
+    weights = parse_weights(weights)
     done = step(tiny.batch())
     embeddings = reference.network(tiny.batch().images)[0]
     loss = weights.get("sum_loss", 1) * embeddings.sum() + weights.get("square_loss", 1) * embeddings.square().sum()
@@ -314,7 +319,9 @@ def test_weights_of_losses_that_there_are_not_are_refused():
     step = tiny.step(opt, trainer)
     with tiny.refused("no such loss.*sum_loss, square_loss"):
         Step(trainer, step.optimizer, step.runtime, step.sampler, {"other": 1}).forward(tiny.batch())
-    trainer.LOSSES, trainer.WEIGHTS = ("sum_loss", "square_loss", "late_loss"), {"late_loss": 0.5}  # of a later phase
+    # of a later phase
+    trainer.LOSSES = ("sum_loss", "square_loss", "late_loss")
+    trainer.WEIGHTS = {"late_loss": 0.5}
     late = Step(trainer, step.optimizer, step.runtime, step.sampler, {"late_loss": 2})
     assert set(late.forward(tiny.batch())[1]) == {"sum_loss", "square_loss"}
     with tiny.refused("other: the trainer has no such loss"):
@@ -350,7 +357,8 @@ def test_a_batch_holds_the_views_that_a_trainer_asks_for(data, tmp_path):
     opt = tiny.read(data, tmp_path)
     splits = datasets.select(opt.dataset, opt, opt.source_path, 32)
     sampler = datasampler.for_training(opt, splits["training"])
-    found, half = next(iter(training_loader(splits["training"], sampler, opt, 2))), opt.bs
+    found = next(iter(training_loader(splits["training"], sampler, opt, 2)))
+    half = opt.bs
     assert len(found.images) == 2 * half and torch.equal(found.indices[:half], found.indices[half:])
     assert torch.equal(found.labels[:half], found.labels[half:]) and not torch.equal(
         found.images[:half], found.images[half:]

@@ -42,7 +42,8 @@ def test_selfsimilarity_loss(normalizes, upper, count, fixed):
     assert trainer.queue.shape == (2 * 6 * 2, 6)
     old = with_queue(trainer, count)
     outputs = trainer.outputs(views().images)
-    queries, keys = [unit(x) for x in outputs["selfsimilarity"].tolist()], outputs["keys"].tolist()
+    queries = [unit(x) for x in outputs["selfsimilarity"].tolist()]
+    keys = outputs["keys"].tolist()
 
     def inverse_density(q, k, size=6):
         d = max(math.sqrt(2 - 2 * dot(q, k)), 0.5)
@@ -66,12 +67,15 @@ def test_selfsimilarity_loss(normalizes, upper, count, fixed):
 
 def test_shared_and_intra_losses_are_the_criterion_on_their_triplets():
     trainer, _ = tiny.trainer("diva", "--loss", "margin", "--loss_margin_beta", ".5", *FLAGS)
-    outputs, handed, labels = trainer.outputs(views().images), {}, 2 * LABELS
+    outputs = trainer.outputs(views().images)
+    handed = {}
+    labels = 2 * LABELS
     for name, miner in trainer.miners.items():
         trainer.miners[name] = lambda rows, labels, name=name, miner=miner: handed.setdefault(name, miner(rows, labels))
     losses = trainer.losses(outputs, views())
     for name in ("shared", "intra"):
-        x, terms = outputs[name].tolist(), []
+        x = outputs[name].tolist()
+        terms = []
         for a, p, n in rows_of(handed[name]):
             assert len({labels[a], labels[p], labels[n]}) == (3 if name == "shared" else 1)
             terms += [max(distance(x[a], x[p]) - 0.5 + 0.2, 0), max(0.5 - distance(x[a], x[n]) + 0.2, 0)]
@@ -81,7 +85,8 @@ def test_shared_and_intra_losses_are_the_criterion_on_their_triplets():
 
 
 def test_three_classes_draws_uniformly():
-    labels, counts = torch.tensor(LABELS), {}
+    labels = torch.tensor(LABELS)
+    counts = {}
     torch.manual_seed(0)
     for _ in range(600):
         drawn = three_classes(labels)
@@ -114,7 +119,8 @@ def test_decorrelation_loss_and_whom_it_trains_which_way():
     outputs = trainer.outputs(views().images)
     loss = trainer.losses(outputs, views())["decorrelation_loss"]
     x = {"discriminative": outputs["embeddings"], **{name: outputs[name] for name in OTHERS}}
-    x, total = {name: [unit(row) for row in rows.tolist()] for name, rows in x.items()}, 0
+    x = {name: [unit(row) for row in rows.tolist()] for name, rows in x.items()}
+    total = 0
     for source, target in [(s, t) for s in EMBEDDINGS for t in EMBEDDINGS if s != t and (s, t) != ("shared", "intra")]:
         layers = trainer.predictors[f"{source}-{target}"]
         predicted = [unit(layers(torch.tensor(row, dtype=torch.float64)).tolist()) for row in x[source]]
@@ -128,7 +134,8 @@ def test_decorrelation_loss_and_whom_it_trains_which_way():
         not any(name.startswith(("criteri", "average.")) for name in reached)
         and "evaluated_heads.layers.shared.weight" in reached
     )
-    size, changes = 1e-4 / max(p.grad.abs().max() for p in trainer.parameters() if p.grad is not None), {}
+    size = 1e-4 / max(p.grad.abs().max() for p in trainer.parameters() if p.grad is not None)
+    changes = {}
     for kind in ("predictors", "network"):  # each by a step against its own gradient
         before = [p.detach().clone() for p in getattr(trainer, kind).parameters()]
         with torch.no_grad():
@@ -203,7 +210,8 @@ def test_a_batch_of_one_class_costs_nothing_and_keeps_the_graph(loss):
 
 def test_with_three_views_each_serves_the_next():
     trainer, _ = tiny.trainer("diva", "--loss", "triplet", *FLAGS, "--views", "3")
-    outputs, seen = trainer.outputs(views(3).images), []
+    outputs = trainer.outputs(views(3).images)
+    seen = []
     trainer.selfsimilarity_loss = lambda queries, keys: seen.append(keys) or queries.sum()
     trainer.losses(outputs, views(3))
     assert (

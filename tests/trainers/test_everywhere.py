@@ -206,7 +206,8 @@ def test_a_flag_of_it_is_searched(name, data, tmp_path, monkeypatch):
     flag, values = EVERY[name][2]
     words = [*flags_of(name), "--n_epochs", "1", "--use_tv_split", "--tv_split_perc", ".5", "--seed", "3"]
     words += [f"--{flag}", values, "--bayesian_optimization_n_iter", "2", "--reproductions", "0"]
-    folder, searched = searcher.search(tiny.words(data, tmp_path, *words)), flag.partition("~")[0]
+    folder = searcher.search(tiny.words(data, tmp_path, *words))
+    searched = flag.partition("~")[0]
     with open(folder / "trials.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["state"] for row in rows] == ["complete"] * 2

@@ -77,7 +77,8 @@ def test_heads_may_change_the_main_embedding(data, tmp_path):
 class Unit(torch.nn.Module):
     """A network that normalises where it is told to."""
 
-    normalizes, embed_dim = True, 3
+    normalizes = True
+    embed_dim = 3
 
     def forward(self, images):
         return torch.nn.functional.normalize(images) if self.normalizes else images, {"pooled": images}
@@ -91,7 +92,8 @@ class Doubled(trainers.Heads):
 
 
 def test_heads_are_given_unit_vectors_when_the_embedding_is_measured_without_length():
-    model, images = _heads.evaluated(Unit(), Doubled(), ["discriminative", "doubled"]), torch.tensor([[3.0, 0.0, 4.0]])
+    model = _heads.evaluated(Unit(), Doubled(), ["discriminative", "doubled"])
+    images = torch.tensor([[3.0, 0.0, 4.0]])
     unit = images / 5
     with _unnormalised(model):
         embeddings, _ = model(images)

@@ -19,7 +19,8 @@ def resting(graph):
 
 def received(layer, nodes):
     """Image by image, head by head: attention with a key of score 0 whose value is 0."""
-    rows, size = [], nodes.shape[1] // layer.n_heads
+    rows = []
+    size = nodes.shape[1] // layer.n_heads
     query, key, value = (
         [linear.weight @ node + linear.bias for node in nodes] for linear in (layer.query, layer.key, layer.value)
     )
@@ -40,7 +41,8 @@ def normed(layer, rows):
 
 
 def slow(graph, rows):
-    nodes, outputs = torch.stack([graph.first.weight @ row + graph.first.bias for row in rows]), []
+    nodes = torch.stack([graph.first.weight @ row + graph.first.bias for row in rows])
+    outputs = []
     for layer in graph.layers:
         nodes = normed(layer.norms[0], nodes + received(layer, nodes))
         hidden = (nodes @ layer.up.weight.T + layer.up.bias).clamp(min=0)
@@ -58,8 +60,10 @@ def slow(graph, rows):
 @pytest.mark.parametrize(("layers", "heads", "joins"), [(1, 1, False), (2, 3, True), (2, 2, False)])
 def test_the_graph_is_that_of_loops(layers, heads, joins):
     torch.manual_seed(0)
-    graph, rows = resting(Graph(6, 5, layers, heads, joins)), torch.randn(7, 6, dtype=torch.float64, requires_grad=True)
-    ours, expected = graph(rows), slow(graph, rows)
+    graph = resting(Graph(6, 5, layers, heads, joins))
+    rows = torch.randn(7, 6, dtype=torch.float64, requires_grad=True)
+    ours = graph(rows)
+    expected = slow(graph, rows)
     torch.testing.assert_close(ours, expected)
     torch.testing.assert_close(*(torch.autograd.grad(logits.square().sum(), rows)[0] for logits in (ours, expected)))
     assert graph.norm.bias.abs().sum() == 0 and not graph.norm.bias.requires_grad

@@ -37,10 +37,12 @@ def built(path, *flags, trainer="metric_only", names=NAMES):
 
 def slow(x, labels, vectors, direction="backward", shift=1.0, temperature=1.0):
     """`vectors`: label -> list of K vectors."""
-    n, total = len(x), 0.0
+    n = len(x)
+    total = 0.0
     cosine = lambda a, b: a @ b / (a.norm() * b.norm())  # noqa: E731
     for i in range(n):
-        images, language = [], []
+        images = []
+        language = []
         for j in range(n):
             if labels[i] == labels[j]:
                 images.append(x.new_tensor(1 + shift))
@@ -188,7 +190,8 @@ def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few, weights
     import datasets
 
     split = datasets.select("folder", dataset_folder_path=str(few), input_size=224)["evaluation"]
-    mean, std = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
+    mean = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
+    std = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
     logits = {}
     with torch.no_grad():
         for label, image, _ in (split[i] for i in range(len(split))):

@@ -67,7 +67,11 @@ def slow_multisimilarity(c, to, share):
 
 
 def slow(name, c, x, labels, share, with_anchors):
-    unit, total, far, near, having = [row / row.norm() for row in x], 0.0, [], [], 0
+    unit = [row / row.norm() for row in x]
+    total = 0.0
+    far = []
+    near = []
+    having = 0
     if name == "proxyanchor":
         positive = negative = 0.0
         for k, proxy in enumerate(c.proxies):
@@ -94,7 +98,8 @@ def slow(name, c, x, labels, share, with_anchors):
 
 def assert_same(ours, expected, inputs):
     """Values and gradients."""
-    nothing, expected = sum(0 * one.sum() for one in inputs), torch.as_tensor(expected, dtype=torch.float64)
+    nothing = sum(0 * one.sum() for one in inputs)
+    expected = torch.as_tensor(expected, dtype=torch.float64)
     torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
     for one, other in zip(
         *(torch.autograd.grad(value + nothing, inputs, retain_graph=True) for value in (ours, expected)), strict=True
@@ -138,18 +143,17 @@ def test_mixed_maps_are_pooled_and_embedded_one_by_one(name, y, monkeypatch):
     monkeypatch.setattr(_metrix, "ENTRIES", 1)  # one image's maps at once
     labels = torch.tensor(y)
     torch.manual_seed(1)
-    maps, network, share = (
-        torch.randn(len(labels), 4, 2, 3, dtype=torch.float64, requires_grad=True),
-        Maps(),
-        torch.tensor(0.3, dtype=torch.float64),
-    )
+    maps = torch.randn(len(labels), 4, 2, 3, dtype=torch.float64, requires_grad=True)
+    network = Maps()
+    share = torch.tensor(0.3, dtype=torch.float64)
 
     def point(maps):
         pooled = torch.stack([(plane.mean() + plane.max()) / 2 for plane in maps])
         embedding = network.layer.weight @ pooled + network.layer.bias
         return embedding / embedding.norm()
 
-    unit, c = torch.stack([point(one) for one in maps]), built(name)
+    unit = torch.stack([point(one) for one in maps])
+    c = built(name)
     mixed = _metrix.mixed_maps(network, {"spatial": maps}, share)
     wanted = torch.stack([torch.stack([point(share * one + (1 - share) * other) for other in maps]) for one in maps])
     torch.testing.assert_close(mixed, wanted)
@@ -190,18 +194,22 @@ def test_the_pinned_values():
 def test_a_step_draws_a_share_and_which_points_are_mixed(name):
     flags = ["--loss", name, "--metrix", ".4", *(["--loss_proxyanchor_lrmulti", "1"] if name == "proxyanchor" else [])]
     trainer, opt = tiny.trainer("metric_only", *flags)
-    batch, added = tiny.batch(), trainer.added_losses[0]
+    batch = tiny.batch()
+    added = trainer.added_losses[0]
     outputs, losses, total = tiny.step(opt, trainer).forward(batch)
     torch.testing.assert_close(total, losses["metric_loss"] + losses["metrix_loss"])
-    seen, unit = [], torch.nn.functional.normalize(outputs["embeddings"])
-    value, shares = added.value, []
+    seen = []
+    unit = torch.nn.functional.normalize(outputs["embeddings"])
+    value = added.value
+    shares = []
 
     def watched(criterion, rows, labels, share, mixed):
         shares.append(float(share))
         seen.append(value(criterion, rows, labels, share, mixed))
         return seen[-1]
 
-    added.value, chosen = watched, []
+    added.value = watched
+    chosen = []
     for _ in range(200 if name == "contrastive" else 30):
         loss = added.loss(trainer, outputs, batch)
         chosen.append(bool(loss == 0.4 * seen[-1][1]))
@@ -216,7 +224,8 @@ def test_points_without_a_direction_are_finite(name):
     """Opposite points halfway, zeros, points that coincide; in float32 too."""
     x = torch.eye(6)[[0, 0, 0, 1, 2]] * torch.tensor([1.0, 1, -1, 0, 1])[:, None]
     for share in (0.5, 0.3):
-        rows, c = x.clone().requires_grad_(), built(name).float()
+        rows = x.clone().requires_grad_()
+        c = built(name).float()
         for value in VALUES[name](c, rows, torch.tensor([0, 0, 1, 1, 2]), torch.tensor(share)):
             assert value.isfinite() and torch.autograd.grad(value, rows, retain_graph=True)[0].isfinite().all()
 

@@ -43,7 +43,8 @@ def test_scalars_equal_plain_loops(both, temperature):
     outputs, losses = tiny.losses(trainer, batch)
     _, activations = trainer.network(batch.images)
     features = pooled_both(activations["spatial"]) if both else activations["pooled"].tolist()
-    embeddings, heads = outputs["embeddings"].tolist(), []
+    embeddings = outputs["embeddings"].tolist()
+    heads = []
     for head in trainer.heads:
         hidden = [[max(x, 0.0) for x in row] for row in linear(head[0], features)]
         heads.append([unit(row) for row in linear(head[2], hidden)])

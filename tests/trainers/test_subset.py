@@ -27,7 +27,8 @@ def test_whole_classes_as_long_as_they_fit(labels, data):
     size = data.draw(st.integers(2, len(labels) - 1))
     places = _subset.draw_groups(torch.tensor(labels), size).tolist()
     assert len(places) == len(set(places)) == size and places == sorted(places)
-    all_of, taken = collections.Counter(labels), collections.Counter(labels[place] for place in places)
+    all_of = collections.Counter(labels)
+    taken = collections.Counter(labels[place] for place in places)
     cut = [label for label in taken if taken[label] < all_of[label]]
     assert len(cut) <= 1
     if cut:  # then no class that is left out fits in its place
@@ -67,7 +68,8 @@ def step_of(*words, loss="contrastive", **how):
 @pytest.fixture
 def tried(monkeypatch):
     """The subsets that are drawn."""
-    found, draw = [], _subset.draw_groups
+    found = []
+    draw = _subset.draw_groups
     monkeypatch.setattr(_subset, "draw_groups", lambda labels, size: found.append(draw(labels, size)) or found[-1])
     return found
 
@@ -77,12 +79,15 @@ def contrastive(x, labels):
     pairs = [
         (tiny.distance(x[i], x[j]), labels[i] == labels[j]) for i, j in itertools.permutations(range(len(labels)), 2)
     ]
-    positive, negative = [d for d, same in pairs if same], [max(0.0, 1 - d) for d, same in pairs if not same]
+    positive = [d for d, same in pairs if same]
+    negative = [max(0.0, 1 - d) for d, same in pairs if not same]
     return sum(positive) / len(positive) + sum(negative) / len(negative)
 
 
 def test_the_subset_with_the_highest_loss_is_trained_on(tried, trials=6):
-    step, plain, batch = step_of("--subset_trials", str(trials)), step_of(), tiny.batch(LABELS)
+    step = step_of("--subset_trials", str(trials))
+    plain = step_of()
+    batch = tiny.batch(LABELS)
     whole = (
         step_of().trainer.outputs(batch.images)["embeddings"].tolist()
     )  # statistics of the whole batch, as in training
@@ -96,14 +101,16 @@ def test_the_subset_with_the_highest_loss_is_trained_on(tried, trials=6):
     best = tried[losses.index(max(losses))]
     assert torch.equal(done.loss, plain(Batch(*(column[best] for column in batch))).loss) and done.images == 4
     assert torch.equal(step.sampler.indices, 20 + best) and len(step.sampler.embeddings) == 4
-    mine, theirs = step.trainer.network.state_dict(), plain.trainer.network.state_dict()
+    mine = step.trainer.network.state_dict()
+    theirs = plain.trainer.network.state_dict()
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)  # statistics of the trained images alone
     assert step.trainer.network.passes == [(10, True, False), (4, True, True)]
 
 
 def test_the_miner_of_the_criterion_mines_in_each_subset_and_then_in_the_chosen_one():
     step = step_of("--subset_trials", "3", "--batch_mining", "distance", loss="triplet")
-    miner, seen = step.trainer.criterion.batchminer, []
+    miner = step.trainer.criterion.batchminer
+    seen = []
     mine = miner.mine
     miner.mine = lambda embeddings, labels, reference: (
         seen.append(labels.tolist()) or mine(embeddings, labels, reference)
@@ -114,7 +121,8 @@ def test_the_miner_of_the_criterion_mines_in_each_subset_and_then_in_the_chosen_
 
 def test_without_labels_each_image_is_its_own_class(tried):
     trainer, opt = tiny.trainer("unsupervised", "--loss", "ntxent", "--optim", "sgd", *FLAGS, "--subset_trials", "20")
-    seen, mine = [], trainer.metric_loss
+    seen = []
+    mine = trainer.metric_loss
     trainer.metric_loss = lambda outputs, part: seen.append(part.labels) or mine(outputs, part)
     torch.manual_seed(0)
     assert tiny.step(opt, trainer)(tiny.batch(LABELS, 2)).images == 8
@@ -125,8 +133,11 @@ def test_without_labels_each_image_is_its_own_class(tried):
 
 
 def test_buffers_of_the_criterion_are_restored():
-    step, plain, batch = step_of(loss="dynamic_softmargin"), step_of(loss="dynamic_softmargin"), tiny.batch(LABELS)
-    histogram, before = step.trainer.criterion.histogram, step.trainer.criterion.histogram.clone()
+    step = step_of(loss="dynamic_softmargin")
+    plain = step_of(loss="dynamic_softmargin")
+    batch = tiny.batch(LABELS)
+    histogram = step.trainer.criterion.histogram
+    before = step.trainer.criterion.histogram.clone()
     step.trainer.subset.values(step.trainer, batch, step.runtime, [torch.arange(4), torch.arange(4, 8)])
     assert step.trainer.criterion.histogram is histogram and torch.equal(histogram, before)
     plain(batch)
@@ -149,7 +160,8 @@ def test_a_users_plain_trainer(monkeypatch):
     class Plain(torch.nn.Module):
         def __init__(self, opt, network, criterion):
             super().__init__()
-            self.network, self.criterion = network, criterion
+            self.network = network
+            self.criterion = criterion
 
         def outputs(self, images):
             embeddings, features = self.network(images)

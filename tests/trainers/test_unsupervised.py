@@ -16,7 +16,8 @@ from tests.trainers.tiny import dot
 
 def ntxent(embeddings, images, temperature):
     """Mean over ordered pairs of views of one image: all other images are negatives."""
-    similar, terms = [[math.exp(dot(x, y) / temperature) for y in embeddings] for x in embeddings], []
+    similar = [[math.exp(dot(x, y) / temperature) for y in embeddings] for x in embeddings]
+    terms = []
     for i, image in enumerate(images):
         negatives = sum(similar[i][n] for n, other in enumerate(images) if other != image)
         positives = [similar[i][p] for p, other in enumerate(images) if other == image and p != i]
@@ -62,7 +63,8 @@ def test_labels_put_no_batch_together(data, tmp_path):
     """
     for sampler in ("class_random", "class_balanced", "shuffle", "full_random"):
         opt = tiny.read(data, tmp_path, "--trainer", "unsupervised", "--loss", "ntxent", "--data_sampler", sampler)
-        dataset, drawn = datasets.select(opt.dataset, opt, opt.source_path, 48)["training"], []
+        dataset = datasets.select(opt.dataset, opt, opt.source_path, 48)["training"]
+        drawn = []
         for labels in (lambda i: i // 10, lambda i: i % 3):
             dataset.image_list = [(path, labels(i)) for i, (path, _) in enumerate(dataset.image_list)]
             dataset.image_dict = {
@@ -107,7 +109,8 @@ FEW = ["--loss_hier_n_proxies", "9", "--loss_hier_per_anchor", "3"]
 def test_losses_that_learn_nothing_of_a_class_take_numbers_of_images(flags):
     """Whether they compare with samples of a memory is another question."""
     trainer, opt = tiny.trainer("unsupervised", "--loss", *flags)
-    batch, found = tiny.batch(range(8), views=2), []
+    batch = tiny.batch(range(8), views=2)
+    found = []
     assert batch.indices.max() >= opt.n_classes
     for labels in (batch.labels, torch.zeros_like(batch.labels)):
         torch.manual_seed(1)  # of the draws of hier

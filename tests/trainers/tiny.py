@@ -23,11 +23,13 @@ from utilities.words import parse_weights
 class Network(torch.nn.Module):
     """Images of 4 x 4 pixels through one layer, with a BatchNorm: a map and six pooled features; `embed_dim` dimensions."""
 
-    feature_dim, input_size = 6, 4
+    feature_dim = 6
+    input_size = 4
 
     def __init__(self, normalizes=False, embed_dim=4):
         super().__init__()
-        self.embed_dim, self.normalizes = embed_dim, normalizes
+        self.embed_dim = embed_dim
+        self.normalizes = normalizes
         self.backbone = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 1, bias=False), torch.nn.BatchNorm2d(6))
         self.last_linear = torch.nn.Linear(6, embed_dim)
         self.double()
@@ -50,7 +52,9 @@ class Against(torch.nn.Module):
 
     def forward(self, batch, labels, reference=None, reference_labels=None, own=None, **kwargs):
         if reference is None:
-            reference, reference_labels, own = batch, labels, torch.arange(len(batch), device=batch.device)
+            reference = batch
+            reference_labels = labels
+            own = torch.arange(len(batch), device=batch.device)
         same = labels[:, None] == reference_labels[None]
         same[(own >= 0).nonzero()[:, 0], own[own >= 0]] = False
         return -((batch @ reference.T) * same).sum()
@@ -66,7 +70,8 @@ class Sampler:
         pass
 
     def replace_storage_entries(self, embeddings, indices):
-        self.embeddings, self.indices = embeddings, indices
+        self.embeddings = embeddings
+        self.indices = indices
 
 
 def batch(labels=(0, 0, 1, 1, 2, 2), views=1, seed=3):

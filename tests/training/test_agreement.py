@@ -75,7 +75,8 @@ def compare_flags(rank, tmp):
     opt = parameters.resolve(BASE)
     assert agreement.same_on_all(opt) is opt
     service = parameters.resolve(BASE)
-    service.service_token, service.roles = f"secret{rank}", Roles({**service.roles, "service_token": SECRET})
+    service.service_token = f"secret{rank}"
+    service.roles = Roles({**service.roles, "service_token": SECRET})
     assert agreement.same_on_all(service) is service, "a key of a user's plug-in"
     with mock.patch.object(provenance, "packages", lambda: {"torch": f"2.{rank}", **({"optuna": "4"} if rank else {})}):
         found = said(lambda: agreement.same_on_all(opt))

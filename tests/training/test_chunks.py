@@ -21,7 +21,9 @@ from training.runtime import Runtime
 from training.step import Step
 from utilities.errors import UserError
 
-N, CLASSES, WIDTH = 12, 6, 6
+N = 12
+CLASSES = 6
+WIDTH = 6
 # what a criterion cannot guess; and few of HIER's proxies, whose triplets take a second each time
 NEEDED = {"pml": ["--loss_pml_class", "ContrastiveLoss"], "hier": ["--loss_hier_n_proxies", "25"]}
 PREFIXES = ["--embed_dim", str(WIDTH), "--matryoshka", "2", "4", str(WIDTH)]
@@ -53,7 +55,11 @@ WAYS = [(name, flags) for name in trainers.REGISTRY.names() for flags in OF_TRAI
 class Network(torch.nn.Module):
     """Two layers of its own, two stages; with `noise` dropout of three kinds, stochastic depth, draws."""
 
-    embed_dim, feature_dim, input_size, normalizes, name = WIDTH, 5, 4, False, "noisy"
+    embed_dim = WIDTH
+    feature_dim = 5
+    input_size = 4
+    normalizes = False
+    name = "noisy"
     STAGES = {"map": "norm", "hidden": "hidden"}
 
     def __init__(self, norm=False, noise=False):
@@ -63,7 +69,9 @@ class Network(torch.nn.Module):
         self.residual = torch.nn.Conv2d(4, 4, 1)
         self.depth = torchvision.ops.StochasticDepth(0.4, "row")
         self.dropouts = torch.nn.Sequential(torch.nn.Dropout2d(0.2), torch.nn.Flatten(), torch.nn.Dropout(0.3))
-        self.hidden, self.last_linear, self.noise = torch.nn.Linear(64, 5), torch.nn.Linear(5, WIDTH), noise
+        self.hidden = torch.nn.Linear(64, 5)
+        self.last_linear = torch.nn.Linear(5, WIDTH)
+        self.noise = noise
 
     def give_stages(self, names):
         return [{"map": 4, "hidden": 5}[name] for name in names]
@@ -347,10 +355,8 @@ def test_batch_statistics_move_once_a_chunk_and_are_said(capsys):
 @pytest.mark.parametrize("flags", [EMA, ["--trainer", "diva", *DIVA], ["--trainer", "diva", *DIVA, *EMA]], ids=" ".join)
 def test_a_momentum_encoder_runs_once_a_chunk(flags):
     made, step, _, _ = trained(6, *flags, "--loss", "contrastive", steps=0)
-    calls, averages = (
-        [],
-        [*([made.average] if "diva" in flags else []), *(added.average for added in made.added_losses)],
-    )
+    calls = []
+    averages = [*([made.average] if "diva" in flags else []), *(added.average for added in made.added_losses)]
     for name, networks in (("average", averages), ("network", [made.network])):
         for network in networks:
             network.register_forward_hook(lambda *_, name=name: calls.append(name))
@@ -364,7 +370,8 @@ def test_a_momentum_encoder_runs_once_a_chunk(flags):
 def test_a_network_that_rests_runs_once_a_chunk():
     flags = ["--trainer", "adversarial", "--loss", "margin", "--adversarial_generator_epochs", "1"]
     made, step, _, _ = trained(4, *flags, steps=0)
-    calls, before = [], [p.detach().clone() for p in made.network.parameters()]
+    calls = []
+    before = [p.detach().clone() for p in made.network.parameters()]
     made.network.register_forward_hook(lambda *_: calls.append("network"))
     one, two = (step(batch) for batch in batches(steps=2))
     assert (

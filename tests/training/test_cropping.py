@@ -86,7 +86,8 @@ LIKELY = 1e-3  # of Kolmogorov and Smirnov's test
     "more", [[], ["--crop_scale", ".9", "1", "--crop_ratio", "2", "3"]], ids=["plain", "often none fits"]
 )
 def test_boxes_have_the_distribution_of_torchvisions(root, tmp_path, more):
-    drawing, count = transform(tmp_path, root, *more), 600
+    drawing = transform(tmp_path, root, *more)
+    count = 600
     for size in SIZES:
         boxes = drawing.draw(size.expand(count, 2), torch.Generator().manual_seed(1))["boxes"]
         assert (boxes[:, 2:] >= 1).all() and (boxes[:, :2] >= 0).all() and (boxes[:, :2] + boxes[:, 2:] <= size).all()
@@ -172,7 +173,9 @@ def test_crops_are_torchvisions_image_by_image(mode, size, device):
 class Drawing:
     """A transform with jitter alone."""
 
-    size, interpolation, jitter = (6, 6), "bilinear", ((0.0, 2.0), (0.0, 2.0), (0.0, 2.0), (-0.5, 0.5))
+    size = (6, 6)
+    interpolation = "bilinear"
+    jitter = ((0.0, 2.0), (0.0, 2.0), (0.0, 2.0), (-0.5, 0.5))
 
 
 def test_colours_are_torchvisions_image_by_image():
@@ -220,7 +223,8 @@ def loaded(argv, ranks=None):
     """The batches, their images on the CPU."""
     opt, dataset = made(argv)
     torch.manual_seed(4)
-    loader, runtime = training_loader(dataset, BATCHES, opt, 2, ranks), Runtime(opt)
+    loader = training_loader(dataset, BATCHES, opt, 2, ranks)
+    runtime = Runtime(opt)
     batches = []
     for batch in loader:
         if opt.random_erasing:
@@ -261,7 +265,8 @@ def test_batches_are_the_drawn_crops_of_the_decoded_images(root, tmp_path):
 
 def test_parts_of_processes_are_the_batch_of_one(root, tmp_path):
     argv = words(root, tmp_path / "cache", *ALL)
-    whole, parts = loaded(argv), [loaded(argv, Of(rank, 3)) for rank in range(3)]
+    whole = loaded(argv)
+    parts = [loaded(argv, Of(rank, 3)) for rank in range(3)]
     for number, batch in enumerate(whole):
         assert torch.equal(torch.cat([part[number].images for part in parts]), batch.images)
         assert torch.equal(torch.cat([part[number].labels for part in parts]), batch.labels)
@@ -275,7 +280,8 @@ def test_parts_of_processes_are_the_batch_of_one(root, tmp_path):
 
 
 def test_shards_feed_the_cache(root, tmp_path):
-    argv, label = words(root, tmp_path / "cache"), tmp_path / "label"
+    argv = words(root, tmp_path / "cache")
+    label = tmp_path / "label"
     with tarfile.open(tmp_path / "data-0.tar", "w") as shard:
         for path in sorted(root.glob("*/*.jpg"), key=lambda path: int(path.stem)):
             label.write_text(path.parent.name)
@@ -293,8 +299,10 @@ def test_a_gpu_decodes_what_the_cache_is_filled_with(root, tmp_path, monkeypatch
     (tmp_path / "here" / "class_0").mkdir(parents=True)
     builders.picture(9, (40, 50)).save(tmp_path / "here" / "class_0" / "99.png")
     shutil.copytree(root, tmp_path / "here", dirs_exist_ok=True)
-    argv, asked = words(tmp_path / "here", tmp_path / "cache", "--image_cache_side", "61", "--gpu", "1"), []
-    plain, decode_jpeg = made(argv)[1], torchvision.io.decode_jpeg
+    argv = words(tmp_path / "here", tmp_path / "cache", "--image_cache_side", "61", "--gpu", "1")
+    asked = []
+    plain = made(argv)[1]
+    decode_jpeg = torchvision.io.decode_jpeg
 
     def negative(data, mode, device):
         asked.append(str(device))
@@ -315,7 +323,8 @@ def test_a_gpu_decodes_what_the_cache_is_filled_with(root, tmp_path, monkeypatch
     assert found.transforms_as_resolved == f"nvJPEG(CUDA {torch.version.cuda}); {plain.transforms_as_resolved}"
     kinds = set()
     for index, path in enumerate(plain.paths):
-        turned, image = path.endswith("class_0/0.jpg"), plain.original(index)
+        turned = path.endswith("class_0/0.jpg")
+        image = plain.original(index)
         same = turned or path.endswith(".png") or image.shape[2] == 32
         kinds.add((turned, same))
         assert (
@@ -333,7 +342,8 @@ def test_nvjpeg_is_near_the_other_decoder(tmp_path):
     make_files(tmp_path, 32)
     for path in (tmp_path / "class_0").iterdir():
         data = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
-        found, expected = _images.on_gpu(torch.device("cuda", 0))(data), _images.decode(str(path))
+        found = _images.on_gpu(torch.device("cuda", 0))(data)
+        expected = _images.decode(str(path))
         assert found.shape == expected.shape and found.stride() == expected.stride()
         difference = (found.int() - expected.int()).abs()
         assert difference.float().mean() < 1.5 and difference.max() < 64
@@ -395,7 +405,8 @@ def test_the_pace_of_every_loader_is_told_after_the_first_epoch(kernels, seconds
     clock = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     opt = parameters.read(["--dataset", "glyphs", "--kernels", str(kernels)])
-    loader, meter = training_loader(Slow(clock), [[0, 1], [2, 3], [4, 5], [6, 7]], opt), EpochMeter(None)
+    loader = training_loader(Slow(clock), [[0, 1], [2, 3], [4, 5], [6, 7]], opt)
+    meter = EpochMeter(None)
     for epoch in (1, 2):
         for number, batch in enumerate(reports.progress(loader, epoch, opt, meter)):
             clock[0] += seconds if number else 7

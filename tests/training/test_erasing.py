@@ -36,8 +36,10 @@ def test_rectangles_are_within_their_bounds():
 def plain_ratio(generator):
     """Height by width of a rectangle by the authors' loop, in an image of 60 x 30."""
     while True:
-        area, ratio = generator.uniform(0.02, 0.4) * 1800, generator.uniform(0.3, 10 / 3)
-        height, width = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        area = generator.uniform(0.02, 0.4) * 1800
+        ratio = generator.uniform(0.3, 10 / 3)
+        height = round(math.sqrt(area * ratio))
+        width = round(math.sqrt(area / ratio))
         if width < 30 and height < 60:
             return height / width
 

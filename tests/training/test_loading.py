@@ -52,7 +52,8 @@ def options(kernels=0, iterations=None):
 
 def epochs(kernels, iterations=None):
     torch.manual_seed(3)
-    loader, drawn = training_loader(Noisy(), Draws(), options(kernels, iterations)), []
+    loader = training_loader(Noisy(), Draws(), options(kernels, iterations))
+    drawn = []
     for _ in range(2):
         for _, noise, indices in loader:
             drawn.append((indices.tolist(), noise.flatten().tolist()))
@@ -160,7 +161,8 @@ def test_evaluation_goes_through_the_data_in_order_and_draws_nothing():
 @pytest.mark.parametrize(("kernels", "of_training", "of_evaluation"), [(0, 0, 0), (1, 1, 2)])
 def test_memory_is_given_back_before_workers_start(monkeypatch, kernels, of_training, of_evaluation):
     """A training's workers stay from epoch to epoch."""
-    calls, opt = [], options(kernels)
+    calls = []
+    opt = options(kernels)
     monkeypatch.setattr(memory, "release_freed", lambda: calls.append(1))
     for loader, expected in (
         (training_loader(Noisy(), Draws(), opt), of_training),

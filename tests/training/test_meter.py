@@ -36,7 +36,9 @@ def means_are_those_of_each_batch(loss, mining):
     criterion = criteria.select(
         loss, batchminer=miner, loss_hier_n_proxies=12, **options
     )  # whose triplets take a second else
-    meter, seen, generator = EpochMeter(criterion), [], torch.Generator().manual_seed(5)
+    meter = EpochMeter(criterion)
+    seen = []
+    generator = torch.Generator().manual_seed(5)
     for number in range(2):
         embeddings = torch.nn.functional.normalize(torch.randn(16, 8, generator=generator), dim=1)
         value = criterion(embeddings.requires_grad_(), LABELS).detach()
@@ -85,7 +87,8 @@ def test_a_step_never_waits_for_the_device(monkeypatch):
 def test_every_nth_batch_is_kept_with_all_that_is_asked_for(monkeypatch):
     clock = iter(range(1000))
     monkeypatch.setattr("training.meter.time.monotonic", lambda: next(clock))
-    written, criterion = [], Counting()
+    written = []
+    criterion = Counting()
     optimizer = torch.optim.SGD([{"params": [torch.nn.Parameter(torch.zeros(1))], "name": "network", "lr": 0.125}])
     log = BatchLog(3, optimizer, written.extend)
     meter = EpochMeter(criterion, log)
@@ -96,7 +99,8 @@ def test_every_nth_batch_is_kept_with_all_that_is_asked_for(monkeypatch):
     for _ in range(2):
         log.flush()
     assert [step for step, _ in written] == [3, 6] and log.steps == 7
-    first, second = written[0][1], written[1][1]
+    first = written[0][1]
+    second = written[1][1]
     assert first["loss"] == 1 / 3 and second["loss"] == 1 / 6, "float64 stays whole"
     assert second["gradient_norm"] == 12.0 and second["rate/network"] == 0.125 and second["criterion/plain"] == 0.5
     assert first["criterion/share"] == pytest.approx(0.3) and second["criterion/share"] == pytest.approx(0.6), (
@@ -108,7 +112,8 @@ def test_every_nth_batch_is_kept_with_all_that_is_asked_for(monkeypatch):
 
 
 def test_blocks_are_handed_over_while_the_epoch_runs():
-    written, optimizer = [], torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    written = []
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     logs = BatchLog(1, optimizer, written.append), BatchLog(0)
     for _ in range(2 * BLOCK + 1):
         for log in logs:

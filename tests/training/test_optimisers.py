@@ -45,12 +45,14 @@ def read(*flags):
 class WithGroups(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.a, self.b = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(3))
+        self.a = torch.nn.Parameter(torch.zeros(2))
+        self.b = torch.nn.Parameter(torch.zeros(3))
         self.optim_dict_list = [{"params": self.a, "lr": 0.5, "weight_decay": 0}]
 
 
 def test_a_criterions_parameters_are_all_covered_once():
-    criterion, plain = WithGroups(), torch.nn.Linear(2, 2)
+    criterion = WithGroups()
+    plain = torch.nn.Linear(2, 2)
     groups = parameter_groups(torch.nn.Linear(2, 2), criterion, options(loss_decay=0.3))
     assert [(len(g["params"]), g.get("lr"), g.get("weight_decay")) for g in groups[1:]] == [(1, 0.5, 0), (1, 0.1, 0.3)]
     plain.lr = 7.0
@@ -181,7 +183,8 @@ class Watching:
 def test_schedules(name, expected):
     model = torch.nn.Linear(2, 1)
     optimizer = build_optimizer(model, torch.nn.Identity(), options())
-    schedule, rates = build_scheduler(optimizer, options(scheduler=name), Watching()), []
+    schedule = build_scheduler(optimizer, options(scheduler=name), Watching())
+    rates = []
     for nmi in (0.5, 0.4, None, 0.45):
         optimizer.step()
         schedule.step({} if nmi is None else {"val": {"nmi": nmi}})
@@ -195,7 +198,8 @@ def test_schedules(name, expected):
 
 def test_a_plateau_schedule_passes_over_epochs_whose_metric_is_nan():
     optimizer = build_optimizer(torch.nn.Linear(2, 1), torch.nn.Identity(), options())
-    schedule, rates = build_scheduler(optimizer, options(scheduler="plateau"), Watching()), []
+    schedule = build_scheduler(optimizer, options(scheduler="plateau"), Watching())
+    rates = []
     for nmi in (float("nan"), 0.5, float("nan"), float("nan"), 0.6, 0.4):
         optimizer.step()
         schedule.step({"val": {"nmi": nmi}})
@@ -220,7 +224,8 @@ def test_another_optimiser_goes_on_at_the_rate_of_now(scheduler):
             schedule.step({"val": {"nmi": nmi}})
         return optimizer.param_groups[0]["lr"]
 
-    before, after = {"lr": 0.1, "n_epochs": 2}, {"lr": 0.2, "n_epochs": 4}
+    before = {"lr": 0.1, "n_epochs": 2}
+    after = {"lr": 0.2, "n_epochs": 4}
     (optimizer, schedule), (other, again) = built("adam", **before), built("rmsprop", **after)
     rate_after(optimizer, schedule, [0.5, 0.4])
     with keeping_rates(other, again):
@@ -238,7 +243,9 @@ def rates_of(*flags, epochs, batches):
     """The rate of each step, which is what is recorded."""
     opt = read("--n_epochs", str(epochs), *flags)
     optimizer = build_optimizer(torch.nn.Linear(2, 1), torch.nn.Identity(), opt)
-    schedule, factor, found = build_scheduler(optimizer, opt, None), build_step_factor(opt, batches), []
+    schedule = build_scheduler(optimizer, opt, None)
+    factor = build_step_factor(opt, batches)
+    found = []
     for epoch in range(1, epochs + 1):
         factor.start_epoch(epoch)
         for _ in range(batches):

@@ -14,7 +14,8 @@ from utilities import spans
 
 def test_a_part_inside_another_counts_once_and_one_that_fails_is_closed(monkeypatch):
     """loss 0 to 10, the miner inside from 2 to 5; then 4 in no part; the device is waited for at every end."""
-    times, waits = iter([0, 2, 5, 10, 14, 15, 16]), []
+    times = iter([0, 2, 5, 10, 14, 15, 16])
+    waits = []
     monkeypatch.setattr(spans.time, "perf_counter", lambda: next(times))
     with spans.running(spans.Clock(lambda: waits.append(1))) as clock:
         with spans.span("loss"), spans.span("miner"):

@@ -76,8 +76,10 @@ def test_a_step_by_limited_gradients(flags):
     torch.manual_seed(0)
     network, twin = (torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)) for _ in range(2))
     twin.load_state_dict(network.state_dict())
-    unused, images = torch.nn.Parameter(torch.zeros(1)), torch.randn(5, 3)
-    steps, optimizer = runtime(**flags), torch.optim.SGD([{"params": [*network.parameters(), unused]}], lr=0.01)
+    unused = torch.nn.Parameter(torch.zeros(1))
+    images = torch.randn(5, 3)
+    steps = runtime(**flags)
+    optimizer = torch.optim.SGD([{"params": [*network.parameters(), unused]}], lr=0.01)
     network.to(steps.device)
     for _ in range(2):
         norm = steps.step(network(images.to(steps.device)).square().sum(), optimizer)
@@ -116,8 +118,10 @@ def test_precision_of_the_forward_pass():
 @pytest.mark.parametrize(("every", "value"), [(1, float("-inf")), (25, float("nan"))])
 def test_a_loss_that_is_not_finite_names_epoch_step_and_value(every, value):
     """The first bad step is named, though a GPU looks every 25 steps."""
-    steps, weight = runtime(), torch.nn.Parameter(torch.ones(1, device=runtime().device))
-    steps._check_every, optimizer = every, torch.optim.SGD([weight], lr=0.0)
+    steps = runtime()
+    weight = torch.nn.Parameter(torch.ones(1, device=runtime().device))
+    steps._check_every = every
+    optimizer = torch.optim.SGD([weight], lr=0.0)
     steps.start_epoch(4)
     steps.step(weight.sum(), optimizer)
     with pytest.raises(NonFiniteLoss, match=f"the loss is {value} at epoch 4, step 2: "):
@@ -130,7 +134,8 @@ def test_a_loss_that_is_not_finite_names_epoch_step_and_value(every, value):
 
 
 def test_a_gradient_of_nan_stops_a_run_at_the_end_of_its_epoch():
-    steps, weight = runtime(), torch.nn.Parameter(torch.zeros(1, device=runtime().device))
+    steps = runtime()
+    weight = torch.nn.Parameter(torch.zeros(1, device=runtime().device))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     steps.start_epoch(2)
     steps.step(weight.sqrt().sum() * 0, optimizer)  # 0, whose derivative is infinity times 0
@@ -170,7 +175,9 @@ def test_a_run_keeps_freed_memory_on_a_cpu_alone(monkeypatch):
 
 
 def test_statistics_rest_and_normalise_all_the_same():
-    layer, other, x = torch.nn.BatchNorm1d(3), torch.nn.BatchNorm1d(3), torch.randn(8, 3)
+    layer = torch.nn.BatchNorm1d(3)
+    other = torch.nn.BatchNorm1d(3)
+    x = torch.randn(8, 3)
     with resting_statistics(layer):
         resting = layer(x)
     assert (
@@ -181,7 +188,8 @@ def test_statistics_rest_and_normalise_all_the_same():
 
 
 def test_states_of_more_gpus_than_there_are(monkeypatch):
-    states, restored = {**random_states(), "cuda": ["of 0", "of 1"]}, []
+    states = {**random_states(), "cuda": ["of 0", "of 1"]}
+    restored = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: restored.append((state, device)))

@@ -63,7 +63,8 @@ def test_int8_by_the_pin_a_constant_dimension_and_steps_that_differ():
 
 def test_binary_by_the_pins():
     assert codes.bits(np.array([[0.3, -0.2, 0, 0.1, -0.5, 0.6, 0.7, -0.1, 0.2, 0.2]])).tolist() == [[150, 192]]
-    query, index = np.array([[0.5, -0.4, 0.6, 0.1]], dtype=np.float32), Codes("binary", 4)
+    query = np.array([[0.5, -0.4, 0.6, 0.1]], dtype=np.float32)
+    index = Codes("binary", 4)
     index.add(
         np.array([[0.9, 0.1, 0.3, 0.2], [0.8, -0.1, 0.5, -0.2], [-0.3, 0.7, 0.2, 0.1]])
     )  # 1, 1 and 2 bits from the query's
@@ -118,7 +119,9 @@ def plainly_decoded(name, index, rows):
 
 @pytest.mark.parametrize("name", ALL)
 def test_codes_are_those_of_loops_and_are_read_again(name, learned, tmp_path):
-    index, rows, every = learned(name), vectors(60, 1), np.arange(60)
+    index = learned(name)
+    rows = vectors(60, 1)
+    every = np.arange(60)
     index.add(rows)
     np.testing.assert_allclose(index.decoded(every), plainly_decoded(name, index, rows), atol=2e-6)
     assert index.bytes_a_vector == {"float32": 32, "float16": 16, "int8": 8, "binary": 1}.get(name, 2)
@@ -138,7 +141,9 @@ def test_codes_are_those_of_loops_and_are_read_again(name, learned, tmp_path):
 def test_search_is_brute_force_over_decoded_vectors(name, count, learned, monkeypatch):
     monkeypatch.setattr(codes, "BLOCK", 64)
     monkeypatch.setattr(codes, "NUMBERS", 500)
-    index, rows, queries = learned(name), vectors(150, 1), vectors(count, 2)
+    index = learned(name)
+    rows = vectors(150, 1)
+    queries = vectors(count, 2)
     rows[100:110] = rows[50:60]  # equal ones: the earlier first
     index.reserve(150)
     index.add(rows)

@@ -11,7 +11,9 @@ class Seen(MetricCriterion):
     """Keeps what reaches it."""
 
     def forward(self, batch, labels, **kwargs):
-        self.batch, self.labels, self.more = batch, labels, kwargs
+        self.batch = batch
+        self.labels = labels
+        self.more = kwargs
         return batch.sum()
 
 
@@ -46,8 +48,11 @@ def test_a_miner_sees_no_graph_and_its_lists_become_tuples():
         assert not batch.requires_grad and not torch.is_grad_enabled()
         return [(0, 1, 2), (1, 0, 2)]
 
-    criterion, batch, labels = MetricCriterion(miner), torch.zeros(4, 2, requires_grad=True), torch.tensor([0, 0, 1, 1])
-    triplets, pairs = criterion.triplets(batch, labels), criterion.pairs(batch, labels)
+    criterion = MetricCriterion(miner)
+    batch = torch.zeros(4, 2, requires_grad=True)
+    labels = torch.tensor([0, 0, 1, 1])
+    triplets = criterion.triplets(batch, labels)
+    pairs = criterion.pairs(batch, labels)
     assert isinstance(triplets, Triplets) and isinstance(pairs, Pairs)
     assert [column.tolist() for column in triplets] == [[0, 1], [1, 0], [2, 2]]
     positives, negatives = criterion.pair_masks(batch, labels)

@@ -12,7 +12,8 @@ from utilities.files import appending, new_folder, replacing, walk
 
 @pytest.mark.parametrize(("mode", "content"), [("w", "Größe\r\n1\n"), ("wb", b"\x00\r\n\xff")])
 def test_content_arrives_as_it_is_with_the_permissions_of_any_new_file(tmp_path, mode, content):
-    path, other = tmp_path / "values.csv", tmp_path / "plain"
+    path = tmp_path / "values.csv"
+    other = tmp_path / "plain"
     path.write_text("old")
     other.touch()
     with replacing(path, mode) as file:
@@ -29,7 +30,8 @@ def test_a_full_disk_is_one_line_also_at_the_end_of_a_file():
 
 
 def test_nothing_is_appended_through_a_link(tmp_path):
-    mine, link = tmp_path / "mine", tmp_path / "metrics.csv"
+    mine = tmp_path / "mine"
+    link = tmp_path / "metrics.csv"
     mine.write_text("mine")
     for target in (mine, tmp_path / "absent"):
         link.symlink_to(target)

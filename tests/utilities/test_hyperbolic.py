@@ -18,8 +18,11 @@ def exp_map(x: list[float], c: float, r: float) -> list[float]:
 
 def moebius_distance(x, y, c, r) -> float:
     """2 / sqrt(c) artanh(sqrt(c) |(-x) (+) y|) with Moebius addition."""
-    x, y = [-v for v in exp_map(x, c, r)], exp_map(y, c, r)
-    xx, yy, xy = sum(v * v for v in x), sum(v * v for v in y), sum(a * b for a, b in zip(x, y, strict=True))
+    x = [-v for v in exp_map(x, c, r)]
+    y = exp_map(y, c, r)
+    xx = sum(v * v for v in x)
+    yy = sum(v * v for v in y)
+    xy = sum(a * b for a, b in zip(x, y, strict=True))
     below = 1 + 2 * c * xy + c * c * xx * yy
     added = [((1 + 2 * c * xy + c * yy) * a + (1 - c * xx) * b) / below for a, b in zip(x, y, strict=True)]
     return 2 / math.sqrt(c) * math.atanh(math.sqrt(c * sum(v * v for v in added)))
@@ -33,7 +36,9 @@ def vectors(n: int, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
     ("c", "r", "scale"), [(0.1, 2.3, 1.0), (0.1, 2.3, 0.01), (1.0, 2.3, 1.0), (0.5, 1e6, 1.5), (3.0, 0.5, 1.0)]
 )
 def test_distances_are_those_of_moebius_addition(c, r, scale):
-    x, y, ball = vectors(6, 0, scale), vectors(7, 1, scale), Ball(c, r)
+    x = vectors(6, 0, scale)
+    y = vectors(7, 1, scale)
+    ball = Ball(c, r)
     y[0] = x[0]
     y[1] = 0
     expected = torch.tensor(
@@ -80,12 +85,11 @@ def test_beyond_the_border_all_is_finite_but_nan():
 
 def test_gradients_are_the_numeric_ones_and_right_at_the_origin():
     ball = Ball(0.4, 1.2)  # some are clipped, some not
-    x, y = vectors(4).requires_grad_(), vectors(3, 1).requires_grad_()
+    x = vectors(4).requires_grad_()
+    y = vectors(3, 1).requires_grad_()
     assert torch.autograd.gradcheck(ball.distances, (x, y)) and torch.autograd.gradcheck(ball.in_ball, (x,))
-    zero, other = (
-        torch.zeros(1, 5, dtype=torch.float64, requires_grad=True),
-        0.3 * torch.nn.functional.normalize(vectors(1, 2)),
-    )
+    zero = torch.zeros(1, 5, dtype=torch.float64, requires_grad=True)
+    other = 0.3 * torch.nn.functional.normalize(vectors(1, 2))
     (gradient,) = torch.autograd.grad(ball.distances(zero, other).sum(), zero)
     torch.testing.assert_close(gradient, -2 * torch.nn.functional.normalize(other))  # lengths at the origin count twice
     same = vectors(2).requires_grad_()
@@ -96,7 +100,8 @@ def test_gradients_are_the_numeric_ones_and_right_at_the_origin():
 
 
 def test_the_sphere():
-    x, y = vectors(4), vectors(3, 1)
+    x = vectors(4)
+    y = vectors(3, 1)
     cosines = torch.nn.functional.normalize(x) @ torch.nn.functional.normalize(y).T
     torch.testing.assert_close(Ball(0, 2.3).distances(x, y), 2 - 2 * cosines)
     torch.testing.assert_close(Ball(0, 2.3).squared_distances(x, y), 2 - 2 * cosines)
@@ -106,5 +111,6 @@ def test_the_sphere():
 
 def test_equal_pairs_are_equally_far_apart_wherever_they_stand():
     for seed in range(20):
-        x, y = vectors(1, seed).expand(23, 5), vectors(1, seed + 100).expand(23, 5)
+        x = vectors(1, seed).expand(23, 5)
+        y = vectors(1, seed + 100).expand(23, 5)
         assert len(Ball(0.1, 2.3).paired(x, y).unique()) == 1, seed

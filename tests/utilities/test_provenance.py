@@ -48,9 +48,11 @@ def test_a_project_within_a_larger_repository(project):
 
 
 def test_runs_and_data_within_the_project_are_not_read(project, monkeypatch):
-    read, sha256 = [], provenance.sha256
+    read = []
+    sha256 = provenance.sha256
     monkeypatch.setattr(provenance, "sha256", lambda path: read.append(path.name) or sha256(path))
-    run, images = "Training_Results/cub200/a_s0/wandb/code", "datasets/cub200/images"
+    run = "Training_Results/cub200/a_s0/wandb/code"
+    images = "datasets/cub200/images"
     for name in (f"{run}/main.py", f"{images}/script.py", f"{images}/1.jpg", "notes.txt", "criteria/mine.py", "go.py"):
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text("x")

@@ -20,7 +20,8 @@ def loops(x, y):
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
 def test_distances(dtype, tolerance):
-    x, y = points(dtype=dtype), points(5, dtype=dtype, seed=1)
+    x = points(dtype=dtype)
+    y = points(5, dtype=dtype, seed=1)
     for other in (None, y):
         expected = loops(x, x if other is None else other)
         torch.testing.assert_close(
@@ -50,7 +51,8 @@ def test_the_root_has_no_infinite_gradient():
 @pytest.mark.parametrize("squared", [False, True])
 def test_distances_of_pairs(repeats, squared):
     x = points().requires_grad_()
-    rows, columns = torch.tensor([0, 1, 1, 6]).repeat(repeats), torch.tensor([2, 2, 1, 0]).repeat(repeats)
+    rows = torch.tensor([0, 1, 1, 6]).repeat(repeats)
+    columns = torch.tensor([2, 2, 1, 0]).repeat(repeats)
     expected = loops(x.detach(), x.detach())[rows, columns]
     expected = expected if squared else expected.sqrt()
     found = tensors.pair_distances(x, rows, columns, squared)
@@ -68,7 +70,8 @@ def test_distances_of_pairs(repeats, squared):
 @pytest.mark.parametrize("repeats", [1, 9])
 def test_nan_stays_nan_in_distances_of_pairs(repeats):
     x = torch.tensor([[0.0, 1.0], [torch.nan, 0.0], [1.0, 1.0]])
-    rows, columns = torch.tensor([0, 0]).repeat(repeats), torch.tensor([1, 2]).repeat(repeats)
+    rows = torch.tensor([0, 0]).repeat(repeats)
+    columns = torch.tensor([1, 2]).repeat(repeats)
     assert tensors.pair_distances(x, rows, columns).isnan().tolist() == [True, False] * repeats
 
 

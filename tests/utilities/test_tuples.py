@@ -104,7 +104,9 @@ def test_a_plain_module_gets_the_list_of_a_users_miner_as_triplets(monkeypatch):
     batch = torch.randn(4, 3, requires_grad=True)
     loss = criterion(batch, torch.tensor([0, 0, 1, 1]))
     loss.backward()
-    a, p, n = batch.detach()[[0, 1, 2, 3]], batch.detach()[[1, 0, 3, 2]], batch.detach()[[2, 3, 0, 1]]
+    a = batch.detach()[[0, 1, 2, 3]]
+    p = batch.detach()[[1, 0, 3, 2]]
+    n = batch.detach()[[2, 3, 0, 1]]
     torch.testing.assert_close(loss.detach(), ((a - p) ** 2 - (a - n) ** 2).sum(1).mean())
     assert criterion.batchminer.stats == {"mine": 1} and copy.deepcopy(criterion).batchminer.stats == {"mine": 1}
 
@@ -170,7 +172,8 @@ def test_the_batch_as_its_reference_draws_alike(labels, seed):
         assert torch.equal(*drawn)
 
 
-BATCH, OTHERS = [1, 0, 1, 2, 1, 0, 3], [5, 1, 1, 0, 2, 1, 0, 3, 1]
+BATCH = [1, 0, 1, 2, 1, 0, 3]
+OTHERS = [5, 1, 1, 0, 2, 1, 0, 3, 1]
 OWN = [2, 3, -1, 7]  # of the label's own; of the label's own; not there; of another label
 
 
@@ -179,7 +182,8 @@ def test_draws_are_uniform():
     assert_drawn_with(dict.fromkeys(range(5), 0.2), tuples.below(torch.full((3000,), 5)).tolist())
     for labels, others, own, rows_of in ((BATCH, None, None, [2]), ([1, 0, 1, 1], OTHERS, OWN, range(4))):
         classes, _ = classes_of(labels, others, own)
-        candidates, own = others or labels, own or range(len(labels))
+        candidates = others or labels
+        own = own or range(len(labels))
         for a in rows_of:
             for same, draw in ((True, classes.draw_positives), (False, classes.draw_negatives)):
                 partners = [j for j, other in enumerate(candidates) if j != own[a] and (other == labels[a]) == same]

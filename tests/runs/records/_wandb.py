@@ -8,12 +8,14 @@ def _messages(data):
     """The protobuf messages of a .wandb file, a LevelDB log: blocks of 32 KiB, records cut into first, middle and last
     parts.
     """
-    position, parts = 7, []
+    position = 7
+    parts = []
     while position + 7 <= len(data):
         if 32768 - position % 32768 < 7:
             position += 32768 - position % 32768  # the rest of a block is padding
             continue
-        length, kind = int.from_bytes(data[position + 4 : position + 6], "little"), data[position + 6]
+        length = int.from_bytes(data[position + 4 : position + 6], "little")
+        kind = data[position + 6]
         parts.append(data[position + 7 : position + 7 + length])
         position += 7 + length
         if kind in (1, 4):  # whole, or last part

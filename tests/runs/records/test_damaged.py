@@ -154,7 +154,8 @@ def test_what_a_file_of_the_right_kind_may_not_hold(tmp_path):
 
 @pytest.mark.parametrize("ending", ["-journal", "-wal"])
 def test_a_database_that_breaks_in_mid_run_and_what_sqlite_wrote_beside_it(tmp_path, capsys, ending):
-    sink, noise = Database(tmp_path), b"no database at all\n" * 100
+    sink = Database(tmp_path)
+    noise = b"no database at all\n" * 100
     sink.write(rows(1))
     sink.path.write_bytes(noise)
     (tmp_path / f"metrics.db{ending}").write_bytes(b"of the old one" * 100)
@@ -180,7 +181,8 @@ def test_a_link_to_what_is_there_is_refused(tmp_path):
 
 
 def test_names_are_numbered_and_what_is_right_stays(tmp_path, capsys):
-    path, expected = tmp_path / "metrics.db", ["metrics.db.damaged", "metrics.db.damaged_1", "metrics.db.damaged_2"]
+    path = tmp_path / "metrics.db"
+    expected = ["metrics.db.damaged", "metrics.db.damaged_1", "metrics.db.damaged_2"]
     for number, name in enumerate(expected):
         path.write_text(str(number))
         assert set_aside(path, "why it is") == tmp_path / name and not path.exists()

@@ -25,7 +25,8 @@ def test_a_failing_service_is_reported_once_and_stops_nothing(capsys):
             raise ConnectionError("no route to host")
 
     sink = online.Wandb.__new__(online.Wandb)
-    sink.run, sink._opt = Broken(), offline_options()
+    sink.run = Broken()
+    sink._opt = offline_options()
     sink.write(rows(1))
     sink.write(rows(2))
     assert capsys.readouterr().out.count("no route to host") == 1
@@ -108,7 +109,8 @@ class Service(Sink):
     """It takes the epochs of rows, after `wait(place)` at the start, at each row and at the end."""
 
     def __init__(self, wait):
-        self.wait, self.taken = wait, []
+        self.wait = wait
+        self.taken = []
         wait("start", self)
 
     def write(self, rows):
@@ -121,7 +123,8 @@ class Service(Sink):
 
 @pytest.mark.parametrize("stuck_in", ["start", "write", "close"])
 def test_a_service_that_hangs_keeps_nobody_waiting(capsys, stuck_in):
-    released, services = threading.Event(), set()
+    released = threading.Event()
+    services = set()
 
     def wait(place, service):
         services.add(service)
@@ -158,7 +161,9 @@ def test_a_service_that_never_opens_is_waited_for_from_its_start(monkeypatch, ca
 
 @pytest.mark.parametrize("opens", ["at once", "while the run closes"])
 def test_a_service_that_opened_has_time_to_take_everything(monkeypatch, capsys, opens):
-    asked, closing, services = [], threading.Event(), []
+    asked = []
+    closing = threading.Event()
+    services = []
 
     def clock():
         """The time of the start, then of the closing; once opened, later than the service may take to open."""
@@ -184,7 +189,8 @@ def test_a_service_that_opened_has_time_to_take_everything(monkeypatch, capsys, 
 
 def test_a_queue_that_is_full_drops_and_says_so_once(monkeypatch, capsys):
     monkeypatch.setattr(online, "MOST_WAITING", 3)
-    released, taken = threading.Event(), []
+    released = threading.Event()
+    taken = []
     sink = online.Background(
         lambda: (
             released.wait(30)

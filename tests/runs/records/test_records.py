@@ -48,7 +48,8 @@ def test_what_a_sink_lacks_is_filled_on_resume(tmp_path, lost):
     def sinks():
         return open_sinks(Namespace(no_records=False, log_online=False), tmp_path)
 
-    written, batches = rows(1) + rows(2), batch_rows(1, (1, 2)) + batch_rows(2, (3, 4))
+    written = rows(1) + rows(2)
+    batches = batch_rows(1, (1, 2)) + batch_rows(2, (3, 4))
     for sink in sinks():
         sink.write(written)
         sink.write_batches(batches)

@@ -76,7 +76,8 @@ def test_batches_have_a_file_a_table_and_curves_of_their_own_and_are_cut(tmp_pat
     with sqlite3.connect(tmp_path / "metrics.db") as connection:
         assert sorted(connection.execute("select epoch, step, name, value from batches")) == sorted(expected)
         assert connection.execute("select max(epoch) from loss").fetchone() == (3,)
-    batches, epochs = events(tmp_path / "tensorboard" / "batches"), events(tmp_path / "tensorboard")
+    batches = events(tmp_path / "tensorboard" / "batches")
+    epochs = events(tmp_path / "tensorboard")
     assert [(e.step, e.value) for e in batches.Scalars("batch/loss")] == [
         (s, pytest.approx(1 / s)) for s in (1, 2, 3, 4, 5, 6, 8)
     ]
