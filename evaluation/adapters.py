@@ -28,16 +28,9 @@ from utilities.counts import count_of
 
 KINDS = ("linear", "mlp")
 RECIPE = ["--config", "ilias_adapter"]
-FROZEN = [
-    "--freeze_backbone",
-    "--feature_cache",
-    "--augmentation",
-    "none",
-    "--eval_scales",
-    "1",
-    "--evaluate_only",
-    "--no_train_metrics",
-]
+FROZEN = (
+    "--freeze_backbone --feature_cache --augmentation none --eval_scales 1 --evaluate_only --no_train_metrics".split()
+)
 
 
 class Adapted(NamedTuple):

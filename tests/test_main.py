@@ -71,19 +71,7 @@ def test_a_run_that_moved_goes_on_where_it_lies_and_old_weights_are_changes(begu
 
 
 def test_a_schedule_by_epochs_goes_on_at_the_epoch_where_plateau_ended(folder_data, tmp_path):
-    flagged = [
-        "--use_tv_split",
-        "--tv_split_perc",
-        ".5",
-        "--scheduler",
-        "plateau",
-        "--save_interval",
-        "3",
-        "--n_epochs",
-        "3",
-        "--savename",
-        "Plateau",
-    ]
+    flagged = "--use_tv_split --tv_split_perc .5 --scheduler plateau --save_interval 3 --n_epochs 3 --savename Plateau".split()
     folder = main.main(flags(folder_data, tmp_path, *flagged)).folder
     run = resumed(folder, "--scheduler", "cosine", "--n_epochs", "4")
     assert run.parts["scheduler"].scheduler.last_epoch == 4

@@ -24,26 +24,10 @@ from utilities.tensors import Products, multiply_at
 
 RESUMED = {
     "in chunks": ["--precision", "bfloat16", "--ema_decay", ".8", "--chunk_size", "3"],
-    "all": [
-        "--warmup_epochs",
-        "2",
-        "--warmup_head_epochs",
-        "2",
-        "--scheduler",
-        "cosine",
-        "--layer_decay",
-        ".5",
-        "--no_decay_on_bias_and_norm",
-        "--grad_checkpointing",
-        "--channels_last",
-        "--tf32",
-        "--ema_decay",
-        ".5",
-        "--optim",
-        "adamw",
-        "--clip_grad_norm",
-        "1",
-    ],
+    "all": (
+        "--warmup_epochs 2 --warmup_head_epochs 2 --scheduler cosine --layer_decay .5 --no_decay_on_bias_and_norm "
+        "--grad_checkpointing --channels_last --tf32 --ema_decay .5 --optim adamw --clip_grad_norm 1"
+    ).split(),
     "float16": ["--precision", "float16"],
     "compiled": ["--compile"],
 }

@@ -93,16 +93,7 @@ def everything(folder, n, full):
         ["--loss", "softmax", *PREFIXES, "--matryoshka_heads", "own"],
         ["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", "4", "--batch_mining", "random"],
         *(["--loss", "multisimilarity", "--optim", optimiser] for optimiser in ("adam", "adamw", "radam", "rmsprop")),
-        [
-            "--loss",
-            "proxyanchor",
-            "--arch",
-            "resnet50_frozen",
-            "--embed_regularizer",
-            "lp",
-            "--weight_regularizer",
-            "regular_face",
-        ],
+        "--loss proxyanchor --arch resnet50_frozen --embed_regularizer lp --weight_regularizer regular_face".split(),
         ["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"],
         ["--loss", "contrastive", "--metrix", ".4"],
     ]

@@ -80,19 +80,7 @@ def test_a_neck_is_its_formula_and_the_features_hold_what_it_saw(neck, traits):
 
 
 def test_what_of_poolings_and_necks_trains_and_files_without_them_load(tmp_path):
-    words = [
-        "--dataset",
-        "glyphs",
-        "--arch",
-        "resnet18",
-        "--not_pretrained",
-        "--pool",
-        "gem_learned",
-        "--neck",
-        "bn",
-        "--decay",
-        ".01",
-    ]
+    words = "--dataset glyphs --arch resnet18 --not_pretrained --pool gem_learned --neck bn --decay .01".split()
     opt = parameters.read(words)
     made = select(opt.arch, opt)
     power = made.backbone.avgpool.power

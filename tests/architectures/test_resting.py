@@ -282,19 +282,7 @@ def test_what_cannot_be_is_one_line():
         *(
             pytest.param(flags, marks=pytest.mark.long)
             for flags in (
-                [
-                    "--prompts",
-                    "3",
-                    "--prompt_step",
-                    "1",
-                    "--train_biases",
-                    "--lora_rank",
-                    "2",
-                    "--ema_decay",
-                    ".5",
-                    "--chunk_size",
-                    "3",
-                ],
+                "--prompts 3 --prompt_step 1 --train_biases --lora_rank 2 --ema_decay .5 --chunk_size 3".split(),
                 ["--freeze_blocks", "5", "--warmup_head_epochs", "1", "--head_init", "orthogonal"],
             )
         ),

@@ -265,30 +265,8 @@ def test_an_adapter_takes_any_flags_of_training(shared, tmp_path):
     """Prefixes, a miner, a sampler of classes; the backbone is not built again, and other networks' data stay
     images.
     """
-    more = [
-        "--loss",
-        "margin",
-        "--batch_mining",
-        "semihard",
-        "--data_sampler",
-        "class_random",
-        "--bs",
-        "8",
-        "--samples_per_class",
-        "2",
-    ]
-    more += [
-        "--dump_embeddings",
-        "--embed_dim",
-        "4",
-        "--matryoshka",
-        "2",
-        "4",
-        "--n_epochs",
-        "1",
-        "--evaluation_metrics",
-        "map_r",
-    ]
+    more = "--loss margin --batch_mining semihard --data_sampler class_random --bs 8 --samples_per_class 2".split()
+    more += "--dump_embeddings --embed_dim 4 --matryoshka 2 4 --n_epochs 1 --evaluation_metrics map_r".split()
     table = models.main(
         [
             "--archs",

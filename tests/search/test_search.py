@@ -325,16 +325,7 @@ def test_folds(folder_data, tmp_path):
         for word in command(folder_data, tmp_path, *RANGES[:2])
         if word not in ("--use_tv_split", "--tv_split_perc", "0.5")
     ]
-    more = [
-        "--split_scheme",
-        "class_disjoint",
-        "--split_partitions",
-        "2",
-        "--split_sets",
-        "2",
-        "--bayesian_optimization_n_iter",
-        "1",
-    ]
+    more = "--split_scheme class_disjoint --split_partitions 2 --split_sets 2 --bayesian_optimization_n_iter 1".split()
     folder = searcher.search([*argv, *more, "--reproductions", "1"])
     (row,) = trials_of(folder)
     assert float(row["value"]) == pytest.approx(

@@ -195,16 +195,9 @@ def test_anticollapse_is_the_determinant_of_the_vectors_in_the_batch(per_class):
 
 
 def test_regularisers_are_losses_of_a_step():
-    flags = [
-        "--embed_regularizer",
-        "lp",
-        "--embed_regularizer_power",
-        "2",
-        "--weight_regularizer",
-        "sparse_centers",
-        "--arch",
-        "conv4",
-    ]
+    flags = (
+        "--embed_regularizer lp --embed_regularizer_power 2 --weight_regularizer sparse_centers --arch conv4".split()
+    )
     flags += ["--loss_weights", "weight_regularizer=.3"]
     trainer, opt = tiny.trainer("metric_only", "--loss", "softtriplet", "--loss_softtriplet_n_centroids", "2", *flags)
     outputs, losses, total = tiny.step(opt, trainer).forward(tiny.batch())

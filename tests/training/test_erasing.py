@@ -100,22 +100,7 @@ def test_erased_pixels_have_the_value_after_normalisation(name, value):
 
 
 def test_parts_and_workers_get_the_same_rectangles(folder_data):
-    more = [
-        "--random_erasing",
-        "0.7",
-        "--color_jitter",
-        ".3",
-        ".3",
-        ".3",
-        ".1",
-        "--color_jitter_p",
-        ".5",
-        "--randaugment",
-        "2",
-        "9",
-        "--auto_augment",
-        ".5",
-    ]
+    more = "--random_erasing 0.7 --color_jitter .3 .3 .3 .1 --color_jitter_p .5 --randaugment 2 9 --auto_augment .5".split()
     folder = [
         "--dataset",
         "folder",
