@@ -9,12 +9,12 @@ import torch
 
 import architectures
 import datasampler
-import main
 import parameters
-from training.loading import training_loader
-from training.optimisers import build_optimizer
-from training.runtime import Runtime
-from training.step import Step
+from engine.assembly import build_trainer
+from engine.loading import training_loader
+from engine.optimisers import build_optimizer
+from engine.runtime import Runtime
+from engine.step import Step
 
 CLASSES = 100
 
@@ -37,7 +37,7 @@ def built(arch: str, *flags: str, n_classes: int = CLASSES) -> tuple[Step, objec
     opt.class_names = {label: f"class {label}" for label in range(n_classes)}
     runtime = Runtime(opt).begin()
     network = architectures.select(opt.arch, opt)
-    trainer = main.build_trainer(opt, network, runtime)
+    trainer = build_trainer(opt, network, runtime)
     optimizer = build_optimizer(network, trainer.criterion, opt, trainer.param_groups(opt))
     step = Step(trainer, optimizer, runtime, NoMemory(), {}, opt.chunk_size)
     step.start_epoch(1)
@@ -47,7 +47,7 @@ def built(arch: str, *flags: str, n_classes: int = CLASSES) -> tuple[Step, objec
 def training(opt, runtime, network, dataset) -> tuple:
     """Loader, step and options, as `main.train_one_epoch` takes them, of a network that trains on a data set."""
     opt.n_classes = dataset.n_classes
-    trainer = main.build_trainer(opt, network, runtime)
+    trainer = build_trainer(opt, network, runtime)
     sampler = datasampler.for_training(opt, dataset)
     step = Step(trainer, build_optimizer(network, trainer.criterion, opt), runtime, sampler, {})
     return training_loader(dataset, sampler, opt), step, opt

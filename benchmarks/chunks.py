@@ -19,7 +19,7 @@ import torch
 
 from benchmarks._common import CLASSES, built
 from benchmarks.metrics import memory
-from training.loading import Batch
+from engine.loading import Batch
 from utilities.errors import OneLineParser
 from utilities.numbers import whole
 

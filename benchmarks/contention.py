@@ -63,7 +63,7 @@ def network_step():
     import torch
 
     from benchmarks._common import built
-    from training.loading import Batch
+    from engine.loading import Batch
 
     step, _ = built("conv4_normalize", "--loss", "multisimilarity")
     images = torch.randint(256, (SIZE, 3, SIDE, SIDE), dtype=torch.uint8)
@@ -78,7 +78,7 @@ def measure(case: str, seconds: float, threads: int) -> float:
     """Median milliseconds of the steps of a case in this process, over at least three steps."""
     import torch
 
-    from training.memory import keep_freed
+    from engine.memory import keep_freed
 
     torch.set_num_threads(threads)
     keep_freed()

@@ -24,7 +24,7 @@ import batch_mining
 import criteria
 from benchmarks._common import medians
 from benchmarks.metrics import memory
-from training.memory import keep_freed
+from engine.memory import keep_freed
 from utilities.errors import OneLineParser
 from utilities.numbers import whole
 

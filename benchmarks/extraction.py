@@ -17,9 +17,9 @@ import torch
 import evaluation
 from benchmarks._common import seconds
 from benchmarks.input import make_files
+from engine.loading import evaluation_loader
+from engine.runtime import Runtime
 from evaluation import models
-from training.loading import evaluation_loader
-from training.runtime import Runtime
 from utilities.errors import OneLineParser
 from utilities.numbers import whole
 

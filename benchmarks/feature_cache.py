@@ -22,7 +22,7 @@ import parameters
 from benchmarks._common import training
 from datasets._image_set import ImageSet
 from datasets._images import Image
-from training.runtime import Runtime
+from engine.runtime import Runtime
 from utilities.errors import OneLineParser
 from utilities.numbers import whole
 

@@ -31,8 +31,8 @@ from benchmarks import chunks
 from benchmarks._common import CLASSES, built, medians
 from benchmarks.input import make_files, variants
 from benchmarks.metrics import ICML_LIST, data
-from training.loading import Batch, training_loader
-from training.optimisers import build_optimizer
+from engine.loading import Batch, training_loader
+from engine.optimisers import build_optimizer
 from utilities.errors import OneLineParser
 from utilities.numbers import WIDEST, whole
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 import datasets
-from training import loading, memory
+from engine import loading, memory
 from utilities.errors import OneLineParser
 from utilities.numbers import whole
 

@@ -20,7 +20,7 @@ import datasets
 import main
 import parameters
 from benchmarks._common import training
-from training.runtime import Runtime
+from engine.runtime import Runtime
 from utilities.errors import OneLineParser
 from utilities.numbers import whole
 

@@ -34,9 +34,9 @@ import main
 import parameters
 from benchmarks._common import CLASSES, built, medians
 from benchmarks.criteria import peak
+from engine.loading import Batch
 from experiments.study import protocol
 from runs.folder import RunFolder, run_folder
-from training.loading import Batch
 from utilities.errors import OneLineParser
 from utilities.files import write_records
 from utilities.numbers import whole

@@ -28,11 +28,11 @@ import criteria
 import parameters
 from benchmarks._common import built
 from benchmarks.metrics import memory
-from training.loading import Batch
-from training.memory import release_freed
-from training.optimisers import build_optimizer
-from training.ranks import several_processes
-from training.runtime import Runtime
+from engine.loading import Batch
+from engine.memory import release_freed
+from engine.optimisers import build_optimizer
+from engine.ranks import several_processes
+from engine.runtime import Runtime
 from utilities.errors import OneLineParser
 from utilities.numbers import number, whole
 
@@ -42,7 +42,7 @@ PARTS = {
     "gather": "outputs, labels",
     "sum_of": "outputs' gradient",
     "_reduced": "the loss's sums",
-}  # callers in training/ranks.py
+}  # callers in engine/ranks.py
 SENT = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "all_gather": lambda n: n - 1,
@@ -88,7 +88,7 @@ def measure(loss: str, classes: int, dimensions: int, bs: int, share: float, ste
 
 @contextlib.contextmanager
 def counted():
-    """Inside, what `training.ranks` hands to torch.distributed: (caller, collective) -> bytes."""
+    """Inside, what `engine.ranks` hands to torch.distributed: (caller, collective) -> bytes."""
     handed = collections.Counter()
 
     def counting(name, call):

@@ -2,7 +2,7 @@
 
 All work on uint8 tensors `(3, H, W)` with torchvision's v2 kernels, whose antialiased resize is Pillow's to within
 rounding, and draw from torch's global generator in the order of the classic pipeline: same seed, same crop. Only the
-rectangles of --random_erasing are drawn here and erased later, on the normalised images (`training.erasing`).
+rectangles of --random_erasing are drawn here and erased later, on the normalised images (`engine.erasing`).
 """
 
 import math
@@ -39,7 +39,7 @@ class Steps:
 
 
 class OnDevice(Steps):
-    """The training transform of --decode_once: here it is drawn, for a whole batch; `training.cropping` applies it on
+    """The training transform of --decode_once: here it is drawn, for a whole batch; `engine.cropping` applies it on
     the device.
 
     The draws have the distribution of those of the steps, but come from a generator of their own, all at once. `steps`:
@@ -206,7 +206,7 @@ class Sometimes:
 
 
 class Erasing:
-    """Random Erasing (Zhong et al., arXiv 1708.04896): draws the rectangles; `training.erasing` erases them on the
+    """Random Erasing (Zhong et al., arXiv 1708.04896): draws the rectangles; `engine.erasing` erases them on the
     normalised images.
 
     Args:

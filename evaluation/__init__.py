@@ -17,10 +17,10 @@ from tqdm import tqdm
 
 import datasets
 import metrics
+from engine.loading import SeededItems, evaluation_loader
 from evaluation import checks, galleries, scales, selectable, spaces, whitening
 from evaluation.averages import over_draws
 from runs.names import named
-from training.loading import SeededItems, evaluation_loader
 from utilities.console import say
 from utilities.errors import UserError
 from utilities.evaltypes import BARE, of_type

@@ -44,12 +44,12 @@ import numpy as np
 
 import evaluation
 import metrics
+from engine.ranks import Ranks, one_run, starter
 from evaluation import compress, from_files, judgements, outliers, outputs, pairs, queries, whiten, whitening
 from evaluation.from_files import NAMES, read, read_queries, written_flags
 from evaluation.galleries import taken
 from evaluation.judgements import has_lists
 from evaluation.space import Space
-from training.ranks import Ranks, one_run, starter
 from utilities.console import propose, say
 from utilities.counts import count_of
 from utilities.errors import OneLineParser, UserError

@@ -13,24 +13,28 @@ from typing import NamedTuple
 import torch
 
 import architectures
-import batch_mining
-import criteria
 import datasampler
 import evaluation
-import trainers
+from engine.assembly import build_training
+from engine.loading import evaluation_loader
+from engine.optimisers import build_scheduler
+from engine.random_state import seed_everything
+from engine.runtime import Runtime
 from evaluation import features
-from training.loading import evaluation_loader, training_loader
-from training.optimisers import build_optimizer, build_scheduler
-from training.random_state import seed_everything
-from training.runtime import Runtime
-from training.step import build_step
 from utilities.counts import count_of
 
 KINDS = ("linear", "mlp")
 RECIPE = ["--config", "ilias_adapter"]
-FROZEN = (
-    "--freeze_backbone --feature_cache --augmentation none --eval_scales 1 --evaluate_only --no_train_metrics".split()
-)
+FROZEN = [
+    "--freeze_backbone",
+    "--feature_cache",
+    "--augmentation",
+    "none",
+    "--eval_scales",
+    "1",
+    "--evaluate_only",
+    "--no_train_metrics",
+]
 
 
 class Adapted(NamedTuple):
@@ -62,19 +66,9 @@ def adapted(kind: str, embedded: dict, opt) -> Adapted:
     opt.n_classes = training.n_classes
     seed_everything(opt.seed)
     network = runtime.place(architectures.behind(width, opt))
-    miner = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
-    criterion = criteria.of_run(opt.but(embed_dim=trainers.width(network, opt)), miner, network)
-    trainer = trainers.select(opt.trainer, opt.but(class_names=training.class_names), network, criterion).to(
-        runtime.device
-    )
+    trainer, optimizer, sampler, loader, step = build_training(opt, network, training, runtime)
     features.check(trainer, opt, runtime)
-    optimizer = build_optimizer(
-        network, criteria.with_levels(trainer, training).criterion, opt, trainer.param_groups(opt)
-    )
-    sampler = datasampler.for_training(opt, training, trainer.LABELS)
-    step = build_step(opt, trainer, optimizer, runtime, sampler, trainers.average_of(network, opt))
     scheduler = build_scheduler(optimizer, opt, None)
-    loader = training_loader(training, sampler, opt, trainer.VIEWS)
     datasampler.fill_storage(sampler, evaluation_loader(training, opt), trainer, runtime)
     for epoch in range(1, opt.n_epochs + 1):
         step.start_epoch(epoch)

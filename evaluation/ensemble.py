@@ -4,11 +4,35 @@
 
 import numpy as np
 
+import datasets
 import evaluation
-from evaluation import spaces
+from engine.runtime import Runtime
+from evaluation import outputs, spaces
+from runs import RunFolder
+from runs.folder import run_folder
 from utilities.errors import UserError
 
 SPLIT = "test"  # the only one that no fold's network has seen
+
+
+def evaluate(cross) -> dict:
+    """Evaluate the ensemble of all folds' networks on test, one network in memory at a time.
+
+    cross: the `runs.folds.CrossValidation`. Returns {"test": {metric: value}}.
+    """
+    opt = options(cross.opt)
+    runtime = Runtime(opt).begin()
+    members = []
+    for fold in cross.options(range(cross.n_folds)):
+        network = runtime.place(RunFolder(run_folder(fold)).network(evaltypes=opt.evaltypes))
+        shape = datasets.shape_for(network)
+        splits = datasets.select(opt.dataset, fold.but(label_level_train=0), opt.source_path, **shape)
+        loaders = evaluation.loaders(splits, opt, runtime.ranks)
+        members.append(evaluation.embed_all(network, loaders, opt, runtime)[SPLIT])
+    embedded = join(members)
+    # the networks may be of different epochs
+    runtime.ranks.first(lambda: outputs.dump_asked(cross.meta.path, embedded, opt, epoch=-1))
+    return evaluation.score(embedded, opt, runtime)
 
 
 def options(opt):

@@ -3,7 +3,7 @@
 import torch
 
 import evaluation
-from training.loading import evaluation_loader
+from engine.loading import evaluation_loader
 from utilities.console import say
 from utilities.errors import UserError
 from utilities.evaltypes import BARE

@@ -25,13 +25,13 @@ import datasets
 import evaluation
 import metrics
 import parameters
+from engine.loading import evaluation_loader
+from engine.random_state import seed_everything
+from engine.runtime import Runtime
 from evaluation import adapters, ensemble, feature_store, knn, outputs, scales, spaces, whitening
 from results import frozen_networks
 from results.formats import Table, file_name, to_text
 from results.frozen_networks import Measured, Row
-from training.loading import evaluation_loader
-from training.random_state import seed_everything
-from training.runtime import Runtime
 from utilities.console import propose, wrapped
 from utilities.errors import NotFinite, OneLineParser, UserError
 from utilities.evaltypes import BARE
@@ -437,11 +437,20 @@ def _joined(name: str, rows: list[Row], members: list[dict], opt, runtime) -> Ro
     return Row(name, *texts[:2], *numbers, texts[2], remarks, scored(name, embedded, opt, runtime), source)
 
 
+def _ensemble_pairs(measured: list[tuple]) -> list[tuple]:
+    """Each two networks, the later one with all before it."""
+    pairs = []
+    for place, second in enumerate(measured):
+        for first in measured[:place]:
+            pairs.append((first, second))
+    return pairs
+
+
 def rows_of(models: list[Model], own, runtime) -> tuple[list[Row], list[str], dict]:
     """The rows, a line for each network or further row that cannot be had, and split -> data set of the images."""
     rows = []
     missing = []
-    there = []
+    measured = []
     known = {}
 
     def images(model: Model) -> dict:
@@ -459,11 +468,11 @@ def rows_of(models: list[Model], own, runtime) -> tuple[list[Row], list[str], di
             known[key] = splits_for(model.opt, model.facts, bool(own.pca or own.whitened or own.adapters))
         return known[key]
 
-    def further(what: str, make: Callable) -> None:
+    def add_further(name: str, make: Callable, *arguments) -> None:
         try:
-            rows.append(make(what))
+            rows.append(make(name, *arguments))
         except UserError as error:
-            missing.append(f"{what}: {error}")
+            missing.append(f"{name}: {error}")
 
     for model in tqdm(models, desc="models", unit="model", leave=False, disable=None):
         try:
@@ -474,25 +483,22 @@ def rows_of(models: list[Model], own, runtime) -> tuple[list[Row], list[str], di
             continue
         finally:
             model.release()
-        rows.append(_row(model, embedded, runtime))
-        there.append((model, rows[-1]))
-        for said, dims, whitens in (("PCA", own.pca, False), ("whitened", own.whitened, True)):
-            if dims is not None:
-                further(
-                    f"{model.label}, {said} to {dims}",
-                    lambda name: _projected(name, there[-1][1], embedded, dims, whitens, model.opt, runtime),
-                )  # noqa: B023
+        row = _row(model, embedded, runtime)
+        rows.append(row)
+        measured.append((model, row))
+        if own.pca is not None:
+            name = f"{model.label}, PCA to {own.pca}"
+            add_further(name, _projected, row, embedded, own.pca, False, model.opt, runtime)
+        if own.whitened is not None:
+            name = f"{model.label}, whitened to {own.whitened}"
+            add_further(name, _projected, row, embedded, own.whitened, True, model.opt, runtime)
         for kind in own.adapters:
-            further(
-                f"{model.label}, {kind} adapter",
-                lambda name: _adapted(name, there[-1][1], kind, embedded, model, runtime),
-            )  # noqa: B023
-    for place, (second, its_row) in enumerate(there) if own.ensembles else ():
-        for first, row in there[:place]:
-            members = [model.embedded(images(model)) for model in (first, second)]
-            further(
-                f"{row.name} + {its_row.name}", lambda name: _joined(name, [row, its_row], members, first.opt, runtime)
-            )  # noqa: B023
+            add_further(f"{model.label}, {kind} adapter", _adapted, row, kind, embedded, model, runtime)
+    if own.ensembles:
+        for (first, first_row), (second, second_row) in _ensemble_pairs(measured):
+            members = [first.embedded(images(first)), second.embedded(images(second))]
+            name = f"{first_row.name} + {second_row.name}"
+            add_further(name, _joined, [first_row, second_row], members, first.opt, runtime)
     if not rows:
         raise UserError("no network could be had: " + "; ".join(missing))
     return rows, missing, next(iter(known.values()))

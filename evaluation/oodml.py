@@ -15,12 +15,12 @@ import architectures
 import datasets
 import evaluation
 from datasets import _oodml, _shift
+from engine.loading import evaluation_loader
+from engine.random_state import random_states, set_random_states
+from engine.ranks import one_run
+from engine.runtime import Runtime
 from evaluation import outputs
 from runs.folder import run_folder
-from training.loading import evaluation_loader
-from training.random_state import random_states, set_random_states
-from training.ranks import one_run
-from training.runtime import Runtime
 from utilities import flags
 from utilities.console import propose, without_flags
 from utilities.errors import OneLineParser, UserError

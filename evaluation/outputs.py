@@ -13,6 +13,7 @@ from tqdm import tqdm
 import datasets
 import evaluation
 import metrics
+from engine.random_state import random_states, set_random_states
 from evaluation import galleries, queries, spaces
 from pictures import curves, space
 from pictures.neighbours import recoveries
@@ -22,7 +23,6 @@ from runs.changes import changes_of_data
 from runs.folder import RunFolder, describe, measurement, run_folder
 from runs.idle import overruled
 from runs.records.damaged import as_folder
-from training.random_state import random_states, set_random_states
 from utilities.console import say
 from utilities.files import json_safe, new_folder, write_json, write_npz
 

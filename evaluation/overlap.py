@@ -23,13 +23,13 @@ import evaluation
 import metrics
 from datasets._image_set import ImageSet
 from datasets._images import Image
+from engine.loading import evaluation_loader
+from engine.runtime import Runtime
 from evaluation import ensemble, from_files, galleries, outputs, spaces
 from evaluation.space import Space
 from pictures.pairs import Shown, draw_pairs
 from runs import reports
 from runs.folder import PARAMETERS, RunFolder, data_of
-from training.loading import evaluation_loader
-from training.runtime import Runtime
 from utilities.console import propose, propose_view, say, without_flags
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.evaltypes import BARE

@@ -18,10 +18,10 @@ import torch
 import datasets
 from architectures import _timm, _torchvision
 from architectures._checkpoints import content_of
+from engine.loading import evaluation_loader
+from engine.ranks import one_run
+from engine.runtime import Runtime
 from evaluation.oodml import SETTINGS
-from training.loading import evaluation_loader
-from training.ranks import one_run
-from training.runtime import Runtime
 from utilities import flags
 from utilities.console import propose, say, without_flags
 from utilities.errors import OneLineParser, UserError

@@ -352,7 +352,7 @@ def compute(
         query_sequences: `(N,)` whole numbers, -1 for none, or names: a query does not find the samples of its own
         sequence.
             With a reference, `reference_sequences` `(M,)` beside it.
-        ranks: a `training.ranks.Ranks` whose processes all call this with the same arguments: each searches and
+        ranks: an `engine.ranks.Ranks` whose processes all call this with the same arguments: each searches and
         clusters its part of the
             queries on its own device, and all return the values that one process would.
         skip_unmatched: leave queries with nothing to find out of every retrieval metric, also of `e_recall` and `mAP`,

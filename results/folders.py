@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+from engine.optimisers import OVER_ALL_EPOCHS
 from results import columns, roles
 from results.columns import SELECTED
 from results.recorded import (
@@ -23,7 +24,6 @@ from runs.changes import CONFIGS as CHANGES
 from runs.changes import history
 from runs.meta import CONCATENATED, SEPARATED
 from runs.records.local import read_metrics
-from training.optimisers import OVER_ALL_EPOCHS
 from utilities.errors import UserError
 from utilities.files import walk
 from utilities.reading import Unreadable, parsing, read_json, read_yaml

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
+from engine.optimisers import check_state
+from engine.random_state import random_states, set_random_states
 from runs import damage
 from runs.damage import line
-from training.optimisers import check_state
-from training.random_state import random_states, set_random_states
 from utilities import weights
 from utilities.errors import UserError
 from utilities.files import replacing

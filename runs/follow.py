@@ -7,13 +7,13 @@ Only the first process reads the disk, and shares what it finds: the others migh
 import contextlib
 from pathlib import Path
 
+from engine.meter import BatchLog
+from engine.ranks import Ranks
 from runs import checkpoint
 from runs.folder import RunFolder, run_folder
 from runs.folds import CrossValidation
 from runs.meta import Meta
 from runs.run import Run, Selection
-from training.meter import BatchLog
-from training.ranks import Ranks
 
 
 def run_of(opt, parts: dict, selection: Selection, ranks) -> Run:

@@ -15,10 +15,10 @@ import datasets
 import metrics
 import trainers
 from architectures import _adaptation
+from engine import profiling, ranks
 from runs.folder import RunFolder, run_folder
 from runs.idle import idle
 from runs.names import plain
-from training import profiling, ranks
 from utilities import provenance
 from utilities.console import aligned, joined, propose, say, without_flags, wrapped
 from utilities.counts import count_of

@@ -5,6 +5,8 @@ import math
 import time
 from pathlib import Path
 
+from engine.meter import BatchLog
+from engine.optimisers import change_of_length, fitting, keeping_rates
 from runs import checkpoint, records
 from runs.changes import (
     changes_of_data,
@@ -28,8 +30,6 @@ from runs.folder import (
 from runs.names import apart, mean_of, named, plain
 from runs.records.damaged import as_file
 from runs.records.local import BatchFile, LongFile, read_rows
-from training.meter import BatchLog
-from training.optimisers import change_of_length, fitting, keeping_rates
 from utilities.console import say
 from utilities.errors import UserError
 from utilities.files import link, new_folder, write_json, write_yaml

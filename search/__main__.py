@@ -24,12 +24,12 @@ from pathlib import Path
 import main
 import metrics
 import parameters
+from engine import ranks
 from search import report, settings, space
 from search import study as studies
 from search.plan import FULL, REPRODUCTIONS, Plan
 from search.together import Together
 from search.trials import TrialLoop
-from training import ranks
 from utilities import roles, secrets
 from utilities.errors import OneLineParser, UserError
 from utilities.locks import Lock

@@ -7,7 +7,7 @@ import gc
 
 import torch
 
-from training.ranks import Ranks
+from engine.ranks import Ranks
 from utilities.errors import NotFinite
 
 

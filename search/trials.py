@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
+from engine.ranks import Lost
 from runs.folder import RunFolder
 from runs.meta import over_folds
 from search import study as studies
 from search.tables import write_tables
-from training.ranks import Lost
 from utilities.errors import NotFinite, UserError
 from utilities.locks import Lock
 from utilities.reading import parsing, read_json

@@ -11,9 +11,9 @@ from unittest import mock
 import torch
 
 import batch_mining
+from engine.ranks import Ranks
 from tests import builders
-from tests.training import test_chunks
-from training.ranks import Ranks
+from tests.engine import test_chunks
 from utilities.processes import Alone
 
 
@@ -27,7 +27,7 @@ class Of(Ranks):
 
 @contextlib.contextmanager
 def alone():
-    with mock.patch("training.runtime.Ranks", Alone):
+    with mock.patch("engine.runtime.Ranks", Alone):
         yield
 
 

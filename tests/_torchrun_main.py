@@ -12,8 +12,8 @@ import torch
 
 import main
 import parameters
-from training import step
-from training.ranks import several_processes
+from engine import step
+from engine.ranks import several_processes
 from utilities.errors import UserError, one_line_errors
 
 rank, at, how = os.environ.get("FAIL", "-1:0:").split(":")

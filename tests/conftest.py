@@ -100,7 +100,7 @@ def few_glyphs(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def states():
     """Tests draw as if those before had not been."""
-    from training.random_state import random_states, set_random_states
+    from engine.random_state import random_states, set_random_states
 
     before = random_states()
     yield

@@ -24,7 +24,7 @@ FOLDERS = [
     "options",
     "runs",
     "utilities",
-    "training",
+    "engine",
     "criteria",
     "batch_mining",
     "datasampler",

@@ -283,7 +283,16 @@ def test_a_reference_that_folds_do_not_share_leaves_the_ensemble_out(data, tmp_p
 
 
 def test_half_has_one_run_whose_final_test_is_measured_once(data, tmp_path):
-    half = "--split_scheme half --use_tv_split --tv_split_perc 0.5 --splits_to_eval val --final_test".split()
+    half = [
+        "--split_scheme",
+        "half",
+        "--use_tv_split",
+        "--tv_split_perc",
+        "0.5",
+        "--splits_to_eval",
+        "val",
+        "--final_test",
+    ]
     recorded = flags(data, tmp_path, *half).but(
         no_records=False, evaluation_metrics=["map_r", "e_recall@1", "rho_spectrum@0"], savename="Once"
     )

@@ -154,7 +154,15 @@ def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, cap
 
 
 def test_flags_of_evaluation(with_roles, folder_data, tmp_path):
-    more = "--eval_reference_set compared_to_sets_combined --eval_pca 4 --use_tv_split --tv_split_perc 0.5".split()
+    more = [
+        "--eval_reference_set",
+        "compared_to_sets_combined",
+        "--eval_pca",
+        "4",
+        "--use_tv_split",
+        "--tv_split_perc",
+        "0.5",
+    ]
     summary = summary_of(main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--no_records", *more)).folder)
     assert 0 <= summary["selected"]["values"]["test"]["map_r"] <= 1
     assert "16 queries search in 36 images, the gallery of train, val, test" in summary["roles"]["test"]
@@ -182,7 +190,16 @@ def test_defaults_of_a_data_sets_metrics(with_roles, folder_data, tmp_path):
 
 @pytest.mark.long
 def test_folds_and_their_ensemble(with_roles, data, tmp_path):
-    words = "--split_scheme class_disjoint --split_partitions 2 --split_sets 2 --final_test --dump_embeddings".split()
+    words = [
+        "--split_scheme",
+        "class_disjoint",
+        "--split_partitions",
+        "2",
+        "--split_sets",
+        "2",
+        "--final_test",
+        "--dump_embeddings",
+    ]
     cross = main.main(flags(data, tmp_path, *words))
     first = RunFolder(cross.folder / "fold_0")
     assert "queries search in" in first.summary["roles"]["test"]

@@ -20,14 +20,14 @@ from torch.overrides import TorchFunctionMode
 
 import batch_mining
 import criteria
+from engine.runtime import Runtime
 from metrics import _kmeans
 from tests import _processes
 from tests.criteria.test_registry_wide import N_CLASSES, build, run
 from tests.datasampler.made import draw, make_sampler
+from tests.engine import test_chunks
+from tests.engine.test_chunks import WAYS, batches, failures, of_loss, rounding, trained
 from tests.test_host_reads import CRITERIA, MINERS, asked_by, labels_of, reference, unit
-from tests.training import test_chunks
-from tests.training.test_chunks import WAYS, batches, failures, of_loss, rounding, trained
-from training.runtime import Runtime
 from utilities import shards
 from utilities.criterion import takes_reference
 from utilities.tuples import Pairs
@@ -277,7 +277,7 @@ def test_the_scaler_leaves_out_a_step_that_overflows():
 
 @pytest.mark.gpu
 def test_dropout_of_chunks_on_a_gpu_is_the_same_in_both_runs():
-    """The step is that of the chunks' own graphs: tests/training/test_chunks.py, here with CUDA's generator."""
+    """The step is that of the chunks' own graphs: tests/engine/test_chunks.py, here with CUDA's generator."""
     test_chunks.check_draws_of_chunks()
 
 

@@ -10,7 +10,7 @@ PLUG_INS = ["criteria", "batch_mining", "datasampler", "architectures", "dataset
 FLOORS = [  # from the ground up: each uses itself and those below it
     ["utilities"],
     PLUG_INS,
-    ["training"],
+    ["engine"],
     ["runs"],
     ["pictures"],
     ["evaluation", "options"],

@@ -127,9 +127,17 @@ def test_a_killed_run_ends_as_if_it_had_not_been(data, tmp_path, more):
 
 
 def test_a_cross_validation_killed_in_fold_2_of_4_ends_as_if_it_had_not_been(data, tmp_path):
-    more = (
-        "--batch_mining distance --split_scheme class_disjoint --split_partitions 4 --final_test --n_epochs 3".split()
-    )
+    more = [
+        "--batch_mining",
+        "distance",
+        "--split_scheme",
+        "class_disjoint",
+        "--split_partitions",
+        "4",
+        "--final_test",
+        "--n_epochs",
+        "3",
+    ]
     for whole, folder, told, killed in killed_and_resumed(data, tmp_path, FOLD_MOMENTS, *more):
         assert "fold 0 of 4 is finished" in told and "fold 1 of 4 is finished" in told
         assert (

@@ -14,11 +14,11 @@ import yaml
 
 import main
 import parameters
+from engine.runtime import NonFiniteLoss, Runtime
 from runs import checkpoint
 from runs.folder import run_folder
 from tests import builders
 from tests.builders import values
-from training.runtime import NonFiniteLoss, Runtime
 from utilities.errors import UserError
 
 
@@ -71,7 +71,19 @@ def test_a_run_that_moved_goes_on_where_it_lies_and_old_weights_are_changes(begu
 
 
 def test_a_schedule_by_epochs_goes_on_at_the_epoch_where_plateau_ended(folder_data, tmp_path):
-    flagged = "--use_tv_split --tv_split_perc .5 --scheduler plateau --save_interval 3 --n_epochs 3 --savename Plateau".split()
+    flagged = [
+        "--use_tv_split",
+        "--tv_split_perc",
+        ".5",
+        "--scheduler",
+        "plateau",
+        "--save_interval",
+        "3",
+        "--n_epochs",
+        "3",
+        "--savename",
+        "Plateau",
+    ]
     folder = main.main(flags(folder_data, tmp_path, *flagged)).folder
     run = resumed(folder, "--scheduler", "cosine", "--n_epochs", "4")
     assert run.parts["scheduler"].scheduler.last_epoch == 4

@@ -300,7 +300,18 @@ def test_what_a_file_says_of_a_flag_stands_and_what_a_run_derived_follows(tmp_pa
 
 def test_derived_flags_are_resolved_and_follow_their_source(tmp_path):
     opt = parameters.read(
-        "--dataset glyphs --loss rankedlist --loss_rankedlist_margin .5 --trainer s2sd --eval_space hyperbolic".split()
+        [
+            "--dataset",
+            "glyphs",
+            "--loss",
+            "rankedlist",
+            "--loss_rankedlist_margin",
+            ".5",
+            "--trainer",
+            "s2sd",
+            "--eval_space",
+            "hyperbolic",
+        ]
     )
     assert (opt.loss_rankedlist_alpha, opt.s2sd_target, opt.eval_space_c, opt.views) == (1.25, "rankedlist", 0.1, 1)
     config = ["--config", written(tmp_path / "saved.yaml", opt.saved())]
@@ -314,7 +325,15 @@ def test_derived_flags_are_resolved_and_follow_their_source(tmp_path):
         semihard.miner_semihard_margin == 0.3 and parameters.read(["--loss", "softmax"]).miner_semihard_margin is None
     )
     endless = parameters.read(
-        "--loss multisimilarity --loss_multisimilarity_margin inf --mine_pairs --batch_mining semihard".split()
+        [
+            "--loss",
+            "multisimilarity",
+            "--loss_multisimilarity_margin",
+            "inf",
+            "--mine_pairs",
+            "--batch_mining",
+            "semihard",
+        ]
     )
     again = parameters.read(["--config", written(tmp_path / "endless.yaml", endless.saved())])
     assert again.miner_semihard_margin == float("inf")

@@ -168,7 +168,21 @@ def test_the_other_recipes_train_together_with_a_plain_module_as_the_loss(house,
     files = [*(plug_in(house, recipe) for recipe in TOGETHER), house / "criteria" / "mine.py"]
     files[-1].write_text(PLAIN, encoding="utf-8")
     words = [word for *_, flags in TOGETHER.values() for word in flags]
-    small = "--loss mine --n_epochs 1 --bs 8 --resize_size 36 --crop_size 32 --kernels 0 --no_records".split()
+    small = [
+        "--loss",
+        "mine",
+        "--n_epochs",
+        "1",
+        "--bs",
+        "8",
+        "--resize_size",
+        "36",
+        "--crop_size",
+        "32",
+        "--kernels",
+        "0",
+        "--no_records",
+    ]
     try:
         done = run(house, *words, *small, "--source", tmp_path, "--save_path", tmp_path)
         assert done.returncode == 0, done.stderr

@@ -15,16 +15,17 @@ import criteria
 import main
 import parameters
 from criteria import _shards
+from engine.assembly import build_trainer
+from engine.optimisers import build_optimizer
+from engine.ranks import Ranks
+from engine.runtime import Runtime
+from engine.step import build_step
 from runs import RunFolder
 from tests import builders, test_torchrun
 from tests._processes import Of, alone, spawned, whole_run
 from tests.criteria import test_registry_wide
-from tests.training import test_chunks
+from tests.engine import test_chunks
 from trainers import average_of
-from training.optimisers import build_optimizer
-from training.ranks import Ranks
-from training.runtime import Runtime
-from training.step import build_step
 from utilities import shards
 from utilities.errors import UserError
 from utilities.processes import Alone
@@ -74,7 +75,7 @@ def trained(*flags, steps=5, dtype=torch.float64):
     torch.manual_seed(0)
     runtime = Runtime(opt)
     network = test_chunks.Network()
-    trainer = main.build_trainer(opt, network, runtime).to(dtype)
+    trainer = build_trainer(opt, network, runtime).to(dtype)
     optimizer = build_optimizer(network, trainer.criterion, opt, trainer.param_groups(opt))
     step = build_step(opt, trainer, optimizer, runtime, test_chunks.Sampler(), average_of(network, opt))
     step.start_epoch(1)

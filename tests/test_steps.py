@@ -13,21 +13,37 @@ import main
 import metrics
 import parameters
 from criteria._pairs import few_at_a_time
+from engine import compiling
+from engine.runtime import Runtime
+from engine.step import Step
 from tests import builders
 from tests.builders import assert_same_run, equal, last
-from training import compiling
-from training.runtime import Runtime
-from training.step import Step
 from utilities import load_run
 from utilities.errors import UserError
 from utilities.tensors import Products, multiply_at
 
 RESUMED = {
     "in chunks": ["--precision", "bfloat16", "--ema_decay", ".8", "--chunk_size", "3"],
-    "all": (
-        "--warmup_epochs 2 --warmup_head_epochs 2 --scheduler cosine --layer_decay .5 --no_decay_on_bias_and_norm "
-        "--grad_checkpointing --channels_last --tf32 --ema_decay .5 --optim adamw --clip_grad_norm 1"
-    ).split(),
+    "all": [
+        "--warmup_epochs",
+        "2",
+        "--warmup_head_epochs",
+        "2",
+        "--scheduler",
+        "cosine",
+        "--layer_decay",
+        ".5",
+        "--no_decay_on_bias_and_norm",
+        "--grad_checkpointing",
+        "--channels_last",
+        "--tf32",
+        "--ema_decay",
+        ".5",
+        "--optim",
+        "adamw",
+        "--clip_grad_norm",
+        "1",
+    ],
     "float16": ["--precision", "float16"],
     "compiled": ["--compile"],
 }

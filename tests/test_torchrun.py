@@ -17,12 +17,12 @@ from PIL import Image
 import main
 import parameters
 from datasets import _cache, _image_set, _images, _transforms
+from engine import runtime
+from engine.loading import BatchesInOrder, training_loader
 from runs import RunFolder
 from tests import builders
 from tests._processes import Of
 from tests.builders import last, values
-from training import runtime
-from training.loading import BatchesInOrder, training_loader
 from utilities.errors import UserError
 from utilities.locks import Lock
 
@@ -127,7 +127,20 @@ def words(data, tmp_path, *more):
     """A run whose network has BatchNorm at rest, which depends on nothing, and an optimiser that does not enlarge
     rounding, as adam does where gradients are near 0.
     """
-    about = "--loss margin --arch conv4_frozen_normalize --bs 14 --n_epochs 2 --optim sgd --storage_metrics e_recall@1".split()
+    about = [
+        "--loss",
+        "margin",
+        "--arch",
+        "conv4_frozen_normalize",
+        "--bs",
+        "14",
+        "--n_epochs",
+        "2",
+        "--optim",
+        "sgd",
+        "--storage_metrics",
+        "e_recall@1",
+    ]
     return builders.run_words(data, tmp_path, *about, *more)
 
 
@@ -238,7 +251,17 @@ def test_an_error_is_said_once(data, tmp_path, fail, more, said):
 @pytest.mark.long
 def test_folds_under_torchrun_are_resumed_after_a_kill(data, tmp_path):
     """Killed in the second fold: the first one stays as it is, the others follow."""
-    folds = "--split_scheme class_disjoint --split_partitions 3 --split_sets 3 --savename Folds --final_test".split()
+    folds = [
+        "--split_scheme",
+        "class_disjoint",
+        "--split_partitions",
+        "3",
+        "--split_sets",
+        "3",
+        "--savename",
+        "Folds",
+        "--final_test",
+    ]
     one = main.main(parameters.read([*words(data, tmp_path / "one", *folds), "--iterations_per_epoch", "2"]))
     many = [*words(data, tmp_path / "many", *folds), "--iterations_per_epoch", "2"]
     status, out, err = torchrun(2, many, fail="1:6:kill")
@@ -250,9 +273,19 @@ def test_folds_under_torchrun_are_resumed_after_a_kill(data, tmp_path):
     assert (tmp_path / "many" / "folder" / "Folds" / "meta" / "concatenated.json").exists()
 
 
-DEMO = (
-    "--config demo_glyphs --arch conv4_frozen_normalize --splits_to_eval test --kernels 0 --no_records --plot_every 0"
-).split()
+DEMO = [
+    "--config",
+    "demo_glyphs",
+    "--arch",
+    "conv4_frozen_normalize",
+    "--splits_to_eval",
+    "test",
+    "--kernels",
+    "0",
+    "--no_records",
+    "--plot_every",
+    "0",
+]
 
 
 @pytest.mark.long

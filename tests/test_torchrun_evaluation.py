@@ -13,14 +13,14 @@ import torch
 
 import evaluation
 import metrics
+from engine.ranks import Ranks
+from engine.runtime import Runtime
 from evaluation import __main__ as command
 from metrics import _kmeans, _rerank, _search, _space
 from metrics._search import Limits
 from tests._processes import Of, alone, spawned
 from tests.evaluation._made import Network, made_splits, options
 from tests.metrics._plain import random_lists, random_space
-from training.ranks import Ranks
-from training.runtime import Runtime
 from utilities.errors import NotFinite
 from utilities.hyperbolic import Ball
 from utilities.processes import Alone

@@ -18,12 +18,36 @@ from tests.test_torchrun import assert_near_runs, one_thread  # noqa: F401  a fi
 FOLDS = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3"]
 TESTED = [*FOLDS, "--savename", "Folds", "--final_test", "--dump_embeddings"]
 APART = [*FOLDS, "--savename", "Apart"]
-AT_WORK = "--chunk_size 3 --ema_decay .5 --loss contrastive --memory_size 40 --memory_start 1 --memory_ema .5".split()
+AT_WORK = [
+    "--chunk_size",
+    "3",
+    "--ema_decay",
+    ".5",
+    "--loss",
+    "contrastive",
+    "--memory_size",
+    "40",
+    "--memory_start",
+    "1",
+    "--memory_ema",
+    ".5",
+]
 RESTS = ["--freeze_backbone", "--feature_cache", "--augmentation", "none", "--arch", "conv4_normalize"]
-SEARCH = (
-    "--use_tv_split --tv_split_perc 0.5 --group Found --lr~CHOICE~ [1e6,1e-3] --loss_margin_margin~BAYESIAN~ [0,1] "
-    "--bayesian_optimization_n_iter 6 --reproductions 1"
-).split()
+SEARCH = [
+    "--use_tv_split",
+    "--tv_split_perc",
+    "0.5",
+    "--group",
+    "Found",
+    "--lr~CHOICE~",
+    "[1e6,1e-3]",
+    "--loss_margin_margin~BAYESIAN~",
+    "[0,1]",
+    "--bayesian_optimization_n_iter",
+    "6",
+    "--reproductions",
+    "1",
+]
 FURTHER_RUNS = {
     "Rests": RESTS,
     "Triplets": ["--loss", "triplet", "--batch_mining", "packaged", "--data_sampler", "fixed_triplets", "--bs", "15"],

@@ -13,9 +13,10 @@ import batch_mining
 import criteria
 import parameters
 import trainers
+from engine.ranks import Ranks
 from tests import _processes
 from tests._processes import alone, spawned
-from tests.training.test_chunks import (
+from tests.engine.test_chunks import (
     CLASSES,
     PREFIXES,
     TOLERANCES,
@@ -26,7 +27,6 @@ from tests.training.test_chunks import (
     of_loss,
     trained,
 )
-from training.ranks import Ranks
 from utilities.criterion import takes_reference
 from utilities.errors import UserError
 
@@ -93,7 +93,16 @@ def everything(folder, n, full):
         ["--loss", "softmax", *PREFIXES, "--matryoshka_heads", "own"],
         ["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", "4", "--batch_mining", "random"],
         *(["--loss", "multisimilarity", "--optim", optimiser] for optimiser in ("adam", "adamw", "radam", "rmsprop")),
-        "--loss proxyanchor --arch resnet50_frozen --embed_regularizer lp --weight_regularizer regular_face".split(),
+        [
+            "--loss",
+            "proxyanchor",
+            "--arch",
+            "resnet50_frozen",
+            "--embed_regularizer",
+            "lp",
+            "--weight_regularizer",
+            "regular_face",
+        ],
         ["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"],
         ["--loss", "contrastive", "--metrix", ".4"],
     ]

@@ -119,7 +119,7 @@ class Trainer(torch.nn.Module):
     WEIGHTS = {}
     LOSSES = None
     subset = None  # `_subset.MaximumLoss` under `--subset_mining`
-    once_a_chunk = None  # `training.chunks.Once` while a batch is run in chunks
+    once_a_chunk = None  # `engine.chunks.Once` while a batch is run in chunks
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         super().__init__()
@@ -212,7 +212,7 @@ class Trainer(torch.nn.Module):
 
         Args:
             outputs: the result of `outputs` for all images.
-            batch: `training.loading.Batch(labels, images, indices)`.
+            batch: `engine.loading.Batch(labels, images, indices)`.
         """
         losses = {METRIC_LOSS: self.metric_loss(outputs, batch)}
         for added in self.added_losses:

@@ -1,4 +1,4 @@
-"""Processes: how many workers a run may start, and the one-process case of `training.ranks.Ranks`."""
+"""Processes: how many workers a run may start, and the one-process case of `engine.ranks.Ranks`."""
 
 import os
 
@@ -9,7 +9,7 @@ def kernels(asked: int) -> int:
 
 
 class Alone:
-    """One process on its own, even where there are others: what `training.ranks.Ranks` does for several, without an
+    """One process on its own, even where there are others: what `engine.ranks.Ranks` does for several, without an
     exchange.
     """
 

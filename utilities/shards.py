@@ -99,7 +99,7 @@ class Shard:
 
         So all that is equal in every process, such as embeddings, gets N times its part by the vectors here: the mean
         over N processes is its whole gradient, as for the part of a loss that every process computes
-        (`training.ranks.Ranks`).
+        (`engine.ranks.Ranks`).
         """
         return _Exchanged.apply(tensor, self.ranks.total, self.ranks.size) if self.divided else tensor
 

@@ -9,8 +9,8 @@ import parameters
 import trainers
 from architectures import select
 from criteria import select as criterion_of
+from engine.optimisers import parameter_groups
 from tests.architectures.made import images, refused, saved
-from training.optimisers import parameter_groups
 
 IMAGES = images(64, 4)
 
@@ -80,7 +80,19 @@ def test_a_neck_is_its_formula_and_the_features_hold_what_it_saw(neck, traits):
 
 
 def test_what_of_poolings_and_necks_trains_and_files_without_them_load(tmp_path):
-    words = "--dataset glyphs --arch resnet18 --not_pretrained --pool gem_learned --neck bn --decay .01".split()
+    words = [
+        "--dataset",
+        "glyphs",
+        "--arch",
+        "resnet18",
+        "--not_pretrained",
+        "--pool",
+        "gem_learned",
+        "--neck",
+        "bn",
+        "--decay",
+        ".01",
+    ]
     opt = parameters.read(words)
     made = select(opt.arch, opt)
     power = made.backbone.avgpool.power

@@ -10,11 +10,11 @@ import torch
 import architectures
 import parameters
 from architectures import _adaptation
+from engine.optimisers import build_optimizer
 from runs import checkpoint, load_run, reports
 from tests.architectures import made
 from tests.architectures.made import refused, saved
 from tests.trainers import tiny
-from training.optimisers import build_optimizer
 
 TINY = "timm:test_vit"  # six blocks of width 64
 
@@ -282,7 +282,19 @@ def test_what_cannot_be_is_one_line():
         *(
             pytest.param(flags, marks=pytest.mark.long)
             for flags in (
-                "--prompts 3 --prompt_step 1 --train_biases --lora_rank 2 --ema_decay .5 --chunk_size 3".split(),
+                [
+                    "--prompts",
+                    "3",
+                    "--prompt_step",
+                    "1",
+                    "--train_biases",
+                    "--lora_rank",
+                    "2",
+                    "--ema_decay",
+                    ".5",
+                    "--chunk_size",
+                    "3",
+                ],
                 ["--freeze_blocks", "5", "--warmup_head_epochs", "1", "--head_init", "orthogonal"],
             )
         ),

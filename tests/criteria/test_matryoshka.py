@@ -197,9 +197,19 @@ def test_a_run_resumes(heads, data, tmp_path):
 
 
 def test_a_run_records_its_metrics_at_each_prefix(data, tmp_path):
-    flags = (
-        "--loss softmax --matryoshka 2 8 --matryoshka_heads own --evaluation_metrics e_recall@1 nmi --dump_embeddings"
-    ).split()
+    flags = [
+        "--loss",
+        "softmax",
+        "--matryoshka",
+        "2",
+        "8",
+        "--matryoshka_heads",
+        "own",
+        "--evaluation_metrics",
+        "e_recall@1",
+        "nmi",
+        "--dump_embeddings",
+    ]
     run = tiny.run(data, tmp_path, *flags, "--n_epochs", "1", "--storage_metrics", "e_recall@1@d2")
     assert run.opt.evaluation_metrics == ["e_recall@1", "nmi", "e_recall@1@d2", "nmi@d2"]
     summary = json.loads((run.folder / "summary.json").read_text())["selected"]
@@ -211,7 +221,19 @@ def test_a_run_records_its_metrics_at_each_prefix(data, tmp_path):
     cut = features[:, :2] / np.linalg.norm(features[:, :2], axis=1, keepdims=True)
     assert metrics.compute(["e_recall@1"], cut, labels)["e_recall@1"] == pytest.approx(values["e_recall@1@d2"])
     assert tiny.measured(run)["test"] == pytest.approx(values)
-    words = "--dataset glyphs --embed_dim 16 --matryoshka 4 8 16 --evaluation_metrics e_recall@1 c_map_r@d4".split()
+    words = [
+        "--dataset",
+        "glyphs",
+        "--embed_dim",
+        "16",
+        "--matryoshka",
+        "4",
+        "8",
+        "16",
+        "--evaluation_metrics",
+        "e_recall@1",
+        "c_map_r@d4",
+    ]
     assert parameters.resolve(words).evaluation_metrics == [
         "e_recall@1",
         "c_map_r@d4",

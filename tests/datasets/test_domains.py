@@ -20,6 +20,7 @@ import parameters
 import trainers
 from datasets import uned
 from datasets._layout import Published
+from engine.runtime import Runtime
 from evaluation import checks, queries, spaces
 from results import collect, columns, groups, roles, tables
 from runs.records import metric_group
@@ -27,7 +28,6 @@ from tests import builders
 from tests.datasets import layouts
 from tests.datasets.layouts import refused
 from tests.trainers import tiny
-from training.runtime import Runtime
 
 SIZES = {
     "food2k": 2,

@@ -13,11 +13,11 @@ import datasets
 import evaluation
 import parameters
 from datasets import vehicleid
+from engine.runtime import Runtime
 from evaluation import galleries, outputs, spaces
 from tests import builders
 from tests.datasets import layouts
 from tests.datasets.layouts import names, partial, refused
-from training.runtime import Runtime
 
 
 @pytest.mark.parametrize("layout", ["plain", "eval", "highres"])

@@ -7,9 +7,9 @@ import torch
 
 import evaluation
 import parameters
+from engine.runtime import Runtime as runtime
 from evaluation import __main__ as command
 from tests.metrics._plain import plain_value, unit
-from training.runtime import Runtime as runtime
 
 SPLITS = {"train": "evaluation", "val": "validation", "test": "testing"}
 

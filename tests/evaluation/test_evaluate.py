@@ -9,6 +9,7 @@ import torch
 import architectures
 import evaluation
 import metrics
+from engine.runtime import Runtime
 from evaluation import spaces
 from tests.builders import refused
 from tests.evaluation._made import (
@@ -24,7 +25,6 @@ from tests.evaluation._made import (
     splits_with_roles,
 )
 from tests.metrics._plain import unit
-from training.runtime import Runtime
 
 CLASSWISE = ["nmi", "f1", "dists@intra", "dists@inter", "rho_spectrum@1", "c_nmi"]
 REFERENCES = {

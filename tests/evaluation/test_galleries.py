@@ -12,6 +12,7 @@ import pytest
 import evaluation
 import evaluation.__main__ as command
 import metrics
+from engine.runtime import Runtime
 from evaluation import galleries, outputs, selectable, spaces
 from evaluation.queries import dump as dump_queries
 from pictures import neighbours, space
@@ -28,7 +29,6 @@ from tests.evaluation._made import (
     points_of,
     splits_with_roles,
 )
-from training.runtime import Runtime
 
 BOTH = ("--splits_to_eval", "val", "test")
 

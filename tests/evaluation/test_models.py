@@ -19,11 +19,11 @@ import evaluation
 import metrics
 import parameters
 from architectures import _code, _weights
+from engine.random_state import seed_everything
 from evaluation import __main__ as command
 from evaluation import feature_store, knn, models, whitening
 from tests import builders
 from tests.metrics._plain import plain, unit
-from training.random_state import seed_everything
 from utilities.errors import UserError
 
 SIZES = ["--kernels", "0", "--bs", "4", "--resize_size", "18", "--crop_size", "16"]
@@ -265,8 +265,30 @@ def test_an_adapter_takes_any_flags_of_training(shared, tmp_path):
     """Prefixes, a miner, a sampler of classes; the backbone is not built again, and other networks' data stay
     images.
     """
-    more = "--loss margin --batch_mining semihard --data_sampler class_random --bs 8 --samples_per_class 2".split()
-    more += "--dump_embeddings --embed_dim 4 --matryoshka 2 4 --n_epochs 1 --evaluation_metrics map_r".split()
+    more = [
+        "--loss",
+        "margin",
+        "--batch_mining",
+        "semihard",
+        "--data_sampler",
+        "class_random",
+        "--bs",
+        "8",
+        "--samples_per_class",
+        "2",
+    ]
+    more += [
+        "--dump_embeddings",
+        "--embed_dim",
+        "4",
+        "--matryoshka",
+        "2",
+        "4",
+        "--n_epochs",
+        "1",
+        "--evaluation_metrics",
+        "map_r",
+    ]
     table = models.main(
         [
             "--archs",
@@ -531,9 +553,10 @@ def test_types_and_hashes(tmp_path):
     )
     for value, said in ((1e5, "take float32"), (np.nan, "NaN or infinity")):
         with builders.refused(said):
+            features = np.full((7, 3), value, np.float32)
             feature_store.Store(tmp_path, {"name": said}, 7, "float16").fill(
-                lambda part: (np.full((7, 3), value, np.float32), 1.0), "cpu"
-            )  # noqa: B023
+                lambda part, features=features: (features, 1.0), "cpu"
+            )
     state = {"a": torch.ones(2, 3), "b": torch.tensor(1.0), "c": torch.ones(3, dtype=torch.bfloat16)}
     other = [
         {**state, "a": torch.ones(3, 2)},

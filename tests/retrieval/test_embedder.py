@@ -13,12 +13,12 @@ import datasets
 import evaluation
 import parameters
 from datasets import _images, _transforms
+from engine.loading import evaluation_loader
+from engine.runtime import Runtime
 from retrieval import data, export
 from runs import Embedder, checkpoint, load_run
 from tests import builders
 from tests.conftest import train
-from training.loading import evaluation_loader
-from training.runtime import Runtime
 from utilities.errors import UserError
 
 

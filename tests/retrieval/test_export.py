@@ -254,7 +254,17 @@ def test_a_trained_network_is_loaded_by_its_card(arch, more, folder_data, tmp_pa
 
 @pytest.mark.long
 def test_heads_of_a_trainer_say_that_no_lines_load_them(folder_data, tmp_path):
-    words = "--arch resnet18_normalize --not_pretrained --trainer cascaded --crop_size 32 --resize_size 32".split()
+    words = [
+        "--arch",
+        "resnet18_normalize",
+        "--not_pretrained",
+        "--trainer",
+        "cascaded",
+        "--crop_size",
+        "32",
+        "--resize_size",
+        "32",
+    ]
     exporting(train(folder_data, tmp_path, "--n_epochs", "1", *words), tmp_path / "c", "safetensors", "torch_export")
     text = (tmp_path / "c" / "README.md").read_text(encoding="utf-8")
     assert len(card_blocks(tmp_path / "c")) == 1 and "training program's own" in text and "torch_export" in text

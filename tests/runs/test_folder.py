@@ -95,9 +95,17 @@ def test_the_folds_of_a_cross_validation(cross_validated):
 
 
 def test_an_epoch_that_is_best_by_several_metrics_is_one_file_beside_the_selected_one(data, tmp_path):
-    metrics = (
-        "--storage_metrics map_r e_recall@1 --evaluation_metrics map_r e_recall@1 --splits_to_eval train test".split()
-    )
+    metrics = [
+        "--storage_metrics",
+        "map_r",
+        "e_recall@1",
+        "--evaluation_metrics",
+        "map_r",
+        "e_recall@1",
+        "--splits_to_eval",
+        "train",
+        "test",
+    ]
     flags = [
         "--dataset",
         "folder",

@@ -8,13 +8,13 @@ import torch
 
 import main
 import parameters
+from engine.gradients import GradientEntries
+from engine.runtime import Runtime
 from results import online
 from runs import records
 from runs.icml_names import icml_name, is_metric, value_name
 from tests import builders
 from tests.datasets.test_domains import make_union
-from training.gradients import GradientEntries
-from training.runtime import Runtime
 
 # name in metrics.csv, on train -> key at the service; the metrics with other splits alike
 OF_TRAINING = {

@@ -21,12 +21,12 @@ import yaml
 import main
 import metrics
 import parameters
+from engine.runtime import NonFiniteLoss
 from runs.folder import RunFolder, run_folder
 from search import __main__ as searcher
 from search import report
 from search import study as studies
 from tests.builders import refused
-from training.runtime import NonFiniteLoss
 from utilities.errors import UserError
 
 
@@ -325,7 +325,16 @@ def test_folds(folder_data, tmp_path):
         for word in command(folder_data, tmp_path, *RANGES[:2])
         if word not in ("--use_tv_split", "--tv_split_perc", "0.5")
     ]
-    more = "--split_scheme class_disjoint --split_partitions 2 --split_sets 2 --bayesian_optimization_n_iter 1".split()
+    more = [
+        "--split_scheme",
+        "class_disjoint",
+        "--split_partitions",
+        "2",
+        "--split_sets",
+        "2",
+        "--bayesian_optimization_n_iter",
+        "1",
+    ]
     folder = searcher.search([*argv, *more, "--reproductions", "1"])
     (row,) = trials_of(folder)
     assert float(row["value"]) == pytest.approx(

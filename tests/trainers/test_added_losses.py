@@ -124,10 +124,10 @@ def test_a_memory_that_cannot_work_is_refused_in_one_line():
                 "distance",
                 *MEMORY,
                 "5",
-                make=lambda name, opt, network, criterion: trainers.select(
+                make=lambda name, opt, network, criterion, miner=miner: trainers.select(
                     name, opt, network, mined_by(criterion, miner)
                 ),
-            )  # noqa: B023
+            )
     with tiny.refused("--memory_size 3 is less than the 6 embeddings of a batch"):
         tiny.losses(against("--memory_size", "3")[0], tiny.batch())
     trainer, opt = against(*MEMORY, "0", make=lambda name, *given: OwnLoss(*given))
@@ -195,9 +195,16 @@ def test_anticollapse_is_the_determinant_of_the_vectors_in_the_batch(per_class):
 
 
 def test_regularisers_are_losses_of_a_step():
-    flags = (
-        "--embed_regularizer lp --embed_regularizer_power 2 --weight_regularizer sparse_centers --arch conv4".split()
-    )
+    flags = [
+        "--embed_regularizer",
+        "lp",
+        "--embed_regularizer_power",
+        "2",
+        "--weight_regularizer",
+        "sparse_centers",
+        "--arch",
+        "conv4",
+    ]
     flags += ["--loss_weights", "weight_regularizer=.3"]
     trainer, opt = tiny.trainer("metric_only", "--loss", "softtriplet", "--loss_softtriplet_n_centroids", "2", *flags)
     outputs, losses, total = tiny.step(opt, trainer).forward(tiny.batch())

@@ -147,7 +147,14 @@ def test_each_loss_reaches_its_own_parameters_alone():
 
 
 def test_phases_what_rests_has_no_gradient_and_batch_norm_rests_too():
-    flags = "--adversarial_metric_epochs 1 --adversarial_generator_epochs 2 --loss_weights classifier_loss=1".split()
+    flags = [
+        "--adversarial_metric_epochs",
+        "1",
+        "--adversarial_generator_epochs",
+        "2",
+        "--loss_weights",
+        "classifier_loss=1",
+    ]
     trainer, opt = tiny.trainer("adversarial", "--loss", "margin", *flags)
     batch = tiny.batch(LABELS)
     seen = {}
@@ -194,7 +201,15 @@ def angular_excess(x, a, p, n, tangent):
 @pytest.mark.parametrize("normalizes", [False, True])
 def test_a_loss_for_each_key(normalizes):
     """Angular on the synthetic triplets for the network, its opposite for the generator."""
-    flags = "--adversarial_losses synth_loss=angular g_adv_loss=angular --loss_angular_alpha 35 --adversarial_hidden 7".split()
+    flags = [
+        "--adversarial_losses",
+        "synth_loss=angular",
+        "g_adv_loss=angular",
+        "--loss_angular_alpha",
+        "35",
+        "--adversarial_hidden",
+        "7",
+    ]
     trainer, opt = tiny.trainer("adversarial", "--loss", "triplet", *flags, network=tiny.Network(normalizes))
     outputs, losses, triplets, synthetic = computed(trainer, tiny.batch(LABELS))
     x = outputs["embeddings"].tolist()

@@ -8,11 +8,11 @@ import torch
 import architectures
 import batch_mining
 import criteria
+from engine.loading import Batch
 from runs.reports import described_network
 from tests.trainers import tiny
 from tests.trainers.tiny import distance
 from trainers.cascaded import hardest
-from training.loading import Batch
 from utilities.criterion import with_tuples
 from utilities.tuples import Pairs
 

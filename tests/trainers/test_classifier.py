@@ -131,7 +131,18 @@ def test_what_cannot_be_the_loss_is_one_line_before_anything_is_loaded():
 
 def test_without_the_metric_loss_it_is_plain_classification():
     """The criterion, though infinite, leaves no trace: the network moves as by cross-entropy alone."""
-    flags = "--loss_weights metric_loss=0 --loss proxyanchor --optim sgd --lr .1 --momentum 0".split()
+    flags = [
+        "--loss_weights",
+        "metric_loss=0",
+        "--loss",
+        "proxyanchor",
+        "--optim",
+        "sgd",
+        "--lr",
+        ".1",
+        "--momentum",
+        "0",
+    ]
     trainer, opt = tiny.trainer("classifier", *flags, "--loss_decay", "1")
     alone, _ = tiny.trainer("classifier", "--loss", "proxyanchor")
     trainer.metric_loss = lambda outputs, batch: outputs["embeddings"].sum() * math.inf

@@ -10,12 +10,13 @@ import datasets
 import main
 import parameters
 import trainers
+from engine.assembly import build_trainer
+from engine.loading import training_loader
+from engine.runtime import Runtime
+from engine.step import Step
 from runs import checkpoint
 from tests import builders
 from tests.trainers import tiny
-from training.loading import training_loader
-from training.runtime import Runtime
-from training.step import Step
 from utilities.words import parse_weights
 
 
@@ -258,12 +259,12 @@ class Several(torch.nn.Module):
 def test_a_network_of_several_embeddings_is_trained_by_one_of_them(evaltypes, chosen):
     opt = parameters.read(["--dataset", "glyphs", "--loss", "softmax", "--evaltypes", *evaltypes])
     opt.n_classes = 3
-    trainer = main.build_trainer(opt, Several(), Runtime(opt))
+    trainer = build_trainer(opt, Several(), Runtime(opt))
     outputs, losses = tiny.losses(trainer, tiny.batch())
     assert set(outputs) == {"embeddings", "evaluated", "pooled", "wide", "narrow"} and losses["metric_loss"].isfinite()
     assert all(torch.equal(outputs[name], outputs[chosen]) for name in ("embeddings", "evaluated"))
     assert trainer.criterion.proxies.shape == (3, {"wide": 4, "narrow": 2}[chosen]), "class vectors are as wide"
-    trainer = main.build_trainer(opt.but(evaltypes=["narrow"]), Several(embed_dims=None), Runtime(opt))
+    trainer = build_trainer(opt.but(evaltypes=["narrow"]), Several(embed_dims=None), Runtime(opt))
     with tiny.refused("embeddings of 2 dimensions, class vectors of 4"):
         tiny.losses(trainer, tiny.batch())
 

@@ -89,10 +89,17 @@ def test_the_authors_functions_give_the_same():
 
 
 def test_a_step_minimises_both_cross_entropies():
-    flags = (
-        "--intrabatch_heads 2 --intrabatch_layers 2 --intrabatch_join --intrabatch_temperature .5 "
-        "--intrabatch_smoothing .3"
-    ).split()
+    flags = [
+        "--intrabatch_heads",
+        "2",
+        "--intrabatch_layers",
+        "2",
+        "--intrabatch_join",
+        "--intrabatch_temperature",
+        ".5",
+        "--intrabatch_smoothing",
+        ".3",
+    ]
     trainer, opt = tiny.trainer("intrabatch", *flags)
     resting(trainer)
     batch = tiny.batch()

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trainers
+from engine.loading import Batch
 from tests.batch_mining._reference import assert_drawn_with
 from tests.trainers import tiny
 from trainers import _subset
-from training.loading import Batch
 
 LABELS = [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
 FLAGS = ["--bs", "10", "--subset_mining", "maximum_loss", "--subset_size", "4"]

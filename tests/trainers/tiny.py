@@ -10,12 +10,12 @@ import criteria
 import main
 import parameters
 import trainers
+from engine.loading import Batch
+from engine.optimisers import build_optimizer
+from engine.runtime import Runtime
+from engine.step import Step
 from runs import RunFolder, checkpoint
 from tests import builders
-from training.loading import Batch
-from training.optimisers import build_optimizer
-from training.runtime import Runtime
-from training.step import Step
 from utilities.errors import UserError
 from utilities.words import parse_weights
 

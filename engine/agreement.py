@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import datasets
-from training.ranks import Ranks
+from engine.ranks import Ranks
 from utilities import provenance
 from utilities.errors import UserError
 from utilities.files import expanded

@@ -7,12 +7,12 @@ import functools
 
 import torch
 
-from training import memory
-from training.compiling import Compiler
-from training.cropping import Cut
-from training.erasing import Erased
-from training.random_state import seed_everything
-from training.ranks import Ranks, local_rank
+from engine import memory
+from engine.compiling import Compiler
+from engine.cropping import Cut
+from engine.erasing import Erased
+from engine.random_state import seed_everything
+from engine.ranks import Ranks, local_rank
 from utilities import shards
 from utilities.console import say
 from utilities.errors import NotFinite, UserError

@@ -9,8 +9,8 @@ import torch
 
 import batch_mining
 import criteria
-from training.meter import BLOCK, BatchLog, EpochMeter, statistics
-from training.step import StepResult
+from engine.meter import BLOCK, BatchLog, EpochMeter, statistics
+from engine.step import StepResult
 
 LABELS = torch.arange(4).repeat_interleave(4)
 MINED = {"angular": "npair", "npair": "npair", "lifted": "lifted"}
@@ -86,7 +86,7 @@ def test_a_step_never_waits_for_the_device(monkeypatch):
 
 def test_every_nth_batch_is_kept_with_all_that_is_asked_for(monkeypatch):
     clock = iter(range(1000))
-    monkeypatch.setattr("training.meter.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("engine.meter.time.monotonic", lambda: next(clock))
     written = []
     criterion = Counting()
     optimizer = torch.optim.SGD([{"params": [torch.nn.Parameter(torch.zeros(1))], "name": "network", "lr": 0.125}])

@@ -1,13 +1,13 @@
 """The outputs of a batch that is split over the processes of a run, and their backward pass. The arithmetic:
-`training.ranks.Ranks`.
+`engine.ranks.Ranks`.
 """
 
 import contextlib
 
 import torch
 
-from training.chunks import flat, nested
-from training.random_state import draw_state, same_state
+from engine.chunks import flat, nested
+from engine.random_state import draw_state, same_state
 from utilities.errors import UserError
 
 POOLED = "pooled"  # the outputs that few losses read, and the widest
@@ -34,7 +34,7 @@ class Parts:
     Args:
         trainer: whose `outputs` runs.
         runtime: device, precision and processes.
-        chunks: `training.chunks.Chunks`, which run a part that is larger than `chunks.size`.
+        chunks: `engine.chunks.Chunks`, which run a part that is larger than `chunks.size`.
     """
 
     def __init__(self, trainer, runtime, chunks):

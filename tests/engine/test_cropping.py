@@ -21,14 +21,14 @@ import main
 import parameters
 from benchmarks.input import make_files
 from datasets import _cache, _images
+from engine import cropping
+from engine.loading import CutBatches, training_loader
+from engine.meter import EpochMeter
+from engine.runtime import Runtime
+from engine.step import StepResult
 from runs import reports
 from tests import builders
 from tests._processes import Of
-from training import cropping
-from training.loading import CutBatches, training_loader
-from training.meter import EpochMeter
-from training.runtime import Runtime
-from training.step import StepResult
 from utilities import spans
 from utilities.errors import UserError
 
@@ -429,7 +429,20 @@ def test_a_gpus_steps_are_timed_by_its_own_clock_and_waited_for_at_the_end(monke
 def test_a_run_resumed_is_the_run_and_says_its_pace(root, tmp_path, capsys):
     argv = [*builders.run_words(root, tmp_path / "runs"), *words(root, tmp_path / "cache", *ALL)]
     del argv[argv.index("--resize_size") : argv.index("--resize_size") + 2]
-    argv += "--bs 4 --loss triplet --batch_mining semihard --arch conv4_frozen_normalize --chunk_size 3 --n_epochs 2".split()
+    argv += [
+        "--bs",
+        "4",
+        "--loss",
+        "triplet",
+        "--batch_mining",
+        "semihard",
+        "--arch",
+        "conv4_frozen_normalize",
+        "--chunk_size",
+        "3",
+        "--n_epochs",
+        "2",
+    ]
     whole = main.main(parameters.read([*argv, "--savename", "whole"])).folder
     assert capsys.readouterr().out.count("images a second a process: the input") == 1
     cut = main.main(parameters.read([*argv, "--savename", "cut", "--n_epochs", "1"])).folder

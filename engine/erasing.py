@@ -27,7 +27,7 @@ class Erased:
     becomes the wanted value.
 
     Args:
-        images: uint8 `(B, 3, H, W)`, or a `training.cropping.Cut` of them. boxes: int64 `(B, 4)`, top, left, height,
+        images: uint8 `(B, 3, H, W)`, or an `engine.cropping.Cut` of them. boxes: int64 `(B, 4)`, top, left, height,
         width; of height 0 where nothing is erased.
         pixel: `pixel_of` the network; the step, which has the network, sets it.
     """

@@ -13,11 +13,11 @@ import torch
 
 import main
 import parameters
+from engine import memory
+from engine.loading import Loader, evaluation_loader, training_loader
 from runs import checkpoint
 from tests import builders
 from tests.datasampler.made import make_sampler
-from training import memory
-from training.loading import Loader, evaluation_loader, training_loader
 from utilities import errors
 
 

@@ -6,7 +6,7 @@ import time
 import torch
 
 import criteria
-from training.meter import EpochMeter
+from engine.meter import EpochMeter
 from utilities.processes import kernels
 from utilities.spans import Clock, running, span
 

@@ -7,8 +7,8 @@ import torch
 
 import main
 import parameters
+from engine import profiling
 from tests import builders
-from training import profiling
 from utilities import spans
 
 

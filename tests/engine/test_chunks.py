@@ -13,12 +13,12 @@ import batch_mining
 import criteria
 import parameters
 import trainers
+from engine.loading import Batch
+from engine.optimisers import build_optimizer
+from engine.runtime import Runtime
+from engine.step import Step
 from tests import builders
 from tests.trainers.tiny import Against
-from training.loading import Batch
-from training.optimisers import build_optimizer
-from training.runtime import Runtime
-from training.step import Step
 from utilities.errors import UserError
 
 N = 12
@@ -258,7 +258,16 @@ def test_with_clipping_memory_regularisers_random_miners_and_half_precision():
         ["--loss", "margin", "--clip_grad_norm", ".05"],
         ["--loss", "contrastive", "--memory_size", "20", "--memory_start", "1"],
         ["--loss", "contrastive", "--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5"],
-        "--loss proxyanchor --arch resnet50_frozen --embed_regularizer lp --weight_regularizer regular_face".split(),
+        [
+            "--loss",
+            "proxyanchor",
+            "--arch",
+            "resnet50_frozen",
+            "--embed_regularizer",
+            "lp",
+            "--weight_regularizer",
+            "regular_face",
+        ],
         ["--loss", "triplet", "--batch_mining", "random"],
         ["--loss", "softmax", "--optim", "adamw"],
         ["--loss", "softmax", *PREFIXES],

@@ -13,9 +13,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 from tqdm import tqdm
 
-from training import memory
-from training.cropping import Cut
-from training.erasing import Erased
+from engine import memory
+from engine.cropping import Cut
+from engine.erasing import Erased
 from utilities.console import wrapped
 from utilities.errors import UserError, lost_worker
 from utilities.processes import kernels
@@ -24,8 +24,8 @@ from utilities.processes import kernels
 class Batch(NamedTuple):
     """What a training step takes: labels `(B,)`, images uint8 `(B, 3, H, W)`, their indices in the data set `(B,)`.
 
-    Under --random_erasing the images are `training.erasing.Erased`, with their rectangles, under --decode_once
-    `training.cropping.Cut`. Under torchrun a loader gives each process labels and images of its part of the batch, and
+    Under --random_erasing the images are `engine.erasing.Erased`, with their rectangles, under --decode_once
+    `engine.cropping.Cut`. Under torchrun a loader gives each process labels and images of its part of the batch, and
     the indices of the whole batch.
     """
 
@@ -66,7 +66,7 @@ class EpochBatches:
         size: how many images there are.
         iterations: batches an epoch; None: the sampler's own number.
         views: how often a batch holds each image, augmented anew each time.
-        ranks: this process's `training.ranks.Ranks`, of which only the part of each batch is loaded; None: the whole
+        ranks: this process's `engine.ranks.Ranks`, of which only the part of each batch is loaded; None: the whole
         batch.
         tells: whether the first epoch prints how many of its batches hold an image several times.
     """

@@ -1,6 +1,6 @@
 """Crops of a whole batch resized, flipped and coloured on its device: --decode_once.
 
-`datasets._transforms.OnDevice` draws, `training.loading.CutBatches` copies the drawn rows out of the image cache; here
+`datasets._transforms.OnDevice` draws, `engine.loading.CutBatches` copies the drawn rows out of the image cache; here
 its crops become the images of a batch, or of whatever part of it reaches the device. On a CPU torch's resize of bytes
 runs image by image. A GPU would wait for the start of ten kernels an image, so that there the resize is two matrix
 products for the whole batch, of the same weights.

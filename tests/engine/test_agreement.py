@@ -14,9 +14,9 @@ import pytest
 
 import datasets
 import parameters
+from engine import agreement
 from tests import builders
 from tests._processes import spawned
-from training import agreement
 from utilities import provenance
 from utilities.errors import UserError
 from utilities.roles import SECRET, Roles

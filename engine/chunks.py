@@ -8,7 +8,7 @@ chunk, not with the batch.
 
 import torch
 
-from training.random_state import draw_state, same_state, set_draw_state
+from engine.random_state import draw_state, same_state, set_draw_state
 from utilities.batchnorm import resting_statistics
 from utilities.errors import UserError
 

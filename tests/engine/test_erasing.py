@@ -14,11 +14,11 @@ import architectures
 import datasets
 import parameters
 from datasets import _transforms
+from engine.erasing import Erased, pixel_of
+from engine.loading import training_loader
+from engine.runtime import Runtime
 from tests._processes import Of
-from tests.training.test_chunks import batches, trained
-from training.erasing import Erased, pixel_of
-from training.loading import training_loader
-from training.runtime import Runtime
+from tests.engine.test_chunks import batches, trained
 
 
 def test_rectangles_are_within_their_bounds():
@@ -100,7 +100,22 @@ def test_erased_pixels_have_the_value_after_normalisation(name, value):
 
 
 def test_parts_and_workers_get_the_same_rectangles(folder_data):
-    more = "--random_erasing 0.7 --color_jitter .3 .3 .3 .1 --color_jitter_p .5 --randaugment 2 9 --auto_augment .5".split()
+    more = [
+        "--random_erasing",
+        "0.7",
+        "--color_jitter",
+        ".3",
+        ".3",
+        ".3",
+        ".1",
+        "--color_jitter_p",
+        ".5",
+        "--randaugment",
+        "2",
+        "9",
+        "--auto_augment",
+        ".5",
+    ]
     folder = [
         "--dataset",
         "folder",

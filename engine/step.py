@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import torch
 
+from engine.chunks import Chunks
+from engine.erasing import Erased, pixel_of
+from engine.gradients import GradientEntries
+from engine.optimisers import StepFactor, build_step_factor
+from engine.parts import Parts
 from trainers import METRIC_LOSS, evaluated_embeddings
-from training.chunks import Chunks
-from training.erasing import Erased, pixel_of
-from training.gradients import GradientEntries
-from training.optimisers import StepFactor, build_step_factor
-from training.parts import Parts
 from utilities.batchnorm import running_statistics, uses_batch_statistics
 from utilities.errors import UserError
 from utilities.spans import span
@@ -24,7 +24,7 @@ TAKEN_NAMES = {"loss", "gradient_norm", "gradient_rms", "gradient_max", "epoch_s
 class StepResult(NamedTuple):
     """The result of a step, on the device: the minimised sum `loss`, its parts by name, the gradient's norm.
 
-    images: their number. gradients: what `training.gradients.GradientEntries` measured; empty: nothing.
+    images: their number. gradients: what `engine.gradients.GradientEntries` measured; empty: nothing.
     """
 
     loss: torch.Tensor
@@ -110,9 +110,9 @@ class Step:
         optimizer: of all the trainer's networks and its criterion.
         sampler: gets the batch's embeddings after each step.
         weights: name -> weight of a loss in the sum, as `--loss_weights` asks; else the trainer's own, else 1.
-        chunk_size: images that go through the network at once, see `training.chunks`; 0: the whole batch.
+        chunk_size: images that go through the network at once, see `engine.chunks`; 0: the whole batch.
         average: the moving average of the network's weights, a `trainers._averaging.MovingAverage`.
-        pixel: of erased rectangles, `training.erasing.pixel_of` the network; for batches that have some.
+        pixel: of erased rectangles, `engine.erasing.pixel_of` the network; for batches that have some.
 
     Attributes:
         evaluated: the network that is evaluated: the average where there is one.

@@ -9,8 +9,8 @@ import torch
 
 import architectures
 import parameters
-from training.meter import learning_rates
-from training.optimisers import (
+from engine.meter import learning_rates
+from engine.optimisers import (
     build_optimizer,
     build_scheduler,
     build_step_factor,

@@ -103,7 +103,7 @@ class EpochMeter:
         self.began = time.monotonic()
 
     def add(self, done) -> None:
-        """Take one step's values, a `training.step.StepResult`. Its losses are recorded by name where there are
+        """Take one step's values, an `engine.step.StepResult`. Its losses are recorded by name where there are
         several.
         """
         self.latest = done.loss

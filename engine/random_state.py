@@ -9,7 +9,7 @@ import torch
 
 
 def seed_everything(seed: int) -> None:
-    """Seed Python, NumPy and torch (all devices). Workers are seeded batch by batch (training/loading.py)."""
+    """Seed Python, NumPy and torch (all devices). Workers are seeded batch by batch (engine/loading.py)."""
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002  plug-ins of users may draw from NumPy's global generator
     torch.manual_seed(seed)

@@ -16,7 +16,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from training.random_state import random_states, set_random_states
+from engine.random_state import random_states, set_random_states
 from utilities.errors import UserError, one_line_errors
 from utilities.processes import Alone
 

@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 import torch
 
+from engine import memory
+from engine.random_state import random_states, seed_everything, set_random_states
+from engine.runtime import NonFiniteLoss, Runtime
 from tests.trainers import tiny
-from training import memory
-from training.random_state import random_states, seed_everything, set_random_states
-from training.runtime import NonFiniteLoss, Runtime
 from utilities.batchnorm import resting_statistics
 from utilities.errors import NotFinite
 
 FAULTS = """
 import resource
 import torch
-from training import memory
+from engine import memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
