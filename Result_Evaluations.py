@@ -43,7 +43,7 @@ PROGRESSION = ", out of distribution"
 
 def read(argv: list[str] | None = None) -> argparse.Namespace:
     """The flags of this script."""
-    parser = OneLineParser(prog=PROGRAM, description=__doc__.partition("\n")[0], allow_abbrev=False)
+    parser = OneLineParser(prog=PROGRAM, description=__doc__.partition("\n\n")[0], allow_abbrev=False)
     add = parser.add_argument
     add(
         "--runs",

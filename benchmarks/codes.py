@@ -75,7 +75,7 @@ def measure(name: str, vectors: int, dimensions: int, threads: int) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """A line a code."""
-    parser = OneLineParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
+    parser = OneLineParser(description=__doc__.partition("\n\n")[0], allow_abbrev=False)
     parser.add_argument("--vectors", type=whole(1000), default=1_000_000, help="default: 1,000,000")
     parser.add_argument("--dimensions", type=whole(1, 4096), default=64, help="default: 64")
     parser.add_argument("--codes", type=codes.name, nargs="+", default=["float32", "float16", "int8", "binary", "pq16"])

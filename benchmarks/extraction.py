@@ -32,7 +32,7 @@ class Loaded(list):
 
 def main():
     """Measure and print."""
-    parser = OneLineParser(description=__doc__.partition("\n")[0])
+    parser = OneLineParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--arch", default="resnet50")
     parser.add_argument("--images", type=whole(128), default=1024)
     parser.add_argument("--bs", type=whole(1), default=64)

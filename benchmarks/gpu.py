@@ -301,7 +301,7 @@ PARTS = {"steps": steps, "loader": loader, "metrics": metric_list, "chunks": chu
 
 
 def main() -> int:
-    parser = OneLineParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
+    parser = OneLineParser(description=__doc__.partition("\n\n")[0], allow_abbrev=False)
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="these parts")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: to try the benchmark itself")
     parser.add_argument("--small", action="store_true", help="a tiny network, few steps, little data")

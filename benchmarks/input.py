@@ -296,7 +296,7 @@ def once(root: Path, options) -> None:
 
 
 def main():
-    parser = OneLineParser(description=__doc__.splitlines()[0])
+    parser = OneLineParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--images", type=whole(100, 10**6), default=960)
     parser.add_argument("--repeats", type=whole(1), default=5)
     parser.add_argument("--bs", type=whole(1, 10**6), default=32)

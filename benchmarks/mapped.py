@@ -74,7 +74,7 @@ def measure(limit: int, argv: list[str]) -> None:
 
 
 def main() -> None:
-    parser = OneLineParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
+    parser = OneLineParser(description=__doc__.partition("\n\n")[0], allow_abbrev=False)
     parser.add_argument(
         "--rows", type=whole(2), default=4_200_000, help="of the gallery; without --queries they search in themselves"
     )

@@ -212,7 +212,7 @@ def compare(size: str, options) -> None:
 
 
 def main() -> None:
-    parser = OneLineParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
+    parser = OneLineParser(description=__doc__.partition("\n\n")[0], allow_abbrev=False)
     parser.add_argument("--size", nargs="+", default=["cub", "sop"], choices=list(SHAPES), help="which comparison")
     parser.add_argument("--rows", type=whole(2, 10**8), help="other number of samples, classes in proportion")
     parser.add_argument("--dimensions", type=whole(1, WIDEST), default=128)

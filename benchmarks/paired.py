@@ -120,7 +120,7 @@ def measure(draws: int, repeats: int) -> None:
 
 
 def main() -> None:
-    parser = OneLineParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
+    parser = OneLineParser(description=__doc__.partition("\n\n")[0], allow_abbrev=False)
     parser.add_argument("--time", action="store_true", help="seconds at SOP's size")
     parser.add_argument("--coverage", action="store_true", help="simulate runs")
     parser.add_argument("--simulations", type=whole(1, 10**6), default=1000, help="of each kind")

@@ -62,7 +62,7 @@ def measure(words: list[str], note: Path) -> tuple[float, float, str]:
 
 def main(argv: list[str] | None = None) -> tuple[float, float]:
     """Peak MB for a hundred images, and for all."""
-    parser = OneLineParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
+    parser = OneLineParser(description=__doc__.partition("\n\n")[0], allow_abbrev=False)
     parser.add_argument("run", help="a run folder")
     parser.add_argument("--images", type=whole(101), default=100_000, help="how many (default: 100,000)")
     parser.add_argument("--side", type=whole(1, 4096), default=64, help="pixels of a side (default: 64)")

@@ -210,7 +210,7 @@ def main() -> None:
     import faiss
     import torch
 
-    parser = OneLineParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
+    parser = OneLineParser(description=__doc__.partition("\n\n")[0], allow_abbrev=False)
     parser.add_argument("--size", nargs="+", default=["cub", "sop"], choices=list(SIZES), help="how many samples")
     parser.add_argument(
         "--tasks", nargs="+", default=[], help="some of a size's tasks: its ks and metrics (default: all)"

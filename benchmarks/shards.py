@@ -162,7 +162,7 @@ def traffic(loss: str, classes: int, dimensions: int, bs: int, share: float, *sh
 
 def main(argv=None) -> None:
     """Print the table; under torchrun, which it starts, the rows of some processes."""
-    parser = OneLineParser(description=__doc__.partition("\n")[0])
+    parser = OneLineParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--classes", type=whole(4), default=200_000)
     parser.add_argument("--dimensions", type=whole(1), default=128)
     parser.add_argument("--bs", type=whole(4), default=128, help="images a batch, of all processes")

@@ -56,7 +56,7 @@ def make(root: Path, runs: int, epochs: int, is_bare: bool = False) -> int:
 
 def main() -> None:
     """Make the runs, evaluate them in a separate process, print its time and memory."""
-    parser = OneLineParser(description=__doc__.partition("\n")[0])
+    parser = OneLineParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--runs", type=whole(1), default=340, help="how many run folders (default: 340)")
     parser.add_argument("--epochs", type=whole(2), default=150, help="recorded epochs a run (default: 150)")
     parser.add_argument("--repeats", type=whole(1), default=3, help="how often it is measured (default: 3)")

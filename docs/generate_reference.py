@@ -68,7 +68,8 @@ def _registry(kind: str):
 
 def _method(kind: str, name: str, module) -> list[str]:
     """Heading, caption with its paper, formula, and the rest of the docstrings of class and module."""
-    caption, _, beside = inspect.getdoc(module).partition("\n")
+    caption, _, beside = inspect.getdoc(module).partition("\n\n")
+    caption = " ".join(caption.split())
     of_class = getattr(module, CLASSES[kind], None)
     formula, _, more = (inspect.getdoc(of_class) or "").partition("\n\n")
     lines = [f"## `{name}` {{ #{name} }}", "", f"{generate_methods.linked(caption)}.", ""]

@@ -88,7 +88,7 @@ def test_every_method_has_a_section_with_caption_formula_and_flags(reference, se
         assert list(of_kind) == reference.names(kind)
         for name, section in of_kind.items():
             module = importlib.import_module(f"{reference._registry(kind).package}.{name}")
-            caption = inspect.getdoc(module).partition("\n")[0].rstrip(".")
+            caption = " ".join(inspect.getdoc(module).partition("\n\n")[0].split()).rstrip(".")
             plain = re.sub(r"\[(arXiv [\d.]+)\]\([^)]*\)", r"\1", section)
             formula = inspect.getdoc(getattr(module, reference.CLASSES[kind])).partition("\n\n")[0]
             group = groups.get(f"{reference._registry(kind).kind} {name}")

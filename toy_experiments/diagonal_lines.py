@@ -370,7 +370,7 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
     """Parse the command line, and make the folders of its files. Raises UserError for impossible values, before
     anything is trained.
     """
-    about = {"description": __doc__.partition("\n")[0], "formatter_class": argparse.ArgumentDefaultsHelpFormatter}
+    about = {"description": __doc__.partition("\n\n")[0], "formatter_class": argparse.ArgumentDefaultsHelpFormatter}
     parser = OneLineParser(allow_abbrev=False, **about)
     parser.add_argument(
         "--seeds", type=whole(0), nargs="+", default=list(range(20)), help="one network each; the first is drawn"

@@ -55,7 +55,7 @@ def draw(results: dict, path: Path, per_class: int, seed: int) -> None:
 
 def main(argv=None) -> None:
     """Measure, print, draw."""
-    about = {"description": __doc__.partition("\n")[0], "formatter_class": argparse.ArgumentDefaultsHelpFormatter}
+    about = {"description": __doc__.partition("\n\n")[0], "formatter_class": argparse.ArgumentDefaultsHelpFormatter}
     parser = OneLineParser(allow_abbrev=False, **about)
     parser.add_argument("--out", type=Path, default=Path("reality_check_spaces.png"), help="the figure")
     parser.add_argument("--per_class", type=whole(2, 10**5), default=150, help="samples a class")

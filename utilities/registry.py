@@ -69,7 +69,7 @@ class Registry:
         return name if name in names else migration.plug_in(name, migration.FLAGS[self.kind], names) or name
 
     def caption(self, name: str) -> str:
-        """First line of the plug-in's docstring, read without importing it.
+        """First paragraph of the plug-in's docstring, in one line, read without importing it.
 
         Of a file that is no Python: that it cannot be imported.
         """
@@ -77,7 +77,7 @@ class Registry:
             docstring = ast.get_docstring(ast.parse((self.folder / f"{name}.py").read_bytes()))
         except (SyntaxError, ValueError):
             return "cannot be imported"
-        return (docstring or "").partition("\n")[0].strip()
+        return " ".join((docstring or "").partition("\n\n")[0].split())
 
     def module(self, name: str):
         """The plug-in's module.

@@ -363,7 +363,7 @@ def convert(folder: Path, path: Path) -> None:
 
 def main(argv=None) -> None:
     """Fetch, filter, write, say what there is."""
-    parser = OneLineParser(prog="experiments.study.data", allow_abbrev=False, description=__doc__.partition("\n")[0])
+    parser = OneLineParser(prog="experiments.study.data", allow_abbrev=False, description=__doc__.partition("\n\n")[0])
     parser.add_argument(
         "--out", type=Path, default=Path("Datasets"), help="folder that gets emoji/, emoji.csv and the weights"
     )

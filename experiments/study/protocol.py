@@ -500,7 +500,7 @@ def choose(runs: list) -> tuple[dict[str, str], list[str]]:
 def main(argv=None) -> None:
     """Write the scripts."""
     parser = OneLineParser(
-        prog="experiments.study.protocol", allow_abbrev=False, description=__doc__.partition("\n")[0]
+        prog="experiments.study.protocol", allow_abbrev=False, description=__doc__.partition("\n\n")[0]
     )
     parser.add_argument(
         "--choose", nargs="+", default=[], metavar="FOLDER", help="folders of runs: write what the search runs chose"

@@ -146,7 +146,7 @@ def queries(paths: list[Path]):
 
 def main(argv=None) -> None:
     """Add runs to a file."""
-    parser = OneLineParser(prog="experiments.study.raw", allow_abbrev=False, description=__doc__.partition("\n")[0])
+    parser = OneLineParser(prog="experiments.study.raw", allow_abbrev=False, description=__doc__.partition("\n\n")[0])
     parser.add_argument(
         "--runs", nargs="+", default=["Training_Results"], metavar="FOLDER", help="folders with run folders below them"
     )

@@ -587,7 +587,9 @@ WHOLE = {"union": (UNION, union_part)} | {  # results that are one part of a pag
 
 def main(argv=None) -> None:
     """Read the runs, write or print the section."""
-    parser = OneLineParser(prog="experiments.study.tables", allow_abbrev=False, description=__doc__.partition("\n")[0])
+    parser = OneLineParser(
+        prog="experiments.study.tables", allow_abbrev=False, description=__doc__.partition("\n\n")[0]
+    )
     parser.add_argument(
         "--of", choices=["losses", *OTHERS], default="losses", help="runs of Study_Runs.sh, or of <Name>_Runs.sh"
     )
