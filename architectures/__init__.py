@@ -117,7 +117,7 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
     Args:
         opt: the shared namespace; what it lacks takes its declared default.
         crop_size: side of the images, overrides `opt.crop_size`; position embeddings (of timm's networks) are made for
-        it.
+            it.
         flags: single flags that override `opt`, e.g. `embed_dim=512`, `not_pretrained=True`.
 
     Raises:
@@ -139,8 +139,8 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
     ]
     if partly and not hasattr(network, "resting"):
         raise UserError(
-            f"{partly[0]}: {name} does not declare which parts of its backbone are frozen (attribute resting). "
-            "Leave it out"
+            f"{partly[0]}: {name} does not declare which parts of its backbone are frozen (attribute resting). Leave "
+            "it out"
         )
     for flag, plain in (("pool", None), ("last_stride", 2), ("neck", "none")):
         if getattr(opt, flag) != plain and not getattr(network, "pools", False):
@@ -193,7 +193,6 @@ def _unknown(name: str, backbone: str) -> UnknownName:
     where = f" in the package {source!r}" if marked and source in SOURCES else ""
     return UnknownName(
         f"unknown architecture {backbone!r}{where}.{hint} Available: {', '.join(families)}, and any torchvision or "
-        "pretrainedmodels "
-        "constructor of a classification network by its name (tv:<name> and ptm:<name> choose the package), and "
-        "timm:<name>."
+        "pretrainedmodels constructor of a classification network by its name (tv:<name> and ptm:<name> choose the "
+        "package), and timm:<name>."
     )

@@ -213,8 +213,8 @@ def add_low_rank(network, rank: int, alpha: float) -> None:
     least = min(min(getattr(module, name).shape) for module, name in weights)
     if rank > least:
         raise UserError(
-            f"--lora_rank {rank}: the smallest attention weight of --arch {network.name} has the rank {least}: "
-            "give at most that"
+            f"--lora_rank {rank}: the smallest attention weight of --arch {network.name} has the rank {least}: give "
+            "at most that"
         )
     for module, name in weights:
         parametrize.register_parametrization(module, name, LowRank(getattr(module, name).detach(), rank, alpha))

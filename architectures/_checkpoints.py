@@ -85,7 +85,7 @@ class Fit(NamedTuple):
 
     Attributes:
         state: the tensors in the backbone's names. missing, unexpected: keys. other_shape: keys of tensors of another
-        shape.
+            shape.
     """
 
     prefix: str
@@ -161,8 +161,8 @@ def _below_asked(places: list[str], flat: dict, asked: str, source: str) -> list
         )
     if len(tops) > 1:
         raise UserError(
-            f"--weights_prefix {asked}: {source.removeprefix('--weights ')} has {' and '.join(tops[:NAMED])}: "
-            "give one of them in full"
+            f"--weights_prefix {asked}: {source.removeprefix('--weights ')} has {' and '.join(tops[:NAMED])}: give "
+            "one of them in full"
         )
     return [prefix for prefix in places if prefix.startswith(tops[0])] or tops
 

@@ -20,10 +20,9 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 def add_arguments(group) -> None:
     """Declare the flags that every network reads."""
     help_weights = (
-        "start from the weights in this file (.pth, .ckpt, .safetensors, .npz): of the backbone, wherever its keys lie "
-        "in it (classifier keys are ignored), "
-        "or of a whole network of this program; takes precedence over --not_pretrained (unset: the package's ImageNet "
-        "weights)"
+        "start from the weights in this file (.pth, .ckpt, .safetensors, .npz): of the backbone, wherever its keys "
+        "lie in it (classifier keys are ignored), or of a whole network of this program; takes precedence over "
+        "--not_pretrained (unset: the package's ImageNet weights)"
     )
     help_hidden = "widths of hidden layers, ReLU after each, between backbone and embedding layer"
     group.add_argument("--not_pretrained", action="store_true", help="start from random weights")
@@ -55,9 +54,8 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--feature_cache",
         action="store_true",
-        help="with --freeze_backbone and --augmentation none: compute the pooled features of every image once a run, and "
-        "train and evaluate what "
-        "stands behind the backbone on them; memory: features x 4 bytes an image",
+        help="with --freeze_backbone and --augmentation none: compute the pooled features of every image once a run, "
+        "and train and evaluate what stands behind the backbone on them; memory: features x 4 bytes an image",
     ).role = PLACE
     _partial_training(group)
     group.add_argument("--embed_hidden", type=whole(1, WIDEST), nargs="*", default=[], help=help_hidden)
@@ -66,9 +64,8 @@ def add_arguments(group) -> None:
         type=number(above=0, most=1),
         default=1.0,
         metavar="D",
-        help="the backbone's rate falls with depth: --lr times D^k in the k-th block from the end, and once more before the "
-        "first; ViTs, ResNets "
-        "and other networks of blocks",
+        help="the backbone's rate falls with depth: --lr times D^k in the k-th block from the end, and once more "
+        "before the first; ViTs, ResNets and other networks of blocks",
     )
     group.add_argument(
         "--grad_checkpointing",
@@ -87,18 +84,16 @@ def _partial_training(group) -> None:
         type=whole(0, 1000),
         default=None,
         metavar="N",
-        help="the patch embedding (of other networks what lies before the first block) and the first N blocks rest, in "
-        "evaluation mode; 0: the patch "
-        "embedding alone (unset: all trains)",
+        help="the patch embedding (of other networks what lies before the first block) and the first N blocks rest, "
+        "in evaluation mode; 0: the patch embedding alone (unset: all trains)",
     )
     group.add_argument(
         "--lora_rank",
         type=whole(0, WIDEST),
         default=0,
         metavar="R",
-        help="the backbone rests but for updates of rank R of its attention's query, key, value and projection weights "
-        "(LoRA); a fused weight is one; "
-        "0: none",
+        help="the backbone rests but for updates of rank R of its attention's query, key, value and projection "
+        "weights (LoRA); a fused weight is one; 0: none",
     )
     group.add_argument(
         "--lora_alpha",
@@ -135,8 +130,7 @@ def _partial_training(group) -> None:
         "--train_biases",
         action="store_true",
         help="the backbone rests but for its parameters with 'bias' in their name (BitFit), those of norms and patch "
-        "embedding too; also with --prompts "
-        "and --lora_rank",
+        "embedding too; also with --prompts and --lora_rank",
     )
     group.add_argument(
         "--head_init",
@@ -151,9 +145,8 @@ def _partial_training(group) -> None:
         "--pool",
         choices=_pool.KINDS,
         default=None,
-        help="pooling: class token (ViTs of timm), class token and mean of the others side by side, mean, maximum, mean of "
-        "both, generalised mean of power 3 "
-        "or of one learned power (unset: the backbone's own)",
+        help="pooling: class token (ViTs of timm), class token and mean of the others side by side, mean, maximum, "
+        "mean of both, generalised mean of power 3 or of one learned power (unset: the backbone's own)",
     )
     group.add_argument(
         "--last_stride",
@@ -165,9 +158,8 @@ def _partial_training(group) -> None:
         "--neck",
         choices=["none", "bn", "layernorm"],
         default="none",
-        help="behind the embedding layer: BatchNorm whose bias stays 0 (Luo et al., arXiv 1903.07071), or LayerNorm without "
-        "weights; evaluation and "
-        "classifiers see what leaves it",
+        help="behind the embedding layer: BatchNorm whose bias stays 0 (Luo et al., arXiv 1903.07071), or LayerNorm "
+        "without weights; evaluation and classifiers see what leaves it",
     )
     group.add_argument(
         "--neck_feature", choices=["before", "after"], default="after", help="what the metric loss sees of --neck"
@@ -196,9 +188,8 @@ class Network(torch.nn.Module):
 
     Args:
         opt: the shared namespace; read are embed_dim, embed_hidden, head_init, neck, neck_feature, pool, last_stride,
-        freeze_backbone,
-            freeze_blocks, lora_rank, lora_alpha, prompts, prompt_depth, prompt_step, train_biases, not_pretrained,
-            weights, weights_cache.
+            freeze_backbone, freeze_blocks, lora_rank, lora_alpha, prompts, prompt_depth, prompt_step, train_biases,
+            not_pretrained, weights, weights_cache.
         name: the parsed `--arch`.
         backbone: prepared images -> pooled features `(B, feature_dim)`.
         feature_dim: number of pooled features.
@@ -329,8 +320,8 @@ class Network(torch.nn.Module):
             if name == "neck" and not isinstance(module, torch.nn.Identity):
                 if self.training and len(embeddings) == 1 and isinstance(module, _BatchNorm):
                     raise UserError(
-                        "--neck bn: a batch, a chunk or a process's part of one image has no batch statistics: "
-                        "take another --bs or --chunk_size"
+                        "--neck bn: a batch, a chunk or a process's part of one image has no batch statistics: take "
+                        "another --bs or --chunk_size"
                     )
                 if features is not None:
                     features["before_neck"] = self._at_length(embeddings)
@@ -426,8 +417,8 @@ class Network(torch.nn.Module):
         blocks = self.blocks()
         if not blocks:
             raise UserError(
-                f"--grad_checkpointing: --arch {self.name} has no blocks whose activations could be computed "
-                "again: leave it out"
+                f"--grad_checkpointing: --arch {self.name} has no blocks whose activations could be computed again: "
+                "leave it out"
             )
         for block in blocks:
             block.forward = _blocks.Recomputing(block)
@@ -451,9 +442,7 @@ class Network(torch.nn.Module):
         return self.requires_grad_(True)
 
     def prepare(self, images: torch.Tensor) -> torch.Tensor:
-        """`images` in the colour order, range and normalisation of the backbone's weights, in the network's float
-        type.
-        """
+        """`images` in the colour order, range and normalisation of the backbone's weights, in the network's float type."""
         if images.ndim != 4 or images.shape[1] != 3:
             raise ValueError(f"images are {tuple(images.shape)}: expected (B, 3, H, W)")
         if self.input_space == "BGR":
@@ -548,8 +537,8 @@ class Network(torch.nn.Module):
         blocks = self.blocks()
         if not blocks:
             raise UserError(
-                f"--layer_decay {opt.layer_decay:g}: --arch {self.name} has no blocks; ViTs and ResNets have: "
-                "leave it out"
+                f"--layer_decay {opt.layer_decay:g}: --arch {self.name} has no blocks; ViTs and ResNets have: leave "
+                "it out"
             )
         depths = _blocks.by_depth(self.backbone, blocks)
         return [

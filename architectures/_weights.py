@@ -86,8 +86,8 @@ def _read(path) -> dict:
         return content_of(os.path.expanduser(str(path)))
     except Unreadable as error:
         raise UserError(
-            f"--weights {path} cannot be read ({error.reason}): give a file that torch.save(network.state_dict(), "
-            "…) wrote"
+            f"--weights {path} cannot be read ({error.reason}): give a file that torch.save(network.state_dict(), …) "
+            "wrote"
         ) from None
 
 
@@ -115,8 +115,8 @@ def _download(name: str, pretrained: Pretrained, cache) -> dict:
                 f"{name}: its weights in {file} cannot be read ({_first_line(error)}): delete that file"
             ) from None
         raise UserError(
-            f"{name}: its weights {pretrained.name} cannot be had from {pretrained.url} ({_first_line(error)}): "
-            f"give a local state dict with --weights FILE, or start random with --not_pretrained"
+            f"{name}: its weights {pretrained.name} cannot be had from {pretrained.url} ({_first_line(error)}): give "
+            "a local state dict with --weights FILE, or start random with --not_pretrained"
         ) from None
 
 
@@ -279,9 +279,7 @@ def _tell_place(flat: dict, found, others: list, whole: dict | None, content, so
 
 
 def _load_embedding_layer(network, state: dict, source: str) -> None:
-    """Load the layers behind the backbone, if all have the shapes of this network's; else print that they are
-    random.
-    """
+    """Load the layers behind the backbone, if all have the shapes of this network's; else print that they are random."""
     for part, layers in network.behind.items():
         below = _checkpoints.under(state, f"{part}.")
         if _shapes(below) != _shapes(layers.state_dict()):

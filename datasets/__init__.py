@@ -5,8 +5,7 @@ A module says how to read its images; finding, splitting, counting and transform
 classes where these are not the first half) and either `FOLDERS`, `recognises(root)`, `EXPECTED`, `PUBLISHED`,
 `DOWNLOAD`, or `prepare(opt, source) -> root`. `IMAGE_SIZE` says that the images are small, grey and of this one size;
 they are shown whole and kept in memory. Optional: `check(opt)`, `default_source_path()`, `OWN_LABELS` (labels are the
-user's:
---dataset_unknown_label), `TEST_ONLY` (there are no training images), `DEFAULT_AUGMENTATION`,
+user's: --dataset_unknown_label), `TEST_ONLY` (there are no training images), `DEFAULT_AUGMENTATION`,
 `validation_groups(names)` (lists of training classes; each list is cut for validation), `has_validation(opt)`,
 `published(opt)` (where the counts depend on flags), `role_draws(opt, images)` (random galleries of the test images,
 bool `(D, N)`, or None), `EVALUATION_METRICS` or `evaluation_metrics(opt)` (those that papers publish for the set),
@@ -155,9 +154,9 @@ def select(
     Args:
         opt: the shared namespace; what it lacks takes its declared default.
         source_path: parent folder of the data sets, or the data set's own; default `opt.source_path`, else the data
-        set's default.
+            set's default.
         input_size: side of the images that the network expects; None: 224, or the images' own where they are shown
-        whole.
+            whole.
         fold: which fold of `--split_scheme`, from 0; None: `opt.fold` where it is set, else 0.
         interpolation: how images are resized, "bilinear" (also None) or "bicubic".
         flags: single flags that override `opt`, e.g. `use_tv_split=True`.

@@ -56,28 +56,25 @@ def add_arguments(group) -> None:
         "--image_cache",
         default=None,
         metavar="DIR",
-        help="folder where decoded images are kept, written once and shared by runs and processes; a source file that has "
-        "changed is decoded "
-        "anew. It takes width x height x 3 bytes an image. Results do not depend on it (unset: each image is decoded "
-        "whenever it is loaded)",
+        help="folder where decoded images are kept, written once and shared by runs and processes; a source file that "
+        "has changed is decoded anew. It takes width x height x 3 bytes an image. Results do not depend on it (unset: "
+        "each image is decoded whenever it is loaded)",
     ).role = PLACE
     group.add_argument(
         "--image_cache_side",
         type=whole(0, 10**4),
         default=0,
         metavar="N",
-        help="images whose long side is more than N pixels are scaled down to it when they are decoded, in training and "
-        "test, with or without "
-        "--image_cache: a smaller cache, faster crops, other numbers; 0: no limit",
+        help="images whose long side is more than N pixels are scaled down to it when they are decoded, in training "
+        "and test, with or without --image_cache: a smaller cache, faster crops, other numbers; 0: no limit",
     ).role = DATA
     group.add_argument(
         "--decode_once",
         action="store_true",
-        help="with --image_cache: batches of training images are cut out of it by the main process, and cropped, resized, "
-        "flipped, jittered and erased on the "
-        "device, a whole batch at once. The distribution of the augmentations stays, their draws are others. For "
-        "--augmentation base, adv and big; "
-        "images of several sizes need --image_cache_side",
+        help="with --image_cache: batches of training images are cut out of it by the main process, and cropped, "
+        "resized, flipped, jittered and erased on the device, a whole batch at once. The distribution of the "
+        "augmentations stays, their draws are others. For --augmentation base, adv and big; images of several sizes "
+        "need --image_cache_side",
     ).role = METHOD
     group.add_argument(
         "--max_image_pixels",
@@ -98,7 +95,7 @@ class Reader:
         decode: path -> uint8 `(C, H, W)`.
         side: limit of the long side in pixels; 0: none.
         decoder: of the images in the cache, as a step before those of the transform; empty for the package's, which all
-        others have.
+            others have.
     """
 
     def __init__(self, decode, side: int = 0, decoder: str = ""):
@@ -296,7 +293,7 @@ class Cache:
 
         Args:
             files: the data set's `_files.Files`. read: path -> uint8 `(C, H, W)`, UserError for a file that cannot be
-            decoded.
+                decoded.
         """
         wanted = {
             files.name(path): (path, stat) for path, stat in zip(files.paths, files.stats, strict=True) if stat[0]
@@ -315,8 +312,7 @@ class Cache:
             lacking = len(self._lacking(wanted))
             print(
                 f"WARNING: --image_cache {self.folder} cannot be written ({reason}): {lacking:,} of {len(wanted):,} "
-                "images are not in it and "
-                "are decoded whenever they are loaded. The next run goes on with it",
+                "images are not in it and are decoded whenever they are loaded. The next run goes on with it",
                 file=sys.stderr,
             )
         finally:

@@ -21,7 +21,7 @@ def problems(read, split, root: Path, opt) -> list[str]:
 
     Args:
         read: gives the data set's `_layout.Reading`. split: the images of a reading by split, as of
-        `_splits.images_by_split`.
+            `_splits.images_by_split`.
 
     Images are decoded and copies searched for whatever else is wrong: where the layout cannot be read, all images below
     `root`, whose classes are then the folders that hold them.
@@ -84,9 +84,7 @@ def _undecodable(image: _images.Image, opt) -> str | None:
 
 
 def _strays(root: Path):
-    """Of a tree of class folders: files that are no images, images beside folders of images, folders without an
-    image.
-    """
+    """Of a tree of class folders: files that are no images, images beside folders of images, folders without an image."""
     contents = {}
     for folder, folders, files in walk(root):
         folders[:] = [name for name in folders if not _layout.is_hidden(name)]

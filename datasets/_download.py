@@ -74,8 +74,8 @@ def fetch(name: str, source: Source, into: Path) -> Path:
             file.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(
-            f"--download to {into} failed: {error.strerror or error}. Mend it and run the same command: it goes "
-            "on from there"
+            f"--download to {into} failed: {error.strerror or error}. Mend it and run the same command: it goes on "
+            "from there"
         ) from error
     finally:
         if staging is not None:
@@ -87,9 +87,7 @@ def fetch(name: str, source: Source, into: Path) -> Path:
 
 
 def _payload(staging: Path, folder: str) -> Path:
-    """The data set's folder among the unpacked files: the one of its name where the archives hold it, else the
-    whole.
-    """
+    """The data set's folder among the unpacked files: the one of its name where the archives hold it, else the whole."""
     os.chmod(staging, 0o755)  # mkdtemp makes folders that only the user can read
     return staging / folder if (staging / folder).is_dir() else staging
 

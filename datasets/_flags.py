@@ -52,8 +52,7 @@ def _split(group) -> None:
         default=0,
         choices=[0, 1],
         help="labels used in training: 0 the classes, 1 the super-classes (online_products, inshop, inaturalist2018, "
-        "glyphs, csv, shards, folder X/<super>/<class>/); "
-        "those of evaluation: --label_hierarchy_level",
+        "glyphs, csv, shards, folder X/<super>/<class>/); those of evaluation: --label_hierarchy_level",
     )
     group.add_argument("--use_tv_split", action="store_true", help="cut a validation split from the training classes")
     group.add_argument(
@@ -71,22 +70,19 @@ def _split(group) -> None:
         "--split_scheme",
         default="half",
         choices=["half", "class_disjoint", "mlrc", "closed_set", "index", "predefined", "oodml"],
-        help="how the data are split into training, validation and test. half: the first half of the classes trains, the "
-        "second tests; class_disjoint: "
-        "folds of whole classes; mlrc: the folds of the Reality Check; closed_set: folds of images, all classes in "
-        "each; index: folds "
-        "of images whatever their class; predefined: --split_file; oodml: the class lists of --oodml_file, one run "
-        "without folds",
+        help="how the data are split into training, validation and test. half: the first half of the classes trains, "
+        "the second tests; class_disjoint: folds of whole classes; mlrc: the folds of the Reality Check; closed_set: "
+        "folds of images, all classes in each; index: folds of images whatever their class; predefined: --split_file; "
+        "oodml: the class lists of --oodml_file, one run without folds",
     )
     group.add_argument(
         "--split_shuffle",
         type=whole(0),
         default=None,
         metavar="SEED",
-        help="shuffle the classes (and the images, where these are split) before the split into training, validation and "
-        "test; a published test "
-        "set, or one given by folders, stays (unset: blocks of the order, which in most data sets is that of the "
-        "names)",
+        help="shuffle the classes (and the images, where these are split) before the split into training, validation "
+        "and test; a published test set, or one given by folders, stays (unset: blocks of the order, which in most "
+        "data sets is that of the names)",
     )
     group.add_argument(
         "--split_test_size",
@@ -140,13 +136,11 @@ def _images(group) -> None:
         "--augmentation",
         default=None,
         choices=["base", "adv", "big", "red", "mlrc", "plain", "shift", "none"],
-        help="training transform (default: base; glyphs: shift). base: RandomResizedCrop, flip; adv: base with grey and "
-        "colour jitter; "
-        "big: base at 256; red: short side 256, random crop, flip; mlrc: short side 256, RandomResizedCrop 227 of "
-        ".16-1, flip; "
-        "plain: 256 x 256, random crop 227, flip; shift: the test transform moved by at most 2 pixels; none: the test "
-        "transform. "
-        "Glyphs are never cropped or mirrored: base means shift there",
+        help="training transform (default: base; glyphs: shift). base: RandomResizedCrop, flip; adv: base with grey "
+        "and colour jitter; big: base at 256; red: short side 256, random crop, flip; mlrc: short side 256, "
+        "RandomResizedCrop 227 of .16-1, flip; plain: 256 x 256, random crop 227, flip; shift: the test transform "
+        "moved by at most 2 pixels; none: the test transform. Glyphs are never cropped or mirrored: base means shift "
+        "there",
     ).role = METHOD
     group.add_argument(
         "--resize_size",
@@ -164,10 +158,9 @@ def _images(group) -> None:
         "--resize_mode",
         choices=["short", "squash", "long", "none"],
         default=None,
-        help="resize before the crop, in training and test. short: the short side gets --resize_size; squash: the whole "
-        "image gets the crop's ratio, "
-        "its longer side --resize_size; long: the long side gets it, black where the crop is larger; none: no resize "
-        "(default: the preset's)",
+        help="resize before the crop, in training and test. short: the short side gets --resize_size; squash: the "
+        "whole image gets the crop's ratio, its longer side --resize_size; long: the long side gets it, black where "
+        "the crop is larger; none: no resize (default: the preset's)",
     ).role = METHOD
     group.add_argument(
         "--crop_size",
@@ -186,9 +179,9 @@ def _images(group) -> None:
         type=whole(0, 10**5),
         default=None,
         metavar="N",
-        help="images are evaluated in their own shape, whole, in batches of one: the long side at most N pixels, never "
-        "enlarged; what is cut from a box gets "
-        "the scale of its whole image; 0: the test transform (unset: 0; Oxford and Paris: 1024)",
+        help="images are evaluated in their own shape, whole, in batches of one: the long side at most N pixels, "
+        "never enlarged; what is cut from a box gets the scale of its whole image; 0: the test transform (unset: 0; "
+        "Oxford and Paris: 1024)",
     ).role = EVALUATION
     group.add_argument(
         "--crop_scale",
@@ -274,9 +267,8 @@ def _added(group) -> None:
         "--random_erasing_aspect",
         choices=["uniform", "log"],
         default=None,
-        help="how height by width is drawn: uniformly (Zhong et al., BoT, IBC), or its logarithm uniformly (torchvision, "
-        "FastReID, timm) "
-        "(unset: uniform)",
+        help="how height by width is drawn: uniformly (Zhong et al., BoT, IBC), or its logarithm uniformly "
+        "(torchvision, FastReID, timm) (unset: uniform)",
     )
     aspect.role = METHOD
     aspect.before = lambda saved: "log" if saved.get("random_erasing") else None

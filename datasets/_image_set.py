@@ -14,8 +14,7 @@ class ImageSet(torch.utils.data.Dataset):
 
     Args:
         images: the split's images, those of a class together, classes in order: they get the labels 0..C-1, unless
-        `labels` gives others.
-            Those of no class come last, with the label -1.
+            `labels` gives others. Those of no class come last, with the label -1.
         transform: from uint8 `(3, H, W)` to the same.
         pixels: the decoded images, uint8 `(N, 1 or 3, H, W)`; None: each is decoded whenever it is loaded.
         labels: class name -> label, of all classes that occur; for splits that share their classes.
@@ -27,25 +26,24 @@ class ImageSet(torch.utils.data.Dataset):
         avail_classes, n_classes: the labels, 0..C-1 in training and where `labels` is None, and their number C.
         class_names, super_labels: label -> name of the class, and of its super-class (None where that is not known).
         lineages: set of the names (class, super-class, further levels …) that images have; a class in two super-classes
-        has two.
+            has two.
         paths: of all images.
         counts: numbers of images of a class, classes, and classes with a single image; of `distractors` where there are
-        some. name, split, root: the data set's name, which of its splits this is, the folder where it was found.
+            some. name, split, root: the data set's name, which of its splits this is, the folder where it was found.
         partial: None, or a text on how the data set differs from the published one. notes: further notes to print at
-        the start. is_query, is_gallery: bool `(N,)`, the images' roles. sequences: int64 `(N,)`, the number of an
-        image's sequence, -1 for none;
-            sequence_names: number -> name. Both None where no image has a sequence.
+            the start. is_query, is_gallery: bool `(N,)`, the images' roles. sequences: int64 `(N,)`, the number of an
+            image's sequence, -1 for none; sequence_names: number -> name. Both None where no image has a sequence.
         role_draws: bool `(D, N)`, the gallery of each of D random draws; the other images are queries. Metrics are
-        means over the draws;
-            `is_query` and `is_gallery` are those of the first. None where the roles are not drawn.
+            means over the draws; `is_query` and `is_gallery` are those of the first. None where the roles are not
+            drawn.
         is_distractor: bool `(N,)`, images of no class; None where every image has a class.
         lists: protocol -> rows of the positives, and of the junk, of each query (`_lists.rows`); None where classes say
-        what is found.
+            what is found.
         by_domain: whether super-classes are domains, and results come one a domain.
         further_labels: row -> labels of `Image.further_names`, of classes that occur; empty where no image has any.
         boxes: float32 `(N, 4)` of `Image.box`, NaN for a whole image; None where no image has a box.
         fingerprint: `sha256` of all names and sizes of the data set, of names and `times`, number of `files` and
-        `bytes`, `by_content`.
+            `bytes`, `by_content`.
         class_lists: split -> its classes in lines, see `datasets._files.Files.class_lists`.
         features: None, or `(N, F)`: items then hold an image's row of these in place of the image.
     """

@@ -76,15 +76,14 @@ class Image(NamedTuple):
 
     Attributes:
         class_name: None: of no class, of the test set alone, and in no class-wise number: a distractor of the gallery,
-        or, where lists say what is
-            found (`_layout.Reading.lists`), any image.
+            or, where lists say what is found (`_layout.Reading.lists`), any image.
         is_query, is_gallery: its roles in evaluation.
         sequence: images of one sequence are never each other's neighbours; None: no sequence.
         box: x_1, y_1, x_2, y_2 in pixels of the file, to which the image is cropped; None: the whole image.
         higher_names: its classes of the levels above the super-class, the finest first; the same number for every
-        image.
+            image.
         further_names: classes that a query shows beside `class_name`: in searches that come one a domain it is to find
-        their images too.
+            their images too.
     """
 
     path: str
@@ -168,8 +167,8 @@ def _fits(path: str, height: int, width: int, most_pixels: int) -> bool:
 
 def _too_large(path: str, size: str, most_pixels: int) -> UserError:
     return BrokenImage(
-        f"image {path} {size}, more than --max_image_pixels {most_pixels:,}: remove it, or raise the flag if it "
-        "is to be trusted"
+        f"image {path} {size}, more than --max_image_pixels {most_pixels:,}: remove it, or raise the flag if it is to "
+        "be trusted"
     )
 
 
@@ -369,8 +368,8 @@ def edges(box, height: int, width: int, path: str, scale: tuple[float, float]) -
         end = min(round(float(last) * by), length)
         if not first < last or begin >= length or end <= 0:
             raise BrokenImage(
-                f"image {path}, {width} x {height}: nothing of it lies in its box {tuple(map(float, box))}: "
-                "correct or remove the box"
+                f"image {path}, {width} x {height}: nothing of it lies in its box {tuple(map(float, box))}: correct "
+                "or remove the box"
             )
         ends += [begin, max(end, begin + 1)]
     return tuple(ends)

@@ -110,9 +110,9 @@ def not_found(name: str, module, source: Path) -> UserError:
     """The error that says what is expected, where, and how to get it."""
     looked = ", ".join(str(source / folder) for folder in module.FOLDERS)
     return UserError(
-        f"--dataset {name}: not found in {looked} nor in {source} itself. Expected: {module.EXPECTED}. Pass its parent "
-        "folder as --source, "
-        f"or fetch it: {'--download, or ' * bool(module.DOWNLOAD.archives)}{module.DOWNLOAD.alternatives}"
+        f"--dataset {name}: not found in {looked} nor in {source} itself. Expected: {module.EXPECTED}. Pass its "
+        "parent folder as --source, or fetch it: "
+        f"{'--download, or ' * bool(module.DOWNLOAD.archives)}{module.DOWNLOAD.alternatives}"
     )
 
 
@@ -182,7 +182,7 @@ def class_folders(folders: list[Path], opt, order=None, by_id: bool = False, wit
     Args:
         order: sort key of the class names; default: the name.
         by_id: the class folders' names begin with their ids, `001.name`: they are sorted by id, and other folders are
-        ignored.
+            ignored.
         without: subfolders that are left out.
     """
     names = set()
@@ -224,9 +224,7 @@ def class_folders(folders: list[Path], opt, order=None, by_id: bool = False, wit
 
 
 def listed(folder: Path, rows: list[tuple]) -> Reading:
-    """Images from a data set's own list: rows of the fields of an `Image`, paths relative to `folder`, in class
-    order.
-    """
+    """Images from a data set's own list: rows of the fields of an `Image`, paths relative to `folder`, in class order."""
     there = existing(folder, (row[0] for row in rows))
     images = [Image(os.path.join(folder, path), *row) for path, *row in rows if path in there]
     return Reading(images, missing=[os.path.join(folder, row[0]) for row in rows if row[0] not in there])
@@ -256,9 +254,7 @@ def by_label(labels: list[str]) -> list[int]:
 
 
 def read_table(path: Path) -> list[list[str]]:
-    """The rows of a space-separated text file, split in as many fields as its first row has; empty rows are left
-    out.
-    """
+    """The rows of a space-separated text file, split in as many fields as its first row has; empty rows are left out."""
     lines = [line.strip() for line in read_text(path, "the data set needs it").splitlines()]
     lines = [line for line in lines if line]
     n_fields = len(lines[0].split()) if lines else 0

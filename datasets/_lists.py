@@ -35,8 +35,8 @@ def of_table(path: Path, located: Callable[[str], str | None]) -> dict[str, Foun
         query, kind, name = map(str.strip, row) if len(row) == len(COLUMNS) else ("", "", "")
         if kind not in KINDS:
             raise UserError(
-                f"{path}, row {number}: {','.join(row)!r}, expected a query, {' or '.join(KINDS)}, and an image "
-                "of the gallery"
+                f"{path}, row {number}: {','.join(row)!r}, expected a query, {' or '.join(KINDS)}, and an image of "
+                "the gallery"
             )
         images = [_located(image, located) for image in (query, name)]
         if None in images:

@@ -43,9 +43,7 @@ def add_arguments(group) -> None:
 
 
 def check(opt) -> None:
-    """Refuse flags that do not go together. Raises UserError, also for a file that cannot be read or lacks the
-    split.
-    """
+    """Refuse flags that do not go together. Raises UserError, also for a file that cannot be read or lacks the split."""
     if opt.split_scheme != SCHEME:
         for flag in ("oodml_file", "oodml_id"):
             if getattr(opt, flag) is not None:
@@ -75,8 +73,8 @@ def of_file(opt) -> dict:
         for names in lists
     ):
         raise UserError(
-            f"--oodml_file {path}: split {opt.oodml_id} has no lists train and test of class names: it is no file "
-            "of such splits"
+            f"--oodml_file {path}: split {opt.oodml_id} has no lists train and test of class names: it is no file of "
+            "such splits"
         )
     return {**split, "train": [str(name) for name in lists[0]], "test": [str(name) for name in lists[1]]}
 
@@ -125,8 +123,8 @@ def parts(classes: dict[str, list[Image]], opt) -> tuple[dict, None, dict]:
             if found in part_of:
                 where = f"in train and in {part}" if part_of[found] != part else f"twice in {part}"
                 raise UserError(
-                    f"--oodml_file {opt.oodml_file}: split {opt.oodml_id} has the class {name!r} {where}: a class "
-                    "is in one split"
+                    f"--oodml_file {opt.oodml_file}: split {opt.oodml_id} has the class {name!r} {where}: a class is "
+                    "in one split"
                 )
             part_of[found] = part
     training, testing = (

@@ -106,7 +106,7 @@ def _as_array(image) -> np.ndarray:
         or not array.size
     ):
         raise UserError(
-            f"an image of shape {array.shape} and type {array.dtype}: a path, a Pillow image, uint8 (H, W, 3), or "
-            "a tensor (3, H, W) is expected"
+            f"an image of shape {array.shape} and type {array.dtype}: a path, a Pillow image, uint8 (H, W, 3), or a "
+            "tensor (3, H, W) is expected"
         )
     return np.ascontiguousarray(array)

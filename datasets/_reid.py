@@ -39,8 +39,8 @@ def shots(root: Path, folder: str, name: re.Pattern, example: str) -> list[Shot]
     files = _layout.image_files(root / folder) if (root / folder).is_dir() else []
     if not files:
         raise UserError(
-            f"{root / folder}: {'no images in it' if (root / folder).is_dir() else 'no such folder'}: the data "
-            "set needs it"
+            f"{root / folder}: {'no images in it' if (root / folder).is_dir() else 'no such folder'}: the data set "
+            "needs it"
         )
     found = [(file, name.match(file)) for file in files]
     for file, match in found:

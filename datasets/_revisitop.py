@@ -70,9 +70,7 @@ def recognises(name: str, root: Path) -> bool:
 
 
 def read(name: str, opt, root: Path) -> Reading:
-    """The gallery, the queries, what each is to find under the three protocols, and with --revisitop1m the
-    distractors.
-    """
+    """The gallery, the queries, what each is to find under the three protocols, and with --revisitop1m the distractors."""
     file = root / f"gnd_{name}.pkl"
     gallery, truth = _content(file)
     rows = [(f"jpg/{one}.jpg", None, None, False, True) for one in gallery]

@@ -71,8 +71,8 @@ def check(opt) -> None:
     if opt.split_scheme == "predefined":
         if opt.split_shuffle is not None:
             raise UserError(
-                f"--split_shuffle {opt.split_shuffle}: {scheme} names what is in each split, there is nothing to "
-                "mix. Leave it out"
+                f"--split_shuffle {opt.split_shuffle}: {scheme} names what is in each split, there is nothing to mix. "
+                "Leave it out"
             )
         if opt.split_file is None:
             raise UserError(
@@ -184,7 +184,7 @@ def _moved(found: list[Fold], names: list[str], opt, keeps_test: bool, groups: n
     Args:
         found: folds of positions in the unshuffled order.
         names: the name at each position. groups: ascending numbers; positions are permuted only within a group of equal
-        numbers.
+            numbers.
         keeps_test: the test set is left unchanged.
     """
     if opt.split_shuffle is None:
@@ -247,14 +247,12 @@ def _refuse_empty(found: list[Fold], n: int, units: str, opt) -> None:
         start = opt.split_test_start
         raise UserError(
             f"--split_test_size {opt.split_test_size:g} of {n:,} {units} from --split_test_start {start:g} leaves "
-            f"{n_test} for test and "
-            f"{n - n_test} for training: both need at least one"
+            f"{n_test} for test and {n - n_test} for training: both need at least one"
         )
     if opt.split_partitions > n - n_test or any(not len(fold.training) or not len(fold.validation) for fold in found):
         raise UserError(
             f"--split_partitions {opt.split_partitions} is too many for the {n - n_test:,} {units} that are not test: "
-            "training and "
-            "validation need at least one in each fold"
+            "training and validation need at least one in each fold"
         )
 
 

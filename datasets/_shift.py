@@ -9,10 +9,10 @@ KEPT_OUT_EASIER = 30
 
 
 def fid(training: np.ndarray, testing: np.ndarray) -> float:
-    """Fréchet distance of two sets of features `(N, D)`, `(M, D)`: of Gaussians with their means and covariances, in
-    float64.
+    """Fréchet distance in float64 of Gaussians with the means and covariances of features `(N, D)` and `(M, D)`.
 
-    |m - m'|^2 + tr(C) + tr(C') - 2 tr((C C')^(1/2)); the last trace is the sum of the singular values of F F'^T where C = F^T F.
+    |m - m'|^2 + tr(C) + tr(C') - 2 tr((C C')^(1/2)), where the last trace is the sum of the singular values of F F'^T,
+    with C = F^T F.
     """
     (mean, factor), (other_mean, other_factor) = _gaussian(training), _gaussian(testing)
     common = np.linalg.svd(factor @ other_factor.T, compute_uv=False).sum()
@@ -51,7 +51,7 @@ def progression(training: np.ndarray, testing: np.ndarray, swaps: int, removed: 
     Args:
         training, testing: means `(C, D)`, `(C', D)` of the classes, which are numbered 0..C-1 and C..C+C'-1.
         swaps: number of classes of each side that a step moves. removed: greatest share of either side's classes left
-        out in the end.
+            out in the end.
 
     Returns:
         Each split's `train` and `test` (ascending class numbers), `fid`, and `swapped` and `removed` (numbers of
@@ -123,7 +123,7 @@ def _swapped(
 
     Args:
         orders: positions in each side, in the order in which they are swapped. recent: positions swapped so far, per
-        side; appended to.
+            side; appended to.
     """
     moved = [list(side) for side in sides]
     for k in range(swaps):

@@ -91,8 +91,7 @@ def cut_by_classes(training: Classes, opt, groups: list[list[str]] | None = None
 
     Args:
         groups: lists of class names, each in the order in which it is cut; None: one list of all classes, in their
-        order. Groups too small
-            to have a training class are cut together.
+            order. Groups too small to have a training class are cut together.
     """
     names = list(training)
     kept = set()
@@ -104,8 +103,7 @@ def cut_by_classes(training: Classes, opt, groups: list[list[str]] | None = None
     if not 0 < len(kept) < len(names):
         raise UserError(
             f"--tv_split_perc {opt.tv_split_perc:g} of {len(names)} training classes leaves {len(kept)} for training "
-            "and "
-            f"{len(names) - len(kept)} for validation: both need at least one"
+            f"and {len(names) - len(kept)} for validation: both need at least one"
         )
     return {name: training[name] for name in names if name in kept}, {
         name: training[name] for name in names if name not in kept
@@ -206,8 +204,7 @@ def of_super_classes(images: list, name: str) -> list:
     if None in supers:
         raise UserError(
             f"--label_level_train 1: --dataset {name} has no super-classes; online_products, glyphs and a folder "
-            "X/<super>/<class>/ "
-            "do, and inshop, inaturalist2018, csv and shards"
+            "X/<super>/<class>/ do, and inshop, inaturalist2018, csv and shards"
         )
     if len(supers) < 2:
         raise UserError(
@@ -296,8 +293,8 @@ def _split(
     is_test_only = getattr(module, "TEST_ONLY", False)
     if opt.evaluate_all and reading.lists is not None and not is_test_only:
         raise UserError(
-            f"--evaluate_all: lists say what the queries of --dataset {name} find, and its training images have "
-            "none: leave it out"
+            f"--evaluate_all: lists say what the queries of --dataset {name} find, and its training images have none: "
+            "leave it out"
         )
     if opt.evaluate_all or is_test_only:
         return None, None, _images_of(classes if reading.lists is None else published[2])

@@ -39,8 +39,8 @@ class Steps:
 
 
 class OnDevice(Steps):
-    """The training transform of --decode_once: here it is drawn, for a whole batch; `engine.cropping` applies it on
-    the device.
+    """The training transform of --decode_once: here it is drawn, for a whole batch; `engine.cropping` applies it on the
+    device.
 
     The draws have the distribution of those of the steps, but come from a generator of their own, all at once. `steps`:
     RandomResizedCrop, then whichever of grey, ColorJitter and flip there are.
@@ -215,8 +215,7 @@ class Erasing:
         value: what erased pixels are after normalisation, one number or three (RGB), for `text` alone.
         size: height and width of the images.
         aspect: log: the logarithm of height by width is drawn uniformly, as in torchvision; uniform: height by width
-        itself, as in the
-            authors' code.
+            itself, as in the authors' code.
     """
 
     TRIALS = 100  # draws until one fits in the image, as in the authors' code

@@ -103,8 +103,8 @@ def check(opt, whole: bool = False) -> None:
             )
         if preset.crop != "random_resized" and flag.startswith("crop"):
             raise UserError(
-                f"--{flag} is RandomResizedCrop's, not that of --augmentation {opt.augmentation}: take base, adv, "
-                "big or mlrc"
+                f"--{flag} is RandomResizedCrop's, not that of --augmentation {opt.augmentation}: take base, adv, big "
+                "or mlrc"
             )
     if opt.pad_crop and preset.crop != "random":
         raise UserError(
@@ -149,8 +149,7 @@ def _check_decode_once(opt, preset: Preset) -> None:
     ):
         raise UserError(
             "--decode_once is for RandomResizedCrop of whole images: take --augmentation base, adv or big, without "
-            "--resize_size and --resize_mode; "
-            "--image_cache_side makes images smaller"
+            "--resize_size and --resize_mode; --image_cache_side makes images smaller"
         )
     for flag in ("randaugment", "auto_augment"):
         if getattr(opt, flag):

@@ -14,8 +14,8 @@ ALSO_CALLED = ("cars", "car")
 TABLE_ORDER = 2
 EXPECTED = (
     "images/<class>/<images>; or car_ims/<images> with cars_annos.mat; or train/<class>/<images> and "
-    "test/<class>/<images>; "
-    "or torchvision's cars_train/<images> and cars_test/<images> with devkit/ and cars_test_annos_withlabels.mat"
+    "test/<class>/<images>; or torchvision's cars_train/<images> and cars_test/<images> with devkit/ and "
+    "cars_test_annos_withlabels.mat"
 )
 PUBLISHED = Published(classes=(98, 98), images=(8054, 8131))
 DOWNLOAD = _download.Source(
@@ -30,8 +30,8 @@ DOWNLOAD = _download.Source(
             ("http://ai.stanford.edu/~jkrause/car196/cars_annos.mat",),
         ),
     ),
-    alternatives="the first host is often gone: cars196.tar from https://www.dropbox.com/s/zi2o92hzqekbmef/cars196.tar, or the "
-    "re-pack "
+    alternatives="the first host is often gone: cars196.tar from "
+    "https://www.dropbox.com/s/zi2o92hzqekbmef/cars196.tar, or the re-pack "
     "https://www.kaggle.com/datasets/jutrera/stanford-car-dataset-by-classes-folder",
 )
 HALVES = (

@@ -47,10 +47,9 @@ def add_arguments(group) -> None:
         "--dataset_csv",
         default=None,
         metavar="FILE",
-        help="table of images with the columns label, path, split (train, validation), is_query, is_gallery and optionally "
-        "x_1, y_1, x_2, y_2 "
-        "(a box), category (super-class), category_2 … (coarser levels), sequence; paths from --source or from the "
-        "table's folder",
+        help="table of images with the columns label, path, split (train, validation), is_query, is_gallery and "
+        "optionally x_1, y_1, x_2, y_2 (a box), category (super-class), category_2 … (coarser levels), sequence; "
+        "paths from --source or from the table's folder",
     )
     lists = group.add_argument(
         "--dataset_csv_lists",
@@ -87,9 +86,7 @@ def derived(opt) -> dict:
 
 
 def prepare(opt, source: Path) -> Path:
-    """The folder that the paths are relative to, `source` or the table's own: the first image found in either
-    decides.
-    """
+    """The folder that the paths are relative to, `source` or the table's own: the first image found in either decides."""
     path = expanded(opt.dataset_csv)
     if not path.is_file():
         raise UserError(f"--dataset_csv {path}: no such file")
@@ -159,8 +156,8 @@ def read(opt, root: Path) -> Reading:
     if listed:
         if any(sequences):
             raise UserError(
-                f"--dataset_csv_lists {opt.dataset_csv_lists}: lists already give what takes no rank: leave out "
-                f"the column sequence of {path}"
+                f"--dataset_csv_lists {opt.dataset_csv_lists}: lists already give what takes no rank: leave out the "
+                f"column sequence of {path}"
             )
         names = {}
         for name, existing in zip(table["path"], paths, strict=True):
@@ -245,8 +242,8 @@ def _parsed(path: str, size: int, changed: int) -> Table:
     short = next((number for number, row in enumerate(rows, start=2) if len(row) != len(header)), None)
     if short is not None:
         raise UserError(
-            f"--dataset_csv {path}, row {short}: {len(rows[short - 2])} fields, its first row has {len(header)}: "
-            "it is damaged"
+            f"--dataset_csv {path}, row {short}: {len(rows[short - 2])} fields, its first row has {len(header)}: it "
+            "is damaged"
         )
     columns = zip(*rows, strict=True) if rows else [()] * len(header)
     known = {*KNOWN, *_higher(header)}
@@ -266,8 +263,8 @@ def _parsed(path: str, size: int, changed: int) -> Table:
         )
     if len(set(table["split"])) < 2:
         raise UserError(
-            f"--dataset_csv {path}: {len(table['split']):,} rows, all of split {'/'.join(set(table['split']))}: "
-            "it needs both"
+            f"--dataset_csv {path}: {len(table['split']):,} rows, all of split {'/'.join(set(table['split']))}: it "
+            "needs both"
         )
     return table
 
@@ -325,8 +322,8 @@ def _boxes(path: Path, table: dict[str, list]) -> list[tuple | None] | None:
             len(box) == 4 and 0 <= box[0] < box[2] < float("inf") and 0 <= box[1] < box[3] < float("inf")
         ):
             raise UserError(
-                f"--dataset_csv {path}, row {row}: box {', '.join(values)}; expected 0 <= x_1 < x_2 and 0 <= y_1 "
-                "< y_2, or none"
+                f"--dataset_csv {path}, row {row}: box {', '.join(values)}; expected 0 <= x_1 < x_2 and 0 <= y_1 < "
+                "y_2, or none"
             )
         boxes.append(box)
     return boxes

@@ -35,8 +35,7 @@ def add_arguments(group) -> None:
         "--cub_boxes",
         action="store_true",
         help="cub200: crop every image, in training and test, to the bird's bounding box (bounding_boxes.txt of the "
-        "release); results are not "
-        "comparable with those on whole images",
+        "release); results are not comparable with those on whole images",
     )
 
 

@@ -42,9 +42,8 @@ def add_arguments(group) -> None:
     path = group.add_argument(
         "--dataset_folder_path",
         default=None,
-        help="the folder X of X/<class>/<images> or X/<super>/<class>/<images>; with X/train and X/test (X/val) in place of "
-        "X the split is theirs; X/query "
-        "and X/gallery in the place of X/test give test images roles",
+        help="the folder X of X/<class>/<images> or X/<super>/<class>/<images>; with X/train and X/test (X/val) in "
+        "place of X the split is theirs; X/query and X/gallery in the place of X/test give test images roles",
     )
     path.role = DATA.but(fixed=None)  # a folder may move
 
@@ -152,8 +151,8 @@ def read(opt, root: Path) -> Reading:
         listed = [tree]
     if cut_by_name and opt.split_shuffle is None:
         reading.notes.append(
-            "classes are cut into blocks in the order of their names, alike ones perhaps together: "
-            "--split_shuffle SEED mixes them"
+            "classes are cut into blocks in the order of their names, alike ones perhaps together: --split_shuffle "
+            "SEED mixes them"
         )
     unread = _layout.unread_files(sum((tree.unread for tree in listed), Counter()))
     if not reading.images and unread is not None:
@@ -184,8 +183,8 @@ def _of_parts(root: Path, trees: dict[str, Tree], opt) -> Reading:
     for part, reading in readings.items():
         if not reading.images:
             raise UserError(
-                f"{root / part} holds no image: fill it, or take it away so that no split is read from the "
-                f"folders of {root}"
+                f"{root / part} holds no image: fill it, or take it away so that no split is read from the folders of "
+                f"{root}"
             )
     placed = [
         (_with_role(image, part), SPLIT.get(part, part))
@@ -254,15 +253,14 @@ def _parts(top: Tree) -> list[str]:
         if others:
             raise UserError(
                 f"{root} holds train and {' and '.join(testing)}, and beside them {others[0]}: a split, or classes? A "
-                "split is of train, val "
-                "and test, or query and gallery, alone"
+                "split is of train, val and test, or query and gallery, alone"
             )
         return named
     if named and not others:
         if len(testing) == 3:
             raise UserError(
-                f"{root} holds test, and beside it query and gallery: the test images have roles or have none, "
-                "take one away"
+                f"{root} holds test, and beside it query and gallery: the test images have roles or have none, take "
+                "one away"
             )
         wanted = ("train", *(["query", "gallery"] if "test" not in named and testing else ["test"]))
         missing = " and ".join(part for part in wanted if part not in named)

@@ -40,9 +40,7 @@ def derived(opt) -> dict:
 
 
 def read(opt, root: Path) -> Reading:
-    """Training images by landmark; the index and the queries without a class, and what each query is to find, by
-    usage.
-    """
+    """Training images by landmark; the index and the queries without a class, and what each query is to find, by usage."""
     training = [
         (name, row["landmark_id"])
         for row in _table(root / TRAINING, "landmark_id", "images")

@@ -52,9 +52,9 @@ def add_arguments(group) -> None:
         "--glyphs_protocol",
         default="set",
         choices=["set", "reid"],
-        help="set: the test images search each other; reid: re-identification across fonts. The regular face of each of the "
-        "four fonts is a "
-        "query, the other faces are the gallery, and those of the query's own character and font take no rank",
+        help="set: the test images search each other; reid: re-identification across fonts. The regular face of each "
+        "of the four fonts is a query, the other faces are the gallery, and those of the query's own character and "
+        "font take no rank",
     )
 
 
@@ -112,8 +112,8 @@ def _refuse_foreign(root: Path) -> None:
         return
     if foreign is not None:
         raise UserError(
-            f"--dataset glyphs renders its images to {root}, which holds something else ({foreign}): "
-            "choose another --source_path, or move it away"
+            f"--dataset glyphs renders its images to {root}, which holds something else ({foreign}): choose another "
+            "--source_path, or move it away"
         )
 
 

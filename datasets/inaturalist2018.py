@@ -1,6 +1,4 @@
-"""iNaturalist 2018 for retrieval: 461,939 images of 8,142 species, split by Brown et al. (Smooth-AP, arXiv
-2007.12163).
-"""
+"""iNaturalist 2018 for retrieval: 461,939 images of 8,142 species, split by Brown et al. (Smooth-AP, arXiv 2007.12163)."""
 
 from pathlib import Path
 
@@ -34,8 +32,8 @@ DOWNLOAD = _download.Source(
             ),
         ),
     ),
-    alternatives="train_val2018.tar.gz (120 GB) from https://github.com/visipedia/inat_comp/tree/master/2018, and the split files "
-    "Inat_dataset_splits from https://drive.google.com/uc?id=1sXfkBTFDrRU3__-NUs1qBP3sf_0uMB98",
+    alternatives="train_val2018.tar.gz (120 GB) from https://github.com/visipedia/inat_comp/tree/master/2018, and the "
+    "split files Inat_dataset_splits from https://drive.google.com/uc?id=1sXfkBTFDrRU3__-NUs1qBP3sf_0uMB98",
 )
 EVALUATION_METRICS = ["e_recall@1", "e_recall@4", "e_recall@16", "e_recall@32"]
 
@@ -81,8 +79,8 @@ def read(opt, root: Path) -> Reading:
                 train_classes.add(name)
             elif name in train_classes:
                 raise UserError(
-                    f"{path}, row {number}: species {name} is in train and in test, test species are new ones: a "
-                    "list is damaged"
+                    f"{path}, row {number}: species {name} is in train and in test, test species are new ones: a list "
+                    "is damaged"
                 )
     if taxa is not None:
         unknown = next((name for name in classes if name.partition("/")[2] not in taxa), None)

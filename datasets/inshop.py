@@ -63,8 +63,8 @@ def read(opt, root: Path) -> Reading:
         )
         if (status == "train") != (_is_training(items[digits[1]][0])):
             raise UserError(
-                f"{path}, row {number}: item {item} is in train and in {status}, test items are new ones: the "
-                "list is damaged"
+                f"{path}, row {number}: item {item} is in train and in {status}, test items are new ones: the list is "
+                "damaged"
             )
     reading = _layout.listed(_folder(root, rows), [row for item in sorted(items, key=int) for row in items[item]])
     reading.train_classes = {item for item, found in items.items() if _is_training(found[0])}
@@ -77,9 +77,7 @@ def _is_training(row: tuple) -> bool:
 
 
 def _rows(path: Path, opt) -> tuple[list[list[str]], list[str]]:
-    """The rows of the list after the first two, and notes. Raises UserError where it is not such a list, or cut
-    short.
-    """
+    """The rows of the list after the first two, and notes. Raises UserError where it is not such a list, or cut short."""
     try:
         first, header, *lines = [line.split() for line in read_text(path, "restore it").splitlines() if line.strip()]
         count = int(first[0])

@@ -41,10 +41,8 @@ def add_arguments(group) -> None:
         default=None,
         metavar="PATTERN",
         help="tar files of WebDataset, as data-{000..015}.tar or {a,b}.tar, from the working folder or from --source: "
-        "<key>.jpg (png, webp) "
-        "with <key>.cls or <key>.json, whose label, cls or class is the class and category the super-class; an index "
-        "is written beside "
-        "each once",
+        "<key>.jpg (png, webp) with <key>.cls or <key>.json, whose label, cls or class is the class and category the "
+        "super-class; an index is written beside each once",
     )
     shards.role = DATA.but(fixed=None)  # shards may move
 
@@ -117,7 +115,7 @@ def expand(pattern: str) -> list[str]:
     if count > MOST_SHARDS:
         raise UserError(
             f"--dataset_shards {pattern}: its braces make {count:,} names, and at most {MOST_SHARDS:,} are read: "
-            "several braces multiply, so write one pair that counts all shards, as data-{000..015}.tar"
+            f"several braces multiply, so write one pair that counts all shards, as data-{{000..015}}.tar"
         )
     names = []
     for parts in itertools.product(*pieces):
@@ -199,9 +197,7 @@ def _index(shard: str) -> dict:
 
 
 def _scanned(shard: str) -> dict:
-    """The images of a shard with their offsets and labels, in one pass; an image's label may come before or after
-    it.
-    """
+    """The images of a shard with their offsets and labels, in one pass; an image's label may come before or after it."""
     images = {}
     labels = {}
     categories = {}

@@ -35,9 +35,9 @@ def add_arguments(group) -> None:
         "--vehicleid_protocol",
         default="reid",
         choices=["reid", "set"],
-        help="reid: one random image of each test vehicle is the gallery, all others are queries, and results are means "
-        "over ten such draws, "
-        "the same in every run; set: the test list is one set that is searched against itself, as retrieval papers do",
+        help="reid: one random image of each test vehicle is the gallery, all others are queries, and results are "
+        "means over ten such draws, the same in every run; set: the test list is one set that is searched against "
+        "itself, as retrieval papers do",
     )
     group.add_argument(
         "--vehicleid_list",
@@ -75,8 +75,8 @@ def read(opt, root: Path) -> Reading:
                 train_classes.add(str(vehicle))
             elif str(vehicle) in train_classes:
                 raise UserError(
-                    f"{path}, row {number}: vehicle {vehicle} is in train_list.txt too, test vehicles are new "
-                    "ones: a list is damaged"
+                    f"{path}, row {number}: vehicle {vehicle} is in train_list.txt too, test vehicles are new ones: a "
+                    "list is damaged"
                 )
     reading = _layout.listed(root / "image", [row for vehicle in sorted(vehicles) for row in vehicles[vehicle]])
     reading.train_classes = train_classes

@@ -97,9 +97,7 @@ def archived(content, kind="tar:gz"):
 
 
 def offer(monkeypatch, host, files, module=cub200, folder="CUB_200_2011", **changed):
-    """Let a data set's archives lie on the host, with other entries of `_download.Archive` where these are
-    `changed`.
-    """
+    """Let a data set's archives lie on the host, with other entries of `_download.Archive` where these are `changed`."""
     host.files = {f"/{name}": content for name, content in files.items()}
     archives = [
         _download.Archive(

@@ -1,6 +1,4 @@
-"""Training and validation are disjoint, labels begin at 0, whatever the way of cutting; and the order in which is
-cut.
-"""
+"""Training and validation are disjoint, labels begin at 0, whatever the way of cutting; and the order in which is cut."""
 
 import math
 from argparse import Namespace
