@@ -4,8 +4,8 @@ equal ranks checked.
     python benchmarks/search.py                            # CUB's and SOP's size
     python benchmarks/search.py --size large --repeats 1   # 200,000 x 128, minutes
 
-`search` is metrics/_search.py. `simple` lets faiss find a few more neighbours than needed in float32, orders near ties
-by their float64 distances with the same `Ties`, and searches again for four times as many where the float32 error bound
+`search` is metrics/neighbours/search.py. `simple` lets faiss find a few more neighbours than needed in float32, orders
+near ties by their float64 distances with the same `Ties`, and searches again for four times as many where the float32 error bound
 does not prove that these suffice. `faiss` is the bare call for as many, without proof or exact order. `one-sided` is
 `search` without the symmetry of a set that searches in
 itself: the score of each pair is computed from both sides. Tasks: the `k` nearest in their exact order, or the values
@@ -24,8 +24,8 @@ sys.path.insert(0, str(ROOT))
 
 import metrics
 from benchmarks.metrics import data, memory
-from metrics._search import SLACK, Limits, Neighbours, Search, Work
-from metrics._ties import Ties
+from metrics.neighbours.search import SLACK, Limits, Neighbours, Search, Work
+from metrics.neighbours.ties import Ties
 from utilities.errors import OneLineParser
 from utilities.numbers import whole
 
@@ -41,7 +41,7 @@ TIED = 1_200  # samples of the check, many of them equal or at equal distances
 
 
 class Simple:
-    """Neighbours of the queries of `space` by faiss; `run` is called as that of `metrics._search.Search`."""
+    """Neighbours of the queries of `space` by faiss; `run` is called as that of `metrics.neighbours.search.Search`."""
 
     unit = Search.unit
 

@@ -51,7 +51,7 @@ HEAD = {
 
 
 class CodeSearch:
-    """The search of a space whose reference lies in codes; called as a `metrics._search.Search` is."""
+    """The search of a space whose reference lies in codes; called as a `metrics.neighbours.search.Search` is."""
 
     unit = 1
 

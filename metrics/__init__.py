@@ -21,10 +21,10 @@ from metrics._hidden import as_numpy
 from metrics._hyperbolic import space_of
 from metrics._mapped import Stacked, is_mapped, prefix
 from metrics._metric import Metric, RetrievalMetric
-from metrics._rerank import AlphaExpansion, KReciprocal
-from metrics._search import Need, Neighbours
 from metrics._space import EmbeddingSpace, as_array
 from metrics._truth import Lists
+from metrics.neighbours.rerank import AlphaExpansion, KReciprocal
+from metrics.neighbours.search import Need, Neighbours
 from utilities.errors import UserError
 from utilities.registry import Registry, unknown
 

@@ -2,7 +2,7 @@
 re-ranked.
 """
 
-from metrics._rerank import AlphaExpansion, KReciprocal
+from metrics.neighbours.rerank import AlphaExpansion, KReciprocal
 from utilities.errors import UserError
 from utilities.hyperbolic import Ball
 from utilities.numbers import number, whole

@@ -9,8 +9,8 @@ import torch
 
 from metrics import _hidden, _kmeans, _mapped
 from metrics._metric import Hits
-from metrics._search import Need, Search
 from metrics._truth import ByClasses, ByLevels, ByLists, Lists
+from metrics.neighbours.search import Need, Search
 from utilities.errors import NotFinite, UserError
 from utilities.levels import refuse_unnested
 from utilities.processes import Alone

@@ -12,7 +12,7 @@ import batch_mining
 import criteria
 import datasampler
 import metrics
-from metrics import _search
+from metrics.neighbours import search
 from tests.criteria.test_registry_wide import ADAPTERS, DIMENSIONS, points
 from tests.criteria.test_registry_wide import build as criterion_of
 from tests.datasampler.made import SIZES, make_sampler
@@ -52,7 +52,7 @@ def same(one, other) -> bool:
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_metrics(monkeypatch, tile, device, dtype):
-    monkeypatch.setattr(_search, "Limits", functools.partial(_search.Limits, rows=min(1024, tile), columns=tile))
+    monkeypatch.setattr(search, "Limits", functools.partial(search.Limits, rows=min(1024, tile), columns=tile))
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(60) % 7
     features = torch.randn(60, 5, dtype=dtype, generator=generator) + torch.nn.functional.one_hot(labels, 7)[:, :5].to(

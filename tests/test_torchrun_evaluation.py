@@ -16,8 +16,10 @@ import metrics
 from engine.ranks import Ranks
 from engine.runtime import Runtime
 from evaluation import __main__ as command
-from metrics import _kmeans, _rerank, _search, _space
-from metrics._search import Limits
+from metrics import _kmeans, _space
+from metrics.neighbours import rerank as reranking
+from metrics.neighbours import search as searching
+from metrics.neighbours.search import Limits
 from tests._processes import Of, alone, spawned
 from tests.evaluation._made import Network, made_splits, options
 from tests.metrics._plain import random_lists, random_space
@@ -133,7 +135,7 @@ def same(one, other) -> bool:
 
 
 def limited(limits):
-    return mock.patch.object(_search, "Limits", lambda: limits or Limits())
+    return mock.patch.object(searching, "Limits", lambda: limits or Limits())
 
 
 def same_values(rank, folder, full):
@@ -143,7 +145,7 @@ def same_values(rank, folder, full):
     ranks = Ranks()
     assert ranks.size > 1
     for name, (names, about, limits) in cases(folder, full).items():
-        with limited(limits), mock.patch.object(_rerank, "NUMBERS", 1000):
+        with limited(limits), mock.patch.object(reranking, "NUMBERS", 1000):
             assert same(metrics.compute(names, **about, ranks=ranks), metrics.compute(names, **about)), name
             given = {key: value for key, value in about.items() if key not in ("rerank", "ball")}
             spaces = [metrics.space_of(about.get("ball"), **given, ranks=one) for one in (ranks, Alone())]
@@ -212,7 +214,7 @@ def same_command(rank, folder, full):
 def same_evaluation(rank, folder, full):
     """Of a network's splits: whole, by super-classes, and in the training images after a projection."""
     searched = []
-    plain = _search.Search.run
+    plain = searching.Search.run
 
     def run(search, needs, progress=False, rows=None):
         searched.append(rows)
@@ -227,7 +229,7 @@ def same_evaluation(rank, folder, full):
         splits = made_splits(shared=True)
         network = Network()
         runtime = Runtime(opt)
-        with mock.patch.object(_search.Search, "run", run):
+        with mock.patch.object(searching.Search, "run", run):
             found, embedded = evaluation.evaluate(network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime)
         with alone():
             expected = evaluation.score(embedded, opt, Runtime(opt))

@@ -61,7 +61,8 @@ class Registry:
 
     def names(self) -> list[str]:
         """The plug-ins' names, sorted."""
-        return sorted(m.name for m in pkgutil.iter_modules([str(self.folder)]) if not m.name.startswith("_"))
+        modules = pkgutil.iter_modules([str(self.folder)])  # a folder inside, as metrics/neighbours/, is no plug-in
+        return sorted(m.name for m in modules if not m.name.startswith("_") and not m.ispkg)
 
     def resolve(self, name: str) -> str:
         """The plug-in that `name` means: itself, a class (`ArcFaceLoss`), another case (`CUB200`); `name` for none."""

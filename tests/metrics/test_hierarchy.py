@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import metrics
-from metrics._search import Limits, Search
+from metrics.neighbours.search import Limits, Search
 from tests.builders import refused
 from tests.metrics._plain import orders, plain_hierarchical, plain_value, random_levels, unit
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import metrics
-from metrics._search import Limits, Search
+from metrics.neighbours.search import Limits, Search
 from tests.metrics._plain import unit
 from tests.utilities.test_hyperbolic import moebius_distance
 from utilities.hyperbolic import Ball

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import metrics
-from metrics import _kmeans, _mapped, _search, _space
-from metrics._search import Limits, Search
+from metrics import _kmeans, _mapped, _space
+from metrics.neighbours import search
+from metrics.neighbours.search import Limits, Search
 from tests.builders import refused
 from tests.metrics._plain import DISTS, RETRIEVAL, random_space, ranked
 from tests.metrics.test_search import LIMITS
@@ -76,7 +77,7 @@ def test_it_is_not_copied_and_read_in_blocks(tmp_path, monkeypatch):
     space.search = Search(space, Limits(columns=1024, rows=64, few=0))
     assert len(np.unique(space.places)) == 1150
     space.neighbours(5)
-    monkeypatch.setattr(_search, "Limits", functools.partial(Limits, columns=1024))
+    monkeypatch.setattr(search, "Limits", functools.partial(Limits, columns=1024))
     found = metrics.compute(names, watched, labels)
     assert 0 < watched.most <= _space.PAIRS
     expected = metrics.compute(names, features, labels)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import metrics
-from metrics import AlphaExpansion, KReciprocal, _mapped, _rerank
-from metrics._search import Need
+from metrics import AlphaExpansion, KReciprocal, _mapped
+from metrics.neighbours import rerank as reranking
+from metrics.neighbours.search import Need
 from tests.metrics._plain import ranked, unit, values_of
 from tests.utilities.test_hyperbolic import moebius_distance
 from utilities.hyperbolic import Ball
@@ -161,8 +162,8 @@ def test_little_memory_changes_nothing(monkeypatch):
         ({"reference": x[:30], "reference_labels": labels[:30]}, KReciprocal(5, 2)),
     ]
     expected = [metrics.compute(NAMES, x, labels, rerank=rerank, **reference) for reference, rerank in given]
-    monkeypatch.setattr(_rerank, "NUMBERS", 150)
-    monkeypatch.setattr(_rerank, "ROWS", 3)
+    monkeypatch.setattr(reranking, "NUMBERS", 150)
+    monkeypatch.setattr(reranking, "ROWS", 3)
     assert [metrics.compute(NAMES, x, labels, rerank=rerank, **reference) for reference, rerank in given] == expected
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import metrics
 from benchmarks import search
-from metrics._keys import AFTER_ALL, COLUMN, LOWEST, as_keys, scores_of
-from metrics._search import Limits, Need, Search
+from metrics.neighbours.keys import AFTER_ALL, COLUMN, LOWEST, as_keys, scores_of
+from metrics.neighbours.search import Limits, Need, Search
 from tests.builders import refused
 from tests.metrics._plain import RETRIEVAL, assert_retrieval, orders, plain_per_query, random_space, ranked
 

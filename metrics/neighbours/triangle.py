@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from metrics._keys import COLUMN, LOWEST, as_keys, scores_of
+from metrics.neighbours.keys import COLUMN, LOWEST, as_keys, scores_of
 
 
 class Triangle:

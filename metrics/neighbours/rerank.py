@@ -11,8 +11,8 @@ import torch
 from tqdm import tqdm
 
 from metrics._hyperbolic import HyperbolicSpace, space_of
-from metrics._search import Need, Neighbours, Search
 from metrics._space import EmbeddingSpace
+from metrics.neighbours.search import Need, Neighbours, Search
 
 NUMBERS = 1 << 24  # float64 numbers of a matrix (queries, reference) that exist at once
 ROWS = 64  # queries whose lists are handed on at once

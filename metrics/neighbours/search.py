@@ -7,9 +7,9 @@ from a sample of the reference, whichever is higher. One matrix product for each
 scores in float32; only candidates, scores at or above the cut, are kept and sorted. Where an estimate was too high, the
 query is searched again.
 
-Ranks are those of float64 distances all the same: `_ties.py` orders neighbours whose float32 scores lie within rounding
+Ranks are those of float64 distances all the same: `ties.py` orders neighbours whose float32 scores lie within rounding
 of each other. A query is left out of its own neighbours by its index, and the samples of its own sequence with it. A
-search of a set in itself computes each score once (`_triangle.py`).
+search of a set in itself computes each score once (`triangle.py`).
 """
 
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from metrics._keys import AFTER_ALL, COLUMN, LOWEST, as_keys, scores_of
-from metrics._ties import Ties
-from metrics._triangle import Triangle
+from metrics.neighbours.keys import AFTER_ALL, COLUMN, LOWEST, as_keys, scores_of
+from metrics.neighbours.ties import Ties
+from metrics.neighbours.triangle import Triangle
 from utilities.tensors import Products
 
 SLACK = 4.0  # rounding errors of a dot product of D terms, in units of sqrt(D) * unit roundoff
