@@ -31,7 +31,7 @@ def make(root: Path, runs: int, epochs: int, is_bare: bool = False) -> int:
     `is_bare`: they did not record their weights and transforms, which are then read off their flags.
     """
     import parameters
-    from tests.results.made import ENVIRONMENT, make_run, rows
+    from tests.kit.run_folders import ENVIRONMENT, make_run, rows
 
     own = ("n_epochs", "group", "seed", "savename")
     flags = {

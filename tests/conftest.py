@@ -28,7 +28,8 @@ os.environ.pop("COLUMNS", None)  # a width of which tests know nothing would bre
 
 import pytest  # noqa: E402
 
-from tests import builders  # noqa: E402
+from tests.kit.data_sets import make_folder  # noqa: E402
+from tests.kit.runs import run_words  # noqa: E402
 from utilities import registry  # noqa: E402
 
 
@@ -78,13 +79,13 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def folder_data(tmp_path_factory):
     """A small data set of real images, a folder a class."""
-    return builders.make_folder(tmp_path_factory.mktemp("data") / "things", n_classes=8, n_images=6)
+    return make_folder(tmp_path_factory.mktemp("data") / "things", n_classes=8, n_images=6)
 
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
     """Twelve classes of five real images, a folder a class: enough for folds."""
-    return builders.make_folder(tmp_path_factory.mktemp("folds") / "things", n_classes=12, n_images=5)
+    return make_folder(tmp_path_factory.mktemp("folds") / "things", n_classes=12, n_images=5)
 
 
 @pytest.fixture(scope="session")
@@ -159,7 +160,7 @@ def train(data, folder, *words):
     import parameters
     from evaluation import outputs
 
-    argv = [word for word in builders.run_words(data, folder, *FINISHED, *words) if word != "--no_records"]
+    argv = [word for word in run_words(data, folder, *FINISHED, *words) if word != "--no_records"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outputs, "draw_pictures", lambda *about: [])
         patch.setattr(outputs, "draw_curves", lambda *about: None)

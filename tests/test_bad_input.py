@@ -14,7 +14,8 @@ import pytest
 import datasets
 import main
 import parameters
-from tests import builders
+from tests.kit.data_sets import make_folder
+from tests.kit.images import write_image
 from utilities.errors import UserError, one_line_errors
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,7 +55,7 @@ def run(*words, **environment):
 
 @pytest.fixture
 def data(tmp_path):
-    return builders.make_folder(tmp_path / "data", n_classes=4, n_images=8)
+    return make_folder(tmp_path / "data", n_classes=4, n_images=8)
 
 
 def test_a_mistake_is_one_line_of_the_program_and_status_2(tmp_path, monkeypatch, capsys):
@@ -101,7 +102,7 @@ def test_wrong_data_and_folders_are_one_line_and_leave_no_folder(data, damage, w
 
 
 def test_a_class_with_one_image_trains(data, capsys):
-    builders.write_image(data / "class_00" / "only.jpg", 7)
+    write_image(data / "class_00" / "only.jpg", 7)
     assert (
         main.main(parameters.read(of_data(data, "--no_records"))).epoch == 1
         and "single image" in capsys.readouterr().out
@@ -133,7 +134,7 @@ def test_two_processes_at_once_get_two_folders(data):
 
 
 def test_check_data_lists_all_problems_at_once(tmp_path, capsys):
-    root = builders.make_folder(tmp_path / "things", n_classes=4, n_images=2)
+    root = make_folder(tmp_path / "things", n_classes=4, n_images=2)
     opt = parameters.read(["--dataset", "folder", "--dataset_folder_path", str(root), "--check_data"])
     assert parameters.answer(opt).startswith("every image")
     (root / "class_0" / "000.jpg").write_bytes(b"")
@@ -153,7 +154,7 @@ def test_check_data_lists_all_problems_at_once(tmp_path, capsys):
         )
     )
     (root / "empty").mkdir()
-    builders.write_image(root / "class_0" / "deep" / "er" / "0.jpg", 1)
+    write_image(root / "class_0" / "deep" / "er" / "0.jpg", 1)
     with pytest.raises(UserError, match="problems"):
         parameters.answer(opt)
     said = capsys.readouterr().out
@@ -167,7 +168,7 @@ def test_check_data_lists_all_problems_at_once(tmp_path, capsys):
 
 
 def test_check_data_tells_copies_as_a_run_does(tmp_path, capsys):
-    root = builders.make_folder(tmp_path / "things", n_classes=4, n_images=3)
+    root = make_folder(tmp_path / "things", n_classes=4, n_images=3)
     shutil.copy(root / "class_0" / "000.jpg", root / "class_3" / "copy.jpg")
     flags = ["--dataset", "folder", "--dataset_folder_path", str(root)]
     (told,) = [
@@ -182,7 +183,7 @@ def test_check_data_tells_copies_as_a_run_does(tmp_path, capsys):
         and "in several classes: 1 (2 images); in test and in training" in told
     )
     # no layout: the classes are the folders of the images
-    builders.write_image(root / "class_0" / "deep" / "er" / "0.jpg", 1)
+    write_image(root / "class_0" / "deep" / "er" / "0.jpg", 1)
     with pytest.raises(UserError, match="problems"):
         parameters.answer(parameters.read([*flags, "--check_data"]))
     said = capsys.readouterr().out

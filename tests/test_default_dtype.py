@@ -15,8 +15,8 @@ import metrics
 from metrics.neighbours import search
 from tests.criteria.test_registry_wide import ADAPTERS, DIMENSIONS, points
 from tests.criteria.test_registry_wide import build as criterion_of
-from tests.datasampler.made import SIZES, make_sampler
 from tests.engine.test_chunks import failures
+from tests.kit.samplers import SIZES, make_sampler
 
 NAMES = [name.replace("@k", "@2").replace("@m", "@1").replace("@fmr", "@.1") for name, _ in metrics.listing()]
 MINER_FLAGS = {"pml": {"miner_pml_class": "MultiSimilarityMiner"}}

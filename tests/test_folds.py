@@ -16,8 +16,7 @@ import main
 import metrics
 import parameters
 from runs.meta import over_folds
-from tests import builders
-from tests.builders import values
+from tests.kit.runs import assert_same_run, recorded_values, run_words
 from utilities import load_run
 from utilities.errors import UserError
 
@@ -25,7 +24,7 @@ from utilities.errors import UserError
 def flags(data, tmp_path, *more):
     folds = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "2"]
     about = ["--loss", "triplet", "--batch_mining", "semihard", "--n_epochs", "2", "--group", "Cross", *folds]
-    return parameters.read(builders.run_words(data, tmp_path / "runs", *about, *more))
+    return parameters.read(run_words(data, tmp_path / "runs", *about, *more))
 
 
 def again(folder, *words):
@@ -74,7 +73,7 @@ def test_folds_are_complete_runs_and_meta_results_are_theirs(whole):
         assert "on val" in one["selected"]["rule"]
         assert set(one["last"]) == set(one["best"]) == {"val"}, "test is not looked at while training"
         assert set(one["selected"]["values"]) == {"val", "test"}
-        on_test = values(whole.folder / f"fold_{fold}").xs("test", level="split")
+        on_test = recorded_values(whole.folder / f"fold_{fold}").xs("test", level="split")
         assert set(on_test.index.get_level_values("epoch")) == {one["selected"]["epoch"]}
     separated = meta(whole.folder)["separated"]
     assert separated["folds"] == [0, 1] and separated["epochs"] == [one["selected"]["epoch"] for one in summaries]
@@ -161,7 +160,7 @@ def test_resume_skips_the_finished_and_continues_the_interrupted(whole, data, tm
     assert calls[4:] == [2] and "fold 0 of 2 is finished" in capsys.readouterr().out
     assert (folder / "fold_0" / "CSV_Logs" / "metrics.csv").read_bytes() == before
     for fold in range(2):
-        builders.assert_same_run(*(path / f"fold_{fold}" for path in (folder, whole.folder)))
+        assert_same_run(*(path / f"fold_{fold}" for path in (folder, whole.folder)))
     ours = meta(folder)
     theirs = meta(whole.folder)
     assert all(ours[name]["values"] == theirs[name]["values"] for name in ("separated", "concatenated"))
@@ -320,7 +319,7 @@ def test_half_has_one_run_whose_final_test_is_measured_once(data, tmp_path):
     assert tests_of(again(run.folder).folder) == tested
     whole = main.main(recorded.but(group="Whole", savename="Whole_s1"))
     assert tests_of(again(run.folder, "--n_epochs", "2").folder) == tests_of(whole.folder)
-    builders.assert_same_run(run.folder, whole.folder)
+    assert_same_run(run.folder, whole.folder)
 
 
 def test_a_dry_run_and_the_configuration_that_repeats_the_folds(short, data, tmp_path):
@@ -357,7 +356,7 @@ def test_a_split_file_is_one_fold_that_says_at_its_start_what_it_lacks_and_is_ke
         )
     assert [path.name for path in sorted(cross.folder.glob("fold_*"))] == ["fold_0"]
     separated = meta(cross.folder)["separated"]
-    of_val = values(cross.folder / "fold_0").xs(("val", "map_r"), level=("split", "metric"))
+    of_val = recorded_values(cross.folder / "fold_0").xs(("val", "map_r"), level=("split", "metric"))
     assert set(separated["values"]) == {"val", "test"} and separated["values"]["val"]["map_r"]["standard_error"] is None
     assert {e: separated["untrained"][e]["val"]["map_r"]["mean"] for e in ("-1", "0")} == {
         "-1": of_val[-1],

@@ -13,8 +13,9 @@ import yaml
 import datasets
 import parameters
 from launch import __main__ as launcher
-from tests import builders
 from tests.datasets import layouts
+from tests.kit.data_sets import make_cars196, make_cub200, make_online_products
+from tests.kit.runs import pass_dry_run
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "experiments/Frontier_Runs.sh"
@@ -447,9 +448,9 @@ def test_every_preset_is_run_with_five_seeds_and_the_script_and_the_page_say_wha
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     path = tmp_path_factory.mktemp("tiny")
-    builders.make_cub200(path, n_classes=8, n_images=9)
-    builders.make_cars196(path, n_classes=8, n_images=9)
-    builders.make_online_products(path, n_train=6, n_test=4, n_images=4)
+    make_cub200(path, n_classes=8, n_images=9)
+    make_cars196(path, n_classes=8, n_images=9)
+    make_online_products(path, n_train=6, n_test=4, n_images=4)
     layouts.make_inshop(path, n_train=8, n_test=3)
     layouts.make_market1501(path)
     layouts.make_inaturalist2018(path)
@@ -472,7 +473,7 @@ def dry_run(name, tiny, capsys):
         names = list(splits["training"].class_names.values())
         np.savez(tiny / "vectors.npz", names=names, vectors=np.eye(len(names)))
         chunks = ["--language_vectors", str(tiny / "vectors.npz")]
-    builders.dry_run(
+    pass_dry_run(
         [
             "--config",
             name,

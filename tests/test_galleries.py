@@ -17,7 +17,7 @@ import metrics
 import parameters
 from evaluation import queries, spaces
 from runs import RunFolder
-from tests import _processes
+from tests.kit import processes
 from utilities.errors import UserError
 
 command = importlib.import_module("evaluation.__main__")
@@ -212,7 +212,7 @@ def test_folds_and_their_ensemble(with_roles, data, tmp_path):
 def run_with_roles(rank, words):
     """What `_processes.whole_run` does, on data with roles."""
     datasets.select = select
-    _processes.whole_run(rank, words)
+    processes.whole_run(rank, words)
 
 
 @pytest.mark.long
@@ -246,7 +246,7 @@ def test_several_processes_measure_what_one_does(with_roles, folder_data, tmp_pa
         "36",
     ]
     one = main.main(parameters.read([*words, "--save_path", str(tmp_path / "one")]))
-    _processes.spawned(2, run_with_roles, [*words, "--save_path", str(tmp_path / "two")])
+    processes.spawned(2, run_with_roles, [*words, "--save_path", str(tmp_path / "two")])
     two = next((tmp_path / "two").rglob("summary.json")).parent
     expected = summary_of(one.folder)
     found = summary_of(two)

@@ -22,11 +22,11 @@ import batch_mining
 import criteria
 from engine.runtime import Runtime
 from metrics import _kmeans
-from tests import _processes
 from tests.criteria.test_registry_wide import N_CLASSES, build, run
-from tests.datasampler.made import draw, make_sampler
 from tests.engine import test_chunks
 from tests.engine.test_chunks import WAYS, batches, failures, of_loss, rounding, trained
+from tests.kit import processes
+from tests.kit.samplers import draw, make_sampler
 from tests.test_host_reads import CRITERIA, MINERS, asked_by, labels_of, reference, unit
 from utilities import shards
 from utilities.criterion import takes_reference
@@ -289,8 +289,8 @@ def test_two_processes_on_one_gpu_step_as_one():
     cases = [(0, of_loss(loss), {}) for loss in ("margin", "softmax")]
     cases.append((4, ["--loss", "contrastive", "--memory_size", "30", "--memory_start", "1"], {}))
     try:
-        _processes.spawned(2, _processes.same_steps, cases, backend="cpu:gloo,cuda:nccl")
+        processes.spawned(2, processes.same_steps, cases, backend="cpu:gloo,cuda:nccl")
     except AssertionError as error:
         if "Duplicate GPU" not in str(error) and "invalid usage" not in str(error):
             raise
-        _processes.spawned(2, _processes.same_steps, cases)
+        processes.spawned(2, processes.same_steps, cases)

@@ -19,10 +19,10 @@ from datasets import _transforms
 from engine.cropping import Cut
 from engine.parts import Parts
 from tests import test_shards
-from tests._processes import spawned
 from tests.criteria.test_registry_wide import ADAPTERS, N_CLASSES, build, points, run
 from tests.engine.test_chunks import WAYS, batches, failures, of_loss, trained
-from tests.pretend_gpu import GPU, pretend_gpu
+from tests.kit.gpu import GPU, pretend_gpu
+from tests.kit.processes import spawned
 from utilities.criterion import takes_reference
 
 OF_MINERS = {

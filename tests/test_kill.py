@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from runs import checkpoint
-from tests import builders
-from tests.builders import assert_same_run
+from tests.kit.data_sets import make_folder
+from tests.kit.runs import assert_same_run
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.long
@@ -96,7 +96,7 @@ FOLD_MOMENTS = {
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    return builders.make_folder(tmp_path_factory.mktemp("kill") / "things", n_classes=16, n_images=12)
+    return make_folder(tmp_path_factory.mktemp("kill") / "things", n_classes=16, n_images=12)
 
 
 def killed_and_resumed(data, tmp_path, moments, *more):

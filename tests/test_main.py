@@ -17,14 +17,14 @@ import parameters
 from engine.runtime import NonFiniteLoss, Runtime
 from runs import checkpoint
 from runs.folder import run_folder
-from tests import builders
-from tests.builders import values
+from tests.kit.refusals import refused
+from tests.kit.runs import assert_same_run, recorded_values, run_words
 from utilities.errors import UserError
 
 
 def flags(data, tmp_path, *more):
     about = ["--loss", "triplet", "--batch_mining", "semihard", "--group", "Tiny", "--seed", "3", "--n_epochs", "2"]
-    return parameters.read(builders.run_words(data, tmp_path / "runs", *about, *more))
+    return parameters.read(run_words(data, tmp_path / "runs", *about, *more))
 
 
 def resumed(folder, *more):
@@ -102,7 +102,7 @@ def test_a_run_folder_is_complete(trained_once, begun_once):
         "CSV_Logs/Test_discriminative_e_recall.csv",
     ):
         assert (trained_once / name).exists(), name
-    table = values(trained_once).xs("map_r", level="metric")
+    table = recorded_values(trained_once).xs("map_r", level="metric")
     summary = json.loads((trained_once / "summary.json").read_text())
     assert set(table.index) == {(e, s) for e in (1, 2) for s in ("train", "test")}
     assert (
@@ -121,7 +121,7 @@ def test_a_run_folder_is_complete(trained_once, begun_once):
     )
     untrained = json.loads((begun_once / "summary.json").read_text())["selected"]
     assert untrained["epoch"] == 1, "an untrained state is never the best"
-    assert set(values(begun_once).xs(("test", "map_r"), level=("split", "metric")).index) == {
+    assert set(recorded_values(begun_once).xs(("test", "map_r"), level=("split", "metric")).index) == {
         -1,
         0,
         1,
@@ -145,7 +145,7 @@ def test_parameters_yaml_repeats_the_run_and_recording_batches_changes_nothing(t
             ["--config", str(trained_once / "parameters.yaml"), "--save_path", str(tmp_path), "--log_every", "1"]
         )
     )
-    builders.assert_same_run(trained_once, again.folder)
+    assert_same_run(trained_once, again.folder)
     assert not (trained_once / "CSV_Logs" / "batches.csv").exists()
     saved = yaml.safe_load((trained_once / "parameters.yaml").read_text())
     assert (
@@ -156,7 +156,7 @@ def test_parameters_yaml_repeats_the_run_and_recording_batches_changes_nothing(t
     of_batches, _ = batch_values(again.folder)
     for name in {name for *_, name in of_batches}:  # epoch means are those of the batches
         mean = sum(of_batches[1, step, name] for step in (1, 2)) / 2
-        assert values(again.folder)[1, "train", name] == pytest.approx(mean, rel=1e-5), name
+        assert recorded_values(again.folder)[1, "train", name] == pytest.approx(mean, rel=1e-5), name
 
 
 def test_resume_equals_the_uninterrupted_run(folder_data, tmp_path, capsys):
@@ -173,7 +173,7 @@ def test_resume_equals_the_uninterrupted_run(folder_data, tmp_path, capsys):
         with open(cut / "CSV_Logs" / f"{name}.csv", "a") as file:
             file.write(lines)
     train("Cut", 2, "--resume")
-    builders.assert_same_run(whole, cut)
+    assert_same_run(whole, cut)
     of_batches, names = batch_values(cut)
     assert of_batches == batch_values(whole)[0] and {key[:2] for key in of_batches} == {(1, 2), (2, 4)}
     assert {
@@ -233,7 +233,7 @@ def test_weights_that_are_nan_are_not_trained_on(begun):
     key = next(key for key, value in content["state_dict"].items() if key.endswith("last_linear.weight"))
     content["state_dict"][key][0, 0] = torch.nan
     torch.save(content, begun / checkpoint.LAST)
-    with builders.refused(f"{begun / checkpoint.LAST} holds NaN or infinity in {key}: --resume best goes on from"):
+    with refused(f"{begun / checkpoint.LAST} holds NaN or infinity in {key}: --resume best goes on from"):
         resumed(begun, "--n_epochs", "2")
 
 
@@ -320,7 +320,7 @@ def test_a_run_goes_on_at_the_rates_of_now_also_with_another_optimiser(begun, ca
         assert said in told and ("begin anew" in told) == bool(said), change
         note = f"note  --n_epochs {epoch} (before: {epoch - 1}): --scheduler cosine spans all epochs"
         assert (note in told) == (epoch > 2), "the first epoch has the full rate whatever the length"
-        rates = values(begun)[epoch, "train"]
+        rates = recorded_values(begun)[epoch, "train"]
         factor = (1 + math.cos(math.pi * (epoch - 1) / epoch)) / 2
         assert rates["rate/last_linear"] == pytest.approx(0.001 * factor), change
         assert rates["rate/backbone_4" if "--layer_decay" in change else "rate/backbone"] == pytest.approx(
@@ -385,11 +385,15 @@ def test_resume_best_goes_back_and_cuts_what_came_after(folder_data, tmp_path, m
     monkeypatch.setattr(main.evaluation, "evaluate", lambda *args, **kwargs: ({"test": {"map_r": next(recalls)}}, {}))
     monkeypatch.setattr(main.outputs, "of_best_epoch", lambda *args: None)
     folder = main.main(flags(folder_data, tmp_path, "--n_epochs", "3", "--evaluation_metrics", "map_r")).folder
-    assert set(values(folder).index.get_level_values("epoch")) == {1, 2, 3}
+    assert set(recorded_values(folder).index.get_level_values("epoch")) == {1, 2, 3}
     there = {path.name for path in folder.glob("checkpoint_*")}
     with monkeypatch.context() as patch, pytest.raises(UserError, match="no space left"):
         patch.setattr("runs.run.link", raising(UserError("no space left on device")))
         resumed(folder, "--resume", "best")
     assert {path.name for path in folder.glob("checkpoint_*")} == there, "a failure leaves the last checkpoint"
     resumed(folder, "--resume", "best")
-    assert values(folder).xs(("test", "map_r"), level=("split", "metric")).to_dict() == {1: 0.9, 2: 0.3, 3: 0.2}
+    assert recorded_values(folder).xs(("test", "map_r"), level=("split", "metric")).to_dict() == {
+        1: 0.9,
+        2: 0.3,
+        3: 0.2,
+    }

@@ -12,14 +12,15 @@ import parameters
 import Result_Evaluations
 from launch import __main__ as launcher
 from search import __main__ as searcher
-from tests import builders
+from tests.kit.data_sets import make_cars196, make_cub200, make_online_products
+from tests.kit.runs import SMALL_IMAGES, pass_dry_run
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(.*)\n([\s\S]*?)^```$", TEXT, flags=re.MULTILINE)  # (info string, content)
 FILES = {info.split()[1]: content for info, content in BLOCKS if len(info.split()) == 2}  # ```yaml my_loss.yaml
 ON_A_RUN = {"--resume", "--resume_from", "--evaluate", "--evaluate_ensemble", "--aggregate_only", "--reproduce_results"}
-SMALL = [*builders.SMALL, "--arch", "conv4_normalize"]
+SMALL = [*SMALL_IMAGES, "--arch", "conv4_normalize"]
 FOLDS = 2  # of the page's four, where a line does not name them
 
 
@@ -115,9 +116,9 @@ def place(tmp_path_factory):
 def images(place):
     """./Datasets there, with the three in small."""
     path = place / "Datasets"
-    builders.make_cub200(path, n_classes=172, n_images=4)  # 64 classes train in a batch of 256
-    builders.make_cars196(path, n_classes=24, n_images=4)
-    builders.make_online_products(path, n_train=24, n_test=24, n_images=8)
+    make_cub200(path, n_classes=172, n_images=4)  # 64 classes train in a batch of 256
+    make_cars196(path, n_classes=24, n_images=4)
+    make_online_products(path, n_train=24, n_test=24, n_images=8)
 
 
 @pytest.fixture(autouse=True)
@@ -169,7 +170,7 @@ def try_new(words, capsys):
             128,
         )  # of both files and the first
     else:
-        builders.dry_run([*words, "--arch", "conv4_normalize"], capsys)
+        pass_dry_run([*words, "--arch", "conv4_normalize"], capsys)
 
 
 def try_search(words, capsys):
@@ -202,7 +203,7 @@ def test_every_new_run_and_search_passes_a_dry_run(images, capsys):
 def test_the_flags_of_a_run_are_those_of_another(started, capsys):
     for words in REPEAT:
         started(run_of(words))
-    tried(REPEAT, lambda words: builders.dry_run(words, capsys))
+    tried(REPEAT, lambda words: pass_dry_run(words, capsys))
 
 
 def work_on(words, started):

@@ -10,7 +10,8 @@ import main
 import parameters
 from runs import checkpoint, reports
 from search import __main__ as searcher
-from tests.builders import refused, run_words
+from tests.kit.refusals import refused
+from tests.kit.runs import run_words
 from tests.search.test_search import RANGES, command
 
 

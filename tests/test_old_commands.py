@@ -10,7 +10,7 @@ import metrics
 import parameters
 from options import help as help_pages
 from search import __main__ as searcher
-from tests.builders import refused
+from tests.kit.refusals import refused
 from tests.test_migration import BLOCKS
 from utilities import migration
 from utilities.errors import UserError

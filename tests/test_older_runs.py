@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import parameters
-from tests.builders import refused
+from tests.kit.refusals import refused
 
 CASCADED = {"trainer": "cascaded", "loss": "multisimilarity", "mine_pairs": True, "classifier_dropout": 0.0}
 CASCADED |= {"cascade_sizes": [8, 8], "cascade_percents": [1.0, 0.5]}

@@ -11,7 +11,7 @@ import parameters
 from options import composition
 from options import help as help_pages
 from runs import reports
-from tests.builders import refused
+from tests.kit.refusals import refused
 from utilities.errors import UserError
 
 ICML = {

@@ -14,7 +14,7 @@ import criteria
 import main
 import parameters
 from options import composition
-from tests import builders
+from tests.kit.runs import run_words
 from utilities.errors import UserError, one_line_errors
 from utilities.numbers import LARGEST, MOST_64, OutOfRange, Range, number, whole
 
@@ -117,9 +117,7 @@ EXTREMES = [
 @pytest.mark.parametrize("n", [4, pytest.param(len(EXTREMES), marks=pytest.mark.long)])
 def test_extremes_pass_a_dry_run_or_end_in_one_line(n, folder_data, tmp_path, capsys):
     """Some of them, the same each time; all of them take minutes."""
-    base = builders.run_words(
-        folder_data, tmp_path, "--resize_size", "36", "--crop_size", "32", "--n_epochs", "1", "--dry_run"
-    )
+    base = run_words(folder_data, tmp_path, "--resize_size", "36", "--crop_size", "32", "--n_epochs", "1", "--dry_run")
     passed = 0
     for flag, value in random.Random(1).sample(EXTREMES, n):
         try:

@@ -21,7 +21,8 @@ import datasets
 from launch import __main__ as launcher
 from runs import RunFolder
 from search import __main__ as searcher
-from tests import builders
+from tests.kit.data_sets import make_cub200
+from tests.kit.runs import SMALL_IMAGES
 
 ROOT = Path(__file__).resolve().parent.parent
 GROUP = "MLRC_CUB_Contrastive"
@@ -55,7 +56,7 @@ class Protocol:
     """A finished run of the protocol: its folder, and what was printed."""
 
     def __init__(self, path):
-        builders.make_cub200(path / "data", n_classes=20, n_images=4)
+        make_cub200(path / "data", n_classes=20, n_images=4)
         words = shlex.split(command(GROUP).replace("$datapath", str(path / "data")))
         words += [
             "--not_pretrained",
@@ -188,7 +189,7 @@ def test_folds_are_joined_and_reported_and_the_line_is_finished(protocol):
 
 
 def test_a_search_by_the_preset_leaves_test_to_the_reproductions(tmp_path, capsys):
-    builders.make_cub200(tmp_path, n_classes=20, n_images=4)
+    make_cub200(tmp_path, n_classes=20, n_images=4)
     words = re.sub(
         r"--loss_contrastive_neg_margin \S+", "", command(GROUP).replace("$datapath", str(tmp_path))
     ).split()[2:]
@@ -198,7 +199,7 @@ def test_a_search_by_the_preset_leaves_test_to_the_reproductions(tmp_path, capsy
         "-0.2,2",
         "--save_path",
         str(tmp_path / "runs"),
-        *builders.SMALL,
+        *SMALL_IMAGES,
     ]
     plan = searcher.plan(argv, tmp_path)
     trial = plan.flags.read({"loss_contrastive_neg_margin": 0.5})

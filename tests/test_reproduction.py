@@ -14,7 +14,7 @@ import main
 import parameters
 from runs import RunFolder, checkpoint
 from runs import changes as recorded
-from tests import builders
+from tests.kit.runs import SHORT_RUN
 from utilities.errors import UserError
 
 DIFFS = "resume_training_config_diffs"
@@ -29,7 +29,7 @@ def flags(data, tmp_path, *more):
             str(data),
             "--save_path",
             str(tmp_path / "runs"),
-            *builders.SHORT_RUN,
+            *SHORT_RUN,
             "--loss",
             "margin",
             "--batch_mining",

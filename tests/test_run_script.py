@@ -18,8 +18,8 @@ from launch import __main__ as launcher
 from runs import checkpoint
 from runs.folder import run_folder
 from search import __main__ as searcher
-from tests import builders
-from tests.launch.stand_ins import search_task, small, standing
+from tests.kit import refusals
+from tests.kit.launches import search_task, small, standing
 from utilities.errors import UserError
 from utilities.locks import Lock
 
@@ -185,7 +185,7 @@ def test_lines_of_searches_and_options_that_cannot_be(folder_data, tmp_path):
     for argv in (["--jobs", "0"], ["--gpus", "-1"], ["--filter", "("], ["--slurm", "partition"]):
         with pytest.raises(UserError, match=argv[0]):
             launcher.read_options(["runs.sh", *argv])
-    with builders.refused("no file of runs"):
+    with refusals.refused("no file of runs"):
         launcher.main(["/absent.sh"])
     lines = launcher.read_lines(ROOT / "experiments/MLRC_Searches.sh", {"datapath": "/data"})
     assert (

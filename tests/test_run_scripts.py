@@ -13,7 +13,8 @@ import pytest
 import main
 import parameters
 from launch import __main__ as launcher
-from tests import builders
+from tests.kit.data_sets import make_cars196, make_cub200, make_online_products
+from tests.kit.runs import pass_dry_run
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT / "docs" / "published"
@@ -306,9 +307,9 @@ def tiny(tmp_path_factory):
     validation is cut off.
     """
     path = tmp_path_factory.mktemp("tiny")
-    builders.make_cub200(path, n_classes=172, n_images=5)
-    builders.make_cars196(path, n_classes=172, n_images=2)
-    builders.make_online_products(path, n_train=86, n_test=12, n_images=2)
+    make_cub200(path, n_classes=172, n_images=5)
+    make_cars196(path, n_classes=172, n_images=2)
+    make_online_products(path, n_train=86, n_test=12, n_images=2)
     return path
 
 
@@ -325,7 +326,7 @@ def kind(argv):
 
 
 def dry_run(argv, tiny, capsys, *more):
-    builders.dry_run([*(str(tiny) if word == "DATA" else word for word in argv), *more], capsys)
+    pass_dry_run([*(str(tiny) if word == "DATA" else word for word in argv), *more], capsys)
 
 
 def one(runs, group):
@@ -369,12 +370,12 @@ SPECTRAL = (
 
 
 def test_published_commands_are_read_and_one_passes_a_dry_run(tmp_path, capsys):
-    builders.make_cub200(tmp_path, layout="icml", n_classes=20, n_images=14)
+    make_cub200(tmp_path, layout="icml", n_classes=20, n_images=14)
     basic, advanced, spectral = (
         line.replace("$datapath", str(tmp_path)).split() for line in (BASIC, ADVANCED, SPECTRAL)
     )
     assert parameters.read(basic).evaluate_on_gpu and parameters.read(advanced).miner_distance_lower_cutoff == 0.5
-    assert "dry run: one batch of 112 images" in builders.dry_run([*spectral, "--arch", "conv4_normalize"], capsys)
+    assert "dry run: one batch of 112 images" in pass_dry_run([*spectral, "--arch", "conv4_normalize"], capsys)
 
 
 # ----------------------------------------------------------------------------------------------------------------

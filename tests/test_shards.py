@@ -21,10 +21,11 @@ from engine.ranks import Ranks
 from engine.runtime import Runtime
 from engine.step import build_step
 from runs import RunFolder
-from tests import builders, test_torchrun
-from tests._processes import Of, alone, spawned, whole_run
+from tests import test_torchrun
 from tests.criteria import test_registry_wide
 from tests.engine import test_chunks
+from tests.kit.processes import Of, alone, spawned, whole_run
+from tests.kit.runs import assert_same_run, last_checkpoint
 from trainers import average_of
 from utilities import shards
 from utilities.errors import UserError
@@ -433,7 +434,7 @@ MANY = ["--loss", "arcface", "--optim", "adam", "--shard_classes", "--seed", "2"
 
 
 def vectors_and_moments(folder):
-    content = builders.last(folder)
+    content = last_checkpoint(folder)
     return content["criterion"]["proxies"], [
         value for state in content["optimizer"]["state"].values() for value in state.values()
     ]
@@ -486,7 +487,7 @@ def test_what_was_killed_goes_on_to_the_bit(data, tmp_path):
     assert status and RunFolder(folders[1]).progress.epochs == 1
     status, _, err = test_torchrun.torchrun(2, ["--resume_from", str(folders[1])])
     assert status == 0, err
-    builders.assert_same_run(*folders)
+    assert_same_run(*folders)
     status, _, err = test_torchrun.torchrun(
         2, ["--resume_from", str(folders[1]), "--resume", "best", "--n_epochs", "4", "--resume_allow_changes"]
     )

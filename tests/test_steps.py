@@ -16,8 +16,7 @@ from criteria._pairs import few_at_a_time
 from engine import compiling
 from engine.runtime import Runtime
 from engine.step import Step
-from tests import builders
-from tests.builders import assert_same_run, equal, last
+from tests.kit.runs import assert_same_run, equal_states, last_checkpoint, run_words
 from utilities import load_run
 from utilities.errors import UserError
 from utilities.tensors import Products, multiply_at
@@ -51,9 +50,7 @@ LONG = {"compiled", "float16"}
 
 
 def run(data, tmp_path, *more):
-    return main.main(
-        parameters.read(builders.run_words(data, tmp_path, "--loss", "margin", "--no_train_metrics", *more))
-    ).folder
+    return main.main(parameters.read(run_words(data, tmp_path, "--loss", "margin", "--no_train_metrics", *more))).folder
 
 
 def resume(folder, *more):
@@ -67,7 +64,7 @@ def test_a_run_resumes_to_the_bit(name, data, tmp_path, monkeypatch):
     resumed = run(data, tmp_path, *RESUMED[name], "--n_epochs", "1", "--savename", "Resumed")
     resume(resumed, "--n_epochs", "2")
     assert_same_run(whole, resumed)
-    assert last(whole)["scaler"].get("_growth_tracker", 0) == (4 if name == "float16" else 0)
+    assert last_checkpoint(whole)["scaler"].get("_growth_tracker", 0) == (4 if name == "float16" else 0)
 
 
 # -------------------------------------------------------------------------------------------------------------------
@@ -89,7 +86,7 @@ def test_the_average_is_evaluated_and_kept_beside_the_trained_network(data, tmp_
     monkeypatch.setattr(Step, "__call__", step)
     monkeypatch.setattr(main.evaluation, "evaluate", evaluate)
     folder = run(data, tmp_path, "--ema_decay", ".7", "--n_epochs", "2")
-    content = last(folder)
+    content = last_checkpoint(folder)
     average = {name: value.double() if value.is_floating_point() else value for name, value in trained[0].items()}
     for state in [*trained[1:], content["trained"]]:
         average = {
@@ -98,20 +95,20 @@ def test_the_average_is_evaluated_and_kept_beside_the_trained_network(data, tmp_
     kept = dict(content["state_dict"])
     for name, value in average.items():
         torch.testing.assert_close(kept[name], value.to(kept[name]), rtol=1e-5, atol=1e-6)
-    assert any("running_mean" in name for name in average) and not equal(dict(content["trained"]), kept)
-    assert equal(dict(seen[-1]), kept), "the average is what was evaluated"
-    assert equal(dict(load_run(folder, "last")[0].state_dict()), kept)
+    assert any("running_mean" in name for name in average) and not equal_states(dict(content["trained"]), kept)
+    assert equal_states(dict(seen[-1]), kept), "the average is what was evaluated"
+    assert equal_states(dict(load_run(folder, "last")[0].state_dict()), kept)
 
 
 def test_an_average_may_begin_on_resume_and_changes_nothing_in_training(trained_once, folder_data, tmp_path):
     folder = run(folder_data, tmp_path, "--n_epochs", "1")
-    before = last(folder)["state_dict"]
+    before = last_checkpoint(folder)["state_dict"]
     resume(folder, "--n_epochs", "2", "--ema_decay", ".999999", "--resume_allow_changes")
-    content = last(folder)
+    content = last_checkpoint(folder)
     for name, value in before.items():
         if value.is_floating_point():
             torch.testing.assert_close(content["state_dict"][name], value, rtol=1e-3, atol=1e-4)
-    assert equal(dict(content["trained"]), dict(last(trained_once)["state_dict"]))
+    assert equal_states(dict(content["trained"]), dict(last_checkpoint(trained_once)["state_dict"]))
 
 
 # -------------------------------------------------------------------------------------------------------------------
@@ -140,8 +137,10 @@ def test_the_backbone_rests_and_wakes(flags, data, tmp_path, monkeypatch):
     resting = 6 if "6" in flags else 4
     assert moved == [(False, False, True)] * resting + [(True, True, True)] * (8 - resting)
     parts = run(data, tmp_path, *flags, "--n_epochs", "1", "--savename", "Parts")
-    groups = {group["name"]: group["params"] for group in last(parts)["optimizer"]["param_groups"]}
-    assert not set(groups["backbone"]) & set(last(parts)["optimizer"]["state"]), "no gradient, no step, no decay"
+    groups = {group["name"]: group["params"] for group in last_checkpoint(parts)["optimizer"]["param_groups"]}
+    assert not set(groups["backbone"]) & set(last_checkpoint(parts)["optimizer"]["state"]), (
+        "no gradient, no step, no decay"
+    )
     resume(parts, "--n_epochs", "2")
     assert_same_run(whole, parts)
 
@@ -181,7 +180,11 @@ def test_recomputed_activations_give_the_same_gradients_and_statistics_in_less_m
         embeddings.square().sum().backward()
         found.append([p.grad for p in network.parameters()] + [b.clone() for b in network.buffers()])
         networks.append(network)
-    assert equal(*found) and list(networks[0].state_dict()) == list(networks[1].state_dict()) and kept[1] < kept[0] / 2
+    assert (
+        equal_states(*found)
+        and list(networks[0].state_dict()) == list(networks[1].state_dict())
+        and kept[1] < kept[0] / 2
+    )
     twin = copy.deepcopy(networks[1])
     with torch.no_grad():
         twin.last_linear.weight.zero_()
@@ -239,7 +242,9 @@ def test_a_compiled_network_trains_and_keeps_its_names(backend, more, data, tmp_
         pytest.skip(str(error)) if "C++ compiler" in str(error) else pytest.fail(str(error))
     said = capsys.readouterr().out
     assert "--compile: " in said and " graphs\n" in said and "recompiled" not in said
-    content, plain = (last(path)["state_dict"] for path in (folder, run(data, tmp_path, *flags, "--savename", "Plain")))
+    content, plain = (
+        last_checkpoint(path)["state_dict"] for path in (folder, run(data, tmp_path, *flags, "--savename", "Plain"))
+    )
     assert list(content) == list(plain) == list(load_run(folder)[0].state_dict())
     tolerance = 1e-2 if "bfloat16" in more else 1e-3
     for name in plain:

@@ -20,9 +20,9 @@ from datasets import _cache, _image_set, _images, _transforms
 from engine import runtime
 from engine.loading import BatchesInOrder, training_loader
 from runs import RunFolder
-from tests import builders
-from tests._processes import Of
-from tests.builders import last, values
+from tests.kit.images import random_picture, write_image
+from tests.kit.processes import Of
+from tests.kit.runs import last_checkpoint, recorded_values, run_words
 from utilities.errors import UserError
 from utilities.locks import Lock
 
@@ -64,13 +64,13 @@ def photographs(tmp_path_factory):
     paths = []
     for number, (width, height) in enumerate([(60, 40), (41, 55), (48, 48), (90, 30)]):
         for suffix in ("jpg", "png", "webp"):
-            paths.append(str(builders.write_image(folder / f"{number}.{suffix}", number, (width, height))))
+            paths.append(str(write_image(folder / f"{number}.{suffix}", number, (width, height))))
     exif = Image.Exif()
     exif[0x0112] = 6
     for suffix in ("jpg", "png", "webp"):
         paths.append(str(folder / f"turned.{suffix}"))
-        builders.picture(9, (70, 30)).save(paths[-1], exif=exif)
-    paths.append(str(builders.write_image(folder / "grey.jpg", 5, (50, 61), "L")))
+        random_picture(9, (70, 30)).save(paths[-1], exif=exif)
+    paths.append(str(write_image(folder / "grey.jpg", 5, (50, 61), "L")))
     return paths
 
 
@@ -141,17 +141,17 @@ def words(data, tmp_path, *more):
         "--storage_metrics",
         "e_recall@1",
     ]
-    return builders.run_words(data, tmp_path, *about, *more)
+    return run_words(data, tmp_path, *about, *more)
 
 
 def assert_near_runs(one, many):
     """The values of two folders' runs and their last networks are equal to rounding."""
-    wanted = values(one)
-    found = values(many)
+    wanted = recorded_values(one)
+    found = recorded_values(many)
     assert wanted.index.equals(found.index)
     torch.testing.assert_close(torch.tensor(found.to_numpy()), torch.tensor(wanted.to_numpy()), rtol=1e-5, atol=1e-5)
     for part in ("state_dict", "trained"):
-        networks = [dict(last(folder).get(part, {})) for folder in (one, many)]
+        networks = [dict(last_checkpoint(folder).get(part, {})) for folder in (one, many)]
         torch.testing.assert_close(networks[1], networks[0], rtol=1e-4, atol=1e-5)
 
 
@@ -182,7 +182,7 @@ def torchrun(n, arguments, fail=""):
         "--standalone",
         "--nproc_per_node",
         str(n),
-        "tests/_torchrun_main.py",
+        "tests/kit/torchrun_main.py",
         *arguments,
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **({"FAIL": fail} if fail else {})}
@@ -308,7 +308,7 @@ def test_a_whole_run_on_glyphs_is_that_of_one_process_to_the_third_digit(tmp_pat
     one = main.main(parameters.read([*flags, *of_one, "--savename", "One"])).folder
     status, out, err = torchrun(2, [*flags, "--savename", "Two"])
     assert status == 0, err
-    tables = [values(folder) for folder in (one, one.with_name("Two"))]
+    tables = [recorded_values(folder) for folder in (one, one.with_name("Two"))]
     epochs = parameters.read(flags).n_epochs
     assert tables[0].index.equals(tables[1].index) and len(tables[0]) > 6 * epochs
     assert tables[0][epochs, "test", "e_recall@1"] > tables[0][0, "test", "e_recall@1"] + gain, "it learns"

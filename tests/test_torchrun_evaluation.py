@@ -20,9 +20,9 @@ from metrics import _kmeans, _space
 from metrics.neighbours import rerank as reranking
 from metrics.neighbours import search as searching
 from metrics.neighbours.search import Limits
-from tests._processes import Of, alone, spawned
-from tests.evaluation._made import Network, made_splits, options
-from tests.metrics._plain import random_lists, random_space
+from tests.kit.plain_metrics import random_lists, random_space
+from tests.kit.processes import Of, alone, spawned
+from tests.kit.splits import Network, made_splits, options
 from utilities.errors import NotFinite
 from utilities.hyperbolic import Ball
 from utilities.processes import Alone

@@ -10,9 +10,10 @@ import pytest
 import yaml
 from torch.utils._pytree import tree_flatten
 
-from tests import _processes, test_torchrun
-from tests._processes import spawned
-from tests.builders import last, values
+from tests import test_torchrun
+from tests.kit import processes
+from tests.kit.processes import spawned
+from tests.kit.runs import last_checkpoint, recorded_values
 from tests.test_torchrun import assert_near_runs, one_thread  # noqa: F401  a fixture
 
 FOLDS = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3"]
@@ -103,8 +104,8 @@ def further_commands(data, folder):
 
 def run_both(data, factory, jobs):
     one, many = (factory.mktemp(name) for name in ("one", "many"))
-    _processes.programs(0, jobs(data, one))
-    spawned(2, _processes.programs, jobs(data, many))
+    processes.programs(0, jobs(data, one))
+    spawned(2, processes.programs, jobs(data, many))
     return one / "folder", many / "folder"
 
 
@@ -144,7 +145,7 @@ def test_a_run_is_that_of_one_process(data, tmp_path_factory):
     """With chunks, memory, averages; one set of folders and files, one image cache in which each image is once."""
     both = run_both(data, tmp_path_factory, lambda data, folder: runs(data, folder, {"Chunks": AT_WORK}))
     assert_near_runs(*(folder / "Chunks" for folder in both))
-    assert "trained" in last(both[0] / "Chunks") and names(both[0]) == names(both[1])
+    assert "trained" in last_checkpoint(both[0] / "Chunks") and names(both[0]) == names(both[1])
     for folder in both:
         (index,) = (folder.parent / "cache").glob("*/index.jsonl")
         images = [json.loads(line)[0] for line in index.read_text().splitlines()[1:]]
@@ -167,7 +168,7 @@ def test_folds_are_those_of_one_process(further):
 def test_further_runs_are_those_of_one_process(further):
     for name in FURTHER_RUNS:
         assert_near_runs(*(folder / name for folder in further))
-    one, many = (values(folder / "Half") for folder in further)  # to its rounding
+    one, many = (recorded_values(folder / "Half") for folder in further)  # to its rounding
     assert one.index.equals(many.index)
     losses = one.index.get_level_values("metric").str.endswith("loss")
     assert losses.sum() > 1 and np.allclose(one[losses], many[losses], rtol=0.02)

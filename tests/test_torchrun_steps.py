@@ -14,8 +14,6 @@ import criteria
 import parameters
 import trainers
 from engine.ranks import Ranks
-from tests import _processes
-from tests._processes import alone, spawned
 from tests.engine.test_chunks import (
     CLASSES,
     PREFIXES,
@@ -27,6 +25,8 @@ from tests.engine.test_chunks import (
     of_loss,
     trained,
 )
+from tests.kit import processes
+from tests.kit.processes import alone, spawned
 from utilities.criterion import takes_reference
 from utilities.errors import UserError
 
@@ -118,7 +118,7 @@ def everything(folder, n, full):
 @pytest.mark.parametrize("n,full", [(2, False), *(pytest.param(n, True, marks=pytest.mark.long) for n in (2, 3, 5))])
 def test_steps_are_those_of_one_process(n, full, tmp_path):
     """One start of the processes walks them all. Five do not divide the twelve images."""
-    spawned(n, _processes.steps_and_draws if n == 2 else _processes.same_steps, everything(tmp_path, n, full))
+    spawned(n, processes.steps_and_draws if n == 2 else processes.same_steps, everything(tmp_path, n, full))
 
 
 class OfFeatures(torch.nn.Module):

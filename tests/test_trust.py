@@ -12,7 +12,8 @@ import parameters
 from evaluation import relevance
 from runs import reports
 from search import report
-from tests.builders import refused, run_words
+from tests.kit.refusals import refused
+from tests.kit.runs import run_words
 
 CODE = """
 from pathlib import Path

@@ -19,7 +19,7 @@ import Result_Evaluations
 import retrieval.__main__
 from runs import RunFolder
 from search import __main__ as searcher
-from tests import builders
+from tests.kit.data_sets import make_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 TUTORIALS = ROOT / "docs" / "tutorials"
@@ -84,8 +84,8 @@ def program(page, name=""):
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A folder to work in: `photos/`, `other_photos/`, and small flags in place of the demo's."""
-    builders.make_folder(tmp_path / "photos", n_classes=12, n_images=5)
-    builders.make_folder(tmp_path / "other_photos", n_classes=3, n_images=4)
+    make_folder(tmp_path / "photos", n_classes=12, n_images=5)
+    make_folder(tmp_path / "other_photos", n_classes=3, n_images=4)
     flags = TINY | {"dataset_folder_path": str(tmp_path / "photos")}
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "demo_glyphs.yaml").write_text(yaml.safe_dump(flags))

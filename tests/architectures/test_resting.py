@@ -14,7 +14,7 @@ from engine.optimisers import build_optimizer
 from runs import checkpoint, load_run, reports
 from tests.architectures import made
 from tests.architectures.made import refused, saved
-from tests.trainers import tiny
+from tests.kit import tiny
 
 TINY = "timm:test_vit"  # six blocks of width 64
 

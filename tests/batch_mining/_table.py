@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from tests.batch_mining._reference import as_lists, slow_distances
+from tests.kit.mining import as_lists, slow_distances
 from utilities.tuples import Pairs, Sets
 
 

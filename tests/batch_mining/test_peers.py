@@ -9,8 +9,8 @@ import torch
 from pytorch_metric_learning import distances, miners
 
 import batch_mining
-from tests.batch_mining._reference import as_lists, batch_of
-from tests.builders import refused
+from tests.kit.mining import as_lists, batch_of
+from tests.kit.refusals import refused
 
 STRATEGIES = ["easy", "semihard", "hard", "all"]
 REFUSED = {("semihard", "semihard"), ("semihard", "all"), ("all", "semihard")}

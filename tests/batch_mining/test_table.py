@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import batch_mining
 from batch_mining._miner import Miner
-from tests.batch_mining._reference import as_lists, assert_drawn_with
 from tests.batch_mining._table import MINERS, Group, Scene, outcomes
-from tests.builders import refused
+from tests.kit.mining import as_lists, assert_drawn_with
+from tests.kit.refusals import refused
 from utilities import tuples
 from utilities.errors import UserError
 from utilities.reference import Reference

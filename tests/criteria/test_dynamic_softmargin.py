@@ -6,8 +6,8 @@ import pytest
 import torch
 from pytorch_metric_learning.losses import DynamicSoftMarginLoss
 
-from tests.batch_mining._reference import as_lists
 from tests.criteria.test_table import DIMENSIONS, MIXED, criterion_of, mined, points
+from tests.kit.mining import as_lists
 from utilities.tuples import as_triplets
 
 

@@ -8,10 +8,10 @@ import torch
 import criteria
 import main
 import parameters
-from tests import builders
-from tests.builders import refused
 from tests.criteria import _table
 from tests.criteria.test_table import build
+from tests.kit.data_sets import make_cub200, make_folder
+from tests.kit.refusals import refused
 from utilities import levels
 
 
@@ -66,7 +66,7 @@ def test_levels_of_a_data_set_reach_the_criterion():
 
 
 def test_a_run_trains_and_is_measured_by_levels(tmp_path):
-    root = builders.make_folder(
+    root = make_folder(
         tmp_path / "things", names=[f"{a}/{b}/{c}" for a in "xy" for b in "st" for c in "123"], size=(20, 20)
     )
     words = [
@@ -103,7 +103,7 @@ def test_a_run_trains_and_is_measured_by_levels(tmp_path):
     )
     values = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]["test"]
     assert set(values) == set(metrics) and 0 < values["h_ap"] < 1
-    builders.make_cub200(tmp_path, n_classes=4, n_images=2)
+    make_cub200(tmp_path, n_classes=4, n_images=2)
     with refused("--loss happier compares levels of classes, and --dataset cub200 has no super-classes"):
         main.main(
             parameters.read([*words, "--dataset", "cub200", "--source", str(tmp_path), "--allow_partial_dataset"])

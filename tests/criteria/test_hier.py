@@ -7,7 +7,7 @@ import torch
 
 import criteria
 from criteria import hier
-from tests.trainers import tiny
+from tests.kit import tiny
 from utilities.errors import UserError
 from utilities.hyperbolic import Ball
 

@@ -12,7 +12,7 @@ from criteria import _learn, _pairs
 from runs import RunFolder
 from tests.criteria import test_table as table
 from tests.criteria.test_table import N_CLASSES, points
-from tests.trainers import tiny
+from tests.kit import tiny
 from utilities.errors import UserError
 
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])

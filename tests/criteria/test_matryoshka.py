@@ -15,9 +15,9 @@ import criteria
 import metrics
 import parameters
 from criteria import _matryoshka
-from tests.builders import refused
 from tests.criteria.test_registry_wide import ADAPTERS, DIMENSIONS, LABELS, NAMES, build, points, run
-from tests.trainers import tiny
+from tests.kit import tiny
+from tests.kit.refusals import refused
 from utilities.parameter_groups import criterion_groups
 from utilities.tensors import normalize
 

@@ -10,8 +10,8 @@ from pytorch_metric_learning.utils import loss_and_miner_utils
 
 import batch_mining
 import criteria
-from tests.batch_mining._reference import assert_drawn_with
-from tests.trainers import tiny
+from tests.kit import tiny
+from tests.kit.mining import assert_drawn_with
 from utilities.errors import UserError
 
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 3, 3])

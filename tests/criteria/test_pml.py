@@ -6,7 +6,7 @@ import torch
 from pytorch_metric_learning import losses
 
 import criteria
-from tests.builders import refused
+from tests.kit.refusals import refused
 from utilities import pml
 
 

@@ -7,8 +7,8 @@ from pytorch_metric_learning import distances, losses, reducers
 import criteria
 import parameters
 from criteria._reductions import CHOICES, Reduction
-from tests.builders import refused
 from tests.criteria.test_table import DIMENSIONS, MIXED, criterion_of, mined, points
+from tests.kit.refusals import refused
 
 WEIGHTS = [0.5, 2.0, 0.0, 1.0, 3.0]
 every_choice = pytest.mark.parametrize("how", CHOICES)

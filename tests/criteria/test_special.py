@@ -10,11 +10,11 @@ import criteria
 import parameters
 from criteria import _pairs
 from criteria._learn import make_learnable
-from tests import builders
 from tests.criteria import _table
 from tests.criteria._table import PINNED as X
 from tests.criteria._table import PINNED_LABELS as Y
 from tests.criteria.test_table import TableMiner, build, pairs_of, points
+from tests.kit.documents import documented_example
 
 
 def mine(miner=None, learn=(), per_class=False):
@@ -22,7 +22,7 @@ def mine(miner=None, learn=(), per_class=False):
     learning = {"loss_learn": list(learn), "loss_learn_lr": 0.1, "loss_learn_per_class": per_class}
     opt = types.SimpleNamespace(loss_mine_margin=0.2, loss_mine_scale=5.0, n_classes=5, **learning)
     module = types.ModuleType("criteria.mine")
-    exec(builders.documented("class Criterion(PairCriterion):"), vars(module))
+    exec(documented_example("class Criterion(PairCriterion):"), vars(module))
     criterion = module.Criterion(opt, miner)
     if learn:
         make_learnable("mine", module, criterion, opt)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import datasampler
-from tests.datasampler.made import SIZES, draw, labels_of, make_data, make_sampler
+from tests.kit.samplers import SIZES, draw, labels_of, make_data, make_sampler
 from utilities.errors import UnknownName, UserError
 
 MODULES = datasampler.REGISTRY.modules()

@@ -8,7 +8,7 @@ import torch
 from scipy.linalg import sqrtm
 from scipy.stats import chisquare, multivariate_normal, wasserstein_distance
 
-from tests.datasampler.made import SIZES, draw, make_sampler, spied
+from tests.kit.samplers import SIZES, draw, make_sampler, spied
 
 FLAGS = {"bs": 12, "samples_per_class": 2, "data_batchmatch_bigbs": 40}
 

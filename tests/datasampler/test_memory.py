@@ -8,8 +8,8 @@ import datasampler
 import main
 import parameters
 from datasampler._memory import BatchMatchSampler, CoresetSampler, MemorySampler
-from tests import builders
-from tests.datasampler.made import SIZES, draw, labels_of, make_data, make_sampler, spied
+from tests.kit.runs import SHORT_RUN
+from tests.kit.samplers import SIZES, draw, labels_of, make_data, make_sampler, spied
 from utilities.errors import UserError
 
 FLAGS = {"bs": 12, "samples_per_class": 3, "data_batchmatch_bigbs": 24}
@@ -233,7 +233,7 @@ def test_a_training_trains_what_is_chosen_and_stores_what_it_embeds(data, tmp_pa
                 str(data),
                 "--save_path",
                 str(tmp_path),
-                *builders.SHORT_RUN,
+                *SHORT_RUN,
                 "--loss",
                 "margin",
                 "--data_sampler",

@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 import datasampler
 from datasampler._base import draw_within, random_below
-from tests.datasampler.made import draw, labels_of, make_data, make_sampler
+from tests.kit.samplers import draw, labels_of, make_data, make_sampler
 from utilities.errors import UserError
 
 few = settings(max_examples=25, deadline=None, derandomize=True)

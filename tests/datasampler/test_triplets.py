@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import parameters
-from tests.batch_mining._reference import assert_drawn_with
-from tests.builders import refused
-from tests.datasampler.made import draw, labels_of, make_sampler
-from tests.trainers import tiny
+from tests.kit import tiny
+from tests.kit.mining import assert_drawn_with
+from tests.kit.refusals import refused
+from tests.kit.samplers import draw, labels_of, make_sampler
 
 NAMES = ["fixed_triplets", "hard_triplets"]
 SIZES = [5, 1, 3, 2, 6]

@@ -11,16 +11,16 @@ import tarfile
 import numpy as np
 
 import datasets
-from tests import builders
-from tests.builders import refused  # noqa: F401  which tests of data sets take from here
+from tests.kit.data_sets import make_cars196, make_cub200, make_online_products
+from tests.kit.images import random_picture, write_image
 
 SIZE = (12, 10)
 MAKERS = {
-    ("cub200", "official"): builders.make_cub200,
-    ("cub200", "icml"): builders.make_cub200,
-    **{("cars196", layout): builders.make_cars196 for layout in ("official", "torchvision", "icml", "kaggle")},
-    ("online_products", "official"): builders.make_online_products,
-    ("online_products", "icml"): builders.make_online_products,
+    ("cub200", "official"): make_cub200,
+    ("cub200", "icml"): make_cub200,
+    **{("cars196", layout): make_cars196 for layout in ("official", "torchvision", "icml", "kaggle")},
+    ("online_products", "official"): make_online_products,
+    ("online_products", "icml"): make_online_products,
 }
 
 
@@ -63,7 +63,7 @@ def make_inshop(path, layout="plain", n_train=3, n_test=3):
         for number, status in enumerate(
             ("train", "train") if item <= n_train else ("query", "gallery", "query"), start=1
         ):
-            builders.write_image(images / place / f"0{number}_1_front.jpg", (item, number), SIZE)
+            write_image(images / place / f"0{number}_1_front.jpg", (item, number), SIZE)
             lines.append(f"img/{place}/0{number}_1_front.jpg           id_{item * 7:08d} {status}")
     lists = root / "Eval" if layout == "eval" else root
     lists.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def make_inaturalist2018(path, layout="folder"):
         for number in species:
             for i in range(3):
                 file = f"{'Aves' if number < 8 else 'Plantae'}/{number}/{number:02d}{i}.jpg"
-                builders.write_image(root / "train_val2018" / file, (number, i), SIZE)
+                write_image(root / "train_val2018" / file, (number, i), SIZE)
                 lines.append(f"train_val2018/{file}")
         (lists / f"Inaturalist_{part}_set1.txt").write_text("\n".join(lines) + "\n")
     return root
@@ -102,7 +102,7 @@ def make_vehicleid(path, folder="VehicleID_V1.0"):
     for vehicle in (9, 12, 3, 40, 100, 77, 61, 80, 75):
         for _ in range(2 + vehicle % 3):
             image += 1
-            builders.write_image(root / "image" / f"{image:07d}.jpg", image, SIZE)
+            write_image(root / "image" / f"{image:07d}.jpg", image, SIZE)
             lines.setdefault(vehicle, []).append(f"{image:07d} {vehicle}")
     for file, vehicles in (
         ("train_list", (9, 12, 3, 40)),
@@ -144,7 +144,7 @@ def make_market1501(path, distractors=0):
         **({"images": [f"d{i:07d}" for i in range(distractors)]} if distractors else {}),
     }.items():
         for number, name in enumerate(names):
-            builders.write_image(root / folder / f"{name}.jpg", (len(folder), number), SIZE)
+            write_image(root / folder / f"{name}.jpg", (len(folder), number), SIZE)
         (root / folder / "Thumbs.db").write_bytes(b"x")
     return root
 
@@ -168,7 +168,7 @@ def make_veri776(path):
         ("image_test", gallery),
     ):
         for name in names:
-            builders.write_image(root / folder / f"{name}.jpg", tuple(map(ord, name[:10])), SIZE)
+            write_image(root / folder / f"{name}.jpg", tuple(map(ord, name[:10])), SIZE)
     return root
 
 
@@ -184,14 +184,14 @@ def make_revisitop(path, name="roxford5k", distractors=0):
     gallery = [f"all_souls_{i:06d}" for i in range(9)]
     queries = ["query_a", "query_b", "query_c"]
     for number, image in enumerate(gallery + queries):
-        builders.write_image(path / name / "jpg" / f"{image}.jpg", (number, 7), (60 + 3 * number, 90))
+        write_image(path / name / "jpg" / f"{image}.jpg", (number, 7), (60 + 3 * number, 90))
     truth = [dict(zip(("bbx", "easy", "hard", "junk"), query, strict=True)) for query in REVISITED]
     (path / name / f"gnd_{name}.pkl").write_bytes(
         pickle.dumps({"imlist": gallery, "qimlist": queries, "gnd": truth}, protocol=2)
     )
     more = [f"{i % 2}/d{i}.jpg" for i in range(distractors)]
     for number, image in enumerate(more):
-        builders.write_image(path / "revisitop1m" / "jpg" / image, (number, 8), SIZE)
+        write_image(path / "revisitop1m" / "jpg" / image, (number, 8), SIZE)
     if more:
         (path / "revisitop1m" / "revisitop1m.txt").write_text("\n".join(more) + "\n")
     return path / name
@@ -211,9 +211,7 @@ def make_gldv2(path):
         ("test", queries),
     ):
         for name in names:
-            builders.write_image(
-                root / part / "/".join(name[:3]) / f"{name}.jpg", tuple(map(ord, part[:3] + name)), SIZE
-            )
+            write_image(root / part / "/".join(name[:3]) / f"{name}.jpg", tuple(map(ord, part[:3] + name)), SIZE)
     (root / "train_clean.csv").write_text(
         "landmark_id,images\n" + "".join(f"{landmark},{' '.join(names)}\n" for landmark, names in training.items())
     )
@@ -235,7 +233,7 @@ def make_ilias(path):
         "hat_002/query/Q002_00",
         "hat_002/pos/P002_00",
     ):
-        builders.write_image(root / f"{name}.jpg", tuple(map(ord, name[-8:])), SIZE)
+        write_image(root / f"{name}.jpg", tuple(map(ord, name[-8:])), SIZE)
         (root / f"{name}_bbox.txt").write_text("1 2 3 4\n")
     return root.parent
 
@@ -255,7 +253,7 @@ def make_msmt17(path, version="V1"):
             for i, (person, camera) in enumerate(shots)
         ]
         for i, file in enumerate(files):
-            builders.write_image(root / folder / file, (len(name), i), SIZE)
+            write_image(root / folder / file, (len(name), i), SIZE)
         (root / f"list_{name}.txt").write_text(
             "".join(f"{file} {person}\n" for file, (person, _) in zip(files, shots, strict=True))
         )
@@ -269,7 +267,7 @@ def make_shard(path, samples):
     with tarfile.open(path, "w") as archive:
         for seed, (key, label) in enumerate(samples.items()):
             image = io.BytesIO()
-            builders.picture((len(key), seed), SIZE).save(image, "PNG")
+            random_picture((len(key), seed), SIZE).save(image, "PNG")
             files = {"png": image.getvalue()}
             if label is not None:
                 ending, text = ("json", json.dumps(label)) if isinstance(label, dict) else ("cls", label)

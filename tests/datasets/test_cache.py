@@ -18,7 +18,8 @@ from torchvision.transforms.v2 import functional
 
 import datasets
 from datasets import _cache, _images
-from tests import builders
+from tests.kit.data_sets import make_folder
+from tests.kit.images import random_picture, write_image
 from utilities.errors import UserError
 
 ALL = ("training", "testing", "evaluation")
@@ -26,7 +27,7 @@ ALL = ("training", "testing", "evaluation")
 
 @pytest.fixture
 def things(tmp_path):
-    return builders.make_folder(tmp_path / "things", n_classes=4, n_images=40, size=(33, 25))
+    return make_folder(tmp_path / "things", n_classes=4, n_images=40, size=(33, 25))
 
 
 def read(root, tmp_path=None, **flags):
@@ -73,7 +74,7 @@ def never(path, most_pixels=None):
 def write_turned(path, size):
     exif = Image.Exif()
     exif[0x0112] = 6
-    builders.picture(5, size).save(path, exif=exif)
+    random_picture(5, size).save(path, exif=exif)
     return path
 
 
@@ -82,7 +83,7 @@ def test_every_kind_of_image_comes_from_the_cache_as_it_is_decoded(things, tmp_p
     assert "160 images decoded" in capsys.readouterr().out
     whole(tmp_path, things)
     for suffix, mode in (("jpg", "L"), ("jpg", "CMYK"), ("png", "RGBA"), ("png", "P"), ("gif", "P"), ("webp", "RGB")):
-        builders.write_image(things / "class_0" / f"{mode}.{suffix}", (1, ord(mode[0])), (21, 17), mode)
+        write_image(things / "class_0" / f"{mode}.{suffix}", (1, ord(mode[0])), (21, 17), mode)
     write_turned(things / "class_0" / "turned.jpg", (21, 17))
     plain = read(things)
     originals = {split: [plain[split].original(i) for i in range(len(plain[split]))] for split in ALL}
@@ -112,10 +113,10 @@ def test_every_kind_of_image_comes_from_the_cache_as_it_is_decoded(things, tmp_p
 def test_a_changed_source_is_decoded_anew_and_said_and_others_go_on(things, tmp_path, capsys):
     read(things, tmp_path)
     victim, touched, gone = (things / "class_0" / f"{i:03d}.jpg" for i in range(3))
-    builders.write_image(victim, 999, (50, 41))
+    write_image(victim, 999, (50, 41))
     os.utime(touched, ns=(1, 1))
     gone.unlink()
-    builders.write_image(things / "class_1" / "new.jpg", 998, (20, 20))
+    write_image(things / "class_1" / "new.jpg", 998, (20, 20))
     capsys.readouterr()
     training = read(things, tmp_path)["training"]
     said = capsys.readouterr().out
@@ -241,7 +242,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_cache_is_mended(tmp_path, damage):
-    things = builders.make_folder(tmp_path / "things", n_classes=2, n_images=10, size=(33, 25))
+    things = make_folder(tmp_path / "things", n_classes=2, n_images=10, size=(33, 25))
     read(things, tmp_path)
     index, lines, data = files_of(tmp_path)
     if callable(damage):
@@ -316,13 +317,13 @@ def test_a_linked_cache_is_not_written(things, tmp_path, capsys):
 
 
 def test_the_side_limits_the_long_side_with_and_without_cache(things, tmp_path):
-    builders.write_image(things / "class_0" / "000.jpg", 5, (90, 300))
+    write_image(things / "class_0" / "000.jpg", 5, (90, 300))
     plain, cached = (read(things, cache, image_cache_side=30)["training"] for cache in (None, tmp_path))
     for training in (plain, cached):
         assert training.original(0).shape == (3, 30, 9) and training.original(1).shape == (3, 23, 30)
         assert torch.equal(training.original(0), functional.resize(_images.decode(training.paths[0]), [30, 9]))
         assert training.transforms_as_resolved.startswith("LongSide(30); ")
-    another = builders.make_folder(tmp_path / "others", n_classes=2, n_images=2, size=(33, 25))
+    another = make_folder(tmp_path / "others", n_classes=2, n_images=2, size=(33, 25))
     for root, side in ((things, 0), (things, 20), (another, 0)):
         assert max(read(root, tmp_path, image_cache_side=side)["training"].original(1).shape) == (side or 33)
     assert len(list((tmp_path / "cache").iterdir())) == 4, "sides and data sets do not mix"
@@ -340,14 +341,14 @@ def test_data_sets_in_memory_are_read_from_it(tmp_path, monkeypatch):
 
 def test_decoders_give_the_same_pixels_and_stand_in_for_each_other(tmp_path, monkeypatch):
     """torchvision's, torchcodec's where it is installed, Pillow's."""
-    paths = [builders.write_image(tmp_path / f"{mode}.jpg", 3, (41, 29), mode) for mode in ("RGB", "L", "CMYK")]
+    paths = [write_image(tmp_path / f"{mode}.jpg", 3, (41, 29), mode) for mode in ("RGB", "L", "CMYK")]
     for name, more in (
         ("progressive", {"progressive": True}),
         ("444", {"subsampling": 0}),
         ("422", {"subsampling": 1}),
     ):
         paths.append(tmp_path / f"{name}.jpg")
-        builders.picture(4, (203, 155)).save(paths[-1], quality=85, **more)
+        random_picture(4, (203, 155)).save(paths[-1], quality=85, **more)
     paths.append(write_turned(tmp_path / "turned.jpg", (64, 48)))
     found = {}
     for package, lacking in (

@@ -13,8 +13,9 @@ import datasets
 import parameters
 from datasets import csv as of_tables
 from retrieval import sources
-from tests import builders
-from tests.datasets.layouts import names, refused
+from tests.datasets.layouts import names
+from tests.kit.images import write_image
+from tests.kit.refusals import refused
 from utilities.reading import read_csv
 
 
@@ -37,13 +38,13 @@ def table(folder, labels=((2, 10), (3, 11)), n_images=3, distractors=0, **more):
             for i in range(n_images):
                 path = f"images/{label}_{i}.png"
                 if not (folder / path).exists():
-                    builders.write_image(folder / path, (hash(label) % 1000, i), (12, 10))
+                    write_image(folder / path, (hash(label) % 1000, i), (12, 10))
                 roles = {} if split == "train" else {"is_query": i > 0, "is_gallery": i == 0}
                 rows.append(
                     {"label": label, "path": path, "split": split, "is_query": "", "is_gallery": "", **roles, **more}
                 )
     for i in range(distractors):
-        builders.write_image(folder / f"images/none_{i}.png", (7, i), (12, 10))
+        write_image(folder / f"images/none_{i}.png", (7, i), (12, 10))
         rows.insert(
             2 * i,
             {"label": "", "path": f"images/none_{i}.png", "split": "validation", "is_query": False, "is_gallery": True},

@@ -6,15 +6,15 @@ import pytest
 
 import datasets
 from datasets._layout import Published
-from tests import builders
 from tests.datasets import layouts
-from tests.datasets.layouts import refused
+from tests.kit.data_sets import make_cars196, make_cub200, make_online_products
+from tests.kit.refusals import refused
 
 NONE = (None, None)
 SETS = {  # name -> its maker and its counts in small
-    "cub200": (builders.make_cub200, Published((4, 4), (24, 24))),
-    "cars196": (lambda path: builders.make_cars196(path, "official"), Published((4, 4), (24, 24))),
-    "online_products": (builders.make_online_products, Published((6, 6), (24, 24))),
+    "cub200": (make_cub200, Published((4, 4), (24, 24))),
+    "cars196": (lambda path: make_cars196(path, "official"), Published((4, 4), (24, 24))),
+    "online_products": (make_online_products, Published((6, 6), (24, 24))),
     "inshop": (layouts.make_inshop, Published((3, 3), (6, 9), (6, 3), (3, 3))),
     "inaturalist2018": (layouts.make_inaturalist2018, Published((5, 3), (15, 9))),
     "vehicleid": (layouts.make_vehicleid, {800: Published((4, 3), (9, 10))}),

@@ -24,10 +24,12 @@ from engine.runtime import Runtime
 from evaluation import checks, queries, spaces
 from results import collect, columns, groups, roles, tables
 from runs.records import metric_group
-from tests import builders
 from tests.datasets import layouts
-from tests.datasets.layouts import refused
-from tests.trainers import tiny
+from tests.kit import tiny
+from tests.kit.data_sets import make_cub200, make_folder
+from tests.kit.images import write_image
+from tests.kit.refusals import refused
+from tests.kit.runs import SHORT_RUN
 
 SIZES = {
     "food2k": 2,
@@ -63,7 +65,7 @@ def make_uned(path):
                 ]
             for row in rows:
                 name = row["path"].replace("商", "#U5546")
-                builders.write_image(root / "images" / name, sum(map(ord, name)), layouts.SIZE)
+                write_image(root / "images" / name, sum(map(ord, name)), layouts.SIZE)
             place = root / "info_files" / domain
             place.mkdir(parents=True, exist_ok=True)
             (place / f"{split}.json").write_text(json.dumps(rows))
@@ -80,8 +82,8 @@ def small_uned(tmp_path, monkeypatch):
 def make_union(path):
     """Two folders whose classes have the same names, and CUB."""
     for name in ("birds", "cars"):
-        builders.make_folder(path / name, n_classes=6, n_images=3 if name == "birds" else 4, size=layouts.SIZE)
-    builders.make_cub200(path, n_classes=8, n_images=5, size=layouts.SIZE)
+        make_folder(path / name, n_classes=6, n_images=3 if name == "birds" else 4, size=layouts.SIZE)
+    make_cub200(path, n_classes=8, n_images=5, size=layouts.SIZE)
     return ["cub200", f"folder:{path / 'birds'}", f"folder:{path / 'cars'}/"]
 
 
@@ -472,7 +474,7 @@ def test_runs_record_each_domain_and_means_and_tables_show_both(tmp_path):
                     *words,
                     "--source_path",
                     str(tmp_path),
-                    *builders.SHORT_RUN,
+                    *SHORT_RUN,
                     "--allow_partial_dataset",
                     "--n_epochs",
                     "1",

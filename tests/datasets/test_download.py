@@ -15,8 +15,8 @@ import pytest
 
 import datasets
 from datasets import _download, cars196, cub200, online_products
-from tests import builders
-from tests.datasets.layouts import refused
+from tests.kit.data_sets import make_cars196, make_cub200, make_online_products
+from tests.kit.refusals import refused
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -112,7 +112,7 @@ def offer(monkeypatch, host, files, module=cub200, folder="CUB_200_2011", **chan
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return archived(builders.make_cub200(tmp_path_factory.mktemp("made")))
+    return archived(make_cub200(tmp_path_factory.mktemp("made")))
 
 
 @pytest.fixture
@@ -136,14 +136,14 @@ def test_fetched_unpacked_and_found(tmp_path, host, cub, monkeypatch):
     offer(monkeypatch, host, {"CUB_200_2011.tgz": cub}, urls=(f"{host.url}/gone.tgz", f"{host.url}/CUB_200_2011.tgz"))
     select(tmp_path)
     assert [path for path, _ in host.requests[1:]] == ["/gone.tgz", "/CUB_200_2011.tgz"], "the second source is tried"
-    made = builders.make_cars196(tmp_path / "made", layout="official")  # several files, one of which is no archive; zip
+    made = make_cars196(tmp_path / "made", layout="official")  # several files, one of which is no archive; zip
     files = {"car_ims.tgz": archived(made / "car_ims"), "cars_annos.mat": (made / "cars_annos.mat").read_bytes()}
     offer(monkeypatch, host, files, cars196, "cars196")
     assert len(select(tmp_path, "cars196")["training"]) == 24 and sorted(os.listdir(tmp_path / "data" / "cars196")) == [
         "car_ims",
         "cars_annos.mat",
     ]
-    made = archived(builders.make_online_products(tmp_path / "made", layout="official"), "zip")
+    made = archived(make_online_products(tmp_path / "made", layout="official"), "zip")
     offer(monkeypatch, host, {"Stanford_Online_Products.zip": made}, online_products, "Stanford_Online_Products")
     assert len(select(tmp_path, "online_products")["testing"]) == 24
 

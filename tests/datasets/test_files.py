@@ -9,7 +9,8 @@ import pytest
 import datasets
 from datasets import _files
 from datasets._images import Image
-from tests import builders
+from tests.kit.data_sets import make_folder
+from tests.kit.images import write_image
 
 
 def read(root, **flags):
@@ -20,13 +21,13 @@ def test_copies_between_classes_and_splits_are_counted_and_alpha_is_told_once(tm
     def told(words, **flags):
         return [note for note in read(root, **flags)["training"].notes if words in note]
 
-    root = builders.make_folder(tmp_path / "things", n_classes=8, n_images=3, size=(16, 16))
+    root = make_folder(tmp_path / "things", n_classes=8, n_images=3, size=(16, 16))
     shutil.copy(root / "class_0/000.jpg", root / "class_0/x.jpg")  # within a class: nobody's problem
     assert not told("exact copies") and not told("with transparency")
     for source, place in (("001", "class_1"), ("002", "class_5"), ("002", "class_6")):
         shutil.copy(root / f"class_0/{source}.jpg", root / place / "x.jpg")
     for i in range(3):
-        builders.write_image(root / "class_3" / f"a{i}.png", i, (16, 16), "RGBA")
+        write_image(root / "class_3" / f"a{i}.png", i, (16, 16), "RGBA")
     (line,) = told("exact copies")
     assert (
         "equal files in several classes: 2 (5 images)" in line
@@ -73,7 +74,7 @@ def test_of_a_large_set_the_copies_are_kept_until_a_file_changes(tmp_path, monke
 
 
 def test_the_fingerprint_is_of_names_and_sizes(tmp_path):
-    root = builders.make_folder(tmp_path / "things", n_classes=4, n_images=2, size=(16, 16))
+    root = make_folder(tmp_path / "things", n_classes=4, n_images=2, size=(16, 16))
 
     def fingerprint(root, **flags):
         return datasets.record(read(root, **flags))["fingerprint"]

@@ -10,8 +10,9 @@ import pytest
 import datasets
 import parameters
 from datasets import _check
-from tests import builders
-from tests.datasets.layouts import check_split, names, refused
+from tests.datasets.layouts import check_split, names
+from tests.kit.images import random_picture, write_image
+from tests.kit.refusals import refused
 
 
 def read(root, **flags):
@@ -21,7 +22,7 @@ def read(root, **flags):
 def images(root, *folders, count=2):
     for folder in folders:
         for i in range(count):
-            builders.write_image(root / folder / f"{i}.jpg", (abs(hash(folder)) % 1000, i), (8, 8))
+            write_image(root / folder / f"{i}.jpg", (abs(hash(folder)) % 1000, i), (8, 8))
     return root
 
 
@@ -207,7 +208,7 @@ def test_whatever_pillow_reads_is_an_image_and_other_files_are_counted_by_ending
         for ending in endings:
             path = root / name / f"1.{ending}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            builders.picture(1, (9, 8)).convert("1" if ending == "pbm" else "RGB").save(path)
+            random_picture(1, (9, 8)).convert("1" if ending == "pbm" else "RGB").save(path)
         (root / name / "1.heic").write_bytes(b"x")
     (root / "e").mkdir()
     for file in ("e/2.heic", "e/3.HEIC", "a/Thumbs.db", "a/.hidden.db", "README", "list.csv"):

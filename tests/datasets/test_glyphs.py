@@ -13,7 +13,7 @@ from PIL import Image, ImageFont
 
 import datasets
 from datasets import _files, glyphs
-from tests.datasets.layouts import refused
+from tests.kit.refusals import refused
 
 
 @pytest.fixture(scope="module", params=["few", pytest.param("all", marks=pytest.mark.long)])

@@ -21,9 +21,10 @@ from evaluation import __main__ as command
 from evaluation import galleries, models, overlap
 from evaluation import queries as queries_of
 from retrieval import explore
-from tests import builders
 from tests.datasets import layouts
-from tests.datasets.layouts import partial, refused
+from tests.datasets.layouts import partial
+from tests.kit.images import write_image
+from tests.kit.refusals import refused
 from utilities import pickles
 from utilities.errors import UserError
 
@@ -120,7 +121,7 @@ def make_table(folder, labels=True):
     rows = [("t", f"{i}.jpg", "train", "True", "True") for i in range(3)]
     rows += [(f"c{i % 2}" * labels, f"{i}.jpg", "validation", str(i in (3, 4)), str(i != 3)) for i in range(3, 8)]
     for i in range(8):
-        builders.write_image(folder / f"{i}.jpg", (i, 5), (12, 10))
+        write_image(folder / f"{i}.jpg", (i, 5), (12, 10))
     (folder / "images.csv").write_text(
         "label,path,split,is_query,is_gallery\n" + "".join(",".join(row) + "\n" for row in rows)
     )

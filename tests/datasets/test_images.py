@@ -14,8 +14,8 @@ from PIL import Image
 
 import datasets
 from datasets import _image_set, _images
-from tests import builders
-from tests.datasets.layouts import refused
+from tests.kit.images import random_picture, write_image
+from tests.kit.refusals import refused
 
 
 def decoded(path):
@@ -28,7 +28,7 @@ def decoded(path):
 def test_decoding_agrees_with_pillow(tmp_path):
     kinds = "jpg-RGB jpg-L jpg-CMYK png-RGB png-L png-P png-1 gif-P bmp-RGB webp-RGB"
     for suffix, mode in (kind.split("-") for kind in kinds.split()):
-        path = builders.write_image(tmp_path / f"a.{suffix}", 3, (41, 29), mode)
+        path = write_image(tmp_path / f"a.{suffix}", 3, (41, 29), mode)
         found = decoded(path)
         expected = np.asarray(Image.open(path).convert("RGB"))
         assert found.shape == (29, 41, 3) and np.abs(found - expected).max() <= 1, (suffix, mode)
@@ -41,7 +41,7 @@ TURNS = {2: lambda x: x[:, ::-1], 3: lambda x: x[::-1, ::-1], 6: lambda x: np.ro
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
 def test_images_are_turned_as_their_exif_data_say(tmp_path, kind):
     # the content decides, not the suffix
-    picture = builders.picture(1, (41, 29))
+    picture = random_picture(1, (41, 29))
     path = tmp_path / "a.png"
     for orientation, turn in TURNS.items():
         exif = Image.Exif()
@@ -134,7 +134,7 @@ def test_images_of_16_bits_that_are_almost_black_are_told_with_their_highest_val
     for number, ending in enumerate(["png", "tif", "png"]):
         paths.append(str(tmp_path / f"{number}.{ending}"))
         Image.fromarray(values + np.uint16(number)).save(paths[-1])
-    told = datasets.dark_16_bit([*paths, str(builders.write_image(tmp_path / "8.png", 1))])
+    told = datasets.dark_16_bit([*paths, str(write_image(tmp_path / "8.png", 1))])
     assert "the highest value in 3 of them is 4,002 of 65,535" in told
     assert told.endswith("12-bit data, multiply the values by 16")
     colours = np.repeat(values[..., None], 3, axis=2)
@@ -159,9 +159,9 @@ def test_images_of_16_bits_that_are_almost_black_are_told_with_their_highest_val
 
 def test_what_cannot_be_decoded_is_no_picture_or_too_large_is_named(tmp_path):
     victim = tmp_path / "001.jpg"
-    small = builders.write_image(tmp_path / "small.jpg", 1, (40, 30))
+    small = write_image(tmp_path / "small.jpg", 1, (40, 30))
     png = io.BytesIO()
-    builders.picture(1, (120, 90)).save(png, "PNG")
+    random_picture(1, (120, 90)).save(png, "PNG")
     whole = small.read_bytes()
     png = png.getvalue()
     frame = whole.index(b"\xff\xc0")
@@ -190,7 +190,7 @@ def test_what_cannot_be_decoded_is_no_picture_or_too_large_is_named(tmp_path):
 
 
 def test_a_box_is_what_pillow_crops_and_one_beside_its_image_is_named(tmp_path):
-    path = str(builders.write_image(tmp_path / "a.png", 3, (41, 29)))
+    path = str(write_image(tmp_path / "a.png", 3, (41, 29)))
 
     def boxed(box):
         return _image_set.ImageSet(

@@ -7,15 +7,15 @@ import pytest
 import datasets
 import parameters
 from runs import RunFolder, checkpoint
-from tests import builders
-from tests.trainers import tiny
+from tests.kit import tiny
+from tests.kit.data_sets import make_folder
 
 
 def test_training_goes_by_the_super_classes_and_nothing_else_changes(tmp_path, data):
     root = tmp_path / "things"
     for part in ("train", "test"):
         for parent in ("tools", "fruit"):  # names that do not sort by super-class everywhere
-            builders.make_folder(root / part / parent, names=[f"{part}_{parent}_{c}" for c in range(3)], n_images=4)
+            make_folder(root / part / parent, names=[f"{part}_{parent}_{c}" for c in range(3)], n_images=4)
     by_class, by_super = (
         datasets.select("folder", dataset_folder_path=str(root), label_level_train=level) for level in (0, 1)
     )

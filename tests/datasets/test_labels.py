@@ -7,9 +7,11 @@ import pytest
 import datasets
 import parameters
 from datasets import _labels
-from tests import builders
 from tests.datasets import layouts, test_csv
-from tests.datasets.layouts import names, refused
+from tests.datasets.layouts import names
+from tests.kit.data_sets import make_folder
+from tests.kit.images import write_image
+from tests.kit.refusals import refused
 
 PLAIN = [f"{label}" for label in "abcd"]
 
@@ -19,7 +21,7 @@ def rows_of(folder, labels, split="train"):
     rows = []
     for number, label in enumerate(labels):
         path = f"images/{split}_{number}.png"
-        builders.write_image(folder / path, (number, len(split)), (12, 10))
+        write_image(folder / path, (number, len(split)), (12, 10))
         rows.append({"label": label, "path": path, "split": split})
     return rows
 
@@ -70,7 +72,7 @@ def test_names_that_differ_only_in_writing_and_columns_that_come_twice_are_told(
     assert "4 classes differ from another only in writing, as '1' and '1.0'; 'C1' and 'c1'" in notes_of(splits)
     assert "4 super-classes differ" in notes_of(splits)
     assert "columns that the table has several times, of which the last is read: label" in notes_of(splits)
-    root = builders.make_folder(tmp_path / "things", names=["Cats", "cats", "None", "x"], n_images=1)
+    root = make_folder(tmp_path / "things", names=["Cats", "cats", "None", "x"], n_images=1)
     splits = datasets.select("folder", dataset_folder_path=str(root), input_size=8)
     assert "2 classes differ from another only in writing, as 'Cats' and 'cats'" in notes_of(splits)
     assert "the folder None is a class; if it holds images of none, add --dataset_unknown_label None" in notes_of(
@@ -96,13 +98,13 @@ def test_the_label_that_means_nobody_makes_distractors_of_the_test_gallery(tmp_p
     ]
     splits = test_csv.read(tmp_path / "roles.csv", with_roles, **flags)
     assert "distractors" not in splits["testing"].counts and "3 are left out" in notes_of(splits)
-    root = builders.make_folder(tmp_path / "things", names=["x/a", "x/unknown", "y/b", "y/c"], n_images=2)
+    root = make_folder(tmp_path / "things", names=["x/a", "x/unknown", "y/b", "y/c"], n_images=2)
     splits = datasets.select("folder", dataset_folder_path=str(root), input_size=8, dataset_unknown_label=["unknown"])
     assert names(splits) == {"training": ["x/a"], "testing": ["y/b", "y/c"]}
     assert splits["testing"].counts["distractors"] == 2
     folders = [f"{part}/{name}" for part, name in zip(("train", "query", "gallery"), "abb", strict=True)]
     folders += [f"{part}/unknown" for part in ("train", "query", "gallery")]
-    parts = builders.make_folder(tmp_path / "parts", n_images=1, names=folders)
+    parts = make_folder(tmp_path / "parts", n_images=1, names=folders)
     splits = datasets.select("folder", dataset_folder_path=str(parts), input_size=8, dataset_unknown_label=["unknown"])
     assert splits["testing"].counts["distractors"] == 1 and len(splits["testing"]) == 3 and len(splits["training"]) == 1
     shard = layouts.make_shard(tmp_path / "data.tar", dict(zip("klmn", ["a", "b", "unknown", "c"], strict=True)))
@@ -114,8 +116,8 @@ def test_the_label_that_means_nobody_makes_distractors_of_the_test_gallery(tmp_p
 
 
 def test_a_label_that_no_image_has_or_of_another_data_set_is_refused(tmp_path, capsys):
-    root = builders.make_folder(tmp_path / "things", names=["a", "b", "Unknown"], n_images=2)
-    more = builders.make_folder(tmp_path / "more", names=["a", "b"], n_images=2)
+    root = make_folder(tmp_path / "things", names=["a", "b", "Unknown"], n_images=2)
+    more = make_folder(tmp_path / "more", names=["a", "b"], n_images=2)
     words = ["--dataset", "folder", "--dataset_folder_path", str(root), "--dataset_unknown_label", "unknwon"]
     opt = parameters.read(words)
     with refused("--dataset_unknown_label unknwon: no image has this label. Did you mean Unknown?"):

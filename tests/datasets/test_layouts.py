@@ -21,8 +21,10 @@ from datasets import (
     veri776,
 )
 from datasets._layout import Published
-from tests import builders
-from tests.datasets.layouts import MAKERS, check_split, names, refused
+from tests.datasets.layouts import MAKERS, check_split, names
+from tests.kit.data_sets import PRODUCTS, make_cars196, make_cub200, make_folder
+from tests.kit.images import write_image
+from tests.kit.refusals import refused
 
 OF = {name: [layout for other, layout in MAKERS if other == name] for name, _ in MAKERS}  # data set -> its layouts
 
@@ -57,7 +59,7 @@ def test_every_layout_is_read_from_the_parent_and_as_the_folder_itself_and_they_
         assert "WARNING" in capsys.readouterr().err and datasets.record(splits)["partial"]
         if name == "online_products":
             assert {(name, name.partition(".")[2]) for name in testing.class_names.values()} == testing.lineages
-            assert set(training.super_labels.values()) <= set(builders.PRODUCTS)
+            assert set(training.super_labels.values()) <= set(PRODUCTS)
     for split in ("training", "testing"):
         assert len({f"{splits[split].class_names} {splits[split].super_labels}" for splits in found}) == 1
         assert len({str(Counter(label for _, label in splits[split].image_list)) for splits in found}) == 1
@@ -111,7 +113,7 @@ def test_every_data_set_has_folds_and_a_validation_split(made, name, scheme):
 
 
 def test_classes_come_in_the_order_of_their_ids_not_of_their_names(tmp_path):
-    root = builders.make_cub200(tmp_path, layout="official", n_classes=12)
+    root = make_cub200(tmp_path, layout="official", n_classes=12)
     assert [name[:3] for name in names(read("cub200", tmp_path))["training"]] == [f"{c:03d}" for c in range(1, 7)]
     lists = root / "image_class_labels.txt"  # ids turned round: the lists decide, not the folders
     lists.write_text(
@@ -123,7 +125,7 @@ def test_classes_come_in_the_order_of_their_ids_not_of_their_names(tmp_path):
         sorted(_cars196_classes.NAMES)[:98]
     )
     cars = ["Acura Integra Type R 2001", "Acura TSX Sedan 2012", "Ram C-V Cargo Van Minivan 2012", "Unheard Of 2030"]
-    builders.make_folder(tmp_path / "cars196" / "images", names=sorted(cars, reverse=True))
+    make_folder(tmp_path / "cars196" / "images", names=sorted(cars, reverse=True))
     assert names(read("cars196", tmp_path)) == {
         "training": ["Acura TSX Sedan 2012", "Acura Integra Type R 2001"],
         "testing": cars[2:],
@@ -131,8 +133,8 @@ def test_classes_come_in_the_order_of_their_ids_not_of_their_names(tmp_path):
 
 
 def test_images_below_a_folder_are_found_once_through_links(tmp_path):
-    photos = builders.make_folder(tmp_path / "photos", n_classes=2, n_images=1)
-    elsewhere = builders.make_folder(tmp_path / "elsewhere", n_classes=1, n_images=3)
+    photos = make_folder(tmp_path / "photos", n_classes=2, n_images=1)
+    elsewhere = make_folder(tmp_path / "elsewhere", n_classes=1, n_images=3)
     for link, to in (("again", photos / "class_0"), ("class_1/up", photos), ("more", elsewhere)):
         (photos / link).symlink_to(to)
     found = list(_layout.below(photos))
@@ -140,7 +142,7 @@ def test_images_below_a_folder_are_found_once_through_links(tmp_path):
 
 
 def test_halves_of_cars_may_be_nested_and_need_the_labels_of_the_test_half(tmp_path):
-    root = builders.make_cars196(tmp_path, "torchvision")
+    root = make_cars196(tmp_path, "torchvision")
     labels = cars196.TEST_LABELS
     before = read("cars196", tmp_path)
     (root / "cars_train").rename(root / "moved")
@@ -153,7 +155,7 @@ def test_halves_of_cars_may_be_nested_and_need_the_labels_of_the_test_half(tmp_p
             (path.replace("cars_train/", "cars_train/cars_train/"), label) for path, label in before[split].image_list
         ]
         assert after[split].image_list == expected
-    (root / "devkit").rename(builders.make_cars196(tmp_path / "flat", "official") / "devkit")
+    (root / "devkit").rename(make_cars196(tmp_path / "flat", "official") / "devkit")
     assert len(read("cars196", tmp_path / "flat")["training"]) == 24, (
         "the flat release, with the development kit beside it"
     )
@@ -179,9 +181,9 @@ def test_stray_files_and_folders_do_not_shift_the_split(tmp_path, name, layout):
         "000_notes/a.txt",
     ):
         (images / stray).write_bytes(b"x")
-    builders.write_image(images / "__MACOSX" / "a.jpg", 1)
+    write_image(images / "__MACOSX" / "a.jpg", 1)
     if name == "cub200":
-        builders.write_image(images / "extra" / "a.jpg", 1)  # a folder of images without an id
+        write_image(images / "extra" / "a.jpg", 1)  # a folder of images without an id
     after = read(name, tmp_path)
     for split in ("training", "testing"):
         assert (

@@ -15,9 +15,10 @@ import parameters
 from datasets import vehicleid
 from engine.runtime import Runtime
 from evaluation import galleries, outputs, spaces
-from tests import builders
 from tests.datasets import layouts
-from tests.datasets.layouts import names, partial, refused
+from tests.datasets.layouts import names, partial
+from tests.kit.data_sets import make_cub200
+from tests.kit.refusals import refused
 
 
 @pytest.mark.parametrize("layout", ["plain", "eval", "highres"])
@@ -126,7 +127,7 @@ def test_vehicleid_draws_one_image_of_each_vehicle_ten_times(tmp_path):
 
 
 def test_cub_boxes_crop_what_is_read(tmp_path):
-    root = builders.make_cub200(tmp_path, n_classes=4, n_images=2)
+    root = make_cub200(tmp_path, n_classes=4, n_images=2)
     (root / "bounding_boxes.txt").write_text("".join(f"{i} {i}.0 2.0 {10 + i}.0 20.0\n" for i in range(1, 9)))
     cache = {"image_cache": str(tmp_path / "cache")}
     plain, cut, cached = (

@@ -16,13 +16,15 @@ import main
 import parameters
 from datasets import _oodml, _shift
 from evaluation import oodml
-from tests import builders
-from tests.datasets.layouts import names, refused
+from tests.datasets.layouts import names
+from tests.kit.data_sets import make_folder, make_online_products
+from tests.kit.refusals import refused
+from tests.kit.runs import SHORT_RUN
 
 
 @pytest.fixture(scope="module")
 def six(tmp_path_factory):
-    return builders.make_folder(tmp_path_factory.mktemp("six") / "data", n_images=1)
+    return make_folder(tmp_path_factory.mktemp("six") / "data", n_images=1)
 
 
 def write(path, content, protocol=2):
@@ -109,7 +111,7 @@ def test_files_that_do_not_fit_or_cannot_be_read(tmp_path, six):
 
 
 def test_products_go_by_the_beginning_of_their_files_as_in_the_published_lists(tmp_path):
-    builders.make_online_products(tmp_path)
+    make_online_products(tmp_path)
     ids = [str(111000000000 + c) for c in range(1, 13)]
     path = write(tmp_path / "splits.pkl", {1: {"train": ids[1::2], "test": ids[::2]}})
     splits = datasets.select(
@@ -233,7 +235,7 @@ def test_progressions_become_harder_leave_out_no_more_than_is_allowed_and_are_ev
 
 
 def test_a_progression_is_made_read_and_recorded(tmp_path, capsys):
-    data = builders.make_folder(tmp_path / "data", n_classes=16, n_images=4)
+    data = make_folder(tmp_path / "data", n_classes=16, n_images=4)
     path = tmp_path / "new" / "splits.pkl"
     of_data = ["--dataset", "folder", "--dataset_folder_path", str(data)]
     making = [
@@ -268,7 +270,7 @@ def test_a_progression_is_made_read_and_recorded(tmp_path, capsys):
         "the FID is of the features as they are"
     )
     for part, first, size in (("train", 0, 6), ("val", 6, 3), ("test", 9, 6)):
-        builders.make_folder(tmp_path / "parts" / part, names=[f"class_{c}" for c in range(first, first + size)])
+        make_folder(tmp_path / "parts" / part, names=[f"class_{c}" for c in range(first, first + size)])
     own = [str(tmp_path / "parts") if word == str(data) else word.replace("splits.pkl", "own.pkl") for word in making]
     made = _oodml.read(oodml.main([*own, "--splits", "2"]))
     assert sorted(made[1]["train"] + made[1]["test"]) == sorted(f"class_{c}" for c in range(15)), (
@@ -284,7 +286,7 @@ def test_a_progression_is_made_read_and_recorded(tmp_path, capsys):
                 str(tmp_path / "runs"),
                 "--n_epochs",
                 "1",
-                *builders.SHORT_RUN,
+                *SHORT_RUN,
                 "--split_scheme",
                 "oodml",
                 "--oodml_file",
@@ -313,7 +315,7 @@ def test_the_measure_draws_nothing_from_the_run(folder_data, tmp_path):
         tmp_path / "splits.pkl",
         {1: {"train": [f"class_{c}" for c in range(4)], "test": [f"class_{c}" for c in range(4, 8)]}},
     )
-    words = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--n_epochs", "1", *builders.SHORT_RUN]
+    words = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--n_epochs", "1", *SHORT_RUN]
     scheme = ["--split_scheme", "oodml", "--oodml_file", str(path), "--oodml_id", "1"]
     by_half, by_scheme = (
         main.main(parameters.read([*words, "--save_path", str(tmp_path / str(len(more))), *more]))

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import datasets
 from datasets import _schemes
 from datasets._images import Image
-from tests import builders
-from tests.datasets.layouts import names, refused
+from tests.datasets.layouts import names
+from tests.kit.data_sets import make_folder
+from tests.kit.refusals import refused
 from utilities.errors import UserError
 
 
@@ -173,7 +174,7 @@ def test_division_is_disjoint_and_complete_or_refused(scheme, sizes, size, start
 
 
 def test_predefined_by_classes_and_by_paths(tmp_path):
-    data = builders.make_folder(tmp_path / "data", n_classes=6, n_images=3)
+    data = make_folder(tmp_path / "data", n_classes=6, n_images=3)
     file = tmp_path / "splits.json"
 
     def select(content):

@@ -10,9 +10,11 @@ import torch
 
 import datasets
 from datasets import _content, _images, shards
-from tests import builders
 from tests.datasets import layouts
-from tests.datasets.layouts import names, refused
+from tests.datasets.layouts import names
+from tests.kit.images import random_picture
+from tests.kit.refusals import refused
+from tests.kit.runs import SHORT_RUN, pass_dry_run
 from utilities.errors import UserError
 
 
@@ -68,9 +70,7 @@ def test_shards_lie_below_the_working_folder_or_source(tmp_path, monkeypatch, ca
     assert [os.path.basename(path) for path in again.paths] == names_only and again.root == str(tmp_path)
     with refused("there is no more-0.tar, neither in"):
         read("more-{0..1}.tar")
-    builders.dry_run(
-        ["--dataset", "shards", "--dataset_shards", made(tmp_path, n_images=12), *builders.SHORT_RUN[:8]], capsys
-    )
+    pass_dry_run(["--dataset", "shards", "--dataset_shards", made(tmp_path, n_images=12), *SHORT_RUN[:8]], capsys)
 
 
 def test_the_index_is_written_once_and_again_when_a_shard_changes(tmp_path, monkeypatch, capsys):
@@ -178,7 +178,7 @@ def test_where_a_class_may_stand_images_without_one_and_keys_that_are_not_unique
 def test_files_of_a_shard_that_are_not_read_are_counted_by_ending(tmp_path):
     path = layouts.make_shard(tmp_path / "data.tar", {"a": "0", "b": "1"})
     image = io.BytesIO()
-    builders.picture(1, layouts.SIZE).save(image, "AVIF")
+    random_picture(1, layouts.SIZE).save(image, "AVIF")
     contents = {"c.avif": image.getvalue(), "c.cls": b"1"}
     with tarfile.open(path, "a") as archive:
         for name in ("c.avif", "c.cls", "a.txt", "b.txt", "d.heic", "a.seg.png"):

@@ -12,8 +12,9 @@ import datasets
 from datasets import _cars196_classes, _schemes, _splits, cars196
 from datasets._images import Image
 from datasets._layout import Reading
-from tests import builders
-from tests.datasets.layouts import names, refused
+from tests.datasets.layouts import names
+from tests.kit.data_sets import PRODUCTS, make_cub200, make_folder, make_online_products
+from tests.kit.refusals import refused
 from utilities.errors import UserError
 
 
@@ -67,7 +68,7 @@ def test_mixed_cuts_are_as_large_and_in_the_same_order(sizes, part, seed):
 
 
 def test_online_products_are_cut_inside_each_category_and_cars_by_name_as_in_the_icml_code(tmp_path):
-    builders.make_online_products(tmp_path, n_train=120, n_images=1, size=(8, 8))
+    make_online_products(tmp_path, n_train=120, n_images=1, size=(8, 8))
     splits = datasets.select(
         "online_products", None, tmp_path, allow_partial_dataset=True, use_tv_split=True, tv_split_perc=0.85
     )
@@ -76,7 +77,7 @@ def test_online_products_are_cut_inside_each_category_and_cars_by_name_as_in_the
         "validation": [c for c in range(1, 121) if (c - 1) % 10 > 7],
     }
     for split, count in (("training", 8), ("validation", 2)):  # int(.85 * 10)
-        assert Counter(splits[split].super_labels.values()) == dict.fromkeys(builders.PRODUCTS, count)
+        assert Counter(splits[split].super_labels.values()) == dict.fromkeys(PRODUCTS, count)
         assert [int(name[:5]) for name in names(splits)[split]] == expected[split]
     cars = _cars196_classes.NAMES[:98]
     first, _ = _splits.cut_by_classes(
@@ -100,7 +101,7 @@ def test_online_products_are_cut_inside_each_category_and_cars_by_name_as_in_the
 @pytest.mark.parametrize("flags", [{}, {"use_tv_split": True, "tv_split_perc": 0.5}, {"split_scheme": "mlrc"}])
 def test_shuffled_splits_hold_every_category_and_are_repeatable(tmp_path, flags):
     blocks = [f"{category}_{i:02d}" for category in "abcd" for i in range(6)]  # 24 sorted names in four categories
-    root = builders.make_folder(tmp_path / "things", names=blocks, n_images=2, size=(8, 8))
+    root = make_folder(tmp_path / "things", names=blocks, n_images=2, size=(8, 8))
     plain, mixed, again, other = (
         datasets.select("folder", dataset_folder_path=str(root), split_shuffle=seed, **flags)
         for seed in (None, 7, 7, 8)
@@ -123,7 +124,7 @@ def test_shuffled_splits_hold_every_category_and_are_repeatable(tmp_path, flags)
 
 
 def test_what_is_shuffled_and_what_is_not(tmp_path, folder_data):
-    builders.make_cub200(tmp_path, n_classes=24, n_images=2, size=(8, 8))
+    make_cub200(tmp_path, n_classes=24, n_images=2, size=(8, 8))
     for flags in (
         {"use_tv_split": True, "tv_split_perc": 0.5},
         {"split_scheme": "class_disjoint", "split_partitions": 2, "split_sets": 2},

@@ -8,8 +8,8 @@ from torchvision import transforms as classic
 
 import datasets
 from datasets import _transforms
-from tests import builders
-from tests.datasets.layouts import refused
+from tests.kit.images import random_picture, write_image
+from tests.kit.refusals import refused
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def photographs(tmp_path_factory):
     """Eight pictures of the classic size, wide and tall, in two classes."""
     root = tmp_path_factory.mktemp("photographs")
     for i in range(8):
-        builders.write_image(root / f"class_{i // 4}" / f"{i}.jpg", i, (500, 375) if i % 2 else (375, 500))
+        write_image(root / f"class_{i // 4}" / f"{i}.jpg", i, (500, 375) if i % 2 else (375, 500))
     return root
 
 
@@ -112,7 +112,7 @@ def test_test_transform(photographs, flags, input_size, steps, text):
 
 def test_adv_jitters_and_overrides_are_what_the_text_says():
     training, _ = build(augmentation="adv")
-    tensor = classic.functional.pil_to_tensor(builders.picture(5, (500, 375)))
+    tensor = classic.functional.pil_to_tensor(random_picture(5, (500, 375)))
     grey = 0
     for seed in range(60):
         torch.manual_seed(seed)
@@ -213,7 +213,7 @@ def test_the_input_of_bag_of_tricks():
 
 
 def test_added_steps_act_are_recorded_and_draw_without_pixels():
-    image = torch.from_numpy(np.array(builders.picture(5, (500, 375)))).permute(2, 0, 1)
+    image = torch.from_numpy(np.array(random_picture(5, (500, 375)))).permute(2, 0, 1)
     plain = build()[0]
     erasing = {"random_erasing": 0.5, "random_erasing_area": [0.02, 0.33], "random_erasing_value": [1.0, 2.0, 3.0]}
     for flags, *words in (

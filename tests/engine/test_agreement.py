@@ -15,8 +15,8 @@ import pytest
 import datasets
 import parameters
 from engine import agreement
-from tests import builders
-from tests._processes import spawned
+from tests.kit.data_sets import make_folder
+from tests.kit.processes import spawned
 from utilities import provenance
 from utilities.errors import UserError
 from utilities.roles import SECRET, Roles
@@ -110,7 +110,7 @@ def compare_data(rank, roots):
 
 
 def test_other_data_are_named(tmp_path):
-    one = builders.make_folder(tmp_path / "one", n_classes=4, n_images=3)
+    one = make_folder(tmp_path / "one", n_classes=4, n_images=3)
     same, more, other = (shutil.copytree(one, tmp_path / name) for name in ("same", "more", "other"))
     new = min(more.glob("*/*"))
     shutil.copy(new, new.with_name("more.jpg"))
@@ -132,7 +132,7 @@ def test_torchrun_with_two_seeds_ends_with_one_line_and_leaves_no_folder(tmp_pat
         "import os, runpy, sys\nsys.argv[1:] += ['--seed', os.environ['RANK']]\nrunpy.run_path('main.py', "
         "run_name='__main__')\n"
     )
-    data = builders.make_folder(tmp_path / "data", n_classes=4, n_images=4)
+    data = make_folder(tmp_path / "data", n_classes=4, n_images=4)
     words = [
         "--dataset",
         "folder",

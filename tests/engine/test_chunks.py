@@ -17,8 +17,8 @@ from engine.loading import Batch
 from engine.optimisers import build_optimizer
 from engine.runtime import Runtime
 from engine.step import Step
-from tests import builders
-from tests.trainers.tiny import Against
+from tests.kit.runs import equal_states
+from tests.kit.tiny import Against
 from utilities.errors import UserError
 
 N = 12
@@ -330,7 +330,7 @@ def test_what_a_users_trainer_may_give_and_take():
 
 def test_a_chunk_of_the_batch_or_more_is_the_plain_step_to_the_bit():
     plain, cut = (trained(size, "--loss", "margin", network=Noisy)[0].state_dict() for size in (0, N))
-    assert builders.equal(dict(plain), dict(cut))
+    assert equal_states(dict(plain), dict(cut))
 
 
 EMA = ["--memory_size", "40", "--memory_start", "0", "--memory_ema", ".5"]
@@ -377,7 +377,7 @@ def test_a_network_that_rests_runs_once_a_chunk():
     assert (
         len(calls) == 2 * 3 and set(one.losses) == {"g_hard_loss", "g_reg_loss", "g_adv_loss"} and one.gradient_norm > 0
     )
-    assert builders.equal(before, [*made.network.parameters()])
+    assert equal_states(before, [*made.network.parameters()])
     step.start_epoch(2)
     step(next(batches(steps=1)))
     assert len(calls) == 2 * 3 + 2 * 3 and not torch.equal(before[0], next(made.network.parameters()))

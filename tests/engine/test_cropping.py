@@ -27,8 +27,10 @@ from engine.meter import EpochMeter
 from engine.runtime import Runtime
 from engine.step import StepResult
 from runs import reports
-from tests import builders
-from tests._processes import Of
+from tests.kit.data_sets import make_folder
+from tests.kit.images import random_picture, write_image
+from tests.kit.processes import Of
+from tests.kit.runs import assert_same_run, run_words
 from utilities import spans
 from utilities.errors import UserError
 
@@ -41,8 +43,8 @@ def root(tmp_path_factory):
     """Twelve images of several sizes in six classes, one of them turned by its EXIF data."""
     root = tmp_path_factory.mktemp("photographs")
     for number, size in enumerate([(50, 40), (40, 50), (61, 32)] * 4):
-        builders.write_image(root / f"class_{number // 2}" / f"{number}.jpg", number, size)
-    turned = builders.picture(0, (50, 40))
+        write_image(root / f"class_{number // 2}" / f"{number}.jpg", number, size)
+    turned = random_picture(0, (50, 40))
     exif = turned.getexif()
     exif[0x0112] = 6
     turned.save(root / "class_0" / "0.jpg", exif=exif)
@@ -297,7 +299,7 @@ def test_a_gpu_decodes_what_the_cache_is_filled_with(root, tmp_path, monkeypatch
     turn, and PNG, it leaves alone.
     """
     (tmp_path / "here" / "class_0").mkdir(parents=True)
-    builders.picture(9, (40, 50)).save(tmp_path / "here" / "class_0" / "99.png")
+    random_picture(9, (40, 50)).save(tmp_path / "here" / "class_0" / "99.png")
     shutil.copytree(root, tmp_path / "here", dirs_exist_ok=True)
     argv = words(tmp_path / "here", tmp_path / "cache", "--image_cache_side", "61", "--gpu", "1")
     asked = []
@@ -366,7 +368,7 @@ def test_what_does_not_go_with_it_is_refused(root, tmp_path, monkeypatch, capsys
         assert said in line and "--decode_once" in line and line.count("\n") == 1, line
     with pytest.raises(UserError, match="several sizes need --image_cache_side"):
         loaded(words(root, tmp_path / "cache", "--image_cache_side", "0"))
-    broken = builders.make_folder(tmp_path / "broken", n_classes=2, n_images=3)
+    broken = make_folder(tmp_path / "broken", n_classes=2, n_images=3)
     (broken / "class_0" / "000.jpg").write_bytes(b"no image")
     with pytest.raises(UserError, match="class_0/000.jpg cannot be decoded"):
         loaded(words(broken, tmp_path / "cache"))
@@ -427,7 +429,7 @@ def test_a_gpus_steps_are_timed_by_its_own_clock_and_waited_for_at_the_end(monke
 
 
 def test_a_run_resumed_is_the_run_and_says_its_pace(root, tmp_path, capsys):
-    argv = [*builders.run_words(root, tmp_path / "runs"), *words(root, tmp_path / "cache", *ALL)]
+    argv = [*run_words(root, tmp_path / "runs"), *words(root, tmp_path / "cache", *ALL)]
     del argv[argv.index("--resize_size") : argv.index("--resize_size") + 2]
     argv += [
         "--bs",
@@ -447,4 +449,4 @@ def test_a_run_resumed_is_the_run_and_says_its_pace(root, tmp_path, capsys):
     assert capsys.readouterr().out.count("images a second a process: the input") == 1
     cut = main.main(parameters.read([*argv, "--savename", "cut", "--n_epochs", "1"])).folder
     main.main(parameters.read(["--resume_from", str(cut), "--n_epochs", "2"]))
-    builders.assert_same_run(whole, cut)
+    assert_same_run(whole, cut)

@@ -17,8 +17,8 @@ from datasets import _transforms
 from engine.erasing import Erased, pixel_of
 from engine.loading import training_loader
 from engine.runtime import Runtime
-from tests._processes import Of
 from tests.engine.test_chunks import batches, trained
+from tests.kit.processes import Of
 
 
 def test_rectangles_are_within_their_bounds():

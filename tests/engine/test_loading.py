@@ -16,8 +16,8 @@ import parameters
 from engine import memory
 from engine.loading import Loader, evaluation_loader, training_loader
 from runs import checkpoint
-from tests import builders
-from tests.datasampler.made import make_sampler
+from tests.kit.runs import run_words
+from tests.kit.samplers import make_sampler
 from utilities import errors
 
 
@@ -227,7 +227,7 @@ with errors.one_line_errors():
 
 @pytest.mark.long
 def test_a_run_goes_on_after_its_worker_was_killed(folder_data, tmp_path):
-    argv = builders.run_words(
+    argv = run_words(
         folder_data, tmp_path, "--savename", "Killed", "--n_epochs", "3", "--kernels", "1", "--eval_kernels", "0"
     )
     folder = tmp_path / "folder" / "Killed"

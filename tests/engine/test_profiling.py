@@ -8,7 +8,7 @@ import torch
 import main
 import parameters
 from engine import profiling
-from tests import builders
+from tests.kit.runs import run_words
 from utilities import spans
 
 
@@ -51,7 +51,7 @@ def test_the_first_advice_is_of_the_longest_part_and_not_yet_given(longest, word
 def test_a_profile_prints_a_table_and_writes_a_trace_alone(folder_data, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(profiling, "TRACED", 2)
     more = ["--loss", "triplet", "--batch_mining", "semihard", "--profile_steps", "3"]
-    main.main(parameters.read(builders.run_words(folder_data, tmp_path, *more)))
+    main.main(parameters.read(run_words(folder_data, tmp_path, *more)))
     out = capsys.readouterr().out
     rows = {
         words[0]: (float(words[1]), float(words[2]))

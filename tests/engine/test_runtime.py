@@ -16,7 +16,7 @@ import torch
 from engine import memory
 from engine.random_state import random_states, seed_everything, set_random_states
 from engine.runtime import NonFiniteLoss, Runtime
-from tests.trainers import tiny
+from tests.kit import tiny
 from utilities.batchnorm import resting_statistics
 from utilities.errors import NotFinite
 

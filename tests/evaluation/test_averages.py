@@ -11,7 +11,7 @@ from evaluation import __main__ as program
 from evaluation import averages
 from evaluation.space import Space
 from runs import reports
-from tests.evaluation._made import Images, evaluated
+from tests.kit.splits import Images, evaluated
 from utilities.files import write_json
 
 SINGLE = np.arange(6)  # labels of classes of one image

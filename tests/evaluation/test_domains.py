@@ -9,8 +9,8 @@ import parameters
 from engine.runtime import Runtime
 from evaluation import __main__ as program
 from evaluation import outputs, spaces
-from tests.datasets.layouts import refused
 from tests.datasets.test_domains import embedded_of, make_union, small_uned  # noqa: F401
+from tests.kit.refusals import refused
 
 NAMES = ["e_recall@1", "map@5", "nmi"]
 

@@ -11,8 +11,9 @@ import evaluation
 import metrics
 from engine.runtime import Runtime
 from evaluation import spaces
-from tests.builders import refused
-from tests.evaluation._made import (
+from tests.kit.plain_metrics import unit
+from tests.kit.refusals import refused
+from tests.kit.splits import (
     SPLITS,
     Images,
     Network,
@@ -24,7 +25,6 @@ from tests.evaluation._made import (
     points_of,
     splits_with_roles,
 )
-from tests.metrics._plain import unit
 
 CLASSWISE = ["nmi", "f1", "dists@intra", "dists@inter", "rho_spectrum@1", "c_nmi"]
 REFERENCES = {

@@ -10,8 +10,8 @@ import parameters
 import trainers
 from architectures import _network
 from runs import checkpoint
-from tests import builders
-from tests.builders import refused
+from tests.kit.refusals import refused
+from tests.kit.runs import SHORT_RUN, SMALL_IMAGES
 
 REST = ["--freeze_backbone", "--augmentation", "none"]
 
@@ -34,8 +34,8 @@ def train(folder_data, tmp_path, name, *more):
                 "triplet",
                 "--batch_mining",
                 "semihard",
-                *builders.SMALL,
-                *builders.SHORT_RUN,
+                *SMALL_IMAGES,
+                *SHORT_RUN,
                 *REST,
                 *more,
             ]

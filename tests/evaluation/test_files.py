@@ -10,9 +10,9 @@ import torch
 import metrics
 from evaluation import __main__ as command
 from evaluation import from_files, whitening
-from tests.builders import refused
-from tests.evaluation._made import measured, save
-from tests.metrics._plain import random_lists, random_space
+from tests.kit.plain_metrics import random_lists, random_space
+from tests.kit.refusals import refused
+from tests.kit.splits import measured, save
 from utilities.errors import UserError
 from utilities.hyperbolic import Ball
 

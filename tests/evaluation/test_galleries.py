@@ -16,8 +16,8 @@ from engine.runtime import Runtime
 from evaluation import galleries, outputs, selectable, spaces
 from evaluation.queries import dump as dump_queries
 from pictures import neighbours, space
-from tests.builders import refused
-from tests.evaluation._made import (
+from tests.kit.refusals import refused
+from tests.kit.splits import (
     SPLITS,
     Images,
     Network,

@@ -10,9 +10,9 @@ import pytest
 import evaluation
 from evaluation import __main__ as command
 from evaluation import outputs, selectable
-from tests.builders import refused
-from tests.evaluation._made import SPLITS, by_loops, evaluated, made_splits, options, points_of, splits_with_roles
-from tests.metrics._plain import plain_hierarchical
+from tests.kit.plain_metrics import plain_hierarchical
+from tests.kit.refusals import refused
+from tests.kit.splits import SPLITS, by_loops, evaluated, made_splits, options, points_of, splits_with_roles
 
 HIERARCHICAL = ["h_ap", "asi", "ndcg"]
 NAMES = [*HIERARCHICAL, "e_recall@1", "e_recall@1_level1", "map_r_level2"]

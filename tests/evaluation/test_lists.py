@@ -6,9 +6,9 @@ import pytest
 import metrics
 from evaluation import relevance
 from metrics import Lists
-from tests.builders import refused
-from tests.evaluation._made import measured, save
-from tests.metrics._plain import random_lists
+from tests.kit.plain_metrics import random_lists
+from tests.kit.refusals import refused
+from tests.kit.splits import measured, save
 
 NAMES = ["ap", "ap_trapezoid", "e_recall@1", "mp@5", "inp"]
 RNG = np.random.default_rng(0)

@@ -6,8 +6,8 @@ import pytest
 import metrics
 from evaluation import missing_labels, whiten
 from retrieval import explore
-from tests.builders import refused
-from tests.evaluation import _made
+from tests.kit import splits
+from tests.kit.refusals import refused
 from utilities.errors import UserError
 from utilities.labels import are_missing, present
 
@@ -30,7 +30,7 @@ FORMS = {
 
 
 def measured(folder, *words, names=METRICS, **arrays):
-    return _made.measured(folder, *map(str, words), names=names, **arrays)
+    return splits.measured(folder, *map(str, words), names=names, **arrays)
 
 
 @pytest.mark.parametrize("form", FORMS)

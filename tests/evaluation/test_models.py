@@ -22,8 +22,9 @@ from architectures import _code, _weights
 from engine.random_state import seed_everything
 from evaluation import __main__ as command
 from evaluation import feature_store, knn, models, whitening
-from tests import builders
-from tests.metrics._plain import plain, unit
+from tests.kit.images import write_image
+from tests.kit.plain_metrics import plain, unit
+from tests.kit.refusals import refused
 from utilities.errors import UserError
 
 SIZES = ["--kernels", "0", "--bs", "4", "--resize_size", "18", "--crop_size", "16"]
@@ -37,7 +38,7 @@ def shared(tmp_path_factory):
     for split, start, count in (("train", 0, 4), ("test", 10, 3)):
         for label in range(5):
             for i in range(start, start + count):
-                builders.write_image(root / split / f"class_{label}" / f"{i}.png", (label, i // 2))
+                write_image(root / split / f"class_{label}" / f"{i}.png", (label, i // 2))
     return root
 
 
@@ -319,7 +320,7 @@ def test_what_cannot_learn_is_told_in_a_line(shared, tmp_path):
     assert len(table.rows) == 1 and [line.partition(":")[2][:40] for line in table.notes[-2:]] == [
         f" {CONV}, {what} to 999: whiten"[:40] for what in ("PCA", "whitened")
     ]
-    with builders.refused("not measured before it is trained"):
+    with refused("not measured before it is trained"):
         models.main(["--archs", CONV, "--adapters", "linear", *flags(shared, tmp_path, "--scheduler", "plateau")])
     command.main(
         [
@@ -416,7 +417,7 @@ def test_keys_change_with_what_decides_features_and_a_second_table_needs_no_netw
     assert [cells(again, row)["e_recall@1 in %"] for row in range(len(again.rows))] == [
         cells(first, row)["e_recall@1 in %"] for row in range(len(first.rows))
     ]
-    builders.write_image(next((shared / "test" / "class_0").iterdir()), (99, 99))
+    write_image(next((shared / "test" / "class_0").iterdir()), (99, 99))
     assert made() == 2, "a changed image: the fingerprint is of the whole data set"
 
 
@@ -514,7 +515,7 @@ def test_no_table_is_overwritten_rows_join_those_that_compare(shared, tmp_path, 
     other_weights = models.main(["--archs", CONV, *asked, "--seed", "7"])
     other_length = models.main(["--archs", CONV, *asked, "--eval_no_normalize"])
     assert (other_weights.name, other_length.name) == ("models_folder_2", "models_folder_3")
-    builders.write_image(shared / "test" / "class_1" / "more.png", (1, 9))
+    write_image(shared / "test" / "class_1" / "more.png", (1, 9))
     assert models.main(["--archs", CONV, *asked]).name == "models_folder_4", "other images"
     (shared / "test" / "class_1" / "more.png").unlink()
 
@@ -552,7 +553,7 @@ def test_types_and_hashes(tmp_path):
         and (seconds, devices) == (2.0, {"cpu"})
     )
     for value, said in ((1e5, "take float32"), (np.nan, "NaN or infinity")):
-        with builders.refused(said):
+        with refused(said):
             features = np.full((7, 3), value, np.float32)
             feature_store.Store(tmp_path, {"name": said}, 7, "float16").fill(
                 lambda part, features=features: (features, 1.0), "cpu"
@@ -577,7 +578,7 @@ def test_weights_that_cannot_be_had_are_one_line(shared, tmp_path, monkeypatch, 
     table = models.main(["--archs", "resnet50", CONV, "--ensembles", *flags(shared, tmp_path)])
     assert len(table.rows) == 1 and table.notes[-1] == "Left out: resnet50: resnet50: no network"
     assert "left out  resnet50: resnet50: no network" in capsys.readouterr().out
-    with builders.refused("no network could be had: resnet50"):
+    with refused("no network could be had: resnet50"):
         models.main(["--archs", "resnet50", *flags(shared, tmp_path)])
 
 
@@ -602,7 +603,7 @@ def test_names_and_bad_command_lines(tmp_path):
         (["--archs", "conv4 --dataset glyphs"], "--dataset is not a flag of one network"),
         (["--archs_file", "/nowhere"], "cannot be read"),
     ):
-        with builders.refused(None, said):
+        with refused(None, said):
             models.read(words)
 
 

@@ -13,8 +13,8 @@ from pytorch_metric_learning.losses import SubCenterArcFaceLoss
 import criteria
 from evaluation import __main__ as command
 from evaluation import outliers
-from tests.builders import refused
-from tests.evaluation._made import save
+from tests.kit.refusals import refused
+from tests.kit.splits import save
 
 
 @pytest.mark.parametrize("threshold", [40, 75, 100])

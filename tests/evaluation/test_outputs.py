@@ -16,9 +16,10 @@ import metrics
 import parameters
 from evaluation import __main__ as command
 from evaluation import outputs
-from tests import builders
-from tests.builders import refused
-from tests.evaluation._made import Network, made_splits, options, runtime
+from tests.kit.data_sets import make_folder
+from tests.kit.refusals import refused
+from tests.kit.runs import SHORT_RUN
+from tests.kit.splits import Network, made_splits, options, runtime
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 METRICS = ["e_recall@1", "map_r", "nmi", "rho_spectrum@0"]
@@ -31,7 +32,7 @@ def again(folder, *more):
 @pytest.fixture
 def other(tmp_path):
     """Data that the run has not seen: five classes of three images."""
-    root = builders.make_folder(tmp_path / "other", n_classes=5, n_images=3, names=[f"new {i}" for i in range(5)])
+    root = make_folder(tmp_path / "other", n_classes=5, n_images=3, names=[f"new {i}" for i in range(5)])
     return ("--dataset", "folder", "--dataset_folder_path", str(root))
 
 
@@ -297,7 +298,7 @@ def test_a_network_is_measured_without_a_run_and_dumped_untrained(folder_data, t
         str(folder_data),
         "--save_path",
         str(tmp_path),
-        *builders.SHORT_RUN,
+        *SHORT_RUN,
         "--seed",
         "3",
     ]

@@ -15,9 +15,10 @@ import main
 import metrics
 import parameters
 from evaluation import overlap
-from tests import builders
-from tests.builders import refused
-from tests.metrics._plain import orders, unit
+from tests.kit.images import write_image
+from tests.kit.plain_metrics import orders, unit
+from tests.kit.refusals import refused
+from tests.kit.runs import SHORT_RUN
 
 SMALL = ["--arch", "conv4", "--not_pretrained", "--kernels", "0"]
 
@@ -31,7 +32,7 @@ def planted(tmp_path_factory):
     for part, first in (("train", 0), ("test", 6)):
         for c in range(first, first + 6):
             for i in range(3):
-                builders.write_image(root / part / f"class_{c:02d}" / f"{i}.png", (c, i), size=(60, 48))
+                write_image(root / part / f"class_{c:02d}" / f"{i}.png", (c, i), size=(60, 48))
     shutil.copy(root / "train" / "class_00" / "1.png", root / "test" / "class_06" / "copy.png")
     resized = Image.open(root / "train" / "class_02" / "2.png").resize((90, 72), Image.Resampling.BICUBIC)
     resized.save(root / "test" / "class_08" / "resized.png")
@@ -59,7 +60,7 @@ def listed(folder, root):
 def test_planted_copies_are_found_and_left_out_those_of_the_pretraining_too(planted, tmp_path, capsys):
     torch.manual_seed(0)
     deep = tmp_path / "pretraining" / "deep"
-    builders.write_image(deep / "other.png", 99)
+    write_image(deep / "other.png", 99)
     (deep / "._other.png").write_text("what some systems put beside a file")
     shutil.copy(planted / "test" / "class_07" / "2.png", deep / "seen.png")
     (content,) = overlap.main([str(planted), *SMALL, "--pretraining", str(deep.parent), "--out", str(tmp_path / "out")])
@@ -102,7 +103,7 @@ def test_of_a_run_its_own_network_and_embedding(planted, tmp_path, capsys):
                 str(planted),
                 "--save_path",
                 str(tmp_path),
-                *builders.SHORT_RUN,
+                *SHORT_RUN,
                 "--n_epochs",
                 "1",
                 "--resize_size",

@@ -11,9 +11,9 @@ import torch
 
 from evaluation import __main__ as command
 from evaluation import pair_lists, pairs
-from tests.builders import refused
-from tests.evaluation._made import save
-from tests.metrics._plain import random_space, unit
+from tests.kit.plain_metrics import random_space, unit
+from tests.kit.refusals import refused
+from tests.kit.splits import save
 
 
 def test_thresholds_come_from_the_other_folds():

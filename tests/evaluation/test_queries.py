@@ -13,10 +13,10 @@ import metrics
 import parameters
 from evaluation import __main__ as command
 from evaluation import queries
-from tests import builders
-from tests.builders import refused
-from tests.evaluation._made import Network, evaluated, made_splits, options
-from tests.metrics._plain import orders, plain_value, random_space
+from tests.kit.plain_metrics import orders, plain_value, random_space
+from tests.kit.refusals import refused
+from tests.kit.runs import SHORT_RUN
+from tests.kit.splits import Network, evaluated, made_splits, options
 
 NAMES = ("hit", "ap_at_r", "first_hit")
 
@@ -117,7 +117,7 @@ def test_untrained_and_with_a_final_test(folder_data, tmp_path):
         str(folder_data),
         "--save_path",
         str(tmp_path),
-        *builders.SHORT_RUN,
+        *SHORT_RUN,
         "--loss",
         "softmax",
     ]

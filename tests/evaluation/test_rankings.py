@@ -16,8 +16,8 @@ import parameters
 from evaluation import __main__ as command
 from evaluation import ensemble, outputs, queries, spaces
 from pictures import neighbours, space
-from tests import builders
-from tests.evaluation._made import Network, made_splits, options, runtime
+from tests.kit.runs import SHORT_RUN
+from tests.kit.splits import Network, made_splits, options, runtime
 from tests.utilities.test_hyperbolic import moebius_distance
 from utilities.hyperbolic import Ball
 
@@ -160,7 +160,7 @@ def test_a_run_is_measured_in_the_ball_and_again(folder_data, tmp_path):
         str(folder_data),
         "--save_path",
         str(tmp_path),
-        *builders.SHORT_RUN,
+        *SHORT_RUN,
         "--arch",
         "conv4",
     ]

@@ -12,7 +12,8 @@ import main
 import metrics
 import parameters
 from evaluation import selectable
-from tests import builders
+from tests.kit.data_sets import make_folder
+from tests.kit.runs import SHORT_RUN, SMALL_IMAGES
 from utilities.errors import UserError
 
 METRICS = ("e_recall@1", "e_recall@2", "e_recall@4", "map_r", "mAP_c", "mrr", "precision@1", "r_precision", "map@2")
@@ -162,8 +163,8 @@ def test_metrics_and_super_classes():
 
 
 def test_a_run_is_refused_before_it_writes(tmp_path):
-    root = builders.make_folder(tmp_path / "things", n_classes=10, n_images=4, size=(16, 16))
-    argv = ["--dataset", "folder", "--dataset_folder_path", str(root), *builders.SMALL, *builders.SHORT_RUN]
+    root = make_folder(tmp_path / "things", n_classes=10, n_images=4, size=(16, 16))
+    argv = ["--dataset", "folder", "--dataset_folder_path", str(root), *SMALL_IMAGES, *SHORT_RUN]
     argv += [
         "--loss",
         "softmax",

@@ -8,9 +8,9 @@ import torch
 
 from evaluation import __main__ as command
 from evaluation import scales, whitening
-from tests.builders import refused
-from tests.evaluation._made import measured, save
-from tests.metrics._plain import unit
+from tests.kit.plain_metrics import unit
+from tests.kit.refusals import refused
+from tests.kit.splits import measured, save
 from utilities.errors import NotFinite
 
 CROSS = np.array([[1.0, 0], [0, 2], [-1, 0], [0, -2]])

@@ -8,7 +8,7 @@ import pytest
 
 from launch import __main__ as launcher
 from launch.lines import Line, read_lines, select_lines
-from tests.builders import refused
+from tests.kit.refusals import refused
 from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -14,7 +14,7 @@ import yaml
 
 from launch import __main__ as launcher
 from launch.runner import Job
-from tests.launch.stand_ins import search_task, stand_in  # noqa: F401  `stand_in` is a fixture
+from tests.kit.launches import search_task, stand_in  # noqa: F401  `stand_in` is a fixture
 from utilities.errors import UserError
 from utilities.locks import Lock
 

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from launch import __main__ as launcher
-from tests.builders import refused
+from tests.kit.refusals import refused
 from tests.test_run_script import runs_file
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import metrics
-from tests.builders import refused
-from tests.metrics._plain import plain_per_query, random_space, unit
+from tests.kit.plain_metrics import plain_per_query, random_space, unit
+from tests.kit.refusals import refused
 
 NAMES = [f"{head}_recall@{k}_{of}" for head in "ec" for k in (1, 4) for of in ("worst10", "group_gap")]
 

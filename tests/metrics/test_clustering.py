@@ -13,8 +13,8 @@ from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_s
 
 import metrics
 from metrics import _kmeans
-from tests.builders import refused
-from tests.metrics._plain import random_space
+from tests.kit.plain_metrics import random_space
+from tests.kit.refusals import refused
 
 ROUGH = random_space(n=200, classes=8, spread=1.5, seed=18)
 

@@ -8,8 +8,8 @@ import torch
 
 import metrics
 from metrics import _kmeans, _space
-from tests.builders import refused
-from tests.metrics._plain import DISTS, plain, random_space, unit
+from tests.kit.plain_metrics import DISTS, plain, random_space, unit
+from tests.kit.refusals import refused
 from utilities.errors import UnknownName
 
 ILL_FORMED = """

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import metrics
-from tests.metrics._plain import DISTS, random_space
+from tests.kit.plain_metrics import DISTS, random_space
 
 
 def cosine_distance(a, b):

@@ -5,8 +5,8 @@ import pytest
 
 import metrics
 from metrics.neighbours.search import Limits, Search
-from tests.builders import refused
-from tests.metrics._plain import orders, plain_hierarchical, plain_value, random_levels, unit
+from tests.kit.plain_metrics import orders, plain_hierarchical, plain_value, random_levels, unit
+from tests.kit.refusals import refused
 
 HIERARCHICAL = ["h_ap", "h_ap_others", "asi", "ndcg"]
 RANKED = ["e_recall@1", "e_recall@4", "ap", "map_r", "map@3", "mAP_c", "mrr", "r_precision"]

@@ -7,7 +7,7 @@ import pytest
 
 import metrics
 from metrics.neighbours.search import Limits, Search
-from tests.metrics._plain import unit
+from tests.kit.plain_metrics import unit
 from tests.utilities.test_hyperbolic import moebius_distance
 from utilities.hyperbolic import Ball
 

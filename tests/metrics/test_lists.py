@@ -7,8 +7,8 @@ import pytest
 
 import metrics
 from metrics import Lists
-from tests.builders import refused
-from tests.metrics._plain import RETRIEVAL, orders, plain_value, random_lists
+from tests.kit.plain_metrics import RETRIEVAL, orders, plain_value, random_lists
+from tests.kit.refusals import refused
 
 NEW = ["ap_trapezoid", "mp@1", "mp@5", "mp@1000", "mmp@1", "mmp@5", "oracle@1", "oracle@5"]
 NAMES = [name for name in RETRIEVAL if not name.startswith("mAP")] + NEW  # mAP… divides by the size of a class

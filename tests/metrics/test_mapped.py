@@ -11,8 +11,8 @@ import metrics
 from metrics import _kmeans, _mapped, _space
 from metrics.neighbours import search
 from metrics.neighbours.search import Limits, Search
-from tests.builders import refused
-from tests.metrics._plain import DISTS, RETRIEVAL, random_space, ranked
+from tests.kit.plain_metrics import DISTS, RETRIEVAL, random_space, ranked
+from tests.kit.refusals import refused
 from tests.metrics.test_search import LIMITS
 
 OTHERS = [*DISTS, "rho_spectrum@0", "alignment", "uniformity", "c_map_r", "c_recall@2", "mrr"]

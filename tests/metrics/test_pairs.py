@@ -7,7 +7,7 @@ from scipy.stats import chisquare
 
 import metrics
 from metrics import _pairs, fnmr
-from tests.metrics._plain import random_space, unit
+from tests.kit.plain_metrics import random_space, unit
 
 NAMES = [
     "fnmr@.01",

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 import metrics
 from evaluation import queries, spaces
 from pictures import space as charts
-from tests.metrics._plain import RETRIEVAL, orders, plain_per_query, random_space
+from tests.kit.plain_metrics import RETRIEVAL, orders, plain_per_query, random_space
 from tests.metrics.test_class_recalls import by_part
 
 GALLERY = [

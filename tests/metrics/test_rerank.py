@@ -7,7 +7,7 @@ import metrics
 from metrics import AlphaExpansion, KReciprocal, _mapped
 from metrics.neighbours import rerank as reranking
 from metrics.neighbours.search import Need
-from tests.metrics._plain import ranked, unit, values_of
+from tests.kit.plain_metrics import ranked, unit, values_of
 from tests.utilities.test_hyperbolic import moebius_distance
 from utilities.hyperbolic import Ball
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
 import metrics
-from tests.metrics._plain import assert_retrieval, plain, random_space
+from tests.kit.plain_metrics import assert_retrieval, plain, random_space
 from utilities.errors import UserError
 
 NAN = float("nan")

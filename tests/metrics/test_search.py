@@ -16,8 +16,8 @@ import metrics
 from benchmarks import search
 from metrics.neighbours.keys import AFTER_ALL, COLUMN, LOWEST, as_keys, scores_of
 from metrics.neighbours.search import Limits, Need, Search
-from tests.builders import refused
-from tests.metrics._plain import RETRIEVAL, assert_retrieval, orders, plain_per_query, random_space, ranked
+from tests.kit.plain_metrics import RETRIEVAL, assert_retrieval, orders, plain_per_query, random_space, ranked
+from tests.kit.refusals import refused
 
 LIMITS = [
     Limits(),

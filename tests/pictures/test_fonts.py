@@ -8,7 +8,7 @@ import pytest
 from matplotlib.font_manager import fontManager
 
 from pictures import fonts, neighbours, space, text
-from tests.builders import refused
+from tests.kit.refusals import refused
 
 PICTURES = True
 NAMES = {0: "東京 犬", 1: "부산 고양이", 2: "cat", 3: "北京"}

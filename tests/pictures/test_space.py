@@ -10,9 +10,10 @@ import datasets
 import metrics
 from evaluation import Embedded, outputs, queries, spaces
 from pictures import neighbours, space, text
-from tests.builders import make_folder, picture
-from tests.evaluation._made import options
-from tests.metrics._plain import orders, plain_value
+from tests.kit.data_sets import make_folder
+from tests.kit.images import random_picture
+from tests.kit.plain_metrics import orders, plain_value
+from tests.kit.splits import options
 
 PICTURES = True
 
@@ -150,7 +151,7 @@ def test_images_are_shown_whole(tmp_path):
     both = ConcatDataset([splits["evaluation"], splits["testing"]])
     first, second = (neighbours.whole_image(both, index) for index in (0, len(splits["evaluation"])))
     assert first.shape == second.shape == (80, 240, 3)
-    assert np.abs(first - np.asarray(picture((0, 0), (300, 100)).resize((240, 80))).astype(float)).mean() < 4
+    assert np.abs(first - np.asarray(random_picture((0, 0), (300, 100)).resize((240, 80))).astype(float)).mean() < 4
     assert np.array_equal(neighbours.whole_image(Things(np.arange(3)), 2), np.full((8, 8, 3), 18)), (
         "where there is no other, the transformed one"
     )

@@ -12,7 +12,7 @@ import scipy.stats
 
 from results import columns, formats, published, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
-from tests.results.made import built, evaluated, make_run
+from tests.kit.run_folders import built, evaluated, make_run
 
 MAP_R = columns.column("test", "map_r")
 VALIDATED = columns.column("val", "map_r")

@@ -16,8 +16,8 @@ from options import composition
 from results import collect, columns, folders, formats, groups, inference, settings, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
 from results.recorded import dataset_of
-from tests.builders import refused
-from tests.results.made import ENVIRONMENT, built, evaluated, lines, make_run, make_runs, rows
+from tests.kit.refusals import refused
+from tests.kit.run_folders import ENVIRONMENT, built, evaluated, lines, make_run, make_runs, rows
 from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent.parent

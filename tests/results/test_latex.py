@@ -8,7 +8,7 @@ import pytest
 
 from results import formats, latex
 from results.formats import Cell, Table
-from tests.results.made import ENVIRONMENT, evaluated, lines, make_run, make_runs, rows
+from tests.kit.run_folders import ENVIRONMENT, evaluated, lines, make_run, make_runs, rows
 
 LONG_NAME = "A_group_with_a_name_that_is_longer_than_a_third_of_any_page_Margin_b12_Distance"
 PART = (

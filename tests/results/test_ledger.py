@@ -14,8 +14,8 @@ import parameters
 import Result_Evaluations
 from results import collect, groups, ledger, published, recorded, roles
 from results.recorded import RecordedRun
-from tests.results import made
-from tests.results.made import ENVIRONMENT, lines, make_run, make_runs, rows
+from tests.kit import run_folders
+from tests.kit.run_folders import ENVIRONMENT, lines, make_run, make_runs, rows
 
 TRANSFORMS = {
     "testing": "Resize(size=[256], interpolation=InterpolationMode.BILINEAR, antialias=True); CenterCrop(size=(224, 224))"
@@ -77,7 +77,7 @@ def make(root, flags, seeds=5, splits=("train", "test"), quality=0.628, environm
 
 
 def evaluated(tmp_path):
-    return lines(made.evaluated(tmp_path, "--compare_to", "ledger") / "cub200_ledger.csv")
+    return lines(run_folders.evaluated(tmp_path, "--compare_to", "ledger") / "cub200_ledger.csv")
 
 
 def test_every_row_is_whole_and_has_a_source():
@@ -381,7 +381,7 @@ def test_runs_that_recorded_no_weights_and_no_sizes_have_those_that_their_flags_
 def test_a_data_set_without_figures_is_said(tmp_path, capsys):
     for folder, names in (("runs", {"G": "glyphs"}), ("both", {"G": "glyphs", "C": "cub200"})):
         make_runs(tmp_path / folder, {name: {"dataset": dataset} for name, dataset in names.items()}, epochs=2)
-        out = made.evaluated(tmp_path, "--compare_to", "ledger", runs=folder, out=f"of_{folder}")
+        out = run_folders.evaluated(tmp_path, "--compare_to", "ledger", runs=folder, out=f"of_{folder}")
         note = "--compare_to ledger: no figures on glyphs in a metric that was recorded; there are some on cub200"
         assert note in capsys.readouterr().out and note in (out / "index.html").read_text()
         assert (out / "glyphs_selected.md").exists() and not (out / "glyphs_ledger.md").exists()

@@ -8,8 +8,8 @@ import pytest
 import metrics
 import Result_Evaluations
 from results import bootstrap, groups, inference, paired
-from tests.builders import refused
-from tests.results.made import built, evaluated, lines, make_run
+from tests.kit.refusals import refused
+from tests.kit.run_folders import built, evaluated, lines, make_run
 from tests.results.test_cross_validation import make
 
 CLASSES = np.repeat(np.arange(12), [2, 5, 9, 3, 4, 8, 6, 2, 7, 3, 5, 6])

@@ -7,7 +7,7 @@ import pytest
 
 import parameters
 from results import columns, formats, ledger, published, tables
-from tests.results.made import built, evaluated, lines, make_run, rows
+from tests.kit.run_folders import built, evaluated, lines, make_run, rows
 
 resolved = parameters.read
 

@@ -14,7 +14,7 @@ from scipy import special, stats
 import Result_Evaluations
 from results import collect, columns, groups, inference, progression, tables
 from results.inference import Estimate
-from tests.results.made import built, evaluated, lines, make_run
+from tests.kit.run_folders import built, evaluated, lines, make_run
 
 R1 = columns.column("test", "e_recall@1")
 

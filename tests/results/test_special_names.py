@@ -8,7 +8,7 @@ import pytest
 
 from results.formats import Cell, Table, to_csv, to_markdown
 from results.latex import escaped, to_tex
-from tests.results.made import evaluated, make_runs
+from tests.kit.run_folders import evaluated, make_runs
 
 NAMES = [
     r"a\b_c%d&e#f{g}",

@@ -11,8 +11,8 @@ from scipy.stats import kendalltau
 
 from results import bootstrap, columns, groups, inference, paired, splits, tables
 from results.tables.splits import chosen_on_test
-from tests.builders import refused
-from tests.results.made import built, evaluated, lines, make_run, rows
+from tests.kit.refusals import refused
+from tests.kit.run_folders import built, evaluated, lines, make_run, rows
 
 COLUMN = columns.column("test", "e_recall@1")
 

@@ -13,7 +13,7 @@ import scipy.stats
 
 import metrics
 from results import columns, formats, page
-from tests.results.made import METRICS, evaluated, lines, make_run, make_runs, rows
+from tests.kit.run_folders import METRICS, evaluated, lines, make_run, make_runs, rows
 
 DATASETS = {
     "cub200": ("test", {"CUB_A": 0.60, "CUB_B": 0.61, "CUB_C": 0.50, "CUB_D": 0.55, "CUB_E": 0.40}),

@@ -6,7 +6,7 @@ import pytest
 import Result_Evaluations
 from results import collect, columns, groups
 from results.columns import SELECTED
-from tests.builders import refused
+from tests.kit.refusals import refused
 from utilities.errors import UserError
 
 NAMED = "CUB_Triplet_Distance"

@@ -17,8 +17,9 @@ from engine.loading import evaluation_loader
 from engine.runtime import Runtime
 from retrieval import data, export
 from runs import Embedder, checkpoint, load_run
-from tests import builders
 from tests.conftest import train
+from tests.kit.images import write_image
+from tests.kit.refusals import refused
 from utilities.errors import UserError
 
 
@@ -77,9 +78,7 @@ def test_the_fingerprint_is_of_weights_and_transform_and_a_long_side_is_limited(
 def test_images_keep_their_shapes_under_a_long_side_for_evaluation(trained_run, tmp_path):
     edited(trained_run, "eval_long_side", 40)
     embedder = Embedder(trained_run, device="cpu")
-    made = [
-        builders.write_image(tmp_path / f"{i}.png", i, size) for i, size in enumerate(((60, 30), (30, 60), (60, 30)))
-    ]
+    made = [write_image(tmp_path / f"{i}.png", i, size) for i, size in enumerate(((60, 30), (30, 60), (60, 30)))]
     images = [tmp_path / f"{i}.png" for i in range(3)]
     together = embedder(images)
     assert embedder.preparation(_images.decode(str(images[1]))).shape == (3, 40, 20), made
@@ -98,7 +97,7 @@ def test_images_keep_their_shapes_under_a_long_side_for_evaluation(trained_run, 
 
 
 def test_images_in_every_form_are_those_of_the_file(embedder, tmp_path):
-    path = builders.write_image(tmp_path / "a.png", 3)
+    path = write_image(tmp_path / "a.png", 3)
     expected = embedder(path)
     assert expected.shape == (1, 8) and embedder([]).shape == (0, 8)
     array = np.array(Image.open(path))
@@ -113,7 +112,7 @@ def test_images_in_every_form_are_those_of_the_file(embedder, tmp_path):
         and np.array_equal(both[:1], embedder([array, array])[:1])
         and not np.array_equal(both[0], both[1])
     )
-    grey = np.array(Image.open(builders.write_image(tmp_path / "grey.png", 4, mode="L")))
+    grey = np.array(Image.open(write_image(tmp_path / "grey.png", 4, mode="L")))
     of_grey = embedder(np.repeat(grey[:, :, None], 3, 2))
     for image in (grey, torch.from_numpy(grey)[None], tmp_path / "grey.png"):
         assert np.array_equal(embedder(image), of_grey), type(image)
@@ -124,7 +123,7 @@ def test_images_in_every_form_are_those_of_the_file(embedder, tmp_path):
 def test_what_is_no_image_is_refused_in_one_line(embedder):
     numbers = [np.zeros((4, 4, 3)), np.zeros((2, 3, 4, 4), np.uint8), np.zeros((0, 4, 3), np.uint8)]
     for image in [*numbers, torch.zeros(3, 4, 4) + 2, torch.zeros(3, 4, 4, dtype=torch.int64)]:
-        with builders.refused("."):
+        with refused("."):
             embedder([image])
 
 
@@ -132,7 +131,7 @@ def test_a_stream_lists_what_cannot_be_decoded_and_takes_two_batches_ahead(embed
     bad = tmp_path / "bad.jpg"
     bad.write_bytes(b"no image")
     given = [*paths[:3], str(bad), *paths[3:7], str(tmp_path / "missing.png")]
-    with builders.refused("bad.jpg"):
+    with refused("bad.jpg"):
         embedder(given)
     batches = list(embedder.stream(given))
     assert [len(batch.places) + len(batch.refused) for batch in batches] == [5, 4]
@@ -151,10 +150,10 @@ def test_small_grey_data_sets_take_images_of_any_size(more, side, tmp_path):
     )
     prepared = datasets.preparation(opt, architectures.select(opt.arch, opt))
     assert prepared.size == (side, side)
-    own = builders.write_image(tmp_path / "own.png", 2, (48, 48), mode="L")
+    own = write_image(tmp_path / "own.png", 2, (48, 48), mode="L")
     shown = _transforms.build(opt, 48, 48)[1](_images.grey(str(own)).repeat(3, 1, 1))  # what the data set gives
     assert torch.equal(prepared(own), shown) and shown.shape == (3, side, side)
-    photo = builders.write_image(tmp_path / "photo.png", 1, (90, 60))
+    photo = write_image(tmp_path / "photo.png", 1, (90, 60))
     grey = torch.from_numpy(np.array(Image.open(photo).convert("L")))[None].repeat(3, 1, 1)
     expected = v2.functional.resize(grey, [side, side])
     assert all(
@@ -164,7 +163,7 @@ def test_small_grey_data_sets_take_images_of_any_size(more, side, tmp_path):
 
 
 def test_a_fold_is_a_run_and_its_cross_validation_is_not(cross_validated_once):
-    with builders.refused(r"cross-validation.*fold_0"):
+    with refused(r"cross-validation.*fold_0"):
         Embedder(cross_validated_once)
     embedder = Embedder(cross_validated_once / "fold_1")
     expected, paths = measured(cross_validated_once / "fold_1", split="validation", fold=1)
@@ -182,13 +181,13 @@ def test_a_network_with_several_embeddings_gives_the_one_asked_for(folder_data, 
     combined = {"Combined_discriminative_classifier_logits-1-.5": torch.cat([a, 0.5 * b], 1)}
     for name, expected in {**outputs, **combined}.items():
         np.testing.assert_allclose(Embedder(folder, evaltype=name)(dataset.paths[:6]), expected, atol=1e-5)
-    with builders.refused("the network gives"):
+    with refused("the network gives"):
         Embedder(folder, evaltype="nothing")
 
 
 def test_bad_devices_and_folders_are_one_line(run, tmp_path):
     for device in ("quantum", "cuda:77"):
-        with builders.refused("is not here"):
+        with refused("is not here"):
             Embedder(run, device=device)
-    with builders.refused(r"parameters\.yaml is missing"):
+    with refused(r"parameters\.yaml is missing"):
         Embedder(tmp_path)

@@ -21,7 +21,8 @@ from pictures import maps, thumbnails
 from retrieval import __main__ as retrieval
 from retrieval import explore, pairs
 from runs import Embedder
-from tests import builders
+from tests.kit.images import random_picture, write_image
+from tests.kit.runs import SHORT_RUN
 from tests.retrieval import _browser
 from utilities.errors import one_line_errors
 
@@ -53,9 +54,7 @@ def file(tmp_path_factory):
     generator = np.random.default_rng(0)
     labels = np.repeat(np.arange(6), 5)
     features = (generator.normal(size=(6, 7))[labels] + 0.6 * generator.normal(size=(30, 7))).astype(np.float32)
-    paths = [str(builders.write_image(folder / f"{i}.png", i)) for i in range(29)] + [
-        str(folder / f"gone {NASTY[2:5]}.png")
-    ]
+    paths = [str(write_image(folder / f"{i}.png", i)) for i in range(29)] + [str(folder / f"gone {NASTY[2:5]}.png")]
     names = np.array([f"class {label} {NASTY}" for label in labels])
     np.savez(
         folder / "e.npz",
@@ -320,7 +319,7 @@ def test_thumbnails_are_drawn_names_are_text_and_nothing_is_loaded(browser, page
         "(() => { const one = document.querySelector('#query canvas'); return "
         "[...one.getContext('2d').getImageData(one.width / 2, one.height / 2, 1, 1).data] })()"
     )
-    assert np.abs(np.array(pixel[:3]) - np.asarray(builders.picture(3))[15, 20]).max() < 25 and pixel[3] == 255
+    assert np.abs(np.array(pixel[:3]) - np.asarray(random_picture(3))[15, 20]).max() < 25 and pixel[3] == 255
     assert browser.run("document.getElementById('injected')") is None
     assert NASTY.split("\u2028")[0] in browser.run("document.querySelector('#query b').textContent")
     assert "1 of 30 images cannot be shown" in browser.run("$('notes').textContent")
@@ -368,7 +367,7 @@ def test_mistakes_are_one_line_and_status_2(run, tmp_path, capsys):
 def test_boxes_are_embedded_as_in_the_runs_own_evaluation(tmp_path):
     rows = ["label,path,split,x_1,y_1,x_2,y_2"]
     for place in range(16):
-        builders.write_image(tmp_path / f"{place // 2}.png", place, (60, 50))
+        write_image(tmp_path / f"{place // 2}.png", place, (60, 50))
         rows.append(
             f"{place // 4},{place // 2}.png,{'train' if place < 8 else 'validation'},{place % 2 * 20},5,{30 + place % 2 * 25},45"
         )
@@ -378,7 +377,7 @@ def test_boxes_are_embedded_as_in_the_runs_own_evaluation(tmp_path):
         "csv",
         "--dataset_csv",
         str(tmp_path / "df.csv"),
-        *builders.SHORT_RUN,
+        *SHORT_RUN,
         "--resize_size",
         "40",
         "--crop_size",

@@ -23,8 +23,8 @@ from retrieval import card, coding, data, export, plain
 from runs import Embedder, load_run
 from runs.embedder import Embeddings
 from runs.folder import RunFolder
-from tests import builders
 from tests.conftest import train
+from tests.kit.refusals import refused
 from utilities.errors import UserError, one_line_errors
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
@@ -281,7 +281,7 @@ def test_an_export_that_gives_something_else_is_not_said_to_be_done(run, tmp_pat
         (lambda *_: lambda images: np.zeros((2, 8)), r"gives \(2, 8\)"),
     ):
         monkeypatch.setitem(export.FORMATS, "torchscript", made)
-        with builders.refused(told):
+        with refused(told):
             exporting(run, tmp_path / "out", "torchscript")
         assert list(tmp_path.iterdir()) == [] and "written" not in capsys.readouterr().out
 
@@ -296,7 +296,7 @@ def test_the_whole_folder_is_pushed_once_it_is_checked(run, tmp_path, monkeypatc
     *_, uploaded, proposed = capsys.readouterr().out.splitlines()
     assert (uploaded, proposed) == ("uploaded to me/model", f"next: cat {tmp_path / 'a' / 'README.md'}")
     hub.create_repo.side_effect = ConnectionError("no\nroute")
-    with builders.refused("me/model: not uploaded .no route"):
+    with refused("me/model: not uploaded .no route"):
         exporting(run, tmp_path / "b", *words)
     assert {path.name for path in (tmp_path / "b").iterdir()} == {
         "README.md",
@@ -352,9 +352,9 @@ def test_an_export_carries_its_code(name, file, run, tmp_path):
 
 def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with builders.refused("pip install onnx onnxscript onnxruntime"):
+    with refused("pip install onnx onnxscript onnxruntime"):
         exporting(run, tmp_path / "out", "onnx")
     monkeypatch.delattr(torch.jit, "trace")
-    with builders.refused("has dropped it: take torch_export"):
+    with refused("has dropped it: take torch_export"):
         exporting(run, tmp_path / "out", "torchscript")
     assert list(tmp_path.iterdir()) == []

@@ -18,7 +18,8 @@ from retrieval import answers, data, folders, index, sources
 from retrieval.index import Index
 from runs import Embedder
 from runs.embedder import Batch
-from tests import builders
+from tests.kit.images import write_image
+from tests.kit.refusals import refused
 from utilities.codes import Codes
 from utilities.errors import UserError, one_line_errors
 
@@ -69,8 +70,8 @@ def numbers(count):
 def images(tmp_path):
     """Five images in a folder and one below it, one that cannot be decoded, and what is no image."""
     for i in range(5):
-        builders.write_image(tmp_path / "images" / f"{i}.jpg", i)
-    builders.write_image(tmp_path / "images" / "below" / "deep.png", 9)
+        write_image(tmp_path / "images" / f"{i}.jpg", i)
+    write_image(tmp_path / "images" / "below" / "deep.png", 9)
     (tmp_path / "images" / "bad.jpg").write_bytes(b"\xff\xd8 no")
     (tmp_path / "images" / "notes.txt").write_text("no image")
     (tmp_path / "images" / ".hidden.jpg").write_bytes(b"")
@@ -256,7 +257,7 @@ def test_a_damaged_index_is_one_line(tmp_path):
             index.build(Made(EDGE), numbers(4), place, coded=coded(code, EDGE))
             damage(place, tmp_path / "other")
             if (code, name) != ("int8", "emptied vectors"):  # it has none
-                with builders.refused("anew", *([place / "vectors.npy"] if name == "emptied vectors" else [])):
+                with refused("anew", *([place / "vectors.npy"] if name == "emptied vectors" else [])):
                     Index(place).search(EDGE[:1], 2)
             shutil.rmtree(place)
 
@@ -277,7 +278,7 @@ def test_folders_files_and_tables_are_listed_once_in_order(images, tmp_path):
         (tmp_path / "none.jpg", "no such file"),
         (tmp_path / "empty", "no image"),
     ):
-        with builders.refused(told):
+        with refused(told):
             sources.listed([str(wrong)])
 
 
@@ -295,7 +296,7 @@ def test_files_that_are_not_read_are_counted_and_dark_images_told(images, tmp_pa
     assert f"note: 16-bit images are decoded almost black: {dark}" in told
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/1.heic").write_bytes(b"x")
-    with builders.refused("no image, of which.*; 1 files are not read"):
+    with refused("no image, of which.*; 1 files are not read"):
         sources.listed([str(tmp_path / "raw")])
 
 
@@ -378,12 +379,12 @@ def test_a_run_that_moved_or_changed_is_noticed(run, images, tmp_path):
     retrieval.main(["index", str(copy), str(images), "--out", out])
     copy.rename(moved)
     query = ["query", out, str(images / "0.jpg")]
-    with builders.refused("--run"):
+    with refused("--run"):
         retrieval.main(query)
     assert len(retrieval.main([*query, "--run", str(moved)])) == 6
     replace(moved / "parameters.yaml", "crop_size: 16", "crop_size: 17")
     for words in ([*query, "--run", str(moved)], ["index", str(moved), str(images), "--out", out, "--add"]):
-        with builders.refused("other weights, or another transform"):
+        with refused("other weights, or another transform"):
             retrieval.main(words)
 
 

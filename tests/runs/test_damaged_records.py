@@ -9,7 +9,8 @@ import pytest
 
 import main
 import parameters
-from tests.builders import SHORT_RUN, refused
+from tests.kit.refusals import refused
+from tests.kit.runs import SHORT_RUN
 
 RECORDS = [
     "CSV_Logs",

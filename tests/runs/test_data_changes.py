@@ -12,7 +12,8 @@ from datasets import differences
 from results import recorded
 from results.folders import read_folder
 from runs.changes import record_changes_of_environment
-from tests import builders
+from tests.kit.images import write_image
+from tests.kit.runs import SHORT_RUN
 from utilities.errors import UserError
 
 
@@ -25,7 +26,7 @@ def test_changed_data_are_named_refused_and_marked(folder_data, tmp_path):
         str(data),
         "--save_path",
         str(tmp_path),
-        *builders.SHORT_RUN,
+        *SHORT_RUN,
     ]
     folder = main.main(parameters.read([*flags, "--n_epochs", "1"])).folder
     again = ["--resume_from", str(folder)]
@@ -38,9 +39,9 @@ def test_changed_data_are_named_refused_and_marked(folder_data, tmp_path):
     shutil.rmtree(data)
     shutil.copytree(folder_data, data, copy_function=shutil.copyfile)  # other times of change, the same data
     main.main(parameters.read(["--evaluate", *again]))
-    builders.write_image(data / "class_2" / "000.jpg", 99)
+    write_image(data / "class_2" / "000.jpg", 99)
     assert "; files: of class class_2. Restore" in refused("--evaluate")
-    builders.write_image(data / "class_00" / "000.jpg", 5)
+    write_image(data / "class_00" / "000.jpg", 5)
     assert "new: class class_00; moved: class class_3 from training to testing; files: of class class_2" in refused(
         "--n_epochs", "2"
     )
@@ -58,7 +59,7 @@ def test_other_code_and_packages_are_recorded(folder_data, tmp_path, capsys):
         str(folder_data),
         "--save_path",
         str(tmp_path),
-        *builders.SHORT_RUN,
+        *SHORT_RUN,
     ]
     folder = main.main(parameters.read([*flags, "--n_epochs", "1"])).folder
     file = folder / "environment.yaml"

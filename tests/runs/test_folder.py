@@ -11,7 +11,8 @@ import main
 import parameters
 import Result_Evaluations
 from runs import RunFolder, checkpoint, load_run
-from tests import builders
+from tests.kit.data_sets import make_folder
+from tests.kit.runs import SHORT_RUN
 from utilities.errors import UserError
 
 OLD = Path(__file__).parent / "made_by_0.2.1" / "Old_s1"  # 2 epochs by version 0.2.1: no --trainer, no --loss_weights
@@ -20,7 +21,7 @@ OLD = Path(__file__).parent / "made_by_0.2.1" / "Old_s1"  # 2 epochs by version 
 @pytest.fixture
 def old(tmp_path, monkeypatch):
     """The old run where it was made, beside its data."""
-    builders.make_folder(tmp_path / "things", n_classes=4, n_images=4)
+    make_folder(tmp_path / "things", n_classes=4, n_images=4)
     shutil.copytree(OLD, tmp_path / "runs" / "folder" / "Old_s1")
     monkeypatch.chdir(tmp_path)
     return Path("runs/folder/Old_s1")
@@ -113,7 +114,7 @@ def test_an_epoch_that_is_best_by_several_metrics_is_one_file_beside_the_selecte
         str(data),
         "--save_path",
         str(tmp_path),
-        *builders.SHORT_RUN,
+        *SHORT_RUN,
         *metrics,
     ]
     folder = main.main(parameters.read([*flags, "--loss", "softmax", "--n_epochs", "1"])).folder

@@ -13,8 +13,8 @@ from engine.runtime import Runtime
 from results import online
 from runs import records
 from runs.icml_names import icml_name, is_metric, value_name
-from tests import builders
 from tests.datasets.test_domains import make_union
+from tests.kit.runs import SHORT_RUN
 
 # name in metrics.csv, on train -> key at the service; the metrics with other splits alike
 OF_TRAINING = {
@@ -136,7 +136,7 @@ def test_a_run_of_two_evaltypes_and_three_domains_logs_each_value_once(tmp_path,
                 *words,
                 "--source_path",
                 str(tmp_path),
-                *builders.SHORT_RUN,
+                *SHORT_RUN,
                 "--allow_partial_dataset",
                 "--n_epochs",
                 "1",

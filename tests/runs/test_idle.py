@@ -8,7 +8,7 @@ import criteria
 import main
 import parameters
 from runs import idle
-from tests.builders import run_words
+from tests.kit.runs import run_words
 
 
 def said(*words):

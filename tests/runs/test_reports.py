@@ -15,8 +15,8 @@ import torch
 import main
 import parameters
 from runs import checkpoint, reports
-from tests.builders import SMALL, run_words
 from tests.conftest import ROOT
+from tests.kit.runs import SMALL_IMAGES, run_words
 from utilities.errors import UserError, terminable
 
 
@@ -44,7 +44,9 @@ def program(words, told):
     "to_all", [False, pytest.param(True, marks=pytest.mark.long)], ids=["to the program", "to its workers too"]
 )
 def test_sigterm_is_a_ctrl_c(folder_data, tmp_path, to_all):
-    words = run_words(folder_data, tmp_path, *SMALL, "--kernels", "1", "--n_epochs", "1000", "--savename", "Stopped")
+    words = run_words(
+        folder_data, tmp_path, *SMALL_IMAGES, "--kernels", "1", "--n_epochs", "1000", "--savename", "Stopped"
+    )
     folder = tmp_path / "folder" / "Stopped"
     told = tmp_path / "told.txt"
     run = torch.multiprocessing.get_context("fork").Process(

@@ -26,7 +26,7 @@ from runs.folder import RunFolder, run_folder
 from search import __main__ as searcher
 from search import report
 from search import study as studies
-from tests.builders import refused
+from tests.kit.refusals import refused
 from utilities.errors import UserError
 
 

@@ -13,8 +13,8 @@ import parameters
 from experiments.study import protocol
 from launch import __main__ as launcher
 from results import collect
-from tests import builders
-from tests.results.made import make_run
+from tests.kit.images import write_image
+from tests.kit.run_folders import make_run
 from utilities.errors import UserError
 
 RATES = protocol.DATA[0].rates
@@ -160,7 +160,7 @@ def test_every_line_passes_a_dry_run(tmp_path, capsys):
 
     for c in range(96):
         for vendor in range(4):
-            builders.write_image(
+            write_image(
                 tmp_path / "emoji_1008" / f"category_{c % 3}" / f"class_{c:02d}" / f"{vendor}.png",
                 (c, vendor),
                 (64, 64),

@@ -9,7 +9,7 @@ import pytest
 
 from experiments.study import protocol, raw, tables
 from results import collect, columns, groups, paired, roles, splits
-from tests.results.made import make_run, rows
+from tests.kit.run_folders import make_run, rows
 
 
 def test_rows_are_added_once_and_hold_what_the_tables_need(tmp_path):

@@ -10,7 +10,7 @@ import scipy.stats
 import parameters
 from experiments.study import protocol, tables
 from results import collect, groups, roles
-from tests.results.made import make_run
+from tests.kit.run_folders import make_run
 
 EMOJI = protocol.DATA[0]
 

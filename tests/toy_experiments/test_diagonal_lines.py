@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import ttest_1samp
 
-from tests.builders import refused
+from tests.kit.refusals import refused
 from toy_experiments import diagonal_lines as toy
 
 SEEDS = [3, 4]

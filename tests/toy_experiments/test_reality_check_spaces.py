@@ -1,6 +1,6 @@
 """The toy comparison shows what it says."""
 
-from tests.builders import refused
+from tests.kit.refusals import refused
 from toy_experiments import reality_check_spaces
 
 

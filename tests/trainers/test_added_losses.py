@@ -11,7 +11,7 @@ from pytorch_metric_learning import regularizers
 import trainers
 from batch_mining._miner import Miner
 from tests.criteria._table import PINNED_LABELS, PINNED_VECTORS
-from tests.trainers import tiny
+from tests.kit import tiny
 from trainers import _memory, _regularizers
 from trainers._averaging import MovingAverage
 from trainers._memory import KEYS

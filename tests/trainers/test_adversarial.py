@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import criteria
-from tests.trainers import tiny
-from tests.trainers.tiny import distance, dot, rows_of, unit
+from tests.kit import tiny
+from tests.kit.tiny import distance, dot, rows_of, unit
 from trainers.adversarial import GENERATOR_LOSSES, random_triplets
 
 LABELS = [0, 0, 0, 1, 1, 2, 3, 3]

@@ -10,8 +10,8 @@ import batch_mining
 import criteria
 from engine.loading import Batch
 from runs.reports import described_network
-from tests.trainers import tiny
-from tests.trainers.tiny import distance
+from tests.kit import tiny
+from tests.kit.tiny import distance
 from trainers.cascaded import hardest
 from utilities.criterion import with_tuples
 from utilities.tuples import Pairs

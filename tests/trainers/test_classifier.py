@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import criteria
-from tests.trainers import tiny
-from tests.trainers.tiny import linear
+from tests.kit import tiny
+from tests.kit.tiny import linear
 from trainers import _classifier
 
 OWN = {"evaluated_heads.linear.weight", "evaluated_heads.linear.bias"}

@@ -15,8 +15,8 @@ from engine.loading import training_loader
 from engine.runtime import Runtime
 from engine.step import Step
 from runs import checkpoint
-from tests import builders
-from tests.trainers import tiny
+from tests.kit import tiny
+from tests.kit.documents import documented_example
 from utilities.words import parse_weights
 
 
@@ -25,7 +25,7 @@ def own(tmp_path, monkeypatch):
     """The trainer of CONTRIBUTING.md in one file of the folder."""
     folder = tmp_path / "plug_ins"
     folder.mkdir()
-    (folder / "mine.py").write_text(builders.documented("class Trainer(Base):"))
+    (folder / "mine.py").write_text(documented_example("class Trainer(Base):"))
     monkeypatch.setattr(trainers, "__path__", [*trainers.__path__, str(folder)])
     names = type(trainers.REGISTRY).names
     caption = type(trainers.REGISTRY).caption

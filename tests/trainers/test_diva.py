@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from tests.trainers import tiny
-from tests.trainers.tiny import distance, dot, rows_of, unit
+from tests.kit import tiny
+from tests.kit.tiny import distance, dot, rows_of, unit
 from trainers.diva import EMBEDDINGS, OTHERS, rhos, three_classes
 
 LABELS = [0, 0, 1, 2, 2, 3]

@@ -14,7 +14,7 @@ import parameters
 import trainers
 from runs import RunFolder, checkpoint, load_run
 from search import __main__ as searcher
-from tests.trainers import tiny
+from tests.kit import tiny
 
 MEMORY = ["--memory_size", "48", "--memory_start", "2"]
 EVERY = {  # name -> its flags, the widths of what is evaluated, a flag to search

@@ -15,7 +15,7 @@ import parameters
 import trainers
 from evaluation import _unnormalised
 from runs import RunFolder, load_run
-from tests.trainers import tiny
+from tests.kit import tiny
 from trainers import _heads
 from utilities.errors import UserError
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from tests.criteria._table import PINNED, PINNED_LABELS
-from tests.trainers import tiny
+from tests.kit import tiny
 from trainers.intrabatch import Graph
 
 

@@ -15,9 +15,10 @@ import main
 import parameters
 import trainers
 from evaluation import pseudo_labels
-from tests import builders
 from tests.criteria._table import PINNED, PINNED_LABELS
-from tests.trainers import tiny
+from tests.kit import tiny
+from tests.kit.data_sets import make_folder
+from tests.kit.runs import SHORT_RUN
 from trainers import _language
 
 NAMES = {0: "gull", 1: "tern", 2: "auk", 3: "skua"}
@@ -159,7 +160,7 @@ def weights(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory):
-    return builders.make_folder(tmp_path_factory.mktemp("few") / "things", n_classes=12, n_images=2)
+    return make_folder(tmp_path_factory.mktemp("few") / "things", n_classes=12, n_images=2)
 
 
 def command(data, weights, out, *flags):
@@ -213,7 +214,7 @@ def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few, weights
     assert environment["language_vectors_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     rows = main.RunFolder(run.folder).metrics
     assert (rows.metric == "language_loss").sum() == 2
-    other = builders.make_folder(tmp_path / "others", n_classes=14, n_images=2)
+    other = make_folder(tmp_path / "others", n_classes=14, n_images=2)
     with tiny.refused("lacks 2 of 7 training classes: class_12, class_13"):
         main.main(
             parameters.read(
@@ -222,7 +223,7 @@ def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(few, weights
                     "folder",
                     "--dataset_folder_path",
                     str(other),
-                    *builders.SHORT_RUN,
+                    *SHORT_RUN,
                     *flags[:4],
                     "--save_path",
                     str(tmp_path),

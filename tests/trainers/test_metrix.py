@@ -6,9 +6,9 @@ from scipy.stats import kstest
 
 import criteria
 from criteria import _pairs
-from tests.batch_mining._reference import batch_of
 from tests.criteria._table import PINNED, PINNED_LABELS
-from tests.trainers import tiny
+from tests.kit import tiny
+from tests.kit.mining import batch_of
 from trainers import _metrix
 
 LOSSES = {

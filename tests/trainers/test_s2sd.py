@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from tests.trainers import tiny
-from tests.trainers.tiny import dot, linear, unit
+from tests.kit import tiny
+from tests.kit.tiny import dot, linear, unit
 
 SMALL = ["--s2sd_dims", "5", "8"]
 FEATURES = ["--s2sd_features", "--s2sd_features_after"]

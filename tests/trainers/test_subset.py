@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import trainers
 from engine.loading import Batch
-from tests.batch_mining._reference import assert_drawn_with
-from tests.trainers import tiny
+from tests.kit import tiny
+from tests.kit.mining import assert_drawn_with
 from trainers import _subset
 
 LABELS = [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]

@@ -10,8 +10,8 @@ import criteria
 import datasampler
 import datasets
 import parameters
-from tests.trainers import tiny
-from tests.trainers.tiny import dot
+from tests.kit import tiny
+from tests.kit.tiny import dot
 
 
 def ntxent(embeddings, images, temperature):

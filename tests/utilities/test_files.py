@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests import builders
+from tests.kit.refusals import refused
 from utilities.files import appending, new_folder, replacing, walk
 
 
@@ -25,7 +25,7 @@ def test_content_arrives_as_it_is_with_the_permissions_of_any_new_file(tmp_path,
 
 
 def test_a_full_disk_is_one_line_also_at_the_end_of_a_file():
-    with builders.refused("cannot write /dev/full: No space left"), appending("/dev/full") as file:
+    with refused("cannot write /dev/full: No space left"), appending("/dev/full") as file:
         file.write("x")
 
 
@@ -36,7 +36,7 @@ def test_nothing_is_appended_through_a_link(tmp_path):
     for target in (mine, tmp_path / "absent"):
         link.symlink_to(target)
         with (
-            builders.refused(f"metrics.csv is a link to {target}.*: put a copy in its place, or remove it"),
+            refused(f"metrics.csv is a link to {target}.*: put a copy in its place, or remove it"),
             appending(link),
         ):
             pytest.fail("opened")
@@ -51,24 +51,24 @@ def test_an_error_leaves_what_was_there(tmp_path):
         with pytest.raises(error), replacing(path) as file:
             file.write("half of the n")
             raise error
-    with builders.refused("cannot write .*values.csv: No space left on device"), replacing(path):
+    with refused("cannot write .*values.csv: No space left on device"), replacing(path):
         raise OSError(28, "No space left on device")
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["values.csv"]
-    with builders.refused("No such file or directory"), replacing(tmp_path / "nowhere" / "x"):
+    with refused("No such file or directory"), replacing(tmp_path / "nowhere" / "x"):
         pass
 
 
 def test_each_process_gets_a_folder_of_its_own(tmp_path):
     wanted = tmp_path / "runs" / "margin"
     assert [new_folder(wanted).name for _ in range(3)] == ["margin", "margin_1", "margin_2"]
-    with builders.refused("exists: another process trains it"):
+    with refused("exists: another process trains it"):
         new_folder(wanted, numbered=False)
     assert new_folder(tmp_path / "other", numbered=False) == tmp_path / "other"
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda _: new_folder(tmp_path / "margin"), range(40)))
     assert len(set(made)) == 40 and all(folder.is_dir() for folder in made)
     (tmp_path / "file").touch()
-    with builders.refused("Choose another --save_path"):
+    with refused("Choose another --save_path"):
         new_folder(tmp_path / "file" / "margin")
 
 

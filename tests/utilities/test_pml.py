@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests import builders
+from tests.kit.refusals import refused
 from utilities import pml
 from utilities.errors import UserError
 
@@ -53,8 +53,8 @@ def test_mistakes(monkeypatch):
         ("losses", "P2SGradLoss", [], "descriptors_dim"),
         ("losses", "BaseMetricLossFunction", [], "unknown class"),
     ):
-        with builders.refused(message):
+        with refused(message):
             pml.build(package, name, kwargs, num_classes=4)
     monkeypatch.setitem(sys.modules, "pytorch_metric_learning.losses", None)
-    with builders.refused("pip install pytorch-metric-learning"):
+    with refused("pip install pytorch-metric-learning"):
         pml.build("losses", "CircleLoss", [])

@@ -10,7 +10,7 @@ from launch.lines import Line, SearchLine, read_lines
 from launch.runner import Job
 from search import __main__ as searcher
 from search import study as studies
-from tests.builders import refused
+from tests.kit.refusals import refused
 from utilities import roles, secrets
 from utilities.errors import UserError, one_line_errors
 

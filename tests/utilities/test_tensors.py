@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.batch_mining._reference import assert_drawn_with
+from tests.kit.mining import assert_drawn_with
 from utilities import tensors
 
 

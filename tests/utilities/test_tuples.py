@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import criteria
-from tests.batch_mining._reference import assert_drawn_with
+from tests.kit.mining import assert_drawn_with
 from utilities import tuples
 from utilities.reference import Reference
 from utilities.tuples import Classes, Pairs, Triplets

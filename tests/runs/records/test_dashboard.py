@@ -17,8 +17,8 @@ import yaml
 import main
 import parameters
 from runs.records import online
-from tests import builders
-from tests.builders import SHORT_RUN
+from tests.kit.images import write_image
+from tests.kit.runs import SHORT_RUN
 from tests.runs.records._wandb import offline_runs
 from tests.runs.records.test_online import offline_options
 from utilities import load_run
@@ -28,10 +28,7 @@ RECORDS = [*(word for word in SHORT_RUN if word != "--no_records"), "--eval_size
 
 def pictures(folder, *about):
     """Two pictures of an epoch: drawing all takes longer than the rest."""
-    return [
-        builders.write_image(folder / f"{name}.png", seed)
-        for seed, name in enumerate(("sample_recoveries", "distances"))
-    ]
+    return [write_image(folder / f"{name}.png", seed) for seed, name in enumerate(("sample_recoveries", "distances"))]
 
 
 @pytest.fixture(scope="module", params=["both", pytest.param("plain", marks=pytest.mark.long)])

@@ -11,7 +11,7 @@ from PIL import Image
 from runs.records.local import BatchFile, LongFile
 from runs.records.sqlite import Database
 from runs.records.tensorboard import EventFiles
-from tests.builders import write_image
+from tests.kit.images import write_image
 from tests.runs.records._made import BATCHES, batch_rows, read, rows
 from utilities.errors import UserError
 

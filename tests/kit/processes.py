@@ -12,8 +12,8 @@ import torch
 
 import batch_mining
 from engine.ranks import Ranks
-from tests import builders
 from tests.engine import test_chunks
+from tests.kit.runs import equal_states
 from utilities.processes import Alone
 
 
@@ -103,11 +103,11 @@ def same_steps(rank, cases):
         state = {name: value for name, value in found[0].state_dict().items() if torch.is_tensor(value)}
         shared = ranks.share(state)
         try:
-            assert builders.equal(state, shared), "all processes have the same"
+            assert equal_states(state, shared), "all processes have the same"
             if number in wanted:
                 *one, mined_by_one = wanted[number]
                 test_chunks.assert_same_steps(one, found, *test_chunks.TOLERANCES[how.get("dtype", torch.float64)])
-                assert builders.equal(mined, mined_by_one), "the same tuples"
+                assert equal_states(mined, mined_by_one), "the same tuples"
         except AssertionError as error:
             wrong.append(f"{chunk_size} {flags} {how}: {error}")
     assert not wrong, "\n".join(wrong)

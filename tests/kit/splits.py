@@ -9,7 +9,7 @@ import evaluation
 import parameters
 from engine.runtime import Runtime as runtime
 from evaluation import __main__ as command
-from tests.metrics._plain import plain_value, unit
+from tests.kit.plain_metrics import plain_value, unit
 
 SPLITS = {"train": "evaluation", "val": "validation", "test": "testing"}
 

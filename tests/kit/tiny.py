@@ -15,7 +15,7 @@ from engine.optimisers import build_optimizer
 from engine.runtime import Runtime
 from engine.step import Step
 from runs import RunFolder, checkpoint
-from tests import builders
+from tests.kit.runs import SHORT_RUN
 from utilities.errors import UserError
 from utilities.words import parse_weights
 
@@ -177,7 +177,7 @@ def words(data, tmp_path, *more):
         str(data),
         "--save_path",
         str(tmp_path / "runs"),
-        *builders.SHORT_RUN,
+        *SHORT_RUN,
         "--loss",
         "triplet",
         "--group",

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from utilities.tensors import _odd_numbers
 
 GPU = torch.device("cuda", 0)
-ROOT = str(Path(__file__).resolve().parent.parent)
+ROOT = str(Path(__file__).resolve().parents[2])
 
 
 def _is_ours(path: str) -> bool:
