@@ -45,7 +45,7 @@ def measure(name: str, vectors: int, dimensions: int, threads: int) -> None:
 
     import faiss
 
-    from evaluation.compress import queries_a_second
+    from tools.compress import queries_a_second
 
     faiss.omp_set_num_threads(threads)
     index = codes.Codes(name, dimensions)

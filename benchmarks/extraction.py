@@ -19,7 +19,7 @@ from benchmarks._common import seconds
 from benchmarks.input import make_files
 from engine.loading import evaluation_loader
 from engine.runtime import Runtime
-from evaluation import models
+from tools import models
 from utilities.errors import OneLineParser
 from utilities.numbers import whole
 

@@ -13,9 +13,10 @@ import evaluation.__main__
 import parameters
 import Result_Evaluations
 import retrieval.__main__
-from evaluation import models, oodml, overlap, pseudo_labels
+import tools
 from launch import __main__ as launcher
 from search import __main__ as searcher
+from tools import measure, models, oodml, overlap, pseudo_labels
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -130,14 +131,15 @@ def wrong_in(command, run_folder, tmp_path):
             return None if searcher.plan(words, tmp_path) else "no plan"
         if program == "launch":
             return None if (ROOT / launcher.read_options(words).script).is_file() else "no such script"
-        if program == "evaluation" and words[0] in ("models", *evaluation.__main__.WITHIN):
-            if words[1:]:  # else its name in a sentence
-                models.read(words[1:]) if words[0] == "models" else evaluation.__main__.WITHIN[words[0]][
-                    0
-                ].parser().parse_args(words[1:])
+        if program == "evaluation" and words[0] in tools.COMMANDS:
+            name, *flags = words
+            if name == "models" and flags:
+                models.read(flags)
+            elif flags:  # else its name in a sentence
+                evaluation.__main__.program(name).parser().parse_args(flags)
             return None
         modules = {
-            "evaluation": evaluation.__main__,
+            "evaluation": measure,
             "evaluation.overlap": overlap,
             "evaluation.oodml": oodml,
             "evaluation.pseudo_labels": pseudo_labels,

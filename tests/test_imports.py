@@ -17,7 +17,7 @@ FLOORS = [  # from the ground up: each uses itself and those below it
     ["parameters"],
     ["main"],
     ["results", "search", "retrieval"],
-    ["launch"],
+    ["launch", "tools"],
     ["Result_Evaluations"],
     ["experiments"],
 ]
@@ -32,11 +32,11 @@ ALLOWED = {
 }
 HOUSE = {*ALLOWED, "toy_experiments", "benchmarks", "tests"}
 # The registry imports the plug-ins of the folder that it is given; `from utilities import load_run` is an old name that
-# users know; `python -m evaluation models` takes main.py's flags and writes a table: only its program imports it.
+# users know; `python -m evaluation …` are the commands of tools/.
 EXCEPTIONS = {
     "utilities/registry.py": {"*"},
     "utilities/__init__.py": {"runs"},
-    "evaluation/models.py": {"parameters", "results"},
+    "evaluation/__main__.py": {"tools"},
 }
 
 

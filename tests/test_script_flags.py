@@ -1,6 +1,7 @@
 """The scripts' own flags: every number has a range, and what is out of it, or no text, is one line and status 2."""
 
 import argparse
+import importlib
 import math
 import runpy
 import signal
@@ -14,12 +15,15 @@ from utilities.numbers import LARGEST, MOST_64, Range
 
 ROOT = Path(__file__).resolve().parent.parent
 BAD = ["nan", "inf", "-inf", "-1", "0", "1e308", str(10**30), "x", ""]
-FOLDERS = ("", "benchmarks", "docs", "experiments/study", "toy_experiments", "evaluation", "launch", "search")
+FOLDERS = ("", "benchmarks", "docs", "experiments/study", "toy_experiments", "launch", "search")
 SCRIPTS = [
     path.relative_to(ROOT).as_posix()
     for folder in FOLDERS
     for path in sorted((ROOT / folder).glob("*.py"))
     if "__main__" in (text := path.read_text(encoding="utf-8")) and "Parser(" in text
+]
+TOOLS = [
+    path.stem for path in sorted((ROOT / "tools").glob("*.py")) if "def parser(" in path.read_text(encoding="utf-8")
 ]
 
 
@@ -29,8 +33,8 @@ class Parsing(Exception):
 
 @pytest.fixture(scope="module")
 def parsers():
-    """Script -> its parser, taken from it as it runs."""
-    found = {}
+    """Script -> its parser, taken from it as it runs; of a program of tools/ what its `parser` returns."""
+    found = {f"tools/{name}.py": importlib.import_module(f"tools.{name}").parser() for name in TOOLS}
     threads = torch.get_num_threads()
     handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
 
@@ -72,9 +76,8 @@ def parsed(parser, capsys, *words):
 
 
 def test_numbers_and_texts_of_every_script_are_taken_or_refused_in_one_line(parsers, capsys):
-    assert {"launch/__main__.py", "search/__main__.py", "Result_Evaluations.py", "evaluation/__main__.py"} < set(
-        SCRIPTS
-    )
+    assert {"launch/__main__.py", "search/__main__.py", "Result_Evaluations.py"} < set(SCRIPTS)
+    assert {"measure", "models", "overlap", "pairs"} < set(TOOLS)
     assert {"toy_experiments/diagonal_lines.py", "benchmarks/metrics.py"} < set(SCRIPTS) and "main.py" not in SCRIPTS
     for script, parser in parsers.items():
         for action in parser._actions:

@@ -18,13 +18,14 @@ import parameters
 from datasets import _transforms, roxford5k
 from datasets._layout import Published
 from evaluation import __main__ as command
-from evaluation import galleries, models, overlap
+from evaluation import galleries
 from evaluation import queries as queries_of
 from retrieval import explore
 from tests.datasets import layouts
 from tests.datasets.layouts import partial
 from tests.kit.images import write_image
 from tests.kit.refusals import refused
+from tools import models, overlap
 from utilities import pickles
 from utilities.errors import UserError
 

@@ -15,11 +15,11 @@ import datasets
 import main
 import parameters
 from datasets import _oodml, _shift
-from evaluation import oodml
 from tests.datasets.layouts import names
 from tests.kit.data_sets import make_folder, make_online_products
 from tests.kit.refusals import refused
 from tests.kit.runs import SHORT_RUN
+from tools import oodml
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from evaluation import from_files, whitening
 from tests.kit.plain_metrics import random_lists, random_space
 from tests.kit.refusals import refused
 from tests.kit.splits import measured, save
+from tools import measure
 from utilities.errors import UserError
 from utilities.hyperbolic import Ball
 
@@ -103,7 +104,7 @@ def forms(folder):
             {"features": X.astype(np.float16), "labels": TEXTS},
             of(RETRIEVAL, X.astype(np.float16), Y),
         ),
-        "by default": ([], {"features": X, "labels": Y}, of(command.DEFAULT_METRICS, X, Y)),
+        "by default": ([], {"features": X, "labels": Y}, of(measure.DEFAULT_METRICS, X, Y)),
         "several starts": (
             ["--eval_kmeans_starts", "3"],
             {"features": X, "labels": Y},

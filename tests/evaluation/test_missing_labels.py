@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import metrics
-from evaluation import missing_labels, whiten
+from evaluation import missing_labels
 from retrieval import explore
 from tests.kit import splits
 from tests.kit.refusals import refused
+from tools import whiten
 from utilities.errors import UserError
 from utilities.labels import are_missing, present
 

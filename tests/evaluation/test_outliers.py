@@ -12,9 +12,9 @@ from pytorch_metric_learning.losses import SubCenterArcFaceLoss
 
 import criteria
 from evaluation import __main__ as command
-from evaluation import outliers
 from tests.kit.refusals import refused
 from tests.kit.splits import save
+from tools import outliers
 
 
 @pytest.mark.parametrize("threshold", [40, 75, 100])

@@ -16,8 +16,8 @@ from PIL import Image
 
 import architectures
 import datasets
-from evaluation import pseudo_labels
 from experiments.study import data
+from tools import pseudo_labels
 from utilities.errors import UserError
 
 

@@ -14,11 +14,11 @@ import yaml
 import main
 import parameters
 import trainers
-from evaluation import pseudo_labels
 from tests.criteria._table import PINNED, PINNED_LABELS
 from tests.kit import tiny
 from tests.kit.data_sets import make_folder
 from tests.kit.runs import SHORT_RUN
+from tools import pseudo_labels
 from trainers import _language
 
 NAMES = {0: "gull", 1: "tern", 2: "auk", 3: "skua"}

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from evaluation import __main__ as command
-from evaluation import pair_lists, pairs
 from tests.kit.plain_metrics import random_space, unit
 from tests.kit.refusals import refused
 from tests.kit.splits import save
+from tools import pair_lists, pairs
 
 
 def test_thresholds_come_from_the_other_folds():

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from evaluation import __main__ as command
-from evaluation import compress
 from tests.kit.plain_metrics import plain_value, random_space, ranked, unit
 from tests.kit.refusals import refused
+from tools import compress
 from utilities.codes import Codes
 
 NUMBERS = ("e_recall@1", "map_r", "recall@10")

@@ -21,10 +21,11 @@ import parameters
 from architectures import _code, _weights
 from engine.random_state import seed_everything
 from evaluation import __main__ as command
-from evaluation import feature_store, knn, models, whitening
+from evaluation import feature_store, knn, whitening
 from tests.kit.images import write_image
 from tests.kit.plain_metrics import plain, unit
 from tests.kit.refusals import refused
+from tools import models
 from utilities.errors import UserError
 
 SIZES = ["--kernels", "0", "--bs", "4", "--resize_size", "18", "--crop_size", "16"]

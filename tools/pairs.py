@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evaluation import from_files, outputs, pair_lists
+from evaluation import from_files, outputs
 from evaluation.file_kinds import TEXT, kind_of, refuse_others
 from pictures import space as charts
+from tools import pair_lists
 from utilities.console import propose, propose_view, say
 from utilities.errors import OneLineParser, UserError
 from utilities.files import write_json

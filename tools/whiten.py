@@ -8,27 +8,10 @@ from pathlib import Path
 
 from evaluation import from_files, whitening
 from evaluation.missing_labels import refuse_missing
-from evaluation.space import Space
 from utilities.console import propose, say
-from utilities.errors import OneLineParser, UserError
+from utilities.errors import OneLineParser
 from utilities.files import write_npz
 from utilities.numbers import whole
-
-
-def of_file(space: Space, flags) -> Space:
-    """The space of a file's embeddings, whitened as its flags ask. Raises UserError where they ask for training
-    images.
-    """
-    if whitening.needs_training(flags):
-        raise UserError(
-            f"--eval_whiten {flags.eval_whiten}: a file has no training images: fit on another one by "
-            f"`{whitening.PROGRAM}`"
-        )
-    by = whitening.of_flags(flags, None, space.gallery()[0])
-    pool = space.pool and space.pool._replace(features=by(space.pool.features))
-    return space._replace(
-        features=by(space.features), reference=None if space.reference is None else by(space.reference), pool=pool
-    )
 
 
 def parser() -> OneLineParser:

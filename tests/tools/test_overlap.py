@@ -14,11 +14,11 @@ from PIL import Image
 import main
 import metrics
 import parameters
-from evaluation import overlap
 from tests.kit.images import write_image
 from tests.kit.plain_metrics import orders, unit
 from tests.kit.refusals import refused
 from tests.kit.runs import SHORT_RUN
+from tools import overlap
 
 SMALL = ["--arch", "conv4", "--not_pretrained", "--kernels", "0"]
 

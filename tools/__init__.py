@@ -1,0 +1,12 @@
+"""Command-line programs around embeddings, one module each; `evaluation/__main__.py` starts them.
+
+Nothing imports this folder but `evaluation/__main__.py`, whose documented commands these programs are.
+"""
+
+# `python -m evaluation NAME …`, and what the program is for
+COMMANDS = {
+    "pairs": "Verification by pairs of embeddings",
+    "compress": "Codes of embeddings",
+    "whiten": "A whitening for --eval_whiten",
+    "models": "Frozen networks in one table",
+}
