@@ -348,8 +348,7 @@ class Network(torch.nn.Module):
     def behind(self) -> dict[str, torch.nn.Module]:
         """Name -> module of what stands behind the backbone, in the order in which it runs.
 
-        `embed`, the optimiser groups, the loading of weights and the plain code of exports read it: a further module is
-        added here.
+        `embed`, the optimiser groups, the loading of weights and exports read it: a further module is added here.
         """
         return {"layernorm": self.layernorm, "hidden": self.hidden, "last_linear": self.last_linear, "neck": self.neck}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from retrieval import card, coding, data, plain, sources
+from retrieval import card, coding, data, sources, weights
 from retrieval.folders import check_new, replacing_folder
 from runs import Embedder
 from utilities.console import propose, say
@@ -31,16 +31,16 @@ def export(flags) -> dict[str, float]:
     """Write the formats that the flags ask for, preprocessing.json and README.md. Returns format -> least cosine to the
     run's embeddings.
 
-    Nothing is written where one of them fails. Raises UserError.
+    Nothing is written if one of them fails. Raises UserError.
     """
     check_new(flags.out)
     coding.check(flags)
     embedder = Embedder(flags.run_folder, flags.checkpoint, device="cpu", evaltype=flags.evaltype)
-    if getattr(embedder.opt, "eval_long_side", None):
+    if vars(embedder.opt).get("eval_long_side"):
         raise UserError(
             f"{flags.run_folder}: with --eval_long_side images keep their shapes, and an export takes one size"
         )
-    images = _real_images(embedder, flags.images)
+    images = _images_to_compare(embedder, flags.images)
     expected = embedder(images)
     prepared = np.stack([embedder.preparation(image).numpy() for image in images])  # (n, 3, H, W)
     coded = None if flags.code is None else coding.learned(embedder, flags)
@@ -48,19 +48,19 @@ def export(flags) -> dict[str, float]:
     embedder.module.requires_grad_(False)
     with replacing_folder(flags.out) as folder:
         cosines = {}
-        lines = None
+        loading_code = None
         for name in dict.fromkeys(flags.format):
-            made = FORMATS[name](embedder, folder)
             if name == "safetensors":
-                lines, made = made
-            cosines[name] = _compare(name, made, prepared, expected)
-        about = preprocessing(embedder)
+                loading_code, embed = FORMATS[name](embedder, folder)
+            else:
+                embed = FORMATS[name](embedder, folder)
+            cosines[name] = _compare(name, embed, prepared, expected)
+        steps = preprocessing(embedder)
         if coded is not None:
-            about["output"]["code"] = coding.write(coded, folder)
-        (folder / "preprocessing.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
-        card.made(embedder, cosines, lines, flags.checkpoint, len(images), about["output"].get("code")).save(
-            folder / "README.md"
-        )
+            steps["output"]["code"] = coding.write(coded, folder)
+        (folder / "preprocessing.json").write_text(json.dumps(steps, indent=1), encoding="utf-8")
+        checked = card.Checked(cosines, len(images), loading_code, flags.checkpoint, steps["output"].get("code"))
+        card.model_card(embedder, checked).save(folder / "README.md")
     for name, cosine in cosines.items():
         say(f"{name}: least cosine to the run on {len(images)} images {cosine:.6f}")
     print("\n".join(f"written  {path}" for path in sorted(Path(flags.out).iterdir())))
@@ -70,10 +70,10 @@ def export(flags) -> dict[str, float]:
     return cosines
 
 
-def _real_images(embedder: Embedder, given: list[str] | None) -> list:
-    """`IMAGES` images to compare on, spread evenly over those that are given, else over the run's test data."""
-    if given is not None:
-        paths = sources.listed(given)
+def _images_to_compare(embedder: Embedder, arguments: list[str] | None) -> list:
+    """`IMAGES` images, spread evenly over those of `--images`, by default over the run's test data."""
+    if arguments is not None:
+        paths = sources.listed(arguments)
     else:
         try:
             paths = data.split(embedder, "test").paths
@@ -81,35 +81,40 @@ def _real_images(embedder: Embedder, given: list[str] | None) -> list:
             raise UserError(
                 f"the run's data are needed to compare the export with the run ({error}): or give others with --images"
             ) from error
-    return [paths[place] for place in np.unique(np.linspace(0, len(paths) - 1, IMAGES).astype(int))]
+    rows = np.unique(np.linspace(0, len(paths) - 1, IMAGES).astype(int))
+    return [paths[row] for row in rows]
 
 
 def _merge(embedder: Embedder) -> None:
     """Make the low-rank updates of --lora_rank part of the weights."""
-    if getattr(embedder.opt, "lora_rank", 0):
+    if vars(embedder.opt).get("lora_rank"):
         for module in embedder.network.modules():
             if hasattr(module, "merge") and hasattr(module, "resting"):
                 module.merge()
         embedder.network.eval()
 
 
-def _compare(name: str, made, prepared: np.ndarray, expected: np.ndarray) -> float:
-    """The least cosine of an export's embeddings, of one image alone and of all at once, to the run's. Raises UserError
-    below `COSINE`.
+def _compare(name: str, embed, prepared: np.ndarray, expected: np.ndarray) -> float:
+    """The least cosine to the run's embeddings, of one image alone and of all at once. Raises UserError below `COSINE`.
+
+    Args:
+        embed: the exported network, images -> embeddings. prepared: images `(n, 3, H, W)`. expected: the run's
+        embeddings `(n, D)`.
     """
     least = 1.0
     for batch in (slice(0, 1), slice(None)):
         try:
-            given = np.asarray(made(prepared[batch]), dtype=np.float64)
+            embeddings = np.asarray(embed(prepared[batch]), dtype=np.float64)
         except Exception as error:  # each runtime raises its own
             raise UserError(f"--format {name}: what was written cannot be run ({_line(error)}): {OTHERWISE}") from error
-        if given.shape != expected[batch].shape or not np.isfinite(given).all():
+        if embeddings.shape != expected[batch].shape or not np.isfinite(embeddings).all():
             raise UserError(
-                f"--format {name}: it gives {given.shape}, the run {expected[batch].shape}, or numbers that are "
-                f"none: {OTHERWISE}"
+                f"--format {name}: it gives {embeddings.shape}, the run {expected[batch].shape}, or NaN or infinity: "
+                f"{OTHERWISE}"
             )
-        lengths = np.linalg.norm(given, axis=1) * np.linalg.norm(expected[batch], axis=1)
-        least = min(least, float(((given * expected[batch]).sum(1) / np.maximum(lengths, 1e-30)).min()))
+        lengths = np.linalg.norm(embeddings, axis=1) * np.linalg.norm(expected[batch], axis=1)
+        cosines = (embeddings * expected[batch]).sum(1) / np.maximum(lengths, 1e-30)
+        least = min(least, float(cosines.min()))
     if least < COSINE:
         raise UserError(
             f"--format {name}: its embeddings have a cosine of {least:.6f} to the run's, below {COSINE}: {OTHERWISE}"
@@ -128,9 +133,7 @@ def _exporting(name: str):
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             yield
-    except (ImportError, UserError):
-        raise
-    except OSError:
+    except (ImportError, OSError, UserError):
         raise
     except Exception as error:  # tracing, or any layer, may raise anything
         raise UserError(f"--format {name}: this network cannot be written so ({_line(error)}): {OTHERWISE}") from error
@@ -167,14 +170,14 @@ def torchscript(embedder: Embedder, folder: Path):
 
 
 def onnx(embedder: Embedder, folder: Path):
-    """Write model.onnx, with the weights beside it where they are too large for one file. Returns it as a function, run
-    by onnxruntime.
+    """Write model.onnx, with the weights beside it if they are too large for one file. Returns it as a function, run by
+    onnxruntime.
     """
     try:
         import onnxruntime
         import onnxscript  # noqa: F401  what torch writes it with
     except ImportError as error:
-        raise UserError(f"--format onnx needs a package that is not there ({error.name}): {ONNX_PACKAGES}") from error
+        raise UserError(f"--format onnx needs a package that is missing ({error.name}): {ONNX_PACKAGES}") from error
     path = folder / "model.onnx"
     size = sum(value.numel() * value.element_size() for value in embedder.module.state_dict().values())
     with _exporting("onnx"):
@@ -193,36 +196,24 @@ def onnx(embedder: Embedder, folder: Path):
 
 
 def safetensors(embedder: Embedder, folder: Path):
-    """Write the weights alone, as the card's lines of code load them; for a network that only this program can make,
-    under its own names.
+    """Write the weights alone, in the first of `weights.forms` whose network gives the run's embeddings.
 
-    Returns the lines, None for such a network, and a function, images -> embeddings: that of the lines, or the run's
-    network.
+    Returns the code of the model card, None for a network that no form fits, and a function, images -> embeddings.
     """
-    from safetensors.torch import load_file, save
-
-    def write(state: dict) -> None:
-        state = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
-        content = save(
-            state, metadata={"format": "pt", "arch": str(embedder.opt.arch)}
-        )  # save_file gives the file to its owner alone
-        (folder / plain.FILE).write_bytes(content)
-
     (images,) = _example(embedder)
     with torch.no_grad():
         expected = embedder.module(images).numpy()
-    for form in plain.forms(embedder):
-        with (
-            contextlib.suppress(Exception),
-            warnings.catch_warnings(),
-        ):  # a package may fail in any way; then the next form is tried
+    path = folder / weights.FILE
+    for form in weights.forms(embedder):
+        # the constructors of packages refuse in many ways; then the next form is tried
+        with contextlib.suppress(Exception), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            write(form.state)
-            made = plain.defined(form.code, folder)
-            _compare("safetensors", made, images.numpy(), expected)
-            return form.code, made
-    write(embedder.network.state_dict())
-    embedder.network.load_state_dict(load_file(folder / plain.FILE))
+            weights.write(path, form.state, embedder.opt.arch)
+            embed = form.loaded(path)
+            _compare("safetensors", embed, images.numpy(), expected)
+            return form.code, embed
+    weights.write(path, embedder.network.state_dict(), embedder.opt.arch)
+    weights.read_into(path, embedder.network)
     return None, lambda images: embedder.module(torch.from_numpy(images)).detach().numpy()
 
 
@@ -233,7 +224,8 @@ def preprocessing(embedder: Embedder) -> dict:
     """The content of preprocessing.json: the steps from an image file to a program's input, the steps inside, and the
     output.
     """
-    network, (height, width) = embedder.network, embedder.preparation.size
+    network = embedder.network
+    height, width = embedder.preparation.size
     return {
         "before": embedder.preparation.described(),
         "input": {
@@ -245,8 +237,8 @@ def preprocessing(embedder: Embedder) -> dict:
         },
         "inside": {
             "programs": (
-                "model.onnx, model.pt and model.pt2 do this themselves, of model.safetensors the lines in README.md, "
-                "where there are some"
+                "model.onnx, model.pt and model.pt2 do this themselves; for model.safetensors the code in README.md "
+                "does"
             ),
             "colours": getattr(network, "input_space", "RGB"),
             "white": getattr(network, "input_range", 1),

@@ -1,0 +1,184 @@
+"""How `model.safetensors`, the weights alone, is loaded elsewhere: the code of the model card, and a check of it.
+
+There are two forms. The package form is a constructor of torchvision or timm whose classifier is the embedding layer:
+the weights have the names of the package, and this program is not needed. It fits where the backbone is the package's
+own, without another pooling, stride or further layers. The program form, for all other networks, is
+`architectures.select` with the flags of the network; the weights have this program's names. Networks with heads of
+their trainer have neither.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+import architectures
+from architectures import _timm, _torchvision
+from trainers._heads import Evaluated
+
+FILE = "model.safetensors"
+# torchvision's constructors that add auxiliary classifiers and draw weights of their own
+WITH_AUXILIARY_CLASSIFIERS = ("googlenet", "inception_v3")
+# Flags of networks that do not change what is computed: where the weights came from and how they were trained. Low-rank
+# updates are merged before an export.
+OF_TRAINING = {
+    *("weights", "weights_cache", "weights_prefix", "not_pretrained", "head_init"),
+    *("freeze_backbone", "freeze_blocks", "train_biases", "lora_rank", "lora_alpha", "layer_decay"),
+    *("feature_cache", "grad_checkpointing"),
+}
+
+
+class Form(NamedTuple):
+    """One way to load the weights: the card's lines, the weights under the names that these lines expect, and the same
+    in this process: a function that makes the network, and one that embeds images `(B, 3, H, W)` with it.
+    """
+
+    code: str
+    state: dict
+    build: Callable[[], torch.nn.Module]
+    embed: Callable[[torch.nn.Module, torch.Tensor], torch.Tensor]
+
+    def loaded(self, file: Path) -> Callable[[np.ndarray], np.ndarray]:
+        """A new network with the weights of the file, as a function: images uint8 -> embeddings."""
+        network = self.build()
+        read_into(file, network)
+        network.eval()
+
+        @torch.no_grad()
+        def embed(images: np.ndarray) -> np.ndarray:
+            return self.embed(network, torch.from_numpy(images)).numpy()
+
+        return embed
+
+
+def write(path: Path, state: dict, arch: str) -> None:
+    """Write a state dict as safetensors."""
+    from safetensors.torch import save
+
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
+    # safetensors' own save_file would give the file to its owner alone
+    path.write_bytes(save(tensors, metadata={"format": "pt", "arch": str(arch)}))
+
+
+def read_into(path: Path, network: torch.nn.Module) -> None:
+    """Load the file's weights into a network."""
+    from safetensors.torch import load_file
+
+    network.load_state_dict(load_file(path))
+
+
+def forms(embedder) -> list[Form]:
+    """The forms that may fit a run's network, the package form first; none for a network with heads."""
+    if isinstance(embedder.network, Evaluated):
+        return []
+    package = package_form(embedder)
+    program = program_form(embedder)
+    return [program] if package is None else [package, program]
+
+
+def package_form(embedder) -> Form | None:
+    """The network of torchvision or timm; None where it computes something else than the run's."""
+    network = embedder.network
+    if not isinstance(network, _torchvision.Network | _timm.Network):
+        return None
+    opt = architectures.REGISTRY.options(embedder.opt)
+    further_layers = [layer for name, layer in network.behind.items() if name != "last_linear"]
+    has_own_parts = opt.pool is not None or bool(network.kept_map) or not all(map(_does_nothing, further_layers))
+    if has_own_parts or _does_nothing(network.last_linear):
+        return None
+    package, constructor, arguments = _constructor(network)
+
+    def build() -> torch.nn.Module:
+        if package == "timm":
+            return _timm.package().create_model(network.constructor, **arguments)
+        import torchvision
+
+        return torchvision.models.get_model(network.constructor, **arguments)
+
+    mean = torch.tensor(network.mean).view(3, 1, 1)
+    std = torch.tensor(network.std).view(3, 1, 1)
+
+    def embed(built: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+        embeddings = built((images / 255 - mean) / std)
+        return torch.nn.functional.normalize(embeddings) if network.normalizes else embeddings
+
+    state = network.backbone.state_dict()
+    for name, value in network.last_linear.state_dict().items():
+        state[f"{network.head}.{name}"] = value
+    words = ", ".join([repr(network.constructor), *(f"{name}={value!r}" for name, value in arguments.items())])
+    lines = [
+        "import torch",
+        f"import {package}",
+        "from safetensors.torch import load_file",
+        "",
+        f"network = {constructor}({words})",
+        f'network.load_state_dict(load_file("{FILE}"))',
+        "network.eval()",
+        f"mean = torch.tensor({list(network.mean)}).view(3, 1, 1)",
+        f"std = torch.tensor({list(network.std)}).view(3, 1, 1)",
+        f"embeddings = network((images / 255 - mean) / std)  # images: torch uint8 {_shape(embedder)}",
+    ]
+    if network.normalizes:
+        lines.append("embeddings = torch.nn.functional.normalize(embeddings)")
+    return Form("\n".join(lines), state, build, embed)
+
+
+def program_form(embedder) -> Form:
+    """`architectures.select` with the flags of the run's network."""
+    network = embedder.network
+    flags = {"not_pretrained": True, "embed_dim": embedder.opt.embed_dim, **_flags(embedder.opt)}
+    if getattr(network, "fixed_size", False):
+        flags["crop_size"] = embedder.preparation.size[0]
+    words = ", ".join([repr(embedder.opt.arch), *(f"{name}={value!r}" for name, value in flags.items())])
+    lines = [
+        "import architectures  # in the folder of the training program",
+        "from safetensors.torch import load_file",
+        "",
+        f"network = architectures.select({words})",
+        f'network.load_state_dict(load_file("{FILE}"))',
+        "network.eval()",
+        f"embeddings, _ = network(images)  # images: torch uint8 {_shape(embedder)}",
+    ]
+
+    def build() -> torch.nn.Module:
+        return architectures.select(embedder.opt.arch, **flags)
+
+    def embed(built: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+        embeddings, _ = built(images)
+        return embeddings
+
+    return Form("\n".join(lines), network.state_dict(), build, embed)
+
+
+def _constructor(network) -> tuple[str, str, dict]:
+    """The package, its function that makes networks, and the arguments beside the name."""
+    arguments = {"num_classes": network.last_linear.out_features}
+    if isinstance(network, _timm.Network):
+        if network.fixed_size:
+            arguments["img_size"] = network.input_size
+        return "timm", "timm.create_model", arguments
+    if network.constructor in WITH_AUXILIARY_CLASSIFIERS:
+        arguments |= {"aux_logits": False, "init_weights": False}
+    if network.constructor.startswith("vit_"):
+        arguments["image_size"] = network.input_size
+    return "torchvision", "torchvision.models.get_model", arguments
+
+
+def _flags(opt) -> dict:
+    """The flags of the network that are not at their defaults, by name."""
+    defaults = vars(architectures.REGISTRY.options())
+    values = vars(architectures.REGISTRY.options(opt))
+    names = sorted(architectures.REGISTRY.flags() - OF_TRAINING)
+    return {name: values[name] for name in names if values[name] != defaults[name]}
+
+
+def _does_nothing(layer: torch.nn.Module) -> bool:
+    """Whether a module behind the backbone is left out: an identity, or an empty sequence."""
+    return isinstance(layer, torch.nn.Identity) or (isinstance(layer, torch.nn.Sequential) and not len(layer))
+
+
+def _shape(embedder) -> str:
+    height, width = embedder.preparation.size
+    return f"(B, 3, {height}, {width})"
