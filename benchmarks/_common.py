@@ -14,7 +14,7 @@ from engine.assembly import build_trainer
 from engine.loading import training_loader
 from engine.optimisers import build_optimizer
 from engine.runtime import Runtime
-from engine.step import Step
+from engine.step import Step, StepSettings
 
 CLASSES = 100
 
@@ -39,7 +39,7 @@ def built(arch: str, *flags: str, n_classes: int = CLASSES) -> tuple[Step, objec
     network = architectures.select(opt.arch, opt)
     trainer = build_trainer(opt, network, runtime)
     optimizer = build_optimizer(network, trainer.criterion, opt, trainer.param_groups(opt))
-    step = Step(trainer, optimizer, runtime, NoMemory(), {}, opt.chunk_size)
+    step = Step(trainer, optimizer, runtime, NoMemory(), StepSettings(chunk_size=opt.chunk_size))
     step.start_epoch(1)
     return step, opt
 
@@ -49,7 +49,7 @@ def training(opt, runtime, network, dataset) -> tuple:
     opt.n_classes = dataset.n_classes
     trainer = build_trainer(opt, network, runtime)
     sampler = datasampler.for_training(opt, dataset)
-    step = Step(trainer, build_optimizer(network, trainer.criterion, opt), runtime, sampler, {})
+    step = Step(trainer, build_optimizer(network, trainer.criterion, opt), runtime, sampler)
     return training_loader(dataset, sampler, opt), step, opt
 
 

@@ -22,14 +22,15 @@ WAY_OUT = (
     "All processes of a run need the same flags, code, packages and data: "
     "start them with the same command, on equal copies"
 )
-_FOLDERS = (
+# Folders whose loaded modules are compared.
+FOLDERS = (
     "criteria",
     "batch_mining",
     "datasampler",
     "architectures",
     "datasets",
     "trainers",
-    "training",
+    "engine",
     "utilities",
     "metrics",
     "evaluation",
@@ -55,12 +56,14 @@ def same_data(splits: dict) -> dict:
     facts["fingerprint"] = record["fingerprint"]["sha256"]
     facts["classes"] = _digest(str(sorted(record["classes"].items())).encode())
     facts_of_all = ranks.everyone(facts)
-    if all(other == facts_of_all[0] for other in facts_of_all):
+    if all(facts_of_rank == facts_of_all[0] for facts_of_rank in facts_of_all):
         return splits
     words = ranks.everyone("; ".join(datasets.differences(ranks.share(record), record)))
-    other = next(rank for rank, theirs in enumerate(facts_of_all) if theirs != facts_of_all[0])
-    what = words[other] or f"{facts_of_all[other]['counts']} in place of {facts_of_all[0]['counts']}"
-    raise UserError(f"the data of process {other} are not those of process 0: {what}. {WAY_OUT}")
+    differing_rank = next(rank for rank, theirs in enumerate(facts_of_all) if theirs != facts_of_all[0])
+    difference = (
+        words[differing_rank] or f"{facts_of_all[differing_rank]['counts']} in place of {facts_of_all[0]['counts']}"
+    )
+    raise UserError(f"the data of process {differing_rank} are not those of process 0: {difference}. {WAY_OUT}")
 
 
 def _flags(opt) -> dict[str, str]:
@@ -110,7 +113,7 @@ def _versions() -> dict[str, str]:
         if file is None or not file.endswith(".py"):
             continue
         path = Path(file)
-        if path.parent in (provenance.PROJECT, *(provenance.PROJECT / name for name in _FOLDERS)):
+        if path.parent in (provenance.PROJECT, *(provenance.PROJECT / name for name in FOLDERS)):
             facts[f"{path.relative_to(provenance.PROJECT)}"] = _digest(path.read_bytes())
     return facts
 
@@ -128,12 +131,14 @@ def _refuse_differences(facts_of_all: list[dict[str, str]]) -> None:
         names = [name for name in names if first.get(name) != facts.get(name)]
         if not names:
             continue
-        shown = [
+        differences = [
             f"{name} is {_shown(first.get(name))} in process 0 and {_shown(facts.get(name))} in process {rank}"
             for name in names
         ]
-        more = f"; and {len(shown) - MOST_SHOWN} more" if len(shown) > MOST_SHOWN else ""
-        raise UserError(f"the processes of this run differ: {'; '.join(shown[:MOST_SHOWN])}{more}. {WAY_OUT}")
+        message = "; ".join(differences[:MOST_SHOWN])
+        if len(differences) > MOST_SHOWN:
+            message += f"; and {len(differences) - MOST_SHOWN} more"
+        raise UserError(f"the processes of this run differ: {message}. {WAY_OUT}")
 
 
 def _shown(value: str | None) -> str:

@@ -13,31 +13,30 @@ from utilities.batchnorm import resting_statistics
 from utilities.errors import UserError
 
 
-class Once:
-    """`once(make)` calls `make` in a chunk's first run and returns the kept value in its second, such as a momentum
-    encoder's outputs.
+class StoredCalls:
+    """`calls(make)` calls `make` in a chunk's first run and returns the stored value in its second.
+
+    For parts of `outputs` with a state of their own, such as a momentum encoder.
     """
 
     def __init__(self, device: torch.device):
         self.device = device
-        self.made = []
-        self.taken = None
+        self.stored = []
+        self.replayed = None
 
     def __call__(self, make):
-        """The value of `make()` in the first run; the second run goes on with the random states that the call left in
-        the first.
-        """
-        if self.taken is None:
-            self.made.append((make(), draw_state(self.device)))
-            return self.made[-1][0]
-        value, state = next(self.taken)
+        """The value of `make()` in the first run; the second goes on with the random states that this call left."""
+        if self.replayed is None:
+            self.stored.append((make(), draw_state(self.device)))
+            return self.stored[-1][0]
+        value, state = next(self.replayed)
         set_draw_state(state, self.device)
         return value
 
-    def again(self) -> None:
-        """Begin the second run."""
-        self.taken = iter(self.made)
-        self.made = []
+    def begin_second_run(self) -> None:
+        """Return the stored values from here on."""
+        self.replayed = iter(self.stored)
+        self.stored = []
 
 
 class Chunks:
@@ -52,17 +51,17 @@ class Chunks:
         self.runtime = runtime
         self.size = size
 
-    def _run(self, number: int, state: tuple, once: Once) -> dict:
+    def _run(self, number: int, state: tuple, calls: StoredCalls) -> dict:
         """The outputs of one chunk: path of names, as `flat` gives them -> tensor or other value."""
         start = number * self.size
         images = self.images[start : start + self.size]
         set_draw_state(state, self.runtime.device)
-        self.trainer.once_a_chunk = once
+        self.trainer.stored_calls = calls
         try:
             with self.runtime.autocast():
                 outputs = self.trainer.outputs(self.runtime.to_device(images))
         finally:
-            self.trainer.once_a_chunk = None
+            self.trainer.stored_calls = None
         outputs = dict(flat(self.runtime.full(outputs)))
         for name, value in outputs.items():
             if torch.is_tensor(value) and (value.ndim == 0 or len(value) != len(images)):
@@ -80,41 +79,39 @@ class Chunks:
         parts = []
         state = before = draw_state(device)
         for number in range(-(-len(images) // self.size)):
-            once = Once(device)
-            self.runs.append((state, once))
-            with torch.set_grad_enabled(
-                number == 0
-            ):  # the first shows which outputs require one; its graph is freed at once
-                part = self._run(number, state, once)
+            calls = StoredCalls(device)
+            self.runs.append((state, calls))
+            # The first run shows which outputs require a gradient; its graph is freed at once.
+            with torch.set_grad_enabled(number == 0):
+                part = self._run(number, state, calls)
             if number == 0:
-                first = {}  # of the names of a tensor, as embeddings mostly have two
-                names = {name: first.setdefault(id(value), name) for name, value in part.items()}
-                wanted = [name for name in first.values() if torch.is_tensor(part[name]) and part[name].requires_grad]
-            parts.append(
-                {name: part[name].detach() if torch.is_tensor(part[name]) else part[name] for name in first.values()}
-            )
+                first_names = {}  # id of a value -> the first of its names: embeddings mostly have two
+                names = {name: first_names.setdefault(id(value), name) for name, value in part.items()}
+                distinct_names = list(first_names.values())
+                trained_names = [name for name in distinct_names if _requires_gradient(part[name])]
+            parts.append({name: _detached(part[name]) for name in distinct_names})
             state = draw_state(device)
         if not same_state(before, state):
             self.runtime.say_once(
                 f"--chunk_size {self.size}: dropout and stochastic depth draw for each chunk: numbers differ from "
                 "those of the plain step"
             )
-        joined = {
-            name: torch.cat([part[name] for part in parts]) if torch.is_tensor(value) else value
-            for name, value in parts[0].items()
-        }
-        self.leaves = {name: joined[name].requires_grad_() for name in wanted}
-        return nested({name: joined[kept] for name, kept in names.items()})
+        whole_batch = {}
+        for name, value in parts[0].items():
+            whole_batch[name] = torch.cat([part[name] for part in parts]) if torch.is_tensor(value) else value
+        self.leaves = {name: whole_batch[name].requires_grad_() for name in trained_names}
+        return nested({name: whole_batch[first_name] for name, first_name in names.items()})
 
     def backward(self) -> None:
         """Run each chunk again and backpropagate the gradient of its leaves; where no leaf has one, nothing runs."""
         device = self.runtime.device
         state = draw_state(device)
         gradients = {name: leaf.grad for name, leaf in self.leaves.items() if leaf.grad is not None}
+        runs = self.runs if gradients else []
         with resting_statistics(self.trainer):
-            for number, (before, once) in enumerate(self.runs if gradients else ()):
-                once.again()
-                outputs = self._run(number, before, once)
+            for number, (before, calls) in enumerate(runs):
+                calls.begin_second_run()
+                outputs = self._run(number, before, calls)
                 rows = slice(number * self.size, (number + 1) * self.size)
                 torch.autograd.backward(
                     [outputs[name] for name in gradients], [gradient[rows] for gradient in gradients.values()]
@@ -124,6 +121,14 @@ class Chunks:
         self.images = None
         self.runs = []
         self.leaves = {}
+
+
+def _requires_gradient(value) -> bool:
+    return torch.is_tensor(value) and value.requires_grad
+
+
+def _detached(value):
+    return value.detach() if torch.is_tensor(value) else value
 
 
 def flat(outputs: dict, path: tuple = ()):

@@ -36,7 +36,7 @@ class Cut:
         return len(self.pixels)
 
     def __getitem__(self, rows) -> "Cut":
-        return Cut(self.pixels[rows], {name: drawn[rows] for name, drawn in self.draws.items()}, self.transform)
+        return Cut(self.pixels[rows], {name: values[rows] for name, values in self.draws.items()}, self.transform)
 
     def on(self, device: torch.device) -> torch.Tensor:
         """The images on the device, uint8 `(B, 3, h, w)`."""
@@ -46,11 +46,8 @@ class Cut:
             images = resize(self.pixels.to(device, non_blocking=True), *arguments)
             for rows, change, factors in self._colours():
                 rows = rows.to(device, non_blocking=True)
-                images[rows] = (
-                    change(images[rows].float(), factors.to(device, non_blocking=True)[:, None, None, None])
-                    .clamp_(0, 255)
-                    .byte()
-                )
+                factors = factors.to(device, non_blocking=True)[:, None, None, None]
+                images[rows] = change(images[rows].float(), factors).clamp_(0, 255).byte()
         return images
 
     def _colours(self):
@@ -60,11 +57,12 @@ class Cut:
         if "grey" in self.draws:
             rows = self.draws["grey"].nonzero()[:, 0]
             yield rows, lambda images, factors: grey(images) * factors, torch.ones(len(rows))
-        for changes in self.draws["order"].unbind(1) if "order" in self.draws else ():
-            for number, bounds in enumerate(self.transform.jitter):
-                rows = (changes == number).nonzero()[:, 0]
-                if bounds is not None and len(rows):
-                    yield rows, JITTER[number], self.draws["factors"][rows, number]
+        if "order" in self.draws:
+            for changes in self.draws["order"].unbind(1):
+                for number, bounds in enumerate(self.transform.jitter):
+                    rows = (changes == number).nonzero()[:, 0]
+                    if bounds is not None and len(rows):
+                        yield rows, JITTER[number], self.draws["factors"][rows, number]
 
 
 def resized(
@@ -77,33 +75,35 @@ def resized(
         or "bicubic".
     """
     images = pixels.new_empty(len(pixels), *size, 3).permute(0, 3, 1, 2)
-    for image, rows, (_, left, height, width), flip in zip(images, pixels, boxes.tolist(), flips.tolist(), strict=True):
-        crop = rows[None, :height, left : left + width].permute(0, 3, 1, 2)
-        found = (
-            crop if (height, width) == size else torch.nn.functional.interpolate(crop, size, mode=mode, antialias=True)
-        )
-        image.copy_(found[0].flip(2) if flip else found[0])
+    # One image after another: the crops have different sizes.
+    for image, rows, box, flip in zip(images, pixels, boxes.tolist(), flips.tolist(), strict=True):
+        _, first_column, height, width = box
+        crop = rows[None, :height, first_column : first_column + width].permute(0, 3, 1, 2)
+        if (height, width) != size:
+            crop = torch.nn.functional.interpolate(crop, size, mode=mode, antialias=True)
+        if flip:
+            crop = crop.flip(3)
+        image.copy_(crop[0])
     return images
 
 
 def resized_at_once(
     pixels: torch.Tensor, boxes: torch.Tensor, flips: torch.Tensor, size: tuple[int, int], mode: str
 ) -> torch.Tensor:
-    """As `resized`, to two of 255: first along the rows, then along the columns, to whole numbers both times;
-    contiguous.
+    """As `resized`, to two of 255: first along the rows, then along the columns, to whole numbers both times.
+
+    The result is contiguous.
     """
-    (_, left, height, width), flips = (
-        drawn.to(pixels.device, non_blocking=True) for drawn in (boxes.T[..., None, None], flips[:, None, None])
-    )
+    _, first_column, height, width = boxes.T[..., None, None].to(pixels.device, non_blocking=True)
+    flips = flips[:, None, None].to(pixels.device, non_blocking=True)
     rows = _weights(torch.zeros_like(height), height, size[0], pixels.shape[1], mode, torch.zeros_like(flips))
-    columns = _weights(left, width, size[1], pixels.shape[2], mode, flips)
+    columns = _weights(first_column, width, size[1], pixels.shape[2], mode, flips)
     images = torch.einsum("bpx,byxc->bcyp", columns, pixels.float()).round_().clamp_(0, 255)
     return torch.einsum("boy,bcyp->bcop", rows, images).round_().clamp_(0, 255).byte()
 
 
-def _weights(first, lengths, out: int, most: int, mode: str, flips: torch.Tensor) -> torch.Tensor:
-    """`(B, out, most)`: share of each of `most` pixels in each of `out` pixels of the antialiased resize, as Pillow has
-    it.
+def _weights(first, lengths, out: int, n_pixels: int, mode: str, flips: torch.Tensor) -> torch.Tensor:
+    """The antialiased resize as Pillow has it: the share of each pixel in each output pixel, `(B, out, n_pixels)`.
 
     Args:
         first, lengths: int64 `(B, 1, 1)`, the pixels that are resized. flips: bool `(B, 1, 1)`.
@@ -111,9 +111,11 @@ def _weights(first, lengths, out: int, most: int, mode: str, flips: torch.Tensor
     scale = lengths / out
     places = torch.arange(out, device=lengths.device)[None, :, None]
     places = torch.where(flips, out - 1 - places, places)
-    pixels = torch.arange(most, device=lengths.device) - first
+    pixels = torch.arange(n_pixels, device=lengths.device) - first
     distances = ((pixels + 0.5 - (places + 0.5) * scale) / scale.clamp(min=1)).abs()
-    weights = (_triangle if mode == "bilinear" else _cubic)(distances) * ((pixels >= 0) & (pixels < lengths))
+    kernel = _triangle if mode == "bilinear" else _cubic
+    is_inside = (pixels >= 0) & (pixels < lengths)
+    weights = kernel(distances) * is_inside
     return weights / weights.sum(2, keepdim=True)
 
 
@@ -136,20 +138,19 @@ def _hue(images: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
     """Hues turned by a share `by (B, 1, 1, 1)` of the circle; value and saturation stay. Images `(B, 3, h, w)` from 0
     to 255.
     """
-    most = images.amax(1, keepdim=True)
+    largest = images.amax(1, keepdim=True)
     least = images.amin(1, keepdim=True)
-    spread = most - least
+    spread = largest - least
     red, green, blue = images.split(1, 1)
     sixths = torch.where(
-        most == red,
+        largest == red,
         (green - blue) / spread,
-        torch.where(most == green, 2 + (blue - red) / spread, 4 + (red - green) / spread),
+        torch.where(largest == green, 2 + (blue - red) / spread, 4 + (red - green) / spread),
     )
     sixths = torch.where(spread > 0, sixths, 0) + 6 * by
-    away = (
-        sixths + torch.arange(5.0, 0, -2, device=images.device).view(3, 1, 1)
-    ) % 6  # of each channel from its hue; 5, 3, 1
-    turned = most - spread * torch.minimum(away, 4 - away).clamp(0, 1)
+    hues_of_channels = torch.arange(5.0, 0, -2, device=images.device).view(3, 1, 1)  # 5, 3, 1
+    hue_distances = (sixths + hues_of_channels) % 6  # of each channel from its hue
+    turned = largest - spread * torch.minimum(hue_distances, 4 - hue_distances).clamp(0, 1)
     return (turned * (255.999 / 255)).floor_()  # torchvision's rounding of floats to bytes
 
 

@@ -52,8 +52,9 @@ class Erased:
         """The erased images, float `(B, 3, H, W)`. `place` puts a tensor on the device, in its memory format."""
         images = place(self.images).to(self.pixel.dtype) / 255
         pixel = place(self.pixel)
-        top, left, height, width = place(self.boxes)[:, :, None, None, None].unbind(1)  # each (B, 1, 1, 1)
+        first_row, first_column, height, width = place(self.boxes)[:, :, None, None, None].unbind(1)  # (B, 1, 1, 1)
         rows = torch.arange(images.shape[2], device=images.device)[:, None]
         columns = torch.arange(images.shape[3], device=images.device)
-        inside = (rows >= top) & (rows < top + height) & (columns >= left) & (columns < left + width)  # (B, 1, H, W)
-        return place(torch.where(inside, pixel, images))
+        in_rows = (rows >= first_row) & (rows < first_row + height)
+        in_columns = (columns >= first_column) & (columns < first_column + width)
+        return place(torch.where(in_rows & in_columns, pixel, images))

@@ -45,8 +45,11 @@ class Items(list):
 
 def _collate(items: Items) -> Batch:
     batch = Batch(*default_collate(items))
-    batch = batch if items.erased is None else batch._replace(images=Erased(batch.images, items.erased))
-    return batch if items.indices is None else batch._replace(indices=torch.tensor(items.indices))
+    if items.erased is not None:
+        batch = batch._replace(images=Erased(batch.images, items.erased))
+    if items.indices is not None:
+        batch = batch._replace(indices=torch.tensor(items.indices))
+    return batch
 
 
 class SeededBatch(list):
@@ -59,27 +62,33 @@ class SeededBatch(list):
 
 
 class EpochBatches:
-    """A sampler's batches of one epoch, all drawn before the first is loaded: the random stream must not depend on
-    prefetching workers.
+    """A sampler's batches of one epoch.
+
+    All are drawn before the first is loaded: the random stream must not depend on prefetching workers.
 
     Args:
-        size: how many images there are.
-        iterations: batches an epoch; None: the sampler's own number.
+        size: number of images.
+        iterations: batches per epoch; None: the sampler's own number.
         views: how often a batch holds each image, augmented anew each time.
-        ranks: this process's `engine.ranks.Ranks`, of which only the part of each batch is loaded; None: the whole
-        batch.
-        tells: whether the first epoch prints how many of its batches hold an image several times.
+        ranks: this process's `engine.ranks.Ranks`, which loads its part of each batch; None: the whole batch.
+        reports_repeats: whether the first epoch prints how many of its batches hold an image several times.
     """
 
     def __init__(
-        self, sampler, size: int, iterations: int | None = None, views: int = 1, ranks=None, tells: bool = False
+        self,
+        sampler,
+        size: int,
+        iterations: int | None = None,
+        views: int = 1,
+        ranks=None,
+        reports_repeats: bool = False,
     ):
         self.sampler = sampler
         self.size = size
         self.iterations = iterations
         self.views = views
         self.ranks = ranks
-        self.tells = tells
+        self.reports_repeats = reports_repeats
 
     def __len__(self):
         return self.iterations or len(self.sampler)
@@ -89,22 +98,30 @@ class EpochBatches:
         while len(batches) < len(self):
             self.sampler.precompute_indices()
             batches += self._drawn()
-        batches = batches[: len(self)] if self.iterations else batches
-        if self.tells and (line := _repeats(batches, self._name)) is not None:
-            tqdm.write(wrapped(line, 2))
-        self.tells = False
-        for indices, seed in zip(batches, torch.randint(2**62, (len(batches),)).tolist(), strict=True):
+        if self.iterations:
+            batches = batches[: len(self)]
+        self._report_repeats(batches)
+        seeds = torch.randint(2**62, (len(batches),)).tolist()
+        for indices, seed in zip(batches, seeds, strict=True):
             batch = SeededBatch([*indices] * self.views)
             batch.seed = seed
             if self.ranks is not None and self.ranks.cuts(len(batch)):
                 batch.part = self.ranks.part(len(batch))
             yield batch
 
+    def _report_repeats(self, batches: list) -> None:
+        """In the first epoch, print how many batches hold an image several times."""
+        if self.reports_repeats:
+            line = _repeats(batches, self._name)
+            if line is not None:
+                tqdm.write(wrapped(line, 2))
+        self.reports_repeats = False
+
     def _drawn(self) -> list:
         """The batches that the sampler yields, all of them checked: a user's sampler may yield anything, in any epoch.
 
-        Raises UserError where it yields none, as an epoch that is filled up would wait forever, and for a batch that is
-        no list of places in the data set.
+        Raises UserError where it yields none, because filling up such an epoch would never end, and for a batch that
+        is not a list of indices of the data set.
         """
         name = f"--data_sampler {self._name}"
         batches = [_listed(batch) for batch in self.sampler]
@@ -161,10 +178,10 @@ class BatchesInOrder:
 
     def __init__(self, count: int, size: int, ranks):
         batches = -(-count // size)
-        bounds = [min(-(-rank * batches // ranks.size) * size, count) for rank in range(ranks.size)] + [
-            count
-        ]  # rounded up: the first process has a batch if any has
-        self.rows = [slice(*pair) for pair in zip(bounds, bounds[1:], strict=False)]
+        # Rounded up: the first process has a batch if any has.
+        starts = [min(-(-rank * batches // ranks.size) * size, count) for rank in range(ranks.size)]
+        ends = [*starts[1:], count]
+        self.rows = [slice(start, end) for start, end in zip(starts, ends, strict=True)]
         self.mine = self.rows[ranks.rank]
         self.size = size
 
@@ -208,15 +225,18 @@ class SeededItems(Dataset):
     def __getitems__(self, batch):
         since = time.perf_counter()
         worker = get_worker_info()
-        with torch.random.fork_rng(devices=[]):  # without workers this is the training process: leave its stream alone
-            torch.default_generator.manual_seed(
-                getattr(batch, "seed", 0)
-            )  # torch.manual_seed would seed the GPUs too, which stay so
+        # Without workers this is the training process: its random stream is left alone.
+        with torch.random.fork_rng(devices=[]):
+            # torch.manual_seed would seed the GPUs too, which `fork_rng` does not restore here.
+            torch.default_generator.manual_seed(getattr(batch, "seed", 0))
             if worker is not None:
                 random.seed(torch.initial_seed())
                 np.random.seed(torch.initial_seed() % 2**32)  # noqa: NPY002
             part = getattr(batch, "part", None)
-            items = Items(self.dataset[index] for index in batch) if part is None else self._part(batch, part)
+            if part is None:
+                items = Items(self.dataset[index] for index in batch)
+            else:
+                items = self._part(batch, part)
         items.erased = _rectangles(self.dataset, batch)
         self.seconds[0 if worker is None else worker.id] += time.perf_counter() - since
         return items
@@ -256,7 +276,8 @@ class Loader(DataLoader):
         try:
             yield from batches
         except (RuntimeError, ConnectionError, EOFError) as error:
-            if (lost := lost_worker(error) or _lost_while_receiving(error)) is None:
+            lost = lost_worker(error) or _lost_while_receiving(error)
+            if lost is None:
                 raise
             self._iterator = None
             if hasattr(batches, "_shutdown_workers"):  # else torch reports the lost worker again when any process ends
@@ -265,9 +286,7 @@ class Loader(DataLoader):
 
 
 def _lost_while_receiving(error: Exception) -> UserError | KeyboardInterrupt | None:
-    """`lost_worker` for a broken connection to a worker: torch learns of the worker's end, and raises, a moment
-    later.
-    """
+    """`lost_worker` for a broken connection to a worker: torch raises a moment later, when it learns of its end."""
     try:
         if isinstance(error, (ConnectionError, EOFError)):
             time.sleep(1)
@@ -280,7 +299,12 @@ def _start_worker(_) -> None:
     """Leave Ctrl-C to the training process, and print no traceback where the job ends while a batch is handed over."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     show = sys.excepthook
-    sys.excepthook = lambda kind, *rest: None if issubclass(kind, (OSError, EOFError)) else show(kind, *rest)
+
+    def show_unless_ended(kind, error, traceback):
+        if not issubclass(kind, (OSError, EOFError)):
+            show(kind, error, traceback)
+
+    sys.excepthook = show_unless_ended
 
 
 class CutBatches:
@@ -330,22 +354,23 @@ class CutBatches:
         part = batch.part or slice(None)
         indices = torch.tensor(batch)
         views = [self.dataset.view(index) for index in batch]
-        draws = self.dataset.transform.draw(
-            torch.tensor([view.shape[:2] for view in views]), torch.Generator().manual_seed(batch.seed)
-        )
-        draws = {name: drawn[part] for name, drawn in draws.items()}
+        sizes = torch.tensor([view.shape[:2] for view in views])
+        draws = self.dataset.transform.draw(sizes, torch.Generator().manual_seed(batch.seed))
+        draws = {name: values[part] for name, values in draws.items()}
         images = Cut(self._rows(views[part], draws["boxes"]), draws, self.dataset.transform)
-        erased = _rectangles(self.dataset, batch)
-        return Batch(self.labels[indices[part]], images if erased is None else Erased(images, erased), indices)
+        rectangles = _rectangles(self.dataset, batch)
+        if rectangles is not None:
+            images = Erased(images, rectangles)
+        return Batch(self.labels[indices[part]], images, indices)
 
     def _rows(self, views: list[np.ndarray], boxes: torch.Tensor) -> torch.Tensor:
-        """The rows of each crop in their whole width, uint8 `(B, H, W, 3)`: one piece of memory where images are
-        equally wide, faster than parts of rows.
+        """The rows of each crop in their whole width, uint8 `(B, H, W, 3)`.
+
+        They are one piece of memory if the images are equally wide, which is faster to copy than parts of rows.
         """
         tops, _, heights, _ = boxes.T.tolist()
-        pixels = torch.empty(
-            len(views), max(heights), max(view.shape[1] for view in views), 3, dtype=torch.uint8, pin_memory=self.pins
-        )
+        width = max(view.shape[1] for view in views)
+        pixels = torch.empty(len(views), max(heights), width, 3, dtype=torch.uint8, pin_memory=self.pins)
         for place, view, top, height in zip(pixels.numpy(), views, tops, heights, strict=True):
             place[:height, : view.shape[1]] = view[top : top + height]
         return pixels
@@ -356,30 +381,28 @@ def training_loader(dataset: Dataset, sampler, opt, views: int = 1, ranks=None) 
 
     `ranks`: the run's processes, each of which loads its part of every batch.
     """
-    tells = ranks is None or ranks.writes
-    ranks = None if getattr(opt, "subset_mining", None) else ranks  # a subset is chosen from the whole batch
-    batches = EpochBatches(sampler, len(dataset), opt.iterations_per_epoch, views, ranks, tells)
-    return (
-        CutBatches(dataset, batches)
-        if getattr(opt, "decode_once", False)
-        else _loader(dataset, opt, opt.kernels, True, batch_sampler=batches)
-    )
+    reports_repeats = ranks is None or ranks.writes
+    if opt.subset_mining:  # a subset is chosen from the whole batch
+        ranks = None
+    batches = EpochBatches(sampler, len(dataset), opt.iterations_per_epoch, views, ranks, reports_repeats)
+    if opt.decode_once:
+        return CutBatches(dataset, batches)
+    return _loader(dataset, opt, opt.kernels, True, batch_sampler=batches)
 
 
 def evaluation_loader(dataset: Dataset, opt, ranks=None, parts: list[slice] | None = None) -> DataLoader:
-    """Loader of the data set in its order; yields `Batch`. Of several processes (`ranks`) each loads its part of the
-    batches.
+    """Loader of the data set in its order; yields `Batch`.
 
+    ranks: the run's processes, each of which loads its part of the batches.
     parts: the images to load, in slices, no two of which share a batch; None: all.
     """
     keep_their_shape = getattr(getattr(dataset, "transform", None), "limit", None) is not None
     size = 1 if keep_their_shape else opt.eval_bs
     if parts is not None:
-        batches = [
-            list(range(start, min(start + size, part.stop)))
-            for part in parts
-            for start in range(part.start, part.stop, size)
-        ]
+        batches = []
+        for part in parts:
+            for start in range(part.start, part.stop, size):
+                batches.append(list(range(start, min(start + size, part.stop))))
         return _loader(dataset, opt, opt.eval_kernels, False, batch_sampler=batches)
     if ranks is None or ranks.size == 1:
         return _loader(dataset, opt, opt.eval_kernels, False, batch_size=size, shuffle=False)
@@ -395,8 +418,7 @@ def _loader(dataset, opt, n_kernels, trains: bool, **batches) -> DataLoader:
         pin_memory=torch.cuda.is_available(),
         persistent_workers=n_kernels > 0 and trains,
         worker_init_fn=_start_worker,
-        generator=torch.Generator().manual_seed(
-            opt.seed
-        ),  # its own: starting an epoch draws nothing from the training's stream
+        # A generator of its own: starting an epoch draws nothing from the training's stream.
+        generator=torch.Generator().manual_seed(opt.seed),
         **batches,
     )

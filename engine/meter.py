@@ -16,15 +16,16 @@ BLOCK = 50  # logged batches after which the device is asked for their values
 
 def statistics(criterion) -> dict:
     """The latest `stats` of a criterion and of its miner: `criterion/<name>`, `miner/<name>` -> device scalar."""
-    found = {}
+    values = {}
     for prefix, source in (("criterion", criterion), ("miner", getattr(criterion, "batchminer", None))):
-        found |= {f"{prefix}/{name}": value for name, value in (getattr(source, "stats", None) or {}).items()}
-    return found
+        stats = getattr(source, "stats", None) or {}
+        values |= {f"{prefix}/{name}": value for name, value in stats.items()}
+    return values
 
 
 def learning_rates(optimizer: torch.optim.Optimizer) -> dict:
     """`rate/<group>` -> learning rate, that of the latest step."""
-    factor = getattr(optimizer, "step_factor", 1.0)
+    factor = optimizer.step_factor if hasattr(optimizer, "step_factor") else 1.0
     return {f"rate/{group.get('name', i)}": group["lr"] * factor for i, group in enumerate(optimizer.param_groups)}
 
 
@@ -37,12 +38,16 @@ def peak_memory(device: torch.device) -> float:
 
 
 class BatchLog:
-    """Counts a run's steps and hands the values of each `every`-th (0: of none) to `write`, as a list of (step, {name:
-    number}).
+    """Counts a run's steps and hands the values of some of them to `write`.
+
+    Args:
+        log_every: one step in so many is logged; 0: none.
+        optimizer: whose learning rates are logged.
+        write: gets a list of (step, {name: number}).
     """
 
-    def __init__(self, every: int = 0, optimizer: torch.optim.Optimizer | None = None, write=None):
-        self.every = every
+    def __init__(self, log_every: int = 0, optimizer: torch.optim.Optimizer | None = None, write=None):
+        self.log_every = log_every
         self.optimizer = optimizer
         self.write = write
         self.steps = 0
@@ -58,20 +63,22 @@ class BatchLog:
         """One step's values, name -> device scalar or number."""
         self.steps += 1
         self._images += images
-        if not self.every or self.steps % self.every:
+        if not self.log_every or self.steps % self.log_every:
             return
-        now = time.monotonic()
+        time_now = time.monotonic()
         device = values["loss"].device
-        on_device = {
-            name: value.detach().reshape(())
-            for name, value in values.items()
-            if getattr(value, "device", None) == device
-        }
-        numbers = {name: float(value) for name, value in values.items() if name not in on_device}
+        on_device = {}
+        numbers = {}
+        for name, value in values.items():
+            if getattr(value, "device", None) == device:
+                on_device[name] = value.detach().reshape(())
+            else:
+                numbers[name] = float(value)
         numbers |= learning_rates(self.optimizer)
-        numbers |= {"images_per_second": self._images / max(now - self._since, 1e-9), "memory_mib": peak_memory(device)}
+        numbers["images_per_second"] = self._images / max(time_now - self._since, 1e-9)
+        numbers["memory_mib"] = peak_memory(device)
         self._images = 0
-        self._since = now
+        self._since = time_now
         self._block.append((self.steps, list(on_device), torch.stack(list(on_device.values())).double(), numbers))
         if len(self._block) >= BLOCK:
             self.flush()
@@ -83,7 +90,11 @@ class BatchLog:
         block = self._block
         self._block = []
         values = iter(torch.cat([stacked for _, _, stacked, _ in block]).tolist())
-        self.write([(step, {**{name: next(values) for name in names}, **numbers}) for step, names, _, numbers in block])
+        logged = []
+        for step, names, _, numbers in block:
+            on_device = {name: next(values) for name in names}
+            logged.append((step, {**on_device, **numbers}))
+        self.write(logged)
 
 
 class EpochMeter:
@@ -103,9 +114,7 @@ class EpochMeter:
         self.began = time.monotonic()
 
     def add(self, done) -> None:
-        """Take one step's values, an `engine.step.StepResult`. Its losses are recorded by name where there are
-        several.
-        """
+        """Take one step's values, an `engine.step.StepResult`. Several losses are recorded by name."""
         self.latest = done.loss
         parts = done.losses if len(done.losses) > 1 else {}
         gradients = {"gradient_norm": done.gradient_norm, **done.gradients}
@@ -129,8 +138,8 @@ class EpochMeter:
     def means(self, optimizer: torch.optim.Optimizer) -> dict:
         """Name -> mean of the epoch as a Python number; with the learning rates and the epoch's seconds."""
         seconds = time.monotonic() - self.began
-        means = {
-            name: total.item() / count if (count := int(self.counts[name])) else math.nan
-            for name, total in self.sums.items()
-        }
+        means = {}
+        for name, total in self.sums.items():
+            count = int(self.counts[name])
+            means[name] = total.item() / count if count else math.nan
         return {**means, **learning_rates(optimizer), "epoch_seconds": seconds}

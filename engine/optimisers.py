@@ -18,19 +18,17 @@ STEPS = 1000  # an epoch, for a rate of onecycle in a message
 CYCLE_START = 1 / 25  # first factor of onecycle, as torch's
 
 
-def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
-    """Optimiser groups of network, criterion, and the `further` ones of a trainer. Raises UserError for a parameter in
-    two groups.
-    """
-    groups = (
-        model.param_groups(opt)
-        if hasattr(model, "param_groups")
-        else [{"params": list(model.parameters()), "name": "network"}]
-    )
-    if getattr(opt, "no_decay_on_bias_and_norm", False):
+def parameter_groups(model, criterion, opt, trainer_groups=()) -> list[dict]:
+    """Optimiser groups of network, criterion and trainer. Raises UserError for a parameter in two groups."""
+    if hasattr(model, "param_groups"):
+        groups = model.param_groups(opt)
+    else:
+        groups = [{"params": list(model.parameters()), "name": "network"}]
+    if opt.no_decay_on_bias_and_norm:
         groups = _without_decay(groups)
-        further = _without_decay(further)
-    groups = [group for group in [*groups, *criterion_groups(criterion, opt), *further] if group["params"]]
+        trainer_groups = _without_decay(trainer_groups)
+    groups = [*groups, *criterion_groups(criterion, opt), *trainer_groups]
+    groups = [group for group in groups if group["params"]]
     if not groups:
         raise UserError(
             "there is nothing to train: with --freeze_backbone and --embed_dim 0, take a loss or trainer with "
@@ -49,28 +47,29 @@ def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
 
 
 def _without_decay(groups) -> list[dict]:
-    """Split each group in two: parameters of one dimension or none (biases, weights of norm layers) get no weight
-    decay.
-    """
-    found = []
+    """Split each group in two: parameters of at most one dimension (biases, norm layers) get no weight decay."""
+    split_groups = []
     for group in groups:
         parameters = list(group["params"])
-        found.append({**group, "params": [p for p in parameters if p.ndim > 1]})
+        matrices = [p for p in parameters if p.ndim > 1]
+        vectors = [p for p in parameters if p.ndim <= 1]
         name = f"{group.get('name', 'group')}_no_decay"
-        found.append({**group, "params": [p for p in parameters if p.ndim <= 1], "name": name, "weight_decay": 0.0})
-    return found
+        split_groups.append({**group, "params": matrices})
+        split_groups.append({**group, "params": vectors, "name": name, "weight_decay": 0.0})
+    return split_groups
 
 
-def build_optimizer(model, criterion, opt, further=()) -> torch.optim.Optimizer:
+def build_optimizer(model, criterion, opt, trainer_groups=()) -> torch.optim.Optimizer:
     """`--optim` over `parameter_groups`."""
     kinds = {
         "adam": torch.optim.Adam,
         "adamw": torch.optim.AdamW,
         "radam": functools.partial(torch.optim.RAdam, decoupled_weight_decay=True),
-        "sgd": functools.partial(torch.optim.SGD, momentum=opt.momentum, nesterov=getattr(opt, "nesterov", False)),
+        "sgd": functools.partial(torch.optim.SGD, momentum=opt.momentum, nesterov=opt.nesterov),
         "rmsprop": functools.partial(torch.optim.RMSprop, momentum=opt.momentum),
     }
-    optimizer = kinds[opt.optim](parameter_groups(model, criterion, opt, further), lr=opt.lr, weight_decay=opt.decay)
+    groups = parameter_groups(model, criterion, opt, trainer_groups)
+    optimizer = kinds[opt.optim](groups, lr=opt.lr, weight_decay=opt.decay)
     for group in optimizer.param_groups:
         group["initial_lr"] = group["lr"]  # all schedulers set it but plateau
     shards.save_whole(optimizer)
@@ -79,22 +78,20 @@ def build_optimizer(model, criterion, opt, further=()) -> torch.optim.Optimizer:
 
 @contextlib.contextmanager
 def keeping_rates(optimizer: torch.optim.Optimizer, schedule: "Schedule"):
-    """For code that restores the states of optimiser and schedule: afterwards rates and hyperparameters are those of
-    the flags.
+    """Restore the states of optimiser and schedule inside; afterwards rates and hyperparameters are those of the flags.
 
     A rate is the schedule's for that epoch and the present flags. Under `plateau`, which depends on past scores, it is
     the restored rate times the flag's new value over its old one.
     """
-    wanted = [
-        {name: value for name, value in group.items() if name not in ("params", "lr")}
-        for group in optimizer.param_groups
-    ]
+    flags_of_groups = []
+    for group in optimizer.param_groups:
+        flags_of_groups.append({name: value for name, value in group.items() if name not in ("params", "lr")})
     yield
-    for group, flags in zip(optimizer.param_groups, wanted, strict=True):
-        if flags["initial_lr"] != group["initial_lr"]:
-            group["lr"] = (
-                group["lr"] * flags["initial_lr"] / group["initial_lr"] if group["initial_lr"] else flags["initial_lr"]
-            )
+    for group, flags in zip(optimizer.param_groups, flags_of_groups, strict=True):
+        rate = flags["initial_lr"]
+        saved_rate = group["initial_lr"]
+        if rate != saved_rate:
+            group["lr"] = group["lr"] * rate / saved_rate if saved_rate else rate
         group.update(flags)
     schedule.follow_flags()
 
@@ -105,24 +102,30 @@ def fitting(state: dict, optimizer: torch.optim.Optimizer) -> dict:
     Where the names of the groups have changed, nothing is kept; where the kind of optimiser has, the rates alone.
     """
     state = _without_untrained(state, optimizer)
-    before = state["param_groups"]
-    now = optimizer.param_groups
+    saved_groups = state["param_groups"]
+    groups = optimizer.param_groups
     fresh = {**optimizer.state_dict(), "state": {}}
-    names = [[group.get("name") for group in groups] for groups in (before, now)]
-    numbers = sorted(number for group in before for number in group["params"])
-    if (
-        names[0] != names[1]
-        and None not in names[0] + names[1]
-        and numbers == list(range(sum(len(g["params"]) for g in now)))
-    ):
+    if _are_renamed(saved_groups, groups):
         say("the optimiser's groups have changed: its means over gradients and its rates begin anew")
         return fresh
-    if len(before) != len(now) or all(_kind(a) == _kind(b) for a, b in zip(before, now, strict=True)):
+    if len(saved_groups) != len(groups):
+        return state
+    if all(_kind(saved) == _kind(group) for saved, group in zip(saved_groups, groups, strict=True)):
         return state
     say("--optim has changed: its means over gradients begin anew")
-    for group, saved in zip(fresh["param_groups"], before, strict=True):
+    for group, saved in zip(fresh["param_groups"], saved_groups, strict=True):
         group.update(lr=saved["lr"], initial_lr=saved["initial_lr"])
     return fresh
+
+
+def _are_renamed(saved_groups: list[dict], groups: list[dict]) -> bool:
+    """Whether groups with other names hold the same parameters."""
+    saved_names = [group.get("name") for group in saved_groups]
+    names = [group.get("name") for group in groups]
+    if saved_names == names or None in saved_names + names:
+        return False
+    numbers = sorted(number for group in saved_groups for number in group["params"])
+    return numbers == list(range(sum(len(group["params"]) for group in groups)))
 
 
 def _without_untrained(state: dict, optimizer: torch.optim.Optimizer) -> dict:
@@ -130,36 +133,40 @@ def _without_untrained(state: dict, optimizer: torch.optim.Optimizer) -> dict:
 
     A cascade's `last_linear` was such a group until version 0.2.1.
     """
-    now = [group.get("name") for group in optimizer.param_groups]
-    known_groups = [group for group in state["param_groups"] if group.get("name") in now]
-    if [group.get("name") for group in known_groups] != now:
+    present_names = [group.get("name") for group in optimizer.param_groups]
+    known_groups = [group for group in state["param_groups"] if group.get("name") in present_names]
+    if [group.get("name") for group in known_groups] != present_names:
         return state
     numbers = {number for group in known_groups for number in group["params"]}
     return {**state, "param_groups": known_groups} if set(state["state"]) <= numbers else state
 
 
 def check_state(optimizer: torch.optim.Optimizer) -> None:
-    """Raise ValueError where the restored state of a parameter is not what the optimiser keeps: torch would fail only
-    in its next step.
+    """Raise ValueError where the restored state of a parameter is not what the optimiser keeps.
+
+    torch would fail only in its next step.
     """
     for group in optimizer.param_groups:
-        needed = (
-            {"step", "exp_avg", "exp_avg_sq"}
-            if "betas" in group
-            else {"step", "square_avg"}
-            if "alpha" in group
-            else set()
-        )
-        needed |= {"momentum_buffer"} if "alpha" in group and group.get("momentum") else set()
+        needed = _state_names(group)
         for parameter in group["params"]:
             state = optimizer.state.get(parameter) or {}
             if state and not all(isinstance(state.get(name), torch.Tensor) for name in needed):
                 raise ValueError(f"the state of a parameter lacks one of {', '.join(sorted(needed))}")
             for name, value in state.items():
-                if isinstance(value, torch.Tensor) and value.shape != (() if name == "step" else parameter.shape):
+                shape = () if name == "step" else parameter.shape
+                if isinstance(value, torch.Tensor) and value.shape != shape:
                     raise ValueError(
                         f"{name} has the shape {tuple(value.shape)}, its parameter {tuple(parameter.shape)}"
                     )
+
+
+def _state_names(group: dict) -> set[str]:
+    """The tensors that an optimiser keeps for each parameter of a group, of those that it always keeps."""
+    if "betas" in group:  # adam, adamw, radam
+        return {"step", "exp_avg", "exp_avg_sq"}
+    if "alpha" not in group:  # sgd
+        return set()
+    return {"step", "square_avg", "momentum_buffer"} if group.get("momentum") else {"step", "square_avg"}
 
 
 def _kind(group: dict) -> tuple:
@@ -203,9 +210,8 @@ def build_step_factor(opt, batches: int) -> StepFactor:
     epoch.
     """
     if opt.scheduler == "onecycle":
-        return StepFactor(
-            batches, functools.partial(one_cycle, total=opt.n_epochs * batches, rise=opt.onecycle_rise, end=_floor(opt))
-        )
+        total = opt.n_epochs * batches
+        return StepFactor(batches, functools.partial(one_cycle, total=total, rise=opt.onecycle_rise, end=_floor(opt)))
     total = opt.warmup_steps or opt.warmup_epochs * batches
     start = opt.warmup_start
     return StepFactor(batches, functools.partial(warm_up, total=total, start=start))
@@ -228,7 +234,8 @@ def one_cycle(step: int, total: int, rise: float, end: float) -> float:
     top = rise * total - 1
     last = total - 1
     if place <= top:
-        return _half_cosine(CYCLE_START, 1.0, place / top if top > 0 else 1.0)
+        share = place / top if top > 0 else 1.0
+        return _half_cosine(CYCLE_START, 1.0, share)
     return _half_cosine(1.0, end, (place - top) / (last - top))
 
 
@@ -239,7 +246,7 @@ def _half_cosine(first: float, second: float, share: float) -> float:
 
 def _floor(opt) -> float:
     """`--min_lr` as a factor of `--lr`: all rates end at this share of theirs."""
-    return opt.min_lr / opt.lr if getattr(opt, "min_lr", 0.0) else 0.0
+    return opt.min_lr / opt.lr if opt.min_lr else 0.0
 
 
 class Schedule:
@@ -269,9 +276,8 @@ class Schedule:
         """
         state = self.scheduler.state_dict()
         names = {"last_epoch"} if self.watch is None else set(state) - {"factor", "patience", "mode"}
-        return {
-            name: state[name] for name in names if isinstance(state[name], (int, float, str, list, bool, type(None)))
-        }
+        plain_types = (int, float, str, list, bool, type(None))
+        return {name: state[name] for name in names if isinstance(state[name], plain_types)}
 
     def after(self, state: dict, epoch: int) -> dict:
         """The state of a plateau schedule, for this schedule to load after `epoch`."""
@@ -279,14 +285,14 @@ class Schedule:
 
     def load_state_dict(self, state: dict) -> None:
         """Restore a `state_dict`, also that of another schedule. Raises ValueError or KeyError for anything else."""
-        now = vars(self.scheduler)
+        present = vars(self.scheduler)
         for name, value in state.items():
-            if name in now and _shape(value) != _shape(now[name]):
+            if name in present and _shape(value) != _shape(present[name]):
                 raise ValueError(f"{name} cannot be {str(value)[:60]}")
         if self.watch is None:
             self.scheduler.last_epoch = state["last_epoch"]
         else:
-            self.scheduler.load_state_dict({name: value for name, value in state.items() if name in now})
+            self.scheduler.load_state_dict({name: value for name, value in state.items() if name in present})
 
     def follow_flags(self) -> None:
         """Set the rates of the epoch that the schedule is at, as they would be with the same flags from the start."""
@@ -344,11 +350,12 @@ def change_of_length(opt, before: int, epoch: int) -> str | None:
         changed = [past for past in changed if len(set(_factors_at(opt, before, past))) > 1]
     if not changed:
         return None
-    now, planned = _factors_at(opt, before, epoch)
+    factor, planned = _factors_at(opt, before, epoch)
     return (
         f"--n_epochs {opt.n_epochs} (before: {before}): --scheduler {opt.scheduler} spans all epochs, so after epoch "
-        f"{epoch} the learning rates are {now:.3g} of their full value, not {planned:.3g}. These weights are not those "
-        f"of {opt.n_epochs} epochs without a break, whose rates would have differed from epoch {changed[0] + 1} on"
+        f"{epoch} the learning rates are {factor:.3g} of their full value, not {planned:.3g}. These weights are not "
+        f"those of {opt.n_epochs} epochs without a break, whose rates would have differed from epoch {changed[0] + 1} "
+        "on"
     )
 
 

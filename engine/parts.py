@@ -1,5 +1,6 @@
-"""The outputs of a batch that is split over the processes of a run, and their backward pass. The arithmetic:
-`engine.ranks.Ranks`.
+"""The outputs of a batch that is split over the processes of a run, and their backward pass.
+
+The arithmetic: `engine.ranks.Ranks`.
 """
 
 import contextlib
@@ -14,8 +15,9 @@ POOLED = "pooled"  # the outputs that few losses read, and the widest
 
 
 class Gathered(dict):
-    """A trainer's outputs of the whole batch. `late(name)` gives those that are gathered when they are first read,
-    which all processes do at the same place.
+    """A trainer's outputs of the whole batch.
+
+    `late(name)` gives the outputs that are gathered when they are first read, which all processes do at the same place.
     """
 
     def __init__(self, outputs: dict, late):
@@ -57,8 +59,8 @@ class Parts:
         """
         with self._own_draws():
             outputs, self.chunked = self._run(images)
-        found = dict(flat(outputs))
-        tensors = {name: value for name, value in found.items() if torch.is_tensor(value)}
+        entries = dict(flat(outputs))
+        tensors = {name: value for name, value in entries.items() if torch.is_tensor(value)}
         for name, value in tensors.items():
             if value.ndim == 0 or len(value) != len(images):
                 raise UserError(
@@ -66,35 +68,38 @@ class Parts:
                     "expected a row each"
                 )
         self.pairs = []
-        late = {name: tensors.pop((name,)) for name in (POOLED,) if (name,) in tensors}
-        early = {name: value for name, value in found.items() if name[0] not in late} | self._gathered(tensors, total)
+        late = {}
+        if (POOLED,) in tensors:
+            late[POOLED] = tensors.pop((POOLED,))
+        early = {name: value for name, value in entries.items() if name[0] not in late}
+        early |= self._gathered(tensors, total)
         return Gathered(nested(early), lambda name: self._gathered({name: late[name]}, total)[name])
 
     def _gathered(self, tensors: dict, total: int) -> dict:
         """The rows of all parts by name; a tensor with several names, as embeddings mostly have, travels once."""
-        once = {id(value): value for value in tensors.values()}
-        whole = self.runtime.ranks.gather(once, total)
-        self.pairs += [(value, whole[key].requires_grad_()) for key, value in once.items() if value.requires_grad]
-        return {name: whole[id(value)] for name, value in tensors.items()}
+        distinct = {id(value): value for value in tensors.values()}
+        gathered = self.runtime.ranks.gather(distinct, total)
+        for key, value in distinct.items():
+            if value.requires_grad:
+                self.pairs.append((value, gathered[key].requires_grad_()))
+        return {name: gathered[id(value)] for name, value in tensors.items()}
 
     @contextlib.contextmanager
     def _own_draws(self):
-        """Inside, each process draws other random numbers in each step; afterwards all have the random states from
-        before again.
-        """
+        """Inside, each process draws other random numbers in each step; afterwards the random states are restored."""
         runtime = self.runtime
-        with torch.random.fork_rng([runtime.device] if runtime.device.type == "cuda" else []):
-            seed = int(
-                torch.randint(2**62, ())
-            )  # equal on all processes, and in all steps in which the losses draw nothing
-            torch.manual_seed(seed + runtime.steps * runtime.ranks.size + runtime.ranks.rank)
+        ranks = runtime.ranks
+        gpus = [runtime.device] if runtime.device.type == "cuda" else []
+        with torch.random.fork_rng(gpus):
+            # The seed is equal on all processes, and in all steps in which the losses draw nothing.
+            seed = int(torch.randint(2**62, ()))
+            torch.manual_seed(seed + runtime.steps * ranks.size + ranks.rank)
             before = draw_state(runtime.device)
             yield
             if not same_state(before, draw_state(runtime.device)):
                 runtime.say_once(
-                    f"torchrun, {runtime.ranks.size} processes: dropout and stochastic depth draw for each process's "
-                    "part of the batch: "
-                    "numbers differ from those of one process"
+                    f"torchrun, {ranks.size} processes: dropout and stochastic depth draw for each process's part of "
+                    "the batch: numbers differ from those of one process"
                 )
 
     def backward(self) -> None:

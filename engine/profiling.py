@@ -12,9 +12,8 @@ from utilities.spans import Clock, running, span
 
 PARTS = ("data", "copy", "network", "miner", "loss", "backward", "optimiser", "logging")
 TRACED = 20  # steps at most: the profiler keeps each operation in memory
-WARM_UP = (
-    3  # steps before the clock starts: libraries load, buffers and the optimiser's state are made, workers have begun
-)
+# Steps before the clock starts: libraries load, buffers and the optimiser's state are made, workers have begun.
+WARM_UP = 3
 
 
 def profile(step, loader, n: int, trace: str | None) -> dict[str, float]:
@@ -43,11 +42,11 @@ def profile(step, loader, n: int, trace: str | None) -> dict[str, float]:
         began = time.perf_counter()
         steps(n)
         total = time.perf_counter() - began
-    kinds = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if cuda else [])]
-    with (
-        torch.profiler.profile(activities=kinds) as profiler,
-        running(Clock(lambda: None)),
-    ):  # as it runs: nothing waits
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if cuda:
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    # As in training nothing waits for the device here.
+    with torch.profiler.profile(activities=activities) as profiler, running(Clock(lambda: None)):
         steps(min(n, TRACED))
     if trace is not None:
         profiler.export_chrome_trace(trace)
@@ -56,28 +55,24 @@ def profile(step, loader, n: int, trace: str | None) -> dict[str, float]:
 
 
 def table(milliseconds: dict[str, float]) -> str:
-    """One line a part: milliseconds a step, and their share."""
+    """One line per part: milliseconds per step, and their share."""
     total = sum(milliseconds.values())
-    rows = [*milliseconds.items(), ("step", total)]
-    return "\n".join(
-        [
-            f"{'part':>9}  {'ms':>9}  {'%':>5}",
-            *(f"{part:>9}  {value:9.2f}  {100 * value / total:5.1f}" for part, value in rows),
-        ]
-    )
+    lines = [f"{'part':>9}  {'ms':>9}  {'%':>5}"]
+    for part, value in [*milliseconds.items(), ("step", total)]:
+        lines.append(f"{part:>9}  {value:9.2f}  {100 * value / total:5.1f}")
+    return "\n".join(lines)
 
 
 def advice(opt, milliseconds: dict[str, float], device: torch.device) -> str:
-    """The part that takes longest, of network and backward pass together, and the first flag not yet given that would
-    shorten it.
+    """The part that takes longest, and the first flag not yet given that would shorten it.
+
+    Network and backward pass count as one part.
     """
     joined = {part: value for part, value in milliseconds.items() if part != "backward"}
     joined["network"] += milliseconds["backward"]
     longest = max(joined, key=joined.get)
-    return (
-        f"most time: {'network and backward' if longest == 'network' else longest}. First: "
-        f"{remedy(opt, longest, device)}"
-    )
+    title = "network and backward" if longest == "network" else longest
+    return f"most time: {title}. First: {remedy(opt, longest, device)}"
 
 
 def remedy(opt, part: str, device: torch.device) -> str:

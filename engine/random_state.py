@@ -1,6 +1,4 @@
-"""The states of the random generators: seeded at the start, kept in checkpoints, restored where a computation runs
-twice.
-"""
+"""The states of the random generators: seeded at the start, kept in checkpoints, restored for a second computation."""
 
 import random
 
@@ -35,9 +33,8 @@ def set_random_states(states: dict) -> None:
     np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))  # noqa: NPY002
     torch.set_rng_state(states["torch"])
     if states["cuda"] and torch.cuda.is_available():
-        for device, state in enumerate(
-            states["cuda"][: torch.cuda.device_count()]
-        ):  # it may go on with fewer than it was saved with
+        present = states["cuda"][: torch.cuda.device_count()]  # a run may go on with fewer GPUs than it had
+        for device, state in enumerate(present):
             torch.cuda.set_rng_state(state, device)
 
 
@@ -46,9 +43,9 @@ def draw_state(device: torch.device) -> tuple:
     return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
 
-def same_state(one: tuple, other: tuple) -> bool:
+def same_state(first: tuple, second: tuple) -> bool:
     """Whether two states of `draw_state` are equal: nothing was drawn in between."""
-    return all(a is None or torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    return all(a is None or torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def set_draw_state(state: tuple, device: torch.device) -> None:

@@ -31,8 +31,9 @@ class Lost(UserError):
 
 
 def _raising_lost(call):
-    """Wrap a collective `call`: its RuntimeError, unless memory ran out, can only mean that another process is gone,
-    and becomes `Lost`.
+    """Wrap a collective `call`: its RuntimeError becomes `Lost`.
+
+    Unless memory ran out, such an error can only mean that another process is gone.
     """
 
     @functools.wraps(call)
@@ -44,8 +45,7 @@ def _raising_lost(call):
                 raise
             raise Lost(
                 "another process of this run has ended, killed or by an error of its own: --resume goes on from the "
-                "last whole epoch, "
-                "with as many processes as you like"
+                "last whole epoch, with as many processes as you like"
             ) from error
 
     return wrapped
@@ -67,8 +67,11 @@ class Ranks(Alone):
     """
 
     def __init__(self):
-        joined = dist.is_available() and dist.is_initialized()
-        self.rank, self.size = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
+        self.rank = 0
+        self.size = 1
+        if dist.is_available() and dist.is_initialized():
+            self.rank = dist.get_rank()
+            self.size = dist.get_world_size()
 
     @property
     def gpu(self) -> str:
@@ -87,20 +90,22 @@ class Ranks(Alone):
         mine = sizes[self.rank]
         parts = [_as_bytes(value) for value in rows.values()]
         sent = torch.cat(parts, 1)
-        sent = torch.cat([sent, sent.new_zeros(max(sizes) - mine, sent.shape[1])]) if mine < max(sizes) else sent
+        if mine < max(sizes):
+            sent = torch.cat([sent, sent.new_zeros(max(sizes) - mine, sent.shape[1])])
         received = [torch.empty_like(sent) for _ in sizes]
         dist.all_gather(received, sent)
-        whole = torch.cat([part[:size] for part, size in zip(received, sizes, strict=True)])
-        columns = whole.split([part.shape[1] for part in parts], 1)
-        return {
-            name: column.contiguous().view(value.dtype).view(total, *value.shape[1:])
-            for (name, value), column in zip(rows.items(), columns, strict=True)
-        }
+        all_rows = torch.cat([part[:size] for part, size in zip(received, sizes, strict=True)])
+        columns = all_rows.split([part.shape[1] for part in parts], 1)
+        gathered = {}
+        for (name, value), column in zip(rows.items(), columns, strict=True):
+            gathered[name] = column.contiguous().view(value.dtype).view(total, *value.shape[1:])
+        return gathered
 
     @_raising_lost
     def sum_of(self, rows: torch.Tensor) -> torch.Tensor:
-        """Sum `rows` `(total, …)` over the processes, in place, and return this process's part: the backward pass of
-        `gather`.
+        """Sum `rows` `(total, …)` over the processes, in place, and return this process's part.
+
+        It is the backward pass of `gather`.
         """
         rows = rows.contiguous()
         dist.all_reduce(rows)
@@ -112,11 +117,10 @@ class Ranks(Alone):
         if self.size == 1:
             return
         for bucket in _buckets(tensors):
-            joined = (
-                torch.cat([tensor.reshape(-1) for tensor in bucket])
-                if len(bucket) > 1
-                else bucket[0].reshape(-1).clone()
-            )
+            if len(bucket) > 1:
+                joined = torch.cat([tensor.reshape(-1) for tensor in bucket])
+            else:
+                joined = bucket[0].reshape(-1).clone()
             dist.all_reduce(joined.div_(self.size))
             for tensor, part in zip(bucket, joined.split([tensor.numel() for tensor in bucket]), strict=True):
                 tensor.copy_(part.view_as(tensor))
@@ -139,18 +143,19 @@ class Ranks(Alone):
 
     @_raising_lost
     def collect(self, rows: torch.Tensor, parts: list[slice]) -> torch.Tensor:
-        """On the first process `(N, …)` in main memory, where process r has the rows `parts[r]`; on the others their
-        own `rows`.
+        """On the first process `(N, …)` in main memory, where process r has the rows `parts[r]`.
+
+        On the others their own `rows`.
         """
         rows = rows.cpu().contiguous()
         if not self.writes:
             dist.send(rows, 0)
             return rows
-        whole = rows.new_empty(parts[-1].stop, *rows.shape[1:])
-        whole[parts[0]] = rows
+        all_rows = rows.new_empty(parts[-1].stop, *rows.shape[1:])
+        all_rows[parts[0]] = rows
         for rank, part in enumerate(parts[1:], 1):
-            dist.recv(whole[part], rank)
-        return whole
+            dist.recv(all_rows[part], rank)
+        return all_rows
 
     @_raising_lost
     def share(self, value=None):
@@ -174,7 +179,8 @@ class Ranks(Alone):
         """Call `make()` on the first process alone; return its value, or raise its UserError, on all."""
         if self.size == 1:
             return make()
-        value, error = self.share(_tried(make) if self.writes else None)
+        result = _tried(make) if self.writes else None
+        value, error = self.share(result)
         if error is not None:
             raise error
         return value
@@ -184,10 +190,10 @@ class Ranks(Alone):
         """Complete a NumPy array `(N, …)`, in place, on all processes; process r has the rows `rows[r]`."""
         if self.size == 1:
             return
-        whole = torch.from_numpy(array)
+        rows_of_all = torch.from_numpy(array)
         for rank, part in enumerate(rows):
             if part.stop > part.start:
-                dist.broadcast(whole[part], src=rank)
+                dist.broadcast(rows_of_all[part], src=rank)
 
     @_raising_lost
     def wait(self) -> None:
@@ -259,9 +265,7 @@ def _under_torchrun() -> bool:
 
 @contextlib.contextmanager
 def one_run(program: str = "main.py"):
-    """Inside, a program is one run, in one process or, under torchrun, in several. Its errors are printed in one
-    line.
-    """
+    """Inside, a program is one run, in one process or under torchrun in several. Errors are printed in one line."""
     with one_line_errors(program), several_processes():
         yield
 
@@ -291,9 +295,8 @@ def several_processes():
             if not _claims_error(error):
                 with contextlib.suppress(Exception):
                     out.flush()
-                os._exit(
-                    130 if isinstance(error, KeyboardInterrupt) else 2
-                )  # a normal exit would wait in the group's threads for the lost peer
+                status = 130 if isinstance(error, KeyboardInterrupt) else 2
+                os._exit(status)  # a normal exit would wait in the group's threads for the lost peer
             raise
         finally:
             sys.stdout = out
@@ -303,16 +306,15 @@ def several_processes():
 def _join() -> None:
     """Make the group of torchrun's processes: NCCL where each has a GPU of its own, else gloo."""
     gpus = torch.cuda.device_count()
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if gpus:
         torch.cuda.set_device(local_rank() % gpus)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if gpus >= here else "gloo", timeout=TIMEOUT)
+    backend = "cpu:gloo,cuda:nccl" if gpus >= local_size else "gloo"
+    dist.init_process_group(backend, timeout=TIMEOUT)
 
 
 def _end_when_gone(torchrun: int) -> None:
-    """End this process when torchrun's, of this number, is gone: if torchrun was killed, nothing else would end the
-    run.
-    """
+    """End this process when torchrun's, of this number, is gone: nothing else ends the run if torchrun is killed."""
 
     def watch():
         while os.getppid() == torchrun:
@@ -323,9 +325,7 @@ def _end_when_gone(torchrun: int) -> None:
 
 
 def _claims_error(error: BaseException) -> bool:
-    """Whether this process prints the error: the first to ask does, and one that merely lost another process asks
-    late.
-    """
+    """Whether this process prints the error: the first to ask does; one that merely lost another process asks late."""
     if isinstance(error, Lost):
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun is sending it to the remaining processes

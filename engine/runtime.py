@@ -1,7 +1,10 @@
-"""Where and how a step runs: device, precision, gradient clipping, seeds. On one CPU in float32 its methods do next to
-nothing.
+"""Where and how a step runs: device, precision, gradient clipping, seeds.
+
+`Runtime` owns them. The step hands it the loss; it backpropagates, averages the gradients over the processes, limits
+them and calls the optimiser. On one CPU in float32 its methods do next to nothing.
 """
 
+import argparse
 import contextlib
 import functools
 
@@ -20,6 +23,16 @@ from utilities.spans import span
 from utilities.tensors import Products, multiply_at, raise_half
 
 CHECK_EVERY = 25  # steps between checks of the loss on a GPU, where each check waits for the device
+# Flags of training, which programs that only embed images leave out.
+OF_TRAINING = {
+    "bs": None,
+    "clip_grad_each": None,
+    "clip_grad_value": None,
+    "channels_last": False,
+    "compile": False,
+    "tf32": False,
+    "sync_bn": False,
+}
 
 
 class NonFiniteLoss(NotFinite):
@@ -35,43 +48,40 @@ class Runtime:
     """
 
     def __init__(self, opt):
+        opt = argparse.Namespace(**{**OF_TRAINING, **vars(opt)})
         self.seed = opt.seed
         self.ranks = Ranks()
         self.device = self._device(opt.gpu)
         self.sync_bn = self._syncs(opt)
         self.clip_grad_norm = opt.clip_grad_norm
-        self.clip_grad_each = getattr(opt, "clip_grad_each", None)
-        self.clip_grad_value = getattr(opt, "clip_grad_value", None)
+        self.clip_grad_each = opt.clip_grad_each
+        self.clip_grad_value = opt.clip_grad_value
         dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[opt.precision]
         # autocast(): context of the forward pass in the chosen precision
-        self.autocast = (
-            contextlib.nullcontext
-            if dtype is None
-            else functools.partial(torch.autocast, self.device.type, dtype=dtype)
-        )
+        self.autocast = contextlib.nullcontext
+        if dtype is not None:
+            self.autocast = functools.partial(torch.autocast, self.device.type, dtype=dtype)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=dtype == torch.float16)
-        self.channels_last = getattr(opt, "channels_last", False)
-        self.compiles = getattr(opt, "compile", False)
-        self.tf32 = getattr(opt, "tf32", False) and self.device.type == "cuda"
+        self.channels_last = opt.channels_last
+        self.compiles = opt.compile
+        self.tf32 = opt.tf32 and self.device.type == "cuda"
         self.compiler = Compiler(self.device) if self.compiles else None
         self._check_every = CHECK_EVERY if self.device.type == "cuda" else 1
         # Called in each step when the gradients are those of the whole batch, before they are limited, with the norm of
-        # each
-        # parameter's gradient.
+        # each parameter's gradient.
         self.on_gradients = lambda norm_of: None
         self._said = set()
         self.start_epoch(0)
 
     def begin(self) -> "Runtime":
-        """Prepare this process for a run: seed all generators, deterministic cuDNN, on a CPU keep freed memory. Returns
-        itself.
-        """
+        """Prepare this process for a run: seeds, deterministic cuDNN, on a CPU freed memory is kept. Returns itself."""
         # until all have read their flags: the first process is about to write the folder that holds them
         self.ranks.wait()
         seed_everything(self.seed)
         torch.backends.cudnn.deterministic = True
         if self.device.type == "cuda":
-            multiply_at("high" if self.tf32 else "highest")
+            precision = "high" if self.tf32 else "highest"
+            multiply_at(precision)
         if self.device.type == "cpu":
             memory.keep_freed()
         return self
@@ -84,12 +94,12 @@ class Runtime:
 
     def _syncs(self, opt) -> bool:
         """Whether BatchNorm takes its statistics from all processes."""
-        if self.ranks.size > getattr(opt, "bs", self.ranks.size):
+        if opt.bs is not None and self.ranks.size > opt.bs:
             raise UserError(
                 f"--bs {opt.bs} is less than torchrun's {self.ranks.size} processes, each of which takes a part "
                 "of the batch"
             )
-        if not getattr(opt, "sync_bn", False):
+        if not opt.sync_bn:
             return False
         if self.device.type != "cuda":
             raise UserError(
@@ -109,19 +119,19 @@ class Runtime:
 
     @property
     def description(self) -> str:
-        """The device in words, for the start-up summary."""
-        among = (
-            f", the first of {self.ranks.size} processes, each of which takes a part of every batch"
-            if self.ranks.size > 1
-            else ""
-        )
+        """Description of the device, for the start-up summary."""
         if self.device.type == "cuda":
-            return f"{self.device} ({torch.cuda.get_device_name(self.device)}){among}"
-        return f"cpu ({torch.get_num_threads()} threads; no CUDA device here){among}"
+            device = f"{self.device} ({torch.cuda.get_device_name(self.device)})"
+        else:
+            device = f"cpu ({torch.get_num_threads()} threads; no CUDA device here)"
+        if self.ranks.size == 1:
+            return device
+        return f"{device}, the first of {self.ranks.size} processes, each of which takes a part of every batch"
 
     def place(self, network: torch.nn.Module) -> torch.nn.Module:
-        """Put the network on this device, with `--sync_bn`, `--channels_last`, `--compile`. Returns it; its state dict
-        keeps its names.
+        """Put the network on this device, with `--sync_bn`, `--channels_last`, `--compile`. Returns it.
+
+        Its state dict keeps its names.
         """
         if self.sync_bn:
             network = torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)
@@ -133,25 +143,31 @@ class Runtime:
         return network
 
     def exact_products(self):
-        """Context of mining and loss: under `--tf32` their matrix products are full float32. Those of gradients in the
-        backward pass are not.
+        """Context of mining and loss: under `--tf32` their matrix products are full float32.
+
+        Those of the backward pass are not.
         """
         return Products("highest") if self.tf32 else contextlib.nullcontext()
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor, or `Erased` or `Cut` images, on this runtime's device, without waiting where memory is pinned;
-        images in the network's memory format.
+        """The tensor, or `Erased` or `Cut` images, on this runtime's device, without waiting if memory is pinned.
+
+        Images get the network's memory format.
         """
         if isinstance(tensor, Erased):
             return tensor.on(self.to_device)
-        layout = torch.channels_last if self.channels_last and tensor.ndim == 4 else torch.preserve_format
+        layout = torch.preserve_format
+        if self.channels_last and tensor.ndim == 4:
+            layout = torch.channels_last
         with span("copy"):
-            tensor = tensor.on(self.device) if isinstance(tensor, Cut) else tensor
+            if isinstance(tensor, Cut):
+                tensor = tensor.on(self.device)
             return tensor.to(self.device, non_blocking=True, memory_format=layout)
 
     def full(self, output, raised: dict | None = None):
-        """Outputs as mining and loss take them: half precision raised to float32, in a dict each entry; a tensor with
-        several names stays one.
+        """Outputs as mining and loss take them: half precision raised to float32, in a dict each entry.
+
+        A tensor with several names stays one.
         """
         raised = {} if raised is None else raised  # id -> float32
         if isinstance(output, dict):
@@ -176,8 +192,7 @@ class Runtime:
         `backward_calls` are called after the loss's backward pass, to backpropagate through the parts that it did not
         reach.
 
-        Raises NonFiniteLoss, for the norm a step late, on a GPU up to `CHECK_EVERY` steps, with the step at which it
-        began.
+        Raises NonFiniteLoss with the step at which it began: for the norm one step late, on a GPU up to `CHECK_EVERY`.
         """
         self.steps += 1
         self._watch(loss.detach())
@@ -190,25 +205,22 @@ class Runtime:
                 backward()
         with span("optimiser"):
             norm = self._update(optimizer)
-        if not self.scaler.is_enabled():  # which leaves such steps out
-            self._watch(
-                norm if self.clip_grad_value is None else torch.where(norm.isinf(), 0, norm), is_norm=True
-            )  # which limits infinite entries
+        if not self.scaler.is_enabled():  # a scaler leaves steps with an infinite gradient out
+            watched_norm = norm
+            if self.clip_grad_value is not None:  # infinite entries are limited too
+                watched_norm = torch.where(norm.isinf(), 0, norm)
+            self._watch(watched_norm, is_norm=True)
         return norm
 
     def _watch(self, value: torch.Tensor, is_norm: bool = False) -> None:
-        """Keep the first loss, or norm of a gradient, that is not finite, and its step, without a host
-        synchronisation.
-        """
+        """Keep the first loss or gradient norm that is not finite, and its step, without a host synchronisation."""
         first = ~torch.isfinite(value) & (self._bad_step < 0)
         self._bad_step = torch.where(first, self.steps, self._bad_step)
         self._bad_value = torch.where(first, value, self._bad_value)
         self._bad_norm = torch.where(first, is_norm, self._bad_norm)
 
     def _update(self, optimizer: torch.optim.Optimizer) -> torch.Tensor:
-        """The optimiser's step by the gradients of all processes, limited as the flags say. Returns the gradient's
-        norm.
-        """
+        """The optimiser's step by the gradients of all processes, limited by the flags. Returns the gradient's norm."""
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         self.ranks.mean_([p.grad for p in parameters if not shards.divided(p)])
         if self.scaler.is_enabled():
@@ -229,21 +241,17 @@ class Runtime:
         return norm
 
     def check_finite(self) -> None:
-        """Raise NonFiniteLoss if the loss, or the norm of its gradient, was NaN or infinite at any step of this
-        epoch.
-        """
+        """Raise NonFiniteLoss if the loss or the norm of its gradient was not finite at any step of this epoch."""
         if self._bad_step >= 0:
-            what = "norm of the gradient" if self._bad_norm else "loss"
+            quantity = "norm of the gradient" if self._bad_norm else "loss"
             raise NonFiniteLoss(
-                f"the {what} is {self._bad_value.item()} at epoch {self._epoch}, step {int(self._bad_step)}: the run "
-                "stops, its last "
-                "checkpoint is from before. Try a smaller --lr, --clip_grad_norm 1 or --precision float32, then "
-                "--resume"
+                f"the {quantity} is {self._bad_value.item()} at epoch {self._epoch}, step {int(self._bad_step)}: the "
+                "run stops, its last checkpoint is from before. Try a smaller --lr, --clip_grad_norm 1 or --precision "
+                "float32, then --resume"
             )
 
 
-def clip_each_(parameters: list[torch.nn.Parameter], most: float) -> None:
+def clip_each_(parameters: list[torch.nn.Parameter], limit: float) -> None:
     """Scale each gradient whose own norm exceeds `most` down to it, without a host synchronisation."""
-    torch._foreach_mul_(
-        [p.grad for p in parameters], [(most / (norm + 1e-6)).clamp(max=1.0) for norm in shards.norms(parameters)]
-    )
+    factors = [(limit / (norm + 1e-6)).clamp(max=1.0) for norm in shards.norms(parameters)]
+    torch._foreach_mul_([p.grad for p in parameters], factors)

@@ -1,6 +1,7 @@
 """One training step: a trainer's outputs and losses, their weighted sum, the optimiser, the sampler's memory."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -35,21 +36,22 @@ class StepResult(NamedTuple):
 
 
 class RestingBackbone:
-    """Freezes the network's `backbone` in the first `steps` steps: no gradients, and evaluation mode for BatchNorm and
-    dropout.
+    """Freezes the network's `backbone` in the first `steps` steps.
+
+    It gets no gradients, and its BatchNorm and dropout are in evaluation mode.
 
     Args:
-        batches: steps of an epoch.
-        flag: the flag that asks for it, for messages.
+        batches: steps per epoch.
+        flag: the flag that requests it, for messages.
 
-    Raises UserError where there is no backbone, or nothing else to train.
+    Raises UserError if the network has no backbone, or nothing else to train.
     """
 
     def __init__(self, network: torch.nn.Module, steps: int = 0, batches: int = 0, flag: str = ""):
         self.backbone = getattr(network, "backbone", None)
         self.steps = steps
         self.batches = batches
-        self.left = 0
+        self.steps_left = 0
         self.resting = []
         if steps and self.backbone is None:
             raise UserError(f"{flag}: the network does not declare its backbone (attribute `backbone`)")
@@ -64,8 +66,8 @@ class RestingBackbone:
 
     def begin(self, epoch: int) -> None:
         """Freeze the backbone if the first step of `epoch`, counted from 1, is one of the first."""
-        self.left = self.steps - (epoch - 1) * self.batches
-        if self.left > 0:
+        self.steps_left = self.steps - (epoch - 1) * self.batches
+        if self.steps_left > 0:
             self.resting = [parameter for parameter in self.backbone.parameters() if parameter.requires_grad]
             for parameter in self.resting:
                 parameter.requires_grad_(False)
@@ -73,8 +75,28 @@ class RestingBackbone:
 
     def wakes(self) -> bool:
         """Count a step; whether the backbone trains again from this one on."""
-        self.left -= 1
-        return bool(self.resting) and self.left < 0
+        self.steps_left -= 1
+        return bool(self.resting) and self.steps_left < 0
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """What the flags change in a step.
+
+    weights: name -> weight of a loss in the sum; without one the trainer's own weight, else 1.
+    chunk_size: images that go through the network at once, see `engine.chunks`; 0: the whole batch.
+    rates: the factor of the learning rates in each step.
+    resting: the backbone that is frozen in the first steps; None: none.
+    average: the moving average of the network's weights, a `trainers._averaging.MovingAverage`; None: none.
+    pixel: what erased rectangles are filled with, `engine.erasing.pixel_of`; None where no image has any.
+    """
+
+    weights: dict = field(default_factory=dict)
+    chunk_size: int = 0
+    rates: StepFactor = field(default_factory=StepFactor)
+    resting: RestingBackbone | None = None
+    average: torch.nn.Module | None = None
+    pixel: torch.Tensor | None = None
 
 
 def build_step(opt, trainer, optimizer, runtime, sampler, average=None) -> "Step":
@@ -82,25 +104,28 @@ def build_step(opt, trainer, optimizer, runtime, sampler, average=None) -> "Step
     if average is not None:
         runtime.place(average.network)
     batches = opt.iterations_per_epoch or len(sampler)
-    flag = (
-        f"--freeze_backbone_steps {opt.freeze_backbone_steps}"
-        if opt.freeze_backbone_steps
-        else f"--warmup_head_epochs {opt.warmup_head_epochs}"
-    )
-    return Step(
-        trainer,
-        optimizer,
-        runtime,
-        sampler,
-        parse_weights(opt.loss_weights),
-        opt.chunk_size if opt.chunk_size < opt.bs * trainer.VIEWS else 0,
+    chunk_size = opt.chunk_size if opt.chunk_size < opt.bs * trainer.VIEWS else 0
+    pixel = None
+    if opt.random_erasing:
+        pixel = pixel_of(trainer.network, opt.random_erasing_value or [0.0])
+    settings = StepSettings(
+        weights=parse_weights(opt.loss_weights),
+        chunk_size=chunk_size,
         rates=build_step_factor(opt, batches),
+        resting=_resting_backbone(opt, trainer.network, batches),
         average=average,
-        pixel=pixel_of(trainer.network, opt.random_erasing_value or [0.0]) if opt.random_erasing else None,
-        resting=RestingBackbone(
-            trainer.network, opt.freeze_backbone_steps or opt.warmup_head_epochs * batches, batches, flag
-        ),
+        pixel=pixel,
     )
+    return Step(trainer, optimizer, runtime, sampler, settings)
+
+
+def _resting_backbone(opt, network: torch.nn.Module, batches: int) -> RestingBackbone:
+    """The backbone that `--freeze_backbone_steps` or `--warmup_head_epochs` freezes at the start."""
+    if opt.freeze_backbone_steps:
+        flag = f"--freeze_backbone_steps {opt.freeze_backbone_steps}"
+        return RestingBackbone(network, opt.freeze_backbone_steps, batches, flag)
+    flag = f"--warmup_head_epochs {opt.warmup_head_epochs}"
+    return RestingBackbone(network, opt.warmup_head_epochs * batches, batches, flag)
 
 
 class Step:
@@ -109,64 +134,48 @@ class Step:
     Args:
         optimizer: of all the trainer's networks and its criterion.
         sampler: gets the batch's embeddings after each step.
-        weights: name -> weight of a loss in the sum, as `--loss_weights` asks; else the trainer's own, else 1.
-        chunk_size: images that go through the network at once, see `engine.chunks`; 0: the whole batch.
-        average: the moving average of the network's weights, a `trainers._averaging.MovingAverage`.
-        pixel: of erased rectangles, `engine.erasing.pixel_of` the network; for batches that have some.
+        settings: what the flags change.
 
     Attributes:
-        evaluated: the network that is evaluated: the average where there is one.
+        evaluated: the network that is evaluated: the average if there is one.
         parts: name -> object whose state checkpoints hold. `model`: the evaluated network; with an average, `trained`:
         the trained one.
 
     Raises UserError for a weight of a loss that the trainer does not declare.
     """
 
-    def __init__(
-        self,
-        trainer,
-        optimizer,
-        runtime,
-        sampler,
-        weights: dict,
-        chunk_size=0,
-        *,
-        rates=None,
-        resting=None,
-        average=None,
-        pixel=None,
-    ):
+    def __init__(self, trainer, optimizer, runtime, sampler, settings: StepSettings | None = None):
+        settings = settings or StepSettings()
         self.trainer = trainer
         self.optimizer = optimizer
         self.runtime = runtime
         self.sampler = sampler
-        self.chunks = Chunks(trainer, runtime, chunk_size)
-        self.backward_calls = ()
-        self.pixel = pixel
+        self.chunks = Chunks(trainer, runtime, settings.chunk_size)
         self.parts_of_batch = Parts(trainer, runtime, self.chunks)
-        self.rates = rates or StepFactor()
-        self.resting = resting or RestingBackbone(trainer.network)
-        self.average = average
-        self.evaluated, trained = (
-            (trainer.network, {}) if average is None else (average.network, {"trained": trainer.network})
-        )
+        self.backward_calls = ()
+        self.rates = settings.rates
+        self.resting = settings.resting or RestingBackbone(trainer.network)
+        self.pixel = settings.pixel
+        self.average = settings.average
+        self.evaluated = trainer.network if self.average is None else self.average.network
         self.parts = {
             "model": self.evaluated,
             "criterion": trainer.criterion,
             "optimizer": optimizer,
             "scaler": runtime.scaler,
             "sampler": sampler,
-            **trained,
         }
+        if self.average is not None:
+            self.parts["trained"] = trainer.network
         self.gradients = GradientEntries(trainer.network)
         self.added_losses = {added.NAME: added for added in trainer.added_losses}
-        self.asked = set(weights)
-        self.weights = {**trainer.WEIGHTS, **weights}
+        self.weighted_by_flag = set(settings.weights)
+        self.weights = {**trainer.WEIGHTS, **settings.weights}
         if trainer.LOSSES is not None:
             self._refuse_unknown([*trainer.LOSSES, *self.added_losses])
 
     def _refuse_unknown(self, names) -> None:
-        unknown = sorted(self.asked - {*names, *self.trainer.WEIGHTS})
+        unknown = sorted(self.weighted_by_flag - {*names, *self.trainer.WEIGHTS})
         if unknown:
             raise UserError(f"--loss_weights {unknown[0]}: the trainer has no such loss; it has {', '.join(names)}")
 
@@ -180,36 +189,46 @@ class Step:
         self.resting.begin(epoch)
         self.rates.start_epoch(epoch)
         self.sampler.precompute_indices()
-        if self.chunks.size and uses_batch_statistics(self.trainer):
+        self._report_batch_statistics()
+        self._refuse_untrained_parameters()
+
+    def _report_batch_statistics(self) -> None:
+        """Print where BatchNorm sees less than the batch: in chunks, and in several processes."""
+        if not uses_batch_statistics(self.trainer):
+            return
+        ranks = self.runtime.ranks
+        if self.chunks.size:
             self.runtime.say_once(
                 f"--chunk_size {self.chunks.size}: BatchNorm takes its batch statistics from each chunk, not from "
                 "the batch, and its running ones move once a chunk"
             )
-        if self.runtime.ranks.size > 1 and not self.runtime.sync_bn and uses_batch_statistics(self.trainer):
+        if ranks.size > 1 and not self.runtime.sync_bn:
             self.runtime.say_once(
-                f"torchrun, {self.runtime.ranks.size} processes: BatchNorm takes its batch statistics from each "
-                "process's part of the batch, "
-                "not from the batch: numbers differ from those of one process (on GPUs --sync_bn takes them from the "
-                "batch; _frozen networks "
-                "take none)"
-            )
-        trained = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
-        lost = next(
-            (name for name, p in self.trainer.named_parameters() if p.requires_grad and id(p) not in trained), None
-        )
-        if lost is not None:
-            raise UserError(
-                f"the trainer's parameter {lost} requires a gradient and is in no optimiser group: return it from "
-                "param_groups"
+                f"torchrun, {ranks.size} processes: BatchNorm takes its batch statistics from each process's part of "
+                "the batch, not from the batch: numbers differ from those of one process (on GPUs --sync_bn takes "
+                "them from the batch; _frozen networks take none)"
             )
 
+    def _refuse_untrained_parameters(self) -> None:
+        """Raise UserError for a parameter of the trainer that requires a gradient and that the optimiser lacks."""
+        trained = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
+        for name, parameter in self.trainer.named_parameters():
+            if parameter.requires_grad and id(parameter) not in trained:
+                raise UserError(
+                    f"the trainer's parameter {name} requires a gradient and is in no optimiser group: return it "
+                    "from param_groups"
+                )
+
     def end_epoch(self) -> None:
-        """End an epoch: raise NonFiniteLoss where a loss or gradient was not finite, and give all processes the same
-        running statistics.
+        """End an epoch: give all processes the same running statistics.
+
+        Raises NonFiniteLoss where a loss or gradient of the epoch was not finite.
         """
         self.runtime.check_finite()
-        averaged = [] if self.average is None else running_statistics(self.average.network, like=self.trainer.network)
-        self.runtime.ranks.mean_(running_statistics(self.trainer) + averaged)
+        statistics = running_statistics(self.trainer)
+        if self.average is not None:
+            statistics += running_statistics(self.average.network, like=self.trainer.network)
+        self.runtime.ranks.mean_(statistics)
 
     def __call__(self, batch) -> StepResult:
         """Forward, losses, backward, update."""
@@ -220,9 +239,8 @@ class Step:
         if self.trainer.subset is not None:  # chooses the part of the batch that is trained on
             batch = self.trainer.subset(self.trainer, batch, self.runtime)
         outputs, losses, loss = self.forward(batch)
-        loss = (
-            loss + (evaluated_embeddings(outputs).detach() * 0).sum()
-        )  # of NaN no tuple may be mined: the run must stop all the same
+        # If embeddings are NaN no tuple may be mined and the loss is 0: the run must stop all the same.
+        loss = loss + (evaluated_embeddings(outputs).detach() * 0).sum()
         with self.rates.step(self.optimizer):
             self.runtime.on_gradients = self.gradients.measure
             gradient_norm = self.runtime.step(loss, self.optimizer, *self.backward_calls)
@@ -236,7 +254,7 @@ class Step:
         return StepResult(loss.detach(), parts, gradient_norm, len(batch.indices), self.gradients.values)
 
     def seen(self, batch):
-        """The batch; images that lose rectangles know now with which pixel."""
+        """The batch; images with erased rectangles get the pixel that fills them."""
         if isinstance(batch.images, Erased):
             batch.images.pixel = self.pixel
         return batch
@@ -248,8 +266,10 @@ class Step:
         """
         ranks = self.runtime.ranks
         if ranks.cuts(total):
+            if len(images) == total:
+                images = images[ranks.part(total)]
             self.backward_calls = (self.parts_of_batch.backward,)
-            return self.parts_of_batch.outputs(images[ranks.part(total)] if len(images) == total else images, total)
+            return self.parts_of_batch.outputs(images, total)
         if 0 < self.chunks.size < len(images):
             self.backward_calls = (self.chunks.backward,)
             return self.chunks.outputs(images)
@@ -272,24 +292,34 @@ class Step:
             outputs = self._outputs(batch.images, total)
         with span("loss"), self.runtime.exact_products():
             losses = self.trainer.losses(outputs, batch)
+        self._check_losses(losses)
+        return outputs, losses, self._weighted_sum(losses)
+
+    def _check_losses(self, losses: dict) -> None:
+        """Raise UserError for a reserved name, and for flags that the trainer's losses leave without effect."""
         if self.trainer.LOSSES is None:
             self._refuse_unknown([*losses, *self.added_losses])  # a memory's begins later
-        later = METRIC_LOSS in (self.trainer.LOSSES or ()) and METRIC_LOSS not in losses  # it comes in another phase
-        if idle := next((added.FLAG for added in self.added_losses.values() if not (added.used or later)), None):
-            raise UserError(
-                f"{idle} has no effect with this --trainer, whose losses do not call the base's: leave it out"
-            )
-        if taken := TAKEN_NAMES & set(losses):
-            raise UserError(f"a trainer's loss cannot be called {min(taken)!r}: the records have that name already")
-        counted = {
-            name: part for name, part in losses.items() if self.weights.get(name, 1) != 0
-        }  # 0 times infinity is no number
-        if not counted:
+        in_later_phase = METRIC_LOSS in (self.trainer.LOSSES or ()) and METRIC_LOSS not in losses
+        for added in self.added_losses.values():
+            if not (added.used or in_later_phase):
+                raise UserError(
+                    f"{added.FLAG} has no effect with this --trainer, whose losses do not call the base's: leave it out"
+                )
+        reserved = TAKEN_NAMES & set(losses)
+        if reserved:
+            raise UserError(f"a trainer's loss cannot be called {min(reserved)!r}: the records have that name already")
+
+    def _weighted_sum(self, losses: dict) -> torch.Tensor:
+        """The sum that the step minimises. Raises UserError where every weight is 0."""
+        weighted = []
+        for name, value in losses.items():
+            weight = self.weights.get(name)
+            if weight is None:
+                weighted.append(value)
+            elif weight != 0:  # 0 times infinity is no number
+                weighted.append(weight * value)
+        if not weighted:
             raise UserError(
                 f"--loss_weights: all of {', '.join(losses)} weigh 0, so that nothing is trained. Give one a weight"
             )
-        return (
-            outputs,
-            losses,
-            sum(self.weights[name] * part if name in self.weights else part for name, part in counted.items()),
-        )
+        return sum(weighted)

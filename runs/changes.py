@@ -37,7 +37,7 @@ def record_changes(folder: Path, epochs: list[int], opt) -> None:
     original, changes = history(folder)
     before = dict(original)
     for done, changed in changes:
-        if done == epochs or any(then > now for then, now in zip(done, epochs, strict=False)):
+        if done == epochs or any(change_epoch > epoch for change_epoch, epoch in zip(done, epochs, strict=False)):
             shutil.rmtree(_change_folder(folder, done))
         else:
             before.update(changed)
@@ -57,7 +57,7 @@ def record_changes(folder: Path, epochs: list[int], opt) -> None:
             write_yaml(path, flags)
 
 
-def changes_of_data(folder: Path, now: dict, opt) -> list[str]:
+def changes_of_data(folder: Path, record: dict, opt) -> list[str]:
     """What changed in a run's data since it began, by environment.yaml; `now`: `datasets.record`. UserError unless
     `--resume_allow_changes`.
     """
@@ -65,35 +65,35 @@ def changes_of_data(folder: Path, now: dict, opt) -> list[str]:
         before = read_yaml(folder / ENVIRONMENT, {"data": {}})["data"]
     except (FileNotFoundError, UserError):  # a damaged one is written anew
         return []
-    if "fingerprint" not in before or "fingerprint" not in now:
+    if "fingerprint" not in before or "fingerprint" not in record:
         return []
-    found = datasets.differences(before, now)
-    if found and not opt.resume_allow_changes:
+    differences = datasets.differences(before, record)
+    if differences and not opt.resume_allow_changes:
         raise UserError(
-            f"the data of {folder} are not those that it began with; {'; '.join(found)}. Restore them, or go on with "
+            f"the data of {folder} are not those that it began with; {'; '.join(differences)}. Restore them, or go on with "
             "--resume_allow_changes: "
             "tables then mark the run"
         )
-    if found:
-        say(f"the data changed since the run began; {'; '.join(found)} (--resume_allow_changes)")
-    elif not now["fingerprint"]["by_content"] and before["fingerprint"].get("times") not in (
+    if differences:
+        say(f"the data changed since the run began; {'; '.join(differences)} (--resume_allow_changes)")
+    elif not record["fingerprint"]["by_content"] and before["fingerprint"].get("times") not in (
         None,
-        now["fingerprint"]["times"],
+        record["fingerprint"]["times"],
     ):
         say(
             "the data's files have other times of change than when the run began; so large a set is not compared by "
             "content"
         )
-    return found
+    return differences
 
 
-def refuse_changed_code(folder: Path, now: dict, opt) -> None:
+def refuse_changed_code(folder: Path, environment: dict, opt) -> None:
     """Raise UserError where a file of code is not what the run began with, unless --resume_allow_changes."""
     try:
         before = read_yaml(folder / ENVIRONMENT).get("code_files") or {}
     except (FileNotFoundError, UserError):  # a damaged one is written anew
         return
-    for flag, sha256 in now.get("code_files", {}).items():
+    for flag, sha256 in environment.get("code_files", {}).items():
         if before.get(flag, sha256) != sha256 and not opt.resume_allow_changes:
             raise UserError(
                 f"--{flag} {getattr(opt, flag)} is not the file that {folder} began with (its hash differs): put that "
@@ -110,7 +110,7 @@ def record_changes_of_data(folder: Path, changes: list[str], epoch: int, data: d
     write_yaml(folder / ENVIRONMENT, content, sort_keys=False)
 
 
-def record_changes_of_environment(folder: Path, now: dict, epoch: int) -> None:
+def record_changes_of_environment(folder: Path, environment: dict, epoch: int) -> None:
     """Add to environment.yaml which code, packages and hardware go on after an epoch, where they are not those that the
     run began with.
 
@@ -122,14 +122,16 @@ def record_changes_of_environment(folder: Path, now: dict, epoch: int) -> None:
         return
     kinds = ("python", "cuda", "gpu", "processes", "git_commit")
     found = [
-        f"{name} {str(now.get(name))[:12]}"
+        f"{name} {str(environment.get(name))[:12]}"
         for name in kinds
-        if now.get(name) != content.get(name) and (name in content or name == "processes")
+        if environment.get(name) != content.get(name) and (name in content or name == "processes")
     ]
     hashes = ("changed_files", "untracked_files", "code_files")
-    found += [f"other {name}" for name in hashes if (now.get(name) or {}) != (content.get(name) or {})]
+    found += [f"other {name}" for name in hashes if (environment.get(name) or {}) != (content.get(name) or {})]
     before = content.get("packages") or {}
-    found += [f"{name} {version}" for name, version in now["packages"].items() if before.get(name, version) != version]
+    found += [
+        f"{name} {version}" for name, version in environment["packages"].items() if before.get(name, version) != version
+    ]
     changes = {
         when: what
         for when, what in (content.get("environment_changes") or {}).items()
@@ -159,12 +161,12 @@ def history(folder: Path) -> tuple[dict, list[tuple[list[int], dict]]]:
     """
     configs = folder / CONFIGS
     original = read_parameters(configs if (configs / PARAMETERS).exists() else folder)
-    found = [
+    changes = [
         ([int(number) for number in match[1].split("_")], path)
         for path in configs.glob("*/")
         if (match := _CHANGE.fullmatch(path.name))
     ]
-    ordered = sorted(found, key=lambda change: sum(change[0]))
+    ordered = sorted(changes, key=lambda change: sum(change[0]))
     return original, [(done, read_parameters(path, ())) for done, path in ordered if (path / PARAMETERS).exists()]
 
 
@@ -191,14 +193,14 @@ def stages(folder: Path, roles) -> list[tuple[list[int] | None, dict]]:
     }
     if not has_its_split_file(folder, flags.get("split_file")):
         flags["split_file"] = str(folder / SPLIT_FILE)
-    found = []
+    planned = []
     for done, changed in changes:
-        found.append((done, flags))
+        planned.append((done, flags))
         flags = {
             **flags,
             **{name: value for name, value in changed.items() if roles[name].change and not roles[name].moves},
         }
-    return [*found, (None, flags)]
+    return [*planned, (None, flags)]
 
 
 def write_plan(folder: Path, opt) -> None:
@@ -231,12 +233,12 @@ def stages_left(opt) -> list[tuple[list[int] | None, dict]]:
     return planned[done:] if done < len(planned) - 1 else []
 
 
-def _is_over(opt, until: list[int]) -> bool:
+def _is_over(opt, ends: list[int]) -> bool:
     """Whether every fold is trained up to its number of epochs, or was stopped before."""
     run = RunFolder(run_folder(opt), opt)
-    folds = (opt.folds or range(len(until))) if opt.is_cross_validation else [None]
-    there = [
-        fold for fold in folds if (fold or 0) < len(until)
+    folds = (opt.folds or range(len(ends))) if opt.is_cross_validation else [None]
+    planned_folds = [
+        fold for fold in folds if (fold or 0) < len(ends)
     ]  # a plan for another number of folds is refused when its options are made
-    progress = [((run if fold is None else run.fold(fold)).progress, until[fold or 0]) for fold in there]
+    progress = [((run if fold is None else run.fold(fold)).progress, ends[fold or 0]) for fold in planned_folds]
     return all(stopped or epochs >= end for (epochs, stopped), end in progress)

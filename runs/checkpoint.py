@@ -47,8 +47,8 @@ def read(path: Path | str, lazily: bool = False) -> dict:
         content = damage.load(path, functools.partial(read_tensors, lazily=lazily), damage.CHECKPOINT, way_out(path))
     except FileNotFoundError as error:
         raise UserError(f"no checkpoint at {path}") from error
-    if "optimizer" in content and (why := damage.lacks(content, damage.RESUMED)) is not None:
-        raise damaged(path, why)
+    if "optimizer" in content and (reason := damage.lacks(content, damage.RESUMED)) is not None:
+        raise damaged(path, reason)
     return content
 
 
@@ -61,8 +61,8 @@ def selected(folder: Path, state: dict) -> Path:
     """
     name = state["selected"].get("checkpoint", LAST)
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        why = f"it names the checkpoint {name!r:.80}, expected checkpoint_….pth.tar in the run folder"
-        raise damaged(folder / LAST, why)
+        reason = f"it names the checkpoint {name!r:.80}, expected checkpoint_….pth.tar in the run folder"
+        raise damaged(folder / LAST, reason)
     return folder / name
 
 
@@ -84,17 +84,17 @@ def _progress(path: Path | str, stamp: tuple[int, int, int] | None) -> dict:
 
 def way_out(path: Path | str) -> str:
     """What to do about a checkpoint that cannot be used."""
-    other = (
+    suggestion = (
         "--resume best goes on from that of the best epoch"
         if Path(path).name == LAST
         else f"{LAST} is the run's last: --resume"
     )
-    return f"{other}, or start a new run"
+    return f"{suggestion}, or start a new run"
 
 
-def damaged(path: Path | str, why: str) -> UserError:
+def damaged(path: Path | str, reason: str) -> UserError:
     """The error of a checkpoint that cannot be used, with the way out."""
-    return damage.damaged(path, why, way_out(path))
+    return damage.damaged(path, reason, way_out(path))
 
 
 def with_or_without_average(content: dict, parts: dict) -> dict:

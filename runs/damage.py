@@ -36,8 +36,8 @@ def load(path: Path | str, read, keys: dict | None = None, way_out: str = ""):
         if error.is_missing:
             raise FileNotFoundError(path) from error
         raise damaged(path, error.reason, way_out) from error
-    if keys is not None and (why := lacks(content, keys)) is not None:
-        raise damaged(path, why, way_out)
+    if keys is not None and (reason := lacks(content, keys)) is not None:
+        raise damaged(path, reason, way_out)
     return content
 
 
@@ -53,9 +53,9 @@ def lacks(content, keys: dict) -> str | None:
     return None
 
 
-def damaged(path: Path | str, why: str, way_out: str = "") -> UserError:
+def damaged(path: Path | str, reason: str, way_out: str = "") -> UserError:
     """The error of a file that cannot be used."""
-    return UserError(f"{path} is damaged, or of another program: {why}" + (f". {way_out}" if way_out else ""))
+    return UserError(f"{path} is damaged, or of another program: {reason}" + (f". {way_out}" if way_out else ""))
 
 
 def line(error: Exception) -> str:

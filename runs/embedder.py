@@ -152,13 +152,13 @@ class Embedder:
             return str(error)
 
     def _embedded(self, piece: list, prepared) -> Batch:
-        found = {place: image for (place, _), image in zip(piece, prepared, strict=True)}
-        refused = [(place, why) for place, why in found.items() if isinstance(why, str)]
-        images = {place: image for place, image in found.items() if not isinstance(image, str)}
+        results = {place: image for (place, _), image in zip(piece, prepared, strict=True)}
+        refused = [(place, why) for place, why in results.items() if isinstance(why, str)]
+        images = {place: image for place, image in results.items() if not isinstance(image, str)}
         vectors = np.empty((len(images), self.dimensions), dtype=np.float32)
         shapes = [image.shape for image in images.values()]
         for shape in dict.fromkeys(shapes):  # --eval_long_side keeps each image's own
-            rows = [row for row, one in enumerate(shapes) if one == shape]
+            rows = [row for row, image_shape in enumerate(shapes) if image_shape == shape]
             with torch.no_grad():
                 vectors[rows] = (
                     self.module(
@@ -187,8 +187,8 @@ def _device(device) -> torch.device:
         device = torch.device(device)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
-        why = str(error).splitlines()[0][:120]
-        raise UserError(f"device {str(device)!r} is not here ({why}): cpu, or cuda:0 where there is one") from None
+        reason = str(error).splitlines()[0][:120]
+        raise UserError(f"device {str(device)!r} is not here ({reason}): cpu, or cuda:0 where there is one") from None
     return device
 
 

@@ -94,11 +94,11 @@ class CrossValidation:
             return run.selected["epoch"] or 0
         return run.progress.epochs
 
-    def _shared(self, wanted: Path) -> Path:
+    def _shared(self, named_folder: Path) -> Path:
         """The first of `wanted`, `wanted_1` … that has none of the folds asked for, and whose flags are the same; made
         if it is new.
         """
-        for folder in alternatives(wanted):
+        for folder in alternatives(named_folder):
             if not folder.exists():
                 try:
                     folder.mkdir(parents=True, exist_ok=True)

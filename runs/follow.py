@@ -119,8 +119,8 @@ class FoldsOfSeveral(CrossValidation):
 
     def to_train(self):
         """See `CrossValidation.to_train`."""
-        found = super().to_train()
-        while (fold := self.ranks.first(lambda: getattr(next(found, None), "fold", None))) is not None:
+        folds = super().to_train()
+        while (fold := self.ranks.first(lambda: getattr(next(folds, None), "fold", None))) is not None:
             yield self.opt.of_fold(fold)
 
     @property

@@ -40,6 +40,8 @@ DEPENDENT = {  # flag -> those that have no effect without it
 }
 NEEDS = {flag: needed for needed, flags in DEPENDENT.items() for flag in flags}
 FOLDS = ("split_partitions", "split_sets", "split_test_size", "split_test_start")  # flags of the other split schemes
+# Folders without plug-ins whose files read flags.
+ROOMS = ("engine", "evaluation", "metrics", "options", "pictures", "runs", "utilities")
 _SELECTED = re.compile(r"(?:(\w+)\.)?\bselect\(\s*[\"'](\w+)[\"']")
 
 
@@ -48,10 +50,10 @@ def idle(opt) -> list[str]:
     needing = [flag for flag, needed in NEEDS.items() if flag in opt.set_by and not getattr(opt, needed)]
     lines = [f"--{flag} has no effect without --{NEEDS[flag]}" for flag in needing]
     lines += overruled(opt)
-    asked = asked_for(opt)
+    flags = asked_for(opt)
     if not opt.is_cross_validation:
-        lines += [f"--{flag} has no effect with --split_scheme half" for flag in FOLDS if flag in asked]
-    return lines + of_schedule(opt, asked) + of_plug_ins(opt, asked - set(needing))
+        lines += [f"--{flag} has no effect with --split_scheme half" for flag in FOLDS if flag in flags]
+    return lines + of_schedule(opt, flags) + of_plug_ins(opt, flags - set(needing))
 
 
 def asked_for(opt) -> set[str]:
@@ -68,9 +70,9 @@ def overruled(opt) -> list[str]:
     ]
 
 
-def of_schedule(opt, asked: set[str]) -> list[str]:
+def of_schedule(opt, flags: set[str]) -> list[str]:
     """What to say of the epochs of --tau that change no rate."""
-    if "tau" not in asked or not opt.n_epochs:
+    if "tau" not in flags or not opt.n_epochs:
         return []
     if opt.scheduler != "step":
         return [f"--tau has no effect with --scheduler {opt.scheduler}"]
@@ -80,53 +82,53 @@ def of_schedule(opt, asked: set[str]) -> list[str]:
 
 def of_plug_ins(opt, asked: set[str]) -> list[str]:
     """What to say of flags among `asked` of plug-ins that are not used, and of a miner that no loss takes."""
-    used = used_plug_ins(opt)
+    plug_ins = used_plug_ins(opt)
     lines = []
-    texts = "\n".join(_source(*plug_in) for plug_in in used)
+    texts = "\n".join(_source(*plug_in) for plug_in in plug_ins)
     if "batch_mining" in asked and not _takes_miner(opt):
         lines.append(f"--batch_mining {opt.batch_mining} has no effect: --loss {opt.loss} {_without_miner(opt)}")
     unused = {}  # plug-in -> its flags
     for flag in sorted(asked & owners().keys()):
         is_weight = opt.roles[flag].weighs is not None  # of an older version: it becomes a word of --loss_weights
-        if owners()[flag] not in used and not is_weight and not _is_read(flag, texts):
+        if owners()[flag] not in plug_ins and not is_weight and not _is_read(flag, texts):
             unused.setdefault(owners()[flag], []).append(f"--{flag}")
     for (package, name), flags in unused.items():
         have = "has" if len(flags) == 1 else "have"
         chooser = FLAG_OF[package]
         if name is None:
-            why = f" with --{chooser} {getattr(opt, chooser)}"
+            reason = f" with --{chooser} {getattr(opt, chooser)}"
         else:
-            why = f": of --{chooser} {name}, which this run does not use"
-        lines.append(f"{', '.join(flags)} {have} no effect{why}")
+            reason = f": of --{chooser} {name}, which this run does not use"
+        lines.append(f"{', '.join(flags)} {have} no effect{reason}")
     return lines
 
 
 def used_plug_ins(opt) -> set[tuple[str, str]]:
     """(package, name) of the plug-ins that the run uses: those that flags name, and those that these select by name."""
-    further = getattr(trainers.REGISTRY.module(opt.trainer), "named_losses", None)
+    named_losses = getattr(trainers.REGISTRY.module(opt.trainer), "named_losses", None)
     losses = [opt.loss, *(getattr(opt, flag) for flag in _inner(opt))]
-    if further is not None:
-        losses += further(opt).values()
-    used = {("trainers", opt.trainer), ("datasampler", opt.data_sampler), ("datasets", opt.dataset)}
-    used |= {("criteria", loss) for loss in losses}
-    used |= {("datasets", word.partition(":")[0]) for word in opt.union or ()}
-    used |= {("architectures", name) for name in architectures.REGISTRY.names() if name in opt.arch}
+    if named_losses is not None:
+        losses += named_losses(opt).values()
+    plug_ins = {("trainers", opt.trainer), ("datasampler", opt.data_sampler), ("datasets", opt.dataset)}
+    plug_ins |= {("criteria", loss) for loss in losses}
+    plug_ins |= {("datasets", word.partition(":")[0]) for word in opt.union or ()}
+    plug_ins |= {("architectures", name) for name in architectures.REGISTRY.names() if name in opt.arch}
     if _takes_miner(opt):
-        used.add(("batch_mining", opt.batch_mining))
+        plug_ins.add(("batch_mining", opt.batch_mining))
         for loss in losses:
             allowed = getattr(criteria.REGISTRY.module(loss), "ALLOWED_MINING_OPS", None)
             # A loss inside another takes the first miner that it allows.
             if allowed and opt.batch_mining not in allowed:
-                used.add(("batch_mining", allowed[0]))
-    waiting = list(used)
+                plug_ins.add(("batch_mining", allowed[0]))
+    waiting = list(plug_ins)
     while waiting:
         package, name = waiting.pop()
         for match in _SELECTED.finditer(_source(package, name)):
             selected = (match[1] or package, match[2])
-            if selected[0] in REGISTRIES and selected not in used:
-                used.add(selected)
+            if selected[0] in REGISTRIES and selected not in plug_ins:
+                plug_ins.add(selected)
                 waiting.append(selected)
-    return used
+    return plug_ins
 
 
 @functools.cache
@@ -147,10 +149,12 @@ def owners() -> dict[str, tuple[str, str | None]]:
 def _other_texts() -> str:
     """The texts of all files that belong to no plug-in: other folders, and each package of plug-ins as a whole."""
     root = REGISTRIES["criteria"].folder.parent
-    rooms = ("evaluation", "metrics", "options", "pictures", "runs", "training", "utilities")
-    paths = [root / "main.py", *(path for room in rooms for path in (root / room).rglob("*.py"))]
+    paths = [root / "main.py"]
+    for room in ROOMS:
+        paths += (root / room).rglob("*.py")
     texts = [path.read_text(encoding="utf-8") for path in paths]
-    return "\n".join([*texts, *(_source(package, "__init__") for package in REGISTRIES)])
+    texts += [_source(package, "__init__") for package in REGISTRIES]
+    return "\n".join(texts)
 
 
 def _is_read(flag: str, texts: str) -> bool:

@@ -76,10 +76,10 @@ class Meta:
         removed.
         """
         selected = [self._fold(fold).selected for fold in folds]
-        about = {"folds": folds, "epochs": [found["epoch"] for found in selected], "rule": selected[0]["rule"]}
+        description = {"folds": folds, "epochs": [found["epoch"] for found in selected], "rule": selected[0]["rule"]}
         self._write(
             SEPARATED,
-            {**about, "untrained": self._untrained(folds)},
+            {**description, "untrained": self._untrained(folds)},
             over_folds([found["values"] for found in selected]),
         )
         joined = self.recorded(CONCATENATED, folds)
@@ -102,29 +102,29 @@ class Meta:
 
     def record_evaluation(self, folds: list[int], scores: list[dict]) -> None:
         """Write what `--evaluate` measured in these folds, under a name of its own and with its flags."""
-        about = {**self._about(folds), "other_data": self.opt.other_data or None}
-        self._write(SEPARATED, about, over_folds(scores), f"evaluation_{SEPARATED}")
+        description = {**self._about(folds), "other_data": self.opt.other_data or None}
+        self._write(SEPARATED, description, over_folds(scores), f"evaluation_{SEPARATED}")
 
     def record_ensemble(self, scores: dict) -> None:
         """Write the ensemble's results; under a name of their own where they were measured with other flags than in
         training.
         """
-        about = self._about(list(range(self.n_folds)))
+        description = self._about(list(range(self.n_folds)))
         protocol = RunFolder(self.folder).flags
         # An ensemble is measured on test alone: which splits were asked for, and the batch size, do not matter.
         compared = self.opt.roles.having(compared=True)
-        deciding = (about["flags"].keys() & compared) | {"evaluation_metrics"}
-        alike = all(about["flags"][flag] == protocol.get(flag) for flag in deciding)
-        self._write(CONCATENATED, about, over_folds([scores]), None if alike else f"evaluation_{CONCATENATED}")
+        deciding = (description["flags"].keys() & compared) | {"evaluation_metrics"}
+        alike = all(description["flags"][flag] == protocol.get(flag) for flag in deciding)
+        self._write(CONCATENATED, description, over_folds([scores]), None if alike else f"evaluation_{CONCATENATED}")
 
     def _about(self, folds: list[int]) -> dict:
         """The description of a measurement: folds, epochs and flags."""
         return {"folds": folds, "epochs": self._epochs(folds), "flags": self.opt.measured()}
 
-    def _write(self, kind: str, about: dict, values: dict, apart: str | None = None) -> None:
+    def _write(self, kind: str, description: dict, values: dict, apart: str | None = None) -> None:
         """Write results under their kind; those of a measurement other than the protocol's under the name `apart`."""
-        content = self.results[apart or kind] = {"embeddings": kind, **about, "values": values}
-        path = measurement(self.path / apart, about) if apart else self.path / f"{kind}.json"
+        content = self.results[apart or kind] = {"embeddings": kind, **description, "values": values}
+        path = measurement(self.path / apart, description) if apart else self.path / f"{kind}.json"
         if path.exists() and not self._content(path.stem):
             set_aside(path, "no results")
         write_json(path, content)
@@ -135,14 +135,14 @@ class Meta:
                 name,
                 split,
                 metric,
-                found["mean"],
-                found["standard_error"],
-                *(found["interval_95"] or ("", "")),
+                interval["mean"],
+                interval["standard_error"],
+                *(interval["interval_95"] or ("", "")),
                 len(content["folds"]),
             ]
             for name, content in self._protocol().items()
             for split, metrics in content["values"].items()
-            for metric, found in metrics.items()
+            for metric, interval in metrics.items()
         ]
         head = [
             "embeddings",
@@ -160,30 +160,30 @@ class Meta:
         """Name -> folds and values of the protocol's results: selected epochs, separated and concatenated; untrained
         ones, separated.
         """
-        found = {name: self.results[name] for name in (SEPARATED, CONCATENATED) if name in self.results}
+        results = {name: self.results[name] for name in (SEPARATED, CONCATENATED) if name in self.results}
         separated = self.results.get(SEPARATED, {})
         for epoch, values in separated.get("untrained", {}).items():
-            found[f"{SEPARATED}, epoch {epoch}"] = {
+            results[f"{SEPARATED}, epoch {epoch}"] = {
                 "embeddings": SEPARATED,
                 "folds": separated["folds"],
                 "values": values,
             }
-        return found
+        return results
 
     def columns(self) -> dict:
         """The results as `reports.table` prints them: means, and half the width of the interval."""
         columns = {}
         for name, content in {**self._protocol(), **self.results}.items():
-            columns[name] = _column(content, lambda found: found["mean"])
+            columns[name] = _column(content, lambda interval: interval["mean"])
             if content["embeddings"] != CONCATENATED:
                 columns[f"{name} ± 95 %"] = _column(
-                    content, lambda found: found["interval_95"] and found["interval_95"][1] - found["mean"]
+                    content, lambda interval: interval["interval_95"] and interval["interval_95"][1] - interval["mean"]
                 )
         return columns
 
 
 def _column(content: dict, value) -> dict:
     return {
-        split: {metric: value(found) for metric, found in metrics.items()}
+        split: {metric: value(interval) for metric, interval in metrics.items()}
         for split, metrics in content["values"].items()
     }

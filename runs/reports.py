@@ -50,8 +50,8 @@ def interruptible(run):
         epoch = RunFolder(run.folder).progress.epochs  # of the checkpoint: the run may be ahead of it
         saved = f": epochs 1 to {epoch} are saved" if epoch else " before the end of epoch 1"
         say(f"\ninterrupted{saved} in {run.folder}")
-        whole = run.folder if run.opt.fold is None else run.folder.parent
-        words = [*ranks.starter(), "main.py", "--resume_from", str(whole), *_code_words(run.opt)]
+        folder = run.folder if run.opt.fold is None else run.folder.parent
+        words = [*ranks.starter(), "main.py", "--resume_from", str(folder), *_code_words(run.opt)]
         print(f"continue with: {run.opt.command or shlex.join(words)}")
         sys.exit(130)
     except BaseException as error:
@@ -82,8 +82,10 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
         lines.append(("", f"--freeze_backbone: the backbone rests{start}; only what stands behind it is trained"))
     lines += [("", text) for text in partly(opt, model)]
     for group in optimizer.param_groups:
-        of = f"{group.get('name', 'group')}, {_size(group['params']):,} parameters"
-        lines.append(("optimiser", f"{opt.optim}: {of}, rate {group['lr']:g}, decay {group['weight_decay']:g}"))
+        description = f"{group.get('name', 'group')}, {_size(group['params']):,} parameters"
+        lines.append(
+            ("optimiser", f"{opt.optim}: {description}, rate {group['lr']:g}, decay {group['weight_decay']:g}")
+        )
     miner = f" with miner {opt.batch_mining}" if getattr(criterion, "batchminer", None) is not None else ""
     lines.append(("criterion", f"{opt.loss}{miner}"))
     lines += [("trainer", opt.trainer)] if opt.trainer != "metric_only" else []
@@ -141,7 +143,7 @@ def _size(parameters) -> int:
 
 def steps(opt) -> list[str]:
     """The changes that flags make to a step or to the evaluated network, in words."""
-    said = {
+    texts = {
         "chunk_size": f"in chunks of {opt.chunk_size} images" if opt.chunk_size < opt.bs * opt.views else "",
         "warmup_epochs": f"rates rise linearly, step by step, over {count_of(opt.warmup_epochs or 0, 'epoch')} to "
         f"those of --scheduler {opt.scheduler}",
@@ -153,8 +155,8 @@ def steps(opt) -> list[str]:
         "statistics too",
         "ema_decay": f"evaluated is a moving average of the weights and of BatchNorm's statistics, decay {opt.ema_decay}",
     }
-    said |= {name: f"--{name}" for name in ("channels_last", "compile", "tf32", "grad_checkpointing")}
-    return [text for name, text in said.items() if text and getattr(opt, name)]
+    texts |= {name: f"--{name}" for name in ("channels_last", "compile", "tf32", "grad_checkpointing")}
+    return [text for name, text in texts.items() if text and getattr(opt, name)]
 
 
 def _vectors_hash(opt) -> dict:
@@ -383,12 +385,12 @@ def table(columns: dict, first: tuple[str, str] | None = None) -> str:
     )
     lines.sort(key=lambda line: (_place(line[0]), line != first))  # stable
     evaluated = sum(split in ORDER[:-1] for split, _ in lines)
-    shown = lines[: max(MOST_LINES, evaluated)]
+    printed_lines = lines[: max(MOST_LINES, evaluated)]
     rows = [["split", "metric", *columns]]
-    for split, metric in shown:
+    for split, metric in printed_lines:
         rows.append([split, metric, *(_cell(values.get(split, {}).get(metric)) for values in columns.values())])
-    more = len(lines) - len(shown)
-    return "\n".join(aligned(rows, left=(0, 1)) + ([f"and {more} more, in the records"] if more else []))
+    n_omitted = len(lines) - len(printed_lines)
+    return "\n".join(aligned(rows, left=(0, 1)) + ([f"and {n_omitted} more, in the records"] if n_omitted else []))
 
 
 def _place(split: str) -> int:

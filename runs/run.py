@@ -114,10 +114,10 @@ class Run:
         self._lock = Lock(as_file(self.folder / ".lock"))
         if not self._lock.acquire(wait=False):
             raise UserError(f"another process trains in {self.folder}: wait for it, or choose another --savename")
-        for left in (
+        for partial_file in (
             self.folder.glob(".checkpoint_*.tmp") if self.writes else ()
         ):  # of a process that was killed while it wrote
-            left.unlink(missing_ok=True)
+            partial_file.unlink(missing_ok=True)
         data = environment.get("data") or {}
         self.roles = dict(data.get("roles") or {})
         counts = data.get("counts") or {}
@@ -186,10 +186,10 @@ class Run:
         if self.opt.resume == "best":
             if self.writes:
                 link(path, self.folder / checkpoint.LAST)  # first: a run killed during the deletion must still have it
-            for other in self.folder.glob("checkpoint_*.pth.tar"):
+            for path_of_other in self.folder.glob("checkpoint_*.pth.tar"):
                 with contextlib.suppress(UserError):  # a damaged one stays: nothing reads it
-                    if checkpoint.read(other, lazily=True)["epoch"] > self.epoch:
-                        other.unlink()
+                    if checkpoint.read(path_of_other, lazily=True)["epoch"] > self.epoch:
+                        path_of_other.unlink()
 
     @property
     def finished(self) -> bool:
@@ -261,15 +261,15 @@ class Run:
         best = self.state["selected"]["epoch"]
         if out_of_patience(epoch, best, self.opt.patience):
             self.state["stopped"] = True
-            what = f"{self.selection.metric} on {self.selection.split}"
-            since = f"no better {what} since epoch {best}" if best is not None else f"{what} was never finite"
+            criterion = f"{self.selection.metric} on {self.selection.split}"
+            since = f"no better {criterion} since epoch {best}" if best is not None else f"{criterion} was never finite"
             say(f"--patience {self.opt.patience}: {since}: done")
 
     def _count_seconds(self) -> None:
         """Add what has passed since the last time to the run's seconds."""
-        now = time.monotonic()
-        self.state["seconds"] += now - self._began
-        self._began = now
+        time_now = time.monotonic()
+        self.state["seconds"] += time_now - self._began
+        self._began = time_now
 
     @property
     def lacks_final_test(self) -> bool:
@@ -405,14 +405,16 @@ class Run:
             )  # of an embedding, a protocol; a domain's, whose mean is measured too, is not kept by itself
             if own in self.opt.storage_metrics and mean_of(metric) not in self.state["best"][split]:
                 names.append(_checkpoint(split, above.replace("/", "_") or self.opt.evaltypes[0], own))
-        whole = self._best_checkpoint().name
-        others = [name for name in names if name != whole]
-        if whole in names:
-            self._save(whole)
-        if others:
-            self._save(others[0], {name: part for name, part in self.parts.items() if name in checkpoint.EVALUATED})
-        for name in others[1:] if self.writes else ():
-            link(self.folder / others[0], self.folder / name)
+        best_name = self._best_checkpoint().name
+        other_names = [name for name in names if name != best_name]
+        if best_name in names:
+            self._save(best_name)
+        if other_names:
+            self._save(
+                other_names[0], {name: part for name, part in self.parts.items() if name in checkpoint.EVALUATED}
+            )
+        for name in other_names[1:] if self.writes else ():
+            link(self.folder / other_names[0], self.folder / name)
 
     def _summarise(self) -> None:
         summary = {

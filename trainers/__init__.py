@@ -1,12 +1,11 @@
-"""Training methods: one file a method, the file name is the value of `--trainer`.
+"""Training methods: one file per method, the file name is the value of `--trainer`.
 
-A module's class is `Trainer(opt, network, criterion)`, a subclass of `trainers.Base` or of that shape. It defines a
-training step in two
-halves: `outputs(images)` for each image, `losses(outputs, batch)` for the whole batch. Layers whose outputs are
-evaluated beside the network's embeddings are made by `build_heads` (`_heads.Heads`).
+A module's class is `Trainer(opt, network, criterion)`, a subclass of `trainers.Base` or a plain `torch.nn.Module`. It
+defines a training step in two halves: `outputs(images)` for each image, `losses(outputs, batch)` for the whole batch.
+Layers whose outputs are evaluated beside the network's embeddings are made by `build_heads` (`_heads.Heads`).
 """
 
-from types import MethodType
+import argparse
 
 import torch
 
@@ -14,12 +13,31 @@ from trainers import _classifier, _heads
 from trainers._averaging import MovingAverage
 from trainers._heads import Heads
 from trainers._subset import MaximumLoss
-from trainers._trainer import HEADS, METRIC_LOSS, TrainerState, build_added_losses, evaluated_embeddings, views, width
+from trainers._trainer import (
+    HEADS,
+    METRIC_LOSS,
+    PlainTrainer,
+    TrainerState,
+    build_added_losses,
+    evaluated_embeddings,
+    views,
+    width,
+)
 from trainers._trainer import Trainer as Base
 from utilities.errors import UserError
 from utilities.registry import Registry
 
 REGISTRY = Registry("trainers", "trainer")
+# What trainers read of other folders: the values for programs that read no command line.
+OF_OTHER_FOLDERS = {
+    "evaltypes": [],
+    "neck_feature": "after",
+    "crop_size": None,
+    "separate_classifiers": False,
+    "n_classes": None,
+    "class_names": None,
+    "repeats": False,
+}
 
 __all__ = [
     "METRIC_LOSS",
@@ -53,31 +71,45 @@ def select(name: str, opt, network, criterion, **flags):
         UnknownName: no such trainer. UserError: an unknown flag, or a network or criterion that the method cannot
         train.
     """
-    opt = REGISTRY.options(opt, name, **flags)
-    trainer = REGISTRY.module(name).Trainer(opt, network, criterion)
-    if not hasattr(trainer, "added_losses"):  # a user's plain module
-        trainer.added_losses = build_added_losses(opt, network, criterion)
-    for call in ("VIEWS", "LABELS", "WEIGHTS", "LOSSES", "once_a_chunk"):
-        if not hasattr(trainer, call):
-            setattr(trainer, call, getattr(Base, call))
-    if not isinstance(trainer, Base):
-        trainer.VIEWS = getattr(opt, "views", None) or trainer.VIEWS
-    if type(trainer).forward is torch.nn.Module.forward:
-        trainer.forward = MethodType(Base.forward, trainer)
-    for call in ("param_groups", "start_epoch", "after_step", "own_parameters", "evaluated", "once", "metric_loss"):
-        if not hasattr(trainer, call):
-            setattr(trainer, call, MethodType(getattr(Base, call), trainer))
+    opt = _complete(REGISTRY.options(opt, name, **flags))
+    kind = REGISTRY.module(name).Trainer
+    if issubclass(kind, Base):
+        trainer = kind(opt, network, criterion)
+    else:
+        trainer = _adapted(kind)(opt, network, criterion)
+        if not hasattr(trainer, "added_losses"):
+            trainer.added_losses = build_added_losses(opt, network, criterion)
+        trainer.VIEWS = opt.views or trainer.VIEWS
     trainer.subset = MaximumLoss.from_flags(opt)
     return trainer
 
 
+def _complete(opt):
+    """`opt` with a value for everything that trainers read."""
+    missing = {name: value for name, value in OF_OTHER_FOLDERS.items() if not hasattr(opt, name)}
+    if not missing:
+        return opt
+    return opt.but(**missing) if hasattr(opt, "but") else argparse.Namespace(**vars(opt), **missing)
+
+
+def _adapted(kind: type[torch.nn.Module]) -> type[Base]:
+    """A user's class that is a plain module, as a trainer: what it does not define is the base's."""
+
+    class Adapter(kind, PlainTrainer):
+        """The user's class first in the order in which a name is looked up."""
+
+    return Adapter
+
+
 def check(opt) -> None:
-    """Refuse flags that the method cannot honour, by its module's `check(opt)`, before loading. Raises UserError,
-    UnknownName.
+    """Refuse flags that the method cannot honour, by its module's `check(opt)`, before anything is loaded.
+
+    Raises UserError, UnknownName.
     """
     module = REGISTRY.module(opt.trainer)
-    getattr(module, "check", lambda opt: None)(opt)
-    if not getattr(opt, "repeats", False):  # a run of an older version may have such flags
+    if hasattr(module, "check"):
+        module.check(opt)
+    if not opt.repeats:  # a run of an older version may have such flags
         _classifier.check_use(opt, module)
     if opt.views > 1 and opt.augmentation == "none":
         raise UserError(
@@ -98,8 +130,10 @@ def evaluated_network(opt, network: torch.nn.Module, state: dict | None, evaltyp
     """
     prefix = f"{HEADS}."
     state = {name.removeprefix(prefix): value for name, value in (state or {}).items() if name.startswith(prefix)}
-    build = getattr(REGISTRY.module(opt.trainer).Trainer, "build_heads", None) if state else None
-    heads = None if build is None else build(REGISTRY.options(opt), network)
+    heads = None
+    if state:
+        build_heads = getattr(REGISTRY.module(opt.trainer).Trainer, "build_heads", Base.build_heads)
+        heads = build_heads(_complete(REGISTRY.options(opt)), network)
     if heads is not None:
         heads.load_state_dict(state)
     return _heads.evaluated(network, heads, evaltypes)

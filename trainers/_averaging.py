@@ -24,7 +24,9 @@ class MovingAverage(torch.nn.Module):
         torch._foreach_lerp_(
             list(self.network.parameters()), [p.detach() for p in network.parameters()], 1 - self.decay
         )
-        for ours, theirs in zip(self.network.buffers(), network.buffers(), strict=True) if self.buffers_move else ():
+        if not self.buffers_move:
+            return
+        for ours, theirs in zip(self.network.buffers(), network.buffers(), strict=True):
             if ours.is_floating_point():
                 ours.lerp_(theirs, 1 - self.decay)
             else:

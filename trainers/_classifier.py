@@ -58,9 +58,10 @@ def add_arguments(group) -> None:
         "--classifier_smoothing_over",
         default="all",
         choices=["all", "others"],
-        help="all: EPS / C to each of the C classes, the own one too (torch; Szegedy et al., arXiv 1512.00567); others: EPS "
-        "/ (C - 1) to each other class "
-        "(FastReID, dml_cross_entropy)",
+        help=(
+            "all: EPS / C to each of the C classes, the own one too (torch; Szegedy et al., arXiv 1512.00567); "
+            "others: EPS / (C - 1) to each other class (FastReID, dml_cross_entropy)"
+        ),
     )
     group.add_argument(
         "--classifier_start",
@@ -130,7 +131,7 @@ def changed_flags(opt) -> list[str]:
     defaults = {**vars(parser.parse_args([])), **derived(opt)}
     changed = []
     for flag, default in defaults.items():
-        value = getattr(opt, flag, default)
+        value = getattr(opt, flag)
         if value is None or value == default:
             continue
         words = value if isinstance(value, list) else [value]
@@ -164,9 +165,9 @@ class Classifier(_heads.Heads):
 
     def __init__(self, opt, network: torch.nn.Module, embedding_width: int | None = None):
         super().__init__()
-        if not getattr(opt, "n_classes", None):
+        if not opt.n_classes:
             raise UserError("a classifier needs the number of classes: opt.n_classes")
-        self.evaltypes = list(getattr(opt, "evaltypes", []))
+        self.evaltypes = list(opt.evaltypes)
         self.on_pooled = opt.classifier_input == "pooled"
         if self.on_pooled:
             width = _heads.feature_width(network)
@@ -187,8 +188,11 @@ class Classifier(_heads.Heads):
             raise UserError(
                 "--classifier_input pooled: the network gives no 'pooled' among its features. Take embeddings"
             )
-        seen = self.dropout(outputs["pooled"] if self.on_pooled else outputs["evaluated"])
-        return normalize(seen) @ normalize(self.linear.weight).to(seen).T if self.cosine else self.linear(seen)
+        rows = outputs["pooled"] if self.on_pooled else outputs["evaluated"]
+        rows = self.dropout(rows)
+        if self.cosine:
+            return normalize(rows) @ normalize(self.linear.weight).to(rows).T
+        return self.linear(rows)
 
     def forward(self, embeddings: dict, features: dict) -> dict:
         """See `trainers.Heads`."""
@@ -196,9 +200,7 @@ class Classifier(_heads.Heads):
 
 
 class ClassifyingTrainer(Trainer):
-    """Base of trainers whose linear layer classifies what the network gives; the logits are an evaltype,
-    `classifier_logits`.
-    """
+    """Base of trainers with a linear classifier, whose logits are an evaltype, `classifier_logits`."""
 
     @classmethod
     def build_heads(cls, opt, network: torch.nn.Module) -> Classifier:
@@ -218,34 +220,32 @@ def param_group(classifier: Classifier, opt) -> dict:
 
 
 def loss_of(opt, n_classes: int) -> torch.nn.Module:
-    """`--classifier_loss` with `--classifier_kwargs`, tried on logits of `n_classes` classes; under circle_softmax it
-    takes cosines.
+    """`--classifier_loss` with `--classifier_kwargs`, tried on logits of `n_classes` classes.
+
+    Under circle_softmax it takes cosines.
 
     Raises:
         UserError: no such class, arguments that it does not take, or no finite scalar from logits and labels.
     """
-    classes = {
-        name: member
-        for name, member in vars(torch.nn).items()
-        if inspect.isclass(member) and issubclass(member, torch.nn.Module) and name.endswith("Loss")
-    }
+    classes = _losses_of_torch()
     name = opt.classifier_loss
     if name not in classes:
         raise unknown("class of torch.nn", name, classes)
     if name in TAKES_MORE:
         raise UserError(f"--classifier_loss {name} takes {TAKES_MORE[name]}")
-    arguments = {
-        key: torch.tensor(value, dtype=torch.get_default_dtype()) if isinstance(value, list | tuple) else value
-        for key, value in parse_kwargs(opt.classifier_kwargs).items()
-    }
+    arguments = parse_kwargs(opt.classifier_kwargs)
+    for key, value in arguments.items():
+        if isinstance(value, list | tuple):
+            arguments[key] = torch.tensor(value, dtype=torch.get_default_dtype())
     if opt.classifier_smoothing:
         arguments["label_smoothing"] = torch_smoothing(
             opt.classifier_smoothing, opt.classifier_smoothing_over, n_classes
         )
-    given = " ".join([name, *(["--classifier_kwargs", *opt.classifier_kwargs] if opt.classifier_kwargs else [])])
-    rows = (
-        3 if n_classes != 3 else 4
-    )  # not the number of classes, so that a loss that takes (B, C) twice cannot broadcast the labels
+    flags = f"--classifier_loss {name}"
+    if opt.classifier_kwargs:
+        flags = " ".join([flags, "--classifier_kwargs", *opt.classifier_kwargs])
+    # Not the number of classes, so that a loss that takes (B, C) twice cannot broadcast the labels.
+    rows = 3 if n_classes != 3 else 4
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of some shapes that are refused here
@@ -254,13 +254,20 @@ def loss_of(opt, n_classes: int) -> torch.nn.Module:
         fits = isinstance(value, torch.Tensor) and value.ndim == 0 and bool(value.isfinite())
     except Exception as error:  # classes of torch raise many kinds for arguments that they do not take
         raise UserError(
-            f"--classifier_loss {given} cannot take logits (B, C) and labels (B,): {str(error).splitlines()[0][:160]}"
+            f"{flags} cannot take logits (B, C) and labels (B,): {str(error).splitlines()[0][:160]}"
         ) from error
     if not fits:
-        raise UserError(
-            f"--classifier_loss {given} gives no finite scalar of logits (B, C) and labels (B,): CrossEntropyLoss does"
-        )
+        raise UserError(f"{flags} gives no finite scalar of logits (B, C) and labels (B,): CrossEntropyLoss does")
     return OfCircle(loss, opt) if opt.classifier_layer == "circle_softmax" else loss
+
+
+def _losses_of_torch() -> dict[str, type]:
+    """Name -> class, of the losses in torch.nn."""
+    losses = {}
+    for name, member in vars(torch.nn).items():
+        if name.endswith("Loss") and inspect.isclass(member) and issubclass(member, torch.nn.Module):
+            losses[name] = member
+    return losses
 
 
 class OfCircle(torch.nn.Module):
@@ -278,15 +285,14 @@ class OfCircle(torch.nn.Module):
 
 
 def torch_smoothing(eps: float, over: str, n_classes: int) -> float:
-    """torch's label_smoothing for `--classifier_smoothing` over `all` C classes, or over the C - 1 `others`: there eps
-    C / (C - 1).
+    """torch's label_smoothing for `--classifier_smoothing` over `all` C classes, or over the C - 1 `others`.
 
-    Raises UserError where that is above 1 (no other class, or eps near 1).
+    Over the others it is eps C / (C - 1). Raises UserError where that is above 1 (no other class, or eps near 1).
     """
-    found = eps if over == "all" else eps * n_classes / max(n_classes - 1, 1)
-    if n_classes < 2 or found > 1:
+    smoothing = eps if over == "all" else eps * n_classes / max(n_classes - 1, 1)
+    if n_classes < 2 or smoothing > 1:
         raise UserError(
             f"--classifier_smoothing {eps:g} over the others of {n_classes} classes leaves the own class less "
             "than each of them"
         )
-    return found
+    return smoothing

@@ -23,10 +23,11 @@ def add_arguments(group) -> None:
         FLAG,
         default=None,
         metavar="FILE",
-        help="language_loss beside the criterion's: draw the similarities of the batch to those of its classes' vectors, "
-        "such as a text model's of their "
-        "names; an .npz file with names (N,) and vectors (N, E), or (N, K, E) for K vectors a class; python -m "
-        "evaluation.pseudo_labels makes one",
+        help=(
+            "language_loss beside the criterion's: draw the similarities of the batch to those of its classes' "
+            "vectors, such as a text model's of their names; an .npz file with names (N,) and vectors (N, E), or "
+            "(N, K, E) for K vectors a class; python -m evaluation.pseudo_labels makes one"
+        ),
     )
     group.add_argument(
         "--language_direction",
@@ -61,13 +62,12 @@ class Language(AddedLoss):
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         super().__init__()
-        if not (names := getattr(opt, "class_names", None)):
+        if not opt.class_names:
             raise UserError(
                 f"{FLAG} is joined to the training classes by their names: select(…, class_names={{0: 'name', …}})"
             )
-        self.register_buffer(
-            "vectors", read(opt.language_vectors, [names[label] for label in sorted(names)]), persistent=False
-        )
+        names = [opt.class_names[label] for label in sorted(opt.class_names)]
+        self.register_buffer("vectors", read(opt.language_vectors, names), persistent=False)
         self.backward_kl = opt.language_direction == "backward"
         self.shift = opt.language_shift
         self.temperature = opt.language_T
@@ -83,12 +83,12 @@ class Language(AddedLoss):
             return None
         unit = normalize(outputs["embeddings"])
         of_classes = self.vectors.index_select(0, batch.labels).to(outputs["embeddings"])
-        same = same_class(batch.labels)
-        logs = [  # (B, B) each, of images and of language
-            torch.log_softmax(torch.where(same, 1 + self.shift, cosines) / self.temperature, 1)
-            for cosines in (unit @ unit.T, of_classes @ of_classes.T + self.shift)
-        ]
-        p, q = logs if self.backward_kl else logs[::-1]
+        same_class_pairs = same_class(batch.labels)
+        logs = []  # (B, B) each, of images and of language
+        for cosines in (unit @ unit.T, of_classes @ of_classes.T + self.shift):
+            similarities = torch.where(same_class_pairs, 1 + self.shift, cosines) / self.temperature
+            logs.append(torch.log_softmax(similarities, 1))
+        p, q = logs if self.backward_kl else reversed(logs)
         return self.temperature**2 / len(unit) * (p.exp() * (p - q)).sum()
 
     def get_extra_state(self) -> torch.Tensor:
@@ -118,17 +118,25 @@ def read(path: str, names: list[str]) -> torch.Tensor:
         raise UserError(
             f"{FLAG} {path}: {len(listed)} names and vectors {vectors.shape}: expected (N, E) or (N, K, E) of N names"
         )
+    _check_names(path, listed, names)
     rows = {name: row for row, name in enumerate(listed)}
-    if missing := [name for name in names if name not in rows]:
-        raise UserError(
-            f"{FLAG} {path} lacks {len(missing)} of {len(names)} training classes: "
-            f"{', '.join(missing[:5])}{' …' * (len(missing) > 5)}"
-        )
-    if twice := next((name for name in names if listed.count(name) > 1), None):
-        raise UserError(f"{FLAG} {path} names {twice} more than once: one row a class")
     chosen = torch.from_numpy(vectors[[rows[name] for name in names]]).reshape(len(names), -1, vectors.shape[-1])
     lengths = chosen.norm(dim=2)
-    if not bool((lengths.isfinite() & (lengths > 0)).all()):
-        worst = names[int((~(lengths.isfinite() & (lengths > 0))).any(1).nonzero()[0])]
-        raise UserError(f"{FLAG} {path}: a vector of {worst} is 0 or not finite, which has no direction")
+    has_direction = (lengths.isfinite() & (lengths > 0)).all(1)
+    if not bool(has_direction.all()):
+        name = names[int((~has_direction).nonzero()[0])]
+        raise UserError(f"{FLAG} {path}: a vector of {name} is 0 or not finite, which has no direction")
     return (chosen / lengths[..., None] / chosen.shape[1] ** 0.5).flatten(1)
+
+
+def _check_names(path: str, listed: list[str], names: list[str]) -> None:
+    """Raise UserError unless a file lists each of the classes `names` once."""
+    missing = [name for name in names if name not in listed]
+    if missing:
+        examples = ", ".join(missing[:5])
+        if len(missing) > 5:
+            examples += " …"
+        raise UserError(f"{FLAG} {path} lacks {len(missing)} of {len(names)} training classes: {examples}")
+    for name in names:
+        if listed.count(name) > 1:
+            raise UserError(f"{FLAG} {path} names {name} more than once: one row a class")

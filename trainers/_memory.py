@@ -58,29 +58,38 @@ class Queue:
         self.labels = None
 
     def put(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Write `rows` `(B, D)` with `labels` `(B,)` over the oldest. Returns their places in `content`, `(B,)`. B is
-        at most N.
-        """
+        """Write `rows` `(B, D)` with `labels` `(B,)` over the oldest, B at most N. Returns their places `(B,)`."""
         if self.rows is None:
             self.rows = rows.new_empty(0, rows.shape[1])
             self.labels = labels.new_empty(0)
-        self.rows, self.labels = (
-            self.rows.to(rows),
-            self.labels.to(labels.device),
-        )  # no copy, but after a resume on another device
+        # Copies only after a resume on another device.
+        self.rows = self.rows.to(rows)
+        self.labels = self.labels.to(labels.device)
         places = torch.arange(self.next, self.next + len(rows), device=rows.device) % self.size
         missing = min(self.next + len(rows), self.size) - len(self.rows)
         if missing > 0:
             self.rows = torch.cat([self.rows, rows.new_empty(missing, rows.shape[1])])
             self.labels = torch.cat([self.labels, labels.new_empty(missing)])
-        self.rows[places], self.labels[places] = rows.detach(), labels
+        self.rows[places] = rows.detach()
+        self.labels[places] = labels
         self.next = (self.next + len(rows)) % self.size
         return places
 
+    def restore(self, state: dict) -> None:
+        """Take `next`, `rows` and `labels` of a checkpoint; of a longer queue the newest rows stay."""
+        self.next = state["next"]
+        self.rows = state["rows"]
+        self.labels = state["labels"]
+        if self.rows is not None and len(self.rows) > self.size:
+            saved_size = len(self.rows)
+            newest = torch.arange(self.next, self.next + saved_size)[-self.size :] % saved_size
+            self.next = 0
+            self.rows = self.rows[newest]
+            self.labels = self.labels[newest]
+
 
 class Memory(AddedLoss):
-    """`memory_loss`: the criterion on the batch's embeddings against the memory, after the batch has been written to
-    it.
+    """`memory_loss`: the criterion on the batch's embeddings against the memory, to which the batch is written first.
 
     Older embeddings of an image are its positives, as in the paper; the one just written is the anchor's own image,
     never a positive.
@@ -91,7 +100,8 @@ class Memory(AddedLoss):
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         super().__init__()
-        if not getattr(criteria.REGISTRY.module(opt.loss), "COMPARES_SAMPLES", True):
+        loss_module = criteria.REGISTRY.module(opt.loss)
+        if not getattr(loss_module, "COMPARES_SAMPLES", True):
             raise UserError(
                 f"--memory_size {opt.memory_size}: --loss {opt.loss} compares no samples that a memory could hold"
             )
@@ -124,18 +134,15 @@ class Memory(AddedLoss):
                 "leave it out"
             )
         keys = outputs.get(KEYS, outputs["embeddings"]).detach()
-        own = self.queue.put(keys, batch.labels)
-        recorded = [
-            part
-            for part in (trainer.criterion, getattr(trainer.criterion, "batchminer", None))
-            if hasattr(part, "stats")
-        ]
-        stats = [part.stats for part in recorded]
+        own_places = self.queue.put(keys, batch.labels)
+        parts = (trainer.criterion, getattr(trainer.criterion, "batchminer", None))
+        stats_of_parts = [(part, part.stats) for part in parts if hasattr(part, "stats")]
         value = trainer.metric_loss(
-            outputs, batch, reference=self.queue.rows, reference_labels=self.queue.labels, own=own
+            outputs, batch, reference=self.queue.rows, reference_labels=self.queue.labels, own=own_places
         )
-        for part, of_batch in zip(recorded, stats, strict=True):
-            part.stats = of_batch  # not those of the comparison with the memory
+        # Recorded are the statistics of the batch, not those of the comparison with the memory.
+        for part, stats in stats_of_parts:
+            part.stats = stats
         return value
 
     def after_step(self, network: torch.nn.Module) -> None:
@@ -151,11 +158,4 @@ class Memory(AddedLoss):
     def set_extra_state(self, state: dict) -> None:
         """Restore the state from `get_extra_state`."""
         self.steps = state["steps"]
-        self.queue.next, self.queue.rows, self.queue.labels = state["next"], state["rows"], state["labels"]
-        if (
-            self.queue.rows is not None and len(self.queue.rows) > self.queue.size
-        ):  # resumed with a smaller --memory_size: the newest stay
-            newest = torch.arange(state["next"], state["next"] + len(state["rows"]))[-self.queue.size :] % len(
-                state["rows"]
-            )
-            self.queue.next, self.queue.rows, self.queue.labels = 0, state["rows"][newest], state["labels"][newest]
+        self.queue.restore(state)

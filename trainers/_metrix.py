@@ -29,9 +29,11 @@ def add_arguments(group) -> None:
         type=number(0),
         default=0.0,
         metavar="WEIGHT",
-        help="metrix_loss: this weight (published: 0.4) times the loss of mixed points of the batch, which are positives by "
-        "a share drawn each step and "
-        "negatives by the rest; with --loss contrastive, multisimilarity or proxyanchor; 0: none",
+        help=(
+            "metrix_loss: this weight (published: 0.4) times the loss of mixed points of the batch, which are "
+            "positives by a share drawn each step and negatives by the rest; with --loss contrastive, multisimilarity "
+            "or proxyanchor; 0: none"
+        ),
     )
     group.add_argument(
         "--metrix_level",
@@ -45,14 +47,15 @@ def add_arguments(group) -> None:
 
 
 class Metrix(AddedLoss):
-    """`metrix_loss` = weight * the criterion's formula on mixed points: v = unit(share u + (1 - share) u'), share ~
-    Beta(2, 2), once a step.
+    """`metrix_loss` = weight * the criterion's formula on mixed points v = unit(share u + (1 - share) u').
 
-    A point is a positive with weight `share` and a negative with weight 1 - `share`: contrastive: mean share [d -
-    pos_margin]+
-    + mean (1 - share) [neg_margin - d]+, by the criterion's reduction; multisimilarity, proxyanchor: the sums inside
-    the logarithms have these weights. u' is a negative of the anchor, u one of its positives or, in half of the steps,
-    the anchor. Neither a miner nor multisimilarity's comparison chooses; anchors of proxyanchor are the proxies.
+    The share is drawn from Beta(2, 2) once per step. u' is a negative of the anchor, u one of its positives or, in half
+    of the steps, the anchor itself. A point is a positive with weight `share` and a negative with weight 1 - `share`:
+
+    - contrastive: mean share [d - pos_margin]+ + mean (1 - share) [neg_margin - d]+, by the criterion's reduction;
+    - multisimilarity, proxyanchor: the sums inside the logarithms have these weights.
+
+    Neither a miner nor multisimilarity's comparison chooses tuples; anchors of proxyanchor are the proxies.
 
     At the level `feature` u and u' are last maps, and v is the unit embedding of the mixed map; proxies, which have
     none, are never mixed.
@@ -71,9 +74,9 @@ class Metrix(AddedLoss):
                 "is active: mean or nonzero"
             )
         if opt.metrix_level == "feature" and (opt.neck != "none" or hasattr(network, "embed_dims")):
-            what = f"--neck {opt.neck}" if opt.neck != "none" else f"--arch {opt.arch} of several embeddings"
+            layer = f"--neck {opt.neck}" if opt.neck != "none" else f"--arch {opt.arch} of several embeddings"
             raise UserError(
-                f"--metrix_level feature embeds mixed maps as the network does its own, which {what} changes: "
+                f"--metrix_level feature embeds mixed maps as the network does its own, which {layer} changes: "
                 "take embed"
             )
         self.value = kinds[opt.loss]
@@ -86,14 +89,15 @@ class Metrix(AddedLoss):
         labels = batch.labels if trainer.LABELS else batch.indices.to(batch.labels.device)
         draws = torch.rand(4, dtype=torch.float32, device=embeddings.device)
         share = draws[:3].sort().values[1].to(embeddings.dtype)  # the middle one of three is of Beta(2, 2)
-        mixed = mixed_maps(trainer.network, outputs, share) if self.level == "feature" else None
+        mixed = None
+        if self.level == "feature":
+            mixed = mixed_maps(trainer.network, outputs, share)
         of_positives, of_anchors = self.value(trainer.criterion, normalize(embeddings), labels, share, mixed)
         return self.weight * torch.where(draws[3] < 0.5, of_positives, of_anchors)
 
 
 def mixed_maps(network: torch.nn.Module, outputs: dict, share: torch.Tensor) -> torch.Tensor:
-    """The unit embeddings `(B, B, D)` of share map_i + (1 - share) map_j, for each i and j, of the last maps `(B, C, h,
-    w)` in `outputs`.
+    """The unit embeddings `(B, B, D)` of share map_i + (1 - share) map_j, of the last maps `(B, C, h, w)` in `outputs`.
 
     Only a few of the maps exist at a time. Raises UserError for a network that gives no last map.
     """
@@ -104,11 +108,12 @@ def mixed_maps(network: torch.nn.Module, outputs: dict, share: torch.Tensor) -> 
             "pooling: take embed, or a ResNet"
         )
 
-    def part(few):
-        mixed = share * few[:, None] + (1 - share) * maps[None]
+    def part(first_maps):
+        mixed = share * first_maps[:, None] + (1 - share) * maps[None]
         return normalize(network.embed(network.pool(mixed.flatten(0, 1)))).unflatten(0, mixed.shape[:2])
 
-    return joined(few_at_a_time(part, zip(maps.split(max(ENTRIES // maps.numel(), 1)), strict=True)))
+    chunks = maps.split(max(ENTRIES // maps.numel(), 1))
+    return joined(few_at_a_time(part, zip(chunks, strict=True)))
 
 
 def of_contrastive(
@@ -118,78 +123,73 @@ def of_contrastive(
 
     mixed: the mixed points `(B, B, D)`; None: those of the unit embeddings.
     """
+    counts_active = criterion.reduction.how == "nonzero"
 
-    def formula(cosines, weights, labels):
+    def sums(cosines, weights, labels):
+        """Sums over the anchors, which can be added over parts of them."""
         distances = safe_sqrt((2 - 2 * cosines).clamp(min=0))
-        costs = {
-            "far": share * criterion.far(distances, labels),
-            "near": (1 - share) * criterion.near(distances, labels),
+        far = share * criterion.far(distances, labels)
+        near = (1 - share) * criterion.near(distances, labels)
+        return {
+            "count": weights.sum(),
+            "far": (far * weights).sum(),
+            "active_far": (far.detach() * weights).count_nonzero().to(far.dtype),
+            "near": (near * weights).sum(),
+            "active_near": (near.detach() * weights).count_nonzero().to(near.dtype),
         }
-        found = {"count": weights.sum()}
-        for kind, cost in costs.items():
-            found |= {
-                kind: (cost * weights).sum(),
-                f"active_{kind}": (cost.detach() * weights).count_nonzero().to(cost.dtype),
-            }
-        return found
 
-    def join(found):
-        counts = [
-            found[f"active_{kind}"] if criterion.reduction.how == "nonzero" else found["count"]
-            for kind in ("far", "near")
-        ]
-        return sum(found[kind] / count.clamp(min=1) for kind, count in zip(("far", "near"), counts, strict=True))
+    def mean(sums):
+        value = 0
+        for kind in ("far", "near"):
+            count = sums[f"active_{kind}"] if counts_active else sums["count"]
+            value = value + sums[kind] / count.clamp(min=1)
+        return value
 
-    return [join(found) for found in of_pairs(formula, unit, labels, share, mixed)]
+    return [mean(sums_of_points) for sums_of_points in of_pairs(sums, unit, labels, share, mixed)]
 
 
 def of_multisimilarity(
     criterion, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None = None
 ) -> list[torch.Tensor]:
-    """See `of_contrastive`."""
+    """As `of_contrastive`."""
 
-    def formula(cosines, weights, labels):
+    def terms(cosines, weights, labels):
         excesses = cosines.flatten(1) - criterion.per_anchor("thresh", labels, 2)
-        terms = 0
+        value = 0
         for name, sign, part in (("pos_weight", -1, share), ("neg_weight", 1, 1 - share)):
             scale = criterion.per_anchor(name, labels, 2)
-            terms = terms + softplus(
-                log_sum_exp(sign * scale * excesses, weights.flatten(1)) + part.log()
-            ) / criterion.per_anchor(name, labels)
-        return {"loss": terms}
+            exponents = log_sum_exp(sign * scale * excesses, weights.flatten(1)) + part.log()
+            value = value + softplus(exponents) / criterion.per_anchor(name, labels)
+        return {"loss": value}
 
-    return [found["loss"].mean() for found in of_pairs(formula, unit, labels, share, mixed)]
+    return [terms_of_points["loss"].mean() for terms_of_points in of_pairs(terms, unit, labels, share, mixed)]
 
 
 def of_pairs(
     formula, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None
 ) -> tuple[dict, dict]:
-    """What `formula(cosines (b, F, B), weights (b, F, B), labels (b,))` finds of all anchors: with mixed positives,
-    with mixed anchors.
+    """`formula(cosines (b, F, B), weights (b, F, B), labels (b,))` of all anchors: with mixed positives, with mixed
+    anchors.
     """
     cosines = unit @ unit.T
     positives, negatives = (as_weights(mask, unit) for mask in Reference.build(unit, labels).masks(labels))
 
-    def part(anchors, cosines_to, firsts, seconds, labels):
-        return formula(
-            cosines_to_mixed(anchors, cosines_to, cosines, share, mixed),
-            firsts[:, :, None] * seconds[:, None, :],
-            labels,
-        )
+    def part(anchors, cosines_of_part, positives, negatives, labels):
+        to_mixed = cosines_to_mixed(anchors, cosines_of_part, cosines, share, mixed)
+        return formula(to_mixed, positives[:, :, None] * negatives[:, None, :], labels)
 
     if mixed is None:
         from_anchors = mixed_cosines(cosines.diagonal()[:, None], cosines, cosines[:, None], share)
     else:
         from_anchors = torch.einsum("bd,bsd->bs", unit, mixed)[:, None]
-    return in_parts(part, unit, cosines, positives, negatives, labels), formula(
-        from_anchors, negatives[:, None], labels
-    )
+    with_positives = in_parts(part, unit, cosines, positives, negatives, labels)
+    return with_positives, formula(from_anchors, negatives[:, None], labels)
 
 
 def of_proxyanchor(
     criterion, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor, mixed: torch.Tensor | None = None
 ) -> list[torch.Tensor]:
-    """See `of_contrastive`; anchors are the proxies. Of a class that is not in the batch no image is a positive.
+    """As `of_contrastive`; anchors are the proxies. Of a class that is not in the batch no image is a positive.
 
     With `mixed` points, which are of images, both values are that of mixed positives.
     """
@@ -200,57 +200,63 @@ def of_proxyanchor(
     is_first = as_weights(torch.tril(same_class(labels), -1).any(1).logical_not(), unit)  # stands for its class
 
     def terms(cosines, weights):
-        chosen = weights.flatten(1)
-        found = [
-            log_sum_exp(sign * criterion.alpha * (cosines.flatten(1) + sign * criterion.delta), chosen)
-            for sign in (-1, 1)
-        ]
+        weights = weights.flatten(1)
+        cosines = cosines.flatten(1)
+        of_positives = log_sum_exp(-criterion.alpha * (cosines - criterion.delta), weights)
+        of_negatives = log_sum_exp(criterion.alpha * (cosines + criterion.delta), weights)
         return {
-            "positive": softplus(found[0] + share.log()),
-            "negative": softplus(found[1] + (1 - share).log()),
-            "has_any": chosen.amax(1),
+            "positive": softplus(of_positives + share.log()),
+            "negative": softplus(of_negatives + (1 - share).log()),
+            "has_any": weights.amax(1),
         }
 
-    def part(anchors, cosines_to, same, counts):
-        weights = (same * counts[:, None])[:, :, None] * (1 - same)[:, None, :]
-        return terms(cosines_to_mixed(anchors, cosines_to, between, share, mixed), weights)
+    def part(anchors, cosines_of_part, positives, counts):
+        weights = (positives * counts[:, None])[:, :, None] * (1 - positives)[:, None, :]
+        return terms(cosines_to_mixed(anchors, cosines_of_part, between, share, mixed), weights)
 
-    rows = (rows.index_select(0, labels) for rows in (proxies, to_images))
-    of_positives = in_parts(part, *rows, as_weights(same_class(labels), unit), is_first)
-    others = as_weights(classes[:, None] != labels[None, :], unit)[:, None]
-    of_anchors = terms(mixed_cosines(torch.ones_like(to_images[:, :1]), to_images, to_images[:, None], share), others)
-    return [
-        found["positive"].sum() / found["has_any"].sum().clamp(min=1) + found["negative"].sum() / len(proxies)
-        for found in (of_positives, of_anchors if mixed is None else of_positives)
-    ]
+    def value(terms):
+        positive = terms["positive"].sum() / terms["has_any"].sum().clamp(min=1)
+        return positive + terms["negative"].sum() / len(proxies)
+
+    # The anchor of an image is the proxy of its class; each class counts once.
+    proxies_of_images = proxies.index_select(0, labels)
+    cosines_of_images = to_images.index_select(0, labels)
+    positives = as_weights(same_class(labels), unit)
+    with_positives = in_parts(part, proxies_of_images, cosines_of_images, positives, is_first)
+    if mixed is not None:
+        return [value(with_positives), value(with_positives)]
+    negatives = as_weights(classes[:, None] != labels[None, :], unit)[:, None]
+    from_anchors = mixed_cosines(torch.ones_like(to_images[:, :1]), to_images, to_images[:, None], share)
+    return [value(with_positives), value(terms(from_anchors, negatives))]
 
 
 def in_parts(part, *rows: torch.Tensor) -> dict[str, torch.Tensor]:
-    """`part(*rows)` of tensors with a row for each of B anchors, a few anchors at a time where all meet too many of the
-    B^2 points.
+    """`part(*rows)` of tensors with a row for each of B anchors.
+
+    It is computed for a few anchors at a time where all meet too many of the B^2 points.
     """
     size = anchors_at_once(len(rows[0]) ** 2)
     if size >= len(rows[0]):
         return part(*rows)
-    parts = few_at_a_time(part, zip(*(one.split(size) for one in rows), strict=True))
+    chunks = zip(*(tensor.split(size) for tensor in rows), strict=True)
+    parts = few_at_a_time(part, chunks)
     return {name: joined([part[name] for part in parts]) for name in parts[0]}
 
 
 def cosines_to_mixed(
     anchors: torch.Tensor,
-    cosines_to: torch.Tensor,
+    cosines: torch.Tensor,
     between: torch.Tensor,
     share: torch.Tensor,
     mixed: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Cosines `(b, B, B)` of unit anchors `(b, D)` to the points of each image with each; `cosines_to` `(b, B)` and
-    `between` `(B, B)` are the images'.
+    """Cosines `(b, B, B)` of unit anchors `(b, D)` to the mixed points of each image with each.
+
+    cosines: those of the anchors to the images `(b, B)`. between: those of the images to each other `(B, B)`.
     """
-    return (
-        mixed_cosines(cosines_to, cosines_to, between, share)
-        if mixed is None
-        else torch.einsum("bd,fsd->bfs", anchors, mixed)
-    )
+    if mixed is None:
+        return mixed_cosines(cosines, cosines, between, share)
+    return torch.einsum("bd,fsd->bfs", anchors, mixed)
 
 
 def mixed_cosines(
@@ -261,7 +267,6 @@ def mixed_cosines(
     `to_first` `(b, F)`, `to_second` `(b, S)`: the anchors' cosines to u and u'; `between` `(F, S)` or `(b, F, S)`:
     those of u to u'.
     """
-    lengths = (share**2 + (1 - share) ** 2 + 2 * share * (1 - share) * between).clamp(
-        min=FLOOR
-    )  # squared; 0 halfway between opposite points
-    return (share * to_first[:, :, None] + (1 - share) * to_second[:, None, :]) * lengths.rsqrt()
+    squared_lengths = share**2 + (1 - share) ** 2 + 2 * share * (1 - share) * between
+    squared_lengths = squared_lengths.clamp(min=FLOOR)  # 0 halfway between opposite points
+    return (share * to_first[:, :, None] + (1 - share) * to_second[:, None, :]) * squared_lengths.rsqrt()

@@ -40,11 +40,12 @@ def add_arguments(group) -> None:
         "--weight_regularizer",
         choices=["anticollapse", "center_invariant", "regular_face", "sparse_centers"],
         default=None,
-        help="add to the loss, of the class vectors w: mean_c (|w_c|^2 - their mean)^2 / 4 (center_invariant), the mean "
-        "over classes of the cosine "
-        "to the nearest other class (regular_face), the distances between the centres of a class (sparse_centers), "
-        "exp(-coding rate) of the vectors of the "
-        "batch's classes (anticollapse)",
+        help=(
+            "add to the loss, of the class vectors w: mean_c (|w_c|^2 - their mean)^2 / 4 (center_invariant), the "
+            "mean over classes of the cosine to the nearest other class (regular_face), the distances between the "
+            "centres of a class (sparse_centers), exp(-coding rate) of the vectors of the batch's classes "
+            "(anticollapse)"
+        ),
     )
     group.add_argument("--weight_regularizer_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(
         CLASS_VECTORS
@@ -57,7 +58,9 @@ def lp(embeddings: torch.Tensor, p: float, power: float) -> torch.Tensor:
         norms = safe_sqrt(embeddings.square().sum(1))
     else:
         norms = torch.linalg.vector_norm(embeddings, p, dim=1)
-    return (norms if power == 1 else norms.clamp(min=torch.finfo(norms.dtype).tiny) ** power).mean()
+    if power != 1:
+        norms = norms.clamp(min=torch.finfo(norms.dtype).tiny) ** power
+    return norms.mean()
 
 
 def zero_mean(embeddings: torch.Tensor) -> torch.Tensor:
@@ -79,21 +82,21 @@ def regular_face(vectors: torch.Tensor, per_class: int = 1) -> torch.Tensor:
 
 
 def anticollapse(vectors: torch.Tensor, labels: torch.Tensor, per_class: int = 1) -> torch.Tensor:
-    """exp(-1/2 logdet(I + n / (D CODING_EPS) W W^T)), W the n unit vectors of the classes in `labels` `(B,)`; `vectors`
-    `(C * per_class, D)`.
+    """exp(-1/2 logdet(I + n / (D CODING_EPS) W W^T)), W the n unit vectors of the classes in `labels` `(B,)`.
+
+    vectors: `(C * per_class, D)`.
 
     The factor is that of the authors' code; their coding rate (MCR^2, arXiv 2006.08558) has D / (n eps).
     """
-    is_first = (
-        torch.tril(same_class(labels), -1).any(1).logical_not()
-    )  # of its class; without the others the number of rows is no size to wait for
+    # The first sample of a class stands for it; the vectors of the others become 0, which leaves the determinant as it
+    # is. Without a selection the number of rows is no size that the host waits for.
+    is_first = torch.tril(same_class(labels), -1).any(1).logical_not()
     chosen = normalize(vectors).view(-1, per_class, vectors.shape[1]).index_select(0, labels) * is_first[:, None, None]
-    chosen = chosen.flatten(0, 1)  # (B * per_class, D); rows of 0 leave the determinant as it is
+    chosen = chosen.flatten(0, 1)  # (B * per_class, D)
     scale = is_first.sum() * per_class / (vectors.shape[1] * CODING_EPS)
     gram = torch.eye(len(chosen), dtype=chosen.dtype, device=chosen.device) + scale * (chosen @ chosen.T)
-    return torch.exp(
-        -torch.linalg.cholesky_ex(gram).L.diagonal().log().sum()
-    )  # the diagonal's product is the root of the determinant
+    diagonal = torch.linalg.cholesky_ex(gram).L.diagonal()  # its product is the root of the determinant
+    return torch.exp(-diagonal.log().sum())
 
 
 class EmbedRegularizer(AddedLoss):
@@ -148,8 +151,6 @@ class WeightRegularizer(AddedLoss):
             return spread_of_centres(trainer.criterion.unit_centres(outputs["embeddings"]))
         if self.kind == "anticollapse":
             return anticollapse(vectors, batch.labels, trainer.criterion.per_class)
-        return (
-            center_invariant(vectors)
-            if self.kind == "center_invariant"
-            else regular_face(vectors, trainer.criterion.per_class)
-        )
+        if self.kind == "center_invariant":
+            return center_invariant(vectors)
+        return regular_face(vectors, trainer.criterion.per_class)

@@ -1,5 +1,6 @@
-"""Subset mining: of several random subsets of a batch, the step trains on the one with the highest loss; the miner
-mines within it.
+"""Subset mining: of several random subsets of a batch, the step trains on the one with the highest loss.
+
+The miner mines within it.
 """
 
 import torch
@@ -49,19 +50,21 @@ class MaximumLoss:
 
     @torch.no_grad()
     def __call__(self, trainer, batch, runtime):
-        """The subset with the highest value of the trainer's `metric_loss`, the criterion with its own miner; rows keep
-        their order.
+        """The subset with the highest value of the trainer's `metric_loss`, the criterion with its own miner.
+
+        Rows keep their order.
         """
         images = len(batch.images) // trainer.VIEWS  # their further views follow, in the same order
         if images <= self.size:
             return batch
-        labels = (batch.labels if trainer.LABELS else batch.indices)[:images].cpu()
-        subsets = [draw_groups(labels, self.size) for _ in range(self.trials)]
-        subsets = [torch.cat([places + images * view for view in range(trainer.VIEWS)]) for places in subsets]
+        labels = _labels(trainer, batch)[:images].cpu()
+        subsets = []
+        for _ in range(self.trials):
+            places = draw_groups(labels, self.size)
+            subsets.append(torch.cat([places + images * view for view in range(trainer.VIEWS)]))
         best = int(torch.stack(self.values(trainer, batch, runtime, subsets)).argmax())
-        chosen = subsets[
-            runtime.ranks.share(best)
-        ]  # shared, as rounding could make processes choose differently between equal subsets
+        # Shared, as rounding could make processes choose differently between equal subsets.
+        chosen = subsets[runtime.ranks.share(best)]
         return type(batch)(*(part[chosen.to(part.device)] for part in batch))
 
     def values(self, trainer, batch, runtime, subsets: list) -> list[torch.Tensor]:
@@ -70,7 +73,7 @@ class MaximumLoss:
             with runtime.autocast():
                 outputs = trainer.outputs(runtime.to_device(batch.images))
             outputs = runtime.full(outputs)
-            labels = runtime.to_device(batch.labels if trainer.LABELS else batch.indices)
+            labels = runtime.to_device(_labels(trainer, batch))
             values = []
             for places in subsets:
                 rows = runtime.to_device(places)
@@ -83,30 +86,33 @@ class MaximumLoss:
         return values
 
 
-def draw_groups(labels: torch.Tensor, size: int) -> torch.Tensor:
-    """Ascending positions `(size,)` in `labels` `(B,)`: whole classes, drawn in random order as long as they fit; size
-    is below B.
+def _labels(trainer, batch) -> torch.Tensor:
+    """The labels of a batch; of a trainer that uses none each image's number."""
+    return batch.labels if trainer.LABELS else batch.indices
 
-    The remaining places get a random part of the first class that did not fit.
+
+def draw_groups(labels: torch.Tensor, size: int) -> torch.Tensor:
+    """Ascending positions `(size,)` in `labels` `(B,)`: whole classes in random order, as long as they fit.
+
+    The remaining places get a random part of the first class that did not fit. `size` is below B.
     """
     classes = Classes(labels)
-    firsts = classes.order[
-        (classes.starts[classes.order] == classes.places).nonzero().squeeze(1)
-    ]  # an image of each class
-    taken = []
+    is_first = classes.starts[classes.order] == classes.places
+    firsts = classes.order[is_first.nonzero().squeeze(1)]  # an image of each class
+    groups = []
     room = size
-    cut = None
+    too_large = None
     for first in firsts[torch.randperm(len(firsts))].tolist():
         start = int(classes.starts[first])
         count = int(classes.counts[first])
         if count <= room:
-            taken.append(classes.order[start : start + count])
+            groups.append(classes.order[start : start + count])
             room -= count
-        elif cut is None:
-            cut = classes.order[start : start + count]
+        elif too_large is None:
+            too_large = classes.order[start : start + count]
     if room:
-        taken.append(cut[torch.randperm(len(cut))[:room]])
-    return torch.cat(taken).sort().values
+        groups.append(too_large[torch.randperm(len(too_large))[:room]])
+    return torch.cat(groups).sort().values
 
 
 def _rows_of(outputs, rows: torch.Tensor):

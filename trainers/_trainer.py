@@ -1,4 +1,8 @@
-"""Base of the trainers: the network's outputs, the criterion's call, optimiser groups of further networks."""
+"""Base of the trainers: the network's outputs, the criterion's call, optimiser groups of further networks.
+
+`Trainer` is the class that training methods extend, `PlainTrainer` what a user's trainer gets that is a plain module,
+`TrainerState` what a checkpoint holds of a trainer beside network and criterion.
+"""
 
 import functools
 import inspect
@@ -65,9 +69,8 @@ ADDED = {
 
 def build_added_losses(opt, network, criterion) -> torch.nn.ModuleList:
     """The losses that flags add to the criterion's, each a `trainers._added_losses.AddedLoss`."""
-    return torch.nn.ModuleList(
-        kind(opt, network, criterion) for flag, kind in ADDED.items() if getattr(opt, flag, None)
-    )
+    kinds = [kind for flag, kind in ADDED.items() if getattr(opt, flag)]
+    return torch.nn.ModuleList(kind(opt, network, criterion) for kind in kinds)
 
 
 def evaluated_embeddings(outputs: dict) -> torch.Tensor:
@@ -76,24 +79,32 @@ def evaluated_embeddings(outputs: dict) -> torch.Tensor:
 
 
 def features_for(criterion, outputs: dict) -> dict:
-    """`batch_features`, the pooled features `(B, F)`. Under torchrun reading them gathers them: there for a criterion
-    whose `forward` names them.
+    """The argument `batch_features` of a criterion: the pooled features `(B, F)`, None where the network gives none.
+
+    Under torchrun reading them gathers them, which is done only for a criterion whose `forward` names them.
     """
-    wanted = "pooled" in outputs or any(
-        "batch_features" in inspect.signature(part.forward).parameters for part in criterion.modules()
-    )
+    if "pooled" not in outputs and not _reads_features(criterion):
+        return {"batch_features": None}
     try:
-        return {"batch_features": outputs["pooled"] if wanted else None}
-    except KeyError:  # a network that gives none
+        return {"batch_features": outputs["pooled"]}
+    except KeyError:
         return {"batch_features": None}
 
 
+def _reads_features(criterion) -> bool:
+    """Whether a criterion, or one inside it, has an argument `batch_features`."""
+    return any("batch_features" in inspect.signature(part.forward).parameters for part in criterion.modules())
+
+
 def width(network: torch.nn.Module, opt) -> int:
-    """Dimensions of the embedding that a trainer trains, from a network's `embed_dims` (name -> dimensions), else its
-    `embed_dim`.
+    """Dimensions of the embedding that a trainer trains.
+
+    They are in the network's `embed_dims`, name -> dimensions, or its `embed_dim`.
     """
     widths = getattr(network, "embed_dims", None)
-    return _heads.main_of(widths, [*getattr(opt, "evaltypes", []), MAIN_EMBEDDING]) if widths else network.embed_dim
+    if not widths:
+        return network.embed_dim
+    return _heads.main_of(widths, [*opt.evaltypes, MAIN_EMBEDDING])
 
 
 class Trainer(torch.nn.Module):
@@ -118,39 +129,38 @@ class Trainer(torch.nn.Module):
     LABELS = True
     WEIGHTS = {}
     LOSSES = None
+    evaltypes = ()
     subset = None  # `_subset.MaximumLoss` under `--subset_mining`
-    once_a_chunk = None  # `engine.chunks.Once` while a batch is run in chunks
+    stored_calls = None  # `engine.chunks.StoredCalls` while a batch is run in chunks
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         super().__init__()
         self.network = network
         self.criterion = criterion
-        self.evaltypes = [*getattr(opt, "evaltypes", []), MAIN_EMBEDDING]
-        self.compares_before_neck = getattr(opt, "neck_feature", "after") == "before"
-        self.keeps_maps = bool(getattr(opt, "metrix", 0)) and opt.metrix_level == "feature"
+        self.evaltypes = [*opt.evaltypes, MAIN_EMBEDDING]
+        self.compares_before_neck = opt.neck_feature == "before"
+        self.keeps_maps = bool(opt.metrix) and opt.metrix_level == "feature"
         self.added_losses = build_added_losses(opt, network, criterion)
         self.evaluated_heads = self.build_heads(opt, network)
-        self.VIEWS = getattr(opt, "views", None) or self.VIEWS
+        self.VIEWS = opt.views or self.VIEWS
 
     @classmethod
     def build_heads(cls, opt, network: torch.nn.Module) -> "_heads.Heads | None":
-        """Layers behind the network whose outputs `--evaltypes` may name, made from flags, `opt.n_classes` and the
-        network; None: none.
+        """Layers behind the network whose outputs `--evaltypes` may name; None: none.
 
-        A trainer holds them as `evaluated_heads`; a saved run, which has neither criterion nor data, builds them again
-        by this.
+        They are made from flags, `opt.n_classes` and the network. A trainer holds them as `evaluated_heads`; a saved
+        run, which has neither criterion nor data, builds them again by this.
         """
         return None
 
     def evaluated(self, network: torch.nn.Module | None = None) -> torch.nn.Module:
-        """The network for evaluation, `images -> (embeddings, features)`: `network`, with the heads where `--evaltypes`
-        need them.
+        """The network for evaluation, `images -> (embeddings, features)`, with the heads if `--evaltypes` need them.
 
-        Default: the trained network.
+        network: None: the trained network.
         """
-        return _heads.evaluated(
-            self.network if network is None else network, getattr(self, HEADS, None), getattr(self, "evaltypes", [])
-        )
+        if network is None:
+            network = self.network
+        return _heads.evaluated(network, getattr(self, HEADS, None), self.evaltypes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """The evaluated embeddings `(B, D)`, as samplers with a memory store them."""
@@ -168,11 +178,14 @@ class Trainer(torch.nn.Module):
         return {**self.named(*self.network(images)), **self.added_outputs(images)}
 
     def added_outputs(self, images: torch.Tensor) -> dict:
-        """Outputs per image that memory and regularisers need; a trainer that calls its network itself has to add
-        them.
+        """Outputs per image that memory and regularisers need.
+
+        A trainer that calls its network itself has to add them.
         """
-        made = [self.once(functools.partial(added.outputs, images, self.named)) for added in self.added_losses]
-        return {name: value for outputs in made for name, value in outputs.items()}
+        outputs = {}
+        for added in self.added_losses:
+            outputs |= self.once(functools.partial(added.outputs, images, self.named))
+        return outputs
 
     def once(self, make):
         """`make()`, called only once per chunk: under `--chunk_size` a chunk's `outputs` run twice.
@@ -180,11 +193,10 @@ class Trainer(torch.nn.Module):
         For the parts of `outputs` without a gradient that must not run again, such as momentum encoders and anything
         else with a state of its own. BatchNorm's running statistics need no such care.
         """
-        return make() if self.once_a_chunk is None else self.once_a_chunk(make)
+        return make() if self.stored_calls is None else self.stored_calls(make)
 
     def named(self, embeddings, features: dict) -> dict:
-        """What a network gives, in the form of `outputs`: the one place that decides what losses see and what is
-        evaluated.
+        """What a network gives, in the form of `outputs`: decides what losses see and what is evaluated.
 
         Args:
             embeddings: `(B, D)`, or a dict of several.
@@ -197,8 +209,8 @@ class Trainer(torch.nn.Module):
             Several embeddings are added by their names; the main one is the first of `--evaltypes` that is among them,
             else their first.
         """
-        kept = ("pooled", MAPS) if self.keeps_maps else ("pooled",)
-        outputs = {name: features[name] for name in kept if name in features}
+        names = ["pooled", MAPS] if self.keeps_maps else ["pooled"]
+        outputs = {name: features[name] for name in names if name in features}
         if isinstance(embeddings, dict):
             outputs = embeddings | outputs
             embeddings = _heads.main_of(embeddings, self.evaltypes)
@@ -242,8 +254,9 @@ class Trainer(torch.nn.Module):
         return [p for p in self.parameters() if p.requires_grad and id(p) not in theirs]
 
     def param_groups(self, opt) -> list[dict]:
-        """Optimiser groups of the further networks, every parameter in exactly one; by default one group at `--lr` and
-        `--decay`.
+        """Optimiser groups of the further networks, every parameter in exactly one.
+
+        By default one group at `--lr` and `--decay`.
         """
         return [{"params": self.own_parameters(), "name": "trainer"}]
 
@@ -252,6 +265,13 @@ class Trainer(torch.nn.Module):
 
     def after_step(self) -> None:
         """Called after each optimiser step, for moving averages and queues."""
+
+
+class PlainTrainer(Trainer):
+    """What a user's trainer that is a plain module inherits behind its own class: the base but for its constructor."""
+
+    def __init__(self):
+        torch.nn.Module.__init__(self)
 
 
 class TrainerState:
@@ -274,9 +294,9 @@ class TrainerState:
 
     def load_state_dict(self, state: dict) -> None:
         """Restore the state from `state_dict`. Raises RuntimeError where it does not fit."""
-        state = {
-            re.sub(r"^further\.", "added_losses.", name): value for name, value in state.items()
-        }  # their name until version 0.2.1
+        # Until version 0.2.1 the added losses were called `further`.
+        state = {re.sub(r"^further\.", "added_losses.", name): value for name, value in state.items()}
         missing, unexpected = self.trainer.load_state_dict(state, strict=False)
-        if wrong := [name for name in missing if not name.startswith(self._OTHERS)] + unexpected:
-            raise RuntimeError(f"missing or unknown: {', '.join(wrong)}")
+        misfits = [name for name in missing if not name.startswith(self._OTHERS)] + unexpected
+        if misfits:
+            raise RuntimeError(f"missing or unknown: {', '.join(misfits)}")

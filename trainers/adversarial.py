@@ -22,7 +22,9 @@ from utilities.tensors import normalize, safe_sqrt
 from utilities.tuples import Classes, Triplets, below, spread
 
 GENERATOR_LOSSES = ("g_hard_loss", "g_reg_loss", "g_adv_loss")
-SYNTH_LOSS, ADVERSARY_LOSS = LOSS_KEYS = ("synth_loss", "g_adv_loss")
+SYNTH_LOSS = "synth_loss"
+ADVERSARY_LOSS = "g_adv_loss"
+LOSS_KEYS = (SYNTH_LOSS, ADVERSARY_LOSS)
 DEFAULT_ADVERSARY = "triplet"
 DEFAULT_MARGIN = 0.2
 
@@ -47,9 +49,11 @@ def add_arguments(group) -> None:
         nargs="*",
         default=[],
         metavar="KEY=LOSS",
-        help="losses on the synthetic triplets, such as synth_loss=angular g_adv_loss=angular, each a criterion of its "
-        "own with that loss's "
-        "flags (unset: synth_loss is --loss itself, g_adv_loss is triplet with --adversarial_margin)",
+        help=(
+            "losses on the synthetic triplets, such as synth_loss=angular g_adv_loss=angular, each a criterion of its "
+            "own with that loss's flags (unset: synth_loss is --loss itself, g_adv_loss is triplet with "
+            "--adversarial_margin)"
+        ),
     )
     help_margin = (
         "g_adv_loss is above 0 only where a synthetic negative is farther from the anchor than the positive by more "
@@ -148,14 +152,12 @@ class Trainer(Base):
                 "--trainer adversarial needs a network with pooled features: an `embed(pooled)` and a `feature_dim`"
             )
         losses = named_losses(opt)
-        self.synth_criterion, self.adversary = self._criterion(SYNTH_LOSS, opt), self._criterion(ADVERSARY_LOSS, opt)
+        self.synth_criterion = self._criterion(SYNTH_LOSS, opt)
+        self.adversary = self._criterion(ADVERSARY_LOSS, opt)
         self.takes_tuples = criteria.takes_given_triplets(losses.get(SYNTH_LOSS, opt.loss))
         if self.takes_tuples:
             check_reference(type(self.synth_criterion or criterion))  # the synthetic negatives are in one
-        features = network.feature_dim
-        widths = [3 * features, *opt.adversarial_hidden, features]
-        layers = [[torch.nn.Linear(*pair), torch.nn.ReLU()] for pair in zip(widths, widths[1:], strict=False)]
-        self.generator = torch.nn.Sequential(*[layer for pair in layers for layer in pair][:-1])
+        self.generator = _generator(network.feature_dim, opt.adversarial_hidden)
         self.classifier_loss = _classifier.loss_of(opt, opt.n_classes) if classifies(opt) else None
         self.at_most = opt.adversarial_triplets_per_anchor
         self.margin = opt.adversarial_margin
@@ -180,8 +182,9 @@ class Trainer(Base):
         return _classifier.Classifier(opt, network) if classifies(opt) else None
 
     def start_epoch(self, epoch: int) -> None:
-        """Set the phase: without the generator, the generator alone, or both. A frozen network's BatchNorm averages
-        stay too.
+        """Set the phase: without the generator, the generator alone, or both.
+
+        A frozen network's BatchNorm averages stay too.
         """
         self.generates = epoch > self.metric_epochs
         self.rests = self.generates and epoch <= self.metric_epochs + self.generator_epochs
@@ -195,11 +198,9 @@ class Trainer(Base):
         """See the base; without a graph where the network is frozen."""
         with torch.no_grad() if self.rests else contextlib.nullcontext():
             outputs = super().outputs(images)
-            return (
-                outputs
-                if self.classifier_loss is None
-                else {**outputs, _classifier.LOGITS: self.evaluated_heads.logits(outputs)}
-            )
+            if self.classifier_loss is None:
+                return outputs
+            return {**outputs, _classifier.LOGITS: self.evaluated_heads.logits(outputs)}
 
     def losses(self, outputs: dict, batch) -> dict:
         """The losses of the phase."""
@@ -212,27 +213,24 @@ class Trainer(Base):
         if self.rests:
             return losses
         with kept_buffers(self.synth_criterion or self.criterion):  # those of dynamic_softmargin are of real images
-            losses[SYNTH_LOSS] = self._synth_loss(
-                outputs["embeddings"], batch.labels, triplets, self._embedded(negatives.detach())
-            )
+            synthetic = self._embedded(negatives.detach())
+            losses[SYNTH_LOSS] = self._synth_loss(outputs["embeddings"], batch.labels, triplets, synthetic)
         return {**losses, **self._network_losses(outputs, batch)}
 
     def _network_losses(self, outputs: dict, batch) -> dict:
         losses = {}
         if self.classifier_loss is not None:
             losses[CLASSIFIER_LOSS] = self.classifier_loss(outputs[_classifier.LOGITS], batch.labels)
-        return {
-            **losses,
-            **super().losses(outputs, batch),
-        }  # last, so that the criterion's statistics are those of the real images
+        # Last, so that the criterion's statistics are those of the real images.
+        return {**losses, **super().losses(outputs, batch)}
 
     def _negatives(self, pooled: torch.Tensor, triplets: Triplets) -> torch.Tensor:
         """G of the triplets' pooled features: `(T, F)`."""
-        first, *others = self.generator
+        first, *later_layers = self.generator
         parts = zip(first.weight.chunk(3, dim=1), triplets, strict=True)
         # [f_a, f_p, f_n] W^T; each image is multiplied by each part of W once, however many triplets it is in
         hidden = first.bias + sum(linear(pooled, weight).index_select(0, rows) for weight, rows in parts)
-        for layer in others:
+        for layer in later_layers:
             hidden = layer(hidden)
         return hidden
 
@@ -252,13 +250,11 @@ class Trainer(Base):
         with resting(self.network):
             embedded = self._embedded(negatives)  # (T, D)
         embeddings = outputs["embeddings"]
-        count = max(len(anchors), 1)  # not mean(), which is NaN without triplets
-        return {
-            "g_hard_loss": mse_loss(synthetic, unit.index_select(0, anchors), reduction="sum")
-            / (count * unit.shape[1]),
-            "g_reg_loss": mse_loss(synthetic, unit.index_select(0, real), reduction="sum") / (count * unit.shape[1]),
-            ADVERSARY_LOSS: self._adversary_loss(embeddings, labels, triplets, embedded),
-        }
+        count = max(len(anchors), 1) * unit.shape[1]  # not mean(), which is NaN without triplets
+        hard_loss = mse_loss(synthetic, unit.index_select(0, anchors), reduction="sum") / count
+        reg_loss = mse_loss(synthetic, unit.index_select(0, real), reduction="sum") / count
+        adversary_loss = self._adversary_loss(embeddings, labels, triplets, embedded)
+        return {"g_hard_loss": hard_loss, "g_reg_loss": reg_loss, ADVERSARY_LOSS: adversary_loss}
 
     def _adversary_loss(
         self, embeddings: torch.Tensor, labels: torch.Tensor, triplets: Triplets, synthetic: torch.Tensor
@@ -274,27 +270,30 @@ class Trainer(Base):
             return torch.relu(violations).sum() / len(anchors)
         if hasattr(self.adversary, "of_triplets"):
             columns, mined = self._with_synthetic(embeddings, labels, triplets, synthetic)
-            reference = Reference.build(embeddings, labels, *columns)
+            reference = Reference.build(embeddings, labels, **columns)
             return self.adversary.of_triplets(embeddings, reference, mined, opposite=True).mean()
         return -self._of_synthetic(self.adversary, embeddings, labels, triplets, synthetic)
 
     @staticmethod
-    def _with_synthetic(embeddings, labels, triplets: Triplets, synthetic) -> tuple[tuple, Triplets]:
-        """A reference of the batch and n~, as embeddings, labels and own rows, and the triplets (a, p, n~) of its rows.
+    def _with_synthetic(embeddings, labels, triplets: Triplets, synthetic) -> tuple[dict, Triplets]:
+        """A reference of the batch and n~, as a criterion's arguments, and the triplets (a, p, n~) of its rows.
 
         n~ is in a reference and not in the batch: avoids a T x T matrix.
         """
         anchors, positives, negatives = triplets
-        rows = torch.arange(len(labels), device=labels.device)
-        reference = torch.cat([embeddings, synthetic]), torch.cat([labels, labels[negatives]]), rows
-        return reference, Triplets(anchors, positives, len(labels) + torch.arange(len(anchors), device=labels.device))
+        columns = {
+            "reference": torch.cat([embeddings, synthetic]),
+            "reference_labels": torch.cat([labels, labels[negatives]]),
+            "own": torch.arange(len(labels), device=labels.device),
+        }
+        places = len(labels) + torch.arange(len(anchors), device=labels.device)
+        return columns, Triplets(anchors, positives, places)
 
     def _of_synthetic(self, criterion, embeddings, labels, triplets: Triplets, synthetic) -> torch.Tensor:
         """A criterion on the triplets (a, p, n~) as they are, whose n~ have the labels of n."""
-        (reference, reference_labels, own), mined = self._with_synthetic(embeddings, labels, triplets, synthetic)
+        columns, mined = self._with_synthetic(embeddings, labels, triplets, synthetic)
         with with_tuples(criterion, mined):
-            compared = {"reference": reference, "reference_labels": reference_labels, "own": own}
-            return criterion(batch=embeddings, labels=labels, **compared)
+            return criterion(batch=embeddings, labels=labels, **columns)
 
     def _synth_loss(
         self, embeddings: torch.Tensor, labels: torch.Tensor, triplets: Triplets, synthetic: torch.Tensor
@@ -320,17 +319,27 @@ class Trainer(Base):
         return groups
 
 
+def _generator(n_features: int, hidden: list[int]) -> torch.nn.Sequential:
+    """Linear layers with ReLUs between them, from three images' features to one's."""
+    layers = []
+    width = 3 * n_features
+    for next_width in [*hidden, n_features]:
+        layers += [torch.nn.Linear(width, next_width), torch.nn.ReLU()]
+        width = next_width
+    return torch.nn.Sequential(*layers[:-1])
+
+
 def random_triplets(labels: torch.Tensor, at_most: int) -> Triplets:
     """All of an anchor's triplets if they are at most `at_most`, else that many, drawn uniformly with replacement."""
     classes = Classes(labels)
     possible = torch.where(classes.complete, classes.n_positives * classes.n_negatives, 0)  # (B,)
     anchors, numbers = spread(possible.clamp(max=at_most))
     numbers = torch.where(possible[anchors] > at_most, below(possible[anchors]), numbers)
-    others = classes.n_negatives[anchors]
+    n_negatives = classes.n_negatives[anchors]
     return Triplets(
         anchors,
-        classes.positives(anchors, torch.div(numbers, others, rounding_mode="floor")),
-        classes.negatives(anchors, numbers % others),
+        classes.positives(anchors, torch.div(numbers, n_negatives, rounding_mode="floor")),
+        classes.negatives(anchors, numbers % n_negatives),
     )
 
 

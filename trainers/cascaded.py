@@ -27,8 +27,7 @@ def add_arguments(group) -> None:
     """Declare the flags."""
     help_stages = (
         "stages of the backbone, one a level: layer2 of a ResNet, inception4e of a GoogLeNet, block2 of conv4 …, or "
-        "any module of it "
-        "(default: the last ones of the families that name theirs)"
+        "any module of it (default: the last ones of the families that name theirs)"
     )
     group.add_argument("--cascade_stages", nargs="*", default=[], metavar="STAGE", help=help_stages)
     group.add_argument(
@@ -45,8 +44,7 @@ def add_arguments(group) -> None:
     group.add_argument("--cascade_percents", type=share, nargs="+", default=list(PERCENTS), help=help_percents)
     help_mining = (
         "pairs of a level: hardest: those of --cascade_percents; miner: those that --batch_mining mines in the level's "
-        "own embedding "
-        "(unset: miner under --mine_pairs, else hardest)"
+        "own embedding (unset: miner under --mine_pairs, else hardest)"
     )
     mining = group.add_argument("--cascade_mining", choices=["hardest", "miner"], default=None, help=help_mining)
     mining.before = lambda saved: "hardest" if saved.get("trainer") == "cascaded" else None
@@ -79,7 +77,7 @@ def check(opt) -> None:
         check_miner(opt)
     else:
         per_level["cascade_percents"] = opt.cascade_percents
-        if opt.mine_pairs and not getattr(opt, "repeats", False):
+        if opt.mine_pairs and not opt.repeats:
             raise UserError("--mine_pairs has no effect with --cascade_mining hardest: leave one of them out")
     for flag, values in per_level.items():
         if len(values) != levels:
@@ -182,10 +180,10 @@ class Trainer(Base):
         if not stages:
             stages = list(network.STAGES)[-len(sizes) :]
         if len(stages) < len(sizes):
-            there = f"only {len(stages)} stages of {network.name}" if stages else f"no stages of {network.name}"
+            n_stages = f"only {len(stages)}" if stages else "no"
             raise UserError(
-                f"--cascade_sizes names {len(sizes)} levels, and {there} are known: give modules of it by "
-                "--cascade_stages"
+                f"--cascade_sizes names {len(sizes)} levels, and {n_stages} stages of {network.name} are known: give "
+                "modules of it by --cascade_stages"
             )
         levels = Levels(network.give_stages(stages), sizes, network.normalizes)
         if classifies(opt):
@@ -233,15 +231,20 @@ class Trainer(Base):
 
 
 def hardest(embeddings: torch.Tensor, pairs: Pairs, share: float) -> Pairs:
-    """The farthest `share` of the positive and the nearest of the negative pairs, rounded up, by distances of
-    `embeddings` `(B, D)`.
+    """The farthest `share` of the positive and the nearest of the negative pairs, rounded up.
+
+    Distances are those of `embeddings` `(B, D)`.
     """
-    kept = []
-    for rows, columns, sign in ((pairs.anchors_p, pairs.positives, 1), (pairs.anchors_n, pairs.negatives, -1)):
-        count = share_of(share, len(rows))
-        if count < len(rows):
-            chosen = (sign * pair_distances(embeddings, rows, columns, squared=True)).topk(count, sorted=False).indices
-            rows = rows[chosen]
-            columns = columns[chosen]
-        kept += [rows, columns]
-    return Pairs(*kept)
+    positive_pairs = _hardest(embeddings, pairs.anchors_p, pairs.positives, share, 1)
+    negative_pairs = _hardest(embeddings, pairs.anchors_n, pairs.negatives, share, -1)
+    return Pairs(*positive_pairs, *negative_pairs)
+
+
+def _hardest(embeddings, rows: torch.Tensor, columns: torch.Tensor, share: float, sign: int) -> tuple:
+    """The `share` of the pairs (rows, columns) with the largest `sign` times distance."""
+    count = share_of(share, len(rows))
+    if count >= len(rows):
+        return rows, columns
+    hardness = sign * pair_distances(embeddings, rows, columns, squared=True)
+    chosen = hardness.topk(count, sorted=False).indices
+    return rows[chosen], columns[chosen]

@@ -25,7 +25,7 @@ class Trainer(_classifier.ClassifyingTrainer):
     def __init__(self, opt, network, criterion):
         super().__init__(opt, network, criterion)
         self.classifier_loss = _classifier.loss_of(opt, opt.n_classes)
-        self.own_domain = OwnDomain(getattr(opt, "separate_classifiers", False))
+        self.own_domain = OwnDomain(opt.separate_classifiers)
 
     def losses(self, outputs: dict, batch) -> dict:
         """See `trainers._trainer.Trainer.losses`."""

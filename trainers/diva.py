@@ -33,9 +33,11 @@ def add_arguments(group) -> None:
         nargs="+",
         default=["100"],
         metavar="RHO",
-        help="rho of every ordered pair of embeddings, or of one: shared-discriminative=1500; 0: that pair is left alone. "
-        "The published runs have "
-        "100 to 1500 for selfsimilarity, shared and intra, each with discriminative, and 0 for the others",
+        help=(
+            "rho of every ordered pair of embeddings, or of one: shared-discriminative=1500; 0: that pair is left "
+            "alone. The published runs have 100 to 1500 for selfsimilarity, shared and intra, each with "
+            "discriminative, and 0 for the others"
+        ),
     )
     group.add_argument(
         "--diva_hidden",
@@ -88,24 +90,25 @@ def check(opt) -> None:
 
 
 def rhos(words: list[str]) -> dict[tuple[str, str], float]:
-    """`["100", "shared-intra=0"]` -> (source, target) -> rho of each ordered pair that has one. Raises UserError for
-    other words.
+    """`["100", "shared-intra=0"]` -> (source, target) -> rho of each ordered pair that has one.
+
+    Raises UserError for other words.
     """
-    found = {(source, target): 0.0 for source in EMBEDDINGS for target in EMBEDDINGS if source != target}
+    weights = {(source, target): 0.0 for source in EMBEDDINGS for target in EMBEDDINGS if source != target}
     limits = number(0)
     for word in words:
         pair, _, text = word.rpartition("=")
-        pairs = [tuple(pair.split("-"))] if pair else list(found)
+        pairs = [tuple(pair.split("-"))] if pair else list(weights)
         try:
             rho = limits(text)
         except argparse.ArgumentTypeError as error:
             raise UserError(f"--diva_decorrelation {word}: {error}") from None
-        if any(one not in found for one in pairs):
+        if any(pair not in weights for pair in pairs):
             raise UserError(
                 f"--diva_decorrelation {word}: expected RHO or SOURCE-TARGET=RHO, two of {', '.join(EMBEDDINGS)}"
             )
-        found.update(dict.fromkeys(pairs, rho))
-    return {pair: rho for pair, rho in found.items() if rho}
+        weights.update(dict.fromkeys(pairs, rho))
+    return {pair: rho for pair, rho in weights.items() if rho}
 
 
 class Embeddings(Heads):
@@ -122,8 +125,10 @@ class Embeddings(Heads):
 
     def forward(self, embeddings: dict, features: dict) -> dict:
         """`shared`, `intra` and `selfsimilarity`, each `(B, D)`."""
-        rows = {name: layer(features["pooled"]) for name, layer in self.layers.items()}
-        return {name: normalize(raise_half(row)) for name, row in rows.items()} if self.normalizes else rows
+        embeddings = {name: layer(features["pooled"]) for name, layer in self.layers.items()}
+        if self.normalizes:
+            embeddings = {name: normalize(raise_half(rows)) for name, rows in embeddings.items()}
+        return embeddings
 
 
 class Keys(torch.nn.Module):
@@ -162,15 +167,11 @@ class Trainer(Base):
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         check(opt)
         super().__init__(opt, network, criterion)
-        self.WEIGHTS = dict(zip((f"{name}_loss" for name in OTHERS), opt.diva_weights, strict=True))
+        loss_names = [f"{name}_loss" for name in OTHERS]
+        self.WEIGHTS = dict(zip(loss_names, opt.diva_weights, strict=True))
         miner = getattr(criterion, "batchminer", None)
         self.criteria = torch.nn.ModuleDict({name: criteria.select(opt.loss, opt, miner) for name in OTHERS[:2]})
-        strangers = (
-            (lambda _, labels: three_classes(labels))
-            if opt.diva_sharing == "three_classes"
-            else batch_mining.select("random_distance", opt)
-        )
-        self.miners = {"shared": strangers, "intra": batch_mining.select("intra_random", opt)}
+        self.miners = {"shared": _sharing_miner(opt), "intra": batch_mining.select("intra_random", opt)}
         size = network.embed_dim
         self.rhos = rhos(opt.diva_decorrelation)
         self.predictors = torch.nn.ModuleDict({f"{s}-{t}": predictor(size, opt.diva_hidden) for s, t in self.rhos})
@@ -210,9 +211,9 @@ class Trainer(Base):
         self.keys = outputs["keys"].detach()
         of_other_views = self.keys.roll(-(len(self.keys) // self.VIEWS), 0)
         losses["selfsimilarity_loss"] = self.selfsimilarity_loss(normalize(outputs["selfsimilarity"]), of_other_views)
-        losses[DECORRELATION] = self.decorrelation_loss(
-            {MAIN_EMBEDDING: outputs["embeddings"], **{name: outputs[name] for name in OTHERS}}
-        )
+        embeddings = {MAIN_EMBEDDING: outputs["embeddings"]}
+        embeddings |= {name: outputs[name] for name in OTHERS}
+        losses[DECORRELATION] = self.decorrelation_loss(embeddings)
         return {**losses, **super().losses(outputs, batch)}
 
     def selfsimilarity_loss(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
@@ -224,8 +225,9 @@ class Trainer(Base):
         return cross_entropy(logits, torch.zeros(len(queries), dtype=torch.long, device=queries.device))
 
     def weights(self, similarities: torch.Tensor, filled: torch.Tensor) -> torch.Tensor:
-        """Inverse density `(B, N)` of the distances of cosines `(B, N)`, of sum 1 over the queries for each key, or by
-        `--diva_fixed` over the keys `filled` `(N,)` for each query.
+        """Inverse density `(B, N)` of the distances of cosines `(B, N)`.
+
+        It sums to 1 over the queries for each key, or by `--diva_fixed` over the keys `filled` `(N,)` for each query.
         """
         size = self.queue.shape[1]
         squared = (2 - 2 * similarities).clamp(min=self.lower_cutoff**2, max=FARTHEST**2)
@@ -259,20 +261,15 @@ class Trainer(Base):
         self.enqueued += len(self.keys)
 
     def param_groups(self, opt) -> list[dict]:
-        """The embedding layers at the rates of the network's own, the further criteria; the predictors at --lr, as in
-        the authors' code without decay.
+        """The embedding layers at the rates of the network's own, the criteria, the predictors at --lr without decay.
+
+        So the authors' code has them.
         """
-        further = [
-            group
-            for name, criterion in self.criteria.items()
-            for group in criterion_groups(criterion, opt, f"{name}_criterion")
-        ]
-        layers = {"params": list(self.evaluated_heads.parameters()), "name": "embeddings", **embedding_rates(opt)}
-        return [
-            layers,
-            *further,
-            {"params": list(self.predictors.parameters()), "name": "decorrelation", "weight_decay": 0},
-        ]
+        groups = [{"params": list(self.evaluated_heads.parameters()), "name": "embeddings", **embedding_rates(opt)}]
+        for name, criterion in self.criteria.items():
+            groups += criterion_groups(criterion, opt, f"{name}_criterion")
+        groups.append({"params": list(self.predictors.parameters()), "name": "decorrelation", "weight_decay": 0})
+        return groups
 
 
 class Reversed(torch.autograd.Function):
@@ -295,12 +292,17 @@ def predictor(size: int, hidden: int) -> torch.nn.Sequential:
 
 
 def three_classes(labels: torch.Tensor) -> Triplets:
-    """For each sample one of a second and one of a third class, drawn uniformly; no triplets with fewer than three
-    classes.
-    """
+    """For each sample one of a second and one of a third class, drawn uniformly; none with fewer than three classes."""
     classes = Classes(labels)
     anchors = (classes.n_negatives > 0).nonzero().squeeze(1)
     positives = classes.draw_negatives(anchors)
-    negatives, there = classes.draw_strangers(anchors, positives)
-    there = there.nonzero().squeeze(1)  # one wait for the device; masking the three columns would be three
-    return Triplets(anchors[there], positives[there], negatives[there])
+    negatives, has_third_class = classes.draw_strangers(anchors, positives)
+    rows = has_third_class.nonzero().squeeze(1)  # one wait for the device; masking the three columns would be three
+    return Triplets(anchors[rows], positives[rows], negatives[rows])
+
+
+def _sharing_miner(opt):
+    """The miner of shared_loss: `--diva_sharing`."""
+    if opt.diva_sharing == "three_classes":
+        return lambda _, labels: three_classes(labels)
+    return batch_mining.select("random_distance", opt)

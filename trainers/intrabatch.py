@@ -17,9 +17,8 @@ from utilities.numbers import number, whole
 from utilities.tensors import normalize
 
 GRAPH_LOSS = "graph_loss"
-DROPOUT = (
-    0.1  # of attention weights, of both branches of a layer and of its hidden units, as in all the authors' settings
-)
+# Of attention weights, of both branches of a layer and of its hidden units, as in all the authors' settings.
+DROPOUT = 0.1
 LAST_START = 1e-3  # standard deviation of the last layer's weights at the start
 
 
@@ -82,10 +81,9 @@ class Trainer(_classifier.ClassifyingTrainer):
     def losses(self, outputs: dict, batch) -> dict:
         """See `trainers._trainer.Trainer.losses`."""
         logits = {CLASSIFIER_LOSS: outputs[LOGITS], GRAPH_LOSS: self.graph(normalize(outputs["embeddings"]))}
-        smoothed = {
-            name: cross_entropy(rows / self.temperature, batch.labels, label_smoothing=self.smoothing)
-            for name, rows in logits.items()
-        }
+        smoothed = {}
+        for name, rows in logits.items():
+            smoothed[name] = cross_entropy(rows / self.temperature, batch.labels, label_smoothing=self.smoothing)
         return {**super().losses(outputs, batch), **smoothed}
 
     def param_groups(self, opt) -> list[dict]:
@@ -95,8 +93,9 @@ class Trainer(_classifier.ClassifyingTrainer):
 
 
 class Graph(torch.nn.Module):
-    """Unit embeddings `(B, D)` of a batch -> logits `(B, C)`: a linear layer, layers of messages, BatchNorm without
-    bias, a linear layer.
+    """Unit embeddings `(B, D)` of a batch -> logits `(B, C)`.
+
+    A linear layer, layers of messages, BatchNorm without bias, a linear layer.
     """
 
     def __init__(self, dimensions: int, n_classes: int, n_layers: int, n_heads: int, joins: bool):
@@ -104,7 +103,8 @@ class Graph(torch.nn.Module):
         self.first = torch.nn.Linear(dimensions, dimensions)
         self.joins = joins
         self.layers = torch.nn.ModuleList(Layer(dimensions, n_heads) for _ in range(n_layers))
-        self.norm = WholeBatchNorm(dimensions * (n_layers if joins else 1))
+        n_joined = n_layers if joins else 1
+        self.norm = WholeBatchNorm(dimensions * n_joined)
         self.norm.bias.requires_grad_(False)  # stays 0
         self.last = torch.nn.Linear(self.norm.num_features, n_classes, bias=False)
         torch.nn.init.normal_(self.last.weight, std=LAST_START)
@@ -114,12 +114,14 @@ class Graph(torch.nn.Module):
         nodes = [self.first(rows)]
         for layer in self.layers:
             nodes.append(layer(nodes[-1]))
-        return self.last(self.norm(torch.cat(nodes[1:], 1) if self.joins else nodes[-1]))
+        rows = torch.cat(nodes[1:], 1) if self.joins else nodes[-1]
+        return self.last(self.norm(rows))
 
 
 class Layer(torch.nn.Module):
-    """A layer of messages: attention of every image to all, itself included, then two linear layers; each branch added
-    and normalised.
+    """A layer of messages: attention of every image to all, itself included, then two linear layers.
+
+    Each branch is added and normalised.
     """
 
     def __init__(self, dimensions: int, n_heads: int):
@@ -146,7 +148,6 @@ class Layer(torch.nn.Module):
             for layer in (self.query, self.key, self.value)
         )
         scores = query @ key.transpose(1, 2) / query.shape[2] ** 0.5  # (heads, B, B)
-        weights = torch.softmax(torch.cat([scores, torch.zeros_like(scores[..., :1])], 2), 2)[
-            ..., :-1
-        ]  # the last column is a key of score 0
+        to_nobody = torch.zeros_like(scores[..., :1])  # a key of score 0
+        weights = torch.softmax(torch.cat([scores, to_nobody], 2), 2)[..., :-1]
         return self.out((self.dropout(weights) @ value).transpose(0, 1).flatten(1))

@@ -101,12 +101,13 @@ class Trainer(Base):
         )
 
     def _map_width(self, opt) -> int:
-        """Channels of the map before pooling, found by embedding one blank image. Raises UserError where the network
-        gives no map.
+        """Channels of the map before pooling, measured by embedding one blank image.
+
+        Raises UserError where the network gives no map.
         """
         parameter = next(self.network.parameters())
         was_training = self.network.training
-        side = getattr(opt, "crop_size", None) or self.network.input_size
+        side = opt.crop_size or self.network.input_size
         height, width = side if isinstance(side, list) else (side, side)
         self.network.eval()
         with torch.no_grad():
@@ -134,33 +135,36 @@ class Trainer(Base):
             raise UserError(
                 "--trainer s2sd: the network gives no 'pooled' among its features, which the target embeddings see"
             )
-        return {**outputs, FEATURES: features, **{f"{HEAD}{i}": head(features) for i, head in enumerate(self.heads)}}
+        outputs[FEATURES] = features
+        for i, head in enumerate(self.heads):
+            outputs[f"{HEAD}{i}"] = head(features)
+        return outputs
 
     def losses(self, outputs: dict, batch) -> dict:
         """See `trainers._trainer.Trainer.losses`."""
         similarities = _similarities(outputs["embeddings"])
         targets = [normalize(outputs[f"{HEAD}{i}"]) for i in range(len(self.heads))]
         layer = getattr(self.network, "last_linear", None)
-        values = [
-            loss(batch=h, labels=batch.labels, f_embed=layer, **features_for(loss, outputs))
-            for loss, h in zip(self.targets, targets, strict=True)
-        ]
+        values = []
+        for loss, head in zip(self.targets, targets, strict=True):
+            values.append(loss(batch=head, labels=batch.labels, f_embed=layer, **features_for(loss, outputs)))
         losses = {
             **super().losses(outputs, batch),
             TARGET_LOSS: torch.stack(values).mean(),
-            DISTILL_LOSS: torch.stack([self._distilled(similarities, h) for h in targets]).mean(),
+            DISTILL_LOSS: torch.stack([self._distilled(similarities, head) for head in targets]).mean(),
         }
         if self.features_after is not None and self.steps >= self.features_after:
             losses[FEATURE_LOSS] = self._distilled(similarities, normalize(outputs[FEATURES]))
         return losses
 
     def _distilled(self, similarities: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
-        """T^2 / B times the sum over rows of KL(teacher's || the embedding's) similarities `(B, B)`; no gradient to the
-        teacher.
+        """T^2 / B times the sum over rows of KL(teacher's || the embedding's) similarities `(B, B)`.
+
+        The teacher gets no gradient.
         """
-        wanted = torch.softmax(_similarities(teacher.detach()) / self.temperature, dim=1)
-        given = torch.log_softmax(similarities / self.temperature, dim=1)
-        return self.temperature**2 / len(similarities) * kl_div(given, wanted, reduction="sum")
+        teacher_shares = torch.softmax(_similarities(teacher.detach()) / self.temperature, dim=1)
+        log_shares = torch.log_softmax(similarities / self.temperature, dim=1)
+        return self.temperature**2 / len(similarities) * kl_div(log_shares, teacher_shares, reduction="sum")
 
     def param_groups(self, opt) -> list[dict]:
         """The heads at `--lr`, as in the authors' code without decay; each target criterion like the criterion of

@@ -32,9 +32,8 @@ class Trainer(Base):
 
     def __init__(self, opt, network, criterion):
         super().__init__(opt, network, criterion)
-        self.VIEWS = max(
-            self.VIEWS, type(self).VIEWS
-        )  # flags resolved for another method have 1; a user's own 1 is refused in `check`
+        # Flags resolved for another method have 1; a user's own 1 is refused in `check`.
+        self.VIEWS = max(self.VIEWS, type(self).VIEWS)
         if learns_classes(criterion):
             hint = ": --loss_margin_beta_shared has one beta for all" if opt.loss == "margin" else ""
             raise UserError(
@@ -57,11 +56,13 @@ class Trainer(Base):
 
 
 def learns_classes(criterion) -> bool:
-    """Whether a criterion, or one inside it, learns something of each class: its labels have a bound, or the package's
-    class takes `num_classes`.
+    """Whether a criterion, or one inside it, learns something of each class.
+
+    Then its labels have a bound, or the package's class takes `num_classes`.
     """
-    return any(
-        getattr(module, "classes_expected", None) is not None
-        or any("num_classes" in inspect.signature(base.__init__).parameters for base in type(module).__mro__)
-        for module in criterion.modules()
-    )
+    for module in criterion.modules():
+        if getattr(module, "classes_expected", None) is not None:
+            return True
+        if any("num_classes" in inspect.signature(base.__init__).parameters for base in type(module).__mro__):
+            return True
+    return False

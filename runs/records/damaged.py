@@ -8,7 +8,7 @@ from utilities.errors import UserError
 from utilities.files import alternatives, refuse_link
 
 
-def set_aside(path: Path, why: str) -> Path:
+def set_aside(path: Path, reason: str) -> Path:
     """Rename a file or folder to `<name>.damaged`, `<name>.damaged_1` …, say so, and return the new path. Raises
     UserError.
     """
@@ -16,8 +16,10 @@ def set_aside(path: Path, why: str) -> Path:
     try:
         path.rename(target)
     except OSError as error:
-        raise UserError(f"{path} is damaged ({why}) and cannot be renamed ({error.strerror}): move it away") from error
-    say(f"{path} is damaged ({why}): it is now {target.name}, and the run goes on without it")
+        raise UserError(
+            f"{path} is damaged ({reason}) and cannot be renamed ({error.strerror}): move it away"
+        ) from error
+    say(f"{path} is damaged ({reason}): it is now {target.name}, and the run goes on without it")
     return target
 
 

@@ -115,8 +115,8 @@ class _LongForm(Sink):
     def cut(self, epoch: int, step: int = 0, tested: bool = True) -> None:
         if self.path.exists():
             rows = _sound_rows(self.path, self.FIELDS) or []
-            kept = [row for row in rows if int(row["epoch"]) <= epoch and (tested or row.get("split") != "test")]
-            _write(self.path, self.FIELDS, kept)
+            kept_rows = [row for row in rows if int(row["epoch"]) <= epoch and (tested or row.get("split") != "test")]
+            _write(self.path, self.FIELDS, kept_rows)
 
     def _append(self, lines) -> None:
         if not self.path.exists():
@@ -164,12 +164,12 @@ class GroupFiles(Sink):
         for row in rows:
             lines.setdefault((self._path(row), row.epoch), {})[row.icml_name.label] = _number(row.value)
         for (path, epoch), values in lines.items():
-            known = []
+            columns = []
             if path.exists():
                 with open(path, encoding="utf-8", newline="") as file:
-                    known = next(csv.reader(file), [])
-            fields = list(dict.fromkeys([*known, "epoch", *values]))
-            if fields != known:  # a new file, or a metric that joined the group on resume
+                    columns = next(csv.reader(file), [])
+            fields = list(dict.fromkeys([*columns, "epoch", *values]))
+            if fields != columns:  # a new file, or a metric that joined the group on resume
                 _write(path, fields, read_rows(path))
             with appending(path) as file:
                 csv.DictWriter(file, fields, restval="", lineterminator="\n").writerow({"epoch": epoch, **values})

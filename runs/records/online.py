@@ -236,9 +236,9 @@ class Wandb(_Service):
         if opt.wandb_key and mode in (None, "online"):
             os.environ["WANDB_API_KEY"] = opt.wandb_key  # in memory only: no setting and no file of W&B's holds it
         if mode is None:
-            known = bool(os.environ.get("WANDB_API_KEY")) or wandb.login(prompt=False)
-            mode = "online" if known else "offline"
-            if not known:
+            logged_in = bool(os.environ.get("WANDB_API_KEY")) or wandb.login(prompt=False)
+            mode = "online" if logged_in else "offline"
+            if not logged_in:
                 say(
                     "--log_online: no W&B credentials (wandb login, WANDB_API_KEY or --wandb_key): offline; "
                     f"later: wandb sync {folder}/wandb/offline-run-*"
@@ -332,8 +332,8 @@ def _define_panels(run, names: str) -> None:
 def _identity(folder: Path) -> str:
     """The id of the run at W&B, kept in `run_id.txt` of its folder."""
     path = as_file(folder / "run_id.txt")
-    known = path.read_bytes().strip() if path.exists() else None
-    if known is not None and not _RUN_ID.fullmatch(known):
+    saved_id = path.read_bytes().strip() if path.exists() else None
+    if saved_id is not None and not _RUN_ID.fullmatch(saved_id):
         set_aside(path, "no id of a run")
     if not path.exists():
         path.write_text(secrets.token_hex(4))

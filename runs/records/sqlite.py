@@ -96,11 +96,11 @@ class Database(Sink):
     def _table(self, connection, group: str) -> str:
         """The name of a group's table, which is made if it is missing."""
         there = self._tables(connection)
-        taken = {name.lower() for name in there}
+        lower_names = {name.lower() for name in there}
         for name in itertools.chain([group], (f"{group} ({number})" for number in itertools.count(2))):
             if name in there:
                 return name
-            if name.lower() not in taken:
+            if name.lower() not in lower_names:
                 connection.execute(
                     f"create table {_quoted(name)} (epoch integer, split text, metric text, value real, primary "
                     "key (epoch, split, metric))"
@@ -151,9 +151,9 @@ class Database(Sink):
 
     def _check(self, connection) -> None:
         """Raise DatabaseError where pages are damaged, or a table is not as this program makes them."""
-        (found,) = connection.execute("pragma integrity_check(1)").fetchone()
-        if found != "ok":
-            raise sqlite3.DatabaseError(" ".join(found.split()))
+        (result,) = connection.execute("pragma integrity_check(1)").fetchone()
+        if result != "ok":
+            raise sqlite3.DatabaseError(" ".join(result.split()))
         for table in self._tables(connection):
             columns = [column[1] for column in connection.execute(f"pragma table_info({_quoted(table)})")]
             if columns != (BATCHES if table == "batches" else EPOCHS):

@@ -167,3 +167,7 @@ def test_torchrun_with_two_seeds_ends_with_one_line_and_leaves_no_folder(tmp_pat
         done.stderr
     )
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_folders_whose_code_is_compared_exist():
+    assert all(list((ROOT / folder).glob("*.py")) for folder in agreement.FOLDERS)

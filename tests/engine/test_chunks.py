@@ -16,7 +16,7 @@ import trainers
 from engine.loading import Batch
 from engine.optimisers import build_optimizer
 from engine.runtime import Runtime
-from engine.step import Step
+from engine.step import Step, StepSettings
 from tests.kit.runs import equal_states
 from tests.kit.tiny import Against
 from utilities.errors import UserError
@@ -142,9 +142,8 @@ def trained(
     criterion = Against() if opt.memory_size and stand_in else criteria.of_run(opt.but(embed_dim=WIDTH), miner, model)
     made = trainer(opt, model, criterion) if trainer else trainers.select(opt.trainer, opt, model, criterion)
     made = made.to(Runtime(opt).device, dtype)
-    step = Step(
-        made, build_optimizer(model, criterion, opt, made.param_groups(opt)), Runtime(opt), Sampler(), {}, chunk_size
-    )
+    optimizer = build_optimizer(model, criterion, opt, made.param_groups(opt))
+    step = Step(made, optimizer, Runtime(opt), Sampler(), StepSettings(chunk_size=chunk_size))
     step.start_epoch(1)
     torch.manual_seed(1)
     done = [step(batch) for batch in batches(made.VIEWS, steps, side)]

@@ -47,7 +47,15 @@ class Draws(torch.utils.data.Sampler):
 
 
 def options(kernels=0, iterations=None):
-    return Namespace(kernels=kernels, eval_kernels=kernels, eval_bs=7, seed=3, iterations_per_epoch=iterations)
+    return Namespace(
+        kernels=kernels,
+        eval_kernels=kernels,
+        eval_bs=7,
+        seed=3,
+        iterations_per_epoch=iterations,
+        subset_mining=None,
+        decode_once=False,
+    )
 
 
 def epochs(kernels, iterations=None):

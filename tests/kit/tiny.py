@@ -13,7 +13,7 @@ import trainers
 from engine.loading import Batch
 from engine.optimisers import build_optimizer
 from engine.runtime import Runtime
-from engine.step import Step
+from engine.step import Step, StepSettings
 from runs import RunFolder, checkpoint
 from tests.kit.runs import SHORT_RUN
 from utilities.errors import UserError
@@ -108,9 +108,9 @@ def trainer(name, *flags, network=None, n_classes=4, make=trainers.select):
 def step(opt, trainer):
     """The trainer's step, in its first epoch."""
     optimizer = build_optimizer(trainer.network, trainer.criterion, opt, trainer.param_groups(opt))
-    made = Step(trainer, optimizer, Runtime(opt), Sampler(), parse_weights(opt.loss_weights))
-    made.start_epoch(1)
-    return made
+    step = Step(trainer, optimizer, Runtime(opt), Sampler(), StepSettings(parse_weights(opt.loss_weights)))
+    step.start_epoch(1)
+    return step
 
 
 def losses(trainer, given):

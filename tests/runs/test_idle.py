@@ -1,5 +1,6 @@
 """The start of a run says which flags of the user have no effect: of plug-ins that are not used, a miner, --tau."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -124,3 +125,8 @@ def test_the_start_of_a_run_says_it(folder_data, tmp_path, capsys):
         )
     )
     assert "--batch_mining semihard has no effect: --loss softmax takes no miner" in capsys.readouterr().out
+
+
+def test_the_folders_whose_files_read_flags_exist():
+    root = Path(idle.__file__).parent.parent
+    assert all(list((root / room).glob("*.py")) for room in idle.ROOMS)

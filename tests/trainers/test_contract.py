@@ -13,7 +13,7 @@ import trainers
 from engine.assembly import build_trainer
 from engine.loading import training_loader
 from engine.runtime import Runtime
-from engine.step import Step
+from engine.step import Step, StepSettings
 from runs import checkpoint
 from tests.kit import tiny
 from tests.kit.documents import documented_example
@@ -319,14 +319,14 @@ def test_weights_of_losses_that_there_are_not_are_refused():
     trainer, opt = two()
     step = tiny.step(opt, trainer)
     with tiny.refused("no such loss.*sum_loss, square_loss"):
-        Step(trainer, step.optimizer, step.runtime, step.sampler, {"other": 1}).forward(tiny.batch())
+        Step(trainer, step.optimizer, step.runtime, step.sampler, StepSettings({"other": 1})).forward(tiny.batch())
     # of a later phase
     trainer.LOSSES = ("sum_loss", "square_loss", "late_loss")
     trainer.WEIGHTS = {"late_loss": 0.5}
-    late = Step(trainer, step.optimizer, step.runtime, step.sampler, {"late_loss": 2})
+    late = Step(trainer, step.optimizer, step.runtime, step.sampler, StepSettings({"late_loss": 2}))
     assert set(late.forward(tiny.batch())[1]) == {"sum_loss", "square_loss"}
     with tiny.refused("other: the trainer has no such loss"):
-        Step(trainer, step.optimizer, step.runtime, step.sampler, {"other": 1})
+        Step(trainer, step.optimizer, step.runtime, step.sampler, StepSettings({"other": 1}))
     flags = ["--memory_size", "10", "--memory_start", "5", "--loss_weights", "memory_loss=.5"]
     base, opt = tiny.trainer("metric_only", *flags, make=lambda _, *given: trainers.Base(*given))
     assert set(tiny.step(opt, base)(tiny.batch()).losses) == {"metric_loss"}, "a loss that begins later has a weight"
