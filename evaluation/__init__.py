@@ -1,15 +1,15 @@
 """Evaluation: embed a split once, then compute every metric of every embedding type on it.
 
-Queries and references: spaces.py. Files and pictures of the best epoch, and `--evaluate`: outputs.py.
+`embed` runs the network over a split and gives an `Embedded`. `score` makes tasks of the embedded splits, queries that
+search a gallery (task.py, from_splits.py), and averages their metrics (averages.py). Files and pictures of the best
+epoch, and `--evaluate`, are in outputs.py.
 """
 
 import utilities.openmp  # noqa: F401  # isort: skip, before torch is imported
 
 import contextlib
 import functools
-import itertools
 import time
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,8 +18,9 @@ from tqdm import tqdm
 import datasets
 import metrics
 from engine.loading import SeededItems, evaluation_loader
-from evaluation import checks, galleries, scales, selectable, spaces, whitening
-from evaluation.averages import over_draws
+from evaluation import checks, from_splits, galleries, scales, selectable, whitening
+from evaluation.averages import divided, over_draws
+from evaluation.task import Embedded
 from runs.names import named
 from utilities.console import say
 from utilities.errors import UserError
@@ -43,40 +44,28 @@ __all__ = [
 MAIN_EVALTYPE = "discriminative"  # the name of a network's one embedding
 
 
-class Embedded(NamedTuple):
-    """An embedded split: `features` evaltype -> `(N, D)` float32 array, `labels` `(N,)`, images in the data set's
-    order.
-    """
-
-    features: dict
-    labels: np.ndarray
-    seconds: float
-    dataset: Any = None
-
-
 def loaders(splits: dict, opt, ranks=None) -> dict:
     """Loaders of the splits to embed: those of `--splits_to_eval`, and training where it is the reference.
 
     `splits`: as `datasets.select` gives them. `ranks`: the processes, each of which embeds a part. Raises UserError
     where a split does not exist, or lacks the names or roles that the flags compare by.
     """
-    there = {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
-    missing = [split for split in opt.splits_to_eval if there[split] is None]
+    of_names = {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
+    missing = [split for split in opt.splits_to_eval if of_names[split] is None]
     if missing:
         raise UserError(
             f"--splits_to_eval {missing[0]}: there is no such data in this run (--use_tv_split cuts validation "
             "from training)"
         )
-    wanted = {
-        *opt.splits_to_eval,
-        *(["train"] if opt.eval_reference_set == spaces.TRAINING or whitening.needs_training(opt) else []),
-    }
-    if whitening.needs_training(opt) and there["train"] is None:
+    wanted = {*opt.splits_to_eval}
+    if opt.eval_reference_set == from_splits.TRAINING or whitening.needs_training(opt):
+        wanted.add("train")
+    if whitening.needs_training(opt) and of_names["train"] is None:
         raise UserError(
             f"--eval_whiten {opt.eval_whiten}: there are no training images to fit on: fit on other embeddings by "
             f"`{whitening.PROGRAM}`"
         )
-    chosen = {split: dataset for split, dataset in there.items() if split in wanted}
+    chosen = {split: dataset for split, dataset in of_names.items() if split in wanted}
     checks.check(chosen, opt)
     return {split: evaluation_loader(dataset, opt, ranks) for split, dataset in chosen.items()}
 
@@ -86,9 +75,9 @@ def check_folds(folds: list) -> None:
     of each.
     """
     for opt in folds:
-        there = _datasets(loaders(datasets.select(opt.dataset, opt, opt.source_path), opt))
+        chosen = _datasets(loaders(datasets.select(opt.dataset, opt, opt.source_path), opt))
         try:
-            selectable.check(there, opt)
+            selectable.check(chosen, opt)
         except UserError as error:
             raise UserError(f"fold {opt.fold}, counted from 0: {error}") from error
 
@@ -99,39 +88,51 @@ def check(model, loaders: dict, opt, runtime) -> None:
     """
     if not loaders:
         return
-    there = _datasets(loaders)
-    selectable.check(there, opt)
-    image = next(iter(loaders.values())).dataset[0][1][None]
+    chosen = _datasets(loaders)
+    selectable.check(chosen, opt)
+    _check_dimensions(_widths(model, next(iter(loaders.values())).dataset, opt, runtime), chosen, opt)
+    _say_roles(roles(loaders, opt), runtime)
+
+
+def _widths(model, dataset, opt, runtime) -> set[int]:
+    """The dimensions of the embeddings that are measured, by one image."""
+    image = dataset[0][1][None]
     was_training = model.training
     model.eval()
     with torch.no_grad(), runtime.autocast():
         embeddings, activations = model(runtime.to_device(image))
     model.train(was_training)
-    rows = {
-        name: output.float().cpu().numpy() for name, output in _outputs(embeddings, activations, bare=False).items()
-    }
+    rows = {}
+    for name, output in _outputs(embeddings, activations, bare=False).items():
+        rows[name] = output.float().cpu().numpy()
     widths = {of_type(rows, evaltype).shape[1] for evaltype in opt.evaltypes}
-    of_all = {split: galleries.roles_of(dataset, len(dataset)) for split, dataset in there.items()}
-    sizes = {split: len(galleries.taken(np.arange(one.size), one.gallery)) for split, one in of_all.items()}
     if opt.eval_use_trunk_output or opt.check_untrained_accuracy:
         (trunk,) = _outputs(embeddings, activations, bare=True).values()
-        widths = {trunk.shape[1]} | (set() if opt.eval_use_trunk_output else widths)
-    for size in spaces.reference_sizes(sizes, opt):
+        widths = {trunk.shape[1]} if opt.eval_use_trunk_output else {trunk.shape[1], *widths}
+    return widths
+
+
+def _check_dimensions(widths: set[int], datasets: dict, opt) -> None:
+    """Raise UserError for more principal components, or dimensions of a metric, than there are; warn about few
+    samples.
+    """
+    roles_of = {split: galleries.roles_of(dataset, len(dataset)) for split, dataset in datasets.items()}
+    sizes = {split: len(roles.rows("gallery")) for split, roles in roles_of.items()}
+    for size in from_splits.reference_sizes(sizes, opt):
         for width in widths:
-            spaces.check_components(opt.eval_pca, size, width)
+            from_splits.check_components(opt.eval_pca, size, width)
             metrics.check_width(opt.evaluation_metrics, opt.eval_pca or whitening.check(opt, width))
-    for split in spaces.scored(sizes, opt):
-        pool = of_all[split].pool
-        size = of_all[split].size if pool is None else len(pool)
+    for split in from_splits.scored(sizes, opt):
+        pool = roles_of[split].pool
+        size = roles_of[split].size if pool is None else len(pool)
         say_few_samples(split, _requested(opt), size, opt.eval_pca or max(widths))
-    _say_roles(roles(loaders, opt), runtime)
 
 
 def roles(loaders: dict, opt) -> dict[str, str]:
     """Split -> one line on its queries, its gallery and the images of class-wise numbers; without the splits that have
     no roles.
     """
-    return spaces.roles(galleries.images_of(_datasets(loaders)), opt)
+    return from_splits.roles(from_splits.images_of(_datasets(loaders)), opt)
 
 
 def _datasets(loaders: dict) -> dict:
@@ -274,53 +275,66 @@ def score(embedded: dict, opt, runtime) -> dict:
 
 
 def _score(embedded: dict, opt, runtime) -> dict:
-    measured = spaces.scored(embedded, opt)
-    device = _device(opt, runtime)
-    _say_roles(spaces.roles(embedded, opt), runtime)
+    measured = from_splits.scored(embedded, opt)
+    settings = _settings(opt, runtime)
+    _say_roles(from_splits.roles(embedded, opt), runtime)
     scores = {split: {} for split in measured}
-    starts = getattr(opt, "eval_kmeans_starts", None)  # a run of an earlier version has no such flag
-    about = {"seed": range(starts) if starts else opt.seed, "device": device, "progress": True, "ranks": runtime.ranks}
-    about |= metrics.measured_by(opt)
     for line in (*unaffected_metrics(opt.evaluation_metrics, opt), *whitening.mark(opt)):
         runtime.say_once(line)
-    for evaltype in opt.evaltypes if measured else ():
-        bar = tqdm(spaces.build(embedded, evaltype, opt).items(), unit="split", leave=False, disable=None)
-        for split, parts in bar:
+    if not measured:
+        return scores
+    for evaltype in opt.evaltypes:
+        tasks = from_splits.tasks(embedded, opt, evaltype)
+        bar = tqdm(measured, unit="split", leave=False, disable=None)
+        for split in bar:
             bar.set_description(f"neighbours and clusters of {split}")
-            draws = itertools.chain([parts], _further_draws(embedded, split, evaltype, opt))
             notes = []
-            means = over_draws(draws, opt.evaluation_metrics, about, notes)
+            draws = _draws(tasks[split], embedded, split, evaltype, opt)
+            means = over_draws(draws, opt.evaluation_metrics, settings, notes)
             for note in notes:
                 runtime.say_once(f"{split}: {named(evaltype, note, opt.evaltypes)}")
             scores[split].update({named(evaltype, name, opt.evaltypes): value for name, value in means.items()})
     return scores
 
 
-def _further_draws(embedded: dict, split: str, evaltype: str, opt):
-    """Yield the spaces of each draw but the first, where the gallery of the split, or of a split that it searches, is
-    drawn at random.
+def _settings(opt, runtime) -> dict:
+    """The arguments of `metrics.compute` that are the same for all tasks."""
+    settings = {"seed": opt.seed, "device": _device(opt, runtime), "progress": True, "ranks": runtime.ranks}
+    if opt.eval_kmeans_starts:
+        settings["seed"] = range(opt.eval_kmeans_starts)
+    return settings | metrics.measured_by(opt)
+
+
+def _draws(task, embedded: dict, split: str, evaltype: str, opt):
+    """Yield the tasks of each draw, of which a value is the mean: one draw, unless the gallery of the split, or of a
+    split that it searches, is drawn at random. `task`: of the first draw.
     """
-    concerned = {split, *spaces.sources_of(split, spaces.scored(embedded, opt), opt)}
-    draws = {name: galleries.draws(embedded[name].dataset) for name in embedded if name in concerned}
+    yield divided(task)
+    sources = from_splits.sources_of(split, from_splits.scored(embedded, opt), opt)
+    draws = {name: galleries.draws(embedded[name].dataset) for name in embedded if name in {split, *sources}}
     for number in range(1, max(map(len, draws.values()))):
-        drawn = {name: embedded[name]._replace(dataset=found[number % len(found)]) for name, found in draws.items()}
-        yield spaces.build({**embedded, **drawn}, evaltype, opt)[split]
+        drawn = dict(embedded)
+        for name, datasets_of_draws in draws.items():
+            dataset = datasets_of_draws[number % len(datasets_of_draws)]
+            drawn[name] = embedded[name]._replace(dataset=dataset)
+        yield divided(from_splits.tasks(drawn, opt, evaltype)[split])
 
 
 def unaffected_metrics(metric_names: list[str], opt) -> list[str]:
-    """One line that names the metrics asked for that `--eval_space hyperbolic` and `--rerank` do not change; none where
+    """One line that names the requested metrics that `--eval_space hyperbolic` and `--rerank` do not change; none if
     there are none.
     """
     hyperbolic = metrics.ball(opt) is not None
-    rerank = getattr(opt, "rerank", None)
-    kept = [name for name in metric_names if not metrics.searches(name)]
-    if not (hyperbolic or rerank) or not kept:
+    unaffected = [name for name in metric_names if not metrics.searches(name)]
+    flags = []
+    if hyperbolic:
+        flags.append("--eval_space hyperbolic")
+    if opt.rerank:
+        flags.append(f"--rerank {opt.rerank}")
+    if not flags or not unaffected:
         return []
-    flags = " ".join(
-        flag for flag, is_set in (("--eval_space hyperbolic", hyperbolic), (f"--rerank {rerank}", rerank)) if is_set
-    )
-    of = "Euclidean, of the tangent vectors" if hyperbolic else "as without it"
-    return [f"{flags}: changes what queries find; {', '.join(kept)}: {of}"]
+    values = "Euclidean, of the tangent vectors" if hyperbolic else "as without it"
+    return [f"{' '.join(flags)}: changes what queries find; {', '.join(unaffected)}: {values}"]
 
 
 def evaluate(model, loaders: dict, opt, runtime, bare: bool = False) -> tuple[dict, dict]:

@@ -1,48 +1,80 @@
-"""Means of a metric over several spaces: domains, super-classes, draws of a gallery.
+"""Results that are means over several tasks: domains, super-classes, draws of a gallery.
 
 A metric is NaN where it is not defined: one that searches where no query counts, since none has a relevant item in
-its reference; a distance within classes where no class has two images. Means leave such spaces out, and notes say so.
+its gallery; a distance within classes where no class has two images. Means leave such tasks out, and notes say so.
 """
 
 import math
 import statistics
+from dataclasses import replace
 
 import numpy as np
 
 import metrics
+from evaluation.task import Task, measure
 from runs.names import plain
 
 MOST_NAMED = 5  # domains that a note names
 
 
-def over_draws(draws, names: list[str], about: dict, notes: list[str] | None = None) -> dict:
-    """Metric -> its mean over the spaces of a draw; `<domain>/<metric>` -> its value there, where these are of domains.
+def divided(task: Task) -> list[Task]:
+    """The tasks of which a value is the mean: one per domain or super-class of the queries; the task itself if it has
+    neither.
 
-    Metrics that search are means over all draws; the others are those of the first. A mean leaves out spaces and draws
+    The queries of a domain search the whole gallery, or, with super-classes, that of their own.
+    """
+    if task.queries.domains is not None:
+        return [_of_group(task, "domains", name) for name in np.unique(task.classified.domains).tolist()]
+    if task.queries.parents is not None:
+        return [_of_group(task, "parents", number) for number in np.unique(task.classified.parents).tolist()]
+    return [task]
+
+
+def _of_group(task: Task, column: str, group) -> Task:
+    """The task of the queries and pooled images whose domain or super-class, as `column` says, is `group`."""
+    rows = np.flatnonzero(getattr(task.queries, column) == group)
+    if not len(rows):  # its images are all in the gallery
+        part = Task(task.queries.take(rows))
+    elif task.queries.parents is None:
+        part = task.part(rows, np.arange(len(task.searched)))
+    else:
+        part = task.part(rows, np.flatnonzero(task.searched.parents == task.queries.parents[rows[0]]))
+    pool = None
+    if task.pool is not None:
+        pool = task.pool.take(np.flatnonzero(getattr(task.pool, column) == group))
+    return replace(part, pool=pool, name=group if column == "domains" else None)
+
+
+def over_draws(draws, names: list[str], settings: dict, notes: list[str] | None = None) -> dict:
+    """Metric -> its mean over the tasks of a draw; `<domain>/<metric>` -> its value there, if these are domains.
+
+    Metrics that search are means over all draws; the others are those of the first. A mean leaves out tasks and draws
     where the metric is NaN, and is NaN where it is so in all of them.
 
     Args:
-        draws: lists of spaces.
-        about: further arguments of `metrics.compute`.
+        draws: lists of tasks.
+        settings: further arguments of `metrics.compute`.
         notes: gets one line for each set of metrics that are NaN, or whose mean leaves something out.
     """
-    of_draws = []
-    spaces = []
+    means_of_draws = []
+    values_of_draws = []
     searching = [name for name in names if metrics.searches(name)]
-    for parts in draws:
-        values = [part.compute(searching if of_draws else names, **about) for part in parts]
-        means = {name: mean([of_part[name] for of_part in values]) for name in values[0]}
-        for part, of_part in zip(parts, values, strict=True):
-            if part.domain:
-                means |= {f"{part.domain}/{name}": value for name, value in of_part.items()}
-        of_draws.append(means)
-        spaces.append([(part.domain, of_part) for part, of_part in zip(parts, values, strict=True)])
+    for tasks in draws:
+        values = [measure(task, searching if means_of_draws else names, **settings) for task in tasks]
+        means = {name: mean([of_task[name] for of_task in values]) for name in values[0]}
+        for task, of_task in zip(tasks, values, strict=True):
+            if task.name:
+                means |= {f"{task.name}/{name}": value for name, value in of_task.items()}
+        means_of_draws.append(means)
+        values_of_draws.append([(task.name, of_task) for task, of_task in zip(tasks, values, strict=True)])
         if not searching:
             break
-    found = {name: mean([means[name] for means in of_draws if name in means]) for name in of_draws[0]}
+    results = {}
+    for name in means_of_draws[0]:
+        results[name] = mean([means[name] for means in means_of_draws if name in means])
     if notes is not None:
-        notes += left_out(spaces)
-    return found
+        notes += left_out(values_of_draws)
+    return results
 
 
 def mean(values: list):
@@ -57,36 +89,40 @@ def mean(values: list):
 
 
 def left_out(draws: list[list[tuple[str | None, dict]]]) -> list[str]:
-    """One line for each set of metrics that are not defined in the same spaces.
+    """One line for each set of metrics that are not defined in the same tasks.
 
     Args:
-        draws: of each draw its spaces: (domain or None, metric -> value).
+        draws: of each draw its tasks: (domain or None, metric -> value).
     """
-    holders = {}
+    names_by_reason = {}
     for name in draws[0][0][1]:
         undefined = _undefined(draws, name)
         if undefined:
-            holders.setdefault((metrics.searches(plain(name)), undefined), []).append(name)
-    return [f"{', '.join(names)}: {undefined}, {_reason(searches)}" for (searches, undefined), names in holders.items()]
+            names_by_reason.setdefault((undefined, _reason(metrics.searches(plain(name)))), []).append(name)
+    return [f"{', '.join(names)}: {undefined}, {reason}" for (undefined, reason), names in names_by_reason.items()]
 
 
 def _undefined(draws: list[list[tuple[str | None, dict]]], name: str) -> str:
-    """Where a metric is NaN, in words; empty where it is defined everywhere."""
-    spaces = [(domain, values[name]) for draw in draws for domain, values in draw if name in values]
-    domains = [domain for domain, value in spaces if not np.ndim(value) and math.isnan(value)]
+    """Where a metric is NaN; empty where it is defined everywhere."""
+    values = []  # (domain or None, value)
+    for tasks in draws:
+        values += [(domain, of_task[name]) for domain, of_task in tasks if name in of_task]
+    domains = [domain for domain, value in values if not np.ndim(value) and math.isnan(value)]
     if not domains:
         return ""
-    if len(domains) == len(spaces):
+    if len(domains) == len(values):
         return "NaN"
-    kind = "draws of the gallery" if len(draws[0]) == 1 else "super-classes"
-    named = ""
+    averaged = "draws of the gallery" if len(draws[0]) == 1 else "super-classes"
     if draws[0][0][0] is not None:
-        kind = "domains"
         distinct = sorted(set(map(str, domains)))
-        named = f" (without {', '.join(distinct[:MOST_NAMED])}{' and others' if len(distinct) > MOST_NAMED else ''})"
+        more = " and others" if len(distinct) > MOST_NAMED else ""
+        averaged = "domains"
+        without = f" (without {', '.join(distinct[:MOST_NAMED])}{more})"
+    else:
+        without = ""
     if len(draws) > 1 and len(draws[0]) > 1:
-        kind += " in all draws of the gallery"
-    return f"mean over {len(spaces) - len(domains)} of {len(spaces)} {kind}{named}; NaN in the others"
+        averaged += " in all draws of the gallery"
+    return f"mean over {len(values) - len(domains)} of {len(values)} {averaged}{without}; NaN in the others"
 
 
 def _reason(searches: bool) -> str:

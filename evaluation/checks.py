@@ -2,7 +2,16 @@
 
 import metrics
 from evaluation import galleries
-from evaluation.spaces import INSIDE_PARENTS, SELF, TRAINING, comparing_levels, grouping, names_at, scored, sources_of
+from evaluation.from_splits import (
+    INSIDE_PARENTS,
+    SELF,
+    TRAINING,
+    comparing_levels,
+    grouping,
+    names_at,
+    scored,
+    sources_of,
+)
 from utilities.console import say
 from utilities.errors import UserError
 from utilities.levels import n_levels, names_of, refuse_unnested

@@ -7,7 +7,7 @@ import numpy as np
 import datasets
 import evaluation
 from engine.runtime import Runtime
-from evaluation import outputs, spaces
+from evaluation import from_splits, outputs
 from runs import RunFolder
 from runs.folder import run_folder
 from utilities.errors import UserError
@@ -39,9 +39,9 @@ def options(opt):
     """The flags of an evaluation on test alone. Raises UserError where they ask for a reference that folds do not
     share.
     """
-    if opt.eval_reference_set == spaces.TRAINING:
+    if opt.eval_reference_set == from_splits.TRAINING:
         raise UserError(
-            f"--eval_reference_set {spaces.TRAINING}: the folds train on different images; an ensemble has no such set"
+            f"--eval_reference_set {from_splits.TRAINING}: the folds train on different images; an ensemble has no such set"
         )
     return opt.but(splits_to_eval=[SPLIT])
 

@@ -1,20 +1,20 @@
-"""What the queries of embeddings in files are to find: by lists in the file, published ground truth, or a function of
-the user's.
+"""What is relevant to the queries of a task, in place of classes: by lists in their file, by published ground truth, or
+by a user's function. Each function takes a task and returns it with `relevance`.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 import datasets
 import metrics
-from evaluation import galleries, relevance
-from evaluation.space import Space
+from evaluation import relevance
+from evaluation.task import Task
 from utilities.errors import UserError
 
-LISTS = (
-    metrics.Lists._fields
-)  # positive_indptr, positive_indices, junk_indptr, junk_indices: positions among the rows of the gallery
+# positive_indptr, positive_indices, junk_indptr, junk_indices: positions among the rows of the gallery
+LISTS = metrics.Lists._fields
 
 
 def has_lists(arrays: dict) -> bool:
@@ -23,100 +23,103 @@ def has_lists(arrays: dict) -> bool:
 
 
 def protocol_of(name: str) -> str | None:
-    """The protocol of an array of lists, as `positive_indptr_hard`, "" where it has no name; None of any other
-    array.
-    """
-    part = next((part for part in LISTS if name == part or name.startswith(f"{part}_")), None)
-    return None if part is None else name.removeprefix(part).removeprefix("_")
+    """The protocol of an array of lists, as `positive_indptr_hard`, "" without a name; None of any other array."""
+    for field in LISTS:
+        if name == field or name.startswith(f"{field}_"):
+            return name.removeprefix(field).removeprefix("_")
+    return None
+
+
+def without_lists(arrays: dict) -> dict:
+    """The arrays of a file that are no lists."""
+    return {name: array for name, array in arrays.items() if protocol_of(name) is None}
 
 
 def in_file(path: str, arrays: dict) -> dict[str, metrics.Lists]:
-    """Protocol -> its lists, of a file. Raises UserError where an array is missing, or where the file gives what takes
-    no rank a second time.
+    """Protocol -> its lists, of a file. Raises UserError if an array is missing, or if another array of the file also
+    says what takes no rank.
     """
-    found = {}
+    lists = {}
     for protocol in sorted({protocol_of(name) for name in arrays} - {None}):
-        end = "_" * bool(protocol) + protocol
-        for kind in ("positive", "junk"):
-            names = [f"{kind}_indptr{end}", f"{kind}_indices{end}"]
-            there = [name for name in names if name in arrays]
-            if len(there) == 1 or (kind == "positive" and not there):
-                raise UserError(
-                    f"{path}: lists of {'positives' if kind == 'positive' else kind} are {' and '.join(names)}; "
-                    f"it has {' and '.join(there) or 'neither'}"
-                )
-        found[protocol] = metrics.Lists(*(arrays.get(f"{name}{end}") for name in LISTS))
+        ending = f"_{protocol}" if protocol else ""
+        _refuse_half(path, arrays, "positives", [f"positive_indptr{ending}", f"positive_indices{ending}"])
+        _refuse_half(path, arrays, "junk", [f"junk_indptr{ending}", f"junk_indices{ending}"])
+        lists[protocol] = metrics.Lists(*(arrays.get(f"{name}{ending}") for name in LISTS))
     for name in ("sequence", "role_draws"):
         if name in arrays:
             raise UserError(
                 f"{path}: it has lists and {name}, and lists already give what takes no rank: leave {name} out"
             )
-    return found
+    return lists
 
 
-def judged(path: str, found: Space, lists: dict[str, metrics.Lists]) -> tuple[Space, str]:
-    """The space with lists of what its queries are to find, and a line on them. Raises UserError, with the name of
-    their file, where they do not fit.
+def _refuse_half(path: str, arrays: dict, judged: str, names: list[str]) -> None:
+    """Raise UserError if the arrays hold one of two `names` without the other, or no positives."""
+    present = [name for name in names if name in arrays]
+    if len(present) == 1 or (judged == "positives" and not present):
+        raise UserError(
+            f"{path}: lists of {judged} are {' and '.join(names)}; it has {' and '.join(present) or 'neither'}"
+        )
+
+
+def with_lists(source: str, task: Task, lists: dict[str, metrics.Lists]) -> Task:
+    """The task with lists, protocol -> lists, from the file `source`. Raises UserError, which names it, if they do not
+    fit.
     """
-    found = found._replace(lists=lists)
+    task = replace(task, relevance=lists)
     try:
-        found.findable()
+        task.findable()
     except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-    return found, galleries.lists_in_words(lists, len(found.gallery()[1]))
+        raise UserError(f"{source}: {error}") from error
+    return task
 
 
-def judged_by(flags, found: Space, rows: np.ndarray | None, arrays: dict, gallery: dict | None) -> tuple[Space, str]:
-    """As `judged`, by the published --ground_truth, or the user's --eval_relevance.
+def by_function(task: Task, path: str) -> Task:
+    """The task by the user's `--eval_relevance`, a function of the rows of the files."""
+    lists = relevance.lists(path, task.queries.positions, task.searched.positions, task.places)
+    return with_lists(path, task, {"": lists})
+
+
+def by_ground_truth(task: Task, path: str, arrays: dict, gallery: dict) -> Task:
+    """The task by the published `--ground_truth`, which names images.
 
     Args:
-        rows: of `arrays` that are the queries; None: all. gallery: the arrays of another file that they search; None:
-        they search their own.
+        arrays, gallery: of the file of the queries, and of that of the gallery.
     """
-    where = arrays if gallery is None else gallery
-    searched = np.arange(len(found.gallery()[1])) if "reference_features" in arrays else _rows(where, "is_gallery")
-    queries = np.arange(len(found.labels)) if rows is None else rows
-    if flags.eval_relevance is not None:
-        exclude = found.gallery()[2]
-        exclude = np.full(len(queries), -1) if exclude is None else np.asarray(exclude)
-        return judged(
-            flags.eval_relevance, found, {"": relevance.lists(flags.eval_relevance, queries, searched, exclude)}
-        )
-    for file in (arrays, where):
+    for file in (arrays, gallery):
         if "paths" not in file or "reference_features" in file:
             raise UserError(
-                f"--ground_truth {flags.ground_truth}: images are matched by name, and an .npz file of queries or "
-                "gallery has no paths (N,)"
+                f"--ground_truth {path}: images are matched by name, and an .npz file of queries or gallery has no "
+                "paths (N,)"
             )
-    asking, places = (_by_name(file["paths"][of]) for file, of in ((arrays, queries), (where, searched)))
+    query_paths = arrays["paths"][task.queries.positions]
+    queries = _by_name(query_paths)
+    places = _by_name(gallery["paths"][task.searched.positions])
     lists = {}
-    for protocol, of in datasets.ground_truth(Path(flags.ground_truth)).items():
-        found_by = [
-            of.get(str(path), of.get(Path(str(path)).stem, ((), ()))) for path in arrays["paths"][queries].tolist()
-        ]
-        named = [(name, places) for both in of.values() for name in (*both[0], *both[1])]
-        for name, known in [*((query, asking) for query in of), *named]:
-            if known.get(name, -1) < 0:
-                why = "stands there twice" if name in known else "is not among the paths"
-                raise UserError(
-                    f"--ground_truth {flags.ground_truth}: {name} {why} of the "
-                    f"{'queries' if known is asking else 'gallery'}"
-                )
-        lists[protocol] = metrics.Lists.of(
-            *([[places[name] for name in both[kind]] for both in found_by] for kind in (0, 1))
-        )
-    return judged(flags.ground_truth, found, lists)
+    for protocol, images_of in datasets.ground_truth(Path(path)).items():
+        for query in images_of:
+            _refuse_unknown(path, query, queries, "queries")
+        for positives, junk in images_of.values():
+            for name in (*positives, *junk):
+                _refuse_unknown(path, name, places, "gallery")
+        listed = [images_of.get(name, images_of.get(Path(name).stem, ((), ()))) for name in map(str, query_paths)]
+        positives = [[places[name] for name in names] for names, _ in listed]
+        junk = [[places[name] for name in names] for _, names in listed]
+        lists[protocol] = metrics.Lists.of(positives, junk)
+    return with_lists(path, task, lists)
+
+
+def _refuse_unknown(path: str, name: str, places: dict[str, int], where: str) -> None:
+    """Raise UserError for a name of the ground truth that no image has, or several."""
+    if places.get(name, -1) < 0:
+        why = "stands there twice" if name in places else "is not among the paths"
+        raise UserError(f"--ground_truth {path}: {name} {why} of the {where}")
 
 
 def _by_name(paths: np.ndarray) -> dict[str, int]:
-    """Path, and file name without its suffix, -> position in `paths` `(N,)`; -1 where there are several."""
+    """Path, and file name without its suffix, -> position in `paths` `(N,)`; -1 if several have it."""
     places = {}
     for place, path in enumerate(map(str, paths.tolist())):
         for name in {path, Path(path).stem}:
             places[name] = place if name not in places else -1
     return places
-
-
-def _rows(arrays: dict, role: str) -> np.ndarray:
-    """The rows of a file that have a role; all without such an array."""
-    return np.flatnonzero(arrays[role]) if role in arrays else np.arange(len(arrays["features"]))

@@ -2,6 +2,7 @@
 (`--evaluate`).
 """
 
+import functools
 import json
 from pathlib import Path
 
@@ -14,9 +15,10 @@ import datasets
 import evaluation
 import metrics
 from engine.random_state import random_states, set_random_states
-from evaluation import galleries, queries, spaces
+from evaluation import from_splits, galleries, queries
+from evaluation.task import Task, taken
 from pictures import curves, space
-from pictures.neighbours import recoveries
+from pictures.neighbours import Rankings, recoveries
 from pictures.text import TITLE_SIZE, fitted
 from runs import checkpoint, reports
 from runs.changes import changes_of_data
@@ -25,6 +27,7 @@ from runs.idle import overruled
 from runs.records.damaged import as_folder
 from utilities.console import say
 from utilities.files import json_safe, new_folder, write_json, write_npz
+from utilities.hyperbolic import Ball
 
 NEIGHBOURS = 7  # images beside a query in a picture
 TITLE_WIDTH = 180  # points that a group's name may take in a title
@@ -86,74 +89,89 @@ def draw_pictures(folder: Path, embedded: dict, split: str, opt, title: str) -> 
     `embedded`: split -> `evaluation.Embedded`; `split`: whose queries are shown; `title`: run and epoch. Returns the
     paths.
     """
-    compared = spaces.compare(embedded, opt.evaltypes[0], opt)
-    shown = compared[split]
-    whole = {name: one.space.whole() for name, one in compared.items() if (one.space.whole().labels >= 0).any()}
-    features = {name: one.features for name, one in whole.items()}
-    labels = {name: one.labels for name, one in whole.items()}
-    parents = {name: one.parents for name, one in whole.items()}
-    kept = [_subset(embedded[source].dataset, rows) for source, rows in zip(shown.sources, shown.kept, strict=True)]
-    images = _subset(embedded[split].dataset, shown.rows), ConcatDataset(kept)
-    searched = f"on {split}"
-    if shown.sources != [split]:
-        searched += f" in {', '.join(shown.sources)}"
-    elif shown.space.pool is not None:
-        searched += " in its gallery"
-    protocol = next(iter(shown.space.lists or [""]))
-    searched += f", {protocol}" * bool(protocol)
-    paths = [folder / "sample_recoveries.png"]
-    sampled = queries.sample_queries(shown.space.labels, opt.seed)
-    found = queries.nearest(shown, sampled, NEIGHBOURS)
-    recoveries(
-        paths[0],
-        images,
-        shown,
-        sampled,
-        found,
-        queries.judged(shown, sampled, found),
-        f"{title}: nearest neighbours {searched}",
-    )
-    worst, notes = queries.worst_queries(shown, opt.seed)
-    if len(worst):
-        paths.append(folder / "worst_queries.png")
-        found = queries.nearest(shown, worst, NEIGHBOURS)
-        recoveries(
-            paths[-1],
-            images,
-            shown,
-            worst,
-            found,
-            queries.judged(shown, worst, found),
-            f"{title}: worst queries {searched}",
-            notes,
-        )
-    skips = (
-        bool(opt.eval_skip_unmatched) or shown.space.lists is not None
-    )  # metrics leave out queries whose lists are empty
-    ranks = queries.first_hits(shown, skips) if shown.pool is not None else ()
-    if len(ranks):
-        paths.append(space.cmc(folder / "cmc.png", ranks, f"{title}, {searched}"))
-    if any(one.pool is not None for one in compared.values()):
+    tasks = from_splits.tasks(embedded, opt, opt.evaltypes[0])
+    ball = metrics.ball(opt)
+    paths = _draw_queries(folder, embedded, split, tasks[split], opt, title)
+    if any(task.pool is not None for task in tasks.values()):
         title += ", queries and gallery"
-    if not whole:  # no image has a class
+    rows = {name: task.classified for name, task in tasks.items() if (task.classified.labels >= 0).any()}
+    if not rows:  # no image has a class
         return paths
+    features = {name: of_split.features for name, of_split in rows.items()}
+    labels = {name: of_split.labels for name, of_split in rows.items()}
+    parents = {name: of_split.parents for name, of_split in rows.items()}
     paths.append(space.spectra(folder / "spectrum.png", features, opt.seed, title))
-    paths.append(space.distances(folder / "distances.png", features, labels, parents, opt.seed, title, shown.ball))
-    if opt.eval_size_of_tsne:
-        for name, one in ((name, compared[name]) for name in whole):
-            path = folder / f"tsne_{name}.png"
-            about = f"{title}: t-SNE of {name}"
-            supers = queries.super_classes(embedded[name]) if opt.label_hierarchy_level == 0 else None
-            supers = galleries.taken(supers, one.pool)
-            drawn = space.tsne(
-                path, features[name], labels[name], opt.eval_size_of_tsne, opt.seed, about, one.names, supers, one.ball
-            )
-            paths += [path] if drawn else []
+    paths.append(space.distances(folder / "distances.png", features, labels, parents, opt.seed, title, ball))
+    if not opt.eval_size_of_tsne:
+        return paths
+    class_names = from_splits.class_names(embedded, opt)
+    for name, of_split in rows.items():
+        path = folder / f"tsne_{name}.png"
+        supers = None
+        if opt.label_hierarchy_level == 0:
+            supers = taken(queries.super_classes(embedded[name]), tasks[name].classified.ids)
+        drawn = space.tsne(
+            path,
+            of_split.features,
+            of_split.labels,
+            opt.eval_size_of_tsne,
+            opt.seed,
+            f"{title}: t-SNE of {name}",
+            class_names[name],
+            supers,
+            ball,
+        )
+        if drawn:
+            paths.append(path)
     return paths
 
 
+def _draw_queries(folder: Path, embedded: dict, split: str, task: Task, opt, title: str) -> list[Path]:
+    """Draw what the queries of a split find: a sample of them, the worst, and with a gallery their CMC curve."""
+    sources = from_splits.sources_of(split, from_splits.scored(embedded, opt), opt)
+    images = _subset(embedded[split].dataset, task.queries.ids)
+    gallery_images = images
+    if task.gallery is not None:
+        gallery_images = _subset(ConcatDataset([embedded[source].dataset for source in sources]), task.gallery.ids)
+    where = f"on {split}"
+    if sources != [split]:
+        where += f" in {', '.join(sources)}"
+    elif task.pool is not None:
+        where += " in its gallery"
+    protocol = next(iter(task.relevance or [""]))
+    if protocol:
+        where += f", {protocol}"
+    ball = metrics.ball(opt)
+    picture = functools.partial(
+        recoveries,
+        images=(images, gallery_images),
+        task=task,
+        class_names=from_splits.class_names(embedded, opt)[split],
+        ball=ball,
+    )
+    paths = [folder / "sample_recoveries.png"]
+    sampled = queries.sample_queries(task.queries.labels, opt.seed)
+    picture(paths[0], rankings=_rankings(task, sampled, ball), title=f"{title}: nearest neighbours {where}")
+    worst, notes = queries.worst_queries(task, opt.seed, ball)
+    if len(worst):
+        paths.append(folder / "worst_queries.png")
+        picture(paths[-1], rankings=_rankings(task, worst, ball, notes), title=f"{title}: worst queries {where}")
+    if task.pool is not None:
+        skips = bool(opt.eval_skip_unmatched) or task.relevance is not None  # metrics leave out queries without lists
+        ranks = queries.first_hits(task, skips, ball)
+        if len(ranks):
+            paths.append(space.cmc(folder / "cmc.png", ranks, f"{title}, {where}"))
+    return paths
+
+
+def _rankings(task: Task, shown: np.ndarray, ball: Ball | None, notes=()) -> Rankings:
+    """The nearest neighbours of the queries `shown`, for a picture."""
+    neighbours = queries.nearest(task, shown, NEIGHBOURS, ball)
+    return Rankings(shown, neighbours, queries.judged(task, shown, neighbours), notes)
+
+
 def _subset(dataset, rows: np.ndarray | None):
-    """The images `rows` of a data set; all where it is None."""
+    """The images `rows` of a data set; all if it is None."""
     return dataset if rows is None else Subset(dataset, rows)
 
 
@@ -190,30 +208,37 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
         measured |= {"eval_space_c": ball.c, "eval_space_clip_r": ball.clip_r}
     paths = []
     flags = np.array(json.dumps(measured))
-    features = {evaltype: spaces.projected(embedded, evaltype, opt) for evaltype in opt.evaltypes}
-    for split, e in embedded.items():
-        labels = (
-            {"labels": e.labels} if (e.labels >= 0).any() else {}
-        )  # lists say what is found among images of no class
-        about = {**labels, **queries.described(e), **galleries.dumped(galleries.roles_of(e.dataset, len(e.labels)))}
-        if (
-            opt.eval_pca is None
-            and opt.eval_whiten is None
-            and (draws := getattr(e.dataset, "role_draws", None)) is not None
-        ):
-            about["role_draws"] = draws
-        if (supers := queries.super_classes(e)) is not None:
-            about["super_names"] = supers
-            about |= queries.higher_names(e)
-        if (domains := spaces.domains_of(e)) is not None:
-            about["domains"] = domains
+    features = {evaltype: from_splits.projected(embedded, evaltype, opt) for evaltype in opt.evaltypes}
+    for split, of_split in embedded.items():
+        arrays = _arrays(of_split, opt)
         for evaltype in opt.evaltypes:
             name = queries.file_name(split, evaltype, opt.evaltypes, "embeddings")
             if ball is not None:
-                about["points"] = ball.in_ball(torch.from_numpy(features[evaltype][split])).numpy()
-            paths.append((instead if instead is not None and (folder / name).exists() else folder) / name)
-            write_npz(paths[-1], dict(features=features[evaltype][split], flags=flags, **about))
+                arrays["points"] = ball.in_ball(torch.from_numpy(features[evaltype][split])).numpy()
+            place = instead if instead is not None and (folder / name).exists() else folder
+            paths.append(place / name)
+            write_npz(paths[-1], dict(features=features[evaltype][split], flags=flags, **arrays))
     return paths
+
+
+def _arrays(embedded: evaluation.Embedded, opt) -> dict[str, np.ndarray]:
+    """The arrays of a split's file of embeddings, but for the features and the flags."""
+    arrays = {}
+    if (embedded.labels >= 0).any():  # else lists say what is relevant among images of no class
+        arrays["labels"] = embedded.labels
+    arrays |= queries.described(embedded)
+    arrays |= galleries.dumped(galleries.roles_of(embedded.dataset, len(embedded.labels)))
+    draws = getattr(embedded.dataset, "role_draws", None)
+    if draws is not None and opt.eval_pca is None and opt.eval_whiten is None:
+        arrays["role_draws"] = draws
+    supers = queries.super_classes(embedded)
+    if supers is not None:
+        arrays["super_names"] = supers
+        arrays |= queries.higher_names(embedded)
+    domains = from_splits.domains_of(embedded)
+    if domains is not None:
+        arrays["domains"] = domains
+    return arrays
 
 
 def again(model, splits: dict, opt, runtime) -> dict:
@@ -277,16 +302,20 @@ def only(model, splits: dict, opt, runtime) -> dict:
         draw_pictures(folder, embedded, shown, opt, fitted(opt.arch, TITLE_SIZE, TITLE_WIDTH))
     dump_asked(folder, embedded, opt, epoch=0)
     print(f"\n{opt.arch}, weights: {model.weights_name}\n")
-    print(reports.table({**({"bare backbone": plain(bare)} if bare else {}), "network": plain(scores)}))
+    columns = {"network": plain(scores)}
+    if bare:
+        columns = {"bare backbone": plain(bare), **columns}
+    print(reports.table(columns))
     print(f"\nwritten  {folder}")
     return scores
 
 
 def plain(scores: dict) -> dict:
     """split -> {metric: value}, without arrays."""
-    return {
-        split: {name: value for name, value in values.items() if not np.ndim(value)} for split, values in scores.items()
-    }
+    numbers = {}
+    for split, values in scores.items():
+        numbers[split] = {name: value for name, value in values.items() if not np.ndim(value)}
+    return numbers
 
 
 def _title(group: str, epoch: int) -> str:
@@ -296,14 +325,14 @@ def _title(group: str, epoch: int) -> str:
 
 def _data(loaders: dict, opt) -> dict:
     """The data that were measured: name, folder, fingerprint of the files, counts of each split."""
-    there = {split: evaluation.without_seeds(loader.dataset) for split, loader in loaders.items()}
-    one = next(iter(there.values()))
+    datasets = {split: evaluation.without_seeds(loader.dataset) for split, loader in loaders.items()}
+    first = next(iter(datasets.values()))
     return {
         "dataset": opt.dataset,
         "dataset_name": opt.dataset_name,
-        "root": getattr(one, "root", None),
-        "fingerprint": getattr(one, "fingerprint", None),
-        "counts": {split: getattr(dataset, "counts", None) for split, dataset in there.items()},
+        "root": getattr(first, "root", None),
+        "fingerprint": getattr(first, "fingerprint", None),
+        "counts": {split: getattr(dataset, "counts", None) for split, dataset in datasets.items()},
         **_roles(loaders, opt),
     }
 
@@ -314,25 +343,22 @@ def about_data(splits: dict, loaders: dict, opt) -> dict:
 
 
 def _roles(loaders: dict, opt) -> dict:
-    found = evaluation.roles(loaders, opt)
-    return {"roles": found} if found else {}
+    roles = evaluation.roles(loaders, opt)
+    return {"roles": roles} if roles else {}
 
 
 def table(scores: dict, column: str = "value") -> str:
     """Text table of split -> {metric: value}; of an array, its length alone."""
     numbers = plain(scores)
-    arrays = (
-        (split, name, value) for split, values in scores.items() for name, value in values.items() if np.ndim(value)
-    )
-    lengths = [f"{split}  {name}: {len(value)} values" for split, name, value in arrays]
+    lengths = []
+    for split, values in scores.items():
+        lengths += [f"{split}  {name}: {len(value)} values" for name, value in values.items() if np.ndim(value)]
     return "\n".join([reports.table({column: numbers}), *lengths])
 
 
 def jsonable(scores: dict) -> dict:
     """The scores with arrays as lists, and None for NaN."""
-    return json_safe(
-        {
-            split: {name: np.asarray(value).tolist() for name, value in values.items()}
-            for split, values in scores.items()
-        }
-    )
+    lists = {}
+    for split, values in scores.items():
+        lists[split] = {name: np.asarray(value).tolist() for name, value in values.items()}
+    return json_safe(lists)

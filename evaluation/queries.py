@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 import metrics
-from evaluation import spaces
-from evaluation.galleries import taken
+from evaluation import from_splits
+from evaluation.task import Task, taken
 from utilities.files import write_npz
+from utilities.hyperbolic import Ball
 from utilities.levels import n_levels
 
 RIGHT, WRONG, JUNK = range(3)  # what an image of the reference is to a query
@@ -21,24 +22,29 @@ SHOWN = 8  # queries of a picture
 CANDIDATES = 750  # queries among which the worst are looked for
 
 
-def results(compared: spaces.Compared, rerank=None) -> dict[str, np.ndarray]:
-    """`metrics.query_results` of all queries of a split, each inside its super-class under `--tester
-    same_parent_label`.
+def results(task: Task, ball: Ball | None = None, rerank=None) -> dict[str, np.ndarray]:
+    """`metrics.query_results` of all queries of a task, each inside its super-class if they have such.
+
+    Args:
+        ball: in which distances are measured; None: Euclidean ones. rerank: as in `metrics.compute`.
     """
-    found = {}
-    for here, space, _ in searches(compared, np.arange(len(compared.space.features))):
+    results = {}
+    for places, space, _ in searches(task, np.arange(len(task.queries)), ball):
         if rerank is not None:
             space.search = rerank.search(space, False)
         for name, values in metrics.query_results(space).items():
-            found.setdefault(name, np.empty(len(compared.space.features), dtype=values.dtype))[here] = values
-    return found
+            results.setdefault(name, np.empty(len(task.queries), dtype=values.dtype))[places] = values
+    return results
 
 
-def write(path: Path, found: dict[str, np.ndarray], labels: np.ndarray | None, **about) -> Path:
-    """Write what was found, the labels `(N,)` (None: there are none) and what is known `about` the queries. Compressed,
-    names of 60,000 images take 1 MB.
+def write(path: Path, results: dict[str, np.ndarray], labels: np.ndarray | None, **facts) -> Path:
+    """Write the results of queries, their labels `(N,)` (None: they have none) and further arrays. Compressed, names of
+    60,000 images take 1 MB.
     """
-    write_npz(path, {**found, **({} if labels is None else {"labels": labels}), **about}, np.savez_compressed)
+    arrays = dict(results)
+    if labels is not None:
+        arrays["labels"] = labels
+    write_npz(path, {**arrays, **facts}, np.savez_compressed)
     return path
 
 
@@ -53,25 +59,16 @@ def dump(folder: Path, embedded: dict, opt, epoch: int, instead: Path | None = N
     paths = []
     flags = np.array(json.dumps(opt.measured()))
     for evaltype in opt.evaltypes:
-        compared = spaces.compare(embedded, evaltype, opt)
-        for split in spaces.scored(embedded, opt):
+        tasks = from_splits.tasks(embedded, opt, evaltype)
+        for split in from_splits.scored(embedded, opt):
+            queries = tasks[split].queries
             name = file_name(split, evaltype, opt.evaltypes)
             place = instead if instead is not None and (folder / name).exists() else folder
-            found = results(compared[split], metrics.reranking(opt))
-            of_queries = {
-                known: taken(values, compared[split].rows) for known, values in described(embedded[split]).items()
-            }
-            labels = compared[split].space.labels
-            paths.append(
-                write(
-                    place / name,
-                    found,
-                    labels if (labels >= 0).any() else None,
-                    **of_queries,
-                    flags=flags,
-                    epoch=np.array(epoch),
-                )
-            )
+            facts = {known: taken(values, queries.ids) for known, values in described(embedded[split]).items()}
+            facts |= {"flags": flags, "epoch": np.array(epoch)}
+            labels = queries.labels if (queries.labels >= 0).any() else None
+            values = results(tasks[split], metrics.ball(opt), metrics.reranking(opt))
+            paths.append(write(place / name, values, labels, **facts))
     return paths
 
 
@@ -83,12 +80,12 @@ def file_name(split: str, evaltype: str, evaltypes: list[str], kind: str = "quer
 def described(embedded) -> dict[str, np.ndarray]:
     """`paths` and `class_names` `(N,)` of a split's images, where its data set knows them."""
     dataset = embedded.dataset
-    about = {}
+    names = {}
     if hasattr(dataset, "paths"):
-        about["paths"] = np.array([str(path) for path in dataset.paths])
+        names["paths"] = np.array([str(path) for path in dataset.paths])
     if hasattr(dataset, "class_names") and dataset.class_names:
-        about["class_names"] = np.array([str(dataset.class_names.get(label, "")) for label in embedded.labels.tolist()])
-    return about
+        names["class_names"] = np.array([str(dataset.class_names.get(label, "")) for label in embedded.labels.tolist()])
+    return names
 
 
 def super_classes(embedded) -> np.ndarray | None:
@@ -102,94 +99,95 @@ def higher_names(embedded) -> dict[str, np.ndarray]:
     """`higher_names` `(N, L - 2)`: the samples' classes of the levels above the super-classes; empty without such
     levels.
     """
-    tables = [spaces.names_at(embedded.dataset, level) for level in range(2, n_levels(embedded.dataset))]
+    tables = [from_splits.names_at(embedded.dataset, level) for level in range(2, n_levels(embedded.dataset))]
     names = [[str(table.get(label)) for label in embedded.labels.tolist()] for table in tables]
     return {"higher_names": np.array(names).T} if names else {}
 
 
-def searches(compared: spaces.Compared, queries: np.ndarray):
-    """The searches of `queries` `(Q,)`: one for each super-class where they search inside these, else one.
+def searches(task: Task, queries: np.ndarray, ball: Ball | None = None):
+    """The searches of `queries` `(Q,)`: one for each super-class if they search inside these, else one.
 
     Yields for each the positions of its queries in `queries`, their `metrics.EmbeddingSpace`, and the indices of its
-    reference in the whole reference.
+    gallery in the whole gallery.
     """
-    space = compared.space
-    size = len(space.gallery()[0])
-    parents = np.zeros(len(space.features), int) if space.parents is None else space.parents
-    reference_parents = np.zeros(size, int) if space.parents is None else space.reference_parents
+    parents = np.zeros(len(task.queries), int)
+    gallery_parents = np.zeros(len(task.searched), int)
+    if task.queries.parents is not None:
+        parents = task.queries.parents
+        gallery_parents = task.searched.parents
     for parent in np.unique(parents[queries]):
-        here = np.flatnonzero(parents[queries] == parent)
-        kept = np.flatnonzero(reference_parents == parent)
-        yield here, metrics.space_of(compared.ball, **space.part(queries[here], kept).arguments()), kept
+        places = np.flatnonzero(parents[queries] == parent)
+        kept = np.flatnonzero(gallery_parents == parent)
+        yield places, metrics.space_of(ball, **task.part(queries[places], kept).arguments()), kept
 
 
-def nearest(compared: spaces.Compared, queries: np.ndarray, count: int) -> list[np.ndarray]:
-    """For each of `queries` the indices in the reference of its `count` nearest samples, nearest first; fewer if need
-    be.
+def nearest(task: Task, queries: np.ndarray, count: int, ball: Ball | None = None) -> list[np.ndarray]:
+    """For each of `queries` the indices in the gallery of its `count` nearest samples, nearest first; fewer if need be.
 
     Without itself and its sequence; junk of lists is among them, see `judged`.
     """
-    found = [None] * len(queries)
-    for here, space, kept in searches(compared, queries):
-        shown = space.view(type(space), truth=space.truth.unjudged())
-        for place, row in zip(here, shown.neighbours(count), strict=True):
-            found[place] = kept[row[row >= 0]]
-    return found
+    neighbours = [None] * len(queries)
+    for places, space, kept in searches(task, queries, ball):
+        unjudged = space.view(type(space), truth=space.truth.unjudged())
+        for place, row in zip(places, unjudged.neighbours(count), strict=True):
+            neighbours[place] = kept[row[row >= 0]]
+    return neighbours
 
 
-def judged(compared: spaces.Compared, queries: np.ndarray, found: list[np.ndarray]) -> list[np.ndarray]:
-    """For each of `queries` what the indices `found` in the reference are to it: `RIGHT`, `WRONG` or `JUNK`."""
-    labels = compared.space.gallery()[1]
-    lists = compared.space.lists_of()
-    if lists is None:
-        further = compared.space.further or {}
-        wanted = [(compared.space.labels[query], *further.get(query, ())) for query in queries.tolist()]
-        return [
-            np.where(np.isin(labels[few], classes), RIGHT, WRONG) for classes, few in zip(wanted, found, strict=True)
-        ]
-    of_query = lists.part(queries)
-    kinds = zip(of_query.each("positive"), of_query.each("junk"), found, strict=True)
-    return [
-        np.where(np.isin(few, positives), RIGHT, np.where(np.isin(few, junk), JUNK, WRONG))
-        for positives, junk, few in kinds
-    ]
+def judged(task: Task, queries: np.ndarray, neighbours: list[np.ndarray]) -> list[np.ndarray]:
+    """For each of `queries` what its `neighbours`, indices in the gallery, are to it: `RIGHT`, `WRONG` or `JUNK`."""
+    kinds = []
+    if task.lists is None:
+        labels = task.searched.labels
+        further = task.further or {}
+        for query, indices in zip(queries.tolist(), neighbours, strict=True):
+            classes = (task.queries.labels[query], *further.get(query, ()))
+            kinds.append(np.where(np.isin(labels[indices], classes), RIGHT, WRONG))
+        return kinds
+    lists = task.lists.part(queries)
+    for positives, junk, indices in zip(lists.each("positive"), lists.each("junk"), neighbours, strict=True):
+        is_right = np.isin(indices, positives)
+        kinds.append(np.select([is_right, np.isin(indices, junk)], [RIGHT, JUNK], WRONG))
+    return kinds
 
 
-def first_hits(compared: spaces.Compared, skips: bool) -> np.ndarray:
-    """`(Q,)` rank of the nearest image of its class of each query, infinite where there is none; with `skips` without
-    such queries.
+def first_hits(task: Task, skips: bool, ball: Ball | None = None) -> np.ndarray:
+    """`(Q,)` rank of the nearest image of its class of each query, infinite if there is none; with `skips` without such
+    queries.
     """
-    reciprocals = np.zeros(len(compared.space.features))
-    for here, space, _ in searches(compared, np.arange(len(reciprocals))):
-        reciprocals[here] = metrics.per_query(["mrr"], space)["mrr"]
+    reciprocals = np.zeros(len(task.queries))
+    for places, space, _ in searches(task, np.arange(len(reciprocals)), ball):
+        reciprocals[places] = metrics.per_query(["mrr"], space)["mrr"]
     reciprocals = reciprocals[~np.isnan(reciprocals)] if skips else np.nan_to_num(reciprocals)
     return np.divide(1.0, reciprocals, out=np.full(len(reciprocals), np.inf), where=reciprocals > 0).round()
 
 
 def sample_queries(labels: np.ndarray, seed: int) -> np.ndarray:
-    """Indices of the queries shown, from as many classes as possible: the same in every epoch."""
+    """Indices of the queries that a picture shows, from as many classes as possible: the same in every epoch."""
     order = np.random.default_rng(seed).permutation(len(labels))
     firsts = np.sort(np.unique(labels[order], return_index=True)[1])  # where in `order` each class comes first
     return np.sort(np.concatenate([order[firsts], np.delete(order, firsts)])[:SHOWN])
 
 
-def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, list[str]]:
-    """Queries with the lowest average precision, at most one a class, and a note on each; none where no query can find
+def worst_queries(task: Task, seed: int, ball: Ball | None = None) -> tuple[np.ndarray, list[str]]:
+    """Queries with the lowest average precision, at most one per class, and a note on each; none if no query can find
     its class.
 
     Of `CANDIDATES` random queries. Average precision is AP@R, a query's term of `map_r`; of two equal ones, the query
     whose first hit comes later is worse. The note gives both.
     """
-    candidates = np.flatnonzero(compared.space.findable()[0])
+    candidates = np.flatnonzero(task.findable()[0])
     if len(candidates) > CANDIDATES:
         candidates = np.sort(np.random.default_rng(seed).choice(candidates, size=CANDIDATES, replace=False))
     precisions = np.empty(len(candidates))
     firsts = np.empty(len(candidates), dtype=np.int64)
-    for here, space, _ in searches(compared, candidates):
+    for places, space, _ in searches(task, candidates, ball):
         scores = metrics.per_query(["map_r", "mrr"], space)
-        precisions[here], firsts[here] = scores["map_r"], np.rint(1 / scores["mrr"])
+        precisions[places] = scores["map_r"]
+        firsts[places] = np.rint(1 / scores["mrr"])
     order = np.lexsort((-firsts, precisions))
-    labels = compared.space.labels[candidates]
+    labels = task.queries.labels[candidates]
     labels = np.where(labels < 0, -1 - np.arange(len(labels)), labels)  # without classes each query stands for itself
     order = order[np.sort(np.unique(labels[order], return_index=True)[1])][:SHOWN]  # the worst of each class
-    return candidates[order], [f"AP@R {precisions[i]:.2f}\nfirst hit at {firsts[i]:,}" for i in order]
+    notes = [f"AP@R {precisions[place]:.2f}\nfirst hit at {firsts[place]:,}" for place in order]
+    return candidates[order], notes

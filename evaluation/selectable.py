@@ -1,10 +1,12 @@
 """Whether the metric that selects the epoch can vary on its data: a constant would select any epoch."""
 
+from dataclasses import replace
+
 import numpy as np
 
 import metrics
-from evaluation import galleries, spaces
-from evaluation.space import Space
+from evaluation import from_splits, galleries
+from evaluation.task import Rows, Task
 from utilities.counts import count_of
 from utilities.errors import UserError
 from utilities.flags import has_folds
@@ -23,65 +25,65 @@ def check(datasets: dict, opt) -> None:
     split = "val" if "val" in datasets else "test"
     metric = opt.storage_metrics[0]
     least = _least_others(metric)
-    if split not in spaces.scored(datasets, opt) or least is None:
+    if split not in from_splits.scored(datasets, opt) or least is None:
         return
     if protocols := [protocol for protocol in getattr(datasets[split], "lists", None) or () if protocol]:
         raise UserError(
             f"{split} is measured by {len(protocols)} protocols ({', '.join(protocols)}), none of which chooses "
             "the epoch: cut validation by --use_tv_split"
         )
-    images = galleries.images_of(datasets)
-    plan = spaces.plans(images, opt)[split]
-    searches = metrics.searches(metric)
-    space, sources = (
-        (_by_column(plan.space, metrics.column_of(metric)), plan.sources)
-        if searches
-        else (_in_itself(plan.space.whole()), [split])
-    )
-    hits, seen = space.findable()
-    if np.any((hits > 0) & (seen - hits >= least)):
+    images = from_splits.images_of(datasets)
+    task = from_splits.tasks(images, opt)[split]
+    if metrics.searches(metric):
+        task = _by_column(task, metrics.column_of(metric))
+        sources = from_splits.sources_of(split, from_splits.scored(images, opt), opt)
+    else:  # the images among themselves, as a clustering sees them
+        task = Task(Rows(None, task.classified.labels, parents=task.classified.parents))
+        sources = [split]
+    relevant, ranked = task.findable()
+    if np.any((relevant > 0) & (ranked - relevant >= least)):
         return
-    if any(galleries.roles_of_all(images)[source].restrict for source in {split, *sources}):
-        why = (
-            f"a query finds at most {max(seen - hits)} images of other classes, {least} or more are needed"
-            if hits.any()
-            else (
-                "no query has another image of its class"
-                + " to find: in the gallery, and not of its sequence" * searches
-            )
-        )
+    roles = galleries.roles_of_all(images)
+    if any(roles[source].restrict for source in {split, *sources}):
+        why = f"a query finds at most {max(ranked - relevant)} images of other classes, {least} or more are needed"
+        if not relevant.any():
+            why = "no query has another image of its class"
+            if metrics.searches(metric):
+                why += " to find: in the gallery, and not of its sequence"
         way_out = (
             "Make more images queries and gallery (is_query, is_gallery), or choose another metric by --storage_metrics"
         )
     else:
-        why = f"{'validation' if split == 'val' else 'test, without validation data,'} has "
-        if hits.any():
-            n = len(np.unique(space.gallery()[1]))
-            why += (
-                f"{count_of(n, 'class', 'classes')}, and a query at most {max(seen - hits)} images of others: {least} "
-                "or more are needed"
-            )
-        elif split not in sources:
-            why += f"no image of a class that is in the reference, --eval_reference_set {opt.eval_reference_set}"
-        else:
-            why += f"a single image of each of its {len(np.unique(space.labels)):,} classes"
+        subject = "validation" if split == "val" else "test, without validation data,"
+        why = f"{subject} has {_what_it_has(task, relevant, ranked, least, split in sources, opt)}"
         way_out = _way_out(split, split in sources, opt)
     raise UserError(f"{metric} on {split} selects the epoch and would have the same value in all: {why}. {way_out}")
 
 
-def _by_column(space: Space, column: int) -> Space:
-    """The space with the labels of one level."""
+def _what_it_has(task: Task, relevant: np.ndarray, ranked: np.ndarray, least: int, within: bool, opt) -> str:
+    """Why no query's value can vary, where every image is query and gallery; `within`: whether the split searches
+    itself.
+    """
+    if relevant.any():
+        n_classes = len(np.unique(task.searched.labels))
+        return (
+            f"{count_of(n_classes, 'class', 'classes')}, and a query at most {max(ranked - relevant)} images of "
+            f"others: {least} or more are needed"
+        )
+    if not within:
+        return f"no image of a class that is in the reference, --eval_reference_set {opt.eval_reference_set}"
+    return f"a single image of each of its {len(np.unique(task.queries.labels)):,} classes"
+
+
+def _by_column(task: Task, column: int) -> Task:
+    """The task with the labels of one level."""
     if column == 0:
-        return space
-    return space._replace(
-        labels=space.above[:, column - 1],
-        reference_labels=None if space.reference_above is None else space.reference_above[:, column - 1],
-    )
-
-
-def _in_itself(space: Space) -> Space:
-    """The images of a space among themselves, as a clustering sees them."""
-    return Space(None, space.labels, parents=space.parents, reference_parents=space.parents)
+        return task
+    queries = replace(task.queries, labels=task.queries.levels[:, column - 1])
+    gallery = task.gallery
+    if gallery is not None:
+        gallery = replace(gallery, labels=gallery.levels[:, column - 1])
+    return replace(task, queries=queries, gallery=gallery)
 
 
 def _least_others(metric: str) -> int | None:

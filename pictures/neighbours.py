@@ -2,6 +2,7 @@
 
 import bisect
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset
@@ -27,15 +28,25 @@ LEGEND = 10
 NOTE = 8
 
 
+class Rankings(NamedTuple):
+    """What a picture shows: `(Q,)` indices of queries; for each the indices of its neighbours in the gallery, nearest
+    first; what these are to it, places in `COLOURS`; and the text beside it, two short lines.
+    """
+
+    queries: np.ndarray
+    neighbours: list[np.ndarray]
+    judged: list[np.ndarray]
+    notes: tuple | list = ()
+
+
 def recoveries(
     path: Path,
     images: tuple,
-    compared,
-    queries: np.ndarray,
-    found: list[np.ndarray],
-    judged: list[np.ndarray],
+    task,
+    rankings: Rankings,
     title: str,
-    notes=(),
+    class_names: dict | None = None,
+    ball=None,
 ) -> None:
     """One row a query: the query, then what it finds in the reference, nearest first: images of its class framed green,
     others red.
@@ -49,20 +60,21 @@ def recoveries(
         images: the data sets of queries and reference: `(label, image (3, H, W), index)` by index; `original`, where
         there is such a
             method, is the image before the transform.
-        compared: `evaluation.spaces.Compared`: features and labels of queries and reference.
-        queries: `(Q,)` indices. found: for each query the indices in the reference. judged: what these are to it,
-        places in `COLOURS`.
-        notes: the text beside each, two short lines.
+        task: an `evaluation.task.Task`: features and labels of queries and gallery.
+        class_names: label -> name. ball: in which distances are measured; None: Euclidean ones.
     """
     from matplotlib.figure import Figure
 
-    (features, labels, *_), (reference, reference_labels, _) = compared.space, compared.space.gallery()
-    lines = [line for note in notes for line in note.split("\n")]
+    features = task.queries.features
+    labels = task.queries.labels
+    reference = task.searched.features
+    reference_labels = task.searched.labels
+    lines = [line for note in rankings.notes for line in note.split("\n")]
     left = 0.2 + max((text_width(line, NOTE) for line in lines), default=0) / TILE
-    keys = KEYS if compared.space.lists is None else LISTED_KEYS
+    keys = KEYS if task.relevance is None else LISTED_KEYS
     heading = [text_width(title, HEADING), *(text_width(text, LEGEND) for text in keys)]
-    content = left + 1.35 + max(len(few) for few in found) * WIDTH
-    size = (max(content, (sum(heading) + (1 + len(keys)) * LEGEND) / TILE + 0.3), len(queries) * HEIGHT + 0.45)
+    content = left + 1.35 + max(len(few) for few in rankings.neighbours) * WIDTH
+    size = (max(content, (sum(heading) + (1 + len(keys)) * LEGEND) / TILE + 0.3), len(rankings.queries) * HEIGHT + 0.45)
     figure = Figure(figsize=(TILE / 72 * size[0], TILE / 72 * size[1]))
     axis = figure.add_axes((0, 0, 1, 1), xlim=(0, size[0]), ylim=(size[1], 0), aspect="equal")
     axis.axis("off")  # one axis for all: sixty of them take seconds
@@ -71,16 +83,18 @@ def recoveries(
     for text, colour, points in zip(keys, COLOURS, heading[1:], strict=False):
         axis.text(end, 0.22, text, color=colour, fontsize=LEGEND, ha="right", va="center")
         end -= (points + LEGEND) / TILE
-    shown = {*labels[queries].tolist(), *reference_labels[np.concatenate(found)].tolist()}
-    names = _names(shown, compared.names, "distractor" if keys == KEYS else "")
-    for row, (query, few, kinds) in enumerate(zip(queries, found, judged, strict=True)):
+    shown = {*labels[rankings.queries].tolist(), *reference_labels[np.concatenate(rankings.neighbours)].tolist()}
+    names = _names(shown, class_names, "distractor" if keys == KEYS else "")
+    for row, (query, few, kinds) in enumerate(zip(*rankings[:3], strict=True)):
         top = 0.5 + row * HEIGHT
-        if notes:
-            axis.text(left - 0.08, top + 0.5, notes[row], fontsize=NOTE, ha="right", va="center", linespacing=1.5)
+        if rankings.notes:
+            axis.text(
+                left - 0.08, top + 0.5, rankings.notes[row], fontsize=NOTE, ha="right", va="center", linespacing=1.5
+            )
         _tile(axis, left, top, whole_image(images[0], int(query)), names[int(labels[query])], "query", QUERY)
         for position, (index, kind) in enumerate(zip(few, kinds, strict=True), start=1):
             distance = distances_of(
-                *(rows.astype(np.float64) for rows in (features[[query]], reference[[index]])), compared.ball
+                *(rows.astype(np.float64) for rows in (features[[query]], reference[[index]])), ball
             )[0]
             start = left + position * WIDTH + 0.2
             name = names[int(reference_labels[index])]

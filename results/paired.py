@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 import metrics
-from evaluation import spaces
+from evaluation import from_splits
 from evaluation.galleries import ROLES
 from evaluation.judgements import LISTS
 from results import bootstrap, columns, groups, inference, roles
@@ -28,7 +28,9 @@ SPLIT = "test"
 WRITTEN = "query_results"
 EMBEDDED = "embeddings"
 MEASURED = {"hit": "R@1", "ap_at_r": "MAP@R"}
-PLAIN = spaces.OF_SEARCH | spaces.OF_DISTANCES  # settings under which the test embeddings alone give the query results
+PLAIN = (
+    from_splits.OF_SEARCH | from_splits.OF_DISTANCES
+)  # settings under which the test embeddings alone give the query results
 DIGITS = 2
 
 

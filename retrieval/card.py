@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import criteria
-from evaluation import spaces
+from evaluation import from_splits
 from retrieval import weights
 from runs.folder import RunFolder
 from utilities.errors import UserError
@@ -210,7 +210,9 @@ def _results(run: RunFolder, checkpoint: str, opt) -> str:
                 rows.append((split, _cell(metric), f"{value:.4f}"))
     if not rows:
         return "The run has recorded none."
-    flags = spaces.asked(vars(opt), spaces.OF_SEARCH | spaces.OF_EMBEDDINGS | spaces.OF_DISTANCES)
+    flags = from_splits.changed_flags(
+        vars(opt), from_splits.OF_SEARCH | from_splits.OF_EMBEDDINGS | from_splits.OF_DISTANCES
+    )
     if flags:
         selection += f" Measured with `{_cell(' '.join(flags))}`, which the exported files do not do."
     return f"{selection}\n\n{_table(('split', 'metric', 'value'), rows)}"

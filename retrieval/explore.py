@@ -9,11 +9,11 @@ import numpy as np
 from tqdm import tqdm
 
 import metrics
-from evaluation import from_files, galleries, missing_labels, spaces
-from evaluation.from_files import read, written_flags
-from evaluation.galleries import ROLES, taken
+from evaluation import from_files, from_splits, galleries, missing_labels
+from evaluation.file_arrays import read, written_flags
+from evaluation.galleries import ROLES
 from evaluation.judgements import LISTS, has_lists, protocol_of
-from evaluation.space import Space
+from evaluation.task import Rows, Task, places_in
 from metrics import fnmr
 from pictures import maps
 from pictures.thumbnails import Sheets
@@ -25,7 +25,7 @@ from utilities.files import write_file
 
 BINS = 100  # of the histogram of distances
 UNHEEDED = (
-    spaces.OF_SEARCH | spaces.OF_DISTANCES
+    from_splits.OF_SEARCH | from_splits.OF_DISTANCES
 )  # flags of an evaluation that the page ignores; of a run also those of its embeddings
 OF_RUNS = {
     "split": "test",
@@ -58,28 +58,26 @@ class Shown(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """Rows of the queries `(Q,)` and of their gallery `(M,)`, and their space, whose lists say what they are to
-    find.
-    """
+    """The queries and their gallery, rows of the images shown, whose lists say what is relevant."""
 
-    queries: np.ndarray
-    gallery: np.ndarray
-    space: Space
+    task: Task
 
     def precision(self, size: int) -> np.ndarray:
         """Average precision among the first R of each of `size` images, `(N,)`; NaN of those that are no query or have
         nothing to find.
         """
         found = np.full(size, np.nan)
-        found[self.queries] = metrics.per_query(["map_r"], metrics.EmbeddingSpace(**self.space.arguments()))["map_r"]
+        space = metrics.EmbeddingSpace(**self.task.arguments())
+        found[self.task.queries.positions] = metrics.per_query(["map_r"], space)["map_r"]
         return found
 
     def judged(self, neighbours: np.ndarray) -> np.ndarray:
         """What neighbours `(N, k)` are to each image, `(N, k)`: 0 right, 1 wrong, 2 junk, 3 not judged."""
-        places = galleries.places_in(self.gallery, len(neighbours))[neighbours]
-        lists = self.space.lists_of()
+        places = places_in(self.task.searched.positions, len(neighbours))[neighbours]
+        rows = self.task.queries.positions
+        lists = self.task.lists
         kinds = np.full(neighbours.shape, 3, dtype=np.uint8)
-        for row, positives, junk in zip(self.queries, lists.each("positive"), lists.each("junk"), strict=True):
+        for row, positives, junk in zip(rows, lists.each("positive"), lists.each("junk"), strict=True):
             near = places[row]
             kinds[row] = np.select([near < 0, np.isin(near, positives), np.isin(near, junk)], [3, 0, 2], 1)
         return kinds
@@ -127,7 +125,7 @@ def of_run(flags) -> Shown:
     roles = galleries.roles_of(dataset, len(labels))
     listed = None if roles.lists is None else _of_roles(features, labels, roles)
     notes = (
-        *_unheeded(roles.restrict and listed is None, vars(embedder.opt), UNHEEDED | spaces.OF_EMBEDDINGS),
+        *_unheeded(roles.restrict and listed is None, vars(embedder.opt), UNHEEDED | from_splits.OF_EMBEDDINGS),
         *_heeded(listed),
     )
     return Shown(
@@ -145,20 +143,18 @@ def of_run(flags) -> Shown:
 
 def _of_roles(features: np.ndarray, labels: np.ndarray, roles: galleries.Roles) -> Listed:
     """The queries of a data set with lists, and its gallery."""
-    queries, gallery = (taken(np.arange(roles.size), rows) for rows in (roles.queries, roles.gallery))
-    exclude = galleries.places_in(gallery, roles.size)[queries]
-    return Listed(
-        queries,
-        gallery,
-        Space(features[queries], labels[queries], features[gallery], labels[gallery], exclude, lists=roles.listed()),
-    )
+    rows = Rows(features, labels)
+    queries = rows.take(roles.rows("queries"))
+    gallery = rows.take(roles.rows("gallery"))
+    exclude = places_in(gallery.positions, roles.size)[queries.positions]
+    return Listed(Task(queries, gallery, exclude, roles.relevance()))
 
 
 def _heeded(listed: Listed | None) -> tuple[str, ...]:
     """A note on the lists that the page goes by; none without."""
     if listed is None:
         return ()
-    protocol = next(iter(listed.space.lists))
+    protocol = next(iter(listed.task.relevance))
     return (
         (
             f"Lists{' of ' * bool(protocol)}{protocol} say what queries are to find: ✓; – is junk, and images that no "
@@ -211,13 +207,7 @@ def of_file(path: str) -> Shown:
 
 def _listed(path: str, arrays: dict) -> Listed:
     """The queries of a file with lists, and its gallery."""
-    space, _, rows = from_files.space(path, arrays)
-    every = np.arange(len(arrays["features"]))
-    return Listed(
-        every if rows is None else rows,
-        np.flatnonzero(arrays["is_gallery"]) if "is_gallery" in arrays else every,
-        space,
-    )
+    return Listed(from_files.task_of(path, arrays))
 
 
 def _unheeded(has_roles: bool, flags: dict, unheeded: dict) -> tuple[str, ...]:
@@ -225,7 +215,7 @@ def _unheeded(has_roles: bool, flags: dict, unheeded: dict) -> tuple[str, ...]:
     notes = []
     if has_roles:
         notes.append("Roles and sequences of the images are not heeded here: each searches among all others.")
-    if asked := spaces.asked(flags, unheeded):
+    if asked := from_splits.changed_flags(flags, unheeded):
         notes.append(
             f"{', '.join(asked)} of the evaluation have no effect here: distances are Euclidean and of all images."
         )

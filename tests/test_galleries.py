@@ -15,7 +15,7 @@ import evaluation
 import main
 import metrics
 import parameters
-from evaluation import queries, spaces
+from evaluation import from_splits, queries
 from runs import RunFolder
 from tests.kit import processes
 from utilities.errors import UserError
@@ -113,7 +113,7 @@ def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, cap
     monkeypatch.setattr(
         queries,
         "nearest",
-        lambda compared, *rest, of=queries.nearest: shown.append((compared, of(compared, *rest))) or shown[-1][1],
+        lambda task, *rest, of=queries.nearest: shown.append((task, of(task, *rest))) or shown[-1][1],
     )
     run = main.main(flags(folder_data, tmp_path, "--dump_embeddings"))
     said = capsys.readouterr().out
@@ -137,11 +137,10 @@ def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, cap
     again = command.main([str(run.folder / "embeddings_test.npz"), "--evaluation_metrics", *METRICS])
     assert again == pytest.approx(values, abs=1e-12)
     assert shown
-    for compared, found in shown:  # what the pictures of the best epochs show
-        assert all(roles["is_gallery"][compared.kept[0][index]] for few in found for index in few)
-        assert all(roles["is_query"][row] for row in compared.rows) and len(compared.space.gallery()[0]) == sum(
-            roles["is_gallery"]
-        )
+    for task, found in shown:  # what the pictures of the best epochs show
+        assert all(roles["is_gallery"][task.gallery.ids[index]] for few in found for index in few)
+        assert all(roles["is_query"][row] for row in task.queries.ids)
+        assert len(task.gallery) == sum(roles["is_gallery"])
     evaluated = main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder)]))
     assert evaluated["test"] == values
     written = json.loads((run.folder / "evaluation_Test_discriminative_e_recall@1.json").read_text())
@@ -262,5 +261,6 @@ def test_the_ensemble_joins_roles(with_roles, folder_data):
     labels = np.array([label for _, label in dataset.image_list])
     members = [evaluation.Embedded({"discriminative": x + k}, labels, 0.0, dataset) for k in range(2)]
     joined = importlib.import_module("evaluation.ensemble").join(members)
-    space = spaces.compare(joined, "discriminative", parameters.read(["--splits_to_eval", "test"]))["test"].space
-    assert space.features.shape == (16, 8) and space.reference.shape == (12, 8) and space.pool.features.shape == (22, 8)
+    task = from_splits.tasks(joined, parameters.read(["--splits_to_eval", "test"]), "discriminative")["test"]
+    shapes = [rows.features.shape for rows in (task.queries, task.gallery, task.pool)]
+    assert shapes == [(16, 8), (12, 8), (22, 8)]

@@ -8,10 +8,12 @@ recall@10 against exact float search, seconds to learn and build, queries a seco
 """
 
 import argparse
+import functools
 import platform
 import statistics
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +21,8 @@ import numpy as np
 from tqdm import tqdm
 
 import metrics
-from evaluation import from_files
+from evaluation import file_arrays, from_files
+from evaluation.task import Task
 from pictures import space as charts
 from utilities import codes
 from utilities.codes import Codes
@@ -143,24 +146,22 @@ def queries_a_second(index: Codes, queries, batch: int, rescored: int) -> float:
 
 
 def measure(
-    space, calibration, cases: list[tuple[str, int]], rescored: int = codes.RESCORED, skips: bool = False
+    task: Task, calibration, cases: list[tuple[str, int]], rescored: int = codes.RESCORED, skips: bool = False
 ) -> list[dict]:
     """One row per case, a code and a number of dimensions, with the keys of `HEAD`.
 
-    `space`: `evaluation.space.Space`; `calibration`: `(T, D)` or None.
+    `calibration`: `(T, D)` or None.
     """
     rows = []
-    whole_space = metrics.space_of(None, **space.arguments())
-    exact = Searched(built(codes.FLOAT32, space.gallery()[0], None)[0]).neighbours(whole_space)
+    whole_space = metrics.space_of(None, **task.arguments())
+    exact = Searched(built(codes.FLOAT32, task.searched.features, None)[0]).neighbours(whole_space)
     bar = tqdm(cases, leave=False, disable=None)
     for name, width in bar:
         bar.set_description(f"{name} of {width} dimensions")
-        cut = [
-            None if features is None else metrics.prefix(features, width)
-            for features in (space.features, space.reference, calibration)
-        ]
-        part = space._replace(features=cut[0], reference=cut[1])
-        index, seconds = built(name, part.gallery()[0], None if cut[2] is None else sample(cut[2]))
+        prefix = functools.partial(metrics.prefix, dimensions=width)
+        part = replace(task, pool=None).with_features(prefix)
+        learned_from = None if calibration is None else sample(prefix(calibration))
+        index, seconds = built(name, part.searched.features, learned_from)
         searched = Searched(index, rescored)
         about = {
             "code": name,
@@ -171,7 +172,8 @@ def measure(
         about |= metrics.compute(["e_recall@1", "map_r"], **part.arguments(), rerank=searched, skip_unmatched=skips)
         about["recall@10"] = recall(whole_space, searched.neighbours(metrics.space_of(None, **part.arguments())), exact)
         rates = {
-            f"queries_a_second_{batch}": queries_a_second(index, part.features, batch, rescored) for batch in (1, BATCH)
+            f"queries_a_second_{batch}": queries_a_second(index, part.queries.features, batch, rescored)
+            for batch in (1, BATCH)
         }
         rows.append({**about, "build_seconds": seconds, **rates})
     return rows
@@ -318,13 +320,14 @@ def main(argv: list[str] | None = None) -> list[dict]:
     argv = sys.argv[1:] if argv is None else argv
     flags = parser().parse_args(argv)
     flags.codes = list(dict.fromkeys(flags.codes or CODES))
-    arrays = from_files.read_queries(flags.features, False, labels=flags.labels)
-    skips = bool(from_files.written_flags(arrays).get("eval_skip_unmatched"))
-    space, searched, _ = from_files.space(flags.features, arrays, skips=skips)
-    dimensions = _checked(flags.features, lambda: metrics.space_of(None, **space.arguments())).dimensions
+    arrays = file_arrays.read_queries(flags.features, False, labels=flags.labels)
+    skips = bool(file_arrays.written_flags(arrays).get("eval_skip_unmatched"))
+    task = from_files.task_of(flags.features, arrays)
+    searched = from_files.described(task, arrays, False, skips)
+    dimensions = _checked(flags.features, lambda: metrics.space_of(None, **task.arguments())).dimensions
     flags.prefixes = list(dict.fromkeys([*(flags.prefixes or []), dimensions]))
     calibration = (
-        None if flags.calibration is None else from_files.read(flags.calibration, (), needs_labels=False)["features"]
+        None if flags.calibration is None else file_arrays.read(flags.calibration, (), needs_labels=False)["features"]
     )
     check(flags, dimensions, calibration)
     cases, skipped = learnable(flags, calibration)
@@ -333,13 +336,13 @@ def main(argv: list[str] | None = None) -> list[dict]:
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(flags.threads)
     try:
-        rows = measure(space, calibration, cases, flags.rescore_multiplier, skips)
+        rows = measure(task, calibration, cases, flags.rescore_multiplier, skips)
     finally:
         faiss.omp_set_num_threads(threads)
     about = {
         "features": flags.features,
-        "images": len(space.gallery()[1]),
-        "queries": len(space.labels),
+        "images": len(task.searched),
+        "queries": len(task.queries),
         "calibration": flags.calibration,
         "calibration_vectors": 0 if calibration is None else min(len(calibration), codes.MOST),
         "rescore_multiplier": flags.rescore_multiplier,

@@ -36,20 +36,17 @@ their class.
 
 import argparse
 import functools
-import itertools
 import sys
 from pathlib import Path
-
-import numpy as np
 
 import evaluation
 import metrics
 from engine.ranks import Ranks, starter
 from evaluation import from_files, judgements, outputs, queries, whitening
-from evaluation.from_files import NAMES, read, read_queries, written_flags
-from evaluation.galleries import taken
+from evaluation.averages import divided
+from evaluation.file_arrays import NAMES, read, read_gallery, read_queries, written_flags
 from evaluation.judgements import has_lists
-from evaluation.space import Space
+from evaluation.task import Task, taken
 from tools import COMMANDS, outliers
 from utilities.console import propose, say
 from utilities.counts import count_of
@@ -207,63 +204,85 @@ def check(flags) -> None:
     metrics.check_flags(flags)
 
 
-def space_of(flags) -> tuple[dict, Space, str, np.ndarray | None]:
-    """The arrays of the file, the space to measure, a line on it, and the rows of the file that are queries (None:
-    all).
+def task_of(flags) -> tuple[dict, Task, str]:
+    """The arrays of the file, its task, and a line on what searches where.
 
     Flags that are unset take the values with which the embeddings were written.
     """
     truths = [name for name in ("ground_truth", "eval_relevance") if getattr(flags, name) is not None]
-    names = flags.dump_query_results is not None or flags.ground_truth is not None
-    arrays = read_queries(flags.file, flags.gallery is not None, names, labels=flags.labels, needs_labels=not truths)
-    if len(truths + ["lists"] * has_lists(arrays)) > 1:
-        raise UserError(
-            f"{flags.file}: what queries are to find is said twice, by "
-            f"{' and by '.join([*(f'--{name}' for name in truths), *['lists'] * has_lists(arrays)])}"
+    with_names = flags.dump_query_results is not None or flags.ground_truth is not None
+    arrays = read_queries(
+        flags.file, flags.gallery is not None, with_names, labels=flags.labels, needs_labels=not truths
+    )
+    _refuse_two_truths(flags, truths, arrays)
+    gallery = None
+    if flags.gallery is not None:
+        gallery = read_gallery(
+            flags.gallery,
+            flags.gallery_keep,
+            labels=flags.gallery_labels,
+            flag="--gallery_labels",
+            needs_labels=not truths and not has_lists(arrays),
         )
-    of_gallery = {
-        "labels": flags.gallery_labels,
-        "flag": "--gallery_labels",
-        "needs_labels": not truths and not has_lists(arrays),
-    }
-    other = None if flags.gallery is None else from_files.read_gallery(flags.gallery, flags.gallery_keep, **of_gallery)
-    own = [Path(path).resolve() for path in flags.gallery or ()].count(Path(flags.file).resolve())
-    by_row = [
-        what
-        for what, asked in (
-            ("exclude", "exclude" in arrays),
-            ("lists", has_lists(arrays)),
-            ("--eval_relevance", flags.eval_relevance),
-            (f"--gallery {flags.file}", own),
-        )
-        if asked
-    ]
-    if flags.gallery_keep is not None and by_row:
-        raise UserError(
-            f"--gallery_keep {flags.gallery_keep}: {by_row[0]} goes by rows of the whole gallery: leave one out"
-        )
-    if (
-        own
-        and Path(flags.gallery[0]).resolve() != Path(flags.file).resolve()
-        and not {"exclude", "paths"} & arrays.keys()
-    ):
-        raise UserError(f"--gallery {' '.join(flags.gallery)}: name {flags.file} first, so that no image finds itself")
+        _refuse_gallery(flags, arrays)
     take_written(flags, arrays)
-    if other is not None and "labels" not in other:  # labels of one side say nothing
-        arrays = {name: array for name, array in arrays.items() if name not in ("labels", "class_names")}
+    if gallery is not None and "labels" not in gallery:  # labels of one side say nothing
+        arrays = from_files.without_classes(arrays)
     if "labels" not in arrays:
         metrics.refuse_class_wise(flags.evaluation_metrics)
-    gallery = flags.gallery and flags.gallery[0]
-    space, searched, rows = from_files.space(
-        flags.file, arrays, gallery, other, bool(flags.eval_skip_unmatched), listed=bool(truths)
-    )
-    if truths:
-        space, searched = judgements.judged_by(flags, space, rows, arrays, other)
-    return arrays, space if flags.eval_whiten is None else whitened(space, flags), searched, rows
+    gallery_path = None if gallery is None else flags.gallery[0]
+    task = from_files.task_of(flags.file, arrays, gallery_path, gallery, listed=bool(truths))
+    if flags.eval_relevance is not None:
+        task = judgements.by_function(task, flags.eval_relevance)
+    elif flags.ground_truth is not None:
+        task = judgements.by_ground_truth(task, flags.ground_truth, arrays, arrays if gallery is None else gallery)
+    line = from_files.described(task, arrays, gallery is not None, bool(flags.eval_skip_unmatched))
+    return arrays, task if flags.eval_whiten is None else whitened(task, flags), line
 
 
-def whitened(space: Space, flags) -> Space:
-    """The space of a file's embeddings, whitened as its flags ask. Raises UserError where they ask for training
+def _refuse_two_truths(flags, truths: list[str], arrays: dict) -> None:
+    """Raise UserError if more than one of flags and file says what queries are to find. `truths`: names of the
+    flags.
+    """
+    sources = [f"--{name}" for name in truths]
+    if has_lists(arrays):
+        sources.append("lists")
+    if len(sources) > 1:
+        raise UserError(f"{flags.file}: what queries are to find is said twice, by {' and by '.join(sources)}")
+    if truths and "role_draws" in arrays:
+        raise UserError(
+            f"{flags.file}: it has role_draws, and {sources[0]} says what queries find in one gallery: leave one out"
+        )
+
+
+def _refuse_gallery(flags, arrays: dict) -> None:
+    """Raise UserError for a --gallery_keep, or an order of --gallery, that moves the rows of the gallery."""
+    gallery = [Path(path).resolve() for path in flags.gallery]
+    file = Path(flags.file).resolve()
+    by_row = _indexed_by_row(flags, arrays, file in gallery)
+    if flags.gallery_keep is not None and by_row is not None:
+        raise UserError(
+            f"--gallery_keep {flags.gallery_keep}: {by_row} goes by rows of the whole gallery: leave one out"
+        )
+    if file in gallery[1:] and gallery[0] != file and not {"exclude", "paths"} & arrays.keys():
+        raise UserError(f"--gallery {' '.join(flags.gallery)}: name {flags.file} first, so that no image finds itself")
+
+
+def _indexed_by_row(flags, arrays: dict, searches_itself: bool) -> str | None:
+    """What refers to rows of the gallery by their number, if anything does."""
+    if "exclude" in arrays:
+        return "exclude"
+    if has_lists(arrays):
+        return "lists"
+    if flags.eval_relevance:
+        return "--eval_relevance"
+    if searches_itself:
+        return f"--gallery {flags.file}"
+    return None
+
+
+def whitened(task: Task, flags) -> Task:
+    """The task of a file's embeddings, whitened as the flags request. Raises UserError if they request training
     images.
     """
     if whitening.needs_training(flags):
@@ -271,23 +290,29 @@ def whitened(space: Space, flags) -> Space:
             f"--eval_whiten {flags.eval_whiten}: a file has no training images: fit on another one by "
             f"`{whitening.PROGRAM}`"
         )
-    by = whitening.of_flags(flags, None, space.gallery()[0])
-    pool = space.pool and space.pool._replace(features=by(space.pool.features))
-    return space._replace(
-        features=by(space.features), reference=None if space.reference is None else by(space.reference), pool=pool
-    )
+    return task.with_features(whitening.of_flags(flags, None, task.searched.features))
 
 
-def dump_query_results(flags, arrays: dict, space: Space, rows: np.ndarray | None, ranks: Ranks) -> None:
+def draws(flags, arrays: dict, task: Task):
+    """Yield, for each draw of the file's gallery, the tasks of which a value is the mean; `task`: of the first draw."""
+    yield divided(task)
+    if flags.gallery is None:
+        for drawn in from_files.draws(flags.file, arrays):
+            yield divided(drawn if flags.eval_whiten is None else whitened(drawn, flags))
+
+
+def dump_query_results(flags, arrays: dict, task: Task, ranks: Ranks) -> None:
     """Write what each query finds to the file of `--dump_query_results`."""
-    searched = metrics.space_of(metrics.ball(flags), **space.arguments(), ranks=ranks)
+    space = metrics.space_of(metrics.ball(flags), **task.arguments(), ranks=ranks)
     if flags.rerank is not None:
-        searched.search = metrics.reranking(flags).search(searched, False)
-    found = metrics.query_results(searched)
-    about = {name: taken(arrays[name], rows) for name in NAMES if name in arrays}
-    about |= {"flags": arrays["flags"]} if "flags" in arrays else {}
+        space.search = metrics.reranking(flags).search(space, False)
+    results = metrics.query_results(space)
+    facts = {name: taken(arrays[name], task.queries.ids) for name in NAMES if name in arrays}
+    if "flags" in arrays:
+        facts["flags"] = arrays["flags"]
     if ranks.writes:
-        queries.write(Path(flags.dump_query_results), found, space.labels if "labels" in arrays else None, **about)
+        labels = task.queries.labels if "labels" in arrays else None
+        queries.write(Path(flags.dump_query_results), results, labels, **facts)
 
 
 def main(argv: list[str] | None = None) -> dict | list:
@@ -298,36 +323,33 @@ def main(argv: list[str] | None = None) -> dict | list:
     check(flags)
     if flags.outliers:
         return ranks.first(lambda: list_outliers(flags))
-    arrays, space, searched, rows = space_of(flags)
-    for line in (*evaluation.unaffected_metrics(flags.evaluation_metrics, flags), *whitening.mark(flags)):
-        say(line)
+    arrays, task, line = task_of(flags)
+    for note in (*evaluation.unaffected_metrics(flags.evaluation_metrics, flags), *whitening.mark(flags)):
+        say(note)
     seeds = range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed
-    about = {
+    settings = {
         "seed": seeds,
         "device": ranks.gpu if flags.evaluate_on_gpu else "cpu",
         "progress": True,
         "ranks": ranks,
         **metrics.measured_by(flags),
     }
-    further = from_files.draws(flags.file, arrays) if flags.gallery is None else ()
-    further = further if flags.eval_whiten is None else (whitened(one, flags) for one in further)
     notes = []
-    draws = (one.parts() for one in itertools.chain([space], further))
-    values = evaluation.over_draws(draws, flags.evaluation_metrics, about, notes)
+    values = evaluation.over_draws(draws(flags, arrays, task), flags.evaluation_metrics, settings, notes)
     scores = {Path(flags.file).stem: ranks.share(values)}
     size, dimensions = arrays["features"].shape
     classes = [count_of(from_files.n_classes(arrays), "class", "classes")] if "labels" in arrays else []
-    facts = [f"{flags.file}: {size:,} embeddings of {dimensions} dimensions", *classes, searched]
+    facts = [f"{flags.file}: {size:,} embeddings of {dimensions} dimensions", *classes, line]
     say(f"{', '.join(filter(None, facts))}\n")
-    evaluation.say_few_samples(flags.file, flags.evaluation_metrics, len((space.pool or space).features), dimensions)
-    copies = from_files.copies_told(flags.file, arrays, space, rows, flags.gallery is not None)
+    evaluation.say_few_samples(flags.file, flags.evaluation_metrics, len(task.classified.features), dimensions)
+    copies = from_files.copies_described(flags.file, arrays, task, flags.gallery is not None)
     if copies is not None:
         say(f"note: {copies}\n")
     print(outputs.table(scores))
     for note in notes:
         say(note)
     if flags.dump_query_results is not None:
-        dump_query_results(flags, arrays, space, rows, ranks)
+        dump_query_results(flags, arrays, task, ranks)
     if flags.out is not None and ranks.writes:
         write_json(flags.out, outputs.jsonable(scores)[Path(flags.file).stem])
     propose_next(flags, arrays, argv)

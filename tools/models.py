@@ -28,7 +28,7 @@ import parameters
 from engine.loading import evaluation_loader
 from engine.random_state import seed_everything
 from engine.runtime import Runtime
-from evaluation import adapters, ensemble, feature_store, knn, outputs, scales, spaces, whitening
+from evaluation import adapters, ensemble, feature_store, from_splits, knn, outputs, scales, whitening
 from results import frozen_networks
 from results.formats import Table, file_name, to_text
 from results.frozen_networks import Measured, Row
@@ -379,10 +379,11 @@ def scored(name: str, embedded: dict, opt, runtime) -> dict:
     if "train" not in of_classes:
         return scores
     device = str(runtime.device) if opt.evaluate_on_gpu else "cpu"
-    for split, one in spaces.compare(of_classes, opt.evaltypes[0], opt.but(eval_reference_set=spaces.TRAINING)).items():
-        if split in scores and one.space.lists is None and np.isin(one.space.labels, one.space.gallery()[1]).all():
-            found = knn.accuracies(metrics.EmbeddingSpace(**one.space.arguments(), device=device, progress=True))
-            scores[split] |= {f"k-NN@{k}": value for k, value in found.items()}
+    against_training = opt.but(eval_reference_set=from_splits.TRAINING)
+    for split, task in from_splits.tasks(of_classes, against_training, opt.evaltypes[0]).items():
+        if split in scores and task.lists is None and np.isin(task.queries.labels, task.searched.labels).all():
+            accuracies = knn.accuracies(metrics.EmbeddingSpace(**task.arguments(), device=device, progress=True))
+            scores[split] |= {f"k-NN@{k}": value for k, value in accuracies.items()}
     return scores
 
 

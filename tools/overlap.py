@@ -11,6 +11,7 @@ in their gallery), by classes, in all dimensions of the embedding; the run's fla
 import argparse
 import sys
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,8 +26,9 @@ from datasets._image_set import ImageSet
 from datasets._images import Image
 from engine.loading import evaluation_loader
 from engine.runtime import Runtime
-from evaluation import ensemble, from_files, galleries, outputs, spaces
-from evaluation.space import Space
+from evaluation import ensemble, from_files, from_splits, galleries, outputs
+from evaluation.task import Rows
+from evaluation.task import Task as RetrievalTask
 from pictures.pairs import Shown, draw_pairs
 from runs import reports
 from runs.folder import PARAMETERS, RunFolder, data_of
@@ -43,7 +45,7 @@ MOST_PAIRS = 1_000_000  # pairs; with more, the threshold is too low to be of us
 # of a block of similarities
 ROWS = 1024
 COLUMNS = 65536
-UNHEEDED = spaces.OF_SEARCH | spaces.OF_EMBEDDINGS  # flags of a run's evaluation that have no effect here
+UNHEEDED = from_splits.OF_SEARCH | from_splits.OF_EMBEDDINGS  # flags of a run's evaluation that have no effect here
 
 
 class Found(NamedTuple):
@@ -200,7 +202,7 @@ class Task:
     @property
     def unheeded(self) -> list[str]:
         """The flags of the run's evaluation that have no effect here, where they are set."""
-        return spaces.asked(vars(self.about), UNHEEDED) if self.is_run else []
+        return from_splits.changed_flags(vars(self.about), UNHEEDED) if self.is_run else []
 
     @property
     def out(self) -> Path:
@@ -286,8 +288,10 @@ def without(
     return complete, reduced, draws[0][2]
 
 
-def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray) -> tuple[Space, Space, int]:
-    """The space of all test images, that without the concerned ones, and how many queries are then alone in their
+def _both(
+    names: list[str], features: np.ndarray, dataset, concerned: np.ndarray
+) -> tuple[RetrievalTask, RetrievalTask, int]:
+    """The task of all test images, that without the concerned ones, and how many queries are then alone in their
     class; see `without`.
     """
     labels = np.array([label for _, label in dataset.image_list])
@@ -295,8 +299,9 @@ def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray
     arrays = {"features": features, "labels": labels, "sequence": roles.sequences}
     if any(map(metrics.needs_groups, names)):
         arrays["groups"] = np.array([str(dataset.super_labels[label]) for label in labels.tolist()])
-    complete = from_files.in_itself(from_files.Embeddings("test", arrays, roles))[0]
-    asking, kept = (np.flatnonzero(~galleries.taken(concerned, rows)) for rows in (roles.queries, roles.gallery))
+    complete = from_files.in_itself(from_files.EmbeddingFile("test", arrays, roles))
+    asking = np.flatnonzero(~concerned[roles.rows("queries")])
+    kept = np.flatnonzero(~concerned[roles.rows("gallery")])
     alone = np.ones(len(asking), dtype=bool)
     if len(asking) and len(kept):
         alone = (complete.part(asking, kept).findable()[0] == 0) & (complete.findable()[0][asking] > 0)
@@ -308,7 +313,7 @@ def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray
     reduced = complete.part(asking[~alone], kept)
     if complete.pool is not None:
         left = roles.pool[~concerned[roles.pool]]
-        reduced = reduced._replace(pool=Space(features[left], labels[left]))
+        reduced = replace(reduced, pool=Rows(features[left], labels[left]))
     return complete, reduced, int(alone.sum())
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evaluation import from_files, outputs
+from evaluation import file_arrays, from_files, outputs
 from evaluation.file_kinds import TEXT, kind_of, refuse_others
 from pictures import space as charts
 from tools import pair_lists
@@ -170,7 +170,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     """Print and return `verification_accuracy`, its deviation over the folds, and `tar@far`, by name."""
     argv = sys.argv[1:] if argv is None else argv
     flags = parser().parse_args(argv)
-    arrays = from_files.read(flags.features, ("paths",), needs_labels=False)
+    arrays = file_arrays.read(flags.features, ("paths",), needs_labels=False)
     space = from_files.plain_space(flags.features, {"features": arrays["features"]}).normalised()
     pairs = read(flags.pairs, space.size, arrays.get("paths"), flags.folds)
     distances = space.squared_distances(pairs.first, pairs.second)

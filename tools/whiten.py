@@ -6,7 +6,7 @@ images.
 
 from pathlib import Path
 
-from evaluation import from_files, whitening
+from evaluation import file_arrays, from_files, whitening
 from evaluation.missing_labels import refuse_missing
 from utilities.console import propose, say
 from utilities.errors import OneLineParser
@@ -47,7 +47,7 @@ def _propose_next(fitted_on: Path, whitening_file: str) -> None:
 def main(argv: list[str] | None = None) -> Path:
     """Fit, write the file, and return its path. Raises UserError."""
     flags = parser().parse_args(argv)
-    arrays = from_files.read(flags.features, (), needs_labels=flags.learned)
+    arrays = file_arrays.read(flags.features, (), needs_labels=flags.learned)
     if flags.learned:
         refuse_missing(flags.features, arrays)
     space = from_files.plain_space(flags.features, arrays)

@@ -21,7 +21,7 @@ import trainers
 from datasets import uned
 from datasets._layout import Published
 from engine.runtime import Runtime
-from evaluation import checks, queries, spaces
+from evaluation import checks, from_splits, queries
 from results import collect, columns, groups, roles, tables
 from runs.records import metric_group
 from tests.datasets import layouts
@@ -238,7 +238,7 @@ def test_a_query_finds_all_its_landmarks_in_dumps_and_pictures(small_uned, teste
     testing = datasets.select("uned", None, small_uned.parent, 8)["testing"]
     opt = parameters.read(["--dataset", "uned", "--tester", tester])
     one = embedded_of(testing)
-    compared = spaces.compare({"test": one}, "discriminative", opt)["test"]
+    task = from_splits.tasks({"test": one}, opt, "discriminative")["test"]
     asks = np.flatnonzero(testing.is_query)
     found_by = np.flatnonzero(testing.is_gallery)
     (row,) = testing.further_labels
@@ -248,14 +248,14 @@ def test_a_query_finds_all_its_landmarks_in_dumps_and_pictures(small_uned, teste
         for place, image in enumerate(found_by)
         if one.labels[image] in (one.labels[row], *testing.further_labels[row])
     ]
-    assert len(wanted) == compared.space.findable()[0][query] == 4
-    (ranked,) = queries.nearest(compared, np.array([query]), len(found_by))
-    (kinds,) = queries.judged(compared, np.array([query]), [ranked])
+    assert len(wanted) == task.findable()[0][query] == 4
+    (ranked,) = queries.nearest(task, np.array([query]), len(found_by))
+    (kinds,) = queries.judged(task, np.array([query]), [ranked])
     assert sorted(ranked[kinds == queries.RIGHT].tolist()) == wanted and (kinds != queries.RIGHT).any() == (
         tester == "global"
     )
     hits = np.isin(ranked, wanted)
-    results = queries.results(compared)
+    results = queries.results(task)
     assert results["hit"][query] == hits[0] and results["first_hit"][query] == np.argmax(hits) + 1
     assert results["ap_at_r"][query] == pytest.approx(
         sum(hits[: rank + 1].sum() / (rank + 1) for rank in range(4) if hits[rank]) / 4

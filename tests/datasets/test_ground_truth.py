@@ -223,7 +223,7 @@ def test_a_network_measured_on_revisited_oxford(tmp_path, monkeypatch, capsys, w
     """The command's values are those of its dumped embeddings by the official definition; junk is shown grey."""
     drawn = []
     monkeypatch.setattr(roxford5k, "published", lambda opt: None)
-    monkeypatch.setattr("evaluation.outputs.recoveries", lambda path, *what: drawn.append(what))
+    monkeypatch.setattr("evaluation.outputs.recoveries", lambda path, **shown: drawn.append(shown))
     layouts.make_revisitop(tmp_path)
     words = (
         f"--dataset roxford5k --source {tmp_path} --arch conv4_normalize --embed_dim 8 --save_path {tmp_path} --group "
@@ -249,12 +249,10 @@ def test_a_network_measured_on_revisited_oxford(tmp_path, monkeypatch, capsys, w
     assert command.main(
         [str(dumped), "--evaluation_metrics", "ap_trapezoid", "mp@1", "mp@5", "mp@10"]
     ) == pytest.approx(found)
-    _, compared, shown, _, judged, title, *_ = drawn[0]
-    assert (
-        title.endswith("in its gallery, medium")
-        and (judged[int(np.flatnonzero(shown == 1)[0])] == queries_of.JUNK).sum() <= 1
-        and compared.space.lists
-    )
+    shown = drawn[0]
+    second = int(np.flatnonzero(shown["rankings"].queries == 1)[0])
+    assert shown["title"].endswith("in its gallery, medium") and shown["task"].relevance
+    assert (shown["rankings"].judged[second] == queries_of.JUNK).sum() <= 1
     with pytest.raises(SystemExit):
         parameters.read(words.split())
     assert "roxford5k measures and does not train" in capsys.readouterr().err

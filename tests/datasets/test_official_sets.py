@@ -14,7 +14,7 @@ import evaluation
 import parameters
 from datasets import vehicleid
 from engine.runtime import Runtime
-from evaluation import galleries, outputs, spaces
+from evaluation import from_splits, outputs
 from tests.datasets import layouts
 from tests.datasets.layouts import names, partial
 from tests.kit.data_sets import make_cub200
@@ -238,7 +238,8 @@ def test_a_query_of_veri776_in_the_gallery_is_one_image(tmp_path):
     assert files(testing, testing.is_query & testing.is_gallery) == {"0005_c001_00016450_0", "0005_c003_00013960_0"}
     assert files(testing, ~testing.is_gallery) == {"0009_c004_00019200_0"}
     opt = parameters.read(["--dataset", "veri776", "--source", str(tmp_path)])
-    space = spaces.plans(galleries.images_of({"test": testing}), opt.but(splits_to_eval=["test"]))["test"].space
+    images = from_splits.images_of({"test": testing})
+    space = from_splits.tasks(images, opt.but(splits_to_eval=["test"]))["test"]
     assert space.findable()[0].tolist() == [2, 1, 2], "neither the query itself nor those of its camera"
 
 
@@ -298,9 +299,8 @@ def test_glyphs_across_fonts(few_glyphs):
         ]
     opt = parameters.read(["--dataset", "glyphs", "--glyphs_protocol", "reid"])
     assert opt.evaluation_metrics[-2:] == ["ap", "inp"] and opt.eval_skip_unmatched == 1
-    space = spaces.plans(galleries.images_of({"test": splits["testing"]}), opt.but(splits_to_eval=["test"]))[
-        "test"
-    ].space
+    images = from_splits.images_of({"test": splits["testing"]})
+    space = from_splits.tasks(images, opt.but(splits_to_eval=["test"]))["test"]
     assert set(space.findable()[0].tolist()) == {9} and set(space.findable()[1].tolist()) == {
         len(splits["testing"]) * 3 // 4 - 3
     }

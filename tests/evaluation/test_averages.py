@@ -9,7 +9,7 @@ import pytest
 import metrics
 from evaluation import __main__ as program
 from evaluation import averages
-from evaluation.space import Space
+from evaluation.task import Rows, Task
 from runs import reports
 from tests.kit.splits import Images, evaluated
 from utilities.files import write_json
@@ -55,8 +55,8 @@ def test_a_file_without_a_query_that_counts(tmp_path, capsys):
 
 
 def test_draws_and_super_classes_where_a_metric_is_nan():
-    whole = [Space(points(4), np.array([0, 0, 1, 1]))]
-    lone = [Space(points(4), np.arange(4))]
+    whole = [Task(Rows(points(4), np.array([0, 0, 1, 1])))]
+    lone = [Task(Rows(points(4), np.arange(4)))]
     notes = []
     found = averages.over_draws(iter([whole, lone, whole]), ["map_r", "e_recall@1"], {}, notes)
     expected = metrics.compute(["map_r", "e_recall@1"], points(4), np.array([0, 0, 1, 1]))

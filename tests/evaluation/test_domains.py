@@ -8,7 +8,7 @@ import evaluation
 import parameters
 from engine.runtime import Runtime
 from evaluation import __main__ as program
-from evaluation import outputs, spaces
+from evaluation import from_splits, outputs
 from tests.datasets.test_domains import embedded_of, make_union, small_uned  # noqa: F401
 from tests.kit.refusals import refused
 
@@ -30,7 +30,7 @@ def test_a_file_gives_the_numbers_of_its_evaluation(tmp_path, small_uned, of):  
     found = program.main([str(path), "--evaluation_metrics", *NAMES])
     assert found == pytest.approx(expected) and len(found) > len(NAMES) * 3
     halves = [dict(np.load(path)) for _ in range(2)]
-    keep = spaces.domains_of(one) != ""
+    keep = from_splits.domains_of(one) != ""
     for name, arrays in zip(("queries", "index"), halves, strict=True):
         arrays = {key: array[keep] if array.shape[:1] == keep.shape else array for key, array in arrays.items()}
         np.savez(tmp_path / f"{name}.npz", **arrays)

@@ -10,7 +10,7 @@ import architectures
 import evaluation
 import metrics
 from engine.runtime import Runtime
-from evaluation import spaces
+from evaluation import from_splits
 from tests.kit.plain_metrics import unit
 from tests.kit.refusals import refused
 from tests.kit.splits import (
@@ -240,7 +240,7 @@ def test_principal_components_of_any_number_and_shape():
         evaluated(made_splits(), "--eval_pca", "2", network=network)
     few = np.random.default_rng(0).normal(size=(4, 9)).astype(np.float32)  # fewer samples than dimensions
     np.testing.assert_allclose(
-        np.abs(spaces._projection(few, 3)(few)), np.abs(pca(few.astype(np.float64), 3)(few)), atol=1e-5
+        np.abs(from_splits._projection(few, 3)(few)), np.abs(pca(few.astype(np.float64), 3)(few)), atol=1e-5
     )
 
 
@@ -329,7 +329,7 @@ def test_combinations_of_embeddings():
     b = np.array([[2.0], [-5.0]], np.float32)
     for name in ("Combined_a_b", "Combined_a_b-1.0-1.0"):  # weights are one unless told
         np.testing.assert_allclose(
-            spaces.of_type({"a": a, "b": b}, name), [[0.6, 0.8, 1.0], [0.0, 0.0, -1.0]], atol=1e-7
+            from_splits.of_type({"a": a, "b": b}, name), [[0.6, 0.8, 1.0], [0.0, 0.0, -1.0]], atol=1e-7
         )
     names = [
         "c",
@@ -342,4 +342,4 @@ def test_combinations_of_embeddings():
     ]
     for name in names + [f"Combined_a_b-{weight}-1" for weight in ("nan", "inf", "0", "1e99", "")]:
         with refused("--evaltypes .*the network gives a, b"):
-            spaces.of_type({"a": np.ones((2, 2)), "b": np.ones((2, 1))}, name)
+            from_splits.of_type({"a": np.ones((2, 2)), "b": np.ones((2, 1))}, name)

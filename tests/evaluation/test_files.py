@@ -9,7 +9,7 @@ import torch
 
 import metrics
 from evaluation import __main__ as command
-from evaluation import from_files, whitening
+from evaluation import file_arrays, whitening
 from tests.kit.plain_metrics import random_lists, random_space
 from tests.kit.refusals import refused
 from tests.kit.splits import measured, save
@@ -534,4 +534,4 @@ def test_a_damaged_archive_is_one_line(tmp_path):
     place = content.index(b"PK\x01\x02") + 6  # the version needed to extract, in the directory of the archive
     path.write_bytes(content[:place] + b"\x62" + content[place + 1 :])
     with refused("embeddings.npz cannot be read"):
-        from_files.read(str(path))
+        file_arrays.read(str(path))

@@ -13,7 +13,7 @@ import evaluation
 import evaluation.__main__ as command
 import metrics
 from engine.runtime import Runtime
-from evaluation import galleries, outputs, selectable, spaces
+from evaluation import from_splits, galleries, outputs, selectable
 from evaluation.queries import dump as dump_queries
 from pictures import neighbours, space
 from tests.kit.refusals import refused
@@ -119,8 +119,8 @@ def test_what_is_said_once_and_without_roles_not_at_all(capsys):
         "test: " not in capsys.readouterr().out
         and evaluation.roles(evaluation.loaders(splits, options()), options()) == {}
     )
-    one = spaces.compare(embedded, "discriminative", options())["test"].space
-    assert one.reference is None and one.pool is None and one.query_sequences is None
+    task = from_splits.tasks(embedded, options(), "discriminative")["test"]
+    assert task.gallery is None and task.pool is None and task.queries.sequences is None
     assert galleries.dumped(galleries.roles_of(splits["testing"], 36)) == {}
 
 
@@ -143,7 +143,7 @@ def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pict
     points = points_of(splits)
     drawn = []
     charted = {}
-    monkeypatch.setattr(outputs, "recoveries", lambda path, *what: drawn.append(what))
+    monkeypatch.setattr(outputs, "recoveries", lambda path, **shown: drawn.append(shown))
     for name in ("spectra", "distances", "tsne"):
         monkeypatch.setattr(
             space, name, lambda path, *what, _name=name: charted.setdefault(_name, []).append(what) or path
@@ -157,10 +157,12 @@ def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pict
         points = {split: fitted(rows) for split, rows in points.items()}
     for parent in ("first", "second") if "tester" in flags else (None,):
         orders |= by_loops(splits, "test", sources, points, parent)[1]
-    for (queries_of, reference_of), shown, rows, found_of, *_ in drawn:
-        assert shown.sources == sources and len(reference_of) == len(gallery)
-        assert {*shown.names.values()} <= ({"first", "second"} if opt.label_hierarchy_level else {*"abcdef"})
-        for query, found in zip(rows, found_of, strict=True):
+    for shown in drawn:
+        queries_of, reference_of = shown["images"]
+        assert len(reference_of) == len(gallery)
+        names = {"first", "second"} if opt.label_hierarchy_level else {*"abcdef"}
+        assert {*shown["class_names"].values()} <= names
+        for query, found in zip(*shown["rankings"][:2], strict=True):
             row = test.rows_of("is_query")[query]
             assert [gallery[index] for index in found] == orders[row][:7]
             for images, index, (source, j) in (
@@ -169,7 +171,7 @@ def test_pictures_show_what_is_evaluated(monkeypatch, tmp_path, flags, with_pict
             ):
                 image = np.asarray(splits[SPLITS[source]][j][1]).transpose(1, 2, 0)
                 assert neighbours.whole_image(images, int(index)).tolist() == image.tolist()
-    title = drawn[0][5]
+    title = drawn[0]["title"]
     pool = test.pool()
     assert ("in its gallery" in title) == (sources == ["test"]) and ("on test in train" in title) == (
         sources != ["test"]
@@ -357,7 +359,7 @@ def test_queries_without_a_match_are_left_out_and_said(tmp_path, capsys):
     capsys.readouterr()
     scores, embedded, _ = evaluated(splits_with_roles(), *flags, "--eval_skip_unmatched")
     opt = options(*flags, "--eval_skip_unmatched")
-    matched = spaces.compare(embedded, "discriminative", opt)["test"].space.findable()[0] > 0
+    matched = from_splits.tasks(embedded, opt, "discriminative")["test"].findable()[0] > 0
     text = (
         f"{(~matched).sum()} of {len(matched)} queries have no image of their class to find: left out of all ranking "
         "metrics"

@@ -14,7 +14,7 @@ import main
 import metrics
 import parameters
 from evaluation import __main__ as command
-from evaluation import ensemble, outputs, queries, spaces
+from evaluation import ensemble, from_splits, outputs, queries
 from pictures import neighbours, space
 from tests.kit.runs import SHORT_RUN
 from tests.kit.splits import Network, made_splits, options, runtime
@@ -100,7 +100,7 @@ def test_with_a_reference_and_inside_super_classes(reference_set, tester, rerank
     about = {"ball": Ball(0.1, 2.3), "rerank": metrics.reranking(opt)}
     values = [
         metrics.compute(NAMES, **part.arguments(), **about)
-        for part in spaces.build(embedded, "discriminative", opt)["val"]
+        for part in from_splits.measured_tasks(embedded, "discriminative", opt)["val"]
     ]
     assert len(values) == (2 if tester == "same_parent_label" else 1)
     assert scores["val"] == pytest.approx(
@@ -127,14 +127,14 @@ def test_unaffected_metrics_as_it_is_is_said_once(capsys):
 
 def test_pictures_show_hyperbolic_neighbours_and_distances(monkeypatch, tmp_path, with_pictures):
     (_, embedded), opt = scored(*HYPERBOLIC, "--eval_space_c", "1", "--eval_size_of_tsne", "12", "--seed", "3")
-    compared = spaces.compare(embedded, "discriminative", opt)["test"]
-    x = compared.space.features.astype(np.float64)
+    task = from_splits.tasks(embedded, opt, "discriminative")["test"]
+    x = task.queries.features.astype(np.float64)
     distances = np.array([[moebius_distance(a, b, 1.0, 2.3) for b in x.tolist()] for a in x.tolist()])
     np.testing.assert_allclose(
         space.distances_of(x, x[::-1], Ball(1.0, 2.3)), np.diag(distances[:, ::-1]), rtol=1e-9, atol=1e-12
     )
     np.testing.assert_array_equal(space.distances_of(x, x[::-1]), np.linalg.norm(x - x[::-1], axis=1))
-    for query, few in enumerate(queries.nearest(compared, np.arange(len(x)), 4)):
+    for query, few in enumerate(queries.nearest(task, np.arange(len(x)), 4, metrics.ball(opt))):
         expected = sorted(distances[query][[j for j in range(len(x)) if j != query]])[:4]
         np.testing.assert_allclose(distances[query][few], expected, rtol=1e-9)
     notes = []

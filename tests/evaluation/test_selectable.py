@@ -39,6 +39,7 @@ def refused(splits, metric, **flags):
             "storage_metrics": [metric],
             "splits_to_eval": ["val", "test"],
             "eval_reference_set": "compared_to_self",
+            "eval_relevance": None,
             "tester": "global",
             "label_hierarchy_level": 0,
             "split_scheme": "half",

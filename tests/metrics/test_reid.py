@@ -7,7 +7,8 @@ import pytest
 from matplotlib.axes import Axes
 
 import metrics
-from evaluation import queries, spaces
+from evaluation import queries
+from evaluation.task import Rows, Task
 from pictures import space as charts
 from tests.kit.plain_metrics import RETRIEVAL, orders, plain_per_query, random_space
 from tests.metrics.test_class_recalls import by_part
@@ -90,16 +91,16 @@ def test_random_lists_by_loops(seed):
 def test_the_curve_of_matches(parents, monkeypatch, tmp_path):
     features, labels = random_space(n=70, classes=35, spread=3.0, seed=8)
     inside = labels % 2 if parents else np.zeros(70, int)
-    space = spaces.Space(features[:25], labels[:25], features[25:], labels[25:], np.full(25, -1))
-    space = space._replace(parents=inside[:25], reference_parents=inside[25:]) if parents else space
+    super_classes = (inside[:25], inside[25:]) if parents else (None, None)
+    asking = Rows(features[:25], labels[:25], parents=super_classes[0])
+    task = Task(asking, Rows(features[25:], labels[25:], parents=super_classes[1]), np.full(25, -1))
     hits = []
     for i, (_, order) in enumerate(orders(features[:25], features[25:])):
         kept = [labels[j + 25] == labels[i] for j in order if inside[j + 25] == inside[i]]
         hits.append(kept.index(True) + 1 if any(kept) else np.inf)
-    compared = spaces.Compared(space, None, ["test"])
     assert np.inf in hits
-    assert queries.first_hits(compared, skips=False).tolist() == hits
-    ranks = queries.first_hits(compared, skips=True)
+    assert queries.first_hits(task, skips=False).tolist() == hits
+    ranks = queries.first_hits(task, skips=True)
     assert ranks.tolist() == [hit for hit in hits if hit < np.inf]
     drawn = []
     monkeypatch.setattr(

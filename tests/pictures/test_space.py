@@ -8,7 +8,8 @@ from torch.utils.data import ConcatDataset
 
 import datasets
 import metrics
-from evaluation import Embedded, outputs, queries, spaces
+from evaluation import Embedded, outputs, queries
+from evaluation.task import Rows, Task
 from pictures import neighbours, space, text
 from tests.kit.data_sets import make_folder
 from tests.kit.images import random_picture
@@ -31,11 +32,9 @@ class Things:
         return int(self.labels[index]), np.full((3, 8, 8), 9 * index % 256, dtype=np.uint8), index
 
 
-def compared(features, labels, reference=None, reference_labels=None, exclude=None, parents=(None, None)):
-    one = spaces.Space(
-        features, labels, reference, reference_labels, exclude, parents=parents[0], reference_parents=parents[1]
-    )
-    return spaces.Compared(one, None, ["test"])
+def task_of(features, labels, reference=None, reference_labels=None, exclude=None, parents=(None, None)):
+    gallery = None if reference is None else Rows(reference, reference_labels, parents=parents[1])
+    return Task(Rows(features, labels, parents=parents[0]), gallery, exclude)
 
 
 def assert_worst(shown, found):
@@ -49,8 +48,8 @@ def assert_worst(shown, found):
     expected = []
     seen = set()
     for ap, first, query in sorted(rows):
-        if shown.space.labels[query] not in seen:
-            seen.add(shown.space.labels[query])
+        if shown.queries.labels[query] not in seen:
+            seen.add(shown.queries.labels[query])
             expected.append((query, f"AP@R {ap:.2f}\nfirst hit at {-first:,}"))
     worst, notes = queries.worst_queries(shown, seed=1)
     assert len(worst) > 2
@@ -68,15 +67,15 @@ def test_pictures_show_what_the_metrics_count(kind):
         "few points": generator.normal(size=(15, 16))[generator.integers(0, 15, 200)],
         "one point": np.ones((200, 16)),
     }[kind].astype(np.float32)
-    shown = compared(features, labels)
+    shown = task_of(features, labels)
     found = queries.nearest(shown, np.arange(200), 7)
     assert [few.tolist() for few in found] == metrics.EmbeddingSpace(features, labels).neighbours(7).tolist()
     assert_worst(shown, [[bool(labels[j] == labels[i]) for j in order] for i, order in orders(features)])
     for few in (3, 1):
-        assert [len(found) for found in queries.nearest(compared(features[:few], labels[:few]), np.array([0]), 7)] == [
+        assert [len(found) for found in queries.nearest(task_of(features[:few], labels[:few]), np.array([0]), 7)] == [
             few - 1
         ]
-    alone, notes = queries.worst_queries(compared(features[:5], np.arange(5)), seed=1)
+    alone, notes = queries.worst_queries(task_of(features[:5], np.arange(5)), seed=1)
     assert len(alone) == len(notes) == 0
 
 
@@ -91,7 +90,7 @@ def test_queries_search_in_the_reference_and_in_their_super_class(inside_parents
     if own == "some":
         reference[10:30], reference_labels[10:30], exclude[:20] = features[:20], labels[:20], np.arange(10, 30)
     parents = (labels % 3, reference_labels % 3) if inside_parents else (None, None)
-    shown = compared(features, labels, reference, reference_labels, exclude, parents)
+    shown = task_of(features, labels, reference, reference_labels, exclude, parents)
     found = [order for _, order in orders(features, reference, exclude)]
     if inside_parents:
         found = [[j for j in order if parents[1][j] == parents[0][query]] for query, order in enumerate(found)]
@@ -165,16 +164,14 @@ def test_distances_stand_below_the_neighbours(figures, tmp_path, own):
     reference = features if own else generator.normal(size=(40, 4)).astype(np.float32)
     exclude = np.arange(30) if own else np.full(30, -1)
     reference_labels = np.arange(len(reference)) % 3
-    one = compared(features, labels, reference, reference_labels, exclude)
+    one = task_of(features, labels, reference, reference_labels, exclude)
     shown = np.array([4, 9])
     found = queries.nearest(one, shown, 7)
     neighbours.recoveries(
         tmp_path / "a.png",
         (Things(labels), Things(reference_labels)),
         one,
-        shown,
-        found,
-        queries.judged(one, shown, found),
+        neighbours.Rankings(shown, found, queries.judged(one, shown, found)),
         "title",
     )
     expected = [
