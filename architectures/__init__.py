@@ -1,8 +1,8 @@
-"""Networks: one file a family, the file name is the head of `--arch`, any torchvision or pretrainedmodels constructor,
-and `timm:<name>`.
+"""Networks: one file per family, and the networks of torchvision, pretrainedmodels and timm.
 
-The grammar of a name is `<backbone>[_<trait>]…`, traits in any order. It is parsed only here; other code reads the
-network's attributes (`network.normalizes`, `network.frozen`, `network.input_size` …).
+The value of `--arch` begins with the name of a file, a constructor of torchvision or pretrainedmodels, or
+`timm:<name>`. The grammar of a name is `<backbone>[_<trait>]…`, traits in any order. It is parsed only here; other code
+reads the network's attributes (`network.normalizes`, `network.frozen`, `network.input_size` …).
 
 A module's class is `Network(opt, name)`, a `torch.nn.Module`: `forward(images) -> (embeddings, features)`. `embed_dim`
 is the width of its embeddings. A network whose `embeddings` are a dict of different widths has `embed_dims` (name ->
@@ -43,9 +43,7 @@ LISTED = (  # lines of --list beside the families of this folder
 
 
 class Name(NamedTuple):
-    """A parsed `--arch`: `resnet50_frozen_normalize` has the backbone `resnet50` and the traits `{"frozen",
-    "normalize"}`.
-    """
+    """A parsed `--arch`: `resnet50_frozen` has the backbone `resnet50` and the traits `{"frozen"}`."""
 
     full: str
     backbone: str
@@ -58,19 +56,20 @@ class Name(NamedTuple):
 
 
 def parse(name: str) -> Name:
-    """Read `<backbone>[_frozen][_layernorm][_normalize]…`; the backbone's own name may hold underscores
-    (`vit_b_16_frozen`).
+    """Read `<backbone>[_frozen][_layernorm][_normalize]…`.
+
+    The backbone's own name may hold underscores (`vit_b_16_frozen`).
 
     Raises:
         UnknownName: no such backbone, or it is followed by something that is not a trait.
     """
-    backbone, traits = _apart(str(name))
+    backbone, traits = _split_name(str(name))
     if _module_of(backbone) is None:
         raise _unknown(str(name), backbone)
     return Name(str(name), backbone, frozenset(traits))
 
 
-def _apart(name: str) -> tuple[str, set[str]]:
+def _split_name(name: str) -> tuple[str, set[str]]:
     """A name's backbone and its traits; does not check that the backbone exists."""
     backbone = name
     traits = set()
@@ -82,7 +81,7 @@ def _apart(name: str) -> tuple[str, set[str]]:
 
 def without_traits(name: str) -> str:
     """A name's backbone with its package's prefix, without its traits; does not check that it exists."""
-    return _apart(name)[0]
+    return _split_name(name)[0]
 
 
 def published_weights(name: str) -> str | None:
@@ -93,10 +92,10 @@ def published_weights(name: str) -> str | None:
     backbone = without_traits(name)
     try:
         module = _module_of(backbone)
-        package = next(
-            (p for p in MARKED.values() if module is not None and issubclass(module.Network, p.Network)), None
-        )
-        return package and package.weights_of(backbone.rpartition(":")[2])
+        for package in MARKED.values():
+            if module is not None and issubclass(module.Network, package.Network):
+                return package.weights_of(backbone.rpartition(":")[2])
+        return None
     except (ImportError, UserError):
         return None
 
@@ -125,25 +124,24 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
         flag.
     """
     parsed = parse(name)
-    opt = REGISTRY.options(opt, **flags)
+    opt = argparse.Namespace(**{"crop_size": None, **vars(REGISTRY.options(opt, **flags))})
     if crop_size is not None:
-        opt = argparse.Namespace(**{**vars(opt), "crop_size": crop_size})
+        opt.crop_size = crop_size
     network = _module_of(parsed.backbone).Network(opt, parsed)
     if opt.freeze_backbone and not getattr(network, "backbone_rests", False):
         raise UserError(
             f"--freeze_backbone: {name} does not say that its backbone rests (attribute backbone_rests). Leave it out"
         )
-    partly = [
-        *_adaptation.tuned(opt),
-        *([f"--freeze_blocks {opt.freeze_blocks}"] if opt.freeze_blocks is not None else []),
-    ]
-    if partly and not hasattr(network, "resting"):
+    partial_flags = _adaptation.tuned(opt)
+    if opt.freeze_blocks is not None:
+        partial_flags.append(f"--freeze_blocks {opt.freeze_blocks}")
+    if partial_flags and not hasattr(network, "resting"):
         raise UserError(
-            f"{partly[0]}: {name} does not declare which parts of its backbone are frozen (attribute resting). Leave "
-            "it out"
+            f"{partial_flags[0]}: {name} does not declare which parts of its backbone are frozen (attribute resting). "
+            "Leave it out"
         )
-    for flag, plain in (("pool", None), ("last_stride", 2), ("neck", "none")):
-        if getattr(opt, flag) != plain and not getattr(network, "pools", False):
+    for flag, default in (("pool", None), ("last_stride", 2), ("neck", "none")):
+        if getattr(opt, flag) != default and not getattr(network, "pools", False):
             raise UserError(
                 f"--{flag} {getattr(opt, flag)}: {name} is a network of its own, which does not read it: leave it out"
             )
@@ -152,18 +150,17 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
     return network
 
 
-def behind(width: int, opt) -> torch.nn.Module:
-    """What stands behind the backbone of `opt.arch`, as a network that takes its pooled features `(B, width)` in the
-    place of images.
-    """
-    of_backbone = {"weights": None, "not_pretrained": True, "pool": None, "last_stride": 2, "grad_checkpointing": False}
-    opt = argparse.Namespace(**{**vars(REGISTRY.options(opt)), **of_backbone, "freeze_backbone": True})
+def build_head(width: int, opt) -> torch.nn.Module:
+    """The network of `opt.arch` without its backbone: its input is pooled features `(B, width)`, not images."""
+    no_backbone = {"weights": None, "not_pretrained": True, "pool": None, "last_stride": 2, "grad_checkpointing": False}
+    opt = argparse.Namespace(**{**vars(REGISTRY.options(opt)), **no_backbone, "freeze_backbone": True})
     return _network.Network(opt, parse(opt.arch), torch.nn.Identity(), width, None)
 
 
 def _module_of(backbone: str):
-    """The module whose `Network` builds `backbone`, or None: a family of this folder, else the first package that has
-    it.
+    """The module whose `Network` builds `backbone`: a family of this folder, else the first package that has it.
+
+    None if there is none.
     """
     if backbone in REGISTRY.names():
         return REGISTRY.module(backbone)
@@ -186,13 +183,15 @@ def _unknown(name: str, backbone: str) -> UnknownName:
     if marked and source == "timm":
         return _timm.unknown(backbone, constructor)
     families = REGISTRY.names()
-    known = dict.fromkeys([*families, *(known for module in SOURCES.values() for known in module.names())])
+    known_names = list(families)
+    for module in SOURCES.values():
+        known_names += module.names()
     constructor = backbone.rpartition(":")[2]
-    nearest = difflib.get_close_matches(constructor.lower(), known, n=1)
+    nearest = difflib.get_close_matches(constructor.lower(), dict.fromkeys(known_names), n=1)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    where = f" in the package {source!r}" if marked and source in SOURCES else ""
+    package = f" in the package {source!r}" if marked and source in SOURCES else ""
     return UnknownName(
-        f"unknown architecture {backbone!r}{where}.{hint} Available: {', '.join(families)}, and any torchvision or "
+        f"unknown architecture {backbone!r}{package}.{hint} Available: {', '.join(families)}, and any torchvision or "
         "pretrainedmodels constructor of a classification network by its name (tv:<name> and ptm:<name> choose the "
         "package), and timm:<name>."
     )

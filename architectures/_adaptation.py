@@ -1,5 +1,7 @@
-"""The trained part of a backbone: all of it, all but its first blocks, or only what is added: low-rank updates of its
-attention (LoRA), prompts, biases.
+"""The trained part of a backbone: all, all but the first blocks, or only LoRA, prompts and biases.
+
+`add_prompts` and `adapt` change a network as its flags say; `adapt` returns what does not train, a `Resting`. Low-rank
+updates are parametrizations of the attention weights, so that `merge` turns them into plain weights again.
 """
 
 import math
@@ -23,8 +25,9 @@ BIAS = "bias"
 
 
 class Resting(NamedTuple):
-    """The untrained part of a backbone: names of its parameters, and of the modules that stay in evaluation mode ("" is
-    the backbone).
+    """The untrained part of a backbone: names of its parameters, and of modules that stay in evaluation mode.
+
+    The module "" is the backbone.
     """
 
     parameters: frozenset = frozenset()
@@ -32,11 +35,10 @@ class Resting(NamedTuple):
 
 
 class LowRank(torch.nn.Module):
-    """W + alpha / r · up · down, a weight with an update of rank r (Hu et al., LoRA, arXiv 2106.09685); `up` starts at
-    0.
+    """W + alpha / r · up · down, a weight with an update of rank r (Hu et al., LoRA, arXiv 2106.09685).
 
-    `down` is `(r, in)`, `up` is `(out, r)`. `scale` = alpha / r is stored too, so that a state dict can be merged
-    without the flags.
+    `down` is `(r, in)`, `up` is `(out, r)` and starts at 0. `scale` = alpha / r is stored too, so that a state dict can
+    be merged without the flags.
     """
 
     def __init__(self, weight: torch.Tensor, rank: int, alpha: float):
@@ -58,31 +60,29 @@ def updated(weight, up, down, scale) -> torch.Tensor:
 
 def tuned(opt) -> list[str]:
     """The flags that let the backbone rest but for what they train: LoRA, prompts, biases. They can be combined."""
-    given = {
+    values = {
         f"--lora_rank {opt.lora_rank}": opt.lora_rank,
         f"--prompts {opt.prompts}": opt.prompts,
         "--train_biases": opt.train_biases,
     }
-    return [flag for flag, value in given.items() if value]
+    return [flag for flag, value in values.items() if value]
 
 
 def adapt(network, opt) -> Resting:
-    """Add the low-rank updates of --lora_rank to the backbone. Returns the part that this or another flag leaves
-    untrained.
+    """Add the low-rank updates of --lora_rank to the backbone.
 
-    The other flags are --prompts, --train_biases, --freeze_blocks and --freeze_backbone.
-
-    Raises UserError where two of these flags exclude each other, or the backbone has no such parts.
+    Returns the part that the flags leave untrained: --lora_rank, --prompts, --train_biases, --freeze_blocks,
+    --freeze_backbone. Raises UserError if two of them exclude each other, or the backbone has no such parts.
     """
-    frozen = {
-        "--freeze_backbone": opt.freeze_backbone,
-        f"--freeze_blocks {opt.freeze_blocks}": opt.freeze_blocks is not None,
-    }
-    frozen = [flag for flag, given in frozen.items() if given]
+    frozen = []
+    if opt.freeze_backbone:
+        frozen.append("--freeze_backbone")
+    if opt.freeze_blocks is not None:
+        frozen.append(f"--freeze_blocks {opt.freeze_blocks}")
     trained = tuned(opt)
     if frozen and len([*frozen, *trained]) > 1:
-        one, other = [*frozen, *trained][:2]
-        raise UserError(f"{one} and {other} both determine which parts of the backbone are frozen: leave one out")
+        first, second = [*frozen, *trained][:2]
+        raise UserError(f"{first} and {second} both determine which parts of the backbone are frozen: leave one out")
     if opt.freeze_blocks is not None:
         return first_blocks(network, opt.freeze_blocks)
     if not frozen and not trained:
@@ -95,20 +95,20 @@ def adapt(network, opt) -> Resting:
     if opt.train_biases and not any(BIAS in name for name in names):
         raise UserError(f"--train_biases: the backbone of --arch {network.name} has no biases: leave it out")
 
-    def rests(name):
-        added = name.endswith((".down", ".up")) and name not in names
-        return not (added or name.endswith(f".{PROMPTS}") or (opt.train_biases and BIAS in name))
+    def trains(name):
+        is_low_rank = name.endswith((".down", ".up")) and name not in names
+        return is_low_rank or name.endswith(f".{PROMPTS}") or (opt.train_biases and BIAS in name)
 
-    return Resting(frozenset(name for name, _ in network.backbone.named_parameters() if rests(name)), ("",))
+    untrained = frozenset(name for name, _ in network.backbone.named_parameters() if not trains(name))
+    return Resting(untrained, ("",))
 
 
 def add_prompts(network, opt) -> None:
-    """Put --prompts N learned tokens before the sequence of each of the first --prompt_depth blocks; they leave it
-    after the block.
+    """Put --prompts N learned tokens before the sequence of each of the first --prompt_depth blocks.
 
-    VPT-deep (Jia et al., arXiv 2203.12119) in the form of Ren et al., arXiv 2402.02340: block b has N - b step tokens,
-    as parameter `prompts` `(1, n, E)`, without position and dropout, drawn as Xavier's normal of `(1, N, E)`. Raises
-    UserError for other networks than timm's ViTs.
+    They leave the sequence after the block: VPT-deep (Jia et al., arXiv 2203.12119) in the form of Ren et al., arXiv
+    2402.02340. Block b has N - b step tokens, as parameter `prompts` `(1, n, E)`, without position and dropout, drawn
+    as Xavier's normal of `(1, N, E)`. Raises UserError for other networks than timm's ViTs.
     """
     if not opt.prompts:
         return
@@ -146,10 +146,9 @@ def prompt_counts(backbone: torch.nn.Module) -> list[int]:
 
 
 def first_blocks(network, count: int) -> Resting:
-    """The parts that --freeze_blocks leaves untrained: the patch embedding and the first `count` blocks with the layers
-    after each.
+    """The parts that --freeze_blocks leaves untrained: patch embedding, first `count` blocks, the layers after each.
 
-    Backbones without a patch embedding: all layers before the first block.
+    In backbones without a patch embedding these are also all layers before the first block.
     """
     backbone = network.backbone
     blocks = network.blocks()
@@ -165,44 +164,44 @@ def first_blocks(network, count: int) -> Resting:
     names = {id(parameter): name for name, parameter in backbone.named_parameters()}
     resting = set()
     for depth, parameters in _blocks.by_depth(backbone, blocks).items():
-        found = {names[id(parameter)] for parameter in parameters}
+        depth_names = {names[id(parameter)] for parameter in parameters}
         if depth > len(blocks):
-            resting |= {name for name in found if name.startswith(stem)}
+            resting |= {name for name in depth_names if name.startswith(stem)}
         elif depth > len(blocks) - count:
-            resting |= found
+            resting |= depth_names
     return Resting(frozenset(resting), _modules_of(backbone, resting))
 
 
 def _modules_of(backbone: torch.nn.Module, resting: set) -> tuple:
     """The outermost modules all of whose parameters are in `resting`."""
-    found = []
+    paths = []
     for path, module in backbone.named_modules():
-        if any(path == outer or path.startswith(f"{outer}.") for outer in found):
+        if any(path == outer or path.startswith(f"{outer}.") for outer in paths):
             continue
-        own = [f"{path}.{name}" if path else name for name, _ in module.named_parameters()]
-        if own and all(name in resting for name in own):
-            found.append(path)
-    return tuple(found)
+        names = [f"{path}.{name}" if path else name for name, _ in module.named_parameters()]
+        if names and all(name in resting for name in names):
+            paths.append(path)
+    return tuple(paths)
 
 
 def attention_weights(backbone: torch.nn.Module) -> list[tuple[torch.nn.Module, str]]:
-    """(module, name of its weight) of every attention's query, key, value and projection layers; a fused weight counts
-    as one.
-    """
-    found = []
+    """Module and name of each query, key, value and projection weight; a fused weight counts as one."""
+    weights = []
     for module in backbone.modules():
         if isinstance(module, torch.nn.MultiheadAttention):
-            found += [(module, name) for name in PACKED if getattr(module, name, None) is not None]
-            found.append((module.out_proj, "weight"))
+            weights += [(module, name) for name in PACKED if getattr(module, name, None) is not None]
+            weights.append((module.out_proj, "weight"))
         elif any(word in type(module).__name__.lower() for word in ATTENTION):
             layers = dict(module.named_children())
-            found += [(layers[name], "weight") for name in PROJECTIONS if isinstance(layers.get(name), torch.nn.Linear)]
-    return found
+            linear = [layers[name] for name in PROJECTIONS if isinstance(layers.get(name), torch.nn.Linear)]
+            weights += [(layer, "weight") for layer in linear]
+    return weights
 
 
 def add_low_rank(network, rank: int, alpha: float) -> None:
-    """Add an update of this rank to every attention weight. Raises UserError where there is none, or one is smaller
-    than the rank.
+    """Add an update of this rank to every attention weight.
+
+    Raises UserError if there is none, or one is smaller than the rank.
     """
     weights = attention_weights(network.backbone)
     if not weights:
@@ -236,7 +235,6 @@ def merged(state: dict) -> dict:
     plain = {key: value for key, value in state.items() if MARK not in key}
     for base in bases:
         path, _, name = base.rpartition(MARK)
-        plain[f"{path}.{name}"] = updated(
-            state[base + ORIGINAL], *(state[f"{base}.0.{part}"] for part in ("up", "down", "scale"))
-        )
+        up, down, scale = (state[f"{base}.0.{part}"] for part in ("up", "down", "scale"))
+        plain[f"{path}.{name}"] = updated(state[base + ORIGINAL], up, down, scale)
     return plain

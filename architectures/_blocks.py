@@ -11,18 +11,18 @@ STAGES = ("layer1", "layer2", "layer3", "layer4")
 
 
 def of_backbone(backbone: torch.nn.Module) -> list[torch.nn.Module]:
-    """Encoder layers of a ViT, residual blocks of a ResNet, else the modules in `features` that have children; empty
-    without any.
+    """Encoder layers of a ViT, residual blocks of a ResNet, else the modules in `features` that have children.
 
-    A convolution with its norm, the stem and in some networks the last layer, is no block.
+    Empty if there are none. A convolution with its norm, the stem and in some networks the last layer, is no block.
     """
     layers = getattr(getattr(backbone, "encoder", None), "layers", None)
     if isinstance(layers, torch.nn.Sequential):
         return list(layers)
     if all(hasattr(backbone, stage) for stage in STAGES):
         return [block for stage in STAGES for block in getattr(backbone, stage).children()]
-    found = [block for block in _unrolled(getattr(backbone, "features", None)) if any(True for _ in block.children())]
-    return [block for block in found if type(block).__name__ != "Conv2dNormActivation"]
+    modules = _unrolled(getattr(backbone, "features", None))
+    blocks = [module for module in modules if next(module.children(), None) is not None]
+    return [block for block in blocks if type(block).__name__ != "Conv2dNormActivation"]
 
 
 def _unrolled(module):
@@ -35,21 +35,21 @@ def _unrolled(module):
 
 
 def by_depth(backbone: torch.nn.Module, blocks: list[torch.nn.Module]) -> dict[int, list[torch.nn.Parameter]]:
-    """Depth, counted from the end, -> parameters: 0 after the last block, 1 the last block, len(blocks) + 1 before the
-    first block.
+    """Depth, counted from the end -> parameters.
 
-    Layers between two blocks have the depth of the first of them.
+    Depth 0 is behind the last block, 1 the last block, len(blocks) + 1 before the first block. Layers between two
+    blocks have the depth of the first of them.
     """
     block_of = {id(parameter): number for number, block in enumerate(blocks) for parameter in block.parameters()}
     depth = len(blocks) + 1
-    found = {}
+    parameters = {}
     for parameter in backbone.parameters():  # in the order of registration
         if id(parameter) in block_of:
             depth = len(blocks) - block_of[id(parameter)]
         elif depth == 1:
             depth = 0
-        found.setdefault(depth, []).append(parameter)
-    return dict(sorted(found.items(), reverse=True))
+        parameters.setdefault(depth, []).append(parameter)
+    return dict(sorted(parameters.items(), reverse=True))
 
 
 def recomputed(function, module: torch.nn.Module, *args, **kwargs):
@@ -57,9 +57,8 @@ def recomputed(function, module: torch.nn.Module, *args, **kwargs):
 
     Random draws are the same in both runs; BatchNorm's running statistics move in the first run only.
     """
-    if (
-        not torch.is_grad_enabled()
-    ):  # not `module.training`: in evaluation mode it may hold low-rank updates, or precede trained layers
+    # not `module.training`: in evaluation mode it may hold low-rank updates, or precede trained layers
+    if not torch.is_grad_enabled():
         return function(*args, **kwargs)
     return checkpoint(
         function,

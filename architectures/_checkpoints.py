@@ -1,5 +1,8 @@
-"""Files of weights in the layouts of the field: read without running code, searched for the prefix of a backbone's
-keys.
+"""Files of weights in the layouts of the field, read without running code and searched for a backbone's keys.
+
+Projects store a backbone in different places: at the top, below `state_dict.`, `teacher.backbone.`, `module.encoder_q.`
+and so on. `search` tries every prefix below which enough tensors lie, and takes the one whose keys and shapes are those
+of the backbone; of several it prefers the copy that a project itself evaluates.
 """
 
 import re
@@ -17,23 +20,13 @@ from utilities.reading import read_arrays, read_safetensors
 SAFE = ".safetensors"
 ARRAYS = ".npz"
 SHARE = 0.5  # of a backbone's tensors that lie below a prefix which is looked at
-SECOND = {
-    "student",
-    "k",
-    "momentum",
-    "ema",
-    "target",
-    "trained",
-}  # words of prefixes of copies that a project's own evaluation does not take
+# words of prefixes of copies that a project's own evaluation does not take
+SECOND = {"student", "k", "momentum", "ema", "target", "trained"}
 NAMED = 6  # groups of tensors that a line names
 
 
 def content_of(path: str):
-    """The content of a `.safetensors` or `.npz` file, else of a file of torch.save as of `pickles.load_tensors`, on the
-    CPU.
-
-    Raises Unreadable for any other file.
-    """
+    """The content of a `.safetensors`, `.npz` or torch.save file, on the CPU. Raises Unreadable for any other file."""
     if path.endswith(ARRAYS):
         return {name: torch.from_numpy(values) for name, values in read_arrays(path).items()}
     return read_safetensors(path) if path.endswith(SAFE) else pickles.load_tensors(path)
@@ -61,7 +54,9 @@ def flattened(content) -> StateDict:
 def _flatten(content, prefix: str, entries: dict, metadata: dict) -> None:
     for path, versions in getattr(content, "_metadata", {}).items():
         metadata[f"{prefix}{path}"] = versions
-    for key, value in content.items() if isinstance(content, dict) else ():
+    if not isinstance(content, dict):
+        return
+    for key, value in content.items():
         if isinstance(value, pickles.Array) and value.values.dtype.kind in "fiub":
             value = torch.from_numpy(np.array(value.values))
         if isinstance(value, torch.Tensor):
@@ -75,9 +70,10 @@ def under(state: dict, prefix: str) -> dict:
     entries = {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
     if not hasattr(state, "_metadata"):
         return entries
-    return with_metadata(
-        entries, {path[len(prefix) :]: data for path, data in state._metadata.items() if f"{path}.".startswith(prefix)}
-    )
+    metadata = {
+        path[len(prefix) :]: versions for path, versions in state._metadata.items() if f"{path}.".startswith(prefix)
+    }
+    return with_metadata(entries, metadata)
 
 
 class Fit(NamedTuple):
@@ -107,99 +103,110 @@ def prefixes(flat: dict, least: int) -> list[str]:
     for key in flat:
         parts = key.split(".")
         counts.update(".".join([*parts[:depth], ""]) for depth in range(len(parts)))
-    return sorted(
-        (prefix for prefix, count in counts.items() if count >= least), key=lambda prefix: (prefix.count("."), prefix)
-    )
+    common = [prefix for prefix, count in counts.items() if count >= least]
+    return sorted(common, key=lambda prefix: (prefix.count("."), prefix))
 
 
-def search(flat: dict, size: int, fit: Callable, usual: str, asked: str | None, source: str) -> tuple[Fit, list[Fit]]:
+def search(flat: dict, size: int, fit: Callable, usual: str, prefix: str | None, source: str) -> tuple[Fit, list[Fit]]:
     """Where a backbone's weights lie in a file's tensors, and the other places where they fit too.
 
     Args:
         size: number of the backbone's tensors. fit: prefix -> `Fit`. usual: the prefix that is taken if none fits.
-        asked: --weights_prefix.
+        prefix: --weights_prefix, None if unset. source: the file, for messages.
 
-    Raises UserError where the asked prefix does not exist, or several places are as good.
+    Raises UserError if the prefix of --weights_prefix does not exist, or several places fit equally well.
     """
     places = prefixes(flat, max(round(SHARE * size), 1))
-    if asked is not None:
-        places = _below_asked(places, flat, asked, source)
-    fits = [fit(prefix) for prefix in places]
-    exact = [found for found in fits if found.is_exact]
-    exact = [
-        found
-        for found in exact
-        if not any(other is not found and other.prefix.startswith(found.prefix) for other in exact)
-    ]
+    if prefix is not None:
+        places = _below(prefix, places, flat, source)
+    fits = [fit(place_prefix) for place_prefix in places]
+    exact = _innermost([place for place in fits if place.is_exact])
     if not exact:
-        near = [found for found in fits if len(found.missing) < SHARE * size]
-        if asked is None:
+        near = [place for place in fits if len(place.missing) < SHARE * size]
+        if prefix is None:
             near.insert(0, fit(usual))
-        return min(near or fits or [fit(usual)], key=lambda found: len(found.missing)), []
-    first = [found for found in exact if not SECOND & set(re.split(r"[._]", found.prefix))]
-    best = first or exact
-    if len(best) > 1 and usual in [found.prefix for found in best]:
-        best = [found for found in best if found.prefix == usual]
+        return min(near or fits or [fit(usual)], key=lambda place: len(place.missing)), []
+    evaluated = [place for place in exact if not SECOND & set(re.split(r"[._]", place.prefix))]
+    best = evaluated or exact
+    if len(best) > 1 and usual in [place.prefix for place in best]:
+        best = [place for place in best if place.prefix == usual]
     if len(best) > 1:
-        shown = ", ".join(found.prefix.rstrip(".") or "(none)" for found in best[:NAMED])
+        names = ", ".join(place.prefix.rstrip(".") or "(none)" for place in best[:NAMED])
         raise UserError(
-            f"{source} holds weights of this backbone in several places: choose one by --weights_prefix: {shown}"
+            f"{source} holds weights of this backbone in several places: choose one by --weights_prefix: {names}"
         )
-    return best[0], [found for found in exact if found is not best[0]]
+    return best[0], [place for place in exact if place is not best[0]]
 
 
-def _below_asked(places: list[str], flat: dict, asked: str, source: str) -> list[str]:
-    """The prefixes that end with the asked one, and those below. Raises UserError where there is none, or several."""
-    asked = asked.strip(".")
-    every = prefixes(flat, 1)
-    tops = [prefix for prefix in every if f".{prefix}".endswith(f".{asked}." if asked else ".")] if asked else [""]
-    tops = [prefix for prefix in tops if not any(other != prefix and prefix.startswith(other) for other in tops)]
+def _innermost(fits: list[Fit]) -> list[Fit]:
+    """The fits below whose prefix there is no further one."""
+    innermost = []
+    for place in fits:
+        below = [fit for fit in fits if fit is not place and fit.prefix.startswith(place.prefix)]
+        if not below:
+            innermost.append(place)
+    return innermost
+
+
+def _below(prefix: str, places: list[str], flat: dict, source: str) -> list[str]:
+    """Those of `places` at and below --weights_prefix. Raises UserError if the prefix is absent or ambiguous."""
+    prefix = prefix.strip(".")
+    file = source.removeprefix("--weights ")
+    tops = [""]
+    if prefix:
+        tops = _outermost([place for place in prefixes(flat, 1) if f".{place}".endswith(f".{prefix}.")])
     if not tops:
-        shown = ", ".join(prefix.rstrip(".") for prefix in places[:NAMED] if prefix) or ", ".join(list(flat)[:3])
-        raise UserError(
-            f"--weights_prefix {asked}: no key of {source.removeprefix('--weights ')} begins so; there are {shown}"
-        )
+        names = ", ".join(place.rstrip(".") for place in places[:NAMED] if place) or ", ".join(list(flat)[:3])
+        raise UserError(f"--weights_prefix {prefix}: no key of {file} begins so; there are {names}")
     if len(tops) > 1:
-        raise UserError(
-            f"--weights_prefix {asked}: {source.removeprefix('--weights ')} has {' and '.join(tops[:NAMED])}: give "
-            "one of them in full"
-        )
-    return [prefix for prefix in places if prefix.startswith(tops[0])] or tops
+        raise UserError(f"--weights_prefix {prefix}: {file} has {' and '.join(tops[:NAMED])}: give one of them in full")
+    return [place for place in places if place.startswith(tops[0])] or tops
 
 
-def unused(flat: dict, taken: str, used: set[str]) -> list[str]:
-    """Groups of the tensors that are not `used`, with their numbers: the parts beside those of the prefix `taken`."""
+def _outermost(names: list[str]) -> list[str]:
+    """The prefixes that lie below no other one."""
+    outermost = []
+    for prefix in names:
+        above = [outer for outer in names if outer != prefix and prefix.startswith(outer)]
+        if not above:
+            outermost.append(prefix)
+    return outermost
+
+
+def unused(flat: dict, prefix: str, used_keys: set[str]) -> list[str]:
+    """Groups of the tensors that are not used, with their numbers: the parts beside those of the used `prefix`."""
     groups = Counter()
     for key in flat:
-        if key in used:
+        if key in used_keys:
             continue
         parts = key.split(".")
         depth = 1
-        while depth < len(parts) and taken.startswith(".".join([*parts[:depth], ""])):
+        while depth < len(parts) and prefix.startswith(".".join([*parts[:depth], ""])):
             depth += 1
         groups[".".join(parts[:depth])] += 1
-    named = [name if count == 1 else f"{name} ({count} tensors)" for name, count in groups.items()]
-    return named[:NAMED] + ([f"{len(named) - NAMED} more"] if len(named) > NAMED else [])
+    lines = [name if count == 1 else f"{name} ({count} tensors)" for name, count in groups.items()]
+    if len(lines) > NAMED:
+        return [*lines[:NAMED], f"{len(lines) - NAMED} more"]
+    return lines
 
 
 def by_position(state: dict, backbone: torch.nn.Module) -> dict | None:
-    """The state of a `Sequential` of a backbone's children, as in lightly's examples, in the backbone's names; else
-    None.
+    """The state of a `Sequential` of a backbone's children, in the backbone's names; None for another state.
+
+    lightly's examples write such files.
     """
     names = [name for name, _ in backbone.named_children()]
     renamed = {}
     for key, value in state.items():
-        position, dot, rest = key.partition(".")
+        position, dot, name = key.partition(".")
         if not (dot and position.isdecimal() and int(position) < len(names)):
             return None
-        renamed[f"{names[int(position)]}.{rest}"] = value
+        renamed[f"{names[int(position)]}.{name}"] = value
     return renamed
 
 
 def without_chunks(state: dict) -> dict | None:
-    """The state of a ViT of DINOv2's training, `blocks.<chunk>.<block>.`, without the chunks; None where there are
-    none.
-    """
+    """The state of a ViT of DINOv2's training, `blocks.<chunk>.<block>.`, without the chunks; None without any."""
     chunked = re.compile(r"blocks\.\d+\.(\d+)\.")
     renamed = {chunked.sub(r"blocks.\1.", key): value for key, value in state.items()}
     return renamed if len(renamed) == len(state) and renamed.keys() != state.keys() else None

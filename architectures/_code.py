@@ -37,18 +37,18 @@ def code_of(module: ModuleType) -> dict[str, str]:
 
 def _defining(module: ModuleType) -> dict[str, Path]:
     """Name -> file of the module and of those that it takes anything from, directly or through others."""
-    found = {}
+    paths = {}
     waiting = [module]
     while waiting:
         module = waiting.pop()
         path = Path(getattr(module, "__file__", None) or "").resolve()
         is_read = path.suffix == ".py" and not _is_installed(path) and module.__name__.partition(".")[0] != HELPERS
-        if not is_read or module.__name__ in found:
+        if not is_read or module.__name__ in paths:
             continue
-        found[module.__name__] = path
+        paths[module.__name__] = path
         waiting += filter(None, map(_module_of, list(vars(module).values())))
         waiting += _imported(module, path)
-    return found
+    return paths
 
 
 def _is_installed(path: Path) -> bool:

@@ -8,12 +8,8 @@ GEM_POWER = 3.0
 GEM_LEAST = 1e-6
 POWER = "power"  # the learned power's name among a pooling's parameters
 KINDS = ("token", "token_avg", "avg", "max", "avgmax", "gem", "gem_learned")
-POOLINGS = (
-    "avgpool",
-    "avg_pool",
-    "avgpool_1a",
-    "global_pool",
-)  # names of the last pooling in torchvision and pretrainedmodels
+# names of the last pooling in torchvision and pretrainedmodels
+POOLINGS = ("avgpool", "avg_pool", "avgpool_1a", "global_pool")
 HALVING = torch.nn.Conv2d | torch.nn.MaxPool2d | torch.nn.AvgPool2d  # layers whose stride halves a map
 LAST_STAGES = (  # what halves the map for the last time: ResNets, RegNets, GoogLeNet, BN-Inception
     "layer4",
@@ -60,36 +56,33 @@ def pooling(kind: str) -> torch.nn.Module:
     """The pooling `kind` of maps `(B, C, h, w)`, with sides of 1."""
     if kind.startswith("gem"):
         return GeneralisedMean(kind == "gem_learned")
-    return {"avg": torch.nn.AdaptiveAvgPool2d(1), "max": torch.nn.AdaptiveMaxPool2d(1), "avgmax": MeanAndMaximum()}[
-        kind
-    ]
+    if kind == "avg":
+        return torch.nn.AdaptiveAvgPool2d(1)
+    if kind == "max":
+        return torch.nn.AdaptiveMaxPool2d(1)
+    return MeanAndMaximum()
 
 
 def place(backbone: torch.nn.Module) -> str | None:
-    """The name of a torchvision or pretrainedmodels backbone's last pooling, if it is a module that pools the whole
-    map; else None.
-    """
+    """The name of a torchvision or pretrainedmodels backbone's last pooling; None if no module pools the whole map."""
     for name in POOLINGS:
         layer = getattr(backbone, name, None)
-        if isinstance(layer, torch.nn.AdaptiveAvgPool2d | torch.nn.AdaptiveMaxPool2d) and layer.output_size in (
-            1,
-            (1, 1),
-        ):
+        is_pooling = isinstance(layer, torch.nn.AdaptiveAvgPool2d | torch.nn.AdaptiveMaxPool2d)
+        if is_pooling and layer.output_size in (1, (1, 1)):
             return name
     return None
 
 
 def replace(backbone: torch.nn.Module, name: str, kind: str) -> None:
-    """Replace the last pooling by `kind`. Raises UserError where the backbone has none that can be replaced, or no
-    tokens.
-    """
-    found = place(backbone)
-    if kind.startswith("token") or found is None:
-        why = "it has no class token" if found else "it does not pool its map by a layer of its own"
+    """Replace the last pooling by `kind`. Raises UserError if the backbone has no such pooling, or no tokens."""
+    layer_name = place(backbone)
+    if layer_name is None:
         raise UserError(
-            f"--pool {kind}: {name} does not pool so ({why}): leave it out{', or take avg' if found else ''}"
+            f"--pool {kind}: {name} does not pool so (it does not pool its map by a layer of its own): leave it out"
         )
-    setattr(backbone, found, pooling(kind))
+    if kind.startswith("token"):
+        raise UserError(f"--pool {kind}: {name} does not pool so (it has no class token): leave it out, or take avg")
+    setattr(backbone, layer_name, pooling(kind))
 
 
 def keep_last_map(backbone: torch.nn.Module, name: str) -> dict[str, str]:
@@ -103,18 +96,22 @@ def keep_last_map(backbone: torch.nn.Module, name: str) -> dict[str, str]:
     Raises UserError for a backbone without such a stage.
     """
     changed = {}
-    there = dict(backbone.named_modules())
-    for stage in (stage for stage in LAST_STAGES if stage in there):
-        for path, layer in list(there[stage].named_modules(prefix=stage)):
+    modules = dict(backbone.named_modules())
+    for stage in LAST_STAGES:
+        if stage not in modules:
+            continue
+        for path, layer in list(modules[stage].named_modules(prefix=stage)):
             if not isinstance(layer, HALVING) or layer.stride not in (2, (2, 2)):
                 continue
             if isinstance(layer, torch.nn.Conv2d):
                 layer.stride = (1, 1)
                 changed[path] = ""
+            elif isinstance(layer, torch.nn.MaxPool2d) and layer.kernel_size in (3, (3, 3)):  # windows overlap
+                backbone.set_submodule(path, torch.nn.MaxPool2d(3, 1, 1))
+                changed[path] = "torch.nn.MaxPool2d(3, 1, 1)"
             else:
-                overlaps = isinstance(layer, torch.nn.MaxPool2d) and layer.kernel_size in (3, (3, 3))
-                changed[path] = "torch.nn.MaxPool2d(3, 1, 1)" if overlaps else "torch.nn.Identity()"
-                backbone.set_submodule(path, torch.nn.MaxPool2d(3, 1, 1) if overlaps else torch.nn.Identity())
+                backbone.set_submodule(path, torch.nn.Identity())
+                changed[path] = "torch.nn.Identity()"
     if not changed:
         raise UserError(
             f"--last_stride 1: {name} has no last stage whose stride is known; ResNets, RegNets, GoogLeNet and "

@@ -6,17 +6,11 @@ import warnings
 
 import torch
 
-from architectures import _network
+from architectures import _network, _pool
 from architectures._torchvision import CLASSES, current_key, cut_classifier
 from architectures._weights import Pretrained
 from utilities.errors import UserError
 
-POOLS = (
-    "avgpool",
-    "avg_pool",
-    "avgpool_1a",
-    "global_pool",
-)  # names of the last pooling, which is made for one image size
 RENAMED = {  # the package loads torchvision's files and renames the layers afterwards
     "alexnet": {"features.": "_features.", "classifier.1.": "linear0.", "classifier.4.": "linear1."},
     "vgg": {"features.": "_features.", "classifier.0.": "linear0.", "classifier.3.": "linear1."},
@@ -24,8 +18,9 @@ RENAMED = {  # the package loads torchvision's files and renames the layers afte
 
 
 def package():
-    """The package, imported without a draw from torch's generator and to the CPU: it builds two whole networks at
-    import.
+    """The package, imported to the CPU and without a draw from torch's generator.
+
+    At its import it builds two whole networks.
     """
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         import pretrainedmodels
@@ -39,9 +34,8 @@ def names() -> tuple[str, ...]:
         pretrainedmodels = package()
     except ImportError:
         return ()
-    return tuple(
-        sorted(name for name in pretrainedmodels.model_names if callable(getattr(pretrainedmodels, name, None)))
-    )
+    constructors = [name for name in pretrainedmodels.model_names if callable(getattr(pretrainedmodels, name, None))]
+    return tuple(sorted(constructors))
 
 
 def separate(backbone: torch.nn.Module) -> torch.nn.Module:
@@ -60,9 +54,7 @@ def weights_of(constructor: str) -> str:
 
 
 class Network(_network.Network):
-    """A pretrainedmodels constructor without its classifier; the last pooling covers the whole map for every image
-    size.
-    """
+    """A pretrainedmodels constructor without its classifier; the last pooling covers the map of any image size."""
 
     def __init__(self, opt, name):
         try:
@@ -79,7 +71,7 @@ class Network(_network.Network):
         if name.constructor.startswith("resnext"):
             backbone = separate(backbone)
         head, feature_dim = cut_classifier(backbone, CLASSES)
-        for child in POOLS:
+        for child in _pool.POOLINGS:  # made for one image size
             if isinstance(getattr(backbone, child, None), torch.nn.AvgPool2d):
                 setattr(backbone, child, torch.nn.AdaptiveAvgPool2d(1))
         if hasattr(backbone, "test_time_pool"):  # dpn pools differently in eval mode and in training

@@ -1,6 +1,8 @@
 """Any network of timm, by its name there, tag included: `timm:vit_small_patch16_224.dino`.
 
-Input size, mean, deviation and interpolation are those of timm's data config. timm is imported only for such a name.
+Input size, mean, deviation and interpolation are those of timm's data config. Weights come from the hub or from timm's
+URL, or from a file of another program, whose names and position embeddings are converted (`Network.published_state`).
+timm is imported only for such a name, as its import takes seconds.
 """
 
 import contextlib
@@ -12,25 +14,19 @@ import urllib.error
 import urllib.request
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from architectures import _adaptation, _blocks, _checkpoints, _network, _pool, _weights
 from architectures._weights import Pretrained
 from utilities.errors import UnknownName, UserError
 
 FIND = "python -c \"import timm; print(*timm.list_models('vit*', pretrained=True))\""
-RECORDED = (
-    "input_size",
-    "mean",
-    "std",
-    "interpolation",
-    "crop_pct",
-    "crop_mode",
-    "license",
-)  # of the data config, in environment.yaml
+# what environment.yaml records of the data config
+RECORDED = ("input_size", "mean", "std", "interpolation", "crop_pct", "crop_mode", "license")
 ROOTS = ("blocks", "stages", "layers")  # attributes of timm's networks that hold blocks, or stages of blocks
 REGNET_BLOCK = re.compile(r"b\d+")
-# Layer names of efficientnet-pytorch and efficientnet-lite-pytorch, whose blocks are numbered across stages -> those of
-# timm
+# Layer names of efficientnet-pytorch and efficientnet-lite-pytorch -> those of timm. Their blocks are numbered across
+# stages.
 FOREIGN_BLOCK = re.compile(r"_blocks\.(\d+)\.(.+)")
 FOREIGN_STEM = {
     "_conv_stem.": "conv_stem.",
@@ -78,7 +74,7 @@ def names() -> frozenset[str]:
 def unknown(name: str, constructor: str) -> UnknownName:
     """The error for a name that timm does not have: the nearest one, its tags, how to find others."""
     model, dot, _ = constructor.partition(".")
-    tags = sorted(known for known in names() if known.startswith(f"{model}."))
+    tags = sorted(full_name for full_name in names() if full_name.startswith(f"{model}."))
     if dot and tags:
         return UnknownName(f"unknown architecture {name!r}: timm's weights of {model} are {', '.join(tags)}")
     nearest = difflib.get_close_matches(constructor.lower(), names(), n=1)
@@ -87,8 +83,9 @@ def unknown(name: str, constructor: str) -> UnknownName:
 
 
 def data_config(constructor: str):
-    """timm's record of a network and its weights (`PretrainedCfg`): of the tag, else of the default one; None where
-    timm has none.
+    """timm's record of a network and the weights of its tag, else the default ones (`PretrainedCfg`).
+
+    None if timm has none.
     """
     return package().get_pretrained_cfg(constructor, allow_unregistered=True)
 
@@ -120,11 +117,13 @@ def fetch(config, cache: str | None) -> dict:
         path = huggingface_hub.try_to_load_from_cache(repository, file, cache_dir=cache, revision=revision or None)
         if isinstance(path, str):
             return _checkpoints.content_of(path)
-    more = {"filename": config.hf_hub_filename} if config.hf_hub_filename else {}
+    arguments = {"cache_dir": cache, "weights_only": True}
+    if config.hf_hub_filename:
+        arguments["filename"] = config.hf_hub_filename
     if not huggingface_hub.constants.HF_HUB_OFFLINE:
         _reach(huggingface_hub.constants.ENDPOINT)
     try:
-        return load_state_dict_from_hf(config.hf_hub_id, cache_dir=cache, weights_only=True, **more)
+        return load_state_dict_from_hf(config.hf_hub_id, **arguments)
     except Exception as error:  # the hub's client and its transport raise many kinds, which change with its versions
         raise OSError(str(error).strip() or type(error).__name__) from error
 
@@ -143,8 +142,9 @@ def _reach(host: str) -> None:
 
 
 def build(name, config, size: int | None) -> torch.nn.Module:
-    """The backbone without its classifier, with random weights; `size`: side of the images, for networks of a fixed
-    input size.
+    """The backbone without its classifier, with random weights.
+
+    `size`: side of the images, for networks of a fixed input size.
     """
     arguments = {"img_size": size} if size is not None else {}
     try:
@@ -157,26 +157,24 @@ def build(name, config, size: int | None) -> torch.nn.Module:
 
 def set_pool(backbone: torch.nn.Module, name: str, pool: str) -> None:
     """Replace the pooling by `pool`. Raises UserError where the network does not allow it."""
-    refused = UserError(
-        f"--pool {pool}: {name} does not pool so: leave it out, or take "
-        f"{'avg' if pool.startswith('token') else 'token or avg'}"
-    )
+    remedy = "avg" if pool.startswith("token") else "token or avg"
+    refused = UserError(f"--pool {pool}: {name} does not pool so: leave it out, or take {remedy}")
     if pool.startswith("gem"):
-        layers = [
-            (path, layer) for path, layer in backbone.named_modules() if type(layer).__name__ == "SelectAdaptivePool2d"
-        ]
+        modules = backbone.named_modules()
+        layers = [(path, layer) for path, layer in modules if type(layer).__name__ == "SelectAdaptivePool2d"]
         if not layers:
             raise refused
+        over = (1, 2) if getattr(backbone, "output_fmt", "NCHW") == "NHWC" else (2, 3)
         for path, layer in layers:
             parent, _, child = path.rpartition(".")
-            over = (1, 2) if getattr(backbone, "output_fmt", "NCHW") == "NHWC" else (2, 3)
             keepdim = layer(torch.ones(1, 1, 1, 1)).ndim == 4
             setattr(backbone.get_submodule(parent), child, _pool.GeneralisedMean(pool == "gem_learned", over, keepdim))
         return
     if pool.startswith("token") and not getattr(backbone, "num_prefix_tokens", 0):
         raise refused
+    timm_pool = "token" if pool == "token_avg" else pool
     try:
-        backbone.reset_classifier(0, "token" if pool == "token_avg" else pool)
+        backbone.reset_classifier(0, timm_pool)
     except (AssertionError, AttributeError, TypeError, ValueError):
         raise refused from None
 
@@ -189,33 +187,20 @@ class Network(_network.Network):
 
     def __init__(self, opt, name):
         config = data_config(name.constructor)
-        native = config.input_size[-1]
-        crop_size = getattr(opt, "crop_size", None)
-        if isinstance(crop_size, list) and len(set(crop_size)) == 1:
-            crop_size = crop_size[0]
-        if config.fixed_input_size and isinstance(crop_size, list):
-            raise UserError(
-                f"--crop_size {' '.join(map(str, crop_size))}: {name.full} is made for square images: take one "
-                "number, or a convolutional network"
-            )
-        size = crop_size or native if config.fixed_input_size else native
-        backbone = build(name, config, size if config.fixed_input_size else None)
-        patch = _side(getattr(getattr(backbone, "patch_embed", None), "patch_size", None))
-        if config.fixed_input_size and size % patch:
-            near = max(round(size / patch), 1) * patch
-            raise UserError(
-                f"--crop_size {size}: {name.full} cuts images into patches of {patch} x {patch}: take a multiple, "
-                f"{near}"
-            )
+        size = _input_size(name, config, opt.crop_size)
+        fixed_size = size if config.fixed_input_size else None
+        backbone = build(name, config, fixed_size)
+        if config.fixed_input_size:
+            _check_patches(name, size, backbone)
         self.joins_tokens = opt.pool == "token_avg"
         self.maps_are_channels_last = getattr(backbone, "output_fmt", "NCHW") == "NHWC"
         self.prefix_tokens = getattr(backbone, "num_prefix_tokens", 0)
         self.fixed_size = config.fixed_input_size
-        self.data_config = {
-            key: list(value) if isinstance(value, tuple) else value
-            for key in RECORDED
-            if (value := getattr(config, key)) is not None
-        }
+        self.data_config = {}
+        for key in RECORDED:
+            value = getattr(config, key)
+            if value is not None:
+                self.data_config[key] = list(value) if isinstance(value, tuple) else value
         heads = config.classifier if isinstance(config.classifier, tuple) else (config.classifier,)
         self.takes_prompts = isinstance(backbone, package().models.VisionTransformer)
         width = getattr(backbone, "head_hidden_size", None) or backbone.num_features
@@ -231,32 +216,28 @@ class Network(_network.Network):
             head=heads[0] or "head",
             interpolation=config.interpolation,
         )
-        if self.frozen and not any(
-            isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in self.backbone.modules()
-        ):
+        if self.frozen and not any(isinstance(module, _BatchNorm) for module in self.backbone.modules()):
             raise UserError(
                 f"--arch {name.full}: _frozen lets BatchNorm rest, and this backbone has none: leave it out"
             )
-        parts = dict(self.backbone.named_modules())
+        modules = dict(self.backbone.named_modules())
         stages = [stage["module"] for stage in getattr(self.backbone, "feature_info", None) or []]
-        self.STAGES = {stage: stage for stage in stages if stage in parts}
+        self.STAGES = {stage: stage for stage in stages if stage in modules}
 
     def set_pool(self, backbone: torch.nn.Module, kind: str | None) -> None:
-        """See the base: by timm's own poolings where it has them."""
+        """Give the backbone the pooling of --pool: one of timm's own if it has it."""
         if kind is not None:
             set_pool(backbone, self.name, kind)
 
     def published_state(self, state: dict) -> dict:
-        """See the base: names of other programs and position embeddings of other sizes, converted by timm's own
-        function.
+        """A state dict in the backbone's names and shapes.
+
+        timm's own function converts names of other programs and position embeddings of other sizes.
         """
-        own = {
-            key: value
-            for key, value in self.backbone.state_dict().items()
-            if not key.endswith(f".{_adaptation.PROMPTS}")
-        }
+        prompts = f".{_adaptation.PROMPTS}"
+        expected = {key: value for key, value in self.backbone.state_dict().items() if not key.endswith(prompts)}
         state = self._without_pooling(state)
-        if all(key in state and state[key].shape == value.shape for key, value in own.items()):
+        if all(key in state and state[key].shape == value.shape for key, value in expected.items()):
             return state
         if "_conv_stem.weight" in state:
             return renamed_efficientnet(state, self.backbone)
@@ -267,25 +248,36 @@ class Network(_network.Network):
 
     def _without_pooling(self, state: dict) -> dict:
         """The state without the weights of a pooling that --pool has replaced."""
-        replaced = getattr(self.backbone, "attn_pool", self) is None
-        return {key: value for key, value in state.items() if not (replaced and key.startswith("attn_pool."))}
+        is_replaced = getattr(self.backbone, "attn_pool", self) is None
+        if not is_replaced:
+            return dict(state)
+        return {key: value for key, value in state.items() if not key.startswith("attn_pool.")}
 
     def blocks(self) -> list[torch.nn.Module]:
-        """See the base: as in torchvision's networks, else the blocks in `blocks`, `stages` or `layers`, else in a
-        RegNet's s1 to s4.
+        """The backbone's blocks in the order of their depth; empty if it has none.
+
+        Those that torchvision's networks have, else those in `blocks`, `stages` or `layers`, else in a RegNet's s1 to
+        s4.
         """
-        found = _blocks.of_backbone(self.backbone)
-        for root in ROOTS if not found else ():
-            if isinstance(module := getattr(self.backbone, root, None), torch.nn.Sequential | torch.nn.ModuleList):
+        blocks = _blocks.of_backbone(self.backbone)
+        if blocks:
+            return blocks
+        for root in ROOTS:
+            module = getattr(self.backbone, root, None)
+            if isinstance(module, torch.nn.Sequential | torch.nn.ModuleList):
                 return list(_leaves(module))
         stages = [getattr(self.backbone, f"s{number}", None) for number in range(1, 5)]
-        return found or ([block for stage in stages for block in _leaves(stage)] if all(stages) else [])
+        if not all(stages):
+            return []
+        return [block for stage in stages for block in _leaves(stage)]
 
     def mean_of(self, activations: torch.Tensor) -> torch.Tensor:
-        """See the base: class and register tokens are left out."""
+        """The mean `(B, C)` of maps, or of the tokens but class and register tokens."""
         if activations.ndim == 4 and self.maps_are_channels_last:
             return activations.mean((1, 2))
-        return super().mean_of(activations[:, self.prefix_tokens :] if activations.ndim == 3 else activations)
+        if activations.ndim == 3:
+            activations = activations[:, self.prefix_tokens :]
+        return super().mean_of(activations)
 
     def extract(self, images: torch.Tensor) -> dict:
         """`pooled`, and `spatial` where the features are maps."""
@@ -294,9 +286,7 @@ class Network(_network.Network):
         activations = self.backbone.forward_features(images)
         features = {"pooled": self.backbone.forward_head(activations, pre_logits=True)}
         if self.joins_tokens:
-            norm = getattr(
-                self.backbone, "fc_norm", torch.nn.Identity()
-            )  # EVA-02 and BEiT normalise behind the pooling
+            norm = getattr(self.backbone, "fc_norm", torch.nn.Identity())  # EVA-02 and BEiT normalise the pooled tokens
             features["pooled"] = torch.cat([features["pooled"], norm(self.mean_of(activations))], 1)
         if isinstance(activations, torch.Tensor) and activations.ndim == 4:
             features["spatial"] = activations.permute(0, 3, 1, 2) if self.maps_are_channels_last else activations
@@ -304,13 +294,38 @@ class Network(_network.Network):
 
     def pool(self, spatial: torch.Tensor) -> torch.Tensor:
         """The pooled features `(B, feature_dim)` of last maps `(B, C, h, w)`."""
-        return self.backbone.forward_head(
-            spatial.permute(0, 2, 3, 1) if self.maps_are_channels_last else spatial, pre_logits=True
+        if self.maps_are_channels_last:
+            spatial = spatial.permute(0, 2, 3, 1)
+        return self.backbone.forward_head(spatial, pre_logits=True)
+
+
+def _input_size(name, config, crop_size) -> int:
+    """The side of the images: --crop_size if the network has a fixed input size, else that of its weights.
+
+    Raises UserError if the network needs square images.
+    """
+    if not config.fixed_input_size:
+        return config.input_size[-1]
+    if isinstance(crop_size, list):
+        if len(set(crop_size)) > 1:
+            raise UserError(
+                f"--crop_size {' '.join(map(str, crop_size))}: {name.full} is made for square images: take one "
+                "number, or a convolutional network"
+            )
+        crop_size = crop_size[0]
+    return crop_size or config.input_size[-1]
+
+
+def _check_patches(name, size: int, backbone: torch.nn.Module) -> None:
+    """Raise UserError if images of this side cannot be cut into the backbone's patches."""
+    patch = getattr(getattr(backbone, "patch_embed", None), "patch_size", None) or 1
+    if isinstance(patch, tuple | list):
+        patch = max(patch)
+    if size % patch:
+        nearest = max(round(size / patch), 1) * patch
+        raise UserError(
+            f"--crop_size {size}: {name.full} cuts images into patches of {patch} x {patch}: take a multiple, {nearest}"
         )
-
-
-def _side(patch_size) -> int:
-    return max(patch_size) if isinstance(patch_size, tuple | list) else patch_size or 1
 
 
 def _leaves(module: torch.nn.Module):
@@ -334,12 +349,17 @@ def renamed_efficientnet(state: dict, backbone: torch.nn.Module) -> dict:
         for stage, blocks in enumerate(backbone.blocks)
         for number, block in enumerate(blocks)
     ]
-    found = {}
+    renamed = {}
     for key, value in state.items():
         block = FOREIGN_BLOCK.fullmatch(key)
-        path, expands = places[int(block[1])] if block else ("", None)
-        layers = FOREIGN_STEM if block is None else FOREIGN_EXPANDING if expands else FOREIGN_PLAIN
-        rest = block[2] if block else key
-        foreign = next(layer for layer in layers if rest.startswith(layer))
-        found[path + layers[foreign] + rest.removeprefix(foreign)] = value
-    return found
+        if block is None:
+            path = ""
+            name = key
+            layers = FOREIGN_STEM
+        else:
+            path, expands = places[int(block[1])]
+            name = block[2]
+            layers = FOREIGN_EXPANDING if expands else FOREIGN_PLAIN
+        foreign = next(layer for layer in layers if name.startswith(layer))
+        renamed[path + layers[foreign] + name.removeprefix(foreign)] = value
+    return renamed

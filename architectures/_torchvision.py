@@ -12,23 +12,16 @@ from architectures._weights import Pretrained
 from utilities.errors import UserError
 
 CLASSES = 1000
-STAGED = (
-    "ResNet",
-    "GoogLeNet",
-    "Inception3",
-    "RegNet",
-)  # classes whose children, run in order up to `avgpool`, give the map
+# classes whose children, run in order up to `avgpool`, give the map
+STAGED = ("ResNet", "GoogLeNet", "Inception3", "RegNet")
 STAGES = {  # class -> the last module before each halving of the map, and the last of all
     "ResNet": ("layer1", "layer2", "layer3", "layer4"),
     "GoogLeNet": ("conv3", "inception3b", "inception4e", "inception5b"),
     "Inception3": ("Conv2d_4a_3x3", "Mixed_5d", "Mixed_6e", "Mixed_7c"),
     "RegNet": ("trunk_output.block1", "trunk_output.block2", "trunk_output.block3", "trunk_output.block4"),
 }
-HALVES = (
-    0.5,
-    0.5,
-    0.5,
-)  # of weights ported from TensorFlow; torchvision converts ImageNet's to them by `transform_input`
+# of weights ported from TensorFlow; torchvision converts ImageNet's to them by `transform_input`
+HALVES = (0.5, 0.5, 0.5)
 # published keys have dots in layer names, which torch forbids today
 DENSE_LAYER = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\.)")
 
@@ -42,10 +35,10 @@ def names() -> tuple[str, ...]:
 
 
 def cut_classifier(backbone: torch.nn.Module, classes: int) -> tuple[str, int]:
-    """Replace the layer of the logits by an identity: the last linear layer, or 1x1 convolution, with `classes`
-    outputs.
+    """Replace the layer of the logits by an identity.
 
-    Returns its name and its number of input features.
+    It is the last linear layer, or 1x1 convolution, with `classes` outputs. Returns its name and its number of input
+    features. Raises UserError if there is none.
     """
     for name, module in reversed(list(backbone.named_modules())):
         if isinstance(module, torch.nn.Linear) and module.out_features == classes:
@@ -63,8 +56,9 @@ def cut_classifier(backbone: torch.nn.Module, classes: int) -> tuple[str, int]:
 
 
 def published(constructor: str):
-    """torchvision's record of the weights: IMAGENET1K_V1, those of the published runs, else its default; None without
-    any.
+    """torchvision's record of the weights; None without any.
+
+    IMAGENET1K_V1, those of the published runs, if the network has them, else torchvision's default.
     """
     import torchvision
 
@@ -74,14 +68,16 @@ def published(constructor: str):
 
 @functools.cache
 def weights_of(constructor: str) -> str | None:
-    """The name of the published weights; None without any. Searches torchvision's source first, as its import takes 1.6
-    s and 160 MB.
+    """The name of the published weights; None without any.
+
+    Searches torchvision's source first, as its import takes 1.6 s and 160 MB.
     """
     spec = importlib.util.find_spec("torchvision")
-    of_constructor = re.compile(rf"_Weights\.IMAGENET1K_V1\)\)\ndef {re.escape(constructor)}\(")
-    for path in Path(spec.origin).parent.glob("models/*.py") if spec else ():
-        if of_constructor.search(path.read_text(encoding="utf-8")):
-            return "IMAGENET1K_V1"
+    definition = re.compile(rf"_Weights\.IMAGENET1K_V1\)\)\ndef {re.escape(constructor)}\(")
+    if spec:
+        for path in Path(spec.origin).parent.glob("models/*.py"):
+            if definition.search(path.read_text(encoding="utf-8")):
+                return "IMAGENET1K_V1"
     weights = published(constructor)
     return weights and weights.name
 
@@ -98,39 +94,33 @@ class Network(_network.Network):
         import torchvision
 
         weights = published(name.constructor)
-        transforms = weights.transforms() if weights else None
-        input_size = transforms.crop_size[0] if weights else 224
-        mean, std = (transforms.mean, transforms.std) if weights else (_network.IMAGENET_MEAN, _network.IMAGENET_STD)
-        interpolation = transforms.interpolation.value if weights else "bilinear"
+        pretrained = None
+        input_format = {"input_size": 224}
+        if weights:
+            pretrained = Pretrained(weights.name, weights.url, hashed=True)
+            transforms = weights.transforms()
+            input_format = {
+                "input_size": transforms.crop_size[0],
+                "mean": transforms.mean,
+                "std": transforms.std,
+                "interpolation": transforms.interpolation.value,
+            }
         arguments = {}
         if name.constructor in ("googlenet", "inception_v3"):
             # torchvision's random weights are so small that all images have nearly equal features until BatchNorm
             # adapts (never if frozen)
             arguments = {"aux_logits": False, "transform_input": False, "init_weights": False}
-            mean = HALVES
-            std = HALVES
+            input_format |= {"mean": HALVES, "std": HALVES}
         if name.constructor.startswith("vit_"):
-            arguments = {"image_size": input_size}  # its position embedding is made for one size
+            arguments = {"image_size": input_format["input_size"]}  # its position embedding is made for one size
         backbone = torchvision.models.get_model(name.constructor, weights=None, **arguments)
         head, feature_dim = cut_classifier(backbone, CLASSES)
-        pretrained = Pretrained(weights.name, weights.url, hashed=True) if weights else None
-        super().__init__(
-            opt,
-            name,
-            backbone,
-            feature_dim,
-            pretrained,
-            input_size=input_size,
-            mean=mean,
-            std=std,
-            head=head,
-            interpolation=interpolation,
-        )
+        super().__init__(opt, name, backbone, feature_dim, pretrained, head=head, **input_format)
         self.fixed_size = name.constructor.startswith(("vit_", "maxvit"))
         self.STAGES = {stage: stage for stage in STAGES.get(type(backbone).__name__, ())}
 
     def published_key(self, key: str) -> str:
-        """See the base: DenseNet's files have old names."""
+        """The backbone's name for a published key; DenseNet's files have old names."""
         return current_key(key)
 
     def extract(self, images: torch.Tensor) -> dict:
@@ -148,10 +138,9 @@ class Network(_network.Network):
 
     def pool(self, spatial: torch.Tensor) -> torch.Tensor:
         """The pooled features `(B, feature_dim)` of last maps `(B, C, h, w)`."""
-        children = dict(self.backbone.named_children())
-        pooled = children["avgpool"](spatial).flatten(1)
-        for name in list(children)[
-            list(children).index("avgpool") + 1 :
-        ]:  # dropout, if any, and the identity in place of the classifier
-            pooled = children[name](pooled)
+        layers = list(self.backbone.named_children())
+        position = [name for name, _ in layers].index("avgpool")
+        pooled = layers[position][1](spatial).flatten(1)
+        for _, layer in layers[position + 1 :]:  # dropout, if any, and the identity in place of the classifier
+            pooled = layer(pooled)
         return pooled

@@ -1,4 +1,9 @@
-"""Initial weights of a network: the package's, a local file's, or none."""
+"""Initial weights of a network: the package's, a local file's, or none.
+
+`fill` loads them. A file may hold the backbone anywhere (`_checkpoints.search`), in the names of another program
+(`Network.published_state`), or a whole network of this program, whose embedding layer is loaded too if its shapes fit.
+Whatever does not fit exactly ends the program with one line; nothing is silently left at random values.
+"""
 
 import functools
 import os
@@ -34,10 +39,8 @@ CLASSIFIERS = (
 )
 OPTIONAL = ("num_batches_tracked",)  # of BatchNorm: files of old versions of torch lack it
 CONTAINERS = ("state_dict", "model_state_dict", "model")  # keys under which checkpoints hold the network's state dict
-LEARNED = (
-    f".{_pool.POWER}",
-    f".{_adaptation.PROMPTS}",
-)  # of --pool gem_learned and --prompts: published files lack them
+# of --pool gem_learned and --prompts: published files lack them
+LEARNED = (f".{_pool.POWER}", f".{_adaptation.PROMPTS}")
 OTHER_FILES = {  # ending of a file's name -> what it is, and the way out
     ".onnx": (
         "an ONNX graph, without the names of a network's parameters: give the .pth or .safetensors file that it was "
@@ -60,13 +63,12 @@ class Pretrained(NamedTuple):
 
 
 def fill(network, opt, pretrained: Pretrained | None) -> str:
-    """Give `network` its initial weights: those of `--weights`, else random ones with `--not_pretrained`, else the
-    package's.
+    """Give `network` its initial weights: those of `--weights`, random ones (`--not_pretrained`), or the package's.
 
     Returns the weights' name for the records: that of the package, the file's path, or `random`.
     """
     if opt.weights:
-        _load(network, _read(opt.weights), f"--weights {opt.weights}", getattr(opt, "weights_prefix", None))
+        _load(network, _read(opt.weights), f"--weights {opt.weights}", opt.weights_prefix)
         return str(opt.weights)
     if opt.not_pretrained:
         return "random"
@@ -79,9 +81,9 @@ def fill(network, opt, pretrained: Pretrained | None) -> str:
 
 def _read(path) -> dict:
     """The file's content, tensors only. Raises UserError where it cannot be read."""
-    for ending, what in OTHER_FILES.items():
+    for ending, description in OTHER_FILES.items():
         if str(path).endswith(ending):
-            raise UserError(f"--weights {path} is {what}")
+            raise UserError(f"--weights {path} is {description}")
     try:
         return content_of(os.path.expanduser(str(path)))
     except Unreadable as error:
@@ -93,12 +95,13 @@ def _read(path) -> dict:
 
 def _download(name: str, pretrained: Pretrained, cache) -> dict:
     """The published state dict, from the cache or the network. Raises UserError where neither has it."""
-    folder = os.path.expanduser(cache) if cache else os.path.join(torch.hub.get_dir(), "checkpoints")
+    cache = os.path.expanduser(cache) if cache else None
+    folder = cache or os.path.join(torch.hub.get_dir(), "checkpoints")
     file = os.path.join(folder, os.path.basename(pretrained.url))
     try:
         with _patience(TIMEOUT):
             if pretrained.fetch is not None:
-                return pretrained.fetch(os.path.expanduser(cache) if cache else None)
+                return pretrained.fetch(cache)
             return torch.hub.load_state_dict_from_url(
                 pretrained.url,
                 model_dir=folder,
@@ -136,11 +139,10 @@ def _first_line(error: Exception) -> str:
 
 
 def _load(network, content, source: str, prefix: str | None = None) -> None:
-    """Load a file's content: the weights of the backbone, wherever they lie, and those of a whole network of this
-    program.
+    """Load a file's content: the weights of the backbone, and those of a whole network of this program.
 
-    `prefix`: --weights_prefix; None: it is found. Raises UserError where there are none, or those of another backbone,
-    and for values that are no weights.
+    `prefix`: --weights_prefix; None: the place of the backbone is searched. Raises UserError if there are no weights,
+    or those of another backbone, and for values that are no weights.
     """
     flat = _checkpoints.flattened(content)
     if not flat or not _is_of_tensors(content):
@@ -148,33 +150,41 @@ def _load(network, content, source: str, prefix: str | None = None) -> None:
         raise UserError(f"{source} holds no state dict (names to tensors): {way_out}")
     fit = functools.partial(_fit, network, flat)
     size = len(network.backbone.state_dict())
-    found, others = _checkpoints.search(flat, size, fit, _usual_prefix(content), prefix, source)
-    if isinstance(found.fault, Exception):
-        reason = _first_line(found.fault)
+    place, further_places = _checkpoints.search(flat, size, fit, _usual_prefix(content), prefix, source)
+    if isinstance(place.fault, Exception):
+        reason = _first_line(place.fault)
         raise UserError(
             f"{source} does not fit {network.name} ({reason}): give weights of this backbone, or --not_pretrained"
         )
-    weights.refuse_faults(found.state, network.backbone, source, found.prefix)
-    kept = {key: weights.dequantized(value) for key, value in found.state.items()}
-    metadata = getattr(found.state, "_metadata", {"": {"version": getattr(network.backbone, "_version", 1)}})
+    weights.refuse_faults(place.state, network.backbone, source, place.prefix)
+    missing, unexpected = _load_backbone(network, place, source)
+    prefixes = [] if prefix is not None else _checkpoints.prefixes(flat, size // 2)
+    _refuse_other_keys(network, missing, unexpected, source, [name.rstrip(".") for name in prefixes if name])
+    network_state = _whole_network(network, flat, place.prefix)
+    _tell_place(flat, place, further_places, network_state, content, source)
+    if network_state is not None:
+        _load_embedding_layer(network, network_state, source)
+
+
+def _load_backbone(network, place: "_checkpoints.Fit", source: str) -> tuple[list[str], list[str]]:
+    """Load the backbone's weights; returns missing and unexpected keys. Raises UserError for other shapes."""
+    state = {key: weights.dequantized(value) for key, value in place.state.items()}
+    metadata = getattr(place.state, "_metadata", {"": {"version": getattr(network.backbone, "_version", 1)}})
     try:
-        missing, unexpected = network.backbone.load_state_dict(_checkpoints.with_metadata(kept, metadata), strict=False)
+        missing, unexpected = network.backbone.load_state_dict(
+            _checkpoints.with_metadata(state, metadata), strict=False
+        )
     except (RuntimeError, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if "size mismatch" in line] or [_first_line(error)]
         raise UserError(f"{source} does not fit {network.name}: {_few(lines, '; ', 2)}") from None
-    _refuse_other_prompts(kept, missing, unexpected, source)
-    places = [] if prefix is not None else _checkpoints.prefixes(flat, size // 2)
-    _refuse_other_keys(network, missing, unexpected, source, [place.rstrip(".") for place in places if place])
-    whole = _whole_network(network, flat, found.prefix)
-    _tell_place(flat, found, others, whole, content, source)
-    if whole is not None:
-        _load_embedding_layer(network, whole, source)
+    _refuse_other_prompts(state, missing, unexpected, source)
+    return missing, unexpected
 
 
-def _refuse_other_prompts(kept: dict, missing: list, unexpected: list, source: str) -> None:
+def _refuse_other_prompts(state: dict, missing: list, unexpected: list, source: str) -> None:
     """Raise UserError where a file holds prompts that the network does not have, or fewer."""
     prompts = f".{_adaptation.PROMPTS}"
-    are_fewer = any(key.endswith(prompts) for key in kept) and any(key.endswith(prompts) for key in missing)
+    are_fewer = any(key.endswith(prompts) for key in state) and any(key.endswith(prompts) for key in missing)
     if are_fewer or any(key.endswith(prompts) for key in unexpected):
         flags = "--prompts, --prompt_depth and --prompt_step"
         raise UserError(f"{source} holds prompts: give the {flags} that they were trained with")
@@ -198,32 +208,33 @@ def _fit(network, flat: dict, prefix: str) -> "_checkpoints.Fit":
     """How the tensors below a prefix fit the backbone, as they are or in the names that other programs give them."""
     below = _checkpoints.under(flat, prefix)
     fits = [_fit_of(network, below, prefix)]
-    for rename in (functools.partial(_checkpoints.by_position, backbone=network.backbone), _checkpoints.without_chunks):
-        renamed = None if fits[0].is_exact else rename(below)
-        fits += [] if renamed is None else [_fit_of(network, renamed, prefix)]
-    return next((found for found in fits if found.is_exact), fits[0])
+    if fits[0].is_exact:
+        return fits[0]
+    for renamed in (_checkpoints.by_position(below, network.backbone), _checkpoints.without_chunks(below)):
+        if renamed is not None:
+            fits.append(_fit_of(network, renamed, prefix))
+    return next((fit for fit in fits if fit.is_exact), fits[0])
 
 
 def _fit_of(network, state: dict, prefix: str) -> "_checkpoints.Fit":
-    own = network.backbone.state_dict()
+    backbone = network.backbone.state_dict()
     try:
         state = _adaptation.merged(state)
         state = network.published_state(_with_keys(state, network.published_key))
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        return _checkpoints.Fit(prefix, state, list(own), list(state), [], error)
+        return _checkpoints.Fit(prefix, state, list(backbone), list(state), [], error)
     classifiers = tuple(f"{name}." for name in (network.head, *CLASSIFIERS))
-    kept = {key: value for key, value in state.items() if key in own or not key.startswith(classifiers)}
+    entries = {key: value for key, value in state.items() if key in backbone or not key.startswith(classifiers)}
     if hasattr(state, "_metadata"):
-        kept = _checkpoints.with_metadata(kept, state._metadata)
-    missing = [key for key in own if key not in kept and not key.endswith((*OPTIONAL, *LEARNED))]
-    other_shape = [key for key in kept if key in own and kept[key].shape != own[key].shape]
-    return _checkpoints.Fit(prefix, kept, missing, [key for key in kept if key not in own], other_shape)
+        entries = _checkpoints.with_metadata(entries, state._metadata)
+    missing = [key for key in backbone if key not in entries and not key.endswith((*OPTIONAL, *LEARNED))]
+    unexpected = [key for key in entries if key not in backbone]
+    other_shape = [key for key in entries if key in backbone and entries[key].shape != backbone[key].shape]
+    return _checkpoints.Fit(prefix, entries, missing, unexpected, other_shape)
 
 
 def _usual_prefix(content) -> str:
-    """The prefix of the state dict itself, or of the one inside a checkpoint, with the names of wrappers before all
-    keys.
-    """
+    """The prefix of the state dict, alone or inside a checkpoint, with the names that wrappers put before all keys."""
     prefix = ""
     for key in CONTAINERS:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
@@ -233,13 +244,16 @@ def _usual_prefix(content) -> str:
     while (wrapper := _wrapper_of(keys)) is not None:
         keys = [key[len(wrapper) :] for key in keys]
         prefix += wrapper
-    behind = any(key.startswith("backbone.") for key in keys)
-    return f"{prefix}backbone." if behind else prefix
+    has_backbone = any(key.startswith("backbone.") for key in keys)
+    return f"{prefix}backbone." if has_backbone else prefix
 
 
 def _wrapper_of(keys: list[str]) -> str | None:
     """The name that DataParallel, compile or another program put before all keys; None without one."""
-    return next((name for name in WRAPPERS if keys and all(key.startswith(name) for key in keys)), None)
+    for name in WRAPPERS:
+        if keys and all(key.startswith(name) for key in keys):
+            return name
+    return None
 
 
 def _is_of_tensors(content) -> bool:
@@ -254,39 +268,39 @@ def _whole_network(network, flat: dict, prefix: str) -> dict | None:
     """The state of a whole network of this program around a backbone's prefix; None where there is none."""
     if not f".{prefix}".endswith(".backbone."):
         return None
-    whole = _checkpoints.under(flat, prefix.removesuffix("backbone."))
-    behind = tuple(f"{part}." for part in network.behind)
-    has_more = any(key.startswith(behind) for key in whole)
-    return whole if has_more and all(key.startswith(("backbone.", *behind)) for key in whole) else None
+    state = _checkpoints.under(flat, prefix.removesuffix("backbone."))
+    layers = tuple(f"{name}." for name in network.embedding_layers)
+    has_layers = any(key.startswith(layers) for key in state)
+    return state if has_layers and all(key.startswith(("backbone.", *layers)) for key in state) else None
 
 
-def _tell_place(flat: dict, found, others: list, whole: dict | None, content, source: str) -> None:
-    """Print where weights were found that are not at the usual place, what else fits, and what is not used."""
-    outside = {key for key in flat if not key.startswith(found.prefix)}
-    if whole is not None:
-        outside -= {key for key in flat if key.startswith(found.prefix.removesuffix("backbone."))}
-    used = set(flat) - outside
-    rest = _checkpoints.unused(flat, found.prefix, used)
-    if not rest and not others and found.prefix == _usual_prefix(content):
+def _tell_place(flat: dict, place, further_places: list, network_state: dict | None, content, source: str) -> None:
+    """Print the place of weights that are not at the usual one, what else fits, and what is not used."""
+    used_prefix = place.prefix if network_state is None else place.prefix.removesuffix("backbone.")
+    used_keys = {key for key in flat if key.startswith(used_prefix)}
+    unused = _checkpoints.unused(flat, place.prefix, used_keys)
+    if not unused and not further_places and place.prefix == _usual_prefix(content):
         return
-    line = f"{source}: weights under {found.prefix.rstrip('.') or 'no prefix'}"
-    if rest:
-        line += f"; not used: {', '.join(rest)}"
-    if others:
-        also = ", ".join(other.prefix.rstrip(".") or "(none)" for other in others)
-        line += f"; these fit too, by --weights_prefix: {also}"
+    line = f"{source}: weights under {place.prefix.rstrip('.') or 'no prefix'}"
+    if unused:
+        line += f"; not used: {', '.join(unused)}"
+    if further_places:
+        names = ", ".join(fit.prefix.rstrip(".") or "(none)" for fit in further_places)
+        line += f"; these fit too, by --weights_prefix: {names}"
     say(line)
 
 
 def _load_embedding_layer(network, state: dict, source: str) -> None:
-    """Load the layers behind the backbone, if all have the shapes of this network's; else print that they are random."""
-    for part, layers in network.behind.items():
+    """Load the layers behind the backbone if all have this network's shapes; else print that they are random."""
+    for part, layers in network.embedding_layers.items():
         below = _checkpoints.under(state, f"{part}.")
         if _shapes(below) != _shapes(layers.state_dict()):
-            what = "what follows it has other shapes (--embed_dim, --embed_hidden) and starts random"
-            say(f"{source}: only the backbone fits; {what}")
+            say(
+                f"{source}: only the backbone fits; what follows it has other shapes (--embed_dim, --embed_hidden) "
+                "and starts random"
+            )
             return
-    for part, layers in network.behind.items():
+    for part, layers in network.embedding_layers.items():
         below = _checkpoints.under(state, f"{part}.")
         weights.refuse_faults(below, layers, source, f"{part}.")
         layers.load_state_dict({key: weights.dequantized(value) for key, value in below.items()})
@@ -303,4 +317,5 @@ def _with_keys(state: dict, rename) -> dict:
 
 def _few(items, separator: str = ", ", count: int = 3) -> str:
     items = list(items)
-    return separator.join(items[:count]) + (f"{separator}… ({len(items)} in all)" if len(items) > count else "")
+    text = separator.join(items[:count])
+    return f"{text}{separator}… ({len(items)} in all)" if len(items) > count else text

@@ -14,9 +14,8 @@ SMALLEST = 2**BLOCKS  # pixels: every block halves the side
 class Network(_network.Network):
     """Images of 48 x 48 leave the blocks as 3 x 3 maps, flattened to 576 features; other sizes are pooled to 3 x 3."""
 
-    STAGES = {
-        f"block{number}": str(4 * number - 1) for number in range(1, BLOCKS + 1)
-    }  # the block's output, after the ReLU
+    STAGES = {f"block{number}": str(4 * number - 1) for number in range(1, BLOCKS + 1)}  # the ReLU ends a block
+    recomputes = False  # set by --grad_checkpointing
 
     def __init__(self, opt, name):
         layers = []
@@ -30,8 +29,6 @@ class Network(_network.Network):
         super().__init__(
             opt, name, torch.nn.Sequential(*layers), WIDTH * GRID**2, None, input_size=48, mean=half, std=half
         )
-
-    recomputes = False
 
     def blocks(self) -> list[torch.nn.Module]:
         """See the base: a block is convolution, BatchNorm, pooling and ReLU."""
@@ -50,8 +47,11 @@ class Network(_network.Network):
                 "--crop_size"
             )
         spatial = images.contiguous(memory_format=torch.channels_last)  # a third faster on a CPU
-        for block in self.blocks() if self.recomputes else [self.backbone]:
-            spatial = _blocks.recomputed(block, self.backbone, spatial) if self.recomputes else block(spatial)
+        if self.recomputes:
+            for block in self.blocks():
+                spatial = _blocks.recomputed(block, self.backbone, spatial)
+        else:
+            spatial = self.backbone(spatial)
         return {"pooled": self.pool(spatial), "spatial": spatial}
 
     def pool(self, spatial: torch.Tensor) -> torch.Tensor:

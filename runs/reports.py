@@ -118,7 +118,7 @@ def described_network(opt, trainer) -> str:
     size = _size(model.parameters())
     embedding = opt.embed_dim or "as the features"
     if getattr(model, "leaves_out_embedding", False):
-        size -= sum(_size(module.parameters()) for module in model.behind.values())
+        size -= sum(_size(module.parameters()) for module in model.embedding_layers.values())
     if getattr(heads, "CHANGES_MAIN", False):
         embedding = heads.embed_dim
     weights = getattr(model, "weights_name", "unknown")
@@ -133,7 +133,7 @@ def partly(opt, model) -> list[str]:
     if not by:
         return []
     total = _size(model.parameters())
-    rests = _size(model.at_rest())
+    rests = _size(model.resting_parameters())
     return [f"{by}: {total - rests:,} of {total:,} parameters train, {(total - rests) / total:.2%}; the others rest"]
 
 

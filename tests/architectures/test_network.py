@@ -81,7 +81,7 @@ def test_every_parameter_is_in_one_group(flags):
         ({"fc_lr": 0.0}, (1e-3, 1e-4)),
         ({"fc_decay": 0.0}, (1e-3, 0.0)),
     ):
-        groups = network.param_groups(argparse.Namespace(lr=1e-3, decay=1e-4, **given))
+        groups = network.param_groups(argparse.Namespace(lr=1e-3, decay=1e-4, layer_decay=1.0, **given))
         assert sorted(id(p) for group in groups for p in group["params"]) == sorted(id(p) for p in network.parameters())
         assert [(group["lr"], group["weight_decay"]) for group in groups] == [
             (1e-3, 1e-4),

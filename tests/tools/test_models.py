@@ -185,7 +185,7 @@ def adapter_by_hand(train, labels, opt, hidden):
     float64.
     """
     seed_everything(opt.seed)
-    network = architectures.behind(train.shape[1], opt.but(embed_hidden=hidden))
+    network = architectures.build_head(train.shape[1], opt.but(embed_hidden=hidden))
     vectors = criteria.select(opt.loss, opt, n_classes=5)
     parameters_of = [*network.parameters(), *vectors.parameters()]
     weights = [p.detach().double().requires_grad_() for p in parameters_of]
