@@ -20,7 +20,7 @@ import evaluation
 import main
 import parameters
 from benchmarks._common import training
-from datasets._image_set import ImageSet
+from datasets._image_set import ImageSet, Origin
 from datasets._images import Image
 from engine.runtime import Runtime
 from utilities.errors import OneLineParser
@@ -34,7 +34,7 @@ def split(name: str, width: int) -> ImageSet:
     """A data set of random features: its images are never read."""
     count = SIZES[name]
     images = [Image(f"{i}.jpg", f"class {i * 100 // count:03d}") for i in range(count)]
-    dataset = ImageSet(images, None, name="random", split=name)
+    dataset = ImageSet(images, None, origin=Origin("random", name))
     dataset.features = torch.randn(count, width)
     return dataset
 

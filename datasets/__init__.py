@@ -1,15 +1,30 @@
 """Data sets: one file each, the file name is the value of `--dataset`.
 
 A module says how to read its images; finding, splitting, counting and transforming are the same for all (`_layout.py`,
-`_splits.py`, `_transforms.py`). It defines `read(opt, root) -> Reading` (images in class order, and the training
-classes where these are not the first half) and either `FOLDERS`, `recognises(root)`, `EXPECTED`, `PUBLISHED`,
-`DOWNLOAD`, or `prepare(opt, source) -> root`. `IMAGE_SIZE` says that the images are small, grey and of this one size;
-they are shown whole and kept in memory. Optional: `check(opt)`, `default_source_path()`, `OWN_LABELS` (labels are the
-user's: --dataset_unknown_label), `TEST_ONLY` (there are no training images), `DEFAULT_AUGMENTATION`,
-`validation_groups(names)` (lists of training classes; each list is cut for validation), `has_validation(opt)`,
-`published(opt)` (where the counts depend on flags), `role_draws(opt, images)` (random galleries of the test images,
-bool `(D, N)`, or None), `EVALUATION_METRICS` or `evaluation_metrics(opt)` (those that papers publish for the set),
-`derived(opt)` (other flags' values where they are unset). An `_images.Image` holds its roles, sequence and box.
+`_reading.py`, `_splits.py`, `_transforms.py`). It defines:
+
+    read(opt, root) -> Reading       the images in class order, with their roles; the split or lists if it has some
+    FOLDERS, recognises(root),       how its folder is called and recognised, the layout, and where it comes from;
+    EXPECTED, DOWNLOAD               or `prepare(opt, source) -> root` in place of these four
+
+Optional:
+
+    PUBLISHED, or published(opt)     counts that are checked; the function if they depend on flags
+    EVALUATION_METRICS,              the metrics in which papers publish results
+    or evaluation_metrics(opt)
+    add_arguments(group), check(opt) its own flags, and the rules for them
+    derived(opt)                     values of other flags that are unset
+    has_validation(opt)              whether it has validation images of its own
+    validation_groups(names)         lists of training classes; each list is cut for validation
+    role_draws(opt, images)          random galleries of the test images, bool `(D, N)`, or None
+    TEST_ONLY                        there are no training images
+    OWN_LABELS                       the labels are the user's: --dataset_unknown_label
+    IMAGE_SIZE                       the images are small, grey and of this size; they are shown whole and stay in memory
+    DEFAULT_AUGMENTATION             the value of --augmentation if it is unset
+    default_source_path()            the value of --source if it is unset
+    ALSO_CALLED, TABLE_ORDER         short names in names of groups; the place in tables
+
+An `_images.Image` holds an image's class, roles, sequence and box; `_lists.py` describes lists of ground truth.
 """
 
 import functools
@@ -17,7 +32,7 @@ import math
 from argparse import Namespace
 from pathlib import Path
 
-from datasets import _check, _lists, _own, _revisitop, _schemes, _splits, _transforms, gldv2
+from datasets import _check, _lists, _own, _reading, _revisitop, _schemes, _splits, _transforms, gldv2
 from datasets._files import MOST_HASHED as MOST_HASHED
 from datasets._files import dark_16_bit as dark_16_bit
 from datasets._files import differences as differences
@@ -44,18 +59,20 @@ def n_folds(opt) -> int:
 
 def has_validation(opt) -> bool:
     """Whether the flags keep data for validation, or the data set has its own."""
-    own = getattr(REGISTRY.module(opt.dataset), "has_validation", None) if opt.split_scheme == "half" else None
-    return _schemes.has_validation(opt) or (own is not None and own(opt))
+    if _schemes.has_validation(opt):
+        return True
+    module = REGISTRY.module(opt.dataset)
+    return opt.split_scheme == "half" and hasattr(module, "has_validation") and module.has_validation(opt)
 
 
 def is_test_only(opt) -> bool:
     """Whether the data set has no training images: all its images are one split, test."""
-    return getattr(REGISTRY.module(opt.dataset), "TEST_ONLY", False)
+    module = REGISTRY.module(opt.dataset)
+    return getattr(module, "TEST_ONLY", False)
 
 
 def sizes(flags: dict, input_size: int | None = None) -> tuple | None:
-    """Size of the test images' crop, and that which they are resized to before it, by the flags of a run; see
-    `_transforms.sizes`.
+    """Sizes of the test images' crop and of the resize before it, by the flags of a run (`_transforms.sizes`).
 
     None for images that are shown whole, and for flags that name no known data set or augmentation.
 
@@ -73,30 +90,26 @@ def sizes(flags: dict, input_size: int | None = None) -> tuple | None:
 
 
 def evaluation_metrics(opt) -> list[str] | None:
-    """The metrics in which results on the flags' data set are published; None where it names none."""
+    """The metrics in which results on the flags' data set are published; None if it names none."""
     module = REGISTRY.module(opt.dataset)
-    return (
-        module.evaluation_metrics(opt)
-        if hasattr(module, "evaluation_metrics")
-        else getattr(module, "EVALUATION_METRICS", None)
-    )
+    if hasattr(module, "evaluation_metrics"):
+        return module.evaluation_metrics(opt)
+    return getattr(module, "EVALUATION_METRICS", None)
 
 
 def names_in_groups() -> list[str]:
-    """What data sets are called in names of groups, such as CUB_Margin: their own names and shorter ones, the longest
-    first.
-    """
-    modules = REGISTRY.modules()
-    return sorted(
-        {*modules, *(name for module in modules.values() for name in getattr(module, "ALSO_CALLED", ()))},
-        key=len,
-        reverse=True,
-    )
+    """The data sets' names in names of groups, such as CUB_Margin: their own and shorter ones, the longest first."""
+    names = set()
+    for name, module in REGISTRY.modules().items():
+        names |= {name, *getattr(module, "ALSO_CALLED", ())}
+    return sorted(names, key=len, reverse=True)
 
 
 def table_order(name: str) -> float:
-    """The place of a data set among those of a paper's table; others come behind."""
-    return getattr(REGISTRY.module(name), "TABLE_ORDER", math.inf) if name in REGISTRY.names() else math.inf
+    """The place of a data set among those of a paper's table; infinite for others."""
+    if name not in REGISTRY.names():
+        return math.inf
+    return getattr(REGISTRY.module(name), "TABLE_ORDER", math.inf)
 
 
 def flags_of_one() -> dict[str, str]:
@@ -104,39 +117,35 @@ def flags_of_one() -> dict[str, str]:
     return {flag: name for name in REGISTRY.names() for flag in REGISTRY.flags(name)}
 
 
-def other(saved: dict, opt) -> dict:
-    """The flags of the data whose values in `opt` differ from a run's, and these values; {} where `opt` names the run's
-    data and split.
+def changed_flags(saved: dict, opt) -> dict:
+    """The flags of the data whose values in `opt` differ from a run's, with these values.
+
+    Empty if `opt` names the run's data and split.
 
     Args:
         saved: the run's flags. The flags of the data are `dataset` and those that the data sets' plug-ins declare.
     """
-    if all(
-        saved.get(flag, getattr(opt, flag)) == getattr(opt, flag)
-        for flag in {"dataset", "evaluate_all", *REGISTRY.flags(opt.dataset)}
-    ):
+    read_flags = {"dataset", "evaluate_all", *REGISTRY.flags(opt.dataset)}
+    if all(saved.get(flag, getattr(opt, flag)) == getattr(opt, flag) for flag in read_flags):
         return {}
     flags = sorted({"dataset", *REGISTRY.flags()} & set(vars(opt)))
     return {flag: getattr(opt, flag) for flag in flags if flag in saved and getattr(opt, flag) != saved[flag]}
 
 
 def unfit(opt) -> list[str]:
-    """The flags set in `opt` that apply to photographs only, where the images of `opt.dataset` are shown whole; else
-    none.
-    """
+    """The flags set in `opt` that apply to photographs only, if the images of `opt.dataset` are shown whole."""
     if not hasattr(REGISTRY.module(opt.dataset), "IMAGE_SIZE"):
         return []
-    cropped = opt.augmentation is not None and opt.augmentation not in _transforms.SHOWN_WHOLE
-    return [flag for flag in _transforms.OF_PHOTOGRAPHS if getattr(opt, flag)] + ["augmentation"] * cropped
+    flags = [flag for flag in _transforms.OF_PHOTOGRAPHS if getattr(opt, flag)]
+    if opt.augmentation is not None and opt.augmentation not in _transforms.SHOWN_WHOLE:
+        flags.append("augmentation")
+    return flags
 
 
 def locate(opt) -> Path:
-    """The folder of the flags' data set, made or downloaded where the flags ask for it. Raises UserError where it is
-    missing.
-    """
-    return _splits.locate(
-        opt.dataset, REGISTRY.module(opt.dataset), opt, _splits.source_of(REGISTRY.module(opt.dataset), opt)
-    )
+    """The folder of the flags' data set, made or downloaded if the flags say so. Raises UserError if it is missing."""
+    module = REGISTRY.module(opt.dataset)
+    return _reading.locate(opt.dataset, module, opt, _reading.source_of(module, opt))
 
 
 def select(
@@ -148,8 +157,9 @@ def select(
     interpolation: str | None = None,
     **flags,
 ) -> dict:
-    """The splits of the data set `name`: `training`, `validation` (or None), `testing`, `evaluation` (training images,
-    test transform).
+    """The splits of the data set `name`: `training`, `validation` (or None), `testing`, `evaluation`.
+
+    `evaluation` holds the training images with the test transform.
 
     Args:
         opt: the shared namespace; what it lacks takes its declared default.
@@ -171,10 +181,13 @@ def select(
         impossible.
     """
     module = REGISTRY.module(name)
-    opt = REGISTRY.options(opt, **{"dataset": name, **flags, **({"source_path": source_path} if source_path else {})})
+    flags = {"dataset": name, **flags}
+    if source_path:
+        flags["source_path"] = source_path
+    opt = REGISTRY.options(opt, **flags)
     if fold is None:
-        fold = getattr(opt, "fold", None) or 0
-    return _splits.build(name, module, opt, _splits.source_of(module, opt), input_size, fold, interpolation)
+        fold = vars(opt).get("fold") or 0  # main.py's flag: callers without its flags may lack it
+    return _splits.build(name, module, opt, _reading.source_of(module, opt), input_size, fold, interpolation)
 
 
 def shape_for(network) -> dict:
@@ -183,18 +196,17 @@ def shape_for(network) -> dict:
 
 
 def preparation(opt, network) -> _own.Preparation:
-    """The reading and test transform of a run with these flags, for the user's images: `preparation(path or image)`,
-    uint8 `(3, H, W)`.
+    """The reading and test transform of a run, for the user's images: `preparation(path or image)`, uint8 `(3, H, W)`.
 
     Raises UserError, as `select`, for unknown flags.
     """
     opt = REGISTRY.options(opt)
-    return _own.Preparation(opt, getattr(REGISTRY.module(opt.dataset), "IMAGE_SIZE", None), **shape_for(network))
+    module = REGISTRY.module(opt.dataset)
+    return _own.Preparation(opt, getattr(module, "IMAGE_SIZE", None), **shape_for(network))
 
 
 def ground_truth(path: Path) -> dict:
-    """Protocol -> name of a query -> names of its positives, and of its junk, of a published file of ground truth, or
-    of a table of lists.
+    """Protocol -> name of a query -> its `_lists.GroundTruth`, by a published file or a table of lists.
 
     Names are those of Revisited Oxford and Paris (gnd_….pkl), the ids of Google Landmarks v2
     (retrieval_solution_….csv), or paths. Raises UserError.
@@ -207,13 +219,17 @@ def ground_truth(path: Path) -> dict:
 
 
 def problems(opt) -> list[str]:
-    """What is wrong with the data set's files, a line each; every image is decoded. Raises UserError where there is no
-    data set.
+    """What is wrong with the data set's files, a line each; every image is decoded.
+
+    Raises UserError if there is no data set.
     """
     module = REGISTRY.module(opt.dataset)
     root = locate(opt)
-    split = functools.partial(_splits.images_by_split, opt.dataset, module, opt, root)
-    return _check.problems(functools.partial(_splits.labelled_reading, module, opt, root), split, root, opt)
+
+    def split(reading) -> dict:
+        return _splits.images_by_split(_reading.check(opt.dataset, module, opt, root, reading), opt)
+
+    return _check.problems(functools.partial(_reading.read_labelled, module, opt, root), split, root, opt)
 
 
 def describe(splits: dict) -> str:
@@ -222,34 +238,45 @@ def describe(splits: dict) -> str:
     lines = [f"{training.name} in {training.root}"]
     for split in ("training", "validation", "testing"):
         if splits[split] is not None:
-            counts = splits[split].counts
-            single = counts["single_image_classes"]
-            odd = f", {single:,} of them with a single image, which has no positive" if single else ""
-            others = f"; {counts['distractors']:,} distractors, of no class" if "distractors" in counts else ""
-            classes = f"of {counts['classes']:,} classes" if counts["classes"] else "without classes"
-            lines.append(f"  {split}: {counts['images']:,} images {classes}{odd}{_roles(splits[split])}{others}")
-    lines += ["  images: {} x {} pixels for the network".format(*training.transform.size)]
-    lines += [f"  PARTIAL: {training.partial}"] if training.partial else []
+            lines.append(f"  {split}: {_counts(splits[split])}")
+    height, width = training.transform.size
+    lines.append(f"  images: {height} x {width} pixels for the network")
+    if training.partial:
+        lines.append(f"  PARTIAL: {training.partial}")
     return "\n".join(lines + [f"  note: {note}" for note in training.notes])
 
 
+def _counts(images) -> str:
+    """The counts of a split in words."""
+    counts = images.counts
+    text = f"{counts['images']:,} images "
+    text += f"of {counts['classes']:,} classes" if counts["classes"] else "without classes"
+    if counts["single_image_classes"]:
+        text += f", {counts['single_image_classes']:,} of them with a single image, which has no positive"
+    text += _roles(images)
+    if "distractors" in counts:
+        text += f"; {counts['distractors']:,} distractors, of no class"
+    return text
+
+
 def _roles(split) -> str:
-    """The roles of a split's images in words; empty where all images are queries and in the gallery."""
+    """The roles of a split's images in words; empty if all images are queries and in the gallery."""
     if not split.roles:
         return ""
-    drawn = f", drawn anew {split.role_draws.shape[0]} times" if split.role_draws is not None else ""
-    return f"; {split.roles['query_images']:,} are queries, {split.roles['gallery_images']:,} are in the gallery{drawn}"
+    text = f"; {split.roles['query_images']:,} are queries, {split.roles['gallery_images']:,} are in the gallery"
+    return text if split.role_draws is None else f"{text}, drawn anew {split.role_draws.shape[0]} times"
 
 
 def record(splits: dict) -> dict:
     """The content of `describe` for a file, with the resolved transforms of each split and the fingerprint."""
-    there = {split: dataset for split, dataset in splits.items() if dataset is not None}
+    training = splits["training"]
+    present = {split: images for split, images in splits.items() if images is not None}
     return {
-        "name": splits["training"].name,
-        "counts": {split: {**dataset.counts, **dataset.roles} for split, dataset in there.items()},
-        "partial": splits["training"].partial,
-        "fingerprint": dict(splits["training"].fingerprint),
-        "classes": dict(splits["training"].class_lists),
-        "notes": list(splits["training"].notes),
-        "transforms": {split: dataset.transforms_as_resolved for split, dataset in there.items()},
+        "name": training.name,
+        "counts": {split: {**images.counts, **images.roles} for split, images in present.items()},
+        "partial": training.partial,
+        "fingerprint": dict(training.fingerprint),
+        "classes": dict(training.class_lists),
+        "notes": list(training.notes),
+        "transforms": {split: images.transforms_as_resolved for split, images in present.items()},
     }

@@ -16,33 +16,31 @@ THREADS = 16
 
 
 def problems(read, split, root: Path, opt) -> list[str]:
-    """What is wrong, a line each: the layout, images that cannot be decoded, stray files and folders, copies, small
-    classes.
+    """What is wrong, a line each: layout, undecodable images, stray files and folders, copies, small classes.
+
+    Images are decoded and copies searched for whatever else is wrong: if the layout cannot be read, all images below
+    `root`, whose classes are then the folders that hold them.
 
     Args:
-        read: gives the data set's `_layout.Reading`. split: the images of a reading by split, as of
-            `_splits.images_by_split`.
-
-    Images are decoded and copies searched for whatever else is wrong: where the layout cannot be read, all images below
-    `root`, whose classes are then the folders that hold them.
+        read: gives the data set's `_layout.Reading`. split: a reading -> its images by split.
     """
-    found = list(_strays(root)) if opt.dataset == "folder" else []
+    lines = list(_strays(root)) if opt.dataset == "folder" else []
     try:
         reading = read()
     except UserError as error:
-        found.insert(0, str(error))
+        lines.insert(0, str(error))
         paths = _layout.below(root)
         reading = _layout.Reading([_images.Image(path, os.path.relpath(os.path.dirname(path), root)) for path in paths])
         splits = _in_one_split(reading.images)
     else:
-        found += [f"{path}: missing" for path in reading.missing]
+        lines += [f"{path}: missing" for path in reading.missing]
         try:
             splits = split(reading)
         except UserError as error:
-            found.insert(0, str(error))
+            lines.insert(0, str(error))
             splits = _in_one_split(reading.images)
-    found += _undecodable_images(reading.images, opt)
-    return [*found, *_copies(reading, splits, root), *_small_classes(reading.images, opt)]
+    lines += _undecodable_images(reading.images, opt)
+    return [*lines, *_copies(reading, splits, root), *_small_classes(reading.images, opt)]
 
 
 def _in_one_split(images: list[_images.Image]) -> dict:
@@ -56,9 +54,7 @@ def _undecodable_images(images: list[_images.Image], opt) -> list[str]:
 
 
 def _copies(reading: _layout.Reading, splits: dict, root: Path) -> list[str]:
-    """The lines of a run on equal files and on images that are in several splits; none of a set that this program
-    makes.
-    """
+    """The lines on equal files and on images in several splits; none of a set that this program makes."""
     if reading.made:
         return []
     files = _files.Files(reading.images, root)
@@ -68,9 +64,9 @@ def _copies(reading: _layout.Reading, splits: dict, root: Path) -> list[str]:
 
 def _small_classes(images: list[_images.Image], opt) -> list[str]:
     sizes = Counter(image.class_name for image in images if image.class_name is not None)
-    few = {name: size for name, size in sizes.items() if size < opt.samples_per_class}
     rule = f"fewer than --samples_per_class {opt.samples_per_class}: a batch repeats them"
-    return [f"class {name}: {size} images, {rule}" for name, size in few.items()]
+    small = {name: size for name, size in sizes.items() if size < opt.samples_per_class}
+    return [f"class {name}: {size} images, {rule}" for name, size in small.items()]
 
 
 def _undecodable(image: _images.Image, opt) -> str | None:
@@ -84,7 +80,7 @@ def _undecodable(image: _images.Image, opt) -> str | None:
 
 
 def _strays(root: Path):
-    """Of a tree of class folders: files that are no images, images beside folders of images, folders without an image."""
+    """Lines on a tree of class folders: files that are no images, images beside folders, folders without images."""
     contents = {}
     for folder, folders, files in walk(root):
         folders[:] = [name for name in folders if not _layout.is_hidden(name)]

@@ -1,11 +1,10 @@
-"""What data sets of several domains share: a class belongs to its domain, and carries its name; a domain is the
-super-class of its classes.
+"""What data sets of several domains share.
 
-Two domains may so have classes of the same name, and a hit needs the same class and the same domain.
+A class belongs to its domain and carries the domain's name; a domain is the super-class of its classes. Two domains may so have classes of the same name, and a hit needs the same class and the same domain.
 """
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 
 from datasets._images import Image
 from datasets._layout import Reading
@@ -14,9 +13,7 @@ SPLIT_NAMES = {"train": "training", "val": "validation", "test": "test"}
 
 
 def placed(image: Image, domain: str) -> Image:
-    """The image as one of a domain: `<domain>/<class>`, whose super-class is the domain. What lies between the two is
-    left out.
-    """
+    """The image with the class `<domain>/<class>` and the domain as super-class, without the levels between them."""
     if image.class_name is None:  # a distractor
         return image
     return image._replace(
@@ -30,24 +27,23 @@ def placed(image: Image, domain: str) -> Image:
 
 def validation_groups(names: list[str]) -> list[list[str]]:
     """The training classes of each domain: each list is cut for validation by itself."""
-    return [list(of) for _, of in itertools.groupby(names, key=lambda name: name.partition("/")[0])]
+    return [list(group) for _, group in itertools.groupby(names, key=lambda name: name.partition("/")[0])]
 
 
 def notes(reading: Reading) -> list[str]:
     """A line on each domain: how many images of how many classes each of its splits has."""
-    classes = dict.fromkeys(
-        (image.super_name, split, image.class_name)
-        for image, split in zip(reading.images, reading.split_of, strict=True)
-        if image.super_name
-    )
-    n_classes = Counter((domain, split) for domain, split, _ in classes)
-    n_images = Counter((image.super_name, split) for image, split in zip(reading.images, reading.split_of, strict=True))
-    return [
-        f"domain {domain}: "
-        + ", ".join(
-            f"{name} {n_images[domain, split]:,} images of {n_classes[domain, split]:,} classes"
+    n_images = Counter()
+    classes = defaultdict(dict)  # (domain, split) -> its classes
+    for image, split in zip(reading.images, reading.split_of, strict=True):
+        if image.super_name:  # no distractor
+            n_images[image.super_name, split] += 1
+            classes[image.super_name, split][image.class_name] = True
+    lines = []
+    for domain in dict.fromkeys(domain for domain, _ in classes):
+        counts = [
+            f"{name} {n_images[domain, split]:,} images of {len(classes[domain, split]):,} classes"
             for split, name in SPLIT_NAMES.items()
             if n_images[domain, split]
-        )
-        for domain in dict.fromkeys(domain for domain, _ in n_classes)
-    ]
+        ]
+        lines.append(f"domain {domain}: {', '.join(counts)}")
+    return lines

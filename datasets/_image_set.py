@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,43 +10,63 @@ import torch
 from datasets._images import Image, crop, decode, edges, size, uncollected
 
 
+class Origin(NamedTuple):
+    """Where a split is from: the data set's name, which of its splits it is, the folder where it was found."""
+
+    name: str = ""
+    split: str = ""
+    root: str = ""
+
+
+NOWHERE = Origin()  # of images that are no split of a data set
+
+
 class ImageSet(torch.utils.data.Dataset):
     """One split. Item: `(label, image uint8 (3, H, W), index)`.
 
     Args:
         images: the split's images, those of a class together, classes in order: they get the labels 0..C-1, unless
-            `labels` gives others. Those of no class come last, with the label -1.
+            `labels` gives others. Those without a class come last, with the label -1.
         transform: from uint8 `(3, H, W)` to the same.
         pixels: the decoded images, uint8 `(N, 1 or 3, H, W)`; None: each is decoded whenever it is loaded.
         labels: class name -> label, of all classes that occur; for splits that share their classes.
-        read: path -> image before the transform, uint8 `(3, H, W)`; `before`: its steps beside decoding, in words.
+        read: path -> image before the transform, uint8 `(3, H, W)`. Its steps beside decoding are its `text`.
+        origin: the `Origin`, for messages and records.
 
-    Attributes:
+    Attributes of the images:
         image_list: list of `(path, class)`, in the order of the indices.
         image_dict: class -> list of `[path, index]`.
-        avail_classes, n_classes: the labels, 0..C-1 in training and where `labels` is None, and their number C.
-        class_names, super_labels: label -> name of the class, and of its super-class (None where that is not known).
+        paths: of all images.
+        boxes: float32 `(N, 4)` of `Image.box`, NaN for a whole image; None if no image has a box.
+        sequences: int64 `(N,)`, the number of an image's sequence, -1 for none. sequence_names: number -> name. Both
+            None if no image has a sequence.
+        features: None, or `(N, F)`: items then hold an image's row of these in place of the image.
+
+    Attributes of the classes:
+        avail_classes, n_classes: the labels, 0..C-1 in training and if `labels` is None, and their number C.
+        class_names, super_labels: label -> name of the class, and of its super-class (None if that is not known).
         lineages: set of the names (class, super-class, further levels …) that images have; a class in two super-classes
             has two.
-        paths: of all images.
-        counts: numbers of images of a class, classes, and classes with a single image; of `distractors` where there are
-            some. name, split, root: the data set's name, which of its splits this is, the folder where it was found.
-        partial: None, or a text on how the data set differs from the published one. notes: further notes to print at
-            the start. is_query, is_gallery: bool `(N,)`, the images' roles. sequences: int64 `(N,)`, the number of an
-            image's sequence, -1 for none; sequence_names: number -> name. Both None where no image has a sequence.
+        further_labels: row -> labels of `Image.further_names`, of classes that occur; empty if no image has any.
+        by_domain: whether super-classes are domains, so that there are results for each domain.
+
+    Attributes of the roles:
+        is_query, is_gallery: bool `(N,)`, the images' roles.
+        is_distractor: bool `(N,)`, images without a class; None if every image has a class.
         role_draws: bool `(D, N)`, the gallery of each of D random draws; the other images are queries. Metrics are
-            means over the draws; `is_query` and `is_gallery` are those of the first. None where the roles are not
-            drawn.
-        is_distractor: bool `(N,)`, images of no class; None where every image has a class.
-        lists: protocol -> rows of the positives, and of the junk, of each query (`_lists.rows`); None where classes say
-            what is found.
-        by_domain: whether super-classes are domains, and results come one a domain.
-        further_labels: row -> labels of `Image.further_names`, of classes that occur; empty where no image has any.
-        boxes: float32 `(N, 4)` of `Image.box`, NaN for a whole image; None where no image has a box.
+            means over the draws; `is_query` and `is_gallery` are those of the first. None if the roles are not drawn.
+        lists: protocol -> rows of the positives, and of the junk, of each query (`_lists.rows`); None if the images of
+            a query's class are relevant.
+
+    Attributes of the data set:
+        name, split, root: as in `Origin`.
+        counts: numbers of images of a class, classes, and classes with a single image; of `distractors` if there are
+            some.
+        partial: None, or a text on how the data set differs from the published one. notes: further notes to print at
+            the start.
         fingerprint: `sha256` of all names and sizes of the data set, of names and `times`, number of `files` and
             `bytes`, `by_content`.
         class_lists: split -> its classes in lines, see `datasets._files.Files.class_lists`.
-        features: None, or `(N, F)`: items then hold an image's row of these in place of the image.
     """
 
     @uncollected()
@@ -54,59 +75,62 @@ class ImageSet(torch.utils.data.Dataset):
         images: list[Image],
         transform,
         pixels: torch.Tensor | None = None,
-        name="",
-        split="",
-        root="",
-        labels=None,
+        *,
+        labels: dict[str, int] | None = None,
         read=decode,
-        before="",
+        origin: Origin = NOWHERE,
     ):
         self.transform = transform
         self.pixels = pixels
         self.read = read
-        self.before = before
-        self.name = name
-        self.split = split
-        self.root = str(root)
+        self.name, self.split, self.root = origin
+        self.root = str(origin.root)
         self.partial = None
         self.notes = []
         self.fingerprint = {}
         self.class_lists = {}
         self.features = None
         self.lists = None
-        of_class = [image for image in images if image.class_name is not None]
-        labels = (
-            {} if labels is None else {image.class_name: labels[image.class_name] for image in of_class}
-        )  # in order of appearance
-        self.image_list = [(image.path, labels.setdefault(image.class_name, len(labels))) for image in of_class]
-        self.image_dict = {label: [] for label in labels.values()}
-        for index, (path, label) in enumerate(self.image_list):
-            self.image_dict[label].append([path, index])
-        sizes = Counter(label for _, label in self.image_list)
-        of_none = images[len(of_class) :]
-        self.image_list += [(image.path, -1) for image in of_none]
-        self.avail_classes = list(self.image_dict)
-        self.n_classes = len(self.avail_classes)
-        self.class_names = {label: class_name for class_name, label in labels.items()}
-        self.super_labels = {labels[image.class_name]: image.super_name for image in of_class}
         self.by_domain = False
-        self.further_labels = {
-            row: [labels[name] for name in image.further_names if name in labels]
-            for row, image in enumerate(images)
-            if image.further_names
-        }
-        self.lineages = {(image.class_name, image.super_name, *image.higher_names) for image in of_class}
+        self.role_draws = None
+        self._set_classes(images, labels)
         self.paths = [path for path, _ in self.image_list]
         self.is_query = np.fromiter((image.is_query for image in images), bool, len(images))
         self.is_gallery = np.fromiter((image.is_gallery for image in images), bool, len(images))
-        (self.sequences, self.sequence_names), self.boxes, self.role_draws = _sequences(images), _boxes(images), None
-        self.is_distractor = np.arange(len(images)) >= len(of_class) if of_none else None
+        self.sequences, self.sequence_names = _sequences(images)
+        self.boxes = _boxes(images)
+
+    def _set_classes(self, images: list[Image], given_labels: dict[str, int] | None) -> None:
+        """Set what depends on the images' classes; without given labels these are numbered as they appear."""
+        labelled = [image for image in images if image.class_name is not None]
+        classless = images[len(labelled) :]
+        labels = {}  # in order of appearance
+        for image in labelled:
+            if image.class_name not in labels:
+                labels[image.class_name] = len(labels) if given_labels is None else given_labels[image.class_name]
+        self.image_list = [(image.path, labels[image.class_name]) for image in labelled]
+        self.image_dict = {label: [] for label in labels.values()}
+        for index, (path, label) in enumerate(self.image_list):
+            self.image_dict[label].append([path, index])
+        self.image_list += [(image.path, -1) for image in classless]
+        self.avail_classes = list(self.image_dict)
+        self.n_classes = len(self.avail_classes)
+        self.class_names = {label: class_name for class_name, label in labels.items()}
+        self.super_labels = {labels[image.class_name]: image.super_name for image in labelled}
+        self.lineages = {(image.class_name, image.super_name, *image.higher_names) for image in labelled}
+        self.further_labels = {}
+        for row, image in enumerate(images):
+            if image.further_names:
+                self.further_labels[row] = [labels[name] for name in image.further_names if name in labels]
+        self.is_distractor = np.arange(len(images)) >= len(labelled) if classless else None
+        sizes = Counter(label for _, label in self.image_list[: len(labelled)])
         self.counts = {
-            "images": len(of_class),
+            "images": len(labelled),
             "classes": self.n_classes,
             "single_image_classes": sum(n == 1 for n in sizes.values()),
         }
-        self.counts |= {"distractors" if of_class else "images": len(of_none)} if of_none else {}
+        if classless:
+            self.counts["distractors" if labelled else "images"] = len(classless)
 
     def draw_roles(self, draws: np.ndarray) -> None:
         """Set the roles from random galleries, bool `(D, N)`, one row a draw; the other images are queries."""
@@ -119,13 +143,18 @@ class ImageSet(torch.utils.data.Dataset):
         """Numbers of queries and of gallery images; empty where all images are both."""
         if self.is_query.all() and self.is_gallery.all():
             return {}
-        drawn = {} if self.role_draws is None else {"draws": len(self.role_draws)}
-        return {"query_images": int(self.is_query.sum()), "gallery_images": int(self.is_gallery.sum()), **drawn}
+        counts = {"query_images": int(self.is_query.sum()), "gallery_images": int(self.is_gallery.sum())}
+        if self.role_draws is not None:
+            counts["draws"] = len(self.role_draws)
+        return counts
 
     @property
     def transforms_as_resolved(self) -> str:
         """The transform's steps with their values."""
-        return self.before + ("" if self.boxes is None else "Box; ") + self.transform.text
+        before = getattr(self.read, "text", "")
+        if self.boxes is not None:
+            before += "Box; "
+        return before + self.transform.text
 
     def __len__(self):
         return len(self.image_list)
@@ -136,12 +165,13 @@ class ImageSet(torch.utils.data.Dataset):
         return self.image_list[index][1], image, index
 
     def _transformed(self, index: int) -> torch.Tensor:
-        cut = self.transform.limit is not None and self._box(index) is not None
-        return self.transform(self.original(index), max(self._whole_size(index)) if cut else None)
+        long_side = None
+        if self.transform.limit is not None and self._box(index) is not None:
+            long_side = max(self._whole_size(index))
+        return self.transform(self.original(index), long_side)
 
     def pass_over(self, index: int) -> None:
-        """Make the random draws of `[index]` without loading it: under torchrun for a batch's images that another
-        process loads.
+        """Make the random draws of `[index]` without loading it, as under torchrun another process loads it.
 
         The transform runs on an image without pixels, as its draws may depend on the image's size, and on nothing else.
         """
@@ -150,12 +180,12 @@ class ImageSet(torch.utils.data.Dataset):
 
     def _size(self, index: int) -> tuple[int, int]:
         """(height, width) of `original(index)`."""
-        whole = self._whole_size(index)
+        height, width = self._whole_size(index)
         path = self.image_list[index][0]
         box = self._box(index)
         if box is None:
-            return whole
-        top, bottom, left, right = edges(box, *whole, path, self._scale(path, whole))
+            return height, width
+        top, bottom, left, right = edges(box, height, width, path, self._scale(path, (height, width)))
         return bottom - top, right - left
 
     def _whole_size(self, index: int) -> tuple[int, int]:
@@ -163,12 +193,17 @@ class ImageSet(torch.utils.data.Dataset):
         if self.pixels is not None:
             return tuple(self.pixels[index].shape[1:])
         path = self.image_list[index][0]
-        measure = getattr(self.read, "size", None) or (size if self.read is decode else None)
-        return tuple(self.read(path).shape[1:]) if measure is None else measure(path)
+        if self.read is decode:
+            return size(path)
+        if hasattr(self.read, "size"):
+            return self.read.size(path)
+        return tuple(self.read(path).shape[1:])
 
     def _box(self, index: int) -> np.ndarray | None:
         """The image's box `(4,)`; None where it is shown whole."""
-        return None if self.boxes is None or math.isnan(self.boxes[index, 0]) else self.boxes[index]
+        if self.boxes is None or math.isnan(self.boxes[index, 0]):
+            return None
+        return self.boxes[index]
 
     def _scale(self, path: str, shape) -> tuple[float, float]:
         """Height and width of an image as read, divided by those of its file."""
@@ -177,8 +212,9 @@ class ImageSet(torch.utils.data.Dataset):
         return tuple(length / of_file for length, of_file in zip(shape, size(path), strict=True))
 
     def view(self, index: int) -> np.ndarray:
-        """`original(index)` on the memory map of the image cache, uint8 `(H, W, 3)`, to be read only. KeyError where it
-        is not there.
+        """`original(index)` on the memory map of the image cache, uint8 `(H, W, 3)`, to be read only.
+
+        Raises KeyError if the cache does not hold it.
         """
         path = self.image_list[index][0]
         box = self._box(index)
@@ -200,19 +236,26 @@ class ImageSet(torch.utils.data.Dataset):
 
 
 def _sequences(images: list[Image]) -> tuple[np.ndarray, dict[int, str]] | tuple[None, None]:
-    """Each image's sequence as a number, int64 `(N,)`, in order of appearance, -1 for none; number -> name. Both None
-    without sequences.
+    """Each image's sequence as a number, int64 `(N,)`, in order of appearance, -1 for none; number -> name.
+
+    Both None without sequences.
     """
     numbers = {None: -1}
-    found = np.fromiter(
-        (numbers.setdefault(image.sequence, len(numbers) - 1) for image in images), np.int64, len(images)
-    )
+    for image in images:
+        numbers.setdefault(image.sequence, len(numbers) - 1)
+    if len(numbers) == 1:
+        return None, None
+    sequences = np.fromiter((numbers[image.sequence] for image in images), np.int64, len(images))
     del numbers[None]
-    return (found, {number: name for name, number in numbers.items()}) if numbers else (None, None)
+    return sequences, {number: name for name, number in numbers.items()}
 
 
 def _boxes(images: list[Image]) -> np.ndarray | None:
-    """The boxes, float32 `(N, 4)`, NaN for a whole image; None where no image has one."""
+    """The boxes, float32 `(N, 4)`, NaN for a whole image; None if no image has one."""
     if all(image.box is None for image in images):
         return None
-    return np.array([(math.nan,) * 4 if image.box is None else image.box for image in images], dtype=np.float32)
+    boxes = np.full((len(images), 4), math.nan, dtype=np.float32)
+    for row, image in enumerate(images):
+        if image.box is not None:
+            boxes[row] = image.box
+    return boxes

@@ -1,11 +1,16 @@
-"""Finding a data set on disk, listing its class folders, and comparing its counts with the published ones."""
+"""Finding a data set on disk, listing its class folders, and comparing its counts with the published ones.
+
+A data set's module returns a `Reading`: images with their classes and roles, and the split or the lists of ground truth
+if it has some. `class_folders` reads a tree of one folder per class, `listed` the images that a file of the data set
+names, `read_table` and `typed` such a file. `Published` holds the counts of a paper, `difference` compares.
+"""
 
 import itertools
 import os
 import re
 from collections import Counter
 from collections.abc import Container
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
 from datasets._images import Image, suffixes
@@ -25,15 +30,13 @@ class Reading:
 
     images: list[Image]
     train_classes: set[str] | None = None  # None: the first half of the classes
-    split_of: list[str] | None = (
-        # train, val or test of each image, where the data set has its own split; without test, val is the test set too
-        None
-    )
-    missing: list[str] = field(default_factory=list)  # listed files that are not there
+    # train, val or test of each image, if the data set has its own split; without test, val is the test set too
+    split_of: list[str] | None = None
+    missing: list[str] = field(default_factory=list)  # listed files that do not exist
     notes: list[str] = field(default_factory=list)
     made: bool = False  # made by this program: no check for copies and transparency
-    lists: Lists | None = None  # what each query is to find; None: the images of its class
-    by_domain: bool = False  # super-classes are domains: results come one a domain
+    lists: Lists | None = None  # ground truth of the queries; None: the images of a query's class are relevant
+    by_domain: bool = False  # super-classes are domains: there are results for each domain
     partial: str | None = None  # how the parts of a union differ from the published ones
 
 
@@ -52,29 +55,33 @@ class Published:
     gallery: tuple[int | None, int | None] | None = None
     searched: tuple[int | None] | None = None
 
-    def fits(self, found: "Published") -> bool:
-        """Whether all counts that are known are those found."""
-        pairs = zip(
-            itertools.chain(*filter(None, astuple(self))), itertools.chain(*filter(None, astuple(found))), strict=True
-        )
-        return all(count in (None, other) for count, other in pairs)
+    def fits(self, counted: "Published") -> bool:
+        """Whether all known counts equal those of `counted`."""
+        known = itertools.chain(*filter(None, astuple(self)))
+        counts = itertools.chain(*filter(None, astuple(counted)))
+        return all(count in (None, actual) for count, actual in zip(known, counts, strict=True))
 
     def __str__(self):
         parts = {"training": (self.images[0], self.classes[0]), "test": (self.images[1], self.classes[1])}
         if self.query is not None:
             parts |= {"query": self.query, "gallery": self.gallery}
-        each = ", ".join(
-            f"{name} {_number(images)}" + f" of {_number(classes)}" * (classes != 0)
-            for name, (images, classes) in parts.items()
-        )
-        each += "" if self.searched is None else f", gallery with distractors {_number(*self.searched)}"
-        whole = (
-            f"{sum(self.images):,} images of {sum(self.classes):,} classes"
-            if None not in (*self.images, *self.classes)
-            else "images of classes"
-        )
-        whole = whole if self.classes != (0, 0) else whole.partition(" of ")[0]
-        return f"{whole} ({each})"
+        texts = []
+        for name, (images, classes) in parts.items():
+            text = f"{name} {_number(images)}"
+            texts.append(text if classes == 0 else f"{text} of {_number(classes)}")
+        if self.searched is not None:
+            texts.append(f"gallery with distractors {_number(*self.searched)}")
+        return f"{self._totals()} ({', '.join(texts)})"
+
+    def _totals(self) -> str:
+        """Numbers of images and of classes in training and test together."""
+        if None in (*self.images, *self.classes):
+            images = "images"
+            classes = "classes"
+        else:
+            images = f"{sum(self.images):,} images"
+            classes = f"{sum(self.classes):,} classes"
+        return images if self.classes == (0, 0) else f"{images} of {classes}"
 
 
 def _number(count: int | None) -> str:
@@ -83,23 +90,24 @@ def _number(count: int | None) -> str:
 
 def _counted(training: list[Image], testing: list[Image], distractors: int, published: Published) -> Published:
     """The counts of the images found, of those kinds that are published."""
-    has_roles = published.query is not None
-    roles = (
-        [[image for image in testing if image.is_query], [image for image in testing if image.is_gallery]]
-        if has_roles
-        else []
-    )
-    (of_training, of_test, *of_roles) = (
-        (len(images), len({image.class_name for image in images} - {None})) for images in (training, testing, *roles)
-    )
-    searched = None if published.searched is None else (of_roles[1][0] + distractors,)
-    return Published((of_training[1], of_test[1]), (of_training[0], of_test[0]), *of_roles, searched=searched)
+    n_training, training_classes = _count(training)
+    n_test, test_classes = _count(testing)
+    counts = Published((training_classes, test_classes), (n_training, n_test))
+    if published.query is None:
+        return counts
+    gallery = _count([image for image in testing if image.is_gallery])
+    searched = None if published.searched is None else (gallery[0] + distractors,)
+    query = _count([image for image in testing if image.is_query])
+    return replace(counts, query=query, gallery=gallery, searched=searched)
+
+
+def _count(images: list[Image]) -> tuple[int, int]:
+    """Numbers of images and of classes."""
+    return len(images), len({image.class_name for image in images} - {None})
 
 
 def find(name: str, module, source: Path) -> Path | None:
-    """The data set's folder: one of `module.FOLDERS` under `source`, or `source` itself; the first that the module
-    recognises.
-    """
+    """The data set's folder: the first that its module recognises of `module.FOLDERS` under `source`, and `source`."""
     for root in [*(source / folder for folder in module.FOLDERS), source]:
         if root.is_dir() and module.recognises(root):
             return root
@@ -108,11 +116,11 @@ def find(name: str, module, source: Path) -> Path | None:
 
 def not_found(name: str, module, source: Path) -> UserError:
     """The error that says what is expected, where, and how to get it."""
-    looked = ", ".join(str(source / folder) for folder in module.FOLDERS)
+    folders = ", ".join(str(source / folder) for folder in module.FOLDERS)
+    download = "--download, or " if module.DOWNLOAD.archives else ""
     return UserError(
-        f"--dataset {name}: not found in {looked} nor in {source} itself. Expected: {module.EXPECTED}. Pass its "
-        "parent folder as --source, or fetch it: "
-        f"{'--download, or ' * bool(module.DOWNLOAD.archives)}{module.DOWNLOAD.alternatives}"
+        f"--dataset {name}: not found in {folders} nor in {source} itself. Expected: {module.EXPECTED}. Pass its parent "
+        f"folder as --source, or fetch it: {download}{module.DOWNLOAD.alternatives}"
     )
 
 
@@ -149,11 +157,11 @@ def below(folder: Path, unread: Counter | None = None):
     Args:
         unread: counts the other visible files by their endings.
     """
-    for where, folders, files in walk(folder):
+    for parent, folders, files in walk(folder):
         folders[:] = sorted(name for name in folders if not is_hidden(name))
         for name in sorted(name for name in files if not is_hidden(name)):
             if ending(name) in suffixes():
-                yield os.path.join(where, name)
+                yield os.path.join(parent, name)
             elif unread is not None:
                 unread[ending(name)] += 1
 
@@ -163,9 +171,9 @@ def unread_files(counts: Counter) -> str | None:
     if not counts:
         return None
     common = [f"{number:,} {name or 'without an ending'}" for name, number in counts.most_common(MOST_ENDINGS)]
-    rest = len(counts) - len(common)
-    more = f" and {rest:,} further endings" if rest else ""
-    return f"{counts.total():,} files are not read, as their endings are none of images: {', '.join(common)}{more}"
+    n_further = len(counts) - len(common)
+    further = f" and {n_further:,} further endings" if n_further else ""
+    return f"{counts.total():,} files are not read, as their endings are none of images: {', '.join(common)}{further}"
 
 
 def image_files(folder: Path) -> list[str]:
@@ -173,8 +181,8 @@ def image_files(folder: Path) -> list[str]:
     return [entry.name for entry in visible(folder) if is_image(entry) and entry.is_file()]
 
 
-def class_folders(folders: list[Path], opt, order=None, by_id: bool = False, without: Container[Path] = ()) -> Reading:
-    """One class a subfolder; subfolders of the same name in several `folders` are one class.
+def class_folders(folders: list[Path], opt, order=None, by_id: bool = False, left_out: Container[Path] = ()) -> Reading:
+    """One class per subfolder; subfolders of the same name in several `folders` are one class.
 
     Subfolders that hold files but no image are not classes. An empty one is an error, or left out with a note under
     `--allow_partial_dataset`.
@@ -183,12 +191,12 @@ def class_folders(folders: list[Path], opt, order=None, by_id: bool = False, wit
         order: sort key of the class names; default: the name.
         by_id: the class folders' names begin with their ids, `001.name`: they are sorted by id, and other folders are
             ignored.
-        without: subfolders that are left out.
+        left_out: subfolders that are not read.
     """
     names = set()
     for folder in folders:
         subfolders = [entry for entry in visible(folder) if entry.is_dir()]
-        names |= {entry.name for entry in subfolders if Path(entry.path) not in without}
+        names |= {entry.name for entry in subfolders if Path(entry.path) not in left_out}
     names = sorted(names, key=order)
     numbered = [name for name in names if by_id and NUMBERED.match(name)]
     reading = Reading([])
@@ -197,60 +205,86 @@ def class_folders(folders: list[Path], opt, order=None, by_id: bool = False, wit
         ignored = [name for name in names if name not in set(numbered)]
         names = sorted(numbered, key=lambda name: (int(name.split(".")[0]), name))
     for name in names:
-        places = [folder / name for folder in folders if (folder / name).is_dir()]
-        files = [entry.path for place in places for entry in visible(place) if is_image(entry)]
-        if not files and any(visible(place) for place in places) and name not in numbered:
-            ignored.append(name)
-        elif not files:
-            if not opt.allow_partial_dataset:
-                raise UserError(
-                    f"class folder {places[0]} holds no image: fill or remove it, or leave it out with "
-                    "--allow_partial_dataset"
-                )
-            reading.notes.append(f"class folder {places[0]} holds no image: left out")
-        gone = [path for path in files if os.path.islink(path) and not os.path.exists(path)]
-        if gone and not opt.allow_partial_dataset:
-            raise UserError(
-                f"{gone[0]} is a link to nothing: is the disk there? Or leave such images out with "
-                "--allow_partial_dataset"
-            )
-        reading.notes += [f"class folder {places[0]}: {len(gone)} links to nothing left out"] * bool(gone)
-        reading.images += [Image(path, name) for path in files if path not in gone]
+        class_parts = [folder / name for folder in folders if (folder / name).is_dir()]
+        files = [entry.path for part in class_parts for entry in visible(part) if is_image(entry)]
+        if not files:
+            if name not in numbered and any(visible(part) for part in class_parts):
+                ignored.append(name)
+            else:
+                _leave_out_empty(class_parts[0], reading, opt)
+        reading.images += [Image(path, name) for path in _without_dead_links(files, class_parts[0], reading, opt)]
     if ignored:
-        reading.notes.append(
-            f"folders that are no classes of the data set, ignored: {', '.join(ignored[:5])}{' …' * (len(ignored) > 5)}"
-        )
+        names = ", ".join(ignored[:5]) + (" …" if len(ignored) > 5 else "")
+        reading.notes.append(f"folders that are no classes of the data set, ignored: {names}")
     return reading
 
 
-def listed(folder: Path, rows: list[tuple]) -> Reading:
-    """Images from a data set's own list: rows of the fields of an `Image`, paths relative to `folder`, in class order."""
-    there = existing(folder, (row[0] for row in rows))
-    images = [Image(os.path.join(folder, path), *row) for path, *row in rows if path in there]
-    return Reading(images, missing=[os.path.join(folder, row[0]) for row in rows if row[0] not in there])
+def _leave_out_empty(folder: Path, reading: Reading, opt) -> None:
+    """Note that a class folder is empty. Raises UserError unless --allow_partial_dataset is given."""
+    if not opt.allow_partial_dataset:
+        raise UserError(
+            f"class folder {folder} holds no image: fill or remove it, or leave it out with --allow_partial_dataset"
+        )
+    reading.notes.append(f"class folder {folder} holds no image: left out")
+
+
+def _without_dead_links(files: list[str], folder: Path, reading: Reading, opt) -> list[str]:
+    """The files but links to nothing, with a note. Raises UserError for one unless --allow_partial_dataset is given."""
+    dead = [path for path in files if os.path.islink(path) and not os.path.exists(path)]
+    if not dead:
+        return files
+    if not opt.allow_partial_dataset:
+        raise UserError(
+            f"{dead[0]} is a link to nothing: is the disk there? Or leave such images out with --allow_partial_dataset"
+        )
+    reading.notes.append(f"class folder {folder}: {len(dead)} links to nothing left out")
+    return [path for path in files if path not in dead]
+
+
+def listed(folder: Path, images: list[Image]) -> Reading:
+    """The images of a data set's own list that exist, and the paths of those that are missing.
+
+    Args:
+        images: in class order, each an `Image`, or a tuple of its first fields, with a path relative to `folder`.
+    """
+    existing_paths = existing(folder, (path for path, *_ in images))
+    reading = Reading([])
+    for path, *fields in images:
+        full_path = os.path.join(folder, path)
+        if path in existing_paths:
+            reading.images.append(Image(full_path, *fields))
+        else:
+            reading.missing.append(full_path)
+    return reading
 
 
 def existing(folder: Path, paths) -> set[str]:
-    """Those of many paths, absolute or relative to `folder`, that exist. Lists each folder once instead of looking up
-    each file.
+    """Those of many paths, absolute or relative to `folder`, that exist.
+
+    Lists each folder once instead of looking up each file.
     """
-    folders = {path.rpartition("/")[0] for path in paths}
-    return {
-        os.path.join(sub, file) for sub in folders if os.path.isdir(folder / sub) for file in os.listdir(folder / sub)
-    }
+    subfolders = {path.rpartition("/")[0] for path in paths}
+    found_paths = set()
+    for subfolder in subfolders:
+        if os.path.isdir(folder / subfolder):
+            found_paths |= {os.path.join(subfolder, file) for file in os.listdir(folder / subfolder)}
+    return found_paths
 
 
 def spellings(path: str) -> tuple[str, ...]:
-    """A path as a table has it, and with slashes where it has the backslashes of Windows."""
-    return (path, os.path.normpath(path.replace("\\", "/"))) if "\\" in path and os.sep == "/" else (path,)
+    """A path as a table has it, and with slashes if it has the backslashes of Windows."""
+    if "\\" not in path or os.sep != "/":
+        return (path,)
+    return path, os.path.normpath(path.replace("\\", "/"))
 
 
 def by_label(labels: list[str]) -> list[int]:
     """Indices that sort by label, as numbers where all are whole numbers; within a class the order stays."""
     names = set(labels)
     key = int if all(map(is_whole, names)) else str
-    place = {name: number for number, name in enumerate(sorted(names, key=lambda name: (key(name), name)))}
-    return sorted(range(len(labels)), key=[place[label] for label in labels].__getitem__)
+    ordered = sorted(names, key=lambda name: (key(name), name))
+    position = {name: number for number, name in enumerate(ordered)}
+    return sorted(range(len(labels)), key=lambda index: position[labels[index]])
 
 
 def read_table(path: Path) -> list[list[str]]:
@@ -267,40 +301,49 @@ def read_table(path: Path) -> list[list[str]]:
 
 def typed(path: Path, rows: list[list[str]], start: int = 1, **kinds) -> list[tuple]:
     """Rows of a table, the first of them row `start`, with each field converted by its kind, such as `image=int`."""
-    found = []
+    converted = []
     for number, row in enumerate(rows, start):
         try:
-            found.append(tuple(kind(field) for kind, field in zip(kinds.values(), row, strict=True)))
+            converted.append(tuple(kind(field) for kind, field in zip(kinds.values(), row, strict=True)))
         except ValueError as error:
             raise UserError(
                 f"{path}, row {number}: {' '.join(row)!r}, expected {', '.join(kinds)}: the file is damaged"
             ) from error
-    return found
+    return converted
+
+
+def published_counts(module, opt) -> Published | None:
+    """The published counts of a data set under the flags; None if its module has none."""
+    if hasattr(module, "published"):
+        return module.published(opt)
+    return getattr(module, "PUBLISHED", None)
 
 
 def difference(
-    name: str,
-    module,
-    opt,
-    root: Path,
+    description: str,
     reading: Reading,
+    published: Published | None,
     training: list[Image],
     testing: list[Image],
-    of_none: list[Image],
+    classless: list[Image],
 ) -> str | None:
-    """A text on how the data set differs from the published one, or from its own list; None where it does not.
-    `of_none`: test images of no class.
+    """A text on how the data set differs from the published one, or from its own list; None if it does not.
+
+    Args:
+        description: the data set's name and folder, with which the text begins.
+        classless: test images without a class. They are distractors, unless lists say what is relevant to a query.
     """
-    published = module.published(opt) if hasattr(module, "published") else getattr(module, "PUBLISHED", None)
-    has_distractors = reading.lists is None  # else images without a class are as good as others
-    testing, distractors = (testing, len(of_none)) if has_distractors else ([*testing, *of_none], 0)
-    found = None if published is None else _counted(training, testing, distractors, published)
-    fits = published is None or published.fits(found)
-    if fits and not reading.missing:
-        return None
-    text = f"{name} in {root}" + ("" if fits else f" holds {found}; published are {published}")
+    distractors = len(classless)
+    if reading.lists is not None:
+        testing = [*testing, *classless]
+        distractors = 0
+    text = description
+    separator = ":"
+    if published is not None:
+        counted = _counted(training, testing, distractors, published)
+        if not published.fits(counted):
+            text += f" holds {counted}; published are {published}"
+            separator = ";"
     if reading.missing:
-        text += (
-            f"{':' if fits else ';'} {len(reading.missing):,} listed files are missing, the first {reading.missing[0]}"
-        )
-    return text
+        text += f"{separator} {len(reading.missing):,} listed files are missing, the first {reading.missing[0]}"
+    return None if text == description else text

@@ -1,29 +1,49 @@
-"""What Revisited Oxford and Paris share (Radenovic et al., CVPR 2018, arXiv 1803.11285): layout, ground truth,
-protocols, distractors.
+"""What Revisited Oxford and Paris share (Radenovic et al., CVPR 2018, arXiv 1803.11285).
 
-A query is cut from its image by a box. Easy, hard and junk images are listed for each; a protocol says which of them
-are positives and which take no rank.
+A query is cut from its image by a box. Easy, hard and junk images are listed for each query; a protocol says which of
+them are positives and which are ignored. The 1,001,001 distractors of --revisitop1m are relevant to no query.
 """
 
 import dataclasses
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from datasets import _download, _layout, _lists
+from datasets import _download, _layout
+from datasets._images import Image
 from datasets._layout import Published, Reading
+from datasets._lists import GroundTruth, Lists
 from utilities import pickles
 from utilities.errors import UserError
 from utilities.reading import Unreadable
 
 EVALUATION_METRICS = ["ap_trapezoid", "mp@1", "mp@5", "mp@10"]
+KINDS = ("easy", "hard", "junk")  # of images that are listed for a query
+
+
+class Protocol(NamedTuple):
+    """The kinds of images that are a query's positives, and those that are ignored, its junk."""
+
+    positives: tuple[str, ...]
+    junk: tuple[str, ...]
+
+
 PROTOCOLS = {
-    "medium": (("easy", "hard"), ("junk",)),
-    "hard": (("hard",), ("junk", "easy")),
-    "easy": (("easy",), ("junk", "hard")),
-}  # positives, junk
+    "medium": Protocol(positives=("easy", "hard"), junk=("junk",)),
+    "hard": Protocol(positives=("hard",), junk=("junk", "easy")),
+    "easy": Protocol(positives=("easy",), junk=("junk", "hard")),
+}
 DISTRACTORS = "revisitop1m"
 LONG_SIDE = 1024  # pixels
+
+
+class Query(NamedTuple):
+    """A query of the published file: its name, its box, and kind -> positions in the gallery of its images."""
+
+    name: str
+    box: tuple[float, ...]
+    positions: dict[str, list[int]]
 
 
 def add_arguments(group) -> None:
@@ -39,12 +59,12 @@ def add_arguments(group) -> None:
 
 
 def unset(opt) -> dict:
-    """Flags that are unset: images in their own shape, as in the code of the published results."""
+    """Values of unset flags: images in their own shape, as in the code of the published results."""
     return {"eval_long_side": LONG_SIDE, "eval_skip_unmatched": 1}
 
 
 def expected(name: str) -> str:
-    """The layout in words."""
+    """Describe the layout."""
     return (
         f"gnd_{name}.pkl and jpg/ with its images; for --revisitop1m beside it {DISTRACTORS}/{DISTRACTORS}.txt and jpg/"
     )
@@ -70,45 +90,42 @@ def recognises(name: str, root: Path) -> bool:
 
 
 def read(name: str, opt, root: Path) -> Reading:
-    """The gallery, the queries, what each is to find under the three protocols, and with --revisitop1m the distractors."""
-    file = root / f"gnd_{name}.pkl"
-    gallery, truth = _content(file)
-    rows = [(f"jpg/{one}.jpg", None, None, False, True) for one in gallery]
-    rows += [(f"jpg/{query}.jpg", None, None, True, False, None, box) for query, box, _ in truth]
-    reading = _layout.listed(root, rows)
-    path = [f"{root}/jpg/{one}.jpg" for one in gallery]
-    reading.lists = {
-        protocol: {
-            f"{root}/jpg/{query}.jpg": tuple([path[i] for kind in kinds for i in of[kind]] for kinds in both)
-            for query, _, of in truth
-        }
-        for protocol, both in PROTOCOLS.items()
-    }
+    """The gallery, the queries with their ground truth under the three protocols, and the distractors if requested."""
+    gallery, queries = _content(root / f"gnd_{name}.pkl")
+    images = [Image(f"jpg/{image}.jpg", None, is_query=False) for image in gallery]
+    images += [Image(f"jpg/{query.name}.jpg", None, is_gallery=False, box=query.box) for query in queries]
+    reading = _layout.listed(root, images)
+    queries = [query._replace(name=f"{root}/jpg/{query.name}.jpg") for query in queries]
+    reading.lists = _by_protocol([f"{root}/jpg/{image}.jpg" for image in gallery], queries)
     if opt.revisitop1m:
         folder = root.parent / DISTRACTORS
-        names = [row[0] for row in _layout.read_table(folder / f"{DISTRACTORS}.txt")]
-        more = _layout.listed(folder, [(f"jpg/{name}", None, None, False, True) for name in names])
-        reading.images = reading.images + more.images
-        reading.missing = reading.missing + more.missing
+        files = [row[0] for row in _layout.read_table(folder / f"{DISTRACTORS}.txt")]
+        distractors = _layout.listed(folder, [Image(f"jpg/{file}", None, is_query=False) for file in files])
+        reading.images = reading.images + distractors.images
+        reading.missing = reading.missing + distractors.missing
     reading.split_of = ["test"] * len(reading.images)
     return reading
 
 
-def lists(file: Path) -> _lists.Lists:
+def lists(file: Path) -> Lists:
     """The protocols of a ground truth, by the names of the images, which have no suffix there."""
-    gallery, truth = _content(file)
-    return {
-        protocol: {
-            query: tuple([gallery[i] for kind in kinds for i in of[kind]] for kinds in both) for query, _, of in truth
-        }
-        for protocol, both in PROTOCOLS.items()
-    }
+    return _by_protocol(*_content(file))
 
 
-def _content(file: Path) -> tuple[list[str], list[tuple[str, tuple, dict]]]:
-    """Names of the gallery; of each query its name, its box, and kind -> indices in the gallery. Raises UserError for
-    another content.
-    """
+def _by_protocol(gallery: list[str], queries: list[Query]) -> Lists:
+    """The ground truth of the queries under each protocol; `gallery`: the names of its images."""
+    protocols = {}
+    for name, protocol in PROTOCOLS.items():
+        protocols[name] = {}
+        for query in queries:
+            positives = [gallery[i] for kind in protocol.positives for i in query.positions[kind]]
+            junk = [gallery[i] for kind in protocol.junk for i in query.positions[kind]]
+            protocols[name][query.name] = GroundTruth(positives, junk)
+    return protocols
+
+
+def _content(file: Path) -> tuple[list[str], list[Query]]:
+    """The names of the gallery's images, and the queries. Raises UserError for another content."""
     try:
         content = pickles.load(file, arrays=True)
     except Unreadable as error:
@@ -117,32 +134,27 @@ def _content(file: Path) -> tuple[list[str], list[tuple[str, tuple, dict]]]:
         ) from error
     try:
         gallery = list(content["imlist"])
-        queries = list(content["qimlist"])
-        boxes = [tuple(float(edge) for edge in one["bbx"]) for one in content["gnd"]]
-        kinds = [
-            {kind: np.asarray(one[kind], dtype=np.float64).reshape(-1) for kind in ("easy", "hard", "junk")}
-            for one in content["gnd"]
-        ]
+        names = list(content["qimlist"])
+        boxes = [tuple(float(edge) for edge in truth["bbx"]) for truth in content["gnd"]]
+        positions = []
+        for truth in content["gnd"]:
+            positions.append({kind: np.asarray(truth[kind], dtype=np.float64).reshape(-1) for kind in KINDS})
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise UserError(
             f"{file}: expected imlist, qimlist and gnd, of each query bbx, easy, hard and junk "
             f"({type(error).__name__}: {error})"
         ) from error
-    if (
-        len(boxes) != len(queries)
-        or not all(isinstance(name, str) for name in [*gallery, *queries])
-        or any(len(box) != 4 for box in boxes)
-    ):
+    are_texts = all(isinstance(name, str) for name in [*gallery, *names])
+    if len(boxes) != len(names) or not are_texts or any(len(box) != 4 for box in boxes):
         raise UserError(
-            f"{file}: {len(queries)} queries beside {len(boxes)} boxes of four numbers and lists: it is damaged"
+            f"{file}: {len(names)} queries beside {len(boxes)} boxes of four numbers and lists: it is damaged"
         )
-    for query, of in zip(queries, kinds, strict=True):
-        for kind, indices in of.items():
-            if ((indices != indices.round()) | (indices < 0) | (indices >= len(gallery))).any():
+    queries = []
+    for name, box, by_kind in zip(names, boxes, positions, strict=True):
+        for kind, numbers in by_kind.items():
+            if ((numbers != numbers.round()) | (numbers < 0) | (numbers >= len(gallery))).any():
                 raise UserError(
-                    f"{file}: {kind} of {query} lists {indices.max():g}, which is no index of its {len(gallery)} images"
+                    f"{file}: {kind} of {name} lists {numbers.max():g}, which is no index of its {len(gallery)} images"
                 )
-    return gallery, [
-        (query, box, {kind: found.astype(int).tolist() for kind, found in of.items()})
-        for query, box, of in zip(queries, boxes, kinds, strict=True)
-    ]
+        queries.append(Query(name, box, {kind: numbers.astype(int).tolist() for kind, numbers in by_kind.items()}))
+    return gallery, queries

@@ -1,5 +1,7 @@
-"""The training and test transforms: presets of `--augmentation`, and the flags that override them. Their steps:
-_steps.py.
+"""The training and test transforms: presets of `--augmentation`, and the flags that override them.
+
+`check` refuses impossible flags, `build` makes the two transforms of steps (`_steps.py`), `sizes` says to which size
+images are resized and cropped.
 """
 
 import math
@@ -37,11 +39,9 @@ PRESETS = {
     "shift": Preset("shift", flip=False),
     "none": Preset("centre", flip=False),
 }
-SHOWN_WHOLE = {
-    "base": "shift",
-    "shift": "shift",
-    "none": "none",
-}  # presets of images that may be neither cropped nor mirrored
+# presets of images that may be neither cropped nor mirrored
+SHOWN_WHOLE = {"base": "shift", "shift": "shift", "none": "none"}
+# flags that images shown whole do not take
 OF_PHOTOGRAPHS = (
     "eval_long_side",
     "eval_resize_size",
@@ -52,101 +52,115 @@ OF_PHOTOGRAPHS = (
     "crop_ratio",
     "image_cache_side",
     "decode_once",
-)  # flags that images shown whole do not take
+)
 # Zhong et al. and BoT; torchvision has .02 to .33 and .3 to 3.3
 ERASED_AREA = (0.02, 0.4)
 ERASED_RATIO = (0.3, 1 / 0.3)
 OF_ERASING = ("random_erasing_area", "random_erasing_ratio", "random_erasing_value", "random_erasing_aspect")
 NEEDS = {"color_jitter_p": "color_jitter", **dict.fromkeys(OF_ERASING, "random_erasing")}
-ADDED = (
-    "color_jitter",
-    "randaugment",
-    "auto_augment",
-    "random_erasing",
-)  # to the training transform of any preset but none
+# to the training transform of any preset but none
+ADDED = ("color_jitter", "randaugment", "auto_augment", "random_erasing")
+# flags of two numbers -> the limit of the greater one
+BOUNDS = {
+    "crop_scale": 1.0,
+    "crop_ratio": math.inf,
+    "random_erasing_area": 1.0,
+    "random_erasing_ratio": math.inf,
+}
 
 
-def check(opt, whole: bool = False) -> None:
+def check(opt, shown_whole: bool = False) -> None:
     """Refuse values that are impossible for any image. Raises UserError.
 
     Args:
-        whole: the data set's images are small and shown whole, never cropped or mirrored.
+        shown_whole: the data set's images are small and shown whole, never cropped or mirrored.
     """
     preset = PRESETS[opt.augmentation or "base"]
-    if whole:
-        if opt.augmentation is not None and opt.augmentation not in SHOWN_WHOLE:
-            raise UserError(
-                f"--augmentation {opt.augmentation} crops and mirrors: --dataset {opt.dataset} takes "
-                f"{', '.join(sorted(SHOWN_WHOLE))}"
-            )
-        for flag in OF_PHOTOGRAPHS:
-            if getattr(opt, flag):
-                raise UserError(
-                    f"--{flag}: images of --dataset {opt.dataset} are shown whole. Leave it out; --crop_size sets "
-                    "their size"
-                )
+    if shown_whole:
+        _check_shown_whole(opt)
     for flag in ("resize_size", "crop_size"):
-        if getattr(opt, flag) is not None and min(pair(getattr(opt, flag))) < 1:
-            raise UserError(f"--{flag} {shown(getattr(opt, flag))}: expected 1 or more")
-    for flag, limit in (
-        ("crop_scale", 1.0),
-        ("crop_ratio", math.inf),
-        ("random_erasing_area", 1.0),
-        ("random_erasing_ratio", math.inf),
-    ):
+        value = getattr(opt, flag)
+        if value is not None and min(pair(value)) < 1:
+            raise UserError(f"--{flag} {words_of(value)}: expected 1 or more")
+    _check_bounds(opt, preset)
+    _check_crop_and_resize(opt, preset)
+    _check_added(opt, preset)
+    if opt.decode_once:
+        _check_decode_once(opt, preset)
+    if opt.color_jitter and opt.color_jitter[3] > MOST_HUE:
+        raise UserError(
+            f"--color_jitter {words_of(opt.color_jitter)}: the last, the hue, is a share of the circle, at most "
+            f"{MOST_HUE} each way"
+        )
+    if opt.random_erasing_value is not None and len(opt.random_erasing_value) not in (1, 3):
+        raise UserError(
+            f"--random_erasing_value {words_of(opt.random_erasing_value)}: expected one number, or three for R, G, B"
+        )
+
+
+def _check_shown_whole(opt) -> None:
+    if opt.augmentation is not None and opt.augmentation not in SHOWN_WHOLE:
+        raise UserError(
+            f"--augmentation {opt.augmentation} crops and mirrors: --dataset {opt.dataset} takes "
+            f"{', '.join(sorted(SHOWN_WHOLE))}"
+        )
+    for flag in OF_PHOTOGRAPHS:
+        if getattr(opt, flag):
+            raise UserError(
+                f"--{flag}: images of --dataset {opt.dataset} are shown whole. Leave it out; --crop_size sets their "
+                "size"
+            )
+
+
+def _check_bounds(opt, preset: Preset) -> None:
+    """The flags of two numbers, a least and a greatest one."""
+    for flag, limit in BOUNDS.items():
         bounds = getattr(opt, flag)
         if bounds is None:
             continue
         if not 0 < bounds[0] <= bounds[1] <= limit:
-            raise UserError(
-                f"--{flag} {shown(bounds)}: expected 0 < least <= greatest" + (" <= 1" if limit == 1 else "")
-            )
+            rule = "0 < least <= greatest"
+            if limit == 1:
+                rule += " <= 1"
+            raise UserError(f"--{flag} {words_of(bounds)}: expected {rule}")
         if preset.crop != "random_resized" and flag.startswith("crop"):
             raise UserError(
                 f"--{flag} is RandomResizedCrop's, not that of --augmentation {opt.augmentation}: take base, adv, big "
                 "or mlrc"
             )
+
+
+def _check_crop_and_resize(opt, preset: Preset) -> None:
     if opt.pad_crop and preset.crop != "random":
         raise UserError(
-            f"--pad_crop {opt.pad_crop} is RandomCrop's, not that of --augmentation {opt.augmentation or 'base'}: "
-            "take red or plain"
+            f"--pad_crop {opt.pad_crop} is RandomCrop's, not that of --augmentation {opt.augmentation or 'base'}: take "
+            "red or plain"
         )
     for flag in ("resize_size", "eval_resize_size"):
         if opt.resize_mode == "none" and getattr(opt, flag):
             raise UserError(
                 f"--{flag} {getattr(opt, flag)} with --resize_mode none, which resizes nothing: leave one out"
             )
+
+
+def _check_added(opt, preset: Preset) -> None:
+    """What is added to the training transform: under --augmentation none nothing can be."""
     for flag in ADDED:
         if getattr(opt, flag) and preset.crop == "centre":
             raise UserError(
-                f"--{flag} {shown(getattr(opt, flag))}: --augmentation none is the test transform alone. Take "
+                f"--{flag} {words_of(getattr(opt, flag))}: --augmentation none is the test transform alone. Take "
                 "another, or leave it out"
             )
     for flag, needed in NEEDS.items():
         if getattr(opt, flag) is not None and not getattr(opt, needed):
-            raise UserError(f"--{flag} {shown(getattr(opt, flag))} has no effect without --{needed}: add it")
-    if opt.decode_once:
-        _check_decode_once(opt, preset)
-    if opt.color_jitter and opt.color_jitter[3] > MOST_HUE:
-        raise UserError(
-            f"--color_jitter {shown(opt.color_jitter)}: the last, the hue, is a share of the circle, at most "
-            f"{MOST_HUE} each way"
-        )
-    if opt.random_erasing_value is not None and len(opt.random_erasing_value) not in (1, 3):
-        raise UserError(
-            f"--random_erasing_value {shown(opt.random_erasing_value)}: expected one number, or three for R, G, B"
-        )
+            raise UserError(f"--{flag} {words_of(getattr(opt, flag))} has no effect without --{needed}: add it")
 
 
 def _check_decode_once(opt, preset: Preset) -> None:
     if opt.image_cache is None:
         raise UserError("--decode_once cuts its batches out of --image_cache DIR: name a folder for the decoded images")
-    if (
-        preset.crop != "random_resized"
-        or preset.resize_first
-        or opt.resize_size
-        or opt.resize_mode not in (None, "none")
-    ):
+    is_plain_crop = preset.crop == "random_resized" and not preset.resize_first
+    if not is_plain_crop or opt.resize_size or opt.resize_mode not in (None, "none"):
         raise UserError(
             "--decode_once is for RandomResizedCrop of whole images: take --augmentation base, adv or big, without "
             "--resize_size and --resize_mode; --image_cache_side makes images smaller"
@@ -170,47 +184,70 @@ def build(
     """
     from torchvision.transforms import v2
 
-    check(opt, whole=image_size is not None)
+    check(opt, shown_whole=image_size is not None)
     by = {"interpolation": v2.InterpolationMode(interpolation or "bilinear")}
-    preset = PRESETS[opt.augmentation or "base"]
     if image_size is not None:
-        size = _short(opt.crop_size) or input_size or image_size
-        test = [] if size == image_size else [v2.Resize(pair(size), **by)]
-        training = [ShiftedCrop(image_size), *test] if SHOWN_WHOLE[opt.augmentation or "base"] == "shift" else test
-        return Steps([*training, *_added(opt)], size, _erasing(opt, size)), Steps(test, size)
+        return _shown_whole(opt, input_size, image_size, by)
 
+    preset = PRESETS[opt.augmentation or "base"]
     size, resize = sizes(opt, input_size)
-    limited = Steps([], opt.eval_long_side, limit=Limit(opt.eval_long_side)) if opt.eval_long_side else None
     _, test_resize = sizes(opt, input_size, test=True)
     for flag, side in (("resize_size", resize), ("eval_resize_size", test_resize)):
-        if side is not None and any(given < least for given, least in zip(pair(side), pair(size), strict=True)):
+        if side is not None and _reaches_over(size, side):
             raise UserError(
-                f"a crop of {shown(size)} reaches over the border of images resized to {side}: raise --{flag} or "
+                f"a crop of {words_of(size)} reaches over the border of images resized to {side}: raise --{flag} or "
                 "lower --crop_size"
             )
-    resized = _resized(resize, by)
-    test = [*_resized(test_resize, by), v2.CenterCrop(size)]
+    test = Steps([*_resized(test_resize, by), v2.CenterCrop(size)], size)
+    own_shape = None
+    if opt.eval_long_side:
+        own_shape = Steps([], opt.eval_long_side, limit=Limit(opt.eval_long_side))
     if preset.crop == "centre":
-        return Steps(test, size), limited or Steps(test, size)
-    training = resized if preset.resize_first or opt.resize_size or opt.resize_mode or preset.crop == "shift" else []
+        return test, own_shape or test
+    steps = []
+    if preset.resize_first or opt.resize_size or opt.resize_mode or preset.crop == "shift":
+        steps += _resized(resize, by)
+    steps.append(_training_crop(opt, preset, size, by))
+    if preset.jitter:
+        steps.append(v2.RandomGrayscale(p=0.2))
+        if not opt.color_jitter:
+            steps.append(v2.ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2, hue=0.2))
+    steps += _added(opt)
+    if preset.flip:
+        steps.append(v2.RandomHorizontalFlip(p=0.5))
+    kind = OnDevice if opt.decode_once else Steps
+    return kind(steps, size, _erasing(opt, size)), own_shape or test
+
+
+def _shown_whole(opt, input_size: int | None, image_size: int, by: dict) -> tuple[Steps, Steps]:
+    """The training and the test transform of small images that are neither cropped nor mirrored."""
+    from torchvision.transforms import v2
+
+    size = _short(opt.crop_size) or input_size or image_size
+    test = [] if size == image_size else [v2.Resize(pair(size), **by)]
+    training = list(test)
+    if SHOWN_WHOLE[opt.augmentation or "base"] == "shift":
+        training.insert(0, ShiftedCrop(image_size))
+    return Steps([*training, *_added(opt)], size, _erasing(opt, size)), Steps(test, size)
+
+
+def _reaches_over(crop, resized) -> bool:
+    """Whether a crop is higher or wider than the resized image."""
+    height, width = pair(crop)
+    image_height, image_width = pair(resized)
+    return height > image_height or width > image_width
+
+
+def _training_crop(opt, preset: Preset, size, by: dict):
+    from torchvision.transforms import v2
+
     if preset.crop == "random_resized":
         scale = tuple(opt.crop_scale or preset.scale)
         ratio = tuple(opt.crop_ratio or preset.ratio)
-        crop = v2.RandomResizedCrop(size, scale=scale, ratio=ratio, **by)
-    elif preset.crop == "random":  # black where an image is smaller, as in the centre crop
-        crop = v2.RandomCrop(size, padding=opt.pad_crop or None, pad_if_needed=opt.resize_mode in ("long", "none"))
-    else:
-        crop = ShiftedCrop(size)
-    training = [*training, crop]
-    if preset.jitter:
-        training += [
-            v2.RandomGrayscale(p=0.2),
-            *([] if opt.color_jitter else [v2.ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2, hue=0.2)]),
-        ]
-    training += _added(opt)
-    if preset.flip:
-        training.append(v2.RandomHorizontalFlip(p=0.5))
-    return (OnDevice if opt.decode_once else Steps)(training, size, _erasing(opt, size)), limited or Steps(test, size)
+        return v2.RandomResizedCrop(size, scale=scale, ratio=ratio, **by)
+    if preset.crop == "random":  # black where an image is smaller, as in the centre crop
+        return v2.RandomCrop(size, padding=opt.pad_crop or None, pad_if_needed=opt.resize_mode in ("long", "none"))
+    return ShiftedCrop(size)
 
 
 def _resized(size, by: dict) -> list:
@@ -219,21 +256,23 @@ def _resized(size, by: dict) -> list:
 
     if size is None:
         return []
-    return [v2.Resize(None, max_size=int(size), **by) if isinstance(size, LongSide) else v2.Resize(size, **by)]
+    if isinstance(size, LongSide):
+        return [v2.Resize(None, max_size=int(size), **by)]
+    return [v2.Resize(size, **by)]
 
 
 def _added(opt) -> list:
-    """The steps of --color_jitter, --auto_augment and --randaugment. On the crop: FastReID's AutoAugment is before the
-    resize, and slower.
+    """The steps of --color_jitter, --auto_augment and --randaugment.
+
+    They work on the crop: FastReID's AutoAugment is before the resize, and slower.
     """
     from torchvision.transforms import v2
 
     steps = []
     if opt.color_jitter:
         jitter = v2.ColorJitter(*opt.color_jitter)
-        jitter = (
-            OnPillow(jitter) if opt.color_jitter[3] else jitter
-        )  # Pillow turns hues in half the time; without, tensors are faster
+        if opt.color_jitter[3]:  # Pillow turns hues in half the time; without hue, tensors are faster
+            jitter = OnPillow(jitter)
         steps.append(jitter if opt.color_jitter_p is None else Sometimes(jitter, opt.color_jitter_p))
     if opt.auto_augment:
         steps.append(Sometimes(OnPillow(v2.AutoAugment()), opt.auto_augment))
@@ -275,28 +314,39 @@ def sizes(opt, input_size: int | None = None, test: bool = False) -> tuple:
     mode = opt.resize_mode
     size = _short(opt.crop_size) or preset.crop_size or input_size or CLASSIC_INPUT
     longest = max(pair(size))
-    asked = (opt.eval_resize_size if test else None) or opt.resize_size
+    resize_size = opt.resize_size
+    if test and opt.eval_resize_size:
+        resize_size = opt.eval_resize_size
     if mode is None:
-        return size, asked or preset.resize or _test_resize(longest)
-    to = asked or max(pair(preset.resize or 0)) or (longest if mode == "long" else _test_resize(longest))
-    squashed = tuple(round(to * side / longest) for side in pair(size))
-    return size, {"short": to, "squash": squashed, "long": LongSide(to), "none": None}[mode]
+        return size, resize_size or preset.resize or _test_resize(longest)
+    if mode == "none":
+        return size, None
+    side = resize_size or max(pair(preset.resize or 0)) or (longest if mode == "long" else _test_resize(longest))
+    if mode == "short":
+        return size, side
+    if mode == "long":
+        return size, LongSide(side)
+    return size, tuple(round(side * length / longest) for length in pair(size))  # squash
 
 
-def shown(value) -> str:
+def words_of(value) -> str:
     """Words and numbers of a flag as the command line has them."""
     values = value if isinstance(value, list | tuple) else [value]
-    words = [item if isinstance(item, str) else f"{item:g}" for item in values]
-    return " ".join(words)
+    return " ".join(word if isinstance(word, str) else f"{word:g}" for word in values)
 
 
 def _short(size):
     """The side of a square for two equal ones, else (height, width); None for None."""
-    return size if size is None or isinstance(size, int) else size[0] if len(set(size)) == 1 else tuple(size)
+    if size is None or isinstance(size, int):
+        return size
+    return size[0] if len(set(size)) == 1 else tuple(size)
 
 
 def _test_resize(size: int) -> int:
-    """Short side before a centre crop of `size`: 256 for 224 to 256 (the field's 224, 227 and 256), else in the ratio
-    256 : 224.
+    """Short side before a centre crop of `size`.
+
+    It is 256 for 224 to 256 (the field's 224, 227 and 256), else in the ratio 256 : 224.
     """
-    return CLASSIC_RESIZE if CLASSIC_INPUT <= size <= CLASSIC_RESIZE else round(size * CLASSIC_RESIZE / CLASSIC_INPUT)
+    if CLASSIC_INPUT <= size <= CLASSIC_RESIZE:
+        return CLASSIC_RESIZE
+    return round(size * CLASSIC_RESIZE / CLASSIC_INPUT)

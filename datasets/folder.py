@@ -213,7 +213,7 @@ def _classes(tree: Tree, opt, levels: int) -> Reading:
     """The classes in a tree, below folders of this many levels."""
     reading = Reading([])
     for place in tree.levels[levels] if levels < len(tree.levels) else []:
-        found = _layout.class_folders([place], opt, without=tree.repeated)
+        found = _layout.class_folders([place], opt, left_out=tree.repeated)
         steps = place.relative_to(tree.root).parts
         super_name, *higher = ["/".join(steps[:n]) for n in range(len(steps), 0, -1)] or [None]
         for image in found.images:

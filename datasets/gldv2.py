@@ -1,14 +1,16 @@
-"""Google Landmarks v2: training on the clean part, retrieval of 1,129 queries in 761,757 images (Weyand et al., CVPR
-2020, arXiv 2004.01804).
+"""Google Landmarks v2, retrieval of 1,129 queries in 761,757 images (Weyand et al., CVPR 2020, arXiv 2004.01804).
 
-Public and Private queries are measured apart. Landmark ids of training and of the index are different numberings: only
-training images have a class.
+Training is on the clean part. Public and Private queries are measured separately. Landmarks of training and of the
+index are numbered differently: only training images have a class, and a published list says which images of the index
+are relevant to a query.
 """
 
 from pathlib import Path
 
-from datasets import _download, _layout, _lists
+from datasets import _download, _layout
+from datasets._images import Image
 from datasets._layout import Published, Reading
+from datasets._lists import GroundTruth, Lists
 from utilities.errors import UserError
 from utilities.reading import read_records
 
@@ -35,57 +37,55 @@ def recognises(root: Path) -> bool:
 
 
 def derived(opt) -> dict:
-    """Flags that are unset: what the lists leave out is left out of every value of a query, too."""
+    """Values of unset flags: queries without a listed positive are left out of every metric."""
     return {"eval_skip_unmatched": 1}
 
 
 def read(opt, root: Path) -> Reading:
-    """Training images by landmark; the index and the queries without a class, and what each query is to find, by usage."""
-    training = [
-        (name, row["landmark_id"])
-        for row in _table(root / TRAINING, "landmark_id", "images")
-        for name in row["images"].split()
-    ]
-    rows = [
-        (_place("train", training[i][0]), training[i][1])
-        for i in _layout.by_label([landmark for _, landmark in training])
-    ]
-    solution = _solution(root / SOLUTION)
-    index = [row["id"] for row in _table(root / INDEX, "id")]
-    queries = [name for of in solution.values() for name in of]
-    rows += [(_place("test", name), None, None, True, False) for name in queries] + [
-        (_place("index", name), None, None, False, True) for name in index
-    ]
-    reading = _layout.listed(root, rows)
-    reading.split_of = ["train" if image.class_name is not None else "test" for image in reading.images]
-    reading.lists = {
-        usage.lower(): {
-            f"{root}/{_place('test', name)}": ([f"{root}/{_place('index', one)}" for one in found], [])
-            for name, found in of.items()
+    """Training images by landmark, the index, and the queries with their relevant images of the index, by usage."""
+    training = []
+    for row in _table(root / TRAINING, "landmark_id", "images"):
+        training += [Image(_path("train", image_id), row["landmark_id"]) for image_id in row["images"].split()]
+    images = [training[i] for i in _layout.by_label([image.class_name for image in training])]
+    relevant_ids = _solution(root / SOLUTION)
+    index_ids = [row["id"] for row in _table(root / INDEX, "id")]
+    for ids_of_query in relevant_ids.values():
+        images += [Image(_path("test", query_id), None, is_gallery=False) for query_id in ids_of_query]
+    images += [Image(_path("index", image_id), None, is_query=False) for image_id in index_ids]
+
+    reading = _layout.listed(root, images)
+    reading.split_of = ["test" if image.class_name is None else "train" for image in reading.images]
+    reading.lists = {}
+    for usage, ids_of_query in relevant_ids.items():
+        reading.lists[usage.lower()] = {
+            f"{root}/{_path('test', query_id)}": GroundTruth([f"{root}/{_path('index', i)}" for i in ids], junk=[])
+            for query_id, ids in ids_of_query.items()
         }
-        for usage, of in solution.items()
-    }
     return reading
 
 
-def lists(path: Path) -> _lists.Lists:
+def lists(path: Path) -> Lists:
     """The positives of the queries, by usage and by the images' ids, from the published solution."""
-    return {usage.lower(): {name: (found, []) for name, found in of.items()} for usage, of in _solution(path).items()}
+    protocols = {}
+    for usage, ids_of_query in _solution(path).items():
+        protocols[usage.lower()] = {query_id: GroundTruth(ids, junk=[]) for query_id, ids in ids_of_query.items()}
+    return protocols
 
 
-def _place(part: str, name: str) -> str:
-    return f"{part}/{'/'.join(name[:3])}/{name}.jpg"
+def _path(part: str, image_id: str) -> str:
+    return f"{part}/{'/'.join(image_id[:3])}/{image_id}.jpg"
 
 
 def _solution(path: Path) -> dict[str, dict[str, list[str]]]:
     """Usage -> id of a query -> ids of the index images that show its landmark."""
-    found = {usage: {} for usage in USAGES}
+    relevant_ids = {usage: {} for usage in USAGES}
     for number, row in enumerate(_table(path, "id", "images", "Usage"), start=2):
-        if row["Usage"] not in (*USAGES, UNUSED):
-            raise UserError(f"{path}, row {number}: Usage {row['Usage']!r}, expected {', '.join((*USAGES, UNUSED))}")
-        if row["Usage"] != UNUSED:
-            found[row["Usage"]][row["id"]] = [] if row["images"] == "None" else row["images"].split()
-    return found
+        usage = row["Usage"]
+        if usage not in (*USAGES, UNUSED):
+            raise UserError(f"{path}, row {number}: Usage {usage!r}, expected {', '.join((*USAGES, UNUSED))}")
+        if usage != UNUSED:
+            relevant_ids[usage][row["id"]] = [] if row["images"] == "None" else row["images"].split()
+    return relevant_ids
 
 
 def _table(path: Path, *needed: str) -> list[dict[str, str]]:

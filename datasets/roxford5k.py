@@ -1,6 +1,4 @@
-"""Revisited Oxford 5k: 5,063 photographs of Oxford, 70 queries with boxes (Radenovic et al., CVPR 2018, arXiv
-1803.11285).
-"""
+"""Revisited Oxford 5k: 5,063 photographs, 70 queries with boxes (Radenovic et al., CVPR 2018, arXiv 1803.11285)."""
 
 import functools
 

@@ -1,7 +1,6 @@
-"""Several data sets as one, each a domain: --union cub200 cars196 folder:PATH csv:FILE; all test images are searched
-together.
+"""Several data sets as one, each a domain: --union cub200 cars196 folder:PATH csv:FILE.
 
-A domain is called by its data set, that of folder:PATH or csv:FILE by the last part of the path. Each one's training,
+All test images are searched together. A domain is called by its data set, that of folder:PATH or csv:FILE by the last part of the path. Each one's training,
 validation and test images are its own; flags such as --source_path, --split_shuffle and --use_tv_split go for all.
 Classes of two domains are never the same, whatever their names (`_domains.py`), and every result comes for each domain,
 `<domain>/<metric>`, and as the plain mean of the domains, `<metric>`.
@@ -10,17 +9,16 @@ Classes of two domains are never the same, whatever their names (`_domains.py`),
 import os
 from argparse import Namespace
 from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
 
-from datasets import _domains, _schemes, _splits
+from datasets import _domains, _reading, _schemes
 from datasets._layout import Reading
 from utilities.errors import UserError
 from utilities.registry import Registry
 from utilities.roles import DATA
 
-PATHS = {
-    "folder": "dataset_folder_path",
-    "csv": "dataset_csv",
-}  # data sets that lie at a path, and the flag that names it
+PATHS = {"folder": "dataset_folder_path", "csv": "dataset_csv"}  # data sets at a path -> the flag that names it
 OWN_LABELS = True
 validation_groups = _domains.validation_groups
 
@@ -41,71 +39,104 @@ def add_arguments(group) -> None:
 
 def check(opt) -> None:
     """Two data sets or more, of different names, and what each of them checks. Raises UserError, UnknownName."""
-    names = [domain for domain, *_ in _members(opt)]
+    members = _members(opt)
+    names = [member.domain for member in members]
     if len(names) < 2:
         raise UserError(
             "--dataset union needs --union A B …, two data sets or more, as in --union cub200 cars196 folder:PATH"
         )
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f"--union: two domains are called {twice}: rename one of the folders or files")
-    if taken := next((name for name in names if name in _schemes.SPLITS), None):
-        raise UserError(f"--union: a domain is called {taken}, as a split is: rename the folder or file")
-    for _, module, flags in _members(opt):
-        getattr(module, "check", lambda flags: None)(flags)
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"--union: two domains are called {name}: rename one of the folders or files")
+    for name in names:
+        if name in _schemes.SPLITS:
+            raise UserError(f"--union: a domain is called {name}, as a split is: rename the folder or file")
+    for member in members:
+        if hasattr(member.module, "check"):
+            member.module.check(member.opt)
 
 
 def has_validation(opt) -> bool:
     """Whether any of the data sets has images for validation of its own."""
-    return any(getattr(module, "has_validation", lambda flags: False)(flags) for _, module, flags in _members(opt))
+    return any(
+        member.module.has_validation(member.opt) for member in _members(opt) if hasattr(member.module, "has_validation")
+    )
 
 
 def prepare(opt, source: Path) -> Path:
-    """The folder that holds all data sets, each found as by itself. Raises UserError where one is missing."""
-    return Path(os.path.commonpath([os.path.abspath(_root(module, flags)) for _, module, flags in _members(opt)]))
+    """The folder that holds all data sets, each found as by itself. Raises UserError if one is missing."""
+    return Path(os.path.commonpath([os.path.abspath(member.locate()) for member in _members(opt)]))
 
 
 def read(opt, root: Path) -> Reading:
-    """The images of one data set after the other. Raises UserError where one has nothing to train on or to test, or
-    does not go by classes.
+    """The images of one data set after the other.
+
+    Raises UserError if one has no images for training or test, or does not go by classes.
     """
     joined = Reading([], split_of=[], by_domain=True)
-    for domain, module, flags in _members(opt):
-        root = _root(module, flags)
-        reading = _splits.labelled_reading(module, flags, root)
-        _, parts, of_none, partial = _splits.checked(flags.dataset, module, flags, root, reading)
-        if reading.lists is not None or (
-            hasattr(module, "role_draws")
-            and module.role_draws(flags, [image for of in parts[2].values() for image in of]) is not None
-        ):
-            why = "lists say what its queries find" if reading.lists is not None else "its gallery is drawn at random"
-            raise UserError(f"--union {domain}: {why}, and a union needs classes: leave it out")
-        for split, classes in zip(_schemes.SPLITS, parts, strict=True):
+    differences = []
+    for member in _members(opt):
+        contents = member.contents()
+        member.refuse_other_truth(contents)
+        for split, classes in zip(_schemes.SPLITS, contents.parts, strict=True):
             if not classes and split != "val":
-                raise UserError(f"--union {domain}: it has no {_domains.SPLIT_NAMES[split]} images: leave it out")
-            images = [_domains.placed(image, domain) for of in (classes or {}).values() for image in of] + (
-                of_none if split == "test" else []
-            )
+                raise UserError(
+                    f"--union {member.domain}: it has no {_domains.SPLIT_NAMES[split]} images: leave it out"
+                )
+            images = [_domains.placed(image, member.domain) for image in _reading.images_of(classes) or ()]
+            if split == "test":
+                images += contents.classless
             joined.images += images
             joined.split_of += [split] * len(images)
-        joined.notes += [f"{domain}: {note}" for note in reading.notes]
-        joined.partial = "; ".join(filter(None, (joined.partial, partial and f"{domain}: {partial}"))) or None
+        joined.notes += [f"{member.domain}: {note}" for note in contents.reading.notes]
+        if contents.partial:
+            differences.append(f"{member.domain}: {contents.partial}")
+    joined.partial = "; ".join(differences) or None
     joined.notes += _domains.notes(joined)
     return joined
 
 
-def _members(opt) -> list[tuple]:
-    """Domain, module and flags of each data set."""
-    found = []
+class Member(NamedTuple):
+    """One data set of a union: its domain, its module, and the flags with which it is read."""
+
+    domain: str
+    module: ModuleType
+    opt: Namespace
+
+    def locate(self) -> Path:
+        """The data set's folder."""
+        source = _reading.source_of(self.module, self.opt)
+        return _reading.locate(self.opt.dataset, self.module, self.opt, source)
+
+    def contents(self) -> _reading.Contents:
+        """Its images, as without the union."""
+        root = self.locate()
+        reading = _reading.read_labelled(self.module, self.opt, root)
+        return _reading.check(self.opt.dataset, self.module, self.opt, root, reading)
+
+    def refuse_other_truth(self, contents: _reading.Contents) -> None:
+        """Raise UserError unless the classes alone say which images are relevant to a query."""
+        reason = None
+        if contents.reading.lists is not None:
+            reason = "lists say what its queries find"
+        elif hasattr(self.module, "role_draws"):
+            draws = self.module.role_draws(self.opt, _reading.images_of(contents.parts.testing))
+            reason = None if draws is None else "its gallery is drawn at random"
+        if reason is not None:
+            raise UserError(f"--union {self.domain}: {reason}, and a union needs classes: leave it out")
+
+
+def _members(opt) -> list[Member]:
+    members = []
     registry = Registry("datasets", "dataset")
     for word in opt.union or ():
         name, _, path = word.partition(":")
         if path and name not in PATHS or name == "union":
             raise UserError(f"--union {word}: a data set by its name, or folder:PATH, csv:FILE")
-        flags = {"dataset": name} | ({PATHS[name]: path} if path else {})
-        domain = os.path.basename(os.path.abspath(path)).removesuffix(".csv") if path else name
-        found.append((domain, registry.module(name), Namespace(**{**vars(opt), **flags})))
-    return found
-
-
-def _root(module, flags) -> Path:
-    return _splits.locate(flags.dataset, module, flags, _splits.source_of(module, flags))
+        flags = {"dataset": name}
+        domain = name
+        if path:
+            flags[PATHS[name]] = path
+            domain = os.path.basename(os.path.abspath(path)).removesuffix(".csv")
+        members.append(Member(domain, registry.module(name), Namespace(**{**vars(opt), **flags})))
+    return members

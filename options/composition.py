@@ -259,7 +259,7 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
     explicit = _with_weights(explicit, saved, opt.roles)
     opt.loss_weights = explicit.get("loss_weights", opt.loss_weights)
     if opt.job == "evaluate":
-        opt.other_data = datasets.other(saved, opt.but(**{**saved, **explicit}))
+        opt.other_data = datasets.changed_flags(saved, opt.but(**{**saved, **explicit}))
     _refuse_changes(folder, opt, saved, explicit)
     asked = {
         name: layers.files[name]

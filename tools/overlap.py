@@ -22,7 +22,7 @@ import architectures
 import datasets
 import evaluation
 import metrics
-from datasets._image_set import ImageSet
+from datasets._image_set import ImageSet, Origin
 from datasets._images import Image
 from engine.loading import evaluation_loader
 from engine.runtime import Runtime
@@ -224,7 +224,8 @@ def images_below(folder: Path, transform) -> ImageSet:
     if not files:
         what = "no images below it" if folder.is_dir() else "no such folder"
         raise UserError(f"--pretraining {folder}: {what} ({' '.join(sorted(datasets.suffixes()))})")
-    return ImageSet([Image(path, Path(path).parent.name) for path in files], transform, name="pretraining", root=folder)
+    images = [Image(path, Path(path).parent.name) for path in files]
+    return ImageSet(images, transform, origin=Origin("pretraining", root=folder))
 
 
 def near_duplicates(test: np.ndarray, others: dict[str, np.ndarray], threshold: float) -> Found:

@@ -317,7 +317,9 @@ def test_a_run_trains_a_part_says_so_and_comes_back(flags, data, tmp_path, capsy
         assert moved == {"last_linear.weight", "last_linear.bias"}
         assert {group["name"] for group in state["optimizer"]["param_groups"]} == {"last_linear", "classifier"}
     else:
-        total, rests = (sum(p.numel() for p in parameters) for parameters in (network.parameters(), network.resting_parameters()))
+        total, rests = (
+            sum(p.numel() for p in parameters) for parameters in (network.parameters(), network.resting_parameters())
+        )
         assert (
             f"{total - rests:,} of {total:,} parameters train, {(total - rests) / total:.2%}" in said
             and flags[0] in said
