@@ -109,7 +109,8 @@ class Network(torch.nn.Module):
         self._set_input(InputFormat(**input_format))
 
         self.set_pool(backbone, opt.pool)
-        self.kept_map = _pool.keep_last_map(backbone, self.name) if opt.last_stride == 1 else {}
+        if opt.last_stride == 1:
+            _pool.keep_last_map(backbone, self.name)
         self.backbone = backbone
         self._stages = None
         self._build_embedding_layers(opt, has_layernorm="layernorm" in name.traits)

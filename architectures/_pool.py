@@ -85,36 +85,29 @@ def replace(backbone: torch.nn.Module, name: str, kind: str) -> None:
     setattr(backbone, layer_name, pooling(kind))
 
 
-def keep_last_map(backbone: torch.nn.Module, name: str) -> dict[str, str]:
+def keep_last_map(backbone: torch.nn.Module, name: str) -> None:
     """Let the last stage keep the size of its map: strides of 1 in place of 2 (`--last_stride 1`).
 
-    Convolutions and overlapping pools keep their padding; a pool of 2 x 2 is left out.
-
-    Returns:
-        changed module -> the module in its place, as code; empty where its stride alone is changed.
-
-    Raises UserError for a backbone without such a stage.
+    Convolutions and overlapping pools keep their padding; a pool of 2 x 2 is left out. Raises UserError for a backbone
+    without such a stage.
     """
-    changed = {}
     modules = dict(backbone.named_modules())
+    is_changed = False
     for stage in LAST_STAGES:
         if stage not in modules:
             continue
         for path, layer in list(modules[stage].named_modules(prefix=stage)):
             if not isinstance(layer, HALVING) or layer.stride not in (2, (2, 2)):
                 continue
+            is_changed = True
             if isinstance(layer, torch.nn.Conv2d):
                 layer.stride = (1, 1)
-                changed[path] = ""
             elif isinstance(layer, torch.nn.MaxPool2d) and layer.kernel_size in (3, (3, 3)):  # windows overlap
                 backbone.set_submodule(path, torch.nn.MaxPool2d(3, 1, 1))
-                changed[path] = "torch.nn.MaxPool2d(3, 1, 1)"
             else:
                 backbone.set_submodule(path, torch.nn.Identity())
-                changed[path] = "torch.nn.Identity()"
-    if not changed:
+    if not is_changed:
         raise UserError(
             f"--last_stride 1: {name} has no last stage whose stride is known; ResNets, RegNets, GoogLeNet and "
             "BN-Inception have: leave it out"
         )
-    return changed

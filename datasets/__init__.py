@@ -19,7 +19,7 @@ Optional:
     role_draws(opt, images)          random galleries of the test images, bool `(D, N)`, or None
     TEST_ONLY                        there are no training images
     OWN_LABELS                       the labels are the user's: --dataset_unknown_label
-    IMAGE_SIZE                       the images are small, grey and of this size; they are shown whole and stay in memory
+    IMAGE_SIZE                       the images are grey, all of this size; they are shown whole and stay in memory
     DEFAULT_AUGMENTATION             the value of --augmentation if it is unset
     default_source_path()            the value of --source if it is unset
     ALSO_CALLED, TABLE_ORDER         short names in names of groups; the place in tables

@@ -55,7 +55,7 @@ def _undecodable_images(images: list[_images.Image], opt) -> list[str]:
 
 def _copies(reading: _layout.Reading, splits: dict, root: Path) -> list[str]:
     """The lines on equal files and on images in several splits; none of a set that this program makes."""
-    if reading.made:
+    if reading.is_rendered:
         return []
     files = _files.Files(reading.images, root)
     dark = _files.dark_16_bit(files.paths)

@@ -21,8 +21,11 @@ def address(tar: str, offset: int, size: int, name: str) -> str:
 
 def place(path: str) -> tuple[str, int, int] | None:
     """The tar file, offset and size of an address; None for the path of a file."""
-    found = ADDRESS.match(path) if MARK in path else None
-    return (found[1], int(found[2]), int(found[3])) if found else None
+    match = ADDRESS.match(path) if MARK in path else None
+    if match is None:
+        return None
+    tar, offset, size = match.groups()
+    return tar, int(offset), int(size)
 
 
 def read(path: str) -> np.ndarray:
@@ -52,5 +55,8 @@ def opened(path: str):
 def stat(path: str) -> tuple[int, int]:
     """Size in bytes, and the file's time of change in nanoseconds. Raises OSError."""
     within = place(path)
-    found = os.stat(path if within is None else within[0])
-    return (found.st_size if within is None else within[2]), found.st_mtime_ns
+    if within is None:
+        status = os.stat(path)
+        return status.st_size, status.st_mtime_ns
+    tar, _, size = within
+    return size, os.stat(tar).st_mtime_ns

@@ -1,6 +1,7 @@
 """What data sets of several domains share.
 
-A class belongs to its domain and carries the domain's name; a domain is the super-class of its classes. Two domains may so have classes of the same name, and a hit needs the same class and the same domain.
+A class belongs to its domain and carries the domain's name; a domain is the super-class of its classes. Two domains may
+so have classes of the same name, and a hit needs the same class and the same domain.
 """
 
 import itertools

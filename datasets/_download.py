@@ -17,16 +17,17 @@ from utilities.numbers import is_whole
 ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz")
 CHUNK = 1 << 20  # bytes
 STAGING = re.compile(r"[a-z0-9_]{8}")  # how tempfile ends the name of a folder
-# the largest ratio of an archive's files to its own size, and the bytes that any archive may hold
-RATIO = 200
-ALWAYS = 10**9
+RATIO = 200  # the largest ratio of an archive's files to its own size
+ALWAYS = 10**9  # bytes that any archive may hold
 TIMEOUT = 30  # seconds without an answer
 
 
 @dataclass(frozen=True)
 class Archive:
-    """One file to fetch: its name, MD5 (None where none is published) and URLs, tried in turn. A file that is not an
-    archive is kept as it is."""
+    """One file to fetch: its name, MD5 (None if none is published) and URLs, tried in turn.
+
+    A file that is not an archive is kept as it is.
+    """
 
     file: str
     md5: str | None
@@ -62,9 +63,9 @@ def fetch(name: str, source: Source, into: Path) -> Path:
         lock.acquire()
         if target.exists():  # fetched by another program meanwhile
             return target
-        for left in into.glob(f".{glob.escape(source.folder)}-*"):  # of a program that was killed
-            if STAGING.fullmatch(left.name.removeprefix(f".{source.folder}-")):
-                shutil.rmtree(left, ignore_errors=True)
+        for folder in into.glob(f".{glob.escape(source.folder)}-*"):  # of a program that was killed
+            if STAGING.fullmatch(folder.name.removeprefix(f".{source.folder}-")):
+                shutil.rmtree(folder, ignore_errors=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{source.folder}-", dir=into))
         files = [_fetch_file(name, archive, source, into) for archive in source.archives]
         for file in files:
@@ -87,7 +88,7 @@ def fetch(name: str, source: Source, into: Path) -> Path:
 
 
 def _payload(staging: Path, folder: str) -> Path:
-    """The data set's folder among the unpacked files: the one of its name where the archives hold it, else the whole."""
+    """The data set's folder among the unpacked files: the one of its name if the archives hold it, else the whole."""
     os.chmod(staging, 0o755)  # mkdtemp makes folders that only the user can read
     return staging / folder if (staging / folder).is_dir() else staging
 
@@ -109,19 +110,17 @@ def _fetch_file(name: str, archive: Archive, source: Source, into: Path) -> Path
         except _NoAnswerError as error:
             failures.append(f"{url}: {error}")
             continue
-        found = _md5(part)
-        if archive.md5 in (None, found):
+        md5 = _md5(part)
+        if archive.md5 in (None, md5):
             os.replace(part, file)
             return file
         part.unlink()
-        failures.append(f"{url}: MD5 {found}, expected {archive.md5}; what was fetched is removed")
-    kept = (
-        f" {part.stat().st_size:,} bytes are kept in {part}: the same command goes on from there."
-        if part.exists()
-        else ""
-    )
+        failures.append(f"{url}: MD5 {md5}, expected {archive.md5}; what was fetched is removed")
+    resumable = ""
+    if part.exists():
+        resumable = f" {part.stat().st_size:,} bytes are kept in {part}: the same command goes on from there."
     raise UserError(
-        f"--download of {name}: no source gave {archive.file} ({'; '.join(failures)}).{kept} By hand: "
+        f"--download of {name}: no source gave {archive.file} ({'; '.join(failures)}).{resumable} By hand: "
         f"{source.alternatives}"
     )
 
@@ -131,8 +130,9 @@ class _NoAnswerError(Exception):
 
 
 def _resume(url: str, part: Path, label: str) -> None:
-    """Fetch `url` to `part`, from the end of `part`; after a broken connection it tries again as long as it gets
-    further bytes.
+    """Fetch `url` to `part`, from the end of `part` on.
+
+    After a broken connection it tries again as long as it gets further bytes.
     """
     while True:
         before = _size(part)
@@ -165,7 +165,8 @@ def _transfer(url: str, part: Path, start: int, label: str) -> bool:
         position = start if resumes else 0
         total = position + int(length) if length is not None else None
         bar = tqdm(total=total, initial=position, unit="B", unit_scale=True, desc=label, disable=None)
-        with open(part, "ab" if resumes else "wb") as file, bar:
+        mode = "ab" if resumes else "wb"
+        with open(part, mode) as file, bar:
             while chunk := _read(response):
                 file.write(chunk)
                 position += len(chunk)
@@ -179,9 +180,10 @@ def _open(url: str, start: int):
     import urllib.error
     import urllib.request
 
-    request = urllib.request.Request(
-        url, headers={"User-Agent": "python", **({"Range": f"bytes={start}-"} if start else {})}
-    )
+    headers = {"User-Agent": "python"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    request = urllib.request.Request(url, headers=headers)
     try:
         response = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:

@@ -1,13 +1,17 @@
-"""Checks of a data set's files without decoding them: a fingerprint, byte-identical copies, transparency."""
+"""Checks of a data set's files without decoding them: a fingerprint, byte-identical copies, transparency.
+
+`Files` are those of one data set. The fingerprint and the lists of classes of two runs are compared by `differences`;
+`repeated`, `copies_found` and `dark_16_bit` are lines for the console on data that are probably wrong.
+"""
 
 import contextlib
 import functools
 import hashlib
+import itertools
 import os
 import zlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate, chain, pairwise
 from pathlib import Path
 
 from datasets import _content, _images
@@ -19,14 +23,13 @@ from utilities.reading import Unreadable, parsing, read_json
 PIECE = 4096  # bytes from the middle of a file, enough to tell most files of one size apart
 MOST_FILES = 50_000  # files of equal sizes that are compared
 MOST_BYTES = 1 << 30  # bytes that are read to compare whole files with equal pieces
-KEPT_FROM = 2_000  # number of files of equal sizes from which the result is cached
+CACHED_FROM = 2_000  # number of files of equal sizes from which the result is cached
 SAMPLE = 64  # files that are checked for transparency, or for the highest value
 OPAQUE = (".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".ppm", ".pgm")  # endings of files that cannot be transparent
 DEEP = (".png", ".apng", ".tif", ".tiff", ".pgm", ".ppm", ".pnm", ".jp2", ".j2k")  # that may have 16 bits per channel
 DARK = 2**14  # an image of 16 bits whose values are all below this, a quarter of white, is almost black
-# files a thread takes at a time
 THREADS = 16
-CHUNK = 256
+CHUNK = 256  # files that a thread takes at a time
 MOST_HASHED = 2 << 30  # bytes of a data set up to which every file is read for the fingerprint
 CACHE = "deep-metric-learning-pipeline"
 
@@ -59,10 +62,11 @@ class Files:
         return hashlib.sha256(os.fsencode("".join(lines))).hexdigest()
 
     def fingerprint(self) -> dict:
-        """SHA-256 of the sorted names and sizes, of names and times of change, and the numbers of files and bytes; not
-        of the location.
+        """SHA-256 of the sorted names and sizes, of names and times of change, and the numbers of files and bytes.
+
+        It does not depend on the location.
         """
-        sizes = [size for size, _ in self.stats]
+        sizes = self._sizes()
         times = self._digest([time for _, time in self.stats])
         return {
             "sha256": self._digest(sizes),
@@ -75,64 +79,61 @@ class Files:
     @property
     def hashed(self) -> bool:
         """Whether `class_lists` are of the files' bytes too."""
-        return sum(size for size, _ in self.stats) <= MOST_HASHED
+        return sum(self._sizes()) <= MOST_HASHED
 
     def class_lists(self, splits: dict[str, list[Image] | None]) -> dict[str, str]:
-        """The classes of each split, a line each: number of images, checksum of their names, sizes and, where `hashed`,
-        bytes, name.
+        """The classes of each split, a line each.
+
+        A line holds the number of images, a checksum of their names, sizes and (where `hashed`) bytes, and the class.
         """
-        sums = dict(
-            zip(self.paths, _of_each(_checksum, self.paths) if self.hashed else [0] * len(self.paths), strict=True)
-        )
-        facts = {
-            path: f"{self.name(path)}\0{size}\0{sums[path]}\n"
-            for path, (size, _) in zip(self.paths, self.stats, strict=True)
-        }
+        facts = {}
+        for path, size, checksum in zip(self.paths, self._sizes(), self._checksums(), strict=True):
+            facts[path] = f"{self.name(path)}\0{size}\0{checksum}\n"
         lists = {}
         for split, images in splits.items():
-            of_class = {}
+            class_facts = {}
             for image in images or ():
-                of_class.setdefault(image.class_name, []).append(facts[image.path])
-            lines = (
-                f"{len(found)} {zlib.crc32(os.fsencode(''.join(sorted(found)))):08x} {' '.join((name or '').split())}"
-                for name, found in of_class.items()
-            )
-            lists[split] = "\n".join(lines)
-        return {split: text for split, text in lists.items() if text}
+                class_facts.setdefault(image.class_name, []).append(facts[image.path])
+            if class_facts:
+                lists[split] = "\n".join(_class_line(name, lines) for name, lines in class_facts.items())
+        return lists
+
+    def _sizes(self) -> list[int]:
+        return [size for size, _ in self.stats]
+
+    def _checksums(self) -> list[int]:
+        """Of each file's bytes; all 0 for a data set too large to read."""
+        return _of_each(_checksum, self.paths) if self.hashed else [0] * len(self.paths)
 
     def copies(self) -> tuple[list[list[str]], int]:
-        """Groups of paths whose files are the same byte for byte, and the number of files that may have copies but were
-        not compared.
+        """Groups of paths of equal files, and the number of files that may have copies but were not compared.
 
         Files of equal size are compared by a piece, those with equal pieces as a whole. For a large set the result is
         cached until a name, size or time of change differs.
         """
-        sizes = Counter(size for size, _ in self.stats)
-        alike = [path for path, (size, _) in zip(self.paths, self.stats, strict=True) if sizes[size] > 1 and size > 0]
-        if len(alike) < KEPT_FROM:
-            return _copies(alike)
-        kept = cache_folder() / f"copies-{self._digest(self.stats)[:32]}.json"
+        sizes = self._sizes()
+        counts = Counter(sizes)
+        candidates = [path for path, size in zip(self.paths, sizes, strict=True) if counts[size] > 1 and size > 0]
+        if len(candidates) < CACHED_FROM:
+            return _copies(candidates)
+        file = cache_folder() / f"copies-{self._digest(self.stats)[:32]}.json"
         try:
-            with parsing(kept):
-                content = read_json(kept)
-                return [[os.path.join(self.root, name) for name in group] for group in content["groups"]], int(
-                    content["left"]
-                )
+            with parsing(file):
+                content = read_json(file)
+                groups = [[os.path.join(self.root, name) for name in group] for group in content["groups"]]
+                return groups, int(content["left"])
         except Unreadable:
-            groups, left = _copies(alike)
+            groups, not_compared = _copies(candidates)
+        names = [[self.name(path) for path in group] for group in groups]
         try:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            write_json(
-                kept, {"groups": [[self.name(path) for path in group] for group in groups], "left": left}, indent=None
-            )
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(file, {"groups": names, "left": not_compared}, indent=None)
         except (OSError, UserError, UnicodeEncodeError):
             pass  # the next run compares them again
-        return groups, left
+        return groups, not_compared
 
     def transparent(self) -> str | None:
-        """The first file with an alpha channel or a transparent colour, in a sample spread over all files whose format
-        allows it.
-        """
+        """The first file with an alpha channel or a transparent colour, in a sample of those whose format allows it."""
         import PIL.Image
 
         open_image = functools.partial(PIL.Image.open, formats=_images.formats())
@@ -144,13 +145,19 @@ class Files:
         return None
 
 
+def _class_line(name: str | None, facts: list[str]) -> str:
+    """The line of a class in `Files.class_lists`; `facts`: a text on each of its images."""
+    checksum = zlib.crc32(os.fsencode("".join(sorted(facts))))
+    return f"{len(facts)} {checksum:08x} {' '.join((name or '').split())}"
+
+
 def _sample(paths: list[str]) -> list[str]:
     """About `SAMPLE` of the paths, spread over all."""
     return paths[:: max(len(paths) // SAMPLE, 1)]
 
 
 def dark_16_bit(paths: list[str]) -> str | None:
-    """One line on images with 16 bits per channel that use few of them, as 12-bit data do, and so are almost black.
+    """One line on images with 16 bits per channel that are almost black, as 12-bit data are.
 
     A sample is examined, spread over all files whose format allows 16 bits. None without any, and where one is bright.
     """
@@ -170,14 +177,12 @@ def dark_16_bit(paths: list[str]) -> str | None:
 
 
 def _of_each(function, paths: list[str]) -> list:
-    """`[function(path) for path in paths]`, with threads where there are many: a network drive answers several requests
-    at once.
-    """
+    """`[function(path) for path in paths]`, in threads if there are many: a network drive answers several at once."""
     chunks = [paths[start : start + CHUNK] for start in range(0, len(paths), CHUNK)]
     if len(chunks) < 2:
         return [function(path) for path in paths]
     with ThreadPoolExecutor(THREADS) as pool:
-        return list(chain.from_iterable(pool.map(lambda chunk: [function(path) for path in chunk], chunks)))
+        return list(itertools.chain.from_iterable(pool.map(lambda chunk: [function(path) for path in chunk], chunks)))
 
 
 def _stat(path: str) -> tuple[int, int]:
@@ -189,11 +194,12 @@ def _stat(path: str) -> tuple[int, int]:
 
 
 def _piece(path: str) -> bytes:
-    """A file's size and the bytes from its middle; empty where it cannot be read."""
+    """A file's size and the bytes from its middle; empty if it cannot be read."""
     try:
-        file, begin, size = _content.place(path) or (path, 0, None)
-        with open(file, "rb") as file:
-            size = os.fstat(file.fileno()).st_size if size is None else size
+        path, begin, size = _content.place(path) or (path, 0, None)
+        with open(path, "rb") as file:
+            if size is None:
+                size = os.fstat(file.fileno()).st_size
             file.seek(begin + max(size - PIECE, 0) // 2)
             return size.to_bytes(8, "big") + file.read(min(size, PIECE))
     except OSError:
@@ -214,119 +220,139 @@ def _checksum(path: str) -> int:
         return 0
 
 
-def differences(before: dict, now: dict) -> list[str]:
-    """What differs between two records of one data set, `datasets.record`: classes that came, went, moved or changed;
-    empty if nothing.
+def differences(before: dict, after: dict) -> list[str]:
+    """What differs between two records of one data set (`datasets.record`); empty if nothing.
+
+    A line for each kind of difference: classes that are new, gone, moved, or whose images or files changed.
     """
     if "classes" not in before:  # of a run of an older version
-        same = (before.get("fingerprint") or {}).get("sha256") in (None, now["fingerprint"]["sha256"])
-        return [] if same else ["names or sizes of files"]
+        is_same = (before.get("fingerprint") or {}).get("sha256") in (None, after["fingerprint"]["sha256"])
+        return [] if is_same else ["names or sizes of files"]
     old = _by_class(before["classes"])
-    new = _by_class(now["classes"])
-    there_before, there_now = ({name for name, _ in lists} for lists in (old, new))
-    found = {
-        "new": [f"class {name}" for name in sorted(there_now - there_before)],
-        "gone": [f"class {name}" for name in sorted(there_before - there_now)],
-        "moved": [
-            f"class {name} from {' and '.join(was)} to {' and '.join(is_in)}"
-            for name in sorted(there_before & there_now)
-            if (was := [split for one, split in old if one == name])
-            != (is_in := [split for one, split in new if one == name])
-        ],
+    new = _by_class(after["classes"])
+    old_splits = _splits_of(old)
+    new_splits = _splits_of(new)
+    changes = {
+        "new": [f"class {name}" for name in sorted(set(new_splits) - set(old_splits))],
+        "gone": [f"class {name}" for name in sorted(set(old_splits) - set(new_splits))],
+        "moved": [],
     }
-    kept = [key for key in old if key in new and old[key] != new[key]]
-    comparable = before["fingerprint"]["by_content"] == now["fingerprint"]["by_content"]
-    for name, split in kept:
-        (n_old, _), (n_new, _) = old[name, split], new[name, split]
+    for name in sorted(set(old_splits) & set(new_splits)):
+        if old_splits[name] != new_splits[name]:
+            origin = " and ".join(old_splits[name])
+            changes["moved"].append(f"class {name} from {origin} to {' and '.join(new_splits[name])}")
+    are_comparable = before["fingerprint"]["by_content"] == after["fingerprint"]["by_content"]
+    for key, (n_old, old_checksum) in old.items():
+        n_new, new_checksum = new.get(key, (n_old, old_checksum))
         if n_old != n_new:
-            found.setdefault("images", []).append(f"class {name} has {n_new}, had {n_old}")
-        elif comparable:
-            found.setdefault("files", []).append(f"of class {name}")
-    if not comparable and before["fingerprint"]["sha256"] != now["fingerprint"]["sha256"] and not any(found.values()):
-        found["files"] = ["names or sizes"]
-    return [
-        f"{kind}: {', '.join(some[:3])}" + (f" and {len(some) - 3:,} more" if len(some) > 3 else "")
-        for kind, some in found.items()
-        if some
-    ]
+            changes.setdefault("images", []).append(f"class {key[0]} has {n_new}, had {n_old}")
+        elif old_checksum != new_checksum and are_comparable:
+            changes.setdefault("files", []).append(f"of class {key[0]}")
+    is_other = before["fingerprint"]["sha256"] != after["fingerprint"]["sha256"]
+    if not are_comparable and is_other and not any(changes.values()):
+        changes["files"] = ["names or sizes"]
+    return [_change_line(kind, lines) for kind, lines in changes.items() if lines]
+
+
+def _change_line(kind: str, lines: list[str]) -> str:
+    text = f"{kind}: {', '.join(lines[:3])}"
+    return text if len(lines) <= 3 else f"{text} and {len(lines) - 3:,} more"
 
 
 def _by_class(lists: dict[str, str]) -> dict[tuple[str, str], tuple[int, str]]:
     """(class, split) -> number of images, checksum."""
-    rows = ((line.split(" ", 2), split) for split, text in lists.items() for line in text.split("\n"))
-    return {(name, split): (int(number), checksum) for (number, checksum, name), split in rows}
+    classes = {}
+    for split, text in lists.items():
+        for line in text.split("\n"):
+            count, checksum, name = line.split(" ", 2)
+            classes[name, split] = (int(count), checksum)
+    return classes
 
 
-def _copies(alike: list[str]) -> tuple[list[list[str]], int]:
-    """See `Files.copies`; `alike` are the paths of files that share their size with another."""
-    looked_at = alike[:MOST_FILES]
-    candidates = [path for group in _groups(looked_at, _of_each(_piece, looked_at)) for path in group]
-    ends = accumulate(size for size, _ in _of_each(_stat, candidates))
-    read = [path for path, end in zip(candidates, ends, strict=True) if end <= MOST_BYTES]
+def _splits_of(classes: dict[tuple[str, str], tuple]) -> dict[str, list[str]]:
+    """Class -> the splits that it is in."""
+    splits = {}
+    for name, split in classes:
+        splits.setdefault(name, []).append(split)
+    return splits
+
+
+def _copies(candidates: list[str]) -> tuple[list[list[str]], int]:
+    """The result of `Files.copies`; `candidates`: the paths of files that share their size with another."""
+    compared = candidates[:MOST_FILES]
+    similar = [path for group in _groups(compared, _of_each(_piece, compared)) for path in group]
+    ends = itertools.accumulate(size for size, _ in _of_each(_stat, similar))
+    read = [path for path, end in zip(similar, ends, strict=True) if end <= MOST_BYTES]
     groups = _groups(read, _of_each(_whole, read))
-    return groups, len(alike) - len(looked_at) + len(candidates) - len(read)
+    return groups, len(candidates) - len(compared) + len(similar) - len(read)
 
 
 def _groups(paths: list[str], keys) -> list[list[str]]:
     """Groups of at least two paths with equal keys; empty keys are left out."""
-    found = {}
+    groups = {}
     for path, key in zip(paths, keys, strict=True):
         if key:
-            found.setdefault(key, []).append(path)
-    return [group for group in found.values() if len(group) > 1]
+            groups.setdefault(key, []).append(path)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def repeated(splits: dict[str, list[Image] | None]) -> str | None:
-    """One line on images, each a file or a box of it, that are twice in a split, or in test and in training or
-    validation; None without any.
+    """One line on images that are twice in a split, or in test and in training or validation; None without any.
 
-    `splits` as of `copies_found`. A test set that is the validation set is said elsewhere.
+    An image is a file or a box of it. `splits` as in `copies_found`. A test set that is the validation set is noted
+    elsewhere.
     """
-    own = {split: [(image.path, image.box) for image in images or ()] for split, images in splits.items()}
-    twice = [place for places in own.values() for place, times in Counter(places).items() if times > 1]
-    others = (
-        set(own["training"])
-        if set(own["validation"]) == set(own["testing"])
-        else {*own["training"], *own["validation"]}
-    )
-    across = sorted(others & set(own["testing"]), key=str)
-    parts = [f"twice in one split, so that they find themselves: {len(twice):,}"] if twice else []
+    images_of = {}
+    for split, images in splits.items():
+        images_of[split] = [(image.path, image.box) for image in images or ()]
+    twice = []
+    for images in images_of.values():
+        twice += [image for image, times in Counter(images).items() if times > 1]
+    before_test = set(images_of["training"])
+    if set(images_of["validation"]) != set(images_of["testing"]):
+        before_test |= set(images_of["validation"])
+    across = sorted(before_test & set(images_of["testing"]), key=str)
+    parts = []
+    if twice:
+        parts.append(f"twice in one split, so that they find themselves: {len(twice):,}")
     if across:
         parts.append(f"in test and in training or validation: {len(across):,}")
     return f"the same images, {'; '.join(parts)}, as {(across or twice)[0][0]}" if parts else None
 
 
-def copies_found(groups: list[list[str]], left: int, splits: dict[str, list[Image] | None]) -> str | None:
-    """One line on copies in several classes, or in test and in training or validation; None where there are none.
+def copies_found(groups: list[list[str]], not_compared: int, splits: dict[str, list[Image] | None]) -> str | None:
+    """One line on copies in several classes, or in test and in training or validation; None if there are none.
 
     Args:
-        groups, left: the result of `Files.copies`.
+        groups, not_compared: the result of `Files.copies`.
         splits: `training`, `validation`, `testing` -> images.
     """
-    place = {
-        image.path: (image.class_name, split == "testing") for split, images in splits.items() for image in images or ()
-    }
+    place = {}  # path -> its class, and whether it is in test
+    for split, images in splits.items():
+        for image in images or ():
+            place[image.path] = (image.class_name, split == "testing")
     between = []
     across = []
     for group in groups:
-        there = [path for path in group if path in place]
-        if len({place[path][0] for path in there}) > 1:
-            between.append(there)
-        if len({place[path][1] for path in there}) > 1:
-            across.append(there)
-    parts = (
-        [f"groups of equal files in several classes: {len(between):,} ({sum(map(len, between)):,} images)"]
-        if between
-        else []
-    )
-    parts += (
-        [f"in test and in training or validation: {len(across):,} ({sum(map(len, across)):,} images)"] if across else []
-    )
-    if left:
-        parts.append(f"{left:,} files of equal size were not compared")
+        paths = [path for path in group if path in place]
+        if len({class_name for class_name, _ in map(place.get, paths)}) > 1:
+            between.append(paths)
+        if len({is_test for _, is_test in map(place.get, paths)}) > 1:
+            across.append(paths)
+    parts = []
+    if between:
+        parts.append(f"groups of equal files in several classes: {_size(between)}")
+    if across:
+        parts.append(f"in test and in training or validation: {_size(across)}")
+    if not_compared:
+        parts.append(f"{not_compared:,} files of equal size were not compared")
     if not parts:
         return None
-    first = next(
-        (pair for group in between or across for pair in pairwise(group) if place[pair[0]] != place[pair[1]]), None
-    )
-    return f"exact copies: {'; '.join(parts)}" + (f", as {first[0]} and {first[1]}" if first else "")
+    line = f"exact copies: {'; '.join(parts)}"
+    pairs = itertools.chain.from_iterable(map(itertools.pairwise, between or across))
+    example = next(((first, second) for first, second in pairs if place[first] != place[second]), None)
+    return line if example is None else f"{line}, as {example[0]} and {example[1]}"
+
+
+def _size(groups: list[list[str]]) -> str:
+    return f"{len(groups):,} ({sum(map(len, groups)):,} images)"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from datasets._images import Image, crop, decode, edges, size, uncollected
+from datasets._images import Image, crop, decode, size, uncollected, window
 
 
 class Origin(NamedTuple):
@@ -180,13 +180,13 @@ class ImageSet(torch.utils.data.Dataset):
 
     def _size(self, index: int) -> tuple[int, int]:
         """(height, width) of `original(index)`."""
-        height, width = self._whole_size(index)
+        shape = self._whole_size(index)
         path = self.image_list[index][0]
         box = self._box(index)
         if box is None:
-            return height, width
-        top, bottom, left, right = edges(box, height, width, path, self._scale(path, (height, width)))
-        return bottom - top, right - left
+            return shape
+        rows, columns = window(box, shape, path, self._scale(path, shape))
+        return rows.stop - rows.start, columns.stop - columns.start
 
     def _whole_size(self, index: int) -> tuple[int, int]:
         """(height, width) of the image as read, before it is cropped to its box."""
@@ -221,8 +221,8 @@ class ImageSet(torch.utils.data.Dataset):
         image = self.read.cache.view(path)
         if box is None:
             return image
-        top, bottom, left, right = edges(box, *image.shape[:2], path, self._scale(path, image.shape[:2]))
-        return image[top:bottom, left:right]
+        rows, columns = window(box, image.shape[:2], path, self._scale(path, image.shape[:2]))
+        return image[rows, columns]
 
     def original(self, index: int) -> torch.Tensor:
         """The image before the transform, uint8 `(3, H, W)`, cropped to its box."""

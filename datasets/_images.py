@@ -17,33 +17,8 @@ from utilities.reading import printable, reason_of
 # Formats of pictures, as Pillow or a plug-in of it names them; those without a signature of their own come last.
 # Pillow's other formats are documents and programs (EPS, WMF), measurements (FITS, HDF5, GRIB) and films (MPEG, FLI).
 PICTURE_FORMATS = (
-    "JPEG",
-    "PNG",
-    "WEBP",
-    "AVIF",
-    "HEIF",
-    "JPEG2000",
-    "BMP",
-    "DIB",
-    "GIF",
-    "TIFF",
-    "PPM",
-    "QOI",
-    "PSD",
-    "DDS",
-    "ICNS",
-    "SGI",
-    "SUN",
-    "DCX",
-    "PIXAR",
-    "MSP",
-    "IM",
-    "XBM",
-    "XPM",
-    "ICO",
-    "CUR",
-    "PCX",
-    "TGA",
+    *("JPEG", "PNG", "WEBP", "AVIF", "HEIF", "JPEG2000", "BMP", "DIB", "GIF", "TIFF", "PPM", "QOI", "PSD", "DDS"),
+    *("ICNS", "SGI", "SUN", "DCX", "PIXAR", "MSP", "IM", "XBM", "XPM", "ICO", "CUR", "PCX", "TGA"),
 )
 ALSO_JPEG = "MPO"  # several JPEG images in one file, which Pillow opens as JPEG
 FRACTIONS = ".pfm"  # an ending of PPM for pixels that are no colours
@@ -59,8 +34,9 @@ SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that swap height and width
 
 @contextlib.contextmanager
 def uncollected():
-    """Context manager and decorator that turns garbage collection off: it is slow while hundreds of thousands of
-    objects are made.
+    """Context manager and decorator that turns garbage collection off.
+
+    It is slow while hundreds of thousands of objects are made.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -75,15 +51,16 @@ class Image(NamedTuple):
     """One image of a data set, as its module reads it.
 
     Attributes:
-        class_name: None: of no class, of the test set alone, and in no class-wise number: a distractor of the gallery,
-            or, where lists say what is found (`_layout.Reading.lists`), any image.
+        path: its file, or its address in a tar file (`_content.py`).
+        class_name: None: a test image without a class. It is a distractor of the gallery or, if lists say which images
+            are relevant to a query (`_layout.Reading.lists`), any image.
+        super_name: its super-class. higher_names: its classes of the levels above, the finest first; the same number
+            for every image.
         is_query, is_gallery: its roles in evaluation.
-        sequence: images of one sequence are never each other's neighbours; None: no sequence.
+        sequence: images of one sequence never retrieve each other; None: no sequence.
         box: x_1, y_1, x_2, y_2 in pixels of the file, to which the image is cropped; None: the whole image.
-        higher_names: its classes of the levels above the super-class, the finest first; the same number for every
-            image.
-        further_names: classes that a query shows beside `class_name`: in searches that come one a domain it is to find
-            their images too.
+        further_names: classes that a query shows beside `class_name`: if results are computed for each domain, their
+            images are relevant too.
     """
 
     path: str
@@ -121,12 +98,12 @@ def suffixes() -> frozenset[str]:
 
 
 def decode(path: str, most_pixels: int = MOST_PIXELS, decode_jpeg=None) -> torch.Tensor:
-    """The image at `path` as uint8 `(3, H, W)`, RGB. `decode_jpeg`: of JPEG files, such as `on_gpu`'s; None: the
-    package's.
+    """The image at `path` as uint8 `(3, H, W)`, RGB.
 
-    Grey images get three equal channels, palettes and CMYK are converted to RGB, 16 bits a channel are scaled to 8,
-    transparent images get a white background, and images are rotated by their EXIF data. Raises UserError, naming the
-    file, where it is missing, cannot be decoded, is of none of `formats` or has more than `most_pixels`.
+    `decode_jpeg`: a decoder of JPEG files, such as `on_gpu`'s; None: the package's. Grey images get three equal
+    channels, palettes and CMYK are converted to RGB, 16 bits a channel are scaled to 8, transparent images get a white
+    background, and images are rotated by their EXIF data. Raises UserError, naming the file, where it is missing,
+    cannot be decoded, is of none of `formats` or has more than `most_pixels`.
     """
     try:
         data = _content.read(path)
@@ -173,28 +150,29 @@ def _too_large(path: str, size: str, most_pixels: int) -> UserError:
 
 
 def size(path: str) -> tuple[int, int]:
-    """(height, width) of `decode(path)`: from the file's header if Pillow can read it, else by decoding. Raises
-    UserError as `decode`.
+    """(height, width) of `decode(path)`: from the file's header if Pillow can read it, else by decoding.
+
+    Raises UserError as `decode`.
     """
     import PIL.ExifTags
     import PIL.Image
 
     try:
         with PIL.Image.open(_content.opened(path), formats=formats()) as image:
-            (width, height), turned = image.size, 1
+            width, height = image.size
+            orientation = 1
             if image.format not in WITH_EXIF_IN_FRONT:
                 image.load()
             with contextlib.suppress(ValueError, KeyError, TypeError, struct.error):
-                turned = image.getexif().get(PIL.ExifTags.Base.Orientation, 1)
+                orientation = image.getexif().get(PIL.ExifTags.Base.Orientation, 1)
     except Exception:  # damaged files make Pillow fail in all kinds of ways; `decode` has the message
         return tuple(decode(path).shape[1:])
-    return (width, height) if turned in SIDEWAYS else (height, width)
+    return (width, height) if orientation in SIDEWAYS else (height, width)
 
 
 @functools.cache
 def _jpeg_decoder():
-    """The RGB decoder of torchvision or, where it has dropped its own, of torchcodec; None where both lack one, and
-    Pillow decodes.
+    """The RGB decoder of torchvision or, if it has dropped its own, of torchcodec; None: Pillow decodes.
 
     Both save the copies between Pillow's image and a tensor. Pixels are the same in all three, which use libjpeg-turbo.
     """
@@ -215,17 +193,17 @@ def _decoder_of(package: str | None):
 
 
 def on_gpu(device: torch.device):
-    """A decoder of JPEG files by nvJPEG, whose pixels differ, by about one of 255 in the mean; it raises RuntimeError
-    for those that it cannot read and those that EXIF data may turn.
+    """A decoder of JPEG files by nvJPEG, whose pixels differ, by about one of 255 in the mean.
+
+    It raises RuntimeError for files that it cannot read and those that EXIF data may turn.
     """
     from torchvision.io import ImageReadMode, decode_jpeg
 
     def decoded(data: torch.Tensor) -> torch.Tensor:
         if b"Exif" in data[:MOST_16].numpy().tobytes():
             raise RuntimeError("nvJPEG does not look at the orientation")
-        return (
-            decode_jpeg(data, ImageReadMode.RGB, device).cpu().permute(1, 2, 0).contiguous().permute(2, 0, 1)
-        )  # the layout of the other decoders
+        image = decode_jpeg(data, ImageReadMode.RGB, device).cpu()
+        return image.permute(1, 2, 0).contiguous().permute(2, 0, 1)  # the memory layout of the other decoders
 
     return decoded
 
@@ -258,9 +236,9 @@ def _with_pillow(path: str, mode: str, most_pixels: int = MOST_PIXELS) -> np.nda
         with PIL.Image.open(_content.opened(path), formats=formats()) as image:
             _fits(path, *image.size[::-1], most_pixels)
             plain = _plain(image)
-            return np.array(
-                plain if plain.mode == mode else plain.convert(mode)
-            )  # avoids a copy: each costs a fifth of the decoding time
+            if plain.mode != mode:  # each copy costs a fifth of the decoding time
+                plain = plain.convert(mode)
+            return np.array(plain)
     except UserError:
         raise
     except FileNotFoundError as error:
@@ -268,7 +246,8 @@ def _with_pillow(path: str, mode: str, most_pixels: int = MOST_PIXELS) -> np.nda
     except PIL.Image.DecompressionBombError as error:
         raise _too_large(path, str(error).partition(" exceeds")[0], most_pixels) from error
     except Exception as error:  # damaged files make Pillow fail in all kinds of ways
-        reason = "no known image format" if isinstance(error, PIL.UnidentifiedImageError) else reason_of(error)
+        is_unknown = isinstance(error, PIL.UnidentifiedImageError)
+        reason = "no known image format" if is_unknown else reason_of(error)
         raise BrokenImage(
             f"image {printable(path)} cannot be decoded ({reason}, {_size_in_words(path)}): restore or remove it"
         ) from error
@@ -282,8 +261,9 @@ def _size_in_words(path: str) -> str:
 
 
 def _plain(image):
-    """The Pillow image, upright, opaque and with 8 bits a channel. Raises ValueError for pixel types whose white value
-    is unknown.
+    """The Pillow image, upright, opaque and with 8 bits per channel.
+
+    Raises ValueError for pixel types whose white value is unknown.
     """
     import PIL.ExifTags
     import PIL.Image
@@ -347,8 +327,7 @@ def decode_grey(paths: list[str], read=grey) -> torch.Tensor:
 
 
 def crop(image: torch.Tensor, box, path: str, scale: tuple[float, float] = (1.0, 1.0)) -> torch.Tensor:
-    """The part of `image` `(C, H, W)` within `box`: a dense copy `(C, H', W')` with the memory layout of decoded
-    images.
+    """The part of `image` `(C, H, W)` within `box`, `(C, H', W')`: a dense copy with decoded images' memory layout.
 
     Args:
         box: x_1, y_1, x_2, y_2 in pixels of the file, rounded; parts beyond the border are left out.
@@ -356,20 +335,31 @@ def crop(image: torch.Tensor, box, path: str, scale: tuple[float, float] = (1.0,
 
     Raises UserError, naming `path`, for a box outside the image.
     """
-    top, bottom, left, right = edges(box, *image.shape[1:], path, scale)
-    return image[:, top:bottom, left:right].permute(1, 2, 0).contiguous().permute(2, 0, 1)
+    rows, columns = window(box, image.shape[1:], path, scale)
+    return image[:, rows, columns].permute(1, 2, 0).contiguous().permute(2, 0, 1)
 
 
-def edges(box, height: int, width: int, path: str, scale: tuple[float, float]) -> tuple[int, int, int, int]:
-    """Top, bottom, left and right of a box in an image of this size, at least one pixel high and wide."""
-    ends = []
-    for first, last, length, by in ((box[1], box[3], height, scale[0]), (box[0], box[2], width, scale[1])):
-        begin = max(round(float(first) * by), 0)
-        end = min(round(float(last) * by), length)
-        if not first < last or begin >= length or end <= 0:
-            raise BrokenImage(
-                f"image {path}, {width} x {height}: nothing of it lies in its box {tuple(map(float, box))}: correct "
-                "or remove the box"
-            )
-        ends += [begin, max(end, begin + 1)]
-    return tuple(ends)
+def window(box, size: tuple[int, int], path: str, scale: tuple[float, float]) -> tuple[slice, slice]:
+    """The rows and the columns of a box in an image of `size` (height, width), at least one pixel high and wide.
+
+    Arguments and errors are those of `crop`.
+    """
+    x_1, y_1, x_2, y_2 = (float(edge) for edge in box)
+    height, width = size
+    rows = _span(y_1, y_2, height, scale[0])
+    columns = _span(x_1, x_2, width, scale[1])
+    if rows is None or columns is None:
+        raise BrokenImage(
+            f"image {path}, {width} x {height}: nothing of it lies in its box {(x_1, y_1, x_2, y_2)}: correct or "
+            "remove the box"
+        )
+    return rows, columns
+
+
+def _span(first: float, last: float, length: int, scale: float) -> slice | None:
+    """The pixels of a side of a box in an image of this length; None if nothing of the image is in it."""
+    begin = max(round(first * scale), 0)
+    end = min(round(last * scale), length)
+    if not first < last or begin >= length or end <= 0:
+        return None
+    return slice(begin, max(end, begin + 1))

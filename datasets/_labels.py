@@ -17,23 +17,25 @@ def _normal(name: str) -> str:
     parts = []
     for part in unicodedata.normalize("NFKC", name).casefold().split("/"):
         part = " ".join(part.split())
-        parts.append(_normal_number(part) if NUMBER.fullmatch(part) else part)
+        if NUMBER.fullmatch(part):
+            part = _normal_number(part)
+        parts.append(part)
     return "/".join(parts)
 
 
 def _normal_number(text: str) -> str:
     """A decimal number without the zeros that change no value; exact, however many digits it has."""
     sign = "-" if text.startswith("-") else ""
-    whole, _, fraction = text.lstrip("+-").partition(".")
-    digits = f"{whole.lstrip('0') or '0'}.{fraction.rstrip('0')}"
+    integer, _, fraction = text.lstrip("+-").partition(".")
+    digits = f"{integer.lstrip('0') or '0'}.{fraction.rstrip('0')}"
     return digits if digits == "0." else sign + digits
 
 
-def alike_names(names, what: str) -> str | None:
+def alike_names(names, noun: str) -> str | None:
     """One line on names that differ only in their writing, such as 1 and 1.0, C1 and c1; None without any.
 
     Args:
-        names: distinct names. what: what they are called in the line, such as `classes`.
+        names: distinct names. noun: what they are called in the line, such as `classes`.
     """
     groups = {}
     for name in names:
@@ -44,14 +46,14 @@ def alike_names(names, what: str) -> str | None:
     examples = "; ".join(" and ".join(map(repr, group[:3])) for group in groups[:3])
     count = sum(map(len, groups))
     advice = "correct the labels if these are the same"
-    return f"{count:,} {what} differ from another only in writing, as {examples}: {advice}"
+    return f"{count:,} {noun} differ from another only in writing, as {examples}: {advice}"
 
 
 def alike_notes(reading: Reading) -> list[str]:
     """The lines of `alike_names` on classes and on super-classes of all levels, and a line on classes called None."""
     classes = {image.class_name for image in reading.images} - {None}
     supers = {name for image in reading.images for name in (image.super_name, *image.higher_names)} - {None}
-    if reading.by_domain:  # told of each domain
+    if reading.by_domain:  # each domain has its own lines
         return []
     notes = [alike_names(sorted(classes), "classes"), alike_names(sorted(supers), "super-classes")]
     nameless = sorted(name for name in classes if not present(name.rpartition("/")[2]))
@@ -71,9 +73,9 @@ def means_nobody(label: str | None, opt) -> bool:
 def without_nobody(reading: Reading, opt) -> Reading:
     """The reading in which images of `--dataset_unknown_label` have no class.
 
-    Those of the test set that are in its gallery are distractors. Others are left out, as are queries: they have
-    nothing to find, unless lists say what. A note counts both. Where the data set names no split, all are distractors
-    of the test set.
+    Those of the test set that are in its gallery are distractors. The others are left out, as are queries, to which no
+    image is relevant, unless lists say otherwise. A note counts both. If the data set names no split, all are
+    distractors of the test set.
 
     Raises UserError where no image has such a label.
     """

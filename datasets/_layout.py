@@ -34,7 +34,7 @@ class Reading:
     split_of: list[str] | None = None
     missing: list[str] = field(default_factory=list)  # listed files that do not exist
     notes: list[str] = field(default_factory=list)
-    made: bool = False  # made by this program: no check for copies and transparency
+    is_rendered: bool = False  # made by this program: no check for copies and transparency
     lists: Lists | None = None  # ground truth of the queries; None: the images of a query's class are relevant
     by_domain: bool = False  # super-classes are domains: there are results for each domain
     partial: str | None = None  # how the parts of a union differ from the published ones
@@ -57,9 +57,9 @@ class Published:
 
     def fits(self, counted: "Published") -> bool:
         """Whether all known counts equal those of `counted`."""
-        known = itertools.chain(*filter(None, astuple(self)))
+        published = itertools.chain(*filter(None, astuple(self)))
         counts = itertools.chain(*filter(None, astuple(counted)))
-        return all(count in (None, actual) for count, actual in zip(known, counts, strict=True))
+        return all(number in (None, count) for number, count in zip(published, counts, strict=True))
 
     def __str__(self):
         parts = {"training": (self.images[0], self.classes[0]), "test": (self.images[1], self.classes[1])}
@@ -68,7 +68,9 @@ class Published:
         texts = []
         for name, (images, classes) in parts.items():
             text = f"{name} {_number(images)}"
-            texts.append(text if classes == 0 else f"{text} of {_number(classes)}")
+            if classes != 0:
+                text += f" of {_number(classes)}"
+            texts.append(text)
         if self.searched is not None:
             texts.append(f"gallery with distractors {_number(*self.searched)}")
         return f"{self._totals()} ({', '.join(texts)})"
@@ -119,8 +121,8 @@ def not_found(name: str, module, source: Path) -> UserError:
     folders = ", ".join(str(source / folder) for folder in module.FOLDERS)
     download = "--download, or " if module.DOWNLOAD.archives else ""
     return UserError(
-        f"--dataset {name}: not found in {folders} nor in {source} itself. Expected: {module.EXPECTED}. Pass its parent "
-        f"folder as --source, or fetch it: {download}{module.DOWNLOAD.alternatives}"
+        f"--dataset {name}: not found in {folders} nor in {source} itself. Expected: {module.EXPECTED}. Pass its "
+        f"parent folder as --source, or fetch it: {download}{module.DOWNLOAD.alternatives}"
     )
 
 
@@ -172,8 +174,8 @@ def unread_files(counts: Counter) -> str | None:
         return None
     common = [f"{number:,} {name or 'without an ending'}" for name, number in counts.most_common(MOST_ENDINGS)]
     n_further = len(counts) - len(common)
-    further = f" and {n_further:,} further endings" if n_further else ""
-    return f"{counts.total():,} files are not read, as their endings are none of images: {', '.join(common)}{further}"
+    line = f"{counts.total():,} files are not read, as their endings are none of images: {', '.join(common)}"
+    return f"{line} and {n_further:,} further endings" if n_further else line
 
 
 def image_files(folder: Path) -> list[str]:
@@ -288,7 +290,7 @@ def by_label(labels: list[str]) -> list[int]:
 
 
 def read_table(path: Path) -> list[list[str]]:
-    """The rows of a space-separated text file, split in as many fields as its first row has; empty rows are left out."""
+    """The rows of a space-separated text file, each split in as many fields as the first; empty rows are left out."""
     lines = [line.strip() for line in read_text(path, "the data set needs it").splitlines()]
     lines = [line for line in lines if line]
     n_fields = len(lines[0].split()) if lines else 0

@@ -1,13 +1,13 @@
-"""Out-of-distribution splits: --split_scheme oodml, lists of training and test classes from a file (ooDML, Milbich et
-al., arXiv 2107.09562).
+"""Out-of-distribution splits, --split_scheme oodml (ooDML, Milbich et al., arXiv 2107.09562).
 
-A file is a pickle: number of the split -> {"train": class names, "test": class names, "fid": number, …}, as published
-with the paper. It is read without running anything that it holds.
+Training and test classes are listed in a file, a pickle: number of the split -> {"train": class names, "test": class
+names, "fid": number, …}, as published with the paper. It is read without running anything that it holds.
 """
 
 import difflib
 import os
 import pickle
+from collections import Counter
 from pathlib import Path
 
 from datasets._images import Image
@@ -19,6 +19,7 @@ from utilities.reading import Unreadable
 from utilities.roles import DATA
 
 SCHEME = "oodml"
+PARTS = ("train", "test")  # lists of a split
 
 
 def add_arguments(group) -> None:
@@ -43,7 +44,7 @@ def add_arguments(group) -> None:
 
 
 def check(opt) -> None:
-    """Refuse flags that do not go together. Raises UserError, also for a file that cannot be read or lacks the split."""
+    """Refuse flags that do not go together, and a file that cannot be read or lacks the split. Raises UserError."""
     if opt.split_scheme != SCHEME:
         for flag in ("oodml_file", "oodml_id"):
             if getattr(opt, flag) is not None:
@@ -59,24 +60,26 @@ def check(opt) -> None:
 
 
 def of_file(opt) -> dict:
-    """The split that the flags name: `train` and `test`, lists of class names, and the file's other entries. Raises
-    UserError.
+    """The split that the flags name: `train` and `test`, lists of class names, and the file's other entries.
+
+    Raises UserError.
     """
     path = expanded(opt.oodml_file)
     splits = read(path)
     split = splits.get(opt.oodml_id, splits.get(str(opt.oodml_id)))
     if split is None:
         raise UserError(f"--oodml_id {opt.oodml_id}: {path} has the splits {', '.join(map(str, splits))}")
-    lists = [split.get(part) for part in ("train", "test")] if isinstance(split, dict) else [None]
-    if not all(
-        isinstance(names, (list, tuple)) and names and all(isinstance(name, (str, int)) for name in names)
-        for names in lists
-    ):
+    if not isinstance(split, dict) or not all(_are_names(split.get(part)) for part in PARTS):
         raise UserError(
             f"--oodml_file {path}: split {opt.oodml_id} has no lists train and test of class names: it is no file of "
             "such splits"
         )
-    return {**split, "train": [str(name) for name in lists[0]], "test": [str(name) for name in lists[1]]}
+    return {**split, **{part: [str(name) for name in split[part]] for part in PARTS}}
+
+
+def _are_names(names) -> bool:
+    """Whether a value is a list of class names, not an empty one."""
+    return isinstance(names, list | tuple) and len(names) > 0 and all(isinstance(name, str | int) for name in names)
 
 
 def read(path: Path) -> dict:
@@ -101,54 +104,45 @@ def write(path: Path, splits: dict) -> None:
 
 
 def parts(classes: dict[str, list[Image]], opt) -> tuple[dict, None, dict]:
-    """The training and the test classes of the split, in the data set's order; classes that it does not name are left
-    out.
+    """The training and the test classes of the split, in the data set's order; the others are left out.
 
     The file may name a class by its name, by its images' folder, or by the part of their file names before the `_`, as
     the published files do for Stanford Online Products. Raises UserError for an unknown class, and for one named twice.
     """
     split = of_file(opt)
-    maps = _names(classes)
+    alias_maps = _aliases(classes)
     part_of = {}
-    for part in ("train", "test"):
-        for name in split[part]:
-            found = next((names[name] for names in maps if name in names), None)
-            if found is None:
-                nearest = difflib.get_close_matches(name, classes, n=1)
+    for part in PARTS:
+        for alias in split[part]:
+            name = next((names[alias] for names in alias_maps if alias in names), None)
+            if name is None:
+                nearest = difflib.get_close_matches(alias, classes, n=1)
                 hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
                 raise UserError(
-                    f"--oodml_file {opt.oodml_file}: split {opt.oodml_id} names {name!r}, no class of --dataset "
+                    f"--oodml_file {opt.oodml_file}: split {opt.oodml_id} names {alias!r}, no class of --dataset "
                     f"{opt.dataset}.{hint}"
                 )
-            if found in part_of:
-                where = f"in train and in {part}" if part_of[found] != part else f"twice in {part}"
+            if name in part_of:
+                parts_of_class = f"twice in {part}" if part_of[name] == part else f"in train and in {part}"
                 raise UserError(
-                    f"--oodml_file {opt.oodml_file}: split {opt.oodml_id} has the class {name!r} {where}: a class is "
-                    "in one split"
+                    f"--oodml_file {opt.oodml_file}: split {opt.oodml_id} has the class {alias!r} {parts_of_class}: a "
+                    "class is in one split"
                 )
-            part_of[found] = part
-    training, testing = (
-        {name: classes[name] for name in classes if part_of.get(name) == part} for part in ("train", "test")
-    )
+            part_of[name] = part
+    training = {name: images for name, images in classes.items() if part_of.get(name) == "train"}
+    testing = {name: images for name, images in classes.items() if part_of.get(name) == "test"}
     return training, None, testing
 
 
-def _names(classes: dict[str, list[Image]]) -> list[dict[str, str]]:
-    """Maps from aliases to class names: the names themselves, then folders, then beginnings of file names; only unique
-    aliases.
-    """
-    ways = [
-        lambda name, images: name,
-        lambda name, images: os.path.basename(os.path.dirname(images[0].path)),
-        lambda name, images: os.path.basename(images[-1].path).partition("_")[0],
+def _aliases(classes: dict[str, list[Image]]) -> list[dict[str, str]]:
+    """Maps from unique aliases to class names: by names, by folders, by the beginnings of file names."""
+    kinds = [
+        {name: name for name in classes},
+        {name: os.path.basename(os.path.dirname(images[0].path)) for name, images in classes.items()},
+        {name: os.path.basename(images[-1].path).partition("_")[0] for name, images in classes.items()},
     ]
-    found = []
-    for way in ways:
-        names = {}
-        shared = set()
-        for name, images in classes.items():
-            alias = way(name, images)
-            if names.setdefault(alias, name) != name:
-                shared.add(alias)
-        found.append({alias: name for alias, name in names.items() if alias not in shared})
-    return found
+    alias_maps = []
+    for alias_of in kinds:
+        counts = Counter(alias_of.values())
+        alias_maps.append({alias: name for name, alias in alias_of.items() if counts[alias] == 1})
+    return alias_maps

@@ -25,7 +25,8 @@ class Preparation:
         from torchvision.transforms import v2
 
         self.grey = image_size is not None
-        self.read = _cache.Reader(_images.grey if self.grey else _images.decode, opt.image_cache_side)
+        decode = _images.grey if self.grey else _images.decode
+        self.read = _cache.Reader(decode, opt.image_cache_side)
         self.transform = _transforms.build(opt, input_size, image_size, interpolation)[1]
         if self.grey and not self.transform.steps:  # the data set's images have this size; others are resized to it
             by = v2.InterpolationMode(interpolation or "bilinear")
@@ -36,39 +37,28 @@ class Preparation:
     @property
     def text(self) -> str:
         """All steps, in words."""
-        return ("Grey; " if self.grey else "") + self.read.text + self.transform.text
+        grey = "Grey; " if self.grey else ""
+        return grey + self.read.text + self.transform.text
 
     def described(self) -> list[dict]:
         """The steps in order, for use by another program."""
         steps = [{"decode": "RGB, 8 bits a channel, turned as EXIF data say, white behind transparent parts"}]
-        steps += [{"grey": "Y = 0.299 R + 0.587 G + 0.114 B, in all three channels"}] if self.grey else []
-        steps += (
-            [{"limit_long_side": self.read.side, "interpolation": "bilinear", "antialias": True}]
-            if self.read.side
-            else []
-        )
+        if self.grey:
+            steps.append({"grey": "Y = 0.299 R + 0.587 G + 0.114 B, in all three channels"})
+        if self.read.side:
+            steps.append({"limit_long_side": self.read.side, "interpolation": "bilinear", "antialias": True})
         limit = self.transform.limit
-        steps += [{"limit_long_side": limit.side, "interpolation": "lanczos", "antialias": True}] if limit else []
-        for step in self.steps:
-            size = list(step.size) if isinstance(step.size, list | tuple) else [step.size]
-            if type(step).__name__ == "Resize" and step.size is None:
-                steps.append(
-                    {"resize_long_side": step.max_size, "interpolation": step.interpolation.value, "antialias": True}
-                )
-            elif type(step).__name__ == "Resize":
-                whole = {"resize_short_side": size[0]} if len(size) == 1 else {"resize": size}
-                steps.append({**whole, "interpolation": step.interpolation.value, "antialias": True})
-            else:
-                steps.append({"center_crop": size})
-        return steps
+        if limit:
+            steps.append({"limit_long_side": limit.side, "interpolation": "lanczos", "antialias": True})
+        return steps + [_described(step) for step in self.steps]
 
     def original(self, image) -> torch.Tensor:
-        """The image before the transform, uint8 `(3, H, W)`. Raises UserError where it cannot be decoded, or is not an
-        image.
+        """The image before the transform, uint8 `(3, H, W)`.
+
+        Raises UserError if it cannot be decoded, or is not an image.
         """
-        pixels = (
-            self.read(str(image)) if isinstance(image, str) or hasattr(image, "__fspath__") else self._pixels(image)
-        )
+        is_path = isinstance(image, str) or hasattr(image, "__fspath__")
+        pixels = self.read(str(image)) if is_path else self._pixels(image)
         return pixels.repeat(3, 1, 1) if len(pixels) == 1 else pixels
 
     def __call__(self, image) -> torch.Tensor:
@@ -81,9 +71,23 @@ class Preparation:
 
         if not isinstance(image, PIL.Image.Image):
             image = PIL.Image.fromarray(_as_array(image))
-        plain = _images._plain(image).convert("L" if self.grey else "RGB")
-        pixels = torch.from_numpy(np.array(plain))
-        return _cache.Reader(lambda _: pixels[None] if self.grey else pixels.permute(2, 0, 1), self.read.side).fresh("")
+        mode = "L" if self.grey else "RGB"
+        pixels = torch.from_numpy(np.array(_images._plain(image).convert(mode)))
+        pixels = pixels[None] if self.grey else pixels.permute(2, 0, 1)
+        return _cache.Reader(lambda _: pixels, self.read.side).fresh("")
+
+
+def _described(step) -> dict:
+    """A step of the test transform, a resize or a centre crop, for use by another program."""
+    size = list(step.size) if isinstance(step.size, list | tuple) else [step.size]
+    if type(step).__name__ != "Resize":
+        return {"center_crop": size}
+    how = {"interpolation": step.interpolation.value, "antialias": True}
+    if step.size is None:
+        return {"resize_long_side": step.max_size, **how}
+    if len(size) == 1:
+        return {"resize_short_side": size[0], **how}
+    return {"resize": size, **how}
 
 
 def _as_array(image) -> np.ndarray:
@@ -99,12 +103,8 @@ def _as_array(image) -> np.ndarray:
         image = image.permute(1, 2, 0).numpy() if image.ndim == 3 else image.numpy()
         image = image[:, :, 0] if image.ndim == 3 and image.shape[2] == 1 else image
     array = np.asarray(image)
-    if (
-        array.dtype != np.uint8
-        or array.ndim not in (2, 3)
-        or (array.ndim == 3 and array.shape[2] != 3)
-        or not array.size
-    ):
+    is_image = array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 3)
+    if array.dtype != np.uint8 or not is_image or not array.size:
         raise UserError(
             f"an image of shape {array.shape} and type {array.dtype}: a path, a Pillow image, uint8 (H, W, 3), or a "
             "tensor (3, H, W) is expected"

@@ -147,7 +147,8 @@ def parts_of(classes: Classes, reading: _layout.Reading, opt, keeps_test: bool) 
     names = list(classes)
     train_classes = reading.train_classes
     if train_classes is None:
-        order = _schemes.mixed(names, None if keeps_test else opt.split_shuffle)
+        seed = None if keeps_test else opt.split_shuffle
+        order = _schemes.mixed(names, seed)
         train_classes = {names[i] for i in order[: len(names) // 2]}
     training = {name: classes[name] for name in names if name in train_classes}
     testing = {name: classes[name] for name in names if name not in train_classes}

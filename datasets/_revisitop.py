@@ -75,7 +75,8 @@ def source(name: str) -> _download.Source:
     return _download.Source(
         folder=name,
         archives=(),
-        alternatives=f"images and gnd_{name}.pkl from http://cmp.felk.cvut.cz/revisitop/; since June 2022 with blurred faces",
+        alternatives=f"images and gnd_{name}.pkl from http://cmp.felk.cvut.cz/revisitop/; since June 2022 with "
+        "blurred faces",
     )
 
 

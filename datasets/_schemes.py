@@ -1,5 +1,4 @@
-"""Division of the images into training, validation and test, fold by fold: `--split_scheme`, the same for every data
-set.
+"""Division of the images into training, validation and test, fold by fold: `--split_scheme`.
 
 A scheme is a function of counts and flags only; it gives each fold's indices of training, validation and test. `half`,
 which has no folds, is in `_splits.py`.
@@ -56,7 +55,6 @@ def has_validation(opt) -> bool:
 
 def check(opt) -> None:
     """Refuse flags that no data set can satisfy. Raises UserError."""
-    scheme = f"--split_scheme {opt.split_scheme}"
     if opt.split_file is not None and opt.split_scheme != "predefined":
         raise UserError(
             f"--split_file is read by --split_scheme predefined alone, not by {opt.split_scheme}: leave one of them out"
@@ -69,17 +67,24 @@ def check(opt) -> None:
             f"--use_tv_split cuts validation from --split_scheme half, and {opt.split_scheme} has its own: leave it out"
         )
     if opt.split_scheme == "predefined":
-        if opt.split_shuffle is not None:
-            raise UserError(
-                f"--split_shuffle {opt.split_shuffle}: {scheme} names what is in each split, there is nothing to mix. "
-                "Leave it out"
-            )
-        if opt.split_file is None:
-            raise UserError(
-                f"{scheme} needs --split_file splits.json: train, val and test with class names or image paths"
-            )
-        read_split_file(opt.split_file)
-        return
+        _check_predefined(opt)
+    else:
+        _check_folds(opt)
+
+
+def _check_predefined(opt) -> None:
+    scheme = f"--split_scheme {opt.split_scheme}"
+    if opt.split_shuffle is not None:
+        raise UserError(
+            f"--split_shuffle {opt.split_shuffle}: {scheme} names what is in each split, there is nothing to mix. "
+            "Leave it out"
+        )
+    if opt.split_file is None:
+        raise UserError(f"{scheme} needs --split_file splits.json: train, val and test with class names or image paths")
+    read_split_file(opt.split_file)
+
+
+def _check_folds(opt) -> None:
     if not 0 < opt.split_test_size < 1:
         raise UserError(f"--split_test_size {opt.split_test_size:g}: expected a share between 0 and 1, both excluded")
     if not 0 <= opt.split_test_start < 1:
@@ -111,34 +116,35 @@ def image_names(images: list[Image]) -> list[str]:
 
 
 def class_disjoint(n: int, opt) -> list[Fold]:
-    """Test is `[n * start, n * (start + size))`, wrapping round the end; the others, in order, are cut into equal
-    parts.
+    """Folds of classes: test is `[n * start, n * (start + size))`, wrapping round the end.
 
-    Bounds are rounded down, as in `half`. Where the parts cannot be equal, the first ones get one more. Fold i
-    validates on part i and trains on all other parts.
+    The others, in order, are cut into equal parts. Bounds are rounded down, as in `half`. Where the parts cannot be
+    equal, the first ones get one more. Fold i validates on part i and trains on all other parts.
     """
     begin = share(n, opt.split_test_start)
     end = share(n, opt.split_test_start + opt.split_test_size)
-    testing, rest = _wrapped(n, begin, end - begin)
-    parts = np.array_split(rest, opt.split_partitions)
-    return [Fold(np.concatenate(parts[:i] + parts[i + 1 :]), parts[i], testing) for i in range(sets(opt))]
+    testing, remaining = _wrapped(n, begin, end - begin)
+    parts = np.array_split(remaining, opt.split_partitions)
+    folds = []
+    for i in range(sets(opt)):
+        training = np.concatenate(parts[:i] + parts[i + 1 :])
+        folds.append(Fold(training, parts[i], testing))
+    return folds
 
 
 def mlrc(n: int, opt) -> list[Fold]:
-    """The Reality Check's folds (arXiv 2003.08505): fold p of P trains from position p/P of the non-test classes on,
-    wrapping round.
+    """The Reality Check's folds (arXiv 2003.08505): fold p of P trains from position p/P of the other classes on.
 
-    It validates on the classes that follow. Every fold trains on equally many classes; where the parts are not equal, a
-    few classes never validate.
+    It validates on the classes that follow, wrapping round. Every fold trains on equally many classes; if the parts are
+    not equal, a few classes never validate.
     """
     partitions = opt.split_partitions
-    kept = 1 - opt.split_test_size
-    testing, rest = _wrapped(n, share(n, opt.split_test_start), share(n, opt.split_test_size))
-    n_validation = share(n, kept / partitions)
-    n_training = len(rest) - n_validation
+    testing, remaining = _wrapped(n, share(n, opt.split_test_start), share(n, opt.split_test_size))
+    n_validation = share(n, (1 - opt.split_test_size) / partitions)
+    n_training = len(remaining) - n_validation
     folds = []
     for p in range(sets(opt)):
-        rolled = np.roll(rest, -(p * len(rest) // partitions))
+        rolled = np.roll(remaining, -(p * len(remaining) // partitions))
         folds.append(Fold(np.sort(rolled[:n_training]), np.sort(rolled[n_training:]), testing))
     return folds
 
@@ -151,13 +157,15 @@ def closed_set(sizes: np.ndarray, opt) -> list[Fold]:
     test, and where only one is not, it never validates.
     """
     begin = np.floor(sizes * opt.split_test_start + 1e-6).astype(np.int64)
-    n_testing = np.floor(sizes * (opt.split_test_start + opt.split_test_size) + 1e-6).astype(np.int64) - begin
-    n_testing = np.minimum(n_testing, sizes - 1)
-    of_class = np.repeat(np.arange(len(sizes)), sizes)
-    place = np.arange(len(of_class)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # of an image within its class
-    is_test = (place - begin[of_class]) % sizes[of_class] < n_testing[of_class]
-    dealt = np.flatnonzero(~is_test & ((sizes - n_testing) > 1)[of_class])
-    part = np.full(len(of_class), -1)
+    end = np.floor(sizes * (opt.split_test_start + opt.split_test_size) + 1e-6).astype(np.int64)
+    n_testing = np.minimum(end - begin, sizes - 1)
+    class_of = np.repeat(np.arange(len(sizes)), sizes)
+    first_image = np.cumsum(sizes) - sizes  # of each class
+    position = np.arange(len(class_of)) - first_image[class_of]  # of an image within its class
+    is_test = (position - begin[class_of]) % sizes[class_of] < n_testing[class_of]
+    may_validate = (sizes - n_testing > 1)[class_of]
+    dealt = np.flatnonzero(~is_test & may_validate)
+    part = np.full(len(class_of), -1)
     part[dealt] = np.arange(len(dealt)) % opt.split_partitions
     testing = np.flatnonzero(is_test)
     return [Fold(np.flatnonzero(~is_test & (part != i)), np.flatnonzero(part == i), testing) for i in range(sets(opt))]
@@ -178,24 +186,26 @@ def _wrapped(n: int, begin: int, length: int) -> tuple[np.ndarray, np.ndarray]:
     return np.flatnonzero(chosen), np.flatnonzero(~chosen)
 
 
-def _moved(found: list[Fold], names: list[str], opt, keeps_test: bool, groups: np.ndarray | None = None) -> list[Fold]:
+def _shuffled(
+    folds: list[Fold], names: list[str], opt, keeps_test: bool, groups: np.ndarray | None = None
+) -> list[Fold]:
     """The folds after the permutation of `--split_shuffle`.
 
     Args:
-        found: folds of positions in the unshuffled order.
+        folds: of positions in the unshuffled order.
         names: the name at each position. groups: ascending numbers; positions are permuted only within a group of equal
             numbers.
         keeps_test: the test set is left unchanged.
     """
     if opt.split_shuffle is None:
-        return found
-    there = np.arange(len(names))
-    movable = np.setdiff1d(there, found[0].testing) if keeps_test else there
+        return folds
+    moved_to = np.arange(len(names))  # position -> position after the shuffle
+    movable = np.setdiff1d(moved_to, folds[0].testing) if keeps_test else moved_to.copy()
     order = np.array(mixed([names[i] for i in movable], opt.split_shuffle), dtype=np.int64)
     if groups is not None:
         order = order[np.argsort(groups[movable][order], kind="stable")]
-    there[movable] = movable[order]
-    return [Fold(*(np.sort(there[part]) for part in fold)) for fold in found]
+    moved_to[movable] = movable[order]
+    return [Fold(*(np.sort(moved_to[part]) for part in fold)) for fold in folds]
 
 
 def divide(
@@ -212,62 +222,59 @@ def divide(
         raise UserError(
             f"fold {fold}: --split_scheme {opt.split_scheme} makes {count(opt)} (--split_sets), counted from 0"
         )
-    images = [image for of_class in classes.values() for image in of_class]
-    found = folds(classes, images, opt, root, keeps_test)
-    _verify(found, len(images))
-    return tuple(None if part is None else [images[i] for i in part.tolist()] for part in found[fold])
+    images = [image for class_images in classes.values() for image in class_images]
+    all_folds = folds(classes, images, opt, root, keeps_test)
+    _verify(all_folds, len(images))
+    training, validation, testing = all_folds[fold]
+    validation_images = None if validation is None else [images[i] for i in validation.tolist()]
+    return [images[i] for i in training.tolist()], validation_images, [images[i] for i in testing.tolist()]
 
 
 def folds(classes: Classes, images: list[Image], opt, root: Path | str = "", keeps_test: bool = False) -> list[Fold]:
     """Every fold's indices in `images`, the images of `classes` in order. Raises UserError as `divide`."""
     if opt.split_scheme == "predefined":
         return [_predefined(classes, images, opt.split_file, root)]
-    sizes = np.array([len(of_class) for of_class in classes.values()], dtype=np.int64)
+    sizes = np.array([len(class_images) for class_images in classes.values()], dtype=np.int64)
+    class_of = np.repeat(np.arange(len(sizes)), sizes)  # image -> its class
     if opt.split_scheme in BY_IMAGES:
-        found = BY_IMAGES[opt.split_scheme](sizes, opt)
-        _refuse_empty(found, len(images), "images", opt)
-        groups = np.repeat(np.arange(len(sizes)), sizes) if opt.split_scheme == "closed_set" else None
-        return _moved(found, image_names(images), opt, keeps_test, groups)
-    by_class = BY_CLASSES[opt.split_scheme](len(classes), opt)
-    _refuse_empty(by_class, len(classes), "classes", opt)
-    by_class = _moved(by_class, list(classes), opt, keeps_test)
-    of_class = np.repeat(np.arange(len(sizes)), sizes)
-
-    def of_classes(chosen: np.ndarray) -> np.ndarray:
-        mask = np.zeros(len(sizes), dtype=bool)
-        mask[chosen] = True
-        return np.flatnonzero(mask[of_class])
-
-    return [Fold(*(of_classes(part) for part in fold)) for fold in by_class]
+        of_images = BY_IMAGES[opt.split_scheme](sizes, opt)
+        _refuse_empty(of_images, len(images), "images", opt)
+        groups = class_of if opt.split_scheme == "closed_set" else None
+        return _shuffled(of_images, image_names(images), opt, keeps_test, groups)
+    of_classes = BY_CLASSES[opt.split_scheme](len(classes), opt)
+    _refuse_empty(of_classes, len(classes), "classes", opt)
+    of_classes = _shuffled(of_classes, list(classes), opt, keeps_test)
+    return [Fold(*(np.flatnonzero(np.isin(class_of, part)) for part in fold)) for fold in of_classes]
 
 
-def _refuse_empty(found: list[Fold], n: int, units: str, opt) -> None:
-    n_test = len(found[0].testing)
+def _refuse_empty(folds: list[Fold], n: int, units: str, opt) -> None:
+    n_test = len(folds[0].testing)
     if opt.split_test_size and not 0 < n_test < n:
-        start = opt.split_test_start
         raise UserError(
-            f"--split_test_size {opt.split_test_size:g} of {n:,} {units} from --split_test_start {start:g} leaves "
-            f"{n_test} for test and {n - n_test} for training: both need at least one"
+            f"--split_test_size {opt.split_test_size:g} of {n:,} {units} from --split_test_start "
+            f"{opt.split_test_start:g} leaves {n_test} for test and {n - n_test} for training: both need at least one"
         )
-    if opt.split_partitions > n - n_test or any(not len(fold.training) or not len(fold.validation) for fold in found):
+    has_empty_part = any(not len(fold.training) or not len(fold.validation) for fold in folds)
+    if opt.split_partitions > n - n_test or has_empty_part:
         raise UserError(
             f"--split_partitions {opt.split_partitions} is too many for the {n - n_test:,} {units} that are not test: "
             "training and validation need at least one in each fold"
         )
 
 
-def _verify(found: list[Fold], n: int) -> None:
-    """Assert what every scheme promises: splits disjoint in each fold, validation disjoint over folds, test the same in
-    all.
+def _verify(folds: list[Fold], n: int) -> None:
+    """Assert what every scheme promises.
+
+    Splits are disjoint in each fold, validation is disjoint over folds, test is the same in all.
     """
     validated = np.zeros(n, dtype=np.int64)
-    for fold in found:
+    for fold in folds:
         times = np.zeros(n, dtype=np.int64)
         for part in fold:
             if part is not None:
                 np.add.at(times, part, 1)
         assert times.max() <= 1, "an image is in two splits"
-        assert np.array_equal(fold.testing, found[0].testing), "the test images differ between folds"
+        assert np.array_equal(fold.testing, folds[0].testing), "the test images differ between folds"
         if fold.validation is not None:
             validated[fold.validation] += 1
     assert validated.max() <= 1, "an image validates in two folds"
@@ -293,37 +300,40 @@ def read_split_file(path: str) -> dict[str, list[str]]:
 
 
 def _predefined(classes: Classes, images: list[Image], path: str, root: Path | str) -> Fold:
-    """The one fold of a split file. An entry is a class, or an image's path, absolute or below `root`. Images not named
-    are left out.
+    """The one fold of a split file; images that it does not name are left out.
+
+    An entry is a class, or an image's path, absolute or below `root`.
     """
-    # a file with several boxes is several images
-    of_class = defaultdict(list)
-    of_path = defaultdict(list)
-    for i, image in enumerate(images):
-        of_class[image.class_name].append(i)
-        of_path[os.path.normpath(image.path)].append(i)
+    class_rows = defaultdict(list)
+    path_rows = defaultdict(list)  # a file with several boxes is several images
+    for row, image in enumerate(images):
+        class_rows[image.class_name].append(row)
+        path_rows[os.path.normpath(image.path)].append(row)
+
+    def rows_of(name: str) -> list[int]:
+        return class_rows[name] if name in classes else path_rows.get(os.path.normpath(os.path.join(root, name)), [])
+
     split_of = np.full(len(images), -1)
     content = read_split_file(path)
     for number, split in enumerate(SPLITS):
         for name in content.get(split, ()):
-            if name in classes:
-                found = of_class[name]
-            else:
-                found = of_path.get(os.path.normpath(os.path.join(root, name)), [])
-                if not found:
-                    nearest = difflib.get_close_matches(name, classes, n=1)
-                    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-                    raise UserError(
-                        f"--split_file {path}: {split} names {name!r}, no class and no image of the data set.{hint}"
-                    )
-            taken = set(split_of[found].tolist()) - {-1}
-            if taken:
-                other = SPLITS[min(taken)]
-                where = f"in {other} and in {split}" if other != split else f"twice in {split}"
-                raise UserError(f"--split_file {path}: {name!r} is {where}: splits must be disjoint, name it once")
-            split_of[found] = number
+            rows = rows_of(name)
+            if not rows:
+                nearest = difflib.get_close_matches(name, classes, n=1)
+                hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+                raise UserError(
+                    f"--split_file {path}: {split} names {name!r}, no class and no image of the data set.{hint}"
+                )
+            earlier = set(split_of[rows].tolist()) - {-1}
+            if earlier:
+                earlier_split = SPLITS[min(earlier)]
+                splits = f"twice in {split}" if earlier_split == split else f"in {earlier_split} and in {split}"
+                raise UserError(f"--split_file {path}: {name!r} is {splits}: splits must be disjoint, name it once")
+            split_of[rows] = number
     training, validation, testing = (np.flatnonzero(split_of == number) for number in range(len(SPLITS)))
-    return Fold(training, validation if "val" in content else None, testing)
+    if "val" not in content:
+        validation = None
+    return Fold(training, validation, testing)
 
 
 def common_labels(parts) -> dict[str, int]:

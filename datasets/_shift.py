@@ -5,7 +5,7 @@ import numpy as np
 ROWS = 4096  # rows whose differences from the mean are in memory at once
 # number of the last swapped classes that are not swapped back, as in the authors' code
 KEPT_OUT = 5
-KEPT_OUT_EASIER = 30
+KEPT_OUT_EASIER = 30  # for easier splits
 
 
 def fid(training: np.ndarray, testing: np.ndarray) -> float:
@@ -14,9 +14,10 @@ def fid(training: np.ndarray, testing: np.ndarray) -> float:
     |m - m'|^2 + tr(C) + tr(C') - 2 tr((C C')^(1/2)), where the last trace is the sum of the singular values of F F'^T,
     with C = F^T F.
     """
-    (mean, factor), (other_mean, other_factor) = _gaussian(training), _gaussian(testing)
-    common = np.linalg.svd(factor @ other_factor.T, compute_uv=False).sum()
-    value = ((mean - other_mean) ** 2).sum() + (factor**2).sum() + (other_factor**2).sum() - 2 * common
+    mean, factor = _gaussian(training)
+    test_mean, test_factor = _gaussian(testing)
+    common = np.linalg.svd(factor @ test_factor.T, compute_uv=False).sum()
+    value = ((mean - test_mean) ** 2).sum() + (factor**2).sum() + (test_factor**2).sum() - 2 * common
     return max(float(value), 0.0)
 
 
@@ -61,18 +62,18 @@ def progression(training: np.ndarray, testing: np.ndarray, swaps: int, removed: 
     sides = [list(range(len(training))), list(range(len(training), len(means)))]
     steps = [_step(means, sides, 0, 0)]
     recent = ([], [])
-    while (moved := _swapped(sides, swaps, recent, _orders(means, sides), KEPT_OUT)) is not None:
-        step = _step(means, moved, steps[-1]["swapped"] + swaps, 0)
+    while True:
+        swapped_sides = _swapped(sides, swaps, recent, _orders(means, sides), KEPT_OUT)
+        if swapped_sides is None:
+            break
+        step = _step(means, swapped_sides, steps[-1]["swapped"] + swaps, 0)
         if step["fid"] <= steps[-1]["fid"]:
             break
-        sides = moved
+        sides = swapped_sides
         steps.append(step)
     least = [max(round(len(side) * (1 - removed)), 2) for side in sides]
     while all(len(side) - swaps >= limit for side, limit in zip(sides, least, strict=True)):
-        left_out = [set(order[:swaps]) for order in _orders(means, sides)]
-        sides = [
-            [c for place, c in enumerate(side) if place not in out] for side, out in zip(sides, left_out, strict=True)
-        ]
+        sides = [_without(side, order[:swaps]) for side, order in zip(sides, _orders(means, sides), strict=True)]
         step = _step(means, sides, steps[-1]["swapped"], steps[-1]["removed"] + swaps)
         if step["fid"] <= steps[-1]["fid"]:
             break
@@ -80,23 +81,31 @@ def progression(training: np.ndarray, testing: np.ndarray, swaps: int, removed: 
     return steps
 
 
-def easier(training: np.ndarray, testing: np.ndarray, swaps: int) -> list[dict]:
-    """Splits that are easier than the given one, the easiest first: the swaps of `progression` reversed, as long as the
-    FID falls.
+def _without(side: list[int], positions: list[int]) -> list[int]:
+    """The classes of a side but those at `positions`."""
+    left_out = set(positions)
+    return [class_ for position, class_ in enumerate(side) if position not in left_out]
 
-    Arguments and result are those of `progression`, without the given split; `swapped` is negative.
+
+def easier(training: np.ndarray, testing: np.ndarray, swaps: int) -> list[dict]:
+    """Splits that are easier than the given one, the easiest first.
+
+    They reverse the swaps of `progression`, as long as the FID falls. Arguments and result are those of `progression`,
+    without the given split; `swapped` is negative.
     """
     means = np.concatenate([training, testing]).astype(np.float64)
     sides = [list(range(len(training))), list(range(len(training), len(means)))]
     steps = [_step(means, sides, 0, 0)]
     recent = ([], [])
-    while (
-        moved := _swapped(sides, swaps, recent, [order[::-1] for order in _orders(means, sides)], KEPT_OUT_EASIER)
-    ) is not None:
-        step = _step(means, moved, steps[-1]["swapped"] - swaps, 0)
+    while True:
+        orders = [order[::-1] for order in _orders(means, sides)]
+        swapped_sides = _swapped(sides, swaps, recent, orders, KEPT_OUT_EASIER)
+        if swapped_sides is None:
+            break
+        step = _step(means, swapped_sides, steps[-1]["swapped"] - swaps, 0)
         if step["fid"] >= steps[-1]["fid"]:
             break
-        sides = moved
+        sides = swapped_sides
         steps.append(step)
     return steps[:0:-1]
 
@@ -110,8 +119,9 @@ def _orders(means: np.ndarray, sides: list[list[int]]) -> list[list[int]]:
     """Positions in each side, sorted by the distance to the other side's mean less that to their own."""
     centres = [means[side].mean(axis=0) for side in sides]
     orders = []
-    for own in (0, 1):
-        to_other, to_own = (np.linalg.norm(means[sides[own]] - centres[side], axis=1) for side in (1 - own, own))
+    for side, centre, other_centre in zip(sides, centres, reversed(centres), strict=True):
+        to_other = np.linalg.norm(means[side] - other_centre, axis=1)
+        to_own = np.linalg.norm(means[side] - centre, axis=1)
         orders.append(np.argsort(to_other - to_own, kind="stable").tolist())
     return orders
 
@@ -127,25 +137,30 @@ def _swapped(
     """
     moved = [list(side) for side in sides]
     for k in range(swaps):
-        places = [next((p for p in orders[side][k:] if p not in recent[side][-kept_out:]), None) for side in (0, 1)]
-        if None in places:
-            return None
-        for side in (0, 1):
-            recent[side].append(places[side])
-        moved[0][places[0]], moved[1][places[1]] = moved[1][places[1]], moved[0][places[0]]
+        positions = []
+        for order, recent_positions in zip(orders, recent, strict=True):
+            blocked = recent_positions[-kept_out:]
+            position = next((position for position in order[k:] if position not in blocked), None)
+            if position is None:
+                return None
+            positions.append(position)
+        for position, recent_positions in zip(positions, recent, strict=True):
+            recent_positions.append(position)
+        train_position, test_position = positions
+        train_class = moved[0][train_position]
+        moved[0][train_position] = moved[1][test_position]
+        moved[1][test_position] = train_class
     return moved
 
 
 def evenly(steps: list[dict], count: int) -> list[dict]:
-    """`count` of the splits, as evenly spaced in FID as possible, first and last included; all of them where there are
-    no more.
-    """
+    """`count` of the splits, as evenly spaced in FID as possible, first and last included; all if there are no more."""
     if len(steps) <= count:
         return steps
     values = np.array([step["fid"] for step in steps])
     chosen = []
-    for place, wanted in enumerate(np.linspace(values[0], values[-1], count)):
+    for place, target in enumerate(np.linspace(values[0], values[-1], count)):
         free = np.arange(len(steps) - (count - 1 - place))  # leaves enough for the remaining choices
         free = free[free > (chosen[-1] if chosen else -1)]
-        chosen.append(int(free[np.abs(values[free] - wanted).argmin()]))
+        chosen.append(int(free[np.abs(values[free] - target).argmin()]))
     return [steps[i] for i in chosen]

@@ -189,7 +189,7 @@ def _note_without_roles(reading, opt) -> None:
 
 
 def of_super_classes(images: list, name: str) -> list:
-    """The images in their order, with their super-classes as classes. Raises UserError if there are none, or only one."""
+    """The images with their super-classes as classes. Raises UserError if there are none, or only one."""
     supers = {image.super_name for image in images}
     if None in supers:
         raise UserError(
@@ -293,10 +293,12 @@ def _notes(reading, files: _files.Files, images: dict, opt) -> list[str]:
     if opt.split_scheme == _oodml.SCHEME:
         note = f"ooDML split {opt.oodml_id} of {opt.oodml_file}"
         fid = _oodml.of_file(opt).get("fid")
-        notes.append(note if fid is None else f"{note}, whose FID is {fid:.4g} by the file")
+        if fid is not None:
+            note += f", whose FID is {fid:.4g} by the file"
+        notes.append(note)
     if opt.split_shuffle is not None:
         notes.append(f"--split_shuffle {opt.split_shuffle}: the order is mixed before it is cut")
-    if not reading.made:
+    if not reading.is_rendered:
         transparent = files.transparent()
         if transparent is not None:
             notes.append(f"there are images with transparency: white stands behind them, as behind {transparent}")

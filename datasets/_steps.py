@@ -28,19 +28,20 @@ class Steps:
         self.limit = limit
         self.text = "; ".join(str(step) for step in (limit, *steps, erasing) if step is not None) or "none"
 
-    def __call__(self, image: torch.Tensor, whole: int | None = None) -> torch.Tensor:
-        """`image` `(3, H, W)` uint8 -> `(3, H', W')` uint8; `whole`: the long side of the image that it was cut from
-        (None: its own).
+    def __call__(self, image: torch.Tensor, long_side: int | None = None) -> torch.Tensor:
+        """`image` `(3, H, W)` uint8 -> `(3, H', W')` uint8.
+
+        `long_side`: that of the image that it was cut from; None: its own.
         """
-        image = image if self.limit is None else self.limit(image, whole or max(image.shape[1:]))
+        if self.limit is not None:
+            image = self.limit(image, long_side or max(image.shape[1:]))
         for step in self.steps:
             image = step(image)
         return image
 
 
 class OnDevice(Steps):
-    """The training transform of --decode_once: here it is drawn, for a whole batch; `engine.cropping` applies it on the
-    device.
+    """The training transform of --decode_once, drawn for a whole batch; `engine.cropping` applies it on the device.
 
     The draws have the distribution of those of the steps, but come from a generator of their own, all at once. `steps`:
     RandomResizedCrop, then whichever of grey, ColorJitter and flip there are.
@@ -62,8 +63,12 @@ class OnDevice(Steps):
         self.grey_p = 0.0
         self.flip_p = 0.0
         for step in steps[1:]:
-            share, step = (step.p, step.step) if isinstance(step, Sometimes) else (1.0, step)
-            step = step.policy if isinstance(step, OnPillow) else step
+            share = 1.0
+            if isinstance(step, Sometimes):
+                share = step.p
+                step = step.step
+            if isinstance(step, OnPillow):
+                step = step.policy
             if isinstance(step, v2.ColorJitter):
                 self.jitter = (step.brightness, step.contrast, step.saturation, step.hue)
                 self.jitter_p = share
@@ -95,48 +100,54 @@ class OnDevice(Steps):
         return draws
 
     def _boxes(self, sizes: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """RandomResizedCrop's rule: of ten draws of area and ratio the first that fits, else the largest centre of an
-        allowed ratio.
+        """RandomResizedCrop's rule: the first of ten draws of area and ratio that fits in the image.
+
+        If none fits, the largest centre of an allowed ratio.
         """
-        (least, greatest), (flat, wide) = self.crop.scale, self.crop.ratio
+        least, greatest = self.crop.scale
+        flat, wide = self.crop.ratio
         height, width = sizes.double().unbind(1)
-        drawn = torch.rand(2, len(sizes), 10, generator=generator, dtype=torch.float64)
-        areas = (height * width)[:, None] * (least + (greatest - least) * drawn[0])
-        ratios = torch.exp(math.log(flat) + math.log(wide / flat) * drawn[1])
+        area_draws, ratio_draws = torch.rand(2, len(sizes), 10, generator=generator, dtype=torch.float64)
+        areas = (height * width)[:, None] * (least + (greatest - least) * area_draws)
+        ratios = torch.exp(math.log(flat) + math.log(wide / flat) * ratio_draws)
         heights = (areas / ratios).sqrt().round()
         widths = (areas * ratios).sqrt().round()
         fits = (heights >= 1) & (heights <= height[:, None]) & (widths >= 1) & (widths <= width[:, None])
+        has_fit = fits.any(1)
         first = fits.int().argmax(1, keepdim=True)
-        found = fits.any(1)
-        rows = torch.where(found, heights.gather(1, first)[:, 0], torch.minimum(height, (width / flat).round()))
-        columns = torch.where(found, widths.gather(1, first)[:, 0], torch.minimum(width, (height * wide).round()))
-        at = torch.where(
-            found, torch.rand(2, len(sizes), generator=generator, dtype=torch.float64), torch.full((), -1.0)
-        )
-        top, left = (
-            torch.where(found, share * (room + 1), room / 2).floor()
-            for share, room in zip(at, (height - rows, width - columns), strict=True)
-        )
-        return torch.stack([top, left, rows, columns], 1).long()
+        centre_rows = torch.minimum(height, (width / flat).round())
+        centre_columns = torch.minimum(width, (height * wide).round())
+        rows = torch.where(has_fit, heights.gather(1, first)[:, 0], centre_rows)
+        columns = torch.where(has_fit, widths.gather(1, first)[:, 0], centre_columns)
+        row_draws, column_draws = torch.rand(2, len(sizes), generator=generator, dtype=torch.float64)
+        first_row = _start(has_fit, row_draws, height - rows)
+        first_column = _start(has_fit, column_draws, width - columns)
+        return torch.stack([first_row, first_column, rows, columns], 1).long()
+
+
+def _start(is_drawn: torch.Tensor, draws: torch.Tensor, room: torch.Tensor) -> torch.Tensor:
+    """Where crops begin: at a drawn place within `room` pixels, else in the middle of it; all `(B,)`."""
+    return torch.where(is_drawn, draws * (room + 1), room / 2).floor()
 
 
 class Limit:
-    """Images that keep their shape, their long side at most `side`, never enlarged; a part has the scale of its whole
-    image.
+    """Images that keep their shape, their long side at most `side`, never enlarged.
 
-    As Oxford and Paris are measured (Radenovic et al., arXiv 1711.02512), by Pillow's `thumbnail` like their code.
+    A part has the scale of its whole image. As Oxford and Paris are measured (Radenovic et al., arXiv 1711.02512), by
+    Pillow's `thumbnail` like their code.
     """
 
     def __init__(self, side: int):
         self.side = side
 
-    def __call__(self, image: torch.Tensor, whole: int) -> torch.Tensor:
-        """uint8 `(3, H, W)`; `whole`: the long side of the image that it was cut from."""
+    def __call__(self, image: torch.Tensor, long_side: int) -> torch.Tensor:
+        """uint8 `(3, H, W)`; `long_side`: that of the image that it was cut from."""
         import PIL.Image
         from torchvision.transforms.v2 import functional
 
         picture = functional.to_pil_image(image)
-        picture.thumbnail((max(self.side * max(picture.size) / whole, 1),) * 2, PIL.Image.Resampling.LANCZOS)
+        side = max(self.side * max(picture.size) / long_side, 1)
+        picture.thumbnail((side, side), PIL.Image.Resampling.LANCZOS)
         return functional.pil_to_tensor(picture)
 
     def __repr__(self):
@@ -144,8 +155,9 @@ class Limit:
 
 
 class ShiftedCrop:
-    """The crop of `size` (its side, or height and width) from the image's centre, moved by up to `pixels` each way;
-    black beyond the border.
+    """The centre crop of `size` (its side, or height and width), moved by up to `pixels` each way.
+
+    It is black beyond the border.
     """
 
     def __init__(self, size, pixels: int = MAX_SHIFT):
@@ -153,16 +165,16 @@ class ShiftedCrop:
         self.pixels = pixels
 
     def __call__(self, image: torch.Tensor) -> torch.Tensor:
-        (height, width), (rows, columns) = image.shape[-2:], pair(self.size)
+        height, width = image.shape[-2:]
+        rows, columns = pair(self.size)
         down, right = torch.randint(-self.pixels, self.pixels + 1, (2,)).tolist()
-        top = round((height - rows) / 2) + down
-        left = round((width - columns) / 2) + right
-        # where the part that lies within the image begins
-        y = max(top, 0)
-        x = max(left, 0)
-        inside = image[:, y : max(top + rows, 0), x : max(left + columns, 0)]
+        y = round((height - rows) / 2) + down  # negative beyond the border, as is `x`
+        x = round((width - columns) / 2) + right
+        inside = image[:, max(y, 0) : max(y + rows, 0), max(x, 0) : max(x + columns, 0)]
         crop = image.new_zeros(len(image), rows, columns)
-        crop[:, y - top : y - top + inside.shape[1], x - left : x - left + inside.shape[2]] = inside
+        first_row = max(-y, 0)
+        first_column = max(-x, 0)
+        crop[:, first_row : first_row + inside.shape[1], first_column : first_column + inside.shape[2]] = inside
         return crop
 
     def __repr__(self):
@@ -170,10 +182,10 @@ class ShiftedCrop:
 
 
 class OnPillow:
-    """A policy, or ColorJitter, of torchvision's v2 on a Pillow image: the published operations, in half the time of
-    those on tensors.
+    """A policy, or ColorJitter, of torchvision's v2 on a Pillow image.
 
-    `python benchmarks/input.py --additions` measures it.
+    The published operations, in half the time of those on tensors. `python benchmarks/input.py --additions` measures
+    it.
     """
 
     def __init__(self, policy):
@@ -206,8 +218,9 @@ class Sometimes:
 
 
 class Erasing:
-    """Random Erasing (Zhong et al., arXiv 1708.04896): draws the rectangles; `engine.erasing` erases them on the
-    normalised images.
+    """Random Erasing (Zhong et al., arXiv 1708.04896): draws the rectangles.
+
+    `engine.erasing` erases them on the normalised images.
 
     Args:
         p: share of the images that get a rectangle.
@@ -229,9 +242,7 @@ class Erasing:
         self.image = torch.empty(3, *size, device="meta")
 
     def draw(self, count: int) -> torch.Tensor:
-        """Top, left, height, width of the rectangle of each of `count` images, int64 `(count, 4)`; without one the
-        height is 0.
-        """
+        """Top, left, height, width of each of `count` images' rectangle, int64 `(count, 4)`; height 0: no rectangle."""
         return torch.tensor([self._box() for _ in range(count)]).view(count, 4)
 
     def _box(self) -> tuple[int, int, int, int]:
@@ -239,8 +250,8 @@ class Erasing:
             return 0, 0, 0, 0
         if self.aspect == "uniform":
             return self._uniform_box()
-        found = self.rule.make_params([self.image])
-        return (0, 0, 0, 0) if found["v"] is None else (found["i"], found["j"], found["h"], found["w"])
+        box = self.rule.make_params([self.image])
+        return (0, 0, 0, 0) if box["v"] is None else (box["i"], box["j"], box["h"], box["w"])
 
     def _uniform_box(self) -> tuple[int, int, int, int]:
         image_height, image_width = self.size
@@ -250,9 +261,9 @@ class Erasing:
             height = round(math.sqrt(area * aspect))
             width = round(math.sqrt(area / aspect))
             if height < image_height and width < image_width:
-                top = int(torch.randint(image_height - height + 1, ()))
-                left = int(torch.randint(image_width - width + 1, ()))
-                return top, left, height, width
+                y = int(torch.randint(image_height - height + 1, ()))
+                x = int(torch.randint(image_width - width + 1, ()))
+                return y, x, height, width
         return 0, 0, 0, 0
 
     def __repr__(self):

@@ -133,8 +133,8 @@ def _check_bounds(opt, preset: Preset) -> None:
 def _check_crop_and_resize(opt, preset: Preset) -> None:
     if opt.pad_crop and preset.crop != "random":
         raise UserError(
-            f"--pad_crop {opt.pad_crop} is RandomCrop's, not that of --augmentation {opt.augmentation or 'base'}: take "
-            "red or plain"
+            f"--pad_crop {opt.pad_crop} is RandomCrop's, not that of --augmentation {opt.augmentation or 'base'}: "
+            "take red or plain"
         )
     for flag in ("resize_size", "eval_resize_size"):
         if opt.resize_mode == "none" and getattr(opt, flag):
@@ -273,7 +273,9 @@ def _added(opt) -> list:
         jitter = v2.ColorJitter(*opt.color_jitter)
         if opt.color_jitter[3]:  # Pillow turns hues in half the time; without hue, tensors are faster
             jitter = OnPillow(jitter)
-        steps.append(jitter if opt.color_jitter_p is None else Sometimes(jitter, opt.color_jitter_p))
+        if opt.color_jitter_p is not None:
+            jitter = Sometimes(jitter, opt.color_jitter_p)
+        steps.append(jitter)
     if opt.auto_augment:
         steps.append(Sometimes(OnPillow(v2.AutoAugment()), opt.auto_augment))
     if opt.randaugment:
@@ -332,7 +334,8 @@ def sizes(opt, input_size: int | None = None, test: bool = False) -> tuple:
 def words_of(value) -> str:
     """Words and numbers of a flag as the command line has them."""
     values = value if isinstance(value, list | tuple) else [value]
-    return " ".join(word if isinstance(word, str) else f"{word:g}" for word in values)
+    words = [value if isinstance(value, str) else f"{value:g}" for value in values]
+    return " ".join(words)
 
 
 def _short(size):

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 
 from datasets import _cars196_classes, _download, _layout
+from datasets._images import Image
 from datasets._layout import Published, Reading
 from utilities.reading import parsing, read_matlab
 
 FOLDERS = ("cars196", "stanford_cars", "car_data/car_data", "car_data")
-# in names of groups; its place among the data sets of a paper's table
-ALSO_CALLED = ("cars", "car")
-TABLE_ORDER = 2
+ALSO_CALLED = ("cars", "car")  # in names of groups
+TABLE_ORDER = 2  # among the data sets of a paper's table
 EXPECTED = (
     "images/<class>/<images>; or car_ims/<images> with cars_annos.mat; or train/<class>/<images> and "
     "test/<class>/<images>; or torchvision's cars_train/<images> and cars_test/<images> with devkit/ and "
@@ -34,10 +34,7 @@ DOWNLOAD = _download.Source(
     "https://www.dropbox.com/s/zi2o92hzqekbmef/cars196.tar, or the re-pack "
     "https://www.kaggle.com/datasets/jutrera/stanford-car-dataset-by-classes-folder",
 )
-HALVES = (
-    ("train", "test"),
-    ("cars_train", "cars_test"),
-)  # each class has images in both halves, and all of them are used
+HALVES = (("train", "test"), ("cars_train", "cars_test"))  # each class has images in both halves; all of them are used
 DEVKIT = "devkit/cars_train_annos.mat"
 TEST_LABELS = "cars_test_annos_withlabels.mat"
 
@@ -73,9 +70,11 @@ def validation_groups(names: list[str]) -> list[list[str]]:
 
 def read(opt, root: Path) -> Reading:
     """The images in the order of the official class ids, from the annotations or from the folders' names."""
-    if (root / DEVKIT).exists() and not any((root / other).is_dir() for other in ("car_ims", "images", "train")):
-        halves = ((DEVKIT, "fname", _half(root, "cars_train")), (_test_labels(root), "fname", _half(root, "cars_test")))
-        return _annotated(root, "devkit/cars_meta.mat", *halves)
+    has_other_layout = any((root / folder).is_dir() for folder in ("car_ims", "images", "train"))
+    if (root / DEVKIT).exists() and not has_other_layout:
+        training = (DEVKIT, "fname", _half(root, "cars_train"))
+        test = (_test_labels(root), "fname", _half(root, "cars_test"))
+        return _annotated(root, "devkit/cars_meta.mat", training, test)
     if (root / "cars_annos.mat").exists():
         return _annotated(root, "cars_annos.mat", ("cars_annos.mat", "relative_im_path", ""))
     return _layout.class_folders(_class_parents(root), opt, order=_cars196_classes.order)
@@ -86,28 +85,27 @@ def _half(root: Path, half: str) -> str:
 
 
 def _test_labels(root: Path) -> str:
-    return (
-        f"devkit/{TEST_LABELS}" if (root / "devkit" / TEST_LABELS).exists() else TEST_LABELS
-    )  # they came after the development kit
+    """The file of the test labels, which came after the development kit."""
+    return f"devkit/{TEST_LABELS}" if (root / "devkit" / TEST_LABELS).exists() else TEST_LABELS
 
 
-def _annotated(root: Path, of_names: str, *lists: tuple[str, str, str]) -> Reading:
-    """The flat release and torchvision's layout: `of_names`, the file of the class names; each list is a file, its
-    field of images, their folder.
+def _annotated(root: Path, names_file: str, *lists: tuple[str, str, str]) -> Reading:
+    """The flat release and torchvision's layout.
+
+    Args:
+        names_file: the file of the class names. lists: of each list of images its file, the field of their names, and
+            their folder.
     """
-    file = of_names
-    rows = []
     needs = "--dataset cars196 needs it"
-    with parsing(root / file, needs):
-        names = [str(name) for name in np.atleast_1d(read_matlab(root / file, needs)["class_names"])]
+    with parsing(root / names_file, needs):
+        names = [str(name) for name in np.atleast_1d(read_matlab(root / names_file, needs)["class_names"])]
+    rows = []
     for file, field, folder in lists:
         with parsing(root / file, needs):
             annotations = np.atleast_1d(read_matlab(root / file, needs)["annotations"])
-            rows += sorted(
-                (f"{folder}{image}", int(label))
-                for image, label in zip(annotations[field], annotations["class"], strict=True)
-            )
+            labels = zip(annotations[field], annotations["class"], strict=True)
+            rows += sorted((f"{folder}{image}", int(label)) for image, label in labels)
             if not all(1 <= label <= len(names) for _, label in rows):
                 raise ValueError(f"a class is not from 1 to {len(names)}")
-    named = [(image, names[label - 1], None) for image, label in sorted(rows, key=lambda row: row[1])]
-    return _layout.listed(root, named)
+    rows.sort(key=lambda row: row[1])
+    return _layout.listed(root, [Image(image, names[label - 1]) for image, label in rows])

@@ -1,24 +1,24 @@
-"""Any images that a table names: --dataset_csv FILE, with split, roles, boxes and sequences, in the format of
-open-metric-learning.
+"""Any images that a table names: --dataset_csv FILE, in the format of open-metric-learning.
 
 A row is an image, or one box of it. Columns; those of the last four lines are optional, and further ones are ignored:
 
-  label, path, split             the class; the image, from --source or from the table's folder; train or validation. A validation row
-                                 without a label is a distractor, of no class: it must be of the gallery alone
-  is_query, is_gallery           roles of validation rows (True or False; without the columns all have both)
-  x_1, y_1, x_2, y_2             a box in pixels, to which the image is cropped
-  category, sequence             the super-class; images of one sequence are never each other's neighbours
-  category_2, category_3, …      classes of further levels, each coarser than the one before
+    label, path, split           the class; the image, from --source or from the table's folder; train or validation.
+                                 A validation row without a label is a distractor: it must be of the gallery alone
+    is_query, is_gallery         roles of validation rows (True or False; without the columns all have both)
+    x_1, y_1, x_2, y_2           a box in pixels, to which the image is cropped
+    category, sequence           the super-class; images of one sequence never retrieve each other
+    category_2, category_3, …    classes of further levels, each coarser than the one before
 
 Validation rows whose label is not in training are the test set; those whose label is in training are for validation.
 
---dataset_csv_lists FILE, a table with the columns query, kind (positive or junk) and path, says what each query is to
-find in place of the labels, which its images may then lack. An image of several labels is in the lists of all queries
-that share one.
+--dataset_csv_lists FILE, a table with the columns query, kind (positive or junk) and path, says which images are
+relevant to each query and which are ignored, in place of the labels, which its images may then lack. An image of
+several labels is in the lists of all queries that share one.
 """
 
 import functools
 import itertools
+import math
 import os
 from collections import Counter
 from pathlib import Path
@@ -79,14 +79,13 @@ def has_validation(opt) -> bool:
 
 
 def derived(opt) -> dict:
-    """Flags that are unset: queries that no list names are left out."""
-    return (
-        {} if getattr(opt, "dataset_csv_lists", None) is None else {"eval_skip_unmatched": 1}
-    )  # runs of earlier versions have no such flag
+    """Values of unset flags: queries that no list names are left out."""
+    has_lists = vars(opt).get("dataset_csv_lists") is not None  # runs of earlier versions have no such flag
+    return {"eval_skip_unmatched": 1} if has_lists else {}
 
 
 def prepare(opt, source: Path) -> Path:
-    """The folder that the paths are relative to, `source` or the table's own: the first image found in either decides."""
+    """The folder of the images, `source` or the table's own: the first image found in either decides."""
     path = expanded(opt.dataset_csv)
     if not path.is_file():
         raise UserError(f"--dataset_csv {path}: no such file")
@@ -102,73 +101,81 @@ def prepare(opt, source: Path) -> Path:
 
 @uncollected()
 def read(opt, root: Path) -> Reading:
-    """The images, classes in the order of their labels: of numbers where all are whole numbers, else of names.
+    """The images, classes in the order of their labels: of numbers if all are whole numbers, else of names.
 
     Raises UserError for rows without a label that are no distractors; `--allow_partial_dataset` leaves them out.
     """
     path = expanded(opt.dataset_csv)
     table = _table(path)
     labels = table["label"]
-    of_class = [row for row, label in enumerate(labels) if label]
-    order = [of_class[place] for place in _layout.by_label([labels[row] for row in of_class])]
-    order += [row for row, label in enumerate(labels) if not label]
-    there = _layout.existing(root, [spelling for name in table["path"] for spelling in _layout.spellings(name)])
-    images = []
-    split_of = []
-    missing = []
+    spellings = [spelling for name in table["path"] for spelling in _layout.spellings(name)]
+    existing = _layout.existing(root, spellings)
+    names = [_existing(name, existing) for name in table["path"]]
     splits = _splits_of(table, opt)
-    boxes = _boxes(path, table)
-    queries, galleries = (_role(path, table, column) for column in ROLES)
-    categories, sequences = (
-        [value or None for value in table.get(name, [""] * len(order))] for name in ("category", "sequence")
-    )
-    higher = list(zip(*([value or None for value in table[name]] for name in _higher(table)), strict=True)) or [
-        ()
-    ] * len(labels)
-    folder = os.path.join(root, "")
-    paths = [_existing(name, there) for name in table["path"]]
-    listed = opt.dataset_csv_lists is not None
+    images = _images(path, table, [os.path.join(root, name) for name in names])
+    has_lists = opt.dataset_csv_lists is not None
+    reading = Reading([], split_of=[])
     unlabelled = []
-    for i in order:
-        is_distractor = splits[i] != "train" and (listed or (galleries[i] and not queries[i]))
-        if not labels[i] and not is_distractor:
-            unlabelled.append(i)
-            continue
-        if paths[i] not in there:
-            missing.append(os.path.join(folder, paths[i]))
-            continue
-        images.append(
-            Image(
-                os.path.join(folder, paths[i]),
-                labels[i] or None,
-                categories[i],
-                queries[i],
-                galleries[i],
-                sequences[i],
-                boxes[i] if boxes else None,
-                higher[i],
-            )
-        )
-        split_of.append(splits[i])
-    reading = Reading(images, split_of=split_of, missing=missing)
-    known = [split for split, label in zip(splits, labels, strict=True) if label and not means_nobody(label, opt)]
-    reading.notes += [*_notes(known), *_repeated_columns(table), *_left_out(path, unlabelled, opt)]
-    if listed:
-        if any(sequences):
+    for row in _order(labels):
+        image = images[row]
+        is_distractor = splits[row] != "train" and (has_lists or (image.is_gallery and not image.is_query))
+        if not labels[row] and not is_distractor:
+            unlabelled.append(row)
+        elif names[row] not in existing:
+            reading.missing.append(image.path)
+        else:
+            reading.images.append(image)
+            reading.split_of.append(splits[row])
+    labelled = zip(splits, labels, strict=True)
+    reading.notes += _notes([split for split, label in labelled if label and not means_nobody(label, opt)])
+    reading.notes += [*_repeated_columns(table), *_left_out(path, unlabelled, opt)]
+    if has_lists:
+        if any(image.sequence for image in images):
             raise UserError(
                 f"--dataset_csv_lists {opt.dataset_csv_lists}: lists already give what takes no rank: leave out the "
                 f"column sequence of {path}"
             )
-        names = {}
-        for name, existing in zip(table["path"], paths, strict=True):
-            names |= dict.fromkeys((name, *_layout.spellings(name)), os.path.join(folder, existing))
-        reading.lists = {"": _lists.of_table(expanded(opt.dataset_csv_lists), names.get)}
+        path_of = {}  # each spelling of a name -> its path
+        for name, image in zip(table["path"], images, strict=True):
+            path_of |= dict.fromkeys((name, *_layout.spellings(name)), image.path)
+        reading.lists = {"": _lists.of_table(expanded(opt.dataset_csv_lists), path_of.get)}
     return reading
 
 
-def _existing(name: str, known: set[str]) -> str:
-    """The spelling of a path that is among the `known` ones; the table's own where none is."""
-    return next((spelling for spelling in _layout.spellings(name) if spelling in known), name)
+def _order(labels: list[str]) -> list[int]:
+    """The rows by label, those without one last."""
+    labelled = [row for row, label in enumerate(labels) if label]
+    rows = [labelled[i] for i in _layout.by_label([labels[row] for row in labelled])]
+    return rows + [row for row, label in enumerate(labels) if not label]
+
+
+def _images(path: Path, table: "Table", paths: list[str]) -> list[Image]:
+    """The image of each row, whether its file exists or not; `paths`: of each row."""
+    boxes = _boxes(path, table)
+    higher_names = zip(*(_optional(table, name) for name in _higher(table)), strict=True)
+    columns = (  # in the order of the fields of an `Image`
+        paths,
+        _optional(table, "label"),
+        _optional(table, "category"),
+        _role(path, table, "is_query"),
+        _role(path, table, "is_gallery"),
+        _optional(table, "sequence"),
+        boxes,
+        list(higher_names) or [()] * len(paths),
+    )
+    return [Image(*row) for row in zip(*columns, strict=True)]
+
+
+def _optional(table: "Table", column: str) -> list[str | None]:
+    """The values of a column, None for empty ones; of a missing column all None."""
+    if column not in table:
+        return [None] * len(table["path"])
+    return [value or None for value in table[column]]
+
+
+def _existing(name: str, existing: set[str]) -> str:
+    """The spelling of a path that exists; the table's own if none does."""
+    return next((spelling for spelling in _layout.spellings(name) if spelling in existing), name)
 
 
 def _left_out(path: Path, unlabelled: list[int], opt) -> list[str]:
@@ -197,16 +204,12 @@ def _notes(splits: list[str]) -> list[str]:
         return []
     if "test" not in splits:
         return [
-            (
-                "all validation labels are training labels: these rows validate and are the test set too, which so "
-                "sees the choice of the epoch"
-            )
+            "all validation labels are training labels: these rows validate and are the test set too, which so sees "
+            "the choice of the epoch"
         ]
     return [
-        (
-            f"{splits.count('val'):,} validation rows have labels that train: they validate, the other "
-            f"{splits.count('test'):,} test"
-        )
+        f"{splits.count('val'):,} validation rows have labels that train: they validate, the other "
+        f"{splits.count('test'):,} test"
     ]
 
 
@@ -217,12 +220,13 @@ class Table(dict):
 
 
 def _table(path: Path) -> Table:
-    """Column -> its values as strings (007 is not 7), empty where a row has none. Raises UserError where it is not such
-    a table.
+    """Column -> its values as strings (007 is not 7), empty if a row has none.
+
+    Raises UserError if it is not such a table.
     """
     with parsing(f"--dataset_csv {path}"):
-        found = path.stat()
-        return _parsed(str(path), found.st_size, found.st_mtime_ns)
+        status = path.stat()
+        return _parsed(str(path), status.st_size, status.st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=2)  # the flags are checked before the data are loaded
@@ -234,50 +238,62 @@ def _parsed(path: str, size: int, changed: int) -> Table:
     except Unreadable as error:
         raise UserError(f"--dataset_csv {path}: no table of comma-separated values ({error.reason})") from error
     header = [name.strip() for name in header]
-    lacking = [name for name in NEEDED if name not in header] or [
-        name for name in BOX if name not in header and set(BOX) & set(header)
-    ]
+    lacking = [name for name in NEEDED if name not in header]
+    if not lacking and set(BOX) & set(header):
+        lacking = [name for name in BOX if name not in header]
     if lacking:
         raise UserError(f"--dataset_csv {path}: no column {', '.join(lacking)} among {', '.join(header)}")
-    short = next((number for number, row in enumerate(rows, start=2) if len(row) != len(header)), None)
-    if short is not None:
-        raise UserError(
-            f"--dataset_csv {path}, row {short}: {len(rows[short - 2])} fields, its first row has {len(header)}: it "
-            "is damaged"
-        )
-    columns = zip(*rows, strict=True) if rows else [()] * len(header)
-    known = {*KNOWN, *_higher(header)}
-    read = [(name, column) for name, column in zip(header, columns, strict=True) if name in known]
-    table = Table({name: [value.strip() for value in column] for name, column in read})
-    table.repeated = tuple(name for name, times in Counter(name for name, _ in read).items() if times > 1)
-    for name in {"label", "category", "sequence", *_higher(header)} & set(table):
-        table[name] = list(map(present, table[name]))
-    for name in NEEDED[1:]:
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise UserError(
+                f"--dataset_csv {path}, row {number}: {len(row)} fields, its first row has {len(header)}: it is damaged"
+            )
+    table = _columns(header, rows)
+    _check_splits(path, table)
+    table["path"] = [os.path.normpath(path) for path in table["path"]]
+    return table
+
+
+def _check_splits(path: str, table: Table) -> None:
+    """Raise UserError for rows without a path or split, and unless there are rows of both splits."""
+    for name in ("path", "split"):
         if "" in table[name]:
             raise UserError(f"--dataset_csv {path}, row {table[name].index('') + 2}: no {name}")
-    table["path"] = [os.path.normpath(path) for path in table["path"]]
-    other = next((i for i, split in enumerate(table["split"]) if split not in ("train", "validation")), None)
-    if other is not None:
+    for number, split in enumerate(table["split"], start=2):
+        if split not in ("train", "validation"):
+            raise UserError(f"--dataset_csv {path}, row {number}: split {split!r}, expected train or validation")
+    splits = set(table["split"])
+    if len(splits) < 2:
         raise UserError(
-            f"--dataset_csv {path}, row {other + 2}: split {table['split'][other]!r}, expected train or validation"
+            f"--dataset_csv {path}: {len(table['split']):,} rows, all of split {'/'.join(splits)}: it needs both"
         )
-    if len(set(table["split"])) < 2:
-        raise UserError(
-            f"--dataset_csv {path}: {len(table['split']):,} rows, all of split {'/'.join(set(table['split']))}: it "
-            "needs both"
-        )
+
+
+def _columns(header: list[str], rows: list[list[str]]) -> Table:
+    """The columns that are read; the last of several with one name."""
+    read_names = {*KNOWN, *_higher(header)}
+    columns = zip(*rows, strict=True) if rows else [()] * len(header)
+    table = Table()
+    counts = Counter()
+    for name, column in zip(header, columns, strict=True):
+        if name in read_names:
+            table[name] = [value.strip() for value in column]
+            counts[name] += 1
+    table.repeated = tuple(name for name, times in counts.items() if times > 1)
+    for name in {"label", "category", "sequence", *_higher(header)} & set(table):
+        table[name] = list(map(present, table[name]))
     return table
 
 
 def _higher(names) -> list[str]:
-    """Of the names of columns those of the levels above the super-class: category_2, category_3 and on, up to the first
-    that is missing.
+    """Those of the names of columns that are levels above the super-class.
+
+    They are category_2, category_3 and on, up to the first that is missing.
     """
-    return (
-        list(itertools.takewhile(names.__contains__, (f"category_{level}" for level in itertools.count(2))))
-        if "category" in names
-        else []
-    )
+    if "category" not in names:
+        return []
+    levels = (f"category_{level}" for level in itertools.count(2))
+    return list(itertools.takewhile(lambda name: name in names, levels))
 
 
 def _splits_of(table: dict[str, list], opt) -> list[str]:
@@ -288,8 +304,10 @@ def _splits_of(table: dict[str, list], opt) -> list[str]:
     for label, split in rows:
         if split == "train":
             splits.append("train")
+        elif label in trained:
+            splits.append("val")
         else:
-            splits.append("val" if label in trained else "test")
+            splits.append("test")
     return splits
 
 
@@ -308,22 +326,28 @@ def _role(path: Path, table: dict[str, list], column: str) -> list[bool]:
     return role
 
 
-def _boxes(path: Path, table: dict[str, list]) -> list[tuple | None] | None:
-    """The box of each row; None where there are none at all."""
+def _boxes(path: Path, table: dict[str, list]) -> list[tuple | None]:
+    """The box of each row; None for the whole image."""
     if BOX[0] not in table:
-        return None
+        return [None] * len(table["path"])
     boxes = []
     for row, values in enumerate(zip(*(table[name] for name in BOX), strict=True), start=2):
-        try:
-            box = tuple(map(float, values)) if any(map(present, values)) else None
-        except ValueError:
-            box = ()
-        if box is not None and not (
-            len(box) == 4 and 0 <= box[0] < box[2] < float("inf") and 0 <= box[1] < box[3] < float("inf")
-        ):
+        if not any(map(present, values)):
+            boxes.append(None)
+            continue
+        box = _numbers(values)
+        if box is None or not (0 <= box[0] < box[2] < math.inf and 0 <= box[1] < box[3] < math.inf):
             raise UserError(
                 f"--dataset_csv {path}, row {row}: box {', '.join(values)}; expected 0 <= x_1 < x_2 and 0 <= y_1 < "
                 "y_2, or none"
             )
         boxes.append(box)
     return boxes
+
+
+def _numbers(values) -> tuple[float, ...] | None:
+    """The values as numbers; None if one is no number."""
+    try:
+        return tuple(map(float, values))
+    except ValueError:
+        return None

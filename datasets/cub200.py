@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from datasets import _download, _layout
+from datasets._images import Image
 from datasets._layout import Published, Reading
 from utilities.errors import UserError
 
 FOLDERS = ("cub200", "CUB_200_2011", "cub2011/CUB_200_2011")
-# in names of groups; its place among the data sets of a paper's table
-ALSO_CALLED = ("cub", "cub256")
-TABLE_ORDER = 1
+ALSO_CALLED = ("cub", "cub256")  # in names of groups
+TABLE_ORDER = 1  # among the data sets of a paper's table
 EXPECTED = (
     "images/<001.class>/<images>, in the official release with images.txt, image_class_labels.txt and classes.txt "
     "beside it"
@@ -53,22 +53,22 @@ def read(opt, root: Path) -> Reading:
                 f"--cub_boxes needs the lists of the official release, and {root} has no {lists[0].name}: "
                 f"{DOWNLOAD.alternatives}"
             )
-        return _layout.class_folders([root / "images" if (root / "images").is_dir() else root], opt, by_id=True)
+        folder = root / "images" if (root / "images").is_dir() else root
+        return _layout.class_folders([folder], opt, by_id=True)
     files = dict(_table(lists[0], image=int, file=str))
     labels = dict(_table(lists[1], image=int, label=int))
-    names = dict(_table(root / "classes.txt", label=int, name=str)) if (root / "classes.txt").exists() else {}
-    rows = sorted((labels[image], image, file) for image, file in files.items() if image in labels)
+    names = {}
+    if (root / "classes.txt").exists():
+        names = dict(_table(root / "classes.txt", label=int, name=str))
     boxes = _boxes(root / "bounding_boxes.txt") if opt.cub_boxes else {}
-    if opt.cub_boxes and any(image not in boxes for _, image, _ in rows):
-        image = next(image for _, image, _ in rows if image not in boxes)
-        raise UserError(
-            f"--cub_boxes: {root / 'bounding_boxes.txt'} has no box of image {image}, {files[image]}: restore the file"
-        )
-    named = [
-        (file, names.get(label, file.split("/")[0]), None, True, True, None, boxes.get(image))
-        for label, image, file in rows
-    ]
-    return _layout.listed(root / "images", named)
+    images = []
+    for label, image, file in sorted((labels[image], image, file) for image, file in files.items() if image in labels):
+        if opt.cub_boxes and image not in boxes:
+            raise UserError(
+                f"--cub_boxes: {root / 'bounding_boxes.txt'} has no box of image {image}, {file}: restore the file"
+            )
+        images.append(Image(file, names.get(label, file.split("/")[0]), box=boxes.get(image)))
+    return _layout.listed(root / "images", images)
 
 
 def _table(path: Path, **kinds) -> list[tuple]:

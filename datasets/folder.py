@@ -1,12 +1,13 @@
-"""Any images in one folder a class: --dataset_folder_path X, where X/<class>/<images>; also X/<super>/<class>/ and
-deeper, X/train and X/test, X/query and X/gallery.
+"""Any images in one folder per class: --dataset_folder_path X.
 
 The layout is recognised by the content of X:
 
-  X/<class>/<images>            all visible subfolders are classes; the first half, sorted by name, trains
-  X/<super>/<class>/<images>    the same with super-classes; a class is called <super>/<class>; X/<order>/<family>/<class>/<images> has further levels
-  X/train/…, X/test/…           one of these in each part; X/val/…, where it exists, is for validation
-  X/train/…, X/query/…, X/gallery/…   the same where test images have roles: the query images are searched for in the gallery
+    X/<class>/<images>            all visible subfolders are classes; the first half, sorted by name, trains
+    X/<super>/<class>/<images>    the same with super-classes; a class is called <super>/<class>;
+                                  X/<order>/<family>/<class>/<images> has further levels
+    X/train/…, X/test/…           one of these in each part; X/val/…, if it exists, is for validation
+    X/train/…, X/query/…,         the same with roles of test images: query images are searched for in the gallery
+    X/gallery/…
 
 Ambiguous layouts are refused.
 """
@@ -25,11 +26,12 @@ from utilities.files import expanded
 from utilities.roles import DATA
 
 PARTS = ("train", "val", "test", "query", "gallery")
-ALSO_MEANT = {  # names of parts elsewhere -> the part's name here
-    **{name: "train" for name in ("training", "trn")},
-    **{name: "val" for name in ("valid", "validation", "dev")},
-    **{name: "test" for name in ("testing", "tst")},
-    **{name: "query" for name in ("queries", "probe")},
+# names of parts elsewhere -> the part's name here
+ALSO_MEANT = {
+    **dict.fromkeys(("training", "trn"), "train"),
+    **dict.fromkeys(("valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("testing", "tst"), "test"),
+    **dict.fromkeys(("queries", "probe"), "query"),
     "galleries": "gallery",
 }
 SPLIT = {"query": "test", "gallery": "test"}  # the two roles of a test set, in the place of X/test
@@ -92,17 +94,17 @@ class Tree:
         self.unread = Counter()
         real_root = Path(os.path.realpath(root))
         real_of = {root: str(real_root)}
-        known = {str(real_root), *map(str, real_root.parents)}
+        read_folders = {str(real_root), *map(str, real_root.parents)}
         while self.levels[-1] and len(self.levels) - 1 != depth:
             subfolders = [subfolder for folder in self.levels[-1] for subfolder in self._subfolders(folder, real_of)]
             level = []
             # Folders come before links to them, whatever their names.
             for folder in sorted(subfolders, key=Path.is_symlink):
                 real = real_of[folder]
-                if real in known and folder.name not in twice:
+                if real in read_folders and folder.name not in twice:
                     self.repeated.add(folder)
                 else:
-                    known.add(real)
+                    read_folders.add(real)
                     level.append(folder)
             self.levels.append(sorted(level))
 
@@ -172,8 +174,8 @@ def _repeated_links(trees: list[Tree]) -> str | None:
     links = sorted(str(link) for tree in trees for link in tree.repeated)
     if not links:
         return None
-    more = f" and {len(links) - 1:,} more" if len(links) > 1 else ""
-    return f"links to folders that are read under another name, left out: {links[0]}{more}"
+    line = f"links to folders that are read under another name, left out: {links[0]}"
+    return f"{line} and {len(links) - 1:,} more" if len(links) > 1 else line
 
 
 def _of_parts(root: Path, trees: dict[str, Tree], opt) -> Reading:
@@ -186,46 +188,47 @@ def _of_parts(root: Path, trees: dict[str, Tree], opt) -> Reading:
                 f"{root / part} holds no image: fill it, or take it away so that no split is read from the folders of "
                 f"{root}"
             )
-    placed = [
-        (_with_role(image, part), SPLIT.get(part, part))
-        for part, reading in readings.items()
-        for image in reading.images
-    ]
-    placed.sort(key=lambda one: one[0].class_name)
-    notes = [note for reading in readings.values() for note in reading.notes]
-    names = {
-        split: {image.class_name for image, of_split in placed if of_split == split} for split in ("train", "test")
-    }
-    shared = names["train"] & names["test"]
+    rows = []
+    notes = []
+    for part, reading in readings.items():
+        notes += reading.notes
+        rows += [(_with_role(image, part), SPLIT.get(part, part)) for image in reading.images]
+    rows.sort(key=lambda row: row[0].class_name)
+    train_names = {image.class_name for image, split in rows if split == "train"}
+    test_names = {image.class_name for image, split in rows if split == "test"}
+    shared = train_names & test_names
     if shared:
         notes.append(
             f"{len(shared):,} classes are in train and in test: the test classes are not new ones, as {min(shared)}"
         )
-    return Reading([image for image, _ in placed], split_of=[split for _, split in placed], notes=notes)
+    return Reading([image for image, _ in rows], split_of=[split for _, split in rows], notes=notes)
 
 
 def _with_role(image: Image, part: str) -> Image:
     """The image with the role of its part: query or gallery only, in the parts of these names."""
-    return image._replace(is_query=part == "query", is_gallery=part == "gallery") if part in SPLIT else image
+    if part not in SPLIT:
+        return image
+    return image._replace(is_query=part == "query", is_gallery=part == "gallery")
 
 
 def _classes(tree: Tree, opt, levels: int) -> Reading:
     """The classes in a tree, below folders of this many levels."""
     reading = Reading([])
-    for place in tree.levels[levels] if levels < len(tree.levels) else []:
-        found = _layout.class_folders([place], opt, left_out=tree.repeated)
-        steps = place.relative_to(tree.root).parts
-        super_name, *higher = ["/".join(steps[:n]) for n in range(len(steps), 0, -1)] or [None]
-        for image in found.images:
+    if levels >= len(tree.levels):
+        return reading
+    for folder in tree.levels[levels]:
+        below = _layout.class_folders([folder], opt, left_out=tree.repeated)
+        names = folder.relative_to(tree.root).parts
+        upper_names = ["/".join(names[:n]) for n in range(len(names), 0, -1)]  # the finest first
+        super_name, *higher_names = upper_names or [None]
+        for image in below.images:
+            class_name = "/".join((*names, image.class_name))
             reading.images.append(
-                image._replace(
-                    class_name="/".join((*steps, image.class_name)), super_name=super_name, higher_names=tuple(higher)
-                )
+                image._replace(class_name=class_name, super_name=super_name, higher_names=tuple(higher_names))
             )
-        reading.notes += found.notes
-    reading.images.sort(
-        key=lambda image: image.class_name
-    )  # stable; by the whole name `a b/c` comes before `a/c`, unlike their folders
+        reading.notes += below.notes
+    # stable; by the whole name `a b/c` comes before `a/c`, unlike their folders
+    reading.images.sort(key=lambda image: image.class_name)
     return reading
 
 
@@ -235,46 +238,53 @@ def _parts(top: Tree) -> list[str]:
     Raises UserError where it is ambiguous.
     """
     root = top.root
-    there = {folder.name: folder for folder in top.levels[1]}
-    like_parts = [name for name, folder in there.items() if _is_like_part(folder)]
-    named = [part for part in PARTS if part in like_parts]
-    meant = {name: part for name in like_parts if name not in PARTS and (part := _part_meant(name)) is not None}
-    if meant and len(meant) + len(named) > 1:
+    folders = {folder.name: folder for folder in top.levels[1]}
+    like_parts = [name for name, folder in folders.items() if _is_like_part(folder)]
+    parts = [part for part in PARTS if part in like_parts]
+    _refuse_misspelt(root, parts, like_parts)
+    if not parts:
+        return []
+    classes = [name for name, folder in folders.items() if name not in parts and Tree(folder).holders]
+    testing = [part for part in parts if part in ("test", "query", "gallery")]
+    if "train" in parts and testing in (["test"], ["query", "gallery"]):
+        if classes:
+            raise UserError(
+                f"{root} holds train and {' and '.join(testing)}, and beside them {classes[0]}: a split, or classes? "
+                "A split is of train, val and test, or query and gallery, alone"
+            )
+        return parts
+    if classes:
+        return []
+    if len(testing) == 3:
+        raise UserError(
+            f"{root} holds test, and beside it query and gallery: the test images have roles or have none, take one "
+            "away"
+        )
+    has_roles = "test" not in parts and testing
+    needed = ("train", "query", "gallery") if has_roles else ("train", "test")
+    missing = " and ".join(part for part in needed if part not in parts)
+    raise UserError(
+        f"{root} holds {' and '.join(parts)}, but no {missing}: name both, or give one of them as --dataset_folder_path"
+    )
+
+
+def _refuse_misspelt(root: Path, parts: list[str], like_parts: list[str]) -> None:
+    """Raise UserError if a folder's name means a part in another spelling, beside another part."""
+    meant = {}
+    for name in like_parts:
+        part = None if name in PARTS else _part_meant(name)
+        if part is not None:
+            meant[name] = part
+    if meant and len(meant) + len(parts) > 1:
         name, part = next(iter(meant.items()))
         raise UserError(
-            f"{root} holds {' and '.join([*named, *meant])}: is {name} the part {part}? Then rename it; parts are "
+            f"{root} holds {' and '.join([*parts, *meant])}: is {name} the part {part}? Then rename it; parts are "
             f"{', '.join(PARTS)}"
         )
-    if not named:
-        return []
-    others = [name for name, folder in there.items() if name not in named and Tree(folder).holders]
-    testing = [part for part in named if part in ("test", "query", "gallery")]
-    if "train" in named and testing in (["test"], ["query", "gallery"]):
-        if others:
-            raise UserError(
-                f"{root} holds train and {' and '.join(testing)}, and beside them {others[0]}: a split, or classes? A "
-                "split is of train, val and test, or query and gallery, alone"
-            )
-        return named
-    if named and not others:
-        if len(testing) == 3:
-            raise UserError(
-                f"{root} holds test, and beside it query and gallery: the test images have roles or have none, take "
-                "one away"
-            )
-        wanted = ("train", *(["query", "gallery"] if "test" not in named and testing else ["test"]))
-        missing = " and ".join(part for part in wanted if part not in named)
-        raise UserError(
-            f"{root} holds {' and '.join(named)}, but no {missing}: name both, or give one of them as "
-            "--dataset_folder_path"
-        )
-    return []
 
 
 def _part_meant(name: str) -> str | None:
-    """The part that a folder's name means with another spelling, such as Test, validation, tets; None where it means
-    none.
-    """
+    """The part that a folder's name means in another spelling, such as Test, validation, tets; None if it is none."""
     names = {**{part: part for part in PARTS}, **ALSO_MEANT}
     near = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=0.75)
     return names[near[0]] if near else None
@@ -298,13 +308,17 @@ def _levels_above(trees: list[Tree]) -> int:
             if first is not None:
                 holders.setdefault(depth, first)
     if len(holders) > 1:
-        one, other = [holders[depth] for depth in sorted(holders)][:2]
-        where = f"images lie in {one} and in {other}"
-        raise UserError(f"{where}: which are the classes? Expected {LAYOUTS}, X = {trees[0].root}")
-    levels, place = next(iter(holders.items()), (0, None))
-    part = next((upper for upper in place.parents[: levels - 1] if upper.name in PARTS), None) if levels > 1 else None
-    if part is not None:
+        upper, lower = [holders[depth] for depth in sorted(holders)][:2]
         raise UserError(
-            f"images lie in {place}: is {part} a part of the split? Then X is {part.parent}; else rename it"
+            f"images lie in {upper} and in {lower}: which are the classes? Expected {LAYOUTS}, X = {trees[0].root}"
         )
+    if not holders:
+        return 0
+    levels, folder = next(iter(holders.items()))
+    if levels > 1:
+        for upper in folder.parents[: levels - 1]:
+            if upper.name in PARTS:
+                raise UserError(
+                    f"images lie in {folder}: is {upper} a part of the split? Then X is {upper.parent}; else rename it"
+                )
     return levels

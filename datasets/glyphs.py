@@ -64,10 +64,9 @@ def evaluation_metrics(opt) -> list[str] | None:
 
 
 def derived(opt) -> dict:
-    """The flags of re-identification that are unset."""
-    return (
-        _reid.unset(opt) if getattr(opt, "glyphs_protocol", "set") == "reid" else {}
-    )  # runs of earlier versions have no such flag
+    """The values of unset flags under re-identification."""
+    protocol = vars(opt).get("glyphs_protocol")  # runs of earlier versions have no such flag
+    return _reid.unset(opt) if protocol == "reid" else {}
 
 
 def default_source_path() -> str:
@@ -76,10 +75,9 @@ def default_source_path() -> str:
 
 
 def prepare(opt, source: Path) -> Path:
-    """The folder of the rendered images, `<source>/glyphs` or `source` itself; rendered now where it is missing or out
-    of date.
+    """The folder of the images, `<source>/glyphs` or `source` itself; rendered now if it is missing or out of date.
 
-    Raises UserError where `<source>/glyphs` holds something else: it stays as it is.
+    Raises UserError if `<source>/glyphs` holds something else: it stays as it is.
     """
     fingerprint = _fingerprint()
     for root in (source / "glyphs", source):
@@ -192,8 +190,9 @@ def covered_characters() -> list[str]:
     """The letters and digits that every face has, in code point order."""
     from matplotlib.ft2font import FT2Font
 
-    common = set.intersection(*(set(FT2Font(str(file)).get_charmap()) for file in _face_files()))
-    return [chr(code) for code in sorted(common) if unicodedata.category(chr(code)) in LETTERS_AND_DIGITS]
+    charmaps = [set(FT2Font(str(file)).get_charmap()) for file in _face_files()]
+    common = sorted(set.intersection(*charmaps))
+    return [chr(code) for code in common if unicodedata.category(chr(code)) in LETTERS_AND_DIGITS]
 
 
 def draw(character: str, font) -> np.ndarray:
@@ -209,13 +208,13 @@ def draw(character: str, font) -> np.ndarray:
 def distinct(drawings: dict[str, list[np.ndarray]]) -> list[str]:
     """The characters whose images, in all faces, differ from those of the characters kept before."""
     seen = set()
-    kept = []
+    characters = []
     for character, images in drawings.items():
         keys = {image.tobytes() for image in images}
         if seen.isdisjoint(keys):
             seen |= keys
-            kept.append(character)
-    return kept
+            characters.append(character)
+    return characters
 
 
 def _render(folder: Path, fingerprint: str) -> None:
@@ -245,9 +244,7 @@ def _folder(character: str) -> str:
 
 
 def script(character: str) -> str:
-    """The script of a letter; `digit` for digits, `other` for the few letters without a script, such as the click
-    letters.
-    """
+    """The script of a letter; `digit` for digits, `other` for the few letters without one, such as click letters."""
     if unicodedata.category(character) == "Nd":
         return "digit"
     words = unicodedata.name(character, "").lower().split()
@@ -261,12 +258,16 @@ def script(character: str) -> str:
 def read(opt, root: Path) -> Reading:
     """The images, classes in the order of their code points."""
     characters = read_json(root / MANIFEST)["characters"]
-    reid = opt.glyphs_protocol == "reid"
+    is_reid = opt.glyphs_protocol == "reid"
     images = []
     for character in characters:
         for number, face in enumerate(FACES):
-            font = FACES[number - number % STYLES]
-            is_regular = number % STYLES == 0
-            roles = (is_regular, not is_regular, f"{character} in {font}") if reid else ()
-            images.append(Image(str(root / _folder(character) / f"{face}.png"), character, script(character), *roles))
-    return Reading(images, made=True)
+            image = Image(str(root / _folder(character) / f"{face}.png"), character, script(character))
+            if is_reid:
+                font = FACES[number - number % STYLES]
+                is_regular = number % STYLES == 0
+                image = image._replace(
+                    is_query=is_regular, is_gallery=not is_regular, sequence=f"{character} in {font}"
+                )
+            images.append(image)
+    return Reading(images, is_rendered=True)

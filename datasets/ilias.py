@@ -1,5 +1,4 @@
-"""ILIAS, its core: 1,000 objects, 1,232 query images, 4,715 images that show them in the world (Kordopatis-Zilos et
-al., CVPR 2025, arXiv 2502.11748).
+"""ILIAS, its core: 1,000 objects in 1,232 queries and 4,715 positives (Kordopatis-Zilos et al., arXiv 2502.11748).
 
 Its 100 million distractors are judged from features: docs/evaluation.md. Text queries are left out.
 """
@@ -7,6 +6,7 @@ Its 100 million distractors are judged from features: docs/evaluation.md. Text q
 from pathlib import Path
 
 from datasets import _download, _layout
+from datasets._images import Image
 from datasets._layout import Published, Reading
 
 FOLDERS = ("ilias", "ilias_core")
@@ -28,21 +28,23 @@ def recognises(root: Path) -> bool:
 
 
 def derived(opt) -> dict:
-    """Flags that are unset."""
+    """Values of unset flags: queries without a match are left out."""
     return {"eval_skip_unmatched": 1}
 
 
 def read(opt, root: Path) -> Reading:
     """The queries and positives of each object, whose folder names it."""
-    rows = []
     core = _core(root)
-    for folder in (entry.name for entry in _layout.visible(core) if entry.is_dir()):
-        for kind in (kind for kind in (QUERIES, POSITIVES) if (core / folder / kind).is_dir()):
-            rows += [
-                (f"{folder}/{kind}/{file}", folder, None, kind == QUERIES, kind == POSITIVES)
-                for file in _layout.image_files(core / folder / kind)
-            ]
-    reading = _layout.listed(core, rows)
+    images = []
+    for entry in _layout.visible(core):
+        if not entry.is_dir():
+            continue
+        for kind in (QUERIES, POSITIVES):
+            if (core / entry.name / kind).is_dir():
+                for file in _layout.image_files(core / entry.name / kind):
+                    path = f"{entry.name}/{kind}/{file}"
+                    images.append(Image(path, entry.name, is_query=kind == QUERIES, is_gallery=kind == POSITIVES))
+    reading = _layout.listed(core, images)
     reading.split_of = ["test"] * len(reading.images)
     return reading
 

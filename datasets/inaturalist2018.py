@@ -1,8 +1,12 @@
-"""iNaturalist 2018 for retrieval: 461,939 images of 8,142 species, split by Brown et al. (Smooth-AP, arXiv 2007.12163)."""
+"""iNaturalist 2018 for retrieval: 461,939 images of 8,142 species.
+
+The split is that of Brown et al. (Smooth-AP, arXiv 2007.12163).
+"""
 
 from pathlib import Path
 
 from datasets import _download, _layout
+from datasets._images import Image
 from datasets._layout import Published, Reading
 from utilities.errors import UserError
 from utilities.numbers import is_whole
@@ -15,6 +19,7 @@ ALSO_CALLED = ("inaturalist",)  # in names of groups
 EXPECTED = f"{IMAGES}/<super>/<id>/<images> and {LISTS}/Inaturalist_train_set1.txt, Inaturalist_test_set1.txt"
 TAXA = "train2018.json"
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
+DRIVE = "https://drive.usercontent.google.com/download"
 PUBLISHED = Published(classes=(5690, 2452), images=(325846, 136093))
 DOWNLOAD = _download.Source(
     folder="inaturalist2018",
@@ -27,9 +32,7 @@ DOWNLOAD = _download.Source(
         _download.Archive(
             file="Inat_dataset_splits.zip",
             md5=None,  # none is published
-            urls=(
-                "https://drive.usercontent.google.com/download?id=1sXfkBTFDrRU3__-NUs1qBP3sf_0uMB98&export=download&confirm=t",
-            ),
+            urls=(f"{DRIVE}?id=1sXfkBTFDrRU3__-NUs1qBP3sf_0uMB98&export=download&confirm=t",),
         ),
     ),
     alternatives="train_val2018.tar.gz (120 GB) from https://github.com/visipedia/inat_comp/tree/master/2018, and the "
@@ -74,7 +77,7 @@ def read(opt, root: Path) -> Reading:
             if len(fields) < 3:
                 raise UserError(f"{path}, row {number}: {entry!r}, expected {IMAGES}/<super>/<id>/<image>")
             name = "/".join(fields[:2])
-            classes.setdefault(name, []).append(("/".join(fields), name, fields[0]))
+            classes.setdefault(name, []).append(Image("/".join(fields), name, fields[0]))
             if part == "train":
                 train_classes.add(name)
             elif name in train_classes:
@@ -83,36 +86,43 @@ def read(opt, root: Path) -> Reading:
                     "is damaged"
                 )
     if taxa is not None:
-        unknown = next((name for name in classes if name.partition("/")[2] not in taxa), None)
-        if unknown is not None:
-            raise UserError(
-                f"{root / TAXA}: its categories have no id {unknown.partition('/')[2]}, which the lists name: the "
-                "file is another one"
-            )
-        for name, rows in classes.items():
-            genus, *higher = taxa[name.partition("/")[2]]
-            classes[name] = [(path, name, genus, True, True, None, None, tuple(higher)) for path, *_ in rows]
-    reading = _layout.listed(root / IMAGES, [row for name in sorted(classes, key=_order) for row in classes[name]])
+        classes = {name: _with_taxa(images, taxa, root) for name, images in classes.items()}
+    images = []
+    for name in sorted(classes, key=_order):
+        images += classes[name]
+    reading = _layout.listed(root / IMAGES, images)
     reading.train_classes = train_classes
     return reading
 
 
+def _with_taxa(images: list[Image], taxa: dict[str, list[str]], root: Path) -> list[Image]:
+    """The images of a species, with its genus as super-class and the levels above. Raises UserError if it has none."""
+    species = images[0].class_name.partition("/")[2]
+    if species not in taxa:
+        raise UserError(
+            f"{root / TAXA}: its categories have no id {species}, which the lists name: the file is another one"
+        )
+    genus, *higher = taxa[species]
+    return [image._replace(super_name=genus, higher_names=tuple(higher)) for image in images]
+
+
 def _taxa(path: Path) -> dict[str, list[str]]:
-    """Id of a species -> its genus, family, … kingdom, each as its path from the kingdom: some genera of plants and of
-    animals share a name.
+    """Id of a species -> its genus, family, … kingdom, each as its path from the kingdom.
+
+    A path, as some genera of plants and of animals share a name.
     """
     try:
         with parsing(path):
-            categories = read_json(path)["categories"]
-            return {
-                str(one["id"]): ["/".join(one[rank] for rank in RANKS[:n]) for n in range(len(RANKS), 0, -1)]
-                for one in categories
-            }
+            taxa = {}
+            for category in read_json(path)["categories"]:
+                ranks = [category[rank] for rank in RANKS]
+                taxa[str(category["id"])] = ["/".join(ranks[:n]) for n in range(len(RANKS), 0, -1)]
+            return taxa
     except Unreadable as error:
         if error.is_missing:
-            get = "it is in train2018.json.tar.gz of https://github.com/visipedia/inat_comp/tree/master/2018"
             raise UserError(
-                f"{path} cannot be read ({error.reason}): --inaturalist2018_levels full needs it, {get}"
+                f"{path} cannot be read ({error.reason}): --inaturalist2018_levels full needs it, it is in "
+                "train2018.json.tar.gz of https://github.com/visipedia/inat_comp/tree/master/2018"
             ) from error
         raise UserError(
             f"{path}: expected JSON with categories of id, {', '.join(RANKS)} ({error.reason}): restore it"

@@ -1,11 +1,13 @@
-"""In-Shop Clothes Retrieval of DeepFashion: 52,712 images of 7,982 clothing items, with query and gallery (Liu et al.,
-CVPR 2016).
+"""In-Shop Clothes Retrieval of DeepFashion: 52,712 images of 7,982 items (Liu et al., CVPR 2016).
+
+Test images are queries or in the gallery.
 """
 
 import re
 from pathlib import Path
 
 from datasets import _download, _layout
+from datasets._images import Image
 from datasets._layout import Published, Reading
 from utilities.errors import UserError
 from utilities.reading import read_text
@@ -57,27 +59,32 @@ def read(opt, root: Path) -> Reading:
                 f"{path}, row {number}: {file!r} {item!r} {status!r}, expected img/…/id_00000002/… id_00000002 "
                 f"{'|'.join(STATUS)}"
             )
-        place = file.split("/", 1)[1]
-        items.setdefault(digits[1], []).append(
-            (place, digits[1], "/".join(place.split("/")[:2]), status != "gallery", status != "query")
-        )
-        if (status == "train") != (_is_training(items[digits[1]][0])):
+        below = file.split("/", 1)[1]  # without the list's `img/`
+        category = "/".join(below.split("/")[:2])
+        image = Image(below, digits[1], category, is_query=status != "gallery", is_gallery=status != "query")
+        images = items.setdefault(digits[1], [])
+        images.append(image)
+        if _is_training(image) != _is_training(images[0]):
             raise UserError(
                 f"{path}, row {number}: item {item} is in train and in {status}, test items are new ones: the list is "
                 "damaged"
             )
-    reading = _layout.listed(_folder(root, rows), [row for item in sorted(items, key=int) for row in items[item]])
-    reading.train_classes = {item for item, found in items.items() if _is_training(found[0])}
+    images = []
+    for item in sorted(items, key=int):
+        images += items[item]
+    reading = _layout.listed(_folder(root, rows), images)
+    reading.train_classes = {image.class_name for image in images if _is_training(image)}
     reading.notes += notes
     return reading
 
 
-def _is_training(row: tuple) -> bool:
-    return row[3] and row[4]
+def _is_training(image: Image) -> bool:
+    """Whether an image is a training image: these have both roles."""
+    return image.is_query and image.is_gallery
 
 
 def _rows(path: Path, opt) -> tuple[list[list[str]], list[str]]:
-    """The rows of the list after the first two, and notes. Raises UserError where it is not such a list, or cut short."""
+    """The rows of the list after the first two, and notes. Raises UserError if it is not such a list, or cut short."""
     try:
         first, header, *lines = [line.split() for line in read_text(path, "restore it").splitlines() if line.strip()]
         count = int(first[0])
@@ -91,13 +98,16 @@ def _rows(path: Path, opt) -> tuple[list[list[str]], list[str]]:
             raise UserError(f"{path}, row {number}: {len(row)} fields, expected {len(COLUMNS)}: the file is damaged")
     if len(lines) == count:
         return lines, []
-    told = f"{path} names {len(lines):,} images, its first line says {count:,}"
+    note = f"{path} names {len(lines):,} images, its first line says {count:,}"
     if not opt.allow_partial_dataset:
-        raise UserError(f"{told}: it is cut short. Restore it, or go on with --allow_partial_dataset")
-    return lines, [told]
+        raise UserError(f"{note}: it is cut short. Restore it, or go on with --allow_partial_dataset")
+    return lines, [note]
 
 
 def _folder(root: Path, rows: list[list[str]]) -> Path:
     """The folder of the images: the first that holds the first image's gender, such as WOMEN."""
     gender = rows[0][0].split("/")[1] if rows else ""
-    return next((root / folder for folder in IMAGES if (root / folder / gender).is_dir()), root / IMAGES[0])
+    for folder in IMAGES:
+        if (root / folder / gender).is_dir():
+            return root / folder
+    return root / IMAGES[0]

@@ -26,9 +26,7 @@ DOWNLOAD = _download.Source(
 # 0002_c1s1_000451_03.jpg: person, camera, sequence, frame, box
 NAME = re.compile(r"(-?\d+)_c(\d)")
 ANY_NAME = re.compile("()()")
-# numbers of persons that are none: badly cut boxes, and boxes of the background
-JUNK = -1
-BACKGROUND = 0
+BACKGROUND = 0  # number of the boxes of the background; badly cut boxes have -1
 
 
 def add_arguments(group) -> None:
@@ -54,16 +52,16 @@ def recognises(root: Path) -> bool:
 
 
 def read(opt, root: Path) -> Reading:
-    """The images by person. Junk (-1) is left out everywhere; background (0000) is of no class and lies in the gallery
-    alone.
-    """
-    found = {
-        folder: _reid.shots(root, folder, NAME, "0002_c1s1_000451_03.jpg") for folder in (TRAINING, QUERY, GALLERY)
-    }
-    training, queries, gallery = (
-        [shot for shot in those if int(shot.identity) > BACKGROUND] for those in found.values()
-    )
-    gallery += [shot._replace(identity=None) for shot in found[GALLERY] if int(shot.identity) == BACKGROUND]
+    """The images by person: badly cut boxes (-1) are left out, the background (0000) consists of distractors."""
+    example = "0002_c1s1_000451_03.jpg"
+    training, queries, gallery = (_reid.shots(root, folder, NAME, example) for folder in (TRAINING, QUERY, GALLERY))
+    distractors = [shot for shot in gallery if int(shot.identity) == BACKGROUND]
     if opt.market1501_distractors:
-        gallery += [shot._replace(identity=None) for shot in _reid.shots(root, DISTRACTORS, ANY_NAME, "")]
-    return _reid.reading(root, opt, training, queries, gallery)
+        distractors += _reid.shots(root, DISTRACTORS, ANY_NAME, "")
+    gallery = [*_persons(gallery), *(shot._replace(identity=None) for shot in distractors)]
+    return _reid.reading(root, opt, _persons(training), _persons(queries), gallery)
+
+
+def _persons(shots: list[_reid.Shot]) -> list[_reid.Shot]:
+    """The images that show a person."""
+    return [shot for shot in shots if int(shot.identity) > BACKGROUND]

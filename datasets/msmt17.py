@@ -1,5 +1,6 @@
-"""MSMT17: 4,101 persons in fifteen cameras, re-identification, as V1 or with blurred faces as V2 (Wei et al., CVPR
-2018).
+"""MSMT17: 4,101 persons in fifteen cameras, re-identification (Wei et al., CVPR 2018).
+
+There are two versions: V1, and V2 with blurred faces.
 """
 
 import dataclasses
@@ -54,29 +55,35 @@ def recognises(root: Path) -> bool:
 
 def read(opt, root: Path) -> Reading:
     """The images of the four lists by person; the folders tell the version."""
-    version = next(
-        (name for name, folders in VERSIONS.items() if all((root / folder).is_dir() for folder in folders)), None
-    )
-    if version is None:
-        folders = " nor ".join(" and ".join(f"{folder}/" for folder in both) for both in VERSIONS.values())
-        raise UserError(f"{root}: neither {folders}: the data set needs the images of one version")
+    version = _version(root)
     train, test = VERSIONS[version]
-    training, validation, queries, gallery = map(_listed, [root] * 4, LISTS, (train, train, test, test))
+    training, validation, queries, gallery = (
+        _listed(root, file, folder) for file, folder in zip(LISTS, (train, train, test, test), strict=True)
+    )
     if opt.msmt17_combined:
         training = training + validation
         validation = []
-    found = _reid.reading(root, opt, training, queries, gallery, validation)
-    found.notes.append(
-        f"MSMT17 {version}{', with blurred faces' * (version == 'V2')}: results of V1 and V2 do not compare"
-    )
-    return found
+    reading = _reid.reading(root, opt, training, queries, gallery, validation)
+    faces = ", with blurred faces" if version == "V2" else ""
+    reading.notes.append(f"MSMT17 {version}{faces}: results of V1 and V2 do not compare")
+    return reading
+
+
+def _version(root: Path) -> str:
+    """The version whose folders are in `root`. Raises UserError if there is none."""
+    for version, folders in VERSIONS.items():
+        if all((root / folder).is_dir() for folder in folders):
+            return version
+    names = [" and ".join(f"{folder}/" for folder in folders) for folders in VERSIONS.values()]
+    raise UserError(f"{root}: neither {' nor '.join(names)}: the data set needs the images of one version")
 
 
 def _listed(root: Path, name: str, folder: str) -> list[Shot]:
-    """The images of a list, `0000/0000_000_01_0303morning_0008_0.jpg 0`: path, with the camera in its third part, and
-    person.
+    """The images of a list of paths, with the camera in their third part, and persons.
+
+    A line is `0000/0000_000_01_0303morning_0008_0.jpg 0`.
     """
-    found = []
+    shots = []
     for number, row in enumerate(_layout.read_table(root / name), start=1):
         camera = row[0].split("_")[2:3]
         if len(row) != 2 or not is_whole(row[1]) or not camera or not is_whole(camera[0]):
@@ -84,5 +91,5 @@ def _listed(root: Path, name: str, folder: str) -> list[Shot]:
                 f"{root / name}, row {number}: {' '.join(row)!r}, expected a path with its camera and the person, as "
                 "0000/0000_000_01_0303morning_0008_0.jpg 0"
             )
-        found.append(Shot(f"{folder}/{row[0]}", row[1], camera[0]))
-    return found
+        shots.append(Shot(f"{folder}/{row[0]}", row[1], camera[0]))
+    return shots

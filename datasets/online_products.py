@@ -3,17 +3,18 @@
 from pathlib import Path
 
 from datasets import _download, _layout
+from datasets._images import Image
 from datasets._layout import Published, Reading
 from utilities.errors import UserError
 
 FOLDERS = ("online_products", "Stanford_Online_Products")
-# in names of groups; its place among the data sets of a paper's table
-ALSO_CALLED = ("sop",)
-TABLE_ORDER = 3
+ALSO_CALLED = ("sop",)  # in names of groups
+TABLE_ORDER = 3  # among the data sets of a paper's table
 EXPECTED = (
     "Ebay_train.txt, Ebay_test.txt and <category>_final/<images>; or Info_Files/ with the lists and "
     "images/<category>_final/<images>"
 )
+DRIVE = "https://drive.usercontent.google.com/download"
 PUBLISHED = Published(classes=(11318, 11316), images=(59551, 60502))
 DOWNLOAD = _download.Source(
     folder="Stanford_Online_Products",
@@ -22,7 +23,7 @@ DOWNLOAD = _download.Source(
             file="Stanford_Online_Products.zip",
             md5="7f73d41a2f44250d4779881525aea32e",
             urls=(
-                "https://drive.usercontent.google.com/download?id=1TclrpQOF_ullUP99wk_gjGN8pKvtErG8&export=download&confirm=t",
+                f"{DRIVE}?id=1TclrpQOF_ullUP99wk_gjGN8pKvtErG8&export=download&confirm=t",
                 "ftp://cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip",
             ),
         ),
@@ -43,8 +44,9 @@ def recognises(root: Path) -> bool:
 
 
 def validation_groups(names: list[str]) -> list[list[str]]:
-    """Validation is cut within each of the 12 categories, as in the ICML code; class names hold the category, as
-    `00001.bicycle`.
+    """Validation is cut within each of the 12 categories, as in the ICML code.
+
+    Class names hold the category, as `00001.bicycle`.
     """
     groups = {}
     for name in names:
@@ -55,21 +57,21 @@ def validation_groups(names: list[str]) -> list[list[str]]:
 def read(opt, root: Path) -> Reading:
     """The images of both lists in the order of their class ids; the lists say which classes train."""
     folder = root / "images" if (root / "images").is_dir() else root
-    rows = []
+    images = []
     train_classes = set()
     for part in ("train", "test"):
         path = _lists(root) / f"Ebay_{part}.txt"
-        header, *table = _layout.read_table(path) or [[]]
+        header, *rows = _layout.read_table(path) or [[]]
         if header != ["image_id", "class_id", "super_class_id", "path"]:
             raise UserError(
                 f"{path} begins with {' '.join(header)!r}, expected 'image_id class_id super_class_id path'"
             )
-        table = _layout.typed(path, table, start=2, image_id=int, class_id=int, super_class_id=int, file=str)
-        for _, class_id, _, file in sorted(table, key=lambda row: (row[1], row[0])):
+        rows = _layout.typed(path, rows, start=2, image_id=int, class_id=int, super_class_id=int, file=str)
+        for _, class_id, _, file in sorted(rows, key=lambda row: (row[1], row[0])):
             category = file.split("/")[0].removesuffix("_final")
-            rows.append((file, f"{class_id:05d}.{category}", category))
+            images.append(Image(file, f"{class_id:05d}.{category}", category))
         if part == "train":
-            train_classes = {class_name for _, class_name, _ in rows}
-    reading = _layout.listed(folder, rows)
+            train_classes = {image.class_name for image in images}
+    reading = _layout.listed(folder, images)
     reading.train_classes = train_classes
     return reading

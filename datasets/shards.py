@@ -1,10 +1,9 @@
-"""Images in tar files: --dataset_shards 'data-{000..015}.tar', WebDataset shards of <key>.jpg with <key>.cls or
-<key>.json.
+"""Images in tar files: --dataset_shards 'data-{000..015}.tar', WebDataset shards.
 
-The class of an image is the text of its `.cls`, or in its `.json` the value of `label`, `cls` or `class`; `category`
-there is the super-class. Each shard is scanned once, as a stream, and its index written beside it as
-`<shard>.index.json`; it is scanned anew when its size or time of change differs. Images are read by their offsets, in
-any order.
+A shard holds <key>.jpg with <key>.cls or <key>.json. The class of an image is the text of its `.cls`, or in its `.json`
+the value of `label`, `cls` or `class`; `category` there is the super-class. Each shard is scanned once, as a stream,
+and its index written beside it as `<shard>.index.json`; it is scanned anew when its size or time of change differs.
+Images are read by their offsets, in any order.
 """
 
 import itertools
@@ -32,6 +31,7 @@ OWN_LABELS = True
 MOST_SHARDS = 10**6  # names of a pattern
 MOST_DIGITS = 18  # of a number in braces
 LARGEST = 1 << 20  # bytes of a .cls or .json
+COLUMNS = ("keys", "offsets", "sizes", "labels", "categories")  # columns of an index, one entry per image
 
 
 def add_arguments(group) -> None:
@@ -70,9 +70,7 @@ def prepare(opt, source: Path) -> Path:
 
 @uncollected()
 def read(opt, root: Path) -> Reading:
-    """The images of all shards, classes in the order of their labels: of numbers where all are whole numbers, else of
-    names.
-    """
+    """The images of all shards, classes in the order of their labels: of numbers if all are whole, else of names."""
     from tqdm import tqdm
 
     images = []
@@ -88,17 +86,18 @@ def read(opt, root: Path) -> Reading:
             Image(_content.address(shard, offset, size, key), str(label), category)
             for key, offset, size, label, category in zip(*(content[column] for column in COLUMNS), strict=True)
         ]
+    notes = []
     if unlabelled:
-        told = (
+        note = (
             f"images without a class, no .cls and no {'/'.join(LABELS)} in a .json: {len(unlabelled):,}, the first "
             f"{unlabelled[0]}"
         )
         if not opt.allow_partial_dataset:
             raise UserError(
-                f"--dataset_shards {opt.dataset_shards}: {told}. Mend the shards, or leave them out with "
+                f"--dataset_shards {opt.dataset_shards}: {note}. Mend the shards, or leave them out with "
                 "--allow_partial_dataset"
             )
-    notes = [f"left out: {told}"] if unlabelled else []
+        notes.append(f"left out: {note}")
     if unread:
         notes.append(_layout.unread_files(unread))
     order = _layout.by_label([image.class_name for image in images])
@@ -144,7 +143,7 @@ class _Numbers:
 
 
 def _piece(pattern: str, text: str):
-    """What a part of a pattern stands for, a sized iterable of texts.
+    """The texts that a part of a pattern stands for, a sized iterable.
 
     Raises UserError for braces that are no count and no list.
     """
@@ -165,30 +164,33 @@ def _piece(pattern: str, text: str):
     return [text]
 
 
-COLUMNS = ("keys", "offsets", "sizes", "labels", "categories")  # columns of an index, one entry per image
-
-
 def _index(shard: str) -> dict:
-    """A shard's content, from its index where that is current; else the shard is scanned and the index written. Raises
-    UserError.
+    """A shard's content, from its index if that is current; else the shard is scanned and the index written.
+
+    Raises UserError.
     """
     path = Path(f"{shard}.index.json")
     try:
-        found = os.stat(shard)
+        status = os.stat(shard)
     except OSError as error:
         raise UserError(
             f"shard {shard} cannot be read ({error.strerror or error}): restore it, or take it out of --dataset_shards"
         ) from error
-    about = {"version": VERSION, "size": found.st_size, "changed": found.st_mtime_ns, "endings": sorted(suffixes())}
+    version = {
+        "version": VERSION,
+        "size": status.st_size,
+        "changed": status.st_mtime_ns,
+        "endings": sorted(suffixes()),
+    }
     try:
         with parsing(path):
             content = read_json(path)
-            is_current = {name: content[name] for name in about} == about and isinstance(content["unread"], dict)
+            is_current = {name: content[name] for name in version} == version and isinstance(content["unread"], dict)
             if is_current and len({len(content[column]) for column in COLUMNS}) == 1:
                 return content
     except Unreadable:
         pass  # none yet, or a damaged one
-    content = {**about, **_scanned(shard)}
+    content = {**version, **_scanned(shard)}
     try:
         write_json(path, content, indent=None)
     except (OSError, UserError) as error:
@@ -197,7 +199,7 @@ def _index(shard: str) -> dict:
 
 
 def _scanned(shard: str) -> dict:
-    """The images of a shard with their offsets and labels, in one pass; an image's label may come before or after it."""
+    """The images of a shard with their offsets and labels, in one pass; a label may come before or after its image."""
     images = {}
     labels = {}
     categories = {}
@@ -214,37 +216,33 @@ def _scanned(shard: str) -> dict:
         elif ending == "cls":
             labels[key] = present(data().decode("utf-8", "replace"))
         elif ending == "json":
-            found = _parsed(shard, member.name, data())
-            label = next(filter(None, (present(found.get(name)) for name in LABELS)), "")
+            values = _parsed(shard, member.name, data())
+            label = next((present(values.get(name)) for name in LABELS if present(values.get(name))), "")
             if label:
                 labels.setdefault(key, label)
-            categories[key] = present(found.get("category")) or None
+            categories[key] = present(values.get("category")) or None
         else:
             unread[f".{ending}" if ending else ""] += 1
-    unlabelled = [key for key in images if not labels.get(key)]
-    there = [key for key in images if labels.get(key)]
-    named, offsets, sizes = zip(*(images[key] for key in there), strict=True) if there else ((), (), ())
+    labelled = [key for key in images if labels.get(key)]
     return {
-        "keys": named,
-        "offsets": offsets,
-        "sizes": sizes,
-        "labels": [labels[key] for key in there],
-        "categories": [categories.get(key) for key in there],
-        "unlabelled": unlabelled,
+        "keys": [images[key][0] for key in labelled],
+        "offsets": [images[key][1] for key in labelled],
+        "sizes": [images[key][2] for key in labelled],
+        "labels": [labels[key] for key in labelled],
+        "categories": [categories.get(key) for key in labelled],
+        "unlabelled": [key for key in images if not labels.get(key)],
         "unread": unread,
     }
 
 
 def _parsed(shard: str, name: str, data: bytes) -> dict:
     with parsing(f"shard {shard}: {name}", "correct the shard", "JSON"):
-        found = json.loads(data)
-    return found if isinstance(found, dict) else {"label": found}
+        content = json.loads(data)
+    return content if isinstance(content, dict) else {"label": content}
 
 
 def _members(shard: str):
-    """Each file of a tar with a function that returns its bytes. Raises UserError, naming the shard, where it is
-    damaged or cut short.
-    """
+    """Each file of a tar with a function that returns its bytes. Raises UserError if it is damaged or cut short."""
     import tarfile
 
     try:
@@ -257,8 +255,10 @@ def _members(shard: str):
                     yield member, lambda member=member: _bytes(file, member)
             file.seek(end)
             closing = file.read(BLOCK)
-            if len(closing) < BLOCK or any(closing):
-                raise tarfile.ReadError("it is cut short" if len(closing) < BLOCK else f"no header at byte {end:,}")
+            if len(closing) < BLOCK:
+                raise tarfile.ReadError("it is cut short")
+            if any(closing):
+                raise tarfile.ReadError(f"no header at byte {end:,}")
     except Unreadable as error:
         raise UserError(
             f"shard {shard} is damaged ({error.reason}): fetch it anew, or take it out of --dataset_shards"

@@ -1,9 +1,8 @@
-"""UnED: eight domains, from cars to landmarks, with splits of their own and one index (Ypsilantis et al., ICCV 2023,
-arXiv 2309.01858).
+"""UnED: eight domains with splits of their own and one index (Ypsilantis et al., ICCV 2023, arXiv 2309.01858).
 
-Test queries of all domains search the eight indexes together; a hit needs the query's class and domain. Results come
-for each domain, and as their plain mean. A query of Google Landmarks may show several landmarks: its first is its
-class, and it is to find the images of all.
+The domains range from cars to landmarks. Test queries of all domains search the eight indexes together; a hit needs the
+query's class and domain. Results come for each domain, and as their plain mean. A query of Google Landmarks may show
+several landmarks: its first is its class, and it is to find the images of all.
 """
 
 from pathlib import Path
@@ -18,7 +17,8 @@ FOLDERS = ("uned", "uned/data", "UnED", "UnED/data", "Universal-Image-Embeddings
 DOMAINS = ("food2k", "cars", "sop", "inshop", "inat", "met", "gldv2", "rp2k")
 SPLITS = "info_files"
 IMAGES = "images"
-INDEXES = {  # split files of images that are found alone, of the domains whose queries do not search each other
+# split files of images of the gallery alone, of the domains whose queries do not search each other
+INDEXES = {
     "inshop": {"test": "index"},
     "met": {"val": "small_index", "test": "index"},
     "gldv2": {"test": "index"},
@@ -58,52 +58,61 @@ def recognises(root: Path) -> bool:
 
 @uncollected()
 def read(opt, root: Path) -> Reading:
-    """The images of one domain after the other. Raises UserError where a split file is missing or damaged, or holds no
-    image.
+    """The images of one domain after the other.
+
+    Raises UserError if a split file is missing or damaged, or holds no image.
     """
-    reading = Reading([], split_of=[], by_domain=True)
-    rows = []
+    images = []
+    splits = []
     for domain in DOMAINS:
         for split in ("train", "val", "test"):
-            index = INDEXES.get(domain, {}).get(split)
-            files = [(split, True, index is None), *([(index, False, True)] if index else [])]
-            rows += [
-                (split, domain, *row, *role)
-                for name, *role in files
-                for row in _rows(root / SPLITS / domain / f"{name}.json")
-            ]
-    there = _layout.existing(root / IMAGES, (path for _, _, path, *_ in rows))
-    escaped = [_escaped(path) for _, _, path, *_ in rows]
-    there |= _layout.existing(
-        root / IMAGES, (path for (_, _, plain, *_), path in zip(rows, escaped, strict=True) if plain not in there)
-    )
-    for (split, domain, path, classes, *role), other in zip(rows, escaped, strict=True):
-        path = path if path in there or other not in there else other
-        if path not in there:
-            reading.missing.append(f"{root / IMAGES}/{path}")
+            split_images = _images(root, domain, split)
+            images += split_images
+            splits += [split] * len(split_images)
+
+    folder = root / IMAGES
+    existing = _layout.existing(folder, (image.path for image in images))
+    existing |= _layout.existing(folder, (_escaped(image.path) for image in images if image.path not in existing))
+    reading = Reading([], split_of=[], by_domain=True)
+    for image, split in zip(images, splits, strict=True):
+        path = image.path
+        if path not in existing and _escaped(path) in existing:
+            path = _escaped(path)
+        if path not in existing:
+            reading.missing.append(f"{folder}/{path}")
             continue
-        reading.images.append(
-            _domains.placed(
-                Image(f"{root / IMAGES}/{path}", classes[0], None, *role, further_names=classes[1:]), domain
-            )
-        )
+        reading.images.append(image._replace(path=f"{folder}/{path}"))
         reading.split_of.append(split)
     reading.notes += _domains.notes(reading)
     return reading
 
 
+def _images(root: Path, domain: str, split: str) -> list[Image]:
+    """The images of a domain's split files, with paths below the folder of the images."""
+    index = INDEXES.get(domain, {}).get(split)
+    images = []
+    for path, classes in _rows(root / SPLITS / domain / f"{split}.json"):
+        image = Image(path, classes[0], is_gallery=index is None, further_names=classes[1:])
+        images.append(_domains.placed(image, domain))
+    if index is not None:
+        for path, classes in _rows(root / SPLITS / domain / f"{index}.json"):
+            image = Image(path, classes[0], is_query=False, further_names=classes[1:])
+            images.append(_domains.placed(image, domain))
+    return images
+
+
 def _escaped(path: str) -> str:
-    """The name that some programs give a file when they unpack RP2K: other characters than ASCII as #U and their
-    number.
-    """
-    return path if path.isascii() else "".join(sign if sign.isascii() else f"#U{ord(sign):04x}" for sign in path)
+    """The name that some programs give a file when they unpack RP2K: other characters than ASCII as #U and number."""
+    signs = [sign if sign.isascii() else f"#U{ord(sign):04x}" for sign in path]
+    return "".join(signs)
 
 
 def _rows(path: Path) -> list[tuple[str, tuple[str, ...]]]:
     """Path below the images and classes of each image of a split file."""
     content = read_json(path, "the data set needs the split files of all eight domains")
     rows = []
-    for number, row in enumerate(content if isinstance(content, list) else [None], start=1):
+    entries = content if isinstance(content, list) else [None]
+    for number, row in enumerate(entries, start=1):
         classes = row.get("class_id") if isinstance(row, dict) else None
         classes = classes if isinstance(classes, list) else [classes]
         if None in classes or not classes or not isinstance(row.get("path"), str):

@@ -1,9 +1,10 @@
 """Several data sets as one, each a domain: --union cub200 cars196 folder:PATH csv:FILE.
 
-All test images are searched together. A domain is called by its data set, that of folder:PATH or csv:FILE by the last part of the path. Each one's training,
-validation and test images are its own; flags such as --source_path, --split_shuffle and --use_tv_split go for all.
-Classes of two domains are never the same, whatever their names (`_domains.py`), and every result comes for each domain,
-`<domain>/<metric>`, and as the plain mean of the domains, `<metric>`.
+All test images are searched together. A domain is called by its data set, that of folder:PATH or csv:FILE by the last
+part of the path. Each one's training, validation and test images are its own; flags such as --source_path,
+--split_shuffle and --use_tv_split go for all. Classes of two domains are never the same, whatever their names
+(`_domains.py`), and every result comes for each domain, `<domain>/<metric>`, and as the plain mean of the domains,
+`<metric>`.
 """
 
 import os

@@ -1,5 +1,6 @@
-"""PKU VehicleID: 26,267 vehicles from traffic cameras, three test lists, as retrieval or re-identification (Liu et al.,
-CVPR 2016).
+"""PKU VehicleID: 26,267 vehicles from traffic cameras, three test lists (Liu et al., CVPR 2016).
+
+A test list is measured as retrieval or as re-identification.
 """
 
 from pathlib import Path
@@ -70,7 +71,7 @@ def read(opt, root: Path) -> Reading:
                     f"{path}, row {number}: {' '.join(row)!r}, expected the numbers of an image and of its vehicle"
                 )
             image, vehicle = map(int, row)
-            vehicles.setdefault(vehicle, []).append((f"{image:07d}.jpg", str(vehicle)))
+            vehicles.setdefault(vehicle, []).append(Image(f"{image:07d}.jpg", str(vehicle)))
             if file == "train_list.txt":
                 train_classes.add(str(vehicle))
             elif str(vehicle) in train_classes:
@@ -78,7 +79,10 @@ def read(opt, root: Path) -> Reading:
                     f"{path}, row {number}: vehicle {vehicle} is in train_list.txt too, test vehicles are new ones: a "
                     "list is damaged"
                 )
-    reading = _layout.listed(root / "image", [row for vehicle in sorted(vehicles) for row in vehicles[vehicle]])
+    images = []
+    for vehicle in sorted(vehicles):
+        images += vehicles[vehicle]
+    reading = _layout.listed(root / "image", images)
     reading.train_classes = train_classes
     return reading
 
@@ -88,7 +92,9 @@ def role_draws(opt, images: list[Image]) -> np.ndarray | None:
 
     They do not depend on --seed: all runs are measured with the same ten.
     """
-    return None if opt.vehicleid_protocol == "set" else draw_galleries([image.class_name for image in images])
+    if opt.vehicleid_protocol == "set":
+        return None
+    return draw_galleries([image.class_name for image in images])
 
 
 def draw_galleries(labels: list, n_draws: int = DRAWS, seed: int = 0) -> np.ndarray:
@@ -99,5 +105,6 @@ def draw_galleries(labels: list, n_draws: int = DRAWS, seed: int = 0) -> np.ndar
         members.setdefault(label, []).append(index)
     draws = np.zeros((n_draws, len(labels)), dtype=bool)
     for draw in draws:
-        draw[[of_class[generator.integers(len(of_class))] for of_class in members.values()]] = True
+        for indices in members.values():
+            draw[indices[generator.integers(len(indices))]] = True
     return draws

@@ -29,10 +29,13 @@ def recognises(root: Path) -> bool:
 
 def read(opt, root: Path) -> Reading:
     """The images by vehicle. A query that is in the gallery too, under the same name, is one image with both roles."""
-    training, queries, gallery = (
-        _reid.shots(root, folder, NAME, "0002_c002_00030600_0.jpg") for folder in (TRAINING, QUERY, GALLERY)
-    )
-    there = set(gallery)
-    moved = [shot._replace(path=f"{GALLERY}/{Path(shot.path).name}") for shot in queries]
-    queries = [again if again in there else shot for shot, again in zip(queries, moved, strict=True)]
-    return _reid.reading(root, opt, training, queries, gallery)
+    example = "0002_c002_00030600_0.jpg"
+    training, queries, gallery = (_reid.shots(root, folder, NAME, example) for folder in (TRAINING, QUERY, GALLERY))
+    gallery_shots = set(gallery)
+    merged = []
+    for query in queries:
+        in_gallery = query._replace(path=f"{GALLERY}/{Path(query.path).name}")
+        if in_gallery in gallery_shots:
+            query = in_gallery
+        merged.append(query)
+    return _reid.reading(root, opt, training, merged, gallery)

@@ -84,8 +84,8 @@ def package_form(embedder) -> Form | None:
     if not isinstance(network, _torchvision.Network | _timm.Network):
         return None
     opt = architectures.REGISTRY.options(embedder.opt)
-    further_layers = [layer for name, layer in network.behind.items() if name != "last_linear"]
-    has_own_parts = opt.pool is not None or bool(network.kept_map) or not all(map(_does_nothing, further_layers))
+    further_layers = [layer for name, layer in network.embedding_layers.items() if name != "last_linear"]
+    has_own_parts = opt.pool is not None or opt.last_stride == 1 or not all(map(_does_nothing, further_layers))
     if has_own_parts or _does_nothing(network.last_linear):
         return None
     package, constructor, arguments = _constructor(network)

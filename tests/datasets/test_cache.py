@@ -17,7 +17,7 @@ from PIL import Image
 from torchvision.transforms.v2 import functional
 
 import datasets
-from datasets import _cache, _images
+from datasets import _cache_files, _images
 from tests.kit.data_sets import make_folder
 from tests.kit.images import random_picture, write_image
 from utilities.errors import UserError
@@ -143,7 +143,7 @@ def in_another_process(work):
 @pytest.mark.long
 def test_two_processes_fill_one_cache(things, tmp_path, monkeypatch, capfd):
     decode = _images.decode
-    monkeypatch.setattr(_cache, "CHUNK", 8)
+    monkeypatch.setattr(_cache_files, "CHUNK", 8)
     monkeypatch.setattr(_images, "decode", lambda path, most_pixels=0: (time.sleep(0.01), decode(path))[1])
     processes = [in_another_process(lambda: as_decoded(read(things, tmp_path)["training"])) for _ in range(2)]
     for process in processes:
@@ -167,8 +167,8 @@ def test_a_kill_in_the_middle_loses_nothing(things, tmp_path, stop, monkeypatch)
             os.kill(os.getpid(), signal.SIGKILL)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_cache, "CHUNK", 8)
-        patch.setattr(_cache, "_write_all", write)
+        patch.setattr(_cache_files, "CHUNK", 8)
+        patch.setattr(_cache_files, "_write_all", write)
         process = in_another_process(lambda: read(things, tmp_path))
         process.join(120)
     assert process.exitcode == -signal.SIGKILL
@@ -184,7 +184,7 @@ def test_a_kill_in_the_middle_loses_nothing(things, tmp_path, stop, monkeypatch)
 def test_a_full_disk_leaves_what_is_whole(things, tmp_path, after, monkeypatch, capsys):
     """It fails after so many writes; None: too little of it is free."""
     left = [None] * (after or 0)
-    write = _cache._write_all
+    write = _cache_files._write_all
 
     def write_all(file, content):
         if not left:
@@ -195,9 +195,9 @@ def test_a_full_disk_leaves_what_is_whole(things, tmp_path, after, monkeypatch, 
 
     with monkeypatch.context() as patch:
         if after is None:
-            patch.setattr(_cache.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000}))
+            patch.setattr(_cache_files.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000}))
         else:
-            patch.setattr(_cache, "_write_all", write_all)
+            patch.setattr(_cache_files, "_write_all", write_all)
         splits = read(things, tmp_path)
     said = capsys.readouterr().err
     assert ("1 GiB of its disk is free" if after is None else "No space left on device") in said

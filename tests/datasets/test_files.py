@@ -52,7 +52,7 @@ def test_files_equal_in_size_and_middle_are_compared_whole(tmp_path):
 
 def test_of_a_large_set_the_copies_are_kept_until_a_file_changes(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(_files, "KEPT_FROM", 4)
+    monkeypatch.setattr(_files, "CACHED_FROM", 4)
     images = [Image(str(tmp_path / f"{i:02d}"), "c") for i in range(20)]
     for i in range(20):
         (tmp_path / f"{i:02d}").write_bytes(bytes([i % 10]) * 5000)

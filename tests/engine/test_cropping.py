@@ -20,7 +20,7 @@ import datasets
 import main
 import parameters
 from benchmarks.input import make_files
-from datasets import _cache, _images
+from datasets import _cache_files, _images
 from engine import cropping
 from engine.loading import CutBatches, training_loader
 from engine.meter import EpochMeter
@@ -372,7 +372,7 @@ def test_what_does_not_go_with_it_is_refused(root, tmp_path, monkeypatch, capsys
     (broken / "class_0" / "000.jpg").write_bytes(b"no image")
     with pytest.raises(UserError, match="class_0/000.jpg cannot be decoded"):
         loaded(words(broken, tmp_path / "cache"))
-    monkeypatch.setattr(_cache.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000}))
+    monkeypatch.setattr(_cache_files.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000}))
     with pytest.raises(UserError, match="6 of 6 training images are not in --image_cache"):
         loaded(words(root, tmp_path / "full"))
 
